@@ -1,10 +1,17 @@
 #include "backends/collectives.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
+
+absl::StatusOr<std::unique_ptr<Collectives>> NewGroupOfAll(Collectives& ranks, std::string_view name) {
+  std::vector<int> all(ranks.size());
+  std::iota(all.begin(), all.end(), 0);
+  return ranks.NewGroup(name, all);
+}
 
 absl::Status AllReduce(Collectives& ranks, std::string_view what, std::span<double> values, Reduction op) {
   return ranks.AllReduce(what, DType::kFloat64, std::as_writable_bytes(values), op);
@@ -33,13 +40,27 @@ absl::StatusOr<std::string> BroadcastText(Collectives& ranks, std::string_view w
   return text;
 }
 
+namespace {
+
+// `texts`: of each rank the code and the message.
+ptrdiff_t FindFailed(const std::vector<std::string>& texts) {
+  const auto is_cause = [](const std::string& t) {
+    return t[0] != 0 && static_cast<absl::StatusCode>(t[0]) != absl::StatusCode::kUnavailable;
+  };
+  auto failed = std::ranges::find_if(texts, is_cause);
+  if (failed == texts.end()) failed = std::ranges::find_if(texts, [](const std::string& t) { return t[0] != 0; });
+  return failed - texts.begin();
+}
+
+}  // namespace
+
 absl::Status AgreeOnStatus(Collectives& ranks, std::string_view what, const absl::Status& own) {
   auto code = static_cast<double>(own.code());
   RETURN_IF_ERROR(AllReduce(ranks, what, std::span(&code, 1), Reduction::kMax));
   if (code == 0) return absl::OkStatus();
   const std::string text(1, static_cast<char>(own.code()));
   ASSIGN_OR_RETURN(const auto texts, AllGatherText(ranks, what, text + std::string(ToStd(own.message()))));
-  const auto failed = std::ranges::find_if(texts, [](const std::string& t) { return t[0] != 0; }) - texts.begin();
+  const auto failed = FindFailed(texts);
   if (failed == ranks.rank()) return own;
   return {static_cast<absl::StatusCode>(texts[failed][0]), StrCat("rank ", failed, ": ", texts[failed].substr(1))};
 }

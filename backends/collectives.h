@@ -4,6 +4,7 @@
 // Every operation is called by all ranks, in the same order and with equal sizes, and blocks until this rank has its
 // result. All ranks get the same bits. A failure is kUnavailable: the message names the operation (`what`) and, where
 // they are known, the ranks that did not take part. After a failure the group is unusable: every operation fails alike.
+// A rank that cannot go on closes the group, and the others fail with its error.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +49,12 @@ class Collectives {
   virtual absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) = 0;
   virtual absl::Status Barrier(std::string_view what) = 0;
 
+  // Ends the group, and those that were met in it (NewGroup), with an error of this rank. Operations of the others,
+  // under way or later, fail at once and say it. Without effect after a failure. Not while another thread uses them.
+  virtual void Close(const absl::Status& why) = 0;
+  // Has the group failed since a rank has closed it, or one that it was met in?
+  virtual bool closed() const = 0;
+
   // Meets `members` (ranks of this group, ascending) in a group with connections of its own, which another thread may
   // use at the same time. Called by all of them and by nobody else, with a name that no other group of theirs has.
   // Ranks of the new group are indices of `members`; its errors name those of the training.
@@ -77,6 +84,9 @@ absl::StatusOr<std::unique_ptr<Collectives>> CreateCollectives(const Collectives
 // Type of the function "onnxtrain_create_collectives" that the library exports with C linkage.
 using CreateCollectivesFn = Collectives* (*)(const CollectivesOptions& options, absl::Status* status);
 
+// Meets all ranks in a group of its own.
+absl::StatusOr<std::unique_ptr<Collectives>> NewGroupOfAll(Collectives& ranks, std::string_view name);
+
 absl::Status AllReduce(Collectives& ranks, std::string_view what, std::span<double> values,
                        Reduction op = Reduction::kSum);
 
@@ -86,7 +96,8 @@ absl::StatusOr<std::vector<std::string>> AllGatherText(Collectives& ranks, std::
 absl::StatusOr<std::string> BroadcastText(Collectives& ranks, std::string_view what, std::string text);
 
 // Returns the error of the first rank that has one, prefixed with its rank where that is another, or OK where none has:
-// after a step that may fail on a single rank, all ranks decide alike.
+// after a step that may fail on a single rank, all ranks decide alike. kUnavailable counts only where no rank has
+// another error: it follows from what another rank has done.
 absl::Status AgreeOnStatus(Collectives& ranks, std::string_view what, const absl::Status& own);
 
 }  // namespace onnxtrain

@@ -36,8 +36,9 @@ void OrderedReduce::Ready(size_t slice) {
   changed_.notify_all();
 }
 
-absl::Status OrderedReduce::Finish() {
+absl::Status OrderedReduce::Finish(const absl::Status& error) {
   std::unique_lock lock(mutex_);
+  status_.Update(error);
   ready_.assign(slices_.size(), true);
   changed_.notify_all();
   changed_.wait(lock, [&] { return next_ == slices_.size(); });
@@ -64,10 +65,10 @@ void OrderedReduce::Loop() {
     if (status_.ok()) {
       lock.unlock();
       const auto begin = std::chrono::steady_clock::now();
-      absl::Status summed = sum_(slice);
+      const absl::Status summed = sum_(slice);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       lock.lock();
-      status_ = std::move(summed);
+      status_.Update(summed);
       seconds_ += seconds;
     }
     ++next_;

@@ -32,8 +32,8 @@ class OrderedReduce {
   // The slice may be summed: nobody else touches it until Finish returns.
   void Ready(size_t slice);
   // Waits until all slices, each of which counts as ready from now on, are summed. Returns the first error; what the
-  // slices hold then is undefined.
-  absl::Status Finish();
+  // slices hold then is undefined. With an error, the sums that have not begun are passed over.
+  absl::Status Finish(const absl::Status& error = absl::OkStatus());
 
   // Waits until so many slices, which are ready, are summed, or passed over after an error.
   void Await(size_t slices);

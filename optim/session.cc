@@ -318,6 +318,7 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
+  if (ranks_ != nullptr && ranks_->begins_together()) RETURN_IF_ERROR(ranks_->AgreeToBegin(absl::OkStatus()));
   RETURN_IF_ERROR(options_.deterministic ? RunTree(global_batch, samples)
                   : share_ != nullptr    ? RunRounds(global_batch, samples)
                   : ranks_ != nullptr    ? RunShare(global_batch, samples)
@@ -355,6 +356,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   const bool may_halve = options_.fixed_batch == 0 && !options_.deterministic;
   while (absl::IsResourceExhausted(status) && may_halve && std::min(samples, MicroSamples(length)) > 1) {
     HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
+    if (exchange_ != nullptr) RETURN_IF_ERROR(MeetForGraphs(ranks_->ranks()));
     status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);

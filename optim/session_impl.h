@@ -177,6 +177,9 @@ class SessionImpl : public Session {
   int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
   bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
   absl::Status SyncStatistics(PreparedModel* prepared) const;
+  bool LostRanks() const { return exchange_ != nullptr && exchange_->LostRanks(); }
+  absl::Status MeetForGraphs(Collectives& ranks);
+  absl::Status Exchange(const absl::Status& ran);
   absl::Status RunIdle(ProgramKind kind, const GlobalBatch& global_batch);
   absl::Status RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status);
   absl::Status RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch);

@@ -45,12 +45,11 @@ absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
 }
 
 absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
-  RETURN_IF_ERROR(ComposeAverages());
   if (options_.sync_batch_norm || shard == ShardLevel::kFull) {
-    ASSIGN_OR_RETURN(exchange_, GraphExchange::Create(ranks->ranks()));
-    programs_.BindGroup(kWorldGroup, exchange_->ranks());
+    RETURN_IF_ERROR(MeetForGraphs(ranks->ranks()));
     DropMicroPrograms();
   }
+  RETURN_IF_ERROR(ComposeAverages());
   const bool whole = shard < ShardLevel::kGradients;
   if (whole) RETURN_IF_ERROR(state_.EnsureGradients());
   if (state_.gradients() != nullptr && whole && !options_.deterministic)
@@ -61,6 +60,7 @@ absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   }
   ranks_ = ranks;
   RETURN_IF_ERROR(DivideState(shard, {ranks->rank(), ranks->size()}, ranks->options().bucket_bytes));
+  if (exchange_ != nullptr || pieces_) ranks->BeginTogether();
   if (pieces_) share_ = std::make_unique<GradientShare>(&ranks->ranks(), &*pieces_, state_, ranks->options().rounds);
   if (shard == ShardLevel::kNone) return absl::OkStatus();
   if (apply_ != nullptr) programs_.Release(*apply_);
@@ -70,16 +70,26 @@ absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   return absl::OkStatus();
 }
 
+// Programs that are compiled from now on meet in a new group.
+absl::Status SessionImpl::MeetForGraphs(Collectives& ranks) {
+  ASSIGN_OR_RETURN(exchange_, GraphExchange::Create(ranks, oom_retries_));
+  programs_.BindGroup(kWorldGroup, exchange_->ranks());
+  return absl::OkStatus();
+}
+
+// Ranks that do not answer in programs are not waited for a second time.
+absl::Status SessionImpl::Exchange(const absl::Status& ran) {
+  if (LostRanks()) return ranks_->GiveUp(ran);
+  const Span span(trace_, Trace::kTraining, "exchange");
+  return ranks_->Exchange(ran, sums_);
+}
+
 // All ranks end alike, whatever happens to one of them.
 absl::Status SessionImpl::RunShare(const GlobalBatch& global_batch, int64_t samples) {
   const SampleRange share =
       ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), ranks_->rank(), ranks_->size());
   ranks_->BeginUpdate();
-  const absl::Status ran = AccumulateShare(global_batch, share);
-  {
-    const Span span(trace_, Trace::kTraining, "exchange");
-    RETURN_IF_ERROR(ranks_->Exchange(ran, sums_));
-  }
+  RETURN_IF_ERROR(Exchange(AccumulateShare(global_batch, share)));
   RETURN_IF_ERROR(state_.device_scalars().WriteSums(sums_));
   return averages_ ? averages_->FinishTogether(ranks_->ranks(), "all-reduce of statistics") : absl::OkStatus();
 }
@@ -119,11 +129,10 @@ absl::Status SessionImpl::RunIdle(ProgramKind kind, const GlobalBatch& global_ba
 absl::Status SessionImpl::RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch) {
   const auto found =
       std::ranges::find_if(ready_, [&](const auto& ready) { return IsMicro(ready->kind) == IsMicro(kind); });
-  Ready* program = found != ready_.end() ? found->get() : nullptr;
-  if (program == nullptr) {
-    const int64_t samples = std::max<int64_t>(1, options_.fixed_batch);
-    ASSIGN_OR_RETURN(program, Get(kind, samples, FindExtents(global_batch)));
-  }
+  absl::StatusOr<Ready*> got = found != ready_.end() ? found->get() : nullptr;
+  if (found == ready_.end()) got = Get(kind, std::max<int64_t>(1, options_.fixed_batch), FindExtents(global_batch));
+  if (!got.ok()) exchange_->Break(got.status());
+  ASSIGN_OR_RETURN(Ready * program, got);
   const absl::Status ran = exchange_->RunIdle(program->compiled->program->graph(), state_.bindings());
   CountExchange(program);
   return ran;
@@ -157,10 +166,7 @@ absl::Status SessionImpl::RunRounds(const GlobalBatch& global_batch, int64_t sam
   share_->Begin();
   const absl::Status ran = AccumulateRounds(global_batch, samples, share);
   ranks_->AddScattered(*share_, *pieces_);
-  {
-    const Span span(trace_, Trace::kTraining, "exchange");
-    RETURN_IF_ERROR(ranks_->Exchange(ran, sums_));
-  }
+  RETURN_IF_ERROR(Exchange(ran));
   RETURN_IF_ERROR(state_.device_scalars().WriteSums(sums_));
   ASSIGN_OR_RETURN(const double square, share_->SumSquares());
   RETURN_IF_ERROR(state_.WriteSquaredNorm(square));
@@ -176,7 +182,7 @@ absl::Status SessionImpl::AccumulateRounds(const GlobalBatch& global_batch, int6
   const int64_t rounds = CountRounds(samples);
   if (exchange_ != nullptr) exchange_->Begin(rounds);
   KeepShare(share, &micros_);
-  for (int64_t i = 0; i < rounds; ++i) {
+  for (int64_t i = 0; i < rounds && !LostRanks(); ++i) {
     const MicroBatch* const micro = status.ok() && i < std::ssize(micros_) ? &micros_[i] : nullptr;
     status.Update(RunRound(i == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext, global_batch, micro));
   }
@@ -203,14 +209,16 @@ absl::Status SessionImpl::RunRound(ProgramKind kind, const GlobalBatch& global_b
   } else if (exchange_ != nullptr && exchange_->IsBehind()) {
     return RunIdleRoundOfShare(kind, global_batch, std::move(status));
   }
-  status.Update(share_->EndRound(runs && status.ok()));
+  status.Update(share_->EndRound(runs && status.ok(), LostRanks() ? status : absl::OkStatus()));
   return status;
 }
 
 // Programs of other ranks wait for sums of gradients while they exchange values: an idle rank takes part in both.
 absl::Status SessionImpl::RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status) {
   auto sums = std::async(std::launch::async, [this] { return share_->EndRound(false); });
-  status.Update(RunIdleRound(kind, global_batch));
+  const absl::Status ran = RunIdleRound(kind, global_batch);
+  if (LostRanks()) share_->GiveUp(ran);
+  status.Update(ran);
   status.Update(sums.get());
   return status;
 }

@@ -80,6 +80,7 @@ absl::StatusOr<Evaluation> SessionImpl::EvaluateShare(const GlobalBatch& global_
   auto evaluated = EvaluateMicros(ProgramKind::kEval, global_batch, samples);
   absl::Status status = evaluated.status();
   status.Update(RunIdle(ProgramKind::kEval, global_batch));
+  if (LostRanks()) return status;
   RETURN_IF_ERROR(ranks_->Agree(kEvaluation, status));
   if (ranks_->rank() + 1 == ranks_->size()) return evaluated;
   evaluated->weights.assign(evaluated->weights.size(), 0);

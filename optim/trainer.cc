@@ -58,6 +58,8 @@ class Loop {
   bool StopAsked() const { return options_.stop != nullptr && options_.stop->load(); }
   bool TimeIsOver() const { return options_.max_seconds > 0 && Since(start_) >= options_.max_seconds; }
   bool EvalTimeHasCome() const { return options_.eval_seconds > 0 && Since(evaluated_at_) >= options_.eval_seconds; }
+  bool FailedTogether() const { return ranks_ != nullptr && ranks_->failed_together(); }
+  bool MaySave(const absl::Status& ended) const;
   bool Agreed(RankRequest request) const { return (ranks_->agreed() & request) != 0; }
   bool SaveTimeHasCome() const {
     return options_.save && options_.save_seconds > 0 && Since(saved_at_) >= options_.save_seconds;
@@ -124,8 +126,9 @@ absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
   const absl::Status stepped = session_.Step(batch_);
-  // What other ranks could not take part in changes no weight.
-  intact_ = stepped.ok() || absl::IsCancelled(stepped) || (absl::IsUnavailable(stepped) && !session_.divides_moments());
+  // What other ranks could not take part in, or what they have failed in together, changes no weight.
+  intact_ = stepped.ok() || absl::IsCancelled(stepped) || FailedTogether() ||
+            (absl::IsUnavailable(stepped) && !session_.divides_moments());
   RETURN_IF_ERROR(stepped);
   const double seconds = Since(start) - (session_.compile_seconds() - compiled);
   result_.compute_seconds += seconds;
@@ -375,13 +378,18 @@ absl::Status Loop::Updates() {
   return absl::OkStatus();
 }
 
+// Where the moments are divided, all ranks save or none: each must know how the others have ended.
+bool Loop::MaySave(const absl::Status& ended) const {
+  return ended.ok() || FailedTogether() || ranks_ == nullptr || !session_.divides_moments();
+}
+
 absl::StatusOr<TrainResult> Loop::Run() {
   if (options_.resume) Resume(*options_.resume);
   phases_.emplace(TimedUpdates(result_.steps), std::vector<std::pair<std::string, std::string>>());
   if (!options_.resume) RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
   const absl::Status updates = Updates();
   // Before the last report and evaluation, which a run that goes on from here does not have.
-  if (intact_) Save(SaveReason::kEnd);
+  if (intact_ && MaySave(updates)) Save(SaveReason::kEnd);
   RETURN_IF_ERROR(updates);
   RETURN_IF_ERROR(Log());
   // A signal asks for a quick end: no final evaluation.

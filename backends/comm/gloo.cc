@@ -1,7 +1,9 @@
 // Collectives over c10d's Gloo, on the memory of the host.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -84,6 +86,22 @@ std::vector<int> ListRanks(int size) {
 
 std::string ReportKey(int rank) { return StrCat("failed/", rank); }
 
+// Of the group of all ranks.
+constexpr char kWorld[] = "gloo";
+
+// Where the store has the error that a rank has closed a group with.
+std::string NoteKey(const std::string& group) { return StrCat("closed/", group); }
+
+// Empty: no rank has closed the group, nor the one of all.
+std::string FindNote(c10d::Store& store, const std::string& group) {
+  for (const std::string& key : {NoteKey(group), NoteKey(kWorld)}) {
+    if (!store.check({key})) continue;
+    const std::vector<uint8_t> note = store.get(key);
+    return {note.begin(), note.end()};
+  }
+  return "";
+}
+
 // Returns those of `missing` that do not report the failure of an operation, as those do that have only waited.
 std::vector<int> CallRoll(c10d::Store& store, int own, std::vector<int> missing) {
   const ptrdiff_t others = std::ssize(missing);
@@ -98,6 +116,47 @@ std::vector<int> CallRoll(c10d::Store& store, int own, std::vector<int> missing)
   }
   return missing;
 }
+
+// Why an operation has failed.
+struct Cause {
+  std::string note;       // of the rank that has closed the group; empty: none has
+  std::vector<int> lost;  // ranks that do not answer
+};
+
+// `others`: the ranks of the group. A rank that reports lets rank 0 leave with the store.
+Cause FindCause(c10d::Store& store, int own, const std::string& group, const std::vector<int>& others) {
+  try {
+    if (const std::string note = FindNote(store, group); !note.empty()) {
+      if (store.check({NoteKey(kWorld)})) store.set(ReportKey(own), {1});
+      return {.note = note, .lost = {}};
+    }
+  } catch (const std::exception&) {
+    return {.note = "", .lost = {0}};
+  }
+  return {.note = "", .lost = CallRoll(store, own, others)};
+}
+
+// Calls `ask` on a thread that is left to its wait where the store does not answer, as that of a rank 0 that hangs.
+template <typename Result>
+Result AskStore(std::function<Result()> ask, Result otherwise) {
+  std::packaged_task<Result()> task(std::move(ask));
+  std::future<Result> answer = task.get_future();
+  std::thread(std::move(task)).detach();
+  return answer.wait_for(2 * kRollCall) == std::future_status::ready ? answer.get() : otherwise;
+}
+
+// Of a group.
+struct Connections {
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;  // null after a failure
+  absl::Status failure;
+  bool closed = false;  // by a rank
+
+  absl::Status Close(std::string_view note) {
+    closed = true;
+    group.reset();
+    return failure = absl::UnavailableError(ToAbsl(note));
+  }
+};
 
 class GlooCollectives;
 
@@ -120,7 +179,7 @@ class GlooTransfer : public Transfer {
 class GlooCollectives : public Collectives {
  public:
   explicit GlooCollectives(const CollectivesOptions& options)
-      : GlooCollectives(options, OpenStore(options), "gloo", ListRanks(options.size)) {}
+      : GlooCollectives(options, OpenStore(options), kWorld, ListRanks(options.size)) {}
 
   // `members`: ranks of `options`.
   GlooCollectives(const CollectivesOptions& options, c10::intrusive_ptr<c10d::Store> store, const std::string& name,
@@ -131,8 +190,8 @@ class GlooCollectives : public Collectives {
     auto gloo = c10d::ProcessGroupGloo::Options::create(Milliseconds(options.timeout));
     gloo->devices.push_back(OpenDevice(options.interface));
     gloo->threads = 2;
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), rank_,
-                                                         size(), gloo);
+    connections_->group = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>(name, store_), rank_, size(), gloo);
   }
 
   int rank() const override { return rank_; }
@@ -144,42 +203,66 @@ class GlooCollectives : public Collectives {
     std::vector<at::Tensor> tensors = {View(values, type)};
     c10d::AllreduceOptions options;
     options.reduceOp = ToReduceOp(op);
-    return Run(what, [&] { return group_->allreduce(tensors, options); });
+    return Run(what, [&] { return connections_->group->allreduce(tensors, options); });
   }
 
   absl::Status Broadcast(std::string_view what, int root, std::span<std::byte> bytes) override {
     std::vector<at::Tensor> tensors = {View(bytes, at::kByte)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    return Run(what, [&] { return group_->broadcast(tensors, options); });
+    return Run(what, [&] { return connections_->group->broadcast(tensors, options); });
   }
 
   absl::Status AllGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all) override {
     std::vector<at::Tensor> input = {View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte)};
     std::vector<std::vector<at::Tensor>> output(1);
     for (int r = 0; r < size(); ++r) output[0].push_back(View(all.subspan(r * own.size(), own.size()), at::kByte));
-    return Run(what, [&] { return group_->allgather(output, input); });
+    return Run(what, [&] { return connections_->group->allgather(output, input); });
   }
 
   absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) override {
     at::Tensor input = View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte),
                output = View(parts, at::kByte);
     std::vector<int64_t> equal;  // counts: none
-    return Run(what, [&] { return group_->alltoall_base(output, input, equal, equal); });
+    return Run(what, [&] { return connections_->group->alltoall_base(output, input, equal, equal); });
   }
 
   absl::Status Barrier(std::string_view what) override {
-    return Run(what, [&] { return group_->barrier(); });
+    return Run(what, [&] { return connections_->group->barrier(); });
   }
+
+  // Whoever notices that connections are closed must find the note. Rank 0 has the store, and waits for those who read.
+  void Close(const absl::Status& why) override {
+    if (connections_->group == nullptr) return;
+    const std::string note = StrCat("rank ", options_.rank, ": ", ToStd(why.message()));
+    const auto write = [store = store_, key = NoteKey(name_), note] {
+      try {
+        store->set(key, {note.begin(), note.end()});
+      } catch (const std::exception&) {  // rank 0 has left with the store, which all will notice
+        return false;
+      }
+      return true;
+    };
+    AskStore<bool>(write, false);
+    connections_->Close(note).IgnoreError();
+    for (const std::weak_ptr<Connections>& met : met_) {
+      if (const auto connections = met.lock()) connections->Close(note).IgnoreError();
+    }
+    if (name_ == kWorld && options_.rank == 0) CallRoll(*store_, 0, Others());
+  }
+
+  bool closed() const override { return connections_->closed; }
 
   absl::StatusOr<std::unique_ptr<Collectives>> NewGroup(std::string_view name,
                                                         const std::vector<int>& members) override {
     std::vector<int> own;
     for (const int member : members) own.push_back(members_.at(member));
     CHECK(std::ranges::find(own, options_.rank) != own.end()) << "rank " << options_.rank << " is no member";
-    if (group_ == nullptr) return failure_;
+    if (connections_->group == nullptr) return connections_->failure;
     try {
-      return std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own));
+      auto met = std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own));
+      met_.push_back(met->connections_);
+      return met;
     } catch (const std::exception& error) {
       return Fail(StrCat("meeting of group ", name), error.what());
     }
@@ -187,11 +270,13 @@ class GlooCollectives : public Collectives {
 
   std::unique_ptr<Transfer> StartSend(std::string_view what, int to, std::span<const std::byte> bytes) override {
     const std::span<std::byte> memory(const_cast<std::byte*>(bytes.data()), bytes.size());
-    return Start(what, memory, [&](std::vector<at::Tensor>& tensors) { return group_->send(tensors, to, 0); });
+    return Start(what, memory,
+                 [&](std::vector<at::Tensor>& tensors) { return connections_->group->send(tensors, to, 0); });
   }
 
   std::unique_ptr<Transfer> StartReceive(std::string_view what, int from, std::span<std::byte> bytes) override {
-    return Start(what, bytes, [&](std::vector<at::Tensor>& tensors) { return group_->recv(tensors, from, 0); });
+    return Start(what, bytes,
+                 [&](std::vector<at::Tensor>& tensors) { return connections_->group->recv(tensors, from, 0); });
   }
 
   absl::Status Finish(std::string_view what, c10d::Work* work) {
@@ -203,7 +288,7 @@ class GlooCollectives : public Collectives {
   template <typename Function>
   std::unique_ptr<Transfer> Start(std::string_view what, std::span<std::byte> bytes, Function start) {
     auto transfer = std::make_unique<GlooTransfer>(this, what, std::vector<at::Tensor>{View(bytes, at::kByte)});
-    if (group_ == nullptr) return transfer;
+    if (connections_->group == nullptr) return transfer;
     const c10::InferenceMode writable(false);
     try {
       transfer->Begin(start(transfer->tensors()));
@@ -223,7 +308,7 @@ class GlooCollectives : public Collectives {
 
   template <typename Start>
   absl::Status Run(std::string_view what, Start start) {
-    if (group_ == nullptr) return failure_;
+    if (connections_->group == nullptr) return connections_->failure;
     // Programs of libtorch run in inference mode; the engine's threads could not write to tensors of that mode.
     const c10::InferenceMode writable(false);
     try {
@@ -239,25 +324,29 @@ class GlooCollectives : public Collectives {
   // Closes the connections first: the ranks that wait for this one then notice at once. Operations that follow return
   // the same failure.
   absl::Status Fail(std::string_view what, std::string_view error) {
-    group_.reset();
-    const std::vector<int> lost = FindLost();
+    connections_->group.reset();
+    const Cause cause = AskForCause();
+    if (!cause.note.empty()) return connections_->Close(cause.note);
+    const std::vector<int>& lost = cause.lost;
     const std::string who = DescribeLost(lost);
-    failure_ = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
+    connections_->failure = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
     bool lowest = options_.rank > 0;
     for (int r = 0; r < options_.rank; ++r) lowest &= std::ranges::find(lost, r) != lost.end();
-    if (lowest) failure_.SetPayload(kReporter, absl::Cord());
-    return failure_;
+    if (lowest) connections_->failure.SetPayload(kReporter, absl::Cord());
+    return connections_->failure;
   }
 
-  // The store of a rank 0 that hangs answers no question: another thread asks, and is left to its wait.
-  std::vector<int> FindLost() {
+  std::vector<int> Others() const {
     std::vector<int> others = members_;
     std::erase(others, options_.rank);
-    std::packaged_task<std::vector<int>()> ask(
-        [store = store_, own = options_.rank, others] { return CallRoll(*store, own, others); });
-    std::future<std::vector<int>> lost = ask.get_future();
-    std::thread(std::move(ask)).detach();
-    return lost.wait_for(2 * kRollCall) == std::future_status::ready ? lost.get() : std::vector<int>{0};
+    return others;
+  }
+
+  Cause AskForCause() const {
+    const auto ask = [store = store_, own = options_.rank, group = name_, others = Others()] {
+      return FindCause(*store, own, group, others);
+    };
+    return AskStore<Cause>(ask, {.note = "", .lost = {0}});
   }
 
   const CollectivesOptions options_;
@@ -265,8 +354,8 @@ class GlooCollectives : public Collectives {
   const std::vector<int> members_;  // by rank of this group: the rank in all
   int rank_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;  // null after a failure
-  absl::Status failure_;
+  const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
+  std::vector<std::weak_ptr<Connections>> met_;  // groups of NewGroup
 };
 
 absl::Status GlooTransfer::Wait() { return ranks_.Finish(what_, work_.get()); }

@@ -61,6 +61,11 @@ absl::Status DataParallel::Exchange(const absl::Status& own, std::span<double> s
   return absl::OkStatus();
 }
 
+absl::Status DataParallel::GiveUp(const absl::Status& lost) {
+  if (reduce_ != nullptr) reduce_->Finish(lost).IgnoreError();
+  return lost;
+}
+
 void DataParallel::Count(double seconds, double exposed) {
   const int64_t sent = std::exchange(sent_, 0);
   const double waited = std::exchange(waited_, 0);
@@ -162,8 +167,13 @@ absl::Status DataParallel::ExchangeSlices(std::string_view what, size_t bytes, s
 
 absl::Status DataParallel::AgreeToBegin(const absl::Status& own) { return Agree("begin of an update", own); }
 
+void DataParallel::EndLoop(const absl::Status& ended) {
+  apart_ = !ended.ok() && !failed_together_;
+  if (apart_) ranks_.Close(ended);
+}
+
 absl::Status DataParallel::ExchangeFailure(const absl::Status& own) {
-  if (options_.pipelined) return AgreeToBegin(own);
+  if (begins_together_) return AgreeToBegin(own);
   std::vector<double> none(sums_);
   return Exchange(own, none);
 }

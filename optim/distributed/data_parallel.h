@@ -30,7 +30,6 @@ struct DataParallelOptions {
   size_t bucket_bytes = size_t{4} << 20;  // as CutBuckets takes it
   bool rounds = false;                    // gradients in float32 are sent as bfloat16
   bool in_order = false;                  // evaluations are added up in the order of their batches
-  bool pipelined = false;                 // each rank computes a stage of the model (pipeline/), not a share of a batch
 };
 
 // An update: BeginUpdate; programs, of which the last one tells its listener which buckets are complete; Exchange.
@@ -64,19 +63,25 @@ class DataParallel : private OutputListener {
   // Ends the part of an update that each rank does by itself: sums the gradient over the ranks, and adds up `sums`, in
   // the order of the ranks. Returns the first error that a rank had: all ranks return alike.
   absl::Status Exchange(const absl::Status& own, std::span<double> sums);
+  // Ends such a part with an error after which other ranks are not waited for, and returns it.
+  absl::Status GiveUp(const absl::Status& lost);
   // After an Exchange without a gradient (SumGradient): sums what every rank has added to its tree.
   absl::Status SumTree(GradientTree* tree);
   // Counts what a share has exchanged since its Begin. Before the Exchange of the update.
   void AddScattered(const GradientShare& share, const GradientPieces& pieces);
-  // Of a pipeline, where ranks wait for each other within an update: all begin it, or none.
+  // Ranks wait for each other within an update: all begin it, with AgreeToBegin, or none.
+  void BeginTogether() { begins_together_ = true; }
+  bool begins_together() const { return begins_together_; }
   absl::Status AgreeToBegin(const absl::Status& own);
   // Counts what this rank has sent besides, and the time that it has waited.
   void AddTransfers(int64_t sent_bytes, double seconds) { sent_ += sent_bytes, waited_ += seconds; }
   // Takes part in the Exchange of an update that this rank cannot begin.
   absl::Status ExchangeFailure(const absl::Status& own);
 
-  // To be called with the end of the training loop.
-  void EndLoop(const absl::Status& ended) { apart_ = !ended.ok() && !failed_together_; }
+  // To be called with the end of the training loop. The other ranks fail with an error that they do not know.
+  void EndLoop(const absl::Status& ended);
+  // Has the last Exchange or agreement returned an error, the same to all ranks?
+  bool failed_together() const { return failed_together_; }
   // Has the loop ended with an error that the other ranks do not know?
   bool apart() const { return apart_; }
   // Returns the first error that a rank had, on all of them.
@@ -104,7 +109,7 @@ class DataParallel : private OutputListener {
   const DataParallelOptions options_;
   RoundedSum rounded_;
   unsigned asked_ = 0, agreed_ = 0;
-  bool failed_together_ = false, apart_ = false;
+  bool begins_together_ = false, failed_together_ = false, apart_ = false;
   std::vector<double> own_, all_;   // memory of Exchange
   std::vector<std::byte> on_host_;  // memory for values of a device
   std::vector<std::byte> own_piece_, all_pieces_;

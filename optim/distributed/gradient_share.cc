@@ -79,10 +79,10 @@ void GradientShare::OnComplete(size_t bucket) {
     Stage(next_staged_, false);
 }
 
-absl::Status GradientShare::EndRound(bool ran) {
+absl::Status GradientShare::EndRound(bool ran, const absl::Status& lost) {
   while (next_staged_ < pieces_.pieces.size()) Stage(next_staged_, !ran);
   const Waiting waiting(&waited_);
-  const absl::Status summed = reduce_->Finish();
+  const absl::Status summed = reduce_->Finish(lost);
   seconds_ += reduce_->seconds();
   first_round_ = false;
   return summed;

@@ -1,19 +1,24 @@
 #include "optim/distributed/graph_exchange.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "backends/collective_call.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
 
-absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Create(Collectives& ranks) {
-  std::vector<int> all(ranks.size());
-  std::iota(all.begin(), all.end(), 0);
-  ASSIGN_OR_RETURN(auto group, ranks.NewGroup("graph", all));
+absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Create(Collectives& ranks, int64_t number) {
+  ASSIGN_OR_RETURN(auto group, NewGroupOfAll(ranks, StrCat("graph", number)));
   return std::unique_ptr<GraphExchange>(new GraphExchange(std::move(group)));
+}
+
+void GraphExchange::AddRound(const absl::Status& ran) {
+  --missing_;
+  if (!ran.ok()) Break(ran);
+}
+
+void GraphExchange::Break(const absl::Status& why) {
+  broken_ = true;
+  ranks_->Close(why);
 }
 
 namespace {

@@ -16,15 +16,20 @@ namespace onnxtrain {
 
 class GraphExchange {
  public:
-  // Meets all ranks in a group of its own, since gradients are summed while programs run.
-  static absl::StatusOr<std::unique_ptr<GraphExchange>> Create(Collectives& ranks);
+  // Meets all ranks in a group of its own, since gradients are summed while programs run, and since a rank that fails
+  // closes it. `number`: of the group, another one each time.
+  static absl::StatusOr<std::unique_ptr<GraphExchange>> Create(Collectives& ranks, int64_t number = 0);
 
   Collectives* ranks() { return ranks_.get(); }
 
   // Begins an update.
   void Begin(int64_t rounds) { missing_ = rounds, broken_ = false; }
   // A program has run, or has failed at any of its operators.
-  void AddRound(const absl::Status& ran) { --missing_, broken_ |= !ran.ok(); }
+  void AddRound(const absl::Status& ran);
+  // This rank takes part in no round any more, for an error of its own or of another: all ranks fail in theirs at once.
+  void Break(const absl::Status& why);
+  // Has an operation failed since ranks do not answer? If not, those of the whole training can still agree.
+  bool LostRanks() const { return broken_ && !ranks_->closed(); }
   // Does this rank owe rounds that it can take part in?
   bool IsBehind() const { return missing_ > 0 && !broken_; }
   // Takes part in a round: with what this rank has of inputs in `state`, in host memory, and with zeros for values that

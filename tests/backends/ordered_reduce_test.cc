@@ -89,6 +89,15 @@ TEST_F(OrderedReduceTest, AnErrorEndsTheSumsAndIsReturned) {
   EXPECT_EQ(sum_.summed, (std::vector<float>{2})) << "nothing is summed behind the slice that failed";
 }
 
+TEST_F(OrderedReduceTest, PassesOverWhatIsLeftAfterAnErrorOfTheCaller) {
+  OrderedReduce reduce(std::ref(sum_), Slices());
+  reduce.Begin();
+  reduce.Ready(0);
+  while (reduce.summed() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(reduce.Finish(absl::UnavailableError("gone")), absl::UnavailableError("gone"));
+  EXPECT_EQ(sum_.summed, (std::vector<float>{2}));
+}
+
 TEST_F(OrderedReduceTest, EndsWithoutUpdates) {
   OrderedReduce reduce(std::ref(sum_), Slices());
   OrderedReduce none(std::ref(sum_), {});

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
+#include "tests/media_files.h"
 #include "tests/tools/run_of_ranks.h"
 
 namespace onnxtrain {
@@ -247,6 +248,33 @@ TEST_F(Distributed, AHangingRankEndsAllWithinTheTimeOut) {
   RunTwo(StrCat(kLong, " --comm-timeout 4s --out r"), "kill -STOP $P1; wait $P0; kill -9 $P1");
   EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
   EXPECT_NE(ReadAll(Path("o0")).find("rank 1 does not answer"), std::string::npos) << ReadAll(Path("o0"));
+}
+
+// Each rank reads pictures of its own, which it cannot read any more from some update on.
+TEST_F(Distributed, ARankThatCannotReadASampleEndsAllAtOnce) {
+  tiny::Model m;
+  m.input_shape = {-1, 3, 4, 4};
+  m.nodes = {{"Flatten", {"x"}, {"flat"}}, {"MatMul", {"flat", "w"}, {"h"}}, {"MatMul", {"h", "v"}, {"y"}}};
+  m.weights = {{"w", {48, 4}, tiny::Uniform(192, 0.1F, 1)}, {"v", {4, 2}, tiny::Uniform(8, 0.1F, 2)}};
+  m.Save(Path("pictures.onnx"));
+  for (const char* how : {"", " --shard gradients", " --shard full", " --tensor 2", " --pipeline 2"}) {
+    SCOPED_TRACE(how);
+    for (int i = 0; i < 64; ++i) {
+      for (const char* folder : {"p0", "p1"}) {
+        const std::string path = Path(StrCat(folder, "/", i % 2 == 0 ? "dark" : "light", "/", i, ".bmp"));
+        std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+        WriteAll(path, Bmp(4, 4, [&](int, int) { return i % 2 == 0 ? 0x101010 : 0xe0e0e0; }));
+      }
+    }
+    RunTwo(StrCat("--model pictures.onnx --data p%R --cache none --batch-size 16 --epochs 1000000 --log-every 50 "
+                  "--overwrite --out r",
+                  how),
+           "for f in p1/*/*; do echo broken >$f; done");
+    EXPECT_EQ(ExitCode(0), 1) << ReadAll(Path("o0"));
+    EXPECT_EQ(ExitCode(1), 1) << ReadAll(Path("o1"));
+    EXPECT_NE(ReadAll(Path("o0")).find("rank 1: p1/"), std::string::npos) << ReadAll(Path("o0"));
+    EXPECT_TRUE(Exists("r/checkpoints/latest"));
+  }
 }
 
 // The others learn how rank 0 ends after the last update.

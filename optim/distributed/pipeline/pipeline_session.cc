@@ -41,6 +41,7 @@ absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) 
   if (shard != ShardLevel::kNone)
     return Invalid("`shard` ", ShardName(shard), ": the ranks of a pipeline hold their own moments already");
   ranks_ = ranks;
+  ranks_->BeginTogether();
   RETURN_IF_ERROR(AllocateMirrors());
   RETURN_IF_ERROR(EnsureApply());
   RETURN_IF_ERROR(CompileNorm(state_.groups(), {}));

@@ -60,7 +60,9 @@ absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {
   if (shard != ShardLevel::kNone)
     return Invalid("`shard` ", ShardName(shard), ": the ranks of `tensor` hold parts of the state already");
   ranks_ = ranks;
-  programs_.BindGroup(kTensorGroup, &ranks->ranks());
+  ranks_->BeginTogether();
+  ASSIGN_OR_RETURN(group_, NewGroupOfAll(ranks->ranks(), "tensor"));
+  programs_.BindGroup(kTensorGroup, group_.get());
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
   RETURN_IF_ERROR(CompileOwnNorm());
@@ -94,13 +96,20 @@ absl::Status TensorSession::Update(const GlobalBatch& global_batch) {
     return absl::OkStatus();
   };
   const absl::Status computed = compute();
-  if (absl::IsUnavailable(computed)) return computed;
+  if (LostRanks(computed)) return computed;
   ranks_->AddTransfers(sent_bytes_, 0);
   {
     const Span span(trace_, Trace::kTraining, "exchange");
     RETURN_IF_ERROR(ranks_->Exchange(computed, sums));
   }
   return ApplySums(sums);
+}
+
+// After what programs have computed together. An error of this rank ends that of the others at once; then all can
+// agree, but where ranks do not answer.
+bool TensorSession::LostRanks(const absl::Status& computed) {
+  if (!computed.ok()) group_->Close(computed);
+  return !computed.ok() && !group_->closed();
 }
 
 // Of the parts of this rank; the gradients that all ranks have are counted once.
@@ -121,7 +130,7 @@ absl::StatusOr<Evaluation> TensorSession::Evaluate(const GlobalBatch& global_bat
   if (ranks_ == nullptr) return Refuse();
   RETURN_IF_ERROR(ranks_->AgreeToBegin(PrepareBatch(global_batch, ProgramKind::kEval, ProgramKind::kEval)));
   auto evaluated = SessionImpl::Evaluate(global_batch);
-  if (absl::IsUnavailable(evaluated.status())) return evaluated;
+  if (LostRanks(evaluated.status())) return evaluated;
   RETURN_IF_ERROR(ranks_->Agree("end of an evaluation", evaluated.status()));
   if (last()) return evaluated;
   Evaluation none;

@@ -41,10 +41,12 @@ class TensorSession : public PartSession {
   void ListSplitState(const PreparedModel& whole);
   absl::Status PrepareBatch(const GlobalBatch& global_batch, ProgramKind first, ProgramKind next);
   absl::Status Update(const GlobalBatch& global_batch) override;
+  bool LostRanks(const absl::Status& computed);
   absl::Status CompileOwnNorm();
   absl::Status Gather(const WholeTensor& tensor, const AxisSplit& split);
   absl::Status ScatterRestored();
 
+  std::unique_ptr<Collectives> group_;   // of programs, which a rank that fails in them closes
   WeightSplits splits_, tensor_splits_;  // of weights; of all tensors of the state
   int64_t sent_bytes_ = 0;               // within the programs of the current batch
 };

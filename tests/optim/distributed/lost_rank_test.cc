@@ -1,4 +1,5 @@
 #include "backends/collectives.h"
+#include "frontend/base/strings.h"
 #include "tests/optim/distributed/gloo_ranks.h"
 #include "tests/tools/scratch.h"
 
@@ -15,6 +16,40 @@ TEST_F(LostRank, IsNamedByEveryOperationThatFollows) {
     EXPECT_TRUE(absl::IsUnavailable(first));
     EXPECT_NE(first.message().find("first: rank 1 does not answer"), first.message().npos) << first;
     EXPECT_EQ(second, first);
+  });
+}
+
+// Those that wait, also in a group that was met in the one that is closed, say the error of the rank that has closed
+// it.
+TEST_F(LostRank, SaysWhyItHasClosedTheGroup) {
+  for (const int closing : {0, 1}) {
+    RunRanks(Path("meet"), 3, [&](Collectives& ranks) {
+      const auto met = NewGroupOfAll(ranks, "met");
+      ASSERT_TRUE(met.ok()) << met.status();
+      if (ranks.rank() == closing) return ranks.Close(absl::InternalError("the disk is gone"));
+      const absl::Status inner = (*met)->Barrier("inner"), outer = ranks.Barrier("outer");
+      EXPECT_EQ(inner, absl::UnavailableError(StrCat("rank ", closing, ": the disk is gone")));
+      EXPECT_EQ(outer, inner);
+      EXPECT_TRUE(ranks.closed() && (*met)->closed());
+    });
+  }
+}
+
+// The other ranks still agree over the group that it was met in.
+TEST_F(LostRank, ClosesAGroupAlone) {
+  RunRanks(Path("meet"), 3, [](Collectives& ranks) {
+    const auto met = NewGroupOfAll(ranks, "met");
+    ASSERT_TRUE(met.ok()) << met.status();
+    absl::Status own = absl::InternalError("broken");
+    if (ranks.rank() == 1) {
+      (*met)->Close(own);
+    } else {
+      own = (*met)->Barrier("inner");
+      EXPECT_TRUE(absl::IsUnavailable(own)) << own;
+    }
+    EXPECT_FALSE(ranks.closed());
+    const absl::Status agreed = AgreeOnStatus(ranks, "agreement", own);
+    EXPECT_EQ(agreed, absl::InternalError(ranks.rank() == 1 ? "broken" : "rank 1: broken"));
   });
 }
 

@@ -168,7 +168,7 @@ class Tensor : public Scratch {
           {.rank = rank, .size = size, .file = Path(StrCat("meet", size)), .interface = "127.0.0.1", .timeout = 60});
       if (!met.ok()) return {.status = met.status()};
       ranks = *std::move(met);
-      parallel.emplace(ranks.get(), session.ExchangedSums(), DataParallelOptions{.pipelined = true});
+      parallel.emplace(ranks.get(), session.ExchangedSums());
       const absl::Status joined = session.Distribute(&*parallel, ShardLevel{});
       if (!joined.ok()) return {.status = joined};
     }

@@ -92,10 +92,9 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   RETURN_IF_ERROR(CompareEvalData(*run));
   RETURN_IF_ERROR(AgreeOnStatus(*ranks_, kStart, ShareState(state.session, run->session.get())));
   const TrainConfig& config = state.config;
-  data_parallel_ = std::make_unique<DataParallel>(ranks_.get(), run->session->ExchangedSums(),
-                                                  DataParallelOptions{.rounds = config.comm_dtype == "bf16",
-                                                                      .in_order = config.deterministic,
-                                                                      .pipelined = run->session->is_stage()});
+  data_parallel_ = std::make_unique<DataParallel>(
+      ranks_.get(), run->session->ExchangedSums(),
+      DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
   RETURN_IF_ERROR(
       AgreeOnStatus(*ranks_, kStart, run->session->Distribute(data_parallel_.get(), FindShardLevel(config.shard))));
   if (run->session->is_stage() && rank_.rank > 0) RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
