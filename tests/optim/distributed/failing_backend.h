@@ -18,7 +18,7 @@ struct Fault {
   int calls = 0;
   absl::Status error = absl::InternalError("the kernel is broken");
 
-  absl::Status Meet(Of at) {
+  absl::Status MeetRanks(Of at) {
     if (of != at || calls-- > 0) return absl::OkStatus();
     of = Of::kNothing;
     return error;
@@ -42,9 +42,9 @@ class FailingProgram : public Program {
   }
   void SetInterruption(Interruption where) override { program_->SetInterruption(where); }
   absl::Status Run() override {
-    RETURN_IF_ERROR(fault_.Meet(Fault::Of::kRun));
+    RETURN_IF_ERROR(fault_.MeetRanks(Fault::Of::kRun));
     RETURN_IF_ERROR(program_->Run());
-    return fault_.Meet(Fault::Of::kEndOfRun);
+    return fault_.MeetRanks(Fault::Of::kEndOfRun);
   }
   std::span<const double> NodeSeconds() const override { return program_->NodeSeconds(); }
   absl::StatusOr<HostTensor> Fetch(ValueId value) const override { return program_->Fetch(value); }
@@ -69,7 +69,7 @@ class FailingBackend : public Backend {
     return backend_->Workspaces(graph);
   }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
-    RETURN_IF_ERROR(fault_.Meet(Fault::Of::kCompile));
+    RETURN_IF_ERROR(fault_.MeetRanks(Fault::Of::kCompile));
     ASSIGN_OR_RETURN(auto program, backend_->Compile(legal, options));
     return std::make_unique<FailingProgram>(std::move(program), &fault_);
   }
