@@ -1,31 +1,42 @@
 #include "frontend/onnx/complements.h"
 
-#include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <map>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
+#include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
 namespace {
 
 using Kind = WeightOrigin::Kind;
 
+// Equal by chance: p = 0 and p = 1 are fresh scales and biases.
+bool IsOfChance(const HostTensor& tensor) { return IsSplat(tensor) && (tensor.At(0) == 0 || tensor.At(0) == 1); }
+
+bool MayBlend(const HostTensor& tensor) {
+  return IsFloat(tensor.dtype()) && tensor.size() > 0 && std::isfinite(tensor.At(0)) && !IsOfChance(tensor);
+}
+
 class ComplementTier {
  public:
   explicit ComplementTier(ParsedGraph* graph) : graph_(*graph) {
     for (const auto& [name, tensor] : graph->initializers) {
-      if (IsFloat(tensor.dtype()) && tensor.size() > 0) of_shape_[tensor.shape()].push_back(name);
+      if (MayBlend(tensor) && IsParameter(name) && !IsComputed(name))
+        weights_[{tensor.type(), FirstOfComplement(tensor)}].push_back(name);
     }
   }
 
   void Run(const std::unordered_set<std::string>& fixed) {
-    for (const std::string& name : std::vector(graph_.initializer_order)) {
+    for (const std::string& name : graph_.initializer_order) {
       const auto stored = graph_.initializers.find(name);
-      if (stored == graph_.initializers.end() || !IsFloat(stored->second.dtype()) || stored->second.size() == 0)
-        continue;
+      if (stored == graph_.initializers.end() || !MayBlend(stored->second)) continue;
       if (!IsComputed(name) || fixed.contains(name) || graph_.sparse.contains(name)) continue;
       if (const std::string* weight = FindWeight(name, stored->second)) Tie(*weight, name);
     }
@@ -34,6 +45,12 @@ class ComplementTier {
   }
 
  private:
+  static double FirstOfComplement(const HostTensor& tensor) {
+    HostTensor rounded({tensor.dtype(), {}});
+    rounded.Set(0, 1 - tensor.At(0));
+    return rounded.At(0);
+  }
+
   // The name of its parameter in the module; "" where the file does not say.
   std::string ModuleName(const std::string& name) const {
     const auto origin = graph_.origins.find(name);
@@ -50,60 +67,57 @@ class ComplementTier {
     const auto origin = graph_.origins.find(name);
     const Kind kind = origin == graph_.origins.end() ? Kind::kUnknown : origin->second.kind;
     const bool trained = kind == Kind::kParameter || (kind == Kind::kUnknown && !IsGeneratedName(name));
-    return trained && !graph_.sparse.contains(name) && graph_.initializers.contains(name);
+    return trained && !graph_.sparse.contains(name);
   }
 
   // Null unless exactly one is it.
   const std::string* FindWeight(const std::string& name, const HostTensor& computed) const {
+    const auto candidates = weights_.find({computed.type(), computed.At(0)});
+    if (candidates == weights_.end()) return nullptr;
     const std::string module_name = ModuleName(name);
-    const bool known = !IsComputedName(name);
     const std::string* found = nullptr;
-    for (const std::string& weight : of_shape_.at(computed.shape())) {
-      if (weight == name || !IsParameter(weight) || IsComputed(weight)) continue;
-      if (known && weight != module_name && ModuleName(weight) != module_name) continue;
-      if (!IsComplement(graph_.initializers.at(weight), computed)) continue;
+    for (const std::string& weight : candidates->second) {
+      if (!IsComputedName(name) && weight != module_name && ModuleName(weight) != module_name) continue;
+      if (!MakeComplement(graph_.initializers.at(weight)).SameBytes(computed)) continue;
       if (found != nullptr) return nullptr;
       found = &weight;
     }
     return found;
   }
 
-  static bool IsComplement(const HostTensor& weight, const HostTensor& computed) {
-    if (weight.dtype() != computed.dtype()) return false;
-    const double first = weight.At(0);
-    if (IsSplat(weight) && (first == 0 || first == 1)) return false;
-    HostTensor rounded({weight.dtype(), {}});
-    for (int64_t i = 0; i < weight.size(); ++i) {
-      rounded.Set(0, 1 - weight.At(i));
-      if (rounded.At(0) != computed.At(i)) return false;
-    }
-    return true;
-  }
-
-  bool IsTaken(const std::string& name) const {
-    const auto makes = [&](const ParsedNode& node) { return std::ranges::count(node.outputs, name) > 0; };
-    return graph_.initializers.contains(name) || std::ranges::count(graph_.inputs, name, &ParsedValue::name) > 0 ||
-           std::ranges::any_of(graph_.nodes, makes);
-  }
-
-  void Tie(const std::string& weight, const std::string& copy) {
-    const DType dtype = graph_.initializers.at(weight).dtype();
-    const std::string one = StrCat(copy, "/one");
-    if (IsTaken(one)) return;
-    ParsedNode constant{.op_type = "Constant", .outputs = {one}};
+  // The name of a constant that is 1.
+  const std::string& GetOne(DType dtype) {
+    std::string& one = ones_[dtype];
+    if (!one.empty()) return one;
+    one = StrCat("tie/one/", ToString(Type{dtype, {}}));
+    while (IsNameTaken(graph_, one)) one += "_";
+    ParsedNode constant{.name = one, .op_type = "Constant", .source = one, .outputs = {one}};
     constant.attrs.Set("value", HostTensor::Scalar(dtype, 1));
-    ParsedNode difference{.op_type = "Sub", .inputs = {one, weight}, .outputs = {copy}};
-    constant.name = constant.source = StrCat("tie/", copy, "/one");
-    difference.name = difference.source = StrCat("tie/", copy);
     nodes_.push_back(std::move(constant));
+    return one;
+  }
+
+  // Tier::AddNodes drops the name from the order of the initializers.
+  void Tie(const std::string& weight, const std::string& copy) {
+    const std::string& one = GetOne(graph_.initializers.at(weight).dtype());
+    ParsedNode difference{.op_type = "Sub", .inputs = {one, weight}, .outputs = {copy}};
+    difference.name = difference.source = StrCat("tie/", copy);
     nodes_.push_back(std::move(difference));
     graph_.initializers.erase(copy);
-    std::erase(graph_.initializer_order, copy);
     graph_.shared.ties.push_back({.weight = weight, .copy = copy, .form = WeightTie::Form::kComplement});
   }
 
+  struct ByTypeAndFirst {
+    using Key = std::pair<Type, double>;
+    bool operator()(const Key& a, const Key& b) const {
+      return std::tie(a.first.dtype, a.first.shape, a.second) < std::tie(b.first.dtype, b.first.shape, b.second);
+    }
+  };
+
   ParsedGraph& graph_;
-  std::map<Shape, std::vector<std::string>> of_shape_;
+  // By type and by what their complements begin with: a file may have many weights of one shape.
+  std::map<ByTypeAndFirst::Key, std::vector<std::string>, ByTypeAndFirst> weights_;
+  std::map<DType, std::string> ones_;
   std::vector<ParsedNode> nodes_;
 };
 

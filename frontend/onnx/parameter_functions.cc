@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/base/strings.h"
+#include "frontend/onnx/weight_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -72,12 +73,7 @@ std::vector<ParsedNode> MakeNodes(const ComputedFunction& computed) {
 
 // Whether the graph has the names that the nodes make, or an output that must stay an initializer.
 bool Clashes(const ComputedFunction& computed, const ParsedGraph& graph) {
-  const auto taken = [&](const std::string& name) {
-    return graph.initializers.contains(name) || std::ranges::any_of(graph.nodes, [&](const ParsedNode& node) {
-             return std::ranges::count(node.outputs, name) > 0;
-           });
-  };
-  return taken(computed.weight) || taken(NameBetween(computed)) ||
+  return IsNameTaken(graph, computed.weight) || IsNameTaken(graph, NameBetween(computed)) ||
          std::ranges::count(graph.outputs, computed.value, &ParsedValue::name) > 0;
 }
 

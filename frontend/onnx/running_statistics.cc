@@ -16,10 +16,13 @@ class StatisticsFinder {
   explicit StatisticsFinder(ParsedGraph* graph) : graph_(*graph) {
     for (const auto& [name, tensor] : graph->initializers) fixed_.insert(name);
     for (const ParsedNode& node : graph->nodes) {
-      for (const std::string& output : node.outputs) producers_[output] = &node;
       for (const std::string& input : node.inputs) readers_[input].push_back(&node);
+    }
+    for (const ParsedNode& node : graph->nodes) {
+      for (const std::string& output : node.outputs) producers_[output] = &node;
       if (std::ranges::all_of(node.inputs, [&](const auto& i) { return fixed_.contains(i); }))
         fixed_.insert(node.outputs.begin(), node.outputs.end());
+      TraceVector(node);
     }
   }
 
@@ -27,25 +30,33 @@ class StatisticsFinder {
     for (const ParsedNode& node : graph_.nodes) {
       if (!FindVariance(node)) FindScale(node);
     }
+    if (scales_.empty()) return;
     for (const ParsedNode& node : graph_.nodes) FindMean(node);
   }
 
  private:
-  static bool KeepsNumbers(const ParsedNode& node) { return IsOp(node, {"Identity"}) || IsViewOrCast(node); }
+  // A stored vector behind views, casts and signs.
+  struct Vector {
+    std::string weight;
+    bool negated = false;
+  };
 
-  // The stored vector that is `value` behind views, casts and, if `negated` is not null, signs; null if there is none.
-  const std::string* FindVector(const std::string& value, bool* negated = nullptr) const {
-    const auto producer = producers_.find(value);
-    if (producer == producers_.end()) {
-      const auto stored = graph_.initializers.find(value);
-      const bool vector = stored != graph_.initializers.end() && stored->second.size() > 1 && IsVector(stored->second);
-      return vector ? &stored->first : nullptr;
-    }
-    const ParsedNode& node = *producer->second;
-    const bool sign = negated != nullptr && IsOp(node, {"Neg"});
-    if (node.inputs.empty() || !(sign || KeepsNumbers(node))) return nullptr;
-    if (sign) *negated = !*negated;
-    return FindVector(node.inputs[0], negated);
+  std::optional<Vector> FindVector(const std::string& value) const {
+    if (const auto traced = vectors_.find(value); traced != vectors_.end()) return traced->second;
+    const auto stored = graph_.initializers.find(value);
+    const bool vector = stored != graph_.initializers.end() && stored->second.size() > 1 && IsVector(stored->second);
+    return vector ? std::optional(Vector{value}) : std::nullopt;
+  }
+
+  // An Identity over an initializer that others read, too, is a weight of its own.
+  void TraceVector(const ParsedNode& node) {
+    const bool negates = IsOp(node, {"Neg"}), copies = IsOp(node, {"Identity"});
+    if (node.inputs.empty() || node.outputs.empty() || !(negates || copies || IsViewOrCast(node))) return;
+    std::optional<Vector> vector = FindVector(node.inputs[0]);
+    if (!vector) return;
+    if (copies && readers_[node.inputs[0]].size() > 1) vector = Vector{node.outputs[0]};
+    vector->negated ^= negates;
+    vectors_[node.outputs[0]] = *std::move(vector);
   }
 
   std::optional<double> FindNumber(const std::string& value) const {
@@ -67,22 +78,22 @@ class StatisticsFinder {
     return exponent && std::abs(*exponent) == 0.5;
   }
 
-  const std::string* FindShiftedVector(const std::string& value) const {
+  std::optional<Vector> FindShiftedVector(const std::string& value) const {
     const auto producer = producers_.find(value);
     if (producer == producers_.end() || !IsOp(*producer->second, {"Add"}) || producer->second->inputs.size() != 2)
-      return nullptr;
+      return std::nullopt;
     for (const size_t i : {0, 1}) {
       const auto epsilon = FindNumber(producer->second->inputs[1 - i]);
       if (epsilon && *epsilon > 0 && *epsilon < kMostEpsilon) return FindVector(producer->second->inputs[i]);
     }
-    return nullptr;
+    return std::nullopt;
   }
 
   bool FindVariance(const ParsedNode& node) {
     if (!IsRoot(node) || node.outputs.empty()) return false;
-    const std::string* variance = FindShiftedVector(node.inputs[0]);
-    if (variance == nullptr) return false;
-    Mark(*variance);
+    const std::optional<Vector> variance = FindShiftedVector(node.inputs[0]);
+    if (!variance || variance->negated) return false;
+    Mark(variance->weight);
     scales_.insert(node.outputs[0]);
     return true;
   }
@@ -91,8 +102,8 @@ class StatisticsFinder {
   void FindScale(const ParsedNode& node) {
     const bool inverts = IsOp(node, {"Reciprocal"});
     const bool scales = IsOp(node, {"Mul", "Div"});
-    if ((inverts || scales || KeepsNumbers(node)) && !node.outputs.empty() && HasScale(node) &&
-        fixed_.contains(node.outputs[0]))
+    if ((inverts || scales || IsOp(node, {"Identity"}) || IsViewOrCast(node)) && !node.outputs.empty() &&
+        HasScale(node) && fixed_.contains(node.outputs[0]))
       scales_.insert(node.outputs[0]);
   }
 
@@ -103,9 +114,9 @@ class StatisticsFinder {
   void FindMean(const ParsedNode& node) {
     if (node.inputs.size() != 2 || node.outputs.empty()) return;
     for (const size_t i : {0, 1}) {
-      bool negated = false;
-      const std::string* vector = FindVector(node.inputs[i], &negated);
-      if (vector != nullptr && (IsCentered(node, i, negated) || IsScaledMean(node, i, negated))) Mark(*vector);
+      const std::optional<Vector> vector = FindVector(node.inputs[i]);
+      if (vector && (IsCentered(node, i, vector->negated) || IsScaledMean(node, i, vector->negated)))
+        Mark(vector->weight);
     }
   }
 
@@ -140,6 +151,7 @@ class StatisticsFinder {
   ParsedGraph& graph_;
   std::unordered_map<std::string, const ParsedNode*> producers_;
   std::unordered_map<std::string, std::vector<const ParsedNode*>> readers_;
+  std::unordered_map<std::string, Vector> vectors_;
   std::unordered_set<std::string> fixed_;   // stored numbers, and what is computed from nothing else
   std::unordered_set<std::string> scales_;  // made of the roots of variances
 };

@@ -638,6 +638,12 @@ bool TakesWeight(const ParsedNode& node, size_t input) {
   return !elementwise && input < 32 && (traits.weight_inputs >> input & 1) != 0;
 }
 
+bool IsNameTaken(const ParsedGraph& graph, const std::string& name) {
+  const auto makes = [&](const ParsedNode& node) { return std::ranges::count(node.outputs, name) > 0; };
+  return graph.initializers.contains(name) || std::ranges::count(graph.inputs, name, &ParsedValue::name) > 0 ||
+         std::ranges::any_of(graph.nodes, makes);
+}
+
 bool ReadsShapeOnly(const ParsedNode& node) {
   return node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
 }

@@ -45,6 +45,9 @@ HostTensor MakeCopy(const WeightTie& tie, const HostTensor& weight);
 // Whether an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
 bool TakesWeight(const ParsedNode& node, size_t input);
 
+// Whether the graph has an input, an initializer or a node's output of that name.
+bool IsNameTaken(const ParsedGraph& graph, const std::string& name);
+
 // Whether the node reads no elements of its input.
 bool ReadsShapeOnly(const ParsedNode& node);
 

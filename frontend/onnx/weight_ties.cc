@@ -210,8 +210,8 @@ absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
   if (edits.tie_stored_twice) {
     tier.TieStoredTwice();
     tier.TieHeads();
+    TieComplements(tier.fixed(), graph);  // before others of equal numbers would be tied to one of them
     tier.TieComputed();
-    TieComplements(tier.fixed(), graph);
   }
   tier.AddNodes();
   return absl::OkStatus();

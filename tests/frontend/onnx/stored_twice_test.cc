@@ -242,6 +242,21 @@ onnx::ModelProto Blend(const std::vector<float>& p, const std::vector<float>& re
   return model;
 }
 
+// The older exporter computes 1 − p once for each reader.
+TEST(Ties, EveryComplementFollowsItsParameter) {
+  onnx::ModelProto model = Blend({0.25F, 0.5F, 0.75F}, {0.75F, 0.5F, 0.25F}, false);
+  FillFloats(AddInitializer(&model, "onnx::Mul_10", {3}), {0.75F, 0.5F, 0.25F});
+  AddNode(&model, "Mul", {"y", "onnx::Mul_10"}, {"z"}, "/Mul_2");
+  model.mutable_graph()->mutable_output(0)->set_name("z");
+  EXPECT_EQ(*NamesWithEdits(model, {}), (Names{"mix"}));
+  const auto exported = RoundTrip(model, {{"mix", Floats({3}, {1, 2, 3})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  for (const int i : {1, 2}) {
+    const auto* computed = reinterpret_cast<const float*>(exported->graph().initializer(i).raw_data().data());
+    EXPECT_EQ(std::vector<float>(computed, computed + 3), (std::vector<float>{0, -1, -2})) << i;
+  }
+}
+
 TEST(Ties, ComplementsOfParametersAreComputed) {
   for (const bool metadata : {false, true}) {
     const onnx::ModelProto vector = Blend({0.25F, 0.5F, 0.75F}, {0.75F, 0.5F, 0.25F}, metadata);
