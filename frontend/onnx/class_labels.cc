@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/parsed.h"
+#include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
 namespace {
@@ -28,7 +29,9 @@ Names LabelsInAttributes(const ParsedNode& node) {
   return strings != node.strings.end() ? strings->second : Names();
 }
 
-bool IsMl(const ParsedNode& node, std::string_view op) { return node.domain == "ai.onnx.ml" && node.op_type == op; }
+bool IsMl(const ParsedNode& node, std::string_view op) {
+  return node.domain == "ai.onnx.ml" && node.op_type == op && !LacksOperands(node);
+}
 
 // Whether class c of the output is class c of input 0.
 bool KeepsClasses(const ParsedNode& node) {
@@ -70,12 +73,12 @@ class LabelFinder {
   Names LabelsOfReaders(const std::string& scores) const {
     for (const ParsedNode* reader : Readers(scores)) {
       if (IsMl(*reader, "ZipMap")) return LabelsInAttributes(*reader);
-      if (reader->op_type == "Identity" || reader->op_type == "Cast") {
+      if (IsOp(*reader, {"Identity", "Cast"})) {
         for (const ParsedNode* next : Readers(reader->outputs[0])) {
           if (IsMl(*next, "ZipMap")) return LabelsInAttributes(*next);
         }
       }
-      if (reader->op_type != "ArgMax") continue;
+      if (!IsOp(*reader, {"ArgMax"})) continue;
       if (Names labels = TableAt(reader->outputs[0]); !labels.empty()) return labels;
     }
     return {};

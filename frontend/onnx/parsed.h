@@ -37,7 +37,13 @@ struct ParsedNode {
   std::shared_ptr<const FxNode> fx;           // null: the file does not say
 };
 
-// Returns the traits of the node's operator; default ones for an operator that is not in the table.
+// Whether the node lacks inputs that its operator must have, or outputs. The importer refuses such a node; whatever
+// reads the parsed graph before takes it for one of an unknown operator, so that it may use these inputs and the first
+// output.
+bool LacksOperands(const ParsedNode& node);
+
+// Returns the traits of the node's operator; default ones for an operator that is not in the table, and where operands
+// are lacking.
 const OnnxTraits& GetOnnxTraits(const ParsedNode& node);
 
 // Whether the node is ai.onnx.preview.training.Gradient, which reads values by names in its attributes.

@@ -23,10 +23,7 @@ class Sorter {
     DropRepeatedConstants();
     NameNodes();
     RETURN_IF_ERROR(DefineNames());
-    for (ParsedNode& node : graph_.nodes) {
-      RETURN_IF_ERROR(CheckArity(node));
-      RETURN_IF_ERROR(CheckSubgraphs(&node));
-    }
+    for (ParsedNode& node : graph_.nodes) RETURN_IF_ERROR(CheckSubgraphs(&node));
     RETURN_IF_ERROR(ConnectNodes());
     RETURN_IF_ERROR(SortNodes());
     return CheckOutputs();
@@ -81,15 +78,6 @@ class Sorter {
 
   std::string DescribeOrigin(int origin) const {
     return origin < 0 ? "a graph input or initializer" : StrCat("node '", Printable(graph_.nodes[origin].source), "'");
-  }
-
-  // What reads the parsed graph may use the inputs that an operator must have, and its first output.
-  static absl::Status CheckArity(const ParsedNode& node) {
-    const OnnxOp* op = FindOnnxOp(node.domain, node.op_type);
-    if (op == nullptr) return absl::OkStatus();
-    if (node.outputs.empty()) return Invalid(Tag(node), "has no outputs");
-    if (node.inputs.size() >= static_cast<size_t>(op->min_inputs)) return absl::OkStatus();
-    return Invalid(Tag(node), "has ", node.inputs.size(), " inputs, which is too few");
   }
 
   // Checks the node's subgraphs, which see every name of this graph, and collects the names that they read of it.
@@ -239,7 +227,12 @@ absl::Status VisitFunction(const OnnxModel::Parsed& model, const FunctionKey& ke
 const OnnxTraits& GetOnnxTraits(const ParsedNode& node) {
   static const OnnxTraits kNone;
   const OnnxOp* op = FindOnnxOp(node.domain, node.op_type);
-  return op == nullptr ? kNone : op->traits;
+  return op == nullptr || LacksOperands(node) ? kNone : op->traits;
+}
+
+bool LacksOperands(const ParsedNode& node) {
+  const OnnxOp* op = FindOnnxOp(node.domain, node.op_type);
+  return op != nullptr && (node.outputs.empty() || node.inputs.size() < static_cast<size_t>(op->min_inputs));
 }
 
 bool IsGradientNode(const ParsedNode& node) {

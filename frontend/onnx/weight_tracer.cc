@@ -16,7 +16,7 @@ absl::Status ComputedWeightError(const ParsedNode& node) {
 }  // namespace
 
 bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops) {
-  return node.domain.empty() && std::ranges::find(ops, node.op_type) != ops.end();
+  return node.domain.empty() && std::ranges::find(ops, node.op_type) != ops.end() && !LacksOperands(node);
 }
 
 bool IsViewOrCast(const ParsedNode& node) { return GetOnnxTraits(node).view || IsOp(node, {"Cast"}); }

@@ -12,7 +12,7 @@
 
 namespace onnxtrain {
 
-// Whether the node is one of these operators of ai.onnx.
+// Whether the node is one of these operators of ai.onnx, with the operands that it must have.
 bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
 
 // Whether the node only moves or casts the elements of its first input.

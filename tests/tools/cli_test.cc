@@ -701,7 +701,6 @@ TEST_F(Cli, InspectShowsWhatWouldBeTrained) {
   EXPECT_NE(Run("inspect --model soft.onnx").out.find("nothing stands in the way"), std::string::npos);
   tiny::Model odd = tiny::Mlp(3);
   odd.nodes[2].type = "NonMaxSuppression";
-  odd.nodes[2].inputs.push_back(odd.nodes[2].inputs[0]);  // boxes and scores
   odd.nodes.push_back({"Frobnicate", {"y"}, {"z"}});
   odd.outputs = {"z"};
   odd.Save(Path("odd.onnx"));
