@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
 
 namespace onnxtrain {
 
@@ -61,6 +63,12 @@ bool IsProgression(const HostTensor& tensor) {
     powers = powers && std::abs(x * first - last * second) <= kRounding * std::abs(last * second);
   }
   return sums || powers;
+}
+
+uint64_t SumOfBytes(const HostTensor& tensor) {
+  const auto bytes = tensor.bytes();
+  return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0},
+                         [](uint64_t sum, std::byte b) { return sum + std::to_integer<uint64_t>(b); });
 }
 
 Shape TransposedShape(Shape shape) {

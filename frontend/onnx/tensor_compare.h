@@ -20,6 +20,9 @@ bool IsFresh(const HostTensor& tensor);
 // Whether it is a list of at least 4 equally spaced numbers or of powers: frequencies, slopes, a grid.
 bool IsProgression(const HostTensor& tensor);
 
+// Returns the sum of its bytes, which does not depend on the order of its elements: equal for transposes of each other.
+uint64_t SumOfBytes(const HostTensor& tensor);
+
 // Whether one is the other with its last two axes exchanged.
 bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 

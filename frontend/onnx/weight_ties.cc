@@ -79,14 +79,15 @@ class Tier {
       const bool computed = IsComputedName(copy) && IsComputedName(weight) && HasSeveralNumbers(weight);
       if (computed && !layer_weights.contains(copy) && !layer_weights.contains(weight)) JoinCopy(weight, copy);
     }
-    std::map<Shape, std::vector<std::string>> computed;  // by shape, the smaller one of both transposes
+    std::map<std::pair<Shape, uint64_t>, std::vector<std::string>> computed;  // equal ones have equal keys
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       if (!IsComputedName(name) || layer_weights.contains(name) || !HasSeveralNumbers(name)) continue;
-      const Shape& shape = graph_.initializers.at(name).shape();
-      std::vector<std::string>& same_shape =
-          computed[shape.size() < 2 ? shape : std::min(shape, TransposedShape(shape))];
-      const bool tied = std::ranges::any_of(same_shape, [&](const std::string& other) { return TryTie(other, name); });
-      if (!tied) same_shape.push_back(name);
+      const HostTensor& weight = graph_.initializers.at(name);
+      const Shape shape =
+          weight.shape().size() < 2 ? weight.shape() : std::min(weight.shape(), TransposedShape(weight.shape()));
+      std::vector<std::string>& alike = computed[{shape, SumOfBytes(weight)}];
+      const bool tied = std::ranges::any_of(alike, [&](const std::string& other) { return TryTie(other, name); });
+      if (!tied) alike.push_back(name);
     }
   }
 
