@@ -20,6 +20,7 @@
 #include "optim/auto/session_setup.h"
 #include "optim/auto/size_multiple.h"
 #include "optim/auto/surgery.h"
+#include "optim/auto/synthetic_batch.h"
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
 #include "optim/auto/training_settings.h"
@@ -46,16 +47,22 @@ absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* boun
   return absl::OkStatus();
 }
 
-absl::Status MakeUpData(const TrainConfig& config, int64_t global_batch, TrainingData* data) {
+absl::Status MakeUpData(const TrainConfig& config, std::optional<int64_t> wanted, TrainingData* data) {
   data->synthetic = true;
   data->loss.sum_outputs = true;
   data->train_text = "synthetic";
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
-  ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, global_batch));
+  const int64_t usual = GlobalBatchSize(config, *data->model);
+  data->synthetic_batch = wanted ? *wanted : SyntheticBatchSize(config, *data->model, import);
+  ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, data->synthetic_batch));
   ASSIGN_OR_RETURN(data->train.bound,
                    MakeSyntheticData(*data->model, import, data->loss, SyntheticSteps(config) * batch.global,
                                      batch.micro, config.seed));
+  if (!wanted && batch.global < usual) {
+    data->train.bound.notes.push_back(
+        StrCat("batches of ", batch.global, " samples: a step of ", usual, " would take long (`batch_size`)"));
+  }
   return absl::OkStatus();
 }
 
@@ -238,7 +245,7 @@ absl::Status LeaveOutBadSamples(const PreparedModel& prepared, TrainingRun* run)
 }  // namespace
 
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
-                                              int64_t global_batch) {
+                                              std::optional<int64_t> synthetic_batch) {
   TrainingData data{.model = std::move(model)};
   if (!config.init_from.empty()) {
     ASSIGN_OR_RETURN(data.model, InitFromCheckpoint(data.model, config.init_from, &data.surgery));
@@ -247,7 +254,7 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
   if (before.has_value()) data.preprocess_path = PreprocessPath(config.model);
   ASSIGN_OR_RETURN(data.loss, MakeLossSpec(config, *data.model, before));
   if (config.data.empty()) {
-    RETURN_IF_ERROR(MakeUpData(config, global_batch, &data));
+    RETURN_IF_ERROR(MakeUpData(config, synthetic_batch, &data));
     return data;
   }
   data.train_text = config.data;
@@ -406,7 +413,10 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   AutoChooser chooser(given);
   if (config.automatic) SetAutoFields(run.batch.global, &config);
   run.config = config;
-  ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), run.batch.global));
+  ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), std::nullopt));
+  if (run.data.synthetic) {
+    ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic_batch));
+  }
   BoundData& bound = run.data.train.bound;
   ChooseGrouping(bound, &config);
   run.config.length_grouping = config.length_grouping;

@@ -41,14 +41,15 @@ struct TrainingData {
   std::string train_text, eval_text;   // path, or how it was made
   std::string preprocess_path;         // of the preprocess.json that was read, else ""
   bool synthetic = false;              // samples were made up
+  int64_t synthetic_batch = 0;         // and are for steps of so many
   bool eval_is_part_of_train = false;  // both views of one data set
 
   bool has_eval() const { return eval.bound.dataset != nullptr; }
 };
-// Opens, binds and splits config.data and eval_data, and applies surgery, which may need the labels. `global_batch`
-// counts for synthetic samples.
+// Opens, binds and splits config.data and eval_data, and applies surgery, which may need the labels. Synthetic samples
+// are for steps of `synthetic_batch`; nullopt: of SyntheticBatchSize.
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
-                                              int64_t global_batch);
+                                              std::optional<int64_t> synthetic_batch);
 
 RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss);
 

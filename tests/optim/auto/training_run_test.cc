@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/export.h"
+#include "optim/auto/model_setup.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -81,6 +82,27 @@ TEST_F(TrainingRunTest, WithoutDataTrainsOnSyntheticSamples) {
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_TRUE(run->data.synthetic);
   EXPECT_EQ(run->steps.total, 20);
+}
+
+// 8 × 8 kernels of 31 × 31 over 512 × 512 pixels: 97 GFLOP per sample.
+TEST_F(TrainingRunTest, SyntheticStepsOfALargeModelAreSmall) {
+  const std::vector<float> kernels = tiny::Uniform(8 * 8 * 31 * 31, 0.1f, 3);
+  tiny::Model{.input_shape = {-1, 8, 512, 512},
+              .nodes = {{"Conv", {"x", "k"}, {"c"}}, {"ReduceMean", {"c"}, {"y"}, {{"axes", {2, 3}}}}},
+              .weights = {{"k", {8, 8, 31, 31}, kernels}}}
+      .Save(Path("large.onnx"));
+  config_ = {.model = Path("large.onnx"), .max_steps = 3};
+  const auto model = LoadModel(config_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto data = LoadTrainingData(config_, *model, std::nullopt);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->synthetic_batch, 2);
+  EXPECT_EQ(data->train.bound.dataset->size(), 6);
+  EXPECT_THAT(data->train.bound.notes, testing::Contains(StartsWith("batches of 2 samples: a step of 32 would")));
+  config_.batch_size = 4;
+  const auto chosen = LoadTrainingData(config_, *model, std::nullopt);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->synthetic_batch, 4);
 }
 
 TEST_F(TrainingRunTest, TheResolvedConfigurationRepeatsTheRun) {
