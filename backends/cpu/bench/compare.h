@@ -18,5 +18,6 @@ void ComparePool();
 void CompareBatchNorm();
 void ComparePack();
 void CompareAttention();
+void CompareLoop();
 
 }  // namespace onnxtrain::bench

@@ -87,7 +87,9 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
 
   onnxtrain::cpu::RegisterCpuOps();
-  for (auto compare : {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention}) compare();
+  for (auto compare :
+       {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention, CompareLoop})
+    compare();
   RatioReporter reporter;
   // None runs where the filter matches none.
   return benchmark::RunSpecifiedBenchmarks(&reporter) > 0 ? 0 : 1;

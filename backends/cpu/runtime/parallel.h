@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "backends/cpu/runtime/late_threads.h"
+
 namespace onnxtrain::cpu {
 
 // About as much work (in elements passed over) as it takes to be worth waking another thread.
@@ -59,20 +61,39 @@ class LoopShares {
   std::array<Share, kMaxShares> shares_;
 };
 
+// Runs a loop in so many threads (2 at least) and tells what it took from `begin` on.
+template <typename F>
+LateThreads::Times RunLoop(int64_t n, int64_t cost, int64_t threads, LateThreads::Clock::time_point begin, F& f) {
+  LoopShares shares(n, cost, threads);
+  alignas(64) std::atomic<int64_t> came = 0;
+  LateThreads::Clock::time_point worked;
+  bool all_came = true;
+#pragma omp parallel num_threads(static_cast <int>(threads))
+  {
+    came.fetch_add(1, std::memory_order_relaxed);
+    shares.Run(omp_get_thread_num(), f);
+    if (omp_get_thread_num() == 0) {
+      worked = LateThreads::Clock::now();
+      all_came = came.load(std::memory_order_relaxed) == omp_get_num_threads();
+    }
+  }
+  return {worked - begin, LateThreads::Clock::now() - worked, all_came};
+}
+
 // Calls f(begin, end) for ranges that cover [0, n), in several threads; `cost` is the work per item. What an item
 // computes must not depend on the range it is in or on the thread.
 template <typename F>
 void Parallel(int64_t n, int64_t cost, F&& f) {
   if (n <= 0) return;
   const int64_t useful = n * std::max<int64_t>(cost, 1) / kGrain;
-  const int64_t threads = std::min<int64_t>({static_cast<int64_t>(omp_get_max_threads()), n, useful});
-  if (threads <= 1) {
-    f(int64_t{0}, n);
-    return;
+  const int64_t wanted = std::min<int64_t>({static_cast<int64_t>(omp_get_max_threads()), n, useful});
+  if (wanted > 1) {
+    thread_local LateThreads late;
+    const auto begin = LateThreads::Clock::now();
+    const int64_t threads = std::min(wanted, late.Usable(omp_get_max_threads(), begin));
+    if (threads > 1) return late.Note(threads, begin, RunLoop(n, cost, threads, begin, f));
   }
-  LoopShares shares(n, cost, threads);
-#pragma omp parallel num_threads(static_cast <int>(threads))
-  shares.Run(omp_get_thread_num(), f);
+  f(int64_t{0}, n);
 }
 
 }  // namespace onnxtrain::cpu

@@ -73,5 +73,64 @@ TEST(Parallel, SharesTheWorkOfASleepingThread) {
   EXPECT_LT(slow, 32);  // its even share
 }
 
+using Seconds = LateThreads::Seconds;
+
+// Loops of a millisecond in a simulated time.
+class LateThreadsTest : public testing::Test {
+ protected:
+  // Runs a loop that waits so long for a thread that is late, and returns how many threads took part.
+  int64_t Loop(int64_t most, double wait) {
+    const int64_t threads = late_.Usable(most, now_);
+    const Seconds work{1e-3};
+    if (threads > 1) late_.Note(threads, now_, {work, Seconds(threads == most ? wait : 0), wait == 0});
+    now_ += std::chrono::duration_cast<LateThreads::Clock::duration>(work);
+    return threads;
+  }
+
+  // How many of `loops` loops have all threads.
+  int64_t CountWhole(int64_t most, double wait, int loops) {
+    int64_t whole = 0;
+    for (int i = 0; i < loops; ++i) whole += Loop(most, wait) == most;
+    return whole;
+  }
+
+  LateThreads late_;
+  LateThreads::Clock::time_point now_{};
+};
+
+TEST_F(LateThreadsTest, KeepAThreadThatComes) { EXPECT_EQ(CountWhole(2, 0, 1000), 1000); }
+
+TEST_F(LateThreadsTest, BearOneWait) {
+  CountWhole(2, 0, 100);
+  EXPECT_EQ(CountWhole(2, 3e-3, 1), 1);
+  EXPECT_EQ(CountWhole(2, 0, 100), 100);
+}
+
+TEST_F(LateThreadsTest, LeaveOutAThreadThatIsLateAgainAndAgain) {
+  CountWhole(2, 0, 100);
+  EXPECT_LT(CountWhole(2, 3e-3, 1000), 20);
+  EXPECT_GT(Loop(2, 0), 0);
+}
+
+TEST_F(LateThreadsTest, TakeItBackWhenItComesAgain) {
+  CountWhole(2, 3e-3, 1000);
+  CountWhole(2, 0, 320);  // the longest pause
+  EXPECT_EQ(CountWhole(2, 0, 1000), 1000);
+}
+
+TEST_F(LateThreadsTest, LeaveOutOneOfMany) {
+  CountWhole(8, 3e-3, 100);
+  EXPECT_EQ(Loop(8, 3e-3), 7);
+}
+
+TEST_F(LateThreadsTest, KeepOneThread) {
+  for (int i = 0; i < 1000; ++i) {
+    const int64_t threads = late_.Usable(2, now_);
+    ASSERT_GE(threads, 1);
+    if (threads > 1) late_.Note(threads, now_, {Seconds(1e-3), Seconds(1), false});
+    now_ += std::chrono::milliseconds(1);
+  }
+}
+
 }  // namespace
 }  // namespace onnxtrain::cpu
