@@ -57,6 +57,12 @@ bool ComputesFloats(std::string_view op) {
   return kFloat.contains(op);
 }
 
+// Whether the operator rounds or selects: w + (round(w) − w) is a quantized weight.
+bool IsStep(std::string_view op) {
+  static const Operators kSteps = {"argmax", "argmin", "round", "sign"};
+  return kSteps.contains(op);
+}
+
 // Takes the digits at the beginning of a text, without zeros before them.
 std::string_view TakeNumber(std::string_view* text) {
   const size_t end = std::min(text->find_first_not_of("0123456789"), text->size());
@@ -102,7 +108,8 @@ bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources
 
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources) {
   const std::string_view op = StripNumber(name);
-  if (IsExporterName(name) || IsLookup(op) || IsSum(op)) return false;
+  if (IsExporterName(name) || IsLookup(op)) return false;
+  if (IsSum(op)) return std::ranges::any_of(sources, [](const std::string& s) { return IsStep(StripNumber(s)); });
   if (!IsView(op)) return name.find('.') == name.npos;  // a name of the module is no fx node's
   return std::ranges::any_of(sources, [](const std::string& s) { return ComputesFloats(StripNumber(s)); });
 }

@@ -17,7 +17,8 @@ struct ByNumber {
 
 // Whether a value with this name, which constant folding computed of one parameter and `sources`, is other numbers than
 // the parameter's: those of "exp_2", "mul" or of a view of such a value, but not those of a view or a lookup.
-// A sum trains as its parameter does. Values that the exporter names itself ("val_12") are taken for views.
+// A sum trains as its parameter does, unless a part of it was rounded. Values that the exporter names itself ("val_12")
+// are taken for views.
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources);
 
 // Whether constant folding looked such a value up in a parameter by indices.

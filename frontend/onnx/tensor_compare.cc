@@ -25,6 +25,54 @@ bool ForEachTransposed(const HostTensor& matrices, const Visit& visit) {
   return true;
 }
 
+// A square matrix within a tensor, from element `first` on.
+class Square {
+ public:
+  Square(const HostTensor& tensor, int64_t first) : tensor_(tensor), first_(first), rows_(tensor.shape().back()) {}
+
+  bool IsDiagonal() const {
+    return All([&](int64_t i, int64_t j) { return i == j || At(i, j) == 0; });
+  }
+  bool IsSymmetric() const {
+    return All([&](int64_t i, int64_t j) { return At(i, j) == At(j, i); });
+  }
+  // Whether no number is negative and each row, or column, sums to 1 or 0, and not all do to 0.
+  bool IsStochastic() const {
+    if (!All([&](int64_t i, int64_t j) { return At(i, j) >= 0; })) return false;
+    return SumToOne([&](int64_t i, int64_t j) { return At(i, j); }) ||
+           SumToOne([&](int64_t i, int64_t j) { return At(j, i); });
+  }
+
+ private:
+  double At(int64_t i, int64_t j) const { return tensor_.At(first_ + i * rows_ + j); }
+
+  template <typename Holds>
+  bool All(const Holds& holds) const {
+    for (int64_t i = 0; i < rows_; ++i) {
+      for (int64_t j = 0; j < rows_; ++j) {
+        if (!holds(i, j)) return false;
+      }
+    }
+    return true;
+  }
+
+  template <typename Get>
+  bool SumToOne(const Get& get) const {
+    constexpr double kRounding = 1e-5;
+    bool any = false;
+    for (int64_t i = 0; i < rows_; ++i) {
+      double sum = 0;
+      for (int64_t j = 0; j < rows_; ++j) sum += get(i, j);
+      if (std::abs(sum - 1) > kRounding && sum != 0) return false;
+      any |= sum != 0;
+    }
+    return any;
+  }
+
+  const HostTensor& tensor_;
+  int64_t first_, rows_;
+};
+
 }  // namespace
 
 bool IsSplat(const HostTensor& tensor) {
@@ -69,6 +117,19 @@ uint64_t SumOfBytes(const HostTensor& tensor) {
   const auto bytes = tensor.bytes();
   return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0},
                          [](uint64_t sum, std::byte b) { return sum + std::to_integer<uint64_t>(b); });
+}
+
+bool IsGraphMatrix(const HostTensor& tensor) {
+  const Shape& shape = tensor.shape();
+  const bool square = shape.size() >= 2 && shape.back() >= 3 && shape.back() == shape.end()[-2];
+  if (!square || !IsFloat(tensor.dtype()) || tensor.size() == 0 || IsSplat(tensor)) return false;
+  bool diagonal = true;
+  for (int64_t first = 0; first < tensor.size(); first += shape.back() * shape.back()) {
+    const Square matrix(tensor, first);
+    if (!matrix.IsSymmetric() && !matrix.IsStochastic()) return false;
+    diagonal = diagonal && matrix.IsDiagonal();
+  }
+  return !diagonal;
 }
 
 Shape TransposedShape(Shape shape) {

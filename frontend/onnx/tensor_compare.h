@@ -23,6 +23,11 @@ bool IsProgression(const HostTensor& tensor);
 // Returns the sum of its bytes, which does not depend on the order of its elements: equal for transposes of each other.
 uint64_t SumOfBytes(const HostTensor& tensor);
 
+// Whether it is a square matrix, or a batch of them, of 3 rows at least, that no initializer draws and no training
+// makes: equal to its transpose but not diagonal, or without negative numbers and with rows or columns that sum to 1
+// (or 0). The graph of a graph network, a kernel that blurs.
+bool IsGraphMatrix(const HostTensor& tensor);
+
 // Whether one is the other with its last two axes exchanged.
 bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 

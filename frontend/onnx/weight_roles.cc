@@ -60,6 +60,8 @@ class RoleNamer {
                              : IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask;
       if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (IsSumWindow(name, tensor, readers->second)) origin.kind = Kind::kConstant;
+      const bool of_layer = IsGeneratedName(name) ? IsWeightOfLinear(readers->second) : IsParameterName(name);
+      if (!of_layer && IsGraphMatrix(tensor)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
       if (tensor.size() > 1 && readers->second.size() > 1 && IsFresh(tensor)) SplitByModule(name, readers->second);
       if (IsGeneratedName(name) && origin.module_name.empty())

@@ -77,7 +77,19 @@ class NoteTaker {
       Add("equal initializers that the exporter had merged: ", weights.split_copies(), ", trained separately");
     if (counts_["Dropout"] > 0 && state_.options.dropout < 0)
       Add("Dropout nodes: ", counts_["Dropout"], ", with the ratio and mode of the file");
+    NoteStraightThrough();
     NoteBatchNorm();
+  }
+
+  void NoteStraightThrough() {
+    const Graph& graph = state_.graph;
+    const auto is_estimate = [&](const Node& node) {
+      if (node.op != "StraightThrough" || node.inputs[1] == kNoValue) return false;
+      const Node* sum = graph.producer(node.inputs[0]);
+      return sum != nullptr && sum->op == "Add" && std::ranges::find(sum->inputs, node.inputs[1]) != sum->inputs.end();
+    };
+    if (const auto count = std::ranges::count_if(graph.nodes(), is_estimate); count > 0)
+      Add("sums x + (q(x) − x) of a step q: ", count, ", straight-through estimators: the gradient goes to x alone");
   }
 
   void NoteSplits() {

@@ -456,5 +456,19 @@ TEST(SharedModels, ImportForTrainingAtAnyBatch) {
   }
 }
 
+TEST(StraightThrough, SumsOfARoundedErrorAreEstimators) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "w", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddNode(&model, "Round", {"w"}, {"rounded"});
+  AddNode(&model, "Sub", {"rounded", "w"}, {"error"});
+  AddNode(&model, "Add", {"w", "error"}, {"quantized"});
+  AddNode(&model, "MatMul", {"x", "quantized"}, {"y"});
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->notes, testing::Contains(testing::StartsWith("sums x + (q(x) − x) of a step q: 1,")));
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -606,6 +606,21 @@ TEST(TorchExport, BiasesOfComputedWeightsAreTrained) {
   EXPECT_EQ(FindWeight(*imported, "mul")->alias, "");
 }
 
+// w + (round(w·s)/s − w): what is stored is rounded, and trains otherwise.
+TEST(TorchExport, RoundedWeightsAreExpressions) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "add_1", {2, 2}), {1, 2, 4, 4});
+  AddSignature(&model, "p_w: PARAMETER target='fc.weight'\nx: USER_INPUT\n");
+  AddFoldedFrom(&model, "add_1", "['div', 'fc.weight', 'mul', 'round_1', 'sub_1', 'val_0']");
+  AddFx(AddNode(&model, "MatMul", {"x", "add_1"}, {"y"}), "linear", "linear.default", "%x, %add_1");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->notes,
+              testing::Contains(testing::StartsWith("the exporter computed 'add_1' from 'fc.weight'")));
+}
+
 TEST(TorchExport, EditsOfARestoredBiasReachItsReaders) {
   const auto loaded = OnnxModel::Load(Save(RemovedBias()));
   ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -359,6 +359,27 @@ TEST(FixedWeights, UnitMatricesOfLinearLayersAreTrained) {
   EXPECT_EQ(FindWeight(*imported, "onnx::MatMul_10")->fixed, FixedWeight::kConstant);
 }
 
+// The graph of a graph network and a kernel that blurs: nothing draws such numbers.
+TEST(FixedWeights, MatricesOfGraphsAreNoWeights) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3, 3});
+  FillFloats(AddInitializer(&model, "supports", {2, 3, 3}),
+             {0.5F, 0.5F, 0, 0.2F, 0.3F, 0.5F, 0, 0, 1, 0, 0.7F, 0.1F, 0.7F, 0, -0.4F, 0.1F, -0.4F, 0});
+  FillFloats(AddInitializer(&model, "start", {3, 3}), {1, 0, 0, 0, 1, 0, 0, 0, 1});
+  FillFloats(AddInitializer(&model, "mix", {3, 3}), {0.5F, 0.4F, 0.1F, 0.2F, 0.3F, 0.5F, 0.1F, 0.1F, 0.9F});
+  FillFloats(AddInitializer(&model, "fc.weight", {3, 3}), {0, 1, 2, 1, 0, 3, 2, 3, 0});
+  AddNode(&model, "MatMul", {"supports", "x"}, {"a"}, "/MatMul");
+  AddNode(&model, "MatMul", {"a", "start"}, {"b"}, "/MatMul_1");
+  AddNode(&model, "MatMul", {"b", "mix"}, {"c"}, "/MatMul_2");
+  AddNode(&model, "MatMul", {"c", "fc.weight"}, {"y"}, "/fc/MatMul");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "supports")->fixed, FixedWeight::kConstant);
+  for (const char* weight : {"start", "mix", "fc.weight"})
+    EXPECT_EQ(FindWeight(*imported, weight)->fixed, FixedWeight::kNo) << weight;
+}
+
 // A fresh scale of zeros, folded into a weight, leaves zeros of both signs.
 TEST(FixedWeights, WeightsOfZerosOfBothSignsAreTrained) {
   onnx::ModelProto model = NewModel(17);
