@@ -86,7 +86,8 @@ class NoteTaker {
     const auto is_estimate = [&](const Node& node) {
       if (node.op != "StraightThrough" || node.inputs[1] == kNoValue) return false;
       const Node* sum = graph.producer(node.inputs[0]);
-      return sum != nullptr && sum->op == "Add" && std::ranges::find(sum->inputs, node.inputs[1]) != sum->inputs.end();
+      const bool is_sum = sum != nullptr && (sum->op == "Add" || sum->op == "Sub");
+      return is_sum && std::ranges::find(sum->inputs, node.inputs[1]) != sum->inputs.end();
     };
     if (const auto count = std::ranges::count_if(graph.nodes(), is_estimate); count > 0)
       Add("sums x + (q(x) − x) of a step q: ", count, ", straight-through estimators: the gradient goes to x alone");

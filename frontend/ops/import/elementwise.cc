@@ -14,13 +14,8 @@ namespace {
 
 ImportOr ImportBinary(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val b, SecondOperand(c));
+  if (const Val estimate = ImportStraightThrough(c.node().op_type, c.in(0), b)) return One(estimate);
   return One(Binary(c.node().op_type, c.in(0), b));
-}
-
-ImportOr ImportAdd(ImportContext& c) {
-  ASSIGN_OR_RETURN(const Val b, SecondOperand(c));
-  if (const Val estimate = ImportStraightThrough(c.in(0), b)) return One(estimate);
-  return One(c.in(0) + b);
 }
 
 // The result has the base's type, whatever the exponent's. An integer to a fractional power is computed in float64.
@@ -138,7 +133,7 @@ ImportOr ImportSwish(ImportContext& c) {
 // Rows list the operators that are imported as they are (OpRow::onnx).
 constexpr int kMany = Arity::kMany;
 constexpr OnnxOp kOps[] = {
-    {"", "Add", 2, 2, ImportAdd, {.scores = true, .scalar_weight = true, .weight_inputs = 0b11}},
+    {"", "Add", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .weight_inputs = 0b11}},
     {"", "Sub", 2, 2, ImportBinary, {.scalar_weight = true, .takes_numbers = true}},
     {"", "Mul", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .weight_inputs = 0b11}},
     {"", "Div", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .takes_numbers = true}},

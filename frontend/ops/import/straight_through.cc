@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/ops/formula.h"
 #include "frontend/ops/quantize.h"
 #include "frontend/ops/row.h"
 
@@ -39,22 +40,45 @@ bool DependsThroughStep(const Graph& graph, ValueId value, ValueId x) {
   return false;
 }
 
-// Whether `sum` is q − x of such a q.
-bool IsErrorOf(Val sum, Val x) {
-  const Graph& graph = sum.b().graph();
-  const Node* node = graph.producer(sum.id());
-  return node != nullptr && node->op == "Sub" && node->inputs[1] == x.id() && graph.type(node->inputs[0]) == x.type() &&
-         DependsThroughStep(graph, node->inputs[0], x.id());
+// Looks for forms of q in operands that were computed of q and x.
+class Finder {
+ public:
+  explicit Finder(Val x) : graph_(x.b().graph()), x_(x) {}
+
+  // Whether `v` is op(q, x), or op(x, q).
+  bool IsOfStepAndX(Val v, std::string_view op) const { return IsStep(Operand(v, op, 1)); }
+  bool IsOfXAndStep(Val v, std::string_view op) const { return IsStep(Operand(v, op, 0)); }
+
+ private:
+  // The other operand of op where x is the operand at `place`.
+  ValueId Operand(Val v, std::string_view op, size_t place) const {
+    const Node* node = graph_.producer(v.id());
+    return node != nullptr && node->op == op && node->inputs[place] == x_.id() ? node->inputs[1 - place] : kNoValue;
+  }
+
+  bool IsStep(ValueId q) const {
+    return q != kNoValue && graph_.type(q) == x_.type() && DependsThroughStep(graph_, q, x_.id());
+  }
+
+  const Graph& graph_;
+  Val x_;
+};
+
+// The x of an estimator; invalid where it is none.
+Val FindCarrier(std::string_view op, Val a, Val b) {
+  const Finder of_a(a), of_b(b);
+  if (op == "Add") return of_a.IsOfStepAndX(b, "Sub") ? a : of_b.IsOfStepAndX(a, "Sub") ? b : Val();
+  if (op != "Sub") return Val();
+  if (of_a.IsOfXAndStep(b, "Sub")) return a;
+  return of_b.IsOfStepAndX(a, "Add") || of_b.IsOfXAndStep(a, "Add") ? b : Val();
 }
 
 }  // namespace
 
-Val ImportStraightThrough(Val a, Val b) {
+Val ImportStraightThrough(std::string_view op, Val a, Val b) {
   if (!a || !b || !IsFloat(a.dtype()) || a.type() != b.type()) return Val();
-  for (const auto& [error, x] : {std::pair(b, a), std::pair(a, b)}) {
-    if (IsErrorOf(error, x)) return StraightThrough(a + b, x);
-  }
-  return Val();
+  const Val x = FindCarrier(op, a, b);
+  return x ? StraightThrough(Binary(op, a, b), x) : Val();
 }
 
 }  // namespace onnxtrain

@@ -37,7 +37,7 @@ class StraightThroughTest : public testing::Test {
 };
 
 TEST_F(StraightThroughTest, PassesTheGradientOfARoundedValue) {
-  const Val y = ImportStraightThrough(x_, Difference(Unary("Round", x_ * 2.0) / 2.0));
+  const Val y = ImportStraightThrough("Add", x_, Difference(Unary("Round", x_ * 2.0) / 2.0));
   ASSERT_TRUE(y);
   EXPECT_EQ(Gradient(y), (std::vector<double>{1, 2, 3}));
 }
@@ -46,22 +46,33 @@ TEST_F(StraightThroughTest, PassesTheGradientOfARoundedValue) {
 TEST_F(StraightThroughTest, PassesNoGradientThroughTheScale) {
   const Val scale =
       Expand(Reshape(b_.Op("ReduceMean", {Unary("Abs", x_)}, {{"axes", std::vector<int64_t>{0}}}), {1}), {3});
-  const Val y = ImportStraightThrough(Difference(Unary("Round", x_ / scale) * scale), x_);
+  const Val y = ImportStraightThrough("Add", Difference(Unary("Round", x_ / scale) * scale), x_);
   ASSERT_TRUE(y);
   EXPECT_EQ(Gradient(y), (std::vector<double>{1, 2, 3}));
 }
 
 TEST_F(StraightThroughTest, KnowsComparisons) {
   const Val one = Expand(b_.Scalar(kF32, 1), {3});
-  EXPECT_TRUE(ImportStraightThrough(x_, Difference(Where(Less(x_, 0.0), -one, one))));
+  EXPECT_TRUE(ImportStraightThrough("Add", x_, Difference(Where(Less(x_, 0.0), -one, one))));
+}
+
+TEST_F(StraightThroughTest, KnowsDifferences) {
+  const Val q = Unary("Round", x_);
+  const Val y = ImportStraightThrough("Sub", x_, x_ - q);
+  ASSERT_TRUE(y);
+  EXPECT_EQ(Gradient(y), (std::vector<double>{1, 2, 3}));
+  EXPECT_TRUE(ImportStraightThrough("Sub", q + x_, x_));
+  EXPECT_TRUE(ImportStraightThrough("Sub", x_ + q, x_));
+  EXPECT_FALSE(ImportStraightThrough("Sub", q - x_, x_));
+  EXPECT_FALSE(ImportStraightThrough("Mul", x_, q - x_));
 }
 
 TEST_F(StraightThroughTest, LeavesSmoothFunctionsAndOtherSumsAlone) {
   const Val other = b_.Input(InputKind::kFeed, "other", {kF32, {3}});
-  EXPECT_FALSE(ImportStraightThrough(x_, Difference(Unary("Tanh", x_))));
-  EXPECT_FALSE(ImportStraightThrough(x_, Difference(Unary("Round", other))));
-  EXPECT_FALSE(ImportStraightThrough(other, Difference(Unary("Round", x_))));
-  EXPECT_FALSE(ImportStraightThrough(x_, Unary("Round", x_)));
+  EXPECT_FALSE(ImportStraightThrough("Add", x_, Difference(Unary("Tanh", x_))));
+  EXPECT_FALSE(ImportStraightThrough("Add", x_, Difference(Unary("Round", other))));
+  EXPECT_FALSE(ImportStraightThrough("Add", other, Difference(Unary("Round", x_))));
+  EXPECT_FALSE(ImportStraightThrough("Add", x_, Unary("Round", x_)));
 }
 
 }  // namespace
