@@ -7,9 +7,9 @@
 """
 from onnxtrain._capi import Error
 from onnxtrain.trainer import BatchTensor, Evaluation, StepResult, Trainer, load_plugin, version
-from onnxtrain.weights import save_safetensors, to_arrays, to_keras, to_state_dict
+from onnxtrain.weights import save_safetensors, separate_weights, to_arrays, to_keras, to_state_dict
 
 __all__ = [
-    "BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "load_plugin", "save_safetensors", "to_arrays",
-    "to_keras", "to_state_dict", "version",
+    "BatchTensor", "Error", "Evaluation", "StepResult", "Trainer", "load_plugin", "save_safetensors",
+    "separate_weights", "to_arrays", "to_keras", "to_state_dict", "version",
 ]

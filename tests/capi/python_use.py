@@ -77,6 +77,64 @@ def use_arrays_of_others(trainer, x, labels):
     expect_value_error("'label' is one number", lambda: trainer.evaluate({"x": x, "label": 1}))
 
 
+class KerasLike:
+    """A model with a trainable weight, as separate_weights asks for it."""
+
+    def __init__(self, value):
+        self.value, self.trainable_weights = value, [self]
+
+    def numpy(self):
+        return self.value
+
+    def assign(self, value):
+        self.value = value
+
+
+def use_other_forms(trainer, arrays, before, trained):
+    """Weights come back in another shape or negated; weights of one value are not guessed."""
+    heads = onnxtrain.to_arrays(trainer, arrays | {"fc.weight": before["w2"].reshape(2, 8, 3)})
+    assert np.array_equal(heads["fc.weight"], trained["w2"].reshape(2, 8, 3))
+    negated = onnxtrain.to_arrays(trainer, arrays | {"fc.bias": -before["b2"]})
+    assert np.array_equal(negated["fc.bias"], -trained["b2"])
+    tied = onnxtrain.to_arrays(trainer, arrays | {"again": before["w2"]})
+    assert np.array_equal(tied["again"], trained["w2"])
+
+    parameters = trainer.parameters()
+    with onnxtrain.Trainer(trainer.export(), threads=1) as constant:
+        constant.set_parameters({"b1": np.zeros(16, np.float32), "b2": np.ones(3, np.float32)})
+        with onnxtrain.Trainer(constant.export(), threads=1) as fresh:
+            fresh.step({"x": np.eye(4, dtype=np.float32), "label": np.arange(4) % 3})
+            now, start = fresh.parameters(), fresh.initial_parameters()
+            # A buffer of zeros beside a bias of zeros: by name they differ.
+            back = onnxtrain.to_arrays(fresh, start | {"mean": np.zeros(16, np.float32)})
+            assert np.array_equal(back["b1"], now["b1"]) and not back["mean"].any()
+            named = {name: start[name] for name in ("w1", "w2", "b1")}
+            assert np.array_equal(onnxtrain.to_arrays(fresh, named | {"gamma": start["b2"]})["gamma"], now["b2"])
+            for wrong in (named | {"gamma": start["b2"], "variance": np.ones(3, np.float32)},
+                          {name: start[name] for name in ("w1", "w2", "b2")} | {"bias": start["b1"]}):
+                expect_value_error("separate_weights", lambda: onnxtrain.to_arrays(fresh, wrong))
+    assert all(np.array_equal(parameters[name], value) for name, value in trainer.parameters().items())
+    for value in (np.ones(3, np.float32), np.arange(3, dtype=np.float32)):
+        layer = KerasLike(value)
+        onnxtrain.separate_weights(layer)
+        assert (len(set(layer.value)) == 3) and np.abs(layer.value - value).max() < 1e-3
+
+
+def use_weights_of_others(trainer):
+    """Trained weights come back under the names, and in the forms, that another framework has them in."""
+    before, trained = trainer.initial_parameters(), trainer.parameters()
+    # As another framework has them: other names, a transposed matrix, a tensor that the model does not have.
+    arrays = {"w1": before["w1"], "fc.weight": before["w2"].T, "b1": before["b1"], "fc.bias": before["b2"],
+              "seen": np.arange(3)}
+    back = onnxtrain.to_arrays(trainer, arrays)
+    assert np.array_equal(back["w1"], trained["w1"]) and np.array_equal(back["fc.weight"], trained["w2"].T)
+    assert np.array_equal(back["fc.bias"], trained["b2"]) and np.array_equal(back["seen"], np.arange(3))
+    for wrong, text in (({"w1": before["w1"]}, "trained weights 'b1', 'b2', 'w2'"),
+                        (arrays | {"w1": np.zeros((5, 3), np.float32)}, "'w1' is [5, 3]")):
+        expect_value_error(text, lambda: onnxtrain.to_arrays(trainer, wrong))
+    use_other_forms(trainer, arrays, before, trained)
+
+
 def main(path):
     x, labels = make_samples()
     data = {"x": x, "label": labels}
@@ -129,16 +187,10 @@ def main(path):
         trainer.step(data)
         assert not np.array_equal(shown, old) and np.array_equal(shown, trainer.parameters()["w1"])
 
-        before, trained = trainer.initial_parameters(), trainer.parameters()
-        # As another framework has them: other names, a transposed matrix, a tensor that the model does not have.
-        arrays = {"w1": before["w1"], "fc.weight": before["w2"].T, "b1": before["b1"], "fc.bias": before["b2"],
-                  "seen": np.arange(3)}
-        back = onnxtrain.to_arrays(trainer, arrays)
-        assert np.array_equal(back["w1"], trained["w1"]) and np.array_equal(back["fc.weight"], trained["w2"].T)
-        assert np.array_equal(back["fc.bias"], trained["b2"]) and np.array_equal(back["seen"], np.arange(3))
-        for wrong, text in (({"w1": before["w1"]}, "trained weights 'b1', 'b2', 'w2'"),
-                            (arrays | {"w1": np.zeros((5, 3), np.float32)}, "'w1' is [5, 3]")):
-            expect_value_error(text, lambda: onnxtrain.to_arrays(trainer, wrong))
+        with onnxtrain.Trainer(trainer.export(), **config) as again:
+            again.step(data)
+            use_weights_of_others(again)
+        trained = trainer.parameters()
         onnxtrain.save_safetensors("w.safetensors", trained)
         with open("w.safetensors", "rb") as file:
             size = int.from_bytes(file.read(8), "little")
