@@ -7,7 +7,7 @@ import math
 import os
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from onnxtrain._capi import api
 from onnxtrain.arrays import Tensors, as_array, describe, take_tensors, view_tensor
 
 Batch = Mapping[str, Any]  # arrays by name: [batch, sample…]
+Data = Union[Batch, Iterable[Any], Callable[[], Union[Batch, Iterable[Any]]]]
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,10 @@ class Trainer:
         api.GetInputGradients(self._handle, tensors.tensors, tensors.count, None, ctypes.byref(out))
         return take_tensors(out.value)
 
-    def evaluate(self, data: Batch | Iterable[Any], batch_size: int | None = None) -> Evaluation:
-        """Evaluates arrays, cut into batches, or an iterable of batches."""
+    def evaluate(self, data: Data, batch_size: int | None = None) -> Evaluation:
+        """Evaluates arrays, cut into batches, or an iterable of batches, or what a function returns of these."""
         loss = weight = correct = targets = samples = 0.0
-        for batch in self._batches(data, self._choose_batch_size(batch_size), None, False):
+        for batch in self._batches(data, self._choose_batch_size(batch_size), None):
             tensors, part = Tensors(batch), _capi.Evaluation()
             api.Evaluate(self._handle, tensors.tensors, tensors.count, ctypes.byref(part))
             loss += part.loss * part.weight
@@ -203,8 +204,8 @@ class Trainer:
 
     def fit(
         self,
-        data: Batch | Iterable[Any],
-        eval_data: Batch | Iterable[Any] | None = None,
+        data: Data,
+        eval_data: Data | None = None,
         *,
         epochs: int = 1,
         batch_size: int | None = None,
@@ -215,15 +216,19 @@ class Trainer:
         """Trains for some epochs; evaluates after each where there is `eval_data`, and returns these evaluations.
 
         `data`: arrays by name, which are cut into batches, in another order each epoch where `shuffle`; or an iterable
-        of batches, as a DataLoader is, whose batches are mappings, or tuples in the order of `batch_tensors`.
-        Callbacks are called after each update and each evaluation; one that returns False ends the training. Fails
-        where an epoch has no samples.
+        of batches, as a DataLoader is, whose batches are mappings, or tuples in the order of `batch_tensors`; or a
+        function without arguments that returns either, as generators are made, called once an epoch. Callbacks
+        are called after each update and each evaluation; one that returns False ends the training. Fails where an epoch
+        has no samples.
         """
+        for given in (data, eval_data):
+            if epochs > 1 and isinstance(given, Iterator):
+                raise TypeError("an iterator can be read once only: pass arrays, a list, a DataLoader or a function")
         order, evaluations = np.random.default_rng(seed) if shuffle else None, []
         size = self._choose_batch_size(batch_size)
         for _ in range(epochs):
             result = None
-            for batch in self._batches(data, size, order, True):
+            for batch in self._batches(data, size, order):
                 result = self.step(batch)
                 if any([callback(self, result) is False for callback in callbacks]):
                     return evaluations
@@ -313,14 +318,12 @@ class Trainer:
             raise ValueError(f"batch_size {size}: expected at least 1")
         return size
 
-    def _batches(
-        self, data: Batch | Iterable[Any], batch_size: int, order: np.random.Generator | None, train: bool
-    ) -> Iterator[Batch]:
+    def _batches(self, data: Data, batch_size: int, order: np.random.Generator | None) -> Iterator[Batch]:
+        if callable(data) and not isinstance(data, Iterable):
+            data = data()
         if isinstance(data, Mapping):
             yield from self._cut(data, batch_size, order)
             return
-        if train and iter(data) is data:
-            raise TypeError("an iterator can be read once only: pass arrays, a list or a DataLoader")
         names = [tensor.name for tensor in self.batch_tensors]
         for batch in data:
             yield self._to_batch(batch, names)

@@ -169,6 +169,11 @@ def main(path):
         assert abs(trainer.learning_rate - 0.5) < 1e-9
         assert not trainer.parameters()["w1"].flags.writeable
         trainer.fit([(x, labels), data], epochs=1)
+        for halves in (iter([(x[:45], labels[:45]), (x[45:], labels[45:])]), lambda: iter([data])):
+            assert len(trainer.fit(halves, lambda: data)) == 1
+        assert len(trainer.fit(lambda: iter([data]), data, epochs=2)) == 2
+        expect_type_error("can be read once only", lambda: trainer.fit(iter([data]), epochs=2))
+        expect_type_error("can be read once only", lambda: trainer.fit(data, iter([data]), epochs=2))
 
         trainer.fit({"x": x.tolist(), "label": labels.tolist()})
         for wrong, size, text in (({}, None, "no samples"), ({"x": x[:0], "label": labels[:0]}, None, "no samples"),
