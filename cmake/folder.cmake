@@ -5,7 +5,9 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
                                   CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
-find_program(MOLD mold)
+if(NOT CMAKE_CROSSCOMPILING)  # GCC looks for a linker of the other machine's name
+  find_program(MOLD mold)
+endif()
 if(MOLD AND NOT ONNXTRAIN_SANITIZER)
   add_link_options(-fuse-ld=mold)
 endif()

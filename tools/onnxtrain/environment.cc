@@ -18,7 +18,13 @@
 namespace onnxtrain::cli {
 namespace {
 
-bool HasAvx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+bool HasAvx512() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+#else
+  return false;
+#endif
+}
 
 std::atomic<bool> stop_asked{false}, save_asked{false};
 constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
