@@ -11,7 +11,8 @@ endif()
 if(MOLD AND NOT ONNXTRAIN_SANITIZER)
   add_link_options(-fuse-ld=mold)
 endif()
-# Leaves out functions that nothing calls, and all but one of those with the same code.
+# Leaves out functions that nothing calls, and all but one of those with the same code: no code may compare addresses of
+# functions that can have it.
 if(CMAKE_BUILD_TYPE STREQUAL "MinSizeRel")
   add_compile_options(-ffunction-sections -fdata-sections)
   add_link_options(-Wl,--gc-sections -s)
