@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/drawn_masks.h"
 #include "frontend/data/label_info.h"
 #include "frontend/data/loader.h"
 #include "frontend/data/preprocess.h"
@@ -29,6 +30,10 @@ struct BindSpec {
   bool asked_for_pixels = false;  // rows of bytes are images, too, where no other column is
   // Inputs of images, from training; nullopt: rows of bytes are images where a value is above 127.
   std::optional<std::set<std::string>> pixel_inputs;
+  // Labels whose losses take classes or probabilities, by the keys of own_labels and "" for the common ones: masks of 0
+  // and 255 are classes to them. What the columns are, from training; nullopt: what FindMaskInk says.
+  std::set<std::string> class_labels;
+  std::optional<std::map<std::string, MaskInk>> mask_inks;
   int64_t ignore_index = -100;  // does not count for the range of the labels
   bool skip_bad = false;        // leaves labels that are no integers out of their range
   std::string leave_out;        // a column that is neither input nor label
@@ -47,6 +52,7 @@ struct BoundData {
   std::vector<FeedSpec> feeds;             // of the model's inputs
   BoundLabel label;
   std::map<std::string, BoundLabel> own_labels;    // as BindSpec has them
+  std::map<std::string, MaskInk> mask_inks;        // of label columns that are drawn masks
   std::vector<std::string> classes;                // names, where the label has them
   bool classes_are_sorted = false;                 // they were numbered in the order of their names
   std::map<std::string, Shape> input_shapes;       // of inputs with free dimensions besides the batch, which is -1

@@ -53,7 +53,7 @@ std::string HintAtClasses(const Dataset& data, int column, int64_t classes, int6
     return " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)";
   const Type& sample = data.columns()[column].sample;
   if (range.ok() && range->max == kVoid && sample.dtype == DType::kUInt8 && sample.rank() >= 2)
-    return " (`ignore_index` 255 if it marks pixels of no class; masks of two classes hold 0 and 1)";
+    return " (`ignore_index` 255 if it marks pixels of no class; masks of two classes hold 0 and 1, or 0 and 255)";
   return " (`num_classes` auto fits the last layer to the labels)";
 }
 

@@ -137,6 +137,18 @@ absl::Status ParseText(const Json& json, TextPreprocess* text) {
   return whole && text->max_length > 0 ? absl::OkStatus() : Invalid("'text' lacks columns, tokenizer or max_length");
 }
 
+absl::Status ParseMasks(const Json& json, Preprocess* p) {
+  const auto masks = json.find("masks");
+  if (masks == json.end()) return absl::OkStatus();
+  std::map<std::string, std::string> inks;
+  RETURN_IF_ERROR(ReadField(json, "masks", &inks));
+  p->mask_inks.emplace();
+  for (const auto& [column, ink] : inks) {
+    ASSIGN_OR_RETURN((*p->mask_inks)[column], ParseMaskInk(ink));
+  }
+  return absl::OkStatus();
+}
+
 // Calls parse(name, value) for each entry of the object json[key], where there is one.
 template <typename Parse>
 absl::Status ForEach(const Json& json, const char* key, Parse parse) {
@@ -191,6 +203,10 @@ std::string ToJson(const Preprocess& p) {
                     {"sha256", p.text.sha256},
                     {"max_length", p.text.max_length}};
   }
+  if (p.mask_inks.has_value()) {
+    json["masks"] = Json::object();
+    for (const auto& [column, ink] : *p.mask_inks) json["masks"][column] = ToString(ink);
+  }
   json["label"] = p.label;
   json["classes"] = p.classes;
   json["loss"] = p.loss;
@@ -210,6 +226,7 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   RETURN_IF_ERROR(ReadField(json, "loss", &p.loss));
   RETURN_IF_ERROR(ReadField(json, "output", &p.output));
   RETURN_IF_ERROR(ParseText(json, &p.text));
+  RETURN_IF_ERROR(ParseMasks(json, &p));
   RETURN_IF_ERROR(
       ForEach(json, "inputs", [&](const auto& name, const Json& value) { return ParseInput(name, value, &p); }));
   RETURN_IF_ERROR(ForEach(json, "columns", [&](const auto& name, const Json& value) -> absl::Status {

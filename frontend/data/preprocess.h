@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/data/drawn_masks.h"
 #include "frontend/data/transform.h"
 
 namespace onnxtrain {
@@ -54,6 +55,8 @@ struct Preprocess {
   std::map<std::string, Standardization> standardize;      // model input → as FeedSpec has it
   std::set<std::string> pixels;                            // model inputs of images, which `normalize` is for
   std::vector<ColumnTransform> columns;                    // of the file, before they are assigned to inputs
+  // Label columns that are drawn masks; nullopt: nobody has looked.
+  std::optional<std::map<std::string, MaskInk>> mask_inks;
   TextPreprocess text;
   std::vector<std::string> label;    // column names
   std::vector<std::string> classes;  // names in the order of the labels, where they have names

@@ -64,6 +64,7 @@ Preprocess DescribeBinding(const OpenedData& data) {
     if (!feed.shift.empty()) p.standardize[feed.feed] = {feed.shift, feed.divisor};
   }
   for (int c : data.bound.label.columns) p.label.push_back(columns[c].name);
+  p.mask_inks = data.bound.mask_inks;
   p.columns = data.transforms;
   if (data.text.tokenizer != nullptr) {
     p.text = {.columns = data.text.columns,

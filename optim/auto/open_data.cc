@@ -30,14 +30,18 @@ namespace {
 
 using Columns = std::vector<Column>;
 
-// Are the labels classes, for all that is known before a loss is chosen?
-bool LabelsAreClasses(const LossSpec& loss) {
+// The labels that are classes, for all that is known before a loss is chosen, as BindSpec has them.
+std::set<std::string> FindClassLabelKeys(const LossSpec& loss) {
+  std::set<std::string> keys;
   const auto terms = ParseLoss(loss.name);
-  return terms.ok() && std::ranges::any_of(*terms, [](const LossTermSpec& term) {
-           if (!term.file.empty() || !term.label.empty()) return false;
-           return term.function == nullptr || term.function->classes || term.function->name == "bce";
-         });
+  if (!terms.ok()) return keys;
+  for (const LossTermSpec& term : *terms) {
+    const bool classes = term.function == nullptr || term.function->classes || term.function->name == "bce";
+    if (term.file.empty() && classes) keys.insert(term.label_key());
+  }
+  return keys;
 }
+bool LabelsAreClasses(const LossSpec& loss) { return FindClassLabelKeys(loss).contains(""); }
 
 // Class names in the order of the scores: those of class_map, else of the training data, else of the model file.
 absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config, const OnnxModel& model,
@@ -273,6 +277,9 @@ class DataOpener {
 
   // Which columns are inputs and labels.
   absl::Status ChooseColumns() {
+    spec_.class_labels = FindClassLabelKeys(loss_);
+    const bool same_label = config_.label.empty() || config_.label == spec_.label;
+    if (before_.has_value() && !request_.fit && same_label) spec_.mask_inks = before_->mask_inks;
     if (!config_.label.empty() || !request_.want_label) spec_.label.clear();
     constants_ = FindConstantTexts(config_, model_);
     std::map<std::string, std::vector<std::string>> explicit_inputs;

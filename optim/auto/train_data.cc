@@ -4,7 +4,6 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bad_samples.h"
 #include "optim/auto/data_setup.h"
-#include "optim/auto/drawn_masks.h"
 #include "optim/auto/value_checks.h"
 
 namespace onnxtrain {
@@ -64,7 +63,6 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ig
                             .padding = static_cast<double>(ignore_index),
                             .range = RangeOfLabels(loss, feed.name),
                             .one_hot = feed.one_hot});
-    ScaleDrawnMask(*data.dataset, loss, &train->specs.back());
   }
   return absl::OkStatus();
 }

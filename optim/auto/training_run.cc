@@ -9,7 +9,6 @@
 #include "optim/auto/cache_setup.h"
 #include "optim/auto/causality.h"
 #include "optim/auto/data_hints.h"
-#include "optim/auto/drawn_masks.h"
 #include "optim/auto/init_from.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/mixing.h"
@@ -447,8 +446,6 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
                                                   run.steps.total));
   run.facts.optimizer = run.optimizer.spec.rule;  // the model may have one of its own
   ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
-  if (std::string line = DescribeDrawnMasks(run.train, prepared.loss); !line.empty())
-    run.data.train.bound.notes.push_back(std::move(line));
   ASSIGN_OR_RETURN(run.options.mix, PlanMixing(config, run.data.train, prepared.loss, &run.train));
   RETURN_IF_ERROR(CheckVocabulary(run.data.train, run.train));
   if (run.data.has_eval()) {

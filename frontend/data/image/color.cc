@@ -21,6 +21,13 @@ void ToRgb(Image* image) {
 
 }  // namespace
 
+bool IsGrey(const Image& image) {
+  const std::vector<uint8_t>& p = image.pixels;
+  size_t i = 0;
+  while (image.channels == 3 && i < p.size() && p[i] == p[i + 1] && p[i] == p[i + 2]) i += 3;
+  return image.channels == 1 || i == p.size();
+}
+
 void SetChannels(int channels, Image* image) {
   if (image->channels == channels) return;
   channels == 1 ? ToGrey(image) : ToRgb(image);

@@ -24,6 +24,9 @@ constexpr uint8_t FromInk(int ink, int black) {
   return static_cast<uint8_t>(left < 0 ? 0 : left);
 }
 
+// Are the three channels of every pixel equal?
+bool IsGrey(const Image& image);
+
 // Converts a picture to 1 or 3 channels.
 void SetChannels(int channels, Image* image);
 

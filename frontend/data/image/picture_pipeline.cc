@@ -111,7 +111,7 @@ PicturePipeline::Plan PicturePipeline::MakePlan(const PictureInfo& info, const I
 
 absl::Status PicturePipeline::Decode(const DecodeRequest& request, const ImageOptions& options, Image* image) {
   RETURN_IF_ERROR(decoder_.Decode(request, image));
-  if (request.indices && image->channels != 1)
+  if (request.indices && !IsGrey(*image))
     return Invalid("a mask must have a palette or be grey, this picture has colors");
   SetChannels(request.indices ? 1 : options.channels, image);
   return absl::OkStatus();

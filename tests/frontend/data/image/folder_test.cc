@@ -384,6 +384,9 @@ TEST_F(PicturePairs, MissingCounterpartsAreErrors) {
   std::vector<std::byte> out(4);
   EXPECT_THAT(Message((*OpenPicturePairs(dir.path(), folders, options.images))->Read(1, 1, out)),
               HasSubstr("a mask must have a palette or be grey, this picture has colors"));
+  Write("masks/b.bmp", Bmp(2, 2, {{7, 7, 7}}));  // as many programs store greys
+  ASSERT_TRUE((*OpenPicturePairs(dir.path(), folders, options.images))->Read(1, 1, out).ok());
+  EXPECT_EQ(std::to_integer<int>(out[0]), 7);
 }
 
 TEST_F(ImageFolder, PicturesKeepTheirSizes) {
