@@ -53,6 +53,7 @@ struct TrainConfig {
   std::string eval_data, eval_split;
   std::vector<std::string> input, label;
   std::string header = "auto";
+  std::string encoding;
   std::vector<std::string> encode, fill;
   bool standardize = false, scale_targets = false;
   std::string on_bad_sample = "abort";

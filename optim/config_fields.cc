@@ -117,6 +117,9 @@ constexpr ConfigField kFields[] = {
      "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
     {"data", "header", kTexts, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
+    {"data", "encoding", kTexts, &C::encoding, "NAME",
+     "Encoding of files of text, as ICU names it: latin1, cp1251, gb18030, Shift_JIS",
+     {.otherwise = "UTF-8; UTF-16 with a byte order mark; what is neither, Windows-1252"}},
     {"data", "encode", kTaskTrain, &C::encode, "[COLUMN=]HOW",
      "Encodes columns of categories, all columns of text or COLUMN. onehot: an input value for each category; index: "
      "its place among the sorted categories; repeatable", {.repeatable = true}},

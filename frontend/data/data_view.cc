@@ -79,6 +79,21 @@ class Joined : public DatasetView {
   std::vector<int> places_;  // of the further columns in `second_`
 };
 
+class Noted : public DatasetView {
+ public:
+  Noted(std::shared_ptr<const Dataset> source, std::vector<std::string> notes)
+      : DatasetView(std::move(source)), notes_(std::move(notes)) {}
+  std::string StableName(int64_t i) const override { return source_->StableName(i); }
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> all = notes_, own = source_->notes();
+    all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
+
+ private:
+  std::vector<std::string> notes_;
+};
+
 class Numbers : public DatasetView {
  public:
   Numbers(std::shared_ptr<const Dataset> source, const std::vector<int>& numbers)
@@ -103,6 +118,11 @@ std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> sour
                                              std::vector<ConstantColumn> constants) {
   if (constants.empty()) return source;
   return std::make_shared<Constants>(std::move(source), std::move(constants));
+}
+
+std::shared_ptr<const Dataset> WithNotes(std::shared_ptr<const Dataset> source, std::vector<std::string> notes) {
+  if (notes.empty()) return source;
+  return std::make_shared<Noted>(std::move(source), std::move(notes));
 }
 
 std::shared_ptr<const Dataset> WithoutPixels(std::shared_ptr<const Dataset> source, const std::vector<int>& columns) {

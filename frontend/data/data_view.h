@@ -42,6 +42,9 @@ struct ConstantColumn {
 std::shared_ptr<const Dataset> WithConstants(std::shared_ptr<const Dataset> source,
                                              std::vector<ConstantColumn> constants);
 
+// `source` with these notes in front of its own.
+std::shared_ptr<const Dataset> WithNotes(std::shared_ptr<const Dataset> source, std::vector<std::string> notes);
+
 // `source` with these columns as numbers that are no pixels (Column::image).
 std::shared_ptr<const Dataset> WithoutPixels(std::shared_ptr<const Dataset> source, const std::vector<int>& columns);
 

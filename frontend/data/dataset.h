@@ -116,6 +116,7 @@ struct DatasetOptions {
   std::vector<std::string> label;                // CSV: label columns by name or 0-based index; default: the last
   std::vector<std::string> class_names;          // CSV: fixed class order, from training; empty: sorted
   std::vector<std::string> folder_classes = {};  // folders of classes: the same, also of classes that are numbers
+  std::string encoding = {};                     // of files of text, as DecodeText (text/text_encoding.h) takes it
   ImageOptions images = {};                      // files of pictures
   AudioOptions audio = {};                       // files of sound
   // CSV: columns that are not labels, whose text becomes i64 indices into Column::classes; a column that is mostly

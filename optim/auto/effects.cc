@@ -42,6 +42,7 @@ constexpr EffectRow kEffects[] = {
     {"max_tokens_per_batch", NoData, "there is no `data`"},
     {"class_map", NoData, "there is no `data`"},
     {"header", NoData, "there is no `data`"},
+    {"encoding", NoData, "there is no `data`"},
     {"encode", NoData, "there is no `data`"},
     {"fill", NoData, "there is no `data`"},
     {"standardize", NoData, "there is no `data`"},

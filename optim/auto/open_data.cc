@@ -7,6 +7,7 @@
 #include "frontend/data/class_map.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/formats/stdin.h"
+#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/source.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/class_labels.h"
@@ -213,6 +214,7 @@ class DataOpener {
     ASSIGN_OR_RETURN(spec_.dims, ParseDims(config_, model_));
     if (IsSpecified(config_, "header") && !IsTableFile(request_.path))
       return Invalid("`header`: ", request_.path, " is no table of text");
+    RETURN_IF_ERROR(SetEncoding());
     ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
     if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
     if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
@@ -221,6 +223,14 @@ class DataOpener {
     if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
     ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
     return absl::OkStatus();
+  }
+
+  absl::Status SetEncoding() {
+    options_.encoding = config_.encoding;
+    if (config_.encoding.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(Annotate(CheckEncoding(config_.encoding), "`encoding`: "));
+    const bool text = IsTableFile(request_.path) || !DocumentColumns(request_.path).empty();
+    return text ? absl::OkStatus() : Invalid("`encoding`: has no effect: ", request_.path, " is no file of text");
   }
 
   // Of the model's first input of pictures.

@@ -111,22 +111,12 @@ bool HoldsCountsAndClasses(const Record& record, const Record& next) {
          std::ranges::none_of(record, IsBlank);
 }
 
-class NotedTable : public DatasetView {
- public:
-  NotedTable(std::shared_ptr<const Dataset> table, std::vector<std::string> notes)
-      : DatasetView(std::move(table)), notes_(std::move(notes)) {}
-  std::vector<std::string> notes() const override { return notes_; }
-
- private:
-  std::vector<std::string> notes_;
-};
-
 class Table {
  public:
   Table(std::string path, ReadFn read, char separator, const DatasetOptions& options)
       : path_(std::move(path)),
         separator_(separator),
-        reader_(std::move(read), separator),
+        reader_(std::move(read), separator, options.encoding),
         options_(options),
         limit_(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit()) {}
 
@@ -226,6 +216,7 @@ class Table {
     std::vector<NamedTensor> columns;
     for (auto& column : columns_) columns.push_back(column->Finish());
     DescribeSeparator();
+    DescribeRepairs();
     DescribeValues();
     if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor))
       columns[0].problem = StrCat(path_, ": column '", columns[0].name, "', which has no name, numbers the rows");
@@ -233,8 +224,7 @@ class Table {
                      MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
                        return StrCat(path, ": row ", rows[i]);
                      }));
-    if (notes_.empty()) return table;
-    return std::make_shared<NotedTable>(std::move(table), std::move(notes_));
+    return WithNotes(std::move(table), std::move(notes_));
   }
 
   void DescribeSeparator() {
@@ -242,6 +232,13 @@ class Table {
     if (found == separator_) return;
     const std::string name = found == '\t' ? "tabs" : found == ' ' ? "blanks" : StrCat("'", std::string(1, found), "'");
     notes_.push_back(StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : ""));
+  }
+
+  void DescribeRepairs() {
+    const auto& [row, text] = reader_.first_repaired();
+    if (reader_.repaired() == 0) return;
+    notes_.push_back(StrCat(path_, ": row ", row, ": the text is not UTF-8 and is read as Windows-1252: '",
+                            Printable(text), "'; ", reader_.repaired(), " such fields (`encoding` NAME if it is another)"));
   }
 
   void DescribeValues() {

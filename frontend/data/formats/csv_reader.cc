@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "frontend/base/status.h"
-#include "frontend/data/formats/utf16.h"
+#include "frontend/data/text/text_encoding.h"
 
 namespace onnxtrain {
 namespace {
@@ -63,37 +63,10 @@ bool HasNumbersBetweenBlanks(const std::string& line) {
 constexpr size_t kBuffer = 1 << 18;
 constexpr size_t kMaxField = size_t{256} << 20;
 
-// Returns the length of the well-formed sequence at the start of `s`, or 0 (Unicode 15, table 3-7).
-size_t Utf8SequenceLength(std::string_view s) {
-  const auto at = [&](size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
-  const auto tail = [&](size_t i) { return (at(i) & 0xC0) == 0x80; };
-  const unsigned lead = at(0), second = at(1);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return tail(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const bool ok = tail(1) && tail(2) && !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second > 0x9F);
-    return ok ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const bool ok =
-        tail(1) && tail(2) && tail(3) && !(lead == 0xF0 && second < 0x90) && !(lead == 0xF4 && second > 0x8F);
-    return ok ? 4 : 0;
-  }
-  return 0;
-}
-
 }  // namespace
 
-bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = Utf8SequenceLength(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
-}
-
-CsvReader::CsvReader(ReadFn read, char separator) : read_(DecodeUtf16(std::move(read))), separator_(separator) {}
+CsvReader::CsvReader(ReadFn read, char separator, const std::string& encoding)
+    : read_(DecodeText(std::move(read), encoding)), separator_(separator) {}
 
 template <typename... Args>
 absl::Status CsvReader::Fail(const Args&... args) const {
@@ -122,7 +95,7 @@ absl::StatusOr<int> CsvReader::Peek() {
 }
 
 absl::Status CsvReader::Append(char c, std::string* field) {
-  if (c == '\0') return Fail("a NUL byte: the text is not UTF-8");
+  if (c == '\0') return Fail("a NUL byte: the text is not UTF-8 (`encoding` NAME says what it is)");
   if (field->size() == kMaxField) return Fail("the field has more than 256 MiB; is a quote not closed?");
   field->push_back(c);
   return absl::OkStatus();
@@ -156,8 +129,10 @@ absl::Status CsvReader::ReadField(std::string* field) {
   field->clear();
   ASSIGN_OR_RETURN(const int first, Peek());
   RETURN_IF_ERROR(first == '"' ? ReadQuoted(field) : ReadPlain(field));
-  return IsUtf8(*field) ? absl::OkStatus()
-                        : Fail("the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)");
+  if (IsUtf8(*field)) return absl::OkStatus();
+  *field = RepairUtf8(*field);
+  if (repaired_++ == 0) first_repaired_ = {row_, *field};
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> CsvReader::SkipBlanks() {

@@ -1,11 +1,13 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
 // Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
 // within an unquoted field literally, finds out that another character separates fields, or reads it from a first line
-// "sep=;", and skips lines that begin with '#' before the table. Text must be UTF-8, or UTF-16 with a byte order mark.
+// "sep=;", and skips lines that begin with '#' before the table. Text is UTF-8, or UTF-16 with a byte order mark, unless
+// an encoding is named; fields that are neither are read as RepairUtf8 does.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,7 +20,8 @@ class CsvReader {
   // `separator`: the expected one. Where the first line has none, but semicolons, tabs, bars or commas, these separate;
   // semicolons also where they are between numbers with a decimal comma; runs of blanks where there are numbers between
   // them.
-  CsvReader(ReadFn read, char separator);
+  // `encoding`: as DecodeText takes it.
+  CsvReader(ReadFn read, char separator, const std::string& encoding = "");
 
   // Reads the next record; false at the end. Errors name the row and the 0-based column.
   absl::StatusOr<bool> Next(std::vector<std::string>* fields);
@@ -27,6 +30,9 @@ class CsvReader {
   int64_t row() const { return row_; }
   // The one that is used; known after the first record.
   char separator() const { return separator_; }
+  // The fields so far that were not UTF-8, and the row and text of the first one.
+  int64_t repaired() const { return repaired_; }
+  const std::pair<int64_t, std::string>& first_repaired() const { return first_repaired_; }
 
  private:
   absl::Status ReadMore(size_t bytes);  // reads up to as many more
@@ -54,9 +60,8 @@ class CsvReader {
   bool named_ = false;   // the file names its separator
   bool blanks_ = false;  // runs of blanks separate
   int64_t row_ = 0, column_ = 0;
+  int64_t repaired_ = 0;
+  std::pair<int64_t, std::string> first_repaired_;
 };
-
-// Whether the text is well-formed UTF-8, without overlong forms and surrogates.
-bool IsUtf8(std::string_view text);
 
 }  // namespace onnxtrain

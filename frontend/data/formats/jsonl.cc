@@ -9,7 +9,7 @@
 #include "frontend/data/formats/json_column.h"
 #include "frontend/data/formats/json_document.h"
 #include "frontend/data/formats/line_reader.h"
-#include "frontend/data/formats/utf16.h"
+#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
@@ -173,15 +173,15 @@ absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& 
   return dataset;
 }
 
-absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit) {
+absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit, const std::string& encoding) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  auto lines = ReadAsJsonLines(DecodeUtf16(file.reader()), HasSuffix(path, {".json"}, true), limit);
+  auto lines = ReadAsJsonLines(DecodeText(file.reader(), encoding), HasSuffix(path, {".json"}, true), limit);
   if (!lines.ok()) return Annotate(lines.status(), StrCat(path, ": "));
   return lines;
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(const ReadFn read, OpenAsJsonLines(path, options.max_bytes));
+  ASSIGN_OR_RETURN(const ReadFn read, OpenAsJsonLines(path, options.max_bytes, options.encoding));
   return ReadJsonLines(path, read, options);
 }
 

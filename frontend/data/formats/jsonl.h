@@ -17,7 +17,7 @@ namespace onnxtrain {
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options);
 
 // The lines of such a file, or those that its document stands for (json_document.h).
-absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit);
+absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit, const std::string& encoding);
 
 // The same from a stream. Messages name `name`.
 absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& name, const ReadFn& read,

@@ -57,11 +57,12 @@ int FindNamedColumn(const Records& records, size_t begin, PathFinder* finder) {
 
 }  // namespace
 
-std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, Header header,
+std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, const DatasetOptions& options,
                                          bool (*is_wanted)(const std::string& path)) {
+  const Header header = options.header;
   auto file = InputFile::Open(path);
   if (!file.ok()) return std::nullopt;
-  const Records records = ReadFirst(CsvReader(file->reader(), separator));
+  const Records records = ReadFirst(CsvReader(file->reader(), separator, options.encoding));
   const fs::path folder = fs::path(path).parent_path();
   // The first field of a record that is such a path, or -1.
   const auto find_path = [&](size_t row) {
@@ -83,8 +84,9 @@ std::optional<PathColumn> FindPathColumn(const std::string& path, char separator
   return found.has_value() ? found : find(find_name, is_wanted);
 }
 
-std::optional<PathColumn> FindPathKey(const std::string& path, bool (*is_wanted)(const std::string& path)) {
-  const auto lines = OpenAsJsonLines(path, 0);
+std::optional<PathColumn> FindPathKey(const std::string& path, const DatasetOptions& options,
+                                      bool (*is_wanted)(const std::string& path)) {
+  const auto lines = OpenAsJsonLines(path, 0, options.encoding);
   if (!lines.ok()) return std::nullopt;
   LineReader reader(*lines);
   std::string line;

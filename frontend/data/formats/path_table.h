@@ -20,10 +20,11 @@ struct PathColumn {
 };
 // Finds the column of a CSV or TSV file whose first value is the path of a file that `is_wanted`; else one whose first
 // values all name such files to a PathFinder.
-std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, Header header,
+std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, const DatasetOptions& options,
                                          bool (*is_wanted)(const std::string& path));
 // Finds the key of JSON lines whose first value is such a path or, if it is text, names such a file to a PathFinder.
-std::optional<PathColumn> FindPathKey(const std::string& path, bool (*is_wanted)(const std::string& path));
+std::optional<PathColumn> FindPathKey(const std::string& path, const DatasetOptions& options,
+                                      bool (*is_wanted)(const std::string& path));
 
 // Opens the table with the given options.
 using OpenTableFn = std::function<absl::StatusOr<std::shared_ptr<const Dataset>>(const DatasetOptions&)>;

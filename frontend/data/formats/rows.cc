@@ -40,13 +40,13 @@ Opened OpenWithFiles(const std::string& path, const OpenTableFn& open, const Fin
 
 Opened OpenTable(const std::string& path, char separator, const DatasetOptions& options) {
   const auto open = [&](const DatasetOptions& own) { return OpenCsv(path, separator, own); };
-  const auto find = [&](auto is_wanted) { return FindPathColumn(path, separator, options.header, is_wanted); };
+  const auto find = [&](auto is_wanted) { return FindPathColumn(path, separator, options, is_wanted); };
   return OpenWithFiles(path, open, find, options);
 }
 Opened OpenJsonTable(const std::string& path, const DatasetOptions& options) {
   const auto open = [&](const DatasetOptions& own) { return OpenJsonLines(path, own); };
   return OpenWithFiles(
-      path, open, [&](auto is_wanted) { return FindPathKey(path, is_wanted); }, options);
+      path, open, [&](auto is_wanted) { return FindPathKey(path, options, is_wanted); }, options);
 }
 Opened OpenCommas(const std::string& path, const DatasetOptions& options) { return OpenTable(path, ',', options); }
 Opened OpenTabs(const std::string& path, const DatasetOptions& options) { return OpenTable(path, '\t', options); }

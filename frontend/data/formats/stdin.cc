@@ -10,6 +10,7 @@
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/pipe.h"
+#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/memory_dataset.h"
 
 namespace onnxtrain {
@@ -66,7 +67,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenBytes(const std::string& name
                                                          const DatasetOptions& options) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return Invalid(name, ": there are no samples");
-  if (bytes[first] == '{') return ReadJsonLines(name, MakeReader(bytes), options);
+  if (bytes[first] == '{') return ReadJsonLines(name, DecodeText(MakeReader(bytes), options.encoding), options);
   if (!bytes.starts_with(kNpy)) return ReadCsv(name, MakeReader(bytes), ',', options);
   auto dataset = ReadArrays(name, bytes);
   if (!dataset.ok()) return Annotate(dataset.status(), StrCat(name, ": "));

@@ -5,8 +5,10 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
+#include "frontend/data/data_view.h"
 #include "frontend/data/folder.h"
 #include "frontend/data/formats/line_reader.h"
+#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
 
@@ -24,17 +26,35 @@ int64_t MemoryLimit(const DatasetOptions& options) {
   return options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit();
 }
 
+// Texts that are not UTF-8 are read as Windows-1252. One that is but for a few bytes stays as it is.
+std::vector<std::string> RepairTexts(const std::function<std::string(int64_t)>& describe,
+                                     std::vector<std::string>* texts) {
+  int64_t repaired = 0;
+  std::string first;
+  for (size_t i = 0; i < texts->size(); ++i) {
+    std::string& text = (*texts)[i];
+    if (IsUtf8(text) || HasUtf8AboveAscii(text)) continue;
+    text = RepairUtf8(text);
+    if (repaired++ == 0) first = describe(static_cast<int64_t>(i));
+  }
+  if (repaired == 0) return {};
+  return {StrCat(first, ": the text is not UTF-8 and is read as Windows-1252; ", repaired,
+                 " such texts (`encoding` NAME if it is another)")};
+}
+
 Opened MakeTexts(std::vector<std::string> texts, std::function<std::string(int64_t)> describe) {
+  std::vector<std::string> notes = RepairTexts(describe, &texts);
   NamedTensor column{.name = kColumn, .tensor = HostTensor({DType::kUInt8, {std::ssize(texts)}})};
   column.texts = std::move(texts);
   std::vector<NamedTensor> columns;
   columns.push_back(std::move(column));
-  return MakeMemoryDataset(std::move(columns), std::move(describe));
+  ASSIGN_OR_RETURN(auto dataset, MakeMemoryDataset(std::move(columns), std::move(describe)));
+  return WithNotes(std::move(dataset), std::move(notes));
 }
 
-absl::StatusOr<std::string> ReadDocument(const std::string& path, int64_t limit) {
+absl::StatusOr<std::string> ReadDocument(const std::string& path, const std::string& encoding, int64_t limit) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  auto text = ReadAll(file.reader(), limit);
+  auto text = ReadAll(DecodeText(file.reader(), encoding), limit);
   if (!text.ok()) return Annotate(text.status(), path + ": ");
   if (text->starts_with(kByteOrderMark)) text->erase(0, kByteOrderMark.size());
   if (text->empty()) return Invalid(path, ": there is no text");
@@ -60,7 +80,7 @@ Opened OpenTextFiles(const std::string& path, const DatasetOptions& options) {
   int64_t left = MemoryLimit(options);
   std::vector<std::string> texts;
   for (const std::string& file : paths) {
-    ASSIGN_OR_RETURN(texts.emplace_back(), ReadDocument(file, left));
+    ASSIGN_OR_RETURN(texts.emplace_back(), ReadDocument(file, options.encoding, left));
     left -= static_cast<int64_t>(texts.back().size());
   }
   if (texts.empty()) return Invalid(path, ": the folder is empty");
@@ -69,7 +89,7 @@ Opened OpenTextFiles(const std::string& path, const DatasetOptions& options) {
 
 Opened OpenTextLines(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  LineReader reader(file.reader());
+  LineReader reader(DecodeText(file.reader(), options.encoding));
   const int64_t limit = MemoryLimit(options);
   int64_t bytes = 0;
   std::vector<std::string> texts;

@@ -66,7 +66,7 @@ TEST(BadTables, EndWithAMessageOrAreUsed) {
       {"field of 10 MB", "a,y\n" + large + ",0\n", "row 2, column 'a'"},
       {"quoted field of 10 MB", "a,y\n\"" + large + "\",0\n", "row 2, column 'a'"},
       {"quote that is not closed", "a,y\n\"1,0\n", "t.csv: "},
-      {"latin-1", "caf\xE9,y\n1,0\n", "the text is not UTF-8 (latin-1? iconv -f LATIN1 -t UTF-8 converts it)"},
+      {"latin-1", "caf\xE9,y\n1,0\n", ""},
       {"NUL", std::string("a,y\n1\0,0\n", 9), "row 2, column 0: a NUL byte"},
       {"NaN", "a,y\n1,0\nnan,1\n", "row 3, column 'a'"},
       {"infinity", "a,y\n1,0\ninf,1\n", "row 3, column 'a'"},

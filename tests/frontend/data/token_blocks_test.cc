@@ -1,7 +1,10 @@
 #include "frontend/data/text/token_blocks.h"
 
+#include <gmock/gmock.h>
+
 #include <filesystem>
 
+#include "absl/strings/str_join.h"
 #include "frontend/data/binding.h"
 #include "frontend/data/formats/token_shard.h"
 #include "frontend/data/source.h"
@@ -172,6 +175,21 @@ TEST(TextFiles, FilesAndLinesAreDocuments) {
   EXPECT_EQ((*lines)->Describe(1), dir.path() + "/b.txt: row 3");
   EXPECT_FALSE(OpenDataset(dir.path() + "/b.txt", {.max_bytes = 3}).ok());
   EXPECT_FALSE(OpenDataset(dir.Write("empty.txt", ""), {}).ok());
+}
+
+TEST(TextFiles, OtherEncodingsAreDecoded) {
+  const TempDir dir;
+  const auto text = [&](const std::string& path, const DatasetOptions& options = {}) {
+    const auto data = OpenDataset(path, options);
+    return data.ok() ? StrCat(*(*data)->ReadText(0, 0), "|", absl::StrJoin((*data)->notes(), ";")) : Message(data.status());
+  };
+  const std::string western = dir.Write("western.txt", "caf\xE9 \x96 \x80\n");
+  EXPECT_THAT(text(western), testing::StartsWith("café – €\n|" + western + ": the text is not UTF-8 and is read as"));
+  EXPECT_EQ(text(western, {.encoding = "latin1"}), "café \u0096 \u0080\n|");
+  EXPECT_EQ(text(dir.Write("wide.txt", {"\xFF\xFE" "a\0\xE9\0", 6})), "aé|");
+  const std::string broken = "na\xC3\xAFve \xC3\n";
+  EXPECT_EQ(text(dir.Write("broken.txt", broken)), broken + "|") << "a byte that is lost is no other encoding";
+  EXPECT_THAT(text("lines:" + western), testing::HasSubstr("western.txt: row 1: the text is not UTF-8"));
 }
 
 TEST(TextFiles, DocumentsEndWithAToken) {

@@ -13,6 +13,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/formats/token_shard.h"
 #include "frontend/data/source.h"
 #include "frontend/data/text/documents.h"
@@ -30,7 +31,8 @@ namespace {
 constexpr int64_t kDocuments = 1 << 14;
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenText(const TrainConfig& config) {
-  DatasetOptions options{.skip_bad = config.on_bad_sample == "skip"};
+  RETURN_IF_ERROR(Annotate(CheckEncoding(config.encoding), "`encoding`: "));
+  DatasetOptions options{.encoding = config.encoding, .skip_bad = config.on_bad_sample == "skip"};
   options.header = config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
   options.text.names.insert(config.text.begin(), config.text.end());
   auto data = OpenDataset(config.data, options);
