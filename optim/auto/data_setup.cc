@@ -28,11 +28,12 @@ absl::StatusOr<std::optional<Preprocess>> ReadPreprocess(const TrainConfig& conf
 }
 
 absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eval_split, bool want_label) {
-  const TrainConfig config = WithFolderRoot(given);
+  TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
   ModelAndData opened;
   ASSIGN_OR_RETURN(opened.model, LoadRunnableModel(config));
   if (config.data.empty()) return Invalid("`data`: missing (which file of samples?)");
+  config.data = eval_split ? FindEvalFile(config, want_label) : WithSplitFiles(config).data;
   ASSIGN_OR_RETURN(opened.before, ReadPreprocess(config));
   ASSIGN_OR_RETURN(opened.loss, MakeLossSpec(config, *opened.model, opened.before));
   const DataRequest request{.path = config.data,
@@ -43,6 +44,7 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
                             .model_classes = !ChangesClasses(config)};
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
   opened.data.ChooseOwnLoss(&opened.loss);
+  if (config.data != given.data) opened.data.bound.notes.push_back(StrCat("data: ", config.data));
   if (!HasSurgery(config)) return opened;
   ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, opened.model, &opened.data.bound, opened.loss.logits));
   opened.model = std::move(surgery.model);

@@ -2,9 +2,28 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/split_files.h"
+#include "optim/auto/picture_folders.h"
 #include "optim/telemetry/format.h"
 
 namespace onnxtrain {
+
+TrainConfig WithSplitFiles(TrainConfig config) {
+  if (!FindFolderColumns(config, std::nullopt, config.data, true).empty()) return config;
+  const auto files = FindSplitFiles(config.data);
+  if (!files.has_value()) return config;
+  config.data = files->train;
+  if (config.eval_data.empty() && config.eval_split.empty()) config.eval_data = files->eval;
+  return config;
+}
+
+std::string FindEvalFile(const TrainConfig& config, bool want_label) {
+  if (!FindFolderColumns(config, std::nullopt, config.data, true).empty()) return config.data;
+  const auto files = FindSplitFiles(config.data);
+  if (!files.has_value()) return config.data;
+  const std::string& file = want_label || files->test.empty() ? files->eval : files->test;
+  return file.empty() ? files->train : file;
+}
 
 std::string SplitColumn(const TrainConfig& config) {
   const bool fraction = ParseNumber(config.eval_split).ok() || config.eval_split.starts_with("last:");

@@ -1,4 +1,4 @@
-// Which samples of the training data are held out for evaluation.
+// Which samples train and which are held out for evaluation.
 #pragma once
 
 #include <string>
@@ -13,6 +13,13 @@ struct HeldOut {
   SplitRows rows;
   std::string text;  // which samples evaluate, for people
 };
+
+// The configuration with the files that a folder holds for training and evaluation (FindSplitFiles) as `data` and
+// `eval_data`, unless this or `eval_split` is set.
+TrainConfig WithSplitFiles(TrainConfig config);
+
+// The file of such a folder that is to be evaluated, or predicted without labels; else config.data.
+std::string FindEvalFile(const TrainConfig& config, bool want_label);
 
 // The column that eval_split names; "": it is a fraction or not set.
 std::string SplitColumn(const TrainConfig& config);

@@ -404,7 +404,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
 
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                        const BackendFactory& make_backend, int rank) {
-  TrainConfig config = WithTrainingSettings(WithFolderRoot(given), *model);
+  TrainConfig config = WithTrainingSettings(WithSplitFiles(WithFolderRoot(given)), *model);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run;
