@@ -48,7 +48,7 @@ const std::vector<Fence> kFences = {
     {"^nlohmann/", "^(frontend/data|optim|tools)/"},
     {"^openssl/", "^frontend/base/"},
     {"^(zip|zlib|zstd|archive|archive_entry|sndfile|samplerate)\\.h", "^frontend/data/"},
-    {"^(jpeglib|jerror|png|gif_lib)\\.h|^webp/", "^frontend/data/image/"},
+    {"^(jpeglib|jerror|png|gif_lib|tiffio)\\.h|^webp/", "^frontend/data/image/"},
     {"^unicode/", "^frontend/data/text/"},
     {"^sentencepiece_processor\\.h", "^frontend/data/text/sentencepiece/module\\.cc$"},
 };

@@ -1,4 +1,5 @@
-"""Compares decoded and resized pictures with Pillow's. Needs PyPI's Pillow and numpy; run by hand:
+"""Compares decoded and resized pictures with Pillow's. Needs PyPI's Pillow, numpy and, for more kinds of
+TIFF, tifffile; run by hand:
 
     ninja -C build/release decode_pictures
     python3 tests/parity/images.py build/release/bin/decode_pictures [FOLDER…]
@@ -69,6 +70,33 @@ def variants(image):
     yield "grey.gif", save(grey, format="GIF")
     yield "trns.gif", save(palette, format="GIF", transparency=3)
     yield "animated.gif", save(palette, format="GIF", save_all=True, append_images=[palette.rotate(180)])
+    deflate, wide_rgb = "tiff_adobe_deflate", np.asarray(image).astype(np.uint16) * 251 + 17
+    for packing in ("raw", "tiff_lzw", deflate, "packbits", "jpeg", "zstd", "lzma"):
+        yield f"rgb_{packing}.tif", save(image, format="TIFF", compression=packing)
+    for name, picture in [("grey", grey), ("palette", palette), ("rgba", alpha), ("grey16", wide),
+                          ("cmyk", image.convert("CMYK")), ("bit", image.convert("1"))]:
+        yield name + ".tif", save(picture, format="TIFF", compression=deflate)
+    yield "fax.tif", save(image.convert("1"), format="TIFF", compression="group4")
+    for turn in (3, 6):
+        yield f"turn{turn}.tif", save(image, format="TIFF", tiffinfo={274: turn})
+    yield "pages.tif", save(image, format="TIFF", save_all=True, append_images=[image.rotate(180)])
+    try:
+        import tifffile
+    except ImportError:
+        return
+    for name, pixels, options in [
+            ("tiles", np.asarray(image), {"tile": (16, 32)}), ("planes", np.asarray(image), {"planarconfig": "separate"}),
+            ("big_endian", np.asarray(grey), {"byteorder": ">"}), ("big", np.asarray(image), {"bigtiff": True}),
+            ("white", 255 - np.asarray(grey), {"photometric": "miniswhite"}),
+            ("wide_rgb", wide_rgb, {"byteorder": ">", "compression": "zlib"}),
+            ("tiled_palette", np.asarray(palette), {"tile": (16, 16), "photometric": "palette", "colormap": (
+                np.arange(768).reshape(3, 256) * 85).astype(np.uint16)})]:
+        out = io.BytesIO()
+        color = {"photometric": "rgb"} if pixels.ndim == 3 else {}
+        if name == "planes":
+            pixels = pixels.transpose(2, 0, 1).copy()
+        tifffile.imwrite(out, pixels, **{**color, **options}, metadata=None)
+        yield name + ".tif", out.getvalue()
 
 
 def run(tool, mode, paths):

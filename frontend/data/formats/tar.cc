@@ -198,7 +198,7 @@ MemberKind KindOf(const std::string& extension) {
   const std::string suffix = "." + extension;
   if (HasSuffix(suffix, {".npy"}, false)) return MemberKind::kArray;
   if (FindSmallMember(extension) != nullptr) return MemberKind::kSmall;
-  const bool picture = HasSuffix(suffix, {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp"}, false);
+  const bool picture = HasSuffix(suffix, {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}, false);
   return picture ? MemberKind::kPicture : MemberKind::kUnknown;
 }
 
@@ -209,7 +209,7 @@ absl::StatusOr<std::map<MemberKind, std::vector<int>>> SortMembers(const std::st
     const MemberKind kind = KindOf(index.extensions()[e]);
     if (kind == MemberKind::kUnknown)
       return Invalid(pattern, ": members .", index.extensions()[e],
-                     " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp)");
+                     " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp, .tif)");
     kinds[kind].push_back(e);
   }
   return kinds;

@@ -20,6 +20,11 @@ bool HasAt(ByteSpan bytes, size_t at, std::string_view text) {
 // The byte at 14 is the size of a BMP's second header, whose upper bytes are 0.
 bool IsBmp(ByteSpan b) { return HasAt(b, 0, "BM") && b.size() >= 18 && b[15] == 0 && b[16] == 0 && b[17] == 0; }
 
+// Also a BigTIFF.
+bool IsTiff(ByteSpan b) {
+  return HasAt(b, 0, "II*\0"sv) || HasAt(b, 0, "MM\0*"sv) || HasAt(b, 0, "II+\0"sv) || HasAt(b, 0, "MM\0+"sv);
+}
+
 struct Format {
   bool (*matches)(ByteSpan bytes);
   std::unique_ptr<PictureReader> (*make)();
@@ -30,6 +35,7 @@ constexpr Format kFormats[] = {
     {[](ByteSpan b) { return HasAt(b, 0, "RIFF") && HasAt(b, 8, "WEBP"); }, MakeWebpReader},
     {[](ByteSpan b) { return HasAt(b, 0, "GIF87a") || HasAt(b, 0, "GIF89a"); }, MakeGifReader},
     {IsBmp, MakeBmpReader},
+    {IsTiff, MakeTiffReader},
 };
 
 size_t FindFormat(ByteSpan bytes) {
@@ -54,7 +60,7 @@ absl::StatusOr<PictureInfo> PictureDecoder::Open(ByteSpan bytes) {
   current_ = nullptr;
   if (bytes.empty()) return Invalid("the file is empty");
   const size_t format = FindFormat(bytes);
-  if (format == std::size(kFormats)) return Invalid("not a JPEG, PNG, WebP, GIF or BMP picture");
+  if (format == std::size(kFormats)) return Invalid("not a JPEG, PNG, WebP, GIF, BMP or TIFF picture");
   if (readers_[format] == nullptr) readers_[format] = kFormats[format].make();
   ASSIGN_OR_RETURN(const PictureInfo info, readers_[format]->Open(bytes));
   RETURN_IF_ERROR(CheckPixels(info.width, info.height));

@@ -12,6 +12,7 @@ std::unique_ptr<PictureReader> MakePngReader();
 std::unique_ptr<PictureReader> MakeWebpReader();
 std::unique_ptr<PictureReader> MakeGifReader();
 std::unique_ptr<PictureReader> MakeBmpReader();
+std::unique_ptr<PictureReader> MakeTiffReader();
 
 // Fails where a header declares no pixels or too many.
 absl::Status CheckPixels(int64_t width, int64_t height);

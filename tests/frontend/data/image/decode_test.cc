@@ -88,7 +88,7 @@ TEST(Decode, TruncatedFilesAreErrors) {
 
 TEST(Decode, WhatIsNoPictureIsAnError) {
   EXPECT_EQ(Error({}), "the file is empty");
-  EXPECT_EQ(Error({'h', 'e', 'l', 'l', 'o'}), "not a JPEG, PNG, WebP, GIF or BMP picture");
+  EXPECT_EQ(Error({'h', 'e', 'l', 'l', 'o'}), "not a JPEG, PNG, WebP, GIF, BMP or TIFF picture");
 }
 
 // The extents that the header of each format declares, in place.

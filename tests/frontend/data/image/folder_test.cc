@@ -134,7 +134,7 @@ TEST_F(ImageFolder, BrokenPicturesAreErrorsWithTheirName) {
   EXPECT_EQ(error(0), "");
   EXPECT_EQ(error(1), dir / "a/empty.png: the file is empty");
   EXPECT_EQ(error(2), dir / "a/short.bmp: truncated BMP");
-  EXPECT_EQ(error(3), dir / "a/text.jpg: not a JPEG, PNG, WebP, GIF or BMP picture");
+  EXPECT_EQ(error(3), dir / "a/text.jpg: not a JPEG, PNG, WebP, GIF, BMP or TIFF picture");
 }
 
 TEST_F(ImageFolder, ClassesOfTheModelDecideTheIndices) {

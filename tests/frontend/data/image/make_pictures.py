@@ -12,7 +12,8 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "parity"))
 import images  # noqa: E402
 
-GREY = ("grey.jpg", "grey.png", "la.png", "grey16.png", "bit.png")
+GREY = ("grey.jpg", "grey.png", "la.png", "grey16.png", "bit.png", "grey.tif", "grey16.tif", "bit.tif", "fax.tif",
+        "big_endian.tif", "white.tif")
 
 
 def main():
