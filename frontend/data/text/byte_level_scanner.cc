@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
@@ -128,9 +129,9 @@ size_t ScanPrefixedLetters(std::string_view text, size_t begin) {
   return end == begin + first.bytes ? begin : end;
 }
 
-// (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-template <size_t digits>
-size_t ScanCl100k(std::string_view text, size_t begin) {
+}  // namespace
+
+size_t ScanCl100k(std::string_view text, size_t begin, size_t digits) {
   if (const size_t end = SkipContraction(text, begin, true); end > begin) return end;
   if (const size_t end = ScanPrefixedLetters(text, begin); end > begin) return end;
   const Char first = CharAt(text, begin);
@@ -141,8 +142,6 @@ size_t ScanCl100k(std::string_view text, size_t begin) {
   return ScanSpaces(text, begin);
 }
 
-}  // namespace
-
 size_t ScanGpt2(std::string_view text, size_t begin) {
   if (const size_t end = SkipContraction(text, begin, false); end > begin) return end;
   const size_t at = text[begin] == ' ' ? begin + 1 : begin;
@@ -152,25 +151,30 @@ size_t ScanGpt2(std::string_view text, size_t begin) {
   return SkipRun(text, at + first.bytes, first.kind);
 }
 
-PieceScanner FindPieceScanner(std::string_view expression) {
+PieceScanners FindPieceScanners(std::string_view expression) {
   struct Known {
     std::string_view expression;
-    PieceScanner scan;
+    PieceScanners scanners;
   };
+  constexpr PieceScanners kGpt2 = {ScanGpt2, ScanGpt2Batch};
+  constexpr PieceScanners kThreeDigits = {[](std::string_view t, size_t b) { return ScanCl100k(t, b, 3); },
+                                          ScanCl100kBatch};
+  constexpr PieceScanners kOneDigit = {[](std::string_view t, size_t b) { return ScanCl100k(t, b, 1); },
+                                       ScanCl100kDigitsBatch};
   static constexpr Known kKnown[] = {
-      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", ScanGpt2},
-      {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", ScanGpt2},
+      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", kGpt2},
+      {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", kGpt2},
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+)"
        R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       ScanCl100k<3>},
+       kThreeDigits},
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
        R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-       ScanCl100k<1>},
+       kOneDigit},
   };
   for (const Known& known : kKnown) {
-    if (known.expression == expression) return known.scan;
+    if (known.expression == expression) return known.scanners;
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace onnxtrain

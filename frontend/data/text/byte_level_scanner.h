@@ -9,10 +9,15 @@
 
 namespace onnxtrain {
 
-// Null where the expression is not known.
-PieceScanner FindPieceScanner(std::string_view expression);
+struct PieceScanners {
+  PieceScanner one = nullptr;  // null where the expression is not known
+  BatchScanner many = nullptr;
+};
+PieceScanners FindPieceScanners(std::string_view expression);
 
 // '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 size_t ScanGpt2(std::string_view text, size_t begin);
+// (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+size_t ScanCl100k(std::string_view text, size_t begin, size_t digits);
 
 }  // namespace onnxtrain

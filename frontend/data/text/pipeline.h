@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,8 @@ using PieceSink = absl::FunctionRef<void(std::string_view)>;
 
 // Returns the end of the piece that begins at `begin` < text.size().
 using PieceScanner = size_t (*)(std::string_view text, size_t begin);
+// Fills `ends` with the ends of the pieces from `begin` on, until it is full or the text ends; returns how many.
+using BatchScanner = size_t (*)(std::string_view text, size_t begin, std::span<size_t> ends);
 
 // What holds for a stage, whatever the text is.
 struct StageTraits {
@@ -36,7 +39,7 @@ struct StageTraits {
   // Of a pre-tokenizer: the pieces depend on `first`.
   bool looks_at_place = false;
   bool keeps_text = false;      // of a pre-tokenizer: the text is its only piece
-  PieceScanner scan = nullptr;  // of a pre-tokenizer: the pieces are those that it finds, one behind the other
+  BatchScanner scan = nullptr;  // of a pre-tokenizer: the pieces are those that it finds, one behind the other
 };
 
 // A stage that reads text and has parameters for what it makes of it.

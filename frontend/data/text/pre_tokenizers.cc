@@ -4,6 +4,7 @@
 #include <span>
 
 #include "frontend/base/status.h"
+#include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/byte_level_scanner.h"
 #include "frontend/data/text/regex.h"
 #include "frontend/data/text/splitter.h"
@@ -66,9 +67,10 @@ void Scan(std::string_view text, PieceScanner scan, PieceSink emit) {
 }
 
 // In all known expressions a space is the first character of a match, or among nothing but spaces.
-PreTokenizerPtr MakeScanning(PieceScanner scan) {
-  return MakePreTokenizer({.cuts_at_spaces = true, .scan = scan},
-                          [scan](std::string_view text, bool, PieceSink emit) { Scan(text, scan, emit); });
+PreTokenizerPtr MakeScanning(const PieceScanners& scanners) {
+  return MakePreTokenizer(
+      {.cuts_at_spaces = true, .scan = scanners.many},
+      [scan = scanners.one](std::string_view text, bool, PieceSink emit) { Scan(text, scan, emit); });
 }
 
 // Matches and what is between them; `invert` exchanges the two.
@@ -194,7 +196,7 @@ PreTokenizerPtr MakeChars() {
 }
 
 PreTokenizerPtr MakeByteLevel(bool prefix_space, bool use_regex) {
-  if (!prefix_space && use_regex) return MakeScanning(ScanGpt2);
+  if (!prefix_space && use_regex) return MakeScanning({ScanGpt2, ScanGpt2Batch});
   // Text that is cut before a space gets no prefix there.
   const StageTraits traits = {.cuts_at_spaces = use_regex, .keeps_text = !prefix_space};
   return MakePreTokenizer(traits, [=](std::string_view text, bool, PieceSink emit) {
@@ -218,8 +220,8 @@ absl::StatusOr<PreTokenizerPtr> MakeRegexSplit(const std::string& expression, Sp
   // Every character belongs to a match of the known expressions: removed and inverted, or isolated, they are the
   // pieces.
   const bool keeps_matches = behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
-  if (const PieceScanner scan = FindPieceScanner(expression); scan != nullptr && keeps_matches)
-    return MakeScanning(scan);
+  if (const PieceScanners scanners = FindPieceScanners(expression); scanners.one != nullptr && keeps_matches)
+    return MakeScanning(scanners);
   ASSIGN_OR_RETURN(const auto regex, Regex::Compile(expression));
   return MakePreTokenizer({}, [=](std::string_view text, bool, PieceSink emit) {
     Matches matches(invert);

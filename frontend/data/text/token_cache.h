@@ -47,6 +47,7 @@ class TokenWriter {
 struct WordKey {
   static constexpr size_t kMostBytes = 16;
 
+  WordKey() = default;
   // text.substr(begin, size), of at most kMostBytes.
   WordKey(std::string_view text, size_t begin, size_t size) : bytes(size) {
     char copy[kMostBytes] = {};
@@ -66,8 +67,8 @@ struct WordKey {
     return static_cast<size_t>(static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64));
   }
 
-  uint64_t low, high;
-  size_t bytes;
+  uint64_t low = 0, high = 0;
+  size_t bytes = 0;
 
  private:
   struct Mask {
@@ -90,12 +91,30 @@ class TokenCache {
  public:
   TokenCache() : buckets_(kBuckets), many_(kEntryIds) {}
 
+  // Where the ids of a short word may be.
+  struct Place {
+    WordKey key;
+    const void* bucket = nullptr;  // null for longer words
+  };
+
+  // Has the place of text.substr(begin, size) brought from memory.
+  Place Fetch(std::string_view text, size_t begin, size_t size) const {
+    if (size > WordKey::kMostBytes) return {};
+    const WordKey key(text, begin, size);
+    const Bucket* bucket = &buckets_[key.Hash() % kBuckets];
+    __builtin_prefetch(bucket);
+    return {key, bucket};
+  }
+
   // Appends the ids of text.substr(begin, size) and returns true where it is known.
   bool Append(std::string_view text, size_t begin, size_t size, TokenWriter* ids) const {
     if (size > WordKey::kMostBytes) return AppendLong(text.substr(begin, size), ids);
-    const WordKey key(text, begin, size);
-    const Bucket& bucket = buckets_[key.Hash() % kBuckets];
-    for (const Entry& entry : bucket.entries) {
+    return Append(Fetch(text, begin, size), ids);
+  }
+  bool Append(const Place& place, TokenWriter* ids) const {
+    if (place.bucket == nullptr) return false;
+    const WordKey& key = place.key;
+    for (const Entry& entry : static_cast<const Bucket*>(place.bucket)->entries) {
       if (!entry.Is(key)) continue;
       const TokenId* from = entry.count <= kEntryIds ? entry.ids : many_.data() + entry.ids[0];
       TokenId* to = ids->Reserve(std::max<size_t>(kEntryIds, entry.count));

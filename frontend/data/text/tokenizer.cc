@@ -1,6 +1,7 @@
 #include "frontend/data/text/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "frontend/base/status.h"
@@ -127,6 +128,12 @@ void Tokenizer::EncodeNormalized(std::string_view text, bool first, TokenizerScr
       [&](TokenId id) { ids->push_back(id); });
 }
 
+namespace {
+
+constexpr size_t kBatch = 32;  // pieces that are scanned before they are looked up
+
+}  // namespace
+
 void Tokenizer::EncodePieces(std::string_view text, bool first, TokenizerScratch* scratch,
                              std::vector<TokenId>* ids) const {
   TokenWriter writer(ids, text.size());
@@ -142,10 +149,16 @@ void Tokenizer::EncodePieces(std::string_view text, bool first, TokenizerScratch
   if (parts_.pre_tokenizer == nullptr) return encode(text, 0, text.size());
   if (pieces_.scan == nullptr)
     return parts_.pre_tokenizer->Run(text, first, [&](std::string_view piece) { encode(piece, 0, piece.size()); });
+  // The entries of a batch of pieces come from memory while others are scanned.
+  std::array<size_t, kBatch> ends;
+  std::array<TokenCache::Place, kBatch> places;
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = pieces_.scan(text, begin);
-    encode(text, begin, end - begin);
-    begin = end;
+    const std::span<const size_t> found = std::span(ends).first(pieces_.scan(text, begin, ends));
+    for (size_t i = 0, at = begin; i < found.size(); at = found[i++])
+      places[i] = scratch->cache.Fetch(text, at, found[i] - at);
+    for (size_t i = 0; i < found.size(); begin = found[i++]) {
+      if (!scratch->cache.Append(places[i], &writer)) encode(text, begin, found[i] - begin);
+    }
   }
 }
 
