@@ -146,6 +146,7 @@ constexpr FuzzTarget kTargets[] = {
     {"webp", RunPicture},
     {"gif", RunPicture},
     {"bmp", RunPicture},
+    {"tiff", RunPicture},
     {"wav", RunSound},
     {"flac", RunSound},
     {"preprocess", RunPreprocess},

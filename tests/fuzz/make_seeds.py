@@ -270,7 +270,8 @@ def main(folder):
              'gzip': gzips, 'zstd': zstds, 'safetensors': safetensors, 'jsonl': jsonl, 'json': json_files, 'tar': tars,
              'text': texts, 'tokens': tokens, 'shard_info': shard_info, 'class_map': class_maps,
              'jpeg': pictures_of('.jpg', '.jpeg'), 'png': pictures_of('.png'), 'webp': pictures_of('.webp'),
-             'gif': pictures_of('.gif'), 'bmp': pictures_of('.bmp'), 'wav': wav, 'flac': flac,
+             'gif': pictures_of('.gif'), 'bmp': pictures_of('.bmp'), 'tiff': pictures_of('.tif'),
+             'wav': wav, 'flac': flac,
              'tokenizer': tokenizer_files, 'vocabulary': vocabularies, 'merges': merges,
              'sentence_piece': sentence_pieces, 'preprocess': preprocess, 'flags': flags}
     for target, make in seeds.items():

@@ -2,7 +2,9 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/byte_level_scanner.h"
 #include "frontend/data/text/documents.h"
 #include "frontend/data/text/regex.h"
@@ -160,7 +162,7 @@ TEST(Tokenizer, ScannersEqualTheirExpressions) {
   uint32_t random = 1;
   for (const char* expression : expressions) {
     const auto regex = Regex::Compile(expression);
-    const PieceScanner scan = FindPieceScanner(expression);
+    const PieceScanner scan = FindPieceScanners(expression).one;
     ASSERT_TRUE(regex.ok() && scan != nullptr);
     for (int round = 0; round < 2000; ++round) {
       std::string text;
@@ -170,6 +172,42 @@ TEST(Tokenizer, ScannersEqualTheirExpressions) {
       for (size_t at = 0; at < text.size();) scanned.push_back(at = scan(text, at));
       ASSERT_EQ(ends, scanned) << text;
     }
+  }
+}
+
+// Text that is mostly ASCII, as the vector code expects it, with what it must leave to the scanners of single pieces.
+std::string MakeText(std::mt19937* random) {
+  static constexpr const char* kParts[] = {"a",  "the", "Word", "I", "s",  "ll", " ",  " ",  " ",  "  ", "\n",       "\r\n",
+                                           "\t", "'",   "'s",   "'", "7",  "42", ".",  ", ", "--", "(",  "\u00e9",   "\u6771",
+                                           "1",  "\"",  "!?",   "_", "\v", "x",  "en", "tion", "\u00a0", "\u2028", "\u0663"};
+  const size_t kinds = (*random)() % 4 == 0 ? std::size(kParts) : 22;
+  std::string text;
+  for (size_t n = (*random)() % 80; n > 0; --n) text += kParts[(*random)() % kinds];
+  if ((*random)() % 8 == 0) text += std::string((*random)() % 200, 'a');
+  return text;
+}
+
+TEST(Tokenizer, BatchesOfPiecesAreThoseOfTheScanners) {
+  std::mt19937 random(7);
+  const struct {
+    PieceScanner one;
+    BatchScanner many;
+  } kScanners[] = {
+      {ScanGpt2, ScanGpt2Batch},
+      {[](std::string_view t, size_t begin) { return ScanCl100k(t, begin, 3); }, ScanCl100kBatch},
+      {[](std::string_view t, size_t begin) { return ScanCl100k(t, begin, 1); }, ScanCl100kDigitsBatch}};
+  for (int round = 0; round < 20000; ++round) {
+    const std::string text = MakeText(&random);
+    const auto& scanner = kScanners[round % 3];
+    std::vector<size_t> single, batched;
+    for (size_t at = 0; at < text.size();) single.push_back(at = scanner.one(text, at));
+    for (size_t at = 0; at < text.size(); at = batched.back()) {
+      std::vector<size_t> ends(random() % 40 + 1);
+      const size_t found = scanner.many(text, at, ends);
+      ASSERT_GT(found, 0u);
+      batched.insert(batched.end(), ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(found));
+    }
+    ASSERT_EQ(batched, single) << round % 3 << ": " << testing::PrintToString(text);
   }
 }
 

@@ -69,7 +69,7 @@ TEST(Decode, PartsAreResizedWithinOneLevel) {
 }
 
 TEST(Decode, IndicesOfPalettesAreNoColors) {
-  for (const char* name : {"palette.png", "palette4.png", "i0.gif", "palette.bmp"}) {
+  for (const char* name : {"palette.png", "palette4.png", "i0.gif", "palette.bmp", "palette.tif", "tiled_palette.tif"}) {
     const auto image = Decode(Find(name), {.indices = true});
     ASSERT_TRUE(image.ok()) << name << ": " << image.status();
     EXPECT_EQ(image->channels, 1) << name;
@@ -79,7 +79,7 @@ TEST(Decode, IndicesOfPalettesAreNoColors) {
 
 TEST(Decode, TruncatedFilesAreErrors) {
   for (const char* name : {"q75s2pFalse.jpg", "q75s2pTrue.jpg", "rgb.png", "palette.png", "rgb.bmp", "lossy.webp",
-                           "lossless.webp", "i0.gif", "i1.gif"}) {
+                           "lossless.webp", "i0.gif", "i1.gif", "tiles.tif", "big_endian.tif"}) {
     std::vector<uint8_t> file = Find(name);
     file.resize(file.size() * 3 / 5);
     EXPECT_THAT(Error(file), testing::AnyOf(HasSubstr("broken"), HasSubstr("truncated"))) << name;
@@ -91,6 +91,26 @@ TEST(Decode, WhatIsNoPictureIsAnError) {
   EXPECT_EQ(Error({'h', 'e', 'l', 'l', 'o'}), "not a JPEG, PNG, WebP, GIF, BMP or TIFF picture");
 }
 
+// The TIFF with another number in an entry of its directory: of one value, little endian.
+std::vector<uint8_t> SetTag(std::vector<uint8_t> file, int tag, uint32_t value) {
+  const size_t directory = file[4] | file[5] << 8 | file[6] << 16;
+  for (size_t at = directory + 2; at + 12 <= file.size(); at += 12) {
+    if ((file[at] | file[at + 1] << 8) != tag) continue;
+    file[at + 2] = 4;  // a number of 32 bits
+    for (int i = 0; i < 4; ++i) file[at + 8 + i] = static_cast<uint8_t>(value >> 8 * i);
+    return file;
+  }
+  ADD_FAILURE() << tag;
+  return file;
+}
+
+TEST(Decode, TiffsOfOtherNumbersAreNamed) {
+  EXPECT_EQ(Error(SetTag(Find("grey16.tif"), 258, 12)).substr(0, 8), "TIFF of ");
+  std::vector<uint8_t> file = Find("tiles.tif");
+  EXPECT_THAT(Error(SetTag(file, 322, 1 << 30)), testing::AnyOf(HasSubstr("64 MiB"), HasSubstr("broken TIFF")));
+  EXPECT_THAT(Error(SetTag(file, 339, 3)), HasSubstr("8-bit floats is not supported"));
+}
+
 // The extents that the header of each format declares, in place.
 TEST(Decode, BombsAreRefusedBeforeMemoryIsAllocated) {
   std::vector<uint8_t> bmp = Find("rgb.bmp"), gif = Find("i0.gif"), jpeg = Find("q75s2pFalse.jpg");
@@ -99,7 +119,7 @@ TEST(Decode, BombsAreRefusedBeforeMemoryIsAllocated) {
   for (size_t i = 0; i + 8 < jpeg.size(); ++i) {
     if (jpeg[i] == 0xFF && jpeg[i + 1] == 0xC0) jpeg[i + 5] = jpeg[i + 6] = jpeg[i + 7] = jpeg[i + 8] = 0xF0;
   }
-  for (const auto& file : {bmp, gif, jpeg}) EXPECT_THAT(Error(file), HasSubstr("pixels, more than 64 Mi"));
+  for (const auto& file : {bmp, gif, jpeg, SetTag(Find("rgb_raw.tif"), 256, 1 << 20)}) EXPECT_THAT(Error(file), HasSubstr("pixels, more than 64 Mi"));
 }
 
 // Damages bytes, and cuts; every result is a picture of the declared size or one line of error.
