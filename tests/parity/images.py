@@ -85,7 +85,8 @@ def variants(image):
     except ImportError:
         return
     for name, pixels, options in [
-            ("tiles", np.asarray(image), {"tile": (16, 32)}), ("planes", np.asarray(image), {"planarconfig": "separate"}),
+            ("tiles", np.asarray(image), {"tile": (16, 32)}),
+            ("planes", np.asarray(image), {"planarconfig": "separate"}),
             ("big_endian", np.asarray(grey), {"byteorder": ">"}), ("big", np.asarray(image), {"bigtiff": True}),
             ("white", 255 - np.asarray(grey), {"photometric": "miniswhite"}),
             ("wide_rgb", wide_rgb, {"byteorder": ">", "compression": "zlib"}),

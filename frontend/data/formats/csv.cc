@@ -238,7 +238,8 @@ class Table {
     const auto& [row, text] = reader_.first_repaired();
     if (reader_.repaired() == 0) return;
     notes_.push_back(StrCat(path_, ": row ", row, ": the text is not UTF-8 and is read as Windows-1252: '",
-                            Printable(text), "'; ", reader_.repaired(), " such fields (`encoding` NAME if it is another)"));
+                            Printable(text), "'; ", reader_.repaired(),
+                            " such fields (`encoding` NAME if it is another)"));
   }
 
   void DescribeValues() {

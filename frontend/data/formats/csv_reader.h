@@ -1,8 +1,8 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
 // Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
 // within an unquoted field literally, finds out that another character separates fields, or reads it from a first line
-// "sep=;", and skips lines that begin with '#' before the table. Text is UTF-8, or UTF-16 with a byte order mark, unless
-// an encoding is named; fields that are neither are read as RepairUtf8 does.
+// "sep=;", and skips lines that begin with '#' before the table. Text is UTF-8, or UTF-16 with a byte order mark,
+// unless an encoding is named; fields that are neither are read as RepairUtf8 does.
 #pragma once
 
 #include <cstdint>

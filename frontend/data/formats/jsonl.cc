@@ -9,10 +9,10 @@
 #include "frontend/data/formats/json_column.h"
 #include "frontend/data/formats/json_document.h"
 #include "frontend/data/formats/line_reader.h"
-#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
+#include "frontend/data/text/text_encoding.h"
 
 namespace onnxtrain {
 namespace {

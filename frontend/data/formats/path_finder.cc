@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostFolders = 16;    // beside a table, that are looked into
 constexpr size_t kLongestField = 200;  // of a name of a file
-constexpr const char* kSuffixes[] = {"",     ".jpg", ".png", ".jpeg", ".JPG", ".JPEG",
-                                     ".PNG", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".wav", ".flac"};
+constexpr const char* kSuffixes[] = {"",     ".jpg", ".png",  ".jpeg", ".JPG",  ".JPEG", ".PNG",
+                                     ".bmp", ".gif", ".webp", ".tif",  ".tiff", ".wav",  ".flac"};
 
 std::vector<std::string> ListFolders(const std::string& folder) {
   std::vector<std::string> names;

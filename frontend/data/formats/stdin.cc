@@ -10,8 +10,8 @@
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/pipe.h"
-#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/memory_dataset.h"
+#include "frontend/data/text/text_encoding.h"
 
 namespace onnxtrain {
 namespace {

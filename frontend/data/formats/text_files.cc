@@ -4,13 +4,13 @@
 #include <filesystem>
 
 #include "frontend/base/status.h"
-#include "frontend/data/file.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/file.h"
 #include "frontend/data/folder.h"
 #include "frontend/data/formats/line_reader.h"
-#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
+#include "frontend/data/text/text_encoding.h"
 
 namespace onnxtrain {
 namespace {

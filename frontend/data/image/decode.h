@@ -1,4 +1,5 @@
-// Decodes the files of pictures: JPEG, PNG, WebP, GIF and TIFF (the first picture) and BMP, told apart by their content.
+// Decodes the files of pictures: JPEG, PNG, WebP, GIF and TIFF (the first picture) and BMP, told apart by their
+// content.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,8 @@ bool IsLitter(const std::string& name) {
 }
 
 bool HasPictureSuffix(const std::string& name) {
-  static const std::set<std::string> kSuffixes = {".jpg", ".jpeg", ".jpe", ".jfif", ".png",
-                                                  ".bmp", ".dib",  ".gif", ".webp", ".tif", ".tiff"};
+  static const std::set<std::string> kSuffixes = {".jpg", ".jpeg", ".jpe",  ".jfif", ".png", ".bmp",
+                                                  ".dib", ".gif",  ".webp", ".tif",  ".tiff"};
   std::string suffix = fs::path(name).extension().string();
   std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
   return kSuffixes.contains(suffix);

@@ -117,7 +117,8 @@ class TiffReader : public PictureReader {
     layout_ = ReadLayout(tiff_.get());
     RETURN_IF_ERROR(CheckPixels(layout_.width, layout_.height));
     if (layout_.format != SAMPLEFORMAT_UINT && layout_.format != SAMPLEFORMAT_VOID)
-      return Invalid("TIFF of ", layout_.bits, layout_.format == SAMPLEFORMAT_INT ? "-bit signed integers" : "-bit floats",
+      return Invalid("TIFF of ", layout_.bits,
+                     layout_.format == SAMPLEFORMAT_INT ? "-bit signed integers" : "-bit floats",
                      " is not supported: store 8 or 16 bits without a sign");
     DecodeYcc();
     const bool turned = layout_.orientation >= 1 && layout_.orientation <= 8;

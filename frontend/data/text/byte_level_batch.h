@@ -11,7 +11,7 @@ namespace onnxtrain {
 // ends, and returns how many there are. Vector code classifies 64 bytes of ASCII at once; what it cannot decide is left
 // to the scanner of single pieces.
 size_t ScanGpt2Batch(std::string_view text, size_t begin, std::span<size_t> ends);
-size_t ScanCl100kBatch(std::string_view text, size_t begin, std::span<size_t> ends);         // \p{N}{1,3}
+size_t ScanCl100kBatch(std::string_view text, size_t begin, std::span<size_t> ends);        // \p{N}{1,3}
 size_t ScanCl100kDigitsBatch(std::string_view text, size_t begin, std::span<size_t> ends);  // \p{N}
 
 }  // namespace onnxtrain

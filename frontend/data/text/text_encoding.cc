@@ -192,7 +192,8 @@ std::string DecodeWindows1252(std::string_view text) {
 
 absl::Status CheckEncoding(const std::string& name) {
   if (name.empty() || OpenConverter(name) != nullptr) return absl::OkStatus();
-  return Invalid("there is no encoding '", Printable(name), "' (names are utf-8, latin1, cp1251, gb18030, Shift_JIS …)");
+  return Invalid("there is no encoding '", Printable(name),
+                 "' (names are utf-8, latin1, cp1251, gb18030, Shift_JIS …)");
 }
 
 ReadFn DecodeText(ReadFn read, const std::string& encoding) {

@@ -151,7 +151,10 @@ TEST(CsvReader, Utf16) {
 
 TEST(CsvReader, Windows1252) {
   for (size_t piece : {1, 1000}) {
-    const auto records = Split("caf\xE9,\x80\x35\n\x93""a\x94,\xC0\x80\ngr\xC3\xBC\xC3\x9F\xE9,\x81\n", piece);
+    const auto records = Split(
+        "caf\xE9,\x80\x35\n\x93"
+        "a\x94,\xC0\x80\ngr\xC3\xBC\xC3\x9F\xE9,\x81\n",
+        piece);
     ASSERT_TRUE(records.ok()) << records.status();
     EXPECT_EQ(*records, (Records{{"café", "€5"}, {"“a”", "À€"}, {"grüß\uFFFD", "\u0081"}}));
   }
@@ -162,7 +165,10 @@ TEST(CsvReader, NamedEncodings) {
     const char* encoding;
     std::string_view text;
     const char* field;
-  } kCases[] = {{"latin1", "a,stra\xDF" "e\n", "straße"},
+  } kCases[] = {{"latin1",
+                 "a,stra\xDF"
+                 "e\n",
+                 "straße"},
                 {"cp1251", "a,\xCC\xE8\xF0\n", "Мир"},
                 {"Shift_JIS", "a,\x93\xFA\x96\x7B\n", "日本"},
                 {"gb18030", "a,\xD6\xD0\xB9\xFA\n", "中国"},
@@ -185,12 +191,14 @@ TEST(CsvReader, NamedEncodings) {
 
 TEST(Csv, TextThatIsNotUtf8IsTold) {
   const TempDir dir;
-  const auto data = OpenDataset(dir.Write("t.csv", "name,y\nJos\xE9,2\nZo\xEB,1\nAnn,1\n"),
-                                {.text = {.names = {"name"}}});
+  const auto data =
+      OpenDataset(dir.Write("t.csv", "name,y\nJos\xE9,2\nZo\xEB,1\nAnn,1\n"), {.text = {.names = {"name"}}});
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ((*data)->ReadText(0, 0).value(), "José");
-  EXPECT_THAT((*data)->notes(), testing::Contains(HasSubstr(
-      "t.csv: row 2: the text is not UTF-8 and is read as Windows-1252: 'José'; 2 such fields (`encoding` NAME")));
+  EXPECT_THAT(
+      (*data)->notes(),
+      testing::Contains(HasSubstr(
+          "t.csv: row 2: the text is not UTF-8 and is read as Windows-1252: 'José'; 2 such fields (`encoding` NAME")));
 }
 
 TEST(CsvReader, Errors) {

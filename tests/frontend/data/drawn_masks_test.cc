@@ -71,8 +71,7 @@ TEST(MaskInk, BecomesClasses) {
   EXPECT_EQ(ColumnValues(*WithMaskClasses(source, {{0, MaskInk::kGreys}}), 0)[2], 1);
   const auto exact = WithMaskClasses(source, {{0, MaskInk::kBlackAndWhite}});
   HostTensor sample(exact->columns()[0].sample);
-  EXPECT_EQ(Message(exact->Read(0, 0, sample.mutable_bytes())),
-            "sample 0, column 'mask': 127 in a mask of 0 and 255");
+  EXPECT_EQ(Message(exact->Read(0, 0, sample.mutable_bytes())), "sample 0, column 'mask': 127 in a mask of 0 and 255");
   ASSERT_TRUE(exact->Read(1, 0, sample.mutable_bytes()).ok());
   EXPECT_EQ(sample.ToDoubles()[1], 1);
 }

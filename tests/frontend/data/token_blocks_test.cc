@@ -181,12 +181,16 @@ TEST(TextFiles, OtherEncodingsAreDecoded) {
   const TempDir dir;
   const auto text = [&](const std::string& path, const DatasetOptions& options = {}) {
     const auto data = OpenDataset(path, options);
-    return data.ok() ? StrCat(*(*data)->ReadText(0, 0), "|", absl::StrJoin((*data)->notes(), ";")) : Message(data.status());
+    return data.ok() ? StrCat(*(*data)->ReadText(0, 0), "|", absl::StrJoin((*data)->notes(), ";"))
+                     : Message(data.status());
   };
   const std::string western = dir.Write("western.txt", "caf\xE9 \x96 \x80\n");
   EXPECT_THAT(text(western), testing::StartsWith("café – €\n|" + western + ": the text is not UTF-8 and is read as"));
   EXPECT_EQ(text(western, {.encoding = "latin1"}), "café \u0096 \u0080\n|");
-  EXPECT_EQ(text(dir.Write("wide.txt", {"\xFF\xFE" "a\0\xE9\0", 6})), "aé|");
+  EXPECT_EQ(text(dir.Write("wide.txt", {"\xFF\xFE"
+                                        "a\0\xE9\0",
+                                        6})),
+            "aé|");
   const std::string broken = "na\xC3\xAFve \xC3\n";
   EXPECT_EQ(text(dir.Write("broken.txt", broken)), broken + "|") << "a byte that is lost is no other encoding";
   EXPECT_THAT(text("lines:" + western), testing::HasSubstr("western.txt: row 1: the text is not UTF-8"));

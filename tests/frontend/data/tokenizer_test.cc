@@ -177,9 +177,10 @@ TEST(Tokenizer, ScannersEqualTheirExpressions) {
 
 // Text that is mostly ASCII, as the vector code expects it, with what it must leave to the scanners of single pieces.
 std::string MakeText(std::mt19937* random) {
-  static constexpr const char* kParts[] = {"a",  "the", "Word", "I", "s",  "ll", " ",  " ",  " ",  "  ", "\n",       "\r\n",
-                                           "\t", "'",   "'s",   "'", "7",  "42", ".",  ", ", "--", "(",  "\u00e9",   "\u6771",
-                                           "1",  "\"",  "!?",   "_", "\v", "x",  "en", "tion", "\u00a0", "\u2028", "\u0663"};
+  static constexpr const char* kParts[] = {"a",  "the", "Word", "I",  "s",      "ll",     " ",      " ",     " ",
+                                           "  ", "\n",  "\r\n", "\t", "'",      "'s",     "'",      "7",     "42",
+                                           ".",  ", ",  "--",   "(",  "\u00e9", "\u6771", "1",      "\"",    "!?",
+                                           "_",  "\v",  "x",    "en", "tion",   "\u00a0", "\u2028", "\u0663"};
   const size_t kinds = (*random)() % 4 == 0 ? std::size(kParts) : 22;
   std::string text;
   for (size_t n = (*random)() % 80; n > 0; --n) text += kParts[(*random)() % kinds];
@@ -192,10 +193,9 @@ TEST(Tokenizer, BatchesOfPiecesAreThoseOfTheScanners) {
   const struct {
     PieceScanner one;
     BatchScanner many;
-  } kScanners[] = {
-      {ScanGpt2, ScanGpt2Batch},
-      {[](std::string_view t, size_t begin) { return ScanCl100k(t, begin, 3); }, ScanCl100kBatch},
-      {[](std::string_view t, size_t begin) { return ScanCl100k(t, begin, 1); }, ScanCl100kDigitsBatch}};
+  } kScanners[] = {{ScanGpt2, ScanGpt2Batch},
+                   {[](std::string_view t, size_t begin) { return ScanCl100k(t, begin, 3); }, ScanCl100kBatch},
+                   {[](std::string_view t, size_t begin) { return ScanCl100k(t, begin, 1); }, ScanCl100kDigitsBatch}};
   for (int round = 0; round < 20000; ++round) {
     const std::string text = MakeText(&random);
     const auto& scanner = kScanners[round % 3];

@@ -69,7 +69,8 @@ TEST(Decode, PartsAreResizedWithinOneLevel) {
 }
 
 TEST(Decode, IndicesOfPalettesAreNoColors) {
-  for (const char* name : {"palette.png", "palette4.png", "i0.gif", "palette.bmp", "palette.tif", "tiled_palette.tif"}) {
+  for (const char* name :
+       {"palette.png", "palette4.png", "i0.gif", "palette.bmp", "palette.tif", "tiled_palette.tif"}) {
     const auto image = Decode(Find(name), {.indices = true});
     ASSERT_TRUE(image.ok()) << name << ": " << image.status();
     EXPECT_EQ(image->channels, 1) << name;
@@ -119,7 +120,8 @@ TEST(Decode, BombsAreRefusedBeforeMemoryIsAllocated) {
   for (size_t i = 0; i + 8 < jpeg.size(); ++i) {
     if (jpeg[i] == 0xFF && jpeg[i + 1] == 0xC0) jpeg[i + 5] = jpeg[i + 6] = jpeg[i + 7] = jpeg[i + 8] = 0xF0;
   }
-  for (const auto& file : {bmp, gif, jpeg, SetTag(Find("rgb_raw.tif"), 256, 1 << 20)}) EXPECT_THAT(Error(file), HasSubstr("pixels, more than 64 Mi"));
+  for (const auto& file : {bmp, gif, jpeg, SetTag(Find("rgb_raw.tif"), 256, 1 << 20)})
+    EXPECT_THAT(Error(file), HasSubstr("pixels, more than 64 Mi"));
 }
 
 // Damages bytes, and cuts; every result is a picture of the declared size or one line of error.
