@@ -20,9 +20,6 @@
 
 namespace onnxtrain {
 
-// Name of the payload of a failure on the lowest rank that is left, where rank 0 is not.
-inline constexpr char kReporter[] = "onnxtrain/reporter";
-
 enum class Reduction : uint8_t { kSum, kMin, kMax };
 
 // Bytes on their way between this rank and another.
@@ -54,6 +51,9 @@ class Collectives {
   virtual void Close(const absl::Status& why) = 0;
   // Has the group failed since a rank has closed it, or one that it was met in?
   virtual bool closed() const = 0;
+  // Has an operation of this group, or of one that was met in it, failed since rank 0 does not answer, and is this rank
+  // the lowest one that is left? Then it has to report the failure.
+  virtual bool reports() const = 0;
 
   // Meets `members` (ranks of this group, ascending) in a group with connections of its own, which another thread may
   // use at the same time. Called by all of them and by nobody else, with a name that no other group of theirs has.

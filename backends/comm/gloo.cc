@@ -1,5 +1,6 @@
 // Collectives over c10d's Gloo, on the memory of the host.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -179,12 +180,17 @@ class GlooTransfer : public Transfer {
 class GlooCollectives : public Collectives {
  public:
   explicit GlooCollectives(const CollectivesOptions& options)
-      : GlooCollectives(options, OpenStore(options), kWorld, ListRanks(options.size)) {}
+      : GlooCollectives(options, OpenStore(options), kWorld, ListRanks(options.size),
+                        std::make_shared<std::atomic<bool>>(false)) {}
 
-  // `members`: ranks of `options`.
+  // `members`: ranks of `options`; `reports`: that of the group it is met in.
   GlooCollectives(const CollectivesOptions& options, c10::intrusive_ptr<c10d::Store> store, const std::string& name,
-                  std::vector<int> members)
-      : options_(options), name_(name), members_(std::move(members)), store_(std::move(store)) {
+                  std::vector<int> members, std::shared_ptr<std::atomic<bool>> reports)
+      : options_(options),
+        name_(name),
+        members_(std::move(members)),
+        store_(std::move(store)),
+        reports_(std::move(reports)) {
     rank_ = static_cast<int>(std::ranges::find(members_, options.rank) - members_.begin());
     store_->setTimeout(Milliseconds(options.timeout));
     auto gloo = c10d::ProcessGroupGloo::Options::create(Milliseconds(options.timeout));
@@ -252,6 +258,7 @@ class GlooCollectives : public Collectives {
   }
 
   bool closed() const override { return connections_->closed; }
+  bool reports() const override { return *reports_; }
 
   absl::StatusOr<std::unique_ptr<Collectives>> NewGroup(std::string_view name,
                                                         const std::vector<int>& members) override {
@@ -260,7 +267,7 @@ class GlooCollectives : public Collectives {
     CHECK(std::ranges::find(own, options_.rank) != own.end()) << "rank " << options_.rank << " is no member";
     if (connections_->group == nullptr) return connections_->failure;
     try {
-      auto met = std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own));
+      auto met = std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own), reports_);
       met_.push_back(met->connections_);
       return met;
     } catch (const std::exception& error) {
@@ -332,7 +339,7 @@ class GlooCollectives : public Collectives {
     connections_->failure = absl::UnavailableError(StrCat(what, ": ", who, who.empty() ? "" : ": ", FirstLine(error)));
     bool lowest = options_.rank > 0;
     for (int r = 0; r < options_.rank; ++r) lowest &= std::ranges::find(lost, r) != lost.end();
-    if (lowest) connections_->failure.SetPayload(kReporter, absl::Cord());
+    if (lowest) *reports_ = true;
     return connections_->failure;
   }
 
@@ -354,6 +361,7 @@ class GlooCollectives : public Collectives {
   const std::vector<int> members_;  // by rank of this group: the rank in all
   int rank_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<std::atomic<bool>> reports_;  // of all groups of this rank, which threads may use
   const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
   std::vector<std::weak_ptr<Connections>> met_;  // groups of NewGroup
 };

@@ -19,6 +19,18 @@ TEST_F(LostRank, IsNamedByEveryOperationThatFollows) {
   });
 }
 
+// Once, whatever group it is found in.
+TEST_F(LostRank, IsReportedByTheLowestRankThatIsLeft) {
+  RunRanks(Path("meet"), 3, [](Collectives& ranks) {
+    const auto met = NewGroupOfAll(ranks, "met");
+    ASSERT_TRUE(met.ok()) << met.status();
+    if (ranks.rank() == 0) return;
+    EXPECT_FALSE(ranks.reports());
+    EXPECT_FALSE((*met)->Barrier("inner").ok());
+    EXPECT_EQ(ranks.reports(), ranks.rank() == 1);
+  });
+}
+
 // Those that wait, also in a group that was met in the one that is closed, say the error of the rank that has closed
 // it.
 TEST_F(LostRank, SaysWhyItHasClosedTheGroup) {

@@ -31,6 +31,9 @@ class RankGroup {
   // Continues from the state of rank 0, where `ready` says that this rank could prepare the run.
   absl::Status Follow(const absl::Status& ready, const RunState& state, TrainingRun* run);
 
+  // Is it this rank that has to say that rank 0 is gone?
+  bool reports() const { return ranks_->reports(); }
+
   // Of all ranks, once rank 0 has opened the files of the run: returns its error, `own`, on each.
   absl::Status AgreeToTrain(const absl::Status& own);
 

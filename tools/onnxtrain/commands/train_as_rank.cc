@@ -60,9 +60,9 @@ absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& 
   return Train(*run->session, run->train, run->eval, options, [&](const TrainEvent& event) { console.Show(event); });
 }
 
-void LogFailure(const absl::Status& status, const Rank& rank) {
+void LogFailure(const absl::Status& status, const RankGroup& group) {
   const std::string line = "onnxtrain: " + FieldsToFlags(ToStd(status.message()));
-  LogAsRank(rank, line, status.GetPayload(kReporter).has_value() || rank.collected);
+  LogAsRank(group.rank(), line, group.reports() || group.rank().collected);
 }
 
 // How this rank would end by itself.
@@ -82,7 +82,7 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
   RETURN_IF_ERROR(group.Follow(ready, *state, &run));
   RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
   const auto result = TrainWith(*state, signals, &run);
-  if (!result.ok()) LogFailure(result.status(), group.rank());
+  if (!result.ok()) LogFailure(result.status(), group);
   return group.ShareExitCode(OwnExitCode(result));
 }
 
@@ -91,7 +91,7 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
 int TrainAsFollower(const TrainConfig& given, RankGroup& group, const SignalFlags& signals) {
   const auto code = Follow(given, group, signals);
   if (code.ok()) return *code;
-  LogFailure(code.status(), group.rank());
+  LogFailure(code.status(), group);
   return absl::IsUnavailable(code.status()) ? static_cast<int>(kFailed) : ExitCodeOf(code.status());
 }
 
