@@ -42,9 +42,7 @@ absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) 
     return Invalid("`shard` ", ShardName(shard), ": the ranks of a pipeline hold their own moments already");
   ranks_ = ranks;
   ranks_->BeginTogether();
-  RETURN_IF_ERROR(AllocateMirrors());
-  RETURN_IF_ERROR(EnsureApply());
-  RETURN_IF_ERROR(CompileNorm(state_.groups(), {}));
+  RETURN_IF_ERROR(ranks_->Agree(kScattering, PrepareUpdates()));
   const auto queue = [&](const char* what, int peer) {
     return peer < 0 || peer >= stages() ? nullptr
                                         : std::make_unique<MessageQueue>(&ranks->ranks(), what, peer, &transfers_);
@@ -54,6 +52,12 @@ absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) 
   sent_ = queue(kActivations, stage() + 1);
   received_gradients_ = queue(kGradients, stage() + 1);
   return ScatterRestored();
+}
+
+absl::Status PipelineSession::PrepareUpdates() {
+  RETURN_IF_ERROR(AllocateMirrors());
+  RETURN_IF_ERROR(EnsureApply());
+  return CompileNorm(state_.groups(), {});
 }
 
 // Prepares what can fail on a single rank.

@@ -95,6 +95,7 @@ class PipelineSession : public PartSession {
   absl::Status EnsureSaved(size_t count, size_t bytes);
   absl::Status BindSaved(const StagePrograms& programs, int64_t micro);
 
+  absl::Status PrepareUpdates();  // of all batches
   absl::Status PrepareUpdate(const GlobalBatch& global_batch);
   absl::Status Update(const GlobalBatch& global_batch) override;
   absl::Status Compute(std::span<double> sums);

@@ -63,10 +63,14 @@ absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {
   ranks_->BeginTogether();
   ASSIGN_OR_RETURN(group_, NewGroupOfAll(ranks->ranks(), "tensor"));
   programs_.BindGroup(kTensorGroup, group_.get());
+  RETURN_IF_ERROR(ranks_->Agree(kScattering, PrepareUpdates()));
+  return ScatterRestored();
+}
+
+absl::Status TensorSession::PrepareUpdates() {
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
-  RETURN_IF_ERROR(CompileOwnNorm());
-  return ScatterRestored();
+  return CompileOwnNorm();
 }
 
 // Compiles what can fail on a single rank: within a batch, ranks wait for each other.

@@ -39,6 +39,7 @@ class TensorSession : public PartSession {
   bool last() const { return rank() + 1 == size(); }
 
   void ListSplitState(const PreparedModel& whole);
+  absl::Status PrepareUpdates();  // of all batches
   absl::Status PrepareBatch(const GlobalBatch& global_batch, ProgramKind first, ProgramKind next);
   absl::Status Update(const GlobalBatch& global_batch) override;
   bool LostRanks(const absl::Status& computed);

@@ -2,6 +2,7 @@
 // and Gloo connections each.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -67,7 +68,8 @@ class RankFailure : public Scratch {
         {.rank = rank, .size = size, .file = Path("meet"), .interface = "127.0.0.1", .timeout = kTimeOut});
     if (!met.ok()) return {.status = met.status()};
     DataParallel parallel(met->get(), session.ExchangedSums(), {.bucket_bytes = 512});
-    Ended ended{.status = session.Distribute(&parallel, LevelOf(method))};
+    if (step_ < 0 && rank == failing_) fault = planned;
+    Ended ended{.status = parallel.Agree("start", session.Distribute(&parallel, LevelOf(method)))};
     for (int step = 0; step < kSteps && ended.status.ok(); ++step) {
       if (step == step_ && rank == failing_) fault = planned;
       const auto start = std::chrono::steady_clock::now();
@@ -97,7 +99,7 @@ class RankFailure : public Scratch {
       const std::vector<Ended> all = TrainAll(method, size, fault);
       for (int rank = 0; rank < size; ++rank) {
         const std::string message(all[rank].status.message());
-        EXPECT_EQ(all[rank].losses.size(), step_) << all[rank].status;
+        EXPECT_EQ(all[rank].losses.size(), std::max(step_, 0)) << all[rank].status;
         EXPECT_LT(all[rank].seconds, 5) << message;
         EXPECT_NE(message.find("the kernel is broken"), std::string::npos) << message;
         EXPECT_EQ(message.starts_with(StrCat("rank ", failing_, ": ")), rank != failing_) << message;
@@ -120,6 +122,12 @@ TEST_F(RankFailure, EndsAllWhereAProgramFails) {
     for (const int calls : {0, 1}) ExpectAllEnd(method, {.of = Fault::Of::kRun, .calls = calls});
     ExpectAllEnd(method, {.of = Fault::Of::kEndOfRun});
   }
+}
+
+TEST_F(RankFailure, EndsAllWhereARankCannotBegin) {
+  step_ = -1;
+  for (const Method method : {Method::kOptimizer, Method::kFull, Method::kTensor, Method::kPipeline})
+    ExpectAllEnd(method, {.of = Fault::Of::kCompile});
 }
 
 TEST_F(RankFailure, EndsAllWhereARankCannotCompile) {
