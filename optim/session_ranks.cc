@@ -2,7 +2,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <future>
 #include <span>
 #include <utility>
 #include <vector>
@@ -215,11 +214,10 @@ absl::Status SessionImpl::RunRound(ProgramKind kind, const GlobalBatch& global_b
 
 // Programs of other ranks wait for sums of gradients while they exchange values: an idle rank takes part in both.
 absl::Status SessionImpl::RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status) {
-  auto sums = std::async(std::launch::async, [this] { return share_->EndRound(false); });
+  share_->SendZeros();
   const absl::Status ran = RunIdleRound(kind, global_batch);
-  if (LostRanks()) share_->GiveUp(ran);
   status.Update(ran);
-  status.Update(sums.get());
+  status.Update(share_->EndRound(false, LostRanks() ? ran : absl::OkStatus()));
   return status;
 }
 

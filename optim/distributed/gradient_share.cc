@@ -79,6 +79,12 @@ void GradientShare::OnComplete(size_t bucket) {
     Stage(next_staged_, false);
 }
 
+// No piece waits for another one: all are the same zeros.
+void GradientShare::SendZeros() {
+  for (std::vector<std::byte>& staged : staged_) std::ranges::fill(staged, std::byte{0});
+  for (; next_staged_ < pieces_.pieces.size(); ++next_staged_) reduce_->Ready(next_staged_);
+}
+
 absl::Status GradientShare::EndRound(bool ran, const absl::Status& lost) {
   while (next_staged_ < pieces_.pieces.size()) Stage(next_staged_, !ran);
   const Waiting waiting(&waited_);

@@ -34,11 +34,11 @@ class GradientShare : public OutputListener {
   void Begin();
   // Begins a round. `gradients`: where the program that runs next writes pieces.outputs; empty: none runs.
   void BeginRound(std::span<const Region* const> gradients);
+  // Of a round without a program: has the sums begin, with zeros, and returns. Before EndRound.
+  void SendZeros();
   // Waits for the sums of a round. `ran`: the program has written all gradients; else what is left counts as zero.
   // Called by all ranks. `lost`: an error after which other ranks are not waited for any more.
   absl::Status EndRound(bool ran, const absl::Status& lost = absl::OkStatus());
-  // While another thread is in EndRound: as it would do with `lost`.
-  void GiveUp(const absl::Status& lost) { reduce_->Finish(lost).IgnoreError(); }
   // Returns the squared norm of the sums of all ranks. Called by all of them.
   absl::StatusOr<double> SumSquares();
 
