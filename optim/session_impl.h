@@ -63,6 +63,7 @@ class SessionImpl : public Session {
   bool divides_moments() const override { return !state_.shard().whole(); }
   bool is_stage() const override { return state_.divides_weights(); }
   absl::Status GatherState() override;
+  absl::Status GatherWeights() override;
   void ReleaseGathered() override { state_.ReleaseGathered(); }
   size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
   absl::Status Plan(int64_t samples) override;
@@ -89,6 +90,7 @@ class SessionImpl : public Session {
   absl::Status UseAverage(bool use) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
   absl::StatusOr<std::vector<StateTensor>> State() override;
+  absl::StatusOr<std::vector<StateTensor>> StateParts() override;
   SessionCounters counters() const override;
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
   absl::Status RestoreCounters(const SessionCounters& counters) override;

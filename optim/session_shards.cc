@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/gather_weights.h"
 #include "optim/distributed/shard_choice.h"
@@ -56,7 +57,7 @@ absl::StatusOr<Graph> SessionImpl::GatherDivided(Graph graph) const {
     options.weights[name] = {columns, state_.bindings().at(columns).type};
     options.keep = std::max(options.keep, state_.whole_type(name).bytes());
   }
-  return GatherWeights(graph, options);
+  return onnxtrain::GatherWeights(graph, options);
 }
 
 absl::Status SessionImpl::CheckWholeWeights() const {
@@ -66,7 +67,17 @@ absl::Status SessionImpl::CheckWholeWeights() const {
 absl::Status SessionImpl::GatherState() {
   if (!divides_moments()) return absl::OkStatus();
   RETURN_IF_ERROR(GatherMoments(options_.optimizer, *ranks_, &state_));
+  return GatherWeights();
+}
+
+absl::Status SessionImpl::GatherWeights() {
   return state_.divides_weights() ? GatherDividedWeights(*ranks_, &state_) : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StateTensor>> SessionImpl::StateParts() {
+  CHECK(divides_moments()) << "the state is not divided";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return state_.Parts();
 }
 
 // Each rank evaluates its share of the batch; the last one counts the targets.

@@ -68,6 +68,7 @@ class Loop {
   void AskRanks();
   bool SaveIsDue() const;
   bool IsBest(const EvalMetrics& metrics);
+  absl::Status GatherForSave(SaveReason reason);
   void Save(SaveReason reason);
   void Resume(const LoopPosition& position);
   absl::Status ReportAndEvaluate();
@@ -298,6 +299,13 @@ bool Loop::IsBest(const EvalMetrics& metrics) {
   return better;
 }
 
+// Ranks that write their parts send nothing, but for the model that rank 0 writes at the end.
+absl::Status Loop::GatherForSave(SaveReason reason) {
+  if (ranks_ != nullptr && ranks_->saves_parts())
+    return reason == SaveReason::kEnd ? session_.GatherWeights() : absl::OkStatus();
+  return options_.saves_state || session_.is_stage() ? session_.GatherState() : absl::OkStatus();
+}
+
 // Where the moments are divided, all ranks come here together; one that saves nothing sends its own.
 void Loop::Save(SaveReason reason) {
   if ((!options_.save && !session_.divides_moments()) || result_.steps == 0) return;
@@ -309,8 +317,7 @@ void Loop::Save(SaveReason reason) {
   position.result.compile_seconds += session_.compile_seconds();
   position.result.oom_retries = session_.oom_retries();
   const Span span(options_.trace, Trace::kTraining, "checkpoint");
-  const bool gathers = options_.saves_state || session_.is_stage();
-  if (gathers && !session_.GatherState().ok()) return;  // the next update fails, too
+  if (!GatherForSave(reason).ok()) return;  // the next update fails, too
   if (options_.save) options_.save(position, reason);
   session_.ReleaseGathered();
   saved_step_ = result_.steps;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "optim/state_parts.h"
 
 namespace onnxtrain {
 
@@ -405,6 +406,42 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
   }
   for (const std::string& name : device_scalars_.memory.names()) add(name, false);
   return tensors;
+}
+
+// Of the weights and moments within this rank's slice of the unit.
+void TrainingState::AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const {
+  const ShardRange range = RangeOf(unit, shard_);
+  const int64_t first = unit.begin + range.begin, last = unit.begin + range.end;
+  int64_t begin = 0;  // of the weight, in the group
+  for (const auto& [weight, shape] : groups_[unit.group].members) {
+    const Type type{dtype_, shape};
+    const int64_t from = std::max(first, begin), to = std::min(last, begin + type.elements());
+    const auto add = [&, at = begin](const std::string& tensor, bool of_model, const Region& slice) {
+      const ElementRuns runs{.begin = from - at, .length = to - from, .stride = to - from};
+      parts->push_back({PartName(tensor, runs), of_model, {Within(slice, from - first), {dtype_, {to - from}}}});
+    };
+    begin += static_cast<int64_t>((type.bytes() + 63) / 64 * 64 / DTypeSize(dtype_));
+    if (from >= to) continue;
+    add(weight, true, OwnSlice(unit));
+    for (const std::string& state : divided_)
+      add(MomentName(state, weight), false, bindings_.at(MomentName(state, unit.name)));
+  }
+}
+
+std::vector<StateTensor> TrainingState::Parts() const {
+  std::vector<StateTensor> parts;
+  for (const ShardUnit& unit : units_) AddParts(unit, &parts);
+  if (shard_.rank > 0) return parts;
+  const auto add_whole = [&](const std::string& name, bool of_model) {
+    const Region& region = bindings_.at(name);
+    const int64_t elements = region.type.elements();
+    if (elements > 0)
+      parts.push_back(
+          {PartName(name, AllElements(elements)), of_model, {region.view, {region.type.dtype, {elements}}}});
+  };
+  for (const std::string& statistic : statistics_.names()) add_whole(statistic, true);
+  for (const std::string& scalar : device_scalars_.memory.names()) add_whole(scalar, false);
+  return parts;
 }
 
 Bindings TrainingState::FlatStatistics() const {

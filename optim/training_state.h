@@ -94,6 +94,8 @@ class TrainingState {
   // Returns what a checkpoint holds: weights and statistics that training changes, their averages, moments, counters.
   // Moments that are divided among ranks have no buffer until they are gathered.
   std::vector<StateTensor> Tensors(const OptimizerSpec& optimizer) const;
+  // Returns this rank's parts of them, after DivideMoments: its slices, and on rank 0 what every rank has.
+  std::vector<StateTensor> Parts() const;
 
   DType dtype() const { return dtype_; }
   const Bindings& bindings() const { return bindings_; }
@@ -125,6 +127,7 @@ class TrainingState {
 
  private:
   void LayOutParameters();
+  void AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const;
   absl::Status WriteColumns(const std::string& weight, const HostTensor& value);
   Region FindWhole(const std::string& weight) const;
   absl::StatusOr<std::unique_ptr<Arena>> LayOutMoment(const RuleState& state, Bindings* bindings) const;

@@ -15,13 +15,12 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
-#include "frontend/data/file.h"
 #include "frontend/data/json_reader.h"
 #include "frontend/data/json_writer.h"
 #include "frontend/data/zstd_stream.h"
 #include "optim/checkpoint/crc64.h"
 #include "optim/checkpoint/file_writer.h"
+#include "optim/checkpoint/manifest.h"
 #include "optim/checkpoint/retry.h"
 
 namespace onnxtrain {
@@ -30,15 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr char kModelFile[] = "model.safetensors", kOptimizerFile[] = "optimizer.safetensors";
-constexpr char kCompressed[] = ".zst";
-constexpr char kStateFile[] = "state.json", kManifestFile[] = "MANIFEST.json";
 constexpr std::string_view kTemporary = ".tmp-", kPrefix = "step-";
-constexpr int kFormat = 3;
-constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
-constexpr size_t kChunk = size_t{1} << 20;
-
-std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
 template <typename Sink>
 absl::Status AppendTensors(const NamedArrays& tensors, Sink* sink) {
@@ -56,7 +47,7 @@ Json ManifestEntry(const FileWriter& file, int64_t unpacked) {
 }
 
 absl::Status WriteTensors(int folder, std::string name, const NamedArrays& tensors, bool compressed, Json* files) {
-  if (compressed) name += kCompressed;
+  if (compressed) name += kCompressedSuffix;
   ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(folder, name));
   ZstdCompressor zstd([&](std::span<const std::byte> bytes) { return file.Append(bytes); });
   if (compressed) {
@@ -78,70 +69,27 @@ absl::Status WriteText(int folder, const char* name, std::string_view text, Json
   return absl::OkStatus();
 }
 
-std::string ManifestText(const Json& content) {
-  const std::string text = WriteJson(content);
-  const Json manifest = {{"content", content}, {"crc64", Crc64Text(ExtendCrc64(0, AsBytes(text)))}};
-  return WriteJson(manifest, 2) + "\n";
+// Of one rank.
+absl::StatusOr<std::string> WriteTensorFiles(int folder, const CheckpointContent& content, int rank, int ranks) {
+  Json files = Json::object();
+  for (const auto& [tensors, name] :
+       {std::pair(&content.model, kModelTensors), {&content.optimizer, kOptimizerTensors}})
+    RETURN_IF_ERROR(WriteTensors(folder, TensorFileName(name, rank, ranks), *tensors, content.compressed, &files));
+  return WriteJson(files);
 }
 
-absl::Status WriteFiles(int folder, const CheckpointContent& content) {
+// `written`: of each rank, what WriteTensorFiles returned.
+absl::Status WriteManifest(int folder, const CheckpointContent& content, const std::vector<std::string>& written) {
   Json files = Json::object(), none = Json::object();
-  RETURN_IF_ERROR(WriteTensors(folder, kModelFile, content.model, content.compressed, &files));
-  RETURN_IF_ERROR(WriteTensors(folder, kOptimizerFile, content.optimizer, content.compressed, &files));
+  for (const std::string& of_rank : written) files.update(ParseJson<Json>(of_rank));
   RETURN_IF_ERROR(WriteText(folder, kStateFile, content.state, &files));
-  const Json manifest = {{"format", kFormat}, {"step", content.step}, {"files", files}};
+  const bool parts = written.size() > 1;
+  Json manifest = {{"format", parts ? kPartsFormat : kWholeFormat}, {"step", content.step}, {"files", files}};
+  if (parts) manifest["ranks"] = written.size();
+  for (const WholeStateTensor& t : content.whole)
+    manifest["tensors"].push_back(
+        {{"name", t.name}, {"of_model", t.of_model}, {"type", ToString(t.type.dtype)}, {"shape", t.type.shape}});
   return WriteText(folder, kManifestFile, ManifestText(manifest), &none);
-}
-
-// Any change of the text is found: it must be the one text that its content has.
-absl::StatusOr<Json> ReadManifest(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxStateBytes));
-  const Json manifest = ParseJson<Json>(text);
-  if (!manifest.is_object() || !manifest.contains("content") || ManifestText(manifest["content"]) != text)
-    return Invalid(path, ": is damaged");
-  const Json& content = manifest["content"];
-  if (content.value("format", 0) != kFormat)
-    return Invalid(path, ": has format ", content.value("format", 0), ", this program reads format ", kFormat);
-  return content;
-}
-
-absl::Status CheckAgainst(const Json& entry, const std::string& path) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) return Invalid(path, ": ", error.message());
-  if (entry.value("bytes", int64_t{-1}) != static_cast<int64_t>(size))
-    return Invalid(path, ": has ", size, " bytes instead of ", entry.value("bytes", int64_t{-1}));
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "rbe"), fclose);
-  if (file == nullptr) return Invalid(path, ": ", std::strerror(errno));
-  uint64_t crc = 0;
-  std::vector<std::byte> chunk(kChunk);
-  while (const size_t n = fread(chunk.data(), 1, chunk.size(), file.get()))
-    crc = ExtendCrc64(crc, std::span(chunk).first(n));
-  return entry.value("crc64", "") == Crc64Text(crc) ? absl::OkStatus() : Invalid(path, ": is damaged");
-}
-
-// The name under which the manifest lists a file: its own, or that of the compressed one.
-absl::StatusOr<std::string> ListedName(const std::string& folder, const Json& manifest, const std::string& name) {
-  const Json& files = manifest["files"];
-  for (const std::string& listed : {name, name + kCompressed}) {
-    if (files.is_object() && files.contains(listed)) return listed;
-  }
-  return Invalid(folder, ": its manifest does not list ", name);
-}
-
-absl::StatusOr<StoredFile> CheckFile(const std::string& folder, const Json& manifest, const std::string& name) {
-  ASSIGN_OR_RETURN(const std::string listed, ListedName(folder, manifest, name));
-  const Json& entry = manifest["files"][listed];
-  StoredFile file{.path = StrCat(folder, "/", listed), .unpacked_bytes = entry.value("unpacked_bytes", int64_t{-1})};
-  RETURN_IF_ERROR(CheckAgainst(entry, file.path));
-  return file;
-}
-
-absl::StatusOr<NamedArrays> ReadTensors(const StoredFile& stored) {
-  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(stored.path));
-  auto arrays = ReadSafetensors(file.reader(), stored.unpacked_bytes);
-  if (!arrays.ok()) return Annotate(arrays.status(), stored.path + ": ");
-  return arrays;
 }
 
 // The step of "step-00000042"; -1: another name.
@@ -153,6 +101,8 @@ int64_t StepOf(std::string_view name) {
   return parsed.ec == std::errc() && parsed.ptr == end && CheckpointName(step) == name ? step : -1;
 }
 
+std::string TemporaryName(int64_t step) { return StrCat(kTemporary, CheckpointName(step)); }
+
 }  // namespace
 
 int64_t CheckpointContent::bytes() const {
@@ -161,6 +111,9 @@ int64_t CheckpointContent::bytes() const {
   for (const auto* tensors : {&model, &optimizer}) {
     for (const auto& [name, tensor] : *tensors) total += static_cast<int64_t>(tensor.bytes().size());
   }
+  if (whole.empty()) return total;
+  total = kHeaders + static_cast<int64_t>(state.size());
+  for (const WholeStateTensor& tensor : whole) total += static_cast<int64_t>(tensor.type.bytes());
   return total;
 }
 
@@ -170,12 +123,16 @@ absl::Status CheckpointFolder::Failed(std::string_view what) const {
   return absl::UnavailableError(StrCat(path_, ": ", what, ": ", std::strerror(errno)));
 }
 
+absl::StatusOr<std::unique_ptr<CheckpointFolder>> CheckpointFolder::OpenExisting(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
+  return std::unique_ptr<CheckpointFolder>(new CheckpointFolder(path, fd));
+}
+
 absl::StatusOr<std::unique_ptr<CheckpointFolder>> CheckpointFolder::Open(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
-  std::unique_ptr<CheckpointFolder> folder(new CheckpointFolder(path, fd));
+  ASSIGN_OR_RETURN(auto folder, OpenExisting(path));
   RETURN_IF_ERROR(folder->RemoveLeftovers());
   return folder;
 }
@@ -206,24 +163,58 @@ absl::Status CheckpointFolder::CheckRoom(int64_t bytes) const {
 }
 
 absl::Status CheckpointFolder::Write(const CheckpointContent& content) {
+  RETURN_IF_ERROR(Begin(content));
+  const auto written = WriteParts(content, 0, 1);
+  if (written.ok()) return Complete(content, {*written});
+  Discard(content.step);
+  return written.status();
+}
+
+absl::Status CheckpointFolder::Begin(const CheckpointContent& content) {
   RETURN_IF_ERROR(CheckRoom(content.bytes()));
-  const std::string name = CheckpointName(content.step), temporary = StrCat(kTemporary, name);
+  Discard(content.step);
+  const std::string temporary = TemporaryName(content.step);
+  return mkdirat(fd_, temporary.c_str(), 0755) == 0 ? absl::OkStatus() : Failed(temporary + " cannot be created");
+}
+
+void CheckpointFolder::Discard(int64_t step) {
   std::error_code ignored;
-  fs::remove_all(handle() + "/" + temporary, ignored);
-  if (mkdirat(fd_, temporary.c_str(), 0755) != 0) return Failed(temporary + " cannot be created");
-  const int folder = Retry([&] { return openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  if (folder < 0) return Failed(temporary + " cannot be opened");
-  absl::Status written = Annotate(WriteFiles(folder, content), StrCat(path_, "/", name, ": "));
-  if (written.ok() && Retry([&] { return fsync(folder); }) != 0 && errno != EINVAL)
-    written = Failed(name + " cannot be synced to disk");
+  fs::remove_all(StrCat(handle(), "/", TemporaryName(step)), ignored);
+}
+
+absl::StatusOr<std::string> CheckpointFolder::WriteParts(const CheckpointContent& content, int rank, int ranks) {
+  ASSIGN_OR_RETURN(const int folder, OpenTemporary(content.step));
+  auto written = WriteTensorFiles(folder, content, rank, ranks);
   close(folder);
-  if (!written.ok()) {
-    fs::remove_all(handle() + "/" + temporary, ignored);
-    return written;
-  }
-  RETURN_IF_ERROR(MoveIntoPlace(temporary, name));
+  if (!written.ok()) return Annotate(written.status(), StrCat(path_, "/", CheckpointName(content.step), ": "));
+  return written;
+}
+
+absl::Status CheckpointFolder::Complete(const CheckpointContent& content, const std::vector<std::string>& written) {
+  const std::string name = CheckpointName(content.step);
+  const absl::Status listed = WriteList(content, written);
+  if (!listed.ok()) Discard(content.step);
+  RETURN_IF_ERROR(listed);
+  RETURN_IF_ERROR(MoveIntoPlace(TemporaryName(content.step), name));
   if (Retry([&] { return fsync(fd_); }) != 0 && errno != EINVAL) return Failed("cannot be synced to disk");
   return Link("latest", content.step);
+}
+
+absl::StatusOr<int> CheckpointFolder::OpenTemporary(int64_t step) const {
+  const std::string temporary = TemporaryName(step);
+  const int folder = Retry([&] { return openat(fd_, temporary.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (folder < 0) return Failed(temporary + " cannot be opened");
+  return folder;
+}
+
+absl::Status CheckpointFolder::WriteList(const CheckpointContent& content, const std::vector<std::string>& written) {
+  const std::string name = CheckpointName(content.step);
+  ASSIGN_OR_RETURN(const int folder, OpenTemporary(content.step));
+  absl::Status status = Annotate(WriteManifest(folder, content, written), StrCat(path_, "/", name, ": "));
+  if (status.ok() && Retry([&] { return fsync(folder); }) != 0 && errno != EINVAL)
+    status = Failed(name + " cannot be synced to disk");
+  close(folder);
+  return status;
 }
 
 // An older checkpoint of the step is there until the new one is.
@@ -272,24 +263,6 @@ std::vector<int64_t> ListCheckpoints(const std::string& folder) {
   }
   std::ranges::sort(steps);
   return steps;
-}
-
-absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path) {
-  ASSIGN_OR_RETURN(const Json manifest, ReadManifest(StrCat(path, "/", kManifestFile)));
-  StoredCheckpoint stored{.path = path, .step = manifest.value("step", int64_t{-1})};
-  ASSIGN_OR_RETURN(const StoredFile state, CheckFile(path, manifest, kStateFile));
-  ASSIGN_OR_RETURN(stored.model, CheckFile(path, manifest, kModelFile));
-  ASSIGN_OR_RETURN(stored.optimizer, CheckFile(path, manifest, kOptimizerFile));
-  ASSIGN_OR_RETURN(stored.state, ReadTextFile(state.path, kMaxStateBytes));
-  return stored;
-}
-
-absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint) {
-  return ReadTensors(checkpoint.model);
-}
-
-absl::StatusOr<NamedArrays> ReadOptimizerTensors(const StoredCheckpoint& checkpoint) {
-  return ReadTensors(checkpoint.optimizer);
 }
 
 absl::StatusOr<StoredCheckpoint> OpenNewestCheckpoint(const std::string& folder, std::vector<std::string>* skipped) {

@@ -5,7 +5,9 @@
 //   state.json             everything else (run_state.h)
 //   MANIFEST.json          size and CRC-64 of each file, and its own
 //
-// Compressed tensors are in model.safetensors.zst and optimizer.safetensors.zst.
+// Compressed tensors are in model.safetensors.zst and optimizer.safetensors.zst. Ranks that divide the state write
+// parts of the tensors (state_parts.h), each to model.rank-R-of-N.safetensors and optimizer.rank-R-of-N.safetensors;
+// the manifest then lists the tensors, too.
 //
 // A checkpoint is written under a name that begins with ".tmp-", synced file by file with the manifest last, and then
 // renamed: a process that is killed at any moment, and a disk that fails at any call, leave the older ones as they are.
@@ -20,36 +22,34 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/formats/safetensors.h"
+#include "optim/checkpoint/stored_checkpoint.h"
 
 namespace onnxtrain {
 
+struct WholeStateTensor {
+  std::string name;
+  bool of_model = false;
+  Type type;
+};
+
 struct CheckpointContent {
   int64_t step = 0;
-  NamedArrays model, optimizer;
-  std::string state;        // JSON
-  bool compressed = false;  // the tensors, by Zstandard
+  NamedArrays model, optimizer;  // of several ranks: the parts of this one
+  std::string state;             // JSON
+  bool compressed = false;       // the tensors, by Zstandard
+  // On rank 0 of several: what their parts make up.
+  std::vector<WholeStateTensor> whole = {};
 
   int64_t bytes() const;  // that it takes on disk at most
 };
 
-struct StoredFile {
-  std::string path;
-  int64_t unpacked_bytes = 0;  // after decompression
-};
-
-// A checkpoint whose files are whole.
-struct StoredCheckpoint {
-  std::string path;
-  int64_t step = 0;
-  std::string state;  // JSON
-  StoredFile model, optimizer;
-};
-
-// A folder of checkpoints that one process writes to. Thread-compatible.
+// A folder of checkpoints that one process writes to, with other ranks of its run. Thread-compatible.
 class CheckpointFolder {
  public:
   // Creates the folder, and removes what writers that were killed left behind.
   static absl::StatusOr<std::unique_ptr<CheckpointFolder>> Open(const std::string& path);
+  // Opens the folder that rank 0 has opened, for WriteParts.
+  static absl::StatusOr<std::unique_ptr<CheckpointFolder>> OpenExisting(const std::string& path);
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
@@ -62,6 +62,14 @@ class CheckpointFolder {
   // Writes a checkpoint and points `latest` to it. Replaces one of the same step. Fails before it writes anything where
   // the disk has less space than it takes.
   absl::Status Write(const CheckpointContent& content);
+  // The same in steps, for ranks that write together. On rank 0: makes the folder that all write to.
+  absl::Status Begin(const CheckpointContent& content);
+  // On every rank: writes its tensors, and returns what the manifest says of their files.
+  absl::StatusOr<std::string> WriteParts(const CheckpointContent& content, int rank, int ranks);
+  // On rank 0, once every rank has written: completes the checkpoint. `written`: of all ranks, by rank.
+  absl::Status Complete(const CheckpointContent& content, const std::vector<std::string>& written);
+  // On rank 0: removes what has been written since Begin.
+  void Discard(int64_t step);
   // Points the link `name` to the checkpoint of a step.
   absl::Status Link(const std::string& name, int64_t step);
   absl::Status Remove(int64_t step);
@@ -69,6 +77,8 @@ class CheckpointFolder {
  private:
   CheckpointFolder(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   absl::Status RemoveLeftovers();
+  absl::StatusOr<int> OpenTemporary(int64_t step) const;
+  absl::Status WriteList(const CheckpointContent& content, const std::vector<std::string>& written);
   absl::Status MoveIntoPlace(const std::string& temporary, const std::string& name);
   absl::Status Failed(std::string_view what) const;
 
@@ -81,11 +91,6 @@ std::string CheckpointName(int64_t step);
 
 // The steps of the checkpoints in a folder, ascending; valid or not. Empty where there is no such folder.
 std::vector<int64_t> ListCheckpoints(const std::string& folder);
-
-// Opens one checkpoint, `path`, and checks every byte of it against the manifest.
-absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path);
-absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint);
-absl::StatusOr<NamedArrays> ReadOptimizerTensors(const StoredCheckpoint& checkpoint);
 
 // Opens the newest valid checkpoint of a folder; says in *skipped what is wrong with those that are newer. NotFound
 // where the folder holds none that is valid.

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "optim/checkpoint/run_state.h"
+#include "optim/checkpoint/write_together.h"
 #include "optim/telemetry/trace.h"
 
 namespace onnxtrain {
@@ -47,7 +48,7 @@ std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
 CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const CheckpointOptions& options, int64_t first_step)
     : folder_(*folder),
       options_(options),
-      copy_(options.copy_threads),
+      copy_(options.copy_threads, options.ranks != nullptr),
       best_(FindBest(*folder, first_step)),
       newest_written_(first_step) {}
 
@@ -83,17 +84,30 @@ absl::Status CheckpointWriter::Reserve(Session& session) {
 
 absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best) {
   const absl::Status before = Finish();
-  RETURN_IF_ERROR(copy_.Update(session));
-  last_step_ = step;
   CheckpointContent content{.step = step, .state = std::move(state), .compressed = options_.compressed};
+  absl::Status copied = copy_.Update(session);
+  if (copied.ok()) copied = ListWhole(session, &content);
+  if (options_.ranks == nullptr) RETURN_IF_ERROR(copied);  // else the others have to know
+  last_step_ = step;
   copy_.AppendTo(&content);
-  const auto write = [this, content = std::move(content), best] { status_ = WriteAndRotate(content, best); };
+  const auto write = [this, copied, content = std::move(content), best] {
+    status_ = WriteAndRotate(copied, content, best);
+  };
   try {
     thread_ = std::thread(write);
   } catch (const std::system_error&) {  // the system gives no thread
     write();
   }
   return before;
+}
+
+// What the parts of all ranks make up.
+absl::Status CheckpointWriter::ListWhole(Session& session, CheckpointContent* content) const {
+  if (options_.ranks == nullptr || !leads()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
+  for (const StateTensor& tensor : tensors)
+    content->whole.push_back({tensor.name, tensor.of_model, tensor.region.type});
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointWriter::MarkBest(int64_t step) {
@@ -110,10 +124,17 @@ void CheckpointWriter::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status CheckpointWriter::WriteAndRotate(const CheckpointContent& content, bool best) {
+absl::Status CheckpointWriter::Write(const absl::Status& copied, const CheckpointContent& content) {
+  const absl::Status ready = copied.ok() && leads() ? MakeRoom(content.bytes()) : copied;
+  if (options_.ranks != nullptr) return WriteTogether(*options_.ranks, ready, content, &folder_);
+  return ready.ok() ? folder_.Write(content) : ready;
+}
+
+// What becomes of older checkpoints is the business of rank 0.
+absl::Status CheckpointWriter::WriteAndRotate(const absl::Status& copied, const CheckpointContent& content, bool best) {
   const Span span(trace_, Trace::kCheckpoints, "write checkpoint");
-  RETURN_IF_ERROR(MakeRoom(content.bytes()));
-  RETURN_IF_ERROR(folder_.Write(content));
+  RETURN_IF_ERROR(Write(copied, content));
+  if (!leads()) return absl::OkStatus();
   newest_written_ = content.step;
   if (best && options_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));
   return Rotate(content.step);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "backends/collectives.h"
 #include "optim/checkpoint/checkpoint_folder.h"
 #include "optim/checkpoint/state_copy.h"
 #include "optim/session.h"
@@ -20,6 +21,9 @@ struct CheckpointOptions {
   int64_t keep_best = 0;    // of the best evaluations; the best of all has the link `best`
   bool compressed = false;  // as in CheckpointContent
   int copy_threads = 1;     // as in StateCopy
+  // Of ranks that divide the state and see the same folder: all have a writer, call Save alike, and write one
+  // checkpoint together. The thread that writes uses it, and nobody else meanwhile. Null: this process writes alone.
+  Collectives* ranks = nullptr;
 };
 
 class CheckpointWriter {
@@ -39,6 +43,8 @@ class CheckpointWriter {
   absl::Status MarkBest(int64_t step);
   // Waits. Returns the failure of the last one, once.
   absl::Status Finish();
+  // Waits, and leaves the failure to the next call.
+  void Wait() { Join(); }
 
   // Records what the thread does; null: nothing. Before the first Save.
   void SetTrace(Trace* trace) { trace_ = trace; }
@@ -57,7 +63,10 @@ class CheckpointWriter {
   absl::Status Reserve(Session& session);
 
  private:
-  absl::Status WriteAndRotate(const CheckpointContent& content, bool best);
+  bool leads() const { return options_.ranks == nullptr || options_.ranks->rank() == 0; }
+  absl::Status ListWhole(Session& session, CheckpointContent* content) const;
+  absl::Status Write(const absl::Status& copied, const CheckpointContent& content);
+  absl::Status WriteAndRotate(const absl::Status& copied, const CheckpointContent& content, bool best);
   absl::Status LinkBest(int64_t step);
   absl::Status Rotate(int64_t written);
   void Join();

@@ -13,7 +13,7 @@ constexpr size_t kLeastPart = size_t{1} << 20;  // bytes; starting a thread take
 }  // namespace
 
 absl::Status StateCopy::Reserve(Session& session) {
-  ASSIGN_OR_RETURN(tensors_, session.State());
+  ASSIGN_OR_RETURN(tensors_, List(session));
   for (const StateTensor& tensor : tensors_) copies_.emplace_back(tensor.region.type);
   SplitAmongThreads();
   return absl::OkStatus();
@@ -50,7 +50,7 @@ absl::Status StateCopy::Read(const Range& range) {
 
 absl::Status StateCopy::Update(Session& session) {
   if (copies_.empty()) RETURN_IF_ERROR(Reserve(session));
-  ASSIGN_OR_RETURN(tensors_, session.State());  // waits for queued work
+  ASSIGN_OR_RETURN(tensors_, List(session));  // waits for queued work
   std::vector<absl::Status> read(parts_.size());
   RunParts(static_cast<int64_t>(parts_.size()), [&](int64_t part) {
     for (const Range& range : parts_[part]) read[part].Update(Read(range));

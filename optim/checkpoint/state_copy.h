@@ -12,8 +12,9 @@ namespace onnxtrain {
 
 class StateCopy {
  public:
-  // `threads`: that read at the same time; more than one only where device memory is host memory.
-  explicit StateCopy(int threads) : threads_(threads) {}
+  // `threads`: that read at the same time; more than one only where device memory is host memory. `parts`: of what
+  // this rank writes (Session::StateParts) in place of the whole state.
+  StateCopy(int threads, bool parts) : threads_(threads), parts_only_(parts) {}
 
   // Allocates the memory, which Update does otherwise.
   absl::Status Reserve(Session& session);
@@ -32,8 +33,12 @@ class StateCopy {
   };
   absl::Status Read(const Range& range);
   void SplitAmongThreads();
+  absl::StatusOr<std::vector<StateTensor>> List(Session& session) const {
+    return parts_only_ ? session.StateParts() : session.State();
+  }
 
   const int threads_;
+  const bool parts_only_;
   std::vector<StateTensor> tensors_;
   std::vector<HostTensor> copies_;         // by index of tensors_
   std::vector<std::vector<Range>> parts_;  // of about the same number of bytes, one for each thread

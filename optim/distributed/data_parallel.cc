@@ -169,7 +169,9 @@ absl::Status DataParallel::AgreeToBegin(const absl::Status& own) { return Agree(
 
 void DataParallel::EndLoop(const absl::Status& ended) {
   apart_ = !ended.ok() && !failed_together_;
-  if (apart_) ranks_.Close(ended);
+  if (!apart_) return;
+  if (finish_saves_) finish_saves_();  // other ranks wait in them for this one
+  ranks_.Close(ended);
 }
 
 absl::Status DataParallel::ExchangeFailure(const absl::Status& own) {

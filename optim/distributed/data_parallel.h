@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -78,6 +79,10 @@ class DataParallel : private OutputListener {
   // Takes part in the Exchange of an update that this rank cannot begin.
   absl::Status ExchangeFailure(const absl::Status& own);
 
+  // Each rank saves its parts of the state, at the same time as the others. `finish` waits for what goes on meanwhile.
+  void SaveParts(std::function<void()> finish) { finish_saves_ = std::move(finish); }
+  bool saves_parts() const { return finish_saves_ != nullptr; }
+
   // To be called with the end of the training loop. The other ranks fail with an error that they do not know.
   void EndLoop(const absl::Status& ended);
   // Has the last Exchange or agreement returned an error, the same to all ranks?
@@ -110,8 +115,9 @@ class DataParallel : private OutputListener {
   RoundedSum rounded_;
   unsigned asked_ = 0, agreed_ = 0;
   bool begins_together_ = false, failed_together_ = false, apart_ = false;
-  std::vector<double> own_, all_;   // memory of Exchange
-  std::vector<std::byte> on_host_;  // memory for values of a device
+  std::function<void()> finish_saves_;  // null: rank 0 saves all
+  std::vector<double> own_, all_;       // memory of Exchange
+  std::vector<std::byte> on_host_;      // memory for values of a device
   std::vector<std::byte> own_piece_, all_pieces_;
 
   // Of the gradient; null: nothing is summed.

@@ -96,12 +96,21 @@ std::vector<WholeTensor> PartSession::WholeTensors() const {
   return tensors;
 }
 
-absl::Status PartSession::AllocateGathered() {
+absl::Status PartSession::Gather(bool all) {
+  RETURN_IF_ERROR(AllocateGathered(all));
+  for (const WholeTensor& tensor : WholeTensors()) {
+    if (all || tensor.of_model) RETURN_IF_ERROR(GatherTensor(tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PartSession::AllocateGathered(bool all) {
   absl::Status allocated;
   if (leads()) {
     gathered_weights_ = std::make_unique<Arena>(), gathered_rest_ = std::make_unique<Arena>();
     for (const WholeTensor& tensor : WholeTensors()) {
-      if (!IsLocal(tensor)) (tensor.of_model ? gathered_weights_ : gathered_rest_)->Add(tensor.name, tensor.type);
+      if (!IsLocal(tensor) && (all || tensor.of_model))
+        (tensor.of_model ? gathered_weights_ : gathered_rest_)->Add(tensor.name, tensor.type);
     }
     allocated = gathered_weights_->Allocate(backend_, "gathered weights");
     if (allocated.ok()) allocated = gathered_rest_->Allocate(backend_, "gathered moments");
@@ -126,6 +135,20 @@ absl::StatusOr<std::vector<StateTensor>> PartSession::State() {
     tensors.push_back({tensor.name, tensor.of_model, region});
   }
   return tensors;
+}
+
+absl::StatusOr<std::vector<StateTensor>> PartSession::StateParts() {
+  CHECK(!averaged_) << "UseAverage(false) must precede StateParts";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  std::vector<StateTensor> parts;
+  for (const WholeTensor& tensor : WholeTensors()) {
+    const ElementRuns runs = FindOwnRuns(tensor);
+    if (runs.length == 0) continue;
+    const Region& own = state_.bindings().at(tensor.name);
+    parts.push_back(
+        {PartName(tensor.name, runs), tensor.of_model, {own.view, {own.type.dtype, {own.type.elements()}}}});
+  }
+  return parts;
 }
 
 // Those of other ranks only where they are gathered.

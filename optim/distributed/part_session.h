@@ -13,6 +13,7 @@
 #include "optim/distributed/pipeline/message_queue.h"
 #include "optim/distributed/whole_state.h"
 #include "optim/session_impl.h"
+#include "optim/state_parts.h"
 
 namespace onnxtrain {
 
@@ -28,6 +29,9 @@ class PartSession : public SessionImpl {
 
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
   absl::StatusOr<std::vector<StateTensor>> State() override;
+  absl::StatusOr<std::vector<StateTensor>> StateParts() override;
+  absl::Status GatherState() override { return Gather(true); }
+  absl::Status GatherWeights() override { return Gather(false); }
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
 
   absl::Status Step(const GlobalBatch& global_batch) override;
@@ -45,6 +49,10 @@ class PartSession : public SessionImpl {
   virtual const char* flag() const = 0;                       // that divides the model
   virtual bool leads() const = 0;                             // rank 0
   virtual bool IsLocal(const WholeTensor& tensor) const = 0;  // has this rank all of it?
+  // The elements of a tensor that this rank writes to a checkpoint; none: length 0.
+  virtual ElementRuns FindOwnRuns(const WholeTensor& tensor) const = 0;
+  // Gathers the tensor on rank 0, which has memory for it, unless that has it already.
+  virtual absl::Status GatherTensor(const WholeTensor& tensor) = 0;
   // Writes what this rank has of a tensor.
   virtual absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) = 0;
 
@@ -69,8 +77,10 @@ class PartSession : public SessionImpl {
 
   // Those of weights, and the counters, which every rank has.
   std::vector<WholeTensor> WholeTensors() const;
+  // `all`: else weights and statistics only.
+  absl::Status Gather(bool all);
   // Allocates memory on rank 0 for what it does not have.
-  absl::Status AllocateGathered();
+  absl::Status AllocateGathered(bool all);
   std::optional<Region> FindGathered(const std::string& name) const;
   // Has rank 0 restored a state?
   absl::StatusOr<bool> AgreeOnRestoring();

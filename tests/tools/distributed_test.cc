@@ -1,14 +1,8 @@
 // Runs of several processes: the same model as of one, faults, logs.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 
-#include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
 #include "tests/media_files.h"
 #include "tests/tools/run_of_ranks.h"
@@ -16,49 +10,11 @@
 namespace onnxtrain {
 namespace {
 
-int FindFreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
-}
-
 constexpr char kTrain[] = "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --epochs 3";
 constexpr char kLong[] =
     "--model m.onnx --data d.npz --eval-data e.npz --eval-every 1000000 --epochs 1000000 --log-every 50";
 
-class Distributed : public RunOfRanks {
- protected:
-  static std::string Launch(int ranks) { return StrCat("launch --nproc ", ranks, " -- "); }
-
-  // Starts the ranks as torchrun does; %R in `flags` is the rank. `disturb` is a shell command that runs once rank 0
-  // has trained, or `at_once`; $P0 and $P1 are the processes. Their exit codes go to files c0 and c1, what they print
-  // to o0, o1.
-  void RunTwo(const std::string& flags, const std::string& disturb, const std::string& more_of_rank_1 = "",
-              bool at_once = false) const {
-    const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
-    std::string script = StrCat("cd '", folder_, "'\nexport WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 ",
-                                "MASTER_PORT=", FindFreePort(), "\n");
-    for (int r = 0; r < 2; ++r) {
-      StrAppend(&script, "RANK=", r, " LOCAL_RANK=", r, " '", program, "' ",
-                absl::StrReplaceAll(flags, {{"%R", StrCat(r)}}), r == 1 ? more_of_rank_1 : "", " >o", r,
-                " 2>&1 </dev/null &\nP", r, "=$!\n");
-    }
-    if (at_once) StrAppend(&script, disturb, "\n");
-    if (!disturb.empty() && !at_once)
-      StrAppend(&script, "for i in $(seq 200); do grep -qs '\"step\",' r/metrics.jsonl && break; sleep 0.1; done\n",
-                disturb, "\n");
-    script += "wait $P0; echo $? >c0\nwait $P1; echo $? >c1\n";
-    WriteAll(Path("script"), script);
-    EXPECT_EQ(std::system(StrCat("timeout 100 bash '", Path("script"), "' 2>/dev/null").c_str()), 0);
-  }
-  int ExitCode(int rank) const { return std::atoi(ReadAll(Path(StrCat("c", rank))).c_str()); }
-};
+class Distributed : public RunOfRanks {};
 
 TEST_F(Distributed, LaunchTrainsTheModelOfOneProcess) {
   for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {

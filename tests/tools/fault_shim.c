@@ -33,6 +33,7 @@ static int is_counted_name(const char* path) {
   return path != NULL &&
          (strstr(path, ".tmp-") || strstr(path, "step-") || !strcmp(path, "latest") || !strcmp(path, "best") ||
           !strncmp(path, "model.safetensors", 17) || !strncmp(path, "optimizer.safetensors", 21) ||
+          !strncmp(path, "model.rank-", 11) || !strncmp(path, "optimizer.rank-", 15) ||
           !strcmp(path, "state.json") || !strcmp(path, "MANIFEST.json"));
 }
 static int is_counted_fd(int fd) { return fd >= 0 && fd < MAX_FDS && counted_fds[fd]; }

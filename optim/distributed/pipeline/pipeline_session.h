@@ -31,7 +31,6 @@ class PipelineSession : public PartSession {
   const Placement& placement() const { return placement_; }
 
   absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
-  absl::Status GatherState() override;
 
   absl::Status Plan(int64_t samples) override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
@@ -46,6 +45,8 @@ class PipelineSession : public PartSession {
   bool IsLocal(const WholeTensor& tensor) const override {
     return tensor.owner == kEveryRank || tensor.owner == stage();
   }
+  ElementRuns FindOwnRuns(const WholeTensor& tensor) const override;
+  absl::Status GatherTensor(const WholeTensor& tensor) override;
   absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) override;
 
  private:
@@ -113,7 +114,6 @@ class PipelineSession : public PartSession {
   absl::Status SumMirroredGradients();
   absl::Status SendMirroredWeights();
 
-  absl::Status Gather(const WholeTensor& tensor);
   absl::Status ScatterRestored();
 
   Placement placement_;

@@ -76,13 +76,12 @@ absl::Status PipelineSession::SendMirroredWeights() {
   return absl::OkStatus();
 }
 
-absl::Status PipelineSession::GatherState() {
-  RETURN_IF_ERROR(AllocateGathered());
-  for (const WholeTensor& tensor : WholeTensors()) RETURN_IF_ERROR(Gather(tensor));
-  return absl::OkStatus();
+ElementRuns PipelineSession::FindOwnRuns(const WholeTensor& tensor) const {
+  const int writer = tensor.owner == kEveryRank ? 0 : tensor.owner;
+  return writer == stage() ? AllElements(tensor.type.elements()) : ElementRuns();
 }
 
-absl::Status PipelineSession::Gather(const WholeTensor& tensor) {
+absl::Status PipelineSession::GatherTensor(const WholeTensor& tensor) {
   if (tensor.owner == kEveryRank || tensor.owner == 0) return absl::OkStatus();
   if (tensor.owner == stage()) return SendTo(kGathering, 0, state_.bindings().at(tensor.name));
   if (!first()) return absl::OkStatus();

@@ -9,11 +9,10 @@ namespace {
 // Calls `visit` with the offset in the whole, the offset in the part, and the bytes of each contiguous piece.
 void VisitPieces(const Type& whole, const AxisSplit& split, int rank, int ranks,
                  const std::function<void(size_t whole, size_t part, size_t bytes)>& visit) {
-  const Shape& shape = whole.shape;
-  const int64_t outer = NumElements({shape.begin(), shape.begin() + split.axis}) * split.blocks;
-  const size_t inner = NumElements({shape.begin() + split.axis + 1, shape.end()}) * DTypeSize(whole.dtype);
-  const size_t piece = shape[split.axis] / split.blocks / ranks * inner;
-  for (int64_t i = 0; i < outer; ++i) visit((i * ranks + rank) * piece, i * piece, piece);
+  const ElementRuns runs = FindRuns(whole.shape, split, rank, ranks);
+  const size_t element = DTypeSize(whole.dtype);
+  for (int64_t at = runs.begin, part = 0; at < whole.elements(); at += runs.stride, part += runs.length)
+    visit(at * element, part * element, runs.length * element);
 }
 
 }  // namespace
@@ -25,6 +24,12 @@ bool CanSplit(const Shape& shape, const AxisSplit& split, int ranks) {
 Shape PartShape(Shape shape, const AxisSplit& split, int ranks) {
   shape[split.axis] /= ranks;
   return shape;
+}
+
+ElementRuns FindRuns(const Shape& shape, const AxisSplit& split, int rank, int ranks) {
+  const int64_t inner = NumElements({shape.begin() + split.axis + 1, shape.end()});
+  const int64_t length = shape[split.axis] / split.blocks / ranks * inner;
+  return {.begin = rank * length, .length = length, .stride = ranks * length};
 }
 
 HostTensor TakePart(const HostTensor& whole, const AxisSplit& split, int rank, int ranks) {

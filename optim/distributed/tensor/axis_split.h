@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "frontend/graph/host_tensor.h"
+#include "optim/state_parts.h"
 
 namespace onnxtrain {
 
@@ -20,6 +21,8 @@ struct AxisSplit {
 bool CanSplit(const Shape& shape, const AxisSplit& split, int ranks);
 // Of the part of a rank.
 Shape PartShape(Shape shape, const AxisSplit& split, int ranks);
+// Of the elements of a rank in a tensor of this shape.
+ElementRuns FindRuns(const Shape& shape, const AxisSplit& split, int rank, int ranks);
 
 HostTensor TakePart(const HostTensor& whole, const AxisSplit& split, int rank, int ranks);
 // Writes what TakePart returns for the rank. The bytes of `whole` must be its own.

@@ -155,16 +155,16 @@ absl::Status TensorSession::SetWeights(const std::map<std::string, HostTensor>& 
   return SessionImpl::SetWeights(own);
 }
 
-absl::Status TensorSession::GatherState() {
-  RETURN_IF_ERROR(AllocateGathered());
-  for (const WholeTensor& tensor : WholeTensors()) {
-    const auto split = tensor_splits_.find(tensor.name);
-    if (split != tensor_splits_.end()) RETURN_IF_ERROR(Gather(tensor, split->second));
-  }
-  return absl::OkStatus();
+ElementRuns TensorSession::FindOwnRuns(const WholeTensor& tensor) const {
+  const auto split = tensor_splits_.find(tensor.name);
+  if (split != tensor_splits_.end()) return FindRuns(tensor.type.shape, split->second, rank(), size());
+  return leads() ? AllElements(tensor.type.elements()) : ElementRuns();
 }
 
-absl::Status TensorSession::Gather(const WholeTensor& tensor, const AxisSplit& split) {
+absl::Status TensorSession::GatherTensor(const WholeTensor& tensor) {
+  const auto found = tensor_splits_.find(tensor.name);
+  if (found == tensor_splits_.end()) return absl::OkStatus();
+  const AxisSplit& split = found->second;
   const Region& own = state_.bindings().at(tensor.name);
   if (!leads()) return SendTo(kGathering, 0, own);
   HostTensor whole(tensor.type);

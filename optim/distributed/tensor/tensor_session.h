@@ -19,7 +19,6 @@ class TensorSession : public PartSession {
   using PartSession::PartSession;
 
   absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
-  absl::Status GatherState() override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
 
@@ -31,6 +30,8 @@ class TensorSession : public PartSession {
   const char* flag() const override { return "tensor"; }
   bool leads() const override { return rank() == 0; }
   bool IsLocal(const WholeTensor& tensor) const override { return !tensor_splits_.contains(tensor.name); }
+  ElementRuns FindOwnRuns(const WholeTensor& tensor) const override;
+  absl::Status GatherTensor(const WholeTensor& tensor) override;
   absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) override;
 
  private:
@@ -44,7 +45,6 @@ class TensorSession : public PartSession {
   absl::Status Update(const GlobalBatch& global_batch) override;
   bool LostRanks(const absl::Status& computed);
   absl::Status CompileOwnNorm();
-  absl::Status Gather(const WholeTensor& tensor, const AxisSplit& split);
   absl::Status ScatterRestored();
 
   std::unique_ptr<Collectives> group_;   // of programs, which a rank that fails in them closes

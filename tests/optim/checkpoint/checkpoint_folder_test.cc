@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <random>
 
-#include "frontend/base/strings.h"
+#include "frontend/base/status.h"
 #include "frontend/data/file.h"
+#include "optim/state_parts.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -28,15 +30,52 @@ class CheckpointFolderTest : public Scratch {
             .state = StrCat("{\"step\":", step, "}\n"),
             .compressed = compressed_};
   }
+  // The part of a rank: rows of w and $m:w that it has by turns, and on rank 0 what is whole.
+  CheckpointContent PartOf(CheckpointContent content, int rank) const {
+    const bool leads = rank == 0;
+    for (NamedArrays* tensors : {&content.model, &content.optimizer}) {
+      for (const auto& [name, value] : *tensors) {
+        if (leads) content.whole.push_back({name, tensors == &content.model, value.type()});
+      }
+      NamedArrays parts;
+      for (const auto& [name, value] : *tensors) {
+        const bool divided = value.size() > 1;
+        const ElementRuns runs = divided ? ElementRuns{5 * rank, 5, 5 * ranks_} : AllElements(1);
+        HostTensor part({DType::kFloat32, {divided ? value.size() / ranks_ : 1}});
+        for (int64_t i = 0; i < part.size(); ++i)
+          part.Set(i, value.At(runs.begin + i / runs.length * runs.stride + i % runs.length));
+        if (divided || leads) parts.emplace_back(PartName(name, runs), std::move(part));
+      }
+      *tensors = std::move(parts);
+    }
+    if (!leads) content.state.clear();
+    return content;
+  }
+  absl::Status WriteContent(CheckpointFolder& folder, const CheckpointContent& content) const {
+    if (ranks_ == 1) return folder.Write(content);
+    RETURN_IF_ERROR(folder.Begin(PartOf(content, 0)));
+    std::vector<std::string> written;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto seen = CheckpointFolder::OpenExisting(Path("c")).value();
+      ASSIGN_OR_RETURN(written.emplace_back(), seen->WriteParts(PartOf(content, rank), rank, ranks_));
+    }
+    return folder.Complete(PartOf(content, 0), written);
+  }
   std::vector<std::string> Files() const {
     const std::string suffix = compressed_ ? ".zst" : "";
-    return {"MANIFEST.json", "state.json", "model.safetensors" + suffix, "optimizer.safetensors" + suffix};
+    std::vector<std::string> files = {"MANIFEST.json", "state.json"};
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const std::string part = ranks_ > 1 ? StrCat(".rank-", rank, "-of-", ranks_) : "";
+      files.push_back(StrCat("model", part, ".safetensors", suffix));
+      files.push_back(StrCat("optimizer", part, ".safetensors", suffix));
+    }
+    return files;
   }
   void Write(std::initializer_list<int64_t> steps) {
     auto folder = CheckpointFolder::Open(Path("c"));
     ASSERT_TRUE(folder.ok()) << folder.status();
     for (const int64_t step : steps) {
-      const absl::Status written = (*folder)->Write(Content(step));
+      const absl::Status written = WriteContent(**folder, Content(step));
       ASSERT_TRUE(written.ok()) << written;
     }
   }
@@ -50,6 +89,7 @@ class CheckpointFolderTest : public Scratch {
   void FindEveryFlippedBit();
 
   bool compressed_ = false;
+  int ranks_ = 1;
 };
 
 TEST_F(CheckpointFolderTest, ReadsWhatItWrote) {
@@ -127,6 +167,91 @@ TEST_F(CheckpointFolderTest, FindsEveryTruncationOfCompressedFiles) {
 TEST_F(CheckpointFolderTest, FindsEveryFlippedBitOfCompressedFiles) {
   compressed_ = true;
   FindEveryFlippedBit();
+}
+
+TEST_F(CheckpointFolderTest, PartsMakeUpTheTensors) {
+  for (const int ranks : {2, 3}) {
+    for (const bool compressed : {false, true}) {
+      ranks_ = ranks;
+      compressed_ = compressed;
+      CheckpointContent content = Content(7);
+      for (int64_t i = 0; i < 30; ++i) content.model[0].second.Set(i, static_cast<double>(i));
+      auto folder = CheckpointFolder::Open(Path("c"));
+      const absl::Status written = WriteContent(**folder, content);
+      ASSERT_TRUE(written.ok()) << written;
+      const auto checkpoint = OpenCheckpoint(Path("c/latest"));
+      ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+      EXPECT_EQ(checkpoint->state, content.state);
+      const NamedArrays model = ReadModelTensors(*checkpoint).value(),
+                        optimizer = ReadOptimizerTensors(*checkpoint).value();
+      ASSERT_EQ(model.size(), 2u);
+      for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(model[0].second.At(i), i);
+      EXPECT_EQ(model[1].first, "b");
+      EXPECT_EQ(model[1].second.At(0), -7);
+      ASSERT_EQ(optimizer.size(), 1u);
+      EXPECT_EQ(optimizer[0].second.At(29), 3.5);
+    }
+  }
+}
+
+TEST_F(CheckpointFolderTest, FindsEveryTruncationOfParts) {
+  ranks_ = 2;
+  FindEveryTruncation();
+}
+
+TEST_F(CheckpointFolderTest, FindsEveryFlippedBitOfParts) {
+  ranks_ = 3;
+  compressed_ = true;
+  FindEveryFlippedBit();
+}
+
+TEST_F(CheckpointFolderTest, FindsPartsThatAreNotWhereTheyBelong) {
+  ranks_ = 2;
+  Write({1, 2});
+  const auto path = [&](int step, int rank) {
+    return Path(StrCat("c/step-0000000", step, "/optimizer.rank-", rank, "-of-2.safetensors"));
+  };
+  fs::rename(path(2, 0), Path("kept"));
+  fs::rename(path(2, 1), path(2, 0));
+  fs::rename(Path("kept"), path(2, 1));
+  EXPECT_EQ(Newest(), 1) << "parts of two ranks are swapped";
+  Write({2});
+  EXPECT_EQ(Newest(), 2);
+  fs::copy_file(path(1, 1), path(2, 1), fs::copy_options::overwrite_existing);
+  EXPECT_EQ(Newest(), 1) << "the part of another checkpoint";
+}
+
+// Whose files are as they were written.
+TEST_F(CheckpointFolderTest, RefusesPartsThatMakeUpNoTensor) {
+  ranks_ = 2;
+  const auto read = [&](const std::function<void(CheckpointContent*)>& change) {
+    auto folder = CheckpointFolder::Open(Path("c"));
+    CheckpointContent leader = PartOf(Content(1), 0);
+    change(&leader);
+    EXPECT_TRUE((*folder)->Begin(leader).ok());
+    std::vector<std::string> written = {(*folder)->WriteParts(leader, 0, 2).value(),
+                                        (*folder)->WriteParts(PartOf(Content(1), 1), 1, 2).value()};
+    EXPECT_TRUE((*folder)->Complete(leader, written).ok());
+    const auto opened = OpenCheckpoint(Path("c/latest"));
+    return opened.ok() ? std::string(ReadModelTensors(*opened).status().message()) : "";
+  };
+  EXPECT_EQ(read([](CheckpointContent*) {}), "");
+  const auto rename = [](const std::string& name) {
+    return [name](CheckpointContent* content) { content->model[0].first = name; };
+  };
+  EXPECT_NE(read(rename("w@0:5:50")).find("does not lie in its tensor f32[30]"), std::string::npos);
+  EXPECT_NE(read(rename("w@16:15:15")).find("does not lie in its tensor"), std::string::npos);
+  EXPECT_NE(read(rename("w@0:0:0")).find("does not lie in its tensor"), std::string::npos);
+  EXPECT_NE(read(rename("v@0:5:10")).find("is a part of no tensor"), std::string::npos);
+  EXPECT_NE(read(rename("w")).find("names no part"), std::string::npos);
+  EXPECT_NE(read([](CheckpointContent* content) {
+              content->model.erase(content->model.begin());
+            }).find("do not make up tensor 'w'"),
+            std::string::npos);
+  EXPECT_NE(read([](CheckpointContent* content) {
+              content->whole[0].type.shape = {1 << 30};
+            }).find("its files are smaller than its tensors"),
+            std::string::npos);
 }
 
 TEST_F(CheckpointFolderTest, CompressesTensors) {

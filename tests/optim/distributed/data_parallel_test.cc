@@ -17,6 +17,7 @@
 #include "tests/optim/distributed/blob_batches.h"
 #include "tests/optim/distributed/rank_threads.h"
 #include "tests/optim/distributed/small_models.h"
+#include "tests/optim/distributed/state_of_parts.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -40,6 +41,7 @@ struct Trained {
   absl::Status status;
   CommunicationTime time;
   std::map<std::string, HostTensor> others;  // that are saved: moments, counters
+  NamedArrays parts;                         // of what is saved, as this rank writes it
   SessionMemory memory;
   Evaluation evaluated;         // of all ranks
   int64_t gathered_bytes = 0;   // of weights, by a first micro program
@@ -77,6 +79,7 @@ class Ranks : public Scratch {
       trained.gathered_bytes = CountGathered(profile.program->graph());
       trained.traffic = CountTraffic(profile.program->graph());
     }
+    if (trained.status.ok() && (*session)->divides_moments()) trained.parts = ReadParts(**session);
     if (trained.status.ok()) trained.status = (*session)->GatherState();
     trained.weights = (*session)->Weights().value();
     const std::vector<StateTensor> state = (*session)->State().value();
@@ -161,6 +164,9 @@ class Ranks : public Scratch {
       EXPECT_EQ(all[0].evaluated.weights, one.evaluated.weights);
       EXPECT_EQ(all[0].evaluated.correct, one.evaluated.correct);
       EXPECT_EQ(all[0].evaluated.targets, one.evaluated.targets);
+      std::map<std::string, HostTensor> saved = all[0].weights;
+      saved.insert(all[0].others.begin(), all[0].others.end());
+      if (shard_ != ShardLevel::kNone) ExpectParts(ListParts(all), saved);
       for (const Trained& t : all) {
         EXPECT_EQ(GreatestDifference(all[0], t), 0) << size << " ranks";
         EXPECT_EQ(t.time.updates, kSteps - 1);

@@ -13,6 +13,7 @@
 #include "optim/session.h"
 #include "tests/optim/distributed/blob_batches.h"
 #include "tests/optim/distributed/rank_threads.h"
+#include "tests/optim/distributed/state_of_parts.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -58,6 +59,7 @@ struct Trained {
   std::vector<double> losses, norms, evaluated;
   std::map<std::string, HostTensor> averages;
   SessionMemory memory;
+  NamedArrays parts;  // of the state, as this rank writes it
   int64_t sent_bytes = 0;
 };
 
@@ -97,6 +99,7 @@ class Pipeline : public Scratch {
     if (!trained.status.ok()) return trained;
     if (parallel) trained.sent_bytes = parallel->time().sent_bytes;
     trained.memory = session.memory();
+    if (session.divides_moments()) trained.parts = ReadParts(session);
     trained.status = session.GatherState();
     trained.weights = session.Weights().value();
     const std::vector<StateTensor> state = session.State().value();
@@ -159,6 +162,7 @@ class Pipeline : public Scratch {
       ExpectNear(all.back().evaluated, one.evaluated, 1e-12);
       ExpectNear(all[0].weights, one.weights, 1e-12);
       ExpectNear(all[0].state, one.state, 1e-12);
+      ExpectParts(ListParts(all), all[0].state);
       ExpectNear(all[0].averages, one.averages, 1e-12);
     }
   }

@@ -69,7 +69,8 @@ class RankFailure : public Scratch {
     if (!met.ok()) return {.status = met.status()};
     DataParallel parallel(met->get(), session.ExchangedSums(), {.bucket_bytes = 512});
     if (step_ < 0 && rank == failing_) fault = planned;
-    Ended ended{.status = parallel.Agree("start", session.Distribute(&parallel, LevelOf(method)))};
+    Ended ended{.status = session.Distribute(&parallel, LevelOf(method))};
+    if (!parallel.failed_together()) ended.status = parallel.Agree("start", ended.status);
     for (int step = 0; step < kSteps && ended.status.ok(); ++step) {
       if (step == step_ && rank == failing_) fault = planned;
       const auto start = std::chrono::steady_clock::now();

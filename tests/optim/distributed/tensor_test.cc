@@ -15,6 +15,7 @@
 #include "optim/session.h"
 #include "tests/optim/distributed/blob_batches.h"
 #include "tests/optim/distributed/rank_threads.h"
+#include "tests/optim/distributed/state_of_parts.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -140,6 +141,7 @@ struct Trained {
   std::map<std::string, HostTensor> weights, state;
   std::vector<double> losses, norms, evaluated;
   SessionMemory memory;
+  NamedArrays parts;  // of the state, as this rank writes it
   int64_t sent_bytes = 0;
 };
 
@@ -177,6 +179,7 @@ class Tensor : public Scratch {
     if (!trained.status.ok()) return trained;
     if (parallel) trained.sent_bytes = parallel->time().sent_bytes;
     trained.memory = session.memory();
+    if (session.divides_moments()) trained.parts = ReadParts(session);
     trained.status = session.GatherState();
     trained.weights = session.Weights().value();
     const std::vector<StateTensor> state = session.State().value();
@@ -230,6 +233,7 @@ class Tensor : public Scratch {
       ExpectNear(all.back().evaluated, one.evaluated);
       ExpectNear(all[0].weights, one.weights);
       ExpectNear(all[0].state, one.state);
+      ExpectParts(ListParts(all), all[0].state);
     }
   }
 

@@ -6,6 +6,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/checkpoint/resume.h"
+#include "optim/checkpoint/write_together.h"
 #include "optim/distributed/shard_choice.h"
 #include "tools/onnxtrain/commands/common.h"
 
@@ -95,10 +96,22 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   data_parallel_ = std::make_unique<DataParallel>(
       ranks_.get(), run->session->ExchangedSums(),
       DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
-  RETURN_IF_ERROR(
-      AgreeOnStatus(*ranks_, kStart, run->session->Distribute(data_parallel_.get(), FindShardLevel(config.shard))));
+  const absl::Status divided = run->session->Distribute(data_parallel_.get(), FindShardLevel(config.shard));
+  RETURN_IF_ERROR(data_parallel_->failed_together() ? divided : AgreeOnStatus(*ranks_, kStart, divided));
   if (run->session->is_stage() && rank_.rank > 0) RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
   run->options.ranks = data_parallel_.get();
+  return MeetForCheckpoints(config, run);
+}
+
+// Ranks that cannot write to one folder leave checkpoints to rank 0.
+absl::Status RankGroup::MeetForCheckpoints(const TrainConfig& config, TrainingRun* run) {
+  if (!run->session->divides_moments() || run->data.synthetic) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool shared, IsSharedFolder(*ranks_, config.out));
+  if (!shared && rank_.rank == 0)
+    Warn(
+        StrCat("`out` ", config.out, ": not all ranks see this folder: rank 0 gathers the state for every checkpoint"));
+  if (!shared) return absl::OkStatus();
+  ASSIGN_OR_RETURN(checkpoints_, NewGroupOfAll(*ranks_, "checkpoints"));
   return absl::OkStatus();
 }
 

@@ -34,6 +34,10 @@ class RankGroup {
   // Is it this rank that has to say that rank 0 is gone?
   bool reports() const { return ranks_->reports(); }
 
+  // Of ranks that divide the state and see one folder, to write checkpoints together, once the run begins; null: rank 0
+  // writes all of it.
+  Collectives* checkpoints() const { return checkpoints_.get(); }
+
   // Of all ranks, once rank 0 has opened the files of the run: returns its error, `own`, on each.
   absl::Status AgreeToTrain(const absl::Status& own);
 
@@ -47,11 +51,13 @@ class RankGroup {
   absl::Status CompareEvalData(const TrainingRun& run);
   absl::Status ShareState(const SessionCounters& counters, Session* session);
   absl::Status Begin(const absl::Status& ready, const RunState& state, TrainingRun* run);
+  absl::Status MeetForCheckpoints(const TrainConfig& config, TrainingRun* run);
 
   const Rank rank_;
   const double timeout_;  // seconds
   std::unique_ptr<Collectives> ranks_;
   std::unique_ptr<DataParallel> data_parallel_;
+  std::unique_ptr<Collectives> checkpoints_;
 };
 
 }  // namespace onnxtrain::cli

@@ -358,8 +358,10 @@ absl::StatusOr<int> TrainTogether(const TrainConfig& config, RankGroup& group, c
   if (ready.finished) {
     code = ReportFinished(ready.start.config);
   } else {
+    ready.recorded.ranks = group.checkpoints();
     Recorder recorder(std::move(ready.recorded));
     RETURN_IF_ERROR(group.AgreeToTrain(recorder.Begin()));
+    if (group.checkpoints() != nullptr) RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
     code = recorder.TrainAndWrite(signals);
   }
   group.ShareExitCode(code.ok() ? *code : ExitCodeOf(code.status()));

@@ -6,6 +6,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "optim/auto/model_setup.h"
+#include "optim/checkpoint/checkpoint_writer.h"
 #include "optim/checkpoint/resume.h"
 #include "optim/telemetry/console.h"
 #include "tools/onnxtrain/commands/common.h"
@@ -49,8 +50,42 @@ absl::Status Prepare(const TrainConfig& config, const RunState& state, int rank,
   return CheckSameInputs(state, *run);
 }
 
-absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& signals, TrainingRun* run) {
+// Writes this rank's parts of checkpoints, whenever rank 0 writes its own (Recorder::Save).
+class PartSaver {
+ public:
+  // Of ranks that write together (RankGroup::checkpoints), once rank 0 has opened the folder of its run.
+  absl::Status Open(const TrainConfig& config, const TrainingRun& run, Collectives* ranks) {
+    ASSIGN_OR_RETURN(folder_, CheckpointFolder::OpenExisting(StrCat(config.out, "/", kCheckpointsFolder)));
+    session_ = run.session.get();
+    const CheckpointOptions options{.compressed = config.checkpoint_compression == "zstd",
+                                    .copy_threads = run.backend->ReadsHostMemory() ? ComputeThreads(config) : 1,
+                                    .ranks = ranks};
+    writer_ = std::make_unique<CheckpointWriter>(folder_.get(), options, 0);
+    return config.save_every.value > 0 ? writer_->Reserve(*session_) : absl::OkStatus();
+  }
+  void Attach(TrainOptions* options) {
+    if (writer_ == nullptr) return;
+    options->save = [this](const LoopPosition& position, SaveReason reason) { Save(position.result.steps, reason); };
+    options->ranks->SaveParts([this] { writer_->Wait(); });
+  }
+
+ private:
+  // Rank 0 tells of failures.
+  void Save(int64_t step, SaveReason reason) {
+    if (reason == SaveReason::kBest && writer_->last_step() == step) return;
+    writer_->Save(*session_, step, "", false).IgnoreError();
+    if (reason == SaveReason::kEnd) writer_->Finish().IgnoreError();
+  }
+
+  std::unique_ptr<CheckpointFolder> folder_;
+  std::unique_ptr<CheckpointWriter> writer_;  // null: rank 0 writes all
+  Session* session_ = nullptr;
+};
+
+absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& signals, PartSaver* saver,
+                                      TrainingRun* run) {
   TrainOptions options = run->options;
+  saver->Attach(&options);
   options.stop = signals.stop;
   options.save_now = signals.save;
   if (state.position.result.steps > 0) options.resume = state.position;
@@ -81,7 +116,9 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
   if (ready.ok()) ready = Prepare(config, *state, group.rank().rank, &run);
   RETURN_IF_ERROR(group.Follow(ready, *state, &run));
   RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
-  const auto result = TrainWith(*state, signals, &run);
+  PartSaver saver;
+  if (group.checkpoints() != nullptr) RETURN_IF_ERROR(group.AgreeToTrain(saver.Open(config, run, group.checkpoints())));
+  const auto result = TrainWith(*state, signals, &saver, &run);
   if (!result.ok()) LogFailure(result.status(), group);
   return group.ShareExitCode(OwnExitCode(result));
 }
