@@ -58,6 +58,53 @@ TEST_F(Cluster, BucketsHideBehindTheBackwardPass) {
   EXPECT_NEAR(rows[0]["communication"], 10 * last + losses, 1e-9);
 }
 
+// Two micro-batches, each of which sums the bucket that its end completes.
+TEST_F(Cluster, GradientsThatAreDividedAreSummedInEveryMicroBatch) {
+  const Json rows = Predict("--ranks 4 --shard gradients");
+  const double sum = 3 * (kLatency + kBytes / 4 / kRate), losses = 3 * (kLatency + 64 / kRate);
+  EXPECT_NEAR(rows[0]["seconds"], 0.61 + 0.05 / 4 + 2 * sum + losses + sum, 1e-9) << "and the weights";
+  EXPECT_NEAR(rows[0]["sent_bytes"], 3 * 0.75e6, 1e-6);
+}
+
+// One weight, which is gathered before the forward pass and kept for the backward pass.
+TEST_F(Cluster, OneWeightIsGatheredOncePerMicroBatch) {
+  const Json rows = Predict("--ranks 4 --shard full");
+  const double gather = 3 * (kLatency + kBytes / 4 / kRate), losses = 3 * (kLatency + 64 / kRate);
+  EXPECT_NEAR(rows[0]["seconds"], 0.61 + 0.05 / 4 + 4 * gather + losses, 1e-9);
+  EXPECT_NEAR(rows[0]["sent_bytes"], 4 * 0.75e6, 1e-6);
+}
+
+// Ten weights: all gathers but the first one hide behind the readers of the one before, and all sums but the last one.
+TEST_F(Cluster, GathersHideBehindTheReadersOfTheWeightsBefore) {
+  const int64_t bucket = int64_t{4} << 20;
+  const Json rows = Predict("--ranks 2 --shard full", 10 * bucket);
+  const double one = kLatency + static_cast<double>(bucket) / 2 / kRate, losses = kLatency + 64 / kRate;
+  EXPECT_NEAR(rows[0]["exposed"], 2 * 2 * one + losses, 1e-9) << "in each of two micro-batches";
+  EXPECT_NEAR(rows[0]["communication"], 2 * (19 + 10) * one + losses, 1e-9);
+}
+
+TEST_F(Cluster, PartsOfLayersWaitForEachSum) {
+  WriteAll(Path("plan.json"), Json({{"tensor", 2},
+                                    {"batch", 8},
+                                    {"divided_elements", 75},
+                                    {"trained_elements", 100},
+                                    {"exchanges", 4},
+                                    {"wire_bytes", 4e6}})
+                                  .dump());
+  const Json rows = Predict(StrCat("--plan '", Path("plan.json"), "'"));
+  const double sum = 2 * (kLatency + 0.5e6 / kRate), losses = kLatency + 64 / kRate;
+  EXPECT_NEAR(rows[0]["seconds"], 0.65 * (0.25 + 0.75 / 2) + 0.01 + 4 * sum + losses, 1e-9);
+}
+
+// Two stages of equal times and eight micro-batches: nine slots, and two messages until the first one is back.
+TEST_F(Cluster, PipelinesFillAndDrain) {
+  const Json stage = {{"time_share", 0.5}, {"wire_bytes", 16e6}};
+  WriteAll(Path("plan.json"), Json({{"batch", 8}, {"accumulation", 8}, {"stages", {stage, stage}}}).dump());
+  const Json rows = Predict(StrCat("--plan '", Path("plan.json"), "'"));
+  const double message = kLatency + 1e6 / kRate, losses = kLatency + 64 / kRate;
+  EXPECT_NEAR(rows[0]["seconds"], 0.3 / 8 * 9 + 2 * message + losses + 0.05 / 2 + 0.01, 1e-9);
+}
+
 // Eight ranks on one machine never use its link; sixteen cross it once.
 TEST_F(Cluster, RanksOfAMachineUseTheirOwnEdges) {
   const Json rows = Predict("--ranks 8,16 --per-machine 8 --inside 120gbit --inside-latency 1us");

@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""Predicts the step of data parallel training on up to thousands of ranks from the pieces of a measured one.
+"""Predicts the step of training on up to thousands of ranks from the pieces of a measured one.
 
     tools/bench/cluster.py measure --case bert6_512 --processes 2 --out pieces.json
     tools/bench/cluster.py predict pieces.json --link 25gbit --latency 20us --per-machine 8 --inside 100gbit
+    tools/bench/cluster.py predict pieces.json --link 25gbit --shard full
+    tools/bench/cluster.py predict pieces.json --link 25gbit --plan tensor.json  of `onnxtrain plan --tensor T --json`
     tools/bench/cluster.py check --case bert6_512 --ranks 2,4 --links 100mbit,1gbit           as root: netns.sh
+    tools/bench/cluster.py check --case bert6_512 --ranks 2 --links 1gbit --with '--shard full'
 
 `measure` trains with processes that know nothing of each other, one per rank, and writes seconds of forward, backward
 and update, and the bytes of the gradient. `predict` plays one update: buckets of 4 MiB become ready while the backward
 pass of the last micro-batch runs, evenly by their bytes, and a thread sums one after the other. A ring of N ranks sums
 b bytes in 2(N - 1) steps, each of which takes the latency and the time of b/N bytes on the slowest edge; N - 1 more
-gather the losses, and with --shard optimizer the weights. `check` compares predictions with measured runs on shaped
-links.
+gather the losses, and with --shard optimizer the weights. With --shard gradients every micro-batch sums its buckets,
+in N - 1 steps, and waits for the last. With --shard full it gathers the weights in as many equal pieces as there are
+buckets, each while the readers of the one before compute, forward and again backward; gathers and sums share the link
+in the order in which they begin. The plan of --tensor or --pipeline says what is computed and sent: sums within a layer
+hide behind nothing, and a pipeline takes its slowest stage M + P - 1 times, as many messages late as it fills.
+`check` compares predictions with measured runs on shaped links.
 
 Not in the model: congestion of switches, and ranks that compute at different speeds (--spread has all wait for the
 slowest of N whose steps vary by that share, as a normal distribution).
@@ -60,7 +67,7 @@ class Network:
 class Choice:
     """How a training uses the ranks."""
     rounds: bool = False  # gradients are sent as bfloat16
-    shard: bool = False   # each rank updates a share of the weights
+    shard: str = 'none'   # of the state among the ranks
     strong: bool = False  # the global batch stays; else that of a rank
     spread: float = 0
 
@@ -77,27 +84,111 @@ def slowest(ranks, spread):
     return 1 + spread * statistics.NormalDist().inv_cdf(1 - 1 / (ranks + 1))
 
 
+class Link:
+    """Of a rank: what is sent waits for what was sent before."""
+
+    def __init__(self):
+        self.free = self.busy = 0
+
+    def send(self, ready, seconds):
+        """Returns when something has arrived that is sent from `ready` on."""
+        self.free = max(ready, self.free) + seconds
+        self.busy += seconds
+        return self.free
+
+
+def sum_once(pieces, network, ranks, share, wire, link):
+    """All micro-batches, and the sums of their gradients, which begin in the last one. Returns when all is done."""
+    computed = (pieces['forward'] + pieces['backward']) * share
+    overlap, ready, end = pieces['backward'] * share / pieces['accumulation'], 0, computed
+    for size in buckets(pieces['gradient_bytes']):
+        ready += size
+        begin = computed - overlap * (1 - ready / pieces['gradient_bytes'])
+        end = link.send(begin, network.reduce(ranks, size / wire))
+    return max(computed, end)
+
+
+def gather_and_sum(pieces, network, ranks, share, wire, link, gathers):
+    """The same where every micro-batch sums its gradients, each to one rank, and where `gathers` says so, gathers its
+    weights."""
+    sizes, rounds = buckets(pieces['gradient_bytes']), pieces['accumulation']
+    parts = len(sizes)
+    now = 0
+    for _ in range(rounds):
+        # The last part of the forward pass is the first one of the backward pass, and is gathered once.
+        order = [(p, 'forward') for p in range(parts)] + [(p, 'backward') for p in reversed(range(parts))]
+        arrived, summed = [0] * len(order), now
+        wanted = [i for i in range(len(order)) if gathers and i != parts]
+        gather = lambda i, ready: link.send(ready, network.gather(ranks, sizes[order[i][0]]))
+        if wanted:
+            arrived[0] = gather(0, now)
+        for i, (p, direction) in enumerate(order):
+            now = max(now, arrived[i])
+            following = i + 1 if i + 1 != parts else i + 2
+            if gathers and following < len(order) and i != parts:
+                arrived[following] = gather(following, now)
+            now += pieces[direction] * share / rounds / parts
+            if direction == 'backward':
+                summed = link.send(now, network.gather(ranks, sizes[p] / wire))
+        now = max(now, summed)
+    return now
+
+
 def predict(pieces, network, ranks, choice=Choice()):
     """Returns seconds and bytes of an update of each of `ranks` ranks."""
     share = (1 / ranks if choice.strong else 1) * slowest(ranks, choice.spread)
     computed = (pieces['forward'] + pieces['backward']) * share
-    update = pieces['update'] / (ranks if choice.shard else 1)
-    sizes = buckets(pieces['gradient_bytes'])
-    overlap = pieces['backward'] * share / pieces['accumulation']
-    wire, ready, summed, busy = 2 if choice.rounds else 1, 0, 0, 0
-    for size in sizes if ranks > 1 else []:
-        ready += size
-        begin = max(summed, computed - overlap * (1 - ready / pieces['gradient_bytes']))
-        seconds = network.reduce(ranks, size / wire)
-        summed, busy = begin + seconds, busy + seconds
+    gradient, divided = pieces['gradient_bytes'], choice.shard != 'none' and ranks > 1
+    update = pieces['update'] / (ranks if divided else 1)
+    wire, link, end = 2 if choice.rounds else 1, Link(), computed
+    often = choice.shard in ('gradients', 'full')
+    if ranks > 1 and often:
+        end = gather_and_sum(pieces, network, ranks, share, wire, link, choice.shard == 'full')
+    elif ranks > 1:
+        end = sum_once(pieces, network, ranks, share, wire, link)
     losses = network.gather(ranks, 64 * ranks) if ranks > 1 else 0
-    weights = network.gather(ranks, pieces['gradient_bytes']) if choice.shard and ranks > 1 else 0
-    exposed = max(0, summed - computed) + losses + weights
+    weights = network.gather(ranks, gradient) if divided and choice.shard != 'full' else 0
+    exposed = end - computed + losses + weights
     step = computed + exposed + update + pieces['other']
-    sent = (2 / wire + choice.shard) * pieces['gradient_bytes'] * (ranks - 1) / ranks
+    sums = pieces['accumulation'] if often else 2
+    gathered = {'none': 0, 'optimizer': gradient, 'gradients': gradient,
+                'full': pieces['accumulation'] * (2 * gradient - buckets(gradient)[-1])}[choice.shard]
+    sent = (sums / wire * gradient + gathered) * (ranks - 1) / ranks
     samples = pieces['batch'] * (1 if choice.strong else ranks)
-    return {'ranks': ranks, 'seconds': step, 'exposed': exposed, 'communication': busy + losses + weights,
+    return {'ranks': ranks, 'seconds': step, 'exposed': exposed, 'communication': link.busy + losses + weights,
             'sent_bytes': sent, 'samples_per_second': samples / step}
+
+
+def predict_tensor(pieces, network, plan):
+    """Of the ranks of a plan with --tensor, on the batch of the pieces."""
+    ranks, divided = plan['tensor'], plan['divided_elements'] / plan['trained_elements']
+    share = 1 - divided + divided / ranks
+    # A ring sends 2(N - 1)/N of the bytes that it sums.
+    summed = plan['wire_bytes'] * pieces['batch'] / plan['batch'] / plan['exchanges'] * ranks / (2 * (ranks - 1))
+    communication = plan['exchanges'] * network.reduce(ranks, summed) + network.gather(ranks, 64 * ranks)
+    step = (pieces['forward'] + pieces['backward'] + pieces['update']) * share + pieces['other'] + communication
+    return {'ranks': ranks, 'seconds': step, 'exposed': communication, 'communication': communication,
+            'sent_bytes': plan['wire_bytes'] * pieces['batch'] / plan['batch'],
+            'samples_per_second': pieces['batch'] / step}
+
+
+def predict_pipeline(pieces, network, plan):
+    """Of the stages of a plan with --pipeline, on the batch of the pieces."""
+    stages, micros = len(plan['stages']), plan['accumulation']
+    sent = max(stage['wire_bytes'] for stage in plan['stages']) * pieces['batch'] / plan['batch']
+    computed = (pieces['forward'] + pieces['backward']) * max(stage['time_share'] for stage in plan['stages'])
+    message = network.step(stages, sent / micros / 2)  # activations one way, gradients the other
+    slot = max(computed / micros, message)
+    waits = slot * (micros + stages - 1) - computed + 2 * (stages - 1) * message
+    exposed = waits + network.gather(stages, 64 * stages)
+    step = computed + exposed + pieces['update'] / stages + pieces['other']
+    return {'ranks': stages, 'seconds': step, 'exposed': exposed, 'communication': 2 * micros * message,
+            'sent_bytes': sent, 'samples_per_second': pieces['batch'] / step}
+
+
+def predict_plan(pieces, network, plan):
+    """Of a model that is divided as the JSON of `onnxtrain plan` says."""
+    return (predict_tensor if 'tensor' in plan else predict_pipeline)(pieces, network, plan)
 
 
 def parse_rate(text):
@@ -170,9 +261,30 @@ def measure(args, model, processes, folder):
 def run_ranks(args, model, ranks, link, folder):
     """Trains on network namespaces; returns the summary of rank 0."""
     import models
-    batch = (args.batch or models.CASES[args.case].batch) * ranks
+    divides = '--tensor' in args.flags or '--pipeline' in args.flags
+    batch = (args.batch or models.CASES[args.case].batch) * (1 if divides else ranks)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'netns.sh')
-    return summaries([[script, str(ranks), link] + train(args, model, batch, f'{folder}/ranks')])[0]
+    return summaries([[script, str(ranks), link] + train(args, model, batch, f'{folder}/ranks') +
+                      args.flags.split()])[0]
+
+
+def plan_parts(args, model):
+    """What `onnxtrain plan` says of a model that --tensor or --pipeline divides."""
+    import models
+    batch = args.batch or models.CASES[args.case].batch
+    command = [args.onnxtrain, 'plan', '--model', model, '--batch-size', str(batch), '--loss',
+               models.CASES[args.case].loss_flag(), '--json'] + args.flags.split()
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def expect(args, model, pieces, network, ranks):
+    """The prediction of what run_ranks measures."""
+    flags = args.flags.split()
+    if '--tensor' in flags or '--pipeline' in flags:
+        return predict_plan(pieces, network, plan_parts(args, model))
+    value = lambda flag, default: flags[flags.index(flag) + 1] if flag in flags else default
+    return predict(pieces, network, ranks,
+                   Choice(rounds=value('--comm-dtype', 'f32') == 'bf16', shard=value('--shard', 'none')))
 
 
 def check(args, model, folder):
@@ -181,7 +293,7 @@ def check(args, model, folder):
         pieces = measure(args, model, ranks, folder)
         for link in args.links.split(','):
             summary = run_ranks(args, model, ranks, link, folder)
-            expected = predict(pieces, Network(parse_rate(link), parse_time(args.latency)), ranks)
+            expected = expect(args, model, pieces, Network(parse_rate(link), parse_time(args.latency)), ranks)
             measured = summary['step_seconds']['median']
             rows.append({'ranks': ranks, 'link': link, 'predicted': expected['seconds'], 'measured': measured,
                          'exposed': expected['exposed'],
@@ -219,8 +331,12 @@ def run_predict(args):
         pieces = json.load(f)
     network = Network(parse_rate(args.link), parse_time(args.latency), args.per_machine, parse_rate(args.inside),
                       parse_time(args.inside_latency))
-    choice = Choice(args.comm_dtype == 'bf16', args.shard == 'optimizer', args.strong, args.spread)
-    rows = [predict(pieces, network, ranks, choice) for ranks in map(int, args.ranks.split(','))]
+    choice = Choice(args.comm_dtype == 'bf16', args.shard, args.strong, args.spread)
+    if args.plan:
+        with open(args.plan) as f:
+            rows = [predict_plan(pieces, network, json.load(f))]
+    else:
+        rows = [predict(pieces, network, ranks, choice) for ranks in map(int, args.ranks.split(','))]
     table(rows)
     write(args.json, rows)
 
@@ -254,7 +370,8 @@ def parse():
     one.add_argument('--inside', default='100gbit', help='between ranks of a machine')
     one.add_argument('--inside-latency', default='10us')
     one.add_argument('--comm-dtype', choices=('f32', 'bf16'), default='f32')
-    one.add_argument('--shard', choices=('none', 'optimizer'), default='none')
+    one.add_argument('--shard', choices=('none', 'optimizer', 'gradients', 'full'), default='none')
+    one.add_argument('--plan', help='file with the JSON of `onnxtrain plan` with --tensor or --pipeline: of its ranks')
     one.add_argument('--strong', action='store_true', help='divide one batch; else each rank has that of the pieces')
     one.add_argument('--spread', type=float, default=0, help='standard deviation of a step, as a share of it')
     one.add_argument('--json', help='file to write')
@@ -264,6 +381,7 @@ def parse():
     one.add_argument('--ranks', default='2,4')
     one.add_argument('--links', default='100mbit,1gbit')
     one.add_argument('--latency', default='100us')
+    one.add_argument('--with', dest='flags', default='', help='flags of the ranks: --shard, --tensor, --pipeline …')
     one.add_argument('--json', help='file to write')
     one.set_defaults(run=run_check)
     return parser.parse_args()
