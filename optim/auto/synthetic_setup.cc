@@ -41,6 +41,7 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& given, const 
   ASSIGN_OR_RETURN(setup.options.optimizer, LoadOptimizer(config, model, info));
   setup.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
   setup.options.recompute = MakeRecomputeSpec(config);
+  setup.state_bytes = StateBytes(setup.options.optimizer, prepared.weights);
   TrainConfig with_threads = config;
   ASSIGN_OR_RETURN(setup.backend, MakeBackendForModel(setup.models, setup.options, make_backend, &with_threads));
   setup.threads = with_threads.threads;

@@ -23,6 +23,7 @@ struct SyntheticSetup {
   std::unique_ptr<Backend> backend;
   int64_t threads = 0;  // of the backend, as TrainConfig::threads
   PrecisionChoice precision;
+  int64_t state_bytes = 0;  // of a checkpoint
 };
 
 absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const BackendFactory& make_backend);

@@ -103,6 +103,16 @@ absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const Syntheti
                            .may_divide_gradients = MayDivideGradients(config, trial.backend->device())});
 }
 
+// Has the plan count the copy that a checkpoint is written from, of which ranks that divide the state have a part each.
+absl::Status PlanRanks(const TrainConfig& config, SyntheticSetup* trial) {
+  trial->options.plan_ranks = static_cast<int>(config.world);
+  trial->options.caller_bytes += trial->state_bytes;
+  ASSIGN_OR_RETURN(trial->options.plan_shard, ChooseShard(config, *trial));
+  if (trial->options.plan_shard != ShardLevel::kNone)
+    trial->options.caller_bytes -= trial->state_bytes - trial->state_bytes / config.world;
+  return absl::OkStatus();
+}
+
 // Of each rank in an update.
 int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
   const SessionOptions& options = trial.options;
@@ -254,10 +264,7 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
     return Invalid("`plot`: shows the memory of a whole model, not of a `", config.pipeline > 1 ? "pipeline" : "tensor",
                    "`");
   ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
-  trial.options.plan_ranks = static_cast<int>(config.world);
-  if (config.world > 1) {
-    ASSIGN_OR_RETURN(trial.options.plan_shard, ChooseShard(config, trial));
-  }
+  if (config.world > 1) RETURN_IF_ERROR(PlanRanks(config, &trial));
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   if (config.pipeline > 1) {
     ASSIGN_OR_RETURN(const std::string stages, DescribePipeline(config, trial));
