@@ -15,7 +15,9 @@ namespace onnxtrain {
 namespace {
 
 constexpr int kWhite = 255, kNearlyWhite = 240, kNearlyBlack = 15, kMiddle = 128;
-constexpr int64_t kDrawn = 64;  // samples with white after which it is no use to look on
+// Samples that are not empty: after so many, masks that are not drawn will not turn out to be, and drawn ones will stay
+// so. A later exception is an error of its sample.
+constexpr int64_t kEnoughClasses = 64, kEnoughDrawn = 1000;
 
 constexpr std::string_view kNames[] = {"classes", "black and white", "greys"};
 
@@ -66,13 +68,15 @@ class InkFinder {
     if (dtype_ == DType::kUInt8) {
       const auto pixels = ValuesOf<uint8_t>(sample);
       histogram_.Add(pixels);
-      drawn_ += std::ranges::find(pixels, kWhite) != pixels.end() ? 1 : 0;
+      if (std::ranges::any_of(pixels, [](uint8_t p) { return p != 0; })) ++inked_;
       return;
     }
     Visit(dtype_, [&]<typename T>(Tag<T>) {
       const std::span<const T> values = ValuesOf<T>(sample);
       others_ = others_ || FindOther(values).has_value();
-      white_ = white_ || std::ranges::any_of(values, [](T v) { return static_cast<double>(ReadScalar(v)) == kWhite; });
+      const bool white = std::ranges::any_of(values, [](T v) { return static_cast<double>(ReadScalar(v)) == kWhite; });
+      white_ = white_ || white;
+      inked_ += white ? 1 : 0;
     });
   }
   MaskInk Judge() const {
@@ -80,14 +84,16 @@ class InkFinder {
     const MaskInk ink = histogram_.Judge();
     return ink == MaskInk::kGreys && !picture_ ? MaskInk::kClasses : ink;
   }
-  // Whether no further sample can show masks of black and white.
-  bool Decided() const { return others_ || (drawn_ >= kDrawn && Judge() == MaskInk::kClasses); }
+  // Whether further samples need not be looked at.
+  bool Decided() const {
+    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && Judge() == MaskInk::kClasses);
+  }
 
  private:
   DType dtype_;
   bool picture_;
   Histogram histogram_;
-  int64_t drawn_ = 0;
+  int64_t inked_ = 0;
   bool others_ = false, white_ = false;
 };
 

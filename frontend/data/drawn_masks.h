@@ -20,10 +20,10 @@ enum class MaskInk : uint8_t {
 std::string ToString(MaskInk ink);
 absl::StatusOr<MaskInk> ParseMaskInk(const std::string& text);
 
-// Finds out what the values of a column are, by all samples: empty masks tell nothing. Greys are looked for in files of
-// pictures alone: nine of ten pixels are nearly black or white, and some are nearly white, which no numbers of classes
-// are. Returns kClasses at once for columns without height and width and for streams. Fails where a sample cannot be
-// read, or with `skip_bad` passes it over.
+// Finds out what the values of a column are, by its first 1,000 samples that are not empty. Greys are looked for in
+// files of pictures alone: nine of ten pixels are nearly black or white, and some are nearly white, which no numbers of
+// classes are. Returns kClasses at once for columns without height and width and for streams. Fails where a sample
+// cannot be read, or with `skip_bad` passes it over.
 absl::StatusOr<MaskInk> FindMaskInk(const Dataset& data, int column, bool skip_bad);
 
 // `source` with 0 and 1 in these columns. Read fails, naming the sample, on another value than 0 and 255 where there

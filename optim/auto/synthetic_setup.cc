@@ -9,6 +9,7 @@
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
 #include "optim/auto/training_settings.h"
+#include "optim/training_state.h"
 
 namespace onnxtrain {
 
