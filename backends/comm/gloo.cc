@@ -267,7 +267,8 @@ class GlooCollectives : public Collectives {
     CHECK(std::ranges::find(own, options_.rank) != own.end()) << "rank " << options_.rank << " is no member";
     if (connections_->group == nullptr) return connections_->failure;
     try {
-      auto met = std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own), reports_);
+      auto met =
+          std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own), reports_);
       met_.push_back(met->connections_);
       return met;
     } catch (const std::exception& error) {

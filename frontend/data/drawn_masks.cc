@@ -27,7 +27,7 @@ class Histogram {
   void Add(std::span<const uint8_t> pixels) {
     for (const uint8_t p : pixels) ++counts_[p];
   }
-  MaskInk Judge() const {
+  MaskInk FindInk() const {
     const int64_t all = Count(0, kWhite), white = Count(kNearlyWhite, kWhite);
     if (white == 0) return MaskInk::kClasses;
     if (counts_[0] + counts_[kWhite] == all) return MaskInk::kBlackAndWhite;
@@ -79,14 +79,14 @@ class InkFinder {
       inked_ += white ? 1 : 0;
     });
   }
-  MaskInk Judge() const {
+  MaskInk FindInk() const {
     if (dtype_ != DType::kUInt8) return white_ && !others_ ? MaskInk::kBlackAndWhite : MaskInk::kClasses;
-    const MaskInk ink = histogram_.Judge();
+    const MaskInk ink = histogram_.FindInk();
     return ink == MaskInk::kGreys && !picture_ ? MaskInk::kClasses : ink;
   }
   // Whether further samples need not be looked at.
   bool Decided() const {
-    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && Judge() == MaskInk::kClasses);
+    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && FindInk() == MaskInk::kClasses);
   }
 
  private:
@@ -156,7 +156,7 @@ absl::StatusOr<MaskInk> FindMaskInk(const Dataset& data, int column, bool skip_b
     if (read.ok()) finder.Add(sample);
     if (!read.ok() && !skip_bad) return read;
   }
-  return finder.Judge();
+  return finder.FindInk();
 }
 
 std::shared_ptr<const Dataset> WithMaskClasses(std::shared_ptr<const Dataset> source,
