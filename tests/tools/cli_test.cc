@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -447,7 +448,8 @@ TEST_F(Cli, RefusesBadUsage) {
   Refuses("--model train.npz", "train.npz");
   Refuses("--model m.onnx --data ''", "--data: the value is empty");
   Refuses("--model m.onnx --data m.onnx", "not a known kind of data");
-  Refuses("--model m.onnx --data .", "--data");
+  std::filesystem::create_directory(Path("empty"));
+  Refuses("--model m.onnx --data empty", "--data");
   Refuses("eval --model m.onnx", "--data: missing");
   Refuses("predict --model m.onnx --data train.npz", "--out: missing");
   Refuses("predict --model m.onnx --data train.npz --out train.npz", "would overwrite an input");
