@@ -443,7 +443,7 @@ TEST_F(SeveralSizes, DrawnMasksAreLabelsOfZeroAndOne) {
   tiny::Model classes = m;
   classes.weights = {{"k", {2, 3, 1, 1}, tiny::Uniform(6, 0.5F, 2)}};
   classes.Save(Path("m.onnx"));
-  const Outcome two = Train(StrCat("--data drawn", columns, "--epochs 30 --lr 0.1"));
+  const Outcome two = Train(StrCat("--data drawn", columns, "--epochs 150"));
   ASSERT_EQ(two.code, 0) << two.err;
   EXPECT_NE(two.err.find("labels 'mask' of 0 and 255 are taken for 0 and 1"), std::string::npos) << two.err;
   EXPECT_EQ(Accuracy("--model r/model.onnx --data drawn"), 1);
