@@ -10,7 +10,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kTracedBatch = 2;
-constexpr double kStepFlops = 2e11;      // about a second on two CPUs
+constexpr double kStepFlops = 2e11;      // a second or two on two CPUs
 constexpr double kBackwardFactor = 3.0;  // forward and backward pass, by the forward pass
 
 bool ChoosesBatch(const TrainConfig& config) {

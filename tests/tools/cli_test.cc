@@ -384,6 +384,13 @@ TEST_F(Cli, MissingValuesAreNamedWhereTheRestDoesNotFit) {
   Refuses("--model m.onnx --data gap.csv", "(left out: gap.csv: row 3, column 'a': missing value");
 }
 
+TEST_F(Cli, AFolderWithFilesForTrainingAndEvaluationIsData) {
+  const Outcome o = Run("--model m.onnx --data . --max-steps 2 --out runs/folder");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("train.npz"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("test.npz"), std::string::npos) << o.err;
+}
+
 TEST_F(Cli, RefusesBadUsage) {
   const std::string base = "--model m.onnx --data train.npz --out runs/x ";
   const std::pair<const char*, const char*> rows[] = {

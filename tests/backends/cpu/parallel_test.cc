@@ -109,7 +109,6 @@ TEST_F(LateThreadsTest, BearOneWait) {
 TEST_F(LateThreadsTest, LeaveOutAThreadThatIsLateAgainAndAgain) {
   CountWhole(2, 0, 100);
   EXPECT_LT(CountWhole(2, 3e-3, 1000), 20);
-  EXPECT_GT(Loop(2, 0), 0);
 }
 
 TEST_F(LateThreadsTest, TakeItBackWhenItComesAgain) {
@@ -123,13 +122,11 @@ TEST_F(LateThreadsTest, LeaveOutOneOfMany) {
   EXPECT_EQ(Loop(8, 3e-3), 7);
 }
 
+// Three of eight are late: a loop for two threads runs in one, and not in none.
 TEST_F(LateThreadsTest, KeepOneThread) {
-  for (int i = 0; i < 1000; ++i) {
-    const int64_t threads = late_.Usable(2, now_);
-    ASSERT_GE(threads, 1);
-    if (threads > 1) late_.Note(threads, now_, {Seconds(1e-3), Seconds(1), false});
-    now_ += std::chrono::milliseconds(1);
-  }
+  for (int i = 0; i < 3; ++i) late_.Note(8, now_, {Seconds(1e-3), Seconds(3e-3), false});
+  EXPECT_EQ(late_.Usable(8, now_), 5);
+  EXPECT_EQ(late_.Usable(2, now_), 1);
 }
 
 }  // namespace
