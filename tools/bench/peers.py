@@ -9,7 +9,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LIBRARIES = '/usr/lib/x86_64-linux-gnu/'
 STOCK = 'stock'
 
-THREADS = {'OPENBLAS_CORETYPE': 'SkylakeX', 'OMP_WAIT_POLICY': 'PASSIVE'}
+
+def has_avx512():
+    with open('/proc/cpuinfo') as f:
+        return ' avx512f ' in f.read()
+
+
+# OpenBLAS takes processors that are newer than itself for old ones; on one without AVX-512 it chooses well.
+BLAS = {'OPENBLAS_CORETYPE': 'SkylakeX'} if has_avx512() else {}
+THREADS = dict(BLAS, OMP_WAIT_POLICY='PASSIVE')
 # Allocators that keep freed memory, as training reuses it in each step. A library counts where it is installed.
 ALLOCATORS = {
     'glibc': {},
@@ -66,8 +74,7 @@ class Peer:
     def read(self):
         line = self.process.stdout.readline()
         if not line:
-            self.process.wait()
-            raise PeerFailed(f'{self.label}: ended without a result')
+            raise PeerFailed(f'{self.label}: ended without a result, exit code {self.process.wait()}')
         return json.loads(line)
 
     def round(self, steps):
