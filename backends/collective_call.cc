@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/collective.h"
 
 namespace onnxtrain {
 namespace {
@@ -40,26 +41,33 @@ void Permute(Direction direction, const std::byte* from, std::byte* to, size_t o
 
 }  // namespace
 
-CollectiveCall::CollectiveCall(const Node& node, const Type& in, const Type& out)
-    : function_(FindFunction(node, in)),
+CollectiveCall::CollectiveCall(const Node& node, const Type& in, const Type& out, bool may_begin)
+    : function_(FindFunction(node, in, may_begin)),
       dtype_(in.dtype),
       ranks_(node.attrs.Int("ranks")),
       in_bytes_(in.bytes()),
       out_bytes_(out.bytes()) {
-  if (node.op != "AllReduce") outer_ = std::max<size_t>(1, CountBefore(in.shape, node.attrs.Int("axis")));
+  if (gathers() || function_ == &CollectiveCall::Scatter)
+    outer_ = std::max<size_t>(1, CountBefore(in.shape, node.attrs.Int("axis")));
 }
 
-CollectiveCall::Function CollectiveCall::FindFunction(const Node& node, const Type& in) {
-  if (node.op == "AllGather") return &CollectiveCall::Gather;
+CollectiveCall::Function CollectiveCall::FindFunction(const Node& node, const Type& in, bool may_begin) {
+  if (node.op == kAwaitGather) return may_begin ? &CollectiveCall::AwaitGather : &CollectiveCall::Copy;
+  if (node.op == "AllGather")
+    return may_begin && node.attrs.Int("begins") != 0 ? &CollectiveCall::BeginGather : &CollectiveCall::Gather;
   if (node.op == "ReduceScatter") return &CollectiveCall::Scatter;
   const bool in_order = node.attrs.Int("deterministic") != 0 && IsFloat(in.dtype);
   return in_order ? &CollectiveCall::ReduceInOrder : &CollectiveCall::ReduceAll;
 }
 
+bool CollectiveCall::gathers() const {
+  return function_ == &CollectiveCall::Gather || function_ == &CollectiveCall::BeginGather;
+}
+
 // Large rows are gathered one by one, without memory for all of them in another order.
 bool CollectiveCall::GathersByRow() const {
   constexpr size_t kLarge = size_t{64} << 10;  // bytes, that a rank sends
-  return function_ == &CollectiveCall::Gather && outer_ > 1 && in_bytes_ / outer_ >= kLarge;
+  return gathers() && outer_ > 1 && in_bytes_ / outer_ >= kLarge;
 }
 
 // Of ReduceInOrder: a part per rank.
@@ -71,7 +79,7 @@ size_t CollectiveCall::SliceBytes() const {
 size_t CollectiveCall::workspace() const {
   if (ranks_ == 1 || function_ == &CollectiveCall::ReduceAll) return 0;
   if (function_ == &CollectiveCall::ReduceInOrder) return 2 * SliceBytes() * ranks_;
-  if (GathersByRow()) return 0;
+  if (GathersByRow() || function_ == &CollectiveCall::Copy || function_ == &CollectiveCall::AwaitGather) return 0;
   const size_t permuted = outer_ > 1 ? std::max(in_bytes_, out_bytes_) : 0;
   return permuted + (function_ == &CollectiveCall::Scatter ? in_bytes_ : 0);
 }
@@ -114,6 +122,26 @@ absl::Status CollectiveCall::Gather(Collectives& ranks, const std::byte* in, std
   std::byte* const all = outer_ > 1 ? workspace : out;
   RETURN_IF_ERROR(ranks.AllGather(kWhat, {in, in_bytes_}, {all, out_bytes_}));
   if (outer_ > 1) Permute(Direction::kFromRanks, all, out, outer_, ranks_, in_bytes_ / outer_);
+  return absl::OkStatus();
+}
+
+// Small rows need the workspace until they are permuted: they are gathered at once.
+absl::Status CollectiveCall::BeginGather(Collectives& ranks, const std::byte* in, std::byte* out,
+                                         std::byte* workspace) const {
+  const bool at_once = outer_ > 1 && !GathersByRow();
+  if (at_once) RETURN_IF_ERROR(Gather(ranks, in, out, workspace));
+  ranks.BeginGather("all-gather of the graph", {in, in_bytes_}, {out, out_bytes_}, at_once ? 0 : outer_);
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveCall::AwaitGather(Collectives& ranks, const std::byte* in, std::byte* out,
+                                         std::byte* workspace) const {
+  RETURN_IF_ERROR(ranks.AwaitGather());
+  return Copy(ranks, in, out, workspace);
+}
+
+absl::Status CollectiveCall::Copy(Collectives&, const std::byte* in, std::byte* out, std::byte*) const {
+  if (in != out) std::memcpy(out, in, in_bytes_);
   return absl::OkStatus();
 }
 

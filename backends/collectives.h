@@ -42,6 +42,11 @@ class Collectives {
   virtual absl::Status Broadcast(std::string_view what, int root, std::span<std::byte> bytes) = 0;
   // `all` has size() times the bytes of `own`, by rank.
   virtual absl::Status AllGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all) = 0;
+  // Begins AllGathers of `rows` equal parts of `own`, each to its part of `all`, and returns. Neither may be touched
+  // until AwaitGather, which waits for the oldest ones that were begun so. Without rows there is nothing to wait for.
+  virtual void BeginGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all,
+                           size_t rows) = 0;
+  virtual absl::Status AwaitGather() = 0;
   // Part r of `own`, which has size() equal parts, goes to rank r: `parts` gets part rank() of every rank, by rank.
   virtual absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) = 0;
   virtual absl::Status Barrier(std::string_view what) = 0;

@@ -6,6 +6,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/gather_weights.h"
+#include "frontend/passes/prefetch_gathers.h"
 #include "optim/distributed/shard_choice.h"
 #include "optim/session_impl.h"
 
@@ -57,7 +58,8 @@ absl::StatusOr<Graph> SessionImpl::GatherDivided(Graph graph) const {
     options.weights[name] = {columns, state_.bindings().at(columns).type};
     options.keep = std::max(options.keep, state_.whole_type(name).bytes());
   }
-  return onnxtrain::GatherWeights(graph, options);
+  ASSIGN_OR_RETURN(graph, onnxtrain::GatherWeights(graph, options));
+  return PrefetchGathers(graph);
 }
 
 absl::Status SessionImpl::CheckWholeWeights() const {

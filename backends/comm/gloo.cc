@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
@@ -226,6 +227,23 @@ class GlooCollectives : public Collectives {
     return Run(what, [&] { return connections_->group->allgather(output, input); });
   }
 
+  void BeginGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all,
+                   size_t rows) override {
+    std::vector<std::unique_ptr<Transfer>>& gather = gathers_.emplace_back();
+    for (size_t row = 0; row < rows; ++row) {
+      const size_t part = own.size() / rows, whole = all.size() / rows;
+      gather.push_back(StartGather(what, own.subspan(row * part, part), all.subspan(row * whole, whole)));
+    }
+  }
+
+  absl::Status AwaitGather() override {
+    CHECK(!gathers_.empty()) << "no gather was begun";
+    absl::Status status;
+    for (const auto& transfer : gathers_.front()) status.Update(transfer->Wait());
+    gathers_.pop_front();
+    return status;
+  }
+
   absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) override {
     at::Tensor input = View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte),
                output = View(parts, at::kByte);
@@ -308,6 +326,14 @@ class GlooCollectives : public Collectives {
     return transfer;
   }
 
+  std::unique_ptr<Transfer> StartGather(std::string_view what, std::span<const std::byte> own,
+                                        std::span<std::byte> all) {
+    std::vector<std::vector<at::Tensor>> parts(1);
+    for (int r = 0; r < size(); ++r) parts[0].push_back(View(all.subspan(r * own.size(), own.size()), at::kByte));
+    return Start(what, {const_cast<std::byte*>(own.data()), own.size()},
+                 [&](std::vector<at::Tensor>& tensors) { return connections_->group->allgather(parts, tensors); });
+  }
+
   static at::Tensor View(std::span<std::byte> bytes, at::ScalarType type) {
     const c10::InferenceMode writable(false);
     const auto count = static_cast<int64_t>(bytes.size() / c10::elementSize(type));
@@ -362,7 +388,8 @@ class GlooCollectives : public Collectives {
   const std::vector<int> members_;  // by rank of this group: the rank in all
   int rank_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
-  const std::shared_ptr<std::atomic<bool>> reports_;  // of all groups of this rank, which threads may use
+  std::deque<std::vector<std::unique_ptr<Transfer>>> gathers_;  // that were begun, a transfer per row
+  const std::shared_ptr<std::atomic<bool>> reports_;            // of all groups of this rank, which threads may use
   const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
   std::vector<std::weak_ptr<Connections>> met_;  // groups of NewGroup
 };

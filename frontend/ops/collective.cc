@@ -48,6 +48,11 @@ TypesOr InferAllGather(const TypeContext& c) {
   return std::vector<Type>{all, TokenType()};
 }
 
+TypesOr InferAwaitGather(const TypeContext& c) {
+  RETURN_IF_ERROR(CheckGroup(c));
+  return std::vector<Type>{c.in(0), TokenType()};
+}
+
 TypesOr InferReduceScatter(const TypeContext& c) {
   RETURN_IF_ERROR(CheckGroup(c));
   RETURN_IF_ERROR(RequireFloat(c, 0));
@@ -147,11 +152,21 @@ std::span<const OpRow> CollectiveOps() {
       {.name = "AllGather",
        .inputs = {1, 2},
        .outputs = 2,
-       .attrs = {group, ranks, axis},
+       .attrs = {group, ranks, axis, {"begins", int64_t{0}}},
        .infer = InferAllGather,
        .grad_status = GradStatus::kFormula,
        .gradient = AllGatherGradient,
        .recompute = Recompute::kNever,
+       .collective = true},
+      {.name = kAwaitGather,
+       .inputs = {1, 2},
+       .outputs = 2,
+       .attrs = {group, ranks},
+       .infer = InferAwaitGather,
+       .grad_status = GradStatus::kFormula,
+       .gradient = [](const GradContext& c) { return OnlyFirst(c, IsFloat(c.dy().dtype()) ? c.dy() : Val()); },
+       .recompute = Recompute::kNever,
+       .overwrites = 1,
        .collective = true},
       {.name = "ReduceScatter",
        .inputs = {1, 2},

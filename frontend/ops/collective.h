@@ -13,6 +13,10 @@ namespace onnxtrain {
 // The group of all ranks, the default.
 inline constexpr char kWorldGroup[] = "world";
 
+// Waits for the oldest AllGather of a group that begins (its attribute `begins`), and returns what that has gathered:
+// its first input, which nothing else reads.
+inline constexpr char kAwaitGather[] = "AwaitGather";
+
 struct RankGroup {
   std::string name = kWorldGroup;
   int64_t size = 1;

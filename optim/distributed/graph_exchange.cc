@@ -2,6 +2,7 @@
 
 #include "backends/collective_call.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/collective.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -36,7 +37,7 @@ const std::byte* FindInput(const Graph& program, ValueId value, const Bindings& 
 absl::Status GraphExchange::RunIdle(const Graph& program, const Bindings& state) {
   const auto run = [&]() -> absl::Status {
     for (const Node& node : program.nodes()) {
-      if (!FindOp(node.op)->collective) continue;
+      if (!FindOp(node.op)->collective || node.op == kAwaitGather) continue;
       const Type &in = program.type(node.inputs[0]), &out = program.type(node.outputs[0]);
       const CollectiveCall call(node, in, out);
       const std::byte* own = FindInput(program, node.inputs[0], state);

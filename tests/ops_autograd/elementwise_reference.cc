@@ -85,6 +85,7 @@ References ElementwiseReferences() {
       {"AllReduce", With([](T x, A) { return x.clone(); })},  // of one rank
       {"SumGradient", With([](T x, A) { return x.clone(); })},
       {"AllGather", With([](T x, A) { return x.clone(); })},
+      {"AwaitGather", With([](T x, A) { return x.clone(); })},
       {"ReduceScatter", With([](T x, A) { return x.clone(); })},
       {"Add", Of2([](T a, T b) { return a + b; })},
       {"Sub", Of2([](T a, T b) { return a - b; })},

@@ -1,4 +1,5 @@
 // Collective operators, on the group of ranks that the program is bound to.
+#include "frontend/ops/collective.h"
 #include "backends/collective_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/kernel_failure.h"
@@ -7,7 +8,7 @@ namespace onnxtrain::cpu {
 namespace {
 
 absl::StatusOr<Kernel> PrepareCollective(const KernelContext& c) {
-  const CollectiveCall call(c.node, c.in(), c.out());
+  const CollectiveCall call(c.node, c.in(), c.out(), true);
   return Kernel{.run =
                     [call](const Args& args) {
                       const absl::Status status = call.Run(args.ranks, args.in<>(), args.out<>(), args.workspace);
@@ -29,6 +30,7 @@ std::span<const KernelRow> CollectiveKernels() {
   static constexpr KernelRow kRows[] = {
       {"AllReduce", PrepareCollective, kAnyType, SumsReals},
       {"AllGather", PrepareCollective, kAnyType},
+      {kAwaitGather, PrepareCollective, kAnyType},
       {"ReduceScatter", PrepareCollective, kAnyType, SumsReals},
   };
   return kRows;

@@ -6,6 +6,7 @@
 #include "backends/kernel_failure.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/tensor.h"
+#include "frontend/ops/collective.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 // Values of a device are copied to the host and back; those in half precision are summed in float32.
 Run Exchange(const Args& a) {
   Type in = a.graph.type(a.node.inputs[0]), out = a.graph.type(a.node.outputs[0]);
-  if (a.node.op != "AllGather" && IsFloat(in.dtype) && DTypeSize(in.dtype) == 2) in.dtype = out.dtype = DType::kFloat32;
+  const bool sums = a.node.op == "AllReduce" || a.node.op == "ReduceScatter";
+  if (sums && IsFloat(in.dtype) && DTypeSize(in.dtype) == 2) in.dtype = out.dtype = DType::kFloat32;
   const CollectiveCall call(a.node, in, out);
   if (a.ranks == nullptr && a.attrs().Int("ranks") > 1) return {};
   const at::TensorOptions host = at::TensorOptions().device(at::kCPU);
@@ -33,6 +35,7 @@ Run Exchange(const Args& a) {
 constexpr NamedKernel kKernels[] = {
     {"AllReduce", {Exchange, Types::kNumber}},
     {"AllGather", {Exchange, Types::kAny}},
+    {kAwaitGather, {Exchange, Types::kAny}},  // gathers do not go on meanwhile
     {"ReduceScatter", {Exchange, Types::kNumber}},
 };
 

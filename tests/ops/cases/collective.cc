@@ -16,6 +16,7 @@ std::vector<Case> CollectiveCases() {
       {"SumGradient", "SumGradient", {Normal({3, 5})}, one},
       {"AllGather", "AllGather", {Normal({3, 5})}, axis},
       {"AllGather_bool", "AllGather", {Bools({3, 5})}, axis},
+      {"AwaitGather", "AwaitGather", {Normal({3, 5})}, one},
       {"ReduceScatter", "ReduceScatter", {Normal({3, 5, 2})}, axis},
   };
 }
