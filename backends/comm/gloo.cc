@@ -147,7 +147,7 @@ Result AskStore(std::function<Result()> ask, Result otherwise) {
   return answer.wait_for(2 * kRollCall) == std::future_status::ready ? answer.get() : otherwise;
 }
 
-// Of a group.
+// Of a group. They are closed when the group and all of its work are destroyed; then the other ranks notice.
 struct Connections {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;  // null after a failure
   absl::Status failure;
@@ -238,9 +238,10 @@ class GlooCollectives : public Collectives {
 
   absl::Status AwaitGather() override {
     CHECK(!gathers_.empty()) << "no gather was begun";
-    absl::Status status;
-    for (const auto& transfer : gathers_.front()) status.Update(transfer->Wait());
+    const std::vector<std::unique_ptr<Transfer>> gather = std::move(gathers_.front());
     gathers_.pop_front();
+    absl::Status status;
+    for (const auto& transfer : gather) status.Update(transfer->Wait());
     return status;
   }
 
@@ -268,6 +269,7 @@ class GlooCollectives : public Collectives {
       return true;
     };
     AskStore<bool>(write, false);
+    gathers_.clear();
     connections_->Close(note).IgnoreError();
     for (const std::weak_ptr<Connections>& met : met_) {
       if (const auto connections = met.lock()) connections->Close(note).IgnoreError();
@@ -305,8 +307,8 @@ class GlooCollectives : public Collectives {
                  [&](std::vector<at::Tensor>& tensors) { return connections_->group->recv(tensors, from, 0); });
   }
 
-  absl::Status Finish(std::string_view what, c10d::Work* work) {
-    return Run(what, [&] { return work; });
+  absl::Status Finish(std::string_view what, c10::intrusive_ptr<c10d::Work>* work) {
+    return Run(what, [&] { return std::move(*work); });
   }
 
  private:
@@ -358,6 +360,7 @@ class GlooCollectives : public Collectives {
   // Closes the connections first: the ranks that wait for this one then notice at once. Operations that follow return
   // the same failure.
   absl::Status Fail(std::string_view what, std::string_view error) {
+    gathers_.clear();
     connections_->group.reset();
     const Cause cause = AskForCause();
     if (!cause.note.empty()) return connections_->Close(cause.note);
@@ -394,7 +397,7 @@ class GlooCollectives : public Collectives {
   std::vector<std::weak_ptr<Connections>> met_;  // groups of NewGroup
 };
 
-absl::Status GlooTransfer::Wait() { return ranks_.Finish(what_, work_.get()); }
+absl::Status GlooTransfer::Wait() { return ranks_.Finish(what_, &work_); }
 
 std::string MeetingPoint(const CollectivesOptions& o) { return o.file.empty() ? StrCat(o.host, ":", o.port) : o.file; }
 
