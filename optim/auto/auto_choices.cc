@@ -109,7 +109,7 @@ void AutoChooser::Add(const char* field, const std::string& value, const std::st
 absl::Status AutoChooser::FitMicroBatch(SessionOptions* options, TrainingRun* run) const {
   if (!IsMicroBatchOpen(given_) || options->fixed_batch > 0) return absl::OkStatus();
   const int64_t samples = run->train.dataset->size(), most = std::min(run->batch.global, samples);
-  ASSIGN_OR_RETURN(const int64_t fit, LargestMicroBatch(run->models, *run->backend, *options, most, run->batch.global));
+  ASSIGN_OR_RETURN(const int64_t fit, LargestMicroBatch(run->data.models, *run->backend, *options, most, run->batch.global));
   SetMicroBatch(LargestDivisor(run->batch.global, fit, samples), options, &run->batch);
   return absl::OkStatus();
 }
@@ -120,14 +120,14 @@ absl::Status AutoChooser::ChooseMicroBatch(SessionOptions* options, TrainingRun*
   const std::string fits = StrCat(largest == run->batch.global
                                       ? "the whole batch fits the memory"
                                       : StrCat("the most that divides ", run->batch.global, " and fits the memory"));
-  ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*run->models, *options));
+  ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*run->data.models, *options));
   if (graph.nodes().size() > kManyNodes) {
     if (open) Add("micro_batch_size", StrCat(largest), StrCat(fits, "; not timed, the graph is large"));
     return absl::OkStatus();
   }
   const bool fixed = !open || HasBatchStatistics(*run);
   ASSIGN_OR_RETURN(const MicroBatchTime fastest,
-                   FastestMicroBatch(largest, fixed, MakeMeasure(*run->models, *run->backend, *options)));
+                   FastestMicroBatch(largest, fixed, MakeMeasure(*run->data.models, *run->backend, *options)));
   SetMicroBatch(fastest.samples, options, &run->batch);
   step_seconds_ = fastest.seconds * static_cast<double>(run->batch.accumulation);
   const char* const bound = given_.max_tokens_per_batch > 0 ? "the longest samples that the tokens of a batch allow"
@@ -195,7 +195,7 @@ void AutoChooser::AddRateScale(const TrainingRun& run) {
 
 absl::Status AutoChooser::Choose(SessionOptions* options, TrainingRun* run) {
   RETURN_IF_ERROR(FitMicroBatch(options, run));
-  ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(run->config, run->models, *run->backend,
+  ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(run->config, run->data.models, *run->backend,
                                                            run->train.dataset->size(), &run->batch, options));
   Add("mixed_precision", run->precision.name, std::string(absl::StripPrefix(run->precision.why, "auto: ")));
   RETURN_IF_ERROR(ChooseMicroBatch(options, run));

@@ -33,7 +33,7 @@ absl::Status BeginInScaledUnit(const TrainingRun& run, Session* session) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options, TrainingRun* run) {
-  ASSIGN_OR_RETURN(auto session, Session::Create(run->models, run->backend.get(), options));
+  ASSIGN_OR_RETURN(auto session, Session::Create(run->data.models, run->backend.get(), options));
   RETURN_IF_ERROR(FollowSession(*session, run, options));
   RETURN_IF_ERROR(BeginInScaledUnit(*run, session.get()));
   return session;

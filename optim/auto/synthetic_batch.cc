@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "frontend/ops/cost.h"
-#include "frontend/ops/import/onnx_import.h"
 #include "optim/auto/model_setup.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kTracedBatch = 2;
+constexpr int64_t kMinBatch = 2;
 constexpr double kStepFlops = 2e11;      // a second or two on two CPUs
 constexpr double kBackwardFactor = 3.0;  // forward and backward pass, by the forward pass
 
@@ -20,23 +19,23 @@ bool ChoosesBatch(const TrainConfig& config) {
 
 // Floating-point operations of a training step for one sample; 0 where the model cannot be imported, which later stages
 // report.
-double StepFlops(const OnnxModel& model, ImportOptions options) {
-  options.batch = kTracedBatch;
-  for (auto& [name, shape] : options.input_shapes) std::ranges::replace(shape, int64_t{-1}, kTracedBatch);
-  const auto imported = Import(model, options);
+double StepFlops(PreparedModels& models, const PrepareOptions& options, int64_t batch) {
+  const auto imported = models.ImportForward(options, batch, true, true);
   if (!imported.ok()) return 0;
+  const Graph& graph = (*imported)->graph;
   double flops = 0;
-  for (const Node& node : imported->graph.nodes()) flops += NodeFlops(imported->graph, node);
-  return flops * kBackwardFactor / kTracedBatch;
+  for (const Node& node : graph.nodes()) flops += NodeFlops(graph, node);
+  return flops * kBackwardFactor / static_cast<double>(batch);
 }
 
 }  // namespace
 
-int64_t SyntheticBatchSize(const TrainConfig& config, const OnnxModel& model, const ImportOptions& import) {
+int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, const PrepareOptions& options) {
+  const OnnxModel& model = *models.model();
   int64_t batch = GlobalBatchSize(config, model);
   if (ChoosesBatch(config) || ExportedBatch(model) > 1) return batch;
-  const double flops = StepFlops(model, import);
-  while (batch > kTracedBatch && static_cast<double>(batch) * flops > kStepFlops) batch /= 2;
+  const double flops = StepFlops(models, options, batch);
+  while (batch > kMinBatch && static_cast<double>(batch) * flops > kStepFlops) batch /= 2;
   return batch;
 }
 

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
-#include "frontend/onnx/import.h"
 #include "optim/config.h"
+#include "optim/prepared_models.h"
 
 namespace onnxtrain {
 
 // The global batch of a run that only shows that the model trains: GlobalBatchSize, and where nobody chose it, halved
-// while a step would take long, but not below 2, which statistics of the batch need.
-int64_t SyntheticBatchSize(const TrainConfig& config, const OnnxModel& model, const ImportOptions& import);
+// while a step would take long, but not below 2, which statistics of the batch need. `options`: as the run will import the model.
+int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, const PrepareOptions& options);
 
 }  // namespace onnxtrain

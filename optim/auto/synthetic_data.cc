@@ -128,13 +128,14 @@ absl::Status AddLabelColumns(const LossSpec& loss, const LossChoice& choice, Bou
 
 }  // namespace
 
-absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
+absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const ImportOptions& import, const LossSpec& loss,
                                             int64_t size, int64_t micro_batch, uint64_t seed) {
+  const OnnxModel& model = *models.model();
   BoundData data{.input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
   const PrepareOptions prepare{.import = import, .loss = loss};
-  auto prepared = Prepare(model, prepare, micro_batch, true);
+  auto prepared = models.Prepare(prepare, micro_batch, true, true);
   if (!prepared.ok()) {
-    if (auto declared = Prepare(model, prepare, DeclaredBatch(model, import), true); declared.ok())
+    if (auto declared = models.Prepare(prepare, DeclaredBatch(model, import), true, true); declared.ok())
       prepared = std::move(declared);
   }
   if (!prepared.ok()) {

@@ -8,6 +8,7 @@
 #include "frontend/data/binding.h"
 #include "frontend/onnx/import.h"
 #include "optim/loss.h"
+#include "optim/prepared_models.h"
 
 namespace onnxtrain {
 
@@ -18,7 +19,7 @@ std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string,
 // `size` samples, a function of the seed, shaped as above. Integer inputs that index a table stay inside it, masks are
 // ones. `import` (MakeImportOptions) and `loss` are those of the run; labels fit the outputs of micro-batches of
 // `micro_batch`, which may depend on it (scores of samples against each other).
-absl::StatusOr<BoundData> MakeSyntheticData(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
+absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const ImportOptions& import, const LossSpec& loss,
                                             int64_t size, int64_t micro_batch, uint64_t seed);
 
 }  // namespace onnxtrain

@@ -31,7 +31,7 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& given, const 
   ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model)));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
   ASSIGN_OR_RETURN(const BoundData bound,
-                   MakeSyntheticData(model, import, loss, setup.batch.global, setup.batch.micro, config.seed));
+                   MakeSyntheticData(*setup.models, import, loss, setup.batch.global, setup.batch.micro, config.seed));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, setup.batch.global));
   ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, &setup.options, true));

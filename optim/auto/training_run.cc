@@ -51,12 +51,14 @@ absl::Status MakeUpData(const TrainConfig& config, std::optional<int64_t> wanted
   data->loss.sum_outputs = true;
   data->train_text = "synthetic";
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
+  data->models = std::make_shared<PreparedModels>(data->model);
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
   const int64_t usual = GlobalBatchSize(config, *data->model);
-  data->synthetic_batch = wanted ? *wanted : SyntheticBatchSize(config, *data->model, import);
+  data->synthetic_batch =
+      wanted ? *wanted : SyntheticBatchSize(config, *data->models, {.import = import, .loss = data->loss});
   ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, data->synthetic_batch));
   ASSIGN_OR_RETURN(data->train.bound,
-                   MakeSyntheticData(*data->model, import, data->loss, SyntheticSteps(config) * batch.global,
+                   MakeSyntheticData(*data->models, import, data->loss, SyntheticSteps(config) * batch.global,
                                      batch.micro, config.seed));
   if (!wanted && batch.global < usual) {
     data->train.bound.notes.push_back(
@@ -267,6 +269,7 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
   data.train.ChooseOwnLoss(&data.loss);
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
+  data.models = std::make_shared<PreparedModels>(data.model);
   RETURN_IF_ERROR(OpenEvalData(config, &data));
   return data;
 }
@@ -376,7 +379,7 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
 // Makes backend and session of a run that is planned otherwise, with the choices that need a backend.
 absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepared, const BackendFactory& make_backend,
                          SessionOptions options, AutoChooser* chooser, TrainingRun* run) {
-  ASSIGN_OR_RETURN(run->backend, MakeBackendForModel(run->models, options, make_backend, &run->config));
+  ASSIGN_OR_RETURN(run->backend, MakeBackendForModel(run->data.models, options, make_backend, &run->config));
   options.optimizer = run->optimizer.spec;
   options.schedule = run->optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
@@ -386,7 +389,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
     RETURN_IF_ERROR(chooser->Choose(&options, run));
     options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, PartOf(options));
   } else {
-    ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->models, *run->backend,
+    ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->data.models, *run->backend,
                                                              run->train.dataset->size(), &run->batch, &options));
   }
   if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
@@ -426,8 +429,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   options.tokens = run.tokens;
   options.pipeline = {rank, static_cast<int>(config.pipeline)};
   options.tensor = {rank, static_cast<int>(config.tensor)};
-  run.models = std::make_shared<PreparedModels>(run.data.model);
-  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.models, bound, &options, true));
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));

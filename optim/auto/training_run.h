@@ -34,6 +34,7 @@ namespace onnxtrain {
 // Stage 1: the model, after surgery, and the data that is bound to it.
 struct TrainingData {
   std::shared_ptr<const OnnxModel> model;
+  std::shared_ptr<PreparedModels> models;  // imports of it, shared by every stage and the session
   std::vector<std::string> surgery;  // what was done to the model, a line each
   std::vector<std::string> fresh;    // weights of a new head
   LossSpec loss;
@@ -46,6 +47,7 @@ struct TrainingData {
 
   bool has_eval() const { return eval.bound.dataset != nullptr; }
 };
+
 // Opens, binds and splits config.data and eval_data, and applies surgery, which may need the labels. Synthetic samples
 // are for steps of `synthetic_batch`; nullopt: of SyntheticBatchSize.
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
@@ -88,7 +90,6 @@ struct TrainingRun {
   std::unique_ptr<Plateau> plateau;             // where the schedule is one; options refer to it
   TrainOptions options;
   std::vector<std::string> warnings;       // about the data
-  std::shared_ptr<PreparedModels> models;  // imports of data.model, shared by every stage and the session
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Session> session;  // declared after the backend, which must outlive it
 

@@ -16,6 +16,15 @@ constexpr char kLong[] =
 
 class Distributed : public RunOfRanks {};
 
+// A model whose weights are large enough to be divided.
+void SaveWide(const std::string& path) {
+  tiny::Model wide = tiny::Mlp(3);
+  wide.weights[0] = {"w1", {4, 8192}, tiny::Uniform(4 * 8192, 0.05f, 1)};
+  wide.weights[1] = {"b1", {8192}, std::vector<float>(8192, 0.1f)};
+  wide.weights[2] = {"w2", {8192, 3}, tiny::Uniform(3 * 8192, 0.05f, 2)};
+  wide.Save(path);
+}
+
 TEST_F(Distributed, LaunchTrainsTheModelOfOneProcess) {
   for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {
     const std::string flags = StrCat(kTrain, " --log-every 1 --overwrite --optimizer ", optimizer, " --out ");
@@ -158,20 +167,21 @@ TEST_F(Distributed, AKilledRankEndsAll) {
 }
 
 // A rank that is killed at any instant, from its start on, ends the other one; what is left is a run that goes on to
-// the same end. ONNXTRAIN_LONG_TESTS=1 kills each rank at 20 instants instead of one, with whole and with divided
-// moments.
+// the same end. ONNXTRAIN_LONG_TESTS=1 kills each rank at 20 instants instead of one, at all levels of sharding.
 TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
+  constexpr const char* kLevels[] = {"", " --shard optimizer", " --shard gradients", " --shard full"};
   const bool is_long = std::getenv("ONNXTRAIN_LONG_TESTS") != nullptr;
+  SaveWide(Path("wide.onnx"));
   const std::string flags =
-      "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --max-steps 400 --eval-every 400 "
-      "--save-every 20 --log-every 50 --comm-timeout 10s";
+      "--model wide.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --max-steps 200 "
+      "--eval-every 200 --save-every 20 --log-every 50 --lr 0.001 --comm-timeout 10s";
   ASSERT_EQ(Run(flags + " --out undisturbed").code, 0);
   const double expected = Summary("undisturbed")["eval"]["loss"];
   std::mt19937 random(11);
   int cut_short = 0;
   for (int i = 0, runs = is_long ? 40 : 2; i < runs; ++i) {
     const int rank = i % 2;
-    const std::string shard = (i / 2 + i) % 2 == 0 ? "" : " --shard optimizer";
+    const std::string shard = kLevels[(i / 2 + i) % 4];
     const double seconds = 0.05 + 1.2 * std::generate_canonical<double, 32>(random);
     SCOPED_TRACE(StrCat("rank ", rank, " killed after ", seconds, " s", shard));
     std::filesystem::remove_all(Path("r"));
@@ -184,7 +194,7 @@ TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
     cut_short += killed == 137;
     const Outcome resumed = Run(StrCat(Launch(2), resume));
     ASSERT_EQ(resumed.code, 0) << resumed.err;
-    EXPECT_EQ(Summary("r")["steps"], 400);
+    EXPECT_EQ(Summary("r")["steps"], 200);
     EXPECT_NEAR(Summary("r")["eval"]["loss"], expected, 1e-4);
   }
   EXPECT_GT(cut_short, 0);
@@ -320,11 +330,7 @@ TEST_F(Distributed, DividedMomentsAreSavedByTimeAndOnDemand) {
 
 // The weights of one process, in its checkpoints and its model, for evaluations on the way and for the best model.
 TEST_F(Distributed, DividedWeightsTrainTheModelOfOne) {
-  tiny::Model wide = tiny::Mlp(3);
-  wide.weights[0] = {"w1", {4, 8192}, tiny::Uniform(4 * 8192, 0.05f, 1)};
-  wide.weights[1] = {"b1", {8192}, std::vector<float>(8192, 0.1f)};
-  wide.weights[2] = {"w2", {8192, 3}, tiny::Uniform(3 * 8192, 0.05f, 2)};
-  wide.Save(Path("wide.onnx"));
+  SaveWide(Path("wide.onnx"));
   const std::string flags =
       "--model wide.onnx --data d.npz --eval-data e.npz --batch-size 16 --micro-batch-size 4 --eval-every 4 "
       "--save-every 5 --seed 3 --lr "

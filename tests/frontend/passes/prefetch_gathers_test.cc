@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/collective.h"

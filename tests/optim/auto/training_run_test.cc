@@ -52,11 +52,11 @@ TEST_F(TrainingRunTest, TrainsWithAutomaticChoices) {
   EXPECT_EQ(run->steps.total, 24);
   EXPECT_EQ(run->optimizer.spec.beta2, 0.999);
   EXPECT_FALSE(run->optimizer.origin.trained);
-  EXPECT_EQ(run->models->imports(), 3);  // micro-batches of 1, 4 and 32 samples, for plans, trials and the session
+  EXPECT_EQ(run->data.models->imports(), 3);  // micro-batches of 1, 4 and 32 samples, for plans, trials and the session
   const auto result = Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 24);
-  EXPECT_EQ(run->models->imports(), 5);  // and the last batch of an epoch, and the evaluation data
+  EXPECT_EQ(run->data.models->imports(), 5);  // and the last batch of an epoch, and the evaluation data
   EXPECT_LT(result->eval_before.accuracy, 0.9);
   EXPECT_GT(result->eval.accuracy, 0.95);
   const auto weights = run->session->Weights();
