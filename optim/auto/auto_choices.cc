@@ -109,7 +109,8 @@ void AutoChooser::Add(const char* field, const std::string& value, const std::st
 absl::Status AutoChooser::FitMicroBatch(SessionOptions* options, TrainingRun* run) const {
   if (!IsMicroBatchOpen(given_) || options->fixed_batch > 0) return absl::OkStatus();
   const int64_t samples = run->train.dataset->size(), most = std::min(run->batch.global, samples);
-  ASSIGN_OR_RETURN(const int64_t fit, LargestMicroBatch(run->data.models, *run->backend, *options, most, run->batch.global));
+  ASSIGN_OR_RETURN(const int64_t fit,
+                   LargestMicroBatch(run->data.models, *run->backend, *options, most, run->batch.global));
   SetMicroBatch(LargestDivisor(run->batch.global, fit, samples), options, &run->batch);
   return absl::OkStatus();
 }

@@ -35,8 +35,8 @@ namespace onnxtrain {
 struct TrainingData {
   std::shared_ptr<const OnnxModel> model;
   std::shared_ptr<PreparedModels> models;  // imports of it, shared by every stage and the session
-  std::vector<std::string> surgery;  // what was done to the model, a line each
-  std::vector<std::string> fresh;    // weights of a new head
+  std::vector<std::string> surgery;        // what was done to the model, a line each
+  std::vector<std::string> fresh;          // weights of a new head
   LossSpec loss;
   OpenedData train, eval;              // eval.bound.dataset is null where there is none
   std::string train_text, eval_text;   // path, or how it was made
@@ -89,7 +89,7 @@ struct TrainingRun {
   std::optional<ScaledTargets> scaled_targets;  // with scale_targets
   std::unique_ptr<Plateau> plateau;             // where the schedule is one; options refer to it
   TrainOptions options;
-  std::vector<std::string> warnings;       // about the data
+  std::vector<std::string> warnings;  // about the data
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Session> session;  // declared after the backend, which must outlive it
 
