@@ -27,9 +27,10 @@ absl::StatusOr<Json> ReadManifest(const std::string& path) {
   if (!manifest.is_object() || !manifest.contains("content") || ManifestText(manifest["content"]) != text)
     return Invalid(path, ": is damaged");
   const Json& content = manifest["content"];
-  const int format = content.value("format", 0);
+  const Json format = content.is_object() ? content.value("format", Json()) : Json();
   if (format == kWholeFormat || format == kPartsFormat) return content;
-  return Invalid(path, ": has format ", format, ", this program reads formats ", kWholeFormat, " and ", kPartsFormat);
+  return Invalid(path, ": has format ", WriteJson(format), ", this program reads formats ", kWholeFormat, " and ",
+                 kPartsFormat);
 }
 
 }  // namespace onnxtrain

@@ -76,13 +76,9 @@ absl::StatusOr<NamedType> ParseTensor(const Json& json) {
 
 // The tensors that ranks have written parts of.
 absl::Status ListWhole(const Json& tensors, StoredCheckpoint* stored) {
-  try {
-    for (const Json& json : tensors) {
-      ASSIGN_OR_RETURN(NamedType tensor, ParseTensor(json));
-      (json.at("of_model").get<bool>() ? stored->model : stored->optimizer).whole.push_back(std::move(tensor));
-    }
-  } catch (const Json::exception&) {
-    return Invalid("its list of tensors is none");
+  for (const Json& json : tensors) {
+    ASSIGN_OR_RETURN(NamedType tensor, ParseTensor(json));
+    (json.at("of_model").get<bool>() ? stored->model : stored->optimizer).whole.push_back(std::move(tensor));
   }
   return absl::OkStatus();
 }
@@ -154,15 +150,24 @@ absl::StatusOr<NamedArrays> ReadTensors(const std::string& path, const StoredTen
   return whole;
 }
 
-}  // namespace
-
-absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path) {
-  ASSIGN_OR_RETURN(const Json manifest, ReadManifest(StrCat(path, "/", kManifestFile)));
+absl::StatusOr<StoredCheckpoint> OpenListed(const std::string& path, const Json& manifest) {
   StoredCheckpoint stored{.path = path, .step = manifest.value("step", int64_t{-1})};
   ASSIGN_OR_RETURN(const StoredFile state, CheckFile(path, manifest, kStateFile));
   RETURN_IF_ERROR(CheckFiles(manifest, &stored));
   ASSIGN_OR_RETURN(stored.state, ReadTextFile(state.path, kMaxStateBytes));
   return stored;
+}
+
+}  // namespace
+
+absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path) {
+  const std::string file = StrCat(path, "/", kManifestFile);
+  ASSIGN_OR_RETURN(const Json manifest, ReadManifest(file));
+  try {
+    return OpenListed(path, manifest);
+  } catch (const Json::exception&) {
+    return Invalid(file, ": a member is missing or has another type");
+  }
 }
 
 absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint) {

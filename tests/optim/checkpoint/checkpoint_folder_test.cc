@@ -5,10 +5,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
+#include "optim/checkpoint/manifest.h"
 #include "optim/state_parts.h"
 #include "tests/tools/scratch.h"
 
@@ -16,6 +18,7 @@ namespace onnxtrain {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 class CheckpointFolderTest : public Scratch {
  protected:
@@ -219,6 +222,39 @@ TEST_F(CheckpointFolderTest, FindsPartsThatAreNotWhereTheyBelong) {
   EXPECT_EQ(Newest(), 2);
   fs::copy_file(path(1, 1), path(2, 1), fs::copy_options::overwrite_existing);
   EXPECT_EQ(Newest(), 1) << "the part of another checkpoint";
+}
+
+// Returns the manifests that have `value` in the place of one of their members.
+std::vector<Json> ReplaceEach(const Json& manifest, const Json& value) {
+  std::vector<Json> changed;
+  const Json members = manifest.flatten();
+  for (const auto& [pointer, member] : members.items()) {
+    for (Json::json_pointer at(pointer); !at.empty(); at.pop_back()) {
+      changed.push_back(manifest);
+      changed.back()[at] = value;
+    }
+  }
+  return changed;
+}
+
+// Whoever writes a manifest can give it a checksum that fits.
+TEST_F(CheckpointFolderTest, RefusesManifestsOfOtherTypes) {
+  for (const int ranks : {1, 2}) {
+    ranks_ = ranks;
+    Write({1});
+    const std::string path = Path("c/step-00000001/MANIFEST.json");
+    const Json manifest = Json::parse(ReadAll(path))["content"];
+    for (const Json& value : {Json("text"), Json(-1), Json(nullptr), Json::array({1}), Json::object(), Json(1e30)}) {
+      for (const Json& changed : ReplaceEach(manifest, value)) {
+        WriteAll(path, ManifestText(changed));
+        const auto opened = OpenCheckpoint(Path("c/step-00000001"));
+        // The number of bytes before compression says nothing of a file that was not compressed.
+        const auto read = opened.ok() ? ReadModelTensors(*opened).status() : opened.status();
+        const bool names_file = read.message().find("c/step-00000001") != std::string::npos;
+        EXPECT_TRUE(read.ok() || names_file) << read << "\n" << changed;
+      }
+    }
+  }
 }
 
 // Whose files are as they were written.
