@@ -86,6 +86,13 @@ std::vector<int> ListRanks(int size) {
   return ranks;
 }
 
+// Store::set has overloads that depend on the version of libtorch.
+void SetBytes(c10d::Store& store, const std::string& key, std::string_view text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+constexpr char kPresent[] = "1";  // the value of a key that only has to be there
+
 std::string ReportKey(int rank) { return StrCat("failed/", rank); }
 
 // Of the group of all ranks.
@@ -108,7 +115,7 @@ std::string FindNote(c10d::Store& store, const std::string& group) {
 std::vector<int> CallRoll(c10d::Store& store, int own, std::vector<int> missing) {
   const ptrdiff_t others = std::ssize(missing);
   try {
-    store.set(ReportKey(own), {1});
+    SetBytes(store, ReportKey(own), kPresent);
     for (const auto end = Clock::now() + kRollCall; !missing.empty() && Clock::now() < end;) {
       std::erase_if(missing, [&](int r) { return store.check({ReportKey(r)}); });
       std::this_thread::sleep_for(kPoll);
@@ -129,7 +136,7 @@ struct Cause {
 Cause FindCause(c10d::Store& store, int own, const std::string& group, const std::vector<int>& others) {
   try {
     if (const std::string note = FindNote(store, group); !note.empty()) {
-      if (store.check({NoteKey(kWorld)})) store.set(ReportKey(own), {1});
+      if (store.check({NoteKey(kWorld)})) SetBytes(store, ReportKey(own), kPresent);
       return {.note = note, .lost = {}};
     }
   } catch (const std::exception&) {
@@ -262,7 +269,7 @@ class GlooCollectives : public Collectives {
     const std::string note = StrCat("rank ", options_.rank, ": ", ToStd(why.message()));
     const auto write = [store = store_, key = NoteKey(name_), note] {
       try {
-        store->set(key, {note.begin(), note.end()});
+        SetBytes(*store, key, note);
       } catch (const std::exception&) {  // rank 0 has left with the store, which all will notice
         return false;
       }
