@@ -17,12 +17,12 @@ constexpr char kLong[] =
 class Distributed : public RunOfRanks {};
 
 // A model whose weights are large enough to be divided.
-void SaveWide(const std::string& path) {
+tiny::Model WideMlp() {
   tiny::Model wide = tiny::Mlp(3);
   wide.weights[0] = {"w1", {4, 8192}, tiny::Uniform(4 * 8192, 0.05f, 1)};
   wide.weights[1] = {"b1", {8192}, std::vector<float>(8192, 0.1f)};
   wide.weights[2] = {"w2", {8192, 3}, tiny::Uniform(3 * 8192, 0.05f, 2)};
-  wide.Save(path);
+  return wide;
 }
 
 TEST_F(Distributed, LaunchTrainsTheModelOfOneProcess) {
@@ -171,7 +171,7 @@ TEST_F(Distributed, AKilledRankEndsAll) {
 TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
   constexpr const char* kLevels[] = {"", " --shard optimizer", " --shard gradients", " --shard full"};
   const bool is_long = std::getenv("ONNXTRAIN_LONG_TESTS") != nullptr;
-  SaveWide(Path("wide.onnx"));
+  WithDropout(WideMlp()).Save(Path("wide.onnx"));
   const std::string flags =
       "--model wide.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --max-steps 200 "
       "--eval-every 200 --save-every 20 --log-every 50 --lr 0.001 --comm-timeout 10s";
@@ -330,7 +330,7 @@ TEST_F(Distributed, DividedMomentsAreSavedByTimeAndOnDemand) {
 
 // The weights of one process, in its checkpoints and its model, for evaluations on the way and for the best model.
 TEST_F(Distributed, DividedWeightsTrainTheModelOfOne) {
-  SaveWide(Path("wide.onnx"));
+  WideMlp().Save(Path("wide.onnx"));
   const std::string flags =
       "--model wide.onnx --data d.npz --eval-data e.npz --batch-size 16 --micro-batch-size 4 --eval-every 4 "
       "--save-every 5 --seed 3 --lr "

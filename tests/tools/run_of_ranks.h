@@ -32,13 +32,17 @@ inline int FindFreePort() {
   return ntohs(address.sin_port);
 }
 
+// Of tiny::Mlp.
+inline tiny::Model WithDropout(tiny::Model m) {
+  m.nodes[3].inputs[0] = "dropped";
+  m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
+  return m;
+}
+
 class RunOfRanks : public RunScratch {
  protected:
   RunOfRanks() {
-    tiny::Model m = tiny::Mlp(3);
-    m.nodes[3].inputs[0] = "dropped";
-    m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});
-    m.Save(Path("m.onnx"));
+    WithDropout(tiny::Mlp(3)).Save(Path("m.onnx"));
     EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(50)).ok());
     EXPECT_TRUE(WriteNpz(Path("e.npz"), Blobs(23, {.seed = 8})).ok());
   }
