@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "frontend/base/status.h"
 #include "frontend/data/text/text_encoding.h"
+#include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
 namespace {
@@ -129,7 +130,7 @@ absl::Status CsvReader::ReadField(std::string* field) {
   field->clear();
   ASSIGN_OR_RETURN(const int first, Peek());
   RETURN_IF_ERROR(first == '"' ? ReadQuoted(field) : ReadPlain(field));
-  if (IsUtf8(*field)) return absl::OkStatus();
+  if (FindInvalidUtf8(*field) == std::string::npos) return absl::OkStatus();
   *field = RepairUtf8(*field);
   if (repaired_++ == 0) first_repaired_ = {row_, *field};
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "frontend/data/memory_dataset.h"
 #include "frontend/data/source.h"
 #include "frontend/data/text/text_encoding.h"
+#include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
 namespace {
@@ -33,7 +34,7 @@ std::vector<std::string> RepairTexts(const std::function<std::string(int64_t)>& 
   std::string first;
   for (size_t i = 0; i < texts->size(); ++i) {
     std::string& text = (*texts)[i];
-    if (IsUtf8(text) || HasUtf8AboveAscii(text)) continue;
+    if (FindInvalidUtf8(text) == std::string::npos || HasUtf8AboveAscii(text)) continue;
     text = RepairUtf8(text);
     if (repaired++ == 0) first = describe(static_cast<int64_t>(i));
   }

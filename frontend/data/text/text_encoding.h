@@ -17,10 +17,7 @@ absl::Status CheckEncoding(const std::string& name);
 // becomes U+FFFD. The first read fails on an unknown encoding.
 ReadFn DecodeText(ReadFn read, const std::string& encoding);
 
-// Whether the text is well-formed UTF-8, without overlong forms and surrogates.
-bool IsUtf8(std::string_view text);
-
-// Whether it has such a sequence above ASCII.
+// Whether the text has a well-formed sequence of UTF-8 above ASCII.
 bool HasUtf8AboveAscii(std::string_view text);
 
 // Returns text that is not UTF-8 as UTF-8. A text without any well-formed sequence above ASCII is taken for

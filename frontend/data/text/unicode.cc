@@ -102,22 +102,6 @@ const icu::Normalizer2& GetNormalizer(NormalForm form) {
   return *kNormalizers[static_cast<size_t>(form)];
 }
 
-// Bytes of the valid character at `p`; 0 where there is none.
-size_t ValidBytes(const unsigned char* p, size_t left) {
-  const auto follows = [&](size_t i, unsigned char low = 0x80, unsigned char high = 0xbf) {
-    return i < left && p[i] >= low && p[i] <= high;
-  };
-  if (p[0] < 0x80) return 1;
-  if (p[0] >= 0xc2 && p[0] <= 0xdf) return follows(1) ? 2 : 0;
-  if (p[0] >= 0xe0 && p[0] <= 0xef) {
-    const bool second = follows(1, p[0] == 0xe0 ? 0xa0 : 0x80, p[0] == 0xed ? 0x9f : 0xbf);
-    return second && follows(2) ? 3 : 0;
-  }
-  if (p[0] < 0xf0 || p[0] > 0xf4) return 0;
-  const bool second = follows(1, p[0] == 0xf0 ? 0x90 : 0x80, p[0] == 0xf4 ? 0x8f : 0xbf);
-  return second && follows(2) && follows(3) ? 4 : 0;
-}
-
 // Returns the length of the longest prefix of whole words that is ASCII.
 size_t AsciiWords(std::string_view text) {
   size_t i = 0;
@@ -171,12 +155,28 @@ void AppendChar(char32_t c, std::string* out) {
   }
 }
 
+size_t ValidCharBytes(std::string_view text) {
+  const auto follows = [&](size_t i, unsigned char low = 0x80, unsigned char high = 0xbf) {
+    const unsigned char byte = i < text.size() ? text[i] : 0;
+    return byte >= low && byte <= high;
+  };
+  const unsigned char first = text[0];
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool second = follows(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf);
+    return second && follows(2) ? 3 : 0;
+  }
+  if (first < 0xf0 || first > 0xf4) return 0;
+  const bool second = follows(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf);
+  return second && follows(2) && follows(3) ? 4 : 0;
+}
+
 size_t FindInvalidUtf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
   for (size_t i = 0; i < text.size();) {
     i += AsciiWords(text.substr(i));
     if (i == text.size()) break;
-    const size_t valid = ValidBytes(bytes + i, text.size() - i);
+    const size_t valid = ValidCharBytes(text.substr(i));
     if (valid == 0) return i;
     i += valid;
   }

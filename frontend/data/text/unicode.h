@@ -37,6 +37,8 @@ inline size_t CharBytes(char first) {
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 void AppendChar(char32_t c, std::string* out);
+// Bytes of the valid character at the beginning of a text that is not empty; 0 where there is none.
+size_t ValidCharBytes(std::string_view text);
 // Offset of the first byte that is not UTF-8 (of a surrogate or an overlong form, too); npos if all is valid.
 size_t FindInvalidUtf8(std::string_view text);
 bool IsAscii(std::string_view text);

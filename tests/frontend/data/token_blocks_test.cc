@@ -191,6 +191,14 @@ TEST(TextFiles, OtherEncodingsAreDecoded) {
                                         "a\0\xE9\0",
                                         6})),
             "aé|");
+  std::string wide = "\xFF\xFE", plain;
+  for (int i = 0; i < 200000; ++i) {
+    wide += {static_cast<char>('a' + i % 26), '\0'};
+    plain += static_cast<char>('a' + i % 26);
+  }
+  const std::string path = dir.Write("wide.txt", wide);
+  EXPECT_EQ(text(path), plain + "|") << "longer than what is read at once";
+  EXPECT_EQ(text(path, {.encoding = "utf-16"}), plain + "|");
   const std::string broken = "na\xC3\xAFve \xC3\n";
   EXPECT_EQ(text(dir.Write("broken.txt", broken)), broken + "|") << "a byte that is lost is no other encoding";
   EXPECT_THAT(text("lines:" + western), testing::HasSubstr("western.txt: row 1: the text is not UTF-8"));

@@ -326,7 +326,11 @@ TEST(Tokenizer, NamesFileAndByteOfBadInput) {
 
 TEST(Unicode, FindsInvalidBytes) {
   EXPECT_EQ(FindInvalidUtf8("plain ascii, longer than a word \u00e9\u4e00\U0001f600"), std::string_view::npos);
-  for (const char* bad : {"\x80", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xe4\xb8"})
+  for (const char* good :
+       {"", "a", "\xc2\x80", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_EQ(FindInvalidUtf8(StrCat("0123456789", good)), std::string_view::npos) << good;
+  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xc2", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                          "\xe4\xb8", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf8", "\xff"})
     EXPECT_EQ(FindInvalidUtf8(StrCat("0123456789", bad)), 10u) << bad;
 }
 
