@@ -85,7 +85,7 @@ std::string AdviseOddRow(const std::vector<Column>& columns) {
     rows.insert(column.problem.substr(begin + 2, column.problem.find(',', begin) - begin - 2));
   }
   if (unusable < 2 || rows.size() != 1) return "";
-  return StrCat("; ", *rows.begin(), " is unlike the others: remove it, or `on_bad_sample` skip leaves it out");
+  return StrCat("; if ", *rows.begin(), " alone is so: remove it, or `on_bad_sample` skip leaves it out");
 }
 
 class Binder {

@@ -185,7 +185,8 @@ class Table {
       if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
       is_text_.push_back(options.text.contains(names[c]));
       columns_.push_back(
-          MakeCsvColumn({.path = path_, .name = names[c], .decimal_comma = decimal_comma()}, is_label[c], options));
+          MakeCsvColumn({.path = path_, .name = names[c], .decimal_comma = decimal_comma(), .trim_classes = true},
+                        is_label[c], options));
     }
     return absl::OkStatus();
   }

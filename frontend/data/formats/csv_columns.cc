@@ -397,15 +397,17 @@ class Label : public ColumnBase {
   }
 
   absl::Status Add(int64_t row, const std::string& field) override {
-    if (fixed_ && !field.empty() && !names_.Has(field)) {
+    const bool as_it_is = !spec_.trim_classes || (fixed_ && names_.Has(field));
+    const std::string name(as_it_is ? field : TrimBlanks(field));
+    if (fixed_ && !name.empty() && !names_.Has(name)) {
       const std::string why = StrCat(InFile(row), QuoteValue(field), " is not among the ", spec_.classes.size(),
                                      " classes (`class_map` FILE gives others, and their order)");
       if (!spec_.skip_bad) return Invalid(why);
       AddUnreadable(StrCat(spec_.path, ": ", why));
       return absl::OkStatus();
     }
-    if (IsMissingValue(field)) missing_.push_back({count_, row, field.empty()});
-    names_.Add(field);
+    if (IsMissingValue(name)) missing_.push_back({count_, row, name.empty()});
+    names_.Add(name);
     ++count_;
     return absl::OkStatus();
   }

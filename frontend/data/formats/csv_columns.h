@@ -22,6 +22,7 @@ struct CsvColumnSpec {
   enum class Text : uint8_t { kProblem, kCategories, kAlwaysCategories } text = Text::kProblem;
   bool keep_missing = false, skip_bad = false;  // DatasetOptions has what they mean
   bool decimal_comma = false;
+  bool trim_classes = false;              // names of classes have no blanks around them
   std::vector<std::string> classes = {};  // of a label column: their order; empty: sorted
 };
 

@@ -4,6 +4,8 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/unicode.h"
@@ -52,13 +54,31 @@ char FindSeparator(const std::string& line, char expected) {
   return best;
 }
 
+constexpr char kBlanks[] = " \t";
+
 bool IsBlank(int c) { return c == ' ' || c == '\t'; }
 
 // Whether the line holds several numbers between blanks.
 bool HasNumbersBetweenBlanks(const std::string& line) {
-  const size_t first = line.find_first_not_of(" \t"), last = line.find_last_not_of(" \t");
+  const size_t first = line.find_first_not_of(kBlanks), last = line.find_last_not_of(kBlanks);
   return first != std::string::npos && line.find_first_not_of("0123456789+-.eE?\" \t") == std::string::npos &&
          line.find(' ', first) < last;
+}
+
+std::vector<std::string> SplitAtBlanks(const std::string& line) {
+  return absl::StrSplit(line, absl::ByAnyChar(kBlanks), absl::SkipEmpty());
+}
+
+bool IsWordOfNumber(const std::string& word) {
+  double value;
+  return absl::SimpleAtod(word, &value);
+}
+
+// Whether two lines hold as many words, of which most of the second line's are numbers: a printed table with names.
+bool AreRowsBetweenBlanks(const std::string& first, const std::string& next) {
+  const std::vector<std::string> words = SplitAtBlanks(next);
+  return words.size() > 2 && SplitAtBlanks(first).size() == words.size() &&
+         2 * std::ranges::count_if(words, IsWordOfNumber) > std::ssize(words);
 }
 
 constexpr size_t kBuffer = 1 << 18;
@@ -219,7 +239,8 @@ void CsvReader::ChooseSeparator() {
     next = FirstUnquotedLine(text.substr(end));
     if (!next.starts_with('#')) break;
   }
-  blanks_ = first.find_first_of(",;|") == std::string::npos && HasNumbersBetweenBlanks(next.empty() ? first : next);
+  blanks_ = first.find_first_of(",;|") == std::string::npos &&
+            (HasNumbersBetweenBlanks(next.empty() ? first : next) || AreRowsBetweenBlanks(first, next));
   if (blanks_) separator_ = ' ';
 }
 
@@ -237,7 +258,7 @@ absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* fields) {
       ASSIGN_OR_RETURN(end, EndRecord());
     }
     fields->resize(column_);
-    const bool blank = first != '"' && column_ == 1 && (*fields)[0].empty();
+    const bool blank = first != '"' && column_ == 1 && (*fields)[0].find_first_not_of(kBlanks) == std::string::npos;
     if (!blank) return true;
   }
 }

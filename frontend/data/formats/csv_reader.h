@@ -1,7 +1,7 @@
 // Reads the records of a CSV or TSV file (RFC 4180): quoted fields may hold separators, line ends and doubled quotes.
-// Extensions: skips a UTF-8 byte order mark and blank lines, accepts CRLF, LF and CR as line ends, and takes a quote
-// within an unquoted field literally, finds out that another character separates fields, or reads it from a first line
-// "sep=;", and skips lines that begin with '#' before the table. Text is UTF-8, or UTF-16 with a byte order mark,
+// Extensions: skips a UTF-8 byte order mark and lines of blanks, accepts CRLF, LF and CR as line ends, and takes a
+// quote within an unquoted field literally, finds out that another character separates fields, or reads it from a first
+// line "sep=;", and skips lines that begin with '#' before the table. Text is UTF-8, or UTF-16 with a byte order mark,
 // unless an encoding is named; fields that are neither are read as RepairUtf8 does.
 #pragma once
 
@@ -19,7 +19,7 @@ class CsvReader {
  public:
   // `separator`: the expected one. Where the first line has none, but semicolons, tabs, bars or commas, these separate;
   // semicolons also where they are between numbers with a decimal comma; runs of blanks where there are numbers between
-  // them.
+  // them, and fewer words than numbers.
   // `encoding`: as DecodeText takes it.
   CsvReader(ReadFn read, char separator, const std::string& encoding = "");
 

@@ -329,7 +329,7 @@ TEST(Bind, RowsThatSpoilAllColumnsAreNamed) {
   auto table = *MakeMemoryDataset({column("a"), column("b"), {"y", HostTensor::FromInts({0, 1})}},
                                   [](int64_t) { return "t.csv"; });
   const auto bound = BindData({F32("in", {-1, 2})}, table, {});
-  EXPECT_NE(ToStd(bound.status().message()).find("; row 1 is unlike the others: remove it, or `on_bad_sample` skip"),
+  EXPECT_NE(ToStd(bound.status().message()).find("; if row 1 alone is so: remove it, or `on_bad_sample` skip"),
             std::string::npos)
       << bound.status();
 }

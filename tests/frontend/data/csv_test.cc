@@ -188,6 +188,28 @@ TEST(CsvReader, NamedEncodings) {
   EXPECT_THAT(Message(Split("a,b\n", 10, ',', "klingon").status()), HasSubstr("there is no encoding 'klingon'"));
 }
 
+TEST(CsvReader, LinesOfBlanksAreNoRecords) {
+  const auto records = Split("a,b\n1,2\n  \n\t\n3,4\n \n", 1000);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_EQ(*records, (Records{{"a", "b"}, {"1", "2"}, {"3", "4"}}));
+}
+
+TEST(CsvReader, PrintedTablesMayHoldNames) {
+  const auto records = Split("   a      b kind\n  0.5  -1e3  dog\n -2.5      4  cat\n", 1000);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_EQ(*records, (Records{{"a", "b", "kind"}, {"0.5", "-1e3", "dog"}, {"-2.5", "4", "cat"}}));
+  EXPECT_EQ(*Split("text\nwith 2 or 3 apples\n", 1000), (Records{{"text"}, {"with 2 or 3 apples"}}));
+}
+
+TEST(Csv, NamesOfClassesHaveNoBlanksAroundThem) {
+  const TempDir dir;
+  const std::string table = dir.Write("t.csv", "a, y\n1, dog\n2,cat\n3,dog \n");
+  EXPECT_EQ((*OpenDataset(table, {}))->columns()[1].classes, (std::vector<std::string>{"cat", "dog"}));
+  const auto named = OpenDataset(table, {.class_names = {"dog", "cat"}});
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(ColumnValues(**named, 1), (std::vector<double>{0, 1, 0}));
+}
+
 TEST(Csv, TextThatIsNotUtf8IsTold) {
   const TempDir dir;
   const auto data =
