@@ -6,8 +6,10 @@
 #include <map>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/data_view.h"
 #include "frontend/data/formats/jsonl.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/tar_index.h"
@@ -45,16 +47,24 @@ absl::Status AddClass(const std::string& extension, const std::string& text, Jso
   return absl::OkStatus();
 }
 
+// The last parts of extensions, as WebDataset decodes them.
 struct SmallMember {
-  const char* extension;
+  std::vector<std::string> suffixes;
   AddValues add;
 };
-// In the order of their columns: without another name the last is the label.
-constexpr SmallMember kSmallMembers[] = {{"json", AddObject}, {"txt", AddText}, {"cls", AddClass}};
 
-const SmallMember* FindSmallMember(const std::string& extension) {
-  const auto* row = std::ranges::find_if(kSmallMembers, [&](const SmallMember& m) { return m.extension == extension; });
-  return row == std::end(kSmallMembers) ? nullptr : row;
+// In the order of their columns: without another name the last is the label.
+const std::vector<SmallMember>& SmallMembers() {
+  static const auto* members = new std::vector<SmallMember>{
+      {{".json", ".jsn"}, AddObject},
+      {{".txt", ".text", ".transcript"}, AddText},
+      {{".count", ".index", ".inx", ".id", ".class", ".cls2", ".cls"}, AddClass},
+  };
+  return *members;
+}
+
+bool IsOfKind(const std::string& extension, const SmallMember& member) {
+  return HasSuffix("." + extension, member.suffixes, false);
 }
 
 // The folder that a sample lies in; "": none.
@@ -98,12 +108,14 @@ class SampleLines {
  private:
   absl::Status MakeLine(int64_t i) {
     Json sample = Json::object();
-    for (const SmallMember& member : kSmallMembers) {
-      const auto e = std::ranges::find(index_->extensions(), member.extension) - index_->extensions().begin();
-      if (e == static_cast<int64_t>(index_->extensions().size())) continue;
-      absl::Status added = index_->Read(i, static_cast<int>(e), &bytes_);
-      if (added.ok()) added = member.add(member.extension, std::string(bytes_.begin(), bytes_.end()), &sample);
-      if (!added.ok()) return Annotate(added, StrCat(index_->Describe(i), ".", member.extension, ": "));
+    for (const SmallMember& member : SmallMembers()) {
+      for (int e = 0; e < static_cast<int>(index_->extensions().size()); ++e) {
+        const std::string& extension = index_->extensions()[e];
+        if (!IsOfKind(extension, member)) continue;
+        absl::Status added = index_->Read(i, e, &bytes_);
+        if (added.ok()) added = member.add(extension, std::string(bytes_.begin(), bytes_.end()), &sample);
+        if (!added.ok()) return Annotate(added, StrCat(index_->Describe(i), ".", extension, ": "));
+      }
     }
     if (folders_) sample["label"] = FolderOf(index_->Key(i));
     line_ = WriteJson(sample) + "\n";
@@ -197,21 +209,32 @@ enum class MemberKind { kArray, kSmall, kPicture, kUnknown };
 MemberKind KindOf(const std::string& extension) {
   const std::string suffix = "." + extension;
   if (HasSuffix(suffix, {".npy"}, false)) return MemberKind::kArray;
-  if (FindSmallMember(extension) != nullptr) return MemberKind::kSmall;
+  const auto is_of_kind = [&](const SmallMember& member) { return IsOfKind(extension, member); };
+  if (std::ranges::any_of(SmallMembers(), is_of_kind)) return MemberKind::kSmall;
   const bool picture = HasSuffix(suffix, {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}, false);
   return picture ? MemberKind::kPicture : MemberKind::kUnknown;
 }
 
+using MembersByKind = std::map<MemberKind, std::vector<int>>;
+
+// Says which members no column has; fails where that are all.
+absl::StatusOr<std::vector<std::string>> DescribeUnknown(const std::string& pattern, const TarIndex& index,
+                                                         const MembersByKind& kinds) {
+  const auto unknown = kinds.find(MemberKind::kUnknown);
+  if (unknown == kinds.end()) return std::vector<std::string>();
+  std::vector<std::string> names;
+  for (const int e : unknown->second) names.push_back("." + index.extensions()[e]);
+  const std::string what = StrCat(pattern, ": members ", absl::StrJoin(names, ", "),
+                                  " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp, .tif)");
+  if (kinds.size() == 1) return Invalid(what);
+  return std::vector<std::string>{"left out: " + what};
+}
+
 // The extensions of each kind.
-absl::StatusOr<std::map<MemberKind, std::vector<int>>> SortMembers(const std::string& pattern, const TarIndex& index) {
-  std::map<MemberKind, std::vector<int>> kinds;
-  for (int e = 0; e < static_cast<int>(index.extensions().size()); ++e) {
-    const MemberKind kind = KindOf(index.extensions()[e]);
-    if (kind == MemberKind::kUnknown)
-      return Invalid(pattern, ": members .", index.extensions()[e],
-                     " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp, .tif)");
-    kinds[kind].push_back(e);
-  }
+MembersByKind SortMembers(const TarIndex& index) {
+  MembersByKind kinds;
+  for (int e = 0; e < static_cast<int>(index.extensions().size()); ++e)
+    kinds[KindOf(index.extensions()[e])].push_back(e);
   return kinds;
 }
 
@@ -242,19 +265,20 @@ bool HasInputs(const Dataset& others) { return others.columns().size() > 1; }
 
 Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Index index, TarIndex::Open(pattern));
-  ASSIGN_OR_RETURN(auto kinds, SortMembers(pattern, *index));
+  MembersByKind kinds = SortMembers(*index);
+  ASSIGN_OR_RETURN(std::vector<std::string> notes, DescribeUnknown(pattern, *index, kinds));
   const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture];
   std::shared_ptr<TarDataset> others;
   const bool folders = HasClassFolders(*index);
-  if (pictures.size() < index->extensions().size() || folders) {
+  if (pictures.empty() || !arrays.empty() || !kinds[MemberKind::kSmall].empty() || folders) {
     const Table table = folders ? Table::kFolders : kinds[MemberKind::kSmall].empty() ? Table::kNone : Table::kMembers;
     ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, table, options));
   }
-  if (pictures.empty()) return others;
+  if (pictures.empty()) return WithNotes(others, std::move(notes));
   if (!options.images.wanted && others != nullptr && HasInputs(*others)) {
     others->AddNote(StrCat(pattern, ": the pictures (.", index->extensions()[pictures[0]],
                            ") are left out, as the model takes none"));
-    return others;
+    return WithNotes(others, std::move(notes));
   }
   std::vector<PictureColumn> columns;
   for (const int e : pictures) {
@@ -262,7 +286,7 @@ Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
                        .options = options.images,
                        .files = std::make_shared<MemberPictures>(index, e)});
   }
-  return MakePictureDataset(pattern, std::move(columns), others, -1, others != nullptr);
+  return MakePictureDataset(pattern, std::move(columns), others, -1, others != nullptr, std::move(notes));
 }
 
 }  // namespace onnxtrain

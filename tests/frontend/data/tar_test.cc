@@ -164,6 +164,32 @@ TEST(Tar, FoldersAreTheClassesWhereNothingElseIs) {
   EXPECT_EQ((*OpenDataset(dir / "c.tar", {}))->columns().size(), 2u);
 }
 
+TEST(Tar, MembersThatNoColumnHasAreTold) {
+  const TempDir dir;
+  WriteTar(dir / "a.tar", {{"1.npy", Array("ab")},
+                           {"1.url", "x"},
+                           {"1.index", "3"},
+                           {"2.npy", Array("cd")},
+                           {"2.url", "x"},
+                           {"2.index", "4"}});
+  const auto data = OpenDataset(dir / "a.tar", {});
+  ASSERT_TRUE(data.ok()) << data.status();
+  ASSERT_EQ((*data)->columns().size(), 2u);
+  EXPECT_EQ((*data)->columns()[1].name, "index");
+  EXPECT_THAT(ColumnValues(**data, 1), ElementsAre(3, 4));
+  EXPECT_THAT((*data)->notes(), ElementsAre(HasSubstr("left out: " + dir / "a.tar" + ": members .url are not known")));
+}
+
+TEST(Tar, TheLastPartOfAnExtensionIsItsKind) {
+  const TempDir dir;
+  WriteTar(dir / "a.tar", {{"d/1.v1.npy", Array("ab")}, {"d/1.v1.cls", "dog"}});
+  const auto data = OpenDataset(dir / "a.tar", {.label = {"v1.cls"}});
+  ASSERT_TRUE(data.ok()) << data.status();
+  ASSERT_EQ((*data)->columns().size(), 2u);
+  EXPECT_EQ((*data)->columns()[0].name, "v1.npy");
+  EXPECT_THAT((*data)->columns()[1].classes, ElementsAre("dog"));
+}
+
 TEST(Tar, BadArchives) {
   const TempDir dir;
   const std::string path = dir / "a.tar";
