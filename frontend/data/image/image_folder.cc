@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/data/file.h"
 #include "frontend/data/image/decode.h"
@@ -128,12 +129,31 @@ std::string ListClasses(const std::vector<std::string>& classes) {
   return classes.size() > 8 ? text + ", …" : text;
 }
 
+// The first of the names that is among the usual ones of a folder, whatever its case; "": none.
+std::string FindName(const std::set<std::string>& names, const std::set<std::string>& usual) {
+  const auto it =
+      std::ranges::find_if(names, [&](const std::string& name) { return usual.contains(absl::AsciiStrToLower(name)); });
+  return it == names.end() ? "" : *it;
+}
+
+// Pictures and their masks, in folders side by side, are no classes.
+absl::Status CheckAreClasses(const std::string& folder, const std::set<std::string>& classes) {
+  const std::string pictures = FindName(classes, {"images", "image", "imgs", "jpegimages", "photos", "inputs"});
+  const std::string masks = FindName(classes, {"masks", "mask", "labels", "annotations", "segmentationclass",
+                                               "segmentationobject", "segmentations", "ground_truth", "gt", "targets"});
+  if (pictures.empty() || masks.empty()) return absl::OkStatus();
+  return Invalid(folder, ": the folders '", pictures, "' and '", masks,
+                 "' are not taken for classes: `input` NAME=", pictures, " `label` NAME=", masks,
+                 " pairs pictures with their masks");
+}
+
 // The label of each picture, whose class is the first folder of its name.
 absl::StatusOr<NamedTensor> MakeLabels(const std::string& folder, const std::vector<std::string>& names,
                                        const std::vector<std::string>& wanted) {
   std::vector<std::string> of;
   for (const std::string& name : names) of.push_back(name.substr(0, name.find('/')));
   const std::set<std::string> found(of.begin(), of.end());
+  RETURN_IF_ERROR(CheckAreClasses(folder, found));
   NamedTensor label{.name = "label", .classes = wanted};
   if (wanted.empty()) label.classes.assign(found.begin(), found.end());
   std::map<std::string, int64_t> index;

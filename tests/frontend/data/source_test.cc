@@ -45,6 +45,11 @@ TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
   std::filesystem::create_directories(dir / "yolo/images");
   std::filesystem::create_directories(dir / "yolo/labels");
   EXPECT_THAT(Message(OpenDataset(dir / "yolo", {}).status()), HasSubstr("boxes (YOLO, COCO) are not read"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("a.RDS", "x"), {}).status()), HasSubstr("a file of R is not read"));
+  std::filesystem::create_directories(dir / "saved");
+  dir.Write("saved/state.json", "{}");
+  dir.Write("saved/data-00000-of-00001.arrow", "ARROW1");
+  EXPECT_THAT(Message(OpenDataset(dir / "saved", {}).status()), HasSubstr("saved: Arrow is not read"));
   EXPECT_THAT(Message(OpenDataset(dir / "none.parquet", {}).status()), HasSubstr("No such file"));
   EXPECT_EQ((*OpenDataset(dir.Write("lines.json", "{\"a\": 1, \"y\": 0}\n{\"a\": 2, \"y\": 1}\n"), {}))->size(), 2);
 }

@@ -337,6 +337,13 @@ TEST_F(PicturePairs, MasksKeepTheirClasses) {
   EXPECT_FALSE((*data)->columns()[1].image);
 }
 
+TEST_F(PicturePairs, AreNoFoldersOfClasses) {
+  Write("JPEGImages/a.bmp", Bmp(2, 2, {{1, 2, 3}}));
+  Write("SegmentationClass/a.bmp", MaskBmp(2, 2, {1, 1, 1, 1}));
+  EXPECT_THAT(Message(Open(options).status()),
+              HasSubstr("`input` NAME=JPEGImages `label` NAME=SegmentationClass pairs pictures with their masks"));
+}
+
 TEST_F(PicturePairs, MasksMayHaveAnEndingMore) {
   Write("images/a.bmp", Bmp(2, 2, {{1, 2, 3}}));
   Write("images/a_b.bmp", Bmp(2, 2, {{1, 2, 3}}));
