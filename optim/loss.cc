@@ -84,8 +84,10 @@ const LossFunction* AutoLoss(const Graph& graph, const Candidate& c, const Label
     return FindLoss(IsSoftmax(c) || (shape.size() == 2 && shape[1] > 1) ? "cross_entropy" : "mse");
   }
   const bool same_shape = labels.sample.elements() == NumElements(sample);
-  const bool indices = !IsFloat(labels.sample.dtype) && ClassAxis(shape, labels.sample.shape).has_value();
-  const bool width_one = !sample.empty() && sample.back() == 1;
+  const std::optional<int> axis = ClassAxis(shape, labels.sample.shape);
+  const bool indices = !IsFloat(labels.sample.dtype) && axis.has_value();
+  const bool one_channel = axis.has_value() && shape[*axis] == 1;  // of a mask
+  const bool width_one = one_channel || (!sample.empty() && sample.back() == 1);
   if (c.tail == "Sigmoid" && same_shape) return FindLoss("bce");
   if (width_one && same_shape && !IsFloat(labels.sample.dtype) && ZeroOne(labels)) return FindLoss("bce");
   if (IsSoftmax(c) && (indices || labels.sample.shape == sample)) return FindLoss("cross_entropy");

@@ -50,6 +50,7 @@ TEST(Loss, AutoChoice) {
       {{4, 1}, "", {DType::kInt64, {}}, 1, "bce"},
       {{4, 1}, "Sigmoid", {DType::kInt64, {}}, 1, "bce"},
       {{4, 5}, "Sigmoid", {DType::kFloat32, {5}}, 1, "bce"},
+      {{4, 1, 7, 5}, "", {DType::kUInt8, {7, 5}}, 1, "bce"},
       {{4, 3}, "", {DType::kFloat32, {3}}, 0, "mse"},
       {{4, 1}, "", {DType::kFloat32, {}}, 0, "mse"},
       {{4, 3}, "", {DType::kFloat32, {4}}, 0, ""},
