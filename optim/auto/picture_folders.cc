@@ -70,7 +70,8 @@ std::vector<FolderColumn> FindFolderColumns(const TrainConfig& config, const std
   if (!folders.empty() || !before.has_value() || !before->pictures.has_value()) return folders;
   for (const PicturePreprocess::Folder& f : before->pictures->folders) {
     if (f.mask && !want_label) continue;
-    folders.push_back({f.column, f.folder, f.mask ? PictureKind::kMask : PictureKind::kColors});
+    const bool itself = !want_label && !IsFolder(root, f.folder);
+    folders.push_back({f.column, itself ? "" : f.folder, f.mask ? PictureKind::kMask : PictureKind::kColors});
   }
   return folders;
 }

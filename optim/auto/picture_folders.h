@@ -19,7 +19,8 @@ TrainConfig WithFolderRoot(TrainConfig config);
 // Fails where an input or label without `data` names a .npy file: arrays are columns of a folder of such files.
 absl::Status CheckNamesNoArrayFile(const TrainConfig& config);
 
-// The columns that name folders below `root`; without any, those of `before`. `want_label`: also that of the label.
+// The columns that name folders below `root`; without any, those of `before`. `want_label`: also that of the label;
+// without it, `root` may itself be the folder of the pictures.
 std::vector<FolderColumn> FindFolderColumns(const TrainConfig& config, const std::optional<Preprocess>& before,
                                             const std::string& root, bool want_label);
 

@@ -391,6 +391,8 @@ TEST_F(SeveralSizes, MasksArePaddedWithIgnoredLabels) {
   EXPECT_EQ(Accuracy("--model r/model.onnx --data pairs"), 1);
   const double one = Loss("--model r/model.onnx --data pairs --batch-size 1");
   EXPECT_NEAR(Loss("--model r/model.onnx --data pairs --batch-size 16"), one, 1e-6 * one);
+  for (const char* data : {"pairs", "pairs/images"})
+    EXPECT_EQ(Run(StrCat("predict --model r/model.onnx --batch-size 1 --data ", data, " --out p.csv")).code, 0);
   tiny::Model one_channel = m;
   one_channel.weights = {{"up", {3, 1, 2, 2}, tiny::Uniform(12, 0.2F, 1)},
                          {"k", {1, 3, 1, 1}, tiny::Uniform(3, 0.5F, 2)}};
