@@ -2,8 +2,9 @@
 """Judges the gradients of a model by float64: those of the tool and those of its gradient graph in onnxruntime.
 
     gradient_graph.py TOOL MODEL [--batch-size B] [--seed N] [FLAGS OF EXPORT AND GRAD …]
-    gradient_graph.py TOOL --shared FOLDER          # the models of MODELS, by name, and a line of how many pass
+    gradient_graph.py TOOL --shared FOLDER [--limit S]   # the models of MODELS, and a line of how many pass
 
+Each of MODELS is judged by a process of its own, within S seconds (an hour).
 Run by hand, with PyPI's numpy, onnx, onnxruntime and torch. The loss is `dot`, the product of an output and random
 numbers, unless --loss is among the flags; labels must be floats. Integer inputs are drawn below --integers. Three
 questions, in this order:
@@ -27,6 +28,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy as np
 import onnx
@@ -200,20 +202,31 @@ def main():
     parser.add_argument("tool")
     parser.add_argument("model", nargs="?")
     parser.add_argument("--shared", help="folder of the models of MODELS")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds for each of MODELS")
     parser.add_argument("--batch-size", type=int, default=2)
     parser.add_argument("--integers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     args, flags = parser.parse_known_args()
     if (args.model is None) == (args.shared is None):
         parser.error("name a model, or --shared FOLDER")
-    passed, cases = 0, MODELS if args.shared else {args.model: []}
-    for model, more in cases.items():
-        one = argparse.Namespace(**vars(args))
-        one.model = pathlib.Path(args.shared, f"{model}.onnx") if args.shared else model
-        passed += judge(one, with_defaults(flags + more, args.batch_size))
-    if args.shared:
-        print(f"{passed} of {len(cases)} models pass")
-    return 0 if passed == len(cases) else 1
+    if args.model:
+        return 0 if judge(args, with_defaults(flags, args.batch_size)) else 1
+    passed = sum(judge_apart(args, name, [*flags, *more]) for name, more in MODELS.items())
+    print(f"{passed} of {len(MODELS)} models pass")
+    return 0 if passed == len(MODELS) else 1
+
+
+def judge_apart(args, name, flags):
+    """Judges a shared model by a process of its own; true where it passes within the limit."""
+    numbers = [f"--{option}={getattr(args, option.replace('-', '_'))}" for option in ("batch-size", "integers", "seed")]
+    words = [sys.executable, __file__, args.tool, pathlib.Path(args.shared, f"{name}.onnx"), *numbers, *flags]
+    start = time.monotonic()
+    try:
+        passes = subprocess.run(words, check=False, timeout=args.limit).returncode == 0
+    except subprocess.TimeoutExpired:
+        passes = False
+    print(f"{name}: {'passes' if passes else 'DOES NOT PASS'}, {time.monotonic() - start:.0f} s", flush=True)
+    return passes
 
 
 def with_defaults(flags, batch_size):
