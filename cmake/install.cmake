@@ -6,6 +6,8 @@ install(DIRECTORY frontend backends optim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR
         FILES_MATCHING PATTERN "*.h" PATTERN "backends/cpu" EXCLUDE PATTERN "backends/torch" EXCLUDE)
 install(TARGETS onnxtrain_c EXPORT onnxtrain-c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES capi/onnxtrain.h frontend/plugin/onnxtrain_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES tests/plugin/ten_operators.c tests/plugin/example_operators.c
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/onnxtrain/plugins)
 install(EXPORT onnxtrain-c NAMESPACE onnxtrain:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onnxtrain
         FILE onnxtrain-c-targets.cmake)
 file(RELATIVE_PATH PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

@@ -152,6 +152,17 @@ TEST_F(PluginRun, Trains) {
   }
 }
 
+TEST_F(PluginRun, TheBackendOfThePageTrains) {
+  SmallLeNet().Save(Path("m.onnx"));
+  WriteData();
+  const std::string line = "--model m.onnx --data d.npz --batch-size 16 --epochs 2 --backend ";
+  ASSERT_EQ(Run(line + "cpu --out cpu").code, 0);
+  const Outcome o = Run(StrCat(line, TestLibrary("my_backend"), " --out mine"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("mine")["backend"], "mine");
+  EXPECT_NEAR(Summary("mine")["final_loss"].get<double>(), Summary("cpu")["final_loss"].get<double>(), 1e-4);
+}
+
 TEST_F(PluginRun, IsComparedWithCpu) {
   SmallLeNet().Save(Path("m.onnx"));
   WriteData();

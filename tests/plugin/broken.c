@@ -1,7 +1,7 @@
 /* Libraries that are refused, one for each BROKEN_… that it is compiled with. */
 #include <stddef.h>
 
-#include "frontend/plugin/onnxtrain_plugin.h"
+#include "onnxtrain_plugin.h"
 
 #if defined(BROKEN_VERSION)
 const OnnxtrainBackendApi* OnnxtrainGetBackend(uint32_t version) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/plugin/onnxtrain_plugin.h"
+#include "onnxtrain_plugin.h"
 
 static int64_t count(const OnnxtrainTensorType* type) {
   int64_t n = 1;

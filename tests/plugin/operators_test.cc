@@ -219,6 +219,20 @@ TEST_F(PluginTraining, AModelWithCustomOperatorsTrainsOnceItsLibraryIsNamed) {
   EXPECT_EQ(Run("--flagfile b/config.flags --epochs 21 --resume auto --out b").code, 0);
 }
 
+TEST_F(PluginTraining, TheOperatorOfThePageTrains) {
+  tiny::Model m = CustomModel();
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}},
+             {"Tanh", {"h"}, {"t"}},
+             {.type = "Blend", .inputs = {"t", "h", "mix"}, .outputs = {"b"}, .domain = "mine"},
+             {"MatMul", {"b", "v"}, {"y"}}};
+  m.Save(Path("m.onnx"));
+  ExpectRefused(Run(line_ + "--out a"), "mine.Blend");
+  const Outcome o = Run(StrCat(line_, "--out b --plugin ", TestLibrary("my_operators")));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("b")["trainable_parameters"], 48 + 8 + 24);
+  EXPECT_GE(Summary("b")["eval"]["accuracy"].get<double>(), 0.95);
+}
+
 TEST_F(PluginTraining, TrainsAlikeEverywhere) {
   ASSERT_EQ(Run(line_ + plugin_ + "--backend cpu --out cpu").code, 0);
   for (const std::string& backend : {std::string("torch"), TestLibrary("ten_operators"), TestLibrary("ten_device")}) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/plugin/onnxtrain_plugin.h"
+#include "onnxtrain_plugin.h"
 
 #define MAX_RANK 16
 
