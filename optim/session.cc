@@ -112,9 +112,15 @@ absl::Status SessionImpl::MoveWeightsIn() {
   for (ImportedWeight& w : prepared_.model.weights) stored.emplace(w.name, std::exchange(w.value, HostTensor()));
   RETURN_IF_ERROR(SetWeights(stored));
   stored.clear();
+  ReleaseImported();
+  return absl::OkStatus();
+}
+
+// Drops the values that importing keeps, and the pages of the file that it has read, also where it decides only what is
+// trained: the arenas have the values.
+void SessionImpl::ReleaseImported() {
   models_->ReleaseValues();
   models_->model()->ReleasePages();
-  return absl::OkStatus();
 }
 
 absl::Status SessionImpl::EnsureApply() {
@@ -195,7 +201,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
                    PrepareProgram(PrepareAt(options_, extents), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
-  if (!options_.plan_only) models_->ReleaseValues();
+  if (!options_.plan_only) ReleaseImported();
   RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
   if (SyncsBatchNorm() && IsMicro(kind)) RETURN_IF_ERROR(SyncStatistics(&prepared));
   ASSIGN_OR_RETURN(Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));

@@ -109,6 +109,7 @@ class SessionImpl : public Session {
   virtual Bindings ApplyBindings() const;
 
   absl::Status MoveWeightsIn();
+  void ReleaseImported();
   virtual absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
   absl::Status VerifyFrozenBatch(int64_t frozen);
   int64_t FindExportedBatch();

@@ -2,6 +2,7 @@
 #include "optim/prepared_models.h"
 
 #include <cmath>
+#include <fstream>
 
 #include "backends/registry.h"
 #include "optim/auto/batch_size.h"
@@ -13,6 +14,18 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kSamples = 12;
+
+// Memory of this process in which the file is mapped, in KiB.
+int64_t ResidentKib(const std::string& path) {
+  int64_t total = 0;
+  bool within = false;
+  std::ifstream smaps("/proc/self/smaps");
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.find('-') < line.find(':')) within = line.ends_with(path);
+    if (within && line.starts_with("Rss:")) total += std::stoll(line.substr(4));
+  }
+  return total;
+}
 
 class Prepared : public Scratch {
  protected:
@@ -113,6 +126,24 @@ TEST_F(Prepared, ConvertedValuesAreNotKept) {
     EXPECT_GT(models_->ImportForward(options, 4, true, true).value()->weights[0].value.size(), 1);
     EXPECT_EQ(models_->imports(), kept ? before : before + 1);
   }
+}
+
+// The first step imports again and looks at weights to decide what is trained.
+TEST_F(Prepared, NoPageOfTheFileStaysInMemory) {
+  tiny::Model m = tiny::Wide();
+  m.weights.push_back({"table", {1024, 64}, tiny::Uniform(1024 * 64, 1, 5)});
+  m.nodes.push_back({"MatMul", {"x", "table"}, {"unused"}});
+  m.Save(Path("m.onnx"));
+  models_ = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
+  options_.import.input_shapes["x"] = {-1, 1024};
+  options_.labels.max_value = 15;
+  const auto session = NewSession(kSamples);
+  const std::vector<float> numbers = tiny::Uniform(kSamples * 1024, 1, 3);
+  HostTensor x({DType::kFloat32, {kSamples, 1024}}), labels({DType::kInt64, {kSamples}});
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, numbers[i]);
+  for (int64_t i = 0; i < kSamples; ++i) labels.SetInt(i, i % 16);
+  ASSERT_TRUE(session->Step({{"x", x}, {kLabelFeed, labels}}).ok());
+  EXPECT_EQ(ResidentKib("m.onnx"), 0);
 }
 
 // Only its values tell a table of positions from a weight.
