@@ -1,20 +1,38 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into an empty virtual environment and uses it there, as tests/capi/python_use.py does.
 #
-#   tools/test_wheel.sh [BUILD]    BUILD is build/release
+#   tools/test_wheel.sh [--bare] [BUILD]    BUILD is build/release
 #
 # Not part of the tests: pip fetches NumPy and onnx. The environment of the process is left out, so that no library of
-# the build is found but those that the wheel carries.
+# the build is found but those that the wheel carries. With --bare, as root and with mmdebstrap, that takes place in a
+# chroot with a minimal Debian 12 and its Python, which has none of the libraries; this machine's Python, for which pip
+# fetches, has the same version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+bare=false
+if [ "${1:-}" = --bare ]; then bare=true; shift; fi
 build=$(realpath "${1:-build/release}")
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+root=$(mktemp -d)
+chmod 755 "$root"  # for the user that apt downloads as
+trap 'rm -rf --one-file-system "$root"' EXIT
+
+# `home` has the wheel and the environment; `inside` runs a program that sees it by that name.
+home=$root folder=$root inside=() python=python3
+if $bare; then
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -1)
+  mmdebstrap --quiet --variant=minbase --include=python3,python3-venv bookworm "$root" "$mirror"
+  home=/home/wheel folder=$root/home/wheel inside=(chroot "$root") python=/usr/bin/python3
+  mkdir "$folder"
+fi
+run() { "${inside[@]}" /usr/bin/env -i HOME="$home" "$@"; }
+
 python3 tools/make_wheel.py "$build" --out "$folder"
-python3 -m venv "$folder/env"
-"$folder/env/bin/pip" -q install "$folder"/onnxtrain-*.whl onnx
+python3 -m pip -q download --only-binary :all: -d "$folder/packages" onnx numpy
+run "$(command -v "$python")" -m venv "$home/env"
+wheel=$(basename "$folder"/onnxtrain-*.whl)
+run "$home/env/bin/pip" -q install --no-index --find-links "$home/packages" "$home/$wheel" onnx
 # The model of the test: x[batch,4] → 16 → 3 scores y.
-"$folder/env/bin/python" - "$folder/m.onnx" <<'MODEL'
+cat >"$folder/model.py" <<'MODEL'
 import sys
 
 import numpy as np
@@ -32,7 +50,7 @@ graph = helper.make_graph(nodes, "mlp", values[:1], values[1:], [
     for name, shape, scale in weights])
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7), sys.argv[1])
 MODEL
-use=$PWD/tests/capi/python_use.py
-cd "$folder"
-env -i HOME="$folder" "$folder/env/bin/python" "$use" m.onnx
-echo "works in an empty environment: $(basename "$folder"/onnxtrain-*.whl)"
+cp tests/capi/python_use.py "$folder"
+run "$home/env/bin/python" "$home/model.py" "$home/m.onnx"
+run "$home/env/bin/python" "$home/python_use.py" "$home/m.onnx"
+echo "works in an empty environment: $wheel"
