@@ -5,7 +5,7 @@ PyTorch convolves. The decisions of ReLUs that float32 may take otherwise are kn
 import math
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -125,21 +125,40 @@ def widen(graph):
                 attribute.i = TensorProto.DOUBLE
 
 
+def loss_alone(model):
+    """The part of the graph that the loss needs: onnx.reference evaluates all nodes, whatever output is asked for."""
+    part = ModelProto()
+    part.CopyFrom(model)
+    needed, kept = {"loss"}, []
+    for node in reversed(part.graph.node):
+        if needed.intersection(node.output):
+            kept.append(node)
+            needed.update(node.input)
+    kept.reverse()
+    outputs = [o for o in part.graph.output if o.name == "loss"]
+    for field, values in ((part.graph.node, kept), (part.graph.output, outputs)):
+        copies = [type(value).FromString(value.SerializeToString()) for value in values]
+        del field[:]
+        field.extend(copies)
+    return part
+
+
 class Float64Graph:
     """The graph in float64; weights are its initializers of which it has gradients."""
 
     def __init__(self, model, feeds):
         widen(model.graph)
         self.decisions, self.rounding = Decisions(), Rounding()
-        self.session = ReferenceEvaluator(model, new_ops=[
-            Pad, Erf, torch_convolution(False, self.rounding), torch_convolution(True, self.rounding),
-            *self.decisions.operators()])
+        operators = [Pad, Erf, torch_convolution(False, self.rounding), torch_convolution(True, self.rounding),
+                     *self.decisions.operators()]
+        self.session = ReferenceEvaluator(model, new_ops=operators)
+        self.forward = ReferenceEvaluator(loss_alone(model), new_ops=operators)
         self.feeds = {name: v.astype(np.float64) if v.dtype == np.float32 else v for name, v in feeds.items()}
         self.weights = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer
                         if f"{t.name}_grad" in self.session.output_names}
 
     def loss(self, weights):
-        return float(self.session.run(["loss"], {**self.feeds, **weights})[0])
+        return float(self.forward.run(["loss"], {**self.feeds, **weights})[0])
 
     def gradients(self, inverted=()):
         """Gradients by weight; `inverted` are units (margin, name, index) of near_units()."""
