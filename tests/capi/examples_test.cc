@@ -9,6 +9,8 @@ struct Framework {
   std::string script, modules;
 };
 
+std::ostream& operator<<(std::ostream& out, const Framework& framework) { return out << framework.script; }
+
 class Examples : public Scratch, public testing::WithParamInterface<Framework> {
  protected:
   // The exit code; what is printed goes to `log`.
