@@ -24,7 +24,7 @@ if $bare; then
   home=/home/wheel folder=$root/home/wheel inside=(chroot "$root") python=/usr/bin/python3
   mkdir "$folder"
 fi
-run() { "${inside[@]}" /usr/bin/env -i HOME="$home" "$@"; }
+run() { "${inside[@]}" /usr/bin/env -i -C "$home" HOME="$home" "$@"; }
 
 python3 tools/make_wheel.py "$build" --out "$folder"
 python3 -m pip -q download --only-binary :all: -d "$folder/packages" onnx numpy
