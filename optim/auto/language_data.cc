@@ -82,7 +82,7 @@ class DataMaker {
     setup_.columns = ResolveColumns(*data, setup_.columns);
     if (setup_.columns.size() > 1) return Invalid("`text`: a language model reads one column");
     const auto column = std::ranges::find(data->columns(), setup_.columns[0], &Column::name);
-    if (column == data->columns().end()) return Invalid("there is no column '", setup_.columns[0], "'");
+    if (column == data->columns().end()) return NoTextColumn(setup_.columns[0], data->columns());
     if (!column->text) return NoText(*column);
     RETURN_IF_ERROR(FindTokenizer(*data));
     const auto found = FindSource(request_.path);

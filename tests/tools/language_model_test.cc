@@ -76,6 +76,7 @@ TEST_F(LanguageModels, LearnsCharactersAndEvaluates) {
   ASSERT_EQ(eval.code, 0) << eval.err;
   EXPECT_LT(Json::parse(eval.out)["loss"].get<double>(), 0.2);
   EXPECT_EQ(Json::parse(eval.out)["samples"], 200);
+  EXPECT_NE(Run("eval --model r/model.onnx --data t.txt").out.find("\nbits_per_character 0."), std::string::npos);
   WriteAll(Path("odd.txt"), "abcd\nz");
   ExpectRefused(Run("eval --model r/model.onnx --data odd.txt"),
                 "odd.txt: token 5 of the text is not in the vocabulary");

@@ -103,6 +103,15 @@ class TokenDataset : public DatasetView {
 
 }  // namespace
 
+absl::Status NoTextColumn(const std::string& name, const std::vector<Column>& columns) {
+  constexpr size_t kMost = 8;
+  std::string list;
+  for (size_t c = 0; c < std::min(columns.size(), kMost); ++c)
+    StrAppend(&list, c == 0 ? "'" : ", '", columns[c].name, "'");
+  return Invalid("there is no column '", name, "' (`text` NAME names the texts); the columns are ", list,
+                 columns.size() > kMost ? ", …" : "");
+}
+
 absl::Status NoText(const Column& column) {
   return Invalid("column '", column.name, "' is no text", column.problem.empty() ? "" : ": ", column.problem);
 }
@@ -112,7 +121,7 @@ namespace {
 absl::StatusOr<int> FindTextColumn(const Dataset& data, const std::string& name) {
   const std::vector<Column>& columns = data.columns();
   const auto found = std::ranges::find(columns, name, &Column::name);
-  if (found == columns.end()) return Invalid("there is no column '", name, "'");
+  if (found == columns.end()) return NoTextColumn(name, columns);
   if (!found->text) return NoText(*found);
   return static_cast<int>(found - columns.begin());
 }

@@ -35,6 +35,8 @@ struct TextOptions {
 
 // Why a column cannot be tokenized that is no text.
 absl::Status NoText(const Column& column);
+// The error that a data set has no such column.
+absl::Status NoTextColumn(const std::string& name, const std::vector<Column>& columns);
 
 // A view of the data with a column "TEXT.NAME" for each of kTokenRoles behind its own, where TEXT is the first column
 // of text. They are variable (Column::variable): a sample is as long as its tokens, at least one of padding.

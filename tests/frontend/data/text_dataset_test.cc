@@ -59,6 +59,13 @@ TEST(TextDataset, HasColumnsOfTokens) {
   EXPECT_EQ(subset->Length(1), 6);
 }
 
+TEST(TextDataset, NamesTheColumnsWhereOneIsMissing) {
+  const TempDir dir;
+  const auto text = TokenizeColumns(*OpenTable(dir, kTable), WordTokenizer(), {.columns = {"body"}});
+  EXPECT_EQ(Message(text.status()),
+            "there is no column 'body' (`text` NAME names the texts); the columns are 'one', 'two', 'label'");
+}
+
 TEST(TextDataset, TruncatesAndPadsEmptyText) {
   const TempDir dir;
   const auto table = OpenTable(dir, "one\ttwo\tlabel\na b c a b\tc\t0\n\"\"\tc\t1\n");

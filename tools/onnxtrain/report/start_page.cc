@@ -152,7 +152,7 @@ std::string Metrics(const EvalMetrics& m) {
 }  // namespace
 
 std::string PageRow(const std::string& label, const std::string& text) {
-  return absl::StrFormat("%-11s%s\n", label, text);
+  return absl::StrFormat("%-10s %s\n", label, text);
 }
 
 std::string StartPage(const TrainingRun& run, const TrainConfig& resolved) {
