@@ -59,7 +59,7 @@ absl::StatusOr<Graph> SessionImpl::GatherDivided(Graph graph) const {
     options.keep = std::max(options.keep, state_.whole_type(name).bytes());
   }
   ASSIGN_OR_RETURN(graph, onnxtrain::GatherWeights(graph, options));
-  return PrefetchGathers(graph);
+  return PrefetchGathers(graph, options.keep);
 }
 
 absl::Status SessionImpl::CheckWholeWeights() const {

