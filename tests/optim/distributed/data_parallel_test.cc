@@ -290,7 +290,7 @@ TEST_F(Ranks, TrainTheModelOfOneWithDividedWeights) {
     library_ = library;
     for (const size_t bytes : {1, 512, 4096}) {
       parallel_.bucket_bytes = bytes;
-      for (const tiny::Model& model : {WithDropout(), Stack(4)}) {
+      for (const tiny::Model& model : {WithDropout(), Stack(4), Stack(6, 112)}) {
         model.Save(Path("m.onnx"));
         const OptimizerSpec& optimizer = bytes == 512 ? sgd : adamw;
         const int64_t micro = bytes == 1 ? kBatch : 3;

@@ -42,7 +42,7 @@ struct Ended {
 class RankFailure : public Scratch {
  protected:
   RankFailure() {
-    Stack(6).Save(Path("m.onnx"));
+    Stack(6, 112).Save(Path("m.onnx"));
     WithBatchNorm().Save(Path("normalized.onnx"));
   }
 

@@ -11,14 +11,15 @@
 
 namespace onnxtrain {
 
-// 4 → 48 → 48 → … → 3, without biases.
-inline tiny::Model Stack(int layers) {
-  constexpr int64_t kWidth = 48;
+// 4 → 48 → `second` → 48 → … → 48 → 3, without biases. With a second width of more than 96, its weights are larger than
+// two others together, which are thus gathered ahead.
+inline tiny::Model Stack(int layers, int64_t second = 48) {
+  const auto width = [&](int layer) -> int64_t { return layer == 1 ? second : 48; };
   tiny::Model m = tiny::Mlp(3);
   m.nodes.clear(), m.weights.clear();
   std::string at = "x";
   for (int i = 0; i < layers; ++i) {
-    const int64_t rows = i == 0 ? 4 : kWidth, columns = i + 1 == layers ? 3 : kWidth;
+    const int64_t rows = i == 0 ? 4 : width(i - 1), columns = i + 1 == layers ? 3 : width(i);
     const std::string w = StrCat("w", i + 1), product = i + 1 == layers ? "y" : StrCat("p", i), next = StrCat("h", i);
     m.weights.push_back({w, {rows, columns}, tiny::Uniform(rows * columns, 0.2f, 7 + i)});
     m.nodes.push_back({"MatMul", {at, w}, {product}});
