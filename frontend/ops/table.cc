@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
@@ -15,7 +16,7 @@ namespace {
 
 struct Table {
   std::mutex mutex;
-  std::map<std::string_view, const OpRow*> by_name;
+  std::unordered_map<std::string_view, const OpRow*> by_name;
   std::vector<const OpRow*> in_order;
 
   void Add(std::span<const OpRow> rows, bool may_exist) {

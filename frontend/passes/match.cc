@@ -110,16 +110,23 @@ MatchedRegion::MatchedRegion(const Pattern& pattern, ValueId root) : pattern_(pa
 
 void MatchedRegion::AddOperand(ValueId v) {
   if (pattern_.Splat(v).has_value()) return;
-  (pattern_.IsWeight(v) ? weights_ : frontier_).insert(v);
+  std::vector<ValueId>& values = pattern_.IsWeight(v) ? weights_ : frontier_;
+  const auto at = std::ranges::lower_bound(values, v);
+  if (at == values.end() || *at != v) values.insert(at, v);
 }
 
 bool MatchedRegion::Grow(const std::function<bool(const Node&)>& allowed) {
-  const ValueId last = *frontier_.rbegin();
+  const ValueId last = frontier_.back();
   const Node* node = pattern_.graph().producer(last);
   if (node == nullptr || node->outputs.size() != 1 || !allowed(*node)) return false;
-  frontier_.erase(last);
+  frontier_.pop_back();
   nodes_.push_back(node);
-  const auto number = [&](ValueId v) { return numbering_.emplace(v, std::ssize(numbering_)).first->second; };
+  const auto number = [&](ValueId v) {
+    const auto known = std::ranges::find(numbering_, v);
+    const auto n = static_cast<int32_t>(known - numbering_.begin());
+    if (known == numbering_.end()) numbering_.push_back(v);
+    return n;
+  };
   signature_.push_back(pattern_.Kind(*node));
   signature_.push_back(number(last));
   for (ValueId v : node->inputs) {

@@ -94,9 +94,9 @@ class MatchedRegion {
   }
   // Returns the only value that the region depends on besides weights, if there is one.
   std::optional<ValueId> only_leaf() const {
-    return frontier_.size() == 1 && !nodes_.empty() ? std::optional(*frontier_.begin()) : std::nullopt;
+    return frontier_.size() == 1 && !nodes_.empty() ? std::optional(frontier_.front()) : std::nullopt;
   }
-  const std::set<ValueId>& weights() const { return weights_; }
+  const std::vector<ValueId>& weights() const { return weights_; }  // in order, each once
   const std::vector<const Node*>& nodes() const { return nodes_; }  // from the root backwards
   int Count(std::string_view op) const;
   std::set<ValueId> covers() const;
@@ -110,11 +110,11 @@ class MatchedRegion {
 
   const Pattern& pattern_;
   ValueId root_;
-  std::set<ValueId> frontier_;  // ids grow along the graph: the last is computed last
-  std::set<ValueId> weights_;
+  std::vector<ValueId> frontier_;  // in order: ids grow along the graph, so that the last is computed last
+  std::vector<ValueId> weights_;   // in order
   std::vector<const Node*> nodes_;
-  std::vector<int32_t> signature_;        // by node: its kind, then its operands
-  std::map<ValueId, int32_t> numbering_;  // operands, as they appear
+  std::vector<int32_t> signature_;   // by node: its kind, then its operands
+  std::vector<ValueId> numbering_;   // operands, as they appear; regions are small
 };
 
 using Proposals = std::vector<Match>;

@@ -1,7 +1,7 @@
 #include "frontend/passes/simplify.h"
 
 #include <cstring>
-#include <map>
+#include <unordered_map>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
@@ -40,13 +40,13 @@ bool IsSplat(Val v, double value) { return FindSplat(v) == value; }
 
 namespace {
 
-using RuleTable = std::multimap<std::string_view, const Rule*>;
+using RuleTable = std::unordered_map<std::string_view, std::vector<const Rule*>>;  // in the order of the families
 
 const RuleTable& Rules() {
   static const RuleTable* table = [] {
     auto* t = new RuleTable;
     for (auto family : {ArithmeticRules, ShapeRules}) {
-      for (const Rule& rule : family()) t->emplace(rule.op, &rule);
+      for (const Rule& rule : family()) (*t)[rule.op].push_back(&rule);
     }
     return t;
   }();
@@ -55,8 +55,10 @@ const RuleTable& Rules() {
 
 Val FirstMatch(const NodeContext& site) {
   for (std::string_view op : {std::string_view(site.node.op), std::string_view()}) {
-    for (auto [it, end] = Rules().equal_range(op); it != end; ++it) {
-      if (const Val result = it->second->apply(site)) return result;
+    const auto rules = Rules().find(op);
+    if (rules == Rules().end()) continue;
+    for (const Rule* rule : rules->second) {
+      if (const Val result = rule->apply(site)) return result;
     }
   }
   return Val();
