@@ -5,6 +5,9 @@
 #include <set>
 #include <vector>
 
+#include "optim/fixed_filters.h"
+#include "optim/table_column.h"
+
 namespace onnxtrain {
 
 namespace {
@@ -28,36 +31,6 @@ bool HasRowsOfSinesAndCosines(const HostTensor& tensor) {
     if (std::abs(square - static_cast<double>(width) / 2) > 1e-3 * static_cast<double>(width)) return false;
   }
   return waves >= 2;
-}
-
-// The elements of one column: position p is at first + p·stride.
-struct Column {
-  const HostTensor& table;
-  int64_t first, stride, rows;
-
-  double At(int64_t p) const { return table.At(first + p * stride); }
-  double Neighbours(int64_t p) const { return At(p - 1) + At(p + 1); }
-};
-
-// Sines and cosines of equally spaced angles fulfil x[p−1] + x[p+1] = 2·cos(f)·x[p] for all p. Returns 2·cos(f), 2 for
-// zeros.
-double WaveFactor(const Column& x) {
-  double product = 0, square = 0;
-  for (int64_t p = 1; p + 1 < x.rows; ++p) {
-    product += x.At(p) * x.Neighbours(p);
-    square += x.At(p) * x.At(p);
-  }
-  return square > 0 ? product / square : 2;
-}
-
-bool IsWave(const Column& x) {
-  const double factor = WaveFactor(x);
-  double largest = 0, worst = 0;
-  for (int64_t p = 1; p + 1 < x.rows; ++p) {
-    worst = std::max(worst, std::abs(x.Neighbours(p) - factor * x.At(p)));
-    largest = std::max(largest, std::abs(x.At(p)));
-  }
-  return std::abs(factor) < 2.001 && worst <= 1e-3 * largest;
 }
 
 // Positions are the first axis of more than one element. The first column has the highest frequency; those of others
@@ -155,11 +128,15 @@ bool HasPowers(const HostTensor& tensor, int64_t powers, int64_t numbers, int64_
 
 }  // namespace
 
-FixedTable FindFixedTable(const HostTensor& tensor) {
+FixedTable FindFixedTable(const ImportedWeight& weight) {
+  const HostTensor& tensor = weight.value;
   if (IsSinusoidTable(tensor)) return FixedTable::kSinusoids;
   if (IsAttentionMask(tensor)) return FixedTable::kMask;
   if (IsCoordinateTable(tensor)) return FixedTable::kGrid;
-  return IsPowerTable(tensor) ? FixedTable::kPowers : FixedTable::kNone;
+  if (IsPowerTable(tensor)) return FixedTable::kPowers;
+  if (IsSlopeTable(tensor)) return FixedTable::kSlopes;
+  const bool kernels = weight.consumer.starts_with("Conv ") && (HasIntegerKernels(tensor) || RepeatsOneKernel(tensor));
+  return kernels || IsFrequencyBasis(tensor) || IsBandFilterBank(tensor) ? FixedTable::kFilters : FixedTable::kNone;
 }
 
 bool IsSinusoidTable(const HostTensor& tensor) {
@@ -180,6 +157,24 @@ bool IsPowerTable(const HostTensor& tensor) {
   if (!IsFloat(tensor.dtype()) || tensor.shape().size() != 2 || tensor.size() == 0) return false;
   const int64_t rows = tensor.shape()[0], columns = tensor.shape()[1];
   return HasPowers(tensor, rows, columns, columns, 1) || HasPowers(tensor, columns, rows, 1, columns);
+}
+
+bool IsSlopeTable(const HostTensor& tensor) {
+  constexpr int64_t kFewest = 4;  // numbers of a row
+  if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2) return false;
+  const int64_t width = tensor.shape().back();
+  if (width < kFewest || tensor.size() < 2 * width) return false;
+  bool same = true;
+  for (int64_t first = 0; first < tensor.size(); first += width) {
+    const double step = tensor.At(first + 1) - tensor.At(first);
+    const double most = std::max(std::abs(tensor.At(first)), std::abs(tensor.At(first + width - 1)));
+    if (step == 0) return false;
+    for (int64_t i = 2; i < width; ++i) {
+      if (std::abs(tensor.At(first + i) - tensor.At(first) - step * static_cast<double>(i)) > 1e-5 * most) return false;
+    }
+    same = same && std::abs(step - (tensor.At(1) - tensor.At(0))) <= 1e-5 * std::abs(step);
+  }
+  return !same;
 }
 
 bool IsAttentionMask(const HostTensor& tensor) {

@@ -4,13 +4,14 @@
 #include <cstdint>
 
 #include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/import.h"
 
 namespace onnxtrain {
 
-enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers };
+enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers, kSlopes, kFilters };
 
-// The first of the kinds below that the tensor is.
-FixedTable FindFixedTable(const HostTensor& tensor);
+// The first of the kinds below that the weight is, or filters (fixed_filters.h).
+FixedTable FindFixedTable(const ImportedWeight& weight);
 
 // Is it a table of sines and cosines: of positions (Vaswani et al., 2017), or of the angles of rotary embeddings, which
 // may hold the sines alone? Tests the rows, which have squared norm width/2, or the columns, which are waves.
@@ -22,6 +23,10 @@ bool IsCoordinateTable(const HostTensor& tensor);
 
 // Is it a matrix of the powers 0, 1, … of equally spaced numbers, the basis of a trend, by rows or by columns?
 bool IsPowerTable(const HostTensor& tensor);
+
+// Is every row equally spaced numbers, and not all of them with one step: distances times the slope of each head (Press
+// et al., 2022, "ALiBi")?
+bool IsSlopeTable(const HostTensor& tensor);
 
 // Is it an additive attention mask: zeros and one large negative number, of rank ≥ 2?
 bool IsAttentionMask(const HostTensor& tensor);

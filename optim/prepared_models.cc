@@ -70,7 +70,7 @@ void PreparedModels::ReleaseValues(Entry* entry) const {
   if (!entry->has_values || CopiedBytes(*entry->model) <= kMaxCopiedBytes) return;
   if (entry->model.use_count() > 1) entry->model = std::make_shared<ImportedModel>(*entry->model);
   for (ImportedWeight& weight : entry->model->weights) {
-    if (FindFixedTable(weight.value) == FixedTable::kNone) weight.value = HostTensor();
+    if (FindFixedTable(weight) == FixedTable::kNone) weight.value = HostTensor();
   }
   entry->has_values = false;
 }

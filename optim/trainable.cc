@@ -25,6 +25,8 @@ constexpr const char* kReasonTexts[] = {
     "a mask of zeros and one large negative number: fixed unless `train` names it",
     "a table of coordinates of a grid: fixed unless `train` names it",
     "powers of equally spaced numbers: fixed unless `train` names it",
+    "rows of equally spaced numbers: fixed unless `train` names it",
+    "filters of a formula: fixed unless `train` names it",
 };
 
 WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
@@ -44,7 +46,7 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
     case FixedWeight::kNo:
       break;
   }
-  switch (FindFixedTable(w.value)) {
+  switch (FindFixedTable(w)) {
     case FixedTable::kSinusoids:
       return WeightReason::kSinusoids;
     case FixedTable::kMask:
@@ -53,6 +55,10 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
       return WeightReason::kGrid;
     case FixedTable::kPowers:
       return WeightReason::kPowers;
+    case FixedTable::kSlopes:
+      return WeightReason::kSlopes;
+    case FixedTable::kFilters:
+      return WeightReason::kFilters;
     case FixedTable::kNone:
       break;
   }

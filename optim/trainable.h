@@ -29,6 +29,8 @@ enum class WeightReason : uint8_t {
   kMask,       // IsAttentionMask
   kGrid,       // IsCoordinateTable
   kPowers,     // IsPowerTable
+  kSlopes,     // IsSlopeTable
+  kFilters,    // fixed_filters.h
 };
 
 struct WeightDecision {

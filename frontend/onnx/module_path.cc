@@ -99,4 +99,11 @@ bool IsParameterName(std::string_view name) {
   return false;
 }
 
+// Of transformers: BART and its relatives, DeepSeek's routers, rotary embeddings, Segment Anything.
+bool IsBufferName(std::string_view name) {
+  constexpr std::string_view kNames[] = {"final_logits_bias", "e_score_correction_bias", "inv_freq",
+                                         "original_inv_freq", "positional_encoding_gaussian_matrix"};
+  return std::ranges::find(kNames, LastPart(name)) != std::end(kNames);
+}
+
 }  // namespace onnxtrain

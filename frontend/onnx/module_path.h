@@ -34,4 +34,8 @@ bool IsTracedConstantName(std::string_view name);
 // Whether the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".
 bool IsParameterName(std::string_view name);
 
+// Whether the name ends in one that libraries of PyTorch's models give to a buffer of numbers that nothing trains:
+// "final_logits_bias".
+bool IsBufferName(std::string_view name);
+
 }  // namespace onnxtrain

@@ -43,6 +43,7 @@ class RoleNamer {
       FindStandardizer(node);
       FindTransformer(node);
       FindMean(node);
+      FindRandomFrequencies(node);
     }
     for (const std::string& name : std::vector(graph_.initializer_order)) {
       const auto stored = graph_.initializers.find(name);
@@ -52,6 +53,7 @@ class RoleNamer {
       if (!IsFloat(tensor.dtype()) || tensor.size() == 0) continue;
       WeightOrigin& origin = graph_.origins[name];
       if (origin.kind == Kind::kUnknown && IsTracedConstantName(name)) origin.kind = Kind::kConstant;
+      if (origin.kind == Kind::kUnknown && IsBufferName(name)) origin.kind = Kind::kBuffer;
       if (origin.kind != Kind::kUnknown) continue;
       if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
       constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
@@ -157,6 +159,22 @@ class RoleNamer {
     if (shift != nullptr && std::ranges::any_of(scale->inputs, [&](const auto& i) { return IsComputedVector(i); }) &&
         std::ranges::any_of(shift->inputs, [&](const auto& i) { return IsComputedVector(i); }))
       graph_.origins[node.inputs[1]].kind = Kind::kBuffer;
+  }
+
+  // Random Fourier features (Tancik et al., 2020): the sine and the cosine of one product, perhaps scaled, of a matrix
+  // that was drawn once. A linear layer that is trained has one activation.
+  void FindRandomFrequencies(const ParsedNode& node) {
+    const auto matrix =
+        std::ranges::find_if(node.inputs, [&](const auto& i) { return graph_.initializers.contains(i); });
+    if (!IsOp(node, {"MatMul"}) || matrix == node.inputs.end() || IsParameterName(*matrix) || IsGeneratedName(*matrix))
+      return;
+    const ParsedNode* scale = FindOnlyReader(node, "Mul");
+    const auto readers = readers_.find((scale == nullptr ? node : *scale).outputs[0]);
+    if (readers == readers_.end() || readers->second.size() != 2) return;
+    const auto is_read_by = [&](std::string_view op) {
+      return std::ranges::any_of(readers->second, [&](const auto& r) { return IsOp(*r.node, {op}); });
+    };
+    if (is_read_by("Sin") && is_read_by("Cos")) graph_.origins[*matrix].kind = Kind::kBuffer;
   }
 
   const ParsedNode* FindOnlyReader(const ParsedNode& node, std::string_view op) const {

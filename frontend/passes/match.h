@@ -113,8 +113,8 @@ class MatchedRegion {
   std::vector<ValueId> frontier_;  // in order: ids grow along the graph, so that the last is computed last
   std::vector<ValueId> weights_;   // in order
   std::vector<const Node*> nodes_;
-  std::vector<int32_t> signature_;   // by node: its kind, then its operands
-  std::vector<ValueId> numbering_;   // operands, as they appear; regions are small
+  std::vector<int32_t> signature_;  // by node: its kind, then its operands
+  std::vector<ValueId> numbering_;  // operands, as they appear; regions are small
 };
 
 using Proposals = std::vector<Match>;

@@ -428,5 +428,42 @@ TEST(FixedWeights, ListsOfEquallySpacedNumbersOrPowers) {
   EXPECT_FALSE(fixed("Mul", {1, 1, 1, 1}));
 }
 
+// Whether the matrix of a product is fixed whose sine and second function are read.
+bool IsFixedBehindSine(const std::string& matrix, const std::string& second) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, matrix, {2, 3}), {1.5, -2.25, 0.7, 3.1, 0.2, -1.9});
+  AddFilled(&model, "two_pi", {}, 6.2832f);
+  AddNode(&model, "MatMul", {"x", matrix}, {"p"}, "/MatMul");
+  AddNode(&model, "Mul", {"p", "two_pi"}, {"a"}, "/Mul");
+  AddNode(&model, "Sin", {"a"}, {"s"}, "/Sin");
+  AddNode(&model, second, {"a"}, {"c"}, "/" + second);
+  AddNode(&model, "Add", {"s", "c"}, {"y"}, "/Add");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  return imported.ok() && FindWeight(*imported, matrix)->fixed == FixedWeight::kBuffer;
+}
+
+TEST(WeightRoles, RandomFrequenciesAreFixed) {
+  EXPECT_TRUE(IsFixedBehindSine("encoding.B", "Cos"));
+  EXPECT_FALSE(IsFixedBehindSine("encoding.B", "Tanh"));
+  EXPECT_FALSE(IsFixedBehindSine("encoding.weight", "Cos"));
+}
+
+TEST(WeightRoles, BuffersOfKnownLibrariesAreFixed) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  AddFilled(&model, "model.final_logits_bias", {1, 3}, 0);
+  AddFilled(&model, "model.bias", {1, 3}, 0);
+  AddNode(&model, "Add", {"x", "model.final_logits_bias"}, {"a"}, "/Add");
+  AddNode(&model, "Add", {"a", "model.bias"}, {"y"}, "/Add_1");
+  AddOutput(&model, "y");
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "model.final_logits_bias")->fixed, FixedWeight::kBuffer);
+  EXPECT_EQ(FindWeight(*imported, "model.bias")->fixed, FixedWeight::kNo);
+}
+
 }  // namespace
 }  // namespace onnxtrain
