@@ -86,21 +86,36 @@ class Separator {
     return std::string(ListRivals(group, "").empty() ? ParentOf(group.module) : "");
   }
 
-  // The readers of the group's last value whose own fx node has an argument like it that no node makes.
+  // The readers of the group's last value whose own fx node has an argument like it that no node makes. Where one has
+  // the group's value as well, as a concatenation of both, the order of the arguments tells its inputs apart.
   Readers FindReaders(const Group& group) {
     const std::string& value = graph_.nodes[group.nodes.back()].outputs[0];
+    const auto is_other = [&](const std::string& arg) {
+      return arg != group.fx->name && StripNumber(arg) == StripNumber(group.fx->name) && !groups_.contains(arg);
+    };
     Readers readers;
     for (ParsedNode& node : graph_.nodes) {
-      if (node.fx == nullptr || node.fx == group.fx || std::ranges::count(node.fx->args, group.fx->name) > 0) continue;
-      const auto other = std::ranges::find_if(node.fx->args, [&](const std::string& arg) {
-        return StripNumber(arg) == StripNumber(group.fx->name) && !groups_.contains(arg);
-      });
-      if (other == node.fx->args.end()) continue;
+      if (node.fx == nullptr || node.fx == group.fx) continue;
+      const std::vector<std::string>& args = node.fx->args;
+      const auto other = std::ranges::find_if(args, is_other);
+      const bool both = std::ranges::count(args, group.fx->name) > 0;
+      if (other == args.end() || (both && args.size() != node.inputs.size())) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] == value) readers[*other].push_back({.node = &node, .input = i});
+        if (node.inputs[i] == value && (!both || is_other(args[i])))
+          readers[both ? args[i] : *other].push_back({.node = &node, .input = i});
       }
     }
     return readers;
+  }
+
+  // The parameters of the group's own module that no fx node reads, if the group has one of them alone: a fresh model
+  // may have two tokens of zeros.
+  std::vector<std::string> ListSiblings(const Group& group) const {
+    std::vector<std::string> parts;
+    const auto module = unread_.find(group.module);
+    if (group.parts.size() != 1 || module == unread_.end() || taken_.contains(group.module)) return parts;
+    for (const auto& [part, placeholder] : module->second) parts.push_back(part);
+    return parts;
   }
 
   void Separate(const Group& group) {
@@ -108,29 +123,39 @@ class Separator {
         group.nodes, [&](size_t i) { return graph_.nodes[i].outputs.size() == 1 && graph_.nodes[i].graphs.empty(); });
     if (!plain) return;
     const Readers readers = FindReaders(group);
+    if (const std::vector<std::string> siblings = ListSiblings(group); siblings.size() == readers.size()) {
+      for (auto [reader, sibling] = std::pair(readers.begin(), siblings.begin()); reader != readers.end();
+           ++reader, ++sibling)
+        Copy(group, reader->first, group.module, {{group.parts.begin()->first, *sibling}}, reader->second);
+      return;
+    }
     std::map<std::string, std::vector<std::string>> by_parent;  // fx nodes
     for (const auto& [name, own] : readers) by_parent[FindParent(group, own.front())].push_back(name);
     for (const auto& [parent, names] : by_parent) {
       const std::vector<std::string> rivals = ListRivals(group, parent);
       for (size_t i = 0; i < names.size() && names.size() == rivals.size(); ++i)  // numbered in one order
-        Copy(group, names[i], rivals[i], readers.at(names[i]));
+        Copy(group, names[i], rivals[i], {}, readers.at(names[i]));
     }
   }
 
+  // `renamed`: the parts that are called otherwise in the module.
   void Copy(const Group& group, const std::string& fx_name, const std::string& module,
-            const std::vector<WeightReader>& readers) {
+            const std::map<std::string, std::string>& renamed, const std::vector<WeightReader>& readers) {
     taken_.insert(module);
     auto fx = std::make_shared<FxNode>(*group.fx);
     fx->name = fx_name;
     fx->module = module;
-    for (const auto& [part, placeholder] : group.parts)
-      std::ranges::replace(fx->args, placeholder, unread_.at(module).at(part));
+    for (const auto& [part, placeholder] : group.parts) {
+      const auto own = renamed.find(part);
+      std::ranges::replace(fx->args, placeholder, unread_.at(module).at(own == renamed.end() ? part : own->second));
+    }
+    const std::string label = renamed.empty() ? module : StrCat(module, ".", renamed.begin()->second);
     SplitNodes split;
     std::vector<ParsedNode>& copies = copies_[group.nodes.back()];
     for (const size_t i : group.nodes) {
       ParsedNode copy = graph_.nodes[i];
-      split.outputs.emplace_back(copy.outputs[0], StrCat(copy.outputs[0], "/", module));
-      copy.source = StrCat(copy.source, "/", module);
+      split.outputs.emplace_back(copy.outputs[0], StrCat(copy.outputs[0], "/", label));
+      copy.source = StrCat(copy.source, "/", label);
       copy.fx = fx;
       copy.outputs[0] = split.outputs.back().second;
       for (const auto& [old, own] : split.outputs) std::ranges::replace(copy.inputs, old, own);

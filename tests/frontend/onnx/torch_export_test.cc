@@ -193,6 +193,39 @@ TEST(TorchExport, MergedTokensOfOneModuleAreSplit) {
   EXPECT_EQ(names("[%expand, %expand, %x], 1"), (Names{"expand"}));
 }
 
+// The same where the tokens are expanded to a free batch: the exporter has merged the nodes that do it, too.
+onnx::ModelProto ExpandedTokens(const std::string& args) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {1, 2, 4});
+  AddFilled(&model, "e.cls", {1, 1, 4}, 0);
+  FillInts(AddInitializer(&model, "shape", {3}, 7), {1, 1, 4});
+  std::string signature = "\n# inputs\nx: USER_INPUT\n";
+  for (const std::string token : {"cls", "dist", "mask"})
+    StrAppend(&signature, "p_e_", token, ": PARAMETER target='e.", token, "'\n");
+  AddSignature(&model, signature);
+  onnx::NodeProto* expand = AddNode(&model, "Expand", {"e.cls", "shape"}, {"expand"});
+  AddFx(expand, "expand", "expand.default", "%p_e_cls, [1, -1, -1]");
+  AddScopes(expand, "['', 'e', 'expand']");
+  onnx::NodeProto* concat = AddNode(&model, "Concat", {"expand", "expand", "expand", "x"}, {"y"});
+  SetInt(concat, "axis", 1);
+  AddFx(concat, "cat", "cat.default", args);
+  AddScopes(concat, "['', 'e', 'cat']");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(TorchExport, MergedExpansionsOfTokensAreSplit) {
+  const onnx::ModelProto model = ExpandedTokens("[%expand, %expand_1, %expand_2, %x], 1");
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"e.cls", "e.dist", "e.mask"}));
+  EXPECT_EQ(TrainingWeightNames(ExpandedTokens("[%expand, %expand_1, %expand_1, %x], 1")), (Names{"e.cls"}))
+      << "which of the two it is, nothing tells";
+  const auto split =
+      RoundTrip(model, {{"e.dist", Floats({1, 1, 4}, {1, 2, 3, 4})}, {"e.mask", Floats({1, 1, 4}, {5, 6, 7, 8})}});
+  ASSERT_TRUE(split.ok()) << split.status();
+  const auto& inputs = split->graph().node(split->graph().node_size() - 1).input();
+  EXPECT_EQ(Names(inputs.begin(), inputs.end()), (Names{"expand", "expand/e.dist", "expand/e.mask", "x"}));
+}
+
 // A bias that was merged with that of another module is read by a node without metadata.
 TEST(TorchExport, NodesWithoutMetadataReadWhatNobodyElseReads) {
   onnx::ModelProto model = NewModel(17);
