@@ -23,6 +23,7 @@
 namespace onnxtrain {
 
 class Collectives;
+struct MemoryPlan;
 
 // Device memory, 64-byte aligned (512 on a GPU), zeroed when allocated. Freed when destroyed.
 class Buffer {
@@ -84,6 +85,8 @@ class Program {
 
   virtual const Graph& graph() const = 0;  // the fused graph that runs
   virtual MemoryUse memory() const = 0;
+  // The order of the nodes and the places of the values of graph(); null where the backend has no such plan.
+  virtual const MemoryPlan* plan() const { return nullptr; }
 
   // Binds a graph input to memory of its type. All inputs must be bound before the first Run. An output that goes
   // `into` an input is written there.

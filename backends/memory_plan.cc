@@ -214,6 +214,7 @@ MemoryPlan PlanMemory(const Graph& graph, const PlanOptions& options) {
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     if (layout.workspace[n] >= 0) plan.workspace_offset[n] = packing.offsets[layout.workspace[n]];
   }
+  plan.workspace_bytes = options.workspace_bytes;
   plan.copies = MakeFinalCopies(graph, plan.places);
   StageCopies(clobbered, stages, &plan.copies);
   plan.arena_bytes = packing.total;

@@ -43,6 +43,7 @@ struct MemoryPlan {
   std::vector<int32_t> order;
   std::vector<Place> places;             // by value id
   std::vector<size_t> workspace_offset;  // by node; valid where it has a workspace
+  std::vector<size_t> workspace_bytes;   // as in the options
   std::vector<Copy> copies;              // in this order, after the last node
   size_t arena_bytes = 0;
   size_t lower_bound = 0;

@@ -38,6 +38,7 @@ class PluginProgram : public Program {
   }
 
   const Graph& graph() const override { return graph_; }
+  const MemoryPlan* plan() const override { return &plan_; }
   MemoryUse memory() const override {
     return {.arena = plan_.arena_bytes,
             .lower_bound = plan_.lower_bound,

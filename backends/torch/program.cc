@@ -45,6 +45,7 @@ class TorchProgram : public Program, public OutputRanges {
 
   const Graph& graph() const override { return graph_; }
   MemoryUse memory() const override { return memory_; }
+  const MemoryPlan* plan() const override { return &plan_; }
   absl::Status BindInput(std::string_view name, BufferView view) override;
   absl::Status BindOutput(std::string_view name, BufferView view) override;
   absl::Status BindArena(BufferView view) override;

@@ -246,7 +246,7 @@ TEST_F(Report, MemoryIsThatOfThePlan) {
     for (const ProgramProfile& profile : (*session)->Profile()) {
       if (!profile.name.starts_with("micro")) continue;
       ++programs;
-      const auto timeline = TraceMemory(**backend, *profile.program);
+      const auto timeline = TraceMemory(*profile.program);
       ASSERT_TRUE(timeline.has_value());
       int64_t peak = 0, listed = 0;
       for (const int64_t bytes : timeline->live[timeline->peak]) peak += bytes;

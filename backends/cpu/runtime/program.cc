@@ -59,6 +59,7 @@ class CpuProgram : public Program, public OutputRanges {
 
   const Graph& graph() const override { return graph_; }
   MemoryUse memory() const override { return {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound}; }
+  const MemoryPlan* plan() const override { return &plan_; }
 
   absl::Status BindInput(std::string_view name, BufferView view) override {
     resolved_ = false;

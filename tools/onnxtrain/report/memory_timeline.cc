@@ -30,8 +30,8 @@ struct Occupant {
 
 class Tracer {
  public:
-  Tracer(const Graph& graph, const MemoryPlan& plan, const std::vector<size_t>& workspaces)
-      : graph_(graph), plan_(plan), workspaces_(workspaces), position_(graph.nodes().size(), -1) {
+  Tracer(const Graph& graph, const MemoryPlan& plan)
+      : graph_(graph), plan_(plan), position_(graph.nodes().size(), -1) {
     for (size_t i = 0; i < plan.order.size(); ++i) position_[plan.order[i]] = static_cast<int32_t>(i);
   }
 
@@ -57,7 +57,8 @@ class Tracer {
   }
 
   int64_t WorkspaceAt(size_t position) const {
-    return workspaces_.empty() ? 0 : static_cast<int64_t>(workspaces_[plan_.order[position]]);
+    const std::vector<size_t>& bytes = plan_.workspace_bytes;
+    return bytes.empty() ? 0 : static_cast<int64_t>(bytes[plan_.order[position]]);
   }
 
   std::vector<Occupant> FindOccupants() const {
@@ -126,7 +127,6 @@ class Tracer {
 
   const Graph& graph_;
   const MemoryPlan& plan_;
-  const std::vector<size_t>& workspaces_;
   std::vector<int32_t> position_;  // by node
 };
 
@@ -240,15 +240,10 @@ std::string PeakTable(const MemoryTimeline& t) {
 
 }  // namespace
 
-std::optional<MemoryTimeline> TraceMemory(const Backend& backend, const Program& program) {
-  const Graph& graph = program.graph();
-  if (graph.nodes().size() > kMostNodes) return std::nullopt;
-  const auto workspaces = backend.Workspaces(graph);
-  if (!workspaces.ok()) return std::nullopt;
-  const MemoryPlan plan =
-      PlanMemory(graph, {.alignment = backend.device() == "cpu" ? size_t{64} : 512, .workspace_bytes = *workspaces});
-  if (plan.order.empty()) return std::nullopt;
-  return Tracer(graph, plan, *workspaces).Trace();
+std::optional<MemoryTimeline> TraceMemory(const Program& program) {
+  const MemoryPlan* plan = program.plan();
+  if (plan == nullptr || plan->order.empty() || plan->order.size() > kMostNodes) return std::nullopt;
+  return Tracer(program.graph(), *plan).Trace();
 }
 
 std::string MemoryTimelineHtml(const MemoryTimeline& timeline) {

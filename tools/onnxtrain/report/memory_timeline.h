@@ -36,8 +36,8 @@ struct MemoryTimeline {
   std::vector<LiveTensor> at_peak;                      // the largest first
 };
 
-// Nullopt for a program that is so large that planning it again would take long.
-std::optional<MemoryTimeline> TraceMemory(const Backend& backend, const Program& program);
+// Nullopt where the backend has no plan, or so long a one that following its values would take long.
+std::optional<MemoryTimeline> TraceMemory(const Program& program);
 
 // A plot, and a table of the tensors that are live at the peak.
 std::string MemoryTimelineHtml(const MemoryTimeline& timeline);
