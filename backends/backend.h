@@ -168,6 +168,8 @@ class Backend {
   }
   // Number of kernels that Workspaces and Compile have prepared; a kernel shared with an earlier graph counts once.
   virtual int64_t PreparedKernels() const { return 0; }
+  // Frees the prepared kernels that no program has. Else they stay for programs to come.
+  virtual void DropUnusedKernels() {}
   // Fuses and compiles a legalized graph.
   virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) = 0;
 

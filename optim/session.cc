@@ -164,10 +164,13 @@ const std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_
 
 // Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
 // one is compiled.
-void SessionImpl::EvictProgram() {
+bool SessionImpl::EvictProgram() {
   const auto oldest = std::ranges::min_element(ready_, {}, [](const auto& ready) { return ready->last_use; });
+  if (oldest == ready_.end()) return false;
   programs_.Release(*(*oldest)->compiled);
   ready_.erase(oldest);
+  backend_.DropUnusedKernels();
+  return true;
 }
 
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {

@@ -38,7 +38,9 @@ class SessionImpl : public Session {
         backend_(options.plan_only ? planning_ : *backend),
         options_(std::move(options)),
         programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
-                  [this] { return BytesBesidePrograms(); }),
+                  {.other_bytes = [this] { return BytesBesidePrograms(); },
+                   .evict = [this] { return EvictProgram(); },
+                   .expects_others = [this] { return AlternatesPrograms(); }}),
         dtype_(options_.import.float_type),
         state_(backend_, dtype_) {
     prepare_ = MakePrepareOptions(options_);
@@ -139,7 +141,9 @@ class SessionImpl : public Session {
   absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
   const std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
-  void EvictProgram();
+  bool EvictProgram();
+  // Has a step several programs, or several steps have different ones?
+  bool AlternatesPrograms() const { return !options_.variable_inputs.empty() || micros_.size() > 1; }
   absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);

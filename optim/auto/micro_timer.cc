@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<double>> MicroTimer::Time(DType compute) const {
   RETURN_IF_ERROR(AllocateWeights(graph_, backend_, &weights));
   Bindings state;
   for (const std::string& name : weights.names()) state[name] = weights.At(name);
-  Programs programs(&backend_, compute, false, recompute_, [this] { return static_cast<size_t>(session_bytes_); });
+  Programs programs(&backend_, compute, false, recompute_,
+                    {.other_bytes = [this] { return static_cast<size_t>(session_bytes_); }});
   ASSIGN_OR_RETURN(const auto program, programs.Compile(graph_, {}, state));
   RETURN_IF_ERROR(programs.Run(*program));  // the first run faults memory in
   return MeasureSeconds(programs, *program, backend_);

@@ -20,6 +20,7 @@ class PlanningBackend : public Backend {
     return backend_.Workspaces(graph);
   }
   int64_t PreparedKernels() const override { return backend_.PreparedKernels(); }
+  void DropUnusedKernels() override { backend_.DropUnusedKernels(); }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
     return backend_.Compile(legal, options);
   }

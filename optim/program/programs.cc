@@ -13,7 +13,6 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/row.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/hoist.h"
 #include "frontend/passes/pass.h"
@@ -43,15 +42,6 @@ const Region* Destination(const Graph& graph, const std::string& output, const B
   return graph.FindInput(output) == nullptr ? Lookup(output, overrides, state) : Find(overrides, output);
 }
 
-// Estimates the code that libraries generate for products and convolutions: 45 to 110 KiB each, measured on CPUs over
-// ResNets, U-Net, BERT and GPT-2.
-size_t CodeBytes(const Graph& graph) {
-  constexpr size_t kProduct = size_t{64} << 10;
-  const auto& nodes = graph.nodes();
-  return kProduct *
-         std::count_if(nodes.begin(), nodes.end(), [](const Node& node) { return FindOp(node.op)->flops != nullptr; });
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
@@ -65,12 +55,13 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   auto compiled = std::make_unique<CompiledProgram>();
   compiled->id = compiled_++;
   LayOutExchange(legal, overrides, state, compiled.get());
-  compiled->code = CodeBytes(legal);
+  compiled->code = CodeEstimate(legal);
   RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
   PackOutputs(fleeting, compiled.get());
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
-  ::malloc_trim(0);  // returns the pages of graphs and plans, which no plan counts
+  backend_.DropUnusedKernels();  // of plans that were not taken
+  ::malloc_trim(0);              // returns the pages of graphs and plans, which no plan counts
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return compiled;
 }
@@ -80,6 +71,8 @@ namespace {
 size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 size_t Plus(size_t a, size_t b) { return a > std::numeric_limits<size_t>::max() - b ? a : a + b; }
+
+size_t Less(size_t a, size_t b) { return a - std::min(a, b); }
 
 // Share of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
 constexpr double kPlannable = 0.98;
@@ -94,29 +87,65 @@ std::string ExactBytes(size_t bytes) {
 
 }  // namespace
 
-// Bytes that are held beside the arena of the program that is compiled next.
-size_t Programs::BytesBesideArena(const CompiledProgram& next) const {
-  return other_bytes_() + std::max(code_bytes(), next.code) + derived_bytes() +
+// Bytes that are held beside the arena of the program that is compiled next, with the code of these programs.
+size_t Programs::BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const {
+  return owner_.other_bytes() + code.bytes() + derived_bytes() +
          std::max(exchange_bytes(), next.exchanged - next.read_in_place);
 }
 
-// Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
+size_t Programs::Budget() const {
+  return static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
+}
+
+// Bytes that the budget, or else the free memory, leaves for the arena of the program that is compiled next, when all
+// that can be evicted is. Where programs of other sizes are to come, there is room for the code of one: else each would
+// evict the other.
+size_t Programs::ArenaLimit(const CompiledProgram& next, size_t spare) const {
+  if (recompute_.memory_budget == 0) return Plus(backend_.FreeMemory(), arena_.size);
+  return Less(Budget(), BytesBesideArena(next, next.code) + spare);
+}
+
+// Makes room for a program with this arena, and for its code.
+void Programs::EvictFor(const CompiledProgram& next, size_t arena) {
+  if (recompute_.memory_budget == 0) return;
+  const auto needed = [&] {
+    size_t largest = arena;
+    for (const CompiledProgram* held : all_) largest = std::max(largest, arena_.needed(*held));
+    CodeEstimate code = EstimateCode();
+    code.Include(next.code);
+    return BytesBesideArena(next, code) + largest;
+  };
+  while (needed() > Budget() && owner_.evict()) {
+  }
+}
+
 absl::Status Programs::CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled) {
+  EvictFor(*compiled, 0);
+  RETURN_IF_ERROR(CompileToFit(legal, samples, compiled));
+  const MemoryUse use = compiled->program->memory();
+  EvictFor(*compiled, use.arena + use.scratch);
+  return absl::OkStatus();
+}
+
+// Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
+absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled) {
   const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes};
-  const size_t beside = BytesBesideArena(*compiled);
-  const auto budget = static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
-  const size_t limit = budget == 0 ? Plus(backend_.FreeMemory(), arena_.size) : budget > beside ? budget - beside : 0;
+  const size_t spare = recompute_.memory_budget > 0 && owner_.expects_others() ? compiled->code.bytes() : 0;
   size_t scratch = 0;
   if (recompute_.mode != RecomputeMode::kAll && recompute_.mode != RecomputeMode::kSqrt) {
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options));
     const MemoryUse use = compiled->program->memory();
-    if (use.arena + use.scratch <= limit) return absl::OkStatus();
+    if (use.arena + use.scratch <= ArenaLimit(*compiled, spare)) return absl::OkStatus();
     scratch = use.scratch;
     compiled->program.reset();
   }
   size_t smallest = 0;
-  const absl::Status status = CompileRecomputed(legal, options, limit - std::min(limit, scratch), compiled, &smallest);
-  return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, limit, beside, samples) : status;
+  absl::Status status = absl::ResourceExhaustedError("");
+  for (size_t left : {spare, size_t{0}}) {
+    const size_t limit = Less(ArenaLimit(*compiled, left), scratch);
+    if (absl::IsResourceExhausted(status)) status = CompileRecomputed(legal, options, limit, compiled, &smallest);
+  }
+  return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, *compiled, spare, samples) : status;
 }
 
 // Plans with the kernels that the graph fuses to and applies the plan to the graph before fusion. Where clones fuse so
@@ -142,14 +171,15 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
   }
 }
 
-absl::Status Programs::TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const {
+absl::Status Programs::TooLarge(size_t arena, const CompiledProgram& program, size_t spare, int64_t samples) const {
   if (recompute_.memory_budget > 0) {
-    const auto smallest = static_cast<size_t>(static_cast<double>(beside + arena) / kPlannable);
+    const size_t needed = BytesBesideArena(program, program.code) + arena + spare;
+    const auto smallest = static_cast<size_t>(static_cast<double>(needed) / kPlannable);
     return Invalid("`memory_budget` ", ExactBytes(recompute_.memory_budget), ": the smallest that does is ",
                    Mebibytes(smallest), samples > 1 ? " (or a smaller `micro_batch_size`)" : "");
   }
-  return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ", Mebibytes(limit),
-                                             " of memory are free",
+  return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ",
+                                             Mebibytes(ArenaLimit(program, 0)), " of memory are free",
                                              samples > 1 ? ": a smaller `micro_batch_size` needs less" : ""));
 }
 
@@ -268,13 +298,12 @@ absl::Status BindExchange(CompiledProgram& program, Buffer* buffer) {
 
 }  // namespace
 
-Programs::Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute,
-                   std::function<size_t()> other_bytes)
+Programs::Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute, ProgramOwner owner)
     : backend_(*backend),
       compute_(compute),
       options_{.time_nodes = time_nodes},
       recompute_(recompute),
-      other_bytes_(std::move(other_bytes)),
+      owner_(std::move(owner)),
       arena_{"activations", [](const CompiledProgram& p) { return p.program->memory().arena; }, BindArena},
       exchange_{"inputs and outputs of programs", [](const CompiledProgram& p) { return p.exchanged; }, BindExchange} {}
 
@@ -367,10 +396,10 @@ std::vector<const CompiledProgram*> Programs::derive_programs() const {
   return programs;
 }
 
-size_t Programs::code_bytes() const {
-  size_t most = 0;
-  for (const CompiledProgram* program : all_) most = std::max(most, program->code);
-  return most;
+CodeEstimate Programs::EstimateCode() const {
+  CodeEstimate code;
+  for (const CompiledProgram* program : all_) code.Include(program->code);
+  return code;
 }
 
 size_t Programs::derived_bytes() const {

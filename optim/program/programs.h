@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "optim/program/code_estimate.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/state.h"
 
@@ -32,18 +33,25 @@ struct CompiledProgram {
   std::map<std::string, Region> feeds, outputs;
   size_t exchanged = 0;      // bytes of both
   size_t read_in_place = 0;  // of those, bytes of feeds that no run touches (Program::ReadInPlace)
-  size_t code = 0;           // estimated bytes of generated kernels
+  CodeEstimate code;         // of generated kernels
   int64_t repeated = 0;      // number of recomputed nodes
   double extra_share = 0;    // share of the run's time that recomputation takes, by the cost model
 };
 
+// What Compile asks the owner of the programs.
+struct ProgramOwner {
+  std::function<size_t()> other_bytes = [] { return size_t{0}; };  // that it holds beside its programs
+  // Destroys the program that was not used for the longest time, after Release, where a memory budget has no room for
+  // another one. Returns false where there is none.
+  std::function<bool()> evict = [] { return false; };
+  // Are other programs to alternate with the next one?
+  std::function<bool()> expects_others = [] { return false; };
+};
+
 class Programs {
  public:
-  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions. `other_bytes` returns the bytes that the
-  // session holds beside its programs; called by each Compile.
-  Programs(
-      Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {},
-      std::function<size_t()> other_bytes = [] { return size_t{0}; });
+  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.
+  Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {}, ProgramOwner owner = {});
 
   // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
   // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
@@ -72,7 +80,7 @@ class Programs {
 
   size_t derived_bytes() const;  // packed weights
   size_t arena_bytes() const { return arena_.size; }
-  size_t code_bytes() const;      // generated kernels, which programs share
+  size_t code_bytes() const { return EstimateCode().bytes(); }  // of all programs, which share equal kernels
   size_t exchange_bytes() const;  // feeds and outputs in memory of their own, of the program with most of them
   std::vector<const CompiledProgram*> derive_programs() const;
   double compile_seconds() const { return compile_seconds_; }
@@ -82,10 +90,15 @@ class Programs {
   // Moves values of weights into a derive program and returns the rest.
   absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
   absl::Status CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled);
+  absl::Status CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled);
+  void EvictFor(const CompiledProgram& next, size_t arena);
+  size_t Budget() const;
+  size_t ArenaLimit(const CompiledProgram& next, size_t spare) const;
   absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                  CompiledProgram* compiled, size_t* smallest);
-  size_t BytesBesideArena(const CompiledProgram& next) const;
-  absl::Status TooLarge(size_t arena, size_t limit, size_t beside, int64_t samples) const;
+  CodeEstimate EstimateCode() const;
+  size_t BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const;
+  absl::Status TooLarge(size_t arena, const CompiledProgram& program, size_t spare, int64_t samples) const;
   void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
                       CompiledProgram* program) const;
   void PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const;
@@ -108,7 +121,7 @@ class Programs {
   const DType compute_;
   const CompileOptions options_;
   const RecomputeSpec recompute_;
-  const std::function<size_t()> other_bytes_;
+  const ProgramOwner owner_;
   Shared arena_, exchange_;
   std::vector<CompiledProgram*> all_;  // those that use both
   struct DeriveProgram {

@@ -47,6 +47,7 @@ class CpuBackend : public Backend {
     return NodeWorkspaces(graph, options_.threads, kernels_);
   }
   int64_t PreparedKernels() const override { return kernels_.prepared(); }
+  void DropUnusedKernels() override { kernels_.DropUnused(); }
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
     return CompileProgram(legal, options, options_.threads, kernels_);
   }

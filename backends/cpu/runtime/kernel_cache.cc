@@ -11,7 +11,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// As many as oneDNN's own cache holds primitives. Beyond that, all are dropped: programs keep the copies they run.
+// As many as oneDNN's own cache holds primitives. Beyond that, those that are not in use are dropped.
 constexpr size_t kMaxKernels = 1024;
 
 absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
@@ -52,29 +52,32 @@ KernelCache::Signature KernelCache::MakeSignature(const Graph& graph, const Node
   return signature;
 }
 
-absl::StatusOr<Kernel> KernelCache::Get(const Graph& graph, const Node& node) {
+absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const Graph& graph, const Node& node) {
   // Kernels of other parties may have state and depend on constants.
   if (FindHostKernels(node.op) != nullptr) {
     auto own = PrepareKernel(graph, node);
-    return own.ok() ? std::move(own) : Annotate(own.status(), NodeTag(node));
+    if (!own.ok()) return Annotate(own.status(), NodeTag(node));
+    return std::make_shared<const Kernel>(*std::move(own));
   }
   Signature signature = MakeSignature(graph, node);
-  absl::StatusOr<Kernel> kernel = absl::InternalError("");
   const std::lock_guard lock(mutex_);
-  const auto get = [&] {
-    if (const auto found = kernels_.find(signature); found != kernels_.end()) {
-      kernel = found->second;
-      return;
-    }
-    kernel = PrepareNode(graph, node);
-    if (!kernel.ok()) return;
-    ++prepared_;
-    if (kernels_.size() >= kMaxKernels) kernels_.clear();
-    kernels_.emplace(std::move(signature), *kernel);
-  };
-  RETURN_IF_ERROR(Annotate(CatchDnnlErrors(get), NodeTag(node)));
-  if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
-  return kernel;
+  if (const auto found = kernels_.find(signature); found != kernels_.end()) return found->second;
+  absl::StatusOr<Kernel> prepared = absl::InternalError("");
+  RETURN_IF_ERROR(Annotate(CatchDnnlErrors([&] { prepared = PrepareNode(graph, node); }), NodeTag(node)));
+  if (!prepared.ok()) return Annotate(prepared.status(), NodeTag(node));
+  ++prepared_;
+  if (kernels_.size() >= kMaxKernels) EraseUnused();
+  return kernels_.emplace(std::move(signature), std::make_shared<const Kernel>(*std::move(prepared))).first->second;
+}
+
+void KernelCache::DropUnused() {
+  const std::lock_guard lock(mutex_);
+  if (EraseUnused() > 0) EmptyDnnlCache();
+}
+
+// Returns how many there were. The mutex is held.
+size_t KernelCache::EraseUnused() {
+  return std::erase_if(kernels_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
 std::shared_ptr<void> KernelCache::Hold() {

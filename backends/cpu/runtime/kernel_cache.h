@@ -17,19 +17,22 @@ namespace onnxtrain::cpu {
 
 // Maps what a kernel is prepared from (see KernelContext) and the number of threads to the kernel. Planning
 // under a memory budget compiles a program several times; repeated layers, micro-batch variants and recomputed nodes
-// have equal signatures. Each is prepared once, and every node gets a copy with run-time state of its own.
+// have equal signatures. Each is prepared once, and every node runs a copy with state of its own.
 // Thread-safe.
 class KernelCache {
  public:
-  // Prepares the node's kernel, or copies one that was prepared before. Fails, naming the node, where no kernel exists
-  // or oneDNN cannot make it.
-  absl::StatusOr<Kernel> Get(const Graph& graph, const Node& node);
+  // Prepares the node's kernel, or returns one that was prepared before. It is in use as long as the caller keeps it,
+  // which runs a copy. Fails, naming the node, where no kernel exists or oneDNN cannot make it.
+  absl::StatusOr<std::shared_ptr<const Kernel>> Get(const Graph& graph, const Node& node);
 
   int64_t prepared() const;  // kernels prepared so far
 
   // Kernels stay while any program holds the cache, which must outlive it. When the last one is destroyed, they go, and
   // so do oneDNN's: those of sizes that were only planned take as much memory as those that run.
   std::shared_ptr<void> Hold();
+
+  // Drops the kernels that are not in use, and those that oneDNN keeps for further ones.
+  void DropUnused();
 
  private:
   struct Signature {
@@ -47,9 +50,10 @@ class KernelCache {
   };
   static Signature MakeSignature(const Graph& graph, const Node& node);
   void Release();
+  size_t EraseUnused();
 
   mutable std::mutex mutex_;
-  std::unordered_map<Signature, Kernel, Hash> kernels_;
+  std::unordered_map<Signature, std::shared_ptr<const Kernel>, Hash> kernels_;
   int64_t prepared_ = 0;
   int64_t held_ = 0;
 };

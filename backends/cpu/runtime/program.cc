@@ -23,10 +23,11 @@ namespace {
 
 using Where = Place::Where;
 
-// Returns the kernels by node; dead nodes have an empty one.
-absl::StatusOr<std::vector<Kernel>> PrepareNodes(const Graph& graph, KernelCache& cache) {
+using Kernels = std::vector<std::shared_ptr<const Kernel>>;  // by node; null for dead ones
+
+absl::StatusOr<Kernels> PrepareNodes(const Graph& graph, KernelCache& cache) {
   const std::vector<bool> running = FindLiveNodes(graph);
-  std::vector<Kernel> kernels(graph.nodes().size());
+  Kernels kernels(graph.nodes().size());
   for (size_t n = 0; n < kernels.size(); ++n) {
     if (!running[n]) continue;
     RETURN_IF_ERROR(CheckCancelled());
@@ -35,9 +36,9 @@ absl::StatusOr<std::vector<Kernel>> PrepareNodes(const Graph& graph, KernelCache
   return kernels;
 }
 
-std::vector<size_t> GetWorkspaces(const std::vector<Kernel>& kernels) {
+std::vector<size_t> GetWorkspaces(const Kernels& kernels) {
   std::vector<size_t> bytes;
-  for (const Kernel& kernel : kernels) bytes.push_back(kernel.workspace);
+  for (const auto& kernel : kernels) bytes.push_back(kernel == nullptr ? 0 : kernel->workspace);
   return bytes;
 }
 
@@ -49,10 +50,10 @@ class CpuProgram : public Program, public OutputRanges {
   absl::Status Compile(KernelCache& cache) {
     SetNumThreads(threads_);
     kernel_cache_ = cache.Hold();
-    ASSIGN_OR_RETURN(std::vector<Kernel> kernels, PrepareNodes(graph_, cache));
-    plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = GetWorkspaces(kernels)});
+    ASSIGN_OR_RETURN(kernels_, PrepareNodes(graph_, cache));
+    plan_ = PlanMemory(graph_, {.reuse = !options_.keep_values, .workspace_bytes = GetWorkspaces(kernels_)});
     input_pointers_.resize(graph_.inputs().size());
-    MakeSteps(kernels);
+    MakeSteps();
     if (options_.time_nodes) seconds_.resize(graph_.nodes().size());
     return absl::OkStatus();
   }
@@ -210,7 +211,7 @@ class CpuProgram : public Program, public OutputRanges {
     return row->view && plan_.places[node.inputs[0]] == plan_.places[node.outputs[0]];
   }
 
-  void MakeSteps(std::vector<Kernel>& kernels) {
+  void MakeSteps() {
     size_t pointers = 0;
     const auto add_pointer = [&](ValueId v) {
       if (v != kNoValue && plan_.places[v].where == Where::kInput)
@@ -220,7 +221,7 @@ class CpuProgram : public Program, public OutputRanges {
     for (int32_t n : plan_.order) {
       if (IsNothing(n)) continue;
       const Node& node = graph_.nodes()[n];
-      steps_.push_back({.run = std::move(kernels[n].run), .args = {}, .node = n, .first_pointer = pointers});
+      steps_.push_back({.run = kernels_[n]->run, .args = {}, .node = n, .first_pointer = pointers});
       for (ValueId v : node.inputs) add_pointer(v);
       for (ValueId v : node.outputs) add_pointer(v);
     }
@@ -280,6 +281,7 @@ class CpuProgram : public Program, public OutputRanges {
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
+  Kernels kernels_;  // in use by the cache's reckoning: the steps run copies
   std::shared_ptr<void> kernel_cache_;
 };
 
@@ -301,7 +303,7 @@ absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& legal, cons
 
 absl::StatusOr<std::vector<size_t>> NodeWorkspaces(const Graph& graph, int threads, KernelCache& cache) {
   SetNumThreads(threads);
-  ASSIGN_OR_RETURN(const std::vector<Kernel> kernels, PrepareNodes(graph, cache));
+  ASSIGN_OR_RETURN(const Kernels kernels, PrepareNodes(graph, cache));
   return GetWorkspaces(kernels);
 }
 

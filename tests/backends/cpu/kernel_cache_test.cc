@@ -51,6 +51,23 @@ TEST(KernelCache, ForgetsKernelsWithTheLastProgram) {
   }
 }
 
+TEST(KernelCache, DropsKernelsThatNoProgramHas) {
+  const auto backend = NewBackend();
+  const Graph four = backend->Legalize(Products(4, 8, 2)).value(), five = backend->Legalize(Products(5, 8, 1)).value();
+  const auto kept = backend->Compile(four, {});
+  auto dropped = backend->Compile(five, {});
+  ASSERT_TRUE(kept.ok() && dropped.ok());
+  backend->DropUnusedKernels();
+  ASSERT_TRUE(backend->Compile(five, {}).ok());
+  EXPECT_EQ(backend->PreparedKernels(), 2) << "both are in use";
+  dropped->reset();
+  backend->DropUnusedKernels();
+  ASSERT_TRUE(backend->Compile(four, {}).ok());
+  EXPECT_EQ(backend->PreparedKernels(), 2);
+  ASSERT_TRUE(backend->Compile(five, {}).ok());
+  EXPECT_EQ(backend->PreparedKernels(), 3);
+}
+
 TEST(KernelCache, TellsShapesAndAttributesApart) {
   const auto backend = NewBackend();
   ASSERT_TRUE(backend->Compile(backend->Legalize(Products(4, 8, 1)).value(), {}).ok());
