@@ -19,6 +19,7 @@ class Subset : public DatasetView {
   int64_t Length(int64_t i) const override { return source_->Length(rows_[i]); }
   PictureExtents Extents(int64_t i) const override { return source_->Extents(rows_[i]); }
   std::string Describe(int64_t i) const override { return source_->Describe(rows_[i]); }
+  std::string StableName(int64_t i) const override { return source_->StableName(rows_[i]); }
 
  private:
   std::vector<int64_t> rows_;

@@ -152,7 +152,9 @@ TEST_F(Pictures, TrainEvaluateAndPredict) {
   ASSERT_EQ(Run("predict --model r/model.onnx --data pictures --out p.csv").code, 0);
   const std::string predictions = ReadAll(Path("p.csv"));
   EXPECT_EQ(std::count(predictions.begin(), predictions.end(), '\n'), 25);
-  EXPECT_NE(predictions.find("red"), std::string::npos);
+  EXPECT_TRUE(predictions.starts_with("sample,file,prediction,probability,p_blue,p_red\n0,blue/1.bmp,blue,"))
+      << predictions;
+  EXPECT_NE(predictions.find("\n23,red/8.bmp,red,"), std::string::npos) << predictions;
 }
 
 TEST_F(Pictures, StrayFiles) {

@@ -1,4 +1,4 @@
-// onnxtrain predict: writes the model's predictions for every sample as CSV.
+// onnxtrain predict: writes the model's predictions for every sample as CSV, with the file's name where it is one.
 #include <algorithm>
 
 #include "frontend/base/status.h"
@@ -13,13 +13,20 @@
 namespace onnxtrain::cli {
 namespace {
 
+// Is each sample a file, which Dataset::StableName names?
+bool AreFiles(const Dataset& data) {
+  const auto is_file = [](const Column& column) { return column.picture || column.sample_rate > 0; };
+  return data.size() > 0 && std::ranges::any_of(data.columns(), is_file) && !data.StableName(0).empty();
+}
+
 // `rows`: the numbers of the samples; empty: in order from 0.
 absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table,
                                        const std::vector<int64_t>& rows) {
   const LoaderOptions load{.batch_size = session.micro_batch(), .keep_order = true, .num_workers = 1};
   ASSIGN_OR_RETURN(const auto loader, Loader::Create(bound.dataset, bound.feeds, load));
   GlobalBatch global_batch(FeedNames(bound.feeds));
-  std::string text = table.Header();
+  const bool files = AreFiles(*bound.dataset);
+  std::string text = table.Header(files ? "sample,file" : "sample");
   while (true) {
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     if (batch == nullptr) return text;
@@ -30,9 +37,12 @@ absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound,
     if (values == e.outputs.end() || values->second.type().rank() < 1 || values->second.shape()[0] != count) {
       return Invalid("output '", table.output(), "' has no row per sample");
     }
-    std::vector<int64_t> samples = batch->samples;
-    for (int64_t& sample : samples) sample = rows.empty() ? sample : rows[sample];
-    text += table.Rows(values->second, samples);
+    std::vector<std::string> keys;
+    for (const int64_t sample : batch->samples) {
+      keys.push_back(StrCat(rows.empty() ? sample : rows[sample]));
+      if (files) StrAppend(&keys.back(), ",", CsvField(bound.dataset->StableName(sample)));
+    }
+    text += table.Rows(values->second, keys);
   }
 }
 

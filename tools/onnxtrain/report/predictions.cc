@@ -67,8 +67,8 @@ std::string PredictionTable::Name(int64_t c) const {
   return c < static_cast<int64_t>(classes_.size()) ? classes_[c] : StrCat(c);
 }
 
-std::string PredictionTable::Header() const {
-  std::string line = scores_.form() == Form::kClasses ? "sample,prediction,probability" : "sample";
+std::string PredictionTable::Header(std::string_view key) const {
+  std::string line = StrCat(key, scores_.form() == Form::kClasses ? ",prediction,probability" : "");
   for (int64_t c = 0; c < scores_.width(); ++c) {
     const std::string suffix = scores_.width() == 1 ? "" : StrCat("_", c);
     if (scores_.form() == Form::kClasses) StrAppend(&line, ",", CsvField(StrCat("p_", Name(c))));
@@ -78,11 +78,11 @@ std::string PredictionTable::Header() const {
   return line + "\n";
 }
 
-std::string PredictionTable::Rows(const HostTensor& values, const std::vector<int64_t>& samples) const {
+std::string PredictionTable::Rows(const HostTensor& values, const std::vector<std::string>& keys) const {
   std::string text;
-  for (int64_t i = 0; i < static_cast<int64_t>(samples.size()); ++i) {
+  for (int64_t i = 0; i < std::ssize(keys); ++i) {
     const std::vector<double> row = scores_.Read(values, i);
-    StrAppend(&text, samples[i]);
+    StrAppend(&text, keys[i]);
     if (scores_.form() == Form::kClasses) {
       const int64_t best = std::max_element(row.begin(), row.end()) - row.begin();
       StrAppend(&text, ",", CsvField(Name(best)), ",", Number(row[best]));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "optim/prepare.h"
@@ -37,9 +38,10 @@ class PredictionTable {
 
   const std::string& output() const { return output_; }  // the model output that is written
   std::string description() const;                       // for people
-  std::string Header() const;                            // with newline
-  // One line per sample of `values` [n, …], with the numbers `samples`.
-  std::string Rows(const HostTensor& values, const std::vector<int64_t>& samples) const;
+  // With newline. `key`: the names of the first columns, "sample,file".
+  std::string Header(std::string_view key) const;
+  // One line per sample of `values` [n, …], which begins with its field of `keys`: "7,dog/3.png".
+  std::string Rows(const HostTensor& values, const std::vector<std::string>& keys) const;
 
  private:
   using Form = ScoreReader::Form;
