@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -74,13 +75,47 @@ bool IsWordOfNumber(const std::string& word) {
   return absl::SimpleAtod(word, &value);
 }
 
-// Whether two lines hold as many words, of which most of the second line's are numbers: a printed table with names.
+// Returns for each word whether it is a number, or stands for one that is missing.
+std::vector<bool> FindNumbers(const std::vector<std::string>& words) {
+  static const auto* const kMissing = new std::set<std::string>{"NA", "<NA>", "None", "?"};
+  std::vector<bool> numbers;
+  for (const std::string& word : words) numbers.push_back(IsWordOfNumber(word) || kMissing->contains(word));
+  return numbers;
+}
+
+// Different words, none of which is a number.
+bool AreNames(const std::vector<std::string>& words) {
+  return std::ranges::none_of(words, IsWordOfNumber) &&
+         std::set<std::string>(words.begin(), words.end()).size() == words.size();
+}
+
+// Returns the first lines of a text that are neither blank nor comments.
+std::vector<std::string> TakeLines(std::string_view text, size_t most) {
+  std::vector<std::string> lines;
+  while (lines.size() < most && !text.empty()) {
+    const size_t end = std::min(text.find_first_of("\r\n"), text.size());
+    std::string line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.find_first_not_of(kBlanks) != std::string::npos && line[0] != '#') lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// Whether the lines are a printed table: names or a row, then two rows or more. All have as many words, most of them
+// numbers, which are at the same places in all rows: lines of a column of texts are so by chance, but not many.
 // Tabs separate fields that may be empty.
-bool AreRowsBetweenBlanks(const std::string& first, const std::string& next) {
-  if (first.find('\t') != std::string::npos) return false;
-  const std::vector<std::string> words = SplitAtBlanks(next);
-  return words.size() > 2 && SplitAtBlanks(first).size() == words.size() &&
-         2 * std::ranges::count_if(words, IsWordOfNumber) > std::ssize(words);
+bool IsPrintedTable(std::string_view text) {
+  constexpr size_t kLines = 20;
+  const std::vector<std::string> lines = TakeLines(text, kLines);
+  if (lines.size() < 3 || lines[0].find('\t') != std::string::npos) return false;
+  const std::vector<bool> numbers = FindNumbers(SplitAtBlanks(lines[1]));
+  if (numbers.size() < 3 || 2 * std::ranges::count(numbers, true) <= std::ssize(numbers)) return false;
+  const auto is_row = [&](const std::string& line) {
+    return line.find('"') == std::string::npos && FindNumbers(SplitAtBlanks(line)) == numbers;
+  };
+  const std::vector<std::string> first = SplitAtBlanks(lines[0]);
+  if (!is_row(lines[0]) && (first.size() != numbers.size() || !AreNames(first))) return false;
+  return std::all_of(lines.begin() + 1, lines.end(), is_row);
 }
 
 constexpr size_t kBuffer = 1 << 18;
@@ -230,6 +265,12 @@ absl::Status CsvReader::Start() {
   return absl::OkStatus();
 }
 
+// Those that have been read.
+std::string_view CsvReader::WholeLines() const {
+  const std::string_view text = std::string_view(buffer_).substr(at_);
+  return ended_ ? text : text.substr(0, text.find_last_of("\r\n") + 1);
+}
+
 // Tables of numbers may be separated by blanks; their first line may hold names.
 void CsvReader::ChooseSeparator() {
   const std::string_view text = std::string_view(buffer_).substr(at_);
@@ -242,7 +283,7 @@ void CsvReader::ChooseSeparator() {
     if (!next.starts_with('#')) break;
   }
   blanks_ = first.find_first_of(",;|") == std::string::npos &&
-            (HasNumbersBetweenBlanks(next.empty() ? first : next) || AreRowsBetweenBlanks(first, next));
+            (HasNumbersBetweenBlanks(next.empty() ? first : next) || IsPrintedTable(WholeLines()));
   if (blanks_) separator_ = ' ';
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,7 @@ class CsvReader {
   absl::Status Start();
   void TakeSeparatorLine();
   void SkipComments();
+  std::string_view WholeLines() const;
   void ChooseSeparator();
   absl::StatusOr<bool> SkipBlanks();  // where they separate; whether there were some
   bool Separates(int c) const { return c == separator_ || (blanks_ && c == '\t'); }

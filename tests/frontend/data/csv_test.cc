@@ -199,6 +199,22 @@ TEST(CsvReader, PrintedTablesMayHoldNames) {
   ASSERT_TRUE(records.ok()) << records.status();
   EXPECT_EQ(*records, (Records{{"a", "b", "kind"}, {"0.5", "-1e3", "dog"}, {"-2.5", "4", "cat"}}));
   EXPECT_EQ(*Split("text\nwith 2 or 3 apples\n", 1000), (Records{{"text"}, {"with 2 or 3 apples"}}));
+  EXPECT_EQ(*Split("1 2 dog\n3 NA cat\n5 6 dog\n", 1000),
+            (Records{{"1", "2", "dog"}, {"3", "NA", "cat"}, {"5", "6", "dog"}}));
+}
+
+TEST(CsvReader, TextsWithNumbersAreNoPrintedTables) {
+  for (const Records& texts : {
+           Records{{"sold these apples"}, {"3 4 apples"}},                           // one row tells nothing
+           Records{{"sold these apples"}, {"3 4 apples"}, {"3 apples 4"}},           // other places
+           Records{{"sold these apples"}, {"3 4 apples"}, {"5 of the 6 were bad"}},  // other counts
+           Records{{"apples and apples"}, {"3 4 apples"}, {"5 6 pears"}},            // no names
+           Records{{"sold 2 apples"}, {"3 4 apples"}, {"5 6 pears"}},
+       }) {
+    std::string table;
+    for (const auto& row : texts) table += row[0] + "\n";
+    EXPECT_EQ(*Split(table, 1000), texts) << table;
+  }
 }
 
 TEST(CsvReader, FieldsBetweenTabsMayBeEmpty) {
