@@ -302,6 +302,7 @@ class GlooCollectives : public Collectives {
       auto met =
           std::make_unique<GlooCollectives>(options_, store_, StrCat(name_, "/", name), std::move(own), reports_);
       met_.push_back(met->connections_);
+      ForgetFailure();
       return met;
     } catch (const std::exception& error) {
       return Fail(StrCat("meeting of group ", name), error.what());
@@ -382,6 +383,12 @@ class GlooCollectives : public Collectives {
     for (int r = 0; r < options_.rank; ++r) lowest &= std::ranges::find(lost, r) != lost.end();
     if (lowest) *reports_ = true;
     return connections_->failure;
+  }
+
+  // All have met again since: the next failure has causes of its own.
+  void ForgetFailure() {
+    store_->deleteKey(ReportKey(options_.rank));
+    *reports_ = false;
   }
 
   std::vector<int> Others() const {

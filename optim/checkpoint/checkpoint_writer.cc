@@ -48,7 +48,7 @@ std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
 CheckpointWriter::CheckpointWriter(CheckpointFolder* folder, const CheckpointOptions& options, int64_t first_step)
     : folder_(*folder),
       options_(options),
-      copy_(options.copy_threads, options.ranks != nullptr),
+      copy_(options.copy_threads, options.group != nullptr),
       best_(FindBest(*folder, first_step)),
       newest_written_(first_step) {}
 
@@ -84,10 +84,11 @@ absl::Status CheckpointWriter::Reserve(Session& session) {
 
 absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best) {
   const absl::Status before = Finish();
+  if (options_.group != nullptr) RETURN_IF_ERROR(options_.group->Renew());
   CheckpointContent content{.step = step, .state = std::move(state), .compressed = options_.compressed};
   absl::Status copied = copy_.Update(session);
   if (copied.ok()) copied = ListWhole(session, &content);
-  if (options_.ranks == nullptr) RETURN_IF_ERROR(copied);  // else the others have to know
+  if (options_.group == nullptr) RETURN_IF_ERROR(copied);  // else the others have to know
   last_step_ = step;
   copy_.AppendTo(&content);
   const auto write = [this, copied, content = std::move(content), best] {
@@ -103,7 +104,7 @@ absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string 
 
 // What the parts of all ranks make up.
 absl::Status CheckpointWriter::ListWhole(Session& session, CheckpointContent* content) const {
-  if (options_.ranks == nullptr || !leads()) return absl::OkStatus();
+  if (options_.group == nullptr || !leads()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
   for (const StateTensor& tensor : tensors)
     content->whole.push_back({tensor.name, tensor.of_model, tensor.region.type});
@@ -126,7 +127,7 @@ void CheckpointWriter::Join() {
 
 absl::Status CheckpointWriter::Write(const absl::Status& copied, const CheckpointContent& content) {
   const absl::Status ready = copied.ok() && leads() ? MakeRoom(content.bytes()) : copied;
-  if (options_.ranks != nullptr) return WriteTogether(*options_.ranks, ready, content, &folder_);
+  if (options_.group != nullptr) return WriteTogether(options_.group->ranks(), ready, content, &folder_);
   return ready.ok() ? folder_.Write(content) : ready;
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backends/collectives.h"
 #include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/checkpoint/saving_group.h"
 #include "optim/checkpoint/state_copy.h"
 #include "optim/session.h"
 
@@ -22,8 +22,9 @@ struct CheckpointOptions {
   bool compressed = false;  // as in CheckpointContent
   int copy_threads = 1;     // as in StateCopy
   // Of ranks that divide the state and see the same folder: all have a writer, call Save alike, and write one
-  // checkpoint together. The thread that writes uses it, and nobody else meanwhile. Null: this process writes alone.
-  Collectives* ranks = nullptr;
+  // checkpoint together. The thread that writes uses it, and nobody else meanwhile; Save renews it, for which it uses
+  // the group of the training. Null: this process writes alone.
+  SavingGroup* group = nullptr;
 };
 
 class CheckpointWriter {
@@ -63,7 +64,7 @@ class CheckpointWriter {
   absl::Status Reserve(Session& session);
 
  private:
-  bool leads() const { return options_.ranks == nullptr || options_.ranks->rank() == 0; }
+  bool leads() const { return options_.group == nullptr || options_.group->ranks().rank() == 0; }
   absl::Status ListWhole(Session& session, CheckpointContent* content) const;
   absl::Status Write(const absl::Status& copied, const CheckpointContent& content);
   absl::Status WriteAndRotate(const absl::Status& copied, const CheckpointContent& content, bool best);

@@ -187,6 +187,21 @@ TEST_F(PartsOfCheckpoints, ARankThatCannotWriteFailsTheSaveOfAll) {
   EXPECT_LE(harmless, 3) << "only that of the folder, which is closed once in each save";
 }
 
+// The ranks meet again for the next save.
+TEST_F(PartsOfCheckpoints, AWriteThatTakesLongerThanTheTimeOutFailsOneSave) {
+  const std::string flags = "--shard optimizer --save-every 2 --keep-last 9 --max-steps 6 --comm-timeout 3s --out r";
+  const std::string slow = StrCat("LD_PRELOAD=" FAULT_SHIM " FAULT=sleep:4 FAULT_AT=3");
+  RunTwo(StrCat(kWide, flags), "", "", true, {"", slow});
+  const std::string printed = ReadAll(Path("o0"));
+  ASSERT_EQ(ExitCode(0), 0) << printed;
+  EXPECT_EQ(ExitCode(1), 0) << ReadAll(Path("o1"));
+  const size_t warned = printed.find("a checkpoint was not saved: ");
+  ASSERT_NE(warned, std::string::npos) << printed;
+  EXPECT_NE(printed.find("exchange of the parts of a checkpoint", warned), std::string::npos) << printed;
+  EXPECT_EQ(printed.find("was not saved", warned + 30), std::string::npos) << printed;
+  EXPECT_EQ(ListCheckpoints(Path("r/checkpoints")), (std::vector<int64_t>{4, 6}));
+}
+
 // Of any rank: the others end, and the run goes on to the same bits.
 TEST_F(PartsOfCheckpoints, ARankThatIsKilledAtAnyCallOfASaveCostsNoUpdate) {
   for (const std::string level : {"optimizer", "full"}) {

@@ -13,13 +13,15 @@
 
 namespace onnxtrain {
 
-// Calls `work` on a thread for each rank. `file`: where they meet.
-inline void RunRanks(const std::string& file, int size, const std::function<void(Collectives& ranks)>& work) {
+// Calls `work` on a thread for each rank. `file`: where they meet; `timeout`: seconds.
+inline void RunRanks(const std::string& file, int size, const std::function<void(Collectives& ranks)>& work,
+                     double timeout = 20) {
   std::filesystem::remove(file);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto met = CreateCollectives({.rank = rank, .size = size, .file = file, .interface = "127.0.0.1", .timeout = 20});
+      auto met =
+          CreateCollectives({.rank = rank, .size = size, .file = file, .interface = "127.0.0.1", .timeout = timeout});
       ASSERT_TRUE(met.ok()) << met.status();
       work(**met);
     });

@@ -111,7 +111,7 @@ absl::Status RankGroup::MeetForCheckpoints(const TrainConfig& config, TrainingRu
     Warn(
         StrCat("`out` ", config.out, ": not all ranks see this folder: rank 0 gathers the state for every checkpoint"));
   if (!shared) return absl::OkStatus();
-  ASSIGN_OR_RETURN(checkpoints_, NewGroupOfAll(*ranks_, "checkpoints"));
+  ASSIGN_OR_RETURN(checkpoints_, SavingGroup::Create(*ranks_));
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "optim/auto/training_run.h"
 #include "optim/checkpoint/run_state.h"
+#include "optim/checkpoint/saving_group.h"
 #include "optim/distributed/data_parallel.h"
 #include "tools/onnxtrain/ranks.h"
 
@@ -36,7 +37,7 @@ class RankGroup {
 
   // Of ranks that divide the state and see one folder, to write checkpoints together, once the run begins; null: rank 0
   // writes all of it.
-  Collectives* checkpoints() const { return checkpoints_.get(); }
+  SavingGroup* checkpoints() const { return checkpoints_.get(); }
 
   // Of all ranks, once rank 0 has opened the files of the run: returns its error, `own`, on each.
   absl::Status AgreeToTrain(const absl::Status& own);
@@ -57,7 +58,7 @@ class RankGroup {
   const double timeout_;  // seconds
   std::unique_ptr<Collectives> ranks_;
   std::unique_ptr<DataParallel> data_parallel_;
-  std::unique_ptr<Collectives> checkpoints_;
+  std::unique_ptr<SavingGroup> checkpoints_;
 };
 
 }  // namespace onnxtrain::cli

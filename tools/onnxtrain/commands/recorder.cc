@@ -182,7 +182,7 @@ absl::Status Recorder::BeginCheckpoints() {
                                   .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0),
                                   .compressed = run_.config.checkpoint_compression == "zstd",
                                   .copy_threads = host_threads,
-                                  .ranks = recorded_.ranks};
+                                  .group = recorded_.group};
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), options, saved_step_);
   writer_->SetTrace(recorded_.trace.get());
   // The newest checkpoint stays until the model is written. A run that goes on can remove older ones.
@@ -324,7 +324,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   options.trace = recorded_.trace.get();
   RecordHistograms(&options);
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
-  if (recorded_.ranks != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
+  if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
   Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
                            .has_accuracy = run_.session->loss().classes,
                            .tokens_per_sample = run_.train.text_unit.tokens_per_sample});

@@ -48,7 +48,7 @@ struct RecordedRun {
   std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
   bool continues_folder = false;        // the folder's files are those of the run that goes on
   std::unique_ptr<Trace> trace;         // for `profile`; may be null
-  Collectives* ranks = nullptr;         // as in CheckpointOptions
+  SavingGroup* group = nullptr;         // as in CheckpointOptions
 };
 
 class Recorder {

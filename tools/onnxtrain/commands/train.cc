@@ -358,7 +358,7 @@ absl::StatusOr<int> TrainTogether(const TrainConfig& config, RankGroup& group, c
   if (ready.finished) {
     code = ReportFinished(ready.start.config);
   } else {
-    ready.recorded.ranks = group.checkpoints();
+    ready.recorded.group = group.checkpoints();
     Recorder recorder(std::move(ready.recorded));
     RETURN_IF_ERROR(group.AgreeToTrain(recorder.Begin()));
     if (group.checkpoints() != nullptr) RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));

@@ -54,12 +54,12 @@ absl::Status Prepare(const TrainConfig& config, const RunState& state, int rank,
 class PartSaver {
  public:
   // Of ranks that write together (RankGroup::checkpoints), once rank 0 has opened the folder of its run.
-  absl::Status Open(const TrainConfig& config, const TrainingRun& run, Collectives* ranks) {
+  absl::Status Open(const TrainConfig& config, const TrainingRun& run, SavingGroup* group) {
     ASSIGN_OR_RETURN(folder_, CheckpointFolder::OpenExisting(StrCat(config.out, "/", kCheckpointsFolder)));
     session_ = run.session.get();
     const CheckpointOptions options{.compressed = config.checkpoint_compression == "zstd",
                                     .copy_threads = run.backend->ReadsHostMemory() ? ComputeThreads(config) : 1,
-                                    .ranks = ranks};
+                                    .group = group};
     writer_ = std::make_unique<CheckpointWriter>(folder_.get(), options, 0);
     return config.save_every.value > 0 ? writer_->Reserve(*session_) : absl::OkStatus();
   }
