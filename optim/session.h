@@ -91,6 +91,7 @@ struct SessionOptions {
   // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.
   int64_t caller_bytes = 0, caller_bytes_per_sample = 0;
   bool plan_only = false;  // allocates no memory: Plan and memory() work, nothing can be run
+  int ranks = 1;           // processes that train together, of which each has the library of communication in memory
   // Of a session that only plans: for the first of so many ranks, as Distribute has them.
   int plan_ranks = 1;
   ShardLevel plan_shard = {};

@@ -182,6 +182,9 @@ class SessionImpl : public Session {
   absl::Status AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share);
   int64_t CountRounds(int64_t samples) const;
   int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
+  bool RunsWithOthers() const {
+    return CountRanks() > 1 || options_.ranks > 1 || options_.pipeline.on() || options_.tensor.on();
+  }
   bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
   absl::Status SyncStatistics(PreparedModel* prepared) const;
   bool LostRanks() const { return exchange_ != nullptr && exchange_->LostRanks(); }

@@ -19,6 +19,11 @@ struct Region {
 
 using Bindings = std::map<std::string, Region>;
 
+// Where a region of a buffer on the host is.
+inline std::byte* HostMemory(const Region& region) {
+  return static_cast<std::byte*>(region.view.buffer->data()) + region.view.offset;
+}
+
 // A tensor that outlives a step. The bytes of all, SessionCounters and the options make up a session.
 struct StateTensor {
   std::string name;  // of a weight or a running statistic: the initializer's; all other names begin with "$"

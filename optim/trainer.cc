@@ -299,11 +299,11 @@ bool Loop::IsBest(const EvalMetrics& metrics) {
   return better;
 }
 
-// Ranks that write their parts send nothing, but for the model that rank 0 writes at the end.
+// Ranks that write their parts, or no checkpoint, send nothing, but for the model that rank 0 writes at the end.
 absl::Status Loop::GatherForSave(SaveReason reason) {
-  if (ranks_ != nullptr && ranks_->saves_parts())
-    return reason == SaveReason::kEnd ? session_.GatherWeights() : absl::OkStatus();
-  return options_.saves_state || session_.is_stage() ? session_.GatherState() : absl::OkStatus();
+  const bool parts = ranks_ != nullptr && ranks_->saves_parts();
+  if (options_.saves_state && !parts) return session_.GatherState();
+  return reason == SaveReason::kEnd ? session_.GatherWeights() : absl::OkStatus();
 }
 
 // Where the moments are divided, all ranks come here together; one that saves nothing sends its own.

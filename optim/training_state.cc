@@ -240,7 +240,7 @@ Region TrainingState::OwnSlice(const ShardUnit& unit) const {
 }
 
 absl::Status TrainingState::AllocateGatheredWeights() {
-  gathered_weights_ = std::make_unique<Arena>();
+  gathered_weights_ = std::make_shared<Arena>();
   for (const auto& [name, type] : whole_types_) gathered_weights_->Add(name, type);
   return gathered_weights_->Allocate(backend_, "gathered weights");
 }
@@ -380,6 +380,10 @@ absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const
     if (!w.trained && !statistics_.Has(w.name)) continue;
     const Region region = FindWhole(w.name);
     if (region.view.buffer == nullptr) continue;
+    if (divided_weights_.contains(w.name)) {
+      weights[w.name] = HostTensor(region.type, gathered_weights_, HostMemory(region));
+      continue;
+    }
     ASSIGN_OR_RETURN(weights[w.name], ReadRegion(region));
   }
   return weights;

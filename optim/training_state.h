@@ -155,8 +155,8 @@ class TrainingState {
   bool divides_gradients_ = false;
   std::map<std::string, DividedWeight> divided_weights_;
   std::map<std::string, Type> whole_types_;  // of these
-  std::unique_ptr<Arena> gathered_weights_;
-  std::vector<std::string> divided_;  // states of moments that are divided among ranks
+  std::shared_ptr<Arena> gathered_weights_;  // on the host; tensors of Weights() share it
+  std::vector<std::string> divided_;         // states of moments that are divided among ranks
   std::vector<std::unique_ptr<Arena>> whole_moments_;
   Bindings gathered_;  // where whole_moments_ are
 };

@@ -208,8 +208,11 @@ absl::Status FeedWriter::WriteColumn(const Dataset& data, int64_t i, int64_t k, 
   const auto stride = static_cast<int64_t>(spec_.columns.size());
   const Column& column = data.columns()[spec_.columns[k]];
   const DType from = column.sample.dtype, to = spec_.sample.dtype;
-  scratch->resize(spec_.variable ? out.size() / DTypeSize(to) * DTypeSize(from)
-                                 : SampleBytes(data, i, spec_.columns[k]));
+  const size_t bytes =
+      spec_.variable ? out.size() / DTypeSize(to) * DTypeSize(from) : SampleBytes(data, i, spec_.columns[k]);
+  if (from == to && stride == 1 && !normalizes_ && spec_.shift.empty())
+    return data.Read(i, spec_.columns[k], pass, out.first(bytes));
+  scratch->resize(bytes);
   RETURN_IF_ERROR(data.Read(i, spec_.columns[k], pass, *scratch));
   std::byte* place = out.data() + k * static_cast<int64_t>(DTypeSize(to));
   absl::Status done;

@@ -1,7 +1,12 @@
 #include "frontend/data/synthetic.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+
 #include "frontend/base/log.h"
 #include "frontend/base/philox.h"
+#include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/convert.h"
 
@@ -25,20 +30,26 @@ class Synthetic : public Dataset {
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size_ && out.size() == columns_[c].sample.bytes());
     const DType dtype = columns_[c].sample.dtype;
-    const int64_t n = columns_[c].sample.elements();
-    std::vector<double> values(IsFloat(dtype) ? n + 3 : 0);
-    std::vector<int64_t> ints(IsFloat(dtype) ? 0 : n + 3);  // room for a complete last block
-    for (int64_t at = 0; at < n; at += 4) {
-      const PhiloxBlock words = DrawBlock(i, c, at / 4);
-      IsFloat(dtype) ? DrawNormals(words, &values[at]) : DrawIntegers(words, specs_[c], &ints[at]);
+    const auto n = columns_[c].sample.elements(), size = static_cast<int64_t>(DTypeSize(dtype));
+    std::array<double, kDrawn> values;
+    std::array<int64_t, kDrawn> ints;
+    for (int64_t at = 0; at < n; at += kDrawn) {
+      const int64_t count = std::min(kDrawn, n - at);
+      for (int64_t k = 0; k < count; k += 4) {
+        const PhiloxBlock words = DrawBlock(i, c, (at + k) / 4);
+        IsFloat(dtype) ? DrawNormals(words, &values[k]) : DrawIntegers(words, specs_[c], &ints[k]);
+      }
+      const auto drawn =
+          IsFloat(dtype) ? std::as_bytes(std::span(values).first(count)) : std::as_bytes(std::span(ints).first(count));
+      RETURN_IF_ERROR(
+          ConvertValues(IsFloat(dtype) ? DType::kFloat64 : DType::kInt64, drawn, dtype, out.data() + at * size, 1));
     }
-    if (IsFloat(dtype)) {
-      return ConvertValues(DType::kFloat64, std::as_bytes(std::span(values).first(n)), dtype, out.data(), 1);
-    }
-    return ConvertValues(DType::kInt64, std::as_bytes(std::span(ints).first(n)), dtype, out.data(), 1);
+    return absl::OkStatus();
   }
 
  private:
+  static constexpr int64_t kDrawn = 1024;  // values at a time, in complete blocks
+
   static uint32_t LowWord(uint64_t v) { return static_cast<uint32_t>(v); }
   static uint32_t HighWord(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
 

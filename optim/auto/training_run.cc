@@ -23,6 +23,7 @@
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
 #include "optim/auto/training_settings.h"
+#include "optim/distributed/shard_choice.h"
 #include "optim/onnx_loss.h"
 #include "optim/telemetry/format.h"
 #include "optim/training_state.h"
@@ -183,11 +184,13 @@ const ModelPart& PartOf(const SessionOptions& options) {
   return options.tensor.on() ? options.tensor : options.pipeline;
 }
 
-// Bytes of a copy of the state, which a checkpoint is written from. Of ranks with parts of it, the first makes it.
-int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared, const ModelPart& part) {
-  if (part.index > 0) return 0;
+// Bytes of the copy of the state that a checkpoint is written from. Ranks that divide it copy their parts; else the
+// first one copies it.
+int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared, const SessionOptions& options) {
   if (run.data.synthetic || run.config.save_every.value == 0) return 0;
-  return StateBytes(run.optimizer.spec, prepared.weights);
+  const int64_t bytes = StateBytes(run.optimizer.spec, prepared.weights);
+  if (options.ranks > 1 && FindShardLevel(run.config.shard) != ShardLevel::kNone) return bytes / options.ranks;
+  return PartOf(options).index > 0 ? 0 : bytes;
 }
 
 // Bytes that a run holds besides its session: samples in memory, and the batches that are trained on and prefetched.
@@ -383,11 +386,11 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   options.optimizer = run->optimizer.spec;
   options.schedule = run->optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
-  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, PartOf(options));
+  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options);
   options.caller_bytes_per_sample = CallerBytesPerSample(*run);
   if (config.automatic) {
     RETURN_IF_ERROR(chooser->Choose(&options, run));
-    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, PartOf(options));
+    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options);
   } else {
     ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->data.models, *run->backend,
                                                              run->train.dataset->size(), &run->batch, &options));
@@ -406,7 +409,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
 }
 
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
-                                       const BackendFactory& make_backend, int rank) {
+                                       const BackendFactory& make_backend, const ProcessRank& place) {
   TrainConfig config = WithTrainingSettings(WithSplitFiles(WithFolderRoot(given)), *model);
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
@@ -427,8 +430,9 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   ASSIGN_OR_RETURN(SessionOptions options,
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   options.tokens = run.tokens;
-  options.pipeline = {rank, static_cast<int>(config.pipeline)};
-  options.tensor = {rank, static_cast<int>(config.tensor)};
+  options.ranks = place.size;
+  options.pipeline = {place.rank, static_cast<int>(config.pipeline)};
+  options.tensor = {place.rank, static_cast<int>(config.tensor)};
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
@@ -466,14 +470,14 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
 }  // namespace
 
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
-                                            const BackendFactory& make_backend, int rank) {
-  auto run = PrepareRun(config, model, make_backend, rank);
+                                            const BackendFactory& make_backend, const ProcessRank& place) {
+  auto run = PrepareRun(config, model, make_backend, place);
   // Labels that were made up for scores of the samples against each other are made up again for the only batch that the
   // model follows.
   if (!absl::IsOutOfRange(run.status()) || !config.data.empty() || config.micro_batch_size != 0) return run;
   TrainConfig fixed = config;
   fixed.micro_batch_size = ExportedBatch(*model);
-  run = PrepareRun(fixed, model, make_backend, rank);
+  run = PrepareRun(fixed, model, make_backend, place);
   if (run.ok()) run->warnings.push_back(DescribeFixedBatch(fixed.micro_batch_size));
   return run;
 }

@@ -102,11 +102,15 @@ struct TrainingRun {
 
 using BackendFactory = std::function<absl::StatusOr<std::unique_ptr<Backend>>(const TrainConfig& config)>;
 
+// One of several processes that train together.
+struct ProcessRank {
+  int rank = 0, size = 1;
+};
+
 // Validates the configuration and makes every automatic decision: loss, binding, batches, learning rates, precision,
-// micro-batch, recomputation. `make_backend` is called when everything that needs no backend has succeeded. `rank`: of
-// a pipeline, the stage of this process.
+// micro-batch, recomputation. `make_backend` is called when everything that needs no backend has succeeded.
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
-                                            const BackendFactory& make_backend, int rank = 0);
+                                            const BackendFactory& make_backend, const ProcessRank& place = {});
 // The same with config.model and MakeBackend.
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config);
 

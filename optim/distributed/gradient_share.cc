@@ -13,10 +13,6 @@ namespace {
 
 constexpr char kWhat[] = "reduce-scatter of gradients";
 
-std::byte* HostMemory(const Region& region) {
-  return static_cast<std::byte*>(region.view.buffer->data()) + region.view.offset;
-}
-
 template <typename T>
 double SquareSum(std::span<const std::byte> bytes) {
   const std::span values(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));

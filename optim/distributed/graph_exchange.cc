@@ -29,7 +29,7 @@ const std::byte* FindInput(const Graph& program, ValueId value, const Bindings& 
   if (!program.IsInput(value)) return nullptr;
   const auto found = state.find(program.inputs()[program.value(value).index].name);
   if (found == state.end()) return nullptr;
-  return static_cast<const std::byte*>(found->second.view.buffer->data()) + found->second.view.offset;
+  return HostMemory(found->second);
 }
 
 }  // namespace

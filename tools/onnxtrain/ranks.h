@@ -26,7 +26,7 @@ absl::StatusOr<Rank> ReadRank();
 inline constexpr char kMeetingFile[] = "ONNXTRAIN_MEETING_FILE";
 
 // Binds this process to its share of the CPUs that it may use, all shares of one size, and takes its share of the
-// memory. Call it before a thread is started.
+// memory, of which it keeps no large blocks that are free. Call it before a thread is started.
 void DivideMachine(const Rank& rank);
 
 // Has all ranks use the same number of threads at most: reductions must not depend on the rank.

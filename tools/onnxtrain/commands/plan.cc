@@ -213,6 +213,9 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
     text += "\n";
   }
   text += absl::StrFormat("  %-28s %12s\n", "peak", Bytes(step.memory.total()));
+  if (step.divided_weights > 0)
+    text += PageRow("at the end", StrCat("rank 0 takes ", Bytes(step.divided_weights),
+                                         " more, for the whole weights of the model that it writes"));
   text += PageRow("recompute", step.repeated == 0 ? "nothing"
                                                   : absl::StrFormat("%d nodes recomputed, %.1f%% of the time",
                                                                     step.repeated, 100 * step.extra_share));
@@ -238,6 +241,7 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"wire_bytes", WireBytes(config, trial, step)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
+               {"gathered_bytes", step.divided_weights},
                {"arena_bytes", step.arena.arena},
                {"arena_lower_bound_bytes", step.arena.lower_bound},
                {"workspace_bytes", step.workspace},

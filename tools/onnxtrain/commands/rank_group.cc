@@ -8,6 +8,7 @@
 #include "optim/checkpoint/resume.h"
 #include "optim/checkpoint/write_together.h"
 #include "optim/distributed/shard_choice.h"
+#include "optim/telemetry/resources.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {
@@ -50,8 +51,9 @@ absl::Status CompareWithLeader(const TrainConfig& leader, const TrainConfig& own
 
 absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Join(const Rank& rank, const TrainConfig& config) {
   DivideMachine(rank);
+  const int64_t resident = PeakResidentBytes();
   ASSIGN_OR_RETURN(auto ranks, CreateCollectives(MakeOptions(rank, config)));
-  return std::unique_ptr<RankGroup>(new RankGroup(rank, config.comm_timeout, std::move(ranks)));
+  return std::unique_ptr<RankGroup>(new RankGroup(rank, config.comm_timeout, resident, std::move(ranks)));
 }
 
 absl::Status RankGroup::Compare(const TrainConfig& config) {

@@ -32,6 +32,9 @@ class RankGroup {
   // Continues from the state of rank 0, where `ready` says that this rank could prepare the run.
   absl::Status Follow(const absl::Status& ready, const RunState& state, TrainingRun* run);
 
+  // The most memory that this process had before it loaded the library of communication.
+  int64_t resident_before() const { return resident_before_; }
+
   // Is it this rank that has to say that rank 0 is gone?
   bool reports() const { return ranks_->reports(); }
 
@@ -47,8 +50,8 @@ class RankGroup {
   int ShareExitCode(int own);
 
  private:
-  RankGroup(const Rank& rank, double timeout, std::unique_ptr<Collectives> ranks)
-      : rank_(rank), timeout_(timeout), ranks_(std::move(ranks)) {}
+  RankGroup(const Rank& rank, double timeout, int64_t resident_before, std::unique_ptr<Collectives> ranks)
+      : rank_(rank), timeout_(timeout), resident_before_(resident_before), ranks_(std::move(ranks)) {}
   absl::Status CompareEvalData(const TrainingRun& run);
   absl::Status ShareState(const SessionCounters& counters, Session* session);
   absl::Status Begin(const absl::Status& ready, const RunState& state, TrainingRun* run);
@@ -56,6 +59,7 @@ class RankGroup {
 
   const Rank rank_;
   const double timeout_;  // seconds
+  const int64_t resident_before_;
   std::unique_ptr<Collectives> ranks_;
   std::unique_ptr<DataParallel> data_parallel_;
   std::unique_ptr<SavingGroup> checkpoints_;

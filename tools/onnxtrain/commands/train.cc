@@ -272,9 +272,9 @@ absl::Status CheckModelOfCheckpoint(const TrainConfig& config, const OnnxModel& 
                   StrCat("`resume` ", start->point->checkpoint.path, ": "));
 }
 
-absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* ready) {
+absl::Status Prepare(const TrainConfig& config, const Rank& rank, int64_t resident_at_start, ReadyRun* ready) {
   const PreparingScope preparing;
-  ready->recorded.resident_at_start = PeakResidentBytes();
+  ready->recorded.resident_at_start = resident_at_start;
   ASSIGN_OR_RETURN(ready->start, FindStart(config));
   Start& start = ready->start;
   ready->finished = IsFinished(start);
@@ -286,7 +286,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, ReadyRun* read
   ASSIGN_OR_RETURN(ready->folder, OpenFolder(start.config, start.old_run));
   if (!rank.alone()) RETURN_IF_ERROR(LogToFile(rank, ready->folder->path()));
   if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));
-  ASSIGN_OR_RETURN(ready->run, PrepareTraining(start.config, model, LoadBackend));
+  ASSIGN_OR_RETURN(ready->run, PrepareTraining(start.config, model, LoadBackend, {rank.rank, rank.size}));
   TrainingRun& run = ready->run;
   if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run, rank));
   RecordedRun& recorded = ready->recorded;
@@ -339,7 +339,7 @@ absl::Status CheckAlone(const TrainConfig& config) {
 
 absl::StatusOr<int> TrainAlone(const TrainConfig& config, const Rank& rank, const SignalFlags& signals) {
   ReadyRun ready;
-  RETURN_IF_ERROR(Prepare(config, rank, &ready));
+  RETURN_IF_ERROR(Prepare(config, rank, PeakResidentBytes(), &ready));
   RETURN_IF_ERROR(Begin(config, &ready));
   if (ready.finished) return ReportFinished(ready.start.config);
   Recorder recorder(std::move(ready.recorded));
@@ -351,7 +351,7 @@ absl::StatusOr<int> TrainAlone(const TrainConfig& config, const Rank& rank, cons
 absl::StatusOr<int> TrainTogether(const TrainConfig& config, RankGroup& group, const SignalFlags& signals) {
   RETURN_IF_ERROR(group.Compare(config));
   ReadyRun ready;
-  absl::Status began = Prepare(config, group.rank(), &ready);
+  absl::Status began = Prepare(config, group.rank(), group.resident_before(), &ready);
   if (began.ok()) began = Begin(config, &ready);
   RETURN_IF_ERROR(BeginTogether(began, group, &ready));
   absl::StatusOr<int> code = kDone;

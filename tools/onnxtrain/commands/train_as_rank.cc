@@ -9,9 +9,11 @@
 #include "optim/checkpoint/checkpoint_writer.h"
 #include "optim/checkpoint/resume.h"
 #include "optim/telemetry/console.h"
+#include "optim/telemetry/resources.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/rank_log.h"
+#include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -43,10 +45,10 @@ absl::Status CheckSameInputs(const RunState& state, const TrainingRun& run) {
   return absl::OkStatus();
 }
 
-absl::Status Prepare(const TrainConfig& config, const RunState& state, int rank, TrainingRun* run) {
+absl::Status Prepare(const TrainConfig& config, const RunState& state, const Rank& rank, TrainingRun* run) {
   const PreparingScope preparing;
   ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
-  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend, rank));
+  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend, {rank.rank, rank.size}));
   return CheckSameInputs(state, *run);
 }
 
@@ -95,6 +97,11 @@ absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& 
   return Train(*run->session, run->train, run->eval, options, [&](const TrainEvent& event) { console.Show(event); });
 }
 
+void LogMemory(const Session& session, const RankGroup& group) {
+  const int64_t measured = PeakResidentBytes() - group.resident_before();
+  LogAsRank(group.rank(), StrCat("memory: ", DescribeMemory(session.planned_peak_bytes(), measured)), false);
+}
+
 void LogFailure(const absl::Status& status, const RankGroup& group) {
   const std::string line = "onnxtrain: " + FieldsToFlags(ToStd(status.message()));
   LogAsRank(group.rank(), line, group.reports() || group.rank().collected);
@@ -113,13 +120,13 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
   const TrainConfig config = MakeConfig(given, state->config, group.rank());
   TrainingRun run;
   absl::Status ready = LogInto(config.out, group.rank());
-  if (ready.ok()) ready = Prepare(config, *state, group.rank().rank, &run);
+  if (ready.ok()) ready = Prepare(config, *state, group.rank(), &run);
   RETURN_IF_ERROR(group.Follow(ready, *state, &run));
   RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
   PartSaver saver;
   if (group.checkpoints() != nullptr) RETURN_IF_ERROR(group.AgreeToTrain(saver.Open(config, run, group.checkpoints())));
   const auto result = TrainWith(*state, signals, &saver, &run);
-  if (!result.ok()) LogFailure(result.status(), group);
+  result.ok() ? LogMemory(*run.session, group) : LogFailure(result.status(), group);
   return group.ShareExitCode(OwnExitCode(result));
 }
 

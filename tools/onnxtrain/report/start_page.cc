@@ -185,6 +185,11 @@ std::string CheckpointsText(const TrainResult& r) {
 
 }  // namespace
 
+std::string DescribeMemory(int64_t planned, int64_t measured) {
+  return StrCat("planned ", FormatBytes(static_cast<double>(planned)), "; the process took ",
+                FormatBytes(static_cast<double>(measured)), " above its start");
+}
+
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files) {
   const TrainResult& r = summary.result;
   std::string text =
@@ -211,9 +216,7 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
                     absl::StrFormat("median %s, 95%% within %s; %.1f CPUs busy", FormatDuration(r.step_median_seconds),
                                     FormatDuration(r.step_p95_seconds), summary.busy_cpus));
   }
-  text += PageRow(
-      "memory", StrCat("planned ", FormatBytes(static_cast<double>(summary.planned_peak_bytes)), "; the process took ",
-                       FormatBytes(static_cast<double>(summary.measured_peak_bytes)), " above its start"));
+  text += PageRow("memory", DescribeMemory(summary.planned_peak_bytes, summary.measured_peak_bytes));
   if (!summary.diagnosis.text.empty()) text += PageRow("limit", FieldsToFlags(summary.diagnosis.text));
   if (summary.resumable && (r.stop_reason == "signal" || r.stop_reason == "max_time"))
     text += PageRow("continue", StrCat("onnxtrain --resume ", folder));

@@ -17,6 +17,9 @@ std::string StartPage(const TrainingRun& run, const TrainConfig& resolved);
 // The result, for people.
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files);
 
+// Planned and measured bytes of a process.
+std::string DescribeMemory(int64_t planned, int64_t measured);
+
 // "label  text" rows, the label in a column of fixed width; a row without label continues the one above.
 std::string PageRow(const std::string& label, const std::string& text);
 
