@@ -21,6 +21,7 @@ class CodeEstimate {
 
  private:
   std::map<size_t, size_t> counts_;  // by a hash of the kind
+  size_t most_ = 0;                  // in one program
 };
 
 }  // namespace onnxtrain
