@@ -2,14 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <set>
 
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain {
 
-// Products and convolutions of programs: how many there are of each kind. Those of one kind (operator, attributes,
-// types of operands) have the same kernels, which programs share.
+// Products and convolutions of programs. Those of one kind (operator, attributes, types of operands) have the same
+// kernels, which programs share: all of the program with most of them count, and the further kinds of the others.
 class CodeEstimate {
  public:
   CodeEstimate() = default;
@@ -20,8 +20,8 @@ class CodeEstimate {
   size_t bytes() const;
 
  private:
-  std::map<size_t, size_t> counts_;  // by a hash of the kind
-  size_t most_ = 0;                  // in one program
+  std::set<size_t> kinds_;               // hashes
+  size_t products_ = 0, own_kinds_ = 0;  // of the program with most products
 };
 
 }  // namespace onnxtrain

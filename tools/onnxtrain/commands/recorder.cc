@@ -460,8 +460,7 @@ absl::Status Recorder::WriteReport(const std::string& summary) {
                                                      : binding.classes,
                         .before = before_,
                         .after = after_};
-  if (const Program* largest = LargestTrainingProgram(*run_.session))
-    report.memory = TraceMemory(*largest);
+  if (const Program* largest = LargestTrainingProgram(*run_.session)) report.memory = TraceMemory(*largest);
   if (after_) report.worst = FindWorst(*after_, kWorstSamples);
   for (const SampleResult& worst : report.worst) {
     report.pictures.push_back(SampleHtml(run_.eval, worst.sample, tokens ? &*tokens : nullptr) +
