@@ -116,7 +116,9 @@ bool IsBandFilterBank(const HostTensor& tensor) {
 bool HasIntegerKernels(const HostTensor& tensor) {
   constexpr int64_t kFewest = 8, kMost = 1024;  // elements
   constexpr double kLargest = 64, kRounding = 1e-5;
+  const Shape& shape = tensor.shape();
   if (!IsFloat(tensor.dtype()) || tensor.size() < kFewest || tensor.size() > kMost) return false;
+  if (shape.size() < 3 || tensor.size() == shape[0] * shape[1]) return false;  // mixes channels only
   double unit = std::numeric_limits<double>::infinity(), least = unit, largest = -unit;
   for (int64_t i = 0; i < tensor.size(); ++i) {
     const double x = tensor.At(i);

@@ -21,6 +21,7 @@ bool IsWave(const TableColumn& x, double noise) {
     worst = std::max(worst, std::abs(x.Neighbours(p) - factor * x.At(p)));
     largest = std::max(largest, std::abs(x.At(p)));
   }
+  if (std::max(worst, largest) <= noise) return true;  // the factor of noise may be any
   return std::abs(factor) < 2.001 && worst <= std::max(noise, 1e-3 * largest);
 }
 

@@ -20,7 +20,7 @@ struct TableColumn {
 // zeros.
 double WaveFactor(const TableColumn& x);
 
-// Does the column fulfil that, as zeros do, within a thousandth of its largest number, or within `noise`?
+// Does the column fulfil that within a thousandth of its largest number or within `noise`, or is all of it noise?
 bool IsWave(const TableColumn& x, double noise = 0);
 
 }  // namespace onnxtrain

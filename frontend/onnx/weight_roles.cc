@@ -169,7 +169,8 @@ class RoleNamer {
     if (!IsOp(node, {"MatMul"}) || matrix == node.inputs.end() || IsParameterName(*matrix) || IsGeneratedName(*matrix))
       return;
     const ParsedNode* scale = FindOnlyReader(node, "Mul");
-    const auto readers = readers_.find((scale == nullptr ? node : *scale).outputs[0]);
+    const std::vector<std::string>& angles = (scale == nullptr ? node : *scale).outputs;
+    const auto readers = angles.empty() ? readers_.end() : readers_.find(angles[0]);
     if (readers == readers_.end() || readers->second.size() != 2) return;
     const auto is_read_by = [&](std::string_view op) {
       return std::ranges::any_of(readers->second, [&](const auto& r) { return IsOp(*r.node, {op}); });
@@ -178,6 +179,7 @@ class RoleNamer {
   }
 
   const ParsedNode* FindOnlyReader(const ParsedNode& node, std::string_view op) const {
+    if (node.outputs.empty()) return nullptr;
     const auto readers = readers_.find(node.outputs[0]);
     const bool only = readers != readers_.end() && readers->second.size() == 1 && !outputs_.contains(node.outputs[0]);
     return only && IsOp(*readers->second[0].node, {op}) ? readers->second[0].node : nullptr;

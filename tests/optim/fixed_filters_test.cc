@@ -72,6 +72,10 @@ TEST(FixedFilters, FourierTransformsAreNoWeights) {
       EXPECT_FALSE(IsFrequencyBasis(basis)) << size << " " << in_turn;
     }
   }
+  // Sines of multiples of π are rounding errors that grow.
+  HostTensor rounded = FourierBasis(16, false);
+  for (int64_t k = 0; k < 9; ++k) rounded.Set((9 + k) * 16 + 8, 1e-8 * static_cast<double>(k * k));
+  EXPECT_TRUE(IsFrequencyBasis(rounded));
   const HostTensor cosines = Matrix({9, 16}, [](int64_t k, int64_t n) { return std::cos(Angle(k, n, 16)); });
   EXPECT_TRUE(IsFrequencyBasis(cosines));
 }
@@ -115,7 +119,10 @@ TEST(FixedFilters, KernelsOfIntegersAreNoWeights) {
   EXPECT_TRUE(HasIntegerKernels(sobel));
   EXPECT_FALSE(HasIntegerKernels(Drawn({2, 1, 3, 3})));
   EXPECT_FALSE(HasIntegerKernels(HostTensor::Filled({DType::kFloat32, {2, 1, 3, 3}}, 1)));
-  EXPECT_FALSE(HasIntegerKernels(Matrix({3, 3}, [](int64_t r, int64_t c) { return r == c ? 1 : 0; })));
+  EXPECT_FALSE(HasIntegerKernels(Matrix({1, 1, 3, 3}, [](int64_t, int64_t i) { return i == 4 ? 1 : 0; })));
+  const auto signs = [](int64_t r, int64_t c) { return (r * 5 + c) % 3 - 1; };
+  EXPECT_TRUE(HasIntegerKernels(Matrix({4, 1, 3, 3}, signs)));
+  EXPECT_FALSE(HasIntegerKernels(Matrix({4, 9, 1, 1}, signs))) << "of a ternary network";
 }
 
 TEST(FixedFilters, KernelsThatBlurAreNoWeights) {

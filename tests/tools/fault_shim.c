@@ -1,12 +1,11 @@
 /* Makes one call of the file system fail, or kills the process in front of it: for tests, by LD_PRELOAD.
  *
  * Counts calls on checkpoints: those that name a file below ".tmp-" or "step-", or a link "latest" or "best", and those
- * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill, sleep:SECONDS or an errno. With
- * FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free blocks. With
- * FAULT_ROOM=N the disk of a folder has N bytes for what is below the folder. With
- * FAULT_DIRECT=FILE every write that bypasses the page cache fails; their number is written there at exit. With
- * FAULT_SIGNAL=N the process gets signal N when its libraries are initialized. With FAULT_TRUNCATE=FILE this file loses
- * its content once it is mapped.
+ * on descriptors that such a call has opened. FAULT_AT=N chooses the N-th, from 1; FAULT=kill, sleep:SECONDS or an
+ * errno. With FAULT_COUNT=FILE the number of calls is written there at exit. With FAULT_FREE=N every disk has N free
+ * blocks. With FAULT_ROOM=N the disk of a folder has N bytes for what is below the folder. With FAULT_DIRECT=FILE every
+ * write that bypasses the page cache fails; their number is written there at exit. With FAULT_SIGNAL=N the process gets
+ * signal N when its libraries are initialized. With FAULT_TRUNCATE=FILE this file loses its content once it is mapped.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

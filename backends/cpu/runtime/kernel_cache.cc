@@ -1,6 +1,7 @@
 #include "backends/cpu/runtime/kernel_cache.h"
 
 #include <omp.h>
+#include <algorithm>
 
 #include <functional>
 
@@ -11,7 +12,8 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// As many as oneDNN's own cache holds primitives. Beyond that, those that are not in use are dropped.
+// As many as oneDNN's own cache holds primitives. Beyond that, and whenever those in use have doubled, the others are
+// dropped.
 constexpr size_t kMaxKernels = 1024;
 
 absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
@@ -66,7 +68,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const Graph& grap
   RETURN_IF_ERROR(Annotate(CatchDnnlErrors([&] { prepared = PrepareNode(graph, node); }), NodeTag(node)));
   if (!prepared.ok()) return Annotate(prepared.status(), NodeTag(node));
   ++prepared_;
-  if (kernels_.size() >= kMaxKernels) EraseUnused();
+  if (kernels_.size() >= std::max(kMaxKernels, 2 * used_)) EraseUnused();
   return kernels_.emplace(std::move(signature), std::make_shared<const Kernel>(*std::move(prepared))).first->second;
 }
 
@@ -77,7 +79,9 @@ void KernelCache::DropUnused() {
 
 // Returns how many there were. The mutex is held.
 size_t KernelCache::EraseUnused() {
-  return std::erase_if(kernels_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  const size_t erased = std::erase_if(kernels_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  used_ = kernels_.size();
+  return erased;
 }
 
 std::shared_ptr<void> KernelCache::Hold() {
@@ -90,6 +94,7 @@ void KernelCache::Release() {
   const std::lock_guard lock(mutex_);
   if (--held_ > 0) return;
   kernels_.clear();
+  used_ = 0;
   EmptyDnnlCache();
 }
 

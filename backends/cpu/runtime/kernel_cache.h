@@ -54,6 +54,7 @@ class KernelCache {
 
   mutable std::mutex mutex_;
   std::unordered_map<Signature, std::shared_ptr<const Kernel>, Hash> kernels_;
+  size_t used_ = 0;  // kernels that the last EraseUnused has left
   int64_t prepared_ = 0;
   int64_t held_ = 0;
 };

@@ -451,6 +451,21 @@ TEST(WeightRoles, RandomFrequenciesAreFixed) {
   EXPECT_FALSE(IsFixedBehindSine("encoding.weight", "Cos"));
 }
 
+// Broken files may have such nodes.
+TEST(WeightRoles, ProductsWithoutOutputsHaveNoReaders) {
+  for (const bool scaled : {false, true}) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 2});
+    AddFilled(&model, "encoding.B", {2, 3}, 0.5f);
+    AddNode(&model, "MatMul", {"x", "encoding.B"}, scaled ? Names{"p"} : Names{}, "/MatMul");
+    if (scaled) AddNode(&model, "Mul", {"p", "p"}, {}, "/Mul");
+    AddNode(&model, "Sin", {"x"}, {"y"}, "/Sin");
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    EXPECT_TRUE(imported.ok() || !Message(imported.status()).empty());
+  }
+}
+
 TEST(WeightRoles, BuffersOfKnownLibrariesAreFixed) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 3});

@@ -30,8 +30,7 @@ struct Occupant {
 
 class Tracer {
  public:
-  Tracer(const Graph& graph, const MemoryPlan& plan)
-      : graph_(graph), plan_(plan), position_(graph.nodes().size(), -1) {
+  Tracer(const Graph& graph, const MemoryPlan& plan) : graph_(graph), plan_(plan), position_(graph.nodes().size(), -1) {
     for (size_t i = 0; i < plan.order.size(); ++i) position_[plan.order[i]] = static_cast<int32_t>(i);
   }
 
