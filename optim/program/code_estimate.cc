@@ -12,7 +12,7 @@ namespace {
 
 // Measured on CPUs over ResNets, U-Net, BERT and GPT-2: 45 to 110 KiB for each product or convolution of a program, and
 // 42 KiB for each one of further sizes (a U-Net of 62 sizes).
-constexpr size_t kBytes = size_t{64} << 10;
+constexpr size_t kProductBytes = size_t{64} << 10;
 
 size_t HashKind(const Graph& graph, const Node& node) {
   std::string text = StrCat(node.op, Print(node.attrs));
@@ -40,6 +40,6 @@ void CodeEstimate::Include(const CodeEstimate& other) {
   own_kinds_ = other.own_kinds_;
 }
 
-size_t CodeEstimate::bytes() const { return (products_ + kinds_.size() - own_kinds_) * kBytes; }
+size_t CodeEstimate::bytes() const { return (products_ + kinds_.size() - own_kinds_) * kProductBytes; }
 
 }  // namespace onnxtrain
