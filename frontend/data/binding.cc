@@ -176,7 +176,7 @@ absl::StatusOr<std::vector<int>> Binder::ResolveLabel(const std::vector<std::str
   std::vector<int> columns;
   for (const std::string& name : names) {
     ASSIGN_OR_RETURN(const int c, Resolve(name, flag));
-    if (!columns_[c].problem.empty()) return Invalid(flag, ": ", columns_[c].problem);
+    if (!columns_[c].problem.empty() && spec_.read_labels) return Invalid(flag, ": ", columns_[c].problem);
     columns.push_back(c);
   }
   return columns;
@@ -242,7 +242,7 @@ absl::Status Binder::FindLabel() {
         own.contains(static_cast<int>(&c - candidates.data())))
       c.name.clear();
   }
-  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(candidates));
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(candidates, spec_.read_labels));
   if (named.has_value()) {
     out_.label.columns = {*named};
   } else if (IsTable() && spec_.want_label) {
@@ -720,10 +720,10 @@ absl::StatusOr<BoundData> Binder::Run() {
   if (const std::vector<int> left = FreeColumns(); out_.label.columns.empty() && spec_.want_label && left.size() == 1) {
     out_.label.columns = left;
   }
-  RETURN_IF_ERROR(NumberClasses());
+  if (spec_.read_labels) RETURN_IF_ERROR(NumberClasses());
   RETURN_IF_ERROR(PlaceChannels());
   RETURN_IF_ERROR(AddFeeds());
-  RETURN_IF_ERROR(DescribeLabels());
+  if (spec_.read_labels) RETURN_IF_ERROR(DescribeLabels());
   WarnOfDefaultLabel();
   return std::move(out_);
 }
@@ -766,13 +766,14 @@ absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed) {
                  ": as many values in another order; transpose the data");
 }
 
-absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns) {
+absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns, bool want_label) {
   static const std::set<std::string> kNames = {"label", "labels",  "target", "targets", "y",
                                                "class", "y_train", "y_test", "cls"};  // WebDataset's
   std::optional<int> found;
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     if (!kNames.contains(Lower(columns[c].name))) continue;
     if (found.has_value()) {
+      if (!want_label) return std::nullopt;
       return Invalid("both '", columns[*found].name, "' and '", columns[c].name,
                      "' could be the label; choose with `label`");
     }

@@ -24,6 +24,7 @@ struct BindSpec {
   std::vector<std::string> label;                              // columns; empty: found
   std::map<std::string, std::vector<std::string>> own_labels;  // columns of losses with labels of their own, by a key
   bool want_label = true;                                      // else a missing label is no error
+  bool read_labels = true;                                     // else they are only kept from the inputs
   std::vector<std::string> classes;                            // in the order of the model's scores; empty: unknown
   std::map<std::string, int64_t> dims;                         // values of named free dimensions
   PixelScale pixels;                                           // for image columns
@@ -77,8 +78,9 @@ std::optional<TokenRole> FindTokenRole(const std::string& input);
 // The labels of that key: "" for the common ones, else a key of BindSpec::own_labels. Null where the data has none.
 const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key);
 
-// The column that is the label by its name ("label", "target", "y", …), or nullopt; several such names are an error.
-absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns);
+// The column that is the label by its name ("label", "target", "y", …), or nullopt. Several such names are an error,
+// and no label where none is wanted.
+absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns, bool want_label = true);
 
 // Sets the normalization of a feed of pixels, whose channels are along its first or last axis. Fails where neither has
 // as many as the normalization.

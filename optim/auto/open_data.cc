@@ -187,7 +187,10 @@ class DataOpener {
              const DataRequest& request, const LossSpec& loss)
       : config_(WithLabelColumns(given)), model_(model), before_(before), request_(request), loss_(loss) {
     request_.folders = FindFolderColumns(given, before, request_.path, request_.want_label);
-    spec_ = {.want_label = request_.want_label, .ignore_index = loss.ignore_index, .leave_out = request_.leave_out};
+    spec_ = {.want_label = request_.want_label,
+             .read_labels = request_.want_label,
+             .ignore_index = loss.ignore_index,
+             .leave_out = request_.leave_out};
     spec_.skip_bad = config_.on_bad_sample == "skip";
     if (before.has_value()) {
       spec_.inputs = before->inputs;

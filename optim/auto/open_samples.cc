@@ -46,6 +46,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
                                                              bool label_known) {
   const bool explicit_label = !options.label.empty();
   std::vector<std::string> class_names;
+  if (!request.want_label) options.class_names.clear();                       // other names are no error
   if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
   if (!request.folders.empty()) return OpenPicturePairs(request.path, request.folders, options.images);
   auto dataset = OpenDataset(request.path, options);
@@ -56,7 +57,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   }
   if (!dataset.ok() || explicit_label || !IsTableFile(request.path)) return dataset;
   const std::vector<Column>& columns = (*dataset)->columns();
-  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
   const auto last = static_cast<int>(columns.size()) - 1;
   const int label = named.value_or(LastColumn(columns, request.leave_out));
   if (label == last && class_names.empty()) return dataset;
@@ -73,7 +74,7 @@ absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& c
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
   for (const LossTermSpec& term : terms) names.insert(term.label.begin(), term.label.end());
   if (!label.empty()) return names;
-  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns));
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
   const bool by_place = IsTableFile(request.path) && columns.size() > 1;
   if (named.has_value()) names.insert(columns[*named].name);
   if (!named.has_value() && by_place) names.insert(columns[LastColumn(columns, request.leave_out)].name);

@@ -509,6 +509,16 @@ TEST_F(Cli, TablesOfText) {
     EXPECT_TRUE(line.starts_with(want)) << line;
   }
   EXPECT_FALSE(std::getline(lines, line));
+  // Labels are not read: neither missing ones, nor ones of other names, nor several columns that could be it.
+  for (const char* labels :
+       {"kind\n0,0,0,2,\n0,2,0,0,purple\n0,0,2,0,red\n", "label,y\n0,0,0,2,1,\n0,2,0,0,,2\n0,0,2,0,,\n"}) {
+    WriteAll(Path("labelled.csv"), StrCat("d,c,b,a,", labels));
+    const Outcome again = Run("predict --model r/model.onnx --data labelled.csv --out again.csv --quiet");
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(ReadAll(Path("again.csv")), ReadAll(Path("preds.csv")));
+    const Outcome alone = Run("predict --model m.onnx --data labelled.csv --input x=a,b,c,d --out alone.csv --quiet");
+    EXPECT_EQ(alone.code, 0) << alone.err;
+  }
 }
 
 TEST_F(Cli, AccumulationIsTheSameUpdate) {

@@ -8,6 +8,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/formats/csv_columns.h"
+#include "frontend/data/formats/csv_header.h"
 #include "frontend/data/formats/csv_reader.h"
 #include "frontend/data/memory_dataset.h"
 
@@ -19,15 +20,6 @@ using Record = std::vector<std::string>;
 constexpr std::string_view kPandasIndex = "Unnamed: 0";  // a column without a name that was read and written again
 
 bool IsBlank(const std::string& field) { return TrimBlanks(field).empty(); }
-
-// Names are no numbers. They differ and none is missing, unless the next row shows by a number that this one has names.
-bool LooksLikeHeader(const Record& record, const Record& next, bool decimal_comma) {
-  const auto is_number = [=](const std::string& field) { return IsCsvNumber(field, decimal_comma); };
-  if (std::ranges::any_of(record, is_number) || std::ranges::all_of(record, IsBlank)) return false;
-  const bool plain = std::ranges::none_of(record, IsBlank) &&
-                     std::set<std::string>(record.begin(), record.end()).size() == record.size();
-  return plain || (next.size() == record.size() && std::ranges::any_of(next, is_number));
-}
 
 // Further columns of one name are called as pandas calls them: "a.1", "a.2".
 std::vector<std::string> MakeColumnNames(bool header, const Record& first, std::vector<std::string>* notes) {
@@ -135,8 +127,7 @@ class Table {
       ASSIGN_OR_RETURN(more, NextRecord(&record));
     }
     numbers_first_ = numbers_first_ || (more && IsCsvNumber(record[0]));
-    const bool header = options_.header == Header::kAuto ? LooksLikeHeader(first, record, decimal_comma())
-                                                         : options_.header == Header::kYes;
+    const bool header = HasHeader(first, more ? record : Record());
     if (header && more) FitHeader(record, &first);
     RETURN_IF_ERROR(MakeColumns(header, first));
     if (!header) RETURN_IF_ERROR(Add(first_row_, first));
@@ -151,6 +142,16 @@ class Table {
  private:
   // Files that are separated by semicolons come from where the comma is the decimal separator.
   bool decimal_comma() const { return reader_.separator() == ';'; }
+
+  bool HasHeader(const Record& first, const Record& next) {
+    if (options_.header != Header::kAuto) return options_.header == Header::kYes;
+    const FirstRow kind = ClassifyFirstRow(first, next, decimal_comma());
+    if (kind == FirstRow::kNumbers) {
+      notes_.push_back(StrCat("row ", first_row_, " names columns by numbers, '", Printable(first.back()),
+                              "' the last one (`header` no: it is a sample)"));
+    }
+    return kind != FirstRow::kSample;
+  }
 
   void TakeClasses(const Record& first) {
     classes_.assign(first.begin() + 2, first.end());

@@ -110,13 +110,6 @@ std::optional<int64_t> ParseFlag(std::string_view s) {
   return std::nullopt;
 }
 
-bool IsMissingValue(std::string_view s) {
-  const std::string lower = absl::AsciiStrToLower(std::string(TrimBlanks(s)));
-  constexpr std::string_view kNames[] = {"",     "na",   "n/a",  "#n/a", "#na", "<na>", "nan",
-                                         "-nan", "null", "none", "?",    "-",   "--",   "."};
-  return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
-}
-
 std::string QuoteValue(std::string_view s) {
   size_t cut = std::min<size_t>(s.size(), 40);
   while (cut < s.size() && cut > 0 && (s[cut] & 0xC0) == 0x80) --cut;  // do not split a UTF-8 sequence
@@ -457,10 +450,20 @@ std::string_view TrimBlanks(std::string_view s) {
   return s;
 }
 
-bool IsCsvNumber(std::string_view s, bool decimal_comma) {
-  double value;
-  return ParseWritten(TrimBlanks(s), decimal_comma, &value) && !std::isnan(value);
+bool IsMissingValue(std::string_view s) {
+  const std::string lower = absl::AsciiStrToLower(std::string(TrimBlanks(s)));
+  constexpr std::string_view kNames[] = {"",     "na",   "n/a",  "#n/a", "#na", "<na>", "nan",
+                                         "-nan", "null", "none", "?",    "-",   "--",   "."};
+  return std::find(std::begin(kNames), std::end(kNames), lower) != std::end(kNames);
 }
+
+std::optional<double> ParseCsvNumber(std::string_view s, bool decimal_comma) {
+  double value;
+  if (!ParseWritten(TrimBlanks(s), decimal_comma, &value) || std::isnan(value)) return std::nullopt;
+  return value;
+}
+
+bool IsCsvNumber(std::string_view s, bool decimal_comma) { return ParseCsvNumber(s, decimal_comma).has_value(); }
 
 std::unique_ptr<CsvColumn> MakeFeatureColumn(CsvColumnSpec spec) { return std::make_unique<Feature>(std::move(spec)); }
 std::unique_ptr<CsvColumn> MakeTextColumn(CsvColumnSpec spec) { return std::make_unique<TextValues>(std::move(spec)); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,12 @@
 namespace onnxtrain {
 
 std::string_view TrimBlanks(std::string_view s);
-// Is it a number, blanks around it apart? NaN denotes a missing value. 1,234.5, 12% and $5 are numbers; with
-// `decimal_comma` 1,5 and 1.234,5 are, instead of 1,234.5.
+// Returns the number that it is, blanks around it apart. NaN denotes a missing value and is none. 1,234.5, 12% and $5
+// are numbers; with `decimal_comma` 1,5 and 1.234,5 are, instead of 1,234.5.
+std::optional<double> ParseCsvNumber(std::string_view s, bool decimal_comma = false);
 bool IsCsvNumber(std::string_view s, bool decimal_comma = false);
+// Is it empty, NA, NaN, null, none, ?, - or . in one of their spellings, blanks around it apart?
+bool IsMissingValue(std::string_view s);
 
 struct CsvColumnSpec {
   std::string path, name;

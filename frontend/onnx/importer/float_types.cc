@@ -6,7 +6,9 @@
 
 namespace onnxtrain {
 
-bool HasDoubleWeights(const ParsedGraph& graph) {
+namespace {
+
+bool StoresDoubleWeights(const ParsedGraph& graph) {
   const auto is_weight = [](const HostTensor& t) { return t.dtype() == DType::kFloat64 && t.size() > 1; };
   const auto holds_weight = [&](const ParsedNode& node) {
     const HostTensor* value = node.attrs.Tensor("value");
@@ -15,6 +17,24 @@ bool HasDoubleWeights(const ParsedGraph& graph) {
   return std::ranges::any_of(graph.initializers, [&](const auto& entry) { return is_weight(entry.second); }) ||
          std::ranges::any_of(graph.nodes, holds_weight);
 }
+
+// The data, and every weight that is more than a number.
+bool IsDoubleOnly(const ParsedGraph& graph) {
+  const auto is_other = [](DType dtype) { return IsFloat(dtype) && dtype != DType::kFloat64; };
+  bool reads_double = false;
+  for (const ParsedValue& input : graph.inputs) {
+    if (!input.dtype || graph.initializers.contains(input.name)) continue;
+    if (is_other(*input.dtype)) return false;
+    reads_double |= *input.dtype == DType::kFloat64;
+  }
+  return reads_double && std::ranges::none_of(graph.initializers, [&](const auto& entry) {
+           return is_other(entry.second.dtype()) && entry.second.size() > 1;
+         });
+}
+
+}  // namespace
+
+bool HasDoubleWeights(const ParsedGraph& graph) { return StoresDoubleWeights(graph) || IsDoubleOnly(graph); }
 
 DType FloatTypes::Map(DType dtype) const {
   const bool low = dtype == DType::kFloat16 || dtype == DType::kBFloat16;

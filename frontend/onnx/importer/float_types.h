@@ -5,7 +5,8 @@
 
 namespace onnxtrain {
 
-// Whether the graph stores weights in float64, and not just a number of a formula.
+// Whether the graph stores weights in float64, and not just a number of a formula. Numbers are weights where all that
+// is float is float64: y = w x + b.
 bool HasDoubleWeights(const ParsedGraph& graph);
 
 // Maps float32 to the chosen float type. float16 and bfloat16 get masters of it too, and everything around them

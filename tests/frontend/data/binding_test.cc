@@ -222,6 +222,10 @@ TEST(Bind, NoLabelWanted) {
   spec.want_label = false;
   EXPECT_EQ(Bound({F32("in", {-1, 3})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kF, {}}}, spec), "in←0,1,2 label←");
   EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"label", kI, {}}, {"c", kF, {}}}, spec), "in←0,2 label←1");
+  spec.read_labels = false;
+  spec.inputs["in"] = {"a", "c"};
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"a", kF, {}}, {"label", kI, {}}, {"y", kI, {}}, {"c", kF, {}}}, spec),
+            "in←0,3 label←");
 }
 
 TEST(Bind, PixelsByChannel) {

@@ -331,6 +331,25 @@ TEST(Csv, HeaderIsFound) {
       {"a,b\nc,d\n", Header::kNo, "0", 2},
       {"1,2\n3,4\n", Header::kYes, "1", 1},
       {",b\n3,4\n", Header::kYes, "#0", 1},  // a column without a name
+      // Numbers as names: a series and a matrix of pandas, with and without the index, and tables of R.
+      {",0\n1821,269\n1822,321\n", Header::kAuto, "#0", 2},
+      {",0,1\n0,.5,.25\n1,.75,.5\n", Header::kAuto, "#0", 2},
+      {"0,1\n.5,.25\n.75,.5\n", Header::kAuto, "0", 2},
+      {"0,1,2\n5.1,3.5,0\n4.9,3.0,1\n", Header::kAuto, "0", 2},
+      {"label,0,1,2\n5,9,8,7\n", Header::kAuto, "label", 1},
+      {"\"\",\"1940\",\"1945\",\"1950\"\n\"Food\",22.2,44.5,59.6\n", Header::kAuto, "#0", 1},
+      {"\"\",\"16.75\",\"17\",\"18.5\"\n\"9.4\",0,0,0\n", Header::kAuto, "#0", 1},
+      {"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7\n", Header::kAuto, "0", 1},
+      // Samples that begin with such numbers.
+      {"0,1,2\n3,4,5\n", Header::kAuto, "0", 2},
+      {"0,1,2\n1,2,3\n", Header::kAuto, "0", 2},
+      {"0,1\n.5,1\n", Header::kAuto, "0", 2},
+      {"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"
+       "16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n",
+       Header::kAuto, "0", 2},
+      {",3,2\n1,2,3\n", Header::kAuto, "0", 2},
+      {"setosa,1,2,3\nvirginica,4,5,6\n", Header::kAuto, "0", 2},
+      {"NA,1,2,3\n4,5,6,7\n", Header::kAuto, "0", 2},
   };
   for (const auto& c : kCases) {
     const auto data = Open(c.text, {.header = c.header});
@@ -338,6 +357,12 @@ TEST(Csv, HeaderIsFound) {
     EXPECT_EQ((*data)->columns()[0].name, c.first_name) << c.text;
     EXPECT_EQ((*data)->size(), c.rows) << c.text;
   }
+}
+
+TEST(Csv, NumbersThatNameColumnsAreTold) {
+  const auto data = Open("0,1,2\n5.1,3.5,0\n");
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT((*data)->notes(), Contains(HasSubstr("row 1 names columns by numbers, '2' the last one")));
 }
 
 TEST(Csv, LabelByNameOrIndex) {

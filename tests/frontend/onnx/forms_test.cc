@@ -116,6 +116,20 @@ TEST(Float64, ModelsAreTrainedInFloat32AndStoredAsTheyWere) {
   EXPECT_THAT(again->weights[0].value.ToDoubles(), ElementsAre(1, 2.5, 3, 4));
 }
 
+TEST(Float64, NumbersAreWeightsWhereNothingIsFloat32) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {-1, 1}, kDouble);
+  FillDoubles(AddInitializer(&model, "w", {1, 1}, kDouble), {2});
+  FillDoubles(AddInitializer(&model, "b", {1}, kDouble), {1});
+  AddNode(&model, "Gemm", {"x", "w", "b"}, {"y"});
+  AddOutput(&model, "y");
+  auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->weights.size(), 2u);
+  for (const ImportedWeight& weight : imported->weights) EXPECT_EQ(weight.value.dtype(), DType::kFloat32);
+  EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).dtype, DType::kFloat32);
+}
+
 TEST(Float64, WeightsWithinFloat32AreCastWhereTheGraphCastsThem) {
   onnx::ModelProto model = NewModel();
   AddInput(&model, "x", {-1, 2});
