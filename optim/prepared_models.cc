@@ -60,6 +60,10 @@ size_t PreparedModels::CopiedBytes(const ImportedModel& imported) const {
   return bytes;
 }
 
+void PreparedModels::KeepSize(int64_t batch) {
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.import.batch != batch; });
+}
+
 void PreparedModels::ReleaseValues() {
   for (Entry& entry : entries_) ReleaseValues(&entry);
 }

@@ -27,6 +27,9 @@ class PreparedModels {
                                                bool values);
   absl::StatusOr<PreparedModel> Prepare(const PrepareOptions& options, int64_t batch, bool training, bool values);
 
+  // Drops the imports for other sizes of a batch, which were only planned.
+  void KeepSize(int64_t batch);
+
   // Drops copied values: once a session has them on its device.
   void ReleaseValues();
 

@@ -268,12 +268,17 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   CutMicros(global_batch);
   if (averages_) averages_->Begin(micro + std::ssize(micros_));
   if (share != nullptr) KeepShare(*share, &micros_);
+  const auto kind = [&](const MicroBatch& m) { return MicroKind(first, micro == 0 && &m == micros_.data() ? 0 : 1); };
+  // Compilation takes memory that is planned while none of the programs' own is in use. Programs of varying sizes may
+  // give way to each other: they are compiled as they come.
   for (const MicroBatch& m : micros_) {
-    const bool is_first = micro == 0 && &m == micros_.data();
+    if (FindExtents(*m.part) == VariableExtents()) RETURN_IF_ERROR(Get(kind(m), m.count, {}).status());
+  }
+  for (const MicroBatch& m : micros_) {
     if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
     if (share != nullptr && averages_) RETURN_IF_ERROR(averages_->RunNext(m.number, m.fraction()));
     const RandomKey key = Key(micro + m.number, MakePiece(m.skipped, m.count));
-    ASSIGN_OR_RETURN(const Ready* program, RunMicro(MicroKind(first, is_first ? 0 : 1), m, key));
+    ASSIGN_OR_RETURN(const Ready* program, RunMicro(kind(m), m, key));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
   }
   return absl::OkStatus();

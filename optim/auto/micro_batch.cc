@@ -69,7 +69,9 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
                    LargestMicroBatch(models, backend, options, std::min(batch.global, samples), batch.global));
   if (micro > 0) {
     const int64_t count = CeilDiv(batch.global, micro);
-    return BatchPlan{batch.global, options.fixed_batch > 0 ? micro : CeilDiv(batch.global, count), count};
+    const int64_t even = options.fixed_batch > 0 ? micro : CeilDiv(batch.global, count);
+    models->KeepSize(even);
+    return BatchPlan{batch.global, even, count};
   }
   // One sample may still fit with recomputation.
   const auto one = PlannedMemory(models, backend, options, 1, batch.global);

@@ -7,6 +7,7 @@
 #include "backends/registry.h"
 #include "optim/auto/batch_size.h"
 #include "optim/session.h"
+#include "tests/optim/distributed/failing_backend.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -83,6 +84,24 @@ TEST_F(Prepared, PlansAndSessionsShareImports) {
   ASSERT_TRUE(PlannedMemory(models_, *backend_, options_, 8, 8).ok());
   ASSERT_TRUE(NewSession(4)->Step(MakeBatch(DType::kFloat32)).ok());
   EXPECT_EQ(models_->imports(), 3);
+}
+
+TEST_F(Prepared, OtherSizesAreDropped) {
+  const PrepareOptions options = MakePrepareOptions();
+  for (const int64_t batch : {2, 3}) ASSERT_TRUE(models_->ImportForward(options, batch, true, false).ok());
+  models_->KeepSize(3);
+  ASSERT_TRUE(models_->ImportForward(options, 3, true, false).ok());
+  EXPECT_EQ(models_->imports(), 2);
+  ASSERT_TRUE(models_->ImportForward(options, 2, true, false).ok());
+  EXPECT_EQ(models_->imports(), 3);
+}
+
+// Compilation takes memory, and a program that has run keeps its own.
+TEST_F(Prepared, AStepIsCompiledBeforeItRuns) {
+  Fault fault{.of = Fault::Of::kRun};
+  backend_ = std::make_unique<FailingBackend>(std::move(backend_), &fault);
+  EXPECT_FALSE(NewSession(5)->Step(MakeBatch(DType::kFloat32)).ok());
+  EXPECT_EQ(models_->imports(), 2) << "of the micro-batches of 5 and of the last one";
 }
 
 TEST_F(Prepared, OtherOptionsAreOtherImports) {
