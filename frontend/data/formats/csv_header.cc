@@ -1,8 +1,9 @@
 #include "frontend/data/formats/csv_header.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "frontend/base/units.h"
@@ -13,17 +14,40 @@ namespace {
 
 using Record = std::vector<std::string>;
 
-constexpr size_t kFewNumbers = 3, kManyNumbers = 16;  // that are in order by chance, and never
+// That are in order by chance, that may be, and never.
+constexpr size_t kFewNumbers = 3, kSeveralNumbers = 5, kManyNumbers = 16;
+constexpr double kFirstYear = 1800, kLastYear = 2100;
 
 bool IsBlank(const std::string& field) { return TrimBlanks(field).empty(); }
 bool IsInteger(const std::string& field) { return ParseInt(TrimBlanks(field)).ok(); }
+
+bool CountFrom(double start, const std::vector<double>& numbers) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] != start + static_cast<double>(i)) return false;
+  }
+  return true;
+}
+
+bool AreInSteps(const std::vector<double>& numbers) { return !numbers.empty() && CountFrom(numbers[0], numbers); }
+
+bool AreInOrder(const std::vector<double>& numbers) {
+  return numbers.size() >= kFewNumbers && (std::ranges::adjacent_find(numbers, std::greater_equal()) == numbers.end() ||
+                                           std::ranges::adjacent_find(numbers, std::less_equal()) == numbers.end());
+}
+
+bool AreYears(const std::vector<double>& numbers) {
+  return std::ranges::all_of(numbers, [](double n) { return n == std::floor(n) && n >= kFirstYear && n <= kLastYear; });
+}
 
 class Rows {
  public:
   Rows(const Record& first, const Record& next, bool decimal_comma)
       : first_(first), next_(next), decimal_comma_(decimal_comma) {
-    for (const std::string& field : first) {
-      if (const auto number = ParseCsvNumber(field, decimal_comma)) numbers_.push_back(*number);
+    for (size_t c = 0; c < first.size(); ++c) {
+      const auto number = Parse(first[c]);
+      if (!number) continue;
+      numbers_.push_back(*number);
+      if (const auto below = c < next.size() ? Parse(next[c]) : std::nullopt) below_.push_back(*below);
     }
   }
 
@@ -31,12 +55,17 @@ class Rows {
     if (std::ranges::all_of(first_, IsBlank)) return FirstRow::kSample;
     if (numbers_.empty()) return HasNames() ? FirstRow::kNames : FirstRow::kSample;
     if (next_.size() != first_.size()) return FirstRow::kSample;
-    const bool named = HasCorner() || NamesSomeNumbers() || NumbersColumns();
+    const bool named = numbers_.size() == first_.size() ? AreNames() : HasCorner() || AreNamesBesideOthers();
     return named ? FirstRow::kNumbers : FirstRow::kSample;
   }
 
  private:
-  bool IsNumber(const std::string& field) const { return IsCsvNumber(field, decimal_comma_); }
+  // "inf" is a name.
+  std::optional<double> Parse(const std::string& field) const {
+    const auto number = ParseCsvNumber(field, decimal_comma_);
+    return number && std::isfinite(*number) ? number : std::nullopt;
+  }
+  bool IsNumber(const std::string& field) const { return Parse(field).has_value(); }
 
   bool HasNames() const {
     const bool plain = std::ranges::none_of(first_, IsBlank) &&
@@ -44,55 +73,42 @@ class Rows {
     return plain || (next_.size() == first_.size() && std::ranges::any_of(next_, [&](auto& f) { return IsNumber(f); }));
   }
 
-  bool CountFrom(double start) const {
-    for (size_t i = 0; i < numbers_.size(); ++i) {
-      if (numbers_[i] != start + static_cast<double>(i)) return false;
-    }
-    return true;
-  }
-
-  bool AreInOrder() const {
-    return numbers_.size() >= kFewNumbers &&
-           (std::ranges::adjacent_find(numbers_, std::greater_equal()) == numbers_.end() ||
-            std::ranges::adjacent_find(numbers_, std::less_equal()) == numbers_.end());
+  // Years above what are none, or numbers in steps of one above others.
+  bool AreSeries(size_t fewest) const {
+    if (AreInOrder(numbers_) && AreYears(numbers_) && !AreYears(below_)) return true;
+    return numbers_.size() >= fewest && AreInSteps(numbers_) && !AreInSteps(below_);
   }
 
   bool HasCorner() const {
     return numbers_.size() == first_.size() - 1 && IsBlank(first_[0]) && !IsBlank(next_[0]) &&
-           (CountFrom(0) || AreInOrder());
+           (CountFrom(0, numbers_) || AreInOrder(numbers_));
   }
 
   // Behind a corner, too.
-  bool NamesSomeNumbers() const {
-    bool names = false;
+  bool AreNamesBesideOthers() const {
+    bool names = false, above_number = false;
     for (size_t c = 0; c < first_.size(); ++c) {
       if (IsNumber(first_[c])) continue;
       if (IsBlank(first_[c]) && (c > 0 || IsBlank(next_[c]))) return false;
-      names |= !IsBlank(first_[c]) && !IsMissingValue(first_[c]) && IsNumber(next_[c]);
+      const bool name = !IsMissingValue(first_[c]);
+      names |= name;
+      above_number |= name && IsNumber(next_[c]);
     }
-    return names && numbers_.size() >= kFewNumbers && (CountFrom(0) || CountFrom(1));
+    if (above_number && numbers_.size() >= kFewNumbers && (CountFrom(0, numbers_) || CountFrom(1, numbers_)))
+      return true;
+    return names && AreSeries(kSeveralNumbers);
   }
 
-  bool NumbersColumns() const {
-    const size_t count = numbers_.size();
-    if (count != first_.size() || count < 2 || !CountFrom(0)) return false;
+  bool AreNames() const {
+    if (!CountFrom(0, numbers_) || numbers_.size() < 2) return AreSeries(kManyNumbers);
     const auto has_fraction = [&](const std::string& field) { return IsNumber(field) && !IsInteger(field); };
-    if (count < kFewNumbers) return std::ranges::all_of(next_, has_fraction);
-    return std::ranges::any_of(next_, has_fraction) || (count >= kManyNumbers && !GoesOn());
-  }
-
-  // Is the next row in steps of one, too?
-  bool GoesOn() const {
-    const auto in_steps = [&](const std::string& a, const std::string& b) {
-      const auto from = ParseCsvNumber(a, decimal_comma_), to = ParseCsvNumber(b, decimal_comma_);
-      return from && to && *to == *from + 1;
-    };
-    return std::ranges::adjacent_find(next_, std::not_fn(in_steps)) == next_.end();
+    if (numbers_.size() < kFewNumbers) return std::ranges::all_of(next_, has_fraction);
+    return std::ranges::any_of(next_, has_fraction) || AreSeries(kManyNumbers);
   }
 
   const Record &first_, &next_;
   const bool decimal_comma_;
-  std::vector<double> numbers_;  // of the first row
+  std::vector<double> numbers_, below_;  // of the first row; those of the next one below them
 };
 
 }  // namespace

@@ -16,10 +16,12 @@ enum class FirstRow {
 //
 // Names are no numbers. They differ and none is missing, unless the next row shows by a number that this one has names.
 // Numbers are names
-// - behind a corner without a name, above a row that names itself: from 0 on, or three and more in order (years);
+// - behind a corner without a name, above a row that names itself: from 0 on, or three and more in order;
 // - beside names that stand above numbers: three and more, from 0 or 1 on;
-// - alone: from 0 on, where the next row does not go on with them and shows by a number with a fraction that it is of
-//   another kind; above whole numbers 16 and more.
+// - beside other names: five and more in steps of one, above others;
+// - alone: from 0 on, above a number with a fraction, which is of another kind; sixteen and more in steps of one, above
+//   others;
+// - where they are three and more years in order, above numbers that are none.
 FirstRow ClassifyFirstRow(const std::vector<std::string>& first, const std::vector<std::string>& next,
                           bool decimal_comma);
 
