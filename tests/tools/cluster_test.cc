@@ -14,14 +14,15 @@ class Cluster : public RunScratch {
   // One bucket, of 1 MB. Of a 12 Gbit/s link, headers leave 1448/1514.
   static constexpr double kBytes = 1e6, kRate = 12e9 / 8 * 1448 / 1514, kLatency = 1e-3;
 
-  Json Predict(const std::string& flags, int64_t gradient_bytes = static_cast<int64_t>(kBytes)) {
+  Json Predict(const std::string& flags, int64_t gradient_bytes = static_cast<int64_t>(kBytes), double handling = 0) {
     const Json pieces = {{"batch", 8},
                          {"accumulation", 2},
                          {"forward", 0.2},
                          {"backward", 0.4},
                          {"update", 0.05},
                          {"other", 0.01},
-                         {"gradient_bytes", gradient_bytes}};
+                         {"gradient_bytes", gradient_bytes},
+                         {"handling", handling}};
     WriteAll(Path("pieces.json"), pieces.dump());
     const std::string command =
         StrCat("python3 " ONNXTRAIN_SOURCE_DIR "/tools/bench/cluster.py predict '", Path("pieces.json"),
@@ -47,6 +48,19 @@ TEST_F(Cluster, MomentsThatAreDividedCostAGather) {
   const double weights = 3 * (kLatency + kBytes / 4 / kRate);
   EXPECT_NEAR(rows[0]["seconds"], 0.61 + 0.05 / 4 + reduce + losses + weights, 1e-9);
   EXPECT_NEAR(rows[0]["sent_bytes"], 1.5e6, 1e-6);
+}
+
+// A nanosecond of its CPUs for each byte that a rank sends: 1.5 MB of gradients, or four times 0.75 MB of sums and
+// gathers.
+TEST_F(Cluster, HandlingBytesTakesTimeFromComputing) {
+  const auto added = [&](const std::string& flags) {
+    const double without = Predict(flags)[0]["seconds"];
+    return Predict(flags, static_cast<int64_t>(kBytes), 1e-9)[0]["seconds"].get<double>() - without;
+  };
+  EXPECT_NEAR(added("--ranks 4"), 1.5e-3, 1e-9);
+  EXPECT_NEAR(added("--ranks 4 --shard optimizer"), 1.5e-3 + 0.75e-3, 1e-9);
+  EXPECT_NEAR(added("--ranks 4 --shard full"), 4 * 0.75e-3, 1e-9);
+  EXPECT_NEAR(added("--ranks 1"), 0, 1e-12);
 }
 
 // Ten buckets of 4 MiB, each of which takes less than the backward pass between them.

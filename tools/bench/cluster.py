@@ -9,18 +9,21 @@
     tools/bench/cluster.py check --case bert6_512 --ranks 2 --links 1gbit --with '--shard full'
 
 `measure` trains with processes that know nothing of each other, one per rank, and writes seconds of forward, backward
-and update, and the bytes of the gradient. `predict` plays one update: buckets of 4 MiB become ready while the backward
-pass of the last micro-batch runs, evenly by their bytes, and a thread sums one after the other. A ring of N ranks sums
-b bytes in 2(N - 1) steps, each of which takes the latency and the time of b/N bytes on the slowest edge; N - 1 more
-gather the losses, and with --shard optimizer the weights. With --shard gradients every micro-batch sums its buckets,
-in N - 1 steps, and waits for the last. With --shard full it gathers the weights in as many equal pieces as there are
-buckets, each while the readers of the one before compute, forward and again backward; gathers and sums share the link
-in the order in which they begin. The plan of --tensor or --pipeline says what is computed and sent: sums within a layer
-hide behind nothing, and a pipeline takes its slowest stage M + P - 1 times, as many messages late as it fills.
+and update, and the bytes of the gradient. Then it trains with as many ranks of this machine: what a step takes longer,
+by the bytes that a rank sends, is what handling them takes of its CPUs, which computes meanwhile. `predict` plays one
+update: buckets of 4 MiB become ready while the backward pass of the last micro-batch runs, evenly by their bytes, and a
+thread sums one after the other. A ring of N ranks sums b bytes in 2(N - 1) steps, each of which takes the latency and
+the time of b/N bytes on the slowest edge; N - 1 more gather the losses, and with --shard optimizer the weights. With
+--shard gradients every micro-batch sums its buckets, in N - 1 steps, and waits for the last. With --shard full it
+gathers the weights in as many equal pieces as there are buckets, each while the readers of the one before compute,
+forward and again backward; gathers and sums share the link in the order in which they begin. The plan of --tensor or
+--pipeline says what is computed and sent: sums within a layer hide behind nothing, and a pipeline takes its slowest
+stage M + P - 1 times, as many messages late as it fills.
 `check` compares predictions with measured runs on shaped links.
 
-Not in the model: congestion of switches, and ranks that compute at different speeds (--spread has all wait for the
-slowest of N whose steps vary by that share, as a normal distribution).
+Not in the model: congestion of switches, threads of communication that wait for the one CPU of a rank, and ranks that
+compute at different speeds (--spread has all wait for the slowest of N whose steps vary by that share, as a normal
+distribution).
 """
 import argparse
 import json
@@ -97,10 +100,16 @@ class Link:
         return self.free
 
 
+def handle(pieces, ranks, size):
+    """Seconds of a rank's CPUs for its part of `size` bytes that each rank passes on once."""
+    return pieces.get('handling', 0) * size * (ranks - 1) / ranks
+
+
 def sum_once(pieces, network, ranks, share, wire, link):
     """All micro-batches, and the sums of their gradients, which begin in the last one. Returns when all is done."""
-    computed = (pieces['forward'] + pieces['backward']) * share
-    overlap, ready, end = pieces['backward'] * share / pieces['accumulation'], 0, computed
+    work = 2 * handle(pieces, ranks, pieces['gradient_bytes'] / wire)
+    computed = (pieces['forward'] + pieces['backward']) * share + work
+    overlap, ready, end = pieces['backward'] * share / pieces['accumulation'] + work, 0, computed
     for size in buckets(pieces['gradient_bytes']):
         ready += size
         begin = computed - overlap * (1 - ready / pieces['gradient_bytes'])
@@ -127,8 +136,9 @@ def gather_and_sum(pieces, network, ranks, share, wire, link, gathers):
             following = i + 1 if i + 1 != parts else i + 2
             if gathers and following < len(order) and i != parts:
                 arrived[following] = gather(following, now)
-            now += pieces[direction] * share / rounds / parts
+            now += pieces[direction] * share / rounds / parts + (handle(pieces, ranks, sizes[p]) if i in wanted else 0)
             if direction == 'backward':
+                now += handle(pieces, ranks, sizes[p] / wire)
                 summed = link.send(now, network.gather(ranks, sizes[p] / wire))
         now = max(now, summed)
     return now
@@ -137,23 +147,23 @@ def gather_and_sum(pieces, network, ranks, share, wire, link, gathers):
 def predict(pieces, network, ranks, choice=Choice()):
     """Returns seconds and bytes of an update of each of `ranks` ranks."""
     share = (1 / ranks if choice.strong else 1) * slowest(ranks, choice.spread)
-    computed = (pieces['forward'] + pieces['backward']) * share
     gradient, divided = pieces['gradient_bytes'], choice.shard != 'none' and ranks > 1
     update = pieces['update'] / (ranks if divided else 1)
-    wire, link, end = 2 if choice.rounds else 1, Link(), computed
-    often = choice.shard in ('gradients', 'full')
+    wire, link = 2 if choice.rounds else 1, Link()
+    often, gathers = choice.shard in ('gradients', 'full'), divided and choice.shard != 'full'
+    sums = pieces['accumulation'] if often else 2
+    gathered = pieces['accumulation'] * (2 * gradient - buckets(gradient)[-1]) if choice.shard == 'full' else 0
+    handled = handle(pieces, ranks, sums / wire * gradient + gathered)
+    computed = end = (pieces['forward'] + pieces['backward']) * share + handled
     if ranks > 1 and often:
         end = gather_and_sum(pieces, network, ranks, share, wire, link, choice.shard == 'full')
     elif ranks > 1:
         end = sum_once(pieces, network, ranks, share, wire, link)
     losses = network.gather(ranks, 64 * ranks) if ranks > 1 else 0
-    weights = network.gather(ranks, gradient) if divided and choice.shard != 'full' else 0
+    weights = network.gather(ranks, gradient) + handle(pieces, ranks, gradient) if gathers else 0
     exposed = end - computed + losses + weights
     step = computed + exposed + update + pieces['other']
-    sums = pieces['accumulation'] if often else 2
-    gathered = {'none': 0, 'optimizer': gradient, 'gradients': gradient,
-                'full': pieces['accumulation'] * (2 * gradient - buckets(gradient)[-1])}[choice.shard]
-    sent = (sums / wire * gradient + gathered) * (ranks - 1) / ranks
+    sent = (sums / wire * gradient + gathered + (gradient if gathers else 0)) * (ranks - 1) / ranks
     samples = pieces['batch'] * (1 if choice.strong else ranks)
     return {'ranks': ranks, 'seconds': step, 'exposed': exposed, 'communication': link.busy + losses + weights,
             'sent_bytes': sent, 'samples_per_second': samples / step}
@@ -165,18 +175,20 @@ def predict_tensor(pieces, network, plan):
     share = 1 - divided + divided / ranks
     # A ring sends 2(N - 1)/N of the bytes that it sums.
     summed = plan['wire_bytes'] * pieces['batch'] / plan['batch'] / plan['exchanges'] * ranks / (2 * (ranks - 1))
-    communication = plan['exchanges'] * network.reduce(ranks, summed) + network.gather(ranks, 64 * ranks)
+    sent = plan['wire_bytes'] * pieces['batch'] / plan['batch']
+    communication = (plan['exchanges'] * network.reduce(ranks, summed) + network.gather(ranks, 64 * ranks) +
+                     pieces.get('handling', 0) * sent)
     step = (pieces['forward'] + pieces['backward'] + pieces['update']) * share + pieces['other'] + communication
     return {'ranks': ranks, 'seconds': step, 'exposed': communication, 'communication': communication,
-            'sent_bytes': plan['wire_bytes'] * pieces['batch'] / plan['batch'],
-            'samples_per_second': pieces['batch'] / step}
+            'sent_bytes': sent, 'samples_per_second': pieces['batch'] / step}
 
 
 def predict_pipeline(pieces, network, plan):
     """Of the stages of a plan with --pipeline, on the batch of the pieces."""
     stages, micros = len(plan['stages']), plan['accumulation']
     sent = max(stage['wire_bytes'] for stage in plan['stages']) * pieces['batch'] / plan['batch']
-    computed = (pieces['forward'] + pieces['backward']) * max(stage['time_share'] for stage in plan['stages'])
+    computed = ((pieces['forward'] + pieces['backward']) * max(stage['time_share'] for stage in plan['stages']) +
+                pieces.get('handling', 0) * sent)
     message = network.step(stages, sent / micros / 2)  # activations one way, gradients the other
     slot = max(computed / micros, message)
     waits = slot * (micros + stages - 1) - computed + 2 * (stages - 1) * message
@@ -245,6 +257,17 @@ def summaries(commands):
     return [json.loads(text) for text in texts]
 
 
+def measure_handling(args, model, ranks, alone, gradient, folder):
+    """Seconds by which a byte that a rank sends makes its step longer than `alone`, on this machine."""
+    import models
+    if ranks == 1:
+        return 0
+    batch = (args.batch or models.CASES[args.case].batch) * ranks
+    tool, *flags = train(args, model, batch, f'{folder}/together')
+    step = summaries([[tool, 'launch', '--nproc', str(ranks), '--'] + flags])[0]['step_seconds']['median']
+    return max(0, step - alone) / (2 * gradient * (ranks - 1) / ranks)
+
+
 def measure(args, model, processes, folder):
     """Returns the pieces of a step of one of so many processes, which share this machine."""
     import models
@@ -253,9 +276,10 @@ def measure(args, model, processes, folder):
     slow = max(runs, key=lambda s: s['step_seconds']['median'])
     step, split = slow['step_seconds']['median'], slow['time_split']
     part = {name: split[name] / split['compute'] * step for name in ('forward', 'backward', 'optimizer')}
+    gradient = slow['planned_bytes']['gradients'] or 4 * slow['trainable_parameters']
     return {'case': args.case, 'batch': batch, 'accumulation': slow['accumulation'], 'forward': part['forward'],
             'backward': part['backward'], 'update': part['optimizer'], 'other': step - sum(part.values()),
-            'gradient_bytes': slow['planned_bytes']['gradients'] or 4 * slow['trainable_parameters']}
+            'gradient_bytes': gradient, 'handling': measure_handling(args, model, processes, step, gradient, folder)}
 
 
 def run_ranks(args, model, ranks, link, folder):
