@@ -35,6 +35,13 @@ bool AreInOrder(const std::vector<double>& numbers) {
                                            std::ranges::adjacent_find(numbers, std::less_equal()) == numbers.end());
 }
 
+bool AreEvenlySpaced(const std::vector<double>& numbers) {
+  for (size_t i = 2; i < numbers.size(); ++i) {
+    if (numbers[i] - numbers[i - 1] != numbers[1] - numbers[0]) return false;
+  }
+  return true;
+}
+
 bool AreYears(const std::vector<double>& numbers) {
   return std::ranges::all_of(numbers, [](double n) { return n == std::floor(n) && n >= kFirstYear && n <= kLastYear; });
 }
@@ -75,7 +82,8 @@ class Rows {
 
   // Years above what are none, or numbers in steps of one above others.
   bool AreSeries(size_t fewest) const {
-    if (AreInOrder(numbers_) && AreYears(numbers_) && !AreYears(below_)) return true;
+    const bool in_order = AreInOrder(numbers_) && AreEvenlySpaced(numbers_);
+    if (in_order && AreYears(numbers_) && !AreYears(below_)) return true;
     return numbers_.size() >= fewest && AreInSteps(numbers_) && !AreInSteps(below_);
   }
 
@@ -100,10 +108,9 @@ class Rows {
   }
 
   bool AreNames() const {
-    if (!CountFrom(0, numbers_) || numbers_.size() < 2) return AreSeries(kManyNumbers);
     const auto has_fraction = [&](const std::string& field) { return IsNumber(field) && !IsInteger(field); };
-    if (numbers_.size() < kFewNumbers) return std::ranges::all_of(next_, has_fraction);
-    return std::ranges::any_of(next_, has_fraction) || AreSeries(kManyNumbers);
+    const bool from_zero = numbers_.size() >= kFewNumbers && CountFrom(0, numbers_);
+    return (from_zero && std::ranges::any_of(next_, has_fraction)) || AreSeries(kManyNumbers);
   }
 
   const Record &first_, &next_;

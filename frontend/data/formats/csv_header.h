@@ -19,9 +19,9 @@ enum class FirstRow {
 // - behind a corner without a name, above a row that names itself: from 0 on, or three and more in order;
 // - beside names that stand above numbers: three and more, from 0 or 1 on;
 // - beside other names: five and more in steps of one, above others;
-// - alone: from 0 on, above a number with a fraction, which is of another kind; sixteen and more in steps of one, above
-//   others;
-// - where they are three and more years in order, above numbers that are none.
+// - alone: three and more from 0 on, above a number with a fraction, which is of another kind; sixteen and more in
+//   steps of one, above others;
+// - where they are three and more years at equal distances, above numbers that are none.
 FirstRow ClassifyFirstRow(const std::vector<std::string>& first, const std::vector<std::string>& next,
                           bool decimal_comma);
 

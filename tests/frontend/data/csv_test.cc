@@ -334,7 +334,6 @@ TEST(Csv, HeaderIsFound) {
       // Numbers as names: a series and a matrix of pandas, with and without the index, and tables of R.
       {",0\n1821,269\n1822,321\n", Header::kAuto, "#0", 2},
       {",0,1\n0,.5,.25\n1,.75,.5\n", Header::kAuto, "#0", 2},
-      {"0,1\n.5,.25\n.75,.5\n", Header::kAuto, "0", 2},
       {"0,1,2\n5.1,3.5,0\n4.9,3.0,1\n", Header::kAuto, "0", 2},
       {"label,0,1,2\n5,9,8,7\n", Header::kAuto, "label", 1},
       {"\"\",\"1940\",\"1945\",\"1950\"\n\"Food\",22.2,44.5,59.6\n", Header::kAuto, "#0", 1},
@@ -351,7 +350,8 @@ TEST(Csv, HeaderIsFound) {
       {"1,2,3,4,5\n5,4,3,2,1\n", Header::kAuto, "0", 2},
       {"0,1,2\n3,4,5\n", Header::kAuto, "0", 2},
       {"0,1,2\n1,2,3\n", Header::kAuto, "0", 2},
-      {"0,1\n.5,1\n", Header::kAuto, "0", 2},
+      {"0,1\n.5,.75\n", Header::kAuto, "0", 2},
+      {"1801,1850,1999\n1790,1820,2007\n", Header::kAuto, "0", 2},
       {"0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"
        "16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n",
        Header::kAuto, "0", 2},
