@@ -272,7 +272,9 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   // Compilation takes memory that is planned while none of the programs' own is in use. Programs of varying sizes may
   // give way to each other: they are compiled as they come.
   for (const MicroBatch& m : micros_) {
-    if (FindExtents(*m.part) == VariableExtents()) RETURN_IF_ERROR(Get(kind(m), m.count, {}).status());
+    const VariableExtents extents = FindExtents(*m.part);
+    const bool varies = extents[0] != 0 || extents[1] != 0;
+    if (!varies) RETURN_IF_ERROR(Get(kind(m), m.count, extents).status());
   }
   for (const MicroBatch& m : micros_) {
     if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
