@@ -10,7 +10,7 @@
 
 `measure` trains with processes that know nothing of each other, one per rank, and writes seconds of forward, backward
 and update, and the bytes of the gradient. Then it trains with as many ranks of this machine: what a step takes longer,
-by the bytes that a rank sends, is what handling them takes of its CPUs, which computes meanwhile. `predict` plays one
+by the bytes that a rank sends, is what handling them takes of its CPUs, which compute meanwhile. `predict` plays one
 update: buckets of 4 MiB become ready while the backward pass of the last micro-batch runs, evenly by their bytes, and a
 thread sums one after the other. A ring of N ranks sums b bytes in 2(N - 1) steps, each of which takes the latency and
 the time of b/N bytes on the slowest edge; N - 1 more gather the losses, and with --shard optimizer the weights. With
@@ -100,14 +100,14 @@ class Link:
         return self.free
 
 
-def handle(pieces, ranks, size):
+def handling_seconds(pieces, ranks, size):
     """Seconds of a rank's CPUs for its part of `size` bytes that each rank passes on once."""
     return pieces.get('handling', 0) * size * (ranks - 1) / ranks
 
 
 def sum_once(pieces, network, ranks, share, wire, link):
     """All micro-batches, and the sums of their gradients, which begin in the last one. Returns when all is done."""
-    work = 2 * handle(pieces, ranks, pieces['gradient_bytes'] / wire)
+    work = 2 * handling_seconds(pieces, ranks, pieces['gradient_bytes'] / wire)
     computed = (pieces['forward'] + pieces['backward']) * share + work
     overlap, ready, end = pieces['backward'] * share / pieces['accumulation'] + work, 0, computed
     for size in buckets(pieces['gradient_bytes']):
@@ -136,9 +136,11 @@ def gather_and_sum(pieces, network, ranks, share, wire, link, gathers):
             following = i + 1 if i + 1 != parts else i + 2
             if gathers and following < len(order) and i != parts:
                 arrived[following] = gather(following, now)
-            now += pieces[direction] * share / rounds / parts + (handle(pieces, ranks, sizes[p]) if i in wanted else 0)
+            now += pieces[direction] * share / rounds / parts
+            if i in wanted:
+                now += handling_seconds(pieces, ranks, sizes[p])
             if direction == 'backward':
-                now += handle(pieces, ranks, sizes[p] / wire)
+                now += handling_seconds(pieces, ranks, sizes[p] / wire)
                 summed = link.send(now, network.gather(ranks, sizes[p] / wire))
         now = max(now, summed)
     return now
@@ -153,14 +155,14 @@ def predict(pieces, network, ranks, choice=Choice()):
     often, gathers = choice.shard in ('gradients', 'full'), divided and choice.shard != 'full'
     sums = pieces['accumulation'] if often else 2
     gathered = pieces['accumulation'] * (2 * gradient - buckets(gradient)[-1]) if choice.shard == 'full' else 0
-    handled = handle(pieces, ranks, sums / wire * gradient + gathered)
+    handled = handling_seconds(pieces, ranks, sums / wire * gradient + gathered)
     computed = end = (pieces['forward'] + pieces['backward']) * share + handled
     if ranks > 1 and often:
         end = gather_and_sum(pieces, network, ranks, share, wire, link, choice.shard == 'full')
     elif ranks > 1:
         end = sum_once(pieces, network, ranks, share, wire, link)
     losses = network.gather(ranks, 64 * ranks) if ranks > 1 else 0
-    weights = network.gather(ranks, gradient) + handle(pieces, ranks, gradient) if gathers else 0
+    weights = network.gather(ranks, gradient) + handling_seconds(pieces, ranks, gradient) if gathers else 0
     exposed = end - computed + losses + weights
     step = computed + exposed + update + pieces['other']
     sent = (sums / wire * gradient + gathered + (gradient if gathers else 0)) * (ranks - 1) / ranks
@@ -173,9 +175,8 @@ def predict_tensor(pieces, network, plan):
     """Of the ranks of a plan with --tensor, on the batch of the pieces."""
     ranks, divided = plan['tensor'], plan['divided_elements'] / plan['trained_elements']
     share = 1 - divided + divided / ranks
-    # A ring sends 2(N - 1)/N of the bytes that it sums.
-    summed = plan['wire_bytes'] * pieces['batch'] / plan['batch'] / plan['exchanges'] * ranks / (2 * (ranks - 1))
     sent = plan['wire_bytes'] * pieces['batch'] / plan['batch']
+    summed = sent / plan['exchanges'] * ranks / (2 * (ranks - 1))  # a ring sends 2(N - 1)/N of the bytes that it sums
     communication = (plan['exchanges'] * network.reduce(ranks, summed) + network.gather(ranks, 64 * ranks) +
                      pieces.get('handling', 0) * sent)
     step = (pieces['forward'] + pieces['backward'] + pieces['update']) * share + pieces['other'] + communication

@@ -14,7 +14,7 @@ namespace {
 
 using Record = std::vector<std::string>;
 
-// That are in order by chance, that may be, and never.
+// So many numbers are in order by chance, seldom, and never.
 constexpr size_t kFewNumbers = 3, kSeveralNumbers = 5, kManyNumbers = 16;
 constexpr double kFirstYear = 1800, kLastYear = 2100;
 

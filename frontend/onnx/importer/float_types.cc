@@ -5,11 +5,12 @@
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
-
 namespace {
 
-bool StoresDoubleWeights(const ParsedGraph& graph) {
-  const auto is_weight = [](const HostTensor& t) { return t.dtype() == DType::kFloat64 && t.size() > 1; };
+// Whether an initializer or a Constant node holds more than one number of such a type.
+template <typename IsType>
+bool StoresTensor(const ParsedGraph& graph, IsType is_type) {
+  const auto is_weight = [&](const HostTensor& t) { return is_type(t.dtype()) && t.size() > 1; };
   const auto holds_weight = [&](const ParsedNode& node) {
     const HostTensor* value = node.attrs.Tensor("value");
     return value != nullptr && is_weight(*value);
@@ -18,23 +19,23 @@ bool StoresDoubleWeights(const ParsedGraph& graph) {
          std::ranges::any_of(graph.nodes, holds_weight);
 }
 
+bool IsDouble(DType dtype) { return dtype == DType::kFloat64; }
+bool IsOtherFloat(DType dtype) { return IsFloat(dtype) && !IsDouble(dtype); }
+
 // The data, and every weight that is more than a number.
 bool IsDoubleOnly(const ParsedGraph& graph) {
-  const auto is_other = [](DType dtype) { return IsFloat(dtype) && dtype != DType::kFloat64; };
   bool reads_double = false;
   for (const ParsedValue& input : graph.inputs) {
     if (!input.dtype || graph.initializers.contains(input.name)) continue;
-    if (is_other(*input.dtype)) return false;
-    reads_double |= *input.dtype == DType::kFloat64;
+    if (IsOtherFloat(*input.dtype)) return false;
+    reads_double |= IsDouble(*input.dtype);
   }
-  return reads_double && std::ranges::none_of(graph.initializers, [&](const auto& entry) {
-           return is_other(entry.second.dtype()) && entry.second.size() > 1;
-         });
+  return reads_double && !StoresTensor(graph, IsOtherFloat);
 }
 
 }  // namespace
 
-bool HasDoubleWeights(const ParsedGraph& graph) { return StoresDoubleWeights(graph) || IsDoubleOnly(graph); }
+bool HasDoubleWeights(const ParsedGraph& graph) { return StoresTensor(graph, IsDouble) || IsDoubleOnly(graph); }
 
 DType FloatTypes::Map(DType dtype) const {
   const bool low = dtype == DType::kFloat16 || dtype == DType::kBFloat16;

@@ -128,6 +128,17 @@ TEST(Float64, NumbersAreWeightsWhereNothingIsFloat32) {
   ASSERT_EQ(imported->weights.size(), 2u);
   for (const ImportedWeight& weight : imported->weights) EXPECT_EQ(weight.value.dtype(), DType::kFloat32);
   EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).dtype, DType::kFloat32);
+
+  // A float32 weight beside them, also one in a Constant node.
+  onnx::TensorProto* stored = SetTensor(AddNode(&model, "Constant", {}, {"c"}), "value");
+  stored->set_data_type(1);
+  stored->add_dims(2);
+  FillFloats(stored, {1, 2});
+  AddNode(&model, "Mul", {"c", "c"}, {"z"});
+  AddOutput(&model, "z");
+  imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->graph.type(imported->graph.FindOutput("y")->value).dtype, DType::kFloat64);
 }
 
 TEST(Float64, WeightsWithinFloat32AreCastWhereTheGraphCastsThem) {
