@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
@@ -26,29 +27,86 @@ absl::StatusOr<std::string> Read(const fs::path& path) { return ReadTextFile(pat
 
 bool IsFile(const fs::path& path) { return IsRegularFile(path.string()); }
 
-// do_lower_case of the tokenizer_config.json beside a vocabulary, where it is there.
-absl::StatusOr<std::optional<bool>> ReadLowerCase(const fs::path& vocabulary) {
+// The tokenizer_config.json beside a vocabulary; null where there is none.
+absl::StatusOr<Json> ReadConfig(const fs::path& vocabulary) {
   const fs::path path = vocabulary.parent_path() / "tokenizer_config.json";
-  if (!IsFile(path)) return std::nullopt;
+  if (!IsFile(path)) return Json();
   ASSIGN_OR_RETURN(const std::string text, Read(path));
-  const Json json = ParseJson(text);
-  std::optional<bool> lower;
-  if (json.is_object() && json.contains("do_lower_case") && json["do_lower_case"].is_boolean())
-    lower = json["do_lower_case"].get<bool>();
-  return lower;
+  return ParseJson(text);
+}
+
+std::optional<bool> FindLowerCase(const Json& config) {
+  if (!config.is_object() || !config.contains("do_lower_case") || !config["do_lower_case"].is_boolean())
+    return std::nullopt;
+  return config["do_lower_case"].get<bool>();
+}
+
+// Classes of Hugging Face's transformers that split text as BERT's and GPT-2's do. Others keep vocabularies in files of
+// the same names and split differently (Qwen2Tokenizer, BertJapaneseTokenizer).
+constexpr std::string_view kBertClasses[] = {"Bert",
+                                             "ConvBert",
+                                             "DPRContextEncoder",
+                                             "DPRQuestionEncoder",
+                                             "DPRReader",
+                                             "DistilBert",
+                                             "Electra",
+                                             "Ernie",
+                                             "ErnieM",
+                                             "Funnel",
+                                             "LayoutLM",
+                                             "LayoutLMv2",
+                                             "Lxmert",
+                                             "MobileBert",
+                                             "Realm",
+                                             "RetriBert",
+                                             "Splinter",
+                                             "SqueezeBert"};
+constexpr std::string_view kGpt2Classes[] = {"Bart", "CodeGen", "GPT2", "LED", "Longformer", "MVP", "Roberta"};
+
+absl::Status CheckClass(const Json& config, std::span<const std::string_view> known) {
+  if (!config.is_object() || !config.contains("tokenizer_class") || !config["tokenizer_class"].is_string())
+    return absl::OkStatus();
+  const auto name = config["tokenizer_class"].get<std::string>();
+  std::string_view model = name;
+  for (const std::string_view end : {"Fast", "Tokenizer"}) {
+    if (model.ends_with(end)) model.remove_suffix(end.size());
+  }
+  if (std::ranges::find(known, model) != known.end() || model == "PreTrained") return absl::OkStatus();
+  return Invalid("the tokenizer_config.json beside it names a ", name,
+                 ", which splits text in another way: it needs its tokenizer.json");
 }
 
 Parts OpenWordPiece(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, Read(path));
-  ASSIGN_OR_RETURN(const std::optional<bool> lower, ReadLowerCase(path));
-  return ParseWordPieceVocabulary(text, lower);
+  ASSIGN_OR_RETURN(const Json config, ReadConfig(path));
+  RETURN_IF_ERROR(CheckClass(config, kBertClasses));
+  return ParseWordPieceVocabulary(text, FindLowerCase(config));
 }
 
-// From either of vocab.json and merges.txt: the other one lies beside it.
+// How the names of a byte-level vocabulary and of its merges end, also behind a prefix (gpt2-vocab.json). The second
+// pair is that of GPT-2's first release.
+constexpr std::pair<std::string_view, std::string_view> kGpt2Names[] = {{"vocab.json", "merges.txt"},
+                                                                        {"encoder.json", "vocab.bpe"}};
+
+bool IsGpt2Name(std::string_view name) {
+  return std::ranges::any_of(
+      kGpt2Names, [&](const auto& names) { return name.ends_with(names.first) || name.ends_with(names.second); });
+}
+
+// From either of the two files: the other one lies beside it.
 Parts OpenGpt2(const fs::path& path) {
-  ASSIGN_OR_RETURN(const std::string vocab, Read(path.parent_path() / "vocab.json"));
-  ASSIGN_OR_RETURN(const std::string merges, Read(path.parent_path() / "merges.txt"));
-  return ParseGpt2Vocabulary(vocab, merges);
+  const std::string name = path.filename().string();
+  for (const auto& [vocab_end, merges_end] : kGpt2Names) {
+    const std::string_view end = name.ends_with(vocab_end) ? vocab_end : merges_end;
+    if (!name.ends_with(end)) continue;
+    const std::string prefix = (path.parent_path() / name.substr(0, name.size() - end.size())).string();
+    ASSIGN_OR_RETURN(const std::string vocab, Read(StrCat(prefix, vocab_end)));
+    ASSIGN_OR_RETURN(const std::string merges, Read(StrCat(prefix, merges_end)));
+    ASSIGN_OR_RETURN(const Json config, ReadConfig(path));
+    RETURN_IF_ERROR(CheckClass(config, kGpt2Classes));
+    return ParseGpt2Vocabulary(vocab, merges);
+  }
+  return Invalid("a vocabulary without merges: its name should be vocab.json, beside merges.txt");
 }
 
 Parts OpenSentencePiece(const fs::path& path) {
@@ -56,17 +114,22 @@ Parts OpenSentencePiece(const fs::path& path) {
   return ParseSentencePiece(bytes);
 }
 
+// Any member's name may also be a token of a vocabulary.
 Parts OpenJson(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, Read(path));
   const Json json = ParseJson(text);
-  const bool vocabulary = json.is_object() && !json.contains("model") && !json.empty() && json.front().is_number();
-  return vocabulary ? OpenGpt2(path) : ParseTokenizerJson(text);
+  const bool vocabulary = json.is_object() && !json.empty() &&
+                          std::ranges::all_of(json, [](const Json& member) { return member.is_number(); });
+  if (vocabulary) return OpenGpt2(path);
+  if (json.is_object() && json.contains("config") && json.contains("vocab") && json["vocab"].is_array())
+    return Invalid("a tokenizer of mistral_common: save it as a tokenizer.json (transformers)");
+  return ParseTokenizerJson(text);
 }
 
 // The file of a folder that says most.
 absl::StatusOr<fs::path> FindInFolder(const fs::path& folder) {
-  for (const char* name :
-       {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt", "tokenizer.model",
+                           "spiece.model", "sentencepiece.bpe.model"}) {
     if (IsFile(folder / name)) return folder / name;
   }
   return Invalid("holds no tokenizer.json, vocab.json, vocab.txt or tokenizer.model");
@@ -79,9 +142,13 @@ Parts OpenTokenizer(fs::path path) {
   }
   const std::string name = path.filename().string();
   if (name.ends_with(".json")) return OpenJson(path);
-  if (name.ends_with("merges.txt")) return OpenGpt2(path);
+  if (IsGpt2Name(name)) return OpenGpt2(path);
   if (name.ends_with(".model") || name.ends_with(".spm")) return OpenSentencePiece(path);
   if (name.ends_with(".txt")) return OpenWordPiece(path);
+  if (name.ends_with(".tiktoken"))
+    return Invalid(
+        "ranks of tiktoken, without the rule that splits text: save it as a tokenizer.json "
+        "(TikTokenConverter of transformers)");
   return Invalid("not a known kind of tokenizer (tokenizer.json, vocab.txt, vocab.json with merges.txt, .model)");
 }
 

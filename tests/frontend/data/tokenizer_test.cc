@@ -324,6 +324,58 @@ TEST(Tokenizer, NamesFileAndByteOfBadInput) {
   EXPECT_EQ(Problem((*tokenizer)->Encode("ab\xff", &scratch, &ids)), "byte 2 of the text is not UTF-8");
 }
 
+// Under the names of vocab.json and merges.txt in other releases, opened by either file or by the folder.
+TEST(Tokenizer, FindsVocabularyAndMergesByTheirNames) {
+  using Names = std::pair<std::string, std::string>;
+  for (const Names& names : {Names{"vocab.json", "merges.txt"}, Names{"encoder.json", "vocab.bpe"},
+                             Names{"gpt2-vocab.json", "gpt2-merges.txt"}}) {
+    const TempDir dir;
+    const std::string vocabulary = dir.Write(names.first, R"({"a": 0, "b": 1, "ab": 2, "model": 3, "vocab": 4})");
+    const std::string merges = dir.Write(names.second, "#version: 0.2\na b\n");
+    std::vector<std::string> paths = {vocabulary, merges};
+    if (!names.first.starts_with("gpt2")) paths.push_back(dir.path());
+    for (const std::string& path : paths) {
+      const auto tokenizer = LoadTokenizer(path);
+      ASSERT_TRUE(tokenizer.ok()) << path << ": " << tokenizer.status();
+      TokenizerScratch scratch;
+      std::vector<TokenId> ids;
+      ASSERT_TRUE((*tokenizer)->Encode("abab", &scratch, &ids).ok());
+      EXPECT_EQ(ids, (std::vector<TokenId>{2, 2}));
+    }
+    std::filesystem::remove(merges);
+    EXPECT_NE(Problem(LoadTokenizer(vocabulary).status()).find(names.second), std::string::npos);
+  }
+  const TempDir dir;
+  EXPECT_NE(Problem(LoadTokenizer(dir.Write("words.json", R"({"a": 0})")).status()).find("without merges"),
+            std::string::npos);
+}
+
+// Models that split text by rules of their own keep vocabularies under the names of GPT-2 and BERT.
+TEST(Tokenizer, RefusesVocabulariesOfOtherRules) {
+  const TempDir dir;
+  const std::string vocabulary = dir.Write("vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
+  const std::string words = dir.Write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");
+  dir.Write("merges.txt", "a b\n");
+  const auto load = [&](const std::string& path, const std::string& class_name) {
+    dir.Write("tokenizer_config.json", StrCat("{\"tokenizer_class\": \"", class_name, "\"}"));
+    return Problem(LoadTokenizer(path).status());
+  };
+  for (const char* name : {"GPT2Tokenizer", "RobertaTokenizerFast", "PreTrainedTokenizerFast"})
+    EXPECT_EQ(load(vocabulary, name), "") << name;
+  EXPECT_NE(load(vocabulary, "Qwen2Tokenizer").find("Qwen2Tokenizer, which splits text in another way"),
+            std::string::npos);
+  EXPECT_EQ(load(words, "BertTokenizerFast"), "");
+  EXPECT_NE(load(words, "BertJapaneseTokenizer").find("needs its tokenizer.json"), std::string::npos);
+}
+
+TEST(Tokenizer, SaysHowToConvertForeignVocabularies) {
+  const TempDir dir;
+  EXPECT_NE(Problem(LoadTokenizer(dir.Write("q.tiktoken", "IQ== 0\n")).status()).find("TikTokenConverter"),
+            std::string::npos);
+  const std::string tekken = dir.Write("tekken.json", R"({"config": {}, "vocab": []})");
+  EXPECT_NE(Problem(LoadTokenizer(tekken).status()).find("mistral_common"), std::string::npos);
+}
+
 TEST(Unicode, FindsInvalidBytes) {
   EXPECT_EQ(FindInvalidUtf8("plain ascii, longer than a word \u00e9\u4e00\U0001f600"), std::string_view::npos);
   for (const char* good :
