@@ -291,6 +291,7 @@ class RoleNamer {
   const HostTensor* FindMatrix(const WeightReader& reader) const {
     const ParsedNode* node = reader.node;
     if (IsOp(*node, {"Add"})) {
+      if (node->inputs.size() != 2) return nullptr;
       const auto producer = producers_.find(node->inputs[1 - reader.input]);
       if (producer == producers_.end() || !GetOnnxTraits(*producer->second).classifier) return nullptr;
       node = producer->second;
@@ -303,6 +304,61 @@ class RoleNamer {
         return &weight->second;
     }
     return nullptr;
+  }
+
+  // The nearest such matrix before or behind a node without one, as a normalization.
+  const HostTensor* FindMatrixNear(const ParsedNode& node, bool behind) const {
+    std::vector<const ParsedNode*> open = {&node};
+    for (size_t at = 0; at < open.size(); ++at) {
+      for (const WeightReader& reader : behind ? FindReaders(*open[at]) : FindProducers(*open[at])) {
+        if (const HostTensor* matrix = FindMatrix(reader)) return matrix;
+        if (open.size() < kMaxVisited) open.push_back(reader.node);
+      }
+    }
+    return nullptr;
+  }
+
+  std::vector<WeightReader> FindReaders(const ParsedNode& node) const {
+    std::vector<WeightReader> all;
+    for (const std::string& value : node.outputs) {
+      if (const auto readers = readers_.find(value); readers != readers_.end())
+        all.insert(all.end(), readers->second.begin(), readers->second.end());
+    }
+    return all;
+  }
+
+  // Each with the input that its bias would be.
+  std::vector<WeightReader> FindProducers(const ParsedNode& node) const {
+    std::vector<WeightReader> all;
+    for (const std::string& value : node.inputs) {
+      const auto producer = producers_.find(value);
+      if (producer == producers_.end()) continue;
+      const auto is_weight = [&](const auto& input) { return graph_.initializers.contains(input); };
+      const auto& inputs = producer->second->inputs;
+      const auto bias = std::ranges::find_if(inputs, is_weight);
+      all.push_back({producer->second, bias == inputs.end() ? 0 : static_cast<size_t>(bias - inputs.begin())});
+    }
+    return all;
+  }
+
+  // Tells apart modules that have no matrix themselves: by the one behind. A normalization that is the last one belongs
+  // to the module of those behind the same matrix, as where layers share their weights. "" if there is none.
+  std::string ModuleByMatrix(const WeightReader& reader, const std::vector<WeightReader>& readers) const {
+    if (const HostTensor* own = FindMatrix(reader)) return Fingerprint(*own);
+    if (const HostTensor* behind = FindMatrixNear(*reader.node, true)) return Fingerprint(*behind);
+    const HostTensor* before = FindMatrixNear(*reader.node, false);
+    if (before == nullptr) return "";
+    for (const WeightReader& other : readers) {
+      const HostTensor* behind = FindMatrixNear(*other.node, true);
+      if (behind != nullptr && FindMatrixNear(*other.node, false) == before) return Fingerprint(*behind);
+    }
+    return StrCat("behind ", Fingerprint(*before));
+  }
+
+  static std::string Fingerprint(const HostTensor& tensor) {
+    const auto bytes = tensor.bytes();
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return StrCat(ToString(tensor.type()), "#", std::hash<std::string_view>()(text));
   }
 
   // Whether the reader can only take a weight here: of a normalization, a product or a convolution, or the bias behind.
@@ -346,7 +402,7 @@ class RoleNamer {
     std::map<std::string, std::vector<WeightReader>> owners;
     std::vector<std::string> order;
     for (const WeightReader& reader : readers) {
-      const std::string owner = OwnerOf(reader, modules, fused);
+      const std::string owner = OwnerOf(reader, readers, modules, fused);
       if (owner.empty()) continue;
       if (!owners.contains(owner)) order.push_back(owner);
       owners[owner].push_back(reader);
@@ -362,16 +418,16 @@ class RoleNamer {
     }
   }
 
-  // Tells apart the modules that readers belong to; "" if nothing is known. The nodes that ONNX Runtime has fused have
-  // lost the names of their modules, and it has merged equal initializers: each node counts as a module.
-  std::string OwnerOf(const WeightReader& reader, const std::set<std::string>& modules, bool fused) const {
+  // Tells apart the modules that readers belong to; "" if nothing is known. Tools that rewrite models lose the names of
+  // modules and merge equal initializers: there matrices tell. Each node that ONNX Runtime has fused counts as a
+  // module.
+  std::string OwnerOf(const WeightReader& reader, const std::vector<WeightReader>& readers,
+                      const std::set<std::string>& modules, bool fused) const {
     const std::string module = ModuleOfCall(reader.node->name, modules);
     if (!module.empty()) return StrCat(module, "#", reader.input);
-    const HostTensor* matrix = FindMatrix(reader);
-    if (matrix == nullptr) return fused ? StrCat(reader.node->source, "#", reader.input) : "";
-    const auto bytes = matrix->bytes();
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    return StrCat(ToString(matrix->type()), "#", std::hash<std::string_view>()(text), "#", reader.input);
+    if (fused && FindMatrix(reader) == nullptr) return StrCat(reader.node->source, "#", reader.input);
+    const std::string matrix = ModuleByMatrix(reader, readers);
+    return matrix.empty() ? "" : StrCat(matrix, "#", reader.input);
   }
 
   // "encoder.norm1.weight", or "" if the node's name has no module.

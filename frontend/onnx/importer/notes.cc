@@ -84,7 +84,7 @@ class NoteTaker {
   void NoteStraightThrough() {
     const Graph& graph = state_.graph;
     const auto is_estimate = [&](const Node& node) {
-      if (node.op != "StraightThrough" || node.inputs[1] == kNoValue) return false;
+      if (node.op != "StraightThrough" || node.inputs.size() < 2) return false;
       const Node* sum = graph.producer(node.inputs[0]);
       const bool is_sum = sum != nullptr && (sum->op == "Add" || sum->op == "Sub");
       return is_sum && std::ranges::find(sum->inputs, node.inputs[1]) != sum->inputs.end();

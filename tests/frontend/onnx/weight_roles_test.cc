@@ -92,6 +92,28 @@ TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
   EXPECT_EQ(TrainingWeightNames(model), (Names{"b", "b_1", "w1", "w2"}));
 }
 
+// norm, product, norm, product, norm, in a file whose nodes have lost the names of their modules.
+onnx::ModelProto UnnamedNorms(const std::string& second_matrix) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "w1", {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  FillFloats(AddInitializer(&model, "w2", {3, 3}), {3, 2, 3, 4, 5, 6, 7, 8, 9});
+  AddFilled(&model, "scale", {3}, 1);
+  AddNode(&model, "LayerNormalization", {"x", "scale"}, {"a"}, "node_layer_norm");
+  AddNode(&model, "MatMul", {"a", "w1"}, {"b"}, "node_MatMul");
+  AddNode(&model, "LayerNormalization", {"b", "scale"}, {"c"}, "node_layer_norm_1");
+  AddNode(&model, "Relu", {"c"}, {"d"}, "node_relu");
+  AddNode(&model, "MatMul", {"d", second_matrix}, {"e"}, "node_MatMul_1");
+  AddNode(&model, "LayerNormalization", {"e", "scale"}, {"y"}, "node_layer_norm_2");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(MergedWeights, ScalesBeforeDifferentMatricesAreSplitWithoutNames) {
+  EXPECT_EQ(TrainingWeightNames(UnnamedNorms("w2")), (Names{"scale", "scale_1", "scale_2", "w1", "w2"}));
+  EXPECT_EQ(TrainingWeightNames(UnnamedNorms("w1")), (Names{"scale", "w1"})) << "one layer that runs twice";
+}
+
 TEST(MergedWeights, ValuesThatWereTrainedStayShared) {
   onnx::ModelProto model = NamedModules("n1", "n2");
   FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 2, 3});
