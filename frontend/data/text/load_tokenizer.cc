@@ -109,6 +109,11 @@ Parts OpenGpt2(const fs::path& path) {
   return Invalid("a vocabulary without merges: its name should be vocab.json, beside merges.txt");
 }
 
+// Also with a version behind it: tokenizer.model.v3.
+bool IsSentencePieceName(std::string_view name) {
+  return name.ends_with(".model") || name.ends_with(".spm") || name.find(".model.v") != std::string_view::npos;
+}
+
 Parts OpenSentencePiece(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string bytes, Read(path));
   return ParseSentencePiece(bytes);
@@ -143,7 +148,7 @@ Parts OpenTokenizer(fs::path path) {
   const std::string name = path.filename().string();
   if (name.ends_with(".json")) return OpenJson(path);
   if (IsGpt2Name(name)) return OpenGpt2(path);
-  if (name.ends_with(".model") || name.ends_with(".spm")) return OpenSentencePiece(path);
+  if (IsSentencePieceName(name)) return OpenSentencePiece(path);
   if (name.ends_with(".txt")) return OpenWordPiece(path);
   if (name.ends_with(".tiktoken"))
     return Invalid(

@@ -317,6 +317,8 @@ TEST(Tokenizer, NamesFileAndByteOfBadInput) {
             0u);
   EXPECT_NE(Problem(LoadTokenizer(dir.Write("x.model", "not a model")).status()).find("no SentencePiece model"),
             std::string::npos);
+  EXPECT_NE(Problem(LoadTokenizer(dir.Write("x.model.v3", "not a model")).status()).find("no SentencePiece model"),
+            std::string::npos);
   EXPECT_FALSE(LoadTokenizer(dir / "missing.json").ok());
   const auto tokenizer = LoadTokenizer(StrCat(kFolder, "gpt2.json"));
   TokenizerScratch scratch;

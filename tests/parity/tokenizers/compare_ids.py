@@ -4,8 +4,8 @@
     python3 tests/parity/tokenizers/compare_ids.py build/release/bin/tokenizer_ids TOKENIZER [--lines 10000]
     python3 tests/parity/tokenizers/compare_ids.py build/release/bin/tokenizer_ids TOKENIZER --time ENGLISH_TEXT
 
-TOKENIZER is a tokenizer.json, BERT's vocab.txt, or a .model of SentencePiece, which its own library reads. With
---time, prints MB/s of both on one thread.
+TOKENIZER is a tokenizer.json, BERT's vocab.txt, GPT-2's vocab.json (or encoder.json) beside its merges, or a .model of
+SentencePiece, which its own library reads. With --time, prints MB/s of both on one thread.
 """
 import argparse
 import collections
@@ -94,6 +94,11 @@ def load(path):
         return SentencePiece(path)
     if path.endswith(".txt"):
         return tokenizers.BertWordPieceTokenizer(path, lowercase=True)
+    if path.endswith(("vocab.json", "encoder.json")):
+        merges = path.replace("encoder.json", "vocab.bpe").replace("vocab.json", "merges.txt")
+        reference = tokenizers.ByteLevelBPETokenizer(path, merges)
+        reference.add_special_tokens(["<|endoftext|>"])
+        return reference
     return tokenizers.Tokenizer.from_file(path)
 
 
