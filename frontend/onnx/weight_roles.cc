@@ -367,12 +367,40 @@ class RoleNamer {
            IsScaleOfNorm(reader);
   }
 
-  // Normalizations that exporters write as primitives are known by the name of their module.
-  static bool IsScaleOfNorm(const WeightReader& reader) {
+  // Normalizations that exporters write as primitives are known by the name of their module, or by the root that they
+  // divide by.
+  bool IsScaleOfNorm(const WeightReader& reader) const {
+    if (!IsOp(*reader.node, {"Mul"}) || reader.node->inputs.size() != 2) return false;
     std::string module = ScopePath(reader.node->name);
     module.erase(0, module.rfind('/') + 1);
     std::ranges::transform(module, module.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return IsOp(*reader.node, {"Mul"}) && module.find("norm") != std::string::npos;
+    return module.find("norm") != std::string::npos || IsDividedByRoot(reader.node->inputs[1 - reader.input]);
+  }
+
+  // x / √v, or x · 1/√v.
+  bool IsDividedByRoot(const std::string& value) const {
+    const ParsedNode* node = FindProducer(value);
+    if (node == nullptr || node->inputs.size() != 2) return false;
+    const auto is = [&](const std::string& factor, std::string_view op) {
+      const ParsedNode* producer = FindProducer(factor);
+      return producer != nullptr && IsOp(*producer, {op}) ? producer : nullptr;
+    };
+    if (IsOp(*node, {"Div"})) return is(node->inputs[1], "Sqrt") != nullptr;
+    return IsOp(*node, {"Mul"}) && std::ranges::any_of(node->inputs, [&](const std::string& factor) {
+             const ParsedNode* inverse = is(factor, "Reciprocal");
+             return inverse != nullptr && !inverse->inputs.empty() && is(inverse->inputs[0], "Sqrt") != nullptr;
+           });
+  }
+
+  // The node that computes the value, before views and casts.
+  const ParsedNode* FindProducer(std::string value) const {
+    for (size_t steps = 0; steps < kMaxVisited; ++steps) {
+      const auto producer = producers_.find(value);
+      if (producer == producers_.end()) return nullptr;
+      if (!IsViewOrCast(*producer->second) || producer->second->inputs.empty()) return producer->second;
+      value = producer->second->inputs[0];
+    }
+    return nullptr;
   }
 
   // PyTorch appends the number of the call to a module that runs twice: "/norm/Add" and "/norm_1/Add". Keras tells

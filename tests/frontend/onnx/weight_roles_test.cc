@@ -114,6 +114,32 @@ TEST(MergedWeights, ScalesBeforeDifferentMatricesAreSplitWithoutNames) {
   EXPECT_EQ(TrainingWeightNames(UnnamedNorms("w1")), (Names{"scale", "w1"})) << "one layer that runs twice";
 }
 
+// x / √(x² + 1) · scale, twice, with a product behind each.
+TEST(MergedWeights, ScalesOfNormsWrittenOutAreSplitWithoutNames) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  AddFilled(&model, "scale", {3}, 1);
+  AddFilled(&model, "one", {}, 1);
+  std::string x = "x";
+  for (const std::string n : {"1", "2"}) {
+    FillFloats(AddInitializer(&model, "w" + n, {3, 3}), {1, 2, 3, 4, 5, 6, 7, 8, n == "1" ? 9.F : 1.F});
+    AddNode(&model, "Mul", {x, x}, {"square" + n});
+    AddNode(&model, "Add", {"square" + n, "one"}, {"sum" + n});
+    AddNode(&model, "Sqrt", {"sum" + n}, {"root" + n});
+    if (n == "1") {
+      AddNode(&model, "Div", {x, "root1"}, {"norm1"});
+    } else {
+      AddNode(&model, "Reciprocal", {"root2"}, {"inverse"});
+      AddNode(&model, "Mul", {x, "inverse"}, {"norm2"});
+    }
+    AddNode(&model, "Mul", {"scale", "norm" + n}, {"scaled" + n});
+    AddNode(&model, "MatMul", {"scaled" + n, "w" + n}, {"y" + n});
+    x = "y" + n;
+  }
+  AddOutput(&model, "y2");
+  EXPECT_EQ(TrainingWeightNames(model), (Names{"scale", "scale_1", "w1", "w2"}));
+}
+
 TEST(MergedWeights, ValuesThatWereTrainedStayShared) {
   onnx::ModelProto model = NamedModules("n1", "n2");
   FillFloats(model.mutable_graph()->mutable_initializer(1), {1, 2, 3});
