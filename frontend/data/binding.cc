@@ -18,6 +18,15 @@ std::string Lower(std::string text) {
   return text;
 }
 
+// The name in "serving_default_NAME:0", as TensorFlow writes it, and behind scopes, "a/NAME".
+std::string_view StemOf(std::string_view name) {
+  if (const size_t end = name.find_last_not_of("0123456789"); end + 1 < name.size() && name[end] == ':')
+    name = name.substr(0, end);
+  name.remove_prefix(name.rfind('/') + 1);
+  constexpr std::string_view kServed = "serving_default_";
+  return name.starts_with(kServed) ? name.substr(kServed.size()) : name;
+}
+
 std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::string>& names) {
   std::string text = "[";
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -102,6 +111,7 @@ class Binder {
   absl::Status BindExplicit();
   absl::Status FindLabel();
   void BindByName();
+  void BindByStem();
   absl::Status BindTokens();
   void BindPairMasks();
   absl::Status BindRest();
@@ -228,12 +238,27 @@ void Binder::BindByName() {
         bound_[input->name] = {c};
     }
   }
+  if (Unbound().size() > 1) BindByStem();
+}
+
+// Binds inputs to columns with the name that the program gave them, where exporters have added to it.
+void Binder::BindByStem() {
+  std::map<std::string_view, std::vector<const ModelInput*>> by_stem;
+  for (const auto* input : Unbound()) by_stem[StemOf(input->name)].push_back(input);
+  for (const int c : FreeColumns()) {
+    const auto found = by_stem.find(columns_[c].name);
+    if (found != by_stem.end() && found->second.size() == 1 && columns_[c].problem.empty())
+      bound_[found->second[0]->name].push_back(c);
+  }
 }
 
 absl::Status Binder::FindLabel() {
   if (!out_.label.columns.empty()) return absl::OkStatus();
   std::set<std::string> input_names;
   for (const auto& input : inputs_) input_names.insert(input.name);
+  for (const auto& [input, columns] : bound_) {
+    for (const int c : columns) input_names.insert(columns_[c].name);
+  }
   std::vector<Column> candidates = columns_;
   const std::set<int> own = LabelColumns();
   // A column with the name of a model input belongs to that input, and one that a loss names to that loss.

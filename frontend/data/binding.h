@@ -65,7 +65,8 @@ struct BoundData {
   std::vector<std::string> warnings;               // what is probably not meant
 };
 
-// Binds explicit inputs first, then columns named like an input, then the one unbound input to the one column that fits
+// Binds explicit inputs first, then columns named like an input (of several inputs, also like "serving_default_NAME:0"
+// or "scope/NAME"), then the one unbound input to the one column that fits
 // or to all numeric columns of a table. Helper inputs of text models (attention_mask, token_type_ids, position_ids)
 // have defaults. Fails with the choices listed where more than one binding is possible.
 absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_replace.h"
 #include "frontend/base/status.h"
 #include "frontend/data/memory_dataset.h"
 
@@ -130,6 +131,18 @@ TEST(Bind, WhatIsAmbiguousIsAnError) {
 }
 
 // WebDataset calls the label cls.
+TEST(Bind, KnowsWhatExportersAddToNames) {
+  const std::vector<Col> columns = {{"mask", kI, {5}}, {"ids", kI, {5}}, {"y", kI, {}}};
+  for (const char* form : {"$:0", "serving_default_$:0", "model/encoder/$", "serving_default_$"}) {
+    const auto name = [&](const char* stem) { return absl::StrReplaceAll(form, {{"$", stem}}); };
+    EXPECT_EQ(Bound({I64(name("ids"), {-1, 5}), I64(name("mask"), {-1, 5})}, columns),
+              StrCat(name("ids"), "←1 ", name("mask"), "←0 label←2"));
+  }
+  EXPECT_NE(Bound({I64("a/ids", {-1, 5}), I64("b/ids", {-1, 5})}, columns).find("not clear"), std::string::npos);
+  EXPECT_EQ(Bound({F32("a:0", {-1, 2})}, {{"a", kF, {}}, {"b", kF, {}}, {"y", kI, {}}}), "a:0←0,1 label←2")
+      << "the only input of a table";
+}
+
 TEST(Bind, ClsIsALabel) {
   EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"npy", kF, {2}}, {"weight", kF, {}}, {"cls", kI, {}}}), "in←0 label←2");
 }
