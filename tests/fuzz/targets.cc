@@ -10,6 +10,9 @@
 #include "frontend/graph/print.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/check.h"
+#include "frontend/passes/differentiate.h"
+#include "frontend/passes/mixed_precision.h"
+#include "frontend/passes/pipeline.h"
 #include "tests/fuzz/data_targets.h"
 #include "tests/fuzz/scratch.h"
 #include "tools/onnxtrain/flags/flags_prepass.h"
@@ -26,13 +29,44 @@ bool RunModel(std::string_view bytes) {
   return true;
 }
 
-bool RunImport(std::string_view bytes) {
-  const auto model = OnnxModel::Load(WriteScratch("import.onnx", bytes));
-  if (!Accepts(model.status()) || !Accepts(CheckOperators(**model, {}))) return false;
-  const auto imported = Import(**model, {.batch = 2, .training = true});
-  if (!Accepts(imported.status())) return false;
-  const absl::Status valid = Verify(imported->graph);
+void ExpectValid(const Graph& graph) {
+  const absl::Status valid = Verify(graph);
   CHECK(valid.ok()) << valid;
+}
+
+absl::StatusOr<Graph> ImportGraph(std::string_view bytes) {
+  ASSIGN_OR_RETURN(const auto model, OnnxModel::Load(WriteScratch("import.onnx", bytes)));
+  RETURN_IF_ERROR(CheckOperators(*model, {}));
+  ASSIGN_OR_RETURN(ImportedModel imported, Import(*model, {.batch = 2, .training = true}));
+  ExpectValid(imported.graph);
+  return std::move(imported.graph);
+}
+
+bool RunImport(std::string_view bytes) { return Accepts(ImportGraph(bytes).status()); }
+
+// The passes of a training step over a model, with the gradient of all its outputs by everything that has one.
+bool RunTraining(std::string_view bytes) {
+  auto graph = ImportGraph(bytes);
+  if (graph.ok()) graph = Canonicalize(*std::move(graph));
+  if (!Accepts(graph.status())) return false;
+  ExpectValid(*graph);
+  std::vector<Seed> seeds;
+  for (const GraphOutput& output : graph->outputs()) {
+    if (IsFloat(graph->type(output.value).dtype)) seeds.push_back({output.value});
+  }
+  std::vector<ValueId> inputs;
+  for (const GraphInput& input : graph->inputs()) {
+    if (IsFloat(graph->type(input.value).dtype)) inputs.push_back(input.value);
+  }
+  const auto gradients = Differentiate(&*graph, seeds, inputs);
+  if (!Accepts(gradients.status())) return true;
+  for (const auto& [input, gradient] : *gradients) graph->AddOutput(StrCat("gradient ", input), gradient);
+  ExpectValid(*graph);
+  graph = CleanUp(*std::move(graph));
+  if (!Accepts(graph.status())) return true;
+  ExpectValid(*graph);
+  const auto mixed = MixedPrecision(*graph, DType::kBFloat16);
+  if (Accepts(mixed.status())) ExpectValid(*mixed);
   return true;
 }
 
@@ -59,7 +93,7 @@ bool RunFlags(std::string_view bytes) {
 }
 
 constexpr FuzzTarget kTargets[] = {
-    {"model", RunModel}, {"import", RunImport}, {"graph", RunGraph}, {"flags", RunFlags}};
+    {"model", RunModel}, {"import", RunImport}, {"passes", RunTraining}, {"graph", RunGraph}, {"flags", RunFlags}};
 
 }  // namespace
 
