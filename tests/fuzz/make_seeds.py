@@ -267,7 +267,8 @@ def main(folder):
     def pictures_of(*endings):
         return lambda: pictures(*endings)
     seeds = {'model': models, 'import': models, 'passes': models, 'graph': graph, 'npy': npy, 'npz': npz, 'idx': idx,
-             'csv': csv, 'gzip': gzips, 'zstd': zstds, 'safetensors': safetensors, 'jsonl': jsonl, 'json': json_files, 'tar': tars,
+             'csv': csv,
+             'gzip': gzips, 'zstd': zstds, 'safetensors': safetensors, 'jsonl': jsonl, 'json': json_files, 'tar': tars,
              'text': texts, 'tokens': tokens, 'shard_info': shard_info, 'class_map': class_maps,
              'jpeg': pictures_of('.jpg', '.jpeg'), 'png': pictures_of('.png'), 'webp': pictures_of('.webp'),
              'gif': pictures_of('.gif'), 'bmp': pictures_of('.bmp'), 'tiff': pictures_of('.tif'),

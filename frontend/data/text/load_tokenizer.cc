@@ -41,37 +41,33 @@ std::optional<bool> FindLowerCase(const Json& config) {
   return config["do_lower_case"].get<bool>();
 }
 
-// Classes of Hugging Face's transformers that split text as BERT's and GPT-2's do. Others keep vocabularies in files of
-// the same names and split differently (Qwen2Tokenizer, BertJapaneseTokenizer).
-constexpr std::string_view kBertClasses[] = {"Bert",
-                                             "ConvBert",
-                                             "DPRContextEncoder",
-                                             "DPRQuestionEncoder",
-                                             "DPRReader",
-                                             "DistilBert",
-                                             "Electra",
-                                             "Ernie",
-                                             "ErnieM",
-                                             "Funnel",
-                                             "LayoutLM",
-                                             "LayoutLMv2",
-                                             "Lxmert",
-                                             "MobileBert",
-                                             "Realm",
-                                             "RetriBert",
-                                             "Splinter",
-                                             "SqueezeBert"};
-constexpr std::string_view kGpt2Classes[] = {"Bart", "CodeGen", "GPT2", "LED", "Longformer", "MVP", "Roberta"};
+// Classes of Hugging Face's transformers that split text as BERT's and GPT-2's do, and whether they put a token before
+// and one behind it. Others keep vocabularies in files of the same names and split differently (Qwen2Tokenizer,
+// BertJapaneseTokenizer).
+struct KnownClass {
+  std::string_view name;  // without "Tokenizer" and "TokenizerFast"
+  bool wraps = true;
+};
+constexpr KnownClass kBertClasses[] = {{"Bert"},       {"ConvBert"},   {"DPRContextEncoder"}, {"DPRQuestionEncoder"},
+                                       {"DPRReader"},  {"DistilBert"}, {"Electra"},           {"Ernie"},
+                                       {"Funnel"},     {"LayoutLM"},   {"LayoutLMv2"},        {"Lxmert"},
+                                       {"MobileBert"}, {"Realm"},      {"RetriBert"},         {"Splinter"},
+                                       {"SqueezeBert"}};
+constexpr KnownClass kGpt2Classes[] = {{"Bart"}, {"CodeGen", false}, {"GPT2", false}, {"LED"}, {"Longformer"},
+                                       {"MVP"},  {"Roberta"}};
 
-absl::Status CheckClass(const Json& config, std::span<const std::string_view> known) {
+// The entry of the class that the configuration names; null where it names none.
+absl::StatusOr<const KnownClass*> FindClass(const Json& config, std::span<const KnownClass> known) {
   if (!config.is_object() || !config.contains("tokenizer_class") || !config["tokenizer_class"].is_string())
-    return absl::OkStatus();
+    return nullptr;
   const auto name = config["tokenizer_class"].get<std::string>();
   std::string_view model = name;
   for (const std::string_view end : {"Fast", "Tokenizer"}) {
     if (model.ends_with(end)) model.remove_suffix(end.size());
   }
-  if (std::ranges::find(known, model) != known.end() || model == "PreTrained") return absl::OkStatus();
+  if (model == "PreTrained") return nullptr;
+  const auto found = std::ranges::find(known, model, &KnownClass::name);
+  if (found != known.end()) return &*found;
   return Invalid("the tokenizer_config.json beside it names a ", name,
                  ", which splits text in another way: it needs its tokenizer.json");
 }
@@ -79,7 +75,7 @@ absl::Status CheckClass(const Json& config, std::span<const std::string_view> kn
 Parts OpenWordPiece(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, Read(path));
   ASSIGN_OR_RETURN(const Json config, ReadConfig(path));
-  RETURN_IF_ERROR(CheckClass(config, kBertClasses));
+  RETURN_IF_ERROR(FindClass(config, kBertClasses).status());
   return ParseWordPieceVocabulary(text, FindLowerCase(config));
 }
 
@@ -103,8 +99,10 @@ Parts OpenGpt2(const fs::path& path) {
     ASSIGN_OR_RETURN(const std::string vocab, Read(StrCat(prefix, vocab_end)));
     ASSIGN_OR_RETURN(const std::string merges, Read(StrCat(prefix, merges_end)));
     ASSIGN_OR_RETURN(const Json config, ReadConfig(path));
-    RETURN_IF_ERROR(CheckClass(config, kGpt2Classes));
-    return ParseGpt2Vocabulary(vocab, merges);
+    ASSIGN_OR_RETURN(const KnownClass* known, FindClass(config, kGpt2Classes));
+    if (config.is_object() && config.value("add_bos_token", Json()) == true && known != nullptr && !known->wraps)
+      return Invalid("the tokenizer_config.json beside it has add_bos_token: it needs its tokenizer.json");
+    return ParseGpt2Vocabulary(vocab, merges, known == nullptr ? std::nullopt : std::optional(known->wraps));
   }
   return Invalid("a vocabulary without merges: its name should be vocab.json, beside merges.txt");
 }

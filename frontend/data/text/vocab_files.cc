@@ -84,7 +84,8 @@ absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text,
   return parts;
 }
 
-absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges) {
+absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges,
+                                                   std::optional<bool> wraps) {
   const Json json = ParseJson(vocab_json);
   if (!json.is_object() || json.empty()) return Invalid("vocab.json: no JSON object of tokens");
   BpeSpec spec{.byte_level = true};
@@ -100,7 +101,8 @@ absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json
   AddSpecials(spec.vocabulary, {"<|endoftext|>", "<s>", "</s>", "<unk>", "<pad>"}, &parts);
   if (const auto mask = spec.vocabulary.Find("<mask>"))
     parts.added.push_back({.content = "<mask>", .id = *mask, .left_strip = true});
-  if (begin && end) {
+  const bool wrapped = begin && end && wraps.value_or(true);
+  if (wrapped) {
     parts.single = {Special(*begin, 0), {TemplatePart::Kind::kFirst}, Special(*end, 0)};
     parts.pair = parts.single;
     parts.pair.push_back(Special(*end, 0));
@@ -109,9 +111,13 @@ absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json
   }
   parts.pre_tokenizer = MakeByteLevel(false, true);
   parts.description = StrCat("byte-level BPE, ", spec.vocabulary.max_id() + 1, " tokens",
-                             begin && end ? ", <s> and </s> around each text" : "");
+                             wrapped ? ", <s> and </s> around each text" : "");
   ASSIGN_OR_RETURN(parts.model, MakeBpe(std::move(spec)));
   parts.files = {{"vocab.json", vocab_json}, {"merges.txt", merges}};
+  if (wraps) {
+    const char* const name = *wraps ? "Roberta" : "GPT2";
+    parts.files.emplace_back("tokenizer_config.json", StrCat("{\"tokenizer_class\": \"", name, "Tokenizer\"}\n"));
+  }
   return parts;
 }
 

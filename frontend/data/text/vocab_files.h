@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,8 +15,9 @@ namespace onnxtrain {
 absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text, std::optional<bool> lowercase);
 
 // GPT-2's vocab.json and merges.txt. Adds <s> before and </s> after each text, as RoBERTa does, where the vocabulary
-// has both.
-absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges);
+// has both and `wraps` does not say otherwise.
+absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges,
+                                                   std::optional<bool> wraps);
 
 // A SentencePiece model. Adds its begin and end tokens to each text where it has them.
 absl::StatusOr<TokenizerParts> ParseSentencePiece(const std::string& bytes);

@@ -364,10 +364,32 @@ TEST(Tokenizer, RefusesVocabulariesOfOtherRules) {
   };
   for (const char* name : {"GPT2Tokenizer", "RobertaTokenizerFast", "PreTrainedTokenizerFast"})
     EXPECT_EQ(load(vocabulary, name), "") << name;
+  EXPECT_NE(load(vocabulary, "GPT2Tokenizer\", \"add_bos_token\": true, \"a\": \"").find("add_bos_token"),
+            std::string::npos);
   EXPECT_NE(load(vocabulary, "Qwen2Tokenizer").find("Qwen2Tokenizer, which splits text in another way"),
             std::string::npos);
   EXPECT_EQ(load(words, "BertTokenizerFast"), "");
   EXPECT_NE(load(words, "BertJapaneseTokenizer").find("needs its tokenizer.json"), std::string::npos);
+}
+
+// The class decides about <s> and </s>, also in the copy of the files that a run keeps.
+TEST(Tokenizer, ClassesDecideAboutTokensAroundTexts) {
+  const auto load = [](const std::string& path) {
+    const auto tokenizer = LoadTokenizer(path);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.value();
+  };
+  using Case = std::pair<std::string, size_t>;
+  for (const Case& c : {Case{"RobertaTokenizer", 3}, Case{"GPT2TokenizerFast", 1}, Case{"", 3}}) {
+    const TempDir dir, copy;
+    dir.Write("vocab.json", R"({"a": 0, "<s>": 1, "</s>": 2})");
+    dir.Write("merges.txt", "");
+    if (!c.first.empty()) dir.Write("tokenizer_config.json", StrCat("{\"tokenizer_class\": \"", c.first, "\"}"));
+    const auto tokenizer = load(dir.path());
+    EXPECT_EQ(tokenizer->single().size(), c.second) << c.first;
+    for (const auto& [name, text] : tokenizer->files()) copy.Write(name, text);
+    EXPECT_EQ(load(copy.path())->single().size(), c.second) << c.first;
+  }
 }
 
 TEST(Tokenizer, SaysHowToConvertForeignVocabularies) {
