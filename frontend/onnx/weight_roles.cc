@@ -311,18 +311,22 @@ class RoleNamer {
     std::vector<const ParsedNode*> open = {&node};
     for (size_t at = 0; at < open.size(); ++at) {
       for (const WeightReader& reader : behind ? FindReaders(*open[at]) : FindProducers(*open[at])) {
+        if (open.size() == kMaxVisited) return nullptr;
         if (const HostTensor* matrix = FindMatrix(reader)) return matrix;
-        if (open.size() < kMaxVisited) open.push_back(reader.node);
+        open.push_back(reader.node);
       }
     }
     return nullptr;
   }
 
+  // No more than are visited.
   std::vector<WeightReader> FindReaders(const ParsedNode& node) const {
     std::vector<WeightReader> all;
     for (const std::string& value : node.outputs) {
-      if (const auto readers = readers_.find(value); readers != readers_.end())
-        all.insert(all.end(), readers->second.begin(), readers->second.end());
+      const auto readers = readers_.find(value);
+      if (readers == readers_.end()) continue;
+      const size_t count = std::min(readers->second.size(), kMaxVisited);
+      all.insert(all.end(), readers->second.begin(), readers->second.begin() + static_cast<std::ptrdiff_t>(count));
     }
     return all;
   }
@@ -341,18 +345,28 @@ class RoleNamer {
     return all;
   }
 
+  // The matrices behind nodes, by those before them.
+  using MatrixPairs = std::unordered_map<const HostTensor*, const HostTensor*>;
+
+  MatrixPairs PairMatrices(const std::vector<WeightReader>& readers) const {
+    MatrixPairs pairs;
+    for (const WeightReader& reader : readers) {
+      const HostTensor* before = FindMatrixNear(*reader.node, false);
+      const HostTensor* behind = before == nullptr ? nullptr : FindMatrixNear(*reader.node, true);
+      if (behind != nullptr) pairs.emplace(before, behind);
+    }
+    return pairs;
+  }
+
   // Tells apart modules that have no matrix themselves: by the one behind. A normalization that is the last one belongs
-  // to the module of those behind the same matrix, as where layers share their weights. "" if there is none.
-  std::string ModuleByMatrix(const WeightReader& reader, const std::vector<WeightReader>& readers) const {
+  // to the module of another that is behind the same matrix, as where layers share their weights. "" if there is none.
+  std::string ModuleByMatrix(const WeightReader& reader, const MatrixPairs& pairs) const {
     if (const HostTensor* own = FindMatrix(reader)) return Fingerprint(*own);
     if (const HostTensor* behind = FindMatrixNear(*reader.node, true)) return Fingerprint(*behind);
     const HostTensor* before = FindMatrixNear(*reader.node, false);
     if (before == nullptr) return "";
-    for (const WeightReader& other : readers) {
-      const HostTensor* behind = FindMatrixNear(*other.node, true);
-      if (behind != nullptr && FindMatrixNear(*other.node, false) == before) return Fingerprint(*behind);
-    }
-    return StrCat("behind ", Fingerprint(*before));
+    const auto pair = pairs.find(before);
+    return pair != pairs.end() ? Fingerprint(*pair->second) : StrCat("behind ", Fingerprint(*before));
   }
 
   static std::string Fingerprint(const HostTensor& tensor) {
@@ -429,8 +443,9 @@ class RoleNamer {
         std::ranges::any_of(readers, [](const auto& reader) { return reader.node->domain == "com.microsoft"; });
     std::map<std::string, std::vector<WeightReader>> owners;
     std::vector<std::string> order;
+    const MatrixPairs pairs = modules.contains("") && !fused ? PairMatrices(readers) : MatrixPairs();
     for (const WeightReader& reader : readers) {
-      const std::string owner = OwnerOf(reader, readers, modules, fused);
+      const std::string owner = OwnerOf(reader, pairs, modules, fused);
       if (owner.empty()) continue;
       if (!owners.contains(owner)) order.push_back(owner);
       owners[owner].push_back(reader);
@@ -449,12 +464,12 @@ class RoleNamer {
   // Tells apart the modules that readers belong to; "" if nothing is known. Tools that rewrite models lose the names of
   // modules and merge equal initializers: there matrices tell. Each node that ONNX Runtime has fused counts as a
   // module.
-  std::string OwnerOf(const WeightReader& reader, const std::vector<WeightReader>& readers,
-                      const std::set<std::string>& modules, bool fused) const {
+  std::string OwnerOf(const WeightReader& reader, const MatrixPairs& pairs, const std::set<std::string>& modules,
+                      bool fused) const {
     const std::string module = ModuleOfCall(reader.node->name, modules);
     if (!module.empty()) return StrCat(module, "#", reader.input);
     if (fused && FindMatrix(reader) == nullptr) return StrCat(reader.node->source, "#", reader.input);
-    const std::string matrix = ModuleByMatrix(reader, readers);
+    const std::string matrix = ModuleByMatrix(reader, pairs);
     return matrix.empty() ? "" : StrCat(matrix, "#", reader.input);
   }
 
