@@ -383,7 +383,7 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
     bound_[input.name] = fitting;
   } else {
     return Invalid("which column feeds what is not clear from ", Choices(), "; choose with `input` ", input.name,
-                   "=COLUMN and `label` COLUMN");
+                   "=COLUMN", spec_.want_label && out_.label.columns.empty() ? " and `label` COLUMN" : "");
   }
   return absl::OkStatus();
 }

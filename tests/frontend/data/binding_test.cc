@@ -126,11 +126,13 @@ TEST(Bind, WhatIsAmbiguousIsAnError) {
   EXPECT_NE(inputs.find("`input` a=COLUMN"), std::string::npos) << inputs;
   const std::string width = Bound({F32("in", {-1, 5})}, {{"a", kF, {}}, {"b", kF, {}}, {"c", kI, {}}});
   EXPECT_NE(width.find("does not fit the 2 numeric columns"), std::string::npos) << width;
+  const std::vector<Col> pairs = {{"a", kF, {2}}, {"b", kF, {2}}, {"c", kI, {}}};
+  EXPECT_NE(Bound({F32("in", {-1, 2})}, pairs).find("=COLUMN and `label` COLUMN"), std::string::npos);
+  EXPECT_TRUE(Bound({F32("in", {-1, 2})}, pairs, {.label = {"c"}}).ends_with("choose with `input` in=COLUMN"));
   const std::string none = Bound({F32("in", {-1, 5})}, {{"label", kI, {}}});
   EXPECT_NE(none.find("no column is left"), std::string::npos) << none;
 }
 
-// WebDataset calls the label cls.
 TEST(Bind, KnowsWhatExportersAddToNames) {
   const std::vector<Col> columns = {{"mask", kI, {5}}, {"ids", kI, {5}}, {"y", kI, {}}};
   for (const char* form : {"$:0", "serving_default_$:0", "model/encoder/$", "serving_default_$"}) {
@@ -143,6 +145,7 @@ TEST(Bind, KnowsWhatExportersAddToNames) {
       << "the only input of a table";
 }
 
+// WebDataset calls the label cls.
 TEST(Bind, ClsIsALabel) {
   EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"npy", kF, {2}}, {"weight", kF, {}}, {"cls", kI, {}}}), "in←0 label←2");
 }
