@@ -70,7 +70,6 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
   if (micro > 0) {
     const int64_t count = CeilDiv(batch.global, micro);
     const int64_t even = options.fixed_batch > 0 ? micro : CeilDiv(batch.global, count);
-    models->KeepSize(even);
     return BatchPlan{batch.global, even, count};
   }
   // One sample may still fit with recomputation.

@@ -91,6 +91,8 @@ absl::StatusOr<PrecisionChoice> ChoosePrecisionAndBatch(const TrainConfig& confi
   if (timed) RETURN_IF_ERROR(fit());  // types are compared on a micro-batch that fits in both
   ASSIGN_OR_RETURN(PrecisionChoice choice, ApplyPrecision(config, models, backend, options));
   if (!timed || options->compute != DType::kFloat32) RETURN_IF_ERROR(fit());
+  // The other sizes were only planned.
+  if (config.micro_batch_size == TrainConfig::kAuto) models->KeepSize(options->micro_batch);
   return choice;
 }
 
