@@ -20,8 +20,8 @@ std::string Lower(std::string text) {
 
 // The name in "serving_default_NAME:0", as TensorFlow writes it, and behind scopes, "a/NAME".
 std::string_view StemOf(std::string_view name) {
-  if (const size_t end = name.find_last_not_of("0123456789"); end + 1 < name.size() && name[end] == ':')
-    name = name.substr(0, end);
+  const size_t end = name.find_last_not_of("0123456789");
+  if (end != name.npos && end + 1 < name.size() && name[end] == ':') name = name.substr(0, end);
   name.remove_prefix(name.rfind('/') + 1);
   constexpr std::string_view kServed = "serving_default_";
   return name.starts_with(kServed) ? name.substr(kServed.size()) : name;
@@ -257,7 +257,9 @@ absl::Status Binder::FindLabel() {
   std::set<std::string> input_names;
   for (const auto& input : inputs_) input_names.insert(input.name);
   for (const auto& [input, columns] : bound_) {
-    for (const int c : columns) input_names.insert(columns_[c].name);
+    for (const int c : columns) {
+      if (!spec_.inputs.contains(input)) input_names.insert(columns_[c].name);
+    }
   }
   std::vector<Column> candidates = columns_;
   const std::set<int> own = LabelColumns();

@@ -66,7 +66,7 @@ void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vec
   const std::vector<const ImportWeight*> floats = FloatWeights(weights);
   const auto tied = std::ranges::count_if(floats, [&](auto* w) { return live.Users(w->name).size() > 1; });
   if (tied > 0)
-    notes->push_back(StrCat("weights with several readers: ", tied, ", one each (its gradients are summed)"));
+    notes->push_back(StrCat("weights with several readers: ", tied, ", each one weight (its gradients are summed)"));
   EqualPairs equal;
   for (const ImportWeight* weight : floats) equal.Add(*weight);
   std::vector<std::string> pairs = std::move(equal).Take();

@@ -140,6 +140,8 @@ TEST(Bind, KnowsWhatExportersAddToNames) {
     EXPECT_EQ(Bound({I64(name("ids"), {-1, 5}), I64(name("mask"), {-1, 5})}, columns),
               StrCat(name("ids"), "←1 ", name("mask"), "←0 label←2"));
   }
+  EXPECT_EQ(Bound({I64("12", {-1, 5}), I64("x/34:0", {-1, 5})}, {{"34", kI, {5}}, {"12", kI, {5}}, {"y", kI, {}}}),
+            "12←1 x/34:0←0 label←2");
   EXPECT_NE(Bound({I64("a/ids", {-1, 5}), I64("b/ids", {-1, 5})}, columns).find("not clear"), std::string::npos);
   EXPECT_EQ(Bound({F32("a:0", {-1, 2})}, {{"a", kF, {}}, {"b", kF, {}}, {"y", kI, {}}}), "a:0←0,1 label←2")
       << "the only input of a table";
@@ -151,6 +153,8 @@ TEST(Bind, ClsIsALabel) {
 }
 
 TEST(Bind, ExplicitBindings) {
+  EXPECT_EQ(Bound({F32("in", {-1, 2})}, {{"y", kF, {2}}, {"b", kF, {3}}}, {.inputs = {{"in", {"y"}}}}), "in←0 label←0")
+      << "an autoencoder";
   BindSpec spec;
   spec.inputs = {{"in", {"q"}}};
   spec.label = {"p"};
