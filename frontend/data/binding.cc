@@ -3,29 +3,17 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/channel_axis.h"
 #include "frontend/data/class_index.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/input_names.h"
 #include "frontend/data/text/token_blocks.h"
 
 namespace onnxtrain {
 namespace {
-
-std::string Lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-// The name in "serving_default_NAME:0", as TensorFlow writes it, and behind scopes, "a/NAME".
-std::string_view StemOf(std::string_view name) {
-  const size_t end = name.find_last_not_of("0123456789");
-  if (end != name.npos && end + 1 < name.size() && name[end] == ':') name = name.substr(0, end);
-  name.remove_prefix(name.rfind('/') + 1);
-  constexpr std::string_view kServed = "serving_default_";
-  return name.starts_with(kServed) ? name.substr(kServed.size()) : name;
-}
 
 std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::string>& names) {
   std::string text = "[";
@@ -298,11 +286,11 @@ Shape Binder::DataShape(const std::vector<int>& columns) const {
 // A column by whose name it is neither feature nor label.
 bool NamesSplit(const Column& c) {
   static const std::set<std::string> kNames = {"split", "set", "subset", "partition", "fold"};
-  return kNames.contains(Lower(c.name));
+  return kNames.contains(absl::AsciiStrToLower(c.name));
 }
 bool NamesRow(const Column& c) {
   static const std::set<std::string> kNames = {"id", "index", "row", "rownames", "unnamed: 0", "#0", "idx"};
-  return kNames.contains(Lower(c.name));
+  return kNames.contains(absl::AsciiStrToLower(c.name));
 }
 
 // Without the columns that by their names hold no features, and these as a text.
@@ -390,24 +378,11 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
   return absl::OkStatus();
 }
 
-// What an input of a text model is by its name.
-struct TokenInput {
-  const char* part;  // of its name, in lower case
-  TokenRole role;
-};
-constexpr TokenInput kTokenInputs[] = {
-    {"token_type_ids", TokenRole::kTypes},     {"segment_ids", TokenRole::kTypes},
-    {"attention_mask", TokenRole::kMask},      {"input_mask", TokenRole::kMask},
-    {"key_padding_mask", TokenRole::kPadding},  // PyTorch marks padding,
-    {"padding_mask", TokenRole::kMask},         // Keras the rest
-    {"position_ids", TokenRole::kPositions},
-};
-
 // Binds masks of pairs of tokens, [batch, (heads,) length, length]: true, 1 or a bias of 0 where a query sees a key.
 void Binder::BindPairMasks() {
   for (const ModelInput* input : Unbound()) {
     const bool pairs = input->has_shape && (input->dims.size() == 3 || input->dims.size() == 4);
-    if (!pairs || Lower(input->name).find("mask") == std::string::npos) continue;
+    if (!pairs || absl::AsciiStrToLower(input->name).find("mask") == std::string::npos) continue;
     const BlockRole role = IsFloat(input->dtype) ? BlockRole::kBias : BlockRole::kAttention;
     bound_[input->name] = {spec_.first_token_column + static_cast<int>(role)};
   }
@@ -427,7 +402,9 @@ absl::Status Binder::BindTokens() {
       ids.push_back(input);
     }
   }
-  const auto named = [](const ModelInput* input) { return Lower(input->name).find("input_ids") != std::string::npos; };
+  const auto named = [](const ModelInput* input) {
+    return absl::AsciiStrToLower(input->name).find("input_ids") != std::string::npos;
+  };
   if (ids.size() > 1 && std::ranges::count_if(ids, named) == 1) ids = {*std::ranges::find_if(ids, named)};
   if (ids.size() == 1) bound_[ids[0]->name] = {spec_.first_token_column};
   for (const auto& [input, columns] : bound_) {
@@ -462,7 +439,7 @@ absl::Status Binder::BindDefaults() {
   const Shape like = DataShape(real->second);
   for (const auto* input : Unbound()) {
     for (const Default& d : kDefaults) {
-      if (Lower(input->name).find(d.part) == std::string::npos || input->dims.size() != 2) continue;
+      if (absl::AsciiStrToLower(input->name).find(d.part) == std::string::npos || input->dims.size() != 2) continue;
       ASSIGN_OR_RETURN(const Shape fixed, FixedDims(*input));
       ASSIGN_OR_RETURN(const Shape shape, FitSample(like, fixed));
       HostTensor sample({input->dtype, shape});
@@ -484,7 +461,7 @@ absl::Status Binder::BindRest() {
   if (open.size() > 1 && bound_.empty()) {
     std::vector<const ModelInput*> real;
     for (const auto* input : open) {
-      const std::string name = Lower(input->name);
+      const std::string name = absl::AsciiStrToLower(input->name);
       if (name.find("mask") == std::string::npos && name.find("type_ids") == std::string::npos &&
           name.find("segment") == std::string::npos && name.find("position_ids") == std::string::npos) {
         real.push_back(input);
@@ -757,13 +734,6 @@ absl::StatusOr<BoundData> Binder::Run() {
 
 }  // namespace
 
-std::optional<TokenRole> FindTokenRole(const std::string& input) {
-  for (const TokenInput& known : kTokenInputs) {
-    if (Lower(input).find(known.part) != std::string::npos) return known.role;
-  }
-  return std::nullopt;
-}
-
 absl::Status SetPixelScale(const PixelScale& pixels, FeedSpec* feed) {
   feed->scale = pixels.scale;
   feed->mean = pixels.mean;
@@ -798,7 +768,7 @@ absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& column
                                                "class", "y_train", "y_test", "cls"};  // WebDataset's
   std::optional<int> found;
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
-    if (!kNames.contains(Lower(columns[c].name))) continue;
+    if (!kNames.contains(absl::AsciiStrToLower(columns[c].name))) continue;
     if (found.has_value()) {
       if (!want_label) return std::nullopt;
       return Invalid("both '", columns[*found].name, "' and '", columns[c].name,

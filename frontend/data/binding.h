@@ -72,10 +72,6 @@ struct BoundData {
 absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset,
                                    const BindSpec& spec);
 
-// What an input of a text model is by its name: a mask, token types, positions. nullopt: the token ids, or nothing
-// known.
-std::optional<TokenRole> FindTokenRole(const std::string& input);
-
 // The labels of that key: "" for the common ones, else a key of BindSpec::own_labels. Null where the data has none.
 const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/data/binding.h"
+#include "frontend/data/input_names.h"
 #include "frontend/ops/row.h"
 #include "optim/auto/value_checks.h"
 

@@ -65,7 +65,7 @@ absl::StatusOr<const KnownClass*> FindClass(const Json& config, std::span<const 
   for (const std::string_view end : {"Fast", "Tokenizer"}) {
     if (model.ends_with(end)) model.remove_suffix(end.size());
   }
-  if (model == "PreTrained") return nullptr;
+  if (model == "PreTrained" || model == "TokenizersBackend") return nullptr;  // of any model
   const auto found = std::ranges::find(known, model, &KnownClass::name);
   if (found != known.end()) return &*found;
   return Invalid("the tokenizer_config.json beside it names a ", name,

@@ -362,7 +362,7 @@ TEST(Tokenizer, RefusesVocabulariesOfOtherRules) {
     dir.Write("tokenizer_config.json", StrCat("{\"tokenizer_class\": \"", class_name, "\"}"));
     return Problem(LoadTokenizer(path).status());
   };
-  for (const char* name : {"GPT2Tokenizer", "RobertaTokenizerFast", "PreTrainedTokenizerFast"})
+  for (const char* name : {"GPT2Tokenizer", "RobertaTokenizerFast", "PreTrainedTokenizerFast", "TokenizersBackend"})
     EXPECT_EQ(load(vocabulary, name), "") << name;
   EXPECT_NE(load(vocabulary, "GPT2Tokenizer\", \"add_bos_token\": true, \"a\": \"").find("add_bos_token"),
             std::string::npos);
