@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/resident_pages.h"
 #include "optim/state_parts.h"
 
 namespace onnxtrain {
@@ -239,10 +240,10 @@ Region TrainingState::OwnSlice(const ShardUnit& unit) const {
   return {Within(columns, unit.row * unit.slice), {dtype_, {RangeOf(unit, shard_).size()}}};
 }
 
-absl::Status TrainingState::AllocateGatheredWeights() {
-  gathered_weights_ = std::make_shared<Arena>();
+absl::Status TrainingState::AllocateGatheredWeights(const std::string& folder) {
+  gathered_weights_ = std::make_shared<GatheredTensors>();
   for (const auto& [name, type] : whole_types_) gathered_weights_->Add(name, type);
-  return gathered_weights_->Allocate(backend_, "gathered weights");
+  return gathered_weights_->Allocate(backend_, folder, "gathered weights");
 }
 
 BufferView TrainingState::gathered_row(const ShardUnit& unit) const {
@@ -368,6 +369,7 @@ absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& 
     if (!(type == value.type()))
       return Invalid("weight '", name, "' has type ", ToString(type), ", got ", ToString(value.type()));
     RETURN_IF_ERROR(divided ? WriteColumns(name, value) : WriteRegion(it->second, value));
+    ReleaseMappedPages(value.bytes());
     const auto average = bindings_.find(MomentName(kAverage, name));
     if (average != bindings_.end()) RETURN_IF_ERROR(WriteRegion(average->second, value));
   }
@@ -381,7 +383,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const
     const Region region = FindWhole(w.name);
     if (region.view.buffer == nullptr) continue;
     if (divided_weights_.contains(w.name)) {
-      weights[w.name] = HostTensor(region.type, gathered_weights_, HostMemory(region));
+      weights[w.name] = GatheredTensors::View(gathered_weights_, w.name);
       continue;
     }
     ASSIGN_OR_RETURN(weights[w.name], ReadRegion(region));

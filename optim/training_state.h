@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "optim/device_scalars.h"
+#include "optim/distributed/gathered_tensors.h"
 #include "optim/distributed/gradient_tree.h"
 #include "optim/distributed/running_averages.h"
 #include "optim/distributed/shard.h"
@@ -59,8 +60,8 @@ class TrainingState {
   const Type& whole_type(const std::string& weight) const { return whole_types_.at(weight); }
   // The elements of a unit that this rank updates.
   Region OwnSlice(const ShardUnit& unit) const;
-  // Allocates memory for whole weights, which Tensors and Weights list from then on, until ReleaseWeights.
-  absl::Status AllocateGatheredWeights();
+  // Allocates whole weights (GatheredTensors), which Tensors and Weights list from then on, until ReleaseWeights.
+  absl::Status AllocateGatheredWeights(const std::string& folder);
   BufferView gathered_row(const ShardUnit& unit) const;
   void ReleaseWeights() { gathered_weights_.reset(); }
   const Shard& shard() const { return shard_; }
@@ -154,9 +155,9 @@ class TrainingState {
   Arena divided_grads_;
   bool divides_gradients_ = false;
   std::map<std::string, DividedWeight> divided_weights_;
-  std::map<std::string, Type> whole_types_;  // of these
-  std::shared_ptr<Arena> gathered_weights_;  // on the host; tensors of Weights() share it
-  std::vector<std::string> divided_;         // states of moments that are divided among ranks
+  std::map<std::string, Type> whole_types_;            // of these
+  std::shared_ptr<GatheredTensors> gathered_weights_;  // on the host; tensors of Weights() share it
+  std::vector<std::string> divided_;                   // states of moments that are divided among ranks
   std::vector<std::unique_ptr<Arena>> whole_moments_;
   Bindings gathered_;  // where whole_moments_ are
 };

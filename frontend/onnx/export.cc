@@ -3,13 +3,10 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <memory>
 #include <set>
-
-#include "google/protobuf/io/zero_copy_stream_impl.h"
 
 #include "frontend/base/atomic_file.h"
 #include "frontend/base/sha256.h"
@@ -17,10 +14,12 @@
 #include "frontend/onnx/body_weights.h"
 #include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/insert_initializers.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
+#include "frontend/onnx/resident_pages.h"
 #include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/tensor_proto.h"
 #include "frontend/onnx/weight_names.h"
@@ -60,6 +59,28 @@ class Exporter {
   }
 
   ExternalWriter& external() { return external_; }
+  void SetExtracted(const ExtractedData& extracted, const std::shared_ptr<const MappedFile>& file) {
+    std::map<const onnx::TensorProto*, HostTensor> raw_data;
+    for (const auto& proto : graph_->initializer()) {
+      const auto at = extracted.find(proto.name());
+      if (at == extracted.end()) continue;
+      const Type type{DType::kUInt8, {static_cast<int64_t>(at->second.size)}};
+      raw_data.emplace(&proto, HostTensor(type, file, file->data() + at->second.offset));
+    }
+    weights_.SetExtracted(std::move(raw_data));
+  }
+
+  // The message, after Edit. The pieces refer to bytes of this exporter, of the file and of the trained weights.
+  std::vector<MessagePiece> Serialize() {
+    std::vector<std::span<const std::byte>> raw_data;
+    for (auto& proto : *graph_->mutable_initializer()) {
+      const auto at = weights_.extracted().find(&proto);
+      const bool extracted = at != weights_.extracted().end();
+      raw_data.push_back(extracted ? at->second.bytes() : std::span<const std::byte>());
+      if (extracted) proto.set_raw_data("");
+    }
+    return InsertInitializers(model_->SerializeAsString(), raw_data);
+  }
 
  private:
   // Replaces weights by what the exporter of the file computed of them.
@@ -203,7 +224,20 @@ struct EditedModel {
   std::shared_ptr<onnx::ModelProto> model;
   std::unique_ptr<Exporter> exporter;
   std::vector<std::string> notes;
+  std::vector<MessagePiece> pieces;  // of the message
 };
+
+std::string HashFile(const MappedFile& file) {
+  constexpr size_t kResident = size_t{8} << 20;
+  Sha256 hash;
+  for (auto rest = file.bytes(); !rest.empty();) {
+    const auto bytes = rest.first(std::min(rest.size(), kResident));
+    hash.Update(bytes);
+    ReleaseMappedPages(bytes);
+    rest = rest.subspan(bytes.size());
+  }
+  return hash.Hex();
+}
 
 // `memory`: the bytes of a model that is no file; null: those of `source`.
 absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr<const MappedFile> memory,
@@ -215,20 +249,22 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr
     ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
   }
   const std::string tag = StrCat(source, ": ");
-  if (Sha256Hex(edited.file->bytes()) != sha256)
+  if (HashFile(*edited.file) != sha256)
     return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
-  auto model = ParseModelProto(edited.file->bytes());
+  auto model = ParsePartialModel(edited.file->bytes());
   if (!model.ok()) return OneLine(Annotate(model.status(), tag));
-  edited.model = *std::move(model);
-  edited.file->ReleasePages();
+  edited.model = std::move(model->proto);
   if (!edits.tensors.empty() && edited.model->has_graph()) MoveBodyWeights(edited.model->mutable_graph());
   if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
+  for (const auto& [name, value] : edits.tensors) model->extracted.erase(name);
   edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source, target);
+  edited.exporter->SetExtracted(model->extracted, edited.file);
   auto notes = edited.exporter->Edit(weights, shared);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
-  const size_t size = edited.model->ByteSizeLong();
-  if (size > static_cast<size_t>(std::numeric_limits<int>::max() - 1))
+  edited.pieces = edited.exporter->Serialize();
+  const uint64_t size = CountBytes(edited.pieces);
+  if (size > static_cast<uint64_t>(std::numeric_limits<int>::max() - 1))
     return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
   return edited;
 }
@@ -242,12 +278,16 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& model, const std::map<std
 
 // Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
 // that does not exist.
-absl::Status WriteModel(const onnx::ModelProto& model, ExternalWriter& external, const std::string& target) {
+absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter& external, const std::string& target) {
   RETURN_IF_ERROR(external.Write());
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(target));
-  google::protobuf::io::FileOutputStream stream(file.fd());
-  if (!model.SerializeToZeroCopyStream(&stream) || !stream.Flush()) {
-    return absl::UnavailableError(StrCat(target, ": cannot be written: ", std::strerror(stream.GetErrno())));
+  int64_t at = 0;
+  for (const MessagePiece& piece : pieces) {
+    for (const auto bytes : {std::as_bytes(std::span(piece.head)), piece.data}) {
+      RETURN_IF_ERROR(file.WriteAt(at, bytes));
+      at += std::ssize(bytes);
+    }
+    ReleaseMappedPages(piece.data);
   }
   RETURN_IF_ERROR(external.Commit());
   return file.Commit();
@@ -264,7 +304,7 @@ absl::Status CheckRoom(int64_t bytes, const std::string& target) {
 
 absl::StatusOr<std::vector<std::string>> Finish(EditedModel edited, const ModelEdits& edits,
                                                 const std::string& target) {
-  RETURN_IF_ERROR(OneLine(WriteModel(*edited.model, edited.exporter->external(), target)));
+  RETURN_IF_ERROR(OneLine(WriteModel(edited.pieces, edited.exporter->external(), target)));
   edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
   return std::move(edited.notes);
 }
@@ -290,14 +330,16 @@ absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<s
   ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, "model.onnx"));
   if (edited.exporter->external().size() > 0) return Invalid(model.path(), ": has external data: export it to a file");
   std::string bytes;
-  if (!edited.model->SerializeToString(&bytes)) return absl::InternalError(StrCat(model.path(), ": not serializable"));
+  bytes.reserve(CountBytes(edited.pieces));
+  for (const MessagePiece& piece : edited.pieces)
+    bytes.append(piece.head).append(reinterpret_cast<const char*>(piece.data.data()), piece.data.size());
   return bytes;
 }
 
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target) {
   ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
-  const int64_t bytes = static_cast<int64_t>(edited.model->ByteSizeLong()) + edited.exporter->external().bytes();
+  const int64_t bytes = static_cast<int64_t>(CountBytes(edited.pieces)) + edited.exporter->external().bytes();
   RETURN_IF_ERROR(CheckRoom(bytes, target));
   return AtomicFile::Create(target).status();
 }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/resident_pages.h"
 
 namespace onnxtrain {
 namespace {
@@ -141,7 +142,10 @@ absl::Status ExternalWriter::Write() {
     auto out = AtomicFile::Create(folder, parts.back(), StrCat(shown_folder_, "/", file));
     ::close(folder);
     RETURN_IF_ERROR(out.status());
-    for (const Piece* p : pieces) RETURN_IF_ERROR(out->WriteAt(p->range.offset, p->bytes.bytes()));
+    for (const Piece* p : pieces) {
+      RETURN_IF_ERROR(out->WriteAt(p->range.offset, p->bytes.bytes()));
+      ReleaseMappedPages(p->bytes.bytes());
+    }
     files_.push_back(*std::move(out));
   }
   return absl::OkStatus();

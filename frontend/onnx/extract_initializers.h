@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@ namespace onnxtrain {
 struct ByteRange {
   size_t offset = 0, size = 0;
 };
+
+// Initializers whose raw_data is not in the message: its place in the file, by name.
+using ExtractedData = std::map<std::string, ByteRange>;
 
 struct ExtractedModel {
   std::string rest;                 // the message without the extracted raw_data

@@ -24,9 +24,6 @@ namespace onnxtrain {
 // Returns "" for "ai.onnx", the default domain, and any other domain unchanged.
 std::string NormalizeDomain(const std::string& domain);
 
-// Initializers whose raw_data is not in the message: its place in the file, by name.
-using ExtractedData = std::map<std::string, ByteRange>;
-
 // Reads the graphs and nodes of one model. Tensors share the bytes of the message, which `proto` keeps alive, of the
 // model's file and of files with external data. Neither checks names nor sorts nodes.
 class GraphReader {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/resident_pages.h"
 
 namespace onnxtrain {
 namespace {
@@ -44,6 +45,13 @@ void Unregister(const std::byte* data) {
 bool IsInMappedFile(const void* address) {
   const auto at = reinterpret_cast<uintptr_t>(address);
   return std::ranges::any_of(mapped_ranges, [&](const MappedRange& range) { return at - range.begin < range.size; });
+}
+
+void ReleaseMappedPages(std::span<const std::byte> bytes) {
+  if (bytes.empty() || !IsInMappedFile(bytes.data())) return;
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data()), first = begin / page * page;
+  ::madvise(reinterpret_cast<void*>(first), begin + bytes.size() - first, MADV_DONTNEED);
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(int fd) {

@@ -186,11 +186,18 @@ absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<cons
   return ParseGuarded(bytes);
 }
 
+absl::StatusOr<PartialModel> ParsePartialModel(std::span<const std::byte> bytes) {
+  RETURN_IF_ERROR(GuardModelBytes(bytes));
+  const ExtractedModel extracted = ExtractInitializers(bytes, kMinMappedBytes);
+  PartialModel model;
+  ASSIGN_OR_RETURN(model.proto, ParseGuarded(std::as_bytes(std::span(extracted.rest))));
+  model.extracted = IndexByName(model.proto->graph(), extracted.raw_data);
+  return model;
+}
+
 absl::Status ReadModel(const std::shared_ptr<const MappedFile>& file, OnnxModel::Parsed* model) {
-  RETURN_IF_ERROR(GuardModelBytes(file->bytes()));
-  const ExtractedModel bytes = ExtractInitializers(file->bytes(), kMinMappedBytes);
-  ASSIGN_OR_RETURN(const auto proto, ParseGuarded(std::as_bytes(std::span(bytes.rest))));
-  ExtractedData extracted = IndexByName(proto->graph(), bytes.raw_data);
+  ASSIGN_OR_RETURN(PartialModel partial, ParsePartialModel(file->bytes()));
+  auto& [proto, extracted] = partial;
   if (proto->has_graph()) MoveBodyWeights(proto->mutable_graph());
   RETURN_IF_ERROR(ApplyEdits(model->edits, proto.get()));
   for (const auto& [name, value] : model->edits.tensors) extracted.erase(name);

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
 #include "frontend/onnx/node_copies.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
+#include "frontend/onnx/resident_pages.h"
 #include "frontend/onnx/tensor_proto.h"
 
 namespace onnxtrain {
@@ -88,7 +90,10 @@ absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& 
 }
 
 absl::StatusOr<HostTensor> WeightReplacer::ReadStored(const onnx::TensorProto& proto) {
-  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto, nullptr, &files_));
+  OwnedBytes raw_data;
+  if (const auto at = extracted_.find(&proto); at != extracted_.end())
+    raw_data = {at->second.bytes(), std::make_shared<HostTensor>(at->second)};
+  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto, nullptr, &files_, raw_data));
   if (!tensor.opaque.empty()) return Invalid("is stored as ", tensor.opaque);
   return tensor.tensor;
 }
@@ -116,11 +121,15 @@ absl::Status WeightReplacer::ReplaceTensor(const std::string& name, const HostTe
   ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
   ASSIGN_OR_RETURN(const HostTensor cast,
                    IsFloat(stored.dtype()) ? CastLike(value, stored.type()) : Requantize(name, value, stored));
+  const bool same = cast.SameBytes(stored);
+  for (const HostTensor* read : {&value, &stored}) ReleaseMappedPages(read->bytes());
   // An unchanged value, also after a round trip through a wider type, keeps its bytes.
-  if (cast.SameBytes(stored)) return absl::OkStatus();
+  if (same) return absl::OkStatus();
   ++*changed;
   if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
     external_[proto] = PackForStorage(cast);
+  } else if (const auto at = extracted_.find(proto); at != extracted_.end()) {
+    at->second = PackForStorage(cast);
   } else {
     StoreTensor(cast, proto);
   }

@@ -43,6 +43,9 @@ class WeightReplacer {
   // Nodes to copy where a weight that a copy reads is replaced.
   void SetSplitNodes(std::vector<SplitNodes> nodes) { split_nodes_ = std::move(nodes); }
 
+  // The raw_data of initializers that is not in their messages. New values are kept beside the messages, too.
+  void SetExtracted(std::map<const onnx::TensorProto*, HostTensor> raw_data) { extracted_ = std::move(raw_data); }
+
   // Replaces one weight. Errors do not name it.
   absl::Status Replace(const std::string& name, const HostTensor& value);
   // Replaces a weight that the file has merged into an initializer, which may have been replaced before: adds an
@@ -59,6 +62,8 @@ class WeightReplacer {
   absl::StatusOr<HostTensor> ReadStored(const onnx::TensorProto& proto);
   // The new bytes of tensors with external data.
   const std::map<const onnx::TensorProto*, HostTensor>& external() const { return external_; }
+  // The bytes of SetExtracted, old or new.
+  const std::map<const onnx::TensorProto*, HostTensor>& extracted() const { return extracted_; }
   const Counts& counts() const { return counts_; }
 
  private:
@@ -76,7 +81,7 @@ class WeightReplacer {
   ExternalFiles& files_;
   std::map<std::string, onnx::TensorProto*> initializers_;
   std::map<std::string, onnx::NodeProto*> producers_;
-  std::map<const onnx::TensorProto*, HostTensor> external_;
+  std::map<const onnx::TensorProto*, HostTensor> external_, extracted_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
   std::vector<SplitNodes> split_nodes_;     // that are not in the model yet
   std::optional<Requantizer> requantizer_;  // of the nodes of the graph; made when it is needed

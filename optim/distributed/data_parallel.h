@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,6 +85,10 @@ class DataParallel : private OutputListener {
   void SaveParts(std::function<void()> finish) { finish_saves_ = std::move(finish); }
   bool saves_parts() const { return finish_saves_ != nullptr; }
 
+  // Where rank 0 keeps what it gathers, in files without a name; "": in memory.
+  void SetScratchFolder(std::string folder) { scratch_folder_ = std::move(folder); }
+  const std::string& scratch_folder() const { return scratch_folder_; }
+
   // To be called with the end of the training loop. The other ranks fail with an error that they do not know.
   void EndLoop(const absl::Status& ended);
   // Has the last Exchange or agreement returned an error, the same to all ranks?
@@ -116,8 +122,9 @@ class DataParallel : private OutputListener {
   unsigned asked_ = 0, agreed_ = 0;
   bool begins_together_ = false, failed_together_ = false, apart_ = false;
   std::function<void()> finish_saves_;  // null: rank 0 saves all
-  std::vector<double> own_, all_;       // memory of Exchange
-  std::vector<std::byte> on_host_;      // memory for values of a device
+  std::string scratch_folder_;
+  std::vector<double> own_, all_;   // memory of Exchange
+  std::vector<std::byte> on_host_;  // memory for values of a device
   std::vector<std::byte> own_piece_, all_pieces_;
 
   // Of the gradient; null: nothing is summed.

@@ -70,7 +70,8 @@ absl::Status GatherMoments(const OptimizerSpec& optimizer, DataParallel& ranks, 
 absl::Status GatherDividedWeights(DataParallel& ranks, TrainingState* state) {
   constexpr char kWhat[] = "gathering of weights";
   const bool keeps = ranks.rank() == 0;
-  RETURN_IF_ERROR(ranks.Agree(kWhat, keeps ? state->AllocateGatheredWeights() : absl::OkStatus()));
+  RETURN_IF_ERROR(
+      ranks.Agree(kWhat, keeps ? state->AllocateGatheredWeights(ranks.scratch_folder()) : absl::OkStatus()));
   for (const ShardUnit& unit : state->shard_units()) {
     if (unit.weight.empty()) continue;
     const BufferView whole = keeps ? state->gathered_row(unit) : BufferView();

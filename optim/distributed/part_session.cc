@@ -107,20 +107,21 @@ absl::Status PartSession::Gather(bool all) {
 absl::Status PartSession::AllocateGathered(bool all) {
   absl::Status allocated;
   if (leads()) {
-    gathered_weights_ = std::make_unique<Arena>(), gathered_rest_ = std::make_unique<Arena>();
+    for (auto* tensors : {&gathered_weights_, &gathered_rest_}) *tensors = std::make_shared<GatheredTensors>();
     for (const WholeTensor& tensor : WholeTensors()) {
       if (!IsLocal(tensor) && (all || tensor.of_model))
         (tensor.of_model ? gathered_weights_ : gathered_rest_)->Add(tensor.name, tensor.type);
     }
-    allocated = gathered_weights_->Allocate(backend_, "gathered weights");
-    if (allocated.ok()) allocated = gathered_rest_->Allocate(backend_, "gathered moments");
+    const std::string& folder = ranks_->scratch_folder();
+    allocated = gathered_weights_->Allocate(backend_, folder, "gathered weights");
+    if (allocated.ok()) allocated = gathered_rest_->Allocate(backend_, folder, "gathered moments");
   }
   return ranks_->Agree(kGathering, allocated);
 }
 
 std::optional<Region> PartSession::FindGathered(const std::string& name) const {
-  for (const auto* arena : {&gathered_weights_, &gathered_rest_}) {
-    if (*arena != nullptr && (*arena)->Has(name)) return (*arena)->At(name);
+  for (const auto* tensors : {&gathered_weights_, &gathered_rest_}) {
+    if (*tensors != nullptr && (*tensors)->Has(name)) return (*tensors)->At(name);
   }
   return std::nullopt;
 }
@@ -156,16 +157,17 @@ absl::StatusOr<std::map<std::string, HostTensor>> PartSession::Weights() {
   RETURN_IF_ERROR(backend_.Synchronize());
   std::map<std::string, HostTensor> weights;
   const std::string averages = MomentName(kAverage, "");
+  const auto has = [&](const std::string& name) {
+    return gathered_weights_ != nullptr && gathered_weights_->Has(name);
+  };
   for (const WholeTensor& tensor : whole_state_) {
     if (!tensor.of_model || tensor.name.starts_with(averages)) continue;
     if (IsLocal(tensor)) {
       ASSIGN_OR_RETURN(weights[tensor.name], ReadRegion(state_.bindings().at(tensor.name)));
       continue;
     }
-    std::optional<Region> region = averaged_ ? FindGathered(averages + tensor.name) : std::nullopt;
-    if (!region) region = FindGathered(tensor.name);
-    if (!region) continue;
-    ASSIGN_OR_RETURN(weights[tensor.name], ReadRegion(*region));
+    const std::string average = averages + tensor.name, from = averaged_ && has(average) ? average : tensor.name;
+    if (has(from)) weights[tensor.name] = GatheredTensors::View(gathered_weights_, from);
   }
   return weights;
 }

@@ -88,7 +88,7 @@ class PartSession : public SessionImpl {
   std::vector<WeightDecision> whole_weights_;
   std::vector<WholeTensor> whole_state_;
   TransferCount transfers_;
-  std::unique_ptr<Arena> gathered_weights_, gathered_rest_;
+  std::shared_ptr<GatheredTensors> gathered_weights_, gathered_rest_;  // tensors of Weights() share them
   std::map<std::string, HostTensor> restored_;  // what Restore has been given, until the ranks have it
 
  private:

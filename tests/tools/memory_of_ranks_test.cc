@@ -41,9 +41,7 @@ TEST_F(MemoryOfRanks, IsThatOfThePlanWhereEverythingIsDivided) {
   const Use leader = OfLeader(), follower = OfFollower();
   EXPECT_GT(follower.planned, 200);
   EXPECT_NEAR(follower.measured, follower.planned, 0.1 * follower.planned);
-  constexpr double kWeights = 24.2;  // MiB, which rank 0 gathers for the model
-  EXPECT_GT(leader.measured, follower.measured);
-  EXPECT_LT(leader.measured, 1.1 * leader.planned + kWeights);
+  EXPECT_NEAR(leader.measured, leader.planned, 0.1 * leader.planned);  // it also gathers and writes the model
 }
 #endif
 

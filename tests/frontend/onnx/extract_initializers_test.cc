@@ -7,7 +7,9 @@
 #include <numeric>
 #include <span>
 
+#include "frontend/onnx/export.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/insert_initializers.h"
 #include "model_builder.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -97,6 +99,49 @@ TEST(Lift, WhatIsLeftIsTheModelWithoutTheBytes) {
     if (range.size > 0) tensor->set_raw_data(whole.substr(range.offset, range.size));
   }
   EXPECT_EQ(rest.SerializeAsString(), whole);
+}
+
+std::string Join(const std::vector<MessagePiece>& pieces) {
+  std::string bytes;
+  for (const MessagePiece& piece : pieces)
+    bytes.append(piece.head).append(reinterpret_cast<const char*>(piece.data.data()), piece.data.size());
+  return bytes;
+}
+
+TEST(Lift, InsertingGivesTheModelBack) {
+  onnx::ModelProto proto = AtEveryAddress();
+  FillFloats(AddInitializer(&proto, "small", {2}), {5, 6});
+  proto.mutable_graph()->mutable_initializer(1)->set_doc_string("after raw_data");
+  proto.mutable_graph()->mutable_initializer(1)->mutable_unknown_fields()->AddVarint(91, 42);
+  proto.add_metadata_props()->set_key("after the graph");
+  const std::string whole = proto.SerializeAsString();
+  std::vector<std::string> bytes;
+  for (auto& tensor : *proto.mutable_graph()->mutable_initializer()) {
+    bytes.push_back(tensor.raw_data());
+    if (tensor.name() != "small") tensor.set_raw_data("");
+  }
+  std::vector<std::span<const std::byte>> raw_data;
+  for (const std::string& b : bytes) raw_data.push_back(std::as_bytes(std::span(b)));
+  raw_data.back() = {};
+  const auto pieces = InsertInitializers(proto.SerializeAsString(), raw_data);
+  EXPECT_EQ(CountBytes(pieces), whole.size());
+  EXPECT_EQ(Join(pieces), whole);
+}
+
+TEST(Lift, ExportReplacesThemAndNothingElse) {
+  onnx::ModelProto proto = AtEveryAddress();
+  const auto model = LoadModel(proto);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto expect = [&](const std::map<std::string, HostTensor>& weights) {
+    const std::string target = TestFolder() + "/trained.onnx";
+    ASSERT_TRUE(Export(**model, weights, target).ok());
+    EXPECT_EQ(ReadFile(target), proto.SerializeAsString());
+    EXPECT_EQ(ExportBytes(**model, weights).value(), proto.SerializeAsString());
+  };
+  expect({});
+  FillFloats(proto.mutable_graph()->mutable_initializer(1), Numbers(50));
+  expect({{"ww", HostTensor::FromDoubles({DType::kFloat64, {kElements}}, Expected(50))},
+          {"w", HostTensor::FromDoubles({DType::kFloat32, {kElements}}, Expected(1))}});
 }
 
 TEST(Lift, OfTwoFieldsTheLastCounts) {

@@ -68,6 +68,7 @@ class Ranks : public Scratch {
       if (!met.ok()) return {.status = met.status()};
       ranks = *std::move(met);
       data_parallel.emplace(ranks.get(), (*session)->ExchangedSums(), parallel_);
+      data_parallel->SetScratchFolder(folder_);
       const auto status = (*session)->Distribute(&*data_parallel, shard_);
       if (!status.ok()) return {.status = status};
     }

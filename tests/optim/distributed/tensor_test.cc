@@ -171,6 +171,7 @@ class Tensor : public Scratch {
       if (!met.ok()) return {.status = met.status()};
       ranks = *std::move(met);
       parallel.emplace(ranks.get(), session.ExchangedSums());
+      parallel->SetScratchFolder(folder_);
       const absl::Status joined = session.Distribute(&*parallel, ShardLevel{});
       if (!joined.ok()) return {.status = joined};
     }

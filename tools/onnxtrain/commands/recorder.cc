@@ -150,6 +150,17 @@ Shape LabelShape(const TrainingRun& run, int64_t sample) {
   return shape;
 }
 
+// Views of the weights in a session's memory, until its next update.
+absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session) {
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session.State());
+  std::map<std::string, HostTensor> weights;
+  for (const auto& [name, of_model, region] : state) {
+    if (of_model && !name.starts_with("$") && region.view.buffer != nullptr)
+      weights[name] = HostTensor(region.type, nullptr, HostMemory(region));
+  }
+  return weights;
+}
+
 constexpr int64_t kReportedSamples = 1000;
 constexpr char kReportFile[] = "report.html";
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
@@ -325,6 +336,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   RecordHistograms(&options);
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
+  if (options.ranks != nullptr) options.ranks->SetScratchFolder(folder_.path());
   Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
                            .has_accuracy = run_.session->loss().classes,
                            .tokens_per_sample = run_.train.text_unit.tokens_per_sample});
@@ -342,8 +354,11 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   return result;
 }
 
+bool Recorder::ViewsWeights() const { return !ExportsAverage(run_.config) && run_.backend->ReadsHostMemory(); }
+
 // The last weights, or their averages where the model is to have these.
 absl::StatusOr<std::map<std::string, HostTensor>> Recorder::SessionWeights() {
+  if (ViewsWeights()) return ViewWeights(*run_.session);
   RETURN_IF_ERROR(run_.session->UseAverage(ExportsAverage(run_.config)));
   auto weights = run_.session->Weights();
   RETURN_IF_ERROR(run_.session->UseAverage(false));
@@ -407,7 +422,8 @@ absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
-  if (run_.has_eval()) exported_ = chosen;  // shares the bytes
+  const bool in_session = ViewsWeights() && summary->exported_step == summary->result.steps;
+  if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   MakeRoomFor(weights);
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
@@ -441,8 +457,8 @@ absl::Status Recorder::WriteUnfinished() {
 
 // Comes last: whatever fails here, model and summary are written.
 absl::Status Recorder::WriteReport(const std::string& summary) {
-  if (!exported_.empty()) {
-    RETURN_IF_ERROR(run_.session->SetWeights(exported_));
+  if (exported_) {
+    RETURN_IF_ERROR(run_.session->SetWeights(*exported_));
     after_ = EvaluateForReport(nullptr);
   }
   ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder_.path()));
@@ -491,6 +507,7 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   RunSummary summary = Summarize(run_, result, recorded_.resident_at_start, used_);
   const bool stopped = result.stop_reason == "signal";
   const absl::Status written = NameCheckpoint(failure.empty() && !stopped ? WriteModel(&summary) : WriteUnfinished());
+  summary.measured_peak_bytes = PeakResidentBytes() - recorded_.resident_at_start;  // which writing may have raised
   if (writer_ != nullptr && writer_->removed_early() > 0)
     warnings_.Add(
         StrCat("the disk was full: ", writer_->removed_early(), " checkpoints were removed before their time"));

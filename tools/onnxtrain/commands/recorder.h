@@ -77,6 +77,7 @@ class Recorder {
   void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
+  bool ViewsWeights() const;  // of the session, in place of copies
   absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
@@ -103,9 +104,10 @@ class Recorder {
   int64_t saved_step_ = -1, model_bytes_ = 0;
   std::map<Outlier::Of, int64_t> outliers_;  // so far
   bool told_of_no_gradient_ = false;
-  ResourceReading used_;                        // means over the loop
-  std::map<std::string, HostTensor> exported_;  // weights in the model that was written, with evaluation data
-  std::optional<Quality> before_, after_;       // of the weights at the start, and of those that are exported
+  ResourceReading used_;  // means over the loop
+  // With evaluation data: the weights in the model that was written; none are those of the session.
+  std::optional<std::map<std::string, HostTensor>> exported_;
+  std::optional<Quality> before_, after_;  // of the weights at the start, and of those that are exported
   Warnings warnings_;
   std::vector<std::string> files_;
 };
