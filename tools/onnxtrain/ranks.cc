@@ -86,14 +86,16 @@ absl::StatusOr<Rank> ReadRank() {
 
 namespace {
 
-// Has malloc map blocks of this size by themselves, whose pages return to the system as they are freed: by default,
-// threads that receive or load such blocks keep up to 32 MiB each.
 constexpr int kMappedBytes = 1 << 20;
 
 }  // namespace
 
-void DivideMachine(const Rank& rank) {
+void KeepNoFreeBlocks() {
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+  malloc_trim(0);
+}
+
+void DivideMachine(const Rank& rank) {
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);  // c10d's errors become ours
   ShareMemory(rank.local_size);
   cpu_set_t all, own;

@@ -98,7 +98,9 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   data_parallel_ = std::make_unique<DataParallel>(
       ranks_.get(), run->session->ExchangedSums(),
       DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
-  const absl::Status divided = run->session->Distribute(data_parallel_.get(), FindShardLevel(config.shard));
+  const ShardLevel shard = FindShardLevel(config.shard);
+  const absl::Status divided = run->session->Distribute(data_parallel_.get(), shard);
+  if (shard == ShardLevel::kFull || run->session->is_stage()) KeepNoFreeBlocks();  // memory matters more than time
   RETURN_IF_ERROR(data_parallel_->failed_together() ? divided : AgreeOnStatus(*ranks_, kStart, divided));
   if (run->session->is_stage() && rank_.rank > 0) RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
   run->options.ranks = data_parallel_.get();
