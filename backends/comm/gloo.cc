@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <future>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -154,10 +156,20 @@ Result AskStore(std::function<Result()> ask, Result otherwise) {
   return answer.wait_for(2 * kRollCall) == std::future_status::ready ? answer.get() : otherwise;
 }
 
+constexpr uint32_t kTransferTag = 0, kGatherTag = 1;  // of messages between two ranks
+
+using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
+// Under way: of an all-gather, a message to and from each of the other ranks.
+struct Gather {
+  std::string what;
+  Works works;
+};
+
 // Of a group. They are closed when the group and all of its work are destroyed; then the other ranks notice.
 struct Connections {
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;            // null after a failure
-  std::deque<std::vector<std::unique_ptr<Transfer>>> gathers;  // that were begun, a transfer per row
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;  // null after a failure
+  std::deque<Gather> gathers;                        // that were begun
   absl::Status failure;
   bool closed = false;  // by a rank
 
@@ -234,28 +246,26 @@ class GlooCollectives : public Collectives {
   }
 
   absl::Status AllGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all) override {
-    std::vector<at::Tensor> input = {View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte)};
-    std::vector<std::vector<at::Tensor>> output(1);
-    for (int r = 0; r < size(); ++r) output[0].push_back(View(all.subspan(r * own.size(), own.size()), at::kByte));
-    return Run(what, [&] { return connections_->group->allgather(output, input); });
+    Gather gather{std::string(what), {}};
+    StartGather(own, all, &gather);
+    return Finish(&gather);
   }
 
   void BeginGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all,
                    size_t rows) override {
-    std::vector<std::unique_ptr<Transfer>>& gather = connections_->gathers.emplace_back();
+    Gather gather{std::string(what), {}};
     for (size_t row = 0; row < rows; ++row) {
       const size_t part = own.size() / rows, whole = all.size() / rows;
-      gather.push_back(StartGather(what, own.subspan(row * part, part), all.subspan(row * whole, whole)));
+      StartGather(own.subspan(row * part, part), all.subspan(row * whole, whole), &gather);
     }
+    connections_->gathers.push_back(std::move(gather));
   }
 
   absl::Status AwaitGather() override {
     CHECK(!connections_->gathers.empty()) << "no gather was begun";
-    const std::vector<std::unique_ptr<Transfer>> gather = std::move(connections_->gathers.front());
+    Gather gather = std::move(connections_->gathers.front());
     connections_->gathers.pop_front();
-    absl::Status status;
-    for (const auto& transfer : gather) status.Update(transfer->Wait());
-    return status;
+    return Finish(&gather);
   }
 
   absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) override {
@@ -311,13 +321,15 @@ class GlooCollectives : public Collectives {
 
   std::unique_ptr<Transfer> StartSend(std::string_view what, int to, std::span<const std::byte> bytes) override {
     const std::span<std::byte> memory(const_cast<std::byte*>(bytes.data()), bytes.size());
-    return Start(what, memory,
-                 [&](std::vector<at::Tensor>& tensors) { return connections_->group->send(tensors, to, 0); });
+    return Start(what, memory, [&](std::vector<at::Tensor>& tensors) {
+      return connections_->group->send(tensors, to, kTransferTag);
+    });
   }
 
   std::unique_ptr<Transfer> StartReceive(std::string_view what, int from, std::span<std::byte> bytes) override {
-    return Start(what, bytes,
-                 [&](std::vector<at::Tensor>& tensors) { return connections_->group->recv(tensors, from, 0); });
+    return Start(what, bytes, [&](std::vector<at::Tensor>& tensors) {
+      return connections_->group->recv(tensors, from, kTransferTag);
+    });
   }
 
   absl::Status Finish(std::string_view what, c10::intrusive_ptr<c10d::Work>* work) {
@@ -331,22 +343,55 @@ class GlooCollectives : public Collectives {
     auto transfer = std::make_unique<GlooTransfer>(this, what, std::vector<at::Tensor>{View(bytes, at::kByte)});
     if (connections_->group == nullptr) return transfer;
     const c10::InferenceMode writable(false);
-    try {
-      transfer->Begin(start(transfer->tensors()));
-    } catch (const c10::Error& error) {
-      Fail(what, error.what_without_backtrace()).IgnoreError();
-    } catch (const std::exception& error) {
-      Fail(what, error.what()).IgnoreError();
-    }
+    if (const auto error = Try([&] { transfer->Begin(start(transfer->tensors())); })) Fail(what, *error).IgnoreError();
     return transfer;
   }
 
-  std::unique_ptr<Transfer> StartGather(std::string_view what, std::span<const std::byte> own,
-                                        std::span<std::byte> all) {
-    std::vector<std::vector<at::Tensor>> parts(1);
-    for (int r = 0; r < size(); ++r) parts[0].push_back(View(all.subspan(r * own.size(), own.size()), at::kByte));
-    return Start(what, {const_cast<std::byte*>(own.data()), own.size()},
-                 [&](std::vector<at::Tensor>& tensors) { return connections_->group->allgather(parts, tensors); });
+  // By messages straight from and to their places: the engine's all-gather allocates memory for all parts, and copies
+  // them. What fails here fails again in Finish.
+  void StartGather(std::span<const std::byte> own, std::span<std::byte> all, Gather* gather) {
+    if (connections_->group == nullptr || own.empty()) return;
+    std::memmove(all.data() + rank_ * own.size(), own.data(), own.size());
+    const c10::InferenceMode writable(false);
+    std::vector<at::Tensor> sent = {View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte)};
+    const auto error = Try([&] {
+      for (int i = 1; i < size(); ++i) {
+        const int to = (rank_ + i) % size(), from = (rank_ + size() - i) % size();
+        std::vector<at::Tensor> received = {View(all.subspan(from * own.size(), own.size()), at::kByte)};
+        gather->works.push_back(connections_->group->recv(received, from, kGatherTag));
+        gather->works.push_back(connections_->group->send(sent, to, kGatherTag));
+      }
+    });
+    if (!error) return;
+    gather->works.clear();
+    Fail(gather->what, *error).IgnoreError();
+  }
+
+  // Drops what is under way before the causes of a failure are looked for: it keeps connections open.
+  absl::Status Finish(Gather* gather) {
+    if (connections_->group == nullptr) {
+      gather->works.clear();
+      return connections_->failure;
+    }
+    const c10::InferenceMode writable(false);
+    const auto error = Try([&] {
+      for (const auto& work : gather->works) work->wait();
+    });
+    gather->works.clear();
+    return error ? Fail(gather->what, *error) : absl::OkStatus();
+  }
+
+  // Returns the error of the engine, if there is one.
+  template <typename Function>
+  static std::optional<std::string> Try(Function function) {
+    try {
+      function();
+      return std::nullopt;
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
   }
 
   static at::Tensor View(std::span<std::byte> bytes, at::ScalarType type) {
@@ -360,14 +405,8 @@ class GlooCollectives : public Collectives {
     if (connections_->group == nullptr) return connections_->failure;
     // Programs of libtorch run in inference mode; the engine's threads could not write to tensors of that mode.
     const c10::InferenceMode writable(false);
-    try {
-      start()->wait();
-      return absl::OkStatus();
-    } catch (const c10::Error& error) {
-      return Fail(what, error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      return Fail(what, error.what());
-    }
+    const auto error = Try([&] { start()->wait(); });
+    return error ? Fail(what, *error) : absl::OkStatus();
   }
 
   // Closes the connections first: the ranks that wait for this one then notice at once. Operations that follow return

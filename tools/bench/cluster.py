@@ -205,7 +205,9 @@ def predict_plan(pieces, network, plan):
 
 
 def parse_rate(text):
-    """Returns bytes per second of 1gbit, 200mbit, as tc has them, that carry data."""
+    """Returns bytes per second of 1gbit, 200mbit, as tc has them, that carry data. The loopback takes CPUs alone."""
+    if text == 'loopback':
+        return math.inf
     for unit, bits in (('gbit', 1e9), ('mbit', 1e6), ('kbit', 1e3)):
         if text.endswith(unit):
             return float(text[:-len(unit)]) * bits / 8 * HEADERS
@@ -284,13 +286,15 @@ def measure(args, model, processes, folder):
 
 
 def run_ranks(args, model, ranks, link, folder):
-    """Trains on network namespaces; returns the summary of rank 0."""
+    """Trains on network namespaces, or on the loopback of this one; returns the summary of rank 0."""
     import models
     divides = '--tensor' in args.flags or '--pipeline' in args.flags
     batch = (args.batch or models.CASES[args.case].batch) * (1 if divides else ranks)
+    tool, *flags = train(args, model, batch, f'{folder}/ranks') + args.flags.split()
+    if link == 'loopback':
+        return summaries([[tool, 'launch', '--nproc', str(ranks), '--'] + flags])[0]
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'netns.sh')
-    return summaries([[script, str(ranks), link] + train(args, model, batch, f'{folder}/ranks') +
-                      args.flags.split()])[0]
+    return summaries([[script, str(ranks), link, tool] + flags])[0]
 
 
 def plan_parts(args, model):
@@ -318,7 +322,8 @@ def check(args, model, folder):
         pieces = measure(args, model, ranks, folder)
         for link in args.links.split(','):
             summary = run_ranks(args, model, ranks, link, folder)
-            expected = expect(args, model, pieces, Network(parse_rate(link), parse_time(args.latency)), ranks)
+            network = Network(parse_rate(link), 0 if link == 'loopback' else parse_time(args.latency))
+            expected = expect(args, model, pieces, network, ranks)
             measured = summary['step_seconds']['median']
             rows.append({'ranks': ranks, 'link': link, 'predicted': expected['seconds'], 'measured': measured,
                          'exposed': expected['exposed'],
@@ -404,7 +409,7 @@ def parse():
     one = commands.add_parser('check')
     add_measured(one)
     one.add_argument('--ranks', default='2,4')
-    one.add_argument('--links', default='100mbit,1gbit')
+    one.add_argument('--links', default='100mbit,1gbit', help='also: loopback, which needs no root')
     one.add_argument('--latency', default='100us')
     one.add_argument('--with', dest='flags', default='', help='flags of the ranks: --shard, --tensor, --pipeline …')
     one.add_argument('--json', help='file to write')
