@@ -6,7 +6,7 @@
     tools/bench/cluster.py predict pieces.json --link 25gbit --shard full
     tools/bench/cluster.py predict pieces.json --link 25gbit --plan tensor.json  of `onnxtrain plan --tensor T --json`
     tools/bench/cluster.py check --case bert6_512 --ranks 2,4 --links 100mbit,1gbit           as root: netns.sh
-    tools/bench/cluster.py check --case bert6_512 --ranks 2 --links 1gbit --with '--shard full'
+    tools/bench/cluster.py check --case bert6_512 --ranks 2 --links loopback,1gbit --with '--shard full'
 
 `measure` trains with processes that know nothing of each other, one per rank, and writes seconds of forward, backward
 and update, and the bytes of the gradient. Then it trains with as many ranks of this machine: what a step takes longer,
@@ -19,7 +19,8 @@ gathers the weights in as many equal pieces as there are buckets, each while the
 forward and again backward; gathers and sums share the link in the order in which they begin. The plan of --tensor or
 --pipeline says what is computed and sent: sums within a layer hide behind nothing, and a pipeline takes its slowest
 stage M + P - 1 times, as many messages late as it fills.
-`check` compares predictions with measured runs on shaped links.
+`check` compares predictions with measured runs on shaped links, or on the loopback, of pieces in the micro-batches that
+the plan of --pipeline has.
 
 Not in the model: congestion of switches, threads of communication that wait for the one CPU of a rank, and ranks that
 compute at different speeds (--spread has all wait for the slowest of N whose steps vary by that share, as a normal
@@ -260,29 +261,33 @@ def summaries(commands):
     return [json.loads(text) for text in texts]
 
 
-def measure_handling(args, model, ranks, alone, gradient, folder):
+def measure_handling(args, model, ranks, alone, gradient, folder, micros):
     """Seconds by which a byte that a rank sends makes its step longer than `alone`, on this machine."""
     import models
     if ranks == 1:
         return 0
     batch = (args.batch or models.CASES[args.case].batch) * ranks
     tool, *flags = train(args, model, batch, f'{folder}/together')
-    step = summaries([[tool, 'launch', '--nproc', str(ranks), '--'] + flags])[0]['step_seconds']['median']
+    step = summaries([[tool, 'launch', '--nproc', str(ranks), '--'] + flags + micros])[0]['step_seconds']['median']
     return max(0, step - alone) / (2 * gradient * (ranks - 1) / ranks)
 
 
-def measure(args, model, processes, folder):
-    """Returns the pieces of a step of one of so many processes, which share this machine."""
+def measure(args, model, processes, folder, micro_batch=0):
+    """Returns the pieces of a step of one of so many processes, which share this machine, in micro-batches of the given
+    size; 0: in one."""
     import models
     batch = args.batch or models.CASES[args.case].batch
-    runs = summaries([bind(p, processes) + train(args, model, batch, f'{folder}/alone{p}') for p in range(processes)])
+    micros = ['--micro-batch-size', str(micro_batch)] if micro_batch > 0 else []
+    runs = summaries([bind(p, processes) + train(args, model, batch, f'{folder}/alone{p}') + micros
+                      for p in range(processes)])
     slow = max(runs, key=lambda s: s['step_seconds']['median'])
     step, split = slow['step_seconds']['median'], slow['time_split']
     part = {name: split[name] / split['compute'] * step for name in ('forward', 'backward', 'optimizer')}
     gradient = slow['planned_bytes']['gradients'] or 4 * slow['trainable_parameters']
     return {'case': args.case, 'batch': batch, 'accumulation': slow['accumulation'], 'forward': part['forward'],
             'backward': part['backward'], 'update': part['optimizer'], 'other': step - sum(part.values()),
-            'gradient_bytes': gradient, 'handling': measure_handling(args, model, processes, step, gradient, folder)}
+            'gradient_bytes': gradient,
+            'handling': measure_handling(args, model, processes, step, gradient, folder, micros)}
 
 
 def run_ranks(args, model, ranks, link, folder):
@@ -306,11 +311,11 @@ def plan_parts(args, model):
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def expect(args, model, pieces, network, ranks):
-    """The prediction of what run_ranks measures."""
+def expect(args, plan, pieces, network, ranks):
+    """The prediction of what run_ranks measures. `plan`: of plan_parts, or None."""
     flags = args.flags.split()
-    if '--tensor' in flags or '--pipeline' in flags:
-        return predict_plan(pieces, network, plan_parts(args, model))
+    if plan:
+        return predict_plan(pieces, network, plan)
     value = lambda flag, default: flags[flags.index(flag) + 1] if flag in flags else default
     return predict(pieces, network, ranks,
                    Choice(rounds=value('--comm-dtype', 'f32') == 'bf16', shard=value('--shard', 'none')))
@@ -318,12 +323,14 @@ def expect(args, model, pieces, network, ranks):
 
 def check(args, model, folder):
     rows = []
+    plan = plan_parts(args, model) if '--tensor' in args.flags or '--pipeline' in args.flags else None
+    micro_batch = plan['micro_batch'] if plan else 0
     for ranks in map(int, args.ranks.split(',')):
-        pieces = measure(args, model, ranks, folder)
+        pieces = measure(args, model, ranks, folder, micro_batch)
         for link in args.links.split(','):
             summary = run_ranks(args, model, ranks, link, folder)
             network = Network(parse_rate(link), 0 if link == 'loopback' else parse_time(args.latency))
-            expected = expect(args, model, pieces, network, ranks)
+            expected = expect(args, plan, pieces, network, ranks)
             measured = summary['step_seconds']['median']
             rows.append({'ranks': ranks, 'link': link, 'predicted': expected['seconds'], 'measured': measured,
                          'exposed': expected['exposed'],
