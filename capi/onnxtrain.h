@@ -24,6 +24,8 @@
  *
  * The process. The library reads environment variables, and changes none; it handles no signals, sets no locale, prints
  * nothing and never exits. Trainers of one process share the processors: `threads` in the configuration limits each.
+ * Signal handlers of the program must run on a stack of their own (sigaltstack, SA_ONSTACK) on the threads that train:
+ * matrix products of oneDNN use the stack pointer for memory on the heap, which a handler would write over.
  */
 #ifndef ONNXTRAIN_H_
 #define ONNXTRAIN_H_

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
@@ -80,6 +81,16 @@ extern "C" void OnBusError(int number, siginfo_t* info, void*) {
 
 extern "C" void OnSave(int) { save_asked.store(true); }
 
+// oneDNN's matrix products for AVX2 use the stack pointer for a workspace on the heap: a handler on the stack of the
+// interrupted thread would write over what lies below. The kernel gives signals of a process to its main thread.
+void GiveHandlersAStack() {
+  alignas(64) static std::array<std::byte, 64 * 1024> memory;
+  stack_t stack = {};
+  stack.ss_sp = memory.data();
+  stack.ss_size = memory.size();
+  sigaltstack(&stack, nullptr);
+}
+
 void Catch(int number, void (*handler)(int)) {
   struct sigaction before = {};
   const bool may_be_ignored = number == SIGINT || number == SIGHUP;
@@ -87,7 +98,7 @@ void Catch(int number, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigaction(number, &action, nullptr);
 }
 
@@ -145,6 +156,7 @@ void ReportTruncatedFiles() {
 }
 
 SignalFlags CatchSignals() {
+  GiveHandlersAStack();
   for (int number : kStops) Catch(number, OnStop);
   Catch(SIGUSR1, OnSave);
   Catch(SIGALRM, OnGraceOver);
