@@ -748,6 +748,8 @@ TEST_F(Cli, BenchSplitsTheStepByOperator) {
   }
   EXPECT_GT(split, 0);
   EXPECT_EQ(products, json["product_flops"]);
+  EXPECT_GT(json["products_alone_seconds"], 0);
+  EXPECT_LE(json["products_alone_seconds"], json["seconds"][0]);  // the fastest step contains them
   const Outcome page = Run("bench --model m.onnx --max-steps 2");
   EXPECT_EQ(page.code, 0) << page.err;
   EXPECT_NE(page.out.find("operator"), std::string::npos) << page.out;
