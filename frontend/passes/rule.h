@@ -16,7 +16,7 @@ struct NodeContext {
   Builder& b;
   const Node& node;     // of the old graph
   std::vector<Val> in;  // invalid where absent
-  const Type& out;      // of output 0
+  Type out;             // of output 0
 
   const Attrs& attrs() const { return node.attrs; }
   // Expands v to the type of the node's output; invalid if it does not broadcast.
