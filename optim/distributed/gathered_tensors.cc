@@ -16,7 +16,7 @@
 namespace onnxtrain {
 namespace {
 
-// Not every file system has files without a name.
+// Not every file system has files without a name: there, mkostemp fills in the template, and the name is removed.
 int OpenUnnamed(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0) return fd;

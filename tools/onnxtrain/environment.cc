@@ -81,8 +81,9 @@ extern "C" void OnBusError(int number, siginfo_t* info, void*) {
 
 extern "C" void OnSave(int) { save_asked.store(true); }
 
-// oneDNN's matrix products for AVX2 use the stack pointer for a workspace on the heap: a handler on the stack of the
-// interrupted thread would write over what lies below. The kernel gives signals of a process to its main thread.
+// Kernels that oneDNN generates for float32 products keep a large workspace on the heap and point the stack register
+// there: a handler on the stack of the interrupted thread would write over what lies below. Linux delivers a
+// process-directed signal to the main thread unless that blocks it (signal(7)), so this thread alone needs the stack.
 void GiveHandlersAStack() {
   alignas(64) static std::array<std::byte, 64 * 1024> memory;
   stack_t stack = {};
