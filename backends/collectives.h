@@ -83,7 +83,8 @@ struct CollectivesOptions {
   double timeout = 600;   // seconds that an operation waits for other ranks
 };
 
-// Meets all other ranks. Fails after the time-out, naming where they should have met.
+// Meets all other ranks. Fails after the time-out, naming where they should have met. A process without a handler for
+// SIGPIPE ignores it from then on: a rank that is gone is an error of an operation.
 absl::StatusOr<std::unique_ptr<Collectives>> CreateCollectives(const CollectivesOptions& options);
 
 // Type of the function "onnxtrain_create_collectives" that the library exports with C linkage.

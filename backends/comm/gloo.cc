@@ -1,4 +1,6 @@
 // Collectives over c10d's Gloo, on the memory of the host.
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -45,6 +47,12 @@ c10::intrusive_ptr<c10d::Store> OpenStore(const CollectivesOptions& o) {
   tcp.waitWorkers = false;  // the group waits for them anyway
   tcp.timeout = Milliseconds(o.timeout);
   return c10::make_intrusive<c10d::TCPStore>(o.host, tcp);
+}
+
+// Gloo writes to connections that another rank may have closed, which ends a process that does not ignore SIGPIPE.
+void IgnoreClosedConnections() {
+  struct sigaction action = {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
 std::shared_ptr<gloo::transport::Device> OpenDevice(const std::string& interface) {
@@ -468,6 +476,7 @@ absl::Status DescribeFailure(const CollectivesOptions& o, std::string_view error
 
 extern "C" __attribute__((visibility("default"))) onnxtrain::Collectives* onnxtrain_create_collectives(
     const onnxtrain::CollectivesOptions& options, absl::Status* status) {
+  onnxtrain::IgnoreClosedConnections();
   try {
     return new onnxtrain::GlooCollectives(options);
   } catch (const c10::Error& error) {

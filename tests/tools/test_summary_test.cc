@@ -10,7 +10,7 @@ TEST_F(TestSummary, CountsSkipsByReason) {
   WriteAll(Path("a.xml"),
            "<testsuites><testsuite>"
            "<testcase name='passes' status='run'/>"
-           "<testcase name='fails' status='run'><failure message='x'/></testcase>"
+           "<testcase name='Fails' classname='Suite' status='run'><failure message='x'/></testcase>"
            "<testcase name='switched_off' status='notrun'/>"
            "<testcase name='needs' status='run'>"
            "<skipped message='../../t.cc:1&#x0A;NEEDS ../shared: models is not there'/></testcase>"
@@ -22,6 +22,7 @@ TEST_F(TestSummary, CountsSkipsByReason) {
             "  skipped 1: NEEDS ../shared: models is not there\n"
             "  skipped 1: no bf16\n"
             "NOT CHECKED: 1 tests need files of ../shared (or of the folder in ONNXTRAIN_SHARED)\n"
+            "  failed: Suite.Fails\n"
             "1 tests passed, 1 failed, 2 skipped (1 of them need ../shared)\n");
 }
 

@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include "backends/collectives.h"
 #include "frontend/base/strings.h"
 #include "tests/optim/distributed/gloo_ranks.h"
@@ -7,6 +9,25 @@ namespace onnxtrain {
 namespace {
 
 class LostRank : public Scratch {};
+
+using Handler = void (*)(int);
+
+// Of SIGPIPE, which a connection raises that the other end has closed.
+Handler HandlerOfBrokenPipes() {
+  struct sigaction action = {};
+  EXPECT_EQ(sigaction(SIGPIPE, nullptr, &action), 0);
+  return action.sa_handler;
+}
+
+TEST_F(LostRank, DoesNotEndTheProcess) {
+  const Handler own = [](int) {};
+  for (const auto& [before, after] : {std::pair<Handler, Handler>(SIG_DFL, SIG_IGN), {own, own}}) {
+    signal(SIGPIPE, before);
+    RunRanks(Path("meet"), 2, [](Collectives&) {});
+    EXPECT_EQ(HandlerOfBrokenPipes(), after);
+  }
+  signal(SIGPIPE, SIG_IGN);
+}
 
 // A caller may ignore the first failure, as that of a checkpoint.
 TEST_F(LostRank, IsNamedByEveryOperationThatFollows) {
