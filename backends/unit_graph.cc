@@ -1,9 +1,10 @@
 #include "backends/unit_graph.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
-#include <set>
+#include <queue>
 
 namespace onnxtrain {
 
@@ -121,28 +122,33 @@ void UnitGraph::Renumber() {
 }
 
 std::vector<int32_t> UnitGraph::Order() const {
-  std::vector<int> missing(unit_.size(), 0);
-  std::vector<std::set<int32_t>> next(unit_.size());
-  for (size_t n = 0; n < unit_.size(); ++n) {
-    for (ValueId v : pattern_.graph().nodes()[n].outputs) {
-      for (int32_t r : pattern_.users(v)) {
-        if (unit_[r] != unit_[n] && next[unit_[n]].insert(unit_[r]).second) ++missing[unit_[r]];
+  std::vector<int32_t> missing(unit_.size(), 0);  // reads of other units, each as often as it is read
+  const auto for_each_reader = [&](int32_t unit, auto&& visit) {
+    for (int32_t n : members_[unit]) {
+      for (ValueId v : pattern_.graph().nodes()[n].outputs) {
+        for (int32_t r : pattern_.users(v)) {
+          if (unit_[r] != unit) visit(unit_[r]);
+        }
       }
     }
-  }
-  std::set<std::pair<int32_t, int32_t>> ready;  // last node, unit
-  const auto make_ready = [&](int32_t unit) { ready.insert({members_[unit].back(), unit}); };
-  for (size_t u = 0; u < unit_.size(); ++u) {
-    if (!members_[u].empty() && missing[u] == 0) make_ready(static_cast<int32_t>(u));
+  };
+  const auto count = static_cast<int32_t>(unit_.size());
+  for (int32_t u = 0; u < count; ++u) for_each_reader(u, [&](int32_t reader) { ++missing[reader]; });
+  using Ready = std::pair<int32_t, int32_t>;  // last node, unit
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
+  const auto make_ready = [&](int32_t unit) { ready.push({members_[unit].back(), unit}); };
+  for (int32_t u = 0; u < count; ++u) {
+    if (!members_[u].empty() && missing[u] == 0) make_ready(u);
   }
   std::vector<int32_t> order;
+  order.reserve(unit_.size());
   while (!ready.empty()) {
-    const int32_t unit = ready.begin()->second;
-    ready.erase(ready.begin());
+    const int32_t unit = ready.top().second;
+    ready.pop();
     order.push_back(unit);
-    for (int32_t u : next[unit]) {
-      if (--missing[u] == 0) make_ready(u);
-    }
+    for_each_reader(unit, [&](int32_t reader) {
+      if (--missing[reader] == 0) make_ready(reader);
+    });
   }
   return order;
 }

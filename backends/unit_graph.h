@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
@@ -19,7 +20,7 @@ class UnitGraph {
   // Units have the number of one of their nodes.
   int32_t unit(int32_t node) const { return unit_[node]; }
   // Returns the nodes, ascending; empty for a unit that was merged into another.
-  const std::vector<int32_t>& members(int32_t unit) const { return members_[unit]; }
+  std::span<const int32_t> members(int32_t unit) const { return members_[unit]; }
   // Merges the units into the first of them and returns true, unless a path leaves them and comes back, or the search
   // for one takes more than kMaxSearch edges.
   bool TryMerge(std::span<const int32_t> units);
@@ -34,6 +35,8 @@ class UnitGraph {
   int64_t visited_edges() const { return visited_; }
 
  private:
+  using Members = absl::InlinedVector<int32_t, 4>;  // most units stay small
+
   // The units that one of the two searches has reached, in the order of discovery.
   struct Search {
     bool forward;
@@ -57,11 +60,11 @@ class UnitGraph {
   void Renumber();
 
   const Pattern& pattern_;
-  std::vector<int32_t> unit_;                  // by node
-  std::vector<std::vector<int32_t>> members_;  // by unit
-  std::vector<int64_t> number_;                // by unit: ascending along the list
-  std::vector<int32_t> next_, previous_;       // by unit; the last entry is the head of the list
-  std::vector<int32_t> mark_, inside_;         // by unit: the last search that reached it, or started from it
+  std::vector<int32_t> unit_;             // by node
+  std::vector<Members> members_;          // by unit
+  std::vector<int64_t> number_;           // by unit: ascending along the list
+  std::vector<int32_t> next_, previous_;  // by unit; the last entry is the head of the list
+  std::vector<int32_t> mark_, inside_;    // by unit: the last search that reached it, or started from it
   int32_t search_ = 0;
   int64_t first_ = 0, last_ = 0;  // numbers of the units that the current search is limited to
   int64_t visited_ = 0;

@@ -201,7 +201,7 @@ class LogitsFinder {
     if (node == nullptr) return false;
     const OpRow& row = *FindOp(node->op);
     if (!row.moves_data && !row.guards_divisor) return false;
-    const std::vector<ValueId> inputs = node->inputs;
+    const ValueIds inputs = node->inputs;
     return std::ranges::any_of(inputs, [&](ValueId in) { return LeadsTo(in, depth - 1, condition); });
   }
 
@@ -212,7 +212,7 @@ class LogitsFinder {
     if (row.non_negative == NonNegative::kAlways) return true;
     if (const HostTensor* constant = graph_.FindConstant(v)) return constant->size() == 1 && constant->At(0) >= 0;
     if (!row.moves_data && row.non_negative != NonNegative::kIfInputsAre) return false;
-    const std::vector<ValueId> inputs = node->inputs;
+    const ValueIds inputs = node->inputs;
     return std::ranges::all_of(inputs, [&](ValueId in) { return IsNonNegative(in, depth - 1); });
   }
 

@@ -16,7 +16,7 @@ std::map<ValueId, Val> SpliceModel(Builder& b, const ImportedModel& model, const
   for (const Node& node : model.graph.nodes()) {
     std::vector<Val> operands;
     for (ValueId v : node.inputs) operands.push_back(v == kNoValue ? Val() : values.at(v));
-    b.set_source(StrCat(prefix, "/", node.source));
+    b.set_source(StrCat(prefix, "/", *node.source));
     const std::vector<Val> results = b.Ops(node.op, std::move(operands), node.attrs);
     for (size_t i = 0; i < node.outputs.size(); ++i) values[node.outputs[i]] = i < results.size() ? results[i] : Val();
   }

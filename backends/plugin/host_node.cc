@@ -21,7 +21,7 @@ std::string OutputName(size_t o) { return StrCat("y", o); }
 Graph MakeGraph(const Graph& graph, const Node& node, const std::vector<bool>& wanted) {
   Graph alone;
   std::map<ValueId, ValueId> known;
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId v = node.inputs[i];
     const auto seen = known.find(v);
@@ -35,10 +35,7 @@ Graph MakeGraph(const Graph& graph, const Node& node, const std::vector<bool>& w
                          : alone.AddInput(InputKind::kFeed, InputName(i), graph.type(v)));
     known[v] = inputs.back();
   }
-  std::vector<Type> types;
-  for (const ValueId v : node.outputs) types.push_back(graph.type(v));
-  const std::vector<ValueId> outputs =
-      alone.AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
+  const ValueIds outputs = alone.AddCopy(graph, node, std::move(inputs)).outputs;
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (wanted[o]) alone.AddOutput(OutputName(o), outputs[o]);
   }

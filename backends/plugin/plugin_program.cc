@@ -141,7 +141,7 @@ class PluginProgram : public Program {
     if (host == nullptr) return 0;
     const Node& node = graph_.nodes()[step.node];
     size_t end = host->workspace(), pointer = step.first_pointer;
-    for (const std::vector<ValueId>* values : {&node.inputs, &node.outputs}) {
+    for (const ValueIds* values : {&node.inputs, &node.outputs}) {
       for (const ValueId v : *values) {
         const size_t bytes = v == kNoValue || plan_.places[v].where == Where::kNone ? 0 : graph_.type(v).bytes();
         if (bytes > 0) staged_[step.node].push_back({.pointer = pointer, .offset = end, .bytes = bytes});

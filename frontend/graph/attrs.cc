@@ -30,10 +30,21 @@ bool SameAttr(const AttrValue& a, const AttrValue& b) {
       a);
 }
 
+void Attrs::Set(std::string name, AttrValue value) {
+  map_.Mutable().insert_or_assign(std::move(name), std::move(value));
+}
+
+void Attrs::Erase(std::string_view name) {
+  if (!Has(name)) return;
+  Map& map = map_.Mutable();
+  map.erase(map.find(name));
+}
+
 bool Attrs::operator==(const Attrs& other) const {
-  return map_.size() == other.map_.size() &&
-         std::equal(map_.begin(), map_.end(), other.map_.begin(),
-                    [](const auto& x, const auto& y) { return x.first == y.first && SameAttr(x.second, y.second); });
+  return map_.HoldsSameObject(other.map_) ||
+         (map_->size() == other.map_->size() &&
+          std::equal(map_->begin(), map_->end(), other.map_->begin(),
+                     [](const auto& x, const auto& y) { return x.first == y.first && SameAttr(x.second, y.second); }));
 }
 
 }  // namespace onnxtrain

@@ -1,13 +1,13 @@
-// The attributes of a node: a small sorted map from name to value.
+// The attributes of a node: a small sorted map from name to value. Copies share it until one is changed.
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "frontend/base/shared.h"
 #include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
@@ -18,16 +18,18 @@ using AttrValue = std::variant<int64_t, double, std::string, std::vector<int64_t
 bool SameAttr(const AttrValue& a, const AttrValue& b);
 
 class Attrs {
+  using Map = std::map<std::string, AttrValue, std::less<>>;
+
  public:
   Attrs() = default;
-  Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> list) : map_(list) {}
+  Attrs(std::initializer_list<std::pair<const std::string, AttrValue>> list) : map_(Map(list)) {}
 
-  bool Has(std::string_view name) const { return map_.find(name) != map_.end(); }
+  bool Has(std::string_view name) const { return map_->find(name) != map_->end(); }
   // Returns the attribute, or null if it is absent or of another kind.
   template <typename T>
   const T* Find(std::string_view name) const {
-    auto it = map_.find(name);
-    return it == map_.end() ? nullptr : std::get_if<T>(&it->second);
+    auto it = map_->find(name);
+    return it == map_->end() ? nullptr : std::get_if<T>(&it->second);
   }
   // Return the attribute, or the default if it is absent. They report no errors: operator rows declare the kinds of
   // their attributes, and every node of a graph has been checked against its row.
@@ -44,14 +46,12 @@ class Attrs {
   }
   const HostTensor* Tensor(std::string_view name) const { return Find<HostTensor>(name); }
 
-  void Set(std::string name, AttrValue value) { map_.insert_or_assign(std::move(name), std::move(value)); }
-  void Erase(std::string_view name) {
-    if (auto it = map_.find(name); it != map_.end()) map_.erase(it);
-  }
+  void Set(std::string name, AttrValue value);
+  void Erase(std::string_view name);
 
-  bool empty() const { return map_.empty(); }
-  auto begin() const { return map_.begin(); }
-  auto end() const { return map_.end(); }
+  bool empty() const { return map_->empty(); }
+  auto begin() const { return map_->begin(); }
+  auto end() const { return map_->end(); }
   bool operator==(const Attrs& other) const;
 
  private:
@@ -61,7 +61,7 @@ class Attrs {
     return value == nullptr ? std::move(otherwise) : *value;
   }
 
-  std::map<std::string, AttrValue, std::less<>> map_;
+  Shared<Map> map_;
 };
 
 }  // namespace onnxtrain

@@ -20,8 +20,8 @@ ValueId Graph::AddInput(InputKind kind, std::string name, Type type) {
   return id;
 }
 
-const Node& Graph::AddNode(std::string op, std::vector<ValueId> inputs, Attrs attrs, std::vector<Type> output_types,
-                           std::string source) {
+const Node& Graph::AddNode(std::string op, ValueIds inputs, Attrs attrs, std::vector<Type> output_types,
+                           Shared<std::string> source) {
   const auto index = static_cast<int32_t>(nodes_.size());
   Node node{.op = std::move(op), .inputs = std::move(inputs), .attrs = std::move(attrs), .source = std::move(source)};
   node.outputs.reserve(output_types.size());
@@ -31,6 +31,23 @@ const Node& Graph::AddNode(std::string op, std::vector<ValueId> inputs, Attrs at
   }
   nodes_.push_back(std::move(node));
   return nodes_.back();
+}
+
+const Node& Graph::AddCopy(const Graph& from, const Node& node, ValueIds inputs) {
+  const auto index = static_cast<int32_t>(nodes_.size());
+  Node copy{.op = node.op, .inputs = std::move(inputs), .attrs = node.attrs, .source = node.source};
+  for (ValueId v : node.outputs) {
+    const Value& old = from.value(v);
+    copy.outputs.push_back(static_cast<ValueId>(values_.size()));
+    values_.push_back({.type = old.type, .name = old.name, .node = index, .index = old.index});
+  }
+  nodes_.push_back(std::move(copy));
+  return nodes_.back();
+}
+
+void Graph::ReserveAs(const Graph& other) {
+  nodes_.reserve(other.nodes_.size());
+  values_.reserve(other.values_.size());
 }
 
 void Graph::AddOutput(std::string name, ValueId value, ValueId into) {
@@ -55,7 +72,7 @@ const HostTensor* Graph::FindConstant(ValueId id) const {
 
 std::string NodeTag(std::string_view op, std::string_view source) { return StrCat("[", op, " '", source, "'] "); }
 
-std::string NodeTag(const Node& node) { return NodeTag(node.op, node.source); }
+std::string NodeTag(const Node& node) { return NodeTag(node.op, *node.source); }
 
 std::vector<std::vector<int32_t>> ComputeUsers(const Graph& graph) {
   std::vector<std::vector<int32_t>> readers(graph.values().size());

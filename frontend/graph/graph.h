@@ -4,12 +4,13 @@
 // graph build a new one (passes/rewrite.h); only appending (Builder, differentiate) works in place.
 #pragma once
 
-#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "frontend/base/shared.h"
 #include "frontend/graph/attrs.h"
 #include "frontend/graph/type.h"
 
@@ -17,22 +18,24 @@ namespace onnxtrain {
 
 using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;  // an absent optional input
+using ValueIds = absl::InlinedVector<ValueId, 4>;
 
+// Passes copy graphs node by node: what they do not change is shared between the copies.
 struct Value {
-  Type type;
-  std::string name;   // its name in the ONNX model; may be empty, need not be unique
-  int32_t node = -1;  // index of the producing node, -1 for a graph input
-  int32_t index = 0;  // which output of that node, or which graph input
+  Shared<Type> type;
+  Shared<std::string> name;  // its name in the ONNX model; may be empty, need not be unique
+  int32_t node = -1;         // index of the producing node, -1 for a graph input
+  int32_t index = 0;         // which output of that node, or which graph input
 
   bool operator==(const Value&) const = default;
 };
 
 struct Node {
-  std::string op;                // the name of a row of the operator table
-  std::vector<ValueId> inputs;   // kNoValue where an optional input is absent
-  std::vector<ValueId> outputs;  // as many as the row has
+  std::string op;    // the name of a row of the operator table
+  ValueIds inputs;   // kNoValue where an optional input is absent
+  ValueIds outputs;  // as many as the row has
   Attrs attrs;
-  std::string source;  // the ONNX node it came from, for messages: "layer1/conv"
+  Shared<std::string> source;  // the ONNX node it came from, for messages: "layer1/conv"
 
   bool operator==(const Node&) const = default;
 };
@@ -72,16 +75,21 @@ class Graph {
   ValueId AddInput(InputKind kind, std::string name, Type type);
   // Appends a node with one output per type; ops/builder.h infers the types. The returned reference is valid until the
   // next call.
-  const Node& AddNode(std::string op, std::vector<ValueId> inputs, Attrs attrs, std::vector<Type> output_types,
-                      std::string source = "");
+  const Node& AddNode(std::string op, ValueIds inputs, Attrs attrs, std::vector<Type> output_types,
+                      Shared<std::string> source = {});
+  // Appends a copy of a node of another graph that reads `inputs`. Its outputs keep their types and names.
+  const Node& AddCopy(const Graph& from, const Node& node, ValueIds inputs);
+  // Allocates for as many nodes and values as the other graph has.
+  void ReserveAs(const Graph& other);
   void AddOutput(std::string name, ValueId value, ValueId into = kNoValue);
 
-  const std::deque<Value>& values() const { return values_; }
+  const std::vector<Value>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const std::vector<GraphInput>& inputs() const { return inputs_; }
   const std::vector<GraphOutput>& outputs() const { return outputs_; }
   const Value& value(ValueId id) const { return values_[id]; }
-  const Type& type(ValueId id) const { return values_[id].type; }
+  // The reference outlives appending.
+  const Type& type(ValueId id) const { return *values_[id].type; }
   // Returns the producing node, or null for a graph input.
   const Node* producer(ValueId id) const { return values_[id].node < 0 ? nullptr : &nodes_[values_[id].node]; }
   bool IsInput(ValueId id) const { return values_[id].node < 0; }
@@ -95,7 +103,7 @@ class Graph {
     return inputs_ == other.inputs_ && outputs_ == other.outputs_ && nodes_ == other.nodes_ && values_ == other.values_;
   }
 
-  void SetValueName(ValueId id, std::string name) { values_[id].name = std::move(name); }
+  void SetValueName(ValueId id, Shared<std::string> name) { values_[id].name = std::move(name); }
   void SetInputKind(size_t input, InputKind kind) { inputs_[input].kind = kind; }
   void ClearOutputs() {
     outputs_.clear();
@@ -103,7 +111,7 @@ class Graph {
   }
 
  private:
-  std::deque<Value> values_;  // a deque: appending must not move types that formulas refer to
+  std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::vector<GraphInput> inputs_;
   std::vector<GraphOutput> outputs_;

@@ -361,7 +361,7 @@ absl::Status Parser::ParseStatement() {
   if (outputs.empty()) return Error("a node defines no value");
   ASSIGN_OR_RETURN(std::string op, ParseName("an operator"));
   RETURN_IF_ERROR(Expect('('));
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   RETURN_IF_ERROR(ParseList(')', [&]() -> absl::Status {
     ASSIGN_OR_RETURN(inputs.emplace_back(), ParseUse());
     return absl::OkStatus();

@@ -70,11 +70,11 @@ class Printer {
 
  private:
   bool HasUniqueName(ValueId v) const {
-    return text::IsWord(graph_.value(v).name) && uses_.at(graph_.value(v).name) == 1;
+    return text::IsWord(*graph_.value(v).name) && uses_.at(graph_.value(v).name) == 1;
   }
   std::string Token(ValueId v) const {
     if (v == kNoValue) return "_";
-    return HasUniqueName(v) ? StrCat("%", graph_.value(v).name) : StrCat("%", v);
+    return HasUniqueName(v) ? StrCat("%", *graph_.value(v).name) : StrCat("%", v);
   }
   std::string Input(const GraphInput& input) const;
   std::string Definition(ValueId v) const;
@@ -90,15 +90,15 @@ std::string Printer::Input(const GraphInput& input) const {
   const Value& value = graph_.value(input.value);
   std::string out = StrCat(ToString(input.kind), " ", Token(input.value));
   const bool named = HasUniqueName(input.value);
-  if (!named || input.name != value.name) StrAppend(&out, " ", text::Quote(input.name));
-  if (input.name != value.name) StrAppend(&out, " as ", text::Quote(value.name));
+  if (!named || input.name != *value.name) StrAppend(&out, " ", text::Quote(input.name));
+  if (input.name != *value.name) StrAppend(&out, " as ", text::Quote(*value.name));
   return StrCat(out, ": ", ToString(value.type));
 }
 
 std::string Printer::Definition(ValueId v) const {
   const Value& value = graph_.value(v);
-  const bool quoted = !HasUniqueName(v) && !value.name.empty();
-  return StrCat(Token(v), quoted ? StrCat(" ", text::Quote(value.name)) : "", ": ", ToString(value.type));
+  const bool quoted = !HasUniqueName(v) && !value.name->empty();
+  return StrCat(Token(v), quoted ? StrCat(" ", text::Quote(*value.name)) : "", ": ", ToString(value.type));
 }
 
 std::string Printer::Line(const Node& node) const {
@@ -107,13 +107,13 @@ std::string Printer::Line(const Node& node) const {
   std::string out = StrCat(absl::StrJoin(node.outputs, ", ", definition), node.outputs.empty() ? "= " : " = ",
                            QuoteUnlessWord(node.op), "(", absl::StrJoin(node.inputs, ", ", token), ")");
   if (!node.attrs.empty()) StrAppend(&out, " ", onnxtrain::Print(node.attrs, options_));
-  if (!node.source.empty()) StrAppend(&out, " @", text::Quote(node.source));
+  if (!node.source->empty()) StrAppend(&out, " @", text::Quote(*node.source));
   return out;
 }
 
 std::string Printer::Output(const GraphOutput& output) const {
   std::string out = Token(output.value);
-  if (output.value == kNoValue || !HasUniqueName(output.value) || graph_.value(output.value).name != output.name) {
+  if (output.value == kNoValue || !HasUniqueName(output.value) || *graph_.value(output.value).name != output.name) {
     StrAppend(&out, " ", text::Quote(output.name));
   }
   if (output.into != kNoValue) StrAppend(&out, " into ", Token(output.into));

@@ -37,7 +37,7 @@ std::string Speller::Name(ValueId value) const {
   return i < names_.size() && !names_[i].empty() ? names_[i] : StrCat(prefix_, "v", value);
 }
 
-std::vector<std::string> Speller::Names(const std::vector<ValueId>& values) const {
+std::vector<std::string> Speller::Names(const ValueIds& values) const {
   std::vector<std::string> names;
   for (const ValueId value : values) names.push_back(Name(value));
   return names;

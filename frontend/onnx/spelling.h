@@ -30,7 +30,7 @@ class Speller {
   const Shape& shape(ValueId value) const { return graph_.type(value).shape; }
   // The name of a value; "" for an absent one.
   std::string Name(ValueId value) const;
-  std::vector<std::string> Names(const std::vector<ValueId>& values) const;
+  std::vector<std::string> Names(const ValueIds& values) const;
   void SetName(ValueId value, std::string name);
   // Keeps names that are generated from now on apart from these: they get a prefix where it is needed.
   void Avoid(const std::set<std::string>& names);

@@ -55,14 +55,14 @@ std::vector<Val> Builder::Ops(std::string_view op, std::vector<Val> inputs, Attr
   while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
   // Pointers into the graph's values: nothing is appended before they are done with.
   std::vector<const Type*> types;
-  std::vector<ValueId> ids;
+  ValueIds ids;
   for (Val v : inputs) {
     types.push_back(v.valid() ? &v.type() : nullptr);
     ids.push_back(v.valid() ? v.id() : kNoValue);
   }
   auto outputs = InferTypes(op, types, attrs);
   if (!outputs.ok()) {
-    Fail(Annotate(outputs.status(), NodeTag(op, source_)));
+    Fail(Annotate(outputs.status(), NodeTag(op, *source_)));
     return failed;
   }
   std::vector<Val> results;

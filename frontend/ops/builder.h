@@ -58,8 +58,8 @@ class Builder {
   absl::Status TakeStatus();
 
   // The source name of new nodes.
-  void set_source(std::string source) { source_ = std::move(source); }
-  const std::string& source() const { return source_; }
+  void set_source(Shared<std::string> source) { source_ = std::move(source); }
+  const std::string& source() const { return *source_; }
   // Sets the largest result, in bytes, of operators of constants that are evaluated at once. 0: none are.
   void set_fold_limit(size_t bytes) { fold_limit_ = bytes; }
 
@@ -81,7 +81,7 @@ class Builder {
 
   Graph* graph_;
   absl::Status status_;
-  std::string source_;
+  Shared<std::string> source_;
   size_t fold_limit_ = 0;
 };
 

@@ -30,7 +30,7 @@ size_t Hash(const HostTensor& t) {
   return Mix(Hash(t.shape()), Hash(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
 }
 
-size_t Hash(const Node& node, const std::vector<ValueId>& inputs) {
+size_t Hash(const Node& node, const ValueIds& inputs) {
   size_t hash = Mix(Hash(node.op), inputs.size());
   for (ValueId v : inputs) hash = Mix(hash, Hash(int64_t{v}));
   for (const auto& [name, value] : node.attrs) {
@@ -40,14 +40,13 @@ size_t Hash(const Node& node, const std::vector<ValueId>& inputs) {
   return hash;
 }
 
-void SortIfCommutative(const Node& node, std::vector<ValueId>* inputs) {
+void SortIfCommutative(const Node& node, ValueIds* inputs) {
   if (FindOp(node.op)->commutative) std::ranges::sort(*inputs);
 }
 
 // Returns the node's inputs in the new graph, sorted where the operator is commutative.
-std::vector<ValueId> Operands(Rewriter& r, const Node& node) {
-  std::vector<ValueId> inputs;
-  inputs.reserve(node.inputs.size());
+ValueIds Operands(Rewriter& r, const Node& node) {
+  ValueIds inputs;
   for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : r.Map(v).id());
   SortIfCommutative(node, &inputs);
   return inputs;
@@ -59,9 +58,8 @@ std::vector<ValueId> Operands(Rewriter& r, const Node& node) {
 bool HasEqualNodes(const Graph& graph) {
   std::unordered_set<size_t> hashes;
   hashes.reserve(graph.nodes().size());
-  std::vector<ValueId> inputs;
   return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
-    inputs = node.inputs;
+    ValueIds inputs = node.inputs;
     SortIfCommutative(node, &inputs);
     return !hashes.insert(Hash(node, inputs)).second;
   });
@@ -70,11 +68,11 @@ bool HasEqualNodes(const Graph& graph) {
 absl::StatusOr<Graph> Cse(const Graph& graph) {
   struct Seen {
     const Node* node;  // of the old graph
-    std::vector<ValueId> operands;
+    ValueIds operands;
   };
   std::unordered_multimap<size_t, Seen> seen;
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
-    std::vector<ValueId> operands = Operands(r, node);
+    ValueIds operands = Operands(r, node);
     const size_t hash = Hash(node, operands);
     for (auto [it, end] = seen.equal_range(hash); it != end; ++it) {
       const Node& first = *it->second.node;

@@ -38,25 +38,21 @@ bool HasDeadNodes(const Graph& graph) {
 Graph Dce(const Graph& graph, const DceOptions& options, std::vector<ValueId>* values) {
   const std::vector<bool> needed = Needed(graph);
   Graph result;
+  result.ReserveAs(graph);
   std::vector<ValueId> map(graph.values().size(), kNoValue);
   auto mapped = [&](ValueId v) { return v == kNoValue ? kNoValue : map[v]; };
-  auto keep = [&](ValueId old, ValueId now) {
-    map[old] = now;
-    result.SetValueName(now, graph.value(old).name);
-  };
   for (const GraphInput& input : graph.inputs()) {
     const bool droppable = input.kind == InputKind::kFeed ? options.drop_unused_feeds : options.drop_unused_weights;
     if (droppable && !needed[input.value]) continue;
-    keep(input.value, result.AddInput(input.kind, input.name, graph.type(input.value)));
+    map[input.value] = result.AddInput(input.kind, input.name, graph.type(input.value));
+    result.SetValueName(map[input.value], graph.value(input.value).name);
   }
   for (const Node& node : graph.nodes()) {
     if (node.outputs.empty() || !needed[node.outputs[0]]) continue;
-    std::vector<ValueId> inputs;
-    std::vector<Type> types;
+    ValueIds inputs;
     for (ValueId v : node.inputs) inputs.push_back(mapped(v));
-    for (ValueId v : node.outputs) types.push_back(graph.type(v));
-    const Node& copy = result.AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source);
-    for (size_t i = 0; i < node.outputs.size(); ++i) keep(node.outputs[i], copy.outputs[i]);
+    const Node& copy = result.AddCopy(graph, node, std::move(inputs));
+    for (size_t i = 0; i < node.outputs.size(); ++i) map[node.outputs[i]] = copy.outputs[i];
   }
   for (const GraphOutput& output : graph.outputs()) {
     result.AddOutput(output.name, mapped(output.value), mapped(output.into));

@@ -38,7 +38,7 @@ std::map<std::string, Val> Inline(Builder& b, const Graph& part, const std::vect
   std::vector<ValueId> map(part.values().size(), kNoValue);
   for (size_t i = 0; i < inputs.size(); ++i) map[part.inputs()[i].value] = inputs[i].id();
   for (const Node& node : part.nodes()) {
-    std::vector<ValueId> ids;
+    ValueIds ids;
     std::vector<Type> types;
     for (ValueId v : node.inputs) ids.push_back(v == kNoValue ? kNoValue : map[v]);
     for (ValueId v : node.outputs) types.push_back(part.type(v));

@@ -93,7 +93,7 @@ absl::Status Engine::Run(std::span<const Seed> seeds) {
 // Continues after the node, to report all operators without a gradient.
 void Engine::Refuse(const Node& node) {
   const std::string_view why = NoGradientReason(node.op);  // "" of rows that backends or tests add
-  refused_.insert(StrCat(node.op, " '", node.source, "'", why.empty() ? "" : StrCat(" (", why, ")")));
+  refused_.insert(StrCat(node.op, " '", *node.source, "'", why.empty() ? "" : StrCat(" (", why, ")")));
   for (ValueId v : node.inputs) {
     if (Wanted(v)) Contribute(v, ZerosLike(builder_.Wrap(v)));
   }

@@ -77,7 +77,7 @@ class MixedPrecisionRewriter {
 
  private:
   bool IsFloat32(ValueId v) const { return v != kNoValue && graph_.type(v).dtype == kWide; }
-  bool IsAnyFloat32(const std::vector<ValueId>& values) const {
+  bool IsAnyFloat32(const ValueIds& values) const {
     return std::any_of(values.begin(), values.end(), [&](ValueId v) { return IsFloat32(v); });
   }
 

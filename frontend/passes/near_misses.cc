@@ -12,7 +12,9 @@ namespace {
 
 constexpr int kMaxSteps = 6;  // between the products of attention
 
-std::string Quoted(const Node& node) { return node.source.empty() ? node.op : StrCat(node.op, " '", node.source, "'"); }
+std::string Quoted(const Node& node) {
+  return node.source->empty() ? node.op : StrCat(node.op, " '", *node.source, "'");
+}
 
 bool IsBetweenProducts(const Node& node) {
   const OpRow* row = FindOp(node.op);

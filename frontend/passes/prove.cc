@@ -58,7 +58,7 @@ class Copy {
       open.erase(v);
       if (!needed.insert(v).second || map_.contains(v) || FindSplat(graph_, v).has_value()) continue;
       const Node* node = graph_.producer(v);
-      for (ValueId input : node == nullptr ? std::vector<ValueId>() : node->inputs) {
+      for (ValueId input : node == nullptr ? ValueIds() : node->inputs) {
         if (input != kNoValue) open.insert(input);
       }
     }

@@ -81,7 +81,7 @@ class Cloner {
   // outputs in `map`.
   void Copy(int32_t n, int32_t reader, Map& map) {
     const Node& node = graph_.nodes()[n];
-    std::vector<ValueId> inputs;
+    ValueIds inputs;
     std::vector<Type> types;
     for (ValueId v : node.inputs) inputs.push_back(InputFor(reader, v));
     const std::string op = &map == &clone_ ? CloneOperator(graph_, node) : node.op;
@@ -92,7 +92,7 @@ class Cloner {
         inputs.push_back(first_[v]);
       }
     }
-    const std::vector<ValueId> outputs =
+    const ValueIds outputs =
         out_.graph.AddNode(op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
     out_.origin.push_back(n);
     for (size_t i = 0; i < outputs.size(); ++i) Keep(node.outputs[i], outputs[i], map);

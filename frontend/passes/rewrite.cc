@@ -10,6 +10,7 @@ namespace onnxtrain {
 
 Rewriter::Rewriter(const Graph& from, Graph* to)
     : from_(from), to_(to), builder_(to), map_(from.values().size(), kNoValue) {
+  to->ReserveAs(from);
   for (const GraphInput& input : from.inputs()) {
     map_[input.value] = to->AddInput(input.kind, input.name, from.type(input.value));
     to->SetValueName(map_[input.value], from.value(input.value).name);
@@ -30,17 +31,10 @@ std::vector<Val> Rewriter::MapOperands(const Node& node) {
 }
 
 void Rewriter::Copy(const Node& node) {
-  std::vector<ValueId> inputs;
-  inputs.reserve(node.inputs.size());
+  ValueIds inputs;
   for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : Map(v).id());
-  std::vector<Type> types;
-  types.reserve(node.outputs.size());
-  for (ValueId v : node.outputs) types.push_back(from_.type(v));
-  const Node& copy = to_->AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source);
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    map_[node.outputs[i]] = copy.outputs[i];
-    to_->SetValueName(copy.outputs[i], from_.value(node.outputs[i]).name);
-  }
+  const Node& copy = to_->AddCopy(from_, node, std::move(inputs));
+  for (size_t i = 0; i < node.outputs.size(); ++i) map_[node.outputs[i]] = copy.outputs[i];
 }
 
 void Rewriter::CopyOutputs() {
@@ -69,10 +63,10 @@ absl::Status SetOutputs(const Node& node, const std::vector<Val>& outputs, Rewri
 // Names the new outputs of a node after the old ones, unless they have names.
 void KeepNames(const Graph& from, const Node& node, Rewriter* r, Graph* to) {
   for (ValueId v : node.outputs) {
-    const std::string& name = from.value(v).name;
-    if (!r->IsSet(v) || name.empty()) continue;
+    const Shared<std::string>& name = from.value(v).name;
+    if (!r->IsSet(v) || name->empty()) continue;
     const ValueId now = r->Map(v).id();
-    if (to->value(now).name.empty()) to->SetValueName(now, name);
+    if (to->value(now).name->empty()) to->SetValueName(now, name);
   }
 }
 

@@ -16,7 +16,7 @@ struct NodeContext {
   Builder& b;
   const Node& node;     // of the old graph
   std::vector<Val> in;  // invalid where absent
-  Type out;             // of output 0
+  const Type& out;      // of output 0
 
   const Attrs& attrs() const { return node.attrs; }
   // Expands v to the type of the node's output; invalid if it does not broadcast.

@@ -43,7 +43,7 @@ PluginNode::PluginNode(std::string_view op, std::string_view source, const Attrs
   for (const auto& [name, value] : attrs_) AddAttribute(name, value);
 }
 
-PluginNode::PluginNode(const Graph& graph, const Node& node) : PluginNode(node.op, node.source, node.attrs) {
+PluginNode::PluginNode(const Graph& graph, const Node& node) : PluginNode(node.op, *node.source, node.attrs) {
   for (const ValueId v : node.inputs) {
     if (v == kNoValue) {
       AddInput(nullptr);

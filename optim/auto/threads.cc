@@ -54,18 +54,30 @@ std::optional<int> ThreadsByWork(const Graph& micro) {
   return work >= kMuchWork ? std::optional(0) : std::nullopt;
 }
 
+// Returns the number where the forward pass alone tells it, without differentiating it: much work only becomes more,
+// and of many nodes the backward pass has as large ones.
+static std::optional<int> ThreadsByForwardPass(const Graph& forward) {
+  const std::optional<int> threads = ThreadsByWork(forward);
+  return threads == 0 || forward.nodes().size() > kManyNodes ? threads : std::nullopt;
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
                                                              const SessionOptions& options,
                                                              const BackendFactory& make_backend, TrainConfig* config) {
   const bool open = IsOpen(*config);  // the factory may set the variable
   ASSIGN_OR_RETURN(auto backend, make_backend(*config));
   if (backend->name() != "cpu" || !open) return backend;
-  ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
-  std::optional<int> threads = ThreadsByWork(graph);
-  if (threads == 0) return backend;
+  ASSIGN_OR_RETURN(const auto forward,
+                   models->ImportForward(MakePrepareOptions(options), options.micro_batch, true, false));
+  std::optional<int> threads = ThreadsByForwardPass(forward->graph);
   if (!threads) {
-    ASSIGN_OR_RETURN(threads, MeasureThreads(graph, make_backend, *config));
+    ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
+    threads = ThreadsByWork(graph);
+    if (!threads) {
+      ASSIGN_OR_RETURN(threads, MeasureThreads(graph, make_backend, *config));
+    }
   }
+  if (threads == 0) return backend;
   config->threads = *threads;
   return make_backend(*config);
 }

@@ -55,7 +55,7 @@ class RangeFinder {
       const int64_t n = graph.type(node.inputs[0]).shape[node.attrs.Int("axis")];
       const ValueId table = node.inputs[0];
       const std::string name =
-          graph.IsInput(table) ? graph.inputs()[graph.value(table).index].name : StrCat(node.op, " ", node.source);
+          graph.IsInput(table) ? graph.inputs()[graph.value(table).index].name : StrCat(node.op, " ", *node.source);
       Trace(node.inputs[1], {.min = -static_cast<double>(n), .max = static_cast<double>(n - 1)}, name, n);
     }
   }

@@ -37,14 +37,14 @@ std::string Signature(const Graph& graph, const Node& node) {
 // Returns a graph of this node alone, with all operands as feeds.
 Graph Alone(const Graph& graph, const Node& node) {
   Graph alone;
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   for (ValueId v : node.inputs) {
     inputs.push_back(v == kNoValue ? kNoValue
                                    : alone.AddInput(InputKind::kFeed, StrCat("x", inputs.size()), graph.type(v)));
   }
   std::vector<Type> types;
   for (ValueId v : node.outputs) types.push_back(graph.type(v));
-  const std::vector<ValueId> outputs = alone.AddNode(node.op, inputs, node.attrs, types).outputs;
+  const ValueIds outputs = alone.AddNode(node.op, inputs, node.attrs, types).outputs;
   for (size_t i = 0; i < outputs.size(); ++i) alone.AddOutput(StrCat("y", i), outputs[i]);
   return alone;
 }
@@ -62,11 +62,11 @@ Graph ProductsOf(const Graph& graph) {
   };
   for (const Node& node : graph.nodes()) {
     if (!IsProduct(node)) continue;
-    std::vector<ValueId> inputs;
+    ValueIds inputs;
     for (ValueId v : node.inputs) inputs.push_back(feed(v));
     std::vector<Type> types;
     for (ValueId v : node.outputs) types.push_back(graph.type(v));
-    const std::vector<ValueId> outputs = alone.AddNode(node.op, inputs, node.attrs, types).outputs;
+    const ValueIds outputs = alone.AddNode(node.op, inputs, node.attrs, types).outputs;
     for (ValueId v : outputs) alone.AddOutput(StrCat("y", v), v);
   }
   return alone;

@@ -30,7 +30,7 @@ constexpr PhaseOfSpan kPhasesOfSpans[] = {{"copy", &PhaseSeconds::copy},
 
 std::string TypesText(const Graph& graph, const Node& node) {
   std::string text;
-  const auto add = [&](const std::vector<ValueId>& values) {
+  const auto add = [&](const ValueIds& values) {
     for (const ValueId v : values)
       StrAppend(&text, text.empty() || text.ends_with("→ ") ? "" : ", ", v == kNoValue ? "-" : ToString(graph.type(v)));
   };
@@ -100,10 +100,10 @@ Trace::ProgramInfo Trace::Describe(const std::string& name, const Graph& graph) 
   const std::vector<bool> backward = DependsOn(graph, kInverseDenominatorFeed);
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    const Phase phase = name == "derive"              ? Phase::kDerive
-                        : IsUpdateSource(node.source) ? Phase::kUpdate
-                        : backward[n]                 ? Phase::kBackward
-                                                      : Phase::kForward;
+    const Phase phase = name == "derive"               ? Phase::kDerive
+                        : IsUpdateSource(*node.source) ? Phase::kUpdate
+                        : backward[n]                  ? Phase::kBackward
+                                                       : Phase::kForward;
     program.nodes.push_back(
         {node.op, node.source, TypesText(graph, node), phase, NodeFlops(graph, node), NodeBytes(graph, node)});
   }

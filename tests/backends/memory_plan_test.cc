@@ -249,7 +249,7 @@ MemoryPlan CheckPlan(const Graph& graph, const PlanOptions& options = {}) {
 
 Type I64(Shape shape) { return {DType::kInt64, std::move(shape)}; }
 
-ValueId Add(Graph* graph, std::string op, std::vector<ValueId> inputs, Shape shape, int outputs = 1) {
+ValueId Add(Graph* graph, std::string op, ValueIds inputs, Shape shape, int outputs = 1) {
   return graph->AddNode(std::move(op), std::move(inputs), {}, std::vector<Type>(outputs, I64(std::move(shape))))
       .outputs[0];
 }
@@ -280,7 +280,7 @@ Graph RandomGraph(std::mt19937& random) {
       continue;
     }
     const bool map = kind < 3, over = kind == 4;
-    std::vector<ValueId> inputs = {x};
+    ValueIds inputs = {x};
     for (size_t k = pick(3); k > 0; --k) {
       const ValueId y = any();
       if (!map || graph.type(y).shape == shape || graph.type(y).elements() == 1) inputs.push_back(y);

@@ -11,9 +11,7 @@ namespace {
 
 const Type kType = {DType::kFloat32, {4}};
 
-ValueId Add(Graph* g, std::vector<ValueId> inputs) {
-  return g->AddNode("Sum", std::move(inputs), {}, {kType}).outputs[0];
-}
+ValueId Add(Graph* g, ValueIds inputs) { return g->AddNode("Sum", std::move(inputs), {}, {kType}).outputs[0]; }
 
 // Nodes that read two of the values among the `reach` before them.
 Graph RandomGraph(int nodes, int reach, uint32_t seed) {

@@ -1,5 +1,6 @@
 // Elementwise operators over float32 and float64, and Where for every type.
 #include <algorithm>
+#include <unordered_map>
 
 #include "backends/cpu/kernels/spans.h"
 #include "frontend/base/log.h"
@@ -16,13 +17,21 @@ namespace onnxtrain::cpu {
 HWY_EXPORT(ElementwiseTable);
 namespace {
 
+// The entries of a table by name.
 template <typename Entry>
-const Entry* Find(std::span<const Entry> table, std::string_view name) {
-  for (const Entry& entry : table) {
-    if (name == entry.op) return &entry;
+class NamedEntries {
+ public:
+  explicit NamedEntries(std::span<const Entry> table) {
+    for (const Entry& e : table) by_name_.emplace(e.op, &e);
   }
-  return nullptr;
-}
+  const Entry* Find(std::string_view name) const {
+    const auto it = by_name_.find(name);
+    return it == by_name_.end() ? nullptr : it->second;
+  }
+
+ private:
+  std::unordered_map<std::string_view, const Entry*> by_name_;
+};
 
 }  // namespace
 
@@ -143,8 +152,16 @@ bool OfDoubles(const KernelContext& c) { return c.in(0).dtype == DType::kFloat64
 }  // namespace
 
 const ElementwiseTables& GetElementwiseTables() { return HWY_DYNAMIC_DISPATCH(ElementwiseTable)(); }
-const UnaryEntry* FindUnary(std::string_view entry) { return Find(GetElementwiseTables().unary, entry); }
-const BinaryEntry* FindBinary(std::string_view entry) { return Find(GetElementwiseTables().binary, entry); }
+
+const UnaryEntry* FindUnary(std::string_view entry) {
+  static const auto* entries = new NamedEntries(GetElementwiseTables().unary);
+  return entries->Find(entry);
+}
+
+const BinaryEntry* FindBinary(std::string_view entry) {
+  static const auto* entries = new NamedEntries(GetElementwiseTables().binary);
+  return entries->Find(entry);
+}
 
 EntryName GetEntry(const Graph& graph, const Node& node) {
   if (node.op == "Pow") return {PowName(graph, node)};

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <span>
 
+#include "absl/container/inlined_vector.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/fused.h"
@@ -25,14 +28,9 @@ bool IsFusible(const Graph& graph, const Node& node) {
   const EntryName entry = GetEntry(graph, node);
   const bool known = entry.name == "Where" || FindUnary(entry.name) != nullptr || FindBinary(entry.name) != nullptr;
   if (!known) return false;
-  FusedProgram program{.code = {{.entry = entry.name}}, .results = {}};
-  std::vector<DType> dtypes;
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    program.code[0].operands[i] = static_cast<int>(i);
-    dtypes.push_back(graph.type(node.inputs[i]).dtype);
-  }
-  const auto slots = SlotTypes(program, dtypes);
-  return slots.ok() && slots->back() == graph.type(node.outputs[0]).dtype;
+  std::array<DType, 3> dtypes{};
+  for (size_t i = 0; i < node.inputs.size(); ++i) dtypes[i] = graph.type(node.inputs[i]).dtype;
+  return TakesTypes(entry.name, std::span(dtypes).first(node.inputs.size()), graph.type(node.outputs[0]).dtype);
 }
 
 // Matches a sum over the leading or the trailing axes of a tensor (`axes` empty: all), where it is large enough to be
@@ -71,7 +69,7 @@ class ElementwiseFuser {
     Graph result;
     Rewriter r(graph_, &result);
     for (int32_t unit : units_.Order()) {
-      const std::vector<int32_t>& members = units_.members(unit);
+      const std::span<const int32_t> members = units_.members(unit);
       if (members.size() == 1) {
         r.Copy(graph_.nodes()[members[0]]);
       } else {
@@ -87,8 +85,8 @@ class ElementwiseFuser {
   std::vector<bool> FindSumChains() const {
     std::vector<bool> found(fusible_.size());
     for (size_t n = 0; n < found.size(); ++n) {
-      const std::vector<int32_t>& members = units_.members(Unit(n));
-      found[n] = std::all_of(members.begin(), members.end(), [&](int32_t m) { return !fusible_[m] || IsSumOrCast(m); });
+      found[n] =
+          std::ranges::all_of(units_.members(Unit(n)), [&](int32_t m) { return !fusible_[m] || IsSumOrCast(m); });
     }
     return found;
   }
@@ -118,8 +116,13 @@ class ElementwiseFuser {
     return node.op == "Add" || (node.op == "Cast" && has_type(node.inputs[0]) && has_type(node.outputs[0]));
   }
 
-  // The extents in the order of memory.
-  Shape GetShape(int32_t node) const { return PhysicalShape(graph_.type(graph_.nodes()[node].outputs[0])); }
+  const Type& GetType(int32_t node) const { return graph_.type(graph_.nodes()[node].outputs[0]); }
+
+  // Have the results of both nodes the same extents in the order of memory?
+  bool HaveSameShape(int32_t a, int32_t b) const {
+    const Type &x = GetType(a), &y = GetType(b);
+    return x.layout == y.layout ? x.shape == y.shape : PhysicalShape(x) == PhysicalShape(y);
+  }
 
   void FindReductions() {
     reductions_.resize(graph_.nodes().size());
@@ -150,9 +153,8 @@ class ElementwiseFuser {
   // Merges a reduction into the chain whose value it reads.
   void TryFuseReduction(int32_t n) {
     const Reduction& reduction = *reductions_[n];
-    std::vector<int32_t> units = {Unit(reduction.chain), Unit(n)};
-    if (reduction.view >= 0) units.push_back(Unit(reduction.view));
-    TryMerge(units);
+    const int32_t units[] = {Unit(reduction.chain), Unit(n), reduction.view < 0 ? -1 : Unit(reduction.view)};
+    TryMerge({units, reduction.view < 0 ? 2u : 3u});
     TryFuseIntoRoundingProducer(reduction.chain);
   }
 
@@ -166,41 +168,52 @@ class ElementwiseFuser {
         !std::all_of(readers.begin(), readers.end(), is_reduction))
       return;
     const int32_t p = graph_.value(node.inputs[0]).node;
-    if (p >= 0 && fusible_[p] && GetShape(p) == GetShape(cast)) TryJoin(p, cast);
+    if (p >= 0 && fusible_[p] && HaveSameShape(p, cast)) TryJoin(p, cast);
   }
 
   // Merges the units of two nodes.
   void TryJoin(int32_t p, int32_t n) {
-    if (Unit(p) != Unit(n)) TryMerge({{Unit(p), Unit(n)}});
+    if (const int32_t units[] = {Unit(p), Unit(n)}; units[0] != units[1]) TryMerge(units);
   }
 
-  void TryMerge(const std::vector<int32_t>& units) {
-    std::vector<int32_t> nodes;
-    for (int32_t u : units) nodes.insert(nodes.end(), units_.members(u).begin(), units_.members(u).end());
-    std::sort(nodes.begin(), nodes.end());
-    if (CanCompute(nodes)) units_.TryMerge(units);
+  void TryMerge(std::span<const int32_t> units) {
+    if (CanCompute(units)) units_.TryMerge(units);
   }
 
-  // Can one kernel compute these nodes?
-  bool CanCompute(const std::vector<int32_t>& nodes) const {
-    std::vector<FusedReduction> sums;
-    for (int32_t n : nodes) {
-      if (reductions_[n]) sums.push_back(reductions_[n]->sum);
+  // Can one kernel compute the nodes of these units?
+  bool CanCompute(std::span<const int32_t> units) const {
+    size_t nodes = 0, sums = 0;
+    const FusedReduction* first = nullptr;
+    absl::InlinedVector<ValueId, 16> inputs;
+    for (int32_t u : units) {
+      nodes += units_.members(u).size();
+      if (nodes > static_cast<size_t>(kMaxInstructions)) return false;
+      for (int32_t n : units_.members(u)) {
+        if (reductions_[n]) {
+          const FusedReduction& sum = reductions_[n]->sum;
+          if (first == nullptr) first = &sum;
+          if (++sums > kMaxFusedReductions || !sum.IsCompatibleWith(*first)) return false;
+        }
+        if (!AddInputs(n, units, &inputs)) return false;
+      }
     }
-    const bool fit =
-        std::all_of(sums.begin(), sums.end(), [&](const FusedReduction& s) { return s.IsCompatibleWith(sums[0]); });
-    return fit && sums.size() <= kMaxFusedReductions && nodes.size() <= static_cast<size_t>(kMaxInstructions) &&
-           FindInputs(graph_, nodes).size() <= kMaxFusedInputs && !ReadsOwnReduction(nodes);
+    return true;
   }
 
-  // Does one of the nodes read a reduction among them, which is complete only at the end?
-  bool ReadsOwnReduction(const std::vector<int32_t>& nodes) const {
-    return std::any_of(nodes.begin(), nodes.end(), [&](int32_t n) {
-      return std::ranges::any_of(graph_.nodes()[n].inputs, [&](ValueId v) {
-        const int32_t p = v == kNoValue ? -1 : graph_.value(v).node;
-        return p >= 0 && reductions_[p] && std::binary_search(nodes.begin(), nodes.end(), p);
-      });
-    });
+  // Adds what the node reads from outside of the units. Returns false where that is too much, or where it reads a
+  // reduction among them, which is complete only at the end.
+  bool AddInputs(int32_t n, std::span<const int32_t> units, absl::InlinedVector<ValueId, 16>* inputs) const {
+    for (ValueId v : graph_.nodes()[n].inputs) {
+      if (v == kNoValue) continue;
+      const int32_t p = graph_.value(v).node;
+      if (p >= 0 && std::ranges::find(units, Unit(p)) != units.end()) {
+        if (reductions_[p]) return false;
+      } else if (std::ranges::find(*inputs, v) == inputs->end()) {
+        if (inputs->size() == kMaxFusedInputs) return false;
+        inputs->push_back(v);
+      }
+    }
+    return true;
   }
 
   // Finds the values that only chains over their shape read.
@@ -209,14 +222,14 @@ class ElementwiseFuser {
     for (size_t n = 0; n < fusible_.size(); ++n) {
       if (!fusible_[n]) continue;
       const ValueId v = graph_.nodes()[n].outputs[0];
-      const Shape shape = GetShape(static_cast<int32_t>(n));
-      inner_[v] = std::ranges::all_of(pattern_.users(v), [&](int32_t r) { return CanJoinChain(r, shape); });
+      inner_[v] =
+          std::ranges::all_of(pattern_.users(v), [&](int32_t r) { return CanJoinChain(r, static_cast<int32_t>(n)); });
     }
   }
 
-  // Can the node be part of a chain over this shape, or reduce one of its values?
-  bool CanJoinChain(int32_t n, const Shape& shape) const {
-    return fusible_[n] ? GetShape(n) == shape : reductions_[n].has_value() || views_[n];
+  // Can the node be part of a chain with the other one, or reduce one of its values?
+  bool CanJoinChain(int32_t n, int32_t other) const {
+    return fusible_[n] ? HaveSameShape(n, other) : reductions_[n].has_value() || views_[n];
   }
 
   void TryMergeProducer(int32_t n, ValueId v) {
@@ -225,7 +238,7 @@ class ElementwiseFuser {
 
   int32_t Unit(size_t node) const { return units_.unit(static_cast<int32_t>(node)); }
 
-  absl::Status Emit(const std::vector<int32_t>& nodes, Rewriter& r) const {
+  absl::Status Emit(std::span<const int32_t> nodes, Rewriter& r) const {
     const std::vector<ValueId> inputs = FindInputs(graph_, nodes);
     std::map<ValueId, int> slots;
     for (size_t i = 0; i < inputs.size(); ++i) slots[inputs[i]] = static_cast<int>(i);

@@ -144,7 +144,7 @@ bool UsesHalf(const Graph& graph, const Node& node) {
 }
 
 bool UsesBf16(const Graph& graph) {
-  return std::ranges::any_of(graph.values(), [](const Value& v) { return v.type.dtype == DType::kBFloat16; });
+  return std::ranges::any_of(graph.values(), [](const Value& v) { return v.type->dtype == DType::kBFloat16; });
 }
 
 bool HasSpatialAxes(const Graph& graph, const Node& node) {

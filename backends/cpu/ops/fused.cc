@@ -118,6 +118,13 @@ absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs) {
   return program;
 }
 
+bool TakesTypes(std::string_view entry, std::span<const DType> operands, DType result) {
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (operands[k] != OperandType(entry, static_cast<int>(k))) return false;
+  }
+  return std::ssize(operands) == Operands(entry) && result == ResultType(entry);
+}
+
 absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs) {
   std::vector<DType> types = inputs;
   for (const Instruction& in : program.code) {

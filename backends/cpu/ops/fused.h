@@ -8,7 +8,9 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -46,6 +48,9 @@ inline constexpr int kMaxFusedReductions = 4;
 Attrs ToAttrs(const FusedProgram& program);
 // Fails where a slot is out of range or an entry is unknown.
 absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs);
+
+// Can the entry take operands of these types and give a result of that one?
+bool TakesTypes(std::string_view entry, std::span<const DType> operands, DType result);
 
 // Returns the element type of every slot. Fails where an entry cannot take its operands.
 absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs);

@@ -72,7 +72,7 @@ class Candidate {
   }
   // Do all operands that share a layout have the same bytes in either one?
   bool IsTrivial() const {
-    const auto are_trivial = [&](const std::vector<ValueId>& values, uint32_t shared) {
+    const auto are_trivial = [&](const ValueIds& values, uint32_t shared) {
       for (size_t i = 0; i < values.size(); ++i) {
         if (HasBit(shared, i) && !IsTrivialChannelsLast(graph_.type(values[i]).shape)) return false;
       }

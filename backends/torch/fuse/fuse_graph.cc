@@ -152,7 +152,7 @@ class GraphFuser {
     Graph result;
     Rewriter r(graph_, &result);
     for (int32_t unit : units_.Order()) {
-      const std::vector<int32_t>& nodes = units_.members(unit);
+      std::span<const int32_t> nodes = units_.members(unit);
       const std::optional<Graph> body = IsWorthAKernel(nodes) ? MakeBody(nodes) : std::nullopt;
       if (body) {
         RETURN_IF_ERROR(Emit(nodes, *body, &r));
@@ -217,14 +217,14 @@ class GraphFuser {
   void TryJoin(int32_t p, int32_t n) {
     const int32_t a = units_.unit(p), b = units_.unit(n);
     if (a == b) return;
-    std::vector<int32_t> nodes = units_.members(a);
+    std::vector<int32_t> nodes(units_.members(a).begin(), units_.members(a).end());
     nodes.insert(nodes.end(), units_.members(b).begin(), units_.members(b).end());
     std::sort(nodes.begin(), nodes.end());
     if (CanCompute(nodes)) units_.TryMerge({{a, b}});
   }
 
   // May one kernel compute these nodes? GenerateKernel has the last word.
-  bool CanCompute(const std::vector<int32_t>& nodes) const {
+  bool CanCompute(std::span<const int32_t> nodes) const {
     int64_t elements = 0, columns = 0;
     for (int32_t n : nodes) {
       const NodePart& part = parts_[n];
@@ -243,7 +243,7 @@ class GraphFuser {
   }
 
   // Does node n read, from one of the nodes, what is complete only at the end?
-  bool ReadsColumnSum(int32_t n, const std::vector<int32_t>& nodes) const {
+  bool ReadsColumnSum(int32_t n, std::span<const int32_t> nodes) const {
     return std::ranges::any_of(node(n).inputs, [&](ValueId v) {
       const int32_t p = v == kNoValue ? -1 : graph_.value(v).node;
       if (p < 0 || !std::binary_search(nodes.begin(), nodes.end(), p)) return false;
@@ -252,7 +252,7 @@ class GraphFuser {
     });
   }
 
-  size_t CountOperands(const std::vector<int32_t>& nodes) const {
+  size_t CountOperands(std::span<const int32_t> nodes) const {
     size_t count = 0;
     for (ValueId v : FindInputs(graph_, nodes)) count += IsInlined(v) ? 0 : 1;
     for (int32_t n : nodes) {
@@ -267,7 +267,7 @@ class GraphFuser {
     return count;
   }
 
-  bool IsWorthAKernel(const std::vector<int32_t>& nodes) const {
+  bool IsWorthAKernel(std::span<const int32_t> nodes) const {
     const auto computes = [&](int32_t n) { return IsPart(n) && parts_[n].part != Part::kView; };
     const auto count = std::ranges::count_if(nodes, computes);
     return count > 1 || (count == 1 && std::ranges::any_of(nodes, [&](int32_t n) { return parts_[n].alone; }));
@@ -276,7 +276,7 @@ class GraphFuser {
   bool IsStored(ValueId v) const { return units_.IsReadOutside(v); }
 
   // The nodes as a graph of their own; nullopt where no kernel can be generated for it.
-  std::optional<Graph> MakeBody(const std::vector<int32_t>& nodes) const {
+  std::optional<Graph> MakeBody(std::span<const int32_t> nodes) const {
     Graph body;
     std::map<ValueId, ValueId> map = {{kNoValue, kNoValue}};
     const std::vector<ValueId> inputs = FindInputs(graph_, nodes);
@@ -287,7 +287,7 @@ class GraphFuser {
       if (IsInlined(v)) map[v] = AddNode(*graph_.producer(v), map, &body)[0];
     }
     for (int32_t n : nodes) {
-      const std::vector<ValueId> outputs = AddNode(node(n), map, &body);
+      const ValueIds outputs = AddNode(node(n), map, &body);
       for (size_t i = 0; i < outputs.size(); ++i) map[node(n).outputs[i]] = outputs[i];
     }
     for (ValueId v : FindOutputs(nodes)) body.AddOutput(StrCat("y", body.outputs().size()), map.at(v));
@@ -295,15 +295,15 @@ class GraphFuser {
     return kernel.ok() ? std::optional(std::move(body)) : std::nullopt;
   }
 
-  std::vector<ValueId> AddNode(const Node& node, const std::map<ValueId, ValueId>& map, Graph* body) const {
-    std::vector<ValueId> inputs;
+  ValueIds AddNode(const Node& node, const std::map<ValueId, ValueId>& map, Graph* body) const {
+    ValueIds inputs;
     for (ValueId v : node.inputs) inputs.push_back(map.at(v));
     std::vector<Type> types;
     for (ValueId v : node.outputs) types.push_back(graph_.type(v));
     return body->AddNode(node.op, std::move(inputs), node.attrs, std::move(types)).outputs;
   }
 
-  std::vector<ValueId> FindOutputs(const std::vector<int32_t>& nodes) const {
+  std::vector<ValueId> FindOutputs(std::span<const int32_t> nodes) const {
     std::vector<ValueId> outputs;
     for (int32_t n : nodes) {
       for (ValueId v : node(n).outputs)
@@ -312,7 +312,7 @@ class GraphFuser {
     return outputs;
   }
 
-  absl::Status Emit(const std::vector<int32_t>& nodes, const Graph& body, Rewriter* r) const {
+  absl::Status Emit(std::span<const int32_t> nodes, const Graph& body, Rewriter* r) const {
     std::vector<Val> operands;
     for (ValueId v : FindInputs(graph_, nodes)) {
       if (!IsInlined(v)) operands.push_back(r->Map(v));

@@ -40,7 +40,7 @@ void CloneWith(Graph* graph, Node node, std::map<ValueId, ValueId>* replaced) {
   if (!differs) return;
   std::vector<Type> types;
   for (ValueId v : node.outputs) types.push_back(graph->type(v));
-  const std::vector<ValueId> outputs =
+  const ValueIds outputs =
       graph->AddNode(node.op, std::move(node.inputs), node.attrs, std::move(types), node.source).outputs;
   for (size_t i = 0; i < outputs.size(); ++i) replaced->emplace(node.outputs[i], outputs[i]);
 }

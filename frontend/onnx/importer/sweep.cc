@@ -58,16 +58,10 @@ class GraphSweeper {
   }
 
   void Copy(const Node& node, Graph* to) {
-    std::vector<ValueId> inputs;
+    ValueIds inputs;
     for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? kNoValue : map_[v]);
-    std::vector<Type> types;
-    for (ValueId v : node.outputs) types.push_back(from_.type(v));
-    const std::vector<ValueId> outputs =
-        to->AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      map_[node.outputs[i]] = outputs[i];
-      to->SetValueName(outputs[i], from_.value(node.outputs[i]).name);
-    }
+    const Node& copy = to->AddCopy(from_, node, std::move(inputs));
+    for (size_t i = 0; i < copy.outputs.size(); ++i) map_[node.outputs[i]] = copy.outputs[i];
   }
 
   const Graph& from_;

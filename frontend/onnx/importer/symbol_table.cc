@@ -50,7 +50,7 @@ void SymbolTable::Bind(ImportScope& scope, const ParsedNode& node, const ImportV
     const ImportValue value = i < results.size() ? results[i] : ImportValue();
     scope.values[node.outputs[i]] = value;
     const Val v = value.tensor;
-    if (v.valid() && builder_.graph().value(v.id()).name.empty())
+    if (v.valid() && builder_.graph().value(v.id()).name->empty())
       builder_.graph().SetValueName(v.id(), scope.prefix + node.outputs[i]);
   }
 }

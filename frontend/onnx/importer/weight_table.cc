@@ -132,7 +132,7 @@ Val WeightTable::AddFromAttribute(const ParsedNode& node, std::string_view attri
 }
 
 Val WeightTable::AddDequantized(Val integers, const HostTensor& value, const ParsedNode& reader) {
-  const std::string name = builder_.graph().value(integers.id()).name;
+  const std::string name = *builder_.graph().value(integers.id()).name;
   const auto constant = constants_.find({&graph_, name});
   if (constant == constants_.end() || constant->second.id() != integers.id()) return Val();
   const auto known = std::ranges::find(weights_, name, &ImportWeight::name);

@@ -18,19 +18,13 @@ std::vector<bool> FindRead(const Graph& whole, const std::vector<bool>& keep, co
 }
 
 void CopyNode(const Graph& whole, const Node& node, ExtractedGraph* part) {
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   for (const ValueId v : node.inputs) {
     inputs.push_back(v == kNoValue ? kNoValue : part->values[v]);
     CHECK(v == kNoValue || inputs.back() != kNoValue) << "a value that is not cut: " << NodeTag(node);
   }
-  std::vector<Type> types;
-  for (const ValueId v : node.outputs) types.push_back(whole.type(v));
-  const std::vector<ValueId> outputs =
-      part->graph.AddNode(node.op, std::move(inputs), node.attrs, std::move(types), node.source).outputs;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    part->values[node.outputs[i]] = outputs[i];
-    part->graph.SetValueName(outputs[i], whole.value(node.outputs[i]).name);
-  }
+  const Node& copy = part->graph.AddCopy(whole, node, std::move(inputs));
+  for (size_t i = 0; i < copy.outputs.size(); ++i) part->values[node.outputs[i]] = copy.outputs[i];
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class PartBuilder {
     if (!now.valid()) return;
     const auto split = plan_.values.find(v);
     (split == plan_.values.end() ? whole_of_ : part_of_)[v] = now.id();
-    if (part_.value(now.id()).name.empty()) part_.SetValueName(now.id(), graph_.value(v).name);
+    if (part_.value(now.id()).name->empty()) part_.SetValueName(now.id(), graph_.value(v).name);
     if (plan_.joined.contains(v)) whole_of_[v] = Join(now, split->second).id();
   }
 

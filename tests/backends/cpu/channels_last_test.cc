@@ -22,7 +22,7 @@ int64_t Count(const Graph& graph, std::string_view op) {
 // The graph's node alone, over inputs.
 Graph Alone(const Graph& graph, const Node& node) {
   Graph alone;
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId v = node.inputs[i];
     inputs.push_back(v == kNoValue ? v : alone.AddInput(InputKind::kFeed, StrCat("i", i), graph.type(v)));

@@ -26,11 +26,11 @@ Graph WithHalfInputs(const Graph& graph, DType half) {
   for (const GraphInput& input : graph.inputs())
     map[input.value] = result.AddInput(input.kind, input.name, narrow(graph.type(input.value)));
   for (const Node& node : graph.nodes()) {
-    std::vector<ValueId> inputs;
+    ValueIds inputs;
     for (ValueId v : node.inputs) inputs.push_back(map.at(v));
     std::vector<Type> types;
     for (ValueId v : node.outputs) types.push_back(narrow(graph.type(v)));
-    const std::vector<ValueId> outputs = result.AddNode(node.op, inputs, node.attrs, types).outputs;
+    const ValueIds outputs = result.AddNode(node.op, inputs, node.attrs, types).outputs;
     for (size_t i = 0; i < outputs.size(); ++i) map[node.outputs[i]] = outputs[i];
   }
   for (const GraphOutput& output : graph.outputs()) result.AddOutput(output.name, map.at(output.value));
@@ -40,12 +40,12 @@ Graph WithHalfInputs(const Graph& graph, DType half) {
 // The graph as one node of the backend.
 Graph AsOneNode(const Graph& body) {
   Graph graph;
-  std::vector<ValueId> inputs;
+  ValueIds inputs;
   for (const GraphInput& input : body.inputs())
     inputs.push_back(graph.AddInput(InputKind::kFeed, input.name, body.type(input.value)));
   std::vector<Type> types;
   for (const GraphOutput& output : body.outputs()) types.push_back(body.type(output.value));
-  const std::vector<ValueId> outputs = graph.AddNode(kFusedOp, inputs, MakeFusedAttrs(body), types).outputs;
+  const ValueIds outputs = graph.AddNode(kFusedOp, inputs, MakeFusedAttrs(body), types).outputs;
   for (size_t i = 0; i < outputs.size(); ++i) graph.AddOutput(body.outputs()[i].name, outputs[i]);
   return graph;
 }

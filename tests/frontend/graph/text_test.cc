@@ -32,8 +32,8 @@ TEST(GraphText, ReadsAndPrintsTheSame) {
   EXPECT_EQ(graph->inputs().size(), 4);
   EXPECT_EQ(graph->FindInput("learning rate")->value, 6);
   EXPECT_EQ(graph->value(3).name, "hidden layer");
-  EXPECT_EQ(graph->nodes()[0].source, "fc/gemm");
-  EXPECT_EQ(graph->nodes()[3].inputs, (std::vector<ValueId>{5, kNoValue, 6}));
+  EXPECT_EQ(*graph->nodes()[0].source, "fc/gemm");
+  EXPECT_EQ(graph->nodes()[3].inputs, (ValueIds{5, kNoValue, 6}));
   EXPECT_EQ(graph->nodes()[3].attrs.Floats("betas"), (std::vector<double>{0.5, 1.0}));
   EXPECT_EQ(graph->nodes()[3].attrs.String("mode"), "a \"b\"");
   EXPECT_EQ(graph->FindOutput("new mean")->into, 2);
@@ -204,13 +204,13 @@ class RandomGraph {
   }
 
   void AddNode() {
-    std::vector<ValueId> inputs;
+    ValueIds inputs;
     for (int i = 0, n = Draw(4); i < n; ++i) inputs.push_back(Draw(Count() + 1) - 1);
     Attrs attrs;
     for (int i = 0, n = Draw(4); i < n; ++i) attrs.Set(Text(), Attr());
     std::vector<Type> types;
     for (int i = 0, n = 1 + Draw(2); i < n; ++i) types.push_back(AnyType());
-    const std::vector<ValueId> outputs = g_.AddNode(StrCat("Op", Text()), inputs, attrs, types, Text()).outputs;
+    const ValueIds outputs = g_.AddNode(StrCat("Op", Text()), inputs, attrs, types, Text()).outputs;
     for (ValueId v : outputs) g_.SetValueName(v, Text());
   }
 

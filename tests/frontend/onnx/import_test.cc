@@ -50,7 +50,7 @@ TEST(Import, ALinearModel) {
   EXPECT_EQ(GetInputKind(*model, "w"), InputKind::kParameter);
   EXPECT_EQ(GetInputKind(*model, "x"), InputKind::kFeed);
   EXPECT_EQ(model->weights[0].consumer, "MatMul product");
-  EXPECT_EQ(model->graph.nodes()[0].source, "product");
+  EXPECT_EQ(*model->graph.nodes()[0].source, "product");
   EXPECT_EQ(model->graph.value(model->graph.nodes()[0].outputs[0]).name, "xw");
   auto y = Evaluate(*model, {{"x", Floats({2, 2}, {1, 1, 0, 1})}});
   ASSERT_TRUE(y.ok()) << y.status();
@@ -63,7 +63,7 @@ TEST(Import, Float64ConvertsWeightsInputsAndCasts) {
   SetInt(AddNode(&proto, "Cast", {"y"}, {"z"}), "to", 1);
   auto model = ImportModel(proto, {.batch = 1, .float_type = DType::kFloat64});
   ASSERT_TRUE(model.ok()) << model.status();
-  for (const Value& value : model->graph.values()) EXPECT_EQ(value.type.dtype, DType::kFloat64);
+  for (const Value& value : model->graph.values()) EXPECT_EQ(value.type->dtype, DType::kFloat64);
   EXPECT_EQ(model->weights[0].value.dtype(), DType::kFloat64);
 }
 
@@ -356,7 +356,7 @@ TEST(Import, FunctionsAreInlined) {
   const Node& node = model->graph.nodes().back();
   EXPECT_EQ(node.op, "LeakyRelu");
   EXPECT_EQ(node.attrs.Float("alpha"), 0.5);
-  EXPECT_EQ(node.source, "call/LeakyRelu_0");
+  EXPECT_EQ(*node.source, "call/LeakyRelu_0");
 }
 
 // Each function calls the next one twice: 2^30 nodes from a few hundred bytes.

@@ -54,7 +54,7 @@ void CheckGradients(std::string_view inputs_text, std::string_view body) {
   ASSERT_TRUE(gradients.ok()) << gradients.status();
   joint.ClearOutputs();
   for (ValueId v : wrt) {
-    ASSERT_TRUE(gradients->contains(v)) << forward.value(v).name;
+    ASSERT_TRUE(gradients->contains(v)) << *forward.value(v).name;
     joint.AddOutput(forward.value(v).name, gradients->at(v));
   }
   ASSERT_TRUE(Verify(joint).ok()) << Verify(joint);

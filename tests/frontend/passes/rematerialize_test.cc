@@ -105,7 +105,7 @@ TEST(Rematerialize, SideResultsAreKeptAndRepeatFromThem) {
   Graph g;
   const Type wide = {DType::kFloat32, {64, 4}}, narrow = {DType::kFloat32, {4}};
   const ValueId x = g.AddInput(InputKind::kFeed, "x", wide), seed = g.AddInput(InputKind::kFeed, "seed", wide);
-  const std::vector<ValueId> y = g.AddNode("test.Norm", {x}, {}, {wide, narrow}).outputs;
+  const ValueIds y = g.AddNode("test.Norm", {x}, {}, {wide, narrow}).outputs;
   g.AddOutput("dx", g.AddNode("test.NormGrad", {seed, x, y[0], y[1]}, {}, {wide}).outputs[0]);
   EXPECT_FALSE(IsSideOutput(g, y[0]));
   EXPECT_TRUE(IsSideOutput(g, y[1]));
@@ -113,7 +113,7 @@ TEST(Rematerialize, SideResultsAreKeptAndRepeatFromThem) {
   ASSERT_EQ(made.graph.nodes().size(), 3u) << Print(made.graph);
   const Node &norm = made.graph.nodes()[0], &repeat = made.graph.nodes()[1], &grad = made.graph.nodes()[2];
   EXPECT_EQ(repeat.op, "test.NormRecompute");
-  EXPECT_EQ(repeat.inputs, (std::vector<ValueId>{norm.inputs[0], norm.outputs[1]}));
+  EXPECT_EQ(repeat.inputs, (ValueIds{norm.inputs[0], norm.outputs[1]}));
   EXPECT_EQ(grad.inputs[2], repeat.outputs[0]);
   EXPECT_EQ(grad.inputs[3], norm.outputs[1]);
 }

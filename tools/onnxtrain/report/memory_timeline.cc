@@ -115,7 +115,7 @@ class Tracer {
   LiveTensor Describe(const Occupant& o, int32_t backward) const {
     const Value& value = graph_.value(o.value);
     const Node& node = graph_.nodes()[value.node];
-    return {value.name.empty() ? node.source : value.name,
+    return {*(value.name->empty() ? node.source : value.name),
             node.op,
             ToString(value.type),
             KindOf(o, backward),

@@ -37,7 +37,7 @@ std::string FoldedNumbers(const OnnxModel& file) {
                 ", which is not trained; where it comes from a parameter, export with do_constant_folding=False");
 }
 
-std::string Reader(const Node& node) { return StrCat(node.op, " '", node.source, "'"); }
+std::string Reader(const Node& node) { return StrCat(node.op, " '", *node.source, "'"); }
 
 // Counts each node of the file once: an importer may split it into several.
 std::vector<int32_t> BySource(const Graph& graph, const std::vector<int32_t>& nodes) {

@@ -36,9 +36,9 @@ void ShowValues(Graph* graph) {
   for (ValueId id = 0; id < static_cast<ValueId>(graph->values().size()); ++id) {
     const Value& v = graph->value(id);
     const Node* node = graph->producer(id);
-    if (v.name.empty() || uses[v.name] > 1 || node == nullptr || node->op == "Constant" || !IsFloat(v.type.dtype))
+    if (v.name->empty() || uses[v.name] > 1 || node == nullptr || node->op == "Constant" || !IsFloat(v.type->dtype))
       continue;
-    graph->AddOutput(kValue + v.name, id);
+    graph->AddOutput(kValue + *v.name, id);
   }
 }
 
