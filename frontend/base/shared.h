@@ -15,6 +15,8 @@ namespace onnxtrain {
 template <typename T>
 class Shared {
  public:
+  // A holder is used as the value itself.
+  // NOLINTBEGIN(google-explicit-constructor)
   Shared() = default;  // T(), without an allocation
   template <typename U>
   requires(!std::same_as<std::remove_cvref_t<U>, Shared> && std::convertible_to<U, T>) Shared(U&& value)
@@ -26,6 +28,7 @@ class Shared {
   }
   const T* operator->() const { return &**this; }
   operator const T&() const { return **this; }
+  // NOLINTEND(google-explicit-constructor)
 
   // Copies the object first if others hold it. References to an object that nobody else holds stay valid.
   T& Mutable() {

@@ -228,7 +228,7 @@ struct EditedModel {
 };
 
 std::string HashFile(const MappedFile& file) {
-  constexpr size_t kResident = size_t{8} << 20;
+  constexpr size_t kResident = size_t{1} << 20;
   Sha256 hash;
   for (auto rest = file.bytes(); !rest.empty();) {
     const auto bytes = rest.first(std::min(rest.size(), kResident));

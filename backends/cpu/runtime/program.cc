@@ -8,6 +8,7 @@
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/dnnl_call.h"
+#include "backends/cpu/runtime/free_lists.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/threads.h"
 #include "backends/dataflow.h"
@@ -244,6 +245,7 @@ class CpuProgram : public Program, public OutputRanges {
   absl::Status Resolve() {
     RETURN_IF_ERROR(bindings_.CheckAllBound());
     RETURN_IF_ERROR(groups_.CheckAllBound(graph_));
+    FillFreeLists();
     TouchUpdatedInputs();
     for (Step& step : steps_) {
       const Node& node = graph_.nodes()[step.node];
