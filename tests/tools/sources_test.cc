@@ -114,7 +114,7 @@ TEST_F(Pipes, AShortPipeIsAFile) {
 
 TEST_F(Pipes, ASignalEndsTheWaitForSamples) {
   const std::string shell =
-      StrCat("sh -c '(", kSixThousand, "; sleep 60) | exec timeout --preserve-status -s TERM 8 ", "\"$0\" \"$@\"'");
+      StrCat("sh -c '(", kSixThousand, "; sleep 20) | exec timeout --preserve-status -s TERM 8 ", "\"$0\" \"$@\"'");
   const Outcome run = Run("--model m.onnx --batch-size 8 --data - --out r --max-steps 10000", shell);
   EXPECT_EQ(run.code, 75) << run.err;
 }

@@ -214,8 +214,9 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
   }
   text += absl::StrFormat("  %-28s %12s\n", "peak", Bytes(step.memory.total()));
   if (step.divided_weights > 0)
-    text += PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),
-                                         " of weights in a file beside the model that it writes, not in memory"));
+    text +=
+        PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),
+                                     " of weights in a file beside the model, or in memory where the disk lacks room"));
   text += PageRow("recompute", step.repeated == 0 ? "nothing"
                                                   : absl::StrFormat("%d nodes recomputed, %.1f%% of the time",
                                                                     step.repeated, 100 * step.extra_share));
