@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "backends/bindings.h"
 #include "backends/cpu/lower/passes.h"
@@ -245,7 +246,7 @@ class CpuProgram : public Program, public OutputRanges {
   absl::Status Resolve() {
     RETURN_IF_ERROR(bindings_.CheckAllBound());
     RETURN_IF_ERROR(groups_.CheckAllBound(graph_));
-    FillFreeLists();
+    if (!std::exchange(has_free_lists_, true)) FillFreeLists();  // compiling may have emptied them
     TouchUpdatedInputs();
     for (Step& step : steps_) {
       const Node& node = graph_.nodes()[step.node];
@@ -283,6 +284,7 @@ class CpuProgram : public Program, public OutputRanges {
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
+  bool has_free_lists_ = false;  // since the first run
   Kernels kernels_;  // in use by the cache's reckoning: the steps run copies
   std::shared_ptr<void> kernel_cache_;
 };
