@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <utility>
+#include <set>
 
 #include "backends/bindings.h"
 #include "backends/cpu/lower/passes.h"
@@ -126,6 +126,7 @@ class CpuProgram : public Program, public OutputRanges {
   absl::Status Run() override {
     SetNumThreads(threads_);
     if (!resolved_) RETURN_IF_ERROR(Resolve());
+    if (!has_run_) FillFreeLists();
     Progress run{.notice = notices_.begin()};
     // The function must be small enough to be passed without an allocation.
     const absl::Status status = CatchDnnlErrors([this, &run] {
@@ -136,6 +137,8 @@ class CpuProgram : public Program, public OutputRanges {
       }
       RunSteps(steps_.size(), &run.at);
     });
+    has_run_ = true;
+    products_.clear();
     if (status.ok() && run.at < steps_.size()) return CheckCancelled();
     if (!status.ok()) return Annotate(status, NodeTag(graph_.nodes()[steps_[run.at].node]));
     for (const ResolvedCopy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
@@ -182,8 +185,18 @@ class CpuProgram : public Program, public OutputRanges {
     return true;
   }
 
-  // Runs the steps from *at to `end`. *at is the step that runs.
+  // Runs the steps from *at to `end`. *at is the step that runs. In the first run oneDNN generates code.
   void RunSteps(size_t end, size_t* at) {
+    if (has_run_) return RunKernels(end, at);
+    while (*at < end) {
+      const int32_t n = steps_[*at].node;
+      RunKernels(*at + 1, at);
+      const bool product = FindOp(graph_.nodes()[n].op)->flops != nullptr;
+      if (product && products_.insert(kernels_[n].get()).second) FillFreeLists();
+    }
+  }
+
+  void RunKernels(size_t end, size_t* at) {
     if (options_.time_nodes || recorded_ != nullptr) return RunTimed(end, at);
     for (; *at < end; ++*at) steps_[*at].run(steps_[*at].args);
   }
@@ -246,7 +259,6 @@ class CpuProgram : public Program, public OutputRanges {
   absl::Status Resolve() {
     RETURN_IF_ERROR(bindings_.CheckAllBound());
     RETURN_IF_ERROR(groups_.CheckAllBound(graph_));
-    if (!std::exchange(has_free_lists_, true)) FillFreeLists();  // compiling may have emptied them
     TouchUpdatedInputs();
     for (Step& step : steps_) {
       const Node& node = graph_.nodes()[step.node];
@@ -284,8 +296,9 @@ class CpuProgram : public Program, public OutputRanges {
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
-  bool has_free_lists_ = false;  // since the first run
-  Kernels kernels_;  // in use by the cache's reckoning: the steps run copies
+  bool has_run_ = false;
+  std::set<const Kernel*> products_;  // of the first run
+  Kernels kernels_;                   // in use by the cache's reckoning: the steps run copies
   std::shared_ptr<void> kernel_cache_;
 };
 
