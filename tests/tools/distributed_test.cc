@@ -111,6 +111,10 @@ TEST_F(Distributed, RankZeroPrintsAndEachRankLogs) {
   EXPECT_NE(ReadAll(Path("r/rank-1.log")).find("  loss "), std::string::npos);
   EXPECT_TRUE(Exists("r/model.onnx"));
   EXPECT_FALSE(Exists("r/rank-1"));
+  const std::string first = ReadAll(Path("r/rank-1.log"));
+  const Outcome again = Run(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --overwrite --out r"));
+  EXPECT_EQ(ReadAll(Path("r/rank-0.log")), again.err);
+  EXPECT_LT(ReadAll(Path("r/rank-1.log")).size(), 2 * first.size());
 }
 
 TEST_F(Distributed, RanksOfTorchrunMeet) {

@@ -42,9 +42,10 @@ ssize_t WriteToTee(void* tee, const char* text, size_t size) {
 
 }  // namespace
 
-absl::Status LogToFile(const Rank& rank, const std::string& folder) {
+absl::Status LogToFile(const Rank& rank, const TrainConfig& given, const std::string& folder) {
   const std::string path = StrCat(folder, "/rank-", rank.rank, ".log");
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int replaces = given.overwrite && given.resume.empty() ? O_TRUNC : 0;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | replaces, 0666);
   if (fd < 0) return Invalid(path, ": ", std::strerror(errno));
   tee = {.prints = rank.rank == 0, .file = fd};
   FILE* stream = fopencookie(&tee, "w", {.read = nullptr, .write = WriteToTee, .seek = nullptr, .close = nullptr});

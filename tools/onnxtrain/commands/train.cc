@@ -284,7 +284,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, int64_t reside
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
   RETURN_IF_ERROR(CheckModelOfCheckpoint(config, *model, &start));
   ASSIGN_OR_RETURN(ready->folder, OpenFolder(start.config, start.old_run));
-  if (!rank.alone()) RETURN_IF_ERROR(LogToFile(rank, ready->folder->path()));
+  if (!rank.alone()) RETURN_IF_ERROR(LogToFile(rank, config, ready->folder->path()));
   if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));
   ASSIGN_OR_RETURN(ready->run, PrepareTraining(start.config, model, LoadBackend, {rank.rank, rank.size}));
   TrainingRun& run = ready->run;

@@ -30,10 +30,10 @@ TrainConfig MakeConfig(const TrainConfig& given, const TrainConfig& decided, con
   return config;
 }
 
-absl::Status LogInto(const std::string& folder, const Rank& rank) {
+absl::Status LogInto(const std::string& folder, const TrainConfig& given, const Rank& rank) {
   std::error_code ignored;  // on another machine it may be missing; opening the log says what is wrong with it
   std::filesystem::create_directories(folder, ignored);
-  return LogToFile(rank, folder);
+  return LogToFile(rank, given, folder);
 }
 
 // Model and data may be files of another machine.
@@ -119,7 +119,7 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
   if (state == nullptr) return group.ShareExitCode(kDone);
   const TrainConfig config = MakeConfig(given, state->config, group.rank());
   TrainingRun run;
-  absl::Status ready = LogInto(config.out, group.rank());
+  absl::Status ready = LogInto(config.out, given, group.rank());
   if (ready.ok()) ready = Prepare(config, *state, group.rank(), &run);
   RETURN_IF_ERROR(group.Follow(ready, *state, &run));
   RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
