@@ -185,7 +185,8 @@ class CpuProgram : public Program, public OutputRanges {
     return true;
   }
 
-  // Runs the steps from *at to `end`. *at is the step that runs. In the first run oneDNN generates code.
+  // Runs the steps from *at to `end`. *at is the step that runs. In the first run oneDNN generates the code of
+  // products, for which it takes blocks from the free lists.
   void RunSteps(size_t end, size_t* at) {
     if (has_run_) return RunKernels(end, at);
     while (*at < end) {
