@@ -28,4 +28,4 @@ UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
   run_sanitized asan tests_frontend_base tests_frontend_graph tests_frontend_data tests_frontend_data_image \
     tests_fuzz_data
 # The loader is the code with threads of its own; OpenMP's runtime is not instrumented.
-TSAN_OPTIONS=halt_on_error=1 run_sanitized tsan tests_frontend_data tests_frontend_data_image
+TSAN_OPTIONS=halt_on_error=1 run_sanitized tsan tests_frontend_base tests_frontend_data tests_frontend_data_image

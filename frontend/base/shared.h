@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <concepts>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -20,11 +19,22 @@ class Shared {
   Shared() = default;  // T(), without an allocation
   template <typename U>
   requires(!std::same_as<std::remove_cvref_t<U>, Shared> && std::convertible_to<U, T>) Shared(U&& value)
-      : object_(std::make_shared<T>(std::forward<U>(value))) {}
+      : object_(new Object{std::forward<U>(value)}) {}
+  Shared(const Shared& other) : object_(other.object_) {
+    if (object_ != nullptr) object_->holders.fetch_add(1, std::memory_order_relaxed);
+  }
+  Shared(Shared&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Shared& operator=(Shared other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Shared() {
+    if (object_ != nullptr && object_->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+  }
 
   const T& operator*() const {
     static const T kDefault;
-    return object_ == nullptr ? kDefault : *object_;
+    return object_ == nullptr ? kDefault : object_->value;
   }
   const T* operator->() const { return &**this; }
   operator const T&() const { return **this; }
@@ -32,16 +42,23 @@ class Shared {
 
   // Copies the object first if others hold it. References to an object that nobody else holds stay valid.
   T& Mutable() {
-    if (object_ == nullptr || object_.use_count() > 1) object_ = std::make_shared<T>(**this);
-    std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the release of the last other holder
-    return *object_;
+    if (object_ == nullptr || !IsOnlyHolder()) *this = Shared(T(**this));
+    return object_->value;
   }
 
   bool HoldsSameObject(const Shared& other) const { return object_ == other.object_; }
   bool operator==(const Shared& other) const { return HoldsSameObject(other) || **this == *other; }
 
  private:
-  std::shared_ptr<T> object_;
+  // std::shared_ptr's use_count() does not say that other holders have finished reading; this load, which pairs with
+  // the decrement of the last of them, does.
+  bool IsOnlyHolder() const { return object_->holders.load(std::memory_order_acquire) == 1; }
+
+  struct Object {
+    T value;
+    std::atomic<int> holders = 1;
+  };
+  Object* object_ = nullptr;
 };
 
 }  // namespace onnxtrain

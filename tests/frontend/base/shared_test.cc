@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace onnxtrain {
@@ -43,6 +44,22 @@ TEST(Shared, DefaultIsEmptyAndCanBeChanged) {
   a.Mutable().push_back(1);
   EXPECT_EQ(*a, Ints{1});
   EXPECT_TRUE(b->empty());
+}
+
+// The thread sanitizer sees a change that does not wait for another holder's last read.
+TEST(Shared, HoldersOfOneObjectMayBeUsedByThreads) {
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    Shared<Ints> a = Ints{1};
+    Ints read;
+    std::thread reader([&read, other = a]() mutable {
+      read = *other;
+      other = Shared<Ints>();
+    });
+    a.Mutable().push_back(2);
+    EXPECT_EQ(*a, (Ints{1, 2}));
+    reader.join();
+    EXPECT_EQ(read, Ints{1});
+  }
 }
 
 }  // namespace
