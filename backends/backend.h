@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "backends/collectives.h"
 #include "frontend/base/machine.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain {
 
-class Collectives;
 struct MemoryPlan;
 
 // Device memory, 64-byte aligned (512 on a GPU), zeroed when allocated. Freed when destroyed.
@@ -102,8 +102,8 @@ class Program {
   virtual absl::Status BindArena(BufferView view) = 0;
 
   // Binds the group of ranks that collective operators name (`group`), with as many ranks as they say; it must outlive
-  // the runs, and nothing else uses it during one. Groups of one rank need not be bound. All ranks of a group run
-  // programs with the same collective operators, in the same order.
+  // the runs, and nothing else uses it during one. It takes memory of the host or of the device. Groups of one rank
+  // need not be bound. All ranks of a group run programs with the same collective operators, in the same order.
   virtual absl::Status BindGroup(std::string_view name, Collectives* ranks) { return absl::OkStatus(); }
 
   // Has each of the following runs tell `listener`, which must outlive them, once per group of outputs (indices into
@@ -182,6 +182,11 @@ class Backend {
   }
   // Waits until everything queued has finished.
   virtual absl::Status Synchronize() = 0;
+
+  // Meets the ranks of `host`, all of which call it, in a group that works on the memory of this device, by an engine
+  // of the device. Errors that end it close `host`, which must outlive it. Null, on all ranks alike, where a rank has
+  // no such engine, or none that reaches the others: a warning says why.
+  virtual absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(Collectives& host) { return nullptr; }
 };
 
 // Type of the function "onnxtrain_create_backend" that each backend library exports with C linkage. Stores an error in

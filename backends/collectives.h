@@ -36,6 +36,9 @@ class Collectives {
   virtual ~Collectives() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Is the memory that operations take that of a device, as Backend::MeetOnDevice says, and not of the host?
+  virtual bool on_device() const { return false; }
+  virtual double timeout() const = 0;  // seconds that an operation waits for other ranks
 
   // Reduces elementwise, in place. f32, f64 and i64.
   virtual absl::Status AllReduce(std::string_view what, DType dtype, std::span<std::byte> values, Reduction op) = 0;

@@ -5,6 +5,8 @@
 
 namespace onnxtrain {
 
+bool NeedsRanks(const Node& node) { return FindOp(node.op)->collective && node.attrs.Int("ranks") > 1; }
+
 absl::Status RankGroups::Bind(const Graph& graph, std::string_view name, Collectives* ranks) {
   for (const Node& node : graph.nodes()) {
     if (!FindOp(node.op)->collective || node.attrs.String("group") != name) continue;
@@ -23,7 +25,7 @@ Collectives* RankGroups::Find(const Node& node) const {
 
 absl::Status RankGroups::CheckAllBound(const Graph& graph) const {
   for (const Node& node : graph.nodes()) {
-    if (FindOp(node.op)->collective && node.attrs.Int("ranks") > 1 && Find(node) == nullptr)
+    if (NeedsRanks(node) && Find(node) == nullptr)
       return absl::FailedPreconditionError(
           StrCat(NodeTag(node), "no group '", node.attrs.String("group"), "' of ranks is bound"));
   }

@@ -11,6 +11,9 @@
 
 namespace onnxtrain {
 
+// Is the node a collective operator of more than one rank?
+bool NeedsRanks(const Node& node);
+
 class RankGroups {
  public:
   // Fails where collective operators of the graph ask for another number of ranks. `ranks` must outlive its uses.

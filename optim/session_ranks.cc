@@ -52,7 +52,8 @@ absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   const bool whole = shard < ShardLevel::kGradients;
   if (whole) RETURN_IF_ERROR(state_.EnsureGradients());
   if (state_.gradients() != nullptr && whole && !options_.deterministic)
-    ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph));
+    RETURN_IF_ERROR(
+        ranks->SumGradient(&backend_, dtype_, state_.gradients(), ListSlices(state_, prepared_.model.graph)));
   for (const auto& ready : ready_) {
     ready->compiled->program->SetInterruption(Interruption::kNever);
     if (IsMicro(ready->kind)) ranks->Watch(ready->compiled->program.get());

@@ -236,6 +236,7 @@ class GlooCollectives : public Collectives {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
+  double timeout() const override { return options_.timeout; }
 
   absl::Status AllReduce(std::string_view what, DType dtype, std::span<std::byte> values, Reduction op) override {
     const at::ScalarType type = ToScalarType(dtype);

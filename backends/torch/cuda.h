@@ -5,7 +5,10 @@
 #include <c10/core/Device.h>
 
 #include <cstddef>
+#include <memory>
 
+#include "absl/status/statusor.h"
+#include "backends/collectives.h"
 #include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/replay.h"
 #include "backends/torch/upload_ring.h"
@@ -25,5 +28,8 @@ KernelCompiler* FindKernelCompiler(c10::Device device);
 // Bytes of a CUDA device that no process uses, or that libtorch holds for this one without using them. As much as there
 // can be where that is not known.
 size_t FreeDeviceMemory(c10::Device device);
+
+// Backend::MeetOnDevice, over NCCL. Null for the CPU.
+absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(c10::Device device, Collectives& host);
 
 }  // namespace onnxtrain::aten

@@ -12,4 +12,6 @@ KernelCompiler* FindKernelCompiler(c10::Device device) { return nullptr; }
 
 size_t FreeDeviceMemory(c10::Device device) { return std::numeric_limits<size_t>::max(); }
 
+absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(c10::Device device, Collectives& host) { return nullptr; }
+
 }  // namespace onnxtrain::aten

@@ -101,7 +101,8 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
       compiler_(compiler),
       keep_values_(options.keep_values),
       bindings_(graph_, plan_),
-      replay_(FindRecorder(device)) {
+      // What waits for other ranks, on the host, cannot be recorded.
+      replay_(std::ranges::any_of(graph.nodes(), NeedsRanks) ? nullptr : FindRecorder(device)) {
   plan_ = PlanMemory(graph_, {.alignment = device.is_cpu() ? size_t{64} : size_t{512}, .reuse = !keep_values_});
   memory_ = {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound, .scratch = 0};
   views_.resize(graph_.values().size());

@@ -86,6 +86,9 @@ class TorchBackend : public Backend {
   absl::Status Synchronize() override {
     return CatchTorchErrors("", [this] { SynchronizeDevice(device_); });
   }
+  absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(Collectives& host) override {
+    return aten::MeetOnDevice(device_, host);
+  }
 
  private:
   absl::Status CheckSupported(const Graph& graph) const {

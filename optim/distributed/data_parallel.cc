@@ -19,19 +19,25 @@ double Since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 }  // namespace
 
-void DataParallel::SumGradient(Backend* backend, DType dtype, Buffer* gradient,
-                               const std::vector<std::vector<GradientSlice>>& groups) {
+absl::Status DataParallel::SumGradient(Backend* backend, DType dtype, Buffer* gradient,
+                                       const std::vector<std::vector<GradientSlice>>& groups) {
   CHECK(!options_.rounds || dtype == DType::kFloat32) << "only float32 is rounded to bfloat16";
   backend_ = backend;
   gradient_ = gradient;
   dtype_ = dtype;
   buckets_ = CutBuckets(groups, options_.bucket_bytes);
-  if (backend->device() != "cpu") return;
+  if (backend->device() != "cpu") {
+    if (!options_.rounds) {
+      ASSIGN_OR_RETURN(device_ranks_, backend->MeetOnDevice(ranks_));
+    }
+    return absl::OkStatus();
+  }
   std::vector<std::span<std::byte>> slices;
   for (const GradientBucket& bucket : buckets_)
     slices.emplace_back(static_cast<std::byte*>(gradient->data()) + bucket.offset, bucket.bytes);
   const auto sum = [this](std::span<std::byte> bucket) { return SumBucket(bucket); };
   reduce_ = std::make_unique<OrderedReduce>(sum, std::move(slices));
+  return absl::OkStatus();
 }
 
 void DataParallel::Watch(Program* program) {
@@ -79,10 +85,20 @@ void DataParallel::Count(double seconds, double exposed) {
 
 absl::Status DataParallel::SumBuckets() {
   if (gradient_ == nullptr) return absl::OkStatus();
-  return reduce_ != nullptr ? reduce_->Finish() : SumOnDevice();
+  if (reduce_ != nullptr) return reduce_->Finish();
+  return device_ranks_ != nullptr ? SumOnDevice() : SumThroughHost();
 }
 
 absl::Status DataParallel::SumOnDevice() {
+  for (const GradientBucket& bucket : buckets_) {
+    CountSum(bucket.bytes);
+    std::byte* const at = static_cast<std::byte*>(gradient_->data()) + bucket.offset;
+    RETURN_IF_ERROR(device_ranks_->AllReduce(kGradient, dtype_, {at, bucket.bytes}, Reduction::kSum));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataParallel::SumThroughHost() {
   RETURN_IF_ERROR(backend_->Synchronize());
   for (const GradientBucket& bucket : buckets_) {
     on_host_.resize(bucket.bytes);
@@ -93,10 +109,15 @@ absl::Status DataParallel::SumOnDevice() {
   return absl::OkStatus();
 }
 
+// As of a ring, or of a reduce-scatter and an all-gather.
+void DataParallel::CountSum(size_t bytes) {
+  const int64_t wire = static_cast<int64_t>(bytes) / (options_.rounds ? 2 : 1);
+  sent_ += 2 * wire * (size() - 1) / size();
+}
+
 // On the thread of `reduce_`, where there is one.
 absl::Status DataParallel::SumBucket(std::span<std::byte> bytes) {
-  const int64_t wire = static_cast<int64_t>(bytes.size()) / (options_.rounds ? 2 : 1);
-  sent_ += 2 * wire * (size() - 1) / size();  // a ring, or a reduce-scatter and an all-gather
+  CountSum(bytes.size());
   if (!options_.rounds) return ranks_.AllReduce(kGradient, dtype_, bytes, Reduction::kSum);
   return rounded_.Sum(kGradient, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
 }

@@ -53,9 +53,9 @@ class DataParallel : private OutputListener {
   unsigned agreed() const { return agreed_; }
 
   // Has every Exchange sum the flat gradient, of which `groups` are the slices (CutBuckets), the same on all ranks.
-  // `backend` and `gradient` must outlive it.
-  void SumGradient(Backend* backend, DType dtype, Buffer* gradient,
-                   const std::vector<std::vector<GradientSlice>>& groups);
+  // `backend` and `gradient` must outlive it. All ranks call it.
+  absl::Status SumGradient(Backend* backend, DType dtype, Buffer* gradient,
+                           const std::vector<std::vector<GradientSlice>>& groups);
   // Has the program, which outputs the gradients of all buckets, tell which of them are complete.
   void Watch(Program* program);
 
@@ -111,7 +111,9 @@ class DataParallel : private OutputListener {
   void OnComplete(size_t bucket) override;
   absl::Status SumBuckets();
   absl::Status SumOnDevice();
+  absl::Status SumThroughHost();
   absl::Status SumBucket(std::span<std::byte> bytes);
+  void CountSum(size_t bytes);
   absl::Status ExchangeSums(const absl::Status& own, std::span<double> sums);
   void Count(double seconds, double exposed);
 
@@ -132,7 +134,8 @@ class DataParallel : private OutputListener {
   Buffer* gradient_ = nullptr;
   DType dtype_ = DType::kFloat32;
   std::vector<GradientBucket> buckets_;
-  std::unique_ptr<OrderedReduce> reduce_;  // null on a device with memory of its own
+  std::unique_ptr<OrderedReduce> reduce_;      // null on a device with memory of its own
+  std::unique_ptr<Collectives> device_ranks_;  // that take that memory; null where values go through the host
   bool began_ = false, runs_last_ = false;
   int64_t updates_ = 0, sent_ = 0;  // `sent_`: bytes since the last Exchange
   double waited_ = 0;               // for transfers, since the last Exchange

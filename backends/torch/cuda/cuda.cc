@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <mutex>
 
 #include <ATen/Parallel.h>
 #include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -18,6 +20,7 @@
 #include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/gpu_compiler.h"
 #include "backends/torch/guard.h"
+#include "backends/torch/nccl/nccl_collectives.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::aten {
@@ -50,22 +53,46 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
-// A wheel has NVRTC beside libtorch, in site-packages/nvidia.
-std::vector<std::string> FindNvrtcFolders() {
+// A wheel has the libraries of CUDA beside libtorch, in site-packages/nvidia.
+std::vector<std::string> FindLibraryFolders(std::initializer_list<const char*> packages_of_nvidia) {
   namespace fs = std::filesystem;
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0) return {};
   const fs::path packages = fs::path(info.dli_fname).parent_path() / "../../nvidia";
   std::vector<std::string> folders;
-  for (const char* package : {"cu13", "cu12", "cuda_nvrtc"}) folders.push_back(packages / package / "lib");
+  for (const char* package : packages_of_nvidia) folders.push_back(packages / package / "lib");
   return folders;
 }
 
 KernelCompiler* LoadCompiler(c10::DeviceIndex index) {
   const cudaDeviceProp* properties = at::cuda::getDeviceProperties(index);
-  return ReleaseOrWarn(LoadGpuCompiler(10 * properties->major + properties->minor, FindNvrtcFolders(),
+  return ReleaseOrWarn(LoadGpuCompiler(10 * properties->major + properties->minor,
+                                       FindLibraryFolders({"cu13", "cu12", "cuda_nvrtc"}),
                                        [] { return static_cast<void*>(at::cuda::getCurrentCUDAStream().stream()); }));
 }
+
+class CudaQueue : public DeviceQueue {
+ public:
+  explicit CudaQueue(c10::Device device) : device_(device), stream_(DeviceStream(device)) {}
+
+  void Submit(const std::function<void(void* stream)>& start) override {
+    const DeviceScope scope(device_);
+    start(stream_.stream());
+  }
+  absl::Status Mark() override {
+    return CatchTorchErrors("", [this] { mark_.record(stream_); });
+  }
+  absl::StatusOr<bool> ReachedMark() override {
+    bool reached = false;
+    RETURN_IF_ERROR(CatchTorchErrors("", [&] { reached = mark_.query(); }));
+    return reached;
+  }
+
+ private:
+  const c10::Device device_;
+  const at::cuda::CUDAStream stream_;
+  at::cuda::CUDAEvent mark_;
+};
 
 // Objects that are made once per device and never freed. Null for devices that are not CUDA's.
 template <typename T>
@@ -113,6 +140,12 @@ size_t FreeDeviceMemory(c10::Device device) {
     free = allocator->getMemoryInfo(index).first + static_cast<size_t>(std::max<int64_t>(idle, 0));
   });
   return known.ok() ? free : std::numeric_limits<size_t>::max();
+}
+
+absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(c10::Device device, Collectives& host) {
+  if (!device.is_cuda()) return nullptr;
+  static const auto* nccl = new absl::StatusOr<const Nccl*>(LoadNccl(FindLibraryFolders({"nccl"})));
+  return MeetOverNccl(*nccl, std::make_unique<CudaQueue>(device), host);
 }
 
 }  // namespace onnxtrain::aten

@@ -62,7 +62,8 @@ absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {
   ranks_ = ranks;
   ranks_->BeginTogether();
   ASSIGN_OR_RETURN(group_, NewGroupOfAll(ranks->ranks(), "tensor"));
-  programs_.BindGroup(kTensorGroup, group_.get());
+  ASSIGN_OR_RETURN(device_group_, backend_.MeetOnDevice(*group_));
+  programs_.BindGroup(kTensorGroup, &GroupOfPrograms());
   RETURN_IF_ERROR(ranks_->Agree(kScattering, PrepareUpdates()));
   return ScatterRestored();
 }
@@ -112,8 +113,8 @@ absl::Status TensorSession::Update(const GlobalBatch& global_batch) {
 // After what programs have computed together. An error of this rank ends that of the others at once; then all can
 // agree, but where ranks do not answer.
 bool TensorSession::LostRanks(const absl::Status& computed) {
-  if (!computed.ok()) group_->Close(computed);
-  return !computed.ok() && !group_->closed();
+  if (!computed.ok()) GroupOfPrograms().Close(computed);
+  return !computed.ok() && !GroupOfPrograms().closed();
 }
 
 // Of the parts of this rank; the gradients that all ranks have are counted once.

@@ -47,9 +47,12 @@ class TensorSession : public PartSession {
   absl::Status CompileOwnNorm();
   absl::Status ScatterRestored();
 
-  std::unique_ptr<Collectives> group_;   // of programs, which a rank that fails in them closes
-  WeightSplits splits_, tensor_splits_;  // of weights; of all tensors of the state
-  int64_t sent_bytes_ = 0;               // within the programs of the current batch
+  Collectives& GroupOfPrograms() { return device_group_ != nullptr ? *device_group_ : *group_; }
+
+  std::unique_ptr<Collectives> group_;         // of programs, which a rank that fails in them closes
+  std::unique_ptr<Collectives> device_group_;  // the same, on the memory of the device; null where there is none
+  WeightSplits splits_, tensor_splits_;        // of weights; of all tensors of the state
+  int64_t sent_bytes_ = 0;                     // within the programs of the current batch
 };
 
 }  // namespace onnxtrain

@@ -13,6 +13,7 @@
 #include "frontend/passes/order_collectives.h"
 #include "optim/program/optimize.h"
 #include "tests/optim/distributed/gloo_ranks.h"
+#include "tests/optim/distributed/local_device.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -43,10 +44,12 @@ class CollectiveOps : public Scratch, public ::testing::WithParamInterface<std::
   }
 
   static absl::StatusOr<Outputs> RunOn(Collectives& ranks, const Graph& graph) {
-    const auto backend = CreateBackend(GetParam(), {.threads = 1}).value();
+    const auto backend = MakeTestBackend(GetParam());
+    const auto device = backend->MeetOnDevice(ranks);
+    if (!device.ok()) return device.status();
     const Graph optimized = OptimizeProgram(graph, DType::kFloat32).value();
     auto bound = BoundProgram::Make(*backend, backend->Legalize(optimized).value()).value();
-    absl::Status status = bound.program().BindGroup("world", &ranks);
+    absl::Status status = bound.program().BindGroup("world", *device != nullptr ? device->get() : &ranks);
     int seed = 0;
     for (const GraphInput& input : graph.inputs())
       status.Update(bound.Set(input.name, MakeInput(graph.type(input.value), ranks.rank(), seed++)));
@@ -80,7 +83,7 @@ double SumOver(int size, int seed, int64_t i) {
   return sum;
 }
 
-INSTANTIATE_TEST_SUITE_P(On, CollectiveOps, ::testing::Values("cpu", "torch"));
+INSTANTIATE_TEST_SUITE_P(On, CollectiveOps, ::testing::Values("cpu", "torch", kLocalDevice));
 
 TEST_P(CollectiveOps, AllReduceAndItsGradients) {
   const Type type{DType::kFloat64, {5, 3}};
@@ -102,6 +105,32 @@ TEST_P(CollectiveOps, AllReduceAndItsGradients) {
           EXPECT_DOUBLE_EQ(by_copy[r].at("dx").At(i), SumOver(size, 1, i));
         }
       }
+    }
+  }
+}
+
+TEST_P(CollectiveOps, SumsHalfPrecisionInFloat32) {
+  constexpr int kRanks = 4;
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    std::vector<Outputs> all(kRanks);
+    RunRanks(Path("meet"), kRanks, [&](Collectives& ranks) {
+      Graph graph;
+      Builder b(&graph);
+      const Val x = b.Constant(HostTensor::Scalar(DType::kFloat64, 10 * ranks.rank() + 1 / 3.0));
+      const Val zeros = b.Input(InputKind::kFeed, "x", {DType::kFloat64, {4}}) * 0;
+      graph.AddOutput("y", AllReduce(Cast(zeros + x, dtype), {.size = kRanks}).id());
+      graph.AddOutput("z", ReduceScatter(Cast(zeros + x, dtype), {.size = kRanks}, 0).id());
+      auto outputs = RunOn(ranks, graph);
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      all[ranks.rank()] = *std::move(outputs);
+    });
+    HostTensor sum = HostTensor::Scalar(DType::kFloat64, 0);
+    for (int r = 0; r < kRanks; ++r)
+      sum.Set(0, sum.At(0) + HostTensor::Scalar(DType::kFloat64, 10 * r + 1 / 3.0).CastTo(dtype).At(0));
+    const double expected = sum.CastTo(dtype).At(0);
+    for (const Outputs& outputs : all) {
+      for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(outputs.at("y").At(i), expected) << ToString(dtype);
+      EXPECT_EQ(outputs.at("z").At(0), expected) << ToString(dtype);
     }
   }
 }
@@ -176,7 +205,7 @@ TEST_P(CollectiveOps, GroupsMustBeBoundAndHaveTheirSize) {
   Graph graph;
   Builder b(&graph);
   graph.AddOutput("y", AllReduce(b.Input(InputKind::kFeed, "x", {DType::kFloat32, {2}}), {.size = 3}).id());
-  const auto backend = CreateBackend(GetParam(), {.threads = 1}).value();
+  const auto backend = MakeTestBackend(GetParam());
   auto bound = BoundProgram::Make(*backend, backend->Legalize(graph).value()).value();
   EXPECT_EQ(bound.Run().message(), "[AllReduce ''] no group 'world' of ranks is bound");
   RunRanks(Path("meet"), 2, [&](Collectives& ranks) {

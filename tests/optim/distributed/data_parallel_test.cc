@@ -15,6 +15,7 @@
 #include "optim/micro_batches.h"
 #include "optim/session.h"
 #include "tests/optim/distributed/blob_batches.h"
+#include "tests/optim/distributed/local_device.h"
 #include "tests/optim/distributed/rank_threads.h"
 #include "tests/optim/distributed/small_models.h"
 #include "tests/optim/distributed/state_of_parts.h"
@@ -57,7 +58,7 @@ class Ranks : public Scratch {
   }
 
   Trained TrainAs(int rank, int size, const SessionOptions& options) const {
-    const auto backend = CreateBackend(library_, {.threads = 1}).value();
+    const auto backend = MakeTestBackend(library_);
     auto session = Open(backend.get(), options);
     if (!session.ok()) return {.status = session.status()};
     std::unique_ptr<Collectives> ranks;
@@ -216,6 +217,15 @@ TEST_F(Ranks, TrainTheModelOfOneWithDropout) {
   for (const OptimizerSpec& optimizer : {sgd, adamw}) {
     for (const int64_t micro : {kBatch, int64_t{4}, int64_t{5}})
       ExpectSame({.optimizer = optimizer, .micro_batch = micro});
+  }
+}
+
+TEST_F(Ranks, TrainTheModelOfOneOnDevices) {
+  library_ = kLocalDevice;
+  WithDropout().Save(Path("m.onnx"));
+  for (const size_t bytes : {size_t{1}, size_t{1} << 20}) {
+    parallel_.bucket_bytes = bytes;
+    ExpectSame({.optimizer = {.lr = 0.02}, .micro_batch = 4});
   }
 }
 

@@ -14,6 +14,7 @@
 #include "optim/distributed/tensor/part_plan.h"
 #include "optim/session.h"
 #include "tests/optim/distributed/blob_batches.h"
+#include "tests/optim/distributed/local_device.h"
 #include "tests/optim/distributed/rank_threads.h"
 #include "tests/optim/distributed/state_of_parts.h"
 #include "tests/tools/scratch.h"
@@ -155,7 +156,7 @@ class Tensor : public Scratch {
 
   Trained TrainAs(int rank, int size, SessionOptions options) const {
     options = Complete(std::move(options));
-    const auto backend = CreateBackend("cpu", {.threads = 1}).value();
+    const auto backend = MakeTestBackend(library_);
     options.tensor = {rank, size};
     auto created = Session::Create(OnnxModel::Load(Path("m.onnx")).value(), backend.get(), options);
     if (!created.ok()) return {.status = created.status()};
@@ -238,9 +239,18 @@ class Tensor : public Scratch {
     }
   }
 
+  std::string library_ = "cpu";
   int64_t steps_ = kSteps;
   std::map<std::string, HostTensor> restored_;
 };
+
+TEST_F(Tensor, TrainsTheModelsOfOneOnDevices) {
+  library_ = kLocalDevice;
+  SaveTransformer(Path("m.onnx"), Projection::kThree, false);
+  ExpectSame({.optimizer = {.lr = 0.02, .max_grad_norm = 0.5}, .micro_batch = 16}, {2});
+  SaveConvolutions(Path("m.onnx"));
+  ExpectSame({.optimizer = {.lr = 0.02}, .micro_batch = 16}, {2});
+}
 
 TEST_F(Tensor, TrainsTheTransformerOfOne) {
   SaveTransformer(Path("m.onnx"), Projection::kThree, false);
