@@ -40,6 +40,12 @@ OpRow KeepsSign(OpRow row) {
   return row;
 }
 
+// Normalizations keep a variance from being negative by it.
+OpRow ProtectsVariance(OpRow row) {
+  row.arithmetic = true;
+  return row;
+}
+
 OpRow GuardsDivisor(OpRow row) {
   row.guards_divisor = true;
   return row;
@@ -164,8 +170,9 @@ std::vector<OpRow> BinaryRows() {
       KeepsSign(Basic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
                       BroadcastGrad<DivByNumerator, DivByDenominator>, WeightRole::kScale)),
       std::move(pow),
-      GuardsDivisor(Arithmetic("Max", EvalBinary<ScalarMax, [](int64_t a, int64_t b) { return std::max(a, b); }>,
-                               BroadcastGrad<ExtremumByA<true>, ExtremumByB<true>>)),
+      ProtectsVariance(
+          GuardsDivisor(Arithmetic("Max", EvalBinary<ScalarMax, [](int64_t a, int64_t b) { return std::max(a, b); }>,
+                                   BroadcastGrad<ExtremumByA<true>, ExtremumByB<true>>))),
       Arithmetic("Min", EvalBinary<ScalarMin, [](int64_t a, int64_t b) { return std::min(a, b); }>,
                  BroadcastGrad<ExtremumByA<false>, ExtremumByB<false>>),
       std::move(mod),

@@ -80,7 +80,8 @@ TEST(Recognize, FunctionsOfOneNumber) {
 
 TEST(Recognize, Normalizations) {
   constexpr std::string_view x = "feed %x: f32[2,3,8]", xw = "feed %x: f32[2,3,8], param %g: f32[8], param %b: f32[8]";
-  const std::string constants = Constants({{"two", "2"}, {"eps", "1e-05"}, {"one", "1"}, {"large", "0.5"}});
+  const std::string constants =
+      Constants({{"two", "2"}, {"eps", "1e-05"}, {"one", "1"}, {"large", "0.5"}, {"zero", "0"}});
   constexpr std::string_view kPlain =
       "%m: f32[2,3,1] = ReduceMean(%x) {axes=[2], keepdims=1}; %c: f32[2,3,8] = Sub(%x, %m); %p: f32[2,3,8] = Pow(%c, "
       "%two); "
@@ -113,6 +114,13 @@ TEST(Recognize, Normalizations) {
        "Sqrt(%e); "
        "%r: f32[2,3,1] = Reciprocal(%s); %rg: f32[2,3,8] = Mul(%r, %g); %xr: f32[2,3,8] = Mul(%x, %rg); "
        "%mr: f32[2,3,8] = Mul(%m, %rg); %bm: f32[2,3,8] = Sub(%b, %mr); %y: f32[2,3,8] = Add(%xr, %bm); %y",
+       "LayerNorm 1"},
+      {"JAX: mean of squares minus square of mean, not below zero", xw,
+       "%m: f32[2,3,1] = ReduceMean(%x) {axes=[2], keepdims=1}; %c: f32[2,3,8] = Sub(%x, %m); "
+       "%p: f32[2,3,8] = Mul(%x, %x); %q: f32[2,3,1] = ReduceMean(%p) {axes=[2], keepdims=1}; "
+       "%mm: f32[2,3,1] = Mul(%m, %m); %d: f32[2,3,1] = Sub(%q, %mm); %v: f32[2,3,1] = Max(%d, %zero); "
+       "%e: f32[2,3,1] = Add(%v, %eps); %s: f32[2,3,1] = Sqrt(%e); %n: f32[2,3,8] = Div(%c, %s); "
+       "%t: f32[2,3,8] = Mul(%n, %g); %y: f32[2,3,8] = Add(%t, %b); %y",
        "LayerNorm 1"},
       {"over two axes", "feed %x: f32[2,3,8], param %g: f32[3,8], param %b: f32[1,3,8]",
        "%m: f32[2,1,1] = ReduceMean(%x) {axes=[1, 2], keepdims=1}; %c: f32[2,3,8] = Sub(%x, %m); %p: f32[2,3,8] = "

@@ -32,13 +32,13 @@ Member& Get(Nccl::Communicator communicator) { return *static_cast<Member*>(comm
 
 thread_local Member* in_group_of_calls = nullptr;
 
-size_t SizeOf(int type) {
+size_t ElementBytes(int type) {
   return type == Nccl::kUint8 || type == Nccl::kInt8 ? 1 : type == Nccl::kFloat32 ? sizeof(float) : sizeof(double);
 }
 
 // Calls `read` while the memory of all ranks stays as it is.
 template <typename Read>
-int Meet(Member& member, const void* offered, const Read& read) {
+int ShareWithAll(Member& member, const void* offered, const Read& read) {
   Group& group = *member.group;
   group.from[member.rank] = static_cast<const std::byte*>(offered);
   group.met.arrive_and_wait();
@@ -67,7 +67,7 @@ std::vector<T> Reduce(const std::vector<const std::byte*>& from, size_t count, i
 template <typename T>
 int AllReduceAs(const void* from, void* to, size_t count, int operation, Member& member) {
   std::vector<T> result;
-  Meet(member, from, [&](const auto& all) { result = Reduce<T>(all, count, operation); });
+  ShareWithAll(member, from, [&](const auto& all) { result = Reduce<T>(all, count, operation); });
   std::ranges::copy(result, static_cast<T*>(to));
   return Nccl::kSuccess;
 }
@@ -82,19 +82,20 @@ int AllReduce(const void* from, void* to, size_t count, int type, int operation,
 
 int Broadcast(const void* from, void* to, size_t count, int type, int root, Nccl::Communicator communicator,
               Nccl::Stream) {
-  return Meet(Get(communicator), from, [&](const auto& all) { std::memmove(to, all[root], count * SizeOf(type)); });
+  return ShareWithAll(Get(communicator), from,
+                      [&](const auto& all) { std::memmove(to, all[root], count * ElementBytes(type)); });
 }
 
 int AllGather(const void* from, void* to, size_t count, int type, Nccl::Communicator communicator, Nccl::Stream) {
-  const size_t bytes = count * SizeOf(type);
-  return Meet(Get(communicator), from, [&](const auto& all) {
+  const size_t bytes = count * ElementBytes(type);
+  return ShareWithAll(Get(communicator), from, [&](const auto& all) {
     for (size_t r = 0; r < all.size(); ++r) std::memmove(static_cast<std::byte*>(to) + r * bytes, all[r], bytes);
   });
 }
 
 int Send(const void* from, size_t count, int type, int to, Nccl::Communicator communicator, Nccl::Stream) {
   in_group_of_calls = &Get(communicator);
-  in_group_of_calls->sent[to] = {static_cast<const std::byte*>(from), count * SizeOf(type)};
+  in_group_of_calls->sent[to] = {static_cast<const std::byte*>(from), count * ElementBytes(type)};
   return Nccl::kSuccess;
 }
 
@@ -107,7 +108,7 @@ int Receive(void* to, size_t, int, int from, Nccl::Communicator communicator, Nc
 // Every rank offers the list of what it sends.
 int EndGroupOfCalls() {
   Member& member = *in_group_of_calls;
-  Meet(member, &member.sent, [&](const auto& all) {
+  ShareWithAll(member, &member.sent, [&](const auto& all) {
     for (const auto& [from, to] : member.received) {
       const auto& sent = *reinterpret_cast<const decltype(member.sent)*>(all[from]);
       const auto& [bytes, size] = sent.at(member.rank);
