@@ -73,6 +73,12 @@ int32_t Pattern::Kind(const Node& node) const {
   return kind = kinds_.emplace(std::move(key), static_cast<int32_t>(kinds_.size())).first->second;
 }
 
+bool IsPerHead(const Graph& graph, ValueId factor) {
+  const Type& type = graph.type(factor);
+  const auto last = type.shape.end();
+  return type.elements() == 1 || (type.rank() >= 3 && last[-1] == 1 && last[-2] == 1);
+}
+
 Perm IdentityPerm(int rank) {
   Perm perm(rank);
   std::iota(perm.begin(), perm.end(), 0);

@@ -70,6 +70,9 @@ class Pattern {
 
 using Perm = std::vector<int64_t>;
 
+// Has a factor of the scores of attention, [..., queries, keys], one number for each head, or one for all?
+bool IsPerHead(const Graph& graph, ValueId factor);
+
 Perm IdentityPerm(int rank);
 // The permutation that undoes it.
 Perm InversePerm(const Perm& perm);

@@ -44,6 +44,8 @@ std::vector<const Node*> ChainTo(const Pattern& pattern, ValueId v, std::string_
 
 // Does the composite express this node between the products?
 bool IsExpressible(const Pattern& pattern, const Node& node) {
+  if (node.op == "Mul" && std::ranges::any_of(node.inputs, [&](ValueId v) { return IsPerHead(pattern.graph(), v); }))
+    return true;
   if (node.op == "Where" || node.op == "IsNaN") return true;
   if (node.op == "Tanh" || node.op == "Dropout") return true;
   if (node.op == "Add") return true;

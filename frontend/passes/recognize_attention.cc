@@ -1,5 +1,5 @@
-// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, capped by Tanh, masked by Add or Where, Softmax,
-// Dropout, MatMul with v.
+// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, by a learned number per head too, capped by
+// Tanh, masked by Add or Where, Softmax, Dropout, MatMul with v.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,6 +27,7 @@ struct Term {
 struct Found {
   Operand q, k, v;
   double scale = 1;
+  ValueId head_scale = kNoValue;  // besides
   double softcap = 0;
   ValueId key = kNoValue;  // of the dropout of probabilities
   Attrs dropout;           // its attributes
@@ -120,7 +121,26 @@ class AttentionMatcher {
     return done;
   }
 
-  bool Product(ValueId v) {
+  // Matches products times a number per head, as of attention by cosines.
+  bool ScaledProduct(ValueId v) {
+    const Node* node = Inside(v, "Mul");
+    if (node == nullptr) return false;
+    for (size_t i : {0, 1}) {
+      const ValueId scale = node->inputs[1 - i];
+      if (!IsPerHead(graph_, scale) || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
+      const Found before = found_;
+      const ValueId product = Unscaled(node->inputs[i], &found_.scale);
+      found_.head_scale = scale;
+      found_.covers.insert({v, product});
+      if (PlainProduct(product)) return true;
+      found_ = before;
+    }
+    return false;
+  }
+
+  bool Product(ValueId v) { return PlainProduct(v) || ScaledProduct(v); }
+
+  bool PlainProduct(ValueId v) {
     const Node* node = Inside(v, "MatMul");
     if (node == nullptr) return false;
     found_.q = {Unscaled(node->inputs[0], &found_.scale), node->attrs.Int("trans_a") != 0};
@@ -198,6 +218,7 @@ Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
   Val q = Unswapped(leaves[0], found.q.swapped), k = Unswapped(leaves[1], found.k.swapped);
   Val v = Unswapped(leaves[2], found.v.swapped);
   const Shape outer(leaves[2].shape().begin(), leaves[2].shape().end() - 2);
+  if (found.head_scale != kNoValue) q = q * leaves[3 + found.terms.size()];
   if (found.regrouped) {
     for (Val* x : {&q, &k, &v}) *x = WithBatch(*x, found.batch);
   }
@@ -265,6 +286,8 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
     if (term.choice) leaves.back().first = !term.fill_where_true;  // float64 swallows less: no row is masked throughout
     if (found->guarded && (!term.choice || std::isinf(term.fill))) leaves.back().first_row = HiddenRow(term);
   }
+  if (found->head_scale != kNoValue)
+    leaves.push_back({found->head_scale, SmallMask(graph.type(found->head_scale).shape, Small(batch, s, t, false))});
   if (found->key != kNoValue) leaves.push_back({found->key, graph.type(found->key).shape});
   auto form = [f = *found](Builder& b, std::span<const Val> leaves) { return Form(b, f, leaves); };
   return {{root.outputs[0], "Attention", std::move(leaves), form, found->covers}};

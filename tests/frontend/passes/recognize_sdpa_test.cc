@@ -181,6 +181,29 @@ TEST(RecognizeSdpa, CapsScores) {
   for (const RecognizeCase& c : kCases) CheckRecognized({c.what, c.inputs, c.before, c.found}, numbers);
 }
 
+// Attention by cosines has a learned temperature for each head (SwinV2, XCiT).
+TEST(RecognizeSdpa, ScalesHeads) {
+  const auto with = [](std::string_view scores) {
+    return StrCat(kScores, scores, "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
+  };
+  const std::string heads = StrCat(WithMask("f32[2,1,3,5]"), ", param %u: f32[2,1,1]");
+  const std::string all = StrCat(kQkv, ", param %u: f32[1]"), keys = StrCat(kQkv, ", param %u: f32[1,5]");
+  const std::string scaled = with("%s: f32[2,2,3,5] = Mul(%a, %u); ");
+  const std::string masked =
+      with("%r: f32[2,2,3,5] = Mul(%a, %root); %b: f32[2,2,3,5] = Mul(%u, %r); %s: f32[2,2,3,5] = Add(%b, %mask); ");
+  const std::string mask_inside = with("%b: f32[2,2,3,5] = Add(%a, %mask); %s: f32[2,2,3,5] = Mul(%b, %u); ");
+  const std::string clipped =
+      with("%l: f32[2,1,1] = Clip(%u) {min=-1.0, max=1.0}; %e: f32[2,1,1] = Exp(%l); %s: f32[2,2,3,5] = Mul(%a, %e); ");
+  const RecognizeCase kCases[] = {
+      {"before the mask", heads, masked, "Attention 1"},
+      {"computed from what is learned", heads, clipped, "Attention 1"},
+      {"one for all heads", all, scaled, "Attention 1"},
+      {"numbers per key are no scale", keys, scaled, ""},
+      {"a mask inside", heads, mask_inside, ""},
+  };
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, Numbers());
+}
+
 // Constants that were rounded to bf16: the graph means GELU, as precisely as its numbers.
 TEST(RecognizeRounded, Gelu) {
   const auto gelu = [](std::string_view divisor) {
