@@ -21,7 +21,8 @@ struct Match {
     ValueId value;
     Shape small;        // the shape on which the proposal is proved; both forms must be defined on it
     int64_t below = 2;  // integers are drawn from [0, below)
-    std::optional<bool> first = std::nullopt;  // what a boolean always is in the first element of its rows
+    // What a boolean always is in the first element of its rows. Numbers that have it are 0 or 1, too.
+    std::optional<bool> first = std::nullopt;
     // What the whole first row is when numbers are drawn again.
     std::optional<double> first_row = std::nullopt;
   };

@@ -107,10 +107,12 @@ HostTensor Draw(const Type& type, const Match::Leaf& leaf, double scale, bool ag
   for (int64_t i = 0; i < t.size(); ++i) {
     if (again && leaf.first_row.has_value() && i < row) {
       t.Set(i, *leaf.first_row);
-    } else if (IsFloat(type.dtype)) {
-      t.Set(i, normal(random) * kMagnitudes[i / row % 4] * scale);
     } else if (leaf.first.has_value() && i % row == 0) {
-      t.SetInt(i, *leaf.first);
+      t.Set(i, *leaf.first ? 1 : 0);
+    } else if (IsFloat(type.dtype) && !leaf.first.has_value()) {
+      t.Set(i, normal(random) * kMagnitudes[i / row % 4] * scale);
+    } else if (IsFloat(type.dtype)) {
+      t.Set(i, static_cast<double>(random() % 2));
     } else {
       t.SetInt(i, static_cast<int64_t>(random() % leaf.below));
     }

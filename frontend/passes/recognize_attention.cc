@@ -1,5 +1,5 @@
 // Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, by a learned number per head too, capped by
-// Tanh, masked by Add or Where, Softmax, Dropout, MatMul with v.
+// Tanh, masked by Add or Where or behind the softmax, Softmax, Dropout, MatMul with v.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -47,6 +47,7 @@ class AttentionMatcher {
     found_.v = {root.inputs[1], root.attrs.Int("trans_b") != 0};
     const ValueId p = Regrouped(BeforeDropout(Regrouped(root.inputs[0])));
     const Node* softmax = Guarded(p);
+    if (softmax == nullptr) softmax = Renormalized(p);
     if (softmax == nullptr) softmax = Inside(p, "Softmax");
     if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
       return std::nullopt;
@@ -94,6 +95,48 @@ class AttentionMatcher {
     found_.covers.insert({v, is_nan->outputs[0]});
     found_.guarded = true;
     return pattern_.Producer(p, "Softmax");
+  }
+
+  // Matches p·m/Σp·m, p = Softmax, where the sum is positive, and else 0: what jax2onnx writes for a mask m of 0 and 1.
+  const Node* Renormalized(ValueId v) {
+    const Node* result = Inside(v, "Where");
+    const Node* ratio = result == nullptr ? nullptr : Inside(result->inputs[1], "Div");
+    const Node* divisor = ratio == nullptr ? nullptr : Inside(ratio->inputs[1], "Where");
+    if (divisor == nullptr || divisor->inputs[0] != result->inputs[0]) return nullptr;
+    const Node* positive = pattern_.Producer(result->inputs[0], "Greater");
+    const Node* sum = pattern_.Producer(divisor->inputs[1], "ReduceSum");
+    const Node* masked = pattern_.Producer(ratio->inputs[0], "Mul");
+    if (positive == nullptr || sum == nullptr || masked == nullptr || sum->inputs[0] != masked->outputs[0] ||
+        positive->inputs[0] != sum->outputs[0])
+      return nullptr;
+    for (const Node* node : {positive, sum, masked}) {
+      if (pattern_.users(node->outputs[0]).size() != 2 || pattern_.IsOutput(node->outputs[0])) return nullptr;
+    }
+    for (size_t i : {0, 1}) {
+      const Node* softmax = Inside(masked->inputs[i], "Softmax");
+      if (softmax == nullptr || !IsBinary(masked->inputs[1 - i])) continue;
+      constexpr double kHidden = -std::numeric_limits<double>::infinity();
+      found_.terms.push_back({.value = BeforeCastFromBool(masked->inputs[1 - i]), .choice = true, .fill = kHidden});
+      found_.guarded = true;
+      for (const Node* node : {result, ratio, divisor, positive, sum, masked}) found_.covers.insert(node->outputs[0]);
+      return softmax;
+    }
+    return nullptr;
+  }
+
+  ValueId BeforeCastFromBool(ValueId v) const {
+    const ValueId condition = pattern_.BeforeCast(v, DType::kBool, graph_.type(v).dtype);
+    return condition != kNoValue ? condition : v;
+  }
+
+  // Is every element 0 or 1?
+  bool IsBinary(ValueId v) const {
+    if (graph_.type(BeforeCastFromBool(v)).dtype == DType::kBool) return true;
+    const HostTensor* constant = graph_.FindConstant(v);
+    if (constant == nullptr) return false;
+    int64_t i = 0;
+    while (i < constant->size() && (constant->At(i) == 0 || constant->At(i) == 1)) ++i;
+    return i == constant->size();
   }
 
   // If v is a scalar times another value, multiplies `factor` by the scalar and returns that value; else v.
@@ -204,6 +247,7 @@ Val Unswapped(Val v, bool swapped) {
 Val MaskTerm(Builder& b, const Term& term, Val leaf, DType dtype) {
   if (!term.choice) return term.factor == 1 ? leaf : leaf * term.factor;
   const Val fill = b.Scalar(dtype, term.fill * term.factor), zero = b.Scalar(dtype, 0);
+  if (leaf.dtype() != DType::kBool) leaf = Cast(leaf, DType::kBool);
   return term.fill_where_true ? Where(leaf, fill, zero) : Where(leaf, zero, fill);
 }
 

@@ -204,6 +204,37 @@ TEST(RecognizeSdpa, ScalesHeads) {
   for (const RecognizeCase& c : kCases) CheckRecognized(c, Numbers());
 }
 
+// What jax2onnx writes: the mask behind the softmax, whose rows then sum to 1 again, or have zeros alone.
+TEST(RecognizeSdpa, MasksProbabilities) {
+  const auto with = [](std::string_view mask) {
+    return StrCat(kScores, mask,
+                  "%p: f32[2,2,3,5] = Softmax(%a) {axis=3}; %m: f32[2,2,3,5] = Mul(%p, %f); "
+                  "%sum: f32[2,2,3,1] = ReduceSum(%m) {axes=[3], keepdims=1}; "
+                  "%some: bool[2,2,3,1] = Greater(%sum, %zero); %d: f32[2,2,3,1] = Where(%some, %sum, %one); "
+                  "%r: f32[2,2,3,5] = Div(%m, %d); %g: f32[2,2,3,5] = Where(%some, %r, %zero); ",
+                  kProduct);
+  };
+  const std::string fed = with("%f: f32[2,1,1,5] = Cast(%mask) {to=\"f32\"}; ");
+  const std::string constant = with("%f: f32[1,5] = Constant() {value=f32[1,5](1, 1, 0, 1, 0)}; ");
+  const std::string other = with("%f: f32[1,5] = Constant() {value=f32[1,5](1, 1, 0, 1, 2)}; ");
+  const std::string numbers = with("%f: f32[2,1,1,5] = Mul(%mask, %root); ");
+  const std::string bool_mask = WithMask("bool[2,1,1,5]"), float_mask = WithMask("f32[2,1,1,5]");
+  const RecognizeCase kCases[] = {
+      {"a mask that is fed", bool_mask, fed, "Attention 1"},
+      {"a mask of constants", kQkv, constant, "Attention 1"},
+      {"constants that are no choice", kQkv, other, ""},
+      {"numbers that may be no choice", float_mask, numbers, ""},
+  };
+  const std::string constants = Numbers() + Constants({{"one", "1"}});
+  for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
+  const Graph graph = MustParse(GraphText(bool_mask, constants + fed));
+  auto inputs = RandomInputs(graph);
+  for (int i = 0; i < 5; ++i) inputs.at("mask").SetInt(i, 0);
+  const HostTensor after = MustRun(Canonicalize(graph).value(), inputs)[0];
+  ExpectNear(MustRun(graph, inputs)[0], after, 1e-5);
+  for (int i = 0; i < after.size() / 2; ++i) ASSERT_EQ(after.At(i), 0);
+}
+
 // Constants that were rounded to bf16: the graph means GELU, as precisely as its numbers.
 TEST(RecognizeRounded, Gelu) {
   const auto gelu = [](std::string_view divisor) {
