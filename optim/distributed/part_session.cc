@@ -22,7 +22,7 @@ absl::Status PartSession::CheckBatch() {
   const int64_t exported = options_.plan_only ? 0 : FindExportedBatch();
   if (exported == 0) return absl::OkStatus();
   const absl::Status follows = VerifyWhole(exported);
-  models_->ReleaseValues();
+  ReleaseImported();
   if (!absl::IsInvalidArgument(follows)) return follows;
   if (options_.micro_batch != exported)
     return Invalid("`", flag(), "`: the model follows no batch but ", exported, ": say `micro_batch_size` ", exported);

@@ -43,6 +43,15 @@ TEST_F(MemoryOfRanks, IsThatOfThePlanWhereEverythingIsDivided) {
   EXPECT_NEAR(follower.measured, follower.planned, 0.1 * follower.planned);
   EXPECT_NEAR(leader.measured, leader.planned, 0.1 * leader.planned);  // it also gathers and writes the model
 }
+
+TEST_F(MemoryOfRanks, IsThatOfThePlanOfAStage) {
+  RunTwo("--model wide.onnx --backend cpu --threads 1 --batch-size 512 --max-steps 4 --pipeline 2 --out r", "", "",
+         true);
+  ASSERT_EQ(ExitCode(0), 0) << ReadAll(Path("o0"));
+  const Use follower = OfFollower();
+  EXPECT_GT(follower.planned, 200);
+  EXPECT_NEAR(follower.measured, follower.planned, 0.1 * follower.planned);
+}
 #endif
 
 }  // namespace

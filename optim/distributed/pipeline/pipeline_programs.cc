@@ -63,7 +63,7 @@ absl::StatusOr<PipelineSession::StagePrograms*> PipelineSession::CompilePrograms
   RETURN_IF_ERROR(AllocateMirrors());
   ASSIGN_OR_RETURN(const Stage cut, CutAt(kind, samples, extents, false));
   RETURN_IF_ERROR(EnsureWeights(cut, kind, samples, extents));
-  if (!options_.plan_only) models_->ReleaseValues();
+  if (!options_.plan_only) ReleaseImported();
   StageGraphs graphs;
   if (kind == ProgramKind::kEval) {
     ASSIGN_OR_RETURN(graphs.forward, BuildStageEval(cut, options_.loss, samples, metrics_));
