@@ -78,7 +78,10 @@ std::string WhyNoAttention(const Pattern& pattern, const Node& product, const st
   };
   const Shape batch = leading(scores.inputs[0]);
   if (batch.empty()) return "it has no axis of heads";
-  if (leading(scores.inputs[1]) != batch || leading(product.inputs[1]) != batch)
+  const auto fits = [&](const Shape& heads) {  // or all queries read one
+    return std::ranges::equal(heads, batch, [](int64_t n, int64_t of_queries) { return n == of_queries || n == 1; });
+  };
+  if (!fits(leading(scores.inputs[1])) || !fits(leading(product.inputs[1])))
     return "queries, keys and values have different heads";
   return "somebody else reads its scores, or both forms differ in value";
 }

@@ -258,6 +258,13 @@ Val WithBatch(Val x, const Shape& batch) {
   return Reshape(x, std::move(shape));
 }
 
+// Repeats keys or values that all heads of queries read.
+Val ForHeadsOf(Val q, Val x) {
+  Shape shape(q.shape().begin(), q.shape().end() - 2);
+  shape.insert(shape.end(), x.shape().end() - 2, x.shape().end());
+  return x.rank() == q.rank() && x.shape() != shape ? Expand(x, std::move(shape)) : x;
+}
+
 Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
   Val q = Unswapped(leaves[0], found.q.swapped), k = Unswapped(leaves[1], found.k.swapped);
   Val v = Unswapped(leaves[2], found.v.swapped);
@@ -265,6 +272,8 @@ Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
   if (found.head_scale != kNoValue) q = q * leaves[3 + found.terms.size()];
   if (found.regrouped) {
     for (Val* x : {&q, &k, &v}) *x = WithBatch(*x, found.batch);
+  } else {
+    for (Val* x : {&k, &v}) *x = ForHeadsOf(q, *x);
   }
   Val mask;
   for (size_t i = 0; i < found.terms.size(); ++i) {
@@ -321,9 +330,16 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   const int64_t t = std::min<int64_t>(extent(found->k, 0), 5), d = std::min<int64_t>(extent(found->q, 1), 4);
   const int64_t s = q == k || q == v ? t : std::min<int64_t>(extent(found->q, 0), 3);
   const int64_t e = v == q || v == k ? d : std::min<int64_t>(extent(found->v, 1), 3);
+  auto leading = [&](ValueId x) {  // that of the queries, but 1 where they all read the same
+    const Shape& shape = graph.type(x).shape;
+    Shape own = batch;
+    for (size_t i = 0; !found->regrouped && shape.size() == batch.size() + 2 && i < batch.size(); ++i)
+      own[i] = std::min(own[i], shape[i]);
+    return own;
+  };
   std::vector<Match::Leaf> leaves = {{q, Small(batch, s, d, found->q.swapped)},
-                                     {k, Small(batch, t, d, found->k.swapped)},
-                                     {v, Small(batch, t, e, found->v.swapped)}};
+                                     {k, Small(leading(k), t, d, found->k.swapped)},
+                                     {v, Small(leading(v), t, e, found->v.swapped)}};
   const Shape scores = Small(found->regrouped ? found->batch : batch, s, t, false);
   for (const Term& term : found->terms) {
     leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});

@@ -95,6 +95,14 @@ TEST(RecognizeSdpa, SharedHeads) {
       "%y: f32[2,4,3,4] = MatMul(%p, %r) {trans_a=0, trans_b=0}; %y",
       "Attention 1"};
   CheckRecognized(shared);
+  // All heads of queries read the same keys, or values: the products broadcast.
+  const std::string scores =
+      "%a: f32[2,4,3,5] = MatMul(%q, %k) {trans_a=0, trans_b=1}; %p: f32[2,4,3,5] = Softmax(%a) {axis=3}; ";
+  const std::string values = scores + "%y: f32[2,4,3,6] = MatMul(%p, %v) {trans_a=0, trans_b=0}; %y";
+  CheckRecognized({"one head of keys and values", "feed %q: f32[2,4,3,4], feed %k: f32[2,1,5,4], feed %v: f32[2,1,5,6]",
+                   values, "Attention 1"});
+  CheckRecognized({"one head of values", "feed %q: f32[2,4,3,4], feed %k: f32[2,4,5,4], feed %v: f32[2,1,5,6]", values,
+                   "Attention 1"});
 }
 
 // What tf2onnx writes for Keras: heads merged with the batch around the products, and masks as sums of products.
@@ -272,7 +280,7 @@ TEST(NearMisses, NameWhatIsInTheWay) {
                                                     "%s: f32[2,2,3,5] = Where(%mask, %a, %some); " +
                                                     end + product),
             "Attention: MatMul: somebody else reads its scores, or both forms differ in value");
-  EXPECT_EQ(OnlyMiss("feed %q: f32[2,2,3,4], feed %k: f32[2,1,5,4], feed %v: f32[2,1,5,6]",
+  EXPECT_EQ(OnlyMiss("feed %q: f32[2,1,3,4], feed %k: f32[2,2,5,4], feed %v: f32[2,2,5,6]",
                      "%s: f32[2,2,3,5] = MatMul(%q, %k) {trans_a=0, trans_b=1}; " + end + product),
             "Attention: MatMul: queries, keys and values have different heads");
   EXPECT_EQ(OnlyMiss(kQkv, scores + "%s: f32[2,2,3,5] = Mul(%a, %root); " + end + product), "0 near misses");
