@@ -83,6 +83,8 @@ std::string WhyNoAttention(const Pattern& pattern, const Node& product, const st
   };
   if (!fits(leading(scores.inputs[1])) || !fits(leading(product.inputs[1])))
     return "queries, keys and values have different heads";
+  if (leading(scores.inputs[1]) != batch || leading(product.inputs[1]) != batch)
+    return "its rows of scores are short, and repeating the keys that all heads read takes more";
   return "somebody else reads its scores, or both forms differ in value";
 }
 

@@ -307,6 +307,11 @@ Shape SmallMask(const Shape& mask, const Shape& scores) {
 
 constexpr int64_t kMaxRegrouped = 1 << 12;  // leading extents in a proof that cannot shrink them
 
+int64_t NumLeading(const Graph& graph, ValueId v) {
+  const Shape& shape = graph.type(v).shape;
+  return NumElements(Shape(shape.begin(), shape.end() - 2));
+}
+
 // What hides all keys from a query.
 double HiddenRow(const Term& term) {
   if (term.choice) return term.fill_where_true ? 1 : 0;
@@ -327,6 +332,9 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   if (found->regrouped && NumElements(batch) > kMaxRegrouped) return {};
   for (int64_t& n : batch) n = found->regrouped ? n : std::min<int64_t>(n, 2);
   const ValueId q = found->q.value, k = found->k.value, v = found->v.value;
+  // Repeated keys and values take more memory than short rows of scores.
+  const bool repeats = NumLeading(graph, k) < NumLeading(graph, q) || NumLeading(graph, v) < NumLeading(graph, q);
+  if (repeats && 2 * extent(found->q, 0) <= extent(found->q, 1) + extent(found->v, 1)) return {};
   const int64_t t = std::min<int64_t>(extent(found->k, 0), 5), d = std::min<int64_t>(extent(found->q, 1), 4);
   const int64_t s = q == k || q == v ? t : std::min<int64_t>(extent(found->q, 0), 3);
   const int64_t e = v == q || v == k ? d : std::min<int64_t>(extent(found->v, 1), 3);

@@ -95,13 +95,13 @@ TEST(RecognizeSdpa, SharedHeads) {
       "%y: f32[2,4,3,4] = MatMul(%p, %r) {trans_a=0, trans_b=0}; %y",
       "Attention 1"};
   CheckRecognized(shared);
-  // All heads of queries read the same keys, or values: the products broadcast.
+  // All heads of queries read the same keys, or values: the products broadcast. Short rows of scores stay.
   const std::string scores =
-      "%a: f32[2,4,3,5] = MatMul(%q, %k) {trans_a=0, trans_b=1}; %p: f32[2,4,3,5] = Softmax(%a) {axis=3}; ";
-  const std::string values = scores + "%y: f32[2,4,3,6] = MatMul(%p, %v) {trans_a=0, trans_b=0}; %y";
-  CheckRecognized({"one head of keys and values", "feed %q: f32[2,4,3,4], feed %k: f32[2,1,5,4], feed %v: f32[2,1,5,6]",
+      "%a: f32[2,4,9,5] = MatMul(%q, %k) {trans_a=0, trans_b=1}; %p: f32[2,4,9,5] = Softmax(%a) {axis=3}; ";
+  const std::string values = scores + "%y: f32[2,4,9,6] = MatMul(%p, %v) {trans_a=0, trans_b=0}; %y";
+  CheckRecognized({"one head of keys and values", "feed %q: f32[2,4,9,4], feed %k: f32[2,1,5,4], feed %v: f32[2,1,5,6]",
                    values, "Attention 1"});
-  CheckRecognized({"one head of values", "feed %q: f32[2,4,3,4], feed %k: f32[2,4,5,4], feed %v: f32[2,1,5,6]", values,
+  CheckRecognized({"one head of values", "feed %q: f32[2,4,9,4], feed %k: f32[2,4,5,4], feed %v: f32[2,1,5,6]", values,
                    "Attention 1"});
 }
 
