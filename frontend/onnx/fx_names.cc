@@ -27,6 +27,23 @@ bool IsView(std::string_view op) {
   return kViews.contains(op);
 }
 
+// Whether the operator gives the same elements another shape or type.
+bool IsReshape(std::string_view op) {
+  static const Operators kReshapes = {
+      "_to_copy",        "_unsafe_view", "alias",     "clone",     "contiguous", "convert_element_type",
+      "detach",          "flatten",      "float",     "movedim",   "numpy_t",    "permute",
+      "lift_fresh_copy", "reshape",      "squeeze",   "swapaxes",  "t",          "to",
+      "transpose",       "type_as",      "unflatten", "unsqueeze", "view",       "view_as"};
+  return kReshapes.contains(op);
+}
+
+// Whether the operator is a function of single numbers.
+bool IsUnary(std::string_view op) {
+  static const Operators kUnary = {"abs",   "exp",     "expm1",    "log",    "log1p", "neg", "reciprocal",
+                                   "rsqrt", "sigmoid", "softplus", "square", "sqrt",  "tanh"};
+  return kUnary.contains(op);
+}
+
 // Whether the operator reads elements by indices, which may be computed in any way.
 bool IsLookup(std::string_view op) {
   static const Operators kLookups = {"embedding", "gather", "index", "index_select", "take_along_dim"};
@@ -104,6 +121,24 @@ bool IsExporterName(const std::string& name) {
 bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources) {
   return IsLookup(StripNumber(name)) ||
          std::ranges::any_of(sources, [](const std::string& s) { return IsLookup(StripNumber(s)); });
+}
+
+bool MayRepeat(const std::string& name, const std::vector<std::string>& sources) {
+  const auto repeats = [](const std::string& s) {
+    return !IsExporterName(s) && !IsReshape(StripNumber(s)) && !IsUnary(StripNumber(s));
+  };
+  return IsExporterName(name) || repeats(name) || std::ranges::any_of(sources, repeats);
+}
+
+std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources) {
+  std::vector<std::string_view> steps;
+  const auto add = [&](const std::string& s) {
+    if (!IsExporterName(s) && !IsReshape(StripNumber(s))) steps.push_back(StripNumber(s));
+  };
+  add(name);
+  std::ranges::for_each(sources, add);
+  std::ranges::sort(steps);
+  return steps;
 }
 
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources) {

@@ -127,14 +127,23 @@ class TorchNamer {
   void IdentifyFolded(const std::string& name, const std::vector<std::string>& sources) {
     std::vector<std::string> parameters;
     for (const std::string& source : sources) {
-      const auto it = placeholder_of_.find(source);
-      if (it != placeholder_of_.end() && Entry(it->second).kind == SignatureEntry::Kind::kParameter)
-        parameters.push_back(it->second);
+      if (IsParameter(source)) parameters.push_back(placeholder_of_.at(source));
     }
     if (parameters.size() == 1) identity_[name] = parameters[0];
     graph_.origins[name].kind = parameters.empty() ? Kind::kConstant : Kind::kParameter;
-    if (!parameters.empty() && sources.size() > 1) findings_.looked_up.push_back(name);
+    if (!parameters.empty() && sources.size() > 1 && MayRepeat(name, WithoutParameters(sources)))
+      findings_.looked_up.push_back(name);
     if (!parameters.empty()) folded_from_[name] = std::move(parameters);
+  }
+
+  bool IsParameter(const std::string& source) const {
+    const auto it = placeholder_of_.find(source);
+    return it != placeholder_of_.end() && Entry(it->second).kind == SignatureEntry::Kind::kParameter;
+  }
+
+  std::vector<std::string> WithoutParameters(std::vector<std::string> sources) const {
+    std::erase_if(sources, [this](const std::string& source) { return IsParameter(source); });
+    return sources;
   }
 
   const std::string* Identity(const std::string& weight) const {
@@ -558,12 +567,12 @@ class TorchNamer {
     static constexpr std::pair<std::string_view, ParameterFunction> kFunctions[] = {
         {"exp", ParameterFunction::kExp}, {"sigmoid", ParameterFunction::kSigmoid}, {"tanh", ParameterFunction::kTanh}};
     if (splitter_.IsSplit(name)) return;  // others would be expressions, too
-    const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
-    const std::string_view op = StripNumber(name);
-    if (op == "neg" && sources.size() == 2 && std::ranges::count(sources, "exp", StripNumber) == 1)
+    const std::vector<std::string> sources = WithoutParameters(metadata_.weights.at(name).folded_from);
+    const std::vector<std::string_view> steps = ListSteps(name, sources);
+    if (steps == std::vector<std::string_view>{"exp", "neg"})  // in this order where the values are negative
       findings_.functions.emplace_back(name, ParameterFunction::kNegatedExp);
     for (const auto& [known, function] : kFunctions) {
-      if (op == known && sources.size() == 1) findings_.functions.emplace_back(name, function);
+      if (steps == std::vector<std::string_view>{known}) findings_.functions.emplace_back(name, function);
     }
   }
 

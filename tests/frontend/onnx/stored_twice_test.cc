@@ -150,6 +150,22 @@ TEST(RowCopies, OtherTensorsStayAsTheyAre) {
   EXPECT_EQ(names("['ids', 'val_3']", kBiasByDistance), (Names{"val_9"})) << "no parameter";
 }
 
+// A fresh state space has the same numbers in every row: functions of single numbers and other shapes repeat nothing.
+TEST(RowCopies, RowsOfAParameterMayBeEqual) {
+  const auto names = [](const std::string& name, const std::string& sources) {
+    onnx::ModelProto model = FoldedLookup(sources, {-1, -2, -1, -2, -1, -2, -1, -2});
+    model.mutable_graph()->mutable_initializer(0)->set_name(name);
+    model.mutable_graph()->mutable_value_info(0)->set_name(name);
+    model.mutable_graph()->mutable_node(0)->set_input(1, name);
+    return *NamesWithEdits(model, {});
+  };
+  EXPECT_EQ(names("unsqueeze_5", "['bias.weight', 'exp', 'neg', 'unsqueeze_4', 'val_21', 'val_60']"),
+            (Names{"unsqueeze_5.log"}));
+  EXPECT_EQ(names("unsqueeze_5", "['bias.weight', 'unsqueeze_4', 'val_60']"), (Names{"unsqueeze_5"}));
+  EXPECT_EQ(names("unsqueeze_5", "['bias.weight', 'index', 'val_60']"), (Names{"unsqueeze_5.table"}));
+  EXPECT_EQ(names("expand_1", "['bias.weight', 'val_60']"), (Names{"expand_1.table"}));
+}
+
 // A fresh class token, which the exporter expanded to the batch.
 TEST(RowCopies, AnExpandedTokenOfEqualNumbersIsOneToken) {
   const auto count = [](const std::string& name) {

@@ -484,7 +484,9 @@ TEST(TorchExport, ExpressionsOfOneParameterAreNotedByTheirOperators) {
   };
   EXPECT_TRUE(noted("exp_2", "['clamp', 'w', 'val_92']", 1));
   EXPECT_TRUE(noted("slice_scatter", "['clone_2', 'w', 'val_13']", 1));
-  EXPECT_TRUE(noted("view_1", "['exp_2', 'w', 'val_92']", 1));
+  EXPECT_TRUE(noted("view_1", "['exp_2', 'mul', 'w', 'val_92']", 1));
+  EXPECT_FALSE(noted("view_1", "['exp_2', 'w', 'val_92']", 1)) << "its logarithm is trained";
+  EXPECT_TRUE(noted("view_1", "['exp_2', 'neg_1', 'w', 'val_92']", 1)) << "exp(-w), which has no such form";
   EXPECT_TRUE(noted("sigmoid_1", "['index_2', 'w', 't']", 1)) << "of rows that were looked up";
   EXPECT_TRUE(noted("exp_1", "['w']", -1)) << "exponentials are positive: no logarithm can be trained";
   EXPECT_TRUE(noted("val_3", "['w', 't', 'val_2']", 1)) << "a product with a buffer";
