@@ -96,7 +96,17 @@ bool IsForgetBias(const HostTensor& tensor) {
   return ones == gate && forget % gate == 0 && tensor.At(forget + gate - 1) == 1;
 }
 
-bool IsFresh(const HostTensor& tensor) { return IsSplat(tensor) || IsForgetBias(tensor); }
+bool IsFreshDecay(const HostTensor& tensor) {
+  constexpr int64_t kMinSize = 4;
+  if (!IsFloat(tensor.dtype()) || tensor.shape().empty() || tensor.shape().back() < kMinSize) return false;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    const double expected = std::log(1.0 + static_cast<double>(i % tensor.shape().back()));
+    if (std::abs(tensor.At(i) - expected) > 1e-5 * (1 + expected)) return false;
+  }
+  return tensor.size() > 0;
+}
+
+bool IsFresh(const HostTensor& tensor) { return IsSplat(tensor) || IsForgetBias(tensor) || IsFreshDecay(tensor); }
 
 bool IsProgression(const HostTensor& tensor) {
   constexpr int64_t kMinSize = 4;

@@ -14,6 +14,9 @@ bool IsVector(const HostTensor& tensor);
 // Whether it is the bias of a fresh LSTM: 1 for the forget gate, which is a quarter of it, and 0 elsewhere.
 bool IsForgetBias(const HostTensor& tensor);
 
+// Whether its rows are the logarithms of 1, 2, 3 …: the decay rates of a fresh state space (Gu and Dao, "Mamba", 2023).
+bool IsFreshDecay(const HostTensor& tensor);
+
 // Whether it may equal other weights because nothing has trained them.
 bool IsFresh(const HostTensor& tensor);
 

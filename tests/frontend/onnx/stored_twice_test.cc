@@ -73,6 +73,25 @@ TEST(Ties, WhatWasComputedForEachReaderIsOneWeight) {
   EXPECT_EQ(names(true), (Names{"onnx::MatMul_7", "onnx::MatMul_9"})) << "layers may be clones of each other";
 }
 
+// Layers of a fresh state space start with the same decay rates, which the exporter has merged.
+TEST(Ties, DecayRatesOfFreshLayersAreNotOneWeight) {
+  const auto names = [](float last) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 4});
+    FillFloats(AddInitializer(&model, "onnx::Exp_1", {2, 4}),
+               {0, 0.6931472F, 1.0986123F, 1.3862944F, 0, 0.6931472F, 1.0986123F, last});
+    AddNode(&model, "Identity", {"onnx::Exp_1"}, {"onnx::Exp_2"});
+    AddNode(&model, "Exp", {"onnx::Exp_1"}, {"a"})->set_name("/layers.0/Exp");
+    AddNode(&model, "Exp", {"onnx::Exp_2"}, {"b"})->set_name("/layers.1/Exp");
+    AddNode(&model, "Mul", {"x", "a"}, {"h"});
+    AddNode(&model, "Mul", {"h", "b"}, {"y"});
+    AddOutput(&model, "y");
+    return *NamesWithEdits(model, {});
+  };
+  EXPECT_EQ(names(1.3862944F), (Names{"onnx::Exp_1", "onnx::Exp_2"}));
+  EXPECT_EQ(names(1.5F), (Names{"onnx::Exp_1"})) << "trained numbers are not equal by chance";
+}
+
 // A convolution that standardizes its weight: the older exporter stores the weight as batch normalization reads it, and
 // transposed, as the means of the channels do.
 TEST(Ties, AWeightOfAStandardizedConvolutionIsOneWeight) {
