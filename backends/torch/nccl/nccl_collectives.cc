@@ -1,7 +1,6 @@
 #include "backends/torch/nccl/nccl_collectives.h"
 
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 

@@ -1,6 +1,8 @@
 #include "tests/optim/distributed/local_nccl.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <barrier>
 #include <cstdint>
 #include <cstring>
