@@ -8,25 +8,6 @@ namespace {
 
 using Operators = std::unordered_set<std::string_view>;
 
-// Whether the operator moves or repeats elements.
-bool IsView(std::string_view op) {
-  static const Operators kViews = {"_to_copy",   "_unsafe_view", "alias",
-                                   "as_strided", "broadcast_to", "chunk",
-                                   "clone",      "contiguous",   "convert_element_type",
-                                   "detach",     "diagonal",     "expand",
-                                   "expand_as",  "flatten",      "flip",
-                                   "float",      "getitem",      "lift_fresh_copy",
-                                   "movedim",    "narrow",       "numpy_t",
-                                   "permute",    "repeat",       "reshape",
-                                   "roll",       "rot90",        "select",
-                                   "slice",      "split",        "split_with_sizes",
-                                   "squeeze",    "swapaxes",     "t",
-                                   "tile",       "to",           "transpose",
-                                   "type_as",    "unbind",       "unflatten",
-                                   "unsqueeze",  "view",         "view_as"};
-  return kViews.contains(op);
-}
-
 // Whether the operator gives the same elements another shape or type.
 bool IsReshape(std::string_view op) {
   static const Operators kReshapes = {
@@ -35,6 +16,14 @@ bool IsReshape(std::string_view op) {
       "lift_fresh_copy", "reshape",      "squeeze",   "swapaxes",  "t",          "to",
       "transpose",       "type_as",      "unflatten", "unsqueeze", "view",       "view_as"};
   return kReshapes.contains(op);
+}
+
+// Whether the operator moves, selects or repeats elements.
+bool IsView(std::string_view op) {
+  static const Operators kViews = {"as_strided", "broadcast_to", "chunk",  "diagonal",         "expand", "expand_as",
+                                   "flip",       "getitem",      "narrow", "repeat",           "roll",   "rot90",
+                                   "select",     "slice",        "split",  "split_with_sizes", "tile",   "unbind"};
+  return IsReshape(op) || kViews.contains(op);
 }
 
 // Whether the operator is a function of single numbers.
@@ -123,13 +112,6 @@ bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources
          std::ranges::any_of(sources, [](const std::string& s) { return IsLookup(StripNumber(s)); });
 }
 
-bool MayRepeat(const std::string& name, const std::vector<std::string>& sources) {
-  const auto repeats = [](const std::string& s) {
-    return !IsExporterName(s) && !IsReshape(StripNumber(s)) && !IsUnary(StripNumber(s));
-  };
-  return IsExporterName(name) || repeats(name) || std::ranges::any_of(sources, repeats);
-}
-
 std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources) {
   std::vector<std::string_view> steps;
   const auto add = [&](const std::string& s) {
@@ -139,6 +121,10 @@ std::vector<std::string_view> ListSteps(const std::string& name, const std::vect
   std::ranges::for_each(sources, add);
   std::ranges::sort(steps);
   return steps;
+}
+
+bool MayRepeat(const std::string& name, const std::vector<std::string>& sources) {
+  return IsExporterName(name) || !std::ranges::all_of(ListSteps(name, sources), IsUnary);
 }
 
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources) {

@@ -24,13 +24,13 @@ bool IsArithmetic(const std::string& name, const std::vector<std::string>& sourc
 // Whether constant folding looked such a value up in a parameter by indices.
 bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources);
 
+// The operators that computed such a value, sorted, without those that give other shapes.
+std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources);
+
 // Whether constant folding may have read elements of one parameter several times on the way to such a value by
 // `sources`, which are without the parameter: not where all are functions of single numbers and other shapes. Values
 // that the exporter names itself are taken for operands of the others.
 bool MayRepeat(const std::string& name, const std::vector<std::string>& sources);
-
-// The operators that computed such a value, sorted, without those that give other shapes.
-std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources);
 
 // Whether the exporter itself named a value: as "val_12".
 bool IsExporterName(const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "backends/torch/find_symbol.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 
@@ -66,12 +67,6 @@ class CudaDriver : public GpuDriver {
   void* context_ = nullptr;  // of the modules
 };
 
-template <typename F>
-bool Find(void* library, const char* name, F* function) {
-  *function = reinterpret_cast<F>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> current_stream) {
@@ -79,9 +74,10 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> 
   if (library == nullptr) return absl::UnavailableError("there is no NVIDIA driver (libcuda.so.1)");
   Api api{};
   const bool complete =
-      Find(library, "cuModuleLoadData", &api.load) && Find(library, "cuModuleGetFunction", &api.find) &&
-      Find(library, "cuLaunchKernel", &api.launch) && Find(library, "cuGetErrorString", &api.error) &&
-      Find(library, "cuCtxGetCurrent", &api.get_context) && Find(library, "cuCtxSetCurrent", &api.set_context);
+      FindSymbol(library, "cuModuleLoadData", &api.load) && FindSymbol(library, "cuModuleGetFunction", &api.find) &&
+      FindSymbol(library, "cuLaunchKernel", &api.launch) && FindSymbol(library, "cuGetErrorString", &api.error) &&
+      FindSymbol(library, "cuCtxGetCurrent", &api.get_context) &&
+      FindSymbol(library, "cuCtxSetCurrent", &api.set_context);
   if (!complete) return absl::UnavailableError("libcuda.so.1 lacks a function");
   return std::make_unique<CudaDriver>(api, std::move(current_stream));
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "backends/torch/find_symbol.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 
@@ -39,19 +40,15 @@ void* OpenLibrary(std::span<const std::string> folders) {
   return nullptr;
 }
 
-template <typename F>
-bool Find(void* library, const char* name, F* function) {
-  *function = reinterpret_cast<F>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 bool FindAll(void* library, bool ptx, Api* api) {
-  return Find(library, "nvrtcVersion", &api->version) && Find(library, "nvrtcCreateProgram", &api->create) &&
-         Find(library, "nvrtcCompileProgram", &api->compile) &&
-         Find(library, "nvrtcGetProgramLogSize", &api->log_size) && Find(library, "nvrtcGetProgramLog", &api->log) &&
-         Find(library, ptx ? "nvrtcGetPTXSize" : "nvrtcGetCUBINSize", &api->result_size) &&
-         Find(library, ptx ? "nvrtcGetPTX" : "nvrtcGetCUBIN", &api->result) &&
-         Find(library, "nvrtcDestroyProgram", &api->destroy);
+  return FindSymbol(library, "nvrtcVersion", &api->version) &&
+         FindSymbol(library, "nvrtcCreateProgram", &api->create) &&
+         FindSymbol(library, "nvrtcCompileProgram", &api->compile) &&
+         FindSymbol(library, "nvrtcGetProgramLogSize", &api->log_size) &&
+         FindSymbol(library, "nvrtcGetProgramLog", &api->log) &&
+         FindSymbol(library, ptx ? "nvrtcGetPTXSize" : "nvrtcGetCUBINSize", &api->result_size) &&
+         FindSymbol(library, ptx ? "nvrtcGetPTX" : "nvrtcGetCUBIN", &api->result) &&
+         FindSymbol(library, "nvrtcDestroyProgram", &api->destroy);
 }
 
 class NvrtcCompiler : public SourceCompiler {

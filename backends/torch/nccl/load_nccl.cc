@@ -1,26 +1,23 @@
 #include <dlfcn.h>
 
+#include "backends/torch/find_symbol.h"
 #include "backends/torch/nccl/nccl.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain::aten {
 namespace {
 
-template <typename F>
-bool Find(void* library, const char* name, F* function) {
-  *function = reinterpret_cast<F>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 bool FindAll(void* library, Nccl* nccl) {
-  return Find(library, "ncclGetErrorString", &nccl->describe) &&
-         Find(library, "ncclGetUniqueId", &nccl->get_unique_id) &&
-         Find(library, "ncclCommInitRank", &nccl->init_rank) && Find(library, "ncclCommAbort", &nccl->abort) &&
-         Find(library, "ncclCommGetAsyncError", &nccl->get_async_error) &&
-         Find(library, "ncclAllReduce", &nccl->all_reduce) && Find(library, "ncclBroadcast", &nccl->broadcast) &&
-         Find(library, "ncclAllGather", &nccl->all_gather) && Find(library, "ncclSend", &nccl->send) &&
-         Find(library, "ncclRecv", &nccl->receive) && Find(library, "ncclGroupStart", &nccl->group_start) &&
-         Find(library, "ncclGroupEnd", &nccl->group_end);
+  return FindSymbol(library, "ncclGetErrorString", &nccl->describe) &&
+         FindSymbol(library, "ncclGetUniqueId", &nccl->get_unique_id) &&
+         FindSymbol(library, "ncclCommInitRank", &nccl->init_rank) &&
+         FindSymbol(library, "ncclCommAbort", &nccl->abort) &&
+         FindSymbol(library, "ncclCommGetAsyncError", &nccl->get_async_error) &&
+         FindSymbol(library, "ncclAllReduce", &nccl->all_reduce) &&
+         FindSymbol(library, "ncclBroadcast", &nccl->broadcast) &&
+         FindSymbol(library, "ncclAllGather", &nccl->all_gather) && FindSymbol(library, "ncclSend", &nccl->send) &&
+         FindSymbol(library, "ncclRecv", &nccl->receive) && FindSymbol(library, "ncclGroupStart", &nccl->group_start) &&
+         FindSymbol(library, "ncclGroupEnd", &nccl->group_end);
 }
 
 }  // namespace
