@@ -12,6 +12,9 @@
 
 #define ONNXTRAIN_TORCH2 (TORCH_VERSION_MAJOR >= 2)
 
+// Products of half precision in float32: at::mm with an output type.
+#define ONNXTRAIN_WIDE_PRODUCTS (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8))
+
 #if ONNXTRAIN_TORCH2
 #include <optional>
 #else

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/collectives.h"
+#include "backends/torch/attention/entry_points.h"
 #include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/replay.h"
 #include "backends/torch/upload_ring.h"
@@ -28,6 +29,10 @@ KernelCompiler* FindKernelCompiler(c10::Device device);
 // Bytes of a CUDA device that no process uses, or that libtorch holds for this one without using them. As much as there
 // can be where that is not known.
 size_t FreeDeviceMemory(c10::Device device);
+
+// Does libtorch's attention kernel of that entry take these operands, to train? Others read beyond them, or take float32
+// for half precision, without an error. True where there is nothing to ask: for the CPU.
+bool SupportsAttention(std::string_view entry, const AttentionOperands& x);
 
 // Backend::MeetOnDevice, over NCCL. Null for the CPU.
 absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(c10::Device device, Collectives& host);

@@ -8,6 +8,9 @@
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/host_kernel.h"
 #include "backends/torch/layout/channels_last_op.h"
+#include "backends/torch/multi_tensor/cast_weights.h"
+#include "backends/torch/multi_tensor/sum_of_squares.h"
+#include "backends/torch/products/wide_matmul.h"
 #include "backends/torch/tensor.h"
 #include "frontend/ops/layout.h"
 
@@ -25,6 +28,9 @@ const Kernels& AllKernels() {
     RegisterFusedOp();
     RegisterAttentionOps();
     RegisterChannelsLastOps();
+    RegisterSumOfSquares();
+    RegisterCastTogether();
+    RegisterWideMatMul();
     auto* table = new Kernels;
     for (std::span<const NamedKernel> family : {ONNXTRAIN_TORCH_KERNEL_FAMILIES}) {
       for (const NamedKernel& row : family) table->Add(row.op, row.kernel);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -12,6 +13,7 @@
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
 #include "backends/rank_groups.h"
+#include "backends/torch/batches.h"
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/fused_op.h"
@@ -34,6 +36,12 @@ struct Step {
   Copy copy = {};
   Run run = {};                                            // empty: nothing to do
   std::optional<std::vector<const void*>> addresses = {};  // that `run` was prepared for; nullopt: not prepared
+};
+
+// Steps that one launch of a generated kernel computes, in place of the first. The others run nothing.
+struct Batch {
+  std::vector<Step*> steps;
+  std::vector<BatchKernel> kernels;  // by step, of one source
 };
 
 class TorchProgram : public Program, public OutputRanges {
@@ -66,7 +74,9 @@ class TorchProgram : public Program, public OutputRanges {
   absl::Status Prepare(Step& step);
   Args MakeArgs(const Node& node) const;
   aten::Run PrepareNode(const Node& node) const;
-  void CompileGenerated(const std::vector<Step*>& steps);
+  std::vector<Batch> FindBatches();
+  void CompileGenerated(const std::vector<Step*>& steps, const std::vector<Batch>& batches);
+  absl::Status PrepareBatches(const std::vector<Batch>& batches);
   absl::Status BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers);
   void Unbind();
   void RunSteps(size_t* at);
@@ -80,6 +90,7 @@ class TorchProgram : public Program, public OutputRanges {
   MemoryPlan plan_;
   MemoryUse memory_;
   std::vector<Step> steps_;
+  std::vector<std::vector<size_t>> independent_;  // runs of generated kernels, as indices into steps_
   size_t interruptible_steps_ = 0;
   std::map<ValueId, at::Tensor> constants_;
   Bindings bindings_;
@@ -108,6 +119,10 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
   views_.resize(graph_.values().size());
   if (options.time_nodes) seconds_.resize(graph_.nodes().size());
   for (int32_t n : plan_.order) steps_.push_back({.where = NodeTag(graph_.nodes()[n]), .node = n});
+  if (compiler != nullptr) {
+    independent_ =
+        FindIndependentRuns(graph_, plan_, plan_.order, [](const Node& node) { return node.op == kFusedOp; });
+  }
   for (const Copy& copy : plan_.copies) steps_.push_back({.where = "[outputs] ", .copy = copy});
 }
 
@@ -174,10 +189,29 @@ aten::Run TorchProgram::PrepareNode(const Node& node) const {
   return kernel == nullptr ? PrepareHostKernel(args) : kernel->prepare(args);
 }
 
+// The batches of the independent runs. What they share depends on the addresses, too, by their alignment.
+std::vector<Batch> TorchProgram::FindBatches() {
+  std::vector<Batch> batches;
+  for (const std::vector<size_t>& run : independent_) {
+    std::map<std::string, Batch> by_source;
+    for (size_t s : run) {
+      absl::StatusOr<BatchKernel> kernel = GenerateFusedBatch(MakeArgs(graph_.nodes()[steps_[s].node]));
+      if (!kernel.ok()) continue;
+      Batch& batch = by_source[kernel->kernel.source];
+      batch.steps.push_back(&steps_[s]);
+      batch.kernels.push_back(*std::move(kernel));
+    }
+    for (auto& [source, batch] : by_source)
+      if (batch.steps.size() > 1) batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
 // Compiles generated kernels together, before they are prepared one by one. Preparing reports errors.
-void TorchProgram::CompileGenerated(const std::vector<Step*>& steps) {
+void TorchProgram::CompileGenerated(const std::vector<Step*>& steps, const std::vector<Batch>& batches) {
   if (compiler_ == nullptr) return;
   std::vector<GeneratedKernel> kernels;
+  for (const Batch& batch : batches) kernels.push_back(batch.kernels[0].kernel);
   for (const Step* step : steps) {
     if (step->node < 0 || graph_.nodes()[step->node].op != kFusedOp) continue;
     absl::StatusOr<GeneratedKernel> kernel = GenerateFused(MakeArgs(graph_.nodes()[step->node]));
@@ -198,19 +232,40 @@ absl::Status TorchProgram::Prepare(Step& step) {
   });
 }
 
+// Members are prepared anew whenever anything is bound: they forget their addresses.
+absl::Status TorchProgram::PrepareBatches(const std::vector<Batch>& batches) {
+  for (const Batch& batch : batches) {
+    std::vector<Args> nodes;
+    for (Step* step : batch.steps) {
+      nodes.push_back(MakeArgs(graph_.nodes()[step->node]));
+      step->run = nullptr;
+      step->addresses.reset();
+    }
+    Step& first = *batch.steps.front();
+    RETURN_IF_ERROR(CatchTorchErrors(first.where, [&] { first.run = PrepareBatch(nodes, batch.kernels); }));
+  }
+  return absl::OkStatus();
+}
+
 // Recreates the views of memory that has moved, and prepares the kernels that use it again.
 absl::Status TorchProgram::Refresh() {
   RETURN_IF_ERROR(bindings_.CheckAllBound());
   replay_.Reset();
-  for (size_t v = 0; v < views_.size(); ++v) {
-    if (plan_.places[v].where != Place::Where::kNone)
-      views_[v] = MakeView(At(plan_.places[v]), graph_.type(v), device_);
-  }
+  RETURN_IF_ERROR(CatchTorchErrors("", [&] {
+    for (size_t v = 0; v < views_.size(); ++v) {
+      if (plan_.places[v].where != Place::Where::kNone)
+        views_[v] = MakeView(At(plan_.places[v]), graph_.type(v), device_);
+    }
+  }));
+  const std::vector<Batch> batches = FindBatches();
+  std::set<const Step*> batched;
+  for (const Batch& batch : batches) batched.insert(batch.steps.begin(), batch.steps.end());
   std::vector<Step*> moved;
   for (Step& step : steps_) {
-    if (step.addresses != GetAddresses(step)) moved.push_back(&step);
+    if (!batched.contains(&step) && step.addresses != GetAddresses(step)) moved.push_back(&step);
   }
-  CompileGenerated(moved);
+  CompileGenerated(moved, batches);
+  RETURN_IF_ERROR(PrepareBatches(batches));
   for (Step* step : moved) {
     RETURN_IF_ERROR(Prepare(*step));
     step->addresses = GetAddresses(*step);

@@ -57,7 +57,9 @@ bool IsStoredAsSigned(DType dtype) {
 }
 
 at::Tensor MakeView(void* data, const Type& type, at::Device device) {
-  return at::from_blob(data, type.shape, at::TensorOptions().dtype(ToScalarType(type.dtype)).device(device));
+  const auto options = at::TensorOptions().dtype(ToScalarType(type.dtype)).device(device);
+  // What has no elements may have no address on the device.
+  return type.elements() == 0 ? at::empty(type.shape, options) : at::from_blob(data, type.shape, options);
 }
 
 namespace {

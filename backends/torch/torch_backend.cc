@@ -15,6 +15,9 @@
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/layout/assign_channels_last.h"
+#include "backends/torch/multi_tensor/cast_weights.h"
+#include "backends/torch/multi_tensor/sum_of_squares.h"
+#include "backends/torch/products/wide_matmul.h"
 #include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
 #include "frontend/passes/dce.h"
@@ -22,6 +25,12 @@
 
 namespace onnxtrain::aten {
 namespace {
+
+// A rewrite of a legal graph that spares a GPU launches. Sets the new values by old ones.
+struct Lowering {
+  std::string_view name;
+  absl::StatusOr<Graph> (*rewrite)(const Graph& graph, std::vector<ValueId>* values);
+};
 
 class TorchBackend : public Backend {
  public:
@@ -51,6 +60,8 @@ class TorchBackend : public Backend {
     if (device_.is_cpu())
       passes.insert(passes.begin() + 1,
                     {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(lacks)});
+    if (device_.is_cuda())
+      passes.insert(passes.end() - 1, {"fuse_sums_of_squares", FuseSumsOfSquares, AnyNodeOf("SquaredNorm")});
     const auto wants = [this](const Graph& g, const Node& n) { return WantsChannelsLast(g, n, tf32_); };
     // libtorch's kernels for the CPU convert in every call anyway.
     if (device_.is_cuda())
@@ -63,19 +74,29 @@ class TorchBackend : public Backend {
   }
 
   absl::StatusOr<FusedGraph> Fuse(const Graph& legal) const override {
-    if (compiler_ == nullptr) return Backend::Fuse(legal);
-    std::vector<ValueId> values, live;
-    ASSIGN_OR_RETURN(Graph graph, FuseGraph(legal, &values));
-    graph = Dce(graph, {}, &live);
-    for (ValueId& v : values) v = v == kNoValue ? v : live[v];
-    return FusedGraph{std::move(graph), std::move(values)};
+    ASSIGN_OR_RETURN(FusedGraph fused, Backend::Fuse(legal));
+    if (Lowerings().empty()) return fused;
+    std::vector<ValueId> now;
+    const auto follow = [&] {
+      for (ValueId& v : fused.values) v = v == kNoValue ? v : now[v];
+    };
+    for (const Lowering& lowering : Lowerings()) {
+      ASSIGN_OR_RETURN(fused.graph, lowering.rewrite(fused.graph, &now));
+      follow();
+    }
+    fused.graph = Dce(fused.graph, {}, &now);
+    follow();
+    return fused;
   }
 
   // Where every value has to be fetched, nothing is fused.
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
     RETURN_IF_ERROR(CheckSupported(legal));
-    if (compiler_ == nullptr || options.keep_values) return MakeProgram(legal, options, device_, compiler_);
-    const Pass passes[] = {{"fuse_graph", [](const Graph& g) { return FuseGraph(g); }}, DcePass()};
+    std::vector<Pass> passes;
+    for (const Lowering& lowering : options.keep_values ? std::vector<Lowering>() : Lowerings())
+      passes.push_back({std::string(lowering.name), [=](const Graph& g) { return lowering.rewrite(g, nullptr); }});
+    if (passes.empty()) return MakeProgram(legal, options, device_, compiler_);
+    passes.push_back(DcePass());
     ASSIGN_OR_RETURN(const Graph fused, RunPasses(legal, passes));
     return MakeProgram(fused, options, device_, compiler_);
   }
@@ -91,6 +112,14 @@ class TorchBackend : public Backend {
   }
 
  private:
+  std::vector<Lowering> Lowerings() const {
+    std::vector<Lowering> lowerings;
+    if (device_.is_cuda())
+      lowerings = {{"cast_weights_together", CastWeightsTogether}, {"widen_products", WidenProducts}};
+    if (compiler_ != nullptr) lowerings.push_back({"fuse_graph", FuseGraph});
+    return lowerings;
+  }
+
   absl::Status CheckSupported(const Graph& graph) const {
     std::vector<std::string> lacking;
     for (const Node& node : graph.nodes()) {

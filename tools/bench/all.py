@@ -6,7 +6,6 @@
 Takes the options of vs_torch.py. Cases whose libraries no --peer-python has, or whose folder is not given, are named
 and left out. On an otherwise idle machine.
 """
-import argparse
 import json
 import sys
 
@@ -60,7 +59,7 @@ def main():
             return print('\n'.join(table(json.load(f))))
     parser = vs_torch.make_parser(__doc__)
     parser.add_argument('--table', metavar='FILE', help='only print the table of a --json FILE')
-    args = argparse.Namespace(**vars(parser.parse_args()), bf16=True)
+    args = parser.parse_args()
     print('\n'.join(table(vs_torch.run_cases(measurable(args), parser, args))))
 
 

@@ -56,7 +56,7 @@ def start(args):
     spec = peers.specification(args.case, args.folder_of.get(args.case, ''), batch, args.seed, 'cpu')
     runs = [vs_torch.Ours(precision, model, batch, args, loss) for precision in ('f32', 'bf16')]
     for python in pythons:
-        runs += peers.start_peers(python, spec, True, (), False, vs_torch.log)
+        runs += peers.start_peers(python, spec, ('f32', 'bf16'), (), False, vs_torch.log)
     return [Times(run) for run in runs]
 
 

@@ -5,21 +5,23 @@
 #
 # Needs a python3 with PyTorch (or PYTHON names one); ARCHIVE is build/gpu_pack.tar.gz, or a build folder. Writes into
 # RESULTS (gpu_results): gpu.json with the outcome of every part and the step times beside PyTorch's, and a log of each
-# part. Exit code 1 if a part failed. DEVICE=cpu runs all of it without a GPU, CASES="lenet bert" names the models to
-# time. --dry-run goes through every part on the CPU in about a minute: with LeNet alone, few updates, the operators
-# named Relu, one generated kernel, and nudged runs although no loss needs them.
+# part. Exit code 1 if a part failed. Checks run beside each other, as many as there are CPUs, while PyTorch compiles
+# its models; then the models are timed, one by one. DEVICE=cpu runs all of it without a GPU; CASES="lenet bert_large:32"
+# names the models to time, with their batch; CHECKS= runs no checks. --dry-run goes through every part on the CPU in
+# about a minute: with LeNet alone, few updates, the operators named Relu, one generated kernel, and nudged runs although
+# no loss needs them.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 device=${DEVICE:-cuda:0}
-cases=${CASES:-lenet bert resnet50 gpt2 bert_large}
+cases=${CASES-lenet bert resnet50:128 gpt2 bert_large:32} checks=${CHECKS-yes}
 python=${PYTHON:-python3}
-loss_cases="lenet bert4 resnet18" language=bert4 operators="*" generated="*" updates=20 tolerance=1e-4
-speed=(--rounds 3 --seconds 2 --compile-modes reduce-overhead)
+loss_cases="lenet bert4 resnet18" language=bert4 operators="*" generated="*" updates=20 tolerance=1e-4 shards=8
+speed=(--rounds 2 --seconds 1 --only-bf16 --compile-modes reduce-overhead)
 if [ "${1:-}" = --dry-run ]; then
   shift
-  device=cpu cases=lenet loss_cases=lenet language=lenet operators="*Relu*" updates=4 tolerance=-1
-  generated=FuseGraph.BiasAndGelu
-  speed=(--rounds 1 --seconds 0.1 --compile-modes "")
+  device=cpu cases=lenet loss_cases=lenet language=lenet operators="*Relu*" updates=4 tolerance=-1 shards=2
+  generated=FuseGraph.BiasAndGelu:FuseGraph.*Norm*
+  speed=(--rounds 1 --seconds 0.1 --bf16 --compile-modes "")
 fi
 archive=${1:-build/gpu_pack.tar.gz}
 
@@ -47,7 +49,6 @@ else
 fi
 mkdir -p "${2:-gpu_results}"
 results=$(realpath "${2:-gpu_results}")
-failed=0
 : >"$results/parts.tsv"
 
 # Our programs alone see these libraries: PyTorch brings its own.
@@ -60,9 +61,14 @@ part() {
   local name=$1 begin=$SECONDS code=0
   shift
   "$@" >"$results/$name.log" 2>&1 || code=$?
-  [ "$code" = 0 ] || failed=1
   printf '%s\t%s\t%s\n' "$name" "$code" $((SECONDS - begin)) | tee -a "$results/parts.tsv"
   [ "$code" = 0 ] || tail -n 15 "$results/$name.log"
+}
+
+# check NAME COMMAND…: runs a part beside others.
+check() {
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+  OMP_NUM_THREADS=2 part "$@" &
 }
 
 train() {
@@ -120,25 +126,43 @@ check_memory_flags() {
   done
 }
 
-time_case() {
-  LD_LIBRARY_PATH= "$python" tools/bench/vs_torch.py --case "$1" --bf16 --device "$device" --backend torch --no-stock \
-    --onnxtrain "$work/onnxtrain" "${speed[@]}" --folder "$work" \
-    --json "$results/speed_$1.json"
+# Part I of $shards of the operator table.
+check_operators() {
+  GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$1 ours tests_ops --gtest_brief=1 --gtest_filter="$operators"
+}
+
+check_generated() {
+  GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$1 ours tests_backends_torch_fuse --gtest_brief=1 \
+    --gtest_filter="$generated"
+}
+
+# compare_speed CASE[:BATCH] FLAGS…
+compare_speed() {
+  local case=${1%:*} batch=
+  [ "$case" = "$1" ] || batch="--batch ${1#*:}"
+  # shellcheck disable=SC2086 # a flag and its value
+  LD_LIBRARY_PATH= timeout 150 "$python" tools/bench/vs_torch.py --case "$case" $batch --device "$device" \
+    --backend torch --no-stock --onnxtrain "$work/onnxtrain" "${speed[@]}" --folder "$work" "${@:2}"
+}
+
+run_checks() {
+  for case in $loss_cases; do "$python" tools/bench/models.py $case "$work/$case.onnx" & done
+  for ((i = 0; i < shards; ++i)); do check "operators_$i" check_operators $i; done
+  for ((i = 0; i < shards; ++i)); do check "generated_$i" check_generated $i; done
+  check rules ours tests_optim --gtest_brief=1 --gtest_filter='Rules*:*Replay*:*Schedule*:*Loss*:Average*-TorchLosses.*'
+  wait
+  for case in $loss_cases; do check "gradients_$case" check_gradients $case; done
+  for case in $loss_cases; do check "losses_$case" check_losses $case; done
+  check resume check_resume
+  check memory_flags check_memory_flags
+  check tf32 check_tf32
 }
 
 printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/bin/onnxtrain "$@"\n' "$libraries" "$pack" >"$work/onnxtrain"
 chmod +x "$work/onnxtrain"
-for case in $loss_cases; do "$python" tools/bench/models.py $case "$work/$case.onnx" || failed=1; done
-
 export ONNXTRAIN_TEST_DEVICE=$device
-part operators ours tests_ops --gtest_brief=1 --gtest_filter="$operators"
-part generated ours tests_backends_torch_fuse --gtest_brief=1 --gtest_filter="$generated"
-part rules ours tests_optim --gtest_brief=1 --gtest_filter='Rules*:*Replay*:*Schedule*:*Loss*:Average*'
-for case in $loss_cases; do part "gradients_$case" check_gradients $case; done
-for case in $loss_cases; do part "losses_$case" check_losses $case; done
-part resume check_resume
-part memory_flags check_memory_flags
-part tf32 check_tf32
-for case in $cases; do part "speed_$case" time_case "$case"; done
+for case in $cases; do check "prepare_${case%:*}" compare_speed "$case" --prepare; done
+[ -z "$checks" ] || run_checks
+wait
+for case in $cases; do part "speed_${case%:*}" compare_speed "$case" --json "$results/speed_${case%:*}.json"; done
 "$python" tools/bench/gpu_summary.py "$results"
-exit $failed

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Joins the results of gpu.sh into gpu.json and prints its table.
+"""Joins the results of gpu.sh into gpu.json and prints its table. Fails where a part failed.
 
     tools/bench/gpu_summary.py RESULTS
 """
@@ -45,11 +45,12 @@ def print_speed(result):
 
 
 def main(folder):
-    summary = {'gpu': gpu_name(), 'parts': list(parts(folder)), 'speed': list(speeds(folder))}
+    summary = {'gpu': gpu_name(), 'parts': sorted(parts(folder), key=lambda part: part['part']), 'speed': list(speeds(folder))}
     with open(os.path.join(folder, 'gpu.json'), 'w') as file:
         json.dump(summary, file, indent=1)
     for result in summary['speed']:
         print_speed(result)
+    sys.exit(any(part['exit_code'] for part in summary['parts']))
 
 
 if __name__ == '__main__':

@@ -100,7 +100,9 @@ def specification(case, folder, batch, seed, device, **options):
 
 
 def fastest_allocator(python, spec, allocators):
-    """Returns (name, environment) of the allocator with which a few eager steps are fastest."""
+    """Returns (name, environment) of the allocator with which a few eager steps are fastest. GPUs have their own."""
+    if spec['device'] != 'cpu':
+        return spec['device'], {}
     times = {}
     for name, environment in allocators.items():
         peer = Peer(name, python, spec, dict(THREADS, **environment))
@@ -110,22 +112,22 @@ def fastest_allocator(python, spec, allocators):
     return best, allocators[best]
 
 
-def variants(python, bf16, compile_modes):
+def variants(python, precisions, compile_modes):
     """Yields (label, options) of the tuned processes of one interpreter."""
     modes = [''] + (list(compile_modes) if has_compile(python) else [])
-    for precision in ['f32'] + ['bf16'] * bf16:
+    for precision in precisions:
         for mode in modes:
             label = f'compiled ({mode})' if mode else 'eager'
             yield label + (' bf16' if precision == 'bf16' else ''), dict(precision=precision, compile=mode)
 
 
-def start_peers(python, spec, bf16, compile_modes, stock, log):
+def start_peers(python, spec, precisions, compile_modes, stock, log):
     """Starts every process of one interpreter; those that fail are told to `log` and left out."""
     peers = []
     if stock:
         peers.append(Peer(STOCK, python, dict(spec, threads=0, tuned=False), {}))
     allocator, environment = fastest_allocator(python, spec, installed_allocators())
-    for label, options in variants(python, bf16, compile_modes):
+    for label, options in variants(python, precisions, compile_modes):
         try:
             peers.append(Peer(f'{label}, {allocator}', python, dict(spec, **options), dict(THREADS, **environment)))
         except PeerFailed as failure:

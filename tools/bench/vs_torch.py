@@ -9,7 +9,8 @@ Every --peer-python is an interpreter with a torch of its own (default: the one 
 PyTorch with its defaults ("stock", --no-stock leaves it out) and, with all CPUs, passive OpenMP waiting, the best
 OpenBLAS kernels, channels_last, F.scaled_dot_product_attention, fused AdamW and the fastest allocator (glibc's as it is
 and tuned, jemalloc and tcmalloc where installed): eager and, where there is torch.compile, compiled (default,
-max-autotune); with --bf16 all of them also under bf16 autocast.
+max-autotune); with --bf16 all of them also under bf16 autocast, with --only-bf16 under nothing else. On a GPU, cuDNN
+times its algorithms, and float32 is not rounded to TF32.
 
 A step is forward, backward, clipping to norm 1 and AdamW. Each round runs every program for about the same time, one
 after the other. The table shows the median and the quartiles of all steps. The ratio is onnxtrain's median over that
@@ -19,7 +20,9 @@ Peak memory is the resident memory of a process above its value at start, and co
 is not tuned to keep memory. For float32 it is also split: PyTorch's activations are its peak minus parameters, buffers,
 gradients and moments; onnxtrain's are the planned arena of a program that accumulates gradients. The totals cover
 accumulating steps and steps in one program, where gradients share the arena. --memory-flags apply to these runs of
-onnxtrain only.
+onnxtrain only. On a GPU, the memory of peers is what they allocated there, and that of onnxtrain is its plan.
+
+--prepare only exports the models and starts each peer once, which fills the caches of torch.compile.
 
 The Python that runs this needs torch (Debian: python3-torch and /usr/bin/python3).
 """
@@ -72,7 +75,7 @@ class Ours:
     def round(self, steps, extra=('--steps-only',)):
         self.last = run_json(self.command + ['--max-steps', str(steps)] + list(extra))
         self.seconds += self.last['seconds']
-        self.peak = self.last['process_peak_bytes']
+        self.peak = self.last['process_peak_bytes' if self.last['device'] == 'cpu' else 'planned_peak_bytes']
         return self.last['median_seconds']
 
     def close(self):
@@ -144,6 +147,8 @@ def usable_pythons(name, args):
 
 
 def measure_memory(spec, python, model, batch, args, loss):
+    if args.device != 'cpu':
+        return None
     peer = peers.Peer('memory', python, spec, peers.THREADS)
     peer.round(3)
     peer.close()
@@ -157,21 +162,30 @@ def run_case(name, args):
     pythons = usable_pythons(name, args)
     model = export(name, args, pythons)
     spec = peers.specification(name, args.folder_of.get(name, ''), batch, args.seed, args.device)
-    runs = [Ours('f32', model, batch, args, loss)] + [Ours('bf16', model, batch, args, loss)] * args.bf16
+    runs = [] if args.prepare else [Ours(precision, model, batch, args, loss) for precision in args.precisions]
     for python in pythons:
-        runs += peers.start_peers(python, spec, args.bf16, args.compile_modes, args.stock, log)
+        runs += peers.start_peers(python, spec, args.precisions, args.compile_modes, args.stock, log)
+    if not args.prepare:
+        time_runs(runs, args)
+    for run in runs:
+        run.close()
+    return None if args.prepare else report(name, batch, runs, *measure_details(spec, pythons, model, args, loss), args)
+
+
+def time_runs(runs, args):
     counts = {run: steps_for(run.round(3), args.seconds) for run in runs}
     for run in runs:
         run.seconds.clear()
     for _ in range(args.rounds):
         for run in runs:
             run.round(counts[run])
-    for run in runs:
-        run.close()
-    details = Ours('f32', model, batch, args, loss)
-    details.round(counts[runs[0]], extra=())
-    memory = measure_memory(spec, pythons[0], model, batch, args, loss)
-    return report(name, batch, runs, details.last, memory, args)
+
+
+def measure_details(spec, pythons, model, args, loss):
+    """Returns what `bench` says of operators and products, and the memory beside PyTorch's."""
+    ours = Ours(args.precisions[0], model, spec['batch'], args, loss)
+    ours.round(steps_for(ours.round(3), args.seconds), extra=())
+    return ours.last, measure_memory(spec, pythons[0], model, spec['batch'], args, loss)
 
 
 def quartiles(seconds):
@@ -262,6 +276,7 @@ def make_parser(description):
     parser.add_argument('--memory-flags', default='', help='flags of onnxtrain for the memory figures')
     parser.add_argument('--json', help='write the results to this JSON file')
     parser.add_argument('--folder', help='keep exported models in this folder')
+    parser.set_defaults(precisions=('f32', 'bf16'), prepare=False)
     return parser
 
 
@@ -283,7 +298,7 @@ def prepared(parser, args, work):
 
 def run_cases(names, parser, args):
     results = prepared(parser, args, lambda: [run_case(name, args) for name in names])
-    if args.json:
+    if args.json and not args.prepare:
         with open(args.json, 'w') as f:
             json.dump(results, f, indent=1)
     return results
@@ -293,7 +308,11 @@ def main():
     parser = make_parser(__doc__)
     parser.add_argument('--case', type=known_cases, default='mlp,lenet,bert4',
                         help='comma-separated: ' + ','.join(models.CASES))
-    parser.add_argument('--bf16', action='store_true', help='also bf16, against bf16 autocast')
+    parser.add_argument('--bf16', dest='precisions', action='store_const', const=('f32', 'bf16'), default=('f32',),
+                        help='also bf16, against bf16 autocast')
+    parser.add_argument('--only-bf16', dest='precisions', action='store_const', const=('bf16',),
+                        help='bf16 alone, against bf16 autocast alone')
+    parser.add_argument('--prepare', action='store_true', help='only export and start each peer once')
     args = parser.parse_args()
     run_cases(args.case, parser, args)
 

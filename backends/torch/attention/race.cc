@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -14,6 +15,7 @@
 #include <ATen/ops/triu.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/tensor.h"
@@ -101,28 +103,28 @@ double TimeRuns(const AttentionEntry& entry, const Trial& t, at::Device device) 
 
 std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c10::Device device,
                                              std::span<const AttentionEntry> entries) {
-  const auto takes_part = [&](const AttentionEntry& entry) {
-    return entry.device == device.type() && (entry.takes_mask || !problem.mask.has_value());
-  };
-  const int64_t candidates = std::ranges::count_if(entries, takes_part);
-  if (candidates == 0) return std::nullopt;
+  std::vector<const AttentionEntry*> candidates;
+  for (const AttentionEntry& entry : entries) {
+    if (entry.device == device.type() && (entry.takes_mask || !problem.mask.has_value())) candidates.push_back(&entry);
+  }
+  if (candidates.empty()) return std::nullopt;
   const DeviceScope scope(device);
   const Trial trial = MakeTrial(problem, device);
+  std::erase_if(candidates, [&](const AttentionEntry* entry) { return !SupportsAttention(entry->name, trial.x); });
   std::optional<AttentionChoice> best;
   double fastest = std::numeric_limits<double>::infinity();
-  for (const AttentionEntry& entry : entries) {
-    if (!takes_part(entry)) continue;
+  for (const AttentionEntry* entry : candidates) {
     // Unsupported operands throw.
     CatchTorchErrors("", [&] {
-      const Pass pass = RunOnce(entry, trial);
+      const Pass pass = RunOnce(*entry, trial);
       if (!IsRight(pass, trial)) {
-        WarnOfWrongKernel(entry.name, problem);
+        WarnOfWrongKernel(entry->name, problem);
         return;
       }
-      const double seconds = candidates == 1 ? 0 : TimeRuns(entry, trial, device);
+      const double seconds = candidates.size() == 1 ? 0 : TimeRuns(*entry, trial, device);
       if (seconds >= fastest) return;
       fastest = seconds;
-      best = {std::string(entry.name), pass.saved.lse.sizes().vec()};
+      best = {std::string(entry->name), pass.saved.lse.sizes().vec()};
     }).IgnoreError();
   }
   return best;

@@ -23,6 +23,24 @@ constexpr int64_t kWarpsOfRows = 4;        // of a block whose warps take a row 
 constexpr int64_t kMostColumnTeams = 512;  // that sum columns: as many partial sums are added in the end
 constexpr int64_t kRowsPerColumnTeam = 8;
 
+// As generate.h has it, and the entry of a block.
+constexpr std::string_view kBatchEntry = R"(
+struct BatchEntry {
+  Pointers pointers;
+  long long elements, first_block;
+};
+
+DEVICE const BatchEntry& FindEntry(const Pointers& batch) {
+  const BatchEntry* entries = static_cast<const BatchEntry*>(batch.at[0]);
+  unsigned low = 0, high = static_cast<unsigned>(reinterpret_cast<unsigned long long>(batch.at[1]));
+  while (high - low > 1) {
+    const unsigned middle = (low + high) / 2;
+    (entries[middle].first_block <= blockIdx.x ? low : high) = middle;
+  }
+  return entries[low];
+}
+)";
+
 int64_t Ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The name of an element type in memory.
@@ -53,8 +71,8 @@ struct Tiling {
 
 class Generator {
  public:
-  Generator(KernelPlan plan, size_t alignment)
-      : plan_(std::move(plan)), graph_(plan_.graph), pattern_(graph_), alignment_(alignment) {
+  Generator(KernelPlan plan, size_t alignment, bool batched = false)
+      : plan_(std::move(plan)), graph_(plan_.graph), pattern_(graph_), alignment_(alignment), batched_(batched) {
     CountPointers();
     ChooseTiling();
     PlanPasses(&plan_, tiling_.copies * tiling_.vector);
@@ -62,7 +80,7 @@ class Generator {
 
   GeneratedKernel Run(std::string_view name) {
     kernel_.source = MakePrelude({.wide = plan_.wide, .long_index = has_long_index()});
-    plan_.by_row ? EmitRowKernel(name) : EmitMapKernel(name);
+    batched_ ? EmitBatchKernel(name) : plan_.by_row ? EmitRowKernel(name) : EmitMapKernel(name);
     kernel_.launches.push_back(
         {.function = std::string(name), .blocks = tiling_.blocks, .threads = static_cast<int>(tiling_.block)});
     if (!plan_.column_sums.empty()) EmitColumnKernel(StrCat(name, "_columns"));
@@ -70,6 +88,13 @@ class Generator {
   }
 
   size_t pointers() const { return pointers_; }
+  int64_t elements() const { return plan_.space.elements(); }
+  // Does the source of a batched kernel tell nothing of the extents?
+  bool CanBatch() const {
+    return !plan_.by_row && stream_pointers_.empty() && std::ranges::all_of(plan_.loads, [](const OperandLoad& load) {
+      return load.index.offset == (load.index.same ? "0" : "c");
+    });
+  }
 
  private:
   const Node& node(int32_t n) const { return graph_.nodes()[n]; }
@@ -105,7 +130,7 @@ class Generator {
   }
 
   bool FitsVector(int64_t vector) const {
-    const bool has_tail = !plan_.by_row && plan_.space.elements() % vector != 0;
+    const bool has_tail = batched_ || (!plan_.by_row && plan_.space.elements() % vector != 0);
     if (plan_.by_row && plan_.space.columns % vector != 0) return false;
     for (const OperandLoad& load : plan_.loads) {
       const bool any = load.index.run == OperandIndex::kAnyRun ||
@@ -344,6 +369,26 @@ class Generator {
     Close();
   }
 
+  void EmitBatchKernel(std::string_view name) {
+    kernel_.source += kBatchEntry;
+    Open("extern \"C\" __global__ void __launch_bounds__(", tiling_.block, ") ", name, "(const Pointers batch)");
+    Line("const BatchEntry& entry = FindEntry(batch);");
+    Line("const Pointers p = entry.pointers;");
+    Line("const Index vectors = static_cast<Index>(entry.elements / ", tiling_.vector, ");");
+    Line("const Index tail = static_cast<Index>(entry.elements % ", tiling_.vector, ");");
+    EmitRowLoads();
+    Line("const Index v = static_cast<Index>(blockIdx.x - entry.first_block) * ", tiling_.block, " + threadIdx.x;");
+    Open("if (v < vectors)");
+    Line("const Index c = v * ", tiling_.vector, ";");
+    EmitElements(0, tiling_.vector);
+    Close();
+    Open("else if (v < vectors + tail)");
+    Line("const Index c = v + vectors * ", tiling_.vector - 1, ";");
+    EmitElements(0, 1);
+    Close();
+    Close();
+  }
+
   void EmitRowLoads() {
     for (size_t l = 0; l < plan_.loads.size(); ++l) {
       if (plan_.loads[l].index.of_row) EmitLoad(static_cast<int>(l), 1);
@@ -463,6 +508,7 @@ class Generator {
   const Graph& graph_;
   const Pattern pattern_;
   const size_t alignment_;
+  const bool batched_;
   GeneratedKernel kernel_;
   Tiling tiling_;
   size_t workspace_pointer_ = 0, pointers_ = 0;
@@ -471,13 +517,8 @@ class Generator {
   int indent_ = 0;
 };
 
-}  // namespace
-
-absl::StatusOr<GeneratedKernel> GenerateKernel(const Graph& body, size_t alignment) {
-  ASSIGN_OR_RETURN(KernelPlan plan, PlanKernel(body));
-  Generator generator(std::move(plan), alignment);
-  if (generator.pointers() > kMostPointers) return absl::UnimplementedError("too many operands for one kernel");
-  // Named after what it computes: equal bodies share a kernel.
+// Named after what it computes: equal bodies share a kernel.
+GeneratedKernel Generate(Generator& generator) {
   GeneratedKernel kernel = generator.Run(kPlaceholder);
   const std::string name =
       StrCat("fused_", Sha256Hex(std::as_bytes(std::span<const char>(kernel.source))).substr(0, 16));
@@ -485,6 +526,22 @@ absl::StatusOr<GeneratedKernel> GenerateKernel(const Graph& body, size_t alignme
   rename(&kernel.source);
   for (KernelLaunch& launch : kernel.launches) rename(&launch.function);
   return kernel;
+}
+
+}  // namespace
+
+absl::StatusOr<GeneratedKernel> GenerateKernel(const Graph& body, size_t alignment) {
+  ASSIGN_OR_RETURN(KernelPlan plan, PlanKernel(body));
+  Generator generator(std::move(plan), alignment);
+  if (generator.pointers() > kMostPointers) return absl::UnimplementedError("too many operands for one kernel");
+  return Generate(generator);
+}
+
+absl::StatusOr<BatchKernel> GenerateBatchKernel(const Graph& body, size_t alignment) {
+  ASSIGN_OR_RETURN(KernelPlan plan, PlanKernel(body));
+  Generator generator(std::move(plan), alignment, /*batched=*/true);
+  if (!generator.CanBatch()) return absl::UnimplementedError("its extents are part of the kernel");
+  return BatchKernel{Generate(generator), generator.elements()};
 }
 
 }  // namespace onnxtrain::aten

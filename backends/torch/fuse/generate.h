@@ -9,6 +9,7 @@
 // have the address of an input of its type. Results do not depend on the order in which threads run.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,20 @@ inline constexpr size_t kMostPointers = 32;  // of one kernel: inputs, outputs, 
 
 // `alignment`: bytes of which all addresses are multiples. Fails where one kernel cannot compute the body.
 absl::StatusOr<GeneratedKernel> GenerateKernel(const Graph& body, size_t alignment);
+
+// A kernel for many bodies that differ in their number of elements alone, as the updates of all weights do: one launch
+// for all whose kernels have the same source. Its argument has the address of a table of BatchEntry and their number;
+// the blocks of the launch are those of one body, and a batch has as many as its bodies together.
+struct BatchEntry {
+  std::array<void*, kMostPointers> pointers;
+  int64_t elements, first_block;
+};
+struct BatchKernel {
+  GeneratedKernel kernel;
+  int64_t elements = 0;
+};
+
+// Fails where the source would depend on extents: broadcast operands other than scalars, rows, random numbers.
+absl::StatusOr<BatchKernel> GenerateBatchKernel(const Graph& body, size_t alignment);
 
 }  // namespace onnxtrain::aten

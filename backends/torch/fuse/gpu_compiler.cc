@@ -27,9 +27,11 @@ class GpuKernel : public CompiledKernel {
   GpuKernel(GpuDriver* driver, std::vector<PreparedLaunch> launches)
       : driver_(driver), launches_(std::move(launches)) {}
 
-  absl::Status Launch(std::span<void* const> pointers) override {
-    for (const auto& [function, blocks, threads] : launches_)
-      RETURN_IF_ERROR(driver_->Launch(function, blocks, threads, pointers));
+  absl::Status Launch(std::span<void* const> pointers, int64_t blocks) override {
+    for (const PreparedLaunch& launch : launches_) {
+      const unsigned count = blocks == 0 ? launch.blocks : static_cast<unsigned>(blocks);
+      RETURN_IF_ERROR(driver_->Launch(launch.function, count, launch.threads, pointers));
+    }
     return absl::OkStatus();
   }
 

@@ -12,8 +12,9 @@ namespace onnxtrain::aten {
 class CompiledKernel {
  public:
   virtual ~CompiledKernel() = default;
-  // Queues all launches on the current stream of the device. `pointers`: kMostPointers addresses.
-  virtual absl::Status Launch(std::span<void* const> pointers) = 0;
+  // Queues all launches on the current stream of the device. `pointers`: kMostPointers addresses. `blocks`: of a batch;
+  // 0: as many as the kernel was generated for.
+  virtual absl::Status Launch(std::span<void* const> pointers, int64_t blocks = 0) = 0;
 };
 
 class KernelCompiler {

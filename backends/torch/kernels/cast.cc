@@ -5,9 +5,15 @@
 #include <ATen/ops/signbit.h>
 #include <ATen/ops/where.h>
 
+#include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/multi_tensor/cast_weights.h"
 #include "backends/torch/tensor.h"
 #include "frontend/graph/small_types.h"
+
+#if ONNXTRAIN_TORCH2
+#include <ATen/ops/_foreach_copy.h>
+#endif
 
 namespace onnxtrain::aten {
 namespace {
@@ -99,7 +105,25 @@ Run EncodeFloat(const Args& a) {
       a, [](const at::Tensor& x) { return x; }, SmallEncoder(GetEncoding(a.attrs()), a.device));
 }
 
-constexpr NamedKernel kKernels[] = {{"Cast", {Cast, Types::kAny}}, {"EncodeFloat", {EncodeFloat, Types::kAny}}};
+Run CastTogether(const Args& a) {
+  std::vector<at::Tensor> from, to;
+  for (size_t i = 0; i < a.out.size(); ++i) {
+    if (!a.out[i].defined()) continue;
+    from.push_back(a.in[i]);
+    to.push_back(a.out[i]);
+  }
+#if ONNXTRAIN_TORCH2
+  return [=] { at::_foreach_copy_(to, from); };
+#else
+  return [=] {
+    for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  };
+#endif
+}
+
+constexpr NamedKernel kKernels[] = {{kCastTogether, {CastTogether, Types::kAny}},
+                                    {"Cast", {Cast, Types::kAny}},
+                                    {"EncodeFloat", {EncodeFloat, Types::kAny}}};
 
 }  // namespace
 

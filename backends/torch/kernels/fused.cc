@@ -8,6 +8,7 @@
 #include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/fused.h"
+#include "backends/torch/tensor.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::aten {
@@ -33,15 +34,22 @@ size_t FindAlignment(const Args& a) {
   return bits & -bits;
 }
 
+using Pointers = std::array<void*, kMostPointers>;
+
+// Returns how many there are.
+size_t FillPointers(const Args& a, Pointers* pointers) {
+  size_t next = 0;
+  for (const at::Tensor& t : a.in) (*pointers)[next++] = t.data_ptr();
+  for (size_t o = 0; o < a.out.size(); ++o) (*pointers)[next++] = a.Out(o).data_ptr();
+  return next;
+}
+
 Run Fused(const Args& a) {
   const GeneratedKernel kernel = ValueOrThrow(GenerateFused(a));
   if (a.compiler == nullptr) throw std::runtime_error("no compiler for generated kernels");
   const std::shared_ptr<CompiledKernel> compiled = ValueOrThrow(a.compiler->Compile(kernel));
-  std::array<void*, kMostPointers> pointers = {};
-  size_t next = 0;
-  std::vector<at::Tensor> tensors = a.in;
-  for (size_t o = 0; o < a.out.size(); ++o) tensors.push_back(a.Out(o));
-  for (const at::Tensor& t : tensors) pointers[next++] = t.data_ptr();
+  Pointers pointers = {};
+  size_t next = FillPointers(a, &pointers);
   const size_t workspace_pointer = next++;
   for (int64_t stream : kernel.streams) pointers[next++] = reinterpret_cast<void*>(stream);
   if (kernel.workspace == 0) return [=] { ThrowUnless(compiled->Launch(pointers)); };
@@ -57,6 +65,27 @@ Run Fused(const Args& a) {
 absl::StatusOr<GeneratedKernel> GenerateFused(const Args& a) {
   ASSIGN_OR_RETURN(const Graph body, ParseBody(a.attrs()));
   return GenerateKernel(body, FindAlignment(a));
+}
+
+absl::StatusOr<BatchKernel> GenerateFusedBatch(const Args& a) {
+  ASSIGN_OR_RETURN(const Graph body, ParseBody(a.attrs()));
+  return GenerateBatchKernel(body, FindAlignment(a));
+}
+
+Run PrepareBatch(std::span<const Args> nodes, std::span<const BatchKernel> kernels) {
+  const Type type{DType::kUInt8, {static_cast<int64_t>(nodes.size() * sizeof(BatchEntry))}};
+  HostTensor table(type);
+  auto* entries = reinterpret_cast<BatchEntry*>(table.mutable_bytes().data());
+  int64_t blocks = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    entries[i] = {.pointers = {}, .elements = kernels[i].elements, .first_block = blocks};
+    FillPointers(nodes[i], &entries[i].pointers);
+    blocks += kernels[i].kernel.launches[0].blocks;
+  }
+  const std::shared_ptr<CompiledKernel> compiled = ValueOrThrow(nodes[0].compiler->Compile(kernels[0].kernel));
+  const at::Tensor uploaded = Upload(table, nodes[0].device);
+  const Pointers pointers = {uploaded.data_ptr(), reinterpret_cast<void*>(nodes.size())};
+  return [=, keep = uploaded] { ThrowUnless(compiled->Launch(pointers, blocks)); };
 }
 
 namespace {

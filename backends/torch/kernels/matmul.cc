@@ -1,7 +1,9 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
 
+#include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/products/wide_matmul.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -50,7 +52,17 @@ Run MatMul(const Args& args) {
   return BatchedProduct(a, b, y);
 }
 
-constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}}};
+// cuBLAS adds up in float32 and stores what it is told to.
+Run WideMatMul(const Args& args) {
+  const at::Tensor a = Operand(args.in[0], args.attrs().Int("trans_a") != 0);
+  const at::Tensor b = Operand(args.in[1], args.attrs().Int("trans_b") != 0);
+#if ONNXTRAIN_WIDE_PRODUCTS
+  if (a.is_cuda()) return [=, y = args.out[0]]() mutable { at::mm_out(y, a, b, at::kFloat); };
+#endif
+  return [=, y = args.out[0]]() mutable { at::mm_out(y, a.to(at::kFloat), b.to(at::kFloat)); };
+}
+
+constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}}, {kWideMatMul, {WideMatMul, Types::kAny}}};
 
 }  // namespace
 

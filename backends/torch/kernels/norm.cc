@@ -29,12 +29,15 @@ Run BatchNorm(const Args& a) {
   };
 }
 
+// Kernels for GPUs take the statistics of half precision in float32.
+at::Tensor WidenStatistic(const at::Tensor& x) { return x.is_cuda() && x.element_size() == 2 ? x.to(at::kFloat) : x; }
+
 Run BatchNormGrad(const Args& a) {
   return [in = a.in, out = a.out] {
     // In training the kernel takes rstd as given and never uses epsilon.
     const auto [dx, dscale, dbias] =
-        at::native_batch_norm_backward(in[0], in[1], in[2], {}, {}, in[3], in[4], /*train=*/true, 0,
-                                       {out[0].defined(), out[1].defined(), out[2].defined()});
+        at::native_batch_norm_backward(in[0], in[1], in[2], {}, {}, WidenStatistic(in[3]), WidenStatistic(in[4]),
+                                       /*train=*/true, 0, {out[0].defined(), out[1].defined(), out[2].defined()});
     if (out[0].defined()) Store(out[0], dx);
     if (out[1].defined()) Store(out[1], dscale);
     if (out[2].defined()) Store(out[2], dbias);
@@ -64,8 +67,9 @@ Run LayerNorm(const Args& a) {
 Run LayerNormGrad(const Args& a) {
   return [in = a.in, out = a.out, shape = NormalizedShape(a, a.in[1])] {
     // The kernel reads only the shape of the bias, which is that of the scale.
-    const auto [dx, dscale, dbias] = at::native_layer_norm_backward(
-        in[0], in[1], shape, in[3], in[4], in[2], in[2], {out[0].defined(), out[1].defined(), out[2].defined()});
+    const auto [dx, dscale, dbias] =
+        at::native_layer_norm_backward(in[0], in[1], shape, WidenStatistic(in[3]), WidenStatistic(in[4]), in[2], in[2],
+                                       {out[0].defined(), out[1].defined(), out[2].defined()});
     if (out[0].defined()) Store(out[0], dx);
     if (out[1].defined()) Store(out[1], dscale);
     if (out[2].defined()) Store(out[2], dbias);

@@ -1,6 +1,8 @@
 #include <limits>
+#include <map>
 #include <numeric>
 
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
 #include <ATen/ops/argmax.h>
@@ -11,9 +13,12 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/prod.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 
+#include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/multi_tensor/sum_of_squares.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -70,9 +75,16 @@ Run Prod(const Args& a) {
   };
 }
 
-// ATen's wide norm reads x once on a GPU, but on the CPU it first copies all of x into doubles: there, a part at a
-// time, small enough for the cache.
+// y + Σx². ATen's wide norm reads x once on a GPU, but on the CPU it first copies all of x into doubles: there, a part
+// at a time, small enough for the cache.
 constexpr int64_t kPart = 1 << 18;
+
+void AddSquares(const at::Tensor& x, at::Tensor& y) {
+  for (const at::Tensor& part : x.view({-1}).split(kPart)) {
+    const at::Tensor wide = part.to(at::kDouble);
+    y.add_(at::dot(wide, wide));
+  }
+}
 
 Run SquaredNorm(const Args& a) {
   if (!a.in[0].is_cpu()) {
@@ -81,11 +93,27 @@ Run SquaredNorm(const Args& a) {
       y.square_();
     };
   }
-  return [parts = a.in[0].view({-1}).split(kPart), y = a.out[0]] {
+  return [x = a.in[0], y = a.out[0]]() mutable {
     y.zero_();
-    for (const at::Tensor& part : parts) {
-      const at::Tensor wide = part.to(at::kDouble);
-      y.add_(at::dot(wide, wide));
+    AddSquares(x, y);
+  };
+}
+
+// The norms of all tensors of a type take few launches on a GPU.
+Run SumOfSquares(const Args& a) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& x : a.in)
+    if (x.numel() > 0) by_type[x.scalar_type()].push_back(x);
+  return [=, y = a.out[0]]() mutable {
+    y.zero_();
+    for (const auto& [type, tensors] : by_type) {
+#if ONNXTRAIN_TORCH2
+      if (y.is_cuda()) {
+        y.add_(at::stack(at::_foreach_norm(tensors, 2, at::kDouble)).square_().sum());
+        continue;
+      }
+#endif
+      for (const at::Tensor& x : tensors) AddSquares(x, y);
     }
   };
 }
@@ -137,6 +165,7 @@ constexpr NamedKernel kKernels[] = {
     {"ArgMax", {Arg<ArgMaxOut>, Types::kNumber}},
     {"ArgMin", {Arg<ArgMinOut>, Types::kNumber}},
     {"SquaredNorm", {SquaredNorm}},
+    {kSumOfSquares, {SumOfSquares}},
     {"CumSum", {CumSum, Types::kNumber}},
 };
 

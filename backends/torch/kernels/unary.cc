@@ -60,6 +60,12 @@ Run Unary(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { F(y, x); };
 }
 
+// ATen's kernel for GPUs divides by a float32.
+Run HardSwish(const Args& a) {
+  if (a.in[0].scalar_type() != at::kDouble) return Unary<at::hardswish_out>(a);
+  return [x = a.in[0], y = a.out[0]] { y.copy_((x + 3).clamp_(0, 6).mul_(x).div_(6)); };
+}
+
 Run Copy(const Args& a) {
   return [x = a.in[0], y = a.out[0]] { y.copy_(x); };
 }
@@ -176,7 +182,7 @@ constexpr NamedKernel kKernels[] = {
     {"Relu", {Relu, Types::kNumber}},
     {"Softplus", {Softplus}},
     {"Softsign", {Softsign}},
-    {"HardSwish", {Unary<at::hardswish_out>}},
+    {"HardSwish", {HardSwish}},
     {"Mish", {Unary<at::mish_out>}},
     {"Erf", {Unary<at::erf_out>}},
     {"Floor", {Unary<at::floor_out>}},

@@ -21,10 +21,11 @@ class HostKernel : public CompiledKernel {
     for (const KernelLaunch& launch : launches_) functions_.push_back(dlsym(library, launch.function.c_str()));
   }
 
-  absl::Status Launch(std::span<void* const> pointers) override {
+  absl::Status Launch(std::span<void* const> pointers, int64_t blocks) override {
     for (size_t i = 0; i < launches_.size(); ++i) {
       if (functions_[i] == nullptr) return absl::InternalError(StrCat("no function ", launches_[i].function));
-      launch_(functions_[i], pointers.data(), launches_[i].blocks, static_cast<unsigned>(launches_[i].threads));
+      launch_(functions_[i], pointers.data(), blocks == 0 ? launches_[i].blocks : blocks,
+              static_cast<unsigned>(launches_[i].threads));
     }
     return absl::OkStatus();
   }

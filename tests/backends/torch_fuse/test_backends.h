@@ -7,6 +7,8 @@
 
 namespace onnxtrain::aten {
 
+c10::Device TestDevice();
+KernelCompiler& TestCompiler();  // of that device
 Backend& PlainBackend();
 Backend& FusingBackend();
 

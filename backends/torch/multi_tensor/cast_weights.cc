@@ -1,0 +1,80 @@
+#include "backends/torch/multi_tensor/cast_weights.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
+#include "frontend/passes/match.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain::aten {
+namespace {
+
+absl::StatusOr<std::vector<Type>> InferCasts(const TypeContext& c) {
+  const auto to = ParseDType(c.attrs.String("to"));
+  if (!to.has_value()) return absl::InvalidArgumentError("unknown element type");
+  std::vector<Type> types;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    RETURN_IF_ERROR(RequireFloat(c, i));
+    types.push_back({*to, c.in(i).shape});
+  }
+  return types;
+}
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+using Types = std::pair<DType, DType>;  // from, to
+
+// The casts to join, by their types.
+std::map<Types, std::vector<const Node*>> FindCasts(const Graph& graph) {
+  const Pattern pattern(graph);
+  std::map<Types, std::vector<const Node*>> casts;
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind != InputKind::kParameter) continue;
+    std::vector<const Node*> of_input;
+    for (int32_t n : pattern.users(input.value)) {
+      const Node& node = graph.nodes()[n];
+      if (node.op == "Cast" && IsHalf(graph.type(node.outputs[0]).dtype)) of_input.push_back(&node);
+    }
+    if (of_input.size() != 1) continue;
+    casts[{graph.type(input.value).dtype, graph.type(of_input[0]->outputs[0]).dtype}].push_back(of_input[0]);
+  }
+  return casts;
+}
+
+}  // namespace
+
+void RegisterCastTogether() {
+  static const auto* rows =
+      new std::vector<OpRow>{{.name = kCastTogether,
+                              .inputs = {1, Arity::kMany},
+                              .outputs = kOutputsFromAttr,
+                              .attrs = {{"to", std::string(), true}, {"num_outputs", int64_t{1}, true}},
+                              .infer = InferCasts}};
+  RegisterOps(*rows);
+}
+
+absl::StatusOr<Graph> CastWeightsTogether(const Graph& graph, std::vector<ValueId>* values) {
+  RegisterCastTogether();
+  std::map<const Node*, const std::vector<const Node*>*> groups;  // by the first cast of a group
+  const auto casts = FindCasts(graph);
+  for (const auto& [types, group] : casts)
+    if (group.size() > 1) groups[*std::ranges::min_element(group)] = &group;
+  const auto join = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    const auto it = groups.find(&node);
+    if (it == groups.end()) return std::nullopt;
+    const std::vector<const Node*>& group = *it->second;
+    std::vector<Val> weights;
+    for (const Node* cast : group) weights.push_back(r.Map(cast->inputs[0]));
+    const std::vector<Val> all = r.b().Ops(
+        kCastTogether, weights, {{"to", node.attrs.String("to")}, {"num_outputs", static_cast<int64_t>(group.size())}});
+    for (size_t i = 0; i < group.size(); ++i) r.Set(group[i]->outputs[0], all[i]);
+    return std::vector<Val>(1);  // all are set
+  };
+  return Rewrite(graph, join, nullptr, values);
+}
+
+}  // namespace onnxtrain::aten
