@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "optim/fixed_masks.h"
 #include "optim/logits.h"
 #include "optim/program/optimize.h"
 
@@ -64,14 +65,15 @@ std::set<std::string> FrozenScales(const Graph& graph, const std::vector<WeightD
 
 absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import) {
   PreparedModel prepared;
-  ASSIGN_OR_RETURN(prepared.model, import(options));
-  ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, options.trainable));
-  const std::set<std::string> frozen = FrozenScales(prepared.model.graph, prepared.weights);
-  if (frozen.empty()) return prepared;
+  const auto choose = [&](const PrepareOptions& o) -> absl::Status {
+    ASSIGN_OR_RETURN(prepared.model, import(o));
+    ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, o.trainable));
+    return EmbedFixedMasks(&prepared.model);
+  };
+  RETURN_IF_ERROR(choose(options));
   PrepareOptions frozen_options = options;
-  frozen_options.import.frozen_scales = frozen;
-  ASSIGN_OR_RETURN(prepared.model, import(frozen_options));
-  ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, options.trainable));
+  frozen_options.import.frozen_scales = FrozenScales(prepared.model.graph, prepared.weights);
+  if (!frozen_options.import.frozen_scales.empty()) RETURN_IF_ERROR(choose(frozen_options));
   return prepared;
 }
 

@@ -15,6 +15,7 @@
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/layout/assign_channels_last.h"
+#include "backends/torch/layout/expand_batch_norm.h"
 #include "backends/torch/multi_tensor/cast_weights.h"
 #include "backends/torch/multi_tensor/sum_of_squares.h"
 #include "backends/torch/products/wide_matmul.h"
@@ -116,7 +117,10 @@ class TorchBackend : public Backend {
     std::vector<Lowering> lowerings;
     if (device_.is_cuda())
       lowerings = {{"cast_weights_together", CastWeightsTogether}, {"widen_products", WidenProducts}};
-    if (compiler_ != nullptr) lowerings.push_back({"fuse_graph", FuseGraph});
+    if (compiler_ != nullptr) {
+      lowerings.push_back({"expand_batch_norms", ExpandBatchNorms});
+      lowerings.push_back({"fuse_graph", FuseGraph});
+    }
     return lowerings;
   }
 

@@ -179,6 +179,11 @@ void WarnOfWrongKernel(std::string_view kernel, const AttentionProblem& problem)
   LOG(WARNING) << "libtorch's attention kernel '" << kernel << "' is wrong and not used for " << problem.Key();
 }
 
+void WarnOfPlainAttention(std::string_view errors, const AttentionProblem& problem) {
+  LOG(WARNING) << "none of libtorch's attention kernels takes " << problem.Key() << ": it is computed by products and "
+               << "a softmax" << (errors.empty() ? "" : "; ") << errors;
+}
+
 bool IsFusableAttention(const Graph& graph, const Node& node) {
   if (node.op != "Attention" && !IsGradient(node)) return false;
   if (node.attrs.Float("ratio") != 0 || node.attrs.Float("softcap") != 0) return false;

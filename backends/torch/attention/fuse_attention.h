@@ -28,6 +28,8 @@ struct AttentionChoice {
 
 // Logs that a kernel computes something else and is not used. Here, as glog's header meets none of ATen's.
 void WarnOfWrongKernel(std::string_view kernel, const AttentionProblem& problem);
+// Logs that no kernel is used. `errors`: of those that were tried.
+void WarnOfPlainAttention(std::string_view errors, const AttentionProblem& problem);
 
 // Returns nullopt where no fused kernel computes it: the node is left as it is.
 using ChooseAttention = std::function<std::optional<AttentionChoice>(const AttentionProblem&)>;

@@ -19,16 +19,19 @@
 #include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/tensor.h"
+#include "frontend/base/strings.h"
 
 namespace onnxtrain::aten {
 namespace {
 
 constexpr int kWarmUps = 2, kTimedRuns = 5;
 
-// Numbers between −1 and 1 without a period.
-at::Tensor MakeWave(const Type& type, double step, at::Device device) {
+// Numbers between −1 and 1 as if drawn at random. Sums of regular ones, such as waves, cancel: their rounding errors
+// are large beside them.
+at::Tensor MakeNoise(const Type& type, double seed, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kDouble).device(device);
-  return at::arange(type.elements(), options).mul_(step).sin_().to(ToScalarType(type.dtype)).view(type.shape);
+  const at::Tensor wave = at::arange(1, type.elements() + 1, options).mul_(seed).sin_();
+  return wave.mul_(43758.5453).frac_().to(ToScalarType(type.dtype)).view(type.shape);
 }
 
 struct Trial {
@@ -39,10 +42,10 @@ struct Trial {
 Trial MakeTrial(const AttentionProblem& p, at::Device device) {
   Shape y = p.q.shape;
   y.back() = p.v.shape.back();
-  const at::Tensor q = MakeWave(p.q, 0.37, device), k = MakeWave(p.k, 0.73, device);
-  Trial t{AsHeads(MakeWave({p.q.dtype, y}, 1.19, device)),
-          {AsHeads(q), AsHeads(k), AsHeads(MakeWave(p.v, 0.91, device)), {}, p.scale, p.causal}};
-  if (p.mask.has_value()) t.x.mask = AsHeadMask(MakeWave(*p.mask, 0.53, device), p.q.rank(), t.x.q, t.x.k);
+  const at::Tensor q = MakeNoise(p.q, 0.37, device), k = MakeNoise(p.k, 0.73, device);
+  Trial t{AsHeads(MakeNoise({p.q.dtype, y}, 1.19, device)),
+          {AsHeads(q), AsHeads(k), AsHeads(MakeNoise(p.v, 0.91, device)), {}, p.scale, p.causal}};
+  if (p.mask.has_value()) t.x.mask = AsHeadMask(MakeNoise(*p.mask, 0.53, device), p.q.rank(), t.x.q, t.x.k);
   return t;
 }
 
@@ -110,12 +113,16 @@ std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c1
   if (candidates.empty()) return std::nullopt;
   const DeviceScope scope(device);
   const Trial trial = MakeTrial(problem, device);
-  std::erase_if(candidates, [&](const AttentionEntry* entry) { return !SupportsAttention(entry->name, trial.x); });
   std::optional<AttentionChoice> best;
+  std::string errors;
   double fastest = std::numeric_limits<double>::infinity();
   for (const AttentionEntry* entry : candidates) {
+    if (!SupportsAttention(entry->name, trial.x)) {
+      StrAppend(&errors, errors.empty() ? "" : "; ", entry->name, ": is for others");
+      continue;
+    }
     // Unsupported operands throw.
-    CatchTorchErrors("", [&] {
+    const absl::Status ran = CatchTorchErrors(StrCat(entry->name, ": "), [&] {
       const Pass pass = RunOnce(*entry, trial);
       if (!IsRight(pass, trial)) {
         WarnOfWrongKernel(entry->name, problem);
@@ -125,8 +132,10 @@ std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c1
       if (seconds >= fastest) return;
       fastest = seconds;
       best = {std::string(entry->name), pass.saved.lse.sizes().vec()};
-    }).IgnoreError();
+    });
+    if (!ran.ok()) StrAppend(&errors, errors.empty() ? "" : "; ", ran.message());
   }
+  if (!best.has_value() && device.is_cuda()) WarnOfPlainAttention(errors, problem);
   return best;
 }
 

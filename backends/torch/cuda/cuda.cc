@@ -26,31 +26,40 @@
 namespace onnxtrain::aten {
 namespace {
 
+// Scratch memory of recordings. libtorch gives it up with the last of them, and its name takes no more then.
+struct Pool {
+  const at::cuda::MempoolId_t id = at::cuda::graph_pool_handle();
+};
+
 class GraphRecording : public Recording {
  public:
-  explicit GraphRecording(std::unique_ptr<at::cuda::CUDAGraph> graph) : graph_(std::move(graph)) {}
+  GraphRecording(std::unique_ptr<at::cuda::CUDAGraph> graph, std::shared_ptr<Pool> pool)
+      : pool_(std::move(pool)), graph_(std::move(graph)) {}
   void Start() override { graph_->replay(); }
 
  private:
-  std::unique_ptr<at::cuda::CUDAGraph> graph_;
+  const std::shared_ptr<Pool> pool_;  // outlives the graph
+  const std::unique_ptr<at::cuda::CUDAGraph> graph_;
 };
 
 class GraphRecorder : public Recorder {
  public:
   absl::StatusOr<std::unique_ptr<Recording>> Record(const std::function<void()>& run) override {
+    std::shared_ptr<Pool> pool = pool_.lock();
+    if (pool == nullptr) pool_ = pool = std::make_shared<Pool>();
     auto graph = std::make_unique<at::cuda::CUDAGraph>();
     // Other threads may allocate pinned memory meanwhile, which the mode "global" would forbid.
-    RETURN_IF_ERROR(CatchTorchErrors("", [&] { graph->capture_begin(pool_, cudaStreamCaptureModeThreadLocal); }));
+    RETURN_IF_ERROR(CatchTorchErrors("", [&] { graph->capture_begin(pool->id, cudaStreamCaptureModeThreadLocal); }));
     const absl::Status recorded = CatchTorchErrors("", run);
     // Ends the capture in any case: without that the stream takes no more work.
     const absl::Status ended = CatchTorchErrors("", [&] { graph->capture_end(); });
     RETURN_IF_ERROR(recorded);
     RETURN_IF_ERROR(ended);
-    return std::make_unique<GraphRecording>(std::move(graph));
+    return std::make_unique<GraphRecording>(std::move(graph), std::move(pool));
   }
 
  private:
-  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+  std::weak_ptr<Pool> pool_;  // of the recordings that are there
 };
 
 // A wheel has the libraries of CUDA beside libtorch, in site-packages/nvidia.

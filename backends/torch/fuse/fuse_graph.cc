@@ -117,7 +117,7 @@ class NodeParts {
     part->elements = x.elements();
     part->columns = fold->columns;
     const int64_t rows = part->elements / part->columns;
-    const bool pays = fold->by_column ? sums && part->columns >= 32 && part->columns <= kMostSummedColumns && rows >= 8
+    const bool pays = fold->by_column ? sums && PaysToSumColumns(part->elements, part->columns)
                                       : rows >= kLeastRows || part->elements <= kMostElementsOfFewRows;
     if (pays) part->part = fold->by_column ? Part::kColumns : Part::kRows;
   }
@@ -338,6 +338,10 @@ class GraphFuser {
 };
 
 }  // namespace
+
+bool PaysToSumColumns(int64_t elements, int64_t columns) {
+  return columns >= 32 && columns <= kMostSummedColumns && elements / columns >= 8;
+}
 
 absl::StatusOr<Graph> FuseGraph(const Graph& legal, std::vector<ValueId>* values) {
   return GraphFuser(legal).Build(values);

@@ -15,4 +15,7 @@ namespace onnxtrain::aten {
 // behind.
 absl::StatusOr<Graph> FuseGraph(const Graph& legal, std::vector<ValueId>* values = nullptr);
 
+// Is a kernel that sums columns worth its while, with so many elements in as many columns?
+bool PaysToSumColumns(int64_t elements, int64_t columns);
+
 }  // namespace onnxtrain::aten

@@ -19,9 +19,13 @@ namespace {
 constexpr const char* kPlaceholder = "ONNXTRAIN_KERNEL";
 constexpr int64_t kMapThreads = 256;  // of a block where no row is reduced
 constexpr int64_t kWarp = 32;
-constexpr int64_t kWarpsOfRows = 4;        // of a block whose warps take a row each
-constexpr int64_t kMostColumnTeams = 512;  // that sum columns: as many partial sums are added in the end
+constexpr int64_t kWarpsOfRows = 4;  // of a block whose warps take a row each
 constexpr int64_t kRowsPerColumnTeam = 8;
+constexpr int64_t kMostColumnThreads = 1 << 17;  // that sum columns: about what a GPU runs at once
+constexpr int64_t kMostColumnBlocks = 1024;      // as many partial sums are added in the end
+constexpr int64_t kColumnBlock = 1024;           // threads that add them: of 32 columns, 32 each
+constexpr int64_t kUnrolledRows = 4;             // whose operands are loaded together, where nothing waits for a row
+constexpr size_t kMostUnrolledNodes = 16;
 
 // As generate.h has it, and the entry of a block.
 constexpr std::string_view kBatchEntry = R"(
@@ -168,18 +172,30 @@ class Generator {
       tiling_.blocks = Ceil(threads, kMapThreads);
       return;
     }
-    const int64_t vectors = plan_.space.columns / tiling_.vector;
+    const int64_t vectors = plan_.space.columns / tiling_.vector, rows = plan_.space.rows;
     // A warp alone needs no barriers; it takes rows of up to 16 elements per thread.
     const bool is_short = vectors * tiling_.vector <= 16 * kWarp;
     const int64_t most = vectors * tiling_.vector > 8192 ? 1024 : 512;
     tiling_.team = is_short ? kWarp : std::min(most, Ceil(vectors, kWarp) * kWarp);
+    // Where no row is reduced, a part of a warp can take a row.
+    while (!ReducesRows() && tiling_.team > 1 && tiling_.team / 2 >= vectors) tiling_.team /= 2;
     tiling_.copies = Ceil(vectors, tiling_.team);
     tiling_.block = is_short ? kWarpsOfRows * kWarp : tiling_.team;
-    const int64_t per_block = tiling_.block / tiling_.team, rows = plan_.space.rows;
-    tiling_.teams =
-        plan_.column_sums.empty() ? rows : std::clamp(rows / kRowsPerColumnTeam, int64_t{1}, kMostColumnTeams);
-    tiling_.blocks = Ceil(tiling_.teams, per_block);
-    tiling_.teams = plan_.column_sums.empty() ? rows : tiling_.blocks * per_block;
+    const int64_t per_block = teams_per_block();
+    if (plan_.column_sums.empty()) {
+      tiling_.teams = rows;
+      tiling_.blocks = Ceil(rows, per_block);
+      return;
+    }
+    const int64_t most_blocks = std::min(kMostColumnBlocks, kMostColumnThreads / tiling_.block);
+    tiling_.blocks = std::clamp(Ceil(rows / kRowsPerColumnTeam, per_block), int64_t{1}, most_blocks);
+    tiling_.teams = tiling_.blocks * per_block;
+  }
+
+  int64_t teams_per_block() const { return tiling_.block / tiling_.team; }
+  // Does a row give one number?
+  bool ReducesRows() const {
+    return plan_.column_sums.empty() || std::ranges::find(plan_.level, Level::kRow) != plan_.level.end();
   }
 
   // --- Source
@@ -398,10 +414,10 @@ class Generator {
   void EmitRowKernel(std::string_view name) {
     EmitHead(name, tiling_.block);
     EmitRandoms();
-    const int64_t per_block = tiling_.block / tiling_.team;
-    Line("const int t = threadIdx.x % ", tiling_.team, ";");
-    Line("const Index team = static_cast<Index>(blockIdx.x) * ", per_block, " + threadIdx.x / ", tiling_.team, ";");
+    Line("const int t = threadIdx.x % ", tiling_.team, ", of_block = threadIdx.x / ", tiling_.team, ";");
+    Line("const Index team = static_cast<Index>(blockIdx.x) * ", teams_per_block(), " + of_block;");
     for (int32_t n : plan_.column_sums) Line("real s", output(n), "[", tiling_.copies * tiling_.vector, "] = {};");
+    if (!ReducesRows() && graph_.nodes().size() <= kMostUnrolledNodes) Line("#pragma unroll ", kUnrolledRows);
     Open("for (Index r = team; r < ", plan_.space.rows, "; r += ", tiling_.teams, ")");
     EmitRow();
     Close();
@@ -454,25 +470,42 @@ class Generator {
     }
   }
 
-  // --- Sums of columns: every team stores its own, which a second kernel adds.
+  // --- Sums of columns: every block stores its own, which a second kernel adds.
 
   void EmitPartialSums() {
+    if (!plan_.column_sums.empty() && teams_per_block() > 1)
+      Line("__shared__ real of_teams[", teams_per_block() * plan_.space.columns, "];");
     int64_t sums = 0;
     for (int32_t n : plan_.column_sums) {
-      const int64_t first = sums++ * tiling_.teams * plan_.space.columns;
-      EmitColumnLoop([&] {
-        Open("for (int j = 0; j < ", tiling_.vector, "; ++j)");
-        Line("static_cast<real*>(p.at[", workspace_pointer_, "])[", first, " + team * ", plan_.space.columns,
-             " + c + j] = s", output(n), "[k * ", tiling_.vector, " + j];");
+      const std::string partial =
+          StrCat("static_cast<real*>(p.at[", workspace_pointer_, "])[", sums++ * tiling_.blocks * plan_.space.columns,
+                 " + blockIdx.x * ", plan_.space.columns, " + ");
+      if (teams_per_block() == 1) {
+        EmitColumnSums(n, StrCat(partial, "c + j]"));
+      } else {
+        Line("__syncthreads();");
+        EmitColumnSums(n, StrCat("of_teams[of_block * ", plan_.space.columns, " + c + j]"));
+        Line("__syncthreads();");
+        Open("for (int c = threadIdx.x; c < ", plan_.space.columns, "; c += ", tiling_.block, ")");
+        Line("real sum = 0;");
+        Line("for (int i = 0; i < ", teams_per_block(), "; ++i) sum += of_teams[i * ", plan_.space.columns, " + c];");
+        Line(partial, "c] = sum;");
         Close();
-      });
+      }
     }
-    kernel_.workspace = sums * tiling_.teams * plan_.space.columns * (plan_.wide ? 8 : 4);
+    kernel_.workspace = sums * tiling_.blocks * plan_.space.columns * (plan_.wide ? 8 : 4);
   }
 
-  // 32 columns per block; eight threads share the partial sums of a column.
+  // Stores a thread's sums of its columns c + j.
+  void EmitColumnSums(int32_t n, const std::string& to) {
+    EmitColumnLoop([&] {
+      Line("for (int j = 0; j < ", tiling_.vector, "; ++j) ", to, " = s", output(n), "[k * ", tiling_.vector, " + j];");
+    });
+  }
+
+  // 32 columns per block; 32 threads share the partial sums of a column.
   void EmitColumnKernel(const std::string& name) {
-    EmitHead(name, 256);
+    EmitHead(name, kColumnBlock);
     Line("const Index c = static_cast<Index>(blockIdx.x) * 32 + threadIdx.x % 32;");
     int64_t sums = 0;
     for (int32_t n : plan_.column_sums) {
@@ -480,9 +513,9 @@ class Generator {
       Line("real m", v, " = 0;");
       Open("if (c < ", plan_.space.columns, ")");
       Line("const real* partial = static_cast<const real*>(p.at[", workspace_pointer_, "]) + ",
-           sums++ * tiling_.teams * plan_.space.columns, ";");
-      Line("for (Index team = threadIdx.x / 32; team < ", tiling_.teams, "; team += 8) m", v, " += partial[team * ",
-           plan_.space.columns, " + c];");
+           sums++ * tiling_.blocks * plan_.space.columns, ";");
+      Line("for (int b = threadIdx.x / 32; b < ", tiling_.blocks, "; b += ", kColumnBlock / 32, ") m", v,
+           " += partial[b * ", plan_.space.columns, " + c];");
       Close();
       Line("const real v", v, " = ReduceSlices(m", v, ")",
            node(n).op == "ReduceMean" ? StrCat(" / ", plan_.space.rows) : "", ";");
@@ -501,7 +534,7 @@ class Generator {
     }
     Close();
     Close();
-    kernel_.launches.push_back({.function = name, .blocks = Ceil(plan_.space.columns, 32), .threads = 256});
+    kernel_.launches.push_back({.function = name, .blocks = Ceil(plan_.space.columns, 32), .threads = kColumnBlock});
   }
 
   KernelPlan plan_;

@@ -154,14 +154,16 @@ DEVICE void WaitForTeam() {
   T == 32 ? __syncwarp() : __syncthreads();
 }
 
-// Adds slices of 32 columns: 256 threads, of which 8 share a column. Returns the sum to the first 32 threads.
+// Adds slices of 32 columns: 1024 threads, of which 32 share a column. Returns the sum to the first 32 threads.
 DEVICE real ReduceSlices(real x) {
-  __shared__ real parts[256];
+  __shared__ real parts[1024];
   __syncthreads();
   parts[threadIdx.x] = x;
   __syncthreads();
   real sum = 0;
-  for (int s = 0; s < 8; ++s) sum += parts[s * 32 + threadIdx.x % 32];
+  if (threadIdx.x < 32) {
+    for (int s = 0; s < 32; ++s) sum += parts[s * 32 + threadIdx.x];
+  }
   return sum;
 }
 )";

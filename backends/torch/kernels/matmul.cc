@@ -1,4 +1,5 @@
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include "backends/torch/compat.h"
@@ -18,8 +19,50 @@ int64_t BatchSize(const at::Tensor& x) {
 
 at::Tensor Matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.flatten(0, -3).squeeze(0); }
 
-Run Product(at::Tensor a, at::Tensor b, at::Tensor y) {
-  return [=]() mutable { at::mm_out(y, a, b); };
+// Tensor cores load 16 bytes at a time: cuBLAS has slow kernels for rows that begin elsewhere. From this size on, a
+// product over copies with zeros at their ends takes less time.
+constexpr int64_t kHalvesPerLoad = 8, kLeastPadded = int64_t{1} << 28;  // multiplications
+
+int64_t PadExtent(int64_t n) { return (n + kHalvesPerLoad - 1) / kHalvesPerLoad * kHalvesPerLoad; }
+
+bool WantsPadding(const at::Tensor& a, const at::Tensor& b) {
+  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
+  const bool even = m % kHalvesPerLoad == 0 && k % kHalvesPerLoad == 0 && n % kHalvesPerLoad == 0;
+  return a.is_cuda() && a.element_size() == 2 && !even && m * k * n >= kLeastPadded;
+}
+
+// x with zeros at the ends of its rows and columns, which keeps the order of the axes in memory; x itself where it
+// needs none.
+at::Tensor Padded(const at::Tensor& x) {
+  const int64_t rows = PadExtent(x.size(0)), columns = PadExtent(x.size(1));
+  if (rows == x.size(0) && columns == x.size(1)) return x;
+  const bool transposed = x.stride(0) == 1 && x.stride(1) != 1;
+  const at::Tensor padded =
+      transposed ? at::empty({columns, rows}, x.options()).t() : at::empty({rows, columns}, x.options());
+  padded.narrow(0, x.size(0), rows - x.size(0)).zero_();
+  padded.narrow(1, x.size(1), columns - x.size(1)).zero_();
+  padded.narrow(0, 0, x.size(0)).narrow(1, 0, x.size(1)).copy_(x);
+  return padded;
+}
+
+using Multiply = void (*)(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
+
+void MultiplyNarrow(at::Tensor y, const at::Tensor& a, const at::Tensor& b) { at::mm_out(y, a, b); }
+
+// Over padded copies.
+Run PaddedProduct(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y, Multiply multiply) {
+  const int64_t rows = PadExtent(y.size(0)), columns = PadExtent(y.size(1));
+  if (rows == y.size(0) && columns == y.size(1)) return [=] { multiply(y, Padded(a), Padded(b)); };
+  return [=] {
+    const at::Tensor padded = at::empty({rows, columns}, y.options());
+    multiply(padded, Padded(a), Padded(b));
+    y.copy_(padded.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)));
+  };
+}
+
+Run Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y, Multiply multiply = MultiplyNarrow) {
+  if (WantsPadding(a, b)) return PaddedProduct(a, b, y, multiply);
+  return [=] { multiply(y, a, b); };
 }
 
 // Both have y's batch axes, up to broadcasting. Where that is no view, the broadcast is a copy of each run.
@@ -53,13 +96,20 @@ Run MatMul(const Args& args) {
 }
 
 // cuBLAS adds up in float32 and stores what it is told to.
-Run WideMatMul(const Args& args) {
-  const at::Tensor a = Operand(args.in[0], args.attrs().Int("trans_a") != 0);
-  const at::Tensor b = Operand(args.in[1], args.attrs().Int("trans_b") != 0);
+void MultiplyWide(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 #if ONNXTRAIN_WIDE_PRODUCTS
-  if (a.is_cuda()) return [=, y = args.out[0]]() mutable { at::mm_out(y, a, b, at::kFloat); };
+  if (a.is_cuda()) {
+    at::mm_out(y, a, b, at::kFloat);
+    return;
+  }
 #endif
-  return [=, y = args.out[0]]() mutable { at::mm_out(y, a.to(at::kFloat), b.to(at::kFloat)); };
+  at::mm_out(y, a.to(at::kFloat), b.to(at::kFloat));
+}
+
+Run WideMatMul(const Args& args) {
+  if (args.out[0].numel() == 0) return {};
+  return Product(Operand(args.in[0], args.attrs().Int("trans_a") != 0),
+                 Operand(args.in[1], args.attrs().Int("trans_b") != 0), args.out[0], MultiplyWide);
 }
 
 constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}}, {kWideMatMul, {WideMatMul, Types::kAny}}};
