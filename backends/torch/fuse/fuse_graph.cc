@@ -144,7 +144,11 @@ class GraphFuser {
  public:
   explicit GraphFuser(const Graph& graph) : graph_(graph), pattern_(graph), units_(pattern_), parts_(graph) {
     FindInnerValues();
-    for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes().size()); ++n) MergeWithProducers(n);
+    const auto count = static_cast<int32_t>(graph.nodes().size());
+    for (int32_t n = 0; n < count; ++n)
+      if (!Widens(n)) MergeWithProducers(n);
+    for (int32_t n = 0; n < count; ++n)
+      if (Widens(n) && units_.members(units_.unit(n)).size() == 1) MergeWithProducers(n);
     MergeScalars();
   }
 
@@ -191,6 +195,13 @@ class GraphFuser {
     return a.wide == b.wide && (a.elements == b.elements || is_row_of(a, b) || is_row_of(b, a));
   }
 
+  // Casts from half precision belong to the kernels that read them: what another stores is then half as long.
+  bool Widens(int32_t n) const {
+    if (node(n).op != "Cast" || !IsPart(n)) return false;
+    const DType from = graph_.type(node(n).inputs[0]).dtype, to = graph_.type(node(n).outputs[0]).dtype;
+    return IsFloat(from) && DTypeSize(from) == 2 && to == DType::kFloat32;
+  }
+
   void MergeWithProducers(int32_t n) {
     if (!IsPart(n)) return;
     for (ValueId v : node(n).inputs) {
@@ -198,7 +209,9 @@ class GraphFuser {
       if (p < 0 || !IsPart(p)) continue;
       // What reduces a value, or reads a reduction of it, spares the memory a pass even if others read it, too.
       const bool reduces = parts_[n].part == Part::kRows || parts_[n].part == Part::kColumns;
-      if (inner_[v] || reduces) TryJoin(p, n);
+      if (!inner_[v] && !reduces) continue;
+      TryJoin(p, n);
+      if (Widens(p) && units_.unit(p) == units_.unit(n)) MergeWithProducers(p);
     }
   }
 

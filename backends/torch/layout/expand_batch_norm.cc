@@ -36,11 +36,12 @@ class Expansion {
   Vals Backward() {
     const Val scale = r_.Map(node_.inputs[2]), mean = r_.Map(node_.inputs[3]), rstd = r_.Map(node_.inputs[4]);
     const std::vector<int64_t> axes = AxesBeforeChannels(Wide(0));
-    const Val dbias = ReduceSum(Wide(0), axes, false);
-    const Val dscale = ReduceSum(Wide(0) * ((Wide(1) - mean) * rstd), axes, false);
+    const Val dy = Wide(0);  // of both sums, which are one kernel's
+    const Val dbias = ReduceSum(dy, axes, false);
+    const Val dscale = ReduceSum(dy * ((Wide(1) - mean) * rstd), axes, false);
     const double rows = static_cast<double>(Wide(0).type().elements()) / static_cast<double>(scale.type().elements());
     const Val common = (dbias + (Wide(1) - mean) * rstd * dscale) * (1 / rows);
-    return {(Wide(0) - common) * (rstd * scale), dscale, dbias};
+    return {(Wide(0) - common) * rstd * scale, dscale, dbias};
   }
 
  private:

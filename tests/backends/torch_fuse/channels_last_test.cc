@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/torch/fuse/fuse_graph.h"
+#include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/layout/assign_channels_last.h"
+#include "backends/torch/layout/channels_last_op.h"
+#include "backends/torch/layout/expand_batch_norm.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"
 #include "frontend/ops/check.h"
@@ -120,15 +124,15 @@ void ExpectSameResults(const Graph& graph, const Graph& assigned) {
 }
 
 // A stem, a residual block with a second branch, and a head.
-Graph MakeResidualNetwork(DType dtype = DType::kFloat32) {
+Graph MakeResidualNetwork(DType dtype = DType::kFloat32, int64_t width = 4) {
   Network n(dtype);
   const Val x = n.Feed("x", {2, 3, 12, 10});
   const Val stem =
-      n.Pool("MaxPool", n.b().Op("Relu", {n.Norm(n.Conv(x, "stem", 8, 3), "n0")}), MakeWindow(2, 2, 1, 1), 3);
-  const Val inner = n.b().Op("Relu", {n.Norm(n.Conv(stem, "c1", 12, 3, 2), "n1")});
-  const Val down = n.Norm(n.Conv(stem, "down", 12, 1, 2), "n3");
-  const Val block = n.b().Op("Relu", {n.Norm(n.Conv(inner, "c2", 12, 3), "n2") + down});
-  const Val head = MatMul(ReduceMean(block, {2, 3}, false), n.Weight("head", {12, 5}));
+      n.Pool("MaxPool", n.b().Op("Relu", {n.Norm(n.Conv(x, "stem", 2 * width, 3), "n0")}), MakeWindow(2, 2, 1, 1), 3);
+  const Val inner = n.b().Op("Relu", {n.Norm(n.Conv(stem, "c1", 3 * width, 3, 2), "n1")});
+  const Val down = n.Norm(n.Conv(stem, "down", 3 * width, 1, 2), "n3");
+  const Val block = n.b().Op("Relu", {n.Norm(n.Conv(inner, "c2", 3 * width, 3), "n2") + down});
+  const Val head = MatMul(ReduceMean(block, {2, 3}, false), n.Weight("head", {3 * width, 5}));
   return n.Finish(head);
 }
 
@@ -143,6 +147,61 @@ TEST(ChannelsLast, NothingIsConvertedBetweenConvolutions) {
   EXPECT_EQ(CountNodes(assigned, "Conv") + CountNodes(assigned, "BatchNorm") + CountNodes(assigned, "MaxPool"), 0);
   EXPECT_EQ(CountConversions(assigned), 1) << "of the images alone\n" << Print(assigned);
   ExpectSameResults(graph, assigned);
+}
+
+Graph Expand(const Graph& graph) {
+  auto expanded = ExpandBatchNorms(graph);
+  EXPECT_TRUE(expanded.ok()) << expanded.status();
+  const Graph live = Dce(*expanded);
+  EXPECT_TRUE(Verify(live).ok()) << Verify(live);
+  return live;
+}
+
+// The fusing backend expands them by itself.
+TEST(ChannelsLast, BatchNormsOfManyChannelsAreGenerated) {
+  const Graph graph = MakeResidualNetwork(DType::kFloat32, 20), assigned = Assign(graph), expanded = Expand(assigned);
+  EXPECT_EQ(CountNodes(assigned, "torch.NhwcBatchNorm") + CountNodes(assigned, "torch.NhwcBatchNormGrad"), 8);
+  EXPECT_EQ(CountNodes(expanded, "torch.NhwcBatchNorm") + CountNodes(expanded, "torch.NhwcBatchNormGrad"), 0);
+  ExpectSameResults(graph, assigned);
+  const Graph narrow = Assign(MakeResidualNetwork());
+  EXPECT_EQ(Print(Expand(narrow)), Print(narrow)) << "few columns are not summed by kernels";
+}
+
+// Every kernel reads and writes the activations in half precision.
+TEST(ChannelsLast, BatchNormsOfHalvesStoreNoFloats) {
+  RegisterChannelsLastOps();
+  Graph graph;
+  Builder b(&graph);
+  const Shape shape = {4, 6, 5, 72};
+  const auto feed = [&](const char* name, Shape s, DType dtype) {
+    return b.Input(InputKind::kFeed, name, {dtype, std::move(s)});
+  };
+  const Val x = feed("x", shape, DType::kBFloat16), dy = feed("dy", shape, DType::kBFloat16);
+  const Val scale = feed("scale", {72}, DType::kFloat32), bias = feed("bias", {72}, DType::kFloat32);
+  const Val wide = Cast(x, DType::kFloat32);
+  const std::vector<Val> y = b.Ops("torch.NhwcBatchNorm", {wide, scale, bias}, {{"epsilon", 1e-3}});
+  const std::vector<Val> gradients =
+      b.Ops("torch.NhwcBatchNormGrad", {Cast(dy, DType::kFloat32), wide, scale, y[1], y[2]}, {});
+  graph.AddOutput("y", Cast(b.Op("Relu", {y[0]}), DType::kBFloat16).id());
+  graph.AddOutput("dx", Cast(gradients[0], DType::kBFloat16).id());
+  graph.AddOutput("dscale", gradients[1].id());
+  graph.AddOutput("dbias", gradients[2].id());
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  auto fused = FuseGraph(Expand(graph));
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  const Graph live = Dce(*fused);
+  for (const Node& node : live.nodes()) {
+    EXPECT_TRUE(node.op == kFusedOp || node.op == "Reshape" || node.op == "Constant") << Print(live);
+    for (ValueId v : node.outputs) {
+      EXPECT_TRUE(live.type(v).elements() < NumElements(shape) || live.type(v).dtype == DType::kBFloat16)
+          << Print(live);
+    }
+  }
+  const auto want = cases::RunOn(PlainBackend(), graph, MakeInputs(graph));
+  const auto got = cases::RunOn(FusingBackend(), graph, MakeInputs(graph));
+  ASSERT_TRUE(want.ok()) << want.status();
+  ASSERT_TRUE(got.ok()) << got.status();
+  cases::ExpectNear(*got, *want, 1e-2);
 }
 
 TEST(ChannelsLast, KernelsOfTensorCoresWantIt) {
