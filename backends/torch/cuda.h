@@ -30,8 +30,8 @@ KernelCompiler* FindKernelCompiler(c10::Device device);
 // can be where that is not known.
 size_t FreeDeviceMemory(c10::Device device);
 
-// Does libtorch's attention kernel of that entry take these operands, to train? Others read beyond them, or take float32
-// for half precision, without an error. True where there is nothing to ask: for the CPU.
+// Does libtorch's attention kernel of that entry take these operands, to train? With others, kernels read beyond them
+// or take float32 for half precision, without an error. True where there is nothing to ask: for the CPU.
 bool SupportsAttention(std::string_view entry, const AttentionOperands& x);
 
 // Backend::MeetOnDevice, over NCCL. Null for the CPU.

@@ -233,7 +233,8 @@ TEST_P(OpCase, MayRunInPlace) {
   for (std::string_view backend : {"torch", "cpu"}) {
     ASSERT_VALUE(const Tensors want, RunOn(BackendNamed(backend), plain, feeds));
     ASSERT_VALUE(const Tensors got, RunOn(BackendNamed(backend), copied, feeds));
-    ExpectNear(got, want, 0);
+    // Some of ATen's kernels for GPUs add up in any order.
+    ExpectNear(got, want, BackendNamed(backend).device() == "cpu" ? 0 : c().f32);
   }
 }
 

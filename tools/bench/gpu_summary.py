@@ -45,7 +45,8 @@ def print_speed(result):
 
 
 def main(folder):
-    summary = {'gpu': gpu_name(), 'parts': sorted(parts(folder), key=lambda part: part['part']), 'speed': list(speeds(folder))}
+    ordered = sorted(parts(folder), key=lambda part: part['part'])
+    summary = {'gpu': gpu_name(), 'parts': ordered, 'speed': list(speeds(folder))}
     with open(os.path.join(folder, 'gpu.json'), 'w') as file:
         json.dump(summary, file, indent=1)
     for result in summary['speed']:

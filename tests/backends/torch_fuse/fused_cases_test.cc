@@ -80,6 +80,12 @@ double GetTolerance(const Case& c, const Variant& variant) {
   return variant.half == DType::kBFloat16 ? 1.0 / 128 : 1.0 / 1024;  // one unit in the last place
 }
 
+// ATen's kernels for half precision on a GPU may round more than once. On a CPU, float32 is computed in their place.
+Backend& GetReference(const Variant& variant) {
+  static Backend* host = MakeTorchBackend(c10::Device("cpu"), nullptr).release();
+  return variant.half == DType::kFloat32 ? PlainBackend() : *host;
+}
+
 // The operators that a kernel can be generated for.
 std::set<std::string> CheckCases(const Variant& variant) {
   std::vector<const Case*> taken;
@@ -98,7 +104,7 @@ std::set<std::string> CheckCases(const Variant& variant) {
     SCOPED_TRACE(c->name);
     const Graph body = MakeBody(*c, variant);
     const Tensors feeds = MakeFeeds(*c, variant, body);
-    const auto want = cases::RunOn(PlainBackend(), body, feeds),
+    const auto want = cases::RunOn(GetReference(variant), body, feeds),
                got = cases::RunOn(FusingBackend(), AsOneNode(body), feeds);
     EXPECT_TRUE(want.ok()) << want.status();
     EXPECT_TRUE(got.ok()) << got.status();
