@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures the torch backend on a GPU, in less than 8 minutes, with the programs that pack_gpu.sh collects.
+# Checks and measures the torch backend on a GPU, in minutes, with the programs that pack_gpu.sh collects.
 #
 #   tools/bench/gpu.sh [--dry-run] [ARCHIVE] [RESULTS]
 #

@@ -26,6 +26,22 @@ absl::StatusOr<std::vector<Type>> InferCasts(const TypeContext& c) {
 
 bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
+// Does the cast weight stay in memory from its first use to another, or is it small? To cast all others at once would
+// hold more of them than one pass at a time needs.
+constexpr int64_t kMostSmallElements = 1 << 16;
+
+bool MayCastEarly(const Pattern& pattern, ValueId weight) {
+  const Graph& graph = pattern.graph();
+  if (graph.type(weight).elements() <= kMostSmallElements) return true;
+  const std::vector<int32_t>* users = &pattern.users(weight);
+  while (users->size() == 1) {
+    const Node& user = graph.nodes()[users->front()];
+    if (user.op != "Transpose" && user.op != "Reshape") return false;
+    users = &pattern.users(user.outputs[0]);
+  }
+  return !users->empty();
+}
+
 using Types = std::pair<DType, DType>;  // from, to
 
 // The casts to join, by their types.
@@ -39,7 +55,7 @@ std::map<Types, std::vector<const Node*>> FindCasts(const Graph& graph) {
       const Node& node = graph.nodes()[n];
       if (node.op == "Cast" && IsHalf(graph.type(node.outputs[0]).dtype)) of_input.push_back(&node);
     }
-    if (of_input.size() != 1) continue;
+    if (of_input.size() != 1 || !MayCastEarly(pattern, of_input[0]->outputs[0])) continue;
     casts[{graph.type(input.value).dtype, graph.type(of_input[0]->outputs[0]).dtype}].push_back(of_input[0]);
   }
   return casts;

@@ -72,6 +72,23 @@ TEST(CastWeightsTogether, JoinsThoseThatAreCastOnce) {
   ExpectSame(graph, lowered.graph, 0);
 }
 
+// As in a pass without gradients: one weight at a time is held.
+TEST(CastWeightsTogether, LeavesLargeOnesThatAreReadOnce) {
+  Graph graph;
+  Builder b(&graph);
+  for (int i = 0; i < 4; ++i) {
+    const Val w = b.Input(InputKind::kParameter, StrCat("w", i), {DType::kFloat32, {300, 300}});
+    const Val turned = Transpose(Cast(w, DType::kBFloat16), {1, 0});
+    graph.AddOutput(StrCat("y", i), Cast(turned, DType::kFloat32).id());
+    if (i < 2) graph.AddOutput(StrCat("z", i), ReduceSum(Cast(turned, DType::kFloat32), {0}, false).id());
+  }
+  const Lowered lowered = Lower(graph, CastWeightsTogether);
+  const auto node = std::ranges::find(lowered.graph.nodes(), kCastTogether, &Node::op);
+  ASSERT_NE(node, lowered.graph.nodes().end()) << Print(lowered.graph);
+  EXPECT_EQ(node->inputs.size(), 2u) << Print(lowered.graph);
+  ExpectSame(graph, lowered.graph, 0);
+}
+
 // The type of the products is that of a GPU: the plain backend for the CPU promotes it.
 TEST(WidenProducts, ReplacesCastsOfProducts) {
   Graph graph;
