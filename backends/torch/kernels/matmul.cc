@@ -25,10 +25,14 @@ constexpr int64_t kHalvesPerLoad = 8, kLeastPadded = int64_t{1} << 28;  // multi
 
 int64_t PadExtent(int64_t n) { return (n + kHalvesPerLoad - 1) / kHalvesPerLoad * kHalvesPerLoad; }
 
+// The extent along which its elements are neighbors.
+int64_t InnerExtent(const at::Tensor& x) { return x.stride(1) == 1 ? x.size(1) : x.size(0); }
+
 bool WantsPadding(const at::Tensor& a, const at::Tensor& b) {
-  const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
-  const bool even = m % kHalvesPerLoad == 0 && k % kHalvesPerLoad == 0 && n % kHalvesPerLoad == 0;
-  return a.is_cuda() && a.element_size() == 2 && !even && m * k * n >= kLeastPadded;
+  const int64_t columns = b.size(1);
+  bool even = true;
+  for (int64_t extent : {InnerExtent(a), InnerExtent(b), columns}) even &= extent % kHalvesPerLoad == 0;
+  return a.is_cuda() && a.element_size() == 2 && !even && a.size(0) * a.size(1) * columns >= kLeastPadded;
 }
 
 // x with zeros at the ends of its rows and columns, which keeps the order of the axes in memory; x itself where it
