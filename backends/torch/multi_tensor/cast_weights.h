@@ -15,8 +15,8 @@ inline constexpr char kCastTogether[] = "torch.CastTogether";
 void RegisterCastTogether();
 
 // Joins the casts of parameters to half precision where that holds no more memory: of those that are read more than
-// once, as by the backward pass, and of small ones; not of those that are cast more than once. Leaves dead nodes behind.
-// `values` (may be null) is set to the new values by old ones.
+// once, as by the backward pass, and of small ones; not of those that are cast more than once. Leaves dead nodes
+// behind. `values` (may be null) is set to the new values by old ones.
 absl::StatusOr<Graph> CastWeightsTogether(const Graph& graph, std::vector<ValueId>* values = nullptr);
 
 }  // namespace onnxtrain::aten
