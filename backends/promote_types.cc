@@ -9,12 +9,14 @@
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
 namespace {
 
 using Vals = std::vector<Val>;
 using IsNarrow = bool (*)(DType dtype);
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 bool IsUnsigned(DType dtype) { return dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64; }
 
 // Casts the inputs to `wide` and the outputs back to the node's types.

@@ -8,6 +8,8 @@
 
 namespace onnxtrain {
 
+bool IsHalf(DType dtype);  // f16, bf16
+
 // Returns whether the node has no kernel.
 using IsUnsupported = std::function<bool(const Graph&, const Node&)>;
 

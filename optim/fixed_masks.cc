@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/builder.h"
+#include "frontend/passes/fold_constants.h"
 #include "frontend/passes/rewrite.h"
 #include "optim/fixed_tables.h"
 
@@ -18,6 +19,10 @@ namespace {
 constexpr size_t kMask = 3;                          // the operand of Attention
 constexpr int64_t kMostElements = int64_t{1} << 24;  // 4096 queries and keys
 constexpr size_t kMostNodes = 64;                    // that compute a mask
+
+ValueId MaskOf(const Node& node) {
+  return node.op == "Attention" && node.inputs.size() > kMask ? node.inputs[kMask] : kNoValue;
+}
 
 // The frozen weights and the nodes, in order, from which a value follows.
 struct Origin {
@@ -48,18 +53,18 @@ std::optional<Origin> FindOrigin(const Graph& graph, ValueId value) {
   return origin;
 }
 
-// nullopt where the host cannot compute it.
-std::optional<HostTensor> Evaluate(const ImportedModel& model, const Origin& origin, ValueId value) {
+// nullopt where the host cannot compute it, or not within its budget.
+std::optional<HostTensor> Evaluate(const ImportedModel& model, const Origin& origin, ValueId value,
+                                   HostBudget* budget) {
   const Graph& graph = model.graph;
   Graph part;
+  Builder b(&part);
   std::map<ValueId, ValueId> map = {{kNoValue, kNoValue}};
-  std::map<std::string, HostTensor> weights;
   for (ValueId v : origin.weights) {
     const std::string& name = graph.inputs()[graph.value(v).index].name;
     const auto weight = std::ranges::find(model.weights, name, &ImportedWeight::name);
     if (weight == model.weights.end()) return std::nullopt;
-    map[v] = part.AddInput(InputKind::kFrozen, name, graph.type(v));
-    weights.emplace(name, weight->value);
+    map[v] = b.Constant(weight->value).id();
   }
   for (int32_t n : origin.nodes) {
     const Node& node = graph.nodes()[n];
@@ -69,20 +74,22 @@ std::optional<HostTensor> Evaluate(const ImportedModel& model, const Origin& ori
     for (size_t i = 0; i < outputs.size(); ++i) map[node.outputs[i]] = outputs[i];
   }
   part.AddOutput("mask", map.at(value));
-  auto computed = Interpret(part, weights);
-  return computed.ok() ? std::optional(std::move(computed->front())) : std::nullopt;
+  const auto folded = FoldConstants(part, kMostElements * sizeof(float), budget);
+  const HostTensor* mask = folded.ok() ? folded->FindConstant(folded->outputs()[0].value) : nullptr;
+  return mask == nullptr ? std::nullopt : std::optional(*mask);
 }
 
 // The masks to embed, by the value that they replace.
 std::map<ValueId, HostTensor> FindMasks(const ImportedModel& model) {
   std::map<ValueId, HostTensor> masks;
   std::set<ValueId> seen;
+  HostBudget budget;
   for (const Node& node : model.graph.nodes()) {
-    const ValueId v = node.op == "Attention" && node.inputs.size() > kMask ? node.inputs[kMask] : kNoValue;
+    const ValueId v = MaskOf(node);
     if (v == kNoValue || model.graph.FindConstant(v) != nullptr || !seen.insert(v).second) continue;
     const auto origin = FindOrigin(model.graph, v);
     if (!origin) continue;
-    auto mask = Evaluate(model, *origin, v);
+    auto mask = Evaluate(model, *origin, v, &budget);
     if (mask && IsAttentionMask(*mask)) masks.emplace(v, *std::move(mask));
   }
   return masks;
@@ -95,8 +102,7 @@ absl::Status EmbedFixedMasks(ImportedModel* model) {
   if (masks.empty()) return absl::OkStatus();
   std::map<ValueId, Val> constants;
   const auto embed = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
-    const auto mask =
-        node.op == "Attention" && node.inputs.size() > kMask ? masks.find(node.inputs[kMask]) : masks.end();
+    const auto mask = masks.find(MaskOf(node));
     if (mask == masks.end()) return std::nullopt;
     Val& constant = constants[mask->first];
     if (!constant.valid()) constant = r.b().Constant(mask->second);

@@ -232,7 +232,7 @@ absl::Status TorchProgram::Prepare(Step& step) {
   });
 }
 
-// Members are prepared anew whenever anything is bound: they forget their addresses.
+// Prepares one launch per batch. Their steps keep no addresses, so that the next Refresh prepares them again.
 absl::Status TorchProgram::PrepareBatches(const std::vector<Batch>& batches) {
   for (const Batch& batch : batches) {
     std::vector<Args> nodes;

@@ -118,7 +118,7 @@ std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c1
   double fastest = std::numeric_limits<double>::infinity();
   for (const AttentionEntry* entry : candidates) {
     if (!SupportsAttention(entry->name, trial.x)) {
-      StrAppend(&errors, errors.empty() ? "" : "; ", entry->name, ": is for others");
+      StrAppend(&errors, errors.empty() ? "" : "; ", entry->name, ": does not take them");
       continue;
     }
     // Unsupported operands throw.

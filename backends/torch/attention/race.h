@@ -12,9 +12,8 @@
 namespace onnxtrain::aten {
 
 // Returns the entry with the shortest forward and backward pass over operands of these types. Entries that do not take
-// them (SupportsAttention), throw, or
-// whose results for the first sample differ from those of plain products and softmax, take no part. nullopt: none is
-// left.
+// them (SupportsAttention), that throw, or whose results for the first sample differ from those of plain products and
+// softmax take no part. nullopt: none is left.
 std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c10::Device device,
                                              std::span<const AttentionEntry> entries);
 

@@ -26,7 +26,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Scratch memory of recordings. libtorch gives it up with the last of them, and its name takes no more then.
+// Scratch memory of recordings. libtorch releases it with the last of them, and refuses to record into its id then.
 struct Pool {
   const at::cuda::MempoolId_t id = at::cuda::graph_pool_handle();
 };
@@ -59,7 +59,7 @@ class GraphRecorder : public Recorder {
   }
 
  private:
-  std::weak_ptr<Pool> pool_;  // of the recordings that are there
+  std::weak_ptr<Pool> pool_;  // expired where there is no recording
 };
 
 // A wheel has the libraries of CUDA beside libtorch, in site-packages/nvidia.

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "backends/promote_types.h"
 #include "backends/torch/fuse/element_functions.h"
 #include "backends/torch/fuse/fold.h"
 #include "backends/torch/fuse/fused_op.h"
@@ -198,8 +199,7 @@ class GraphFuser {
   // Casts from half precision belong to the kernels that read them: what another stores is then half as long.
   bool Widens(int32_t n) const {
     if (node(n).op != "Cast" || !IsPart(n)) return false;
-    const DType from = graph_.type(node(n).inputs[0]).dtype, to = graph_.type(node(n).outputs[0]).dtype;
-    return IsFloat(from) && DTypeSize(from) == 2 && to == DType::kFloat32;
+    return IsHalf(graph_.type(node(n).inputs[0]).dtype) && graph_.type(node(n).outputs[0]).dtype == DType::kFloat32;
   }
 
   void MergeWithProducers(int32_t n) {

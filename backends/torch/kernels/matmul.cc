@@ -19,8 +19,8 @@ int64_t BatchSize(const at::Tensor& x) {
 
 at::Tensor Matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.flatten(0, -3).squeeze(0); }
 
-// Tensor cores load 16 bytes at a time: cuBLAS has slow kernels for rows that begin elsewhere. From this size on, a
-// product over copies with zeros at their ends takes less time.
+// Tensor cores load 16 bytes at a time; for rows that begin elsewhere, cuBLAS has slower kernels (its documentation,
+// "Tensor Core Usage"). Products of this size and more run over copies whose rows end in zeros.
 constexpr int64_t kHalvesPerLoad = 8, kLeastPadded = int64_t{1} << 28;  // multiplications
 
 int64_t PadExtent(int64_t n) { return (n + kHalvesPerLoad - 1) / kHalvesPerLoad * kHalvesPerLoad; }

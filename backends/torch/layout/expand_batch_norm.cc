@@ -3,6 +3,7 @@
 #include <numeric>
 #include <optional>
 
+#include "backends/promote_types.h"
 #include "backends/torch/fuse/fuse_graph.h"
 #include "frontend/ops/formula.h"
 #include "frontend/passes/rewrite.h"
@@ -45,12 +46,13 @@ class Expansion {
   }
 
  private:
-  // The operand. What was cast is cast anew for every use, so that each kernel reads half precision.
+  // Returns the operand. Where a Cast from half precision computes it, every call adds another Cast: each kernel that
+  // uses it then reads half precision.
   Val Wide(size_t i) {
     const Val operand = r_.Map(node_.inputs[i]);
     const Graph& now = r_.b().graph();
     const Node* cast = now.producer(operand.id());
-    if (cast == nullptr || cast->op != "Cast" || DTypeSize(now.type(cast->inputs[0]).dtype) != 2) return operand;
+    if (cast == nullptr || cast->op != "Cast" || !IsHalf(now.type(cast->inputs[0]).dtype)) return operand;
     return Cast(r_.b().Wrap(cast->inputs[0]), operand.dtype());
   }
 

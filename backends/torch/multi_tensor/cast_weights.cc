@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "backends/promote_types.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
@@ -23,8 +24,6 @@ absl::StatusOr<std::vector<Type>> InferCasts(const TypeContext& c) {
   }
   return types;
 }
-
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 // Does the cast weight stay in memory from its first use to another, or is it small? To cast all others at once would
 // hold more of them than one pass at a time needs.

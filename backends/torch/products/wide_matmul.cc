@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "backends/promote_types.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
@@ -42,9 +43,8 @@ absl::StatusOr<Graph> WidenProducts(const Graph& graph, std::vector<ValueId>* va
     const ValueId product = node.inputs[0];
     const Type& type = graph.type(product);
     const Node* matmul = pattern.Producer(product, "MatMul");
-    const bool takes = matmul != nullptr && IsFloat(type.dtype) && DTypeSize(type.dtype) == 2 && type.rank() == 2 &&
-                       pattern.HasOneUse(product) && graph.type(matmul->inputs[0]).rank() == 2 &&
-                       graph.type(matmul->inputs[1]).rank() == 2;
+    const bool takes = matmul != nullptr && IsHalf(type.dtype) && type.rank() == 2 && pattern.HasOneUse(product) &&
+                       graph.type(matmul->inputs[0]).rank() == 2 && graph.type(matmul->inputs[1]).rank() == 2;
     if (!takes) return std::nullopt;
     return std::vector<Val>{r.b().Op(kWideMatMul, r.MapOperands(*matmul), matmul->attrs)};
   };
