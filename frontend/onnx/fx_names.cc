@@ -18,12 +18,18 @@ bool IsReshape(std::string_view op) {
   return kReshapes.contains(op);
 }
 
+// Whether the operator selects elements by their positions.
+bool IsSelection(std::string_view op) {
+  static const Operators kSelections = {"chunk", "getitem", "narrow",           "select",
+                                        "slice", "split",   "split_with_sizes", "unbind"};
+  return kSelections.contains(op);
+}
+
 // Whether the operator moves, selects or repeats elements.
 bool IsView(std::string_view op) {
-  static const Operators kViews = {"as_strided", "broadcast_to", "chunk",  "diagonal",         "expand", "expand_as",
-                                   "flip",       "getitem",      "narrow", "repeat",           "roll",   "rot90",
-                                   "select",     "slice",        "split",  "split_with_sizes", "tile",   "unbind"};
-  return IsReshape(op) || kViews.contains(op);
+  static const Operators kViews = {"as_strided", "broadcast_to", "diagonal", "expand", "expand_as",
+                                   "flip",       "repeat",       "roll",     "rot90",  "tile"};
+  return IsReshape(op) || IsSelection(op) || kViews.contains(op);
 }
 
 // Whether the operator is a function of single numbers.
@@ -106,6 +112,8 @@ bool IsExporterName(const std::string& name) {
   const std::string_view op = StripNumber(name);
   return op == "val" || op == "value" || op == "tmp";
 }
+
+bool IsPart(const std::string& name) { return IsSelection(StripNumber(name)); }
 
 bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources) {
   return IsLookup(StripNumber(name)) ||

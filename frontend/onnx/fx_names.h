@@ -21,6 +21,9 @@ struct ByNumber {
 // are taken for views.
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources);
 
+// Whether such a value is a part of a parameter that was selected by position: "select_1", "getitem".
+bool IsPart(const std::string& name);
+
 // Whether constant folding looked such a value up in a parameter by indices.
 bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources);
 

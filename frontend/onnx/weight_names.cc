@@ -455,19 +455,24 @@ class TorchNamer {
       if (other || derived) others[read->placeholder].push_back({.node = read->node, .input = read->input});
     }
     for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
-    if (IsMadeOfSeveral(name)) SplitExpressions(name, reads);
+    if (IsMadeOfSeveral(name) || IsFreshPart(name)) SplitExpressions(name, reads);
   }
 
-  // Expressions of several parameters each, such as the joined biases of an attention, that were equal in a fresh
-  // model.
+  // Whether it is a part of one parameter, such as a row, whose numbers do not tell it from the other parts.
+  bool IsFreshPart(const std::string& name) const {
+    return folded_from_.contains(name) && IsPart(name) && IsSplat(graph_.initializers.at(name));
+  }
+
+  // Expressions of several parameters each, such as the joined biases of an attention, or parts of one parameter, that
+  // were equal in a fresh model.
   void SplitExpressions(const std::string& name, const std::vector<Read*>& reads) {
+    const WeightOrigin origin = graph_.origins[name];
     std::map<std::string, std::vector<WeightReader>> others;  // by the argument
     for (const Read* read : reads) {
-      const std::string arg = OtherExpression(*read);
+      const std::string arg = read->placeholder.empty() ? OtherExpression(*read) : "";
       if (!arg.empty()) others[arg].push_back({.node = read->node, .input = read->input});
     }
-    for (const auto& [arg, readers] : others)
-      graph_.origins[splitter_.Split(name, arg, readers)].kind = Kind::kParameter;
+    for (const auto& [arg, readers] : others) graph_.origins[splitter_.Split(name, arg, readers)] = origin;
   }
 
   // The argument of the reader's fx node that was computed as the initializer was, but is another one: "cat_4" for

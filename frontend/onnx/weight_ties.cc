@@ -40,7 +40,7 @@ class Tier {
         const auto origin = graph_.origins.find(name);
         if (origin == graph_.origins.end() || origin->second.kind != WeightOrigin::Kind::kParameter) continue;
         const std::string module_name = origin->second.module_name;
-        if (module_name.empty() || (module_name == name) != by_own_name) continue;
+        if (module_name.empty() || (module_name == name) != by_own_name || IsSplit(name)) continue;
         const auto [it, first] = stored.emplace(module_name, name);
         if (!first) TryTie(it->second, name);
       }
@@ -111,6 +111,10 @@ class Tier {
         copies.emplace(node.outputs[0], node.inputs[0]);
     }
     return copies;
+  }
+
+  bool IsSplit(const std::string& name) const {
+    return std::ranges::count(graph_.shared.splits, name, &SplitWeight::name) > 0;
   }
 
   // Whether a layer has its weight there. Of a product of two weights that is the second one.

@@ -114,6 +114,30 @@ TEST(TorchExport, MergedExpressionsOfOneModuleAreSplit) {
   EXPECT_EQ(FindWeight(*imported, "unsqueeze_1")->alias, "b0.s1");
 }
 
+// Two rows of one fresh parameter, which the exporter has stored once; the first is read twice.
+TEST(TorchExport, MergedPartsOfOneParameterAreSplit) {
+  for (const bool fresh : {true, false}) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 4});
+    FillFloats(AddInitializer(&model, "select", {4}), {fresh ? 1.0F : 2.0F, 1, 1, 1});
+    AddSignature(&model, "\n# inputs\np_s: PARAMETER target='s'\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, "select", "['s', 'val_1']");
+    const char* kArguments[] = {"%x, %select", "%m0, %select_1", "%m1, %select"};
+    for (int i = 0; i < 3; ++i) {
+      const std::string out = StrCat("m", i);
+      onnx::NodeProto* node = AddNode(&model, "Mul", {i == 0 ? "x" : StrCat("m", i - 1), "select"}, {out});
+      AddFx(node, out, "mul.Tensor", kArguments[i]);
+      AddScopes(node, "['', '" + out + "']");
+    }
+    AddOutput(&model, "m2");
+    const auto imported = ImportModel(model, {.training = true});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_EQ(WeightNames(*imported), fresh ? (Names{"select", "select_1"}) : (Names{"select"}))
+        << "equal numbers that were drawn are those of one row";
+    for (const ImportedWeight& weight : imported->weights) EXPECT_EQ(weight.alias, "s");
+  }
+}
+
 // A norm without parameters, one with fresh ones, and one that multiplies by gamma + 1 where gamma is fresh: the
 // exporter stores ones once. A factor of 1 is not in the file.
 TEST(TorchExport, OnesOfTheProgramAreNoParameters) {
