@@ -25,7 +25,7 @@ std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::st
 }
 
 std::string InputText(const ModelInput& input) {
-  return StrCat("'", input.name, "' ", ToString(input.dtype),
+  return StrCat("'", input.name, "' ", TypeText(input),
                 input.has_shape ? DimsText(input.dims, input.dim_names) : "[…]");
 }
 
@@ -346,8 +346,9 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
     }
   }
   if (usable.empty()) {
-    return Invalid("no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"),
-                   AdviseOddRow(columns_));
+    return Invalid(
+        "no column is left for ", Choices(), left_out.empty() ? "" : StrCat(" (", left_out, ")"),
+        input.texts == nullptr ? AdviseOddRow(columns_) : StrCat("; choose with `input` ", input.name, "=COLUMN"));
   }
   const auto fits = [&](const std::vector<int>& columns) {
     return !input.has_shape || FitSample({std::ssize(columns)}, fixed).ok();

@@ -65,20 +65,21 @@ class Encoded : public DatasetView {
     return absl::OkStatus();
   }
 
-  // Counts the samples whose category a one-hot column does not know.
+  // Counts the samples whose category is not known.
   std::vector<std::string> Notes() const {
     std::vector<std::string> notes;
     for (const Place& place : places_) {
-      if (place.transform == nullptr || !place.transform->one_hot || place.category != 0) continue;
+      if (place.transform == nullptr || !TakesUnknown(*place.transform) || place.category != 0) continue;
       int64_t unknown = 0;
       for (int64_t i = 0; i < size(); ++i) {
         const auto category = FindCategory(i, place);
         unknown += category.ok() && *category < 0;
       }
       if (unknown > 0)
-        notes.push_back(StrCat("column '", place.transform->column, "': ", unknown,
-                               unknown == 1 ? " sample has a category" : " samples have categories",
-                               " that training did not have: all 0"));
+        notes.push_back(
+            StrCat("column '", place.transform->column, "': ", unknown,
+                   unknown == 1 ? " sample has a category" : " samples have categories",
+                   place.transform->open ? " that the model does not know" : " that training did not have: all 0"));
     }
     return notes;
   }
@@ -90,6 +91,8 @@ class Encoded : public DatasetView {
     int64_t category = 0;                                             // of a one-hot column
     const std::unordered_map<std::string, int64_t>* index = nullptr;  // name → category
   };
+
+  static bool TakesUnknown(const ColumnTransform& t) { return t.one_hot || t.open; }
 
   void Add(Place place, Column column) {
     places_.push_back(place);
@@ -115,13 +118,14 @@ class Encoded : public DatasetView {
 
   // -1: not known.
   absl::StatusOr<int64_t> FindCategory(int64_t i, const Place& place) const {
-    ASSIGN_OR_RETURN(const std::optional<std::string> name, CategoryReader(*source_, place.source).Read(i));
+    ASSIGN_OR_RETURN(std::optional<std::string> name, CategoryReader(*source_, place.source).Read(i));
+    if (!name.has_value() && place.transform->open) name = "";
     const std::string where = StrCat("column '", place.transform->column, "': ");
     if (!name.has_value() && !place.transform->fill.empty()) return static_cast<int64_t>(place.transform->fill[0]);
     if (!name.has_value()) return Invalid(Describe(i), ", ", where, "missing value");
     const auto found = place.index->find(*name);
     if (found != place.index->end()) return found->second;
-    if (place.transform->one_hot) return -1;
+    if (TakesUnknown(*place.transform)) return -1;
     return Invalid(Describe(i), ", ", where, "category '", *name, "' is not among those of training");
   }
 

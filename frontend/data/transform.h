@@ -23,6 +23,7 @@ struct ColumnTransform {
   // column holds the place of the name.
   std::vector<std::string> categories;
   bool one_hot = false;
+  bool open = false;  // a name that is not among them, or is missing, has the place -1
   // Replaces missing values: one number for each element of a sample, or one for all. For categories a place among
   // them. Empty: none is missing.
   std::vector<double> fill;
@@ -47,7 +48,8 @@ absl::StatusOr<std::vector<ColumnTransform>> FitTransforms(const Dataset& data, 
                                                            const std::set<std::string>& labels);
 
 // Returns a view of `source` with the transforms applied: one-hot columns stand where their column was. A category that
-// the transform does not know is 0 in all its one-hot columns, which `notes` tells, and an unreadable sample otherwise.
+// the transform does not know is 0 in all its one-hot columns, or the place -1 where it is open, which `notes` tells;
+// else the sample is unreadable.
 // Fails on a column that `source` does not have.
 absl::StatusOr<std::shared_ptr<const Dataset>> ApplyTransforms(std::shared_ptr<const Dataset> source,
                                                                const std::vector<ColumnTransform>& transforms,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,15 @@ struct ModelInput {
   std::vector<std::string> dim_names;  // "": fixed or unnamed
   bool has_shape = true;
   ValueForm form;  // dtype and dims describe its tensors
+  // Of an input of strings: those that the model compares with. An element is the place of its string, -1 for others.
+  // Null: it is of numbers.
+  std::shared_ptr<const std::vector<std::string>> texts = {};
+  bool takes_missing = false;  // the model fills in missing values, which are NaN
 };
+
+// The element type for people: "f32", "string".
+inline std::string TypeText(const ModelInput& input) {
+  return input.texts == nullptr ? std::string(ToString(input.dtype)) : "string";
+}
 
 }  // namespace onnxtrain

@@ -49,10 +49,12 @@ const OnnxTraits& GetOnnxTraits(const ParsedNode& node);
 // Whether the node is ai.onnx.preview.training.Gradient, which reads values by names in its attributes.
 bool IsGradientNode(const ParsedNode& node);
 
+inline constexpr std::string_view kTextKind = "tensor of string";
+
 struct ParsedValue {
   std::string name;
   std::optional<DType> dtype;  // nothing for unsupported types; `kind` names them
-  std::string kind;            // "tensor of string", "sequence"
+  std::string kind;            // kTextKind, "sequence"
   ValueForm form;
   std::optional<DType> element;  // of a sequence or optional: the element type of its tensors
   bool has_shape = false;
@@ -91,6 +93,7 @@ struct OnnxModel::Parsed {
   std::vector<Input> inputs;
   std::vector<std::string> outputs;
   std::vector<std::shared_ptr<const MappedFile>> mapped;  // the files that large initializers are views of
+  std::shared_ptr<const std::vector<std::string>> texts;  // that inputs of strings are compared with
   std::vector<std::string> notes;                         // assumptions of the reader
   std::vector<ValueForm> output_forms;
 };

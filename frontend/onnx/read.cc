@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "google/protobuf/io/coded_stream.h"
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/body_weights.h"
 #include "frontend/onnx/extract_initializers.h"
+#include "frontend/onnx/filled_inputs.h"
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
+#include "frontend/onnx/input_texts.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/padding_rows.h"
 #include "frontend/onnx/parameter_functions.h"
@@ -85,6 +88,7 @@ absl::Status ReadFunction(const onnx::FunctionProto& proto, GraphReader* reader,
 // Lists the inputs and outputs that the model presents to callers.
 void Summarize(OnnxModel::Parsed* model) {
   const ParsedGraph& graph = model->graph;
+  const std::set<std::string> filled = FindFilledInputs(graph);
   for (const ParsedValue& v : graph.inputs) {
     if (graph.initializers.count(v.name) > 0 || graph.opaque.count(v.name) > 0) continue;
     model->inputs.push_back({.name = v.name,
@@ -92,7 +96,9 @@ void Summarize(OnnxModel::Parsed* model) {
                              .dims = v.dims,
                              .dim_names = v.dim_names,
                              .has_shape = v.has_shape,
-                             .form = v.form});
+                             .form = v.form,
+                             .texts = v.kind == kTextKind && v.dtype ? model->texts : nullptr,
+                             .takes_missing = filled.contains(v.name)});
   }
   for (const ParsedValue& v : graph.outputs) {
     model->outputs.push_back(v.name);
@@ -141,6 +147,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   if (proto.graph().output_size() == 0) return Invalid("its graph has no outputs");
   RETURN_IF_ERROR(reader->ReadGraph(proto.graph(), &model->graph));
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
+  NumberInputTexts(model);
   model->metadata = ReadMetadata(proto);
   const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
   NameWeightsByReaders(&model->graph);

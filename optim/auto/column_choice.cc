@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/data_view.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/model_setup.h"
@@ -33,6 +34,12 @@ void AddOnnxColumns(const OnnxModel& loss, const OnnxModel& model, const std::ve
 
 bool HasColumn(const std::vector<Column>& columns, const std::string& name) {
   return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
+}
+
+std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name) {
+  const auto index = ParseInt(name);
+  const bool number = index.ok() && *index >= 0 && *index < std::ssize(columns);
+  return !HasColumn(columns, name) && number ? columns[*index].name : name;
 }
 
 absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec) {

@@ -14,6 +14,9 @@ namespace onnxtrain {
 
 bool HasColumn(const std::vector<Column>& columns, const std::string& name);
 
+// The name of a column that is given by name or 0-based index; other texts as they are.
+std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name);
+
 // Reconciles the columns of the training data with a file. A single array needs no name. Columns that are not there are
 // an error with `same_columns`; else all of their input, or the label, are inferred again.
 absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec);

@@ -64,7 +64,7 @@ absl::Status CheckFedInputs(const std::vector<OnnxModel::Input>& inputs, const B
     const auto axis = axes.find(input.name);
     const bool batchless = input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis);
     if (input.has_shape && batchless)
-      return Invalid("input '", input.name, "' ", ToString(input.dtype),
+      return Invalid("input '", input.name, "' ", TypeText(input),
                      " has no batch axis: it cannot be fed with samples; give it a constant (`input` ", input.name,
                      "=N or ", input.name, "=@FILE.npy)");
   }
@@ -255,7 +255,18 @@ class DataOpener {
     return absl::OkStatus();
   }
 
+  // The columns that were chosen for each input.
+  absl::StatusOr<std::map<std::string, std::vector<std::string>>> ChosenColumns() const {
+    std::map<std::string, std::vector<std::string>> chosen;
+    ASSIGN_OR_RETURN(chosen, ParseInputs(config_.input, FindConstantTexts(config_, model_)));
+    if (before_.has_value()) chosen.insert(before_->inputs.begin(), before_->inputs.end());
+    return chosen;
+  }
+
   absl::Status ReadSamples() {
+    std::map<std::string, std::vector<std::string>> chosen;
+    ASSIGN_OR_RETURN(chosen, ChosenColumns());
+    request_.raw_inputs = ListRawInputs(model_.inputs(), chosen);
     auto samples = OpenSamples(config_, before_, request_, options_, loss_);
     if (!samples.ok()) return ExplainBadSample(Annotate(samples.status(), StrCat("`", request_.field, "`: ")));
     samples_ = *std::move(samples);
@@ -336,6 +347,7 @@ class DataOpener {
     RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
     auto bound = BindData(fed, samples_.dataset, spec_);
     if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
+    RETURN_IF_ERROR(WithPath(CheckTextInputs(*bound), request_.path));
     const TextUnit unit = opened_.bound.text_unit;
     opened_.bound = *std::move(bound);
     opened_.bound.text_unit = unit;
@@ -344,6 +356,21 @@ class DataOpener {
     notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
     notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
     return SetStandardization(config_, before_, request_, &opened_);
+  }
+
+  // An input of strings is fed with nothing but columns that were read as such.
+  absl::Status CheckTextInputs(const BoundData& bound) const {
+    for (const RawInput& input : request_.raw_inputs) {
+      const auto feed = std::ranges::find(bound.feeds, input.name, &FeedSpec::feed);
+      if (input.texts == nullptr || feed == bound.feeds.end()) continue;
+      for (const int c : feed->columns) {
+        const std::string& column = bound.dataset->columns()[c].name;
+        if (!samples_.text_columns.contains(column))
+          return Invalid("input '", input.name, "' takes strings: `input` ", input.name,
+                         "=COLUMN says where they are, if not in '", column, "'");
+      }
+    }
+    return absl::OkStatus();
   }
 
   // What the model was trained on has few rows that cannot be read.

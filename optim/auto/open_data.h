@@ -15,6 +15,7 @@
 #include "frontend/onnx/import.h"
 #include "optim/auto/augmented_arrays.h"
 #include "optim/auto/data_split.h"
+#include "optim/auto/raw_inputs.h"
 #include "optim/auto/text_setup.h"
 #include "optim/config.h"
 #include "optim/loss.h"
@@ -50,6 +51,7 @@ struct DataRequest {
   std::vector<FolderColumn> folders = {};   // opens these instead of a source of data
   std::shared_ptr<CacheBudget> cache = {};  // keeps decoded samples; null: keeps none
   std::optional<TextSetup> text = {};       // of the training data; else as MakeTextSetup
+  std::vector<RawInput> raw_inputs = {};    // that take strings or missing values
   bool hold_out = true;                     // eval_split applies to the samples of the file
 };
 

@@ -7,14 +7,11 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/part_names.h"
+#include "optim/auto/column_choice.h"
 #include "optim/loss_text.h"
 
 namespace onnxtrain {
 namespace {
-
-bool Has(const std::vector<Column>& columns, const std::string& name) {
-  return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
-}
 
 // Were the columns of text numbered, in a file without names for them? Its text looks like names.
 bool HadNoHeader(const std::optional<Preprocess>& before) {
@@ -25,13 +22,6 @@ bool HadNoHeader(const std::optional<Preprocess>& before) {
 Header HeaderKind(const TrainConfig& config, const std::optional<Preprocess>& before) {
   if (config.header == "auto" && HadNoHeader(before)) return Header::kNo;
   return config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
-}
-
-// The name of a column that is given by name or 0-based index.
-std::string ResolveName(const std::vector<Column>& columns, const std::string& name) {
-  const auto index = ParseInt(name);
-  const bool number = index.ok() && *index >= 0 && *index < static_cast<int64_t>(columns.size());
-  return !Has(columns, name) && number ? columns[*index].name : name;
 }
 
 // The last column that may be a label.
@@ -70,12 +60,12 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
 absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& columns, const DataRequest& request,
                                                     const std::vector<std::string>& label, const LossSpec& loss) {
   std::set<std::string> names = {request.leave_out};
-  for (const std::string& name : label) names.insert(ResolveName(columns, name));
+  for (const std::string& name : label) names.insert(ResolveColumn(columns, name));
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
   for (const LossTermSpec& term : terms) names.insert(term.label.begin(), term.label.end());
   if (!label.empty()) return names;
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
-  const bool by_place = IsTableFile(request.path) && columns.size() > 1;
+  const bool by_place = request.want_label && IsTableFile(request.path) && columns.size() > 1;
   if (named.has_value()) names.insert(columns[*named].name);
   if (!named.has_value() && by_place) names.insert(columns[LastColumn(columns, request.leave_out)].name);
   return names;
@@ -93,7 +83,7 @@ std::vector<ColumnTransform> CarryOver(const Preprocess& before, const std::vect
                                        bool same_columns) {
   std::vector<ColumnTransform> transforms = before.columns;
   for (ColumnTransform& t : transforms) t.column = FindCounterpart(columns, t.column);
-  if (!same_columns) std::erase_if(transforms, [&](const ColumnTransform& t) { return !Has(columns, t.column); });
+  if (!same_columns) std::erase_if(transforms, [&](const ColumnTransform& t) { return !HasColumn(columns, t.column); });
   return transforms;
 }
 
@@ -120,15 +110,26 @@ absl::Status CheckFitted(const TrainConfig& config, const std::vector<ColumnTran
 
 std::string DescribeTransform(const ColumnTransform& t) {
   if (t.categories.empty()) return "";
+  if (t.open) return StrCat("column '", t.column, "' ← strings, which the model encodes");
   return StrCat("column '", t.column, "' ← ", t.categories.size(), t.one_hot ? " one-hot" : " numbered",
                 " categories: ", t.categories.front(), t.categories.size() > 1 ? " … " + t.categories.back() : "");
+}
+
+absl::Status CheckNotEncoded(const TransformSpec& spec, const std::vector<ColumnTransform>& texts) {
+  for (const ColumnTransform& t : texts) {
+    for (const auto& [flag, columns] : {std::pair("encode", &spec.encode_of), std::pair("fill", &spec.fill_of)}) {
+      if (columns->contains(t.column))
+        return Invalid("`", flag, "` ", t.column, "=…: the column feeds an input of strings, which the model encodes");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 std::vector<std::string> OpenedSamples::Resolve(const std::string& column) const {
   if (transforms.empty()) return {column};
-  return TransformedColumns(transforms, ResolveName(file_columns, column));
+  return TransformedColumns(transforms, ResolveColumn(file_columns, column));
 }
 
 absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::optional<Preprocess>& before,
@@ -139,36 +140,52 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
   }
   const bool fits = request.fit && (!config.encode.empty() || !config.fill.empty());
   AllowTransforms(spec, fits ? std::nullopt : before, &options);
+  AllowRawInputs(request.raw_inputs, &options);
   options.header = HeaderKind(config, before);
   options.skip_bad = config.on_bad_sample == "skip";
   OpenedSamples opened;
   ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
   opened.file_columns = opened.dataset->columns();
+  std::set<std::string> untouched;
+  if (fits || !request.raw_inputs.empty()) {
+    ASSIGN_OR_RETURN(untouched, FindUntouched(opened.file_columns, request, options.label, loss));
+  }
+  bool reopen = false;
+  const std::vector<ColumnTransform> texts =
+      PlaceTexts(request.raw_inputs, opened.file_columns, untouched, &options, &reopen);
+  RETURN_IF_ERROR(CheckNotEncoded(spec, texts));
+  for (const ColumnTransform& t : texts) opened.text_columns.insert(t.column);
+  untouched.insert(opened.text_columns.begin(), opened.text_columns.end());
+  if (reopen) {
+    ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
+    opened.file_columns = opened.dataset->columns();
+  }
   opened.notes = opened.dataset->notes();
   if (request.hold_out && request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
     ASSIGN_OR_RETURN(opened.held_out, HoldOutSamples(config, *opened.dataset, options));
   }
   if (fits) {
-    ASSIGN_OR_RETURN(const auto untouched, FindUntouched(opened.file_columns, request, options.label, loss));
     ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, untouched));
     RETURN_IF_ERROR(CheckFitted(config, opened.transforms));
   } else if (before.has_value()) {
     opened.transforms = CarryOver(*before, opened.file_columns, request.same_columns);
   }
-  for (const ColumnTransform& t : opened.transforms) {
+  std::vector<ColumnTransform> applied = opened.transforms;
+  applied.insert(applied.end(), texts.begin(), texts.end());
+  for (const ColumnTransform& t : applied) {
     if (std::string text = DescribeTransform(t); !text.empty()) opened.notes.push_back(std::move(text));
   }
-  ASSIGN_OR_RETURN(opened.dataset, ApplyTransforms(std::move(opened.dataset), opened.transforms, &opened.notes));
+  ASSIGN_OR_RETURN(opened.dataset, ApplyTransforms(std::move(opened.dataset), applied, &opened.notes));
   return opened;
 }
 
 std::string FindCounterpart(const std::vector<Column>& columns, const std::string& name) {
   const size_t at = name.find("train");
-  if (Has(columns, name) || at == std::string::npos) return name;
+  if (HasColumn(columns, name) || at == std::string::npos) return name;
   for (const std::string_view part : kEvalPartNames) {
     std::string other = name;
     other.replace(at, 5, part);
-    if (Has(columns, other)) return other;
+    if (HasColumn(columns, other)) return other;
   }
   return name;
 }

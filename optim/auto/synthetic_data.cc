@@ -47,6 +47,7 @@ SyntheticColumn InputColumn(const Graph& graph, const OnnxModel::Input& input, c
   const GraphInput* feed = graph.FindInput(input.name);
   if (IsInteger(input.dtype) && feed != nullptr) column.high = IndexLimit(graph, feed->value);
   if (IsInteger(input.dtype) && IsMask(input.name)) column.low = 1, column.high = 2;
+  if (input.texts != nullptr) column.low = 0, column.high = std::max<int64_t>(1, std::ssize(*input.texts));
   return column;
 }
 

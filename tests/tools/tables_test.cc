@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <limits>
 
 #include "frontend/base/strings.h"
 #include "tests/tools/scratch.h"
@@ -284,6 +285,45 @@ TEST_F(Tables, LargeColumnsAreToldWithTheFlagThatHelps) {
             std::string::npos)
       << run.err;
   EXPECT_EQ(Train("--data t.csv --epochs 1 --standardize").err.find("large columns"), std::string::npos);
+}
+
+// What pipelines of scikit-learn export: an imputer for the numbers, an encoder for the text, a linear layer.
+tiny::Model Pipeline() {
+  const std::string kMl = "ai.onnx.ml";
+  tiny::Model m{.input = "age", .input_shape = {-1, 1}, .more_inputs = {{"color", {-1, 1}}}, .text_inputs = {"color"}};
+  tiny::Op imputer{"Imputer", {"age"}, {"filled"}, {}, {}, kMl};
+  imputer.floats["imputed_value_floats"] = {50};
+  imputer.factors["replaced_value_float"] = std::numeric_limits<float>::quiet_NaN();
+  tiny::Op encoder{"LabelEncoder", {"color"}, {"place"}, {}, {}, kMl};
+  encoder.texts["keys_strings"] = {kColors[0], kColors[1], kColors[2]};
+  encoder.floats["values_floats"] = {10, 20, 30};
+  encoder.factors["default_float"] = 40;
+  m.nodes = {
+      imputer, encoder, {"Concat", {"filled", "place"}, {"x"}, {}, {{"axis", 1}}}, {"MatMul", {"x", "w"}, {"y"}}};
+  m.weights = {{"w", {2, 1}, {1, 1}}};
+  return m;
+}
+
+TEST_F(Tables, ModelsThatEncodeStringsAndFillMissingValuesTakeThemAsTheyAre) {
+  Pipeline().Save(Path("m.onnx"));
+  WriteAll(Path("p.csv"), "age,color\n1,red\n,\"blue, dark\"\n3,pink\n4,\n");
+  const Outcome predicted = Run("predict --model m.onnx --data p.csv --out p.out.csv");
+  ASSERT_EQ(predicted.code, 0) << predicted.err;
+  EXPECT_EQ(ReadAll(Path("p.out.csv")), "sample,y\n0,11\n1,70\n2,43\n3,44\n");
+  WriteAll(Path("t.csv"), Houses(60));
+  const Outcome run = Train("--data t.csv --label price --epochs 2 --eval-split 0.25 --lr 0.1 --encode color=onehot");
+  ExpectRefused(run, "--encode color=…: the column feeds an input of strings, which the model encodes");
+  const Outcome trained = Train("--data t.csv --label price --epochs 2 --eval-split 0.25 --lr 0.1");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.err.find("column 'color' ← strings, which the model encodes"), std::string::npos) << trained.err;
+  EXPECT_LT(Evaluate("--data t.csv")["loss"], Json::parse(Run("eval --json --model m.onnx --data t.csv").out)["loss"]);
+  WriteAll(Path("u.csv"), "age,shade,price\n1,2,3\n4,5,6\n");
+  Refuses("--data u.csv", "input 'color' takes strings: --input color=COLUMN says where they are, if not in 'shade'");
+  EXPECT_EQ(Train("--data u.csv --input color=shade --max-steps 1").code, 0);
+  // Samples of strings are made up without data, too.
+  EXPECT_EQ(Train("--max-steps 2").code, 0);
+  const Outcome inspected = Run("inspect --json --model m.onnx");
+  EXPECT_EQ(Json::parse(inspected.out)["inputs"][1]["type"], "string");
 }
 
 }  // namespace

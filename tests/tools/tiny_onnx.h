@@ -55,6 +55,9 @@ struct Op {
   std::map<std::string, std::vector<int64_t>> ints = {};  // attributes that are lists of integers
   std::map<std::string, int64_t> numbers = {};            // attributes that are one
   std::string domain = {};                                // "": ai.onnx
+  std::map<std::string, std::vector<std::string>> texts = {};
+  std::map<std::string, std::vector<float>> floats = {};
+  std::map<std::string, float> factors = {};  // attributes that are one float
 };
 
 // A float model; -1 in the input's shape is the batch, -2, -3 … are other free dimensions.
@@ -62,6 +65,7 @@ struct Model {
   std::string input = "x";
   std::vector<int64_t> input_shape = {-1, 4};
   std::map<std::string, std::vector<int64_t>> more_inputs;
+  std::set<std::string> text_inputs = {};  // of strings; the others are of float
   std::vector<std::string> outputs = {"y"};
   std::vector<Op> nodes;
   std::vector<Weight> weights;
@@ -80,6 +84,19 @@ struct Model {
       }
       for (const auto& [name, value] : op.numbers)
         node.Sub(5, Message().Bytes(1, name).Int(3, static_cast<uint64_t>(value)).Int(20, 2));
+      for (const auto& [name, values] : op.texts) {
+        Message attribute;
+        attribute.Bytes(1, name).Int(20, 8);
+        for (const std::string& value : values) attribute.Bytes(9, value);
+        node.Sub(5, attribute);
+      }
+      for (const auto& [name, values] : op.floats) {
+        Message attribute;
+        attribute.Bytes(1, name).Int(20, 6);
+        for (const float value : values) attribute.Float(7, value);
+        node.Sub(5, attribute);
+      }
+      for (const auto& [name, value] : op.factors) node.Sub(5, Message().Bytes(1, name).Float(2, value).Int(20, 1));
       if (!op.domain.empty()) node.Bytes(7, op.domain);
       graph.Sub(1, node.Bytes(3, op.outputs[0] + "_node").Bytes(4, op.type));
     }
@@ -104,11 +121,11 @@ struct Model {
 
  private:
   static std::string FreeName(int64_t d) { return d == -1 ? "batch" : "free" + std::to_string(-d); }
-  static Message ValueInfo(const std::string& name, const std::vector<int64_t>& shape, bool has_shape = true) {
+  Message ValueInfo(const std::string& name, const std::vector<int64_t>& shape, bool has_shape = true) const {
     Message dims, tensor;
     for (int64_t d : shape)
       dims.Sub(1, d < 0 ? Message().Bytes(2, FreeName(d)) : Message().Int(1, static_cast<uint64_t>(d)));
-    tensor.Int(1, 1);
+    tensor.Int(1, text_inputs.contains(name) ? 8 : 1);
     if (has_shape) tensor.Sub(2, dims);
     return Message().Bytes(1, name).Sub(2, Message().Sub(1, tensor));
   }

@@ -473,7 +473,8 @@ std::unique_ptr<CsvColumn> MakeCsvColumn(CsvColumnSpec spec, bool is_label, cons
   spec.skip_bad = options.skip_bad;
   const std::string& name = spec.name;
   if (options.text.contains(name)) return MakeTextColumn(std::move(spec));
-  if (is_label) {
+  const bool is_feature = options.label.empty() && options.categories.names.contains(name);  // though it is the last
+  if (is_label && !is_feature) {
     spec.classes = options.class_names;
     return MakeLabelColumn(std::move(spec));
   }

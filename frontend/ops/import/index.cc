@@ -88,7 +88,7 @@ ImportOr ImportGatherND(ImportContext& c) {
 
 std::span<const OnnxOp> IndexImports() {
   static const OnnxOp ops[] = {
-      {"", "Gather", 2, 2, ImportGather, {.weight_inputs = 0b1}},
+      {"", "Gather", 2, 2, ImportGather, {.moves = true, .weight_inputs = 0b1}},
       {"", "GatherElements", 2, 2, ImportGather},
       {"", "GatherND", 2, 2, ImportGatherND},
   };

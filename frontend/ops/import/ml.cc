@@ -158,9 +158,8 @@ HostTensor DefaultFor(const ImportContext& c, DType dtype) {
   return HostTensor::FromInts({DType::kInt64, {}}, Ints{c.attrs().Int("default_int64", -1)}).CastTo(dtype);
 }
 
-ImportOr ImportLabelEncoder(ImportContext& c) {
-  ASSIGN_OR_RETURN(const HostTensor keys, ReadTable(c, "keys"));
-  ASSIGN_OR_RETURN(const HostTensor values, ReadTable(c, "values"));
+// The value that belongs to each element's key.
+ImportOr LookUp(ImportContext& c, const HostTensor& keys, const HostTensor& values) {
   if (keys.size() != values.size() || keys.size() == 0)
     return Invalid(keys.size(), " keys for ", values.size(), " values");
   const Val hits = Cast(Matches(c.in(0), keys), DType::kInt32);
@@ -171,6 +170,19 @@ ImportOr ImportLabelEncoder(ImportContext& c) {
       c.b().Op("Gather", {c.b().Constant(values.Reshaped({values.size()})), place}, {{"axis", int64_t{0}}});
   const Val found = Cast(ReduceMax(hits, {last}, false), DType::kBool);
   return One(Where(found, value, c.b().Constant(DefaultFor(c, values.dtype()))));
+}
+
+ImportOr ImportLabelEncoder(ImportContext& c) {
+  ASSIGN_OR_RETURN(const HostTensor keys, ReadTable(c, "keys"));
+  ASSIGN_OR_RETURN(const HostTensor values, ReadTable(c, "values"));
+  return LookUp(c, keys, values);
+}
+
+// From strings to integers. The other way it makes strings.
+ImportOr ImportCategoryMapper(ImportContext& c) {
+  ASSIGN_OR_RETURN(const HostTensor keys, ReadTable(c, "keys"));
+  ASSIGN_OR_RETURN(const HostTensor values, ReadTable(c, "cats"));
+  return LookUp(c, keys, values);
 }
 
 // --- linear models
@@ -301,10 +313,16 @@ std::span<const OnnxOp> MlImports() {
       {kDomain, "Imputer", 1, 1, ImportImputer},
       {kDomain, "Normalizer", 1, 1, ImportNormalizer, {.keeps_classes = true}},
       {kDomain, "Binarizer", 1, 1, ImportBinarizer},
-      {kDomain, "FeatureVectorizer", 1, Arity::kMany, ImportFeatureVectorizer},
-      {kDomain, "ArrayFeatureExtractor", 2, 2, ImportArrayFeatureExtractor},
-      {kDomain, "OneHotEncoder", 1, 1, ImportOneHotEncoder},
-      {kDomain, "LabelEncoder", 1, 1, ImportLabelEncoder},
+      {kDomain, "FeatureVectorizer", 1, Arity::kMany, ImportFeatureVectorizer, {.moves = true}},
+      {kDomain, "ArrayFeatureExtractor", 2, 2, ImportArrayFeatureExtractor, {.moves = true}},
+      {kDomain, "OneHotEncoder", 1, 1, ImportOneHotEncoder, {.text_keys = {"cats_strings", "cats_int64s"}}},
+      {kDomain,
+       "LabelEncoder",
+       1,
+       1,
+       ImportLabelEncoder,
+       {.text_keys = {"keys_strings", "keys_int64s"}, .text_values = {"values_strings", "values_int64s"}}},
+      {kDomain, "CategoryMapper", 1, 1, ImportCategoryMapper, {.text_keys = {"cats_strings", "keys_int64s"}}},
       {kDomain, "LinearRegressor", 1, 1, ImportLinearRegressor},
       {kDomain, "LinearClassifier", 1, 1, ImportLinearClassifier, {.classifier = true}},
       {kDomain, "ZipMap", 1, 1, ImportZipMap, {.keeps_classes = true}},

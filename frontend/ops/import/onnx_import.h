@@ -81,8 +81,14 @@ class ImportContext {
 };
 
 // What the importer and model surgery (frontend/onnx) ask of an operator besides its import.
+// An attribute that lists strings, and the one that lists their places in their stead (frontend/onnx/input_texts.h).
+struct TextAttr {
+  std::string_view texts, places;
+};
+
 struct OnnxTraits {
   bool view = false;            // the elements of input 0 in another shape or order
+  bool moves = false;           // elements of its inputs at other places: joined, selected or repeated
   bool probabilities = false;   // the output holds probabilities or their logarithms
   bool keeps_classes = false;   // treats each class by itself, for any number of classes; so do views, probabilities
   bool keeps_channels = false;  // the same for channels: activations, pooling
@@ -95,6 +101,8 @@ struct OnnxTraits {
   uint32_t extents_input = 0;   // the input that holds the extents of the output, the batch in front; 0: none
   std::string_view type_attr;   // the attribute that holds the element type of the output
   bool type_defaults_to_float = false;
+  TextAttr text_keys = {};    // strings that input 0 is looked up among
+  TextAttr text_values = {};  // strings that the output then has; where the node has none, it has numbers
 };
 
 // The import function returns one Val per listed output (further or unused ones may be invalid), or what is wrong

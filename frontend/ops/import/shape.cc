@@ -182,8 +182,8 @@ std::span<const OnnxOp> ReshapingImports() {
       {"", "Squeeze", 1, 2, ImportSqueeze, {.view = true}},
       {"", "Unsqueeze", 1, 2, ImportUnsqueeze, {.view = true}},
       {"", "Transpose", 1, 1, ImportTranspose, {.view = true}},
-      {"", "Expand", 2, 2, ImportExpand, {.scalar_weight = true, .extents_input = 1}},
-      {"", "Tile", 2, 3, ImportTile, {.extents_input = 1}},
+      {"", "Expand", 2, 2, ImportExpand, {.moves = true, .scalar_weight = true, .extents_input = 1}},
+      {"", "Tile", 2, 3, ImportTile, {.moves = true, .extents_input = 1}},
       {"", "DepthToSpace", 1, 1, ImportDepthToSpace},
       {"", "SpaceToDepth", 1, 1, ImportSpaceToDepth},
   };

@@ -206,9 +206,9 @@ ImportOr ImportPad(ImportContext& c) {
 
 std::span<const OnnxOp> SlicingImports() {
   static const OnnxOp ops[] = {
-      {"", "Concat", 1, Arity::kMany, ImportConcat},
-      {"", "Split", 1, 2, ImportSplit},
-      {"", "Slice", 1, 5, ImportSlice},
+      {"", "Concat", 1, Arity::kMany, ImportConcat, {.moves = true}},
+      {"", "Split", 1, 2, ImportSplit, {.moves = true}},
+      {"", "Slice", 1, 5, ImportSlice, {.moves = true}},
       {"", "Pad", 1, 4, ImportPad, {.takes_numbers = true}},
   };
   return ops;

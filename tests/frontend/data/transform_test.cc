@@ -94,6 +94,26 @@ TEST(Encode, CategoriesThatTrainingDidNotHave) {
             "there is no column 'c', whose categories training encoded");
 }
 
+// Names that a model compares with: others, and missing ones, have no place.
+TEST(Encode, OpenCategoriesTakeAnyName) {
+  TempDir dir;
+  TransformSpec spec;
+  spec.encode_of["c"] = "index";
+  spec.fill_of["c"] = "0";
+  const auto data = Open(dir.Write("t.csv", "c,y\nb,0\na,1\nz,0\n,1\n"), spec);
+  for (const bool has_empty : {false, true}) {
+    ColumnTransform transform{.column = "c", .categories = {"b", "a"}, .open = true};
+    if (has_empty) transform.categories.emplace_back("");
+    std::vector<std::string> notes;
+    const auto numbered = *ApplyTransforms(data, {transform}, &notes);
+    EXPECT_EQ(ColumnValues(*numbered, 0), (Doubles{0, 1, -1, has_empty ? 2.0 : -1.0}));
+    EXPECT_EQ(
+        notes,
+        (std::vector<std::string>{has_empty ? "column 'c': 1 sample has a category that the model does not know"
+                                            : "column 'c': 2 samples have categories that the model does not know"}));
+  }
+}
+
 TEST(Encode, OnlyTrainingSamplesCount) {
   TempDir dir;
   const TransformSpec spec{.encode = "onehot", .fill = "mean"};

@@ -28,8 +28,8 @@ std::string DimText(const OnnxModel::Input& input, size_t i) {
 
 // "f32 [batch,3,32,32], looked at with [1,3,32,32]"
 std::string InputText(const Inspection& i, const OnnxModel::Input& input) {
-  if (!input.has_shape) return StrCat(ToString(input.dtype), ", shape unknown");
-  std::string text = StrCat(ToString(input.dtype), " [");
+  if (!input.has_shape) return StrCat(TypeText(input), ", shape unknown");
+  std::string text = StrCat(TypeText(input), " [");
   bool free = false;
   for (size_t d = 0; d < input.dims.size(); ++d) {
     StrAppend(&text, d == 0 ? "" : ",", DimText(input, d));
@@ -193,7 +193,7 @@ std::string Page(const TrainConfig& config, const Inspection& i) {
 }
 
 Json InputJson(const Inspection& i, const OnnxModel::Input& input) {
-  Json json = {{"name", input.name}, {"type", ToString(input.dtype)}};
+  Json json = {{"name", input.name}, {"type", TypeText(input)}};
   json["dims"] = nullptr;
   json["looked_at_with"] = nullptr;
   if (const auto taken = i.shapes.find(input.name); taken != i.shapes.end()) {
