@@ -19,7 +19,7 @@ struct OpenedSamples {
   std::shared_ptr<const Dataset> dataset;  // transformed
   std::vector<Column> file_columns;        // before that
   std::vector<ColumnTransform> transforms;
-  std::set<std::string> text_columns;      // places among the texts of the model
+  std::set<std::string> text_columns;  // places among the texts of the model
   std::optional<HeldOut> held_out;
   std::vector<std::string> notes;
 
