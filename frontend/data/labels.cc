@@ -73,10 +73,16 @@ absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64
   if (bounds.has_value() && bounds->first >= 0 && bounds->second < classes) return absl::OkStatus();
   LabelReader reader(data, column);
   for (int64_t i = 0; i < data.size(); ++i) {
-    RETURN_IF_ERROR(reader.Visit(i, [&](int64_t label) {
-      const absl::Status status = CheckClass(label, classes, ignore_index);
-      return status.ok() ? status : Invalid(status.message(), HintAtClasses(data, column, classes, ignore_index));
-    }));
+    bool is_class = false;
+    const absl::Status status = reader.Visit(i, [&](int64_t label) {
+      is_class = true;
+      const absl::Status range = CheckClass(label, classes, ignore_index);
+      return range.ok() ? range : Invalid(range.message(), HintAtClasses(data, column, classes, ignore_index));
+    });
+    if (!status.ok() && !is_class && IsFloat(data.columns()[column].sample.dtype))
+      return Invalid(status.message(), ", as the labels of a loss on ", classes,
+                     " classes are; numbers are trained with `loss` mse and a `label` column for each of the output's");
+    RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }

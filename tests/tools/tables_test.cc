@@ -287,6 +287,15 @@ TEST_F(Tables, LargeColumnsAreToldWithTheFlagThatHelps) {
   EXPECT_EQ(Train("--data t.csv --epochs 1 --standardize").err.find("large columns"), std::string::npos);
 }
 
+TEST_F(Tables, NumbersAreNoClasses) {
+  Regression(2, 2).Save(Path("m.onnx"));
+  WriteAll(Path("t.csv"), Houses(40));
+  Refuses(
+      "--data t.csv --input x=area,same --label price",
+      "is not an integer in range, as the labels of a loss on 2 classes are; numbers are trained with --loss mse and "
+      "a --label column for each of the output's");
+}
+
 // What pipelines of scikit-learn export: an imputer for the numbers, an encoder for the text, a linear layer.
 tiny::Model Pipeline() {
   const std::string kMl = "ai.onnx.ml";
