@@ -253,7 +253,9 @@ TEST(Labels, AreChecked) {
                 ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3"
                 " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)");
   EXPECT_EQ(Message(CheckLabels(*data, 2, 4, -1)),
-            dir / "t.csv" + ": row 2, column 'z': 0.5 is not an integer in range");
+            dir / "t.csv" +
+                ": row 2, column 'z': 0.5 is not an integer in range, as the labels of a loss on 4 classes "
+                "are; numbers are trained with `loss` mse and a `label` column for each of the output's");
   EXPECT_EQ(Message(CheckLabels(*data, 3, 4, -1)), dir / "t.csv" + ": row 2, column 'w': missing value");
   const auto range = ComputeLabelRange(*data, 1, -100);
   ASSERT_TRUE(range.ok());
