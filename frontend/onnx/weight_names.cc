@@ -48,6 +48,13 @@ int64_t CountBiasChannels(const ParsedNode& node, const HostTensor& weight) {
   return channels <= weight.size() ? channels : 0;
 }
 
+// Whether the operator is linear(input, weight, bias), or a convolution of the same form: then the bias may have any
+// name.
+bool TakesBiasThird(const FxNode& fx) {
+  return fx.args.size() == 3 &&
+         (fx.target.starts_with("torch.ops.aten.linear.") || fx.target.starts_with("torch.ops.aten.conv"));
+}
+
 // One input of a node that is an initializer.
 struct Read {
   ParsedNode* node = nullptr;
@@ -514,11 +521,12 @@ class TorchNamer {
     const auto weight = graph_.initializers.find(node.inputs[1]);
     if (weight == graph_.initializers.end() || CountBiasChannels(node, weight->second) == 0) return "";
     std::set<std::string> biases;
-    for (const std::string& arg : node.fx->args) {
-      const auto entry = metadata_.signature.find(arg);
-      if (entry != metadata_.signature.end() && entry->second.kind == SignatureEntry::Kind::kParameter &&
-          LastPart(entry->second.target).ends_with("bias"))
-        biases.insert(entry->second.target);
+    const std::vector<std::string>& args = node.fx->args;
+    for (size_t i = 0; i < args.size(); ++i) {
+      const auto entry = metadata_.signature.find(args[i]);
+      if (entry == metadata_.signature.end() || entry->second.kind != SignatureEntry::Kind::kParameter) continue;
+      const bool third = i == 2 && TakesBiasThird(*node.fx);
+      if (third || LastPart(entry->second.target).ends_with("bias")) biases.insert(entry->second.target);
     }
     return biases.size() == 1 ? *biases.begin() : "";
   }

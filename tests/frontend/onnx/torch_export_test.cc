@@ -586,12 +586,12 @@ TEST(TorchExport, ParametersThatTheFileDoesNotHoldAreNoted) {
 }
 
 // Two calls of one linear layer, whose bias the exporter has removed, and a convolution that never had one.
-onnx::ModelProto RemovedBias() {
+onnx::ModelProto RemovedBias(const std::string& bias = "fc.bias") {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 3});
   FillFloats(AddInitializer(&model, "fc.weight", {3, 3}), {1, 2, 4, 4, 5, 6, 7, 8, 8});
-  AddSignature(&model,
-               "p_fc_weight: PARAMETER target='fc.weight'\np_fc_bias: PARAMETER target='fc.bias'\nx: USER_INPUT\n");
+  AddSignature(
+      &model, "p_fc_weight: PARAMETER target='fc.weight'\np_fc_bias: PARAMETER target='" + bias + "'\nx: USER_INPUT\n");
   AddFx(AddNode(&model, "Gemm", {"x", "fc.weight"}, {"a"}), "linear", "linear.default", "%x, %p_fc_weight, %p_fc_bias");
   AddFx(AddNode(&model, "Gemm", {"a", "fc.weight"}, {"y"}), "linear_1", "linear.default",
         "%linear, %p_fc_weight, %p_fc_bias");
@@ -606,6 +606,7 @@ TEST(TorchExport, BiasesThatWereZerosAreTrained) {
   EXPECT_EQ(FindWeight(*imported, "fc.bias")->value.shape(), (Shape{3}));
   const auto names_them = [](const std::string& n) { return n.find("removed because they were zeros: 1") != n.npos; };
   EXPECT_TRUE(std::ranges::any_of(imported->notes, names_them));
+  EXPECT_EQ(TrainingWeightNames(RemovedBias("shift")), (Names{"fc.weight", "shift"})) << "an argument of linear";
   onnx::ModelProto without = RemovedBias();  // a layer that never had a bias
   for (auto& node : *without.mutable_graph()->mutable_node()) node.mutable_unknown_fields()->Clear();
   EXPECT_EQ(WeightNames(*ImportModel(without, {.training = true})), (Names{"fc.weight"}));
