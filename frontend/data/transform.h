@@ -49,8 +49,7 @@ absl::StatusOr<std::vector<ColumnTransform>> FitTransforms(const Dataset& data, 
 
 // Returns a view of `source` with the transforms applied: one-hot columns stand where their column was. A category that
 // the transform does not know is 0 in all its one-hot columns, or the place -1 where it is open, which `notes` tells;
-// else the sample is unreadable.
-// Fails on a column that `source` does not have.
+// else the sample is unreadable. Fails on a column that `source` does not have.
 absl::StatusOr<std::shared_ptr<const Dataset>> ApplyTransforms(std::shared_ptr<const Dataset> source,
                                                                const std::vector<ColumnTransform>& transforms,
                                                                std::vector<std::string>* notes);

@@ -24,7 +24,7 @@ std::set<std::string> FindFilledInputs(const ParsedGraph& graph) {
   std::unordered_set<std::string> tested;
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     const auto is_tested = [&](const std::string& output) { return tested.contains(output); };
-    const bool moves = Moves(*node) && std::ranges::any_of(node->outputs, is_tested);
+    const bool moves = std::ranges::any_of(node->outputs, is_tested) && Moves(*node);
     if (moves || TestsForNan(*node)) tested.insert(node->inputs.begin(), node->inputs.end());
   }
   std::set<std::string> inputs;

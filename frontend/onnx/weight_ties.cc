@@ -35,12 +35,14 @@ class Tier {
   // Ties what constant folding made of a parameter to the parameter that the file also stores.
   void TieStoredTwice() {
     std::unordered_map<std::string, std::string> stored;  // by name in the module
+    std::unordered_set<std::string> split;                // different parts of a parameter have its name
+    for (const SplitWeight& weight : graph_.shared.splits) split.insert(weight.name);
     for (const bool by_own_name : {true, false}) {
       for (const std::string& name : std::vector(graph_.initializer_order)) {
         const auto origin = graph_.origins.find(name);
         if (origin == graph_.origins.end() || origin->second.kind != WeightOrigin::Kind::kParameter) continue;
         const std::string module_name = origin->second.module_name;
-        if (module_name.empty() || (module_name == name) != by_own_name || IsSplit(name)) continue;
+        if (module_name.empty() || (module_name == name) != by_own_name || split.contains(name)) continue;
         const auto [it, first] = stored.emplace(module_name, name);
         if (!first) TryTie(it->second, name);
       }
@@ -111,10 +113,6 @@ class Tier {
         copies.emplace(node.outputs[0], node.inputs[0]);
     }
     return copies;
-  }
-
-  bool IsSplit(const std::string& name) const {
-    return std::ranges::count(graph_.shared.splits, name, &SplitWeight::name) > 0;
   }
 
   // Whether a layer has its weight there. Of a product of two weights that is the second one.

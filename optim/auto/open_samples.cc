@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
@@ -108,6 +109,27 @@ absl::Status CheckFitted(const TrainConfig& config, const std::vector<ColumnTran
   return absl::OkStatus();
 }
 
+struct ColumnRoles {
+  std::vector<ColumnTransform> texts;  // of the columns that feed inputs of strings
+  std::set<std::string> untouched;     // columns that other transforms leave alone
+};
+
+// Opens the data set, and again where a column is found to feed an input of strings.
+absl::StatusOr<ColumnRoles> OpenFile(const TrainConfig& config, const DataRequest& request, bool fits,
+                                     const LossSpec& loss, DatasetOptions* options, OpenedSamples* opened) {
+  ColumnRoles roles;
+  for (bool reopen = true; std::exchange(reopen, false);) {
+    ASSIGN_OR_RETURN(opened->dataset, OpenWithLabel(request, *options, !config.label.empty()));
+    opened->file_columns = opened->dataset->columns();
+    if (!fits && request.raw_inputs.empty()) return roles;
+    ASSIGN_OR_RETURN(roles.untouched, FindUntouched(opened->file_columns, request, options->label, loss));
+    roles.texts = PlaceTexts(request.raw_inputs, opened->file_columns, roles.untouched, options, &reopen);
+  }
+  for (const ColumnTransform& t : roles.texts) opened->text_columns.insert(t.column);
+  roles.untouched.insert(opened->text_columns.begin(), opened->text_columns.end());
+  return roles;
+}
+
 std::string DescribeTransform(const ColumnTransform& t) {
   if (t.categories.empty()) return "";
   if (t.open) return StrCat("column '", t.column, "' ← strings, which the model encodes");
@@ -144,34 +166,21 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
   options.header = HeaderKind(config, before);
   options.skip_bad = config.on_bad_sample == "skip";
   OpenedSamples opened;
-  ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
-  opened.file_columns = opened.dataset->columns();
-  std::set<std::string> untouched;
-  if (fits || !request.raw_inputs.empty()) {
-    ASSIGN_OR_RETURN(untouched, FindUntouched(opened.file_columns, request, options.label, loss));
-  }
-  bool reopen = false;
-  const std::vector<ColumnTransform> texts =
-      PlaceTexts(request.raw_inputs, opened.file_columns, untouched, &options, &reopen);
-  RETURN_IF_ERROR(CheckNotEncoded(spec, texts));
-  for (const ColumnTransform& t : texts) opened.text_columns.insert(t.column);
-  untouched.insert(opened.text_columns.begin(), opened.text_columns.end());
-  if (reopen) {
-    ASSIGN_OR_RETURN(opened.dataset, OpenWithLabel(request, options, !config.label.empty()));
-    opened.file_columns = opened.dataset->columns();
-  }
+  ColumnRoles roles;
+  ASSIGN_OR_RETURN(roles, OpenFile(config, request, fits, loss, &options, &opened));
+  RETURN_IF_ERROR(CheckNotEncoded(spec, roles.texts));
   opened.notes = opened.dataset->notes();
   if (request.hold_out && request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
     ASSIGN_OR_RETURN(opened.held_out, HoldOutSamples(config, *opened.dataset, options));
   }
   if (fits) {
-    ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, untouched));
+    ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, roles.untouched));
     RETURN_IF_ERROR(CheckFitted(config, opened.transforms));
   } else if (before.has_value()) {
     opened.transforms = CarryOver(*before, opened.file_columns, request.same_columns);
   }
   std::vector<ColumnTransform> applied = opened.transforms;
-  applied.insert(applied.end(), texts.begin(), texts.end());
+  applied.insert(applied.end(), roles.texts.begin(), roles.texts.end());
   for (const ColumnTransform& t : applied) {
     if (std::string text = DescribeTransform(t); !text.empty()) opened.notes.push_back(std::move(text));
   }
