@@ -507,7 +507,7 @@ absl::Status SetHeightAxis(const Column& column, const Shape& fixed, FeedSpec* f
 
 absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::vector<int>& columns) {
   const std::vector<Column>& all = out_.dataset->columns();
-  FeedSpec feed{.feed = input.name, .columns = columns};
+  FeedSpec feed{.feed = input.name, .columns = columns, .allow_nan = input.takes_missing};
   Shape data = all[columns[0]].sample.shape;
   if (columns.size() > 1) data.push_back(static_cast<int64_t>(columns.size()));
   feed.sample = {input.dtype, data};

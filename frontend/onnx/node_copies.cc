@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <vector>
 
 namespace onnxtrain {
 namespace {
@@ -29,6 +31,12 @@ bool HasReader(const FileReader& reader, const Positions& positions, const onnx:
   return node != positions.end() && static_cast<int>(reader.input) < graph.node(node->second).input_size();
 }
 
+// The copy of a value that a reader of the copies has; of others, which a node between them made, that of the last.
+const std::string& CopyOf(const std::string& value, const SplitNodes& split) {
+  const auto found = std::ranges::find(split.outputs, value, &std::pair<std::string, std::string>::first);
+  return found == split.outputs.end() ? split.outputs.back().second : found->second;
+}
+
 onnx::NodeProto MakeCopy(const onnx::NodeProto& node, const SplitNodes& split) {
   onnx::NodeProto copy = node;
   for (const auto& [old, own] : split.outputs) {
@@ -48,14 +56,18 @@ bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph) {
       std::ranges::all_of(split.readers, [&](const auto& reader) { return HasReader(reader, positions, *graph); });
   if (!complete) return false;
   for (const FileReader& reader : split.readers) {
-    graph->mutable_node(positions.at(reader.node))
-        ->set_input(static_cast<int>(reader.input), split.outputs.back().second);
+    std::string* input = graph->mutable_node(positions.at(reader.node))->mutable_input(static_cast<int>(reader.input));
+    *input = CopyOf(*input, split);
   }
-  int behind = 0;
-  for (const auto& [output, copy] : split.outputs) behind = std::max(behind, positions.at(output) + 1);
+  std::vector<onnx::NodeProto> made;
+  std::set<int> copied;  // one of several outputs has a copy for each of them
   for (const auto& [output, copy] : split.outputs) {
-    const onnx::NodeProto made = MakeCopy(graph->node(positions.at(output)), split);
-    *graph->add_node() = made;
+    const int at = positions.at(output);
+    if (copied.insert(at).second) made.push_back(MakeCopy(graph->node(at), split));
+  }
+  int behind = *copied.rbegin() + 1;
+  for (onnx::NodeProto& copy : made) {
+    *graph->add_node() = std::move(copy);
     MoveLast(behind++, graph);
   }
   return true;

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/fx_names.h"
 #include "frontend/onnx/merged_nodes.h"
+#include "frontend/onnx/merged_parts.h"
 #include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
 
@@ -709,6 +710,7 @@ std::string WeightSplitter::Add(SplitWeight split, HostTensor value, const std::
 NamingFindings NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {
   if (metadata.signature.empty()) return {};
   SplitMergedNodes(metadata, graph);
+  SplitMergedParts(metadata, graph);
   TorchNamer namer(metadata, graph);
   namer.Run();
   return namer.TakeFindings();

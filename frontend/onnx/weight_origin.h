@@ -63,7 +63,7 @@ struct RowCopies {
 // Nodes of the file that stand for those of several modules. The graph has copies of them, which the readers read.
 struct SplitNodes {
   std::vector<std::pair<std::string, std::string>> outputs;  // of the file's nodes and of their copies, in order
-  std::vector<FileReader> readers;                           // of the last copy
+  std::vector<FileReader> readers;                           // of the last copy, or of the copy of what they read
 };
 
 enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh };

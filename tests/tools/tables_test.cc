@@ -331,6 +331,7 @@ TEST_F(Tables, ModelsThatEncodeStringsAndFillMissingValuesTakeThemAsTheyAre) {
   EXPECT_EQ(Train("--data u.csv --input color=shade --max-steps 1").code, 0);
   // Samples of strings are made up without data, too.
   EXPECT_EQ(Train("--max-steps 2").code, 0);
+  EXPECT_EQ(Run("bench --model m.onnx --data t.csv").code, 0);
   const Outcome inspected = Run("inspect --json --model m.onnx");
   EXPECT_EQ(Json::parse(inspected.out)["inputs"][1]["type"], "string");
 }

@@ -138,6 +138,55 @@ TEST(TorchExport, MergedPartsOfOneParameterAreSplit) {
   }
 }
 
+// The biases of three attentions of a fresh decoder, which the exporter has stored once: the first reads it as it is,
+// the others read parts, which one node takes apart for both.
+onnx::ModelProto MergedParts() {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  AddFilled(&model, "a.bias", {4}, 0);
+  FillInts(AddInitializer(&model, "sizes", {2}, 7), {2, 2});
+  std::string signature = "\n# inputs\nx: USER_INPUT\n";
+  for (const std::string module : {"a", "b", "c"})
+    StrAppend(&signature, "p_", module, "_bias: PARAMETER target='", module, ".bias'\n");
+  AddSignature(&model, signature);
+  SetInt(AddNode(&model, "Concat", {"x", "x"}, {"wide"}), "axis", 1);
+  AddFx(AddNode(&model, "Add", {"wide", "a.bias"}, {"a.y"}), "add", "add.Tensor", "%wide, %p_a_bias");
+  SetInt(AddNode(&model, "Split", {"a.bias", "sizes"}, {"part_0", "part_1"}, "split"), "axis", 0);
+  std::string last = "x";
+  int number = 0;
+  for (const std::string module : {"b", "c"}) {
+    for (const std::string part : {"part_0", "part_1"}) {
+      const std::string out = StrCat(module, ".", part);
+      onnx::NodeProto* sum = AddNode(&model, "Add", {last, part}, {out});
+      AddFx(sum, out, "add.Tensor", StrCat("%", last, ", %getitem_", number++));
+      AddScopes(sum, "['', '" + module + "', '" + out + "']");
+      last = out;
+    }
+  }
+  SetInt(AddNode(&model, "Concat", {"a.y", last}, {"y"}), "axis", 1);
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(TorchExport, MergedPartsOfDifferentModulesAreSplit) {
+  EXPECT_EQ(TrainingWeightNames(MergedParts()), (Names{"a.bias", "b.bias", "c.bias"}));
+  const auto split = RoundTrip(MergedParts(), {{"a.bias", Floats({4}, {1, 2, 3, 4})},
+                                               {"b.bias", Floats({4}, {5, 6, 7, 8})},
+                                               {"c.bias", Floats({4}, {9, 10, 11, 12})}});
+  ASSERT_TRUE(split.ok()) << split.status();
+  std::map<std::string, std::string> read;  // first inputs of the nodes, and second ones of sums, by output
+  for (const auto& node : split->graph().node()) {
+    for (const std::string& output : node.output()) read[output] = node.input(node.op_type() == "Add" ? 1 : 0);
+  }
+  EXPECT_EQ(read["a.y"], "a.bias");
+  EXPECT_EQ(read[read["b.part_0"]], "b.bias");
+  EXPECT_EQ(read[read["b.part_1"]], "b.bias");
+  EXPECT_EQ(read[read["c.part_0"]], "c.bias");
+  EXPECT_EQ(read[read["c.part_1"]], "c.bias");
+  EXPECT_EQ(read["b.part_1"], "part_1");
+  EXPECT_EQ(read["c.part_0"], "part_0/c");
+}
+
 // A norm without parameters, one with fresh ones, and one that multiplies by gamma + 1 where gamma is fresh: the
 // exporter stores ones once. A factor of 1 is not in the file.
 TEST(TorchExport, OnesOfTheProgramAreNoParameters) {

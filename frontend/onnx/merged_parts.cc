@@ -1,0 +1,118 @@
+#include "frontend/onnx/merged_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "frontend/base/strings.h"
+#include "frontend/onnx/fx_names.h"
+#include "frontend/onnx/module_path.h"
+#include "frontend/onnx/tensor_compare.h"
+
+namespace onnxtrain {
+namespace {
+
+using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;  // by module
+
+class PartSeparator {
+ public:
+  PartSeparator(const TorchMetadata& metadata, ParsedGraph* graph) : graph_(*graph) {
+    std::set<std::string> args;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (node.fx != nullptr) args.insert(node.fx->args.begin(), node.fx->args.end());
+    }
+    for (const auto& [placeholder, entry] : metadata.signature) {
+      if (entry.kind == SignatureEntry::Kind::kParameter && !args.contains(placeholder))
+        unread_.emplace(entry.target, placeholder);
+    }
+    for (const ParsedValue& output : graph_.outputs) outputs_.insert(output.name);
+  }
+
+  void Run() {
+    if (unread_.empty()) return;
+    std::vector<ParsedNode> nodes;
+    std::vector<size_t> found;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (TakesApart(graph_.nodes[i])) found.push_back(i);
+    }
+    for (const size_t i : found) Separate(i);
+    for (size_t i = 0; i < graph_.nodes.size() && !copies_.empty(); ++i) {
+      nodes.push_back(std::move(graph_.nodes[i]));
+      std::ranges::move(copies_[i], std::back_inserter(nodes));
+    }
+    if (!nodes.empty()) graph_.nodes = std::move(nodes);
+  }
+
+ private:
+  bool TakesApart(const ParsedNode& node) const {
+    if (!node.domain.empty() || node.op_type != "Split" || node.fx != nullptr || node.inputs.empty()) return false;
+    const auto stored = graph_.initializers.find(node.inputs[0]);
+    return stored != graph_.initializers.end() && IsSplat(stored->second) &&
+           std::ranges::none_of(node.outputs, [&](const auto& o) { return o.empty() || outputs_.contains(o); });
+  }
+
+  // Empty where a reader belongs to no module.
+  Readers FindReaders(const ParsedNode& split) {
+    Readers readers;
+    for (ParsedNode& node : graph_.nodes) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (std::ranges::count(split.outputs, node.inputs[i]) == 0) continue;
+        const bool known = node.fx != nullptr && !node.fx->module.empty();
+        if (!known || node.outputs.empty() || node.outputs[0].empty()) return {};
+        readers[node.fx->module].push_back({.node = &node, .input = i});
+      }
+    }
+    return readers;
+  }
+
+  void Separate(size_t at) {
+    ParsedNode& split = graph_.nodes[at];
+    const std::string weight = split.inputs[0], part(LastPart(weight));
+    const Readers readers = FindReaders(split);
+    bool free = !readers.contains(std::string(ParentOf(weight)));  // its module reads the parameter itself
+    for (const auto& [module, own] : readers) {
+      const auto parameter = unread_.find(StrCat(module, ".", part));
+      if (parameter == unread_.end()) continue;
+      const auto fx = std::make_shared<FxNode>(FxNode{.name = StrCat("parts of ", parameter->first),
+                                                      .target = "split",
+                                                      .args = {parameter->second},
+                                                      .module = module});
+      if (parameter->first == weight || std::exchange(free, false)) {
+        split.fx = fx;
+      } else {
+        Copy(at, fx, own);
+      }
+    }
+  }
+
+  void Copy(size_t at, const std::shared_ptr<const FxNode>& fx, const std::vector<WeightReader>& readers) {
+    ParsedNode copy = graph_.nodes[at];
+    SplitNodes split;
+    copy.source = StrCat(copy.source, "/", fx->module);
+    copy.fx = fx;
+    for (std::string& output : copy.outputs) {
+      split.outputs.emplace_back(output, StrCat(output, "/", fx->module));
+      output = split.outputs.back().second;
+    }
+    for (const WeightReader& reader : readers) {
+      split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
+      for (const auto& [old, own] : split.outputs) {
+        if (reader.node->inputs[reader.input] == old) reader.node->inputs[reader.input] = own;
+      }
+    }
+    copies_[at].push_back(std::move(copy));
+    graph_.shared.nodes.push_back(std::move(split));
+  }
+
+  ParsedGraph& graph_;
+  std::map<std::string, std::string> unread_;         // placeholders of parameters that no fx node reads, by name
+  std::set<std::string> outputs_;                     // of the model
+  std::map<size_t, std::vector<ParsedNode>> copies_;  // by the position that they follow
+};
+
+}  // namespace
+
+void SplitMergedParts(const TorchMetadata& metadata, ParsedGraph* graph) { PartSeparator(metadata, graph).Run(); }
+
+}  // namespace onnxtrain
