@@ -36,6 +36,7 @@ class PartSeparator {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (TakesApart(graph_.nodes[i])) found.push_back(i);
     }
+    ListReaders(found);
     for (const size_t i : found) Separate(i);
     for (size_t i = 0; i < graph_.nodes.size() && !copies_.empty(); ++i) {
       nodes.push_back(std::move(graph_.nodes[i]));
@@ -52,18 +53,30 @@ class PartSeparator {
            std::ranges::none_of(node.outputs, [&](const auto& o) { return o.empty() || outputs_.contains(o); });
   }
 
-  // Empty where a reader belongs to no module.
-  Readers FindReaders(const ParsedNode& split) {
-    Readers readers;
+  void ListReaders(const std::vector<size_t>& splits) {
+    for (const size_t i : splits) {
+      for (const std::string& output : graph_.nodes[i].outputs) readers_[output];
+    }
     for (ParsedNode& node : graph_.nodes) {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (std::ranges::count(split.outputs, node.inputs[i]) == 0) continue;
-        const bool known = node.fx != nullptr && !node.fx->module.empty();
-        if (!known || node.outputs.empty() || node.outputs[0].empty()) return {};
-        readers[node.fx->module].push_back({.node = &node, .input = i});
+        const auto read = readers_.find(node.inputs[i]);
+        if (read != readers_.end()) read->second.push_back({.node = &node, .input = i});
       }
     }
-    return readers;
+  }
+
+  // The readers of its outputs by module. Empty where one belongs to no module.
+  Readers FindReaders(const ParsedNode& split) const {
+    Readers by_module;
+    for (const std::string& output : split.outputs) {
+      for (const WeightReader& reader : readers_.at(output)) {
+        const ParsedNode& node = *reader.node;
+        const bool known = node.fx != nullptr && !node.fx->module.empty();
+        if (!known || node.outputs.empty() || node.outputs[0].empty()) return {};
+        by_module[node.fx->module].push_back(reader);
+      }
+    }
+    return by_module;
   }
 
   void Separate(size_t at) {
@@ -106,9 +119,10 @@ class PartSeparator {
   }
 
   ParsedGraph& graph_;
-  std::map<std::string, std::string> unread_;         // placeholders of parameters that no fx node reads, by name
-  std::set<std::string> outputs_;                     // of the model
-  std::map<size_t, std::vector<ParsedNode>> copies_;  // by the position that they follow
+  std::map<std::string, std::string> unread_;  // placeholders of parameters that no fx node reads, by name
+  std::set<std::string> outputs_;              // of the model
+  std::map<std::string, std::vector<WeightReader>> readers_;  // by output of the nodes that take parameters apart
+  std::map<size_t, std::vector<ParsedNode>> copies_;          // by the position that they follow
 };
 
 }  // namespace
