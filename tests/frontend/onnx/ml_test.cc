@@ -23,20 +23,6 @@ void SetFloats(onnx::NodeProto* node, const std::string& name, const std::vector
   for (float v : values) attribute->add_floats(v);
 }
 
-void SetStrings(onnx::NodeProto* node, const std::string& name, const std::vector<std::string>& values) {
-  auto* attribute = node->add_attribute();
-  attribute->set_name(name);
-  attribute->set_type(onnx::AttributeProto::STRINGS);
-  for (const std::string& v : values) attribute->add_strings(v);
-}
-
-void SetString(onnx::NodeProto* node, const std::string& name, const std::string& value) {
-  auto* attribute = node->add_attribute();
-  attribute->set_name(name);
-  attribute->set_type(onnx::AttributeProto::STRING);
-  attribute->set_s(value);
-}
-
 // The export of scikit-learn's logistic regression: labels, and a list of dictionaries of normalized sigmoids.
 onnx::ModelProto Classifier(bool named) {
   onnx::ModelProto model = NewModel();

@@ -110,6 +110,20 @@ void SetInt(onnx::NodeProto* node, const std::string& name, int64_t value) {
   attribute->set_i(value);
 }
 
+void SetStrings(onnx::NodeProto* node, const std::string& name, const std::vector<std::string>& values) {
+  auto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(onnx::AttributeProto::STRINGS);
+  for (const std::string& v : values) attribute->add_strings(v);
+}
+
+void SetString(onnx::NodeProto* node, const std::string& name, const std::string& value) {
+  auto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  attribute->set_type(onnx::AttributeProto::STRING);
+  attribute->set_s(value);
+}
+
 onnx::TensorProto* SetTensor(onnx::NodeProto* node, const std::string& name) {
   onnx::AttributeProto* attribute = node->add_attribute();
   attribute->set_name(name);

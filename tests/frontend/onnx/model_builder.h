@@ -27,6 +27,8 @@ onnx::NodeProto* AddNode(onnx::ModelProto* model, const std::string& op, const s
                          const std::vector<std::string>& outputs, const std::string& name = "");
 void SetInts(onnx::NodeProto* node, const std::string& name, const std::vector<int64_t>& values);
 void SetInt(onnx::NodeProto* node, const std::string& name, int64_t value);
+void SetStrings(onnx::NodeProto* node, const std::string& name, const std::vector<std::string>& values);
+void SetString(onnx::NodeProto* node, const std::string& name, const std::string& value);
 onnx::TensorProto* SetTensor(onnx::NodeProto* node, const std::string& name);
 onnx::TensorProto* AddInitializer(onnx::ModelProto* model, const std::string& name, const std::vector<int64_t>& dims,
                                   int type = 1);

@@ -14,7 +14,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Texts = std::vector<std::string>;
 
 onnx::ModelProto NewMlModel() {
   onnx::ModelProto model = NewModel();
@@ -29,20 +28,6 @@ onnx::NodeProto* AddMlNode(onnx::ModelProto* model, const std::string& op, const
   onnx::NodeProto* node = AddNode(model, op, {in}, {out});
   node->set_domain("ai.onnx.ml");
   return node;
-}
-
-void SetTexts(onnx::NodeProto* node, const std::string& name, const Texts& texts) {
-  auto* attribute = node->add_attribute();
-  attribute->set_name(name);
-  attribute->set_type(onnx::AttributeProto::STRINGS);
-  for (const std::string& text : texts) attribute->add_strings(text);
-}
-
-void SetText(onnx::NodeProto* node, const std::string& name, const std::string& text) {
-  auto* attribute = node->add_attribute();
-  attribute->set_name(name);
-  attribute->set_type(onnx::AttributeProto::STRING);
-  attribute->set_s(text);
 }
 
 std::vector<double> Evaluate(const onnx::ModelProto& model, const std::vector<int64_t>& places, Shape shape) {
@@ -60,9 +45,9 @@ std::vector<double> Evaluate(const onnx::ModelProto& model, const std::vector<in
 TEST(TextInputs, EncodersLookPlacesUp) {
   onnx::ModelProto model = NewMlModel();
   AddInput(&model, "t", {4, 1}, onnx::TensorProto::STRING);
-  SetTexts(AddMlNode(&model, "OneHotEncoder", "t", "hot"), "cats_strings", {"f", "m"});
+  SetStrings(AddMlNode(&model, "OneHotEncoder", "t", "hot"), "cats_strings", {"f", "m"});
   onnx::NodeProto* encoder = AddMlNode(&model, "LabelEncoder", "t", "place");
-  SetTexts(encoder, "keys_strings", {"m", "q"});
+  SetStrings(encoder, "keys_strings", {"m", "q"});
   SetInts(encoder, "values_int64s", {10, 20});
   SetInt(encoder, "default_int64", 7);
   SetInt(AddNode(&model, "Cast", {"place"}, {"number"}), "to", 1);
@@ -84,11 +69,11 @@ TEST(TextInputs, MovedAndMappedTextsAreFollowed) {
   FillInts(AddInitializer(&model, "second", {1}, 7), {1});
   SetInt(AddNode(&model, "Gather", {"t", "second"}, {"column"}), "axis", 1);
   onnx::NodeProto* rename = AddMlNode(&model, "LabelEncoder", "column", "renamed");
-  SetTexts(rename, "keys_strings", {"a", "b"});
-  SetTexts(rename, "values_strings", {"x", "y"});
-  SetText(rename, "default_string", "z");
+  SetStrings(rename, "keys_strings", {"a", "b"});
+  SetStrings(rename, "values_strings", {"x", "y"});
+  SetString(rename, "default_string", "z");
   onnx::NodeProto* mapper = AddMlNode(&model, "CategoryMapper", "renamed", "place");
-  SetTexts(mapper, "cats_strings", {"z", "y"});
+  SetStrings(mapper, "cats_strings", {"z", "y"});
   SetInts(mapper, "cats_int64s", {3, 4});
   SetInt(mapper, "default_int64", 5);
   SetInt(AddNode(&model, "Cast", {"place"}, {"y"}), "to", 1);
@@ -107,7 +92,7 @@ TEST(TextInputs, OtherReadersOfTextsAreNotSupported) {
   AddOutput(&model, "y");
   EXPECT_THAT(Message(ImportModel(model).status()), HasSubstr("input 't' is a tensor of string"));
   // Also where an encoder reads them, too.
-  SetTexts(AddMlNode(&model, "OneHotEncoder", "t", "hot"), "cats_strings", {"f", "m"});
+  SetStrings(AddMlNode(&model, "OneHotEncoder", "t", "hot"), "cats_strings", {"f", "m"});
   AddOutput(&model, "hot");
   EXPECT_THAT(Message(ImportModel(model).status()), HasSubstr("input 't' is a tensor of string"));
 }
