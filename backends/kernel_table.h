@@ -1,9 +1,9 @@
 // Maps operator names to the functions that prepare their kernels. Filled when a backend is loaded, read at compile.
 #pragma once
 
-#include <map>
 #include <string_view>
 
+#include "absl/container/flat_hash_map.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -26,7 +26,7 @@ class KernelTable {
   }
 
  private:
-  std::map<std::string_view, Prepare> map_;
+  absl::flat_hash_map<std::string_view, Prepare> map_;
 };
 
 }  // namespace onnxtrain

@@ -1,12 +1,11 @@
 // Updates of one of several ranks, and those whose sums do not depend on the number of ranks.
-#include <malloc.h>
-
 #include <algorithm>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "frontend/base/cancellation.h"
+#include "frontend/base/free_pages.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/philox.h"
 #include "frontend/passes/sync_batch_norm.h"
@@ -66,7 +65,7 @@ absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   if (apply_ != nullptr) programs_.Release(*apply_);
   apply_.reset();
   RETURN_IF_ERROR(EnsureApply());
-  ::malloc_trim(0);  // returns the pages of what was whole
+  ReturnFreePages();  // of what was whole
   return absl::OkStatus();
 }
 

@@ -179,7 +179,7 @@ class WeightInitializer {
   }
 
   const Graph& graph_;
-  const std::vector<std::vector<int32_t>> users_;
+  const Users users_;
   std::vector<bool> depends_on_feed_;  // by value: does it depend on a feed?
 };
 

@@ -7,7 +7,7 @@ packages=(
   libonnx-dev libonnx-testdata libprotobuf-dev protobuf-compiler
   libdnnl-dev libtorch-dev libgloo-dev libopenblas-dev libhwy-dev libeigen3-dev
   zlib1g-dev libzip-dev libzstd-dev libarchive-dev libsndfile1-dev libsamplerate0-dev
-  libisal-dev libssl-dev nlohmann-json3-dev
+  libisal-dev libssl-dev libjemalloc-dev nlohmann-json3-dev
   libjpeg-dev libpng-dev libwebp-dev libgif-dev libtiff-dev
   libicu-dev libsentencepiece-dev
   python3 python3-numpy python3-torch

@@ -23,7 +23,7 @@ class ReadOutputs {
   }
 
  private:
-  const std::vector<std::vector<int32_t>> users_;
+  const Users users_;
   std::vector<bool> is_output_;
 };
 

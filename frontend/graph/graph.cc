@@ -74,8 +74,8 @@ std::string NodeTag(std::string_view op, std::string_view source) { return StrCa
 
 std::string NodeTag(const Node& node) { return NodeTag(node.op, *node.source); }
 
-std::vector<std::vector<int32_t>> ComputeUsers(const Graph& graph) {
-  std::vector<std::vector<int32_t>> readers(graph.values().size());
+Users ComputeUsers(const Graph& graph) {
+  Users readers(graph.values().size());
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     for (ValueId v : graph.nodes()[n].inputs) {
       if (v == kNoValue) continue;

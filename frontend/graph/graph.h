@@ -122,7 +122,10 @@ class Graph {
 std::string NodeTag(const Node& node);
 std::string NodeTag(std::string_view op, std::string_view source);
 
-// Returns the nodes that read each value, by value id. A node that reads a value twice is listed once.
-std::vector<std::vector<int32_t>> ComputeUsers(const Graph& graph);
+// The nodes that read each value, by value id.
+using Users = std::vector<absl::InlinedVector<int32_t, 4>>;
+
+// A node that reads a value twice is listed once.
+Users ComputeUsers(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "frontend/base/strings.h"
+#include "frontend/onnx/copied_nodes.h"
 #include "frontend/onnx/fx_names.h"
 #include "frontend/onnx/module_path.h"
 
@@ -26,12 +27,11 @@ using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;
 
 class Separator {
  public:
-  Separator(const TorchMetadata& metadata, ParsedGraph* graph) : metadata_(metadata), graph_(*graph) {
+  Separator(const TorchMetadata& metadata, ParsedGraph* graph) : metadata_(metadata), graph_(*graph), copies_(*graph) {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) AddNode(i);
-    for (const auto& [placeholder, entry] : metadata_.signature) {
-      if (entry.kind == SignatureEntry::Kind::kParameter && !args_.contains(placeholder) &&
-          !graph_.initializers.contains(entry.target))
-        unread_[std::string(ParentOf(entry.target))].emplace(LastPart(entry.target), placeholder);
+    for (const auto& [parameter, placeholder] : FindUnreadParameters(metadata_, graph_)) {
+      if (!graph_.initializers.contains(parameter))
+        unread_[std::string(ParentOf(parameter))].emplace(LastPart(parameter), placeholder);
     }
   }
 
@@ -40,14 +40,13 @@ class Separator {
     for (auto& [name, group] : groups_) {
       if (FindParameters(&group)) Separate(group);
     }
-    InsertCopies();
+    copies_.InsertInto(&graph_);
   }
 
  private:
   void AddNode(size_t i) {
     const ParsedNode& node = graph_.nodes[i];
     if (node.fx == nullptr) return;
-    args_.insert(node.fx->args.begin(), node.fx->args.end());
     Group& group = groups_[node.fx->name];
     group.fx = node.fx;
     group.nodes.push_back(i);
@@ -151,15 +150,14 @@ class Separator {
     }
     const std::string label = renamed.empty() ? module : StrCat(module, ".", renamed.begin()->second);
     SplitNodes split;
-    std::vector<ParsedNode>& copies = copies_[group.nodes.back()];
     for (const size_t i : group.nodes) {
       ParsedNode copy = graph_.nodes[i];
-      split.outputs.emplace_back(copy.outputs[0], StrCat(copy.outputs[0], "/", label));
+      split.outputs.emplace_back(copy.outputs[0], copies_.NameOutput(copy.outputs[0], label));
       copy.source = StrCat(copy.source, "/", label);
       copy.fx = fx;
       copy.outputs[0] = split.outputs.back().second;
       for (const auto& [old, own] : split.outputs) std::ranges::replace(copy.inputs, old, own);
-      copies.push_back(std::move(copy));
+      copies_.Add(group.nodes.back(), std::move(copy));
     }
     for (const WeightReader& reader : readers) {
       split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
@@ -168,24 +166,12 @@ class Separator {
     graph_.shared.nodes.push_back(std::move(split));
   }
 
-  void InsertCopies() {
-    if (copies_.empty()) return;
-    std::vector<ParsedNode> nodes;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      nodes.push_back(std::move(graph_.nodes[i]));
-      const auto found = copies_.find(i);
-      if (found != copies_.end()) std::ranges::move(found->second, std::back_inserter(nodes));
-    }
-    graph_.nodes = std::move(nodes);
-  }
-
   const TorchMetadata& metadata_;
   ParsedGraph& graph_;
-  std::map<std::string, Group> groups_;               // by fx node
-  std::set<std::string> args_;                        // of all fx nodes
-  std::map<std::string, Parts, ByNumber> unread_;     // parameters that no fx node reads, by module
-  std::set<std::string> taken_;                       // modules that have got a copy
-  std::map<size_t, std::vector<ParsedNode>> copies_;  // by the position that they follow
+  std::map<std::string, Group> groups_;            // by fx node
+  std::map<std::string, Parts, ByNumber> unread_;  // parameters that no fx node reads, by module
+  std::set<std::string> taken_;                    // modules that have got a copy
+  CopiedNodes copies_;
 };
 
 }  // namespace

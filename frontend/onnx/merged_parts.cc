@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "frontend/base/strings.h"
+#include "frontend/onnx/copied_nodes.h"
 #include "frontend/onnx/fx_names.h"
 #include "frontend/onnx/module_path.h"
 #include "frontend/onnx/tensor_compare.h"
@@ -17,32 +18,20 @@ using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;  // 
 
 class PartSeparator {
  public:
-  PartSeparator(const TorchMetadata& metadata, ParsedGraph* graph) : graph_(*graph) {
-    std::set<std::string> args;
-    for (const ParsedNode& node : graph_.nodes) {
-      if (node.fx != nullptr) args.insert(node.fx->args.begin(), node.fx->args.end());
-    }
-    for (const auto& [placeholder, entry] : metadata.signature) {
-      if (entry.kind == SignatureEntry::Kind::kParameter && !args.contains(placeholder))
-        unread_.emplace(entry.target, placeholder);
-    }
+  PartSeparator(const TorchMetadata& metadata, ParsedGraph* graph)
+      : graph_(*graph), unread_(FindUnreadParameters(metadata, *graph)), copies_(*graph) {
     for (const ParsedValue& output : graph_.outputs) outputs_.insert(output.name);
   }
 
   void Run() {
     if (unread_.empty()) return;
-    std::vector<ParsedNode> nodes;
     std::vector<size_t> found;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (TakesApart(graph_.nodes[i])) found.push_back(i);
     }
     ListReaders(found);
     for (const size_t i : found) Separate(i);
-    for (size_t i = 0; i < graph_.nodes.size() && !copies_.empty(); ++i) {
-      nodes.push_back(std::move(graph_.nodes[i]));
-      std::ranges::move(copies_[i], std::back_inserter(nodes));
-    }
-    if (!nodes.empty()) graph_.nodes = std::move(nodes);
+    copies_.InsertInto(&graph_);
   }
 
  private:
@@ -105,7 +94,7 @@ class PartSeparator {
     copy.source = StrCat(copy.source, "/", fx->module);
     copy.fx = fx;
     for (std::string& output : copy.outputs) {
-      split.outputs.emplace_back(output, StrCat(output, "/", fx->module));
+      split.outputs.emplace_back(output, copies_.NameOutput(output, fx->module));
       output = split.outputs.back().second;
     }
     for (const WeightReader& reader : readers) {
@@ -114,7 +103,7 @@ class PartSeparator {
         if (reader.node->inputs[reader.input] == old) reader.node->inputs[reader.input] = own;
       }
     }
-    copies_[at].push_back(std::move(copy));
+    copies_.Add(at, std::move(copy));
     graph_.shared.nodes.push_back(std::move(split));
   }
 
@@ -122,7 +111,7 @@ class PartSeparator {
   std::map<std::string, std::string> unread_;  // placeholders of parameters that no fx node reads, by name
   std::set<std::string> outputs_;              // of the model
   std::map<std::string, std::vector<WeightReader>> readers_;  // by output of the nodes that take parameters apart
-  std::map<size_t, std::vector<ParsedNode>> copies_;          // by the position that they follow
+  CopiedNodes copies_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writes copies of nodes into a model.
+// Writes copies of nodes (copied_nodes.h) into a model.
 #pragma once
 
 #include "frontend/onnx/weight_origin.h"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "absl/container/inlined_vector.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
@@ -41,6 +42,8 @@ AttrValue ToPhysical(const Attrs& attrs, const AttrSpec& spec, int rank) {
   return spec.axes == AxisRole::kAxisSet ? Sorted(axes) : axes;
 }
 
+using TypePointers = absl::InlinedVector<const Type*, 8>;
+
 Ints CountAxes(int rank) {
   Ints axes(rank);
   std::iota(axes.begin(), axes.end(), int64_t{0});
@@ -50,30 +53,29 @@ Ints CountAxes(int rank) {
 }  // namespace
 
 LayoutOperands FindLayoutOperands(const OpRow& row, std::span<const Type* const> inputs,
-                                  std::span<const Type> outputs) {
+                                  std::span<const Type* const> outputs) {
   const LayoutOperands named = row.elementwise ? LayoutOperands{kAllOperands, kAllOperands, 0, true} : row.layout;
   int rank = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (HasBit(named.inputs, i) && inputs[i] != nullptr) rank = std::max(rank, inputs[i]->rank());
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (HasBit(named.outputs, i)) rank = std::max(rank, outputs[i].rank());
+    if (HasBit(named.outputs, i)) rank = std::max(rank, outputs[i]->rank());
   }
   LayoutOperands found{.packed = named.packed, .any_order = named.any_order};
   for (size_t i = 0; i < std::min<size_t>(inputs.size(), 32); ++i) {
     if (HasBit(named.inputs, i) && inputs[i] != nullptr && inputs[i]->rank() == rank) found.inputs |= 1u << i;
   }
   for (size_t i = 0; i < std::min<size_t>(outputs.size(), 32); ++i) {
-    if (HasBit(named.outputs, i) && outputs[i].rank() == rank) found.outputs |= 1u << i;
+    if (HasBit(named.outputs, i) && outputs[i]->rank() == rank) found.outputs |= 1u << i;
   }
   return found;
 }
 
 LayoutOperands FindLayoutOperands(const Graph& graph, const Node& node) {
-  std::vector<const Type*> inputs;
-  std::vector<Type> outputs;
+  TypePointers inputs, outputs;
   for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? nullptr : &graph.type(v));
-  for (ValueId v : node.outputs) outputs.push_back(graph.type(v));
+  for (ValueId v : node.outputs) outputs.push_back(&graph.type(v));
   return FindLayoutOperands(*FindOp(node.op), inputs, outputs);
 }
 
@@ -100,7 +102,9 @@ bool KeepsAxisOrder(const OpRow& row, const Attrs& attrs, int rank) {
 
 absl::Status InferLayouts(const OpRow& row, std::span<const Type* const> inputs, const Attrs& attrs,
                           std::vector<Type>* outputs) {
-  const LayoutOperands operands = FindLayoutOperands(row, inputs, *outputs);
+  TypePointers types;
+  for (const Type& type : *outputs) types.push_back(&type);
+  const LayoutOperands operands = FindLayoutOperands(row, inputs, types);
   const Type* first = nullptr;  // of those that share a layout
   bool spreads = false;         // others than single numbers
   for (size_t i = 0; i < inputs.size(); ++i) {

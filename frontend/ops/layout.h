@@ -15,7 +15,8 @@ namespace onnxtrain {
 inline bool HasBit(uint32_t bits, size_t i) { return (bits >> std::min<size_t>(i, 31) & 1) != 0; }
 
 // The operands of a node that share a layout: those that the row names and that have full rank, the largest of them.
-LayoutOperands FindLayoutOperands(const OpRow& row, std::span<const Type* const> inputs, std::span<const Type> outputs);
+LayoutOperands FindLayoutOperands(const OpRow& row, std::span<const Type* const> inputs,
+                                  std::span<const Type* const> outputs);
 LayoutOperands FindLayoutOperands(const Graph& graph, const Node& node);
 
 // The rank of the operands that these name.

@@ -1,9 +1,10 @@
 // The table of operators: the families in order, then the rows that backends registered.
 #include <algorithm>
-#include <map>
+#include <atomic>
+#include <deque>
 #include <mutex>
-#include <unordered_map>
 
+#include "absl/container/flat_hash_map.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/added_ops.h"
@@ -14,22 +15,41 @@
 namespace onnxtrain {
 namespace {
 
-struct Table {
-  std::mutex mutex;
-  std::unordered_map<std::string_view, const OpRow*> by_name;
-  std::vector<const OpRow*> in_order;
-
-  void Add(std::span<const OpRow> rows, bool may_exist) {
-    for (const OpRow& row : rows) {
-      const bool added = by_name.emplace(row.name, &row).second;
-      CHECK(added || may_exist) << "two operators named " << row.name;
-      if (added) in_order.push_back(&row);
-    }
-  }
-
+// Every pass looks for the row of every node, so that finding one takes no lock: adding rows makes a new map, and the
+// former ones stay for those that read them.
+class Table {
+ public:
   Table() {
     for (std::span<const OpRow> family : {ONNXTRAIN_OP_FAMILIES}) Add(family, false);
   }
+
+  void Add(std::span<const OpRow> rows, bool may_exist) {
+    const std::lock_guard lock(mutex_);
+    ByName& by_name = maps_.emplace_back(maps_.empty() ? ByName() : maps_.back());
+    for (const OpRow& row : rows) {
+      const bool added = by_name.emplace(row.name, &row).second;
+      CHECK(added || may_exist) << "two operators named " << row.name;
+      if (added) in_order_.push_back(&row);
+    }
+    newest_.store(&by_name, std::memory_order_release);
+  }
+  const OpRow* Find(std::string_view name) const {
+    const ByName& by_name = *newest_.load(std::memory_order_acquire);
+    const auto it = by_name.find(name);
+    return it == by_name.end() ? nullptr : it->second;
+  }
+  std::vector<const OpRow*> in_order() {
+    const std::lock_guard lock(mutex_);
+    return in_order_;
+  }
+
+ private:
+  using ByName = absl::flat_hash_map<std::string_view, const OpRow*>;
+
+  std::mutex mutex_;
+  std::deque<ByName> maps_;
+  std::atomic<const ByName*> newest_{nullptr};
+  std::vector<const OpRow*> in_order_;
 };
 
 Table& GetTable() {
@@ -38,6 +58,7 @@ Table& GetTable() {
 }
 
 using ImportKey = std::pair<std::string_view, std::string_view>;
+using ImportsByName = absl::flat_hash_map<ImportKey, const OnnxOp*>;
 
 OnnxTraits MakeOnnxTraits(const OpRow& row) {
   return {.probabilities = row.probabilities,
@@ -56,7 +77,7 @@ OnnxOp MakeOnnxOp(const OpRow& row) {
 
 struct ImportTable {
   std::vector<OnnxOp> of_rows;
-  std::map<ImportKey, const OnnxOp*> by_name;
+  ImportsByName by_name;
 
   void Add(std::span<const OnnxOp> ops) {
     for (const OnnxOp& op : ops)
@@ -72,7 +93,7 @@ struct ImportTable {
   }
 };
 
-const std::map<ImportKey, const OnnxOp*>& Imports() {
+const ImportsByName& Imports() {
   static const auto* table = new ImportTable;
   return table->by_name;
 }
@@ -135,24 +156,11 @@ absl::Status CheckArity(const OpRow& row, std::span<const Type* const> inputs) {
 
 }  // namespace
 
-const OpRow* FindOp(std::string_view name) {
-  Table& table = GetTable();
-  std::lock_guard lock(table.mutex);
-  auto it = table.by_name.find(name);
-  return it == table.by_name.end() ? nullptr : it->second;
-}
+const OpRow* FindOp(std::string_view name) { return GetTable().Find(name); }
 
-std::vector<const OpRow*> AllOps() {
-  Table& table = GetTable();
-  std::lock_guard lock(table.mutex);
-  return table.in_order;
-}
+std::vector<const OpRow*> AllOps() { return GetTable().in_order(); }
 
-void RegisterOps(std::span<const OpRow> rows) {
-  Table& table = GetTable();
-  std::lock_guard lock(table.mutex);
-  table.Add(rows, true);
-}
+void RegisterOps(std::span<const OpRow> rows) { GetTable().Add(rows, true); }
 
 absl::StatusOr<std::vector<Type>> InferTypes(std::string_view op, std::span<const Type* const> inputs, Attrs& attrs) {
   const OpRow* row = FindOp(op);
@@ -173,6 +181,7 @@ const OnnxOp* FindOnnxOp(std::string_view domain, std::string_view op_type) {
 std::vector<const OnnxOp*> AllOnnxOps() {
   std::vector<const OnnxOp*> all;
   for (const auto& [key, op] : Imports()) all.push_back(op);
+  std::ranges::sort(all, {}, [](const OnnxOp* op) { return ImportKey{op->domain, op->op_type}; });
   return all;
 }
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
+#include "absl/container/flat_hash_set.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 
@@ -56,7 +56,7 @@ ValueIds Operands(Rewriter& r, const Node& node) {
 
 // Nodes that become equal only when others are merged read results of equal nodes.
 bool HasEqualNodes(const Graph& graph) {
-  std::unordered_set<size_t> hashes;
+  absl::flat_hash_set<size_t> hashes;
   hashes.reserve(graph.nodes().size());
   return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
     ValueIds inputs = node.inputs;

@@ -102,7 +102,7 @@ Perm SkipTransposes(const Pattern& pattern, ValueId* v) {
 }
 
 std::optional<Perm> FindUserPerm(const Pattern& pattern, ValueId v) {
-  const auto& users = pattern.users(v);
+  const auto users = pattern.users(v);
   if (users.empty() || pattern.IsOutput(v)) return std::nullopt;
   const auto& nodes = pattern.graph().nodes();
   const Node& first = nodes[users[0]];
@@ -121,26 +121,35 @@ void MatchedRegion::AddOperand(ValueId v) {
   if (at == values.end() || *at != v) values.insert(at, v);
 }
 
-bool MatchedRegion::Grow(const std::function<bool(const Node&)>& allowed) {
-  const ValueId last = frontier_.back();
-  const Node* node = pattern_.graph().producer(last);
-  if (node == nullptr || node->outputs.size() != 1 || !allowed(*node)) return false;
+bool MatchedRegion::Grow(const std::vector<bool>& allowed) {
+  const Graph& graph = pattern_.graph();
+  const Node* node = graph.producer(frontier_.back());
+  if (node == nullptr || node->outputs.size() != 1 || !allowed[node - graph.nodes().data()]) return false;
   frontier_.pop_back();
   nodes_.push_back(node);
-  const auto number = [&](ValueId v) {
-    const auto known = std::ranges::find(numbering_, v);
-    const auto n = static_cast<int32_t>(known - numbering_.begin());
-    if (known == numbering_.end()) numbering_.push_back(v);
-    return n;
-  };
-  signature_.push_back(pattern_.Kind(*node));
-  signature_.push_back(number(last));
   for (ValueId v : node->inputs) {
-    if (v == kNoValue) continue;
-    signature_.push_back(number(v));
-    AddOperand(v);
+    if (v != kNoValue) AddOperand(v);
   }
   return !frontier_.empty();
+}
+
+// Lists each node's kind, then its output and operands as numbers in the order in which they appear.
+std::vector<int32_t> MatchedRegion::signature() const {
+  std::vector<int32_t> signature;
+  std::vector<ValueId> numbering;  // regions are small
+  const auto add = [&](ValueId v) {
+    const auto known = std::ranges::find(numbering, v);
+    signature.push_back(static_cast<int32_t>(known - numbering.begin()));
+    if (known == numbering.end()) numbering.push_back(v);
+  };
+  for (const Node* node : nodes_) {
+    signature.push_back(pattern_.Kind(*node));
+    add(node->outputs[0]);
+    for (ValueId v : node->inputs) {
+      if (v != kNoValue) add(v);
+    }
+  }
+  return signature;
 }
 
 int MatchedRegion::Count(std::string_view op) const {

@@ -44,7 +44,7 @@ class Pattern {
   // Returns whether one operand of one node is the only use of the value; graph outputs are uses.
   bool HasOneUse(ValueId v) const { return uses_[v] == 1; }
   // Returns the users of the value, each once.
-  const std::vector<int32_t>& users(ValueId v) const { return users_[v]; }
+  std::span<const int32_t> users(ValueId v) const { return users_[v]; }
   bool IsOutput(ValueId v) const { return is_output_[v]; }
   // Returns the sole user of the value, by one operand; null if there is none, it is no `op` ("": any), or the value is
   // a graph output.
@@ -63,7 +63,7 @@ class Pattern {
   const Graph& graph_;
   std::vector<bool> weight_, is_output_;
   std::vector<int> uses_;
-  std::vector<std::vector<int32_t>> users_;
+  Users users_;
   mutable std::vector<std::optional<std::optional<double>>> splats_;  // by value, as far as asked for
   mutable std::map<std::string, int32_t> kinds_;
   mutable std::vector<int32_t> kind_;  // by node; -1: not computed yet
@@ -88,8 +88,9 @@ class MatchedRegion {
  public:
   MatchedRegion(const Pattern& pattern, ValueId root);
 
-  // Adds the last node of the frontier. Returns false, without a change, if that is an input or `allowed` rejects it.
-  bool Grow(const std::function<bool(const Node&)>& allowed);
+  // Adds the last node of the frontier. Returns false, without a change, if that is an input or not in `allowed`, by
+  // node.
+  bool Grow(const std::vector<bool>& allowed);
 
   ValueId root() const { return root_; }
   // Can a larger region of so many nodes have an only leaf? Each node takes one value from the frontier.
@@ -107,7 +108,7 @@ class MatchedRegion {
   const Pattern& pattern() const { return pattern_; }
   // Regions of equal signature are the same computation on leaves of the same types: what is proved of one holds for
   // all.
-  const std::vector<int32_t>& signature() const { return signature_; }
+  std::vector<int32_t> signature() const;
 
  private:
   void AddOperand(ValueId v);
@@ -117,8 +118,6 @@ class MatchedRegion {
   std::vector<ValueId> frontier_;  // in order: ids grow along the graph, so that the last is computed last
   std::vector<ValueId> weights_;   // in order
   std::vector<const Node*> nodes_;
-  std::vector<int32_t> signature_;  // by node: its kind, then its operands
-  std::vector<ValueId> numbering_;  // operands, as they appear; regions are small
 };
 
 using Proposals = std::vector<Match>;

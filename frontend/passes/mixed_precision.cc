@@ -204,7 +204,7 @@ class MixedPrecisionRewriter {
   const Graph& graph_;
   const DType low_;
   Rewriter r_;
-  const std::vector<std::vector<int32_t>> users_;
+  const Users users_;
   std::vector<bool> is_output_;                 // by value
   std::vector<Precision> precision_;            // by node
   std::vector<bool> wanted_, freely_castable_;  // by value

@@ -1,5 +1,7 @@
 #include "frontend/passes/recognize.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "frontend/passes/match.h"
@@ -14,7 +16,11 @@ constexpr size_t kMaxRefuted = 4000;
 
 class Recognizer {
  public:
-  explicit Recognizer(const Graph& graph) : pattern_(graph) {}
+  explicit Recognizer(const Graph& graph) : pattern_(graph) {
+    for (auto patterns : {NormPatterns(), FunctionPatterns()}) {
+      for (const RegionPattern& p : patterns) searches_.emplace_back(p, graph);
+    }
+  }
 
   // Visits nodes from the end of the graph, so that a larger pattern precedes a smaller one inside it.
   std::map<ValueId, Match> Run() {
@@ -29,25 +35,35 @@ class Recognizer {
   }
 
  private:
+  struct Search {
+    Search(const RegionPattern& p, const Graph& graph) : pattern(p) {
+      std::ranges::transform(graph.nodes(), std::back_inserter(allowed), p.allows);
+    }
+
+    const RegionPattern& pattern;
+    std::vector<bool> allowed;               // by node
+    std::set<std::vector<int32_t>> refuted;  // signatures of regions without a match
+  };
+
   void Visit(const Node& node) {
     for (auto propose : {ProposeAttention, ProposeCrossEntropy}) {
       if (Take(propose(pattern_, node))) return;
     }
-    for (auto patterns : {NormPatterns(), FunctionPatterns()}) {
-      for (const RegionPattern& p : patterns) {
-        if (p.allows(node) && Grow(p, node.outputs[0])) return;
-      }
+    for (Search& search : searches_) {
+      if (Grow(&search, node.outputs[0])) return;
     }
   }
 
-  bool Grow(const RegionPattern& p, ValueId root) {
+  bool Grow(Search* search, ValueId root) {
+    const RegionPattern& p = search->pattern;
     MatchedRegion region(pattern_, root);
-    std::set<std::vector<int32_t>>& refuted = refuted_[&p];
-    while (region.CanEndWithin(p.most_nodes) && region.Grow(p.allows)) {
-      if (!region.only_leaf().has_value() || refuted.contains(region.signature())) continue;
-      if (refuted.size() >= kMaxRefuted) return false;
+    while (region.CanEndWithin(p.most_nodes) && region.Grow(search->allowed)) {
+      if (!region.only_leaf().has_value()) continue;
+      std::vector<int32_t> signature = region.signature();
+      if (search->refuted.contains(signature)) continue;
+      if (search->refuted.size() >= kMaxRefuted) return false;
       if (Take(p.propose(region))) return true;
-      refuted.insert(region.signature());
+      search->refuted.insert(std::move(signature));
     }
     return false;
   }
@@ -65,7 +81,7 @@ class Recognizer {
   Pattern pattern_;
   std::map<ValueId, Match> matches_;  // by root
   std::set<ValueId> covered_;
-  std::map<const RegionPattern*, std::set<std::vector<int32_t>>> refuted_;  // signatures of regions without a match
+  std::vector<Search> searches_;
 };
 
 }  // namespace

@@ -27,7 +27,8 @@ Attrs ProducerAttrs(Val v) {
 
 std::optional<double> FindSplat(const Graph& graph, ValueId v) {
   const Node* node = v == kNoValue ? nullptr : graph.producer(v);
-  if (node != nullptr && (node->op == "Expand" || FindOp(node->op)->view)) return FindSplat(graph, node->inputs[0]);
+  if (node != nullptr && node->inputs.size() == 1 && (node->op == "Expand" || FindOp(node->op)->view))
+    return FindSplat(graph, node->inputs[0]);
   const HostTensor* t = graph.FindConstant(v);
   if (t == nullptr || t->size() == 0) return std::nullopt;
   const auto bytes = t->bytes();

@@ -161,6 +161,7 @@ std::optional<Gate> FindGate(Val v) {
 
 // c·x + (1 − c)·y → Where(c, x, y): how tf2onnx writes a choice.
 Val SumOfGated(const NodeContext& s) {
+  if (!MatchInput(s.in[0], "Mul") || !MatchInput(s.in[1], "Mul")) return Val();
   for (size_t i : {0, 1}) {
     for (size_t k : {0, 1}) {
       const Val c = MatchInput(s.in[0], "Mul", i), x = MatchInput(s.in[0], "Mul", 1 - i);
@@ -195,6 +196,7 @@ Val ChoiceOfConstants(const NodeContext& s, Val c, Val x, Val other) {
 
 Val SumOfGatedConstants(const NodeContext& s) {
   for (size_t i : {0, 1}) {
+    if (s.in[1 - i].constant() == nullptr) continue;
     for (size_t k : {0, 1}) {
       const Val c = MatchInput(s.in[i], "Mul", k), x = MatchInput(s.in[i], "Mul", 1 - k);
       if (const Val choice = ChoiceOfConstants(s, c, x, s.in[1 - i])) return choice;

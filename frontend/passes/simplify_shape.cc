@@ -148,10 +148,15 @@ Val TryOp(const NodeContext& s, const std::vector<Val>& in, const Shape& shape) 
   return inferred.ok() && inferred->front() == Type{s.out.dtype, shape} ? s.b.Op(s.node.op, in, s.attrs()) : Val();
 }
 
+bool ReadsExpand(const NodeContext& s) {
+  return std::ranges::any_of(s.in, [](Val v) { return MatchInput(v, "Expand").valid(); });
+}
+
 // Removes an Expand before elementwise operators, which broadcast.
 Val ElementwiseOfExpand(const NodeContext& s) {
+  if (s.in.size() < 2 || !ReadsExpand(s)) return Val();
   const OpRow* row = FindOp(s.node.op);
-  if (row == nullptr || !row->elementwise || s.in.size() < 2) return Val();
+  if (row == nullptr || !row->elementwise) return Val();
   for (size_t i = 0; i < s.in.size(); ++i) {
     const Val x = MatchInput(s.in[i], "Expand");
     if (!x) continue;
@@ -180,8 +185,9 @@ Val AttentionOfExpandedMask(const NodeContext& s) {
 
 // f(Expand(x)) → Expand(f(x)), also if the other operands are scalars: computes f on fewer elements.
 Val ExpandOfElementwise(const NodeContext& s) {
+  if (!ReadsExpand(s)) return Val();
   const OpRow* row = FindOp(s.node.op);
-  if (row == nullptr || !row->elementwise || s.in.empty()) return Val();
+  if (row == nullptr || !row->elementwise) return Val();
   std::vector<Val> in = s.in;
   Shape shape;
   bool any = false;

@@ -56,8 +56,8 @@ class HoistPolicy {
   }
 
   const Graph& graph_;
-  const std::vector<std::vector<int32_t>> users_;  // by value
-  std::vector<Costs> costs_;                       // by node
+  const Users users_;         // by value
+  std::vector<Costs> costs_;  // by node
 };
 
 }  // namespace

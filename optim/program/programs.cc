@@ -1,7 +1,5 @@
 #include "optim/program/programs.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -11,6 +9,7 @@
 #include "backends/arena_packing.h"
 #include "backends/output_ranges.h"
 #include "frontend/base/cancellation.h"
+#include "frontend/base/free_pages.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
@@ -61,7 +60,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   backend_.DropUnusedKernels();  // of plans that were not taken
-  ::malloc_trim(0);              // returns the pages of graphs and plans, which no plan counts
+  ReturnFreePages();             // of graphs and plans, which no plan counts
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return compiled;
 }

@@ -48,7 +48,7 @@ class ScheduleMapper {
  private:
   // The fused node that computes node n; −1 for a dead node. A node whose outputs exist inside a kernel only belongs to
   // the kernel of its users, which have been visited.
-  int32_t FindKernel(const std::vector<std::vector<int32_t>>& users, int32_t n) const {
+  int32_t FindKernel(const Users& users, int32_t n) const {
     const Node& node = legal_.nodes()[n];
     const OpRow* row = FindOp(node.op);
     for (ValueId v : node.outputs) {

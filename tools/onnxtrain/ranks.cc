@@ -1,6 +1,5 @@
 #include "tools/onnxtrain/ranks.h"
 
-#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -82,17 +81,6 @@ absl::StatusOr<Rank> ReadRank() {
   rank.divides = !launcher->binds && Get("OMP_NUM_THREADS").empty();
   RETURN_IF_ERROR(FindMeetingPoint(&rank));
   return rank;
-}
-
-namespace {
-
-constexpr int kMappedBytes = 1 << 20;
-
-}  // namespace
-
-void KeepNoFreeBlocks() {
-  mallopt(M_MMAP_THRESHOLD, kMappedBytes);
-  malloc_trim(0);
 }
 
 void DivideMachine(const Rank& rank) {

@@ -29,10 +29,6 @@ inline constexpr char kMeetingFile[] = "ONNXTRAIN_MEETING_FILE";
 // memory. Call it before a thread is started.
 void DivideMachine(const Rank& rank);
 
-// Has malloc return blocks of 1 MiB and more to the system as they are freed, and what is free now. By default, threads
-// that receive, load or multiply keep up to 32 MiB each. Costs page faults: about 4 % of the CPU time of a step.
-void KeepNoFreeBlocks();
-
 // Has all ranks use the same number of threads at most: reductions must not depend on the rank.
 void LimitThreads(int threads);
 

@@ -163,7 +163,7 @@ class ElementwiseFuser {
   void TryFuseIntoRoundingProducer(int32_t cast) {
     const Node& node = graph_.nodes()[cast];
     const auto is_reduction = [&](int32_t r) { return Unit(r) == Unit(cast) && !fusible_[r]; };
-    const std::vector<int32_t>& readers = pattern_.users(node.outputs[0]);
+    const std::span<const int32_t> readers = pattern_.users(node.outputs[0]);
     if (node.op != "Cast" || pattern_.IsOutput(node.outputs[0]) ||
         !std::all_of(readers.begin(), readers.end(), is_reduction))
       return;

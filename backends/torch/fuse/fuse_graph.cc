@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "backends/promote_types.h"
 #include "backends/torch/fuse/element_functions.h"
@@ -218,7 +219,7 @@ class GraphFuser {
   // Kernels of one element that read the same scalar: each costs a launch and nothing else.
   void MergeScalars() {
     for (size_t v = 0; v < inner_.size(); ++v) {
-      const std::vector<int32_t>& users = pattern_.users(static_cast<ValueId>(v));
+      const std::span<const int32_t> users = pattern_.users(static_cast<ValueId>(v));
       const auto is_scalar = [&](int32_t n) { return IsPart(n) && parts_[n].elements == 1; };
       const auto first = std::ranges::find_if(users, is_scalar);
       for (auto n = first; n != users.end(); ++n) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "backends/promote_types.h"
 #include "frontend/base/status.h"
@@ -32,13 +33,13 @@ constexpr int64_t kMostSmallElements = 1 << 16;
 bool MayCastEarly(const Pattern& pattern, ValueId weight) {
   const Graph& graph = pattern.graph();
   if (graph.type(weight).elements() <= kMostSmallElements) return true;
-  const std::vector<int32_t>* users = &pattern.users(weight);
-  while (users->size() == 1) {
-    const Node& user = graph.nodes()[users->front()];
+  std::span<const int32_t> users = pattern.users(weight);
+  while (users.size() == 1) {
+    const Node& user = graph.nodes()[users.front()];
     if (user.op != "Transpose" && user.op != "Reshape") return false;
-    users = &pattern.users(user.outputs[0]);
+    users = pattern.users(user.outputs[0]);
   }
-  return !users->empty();
+  return !users.empty();
 }
 
 using Types = std::pair<DType, DType>;  // from, to

@@ -145,7 +145,7 @@ class Planner {
 
   const Graph& graph_;
   const std::function<bool(const Node& gather)>& splits_table_;
-  const std::vector<std::vector<int32_t>> users_;
+  const Users users_;
   const std::vector<bool> of_weights_;
   std::vector<bool> is_result_;
   SplitPlan plan_;

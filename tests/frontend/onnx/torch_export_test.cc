@@ -187,6 +187,20 @@ TEST(TorchExport, MergedPartsOfDifferentModulesAreSplit) {
   EXPECT_EQ(read["c.part_0"], "part_0/c");
 }
 
+TEST(TorchExport, CopiesOfNodesGetNamesThatTheModelDoesNotUse) {
+  onnx::ModelProto model = MergedParts();
+  AddNode(&model, "Relu", {"x"}, {"part_0/c"});
+  AddOutput(&model, "part_0/c");
+  const auto split = RoundTrip(model, {{"c.bias", Floats({4}, {9, 10, 11, 12})}});
+  ASSERT_TRUE(split.ok()) << split.status();
+  std::map<std::string, std::string> operators;  // by output
+  for (const auto& node : split->graph().node()) {
+    for (const std::string& output : node.output()) EXPECT_TRUE(operators.emplace(output, node.op_type()).second);
+  }
+  EXPECT_EQ(operators["part_0/c"], "Relu");
+  EXPECT_EQ(operators["part_0/c_2"], "Split");
+}
+
 // A norm without parameters, one with fresh ones, and one that multiplies by gamma + 1 where gamma is fresh: the
 // exporter stores ones once. A factor of 1 is not in the file.
 TEST(TorchExport, OnesOfTheProgramAreNoParameters) {

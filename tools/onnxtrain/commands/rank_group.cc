@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "frontend/base/free_pages.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/checkpoint/resume.h"
@@ -100,7 +101,7 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
       DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
   const ShardLevel shard = FindShardLevel(config.shard);
   const absl::Status divided = run->session->Distribute(data_parallel_.get(), shard);
-  if (shard == ShardLevel::kFull || run->session->is_stage()) KeepNoFreeBlocks();  // memory matters more than time
+  if (shard == ShardLevel::kFull || run->session->is_stage()) KeepFewFreePages();  // memory matters more than time
   RETURN_IF_ERROR(data_parallel_->failed_together() ? divided : AgreeOnStatus(*ranks_, kStart, divided));
   if (run->session->is_stage() && rank_.rank > 0) RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
   run->options.ranks = data_parallel_.get();

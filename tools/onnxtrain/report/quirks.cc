@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <span>
 
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
@@ -40,7 +41,7 @@ std::string FoldedNumbers(const OnnxModel& file) {
 std::string Reader(const Node& node) { return StrCat(node.op, " '", *node.source, "'"); }
 
 // Counts each node of the file once: an importer may split it into several.
-std::vector<int32_t> BySource(const Graph& graph, const std::vector<int32_t>& nodes) {
+std::vector<int32_t> BySource(const Graph& graph, std::span<const int32_t> nodes) {
   std::vector<int32_t> first;
   std::set<std::string> seen;
   for (int32_t n : nodes) {
