@@ -6,38 +6,17 @@
 #include <unordered_map>
 
 #include "absl/container/flat_hash_set.h"
+#include "frontend/graph/attrs_hash.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
 namespace {
 
-size_t Mix(size_t hash, size_t more) { return (hash ^ more) * 0x9E3779B97F4A7C15u + (hash >> 29); }
-
-size_t Hash(std::string_view s) { return std::hash<std::string_view>()(s); }
-size_t Hash(int64_t v) { return std::hash<int64_t>()(v); }
-size_t Hash(double v) { return std::hash<double>()(v); }
-template <typename T>
-size_t Hash(const std::vector<T>& values) {
-  size_t hash = values.size();
-  for (const T& v : values) hash = Mix(hash, Hash(v));
-  return hash;
-}
-// Hashes the beginning of long tensors; equality compares all of it.
-size_t Hash(const HostTensor& t) {
-  constexpr size_t kMax = 4096;
-  const auto bytes = t.bytes().first(std::min(t.bytes().size(), kMax));
-  return Mix(Hash(t.shape()), Hash(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
-}
-
 size_t Hash(const Node& node, const ValueIds& inputs) {
-  size_t hash = Mix(Hash(node.op), inputs.size());
-  for (ValueId v : inputs) hash = Mix(hash, Hash(int64_t{v}));
-  for (const auto& [name, value] : node.attrs) {
-    hash = Mix(hash, Hash(name));
-    hash = Mix(hash, std::visit([](const auto& v) { return Hash(v); }, value));
-  }
-  return hash;
+  size_t hash = MixHash(std::hash<std::string_view>()(node.op), inputs.size());
+  for (ValueId v : inputs) hash = MixHash(hash, static_cast<size_t>(v));
+  return MixHash(hash, HashAttrs(node.attrs));
 }
 
 void SortIfCommutative(const Node& node, ValueIds* inputs) {

@@ -20,7 +20,7 @@ absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal) {
   ASSIGN_OR_RETURN(graph, FuseElementwise(graph, &chains));
   RETURN_IF_ERROR(VerifyResult(kElementwise.name, graph));
   for (ValueId& v : epilogues) {
-    for (const ValueMap& next : {live, chains}) v = v == kNoValue ? v : next[v];
+    for (const ValueMap* next : {&live, &chains}) v = v == kNoValue ? v : (*next)[v];
   }
   return FusedGraph{std::move(graph), std::move(epilogues)};
 }

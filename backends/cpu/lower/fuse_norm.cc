@@ -261,10 +261,15 @@ class NormFuser {
   };
 
   template <typename Result>
-  void AddUses(ValueId v, const Uses& uses, Result wide, Result low, Result columns, Results<Result>* results) const {
+  void AddUses(ValueId v, const Uses& uses, Result wide, Result low, Result columns, Results<Result>* results) {
     if (uses.wide) results->Add(wide, {v});
     if (!uses.low.empty()) results->Add(low, GetOutputs(uses.low));
-    if (!uses.columns.empty()) results->Add(columns, GetOutputs(uses.columns));
+    if (uses.columns.empty()) return;
+    results->Add(columns, GetOutputs(uses.columns));
+    for (int32_t n : uses.columns) {
+      const int32_t view = graph_.value(At(n).inputs[0]).node;
+      if (At(n).inputs[0] != v) done_[view] = true;  // which the sum alone reads
+    }
   }
 
   std::vector<ValueId> GetOutputs(const std::vector<int32_t>& nodes) const {

@@ -1,12 +1,13 @@
 #include "backends/cpu/runtime/kernel_cache.h"
 
 #include <omp.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <functional>
 
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
+#include "frontend/graph/attrs_hash.h"
 #include "frontend/ops/added_ops.h"
 
 namespace onnxtrain::cpu {
@@ -33,11 +34,15 @@ void EmptyDnnlCache() {
 }  // namespace
 
 size_t KernelCache::Hash::operator()(const Signature& signature) const {
-  size_t hash = std::hash<std::string>()(signature.op);
-  const auto add = [&](size_t x) { hash = hash * 0x9E3779B97F4A7C15 + x; };
+  size_t hash = MixHash(std::hash<std::string>()(signature.op), HashAttrs(signature.attrs));
+  const auto add = [&](size_t x) { hash = MixHash(hash, x); };
   for (const auto& input : signature.inputs) {
     add(input ? static_cast<size_t>(input->dtype) : ~size_t{0});
     for (int64_t extent : input ? input->shape : Shape()) add(static_cast<size_t>(extent));
+  }
+  for (const auto& [input, constant] : signature.constants) {
+    add(input);
+    add(HashTensor(constant));
   }
   return hash;
 }
