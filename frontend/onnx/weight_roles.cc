@@ -90,7 +90,8 @@ class RoleNamer {
     if (identity.inputs.size() != 1 || identity.outputs.size() != 1) return;
     const std::string copy = identity.outputs[0], weight = identity.inputs[0];
     const auto stored = graph_.initializers.find(weight);
-    if (stored == graph_.initializers.end() || IsSplat(stored->second) || outputs_.contains(copy)) return;
+    if (stored == graph_.initializers.end() || outputs_.contains(copy)) return;
+    if (IsSplat(stored->second) || IsOfZerosAndOnes(stored->second)) return;
     std::set<std::string> owners;
     for (const WeightReader& reader : readers_[weight]) {
       if (!IsOp(*reader.node, {"Identity"})) owners.insert(ScopePath(reader.node->name));
@@ -104,7 +105,8 @@ class RoleNamer {
     readers_.erase(copy);
   }
 
-  // A mask of zeros and ones is one behind an Identity, too, and so are numbers of formulas.
+  // A mask of zeros and ones is one behind an Identity, too, and so are numbers of formulas. A tensor of one element is
+  // what its own readers tell.
   void FixCopy(const ParsedNode& identity) {
     if (!IsOp(identity, {"Identity"}) || identity.inputs.empty() || identity.outputs.empty()) return;
     const auto stored = graph_.initializers.find(identity.inputs[0]);
@@ -112,6 +114,11 @@ class RoleNamer {
     if (stored == graph_.initializers.end() || readers == readers_.end() || !IsFloat(stored->second.dtype()) ||
         stored->second.size() == 0)
       return;
+    if (stored->second.size() == 1) {
+      WeightOrigin& origin = graph_.origins[identity.outputs[0]];
+      if (origin.kind == Kind::kUnknown) origin.kind = ScalarKind(identity.outputs[0], stored->second, readers->second);
+      return;
+    }
     const bool mask = graph_.origins[identity.inputs[0]].kind == Kind::kConstant && IsOfZerosAndOnes(stored->second);
     const bool grid = IsProgression(stored->second) && IsNumberOfFormulas(readers->second);
     if (grid || (mask && !IsWeightOf(readers->second))) graph_.origins[identity.outputs[0]].kind = Kind::kConstant;

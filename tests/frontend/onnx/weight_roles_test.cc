@@ -79,6 +79,26 @@ TEST(MergedWeights, CopiesOfOneModuleAreOneWeight) {
   EXPECT_EQ(WeightNames(*clones), (Names{"onnx::MatMul_7", "onnx::MatMul_8"}));
 }
 
+// Parameters of two layers, read where they are: numbers, and a choice of streams of zeros and ones.
+TEST(MergedWeights, FreshNumbersAndChoicesOfOneScopeAreSplit) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 3});
+  FillFloats(AddInitializer(&model, "layers.0.scale", {}), {0.5F});
+  FillFloats(AddInitializer(&model, "layers.0.alpha", {2, 3}), {1, 0, 1, 0, 1, 1});
+  AddNode(&model, "Identity", {"layers.0.scale"}, {"layers.1.scale"}, "Identity_0");
+  AddNode(&model, "Identity", {"layers.0.alpha"}, {"layers.1.alpha"}, "Identity_1");
+  std::string last = "x";
+  for (const std::string layer : {"layers.0", "layers.1"}) {
+    AddNode(&model, "Tanh", {last}, {layer + ".t"}, "/" + layer + "/Tanh");
+    AddNode(&model, "Mul", {layer + ".t", layer + ".scale"}, {layer + ".m"}, "/" + layer + "/Mul");
+    AddNode(&model, "Add", {layer + ".m", layer + ".alpha"}, {layer + ".y"}, "/Add");
+    last = layer + ".y";
+  }
+  AddOutput(&model, last);
+  EXPECT_EQ(TrainingWeightNames(model),
+            (Names{"layers.0.alpha", "layers.0.scale", "layers.1.alpha", "layers.1.scale"}));
+}
+
 TEST(MergedWeights, BiasesOfDifferentMatricesAreSplitWithoutNames) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {2, 3});
