@@ -48,6 +48,30 @@ bool HasColumnsOfWaves(const HostTensor& tensor) {
   return true;
 }
 
+// Lines of `length` numbers at `step`, each wave over them: the first is cos 0, and some turn (the basis of seasons of
+// Oreshkin et al., 2020, "N-BEATS").
+bool HasHarmonics(const HostTensor& tensor, int64_t lines, int64_t length, int64_t of_line, int64_t step) {
+  constexpr double kNoise = 1e-5;
+  if (lines < 3 || length < 5) return false;
+  bool turns = false;
+  for (int64_t k = 0; k < lines; ++k) {
+    const TableColumn line = {tensor, k * of_line, step, length};
+    for (int64_t p = 0; p < length; ++p) {
+      const double x = line.At(p);
+      if (k == 0 ? x != 1 : std::abs(x) > 1 + kNoise) return false;
+    }
+    if (!IsWave(line, kNoise)) return false;
+    turns |= WaveFactor(line) < 1.99;
+  }
+  return turns;
+}
+
+bool IsHarmonicBasis(const HostTensor& tensor) {
+  if (tensor.shape().size() != 2) return false;
+  const int64_t rows = tensor.shape()[0], columns = tensor.shape()[1];
+  return HasHarmonics(tensor, rows, columns, columns, 1) || HasHarmonics(tensor, columns, rows, 1, columns);
+}
+
 // The axis of a table that tells coordinates apart; positions are those of the other axes, in row-major order.
 struct CoordinateAxis {
   const HostTensor& table;
@@ -141,7 +165,7 @@ FixedTable FindFixedTable(const ImportedWeight& weight) {
 
 bool IsSinusoidTable(const HostTensor& tensor) {
   if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2 || tensor.size() == 0) return false;
-  return HasRowsOfSinesAndCosines(tensor) || HasColumnsOfWaves(tensor);
+  return HasRowsOfSinesAndCosines(tensor) || HasColumnsOfWaves(tensor) || IsHarmonicBasis(tensor);
 }
 
 bool IsCoordinateTable(const HostTensor& tensor) {

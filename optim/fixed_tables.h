@@ -14,7 +14,8 @@ enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers, kSlo
 FixedTable FindFixedTable(const ImportedWeight& weight);
 
 // Is it a table of sines and cosines: of positions (Vaswani et al., 2017), or of the angles of rotary embeddings, which
-// may hold the sines alone? Tests the rows, which have squared norm width/2, or the columns, which are waves.
+// may hold the sines alone, or the basis of seasons? Tests the rows, which have squared norm width/2, or the columns,
+// which are waves.
 bool IsSinusoidTable(const HostTensor& tensor);
 
 // Is it the coordinates of a grid, of rank ≥ 2: two or three along an axis, of which each takes its numbers in turn

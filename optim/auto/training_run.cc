@@ -408,6 +408,19 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   return absl::OkStatus();
 }
 
+// Checks what would end the run at the end of its first epoch: some models squeeze every axis of one element, so that
+// they fail with one sample.
+absl::Status CheckLastBatch(const TrainingRun& run, const SessionOptions& options) {
+  const int64_t rest = run.data.train.bound.dataset->size() % run.batch.global;
+  const bool comes = !run.config.drop_last && !run.tokens.on() && run.steps.total >= run.steps.per_epoch;
+  if (!comes || run.batch.micro == 1 || rest % run.batch.micro != 1) return absl::OkStatus();
+  const absl::Status status = run.data.models->ImportForward(MakePrepareOptions(options), 1, true, false).status();
+  if (status.ok()) return absl::OkStatus();
+  return Invalid("`batch_size` ", run.batch.global, ": the last batch of an epoch ",
+                 rest == 1 ? "has one sample" : "ends with one sample",
+                 ", with which the model fails (`drop_last` leaves ", "that batch out): ", ToStd(status.message()));
+}
+
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                        const BackendFactory& make_backend, const ProcessRank& place) {
   TrainConfig config = WithTrainingSettings(WithSplitFiles(WithFolderRoot(given)), *model);
@@ -443,6 +456,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   run.options.tokens = run.tokens;
   RETURN_IF_ERROR(CheckGrouping(config, *bound.dataset));
   RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
+  RETURN_IF_ERROR(CheckLastBatch(run, options));
   if (run.data.has_eval() && config.metrics.empty())
     run.config.metrics = options.metrics = DefaultMetrics(prepared.loss, run.data.eval.bound.text_unit);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());

@@ -104,6 +104,25 @@ TEST(PositionTable, SinesAloneAreNoWeights) {
   EXPECT_FALSE(IsSinusoidTable(sines));
 }
 
+// The basis of seasons: cosines, the first of them ones, and sines over the steps of a forecast, by rows or by columns.
+TEST(FixedTables, HarmonicsAreNoWeights) {
+  constexpr int64_t kLines = 6, kSteps = 5;
+  HostTensor rows({DType::kFloat32, {kLines, kSteps}}), columns({DType::kFloat32, {kSteps, kLines}});
+  for (int64_t k = 0; k < kLines; ++k) {
+    for (int64_t t = 0; t < kSteps; ++t) {
+      const double angle = 2 * std::acos(-1.0) * static_cast<double>(k % 3 * t) / kSteps;
+      const double x = k < 3 ? std::cos(angle) : std::sin(angle);
+      rows.Set(k * kSteps + t, x);
+      columns.Set(t * kLines + k, x);
+    }
+  }
+  EXPECT_TRUE(IsSinusoidTable(rows));
+  EXPECT_TRUE(IsSinusoidTable(columns));
+  rows.Set(12, rows.At(12) + 0.01);
+  EXPECT_FALSE(IsSinusoidTable(rows));
+  EXPECT_FALSE(IsSinusoidTable(HostTensor::Filled({DType::kFloat32, {kLines, kSteps}}, 1)));
+}
+
 // Models compute biases of relative positions from such tables (Liu et al., 2022, "Swin Transformer V2").
 TEST(FixedTables, CoordinatesOfGridsAreNoWeights) {
   HostTensor last({DType::kFloat32, {1, 5, 7, 2}}), first({DType::kFloat32, {1, 2, 35}});

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/formats/npy.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
@@ -219,6 +220,30 @@ TEST_F(Trial, LabelsFollowABatchThatCannotBeFreed) {
   ASSERT_FALSE(summary.is_null());
   EXPECT_EQ(summary["micro_batch"], 1);
   EXPECT_TRUE(HasMessage("bound to the batch of 1")) << last_.err;
+}
+
+// h[N,3] squeezed is h beside itself, unless N is 1.
+TEST_F(Trial, AModelThatFailsWithOneSampleIsNotLeftWithOne) {
+  tiny::Model m{.input_shape = {-1, 4}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}},
+             {"Squeeze", {"h"}, {"s"}},
+             {.type = "Concat", .inputs = {"s", "h"}, .outputs = {"y"}, .numbers = {{"axis", 1}}}};
+  m.weights = {{"w", {4, 3}, tiny::Uniform(12, 0.5f, 1)}};
+  m.Save(Path("m.onnx"));
+  std::string table = "a,b,c,d,label\n";
+  for (int i = 0; i < 9; ++i) StrAppend(&table, "0.", i, ",1,2,", i, ",", i % 6, "\n");
+  WriteAll(Path("t.csv"), table);
+  const std::string line = "--model m.onnx --data t.csv --batch-size 4 --overwrite --out r --epochs 2 ";
+  ExpectRefused(Run(line), "--batch-size 4: the last batch of an epoch has one sample, with which the model fails");
+  ExpectRefused(Run("--model m.onnx --data t.csv --batch-size 6 --micro-batch-size 2 --overwrite --out r"),
+                "--batch-size 6: the last batch of an epoch ends with one sample");
+  for (const std::string flags : {"--drop-last", "--max-steps 2"}) {
+    const Outcome o = Run(line + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+  }
+  const Outcome page = Run("inspect --model m.onnx");
+  EXPECT_NE(page.out.find("a batch of one sample fails: "), std::string::npos) << page.out;
+  EXPECT_NE(page.out.find("nothing stands in the way"), std::string::npos) << page.out;
 }
 
 TEST_F(Trial, WeightsThatTheFileDoesNotHoldAreNamed) {

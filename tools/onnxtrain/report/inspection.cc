@@ -39,7 +39,7 @@ class Inspector {
     options_.loss.sum_outputs = true;
     out_.shapes = options_.import.input_shapes;
     for (std::string& quirk : FindQuirks(file_)) out_.quirks.push_back(std::move(quirk));
-    const auto imported = models_.ImportForward(options_, batch_, true, true);
+    const auto imported = Import();
     InspectOperators(imported.ok() ? imported->get() : nullptr, GetImportFailures(imported.status()));
     if (!imported.ok()) {
       AddReasons(imported.status());
@@ -56,6 +56,18 @@ class Inspector {
   }
 
  private:
+  // Imports the model with the batch of its file, or with two samples where it does not take one alone: some squeeze
+  // every axis of one element.
+  absl::StatusOr<std::shared_ptr<const ImportedModel>> Import() {
+    auto imported = models_.ImportForward(options_, batch_, true, true);
+    if (imported.ok() || batch_ > 1) return imported;
+    auto two = models_.ImportForward(options_, 2, true, true);
+    if (!two.ok()) return imported;
+    batch_ = 2;
+    out_.quirks.push_back(StrCat("a batch of one sample fails: ", Text(imported.status())));
+    return two;
+  }
+
   bool AllOperatorsKnown() const { return std::ranges::all_of(out_.operators, &OperatorSupport::known); }
 
   void LoadBackend(const std::string& name) {
