@@ -1,15 +1,19 @@
 #include "optim/prepared_models.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/import_failures.h"
 #include "optim/fixed_tables.h"
 
 namespace onnxtrain {
 namespace {
 
 constexpr size_t kMaxEntries = 16;
-constexpr size_t kMaxCopiedBytes = size_t{1} << 20;  // of an entry that keeps copied values
+constexpr int64_t kMostSmall = 16, kLargestFixed = 1024;  // batches
+constexpr size_t kMaxCopiedBytes = size_t{1} << 20;       // of an entry that keeps copied values
 
 }  // namespace
 
@@ -47,6 +51,20 @@ absl::StatusOr<PreparedModel> PreparedModels::Prepare(const PrepareOptions& opti
   ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(options, batch, training, values));
   ASSIGN_OR_RETURN(prepared.loss, ChooseLoss(prepared.model, options.loss, options.labels));
   return prepared;
+}
+
+int64_t PreparedModels::FindFixedBatch(const PrepareOptions& options, const absl::Status& failure, bool training) {
+  std::set<int64_t> batches;
+  for (const NodeFailure& node : GetImportFailures(failure)) {
+    if (node.extents.empty()) return 0;
+    std::ranges::copy_if(node.extents, std::inserter(batches, batches.end()),
+                         [](int64_t extent) { return extent > kMostSmall && extent <= kLargestFixed; });
+  }
+  if (GetImportFailures(failure).empty()) return 0;
+  for (int64_t batch = 2; batch <= kMostSmall; ++batch) batches.insert(batch);
+  const auto fits =
+      std::ranges::find_if(batches, [&](int64_t batch) { return ImportForward(options, batch, training, false).ok(); });
+  return fits == batches.end() ? 0 : *fits;
 }
 
 // What shares the model's bytes takes no memory.

@@ -27,6 +27,11 @@ class PreparedModels {
                                                bool values);
   absl::StatusOr<PreparedModel> Prepare(const PrepareOptions& options, int64_t batch, bool training, bool values);
 
+  // Finds a batch with which the model can be imported, where it failed with another because extents do not fit: some
+  // constants fix a batch that no input declares, and some models squeeze a batch of one. Tries small ones and the
+  // extents of the nodes that failed. 0: there is none.
+  int64_t FindFixedBatch(const PrepareOptions& options, const absl::Status& failure, bool training);
+
   // Drops the imports for other sizes of a batch, which were only planned.
   void KeepSize(int64_t batch);
 

@@ -25,13 +25,14 @@ class Table {
 
   void Add(std::span<const OpRow> rows, bool may_exist) {
     const std::lock_guard lock(mutex_);
-    ByName& by_name = maps_.emplace_back(maps_.empty() ? ByName() : maps_.back());
+    const size_t before = in_order_.size();
+    ByName by_name = maps_.empty() ? ByName() : maps_.back();
     for (const OpRow& row : rows) {
       const bool added = by_name.emplace(row.name, &row).second;
       CHECK(added || may_exist) << "two operators named " << row.name;
       if (added) in_order_.push_back(&row);
     }
-    newest_.store(&by_name, std::memory_order_release);
+    if (in_order_.size() > before) newest_.store(&maps_.emplace_back(std::move(by_name)), std::memory_order_release);
   }
   const OpRow* Find(std::string_view name) const {
     const ByName& by_name = *newest_.load(std::memory_order_acquire);

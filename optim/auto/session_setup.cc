@@ -166,9 +166,15 @@ absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData
   const bool at_declared = options->micro_batch == declared;
   if (prepared.ok() && (!at_declared || declared == 1)) return prepared;
   auto other = PrepareAt(models, data, *options, at_declared ? declared + 1 : declared, training);
-  if (prepared.ok() == other.ok()) return prepared;  // follows every batch, or fails with any
-  options->micro_batch = options->fixed_batch = declared;
-  return at_declared ? std::move(prepared) : std::move(other);
+  if (prepared.ok() && other.ok()) return prepared;
+  if (prepared.ok() || other.ok()) {
+    options->micro_batch = options->fixed_batch = declared;
+    return at_declared ? std::move(prepared) : std::move(other);
+  }
+  const int64_t fixed = models.FindFixedBatch(MakePrepareOptions(*options), prepared.status(), training);
+  if (fixed == 0) return prepared;
+  options->micro_batch = options->fixed_batch = fixed;
+  return PrepareAt(models, data, *options, fixed, training);
 }
 
 std::string DescribeFixedBatch(int64_t fixed_batch) {
@@ -181,6 +187,8 @@ absl::Status FixMicroBatch(const TrainConfig& config, const SessionOptions& opti
   if (fixed == 0) return absl::OkStatus();
   const std::string why = DescribeFixedBatch(fixed);
   if (config.max_tokens_per_batch > 0) return Invalid("`max_tokens_per_batch`: ", why, " (say `batch_size`)");
+  if (batch->global % fixed != 0 && config.batch_size == 0)
+    batch->global = std::max<int64_t>(batch->global / fixed, 1) * fixed;
   if (batch->global % fixed != 0)
     return Invalid("`batch_size` ", batch->global, ": ", why, ", which does not divide it");
   if (config.micro_batch_size > 0 && config.micro_batch_size != fixed)

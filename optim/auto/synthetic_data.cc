@@ -140,6 +140,10 @@ absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const Import
       prepared = std::move(declared);
   }
   if (!prepared.ok()) {
+    if (const int64_t fixed = models.FindFixedBatch(prepare, prepared.status(), true); fixed > 0)
+      prepared = models.Prepare(prepare, fixed, true, true);
+  }
+  if (!prepared.ok()) {
     const absl::Status& status = prepared.status();
     return absl::Status(status.code(), StrCat(status.message(), DescribeFreeDims(model, import.dim_values)));
   }

@@ -418,7 +418,7 @@ absl::Status CheckLastBatch(const TrainingRun& run, const SessionOptions& option
   if (status.ok()) return absl::OkStatus();
   return Invalid("`batch_size` ", run.batch.global, ": the last batch of an epoch ",
                  rest == 1 ? "has one sample" : "ends with one sample",
-                 ", with which the model fails (`drop_last` leaves ", "that batch out): ", ToStd(status.message()));
+                 ", with which the model fails (`drop_last` leaves that batch out): ", ToStd(status.message()));
 }
 
 absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,

@@ -65,6 +65,25 @@ TEST_F(Trial, ABatchThatCannotBeFreedBecomesTheMicroBatch) {
   }
 }
 
+// The input declares no batch, but a constant has three rows.
+TEST_F(Trial, ABatchMayBeFixedByAConstantAlone) {
+  tiny::Model m{.input_shape = {-1, 4}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"h"}}, {"Add", {"h", "c"}, {"y"}}};
+  m.weights = {{"w", {4, 5}, tiny::Uniform(20, 0.5f, 1)}, {"c", {3, 5}, tiny::Uniform(15, 0.5f, 2)}};
+  const Json summary = Train(m);
+  ASSERT_FALSE(summary.is_null());
+  EXPECT_EQ(summary["micro_batch"], 3);
+  EXPECT_EQ(summary["accumulation"], 2);
+  const Outcome usual = Run("--model m.onnx --max-steps 1 --overwrite --out r");
+  EXPECT_EQ(usual.code, 0) << "a batch that the user does not name is divided by it: " << usual.err;
+  ExpectRefused(Run("--model m.onnx --batch-size 4 --max-steps 1 --overwrite --out r"), "bound to the batch of 3");
+  HostTensor x({DType::kFloat32, {7, 4}}), label({DType::kInt64, {7}});
+  ASSERT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  const Outcome data = Run("--model m.onnx --data d.npz --max-steps 1 --overwrite --out r");
+  EXPECT_EQ(data.code, 0) << data.err;
+  EXPECT_NE(data.err.find("bound to the batch of 3"), std::string::npos) << data.err;
+}
+
 TEST_F(Trial, AGlobalBatchThatAFixedBatchDoesNotDivideIsRefused) {
   Mixing(4).Save(Path("m.onnx"));
   const Outcome o = Run("--model m.onnx --batch-size 6 --max-steps 2 --out r");

@@ -56,16 +56,15 @@ class Inspector {
   }
 
  private:
-  // Imports the model with the batch of its file, or with two samples where it does not take one alone: some squeeze
-  // every axis of one element.
+  // Imports the model with the batch of its file, or else with one that works.
   absl::StatusOr<std::shared_ptr<const ImportedModel>> Import() {
     auto imported = models_.ImportForward(options_, batch_, true, true);
-    if (imported.ok() || batch_ > 1) return imported;
-    auto two = models_.ImportForward(options_, 2, true, true);
-    if (!two.ok()) return imported;
-    batch_ = 2;
-    out_.quirks.push_back(StrCat("a batch of one sample fails: ", Text(imported.status())));
-    return two;
+    const int64_t other = imported.ok() ? 0 : models_.FindFixedBatch(options_, imported.status(), true);
+    if (other == 0) return imported;
+    out_.quirks.push_back(
+        StrCat("a batch of ", batch_ == 1 ? "one sample" : StrCat(batch_), " fails: ", Text(imported.status())));
+    batch_ = other;
+    return models_.ImportForward(options_, batch_, true, true);
   }
 
   bool AllOperatorsKnown() const { return std::ranges::all_of(out_.operators, &OperatorSupport::known); }
