@@ -12,8 +12,9 @@ namespace onnxtrain {
 namespace {
 
 constexpr size_t kMaxEntries = 16;
-constexpr int64_t kMostSmall = 16, kLargestFixed = 1024;  // batches
-constexpr size_t kMaxCopiedBytes = size_t{1} << 20;       // of an entry that keeps copied values
+constexpr int64_t kMostSmall = 16, kLargestFixed = 1024, kMostTried = 32;  // batches
+constexpr int64_t kMostNodesImported = 200'000;                            // by all trials of a search for a batch
+constexpr size_t kMaxCopiedBytes = size_t{1} << 20;                        // of an entry that keeps copied values
 
 }  // namespace
 
@@ -54,17 +55,21 @@ absl::StatusOr<PreparedModel> PreparedModels::Prepare(const PrepareOptions& opti
 }
 
 int64_t PreparedModels::FindFixedBatch(const PrepareOptions& options, const absl::Status& failure, bool training) {
+  const std::vector<NodeFailure> failed = GetImportFailures(failure);
+  if (failed.empty()) return 0;
   std::set<int64_t> batches;
-  for (const NodeFailure& node : GetImportFailures(failure)) {
+  for (const NodeFailure& node : failed) {
     if (node.extents.empty()) return 0;
     std::ranges::copy_if(node.extents, std::inserter(batches, batches.end()),
                          [](int64_t extent) { return extent > kMostSmall && extent <= kLargestFixed; });
   }
-  if (GetImportFailures(failure).empty()) return 0;
   for (int64_t batch = 2; batch <= kMostSmall; ++batch) batches.insert(batch);
-  const auto fits =
-      std::ranges::find_if(batches, [&](int64_t batch) { return ImportForward(options, batch, training, false).ok(); });
-  return fits == batches.end() ? 0 : *fits;
+  int64_t left = std::min(kMostTried, kMostNodesImported / std::max<int64_t>(std::ssize(model_->nodes()), 1));
+  for (const int64_t batch : batches) {
+    if (left-- <= 0) return 0;
+    if (ImportForward(options, batch, training, false).ok()) return batch;
+  }
+  return 0;
 }
 
 // What shares the model's bytes takes no memory.

@@ -29,7 +29,7 @@ class PreparedModels {
 
   // Finds a batch with which the model can be imported, where it failed with another because extents do not fit: some
   // constants fix a batch that no input declares, and some models squeeze a batch of one. Tries small ones and the
-  // extents of the nodes that failed. 0: there is none.
+  // extents of the nodes that failed, 32 at most and fewer of a large graph. 0: none of them works.
   int64_t FindFixedBatch(const PrepareOptions& options, const absl::Status& failure, bool training);
 
   // Drops the imports for other sizes of a batch, which were only planned.

@@ -1,3 +1,4 @@
+// Returns memory that nothing uses to the system.
 #pragma once
 
 namespace onnxtrain {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "backends/registry.h"
+#include "frontend/base/strings.h"
 #include "optim/auto/batch_size.h"
 #include "optim/session.h"
 #include "tests/optim/distributed/failing_backend.h"
@@ -125,6 +126,34 @@ TEST_F(Prepared, TheLeastRecentlyUsedGoes) {
   EXPECT_EQ(models_->imports(), 17);
   ASSERT_TRUE(models_->ImportForward(options, 1, true, false).ok());
   EXPECT_EQ(models_->imports(), 18);
+}
+
+// Each constant fixes the batch to its number of rows.
+TEST_F(Prepared, AFixedBatchIsSearchedForInFewImports) {
+  const auto search = [&](const std::vector<int64_t>& rows) {
+    tiny::Model m{.input_shape = {-1, 4}};
+    m.nodes = {{"MatMul", {"x", "w"}, {"h"}}};
+    m.weights = {{"w", {4, 5}, tiny::Uniform(20, 0.5f, 1)}};
+    m.outputs = {};
+    for (const int64_t r : rows) {
+      const std::string name = StrCat("c", r), out = StrCat("y", r);
+      m.nodes.push_back({"Add", {"h", name}, {out}});
+      m.weights.push_back({name, {r, 5}, tiny::Uniform(r * 5, 0.5f, 2)});
+      m.outputs.push_back(out);
+    }
+    m.Save(Path("m.onnx"));
+    models_ = std::make_shared<PreparedModels>(OnnxModel::Load(Path("m.onnx")).value());
+    const PrepareOptions options = MakePrepareOptions();
+    const auto failed = models_->ImportForward(options, 7, true, false);
+    EXPECT_FALSE(failed.ok());
+    return models_->FindFixedBatch(options, failed.status(), true);
+  };
+  EXPECT_EQ(search({3}), 3);
+  EXPECT_EQ(search({48}), 48);  // an extent of the node that fails
+  std::vector<int64_t> many;
+  for (int64_t r = 20; r < 120; ++r) many.push_back(r);
+  EXPECT_EQ(search(many), 0);
+  EXPECT_LE(models_->imports(), 33) << "the one that failed, and 32";
 }
 
 // Values that the import converts (float64 here) are dropped as soon as they are on the device, unless they are small.
