@@ -44,30 +44,38 @@ function(onnxtrain_precompile NAME)
   endif()
 endfunction()
 
-# Compiles groups of the target's sources at once, which parses headers once per group. For continuous integration:
-# slower after small changes.
+# Compiles groups of the target's sources at once, which parses headers once per group. The groups name sources relative
+# to the root, so that a compiler cache serves every clone. Configure again where an edited source has a local name that
+# another source of its group has.
 option(ONNXTRAIN_UNITY "Compile groups of sources at once" OFF)
 if(ONNXTRAIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC takes a source in a group for a header, whose types must not hold types of anonymous namespaces.
   add_compile_options(-Wno-subobject-linkage)
 endif()
-set(ONNXTRAIN_UNITY_FILES 12 CACHE STRING "Sources of a group")
+set(ONNXTRAIN_UNITY_FILES 8 CACHE STRING "Sources of a group")
 function(onnxtrain_unity NAME)
   if(NOT ONNXTRAIN_UNITY)
     return()
   endif()
   get_target_property(sources ${NAME} SOURCES)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
   list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${ONNXTRAIN_UNITY_FILES}
-                          ${sources}
-                  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
-  string(REPLACE "\n" ";" groups "${groups}")
-  foreach(line ${groups})
-    string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")
-    set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${NAME}_${CMAKE_MATCH_1})
+  set(grouped "")
+  foreach(source ${sources})
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(source MATCHES "^${CMAKE_SOURCE_DIR}/.*\\.cc$" AND NOT source MATCHES "^${CMAKE_BINARY_DIR}/" AND NOT definitions
+       AND NOT options)
+      list(APPEND grouped ${source})
+    endif()
   endforeach()
-  set_target_properties(${NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  list(REMOVE_ITEM sources ${grouped})
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py
+                          ${CMAKE_CURRENT_BINARY_DIR}/unity_${NAME} ${ONNXTRAIN_UNITY_FILES} ${grouped}
+                  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE units COMMAND_ERROR_IS_FATAL ANY
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(REPLACE "\n" ";" units "${units}")
+  set_property(TARGET ${NAME} PROPERTY SOURCES ${sources} ${units})
 endfunction()
 
 # onnxtrain_folder(NAME DEPS folder targets... LIBRARIES third-party targets...)

@@ -1,8 +1,9 @@
 """Groups sources for a unity build so that their file-local names do not clash.
 
-    unity_groups.py FILES_PER_GROUP FILE...
+    unity_groups.py FOLDER FILES_PER_GROUP FILE...
 
-Prints one line "GROUP FILE" per file. File-local names are those in anonymous namespaces, enumerators in them, macros
+Writes a source per group into FOLDER and prints the sources to compile: those of the groups, and the files that stay
+alone. To be run from the root of the sources, relative to which groups include their files. File-local names are those in anonymous namespaces, enumerators in them, macros
 and aliases. A file stays alone if one of its local names is also declared in a header, or if it includes Highway's
 foreach_target.h and thereby itself.
 """
@@ -87,7 +88,8 @@ def header_names(paths):
     return names
 
 
-def main(limit, paths):
+def group(paths, limit):
+    """Returns lists of files whose local names differ."""
     groups = []  # of (names, files); names None: closed
     public = header_names(included_headers(paths))
     for path in paths:
@@ -102,10 +104,25 @@ def main(limit, paths):
                 break
         else:
             groups.append((names, [path]))
-    for number, (_, files) in enumerate(groups):
-        for path in files:
-            print(number, path)
+    return [files for _, files in groups]
+
+
+def write_if_changed(path, text):
+    """Keeps the time of a file that has this text, so that nothing is compiled again."""
+    if not os.path.exists(path) or open(path, encoding='utf-8').read() != text:
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text)
+
+
+def main(folder, limit, paths):
+    os.makedirs(folder, exist_ok=True)
+    for number, files in enumerate(group(paths, limit)):
+        unit = files[0]
+        if len(files) > 1:
+            unit = f'{folder}/{number}.cc'
+            write_if_changed(unit, ''.join(f'#include "{os.path.relpath(path)}"\n' for path in files))
+        print(unit)
 
 
 if __name__ == '__main__':
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace onnxtrain {
 
 inline std::string SharedPath(const std::string& name) {
   const char* folder = std::getenv("ONNXTRAIN_SHARED");
-  return std::string(folder != nullptr ? folder : ONNXTRAIN_SOURCE_DIR "/../shared") + "/" + name;
+  return std::string(folder != nullptr ? folder : SourcePath("../shared")) + "/" + name;
 }
 
 }  // namespace onnxtrain

@@ -2,11 +2,10 @@
 # Checks formatting (.clang-format), lines of at most 120 columns, and clang-tidy (.clang-tidy).
 #
 #   tools/lint.sh [BASE]    runs clang-tidy on the sources that differ from the git revision BASE
-#   tools/lint.sh --product runs clang-tidy on all sources but tests
-#   tools/lint.sh --all     runs clang-tidy on all sources
+#   tools/lint.sh --all     runs clang-tidy on all sources; where all pass, names this commit in tools/lint.base
 #   tools/lint.sh --fast    skips clang-tidy
 #
-# BASE defaults to the fork point from origin/main; on main itself, to the previous commit.
+# BASE defaults to the commit in tools/lint.base, the last one whose sources all passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -16,14 +15,6 @@ status=0
 list() {
   git ls-files --cached --others --exclude-standard --deduplicate -- "$@" |
     while read -r file; do [ ! -f "$file" ] || echo "$file"; done
-}
-
-base() {
-  local fork head
-  head=$(git rev-parse HEAD)
-  fork=$(git merge-base HEAD origin/main 2>/dev/null || echo "$head")
-  [ "$fork" != "$head" ] || fork=$(git rev-parse -q --verify HEAD~1 || echo "$head")
-  echo "$fork"
 }
 
 # Lists sources that differ from revision $1; for a header, its source or the first one that includes it.
@@ -47,12 +38,14 @@ check_line_lengths() {
     grep -vE '^[^:]*\.md:[0-9]+:(\||.*https?://)' | sed -E 's/^([^:]*:[0-9]+):.*/\1: longer than 120 columns/'
 }
 
+# A clone without the history of BASE checks everything.
 chosen_sources() {
-  case $mode in
-    --all) list '*.cc' ;;
-    --product) list '*.cc' ':!tests' ;;
-    *) changed_sources "${mode:-$(base)}" ;;
-  esac
+  local base=${mode:-$(cat tools/lint.base)}
+  if [ "$mode" = --all ] || ! git cat-file -e "$base^{commit}" 2>/dev/null; then
+    list '*.cc'
+  else
+    changed_sources "$base"
+  fi
 }
 
 # Clang 14 cannot parse the headers of libtorch 1.13 as C++20, nor the vector kernels, which GCC's vector extensions and
@@ -62,12 +55,13 @@ parsable() {
     grep -vE '^(backends/torch|tests/ops_autograd|tests/backends/torch_fuse)/'
 }
 
-# Checks the groups of sources of a unity build that hold the sources to check: headers are parsed once per group.
+# Checks few sources one by one, and many in the groups of a unity build, whose headers are parsed once per group.
 check_tidy() {
-  local sources
+  local sources unity=ON
   sources=$(chosen_sources | parsable || true)
   [ -n "$sources" ] || return 0
-  cmake --preset release -B build/tidy -DONNXTRAIN_UNITY=ON -DONNXTRAIN_UNITY_FILES=80 \
+  [ "$(echo "$sources" | wc -l)" -gt 100 ] || unity=OFF
+  cmake --preset release -B build/tidy -DONNXTRAIN_UNITY=$unity -DONNXTRAIN_UNITY_FILES=80 \
     -DONNXTRAIN_PRECOMPILED_HEADERS=OFF >/dev/null
   echo "$sources" | tools/lint_units.py build/tidy/compile_commands.json |
     xargs -n 1 -P "$(nproc)" clang-tidy -p build/tidy --quiet \
@@ -77,4 +71,5 @@ check_tidy() {
 echo "Formatting"; check_format || status=1
 echo "Line lengths"; check_line_lengths || status=1
 [ "$mode" = --fast ] || { echo "clang-tidy"; check_tidy || status=1; }
+[ "$mode" != --all ] || [ $status != 0 ] || [ -n "$(git status --porcelain)" ] || git rev-parse HEAD >tools/lint.base
 exit $status

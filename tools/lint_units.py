@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Prints the compilation units of a unity build that hold one of the sources given on stdin, one path per line.
 
-    lint_units.py build/tidy/compile_commands.json < SOURCES
+    lint_units.py build/tidy/compile_commands.json < SOURCES, from the root of the sources
 """
 import json
 import os
@@ -11,10 +11,10 @@ import sys
 
 def sources_of(unit):
     """Returns the sources that a generated unit includes, or the unit itself."""
-    if '/Unity/' not in unit:
+    if '/unity_' not in unit:
         return {unit}
     with open(unit, encoding='utf-8') as file:
-        return set(re.findall(r'^#include "(.*)"$', file.read(), re.M))
+        return {os.path.abspath(path) for path in re.findall(r'^#include "(.*)"$', file.read(), re.M)}
 
 
 def main(database):

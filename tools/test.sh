@@ -1,7 +1,35 @@
 #!/usr/bin/env bash
-# Installs the packages, checks style, builds, runs every test, then repeats quick tests under sanitizers.
+# Installs the packages, builds and checks.
+#
+#   tools/test.sh              everything that must hold before a change lands: style, all tests, and the tests of readers
+#                              and of the loader under sanitizers
+#   tools/test.sh --quick      style and the tests labelled `quick`: for a change, after a build
+#   tools/test.sh --nightly    what takes hours: the above, clang-tidy of all sources, fuzzing, all mutations and
+#                              kills, the examples with other frameworks, the sweep over exporters
 set -euo pipefail
 cd "$(dirname "$0")/.."
+mode=${1:-}
+case $mode in '' | --quick | --nightly) ;; *) echo "$0: $mode: expected --quick, --nightly or nothing" >&2; exit 1 ;; esac
+results=$PWD/build/release/test-results
+
+step() { printf '== %s (%d s)\n' "$1" $SECONDS; }
+
+# A fresh folder compiles groups of sources at once.
+build() {
+  local fresh=()
+  [ -f build/release/CMakeCache.txt ] || fresh=(-DONNXTRAIN_UNITY=ON)
+  cmake --preset release "${fresh[@]}" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null
+  cmake --build --preset release
+}
+
+# Runs tests in parallel, and names those that failed and the reasons for skips. Takes arguments of ctest.
+run_tests() {
+  local failed=0
+  rm -rf "$results"
+  ctest --test-dir build/release -j "$(nproc)" --output-on-failure "$@" || failed=1
+  /usr/bin/python3 tools/test_summary.py "$results"
+  return $failed
+}
 
 # Builds test programs with a sanitizer preset and runs them.
 run_sanitized() {
@@ -12,20 +40,45 @@ run_sanitized() {
   for test in "$@"; do "build/$preset/bin/$test" --gtest_brief=1; done
 }
 
-bash tools/setup.sh
-tools/lint.sh --product
-cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
-cmake --build --preset release
-results=$PWD/build/release/test-results
-rm -rf "$results"
-failed=0
-GTEST_OUTPUT=xml:$results/ ctest --test-dir build/release --output-on-failure || failed=1
-/usr/bin/python3 tools/test_summary.py "$results"
-[ $failed = 0 ]
+# Code that reads untrusted files, and the loader, which is the code with threads of its own; OpenMP's runtime is not
+# instrumented.
+check_with_sanitizers() {
+  step "Address and undefined behavior sanitizers"
+  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+    run_sanitized asan tests_frontend_base tests_frontend_graph tests_frontend_data tests_frontend_data_image \
+      tests_fuzz_data
+  step "Thread sanitizer"
+  TSAN_OPTIONS=halt_on_error=1 run_sanitized tsan tests_frontend_base tests_frontend_data tests_frontend_data_image
+}
 
-# Code that reads untrusted files.
-UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-  run_sanitized asan tests_frontend_base tests_frontend_graph tests_frontend_data tests_frontend_data_image \
-    tests_fuzz_data
-# The loader is the code with threads of its own; OpenMP's runtime is not instrumented.
-TSAN_OPTIONS=halt_on_error=1 run_sanitized tsan tests_frontend_base tests_frontend_data tests_frontend_data_image
+# The examples of the Python package need frameworks that Debian does not have, or has in other versions.
+check_examples() {
+  python3 -m venv build/examples
+  build/examples/bin/pip install -q torch keras tensorflow-cpu onnx scikit-learn skl2onnx
+  ONNXTRAIN_PYTHON=$PWD/build/examples/bin/python build/release/bin/tests_capi --gtest_filter='*Examples*'
+}
+
+if [ "$mode" = --quick ]; then
+  tools/lint.sh --fast
+  step "Build"
+  build
+  step "Tests"
+  run_tests -L quick
+  exit
+fi
+bash tools/setup.sh
+step "Style"
+if [ "$mode" = --nightly ]; then tools/lint.sh --all; else tools/lint.sh; fi
+step "Build"
+build
+step "Tests"
+[ "$mode" != --nightly ] || export ONNXTRAIN_LONG_TESTS=1
+run_tests
+check_with_sanitizers
+if [ "$mode" = --nightly ]; then
+  step "Examples"
+  check_examples
+  step "Fuzzing"
+  tools/fuzz.sh 300
+fi
+step "Done"

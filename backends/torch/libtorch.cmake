@@ -26,7 +26,7 @@ function(onnxtrain_libtorch NAME ROOT)
   endforeach()
   target_include_directories(${NAME} SYSTEM INTERFACE ${include})
   # AT_PER_OPERATOR_HEADERS: only the declarations of the operators in use.
-  target_compile_definitions(${NAME} INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
+  target_compile_definitions(${NAME} INTERFACE AT_PER_OPERATOR_HEADERS)
 endfunction()
 
 function(onnxtrain_check_abi ROOT)

@@ -5,5 +5,3 @@ target_compile_options(capi_use PRIVATE -Wall -Wextra -Werror -pedantic)
 target_link_libraries(capi_use PRIVATE onnxtrain_c m)
 target_link_libraries(${name} PRIVATE onnxtrain_c)
 add_dependencies(${name} capi_use onnxtrain_backend_cpu)
-target_compile_definitions(${name} PRIVATE CAPI_USE="$<TARGET_FILE:capi_use>"
-                                           CAPI_LIBRARY="$<TARGET_FILE:onnxtrain_c>")

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/capi/api_handle.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
@@ -20,13 +21,13 @@ std::string ReadCommand(const std::string& command) {
 }
 
 TEST_F(CApi, TrainsFromC) {
-  const std::string command = std::string(CAPI_USE) + " " + Path("m.onnx") + " " + Path("out.onnx") + " 2>&1";
+  const std::string command = BinaryPath("bin/capi_use") + " " + Path("m.onnx") + " " + Path("out.onnx") + " 2>&1";
   EXPECT_EQ(ReadCommand(command + "; echo $?"), "0\n");  // and prints nothing
   EXPECT_TRUE(Exists("out.onnx"));
 }
 
 TEST_F(CApi, TrainsFromPython) {
-  const std::string source = ONNXTRAIN_SOURCE_DIR, library = CAPI_LIBRARY;
+  const std::string source = SourcePath(), library = BinaryPath("lib/libonnxtrain_c.so");
   const std::string command = "cd " + folder_ + " && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + source +
                               "/python ONNXTRAIN_LIBRARY=" + library + " /usr/bin/python3 " + source +
                               "/tests/capi/python_use.py m.onnx 2>&1; echo $?";
@@ -35,7 +36,7 @@ TEST_F(CApi, TrainsFromPython) {
 
 // A symbol that is added or removed changes what programs link against.
 TEST(CApiSymbols, AreTheListed) {
-  const std::string library = CAPI_LIBRARY;
+  const std::string library = BinaryPath("lib/libonnxtrain_c.so");
   // Some linkers list the version itself, too.
   const std::string symbols = ReadCommand("nm -D --defined-only " + library + " | cut -d' ' -f2- | grep -v '^A '");
   EXPECT_EQ(symbols, "T OnnxtrainGetApi@@ONNXTRAIN_1\n");

@@ -3,6 +3,7 @@
 
 #include "frontend/base/strings.h"
 #include "tests/capi/api_handle.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
@@ -97,7 +98,8 @@ TEST_F(CApiVarying, RefusesWhatDoesNotFit) {
 TEST_F(CApi, PluginsThatCannotBeLoadedAreRefused) {
   EXPECT_API_FAILS(Api().LoadPlugin(nullptr), ONNXTRAIN_INVALID_ARGUMENT, "path is null");
   EXPECT_API_FAILS(Api().LoadPlugin("no/libX.so"), ONNXTRAIN_NOT_FOUND, "no/libX.so: no such file");
-  EXPECT_API_FAILS(Api().LoadPlugin(CAPI_LIBRARY), ONNXTRAIN_INVALID_ARGUMENT, "exports no OnnxtrainGetOperators");
+  EXPECT_API_FAILS(Api().LoadPlugin(BinaryPath("lib/libonnxtrain_c.so").c_str()), ONNXTRAIN_INVALID_ARGUMENT,
+                   "exports no OnnxtrainGetOperators");
   OnnxtrainModel* model = nullptr;
   OnnxtrainTrainer* trainer = nullptr;
   EXPECT_API_OK(Api().LoadModelFromFile(Path("m.onnx").c_str(), &model));

@@ -11,6 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/import.h"
 #include "tests/conformance/manifest.h"
+#include "tests/paths.h"
 #include "tests/shared_files.h"
 #include "tests/test_device.h"
 #include "tools/onnx_conformance/run_case.h"
@@ -125,7 +126,7 @@ TEST(RunCase, CountsNoCaseThatTheHostEvaluates) {
 
 // The forms that operators had in the first opsets, which neither collection has: opsets/make_cases.py.
 TEST(Opsets, FormsOfTheFirstOpsetsAreComputed) {
-  const auto cases = FindCases(ONNXTRAIN_SOURCE_DIR "/tests/conformance/opsets");
+  const auto cases = FindCases(SourcePath("tests/conformance/opsets"));
   ASSERT_TRUE(cases.ok()) << cases.status();
   EXPECT_EQ(cases->size(), 3u);
   for (const fs::path& path : *cases) {

@@ -2,12 +2,15 @@
 // since.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/fuzz/seeds.h"
 #include "tests/fuzz/targets.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
@@ -39,14 +42,34 @@ TEST_P(Fuzz, SeedsAreAcceptedAndDamageIsSurvived) {
   EXPECT_GT(accepted * 2, all);  // the other seeds are of forms that the reader refuses
 }
 
-TEST_P(Fuzz, SurvivesWhatFuzzingFound) {
-  const fs::path folder = fs::path(ONNXTRAIN_SOURCE_DIR) / "tests/fuzz/inputs" / GetParam().name;
-  if (!fs::exists(folder)) return;
-  for (const std::string& text : ReadSeeds(folder)) GetParam().run(text);
-}
-
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(FuzzTargets().begin(), FuzzTargets().end()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// The targets in which fuzzing found something: each has a folder in tests/fuzz/inputs.
+constexpr std::string_view kFound[] = {"graph", "import", "merges",     "model",
+                                       "npy",   "npz",    "preprocess", "sentence_piece"};
+
+fs::path FoundFolder() { return SourcePath("tests/fuzz/inputs"); }
+
+class Found : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(Found, IsSurvived) {
+  const auto target = std::ranges::find(FuzzTargets(), GetParam(), &FuzzTarget::name);
+  ASSERT_NE(target, FuzzTargets().end());
+  const std::vector<std::string> inputs = ReadSeeds(FoundFolder() / GetParam());
+  EXPECT_FALSE(inputs.empty());
+  for (const std::string& text : inputs) target->run(text);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Found, testing::ValuesIn(kFound),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(FoundFolders, AreAllListed) {
+  std::vector<std::string> folders;
+  for (const auto& entry : fs::directory_iterator(FoundFolder())) folders.push_back(entry.path().filename().string());
+  std::ranges::sort(folders);
+  EXPECT_TRUE(std::ranges::equal(folders, kFound)) << testing::PrintToString(folders);
+}
 
 }  // namespace
 }  // namespace onnxtrain

@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/idx.h"
 #include "frontend/data/formats/npz.h"
+#include "tests/paths.h"
 #include "tests/shared_files.h"
 #include "tests/tools/scratch.h"
 
@@ -76,9 +77,9 @@ TEST_F(Accuracy, OfTheSharedModelsAsTheyAre) {
 // README.md, Measured: two epochs from random weights.
 TEST_F(Accuracy, OfTheTrainingsThatTheReadmeQuotes) {
   SKIP_WITHOUT_SHARED("data/mnist_idx");
-  const std::string scripts = ONNXTRAIN_SOURCE_DIR "/";
-  ASSERT_EQ(std::system(StrCat("/usr/bin/python3 ", scripts, "tests/tools/export_models.py ", folder_).c_str()), 0);
-  ASSERT_EQ(std::system(StrCat("/usr/bin/python3 ", scripts, "tools/make_cnn.py ", Path("cnn.onnx")).c_str()), 0);
+  const std::string scripts = SourcePath();
+  ASSERT_EQ(std::system(StrCat("/usr/bin/python3 ", scripts, "/tests/tools/export_models.py ", folder_).c_str()), 0);
+  ASSERT_EQ(std::system(StrCat("/usr/bin/python3 ", scripts, "/tools/make_cnn.py ", Path("cnn.onnx")).c_str()), 0);
   const struct {
     const char* model;
     double accuracy;

@@ -9,6 +9,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
+#include "tests/paths.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -44,7 +45,7 @@ std::vector<ExportSpec> ExportSpecs() {
           {"padded.dy"}};
 }
 
-std::string ExportPath(const std::string& file) { return StrCat(ONNXTRAIN_SOURCE_DIR, "/tests/models/exports/", file); }
+std::string ExportPath(const std::string& file) { return SourcePath("tests/models/exports/" + file); }
 
 class ExportTest : public Scratch, public testing::WithParamInterface<ExportSpec> {
  protected:

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "exceptions.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/parse.h"
 #include "frontend/graph/print.h"
@@ -14,30 +15,49 @@
 #include "frontend/passes/decompose.h"
 #include "frontend/passes/mixed_precision.h"
 #include "guarded.h"
-#include "manifest.h"
 #include "run.h"
 
 namespace onnxtrain::cases {
 namespace {
 
+// The graph of a case with gradients.
+Graph Joint(const Case& c, bool wide) {
+  Graph graph = MakeGraph(c, wide);
+  const absl::Status status = AddGradients(c, &graph);
+  EXPECT_TRUE(status.ok()) << status;
+  return graph;
+}
+
+bool HasGradient(const Case& c) { return !DifferentiableInputs(c).empty(); }
+bool HasDecomposition(const Case& c) { return FindOp(c.op)->decompose != nullptr; }
+
+// The graph with gradients, where the case has any.
+Graph LargestGraph(const Case& c, bool wide) { return HasGradient(c) ? Joint(c, wide) : MakeGraph(c, wide); }
+
+std::vector<Case> Select(const std::function<bool(const Case&)>& matches) {
+  std::vector<Case> cases;
+  std::ranges::copy_if(AllCases(), std::back_inserter(cases), matches);
+  return cases;
+}
+
+// Every fixture is one selection of the cases, so that no test returns without a check.
 class OpCase : public ::testing::TestWithParam<Case> {
  protected:
   const Case& c() const { return GetParam(); }
-  bool Excepted(Mode mode) const { return ExceptionFor(mode, c().name) != nullptr; }
-  bool HasGradient() const { return !DifferentiableInputs(c()).empty(); }
   Tensors Feeds(const Graph& graph, bool wide) const { return MakeFeeds(c(), graph, wide); }
-
-  // The graph with gradients.
-  Graph Joint(bool wide) const {
-    Graph graph = MakeGraph(c(), wide);
-    const absl::Status status = AddGradients(c(), &graph);
-    EXPECT_TRUE(status.ok()) << status;
-    return graph;
-  }
 };
+class Gradient : public OpCase {};
+class Decomposition : public OpCase {};
+class DecompositionGradient : public OpCase {};
 
-INSTANTIATE_TEST_SUITE_P(Table, OpCase, ::testing::ValuesIn(AllCases()),
-                         [](const auto& info) { return info.param.name; });
+constexpr auto kCaseName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Table, OpCase, ::testing::ValuesIn(AllCases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Table, Gradient, ::testing::ValuesIn(Select(HasGradient)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Table, Decomposition, ::testing::ValuesIn(Select(HasDecomposition)), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Table, DecompositionGradient, ::testing::ValuesIn(Select([](const Case& c) {
+                           return HasGradient(c) && HasDecomposition(c);
+                         })),
+                         kCaseName);
 
 // What both must give for the test to go on.
 #define ASSERT_VALUE(lhs, expr)                                                                \
@@ -50,13 +70,13 @@ TEST_P(OpCase, HasTypes) {
     const Graph graph = MakeGraph(c(), wide);
     ASSERT_FALSE(graph.outputs().empty()) << "the type rule refuses the case";
     EXPECT_TRUE(Verify(graph).ok()) << Verify(graph);
-    if (!HasGradient()) continue;
-    EXPECT_TRUE(Verify(Joint(wide)).ok()) << Verify(Joint(wide));
+    const Graph largest = LargestGraph(c(), wide);
+    EXPECT_TRUE(Verify(largest).ok()) << Verify(largest);
   }
 }
 
 TEST_P(OpCase, SurvivesItsTextForm) {
-  const Graph graph = HasGradient() ? Joint(false) : MakeGraph(c(), false);
+  const Graph graph = LargestGraph(c(), false);
   const std::string text = Print(graph);
   ASSERT_VALUE(const Graph back, Parse(text));
   EXPECT_EQ(Print(back), text);
@@ -66,21 +86,20 @@ TEST_P(OpCase, SurvivesItsTextForm) {
 constexpr std::string_view kBackends[] = {"torch", "cpu"};
 
 TEST_P(OpCase, BackendsAgreeWithTheHost) {
-  if (Excepted(Mode::kHost)) return;
-  const Graph graph = MakeGraph(c(), true);
-  const Tensors feeds = Feeds(graph, true);
-  auto host = Interpret(graph, feeds);
-  if (!host.ok()) return;  // it has no host evaluation
-  for (std::string_view backend : kBackends) {
-    ASSERT_VALUE(const Tensors got, RunOn(BackendNamed(backend), graph, feeds));
-    for (size_t o = 0; o < host->size(); ++o) {
-      EXPECT_TRUE(Near(got.at(StrCat("y", o)), (*host)[o], 1e-12)) << backend << " output " << o;
+  RunMode(Mode::kHost, c(), [this] {
+    const Graph graph = MakeGraph(c(), true);
+    const Tensors feeds = Feeds(graph, true);
+    ASSERT_VALUE(const std::vector<HostTensor> host, Interpret(graph, feeds));
+    for (std::string_view backend : kBackends) {
+      ASSERT_VALUE(const Tensors got, RunOn(BackendNamed(backend), graph, feeds));
+      for (size_t o = 0; o < host.size(); ++o) {
+        EXPECT_TRUE(Near(got.at(StrCat("y", o)), host[o], 1e-12)) << backend << " output " << o;
+      }
     }
-  }
+  });
 }
 
 TEST_P(OpCase, CpuAgreesWithTorch) {
-  if (Excepted(Mode::kCpuForward)) return;
   const Graph graph = MakeGraph(c(), false);
   const Tensors feeds = Feeds(graph, false);
   ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
@@ -88,9 +107,8 @@ TEST_P(OpCase, CpuAgreesWithTorch) {
   ExpectNear(cpu, torch, c().f32);
 }
 
-TEST_P(OpCase, CpuGradientAgreesWithTorch) {
-  if (!HasGradient() || Excepted(Mode::kCpuGradient)) return;
-  const Graph graph = Joint(false);
+TEST_P(Gradient, CpuAgreesWithTorch) {
+  const Graph graph = Joint(c(), false);
   const Tensors feeds = Feeds(graph, false);
   ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
   ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
@@ -98,8 +116,7 @@ TEST_P(OpCase, CpuGradientAgreesWithTorch) {
 }
 
 TEST_P(OpCase, CpuAgreesWithTorchInFloat64) {
-  if (Excepted(Mode::kCpuForward) || Excepted(Mode::kCpuGradient)) return;
-  const Graph graph = HasGradient() ? Joint(true) : MakeGraph(c(), true);
+  const Graph graph = LargestGraph(c(), true);
   const Tensors feeds = Feeds(graph, true);
   ASSERT_VALUE(const Tensors torch, RunOn(BackendNamed("torch"), graph, feeds));
   ASSERT_VALUE(const Tensors cpu, RunOn(BackendNamed("cpu"), graph, feeds));
@@ -108,8 +125,7 @@ TEST_P(OpCase, CpuAgreesWithTorchInFloat64) {
 
 // The same with float64 as reference: both backends' float32 against what it should be.
 TEST_P(OpCase, Float32AgreesWithFloat64) {
-  const Graph narrow = HasGradient() ? Joint(false) : MakeGraph(c(), false),
-              wide = HasGradient() ? Joint(true) : MakeGraph(c(), true);
+  const Graph narrow = LargestGraph(c(), false), wide = LargestGraph(c(), true);
   Tensors feeds = Feeds(narrow, false), wide_feeds;
   for (const auto& [name, value] : feeds) wide_feeds[name] = value.CastTo(wide.type(wide.FindInput(name)->value).dtype);
   ASSERT_VALUE(const Tensors got, RunOn(BackendNamed("torch"), narrow, feeds));
@@ -149,19 +165,20 @@ void ExpectSlopes(const Case& c, const std::string& name, const HostTensor& grad
   ASSERT_TRUE(program.Set(name, feeds.at(name)).ok());
 }
 
-TEST_P(OpCase, GradientAgreesWithFiniteDifferences) {
-  if (!HasGradient() || Excepted(Mode::kFinite)) return;
-  const Graph joint = Joint(true), forward = MakeGraph(c(), true);
-  const Tensors feeds = Feeds(joint, true);
-  for (std::string_view backend : kBackends) {
-    SCOPED_TRACE(std::string(backend));
-    ASSERT_VALUE(const Tensors exact, RunOn(BackendNamed(backend), joint, feeds));
-    ASSERT_VALUE(BoundProgram program, Compiled(BackendNamed(backend), forward));
-    for (const GraphInput& input : forward.inputs()) ASSERT_TRUE(program.Set(input.name, feeds.at(input.name)).ok());
-    for (size_t input : DifferentiableInputs(c())) {
-      ExpectSlopes(c(), StrCat("x", input), exact.at(StrCat("dx", input)), feeds, program);
+TEST_P(Gradient, AgreesWithFiniteDifferences) {
+  RunMode(Mode::kFinite, c(), [this] {
+    const Graph joint = Joint(c(), true), forward = MakeGraph(c(), true);
+    const Tensors feeds = Feeds(joint, true);
+    for (std::string_view backend : kBackends) {
+      SCOPED_TRACE(std::string(backend));
+      ASSERT_VALUE(const Tensors exact, RunOn(BackendNamed(backend), joint, feeds));
+      ASSERT_VALUE(BoundProgram program, Compiled(BackendNamed(backend), forward));
+      for (const GraphInput& input : forward.inputs()) ASSERT_TRUE(program.Set(input.name, feeds.at(input.name)).ok());
+      for (size_t input : DifferentiableInputs(c())) {
+        ExpectSlopes(c(), StrCat("x", input), exact.at(StrCat("dx", input)), feeds, program);
+      }
     }
-  }
+  });
 }
 
 void ExpectSameBits(const Tensors& got, const Tensors& want) {
@@ -174,7 +191,7 @@ void ExpectSameBits(const Tensors& got, const Tensors& want) {
 // Values and gradients are the same bits whatever memory held before, and nothing beyond the operands is touched.
 TEST_P(OpCase, CpuReadsOnlyWhatWasWritten) {
   const std::unique_ptr<Backend> guarded = Guarded(BackendNamed("cpu"));
-  const Graph narrow = HasGradient() ? Joint(false) : MakeGraph(c(), false);
+  const Graph narrow = LargestGraph(c(), false);
   ASSERT_VALUE(const Graph low, MixedPrecision(narrow, DType::kBFloat16));
   for (const Graph* graph : {&narrow, &low}) {
     const Tensors feeds = Feeds(*graph, false);
@@ -189,28 +206,30 @@ absl::StatusOr<Graph> Decomposed(const Case& c, const Graph& graph) {
   return DecomposeNodes(graph, [&c](const Graph&, const Node& node) { return node.op == c.op; });
 }
 
-TEST_P(OpCase, DecompositionAgreesWithTheKernel) {
-  if (FindOp(c().op)->decompose == nullptr || Excepted(Mode::kDecomposition)) return;
-  const Graph fused = MakeGraph(c(), true);
-  ASSERT_VALUE(Graph parts, Decomposed(c(), fused));
-  for (const Node& node : parts.nodes()) EXPECT_NE(node.op, c().op);
-  EXPECT_TRUE(Verify(parts).ok()) << Verify(parts);
-  const Tensors feeds = Feeds(fused, true);
-  ASSERT_VALUE(const Tensors whole, RunOn(BackendNamed("torch"), fused, feeds));
-  ASSERT_VALUE(const Tensors split, RunOn(BackendNamed("torch"), parts, feeds));
-  ExpectNear(split, whole, 1e-11);
+TEST_P(Decomposition, AgreesWithTheKernel) {
+  RunMode(Mode::kDecomposition, c(), [this] {
+    const Graph fused = MakeGraph(c(), true);
+    ASSERT_VALUE(Graph parts, Decomposed(c(), fused));
+    for (const Node& node : parts.nodes()) EXPECT_NE(node.op, c().op);
+    EXPECT_TRUE(Verify(parts).ok()) << Verify(parts);
+    const Tensors feeds = Feeds(fused, true);
+    ASSERT_VALUE(const Tensors whole, RunOn(BackendNamed("torch"), fused, feeds));
+    ASSERT_VALUE(const Tensors split, RunOn(BackendNamed("torch"), parts, feeds));
+    ExpectNear(split, whole, 1e-11);
+  });
 }
 
-TEST_P(OpCase, GradientOfTheDecompositionAgrees) {
-  if (FindOp(c().op)->decompose == nullptr || !HasGradient() || Excepted(Mode::kDecomposition)) return;
-  const Graph fused = Joint(true);
-  ASSERT_VALUE(Graph parts, Decomposed(c(), MakeGraph(c(), true)));
-  const absl::Status status = AddGradients(c(), &parts);
-  ASSERT_TRUE(status.ok()) << status;
-  const Tensors feeds = Feeds(fused, true);
-  ASSERT_VALUE(const Tensors whole, RunOn(BackendNamed("torch"), fused, feeds));
-  ASSERT_VALUE(const Tensors split, RunOn(BackendNamed("torch"), parts, feeds));
-  ExpectNear(split, whole, 1e-10);
+TEST_P(DecompositionGradient, AgreesWithTheKernel) {
+  RunMode(Mode::kDecompositionGradient, c(), [this] {
+    const Graph fused = Joint(c(), true);
+    ASSERT_VALUE(Graph parts, Decomposed(c(), MakeGraph(c(), true)));
+    const absl::Status status = AddGradients(c(), &parts);
+    ASSERT_TRUE(status.ok()) << status;
+    const Tensors feeds = Feeds(fused, true);
+    ASSERT_VALUE(const Tensors whole, RunOn(BackendNamed("torch"), fused, feeds));
+    ASSERT_VALUE(const Tensors split, RunOn(BackendNamed("torch"), parts, feeds));
+    ExpectNear(split, whole, 1e-10);
+  });
 }
 
 // The inputs are computed values that die in the node, so that its outputs may take over their places.

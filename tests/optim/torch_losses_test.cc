@@ -7,6 +7,7 @@
 #include "frontend/data/formats/npz.h"
 #include "optim/global_batch.h"
 #include "tests/optim/replay.h"
+#include "tests/paths.h"
 #include "tests/test_device.h"
 
 namespace onnxtrain {
@@ -51,9 +52,8 @@ const Case kCases[] = {
 using Arrays = std::map<std::string, HostTensor>;
 
 Arrays Recorded() {
-  const std::string path = std::string(ONNXTRAIN_BINARY_DIR) + "/torch_losses.npz";
-  const std::string command =
-      StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_losses.py '", path, "'");
+  const std::string path = BinaryPath("torch_losses.npz");
+  const std::string command = StrCat("/usr/bin/python3 ", SourcePath("tests/optim/torch_losses.py"), " '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();

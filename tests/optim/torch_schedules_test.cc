@@ -9,6 +9,7 @@
 #include "frontend/data/formats/npz.h"
 #include "optim/lr_schedule.h"
 #include "tests/optim/replay.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
@@ -28,9 +29,9 @@ const Case kCases[] = {
 };
 
 std::map<std::string, HostTensor> Recorded() {
-  const std::string path = std::string(ONNXTRAIN_BINARY_DIR) + "/torch_schedules.npz";
+  const std::string path = BinaryPath("torch_schedules.npz");
   const std::string command =
-      StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/optim/torch_schedules.py '", path, "'");
+      StrCat("/usr/bin/python3 ", SourcePath("tests/optim/torch_schedules.py"), " '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();

@@ -7,11 +7,12 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/data/formats/npz.h"
+#include "tests/paths.h"
 
 namespace onnxtrain::parity {
 namespace {
 
-const std::string kFolder = std::string(ONNXTRAIN_BINARY_DIR) + "/parity";
+const std::string kFolder = BinaryPath("parity");
 
 struct Sums {
   double difference = 0, size = 0;
@@ -32,7 +33,7 @@ bool HaveReference() {
   static const int status = [] {
     std::filesystem::create_directories(kFolder);
     const std::string command =
-        StrCat("/usr/bin/python3 ", ONNXTRAIN_SOURCE_DIR, "/tests/parity/reference.py '", kFolder, "'");
+        StrCat("/usr/bin/python3 ", SourcePath("tests/parity/reference.py"), " '", kFolder, "'");
     return std::system(command.c_str());
   }();
   EXPECT_EQ(status, 0) << "reference.py failed; it needs Debian's python3-torch and python3-numpy";

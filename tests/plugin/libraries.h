@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
+#include "tests/paths.h"
+
 namespace onnxtrain {
 
-inline std::string TestLibrary(std::string_view name) {
-  return std::string(ONNXTRAIN_BINARY_DIR) + "/lib/lib" + std::string(name) + ".so";
-}
+inline std::string TestLibrary(std::string_view name) { return BinaryPath("lib/lib" + std::string(name) + ".so"); }
 
 }  // namespace onnxtrain

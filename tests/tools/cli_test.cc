@@ -12,6 +12,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
+#include "tests/paths.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -250,7 +251,7 @@ TEST_F(Cli, SignalsEndTheRun) {
 
 TEST_F(Cli, PresetsTrain) {
   int presets = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(ONNXTRAIN_SOURCE_DIR "/presets")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("presets"))) {
     if (entry.path().extension() != ".flags") continue;
     const std::string out = "r" + entry.path().stem().string();
     const Outcome o =
@@ -760,7 +761,7 @@ TEST_F(Cli, BenchSplitsTheStepByOperator) {
 }
 
 TEST_F(Cli, ResultsThatCannotBeWrittenAreAnError) {
-  const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
+  const std::string program = BinaryPath("bin/onnxtrain");
   const int status =
       std::system(StrCat("cd '", folder_, "' && '", program, "' inspect --model m.onnx >/dev/full 2>.err").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
@@ -787,7 +788,7 @@ TEST_F(Cli, AddressSpaceThatRunsOutIsNoCrash) {
 
 TEST_F(Cli, AReaderThatGoesAwayIsNoCrash) {
   // The shell's own status is that of the last command: the program's is written to a file.
-  const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
+  const std::string program = BinaryPath("bin/onnxtrain");
   const std::string command =
       "cd '" + folder_ + "' && ( '" + program + "' inspect --model m.onnx; echo $? >code ) 2>err | true";
   ASSERT_EQ(std::system(command.c_str()), 0);

@@ -28,10 +28,10 @@ tiny::Model WideMlp() {
 TEST_F(Distributed, LaunchTrainsTheModelOfOneProcess) {
   for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {
     const std::string flags = StrCat(kTrain, " --log-every 1 --overwrite --optimizer ", optimizer, " --out ");
-    const Outcome one = Run(flags + "one");
+    const Outcome one = RunProcess(flags + "one");
     ASSERT_EQ(one.code, 0) << one.err;
     for (const int ranks : {2, 4}) {
-      const Outcome all = Run(StrCat(Launch(ranks), flags, "all"));
+      const Outcome all = RunProcess(StrCat(Launch(ranks), flags, "all"));
       ASSERT_EQ(all.code, 0) << all.err;
       ExpectSameRun("one", "all");
       EXPECT_EQ(Summary("all")["world"], ranks);
@@ -46,9 +46,9 @@ TEST_F(Distributed, DeterministicRunsHaveTheSameBitsOnAnyNumberOfRanks) {
   const std::string flags =
       "--model m.onnx --data d.npz --eval-data e.npz --dropout 0.2 --epochs 3 --deterministic --threads 1 "
       "--batch-size 14 --micro-batch-size 2 --lr-scheduler plateau --eval-every 2 --overwrite --out ";
-  ASSERT_EQ(Run(flags + "one").code, 0);
+  ASSERT_EQ(RunProcess(flags + "one").code, 0);
   for (const int ranks : {2, 3, 4}) {
-    const Outcome all = Run(StrCat(Launch(ranks), flags, "all"));
+    const Outcome all = RunProcess(StrCat(Launch(ranks), flags, "all"));
     ASSERT_EQ(all.code, 0) << all.err;
     EXPECT_EQ(Losses("all"), Losses("one")) << ranks << " ranks";
     EXPECT_TRUE(ReadAll(Path("all/model.onnx")) == ReadAll(Path("one/model.onnx"))) << ranks << " ranks";
@@ -57,9 +57,9 @@ TEST_F(Distributed, DeterministicRunsHaveTheSameBitsOnAnyNumberOfRanks) {
 
 TEST_F(Distributed, DeterministicRunsGoOnWithTheSameBits) {
   const std::string flags = StrCat(kTrain, " --deterministic --threads 1 --micro-batch-size 4 --max-steps ");
-  ASSERT_EQ(Run(flags + "9 --out one").code, 0);
-  ASSERT_EQ(Run(StrCat(Launch(2), flags, "4 --out r")).code, 0);
-  const Outcome resumed = Run(StrCat(Launch(3), "--resume r --max-steps 9"));
+  ASSERT_EQ(RunProcess(flags + "9 --out one").code, 0);
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), flags, "4 --out r")).code, 0);
+  const Outcome resumed = RunProcess(StrCat(Launch(3), "--resume r --max-steps 9"));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Summary("r")["resumed_from"], 4);
   EXPECT_TRUE(ReadAll(Path("r/model.onnx")) == ReadAll(Path("one/model.onnx")));
@@ -68,7 +68,7 @@ TEST_F(Distributed, DeterministicRunsGoOnWithTheSameBits) {
 TEST_F(Distributed, DeterministicRunsNeedWhatDecidesTheOrder) {
   const std::string flags = "--model m.onnx --data d.npz --batch-size 16 --deterministic --out r";
   const auto error = [&](const std::string& more, int ranks = 1) {
-    const Outcome o = Run(StrCat(ranks > 1 ? Launch(ranks) : "", flags, more));
+    const Outcome o = RunProcess(StrCat(ranks > 1 ? Launch(ranks) : "", flags, more));
     EXPECT_EQ(o.code, 1) << o.err;
     return o.err;
   };
@@ -89,21 +89,22 @@ TEST_F(Distributed, TrafficIsWhatThePlanSays) {
   for (const char* how :
        {"", " --comm-dtype bf16", " --shard optimizer", " --shard gradients", " --shard gradients --micro-batch-size 2",
         " --shard full", " --shard full --micro-batch-size 2", " --deterministic --threads 1 --micro-batch-size 4"}) {
-    const Outcome o =
-        Run(StrCat(Launch(4), "--model wide.onnx --data d.npz --batch-size 16 --drop-last --overwrite --out r", how));
+    const Outcome o = RunProcess(
+        StrCat(Launch(4), "--model wide.onnx --data d.npz --batch-size 16 --drop-last --overwrite --out r", how));
     ASSERT_EQ(o.code, 0) << o.err;
-    const auto plan = Run(StrCat("plan --model wide.onnx --batch-size 16 --world 4 --json", how));
+    const auto plan = RunProcess(StrCat("plan --model wide.onnx --batch-size 16 --world 4 --json", how));
     ASSERT_EQ(plan.code, 0) << plan.err;
     const auto communication = Summary("r")["communication"];
     const double sent = communication["sent_bytes"].get<double>() / communication["updates"].get<double>();
     EXPECT_NEAR(sent / nlohmann::json::parse(plan.out)["wire_bytes"].get<double>(), 1, 0.02) << how;
   }
-  EXPECT_NE(Run(StrCat(kTrain, " --comm-dtype bf16 --out r2")).err.find("--comm-dtype bf16: this process is no rank"),
-            std::string::npos);
+  EXPECT_NE(
+      RunProcess(StrCat(kTrain, " --comm-dtype bf16 --out r2")).err.find("--comm-dtype bf16: this process is no rank"),
+      std::string::npos);
 }
 
 TEST_F(Distributed, RankZeroPrintsAndEachRankLogs) {
-  const Outcome o = Run(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --out r"));
+  const Outcome o = RunProcess(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --out r"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("trained"), std::string::npos) << o.out;
   EXPECT_EQ(o.err.find("[rank 1]"), std::string::npos) << o.err;
@@ -111,7 +112,7 @@ TEST_F(Distributed, RankZeroPrintsAndEachRankLogs) {
   EXPECT_NE(ReadAll(Path("r/rank-1.log")).find("  loss "), std::string::npos);
   EXPECT_TRUE(Exists("r/model.onnx"));
   EXPECT_FALSE(Exists("r/rank-1"));
-  const Outcome again = Run(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --overwrite --out r"));
+  const Outcome again = RunProcess(StrCat(Launch(2), kTrain, " --gradient-accumulation-steps 4 --overwrite --out r"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(ReadAll(Path("r/rank-0.log")), again.err);
   const std::string log = ReadAll(Path("r/rank-1.log"));
@@ -181,7 +182,7 @@ TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
   const std::string flags =
       "--model wide.onnx --data d.npz --eval-data e.npz --dropout 0.2 --batch-size 16 --max-steps 200 "
       "--eval-every 200 --save-every 20 --log-every 50 --lr 0.001 --comm-timeout 10s";
-  ASSERT_EQ(Run(flags + " --out undisturbed").code, 0);
+  ASSERT_EQ(RunProcess(flags + " --out undisturbed").code, 0);
   const double expected = Summary("undisturbed")["eval"]["loss"];
   std::mt19937 random(11);
   int cut_short = 0;
@@ -198,7 +199,7 @@ TEST_F(Distributed, ARankThatIsKilledAtAnyInstantCostsNoUpdate) {
     // 1: the ranks had not met.
     EXPECT_TRUE(other == 2 || other == 1 || (killed == 0 && other == 0)) << other << "\n" << ReadAll(Path("o0"));
     cut_short += killed == 137;
-    const Outcome resumed = Run(StrCat(Launch(2), resume));
+    const Outcome resumed = RunProcess(StrCat(Launch(2), resume));
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(Summary("r")["steps"], 200);
     EXPECT_NEAR(Summary("r")["eval"]["loss"], expected, 1e-4);
@@ -260,7 +261,7 @@ TEST_F(Distributed, AllRanksEndWithTheExitCodeOfRankZero) {
   RunTwo(StrCat(kTrain, diverges), "");
   EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
   EXPECT_EQ(ExitCode(1), 2) << ReadAll(Path("o1"));
-  const Outcome launched = Run(StrCat(Launch(3), kTrain, diverges));
+  const Outcome launched = RunProcess(StrCat(Launch(3), kTrain, diverges));
   EXPECT_EQ(launched.code, 2);
   EXPECT_NE(launched.err.find("onnxtrain: launch: rank 0 ended with exit code 2"), std::string::npos) << launched.err;
 }
@@ -275,24 +276,24 @@ TEST_F(Distributed, AllRanksEndWhereTheRunCannotBegin) {
 }
 
 TEST_F(Distributed, TheSummaryTellsWhatCommunicationCosts) {
-  const Outcome o = Run(StrCat(Launch(2), kTrain, " --out r"));
+  const Outcome o = RunProcess(StrCat(Launch(2), kTrain, " --out r"));
   ASSERT_EQ(o.code, 0) << o.err;
   const auto communication = Summary("r")["communication"];
   EXPECT_EQ(communication["updates"], Summary("r")["steps"].get<int64_t>() - 1);
   EXPECT_GT(communication["seconds"], 0);
   EXPECT_LE(communication["exposed_seconds"], Summary("r")["seconds"]);
   EXPECT_GE(communication["gradient_bytes"], 4 * Summary("r")["trainable_parameters"].get<int64_t>());
-  ASSERT_EQ(Run(StrCat(kTrain, " --out one")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(kTrain, " --out one")).code, 0);
   EXPECT_EQ(Summary("one")["communication"], nullptr);
 }
 
 // Checkpoints are whole: the run goes on with any number of ranks, divided or not.
 TEST_F(Distributed, DividedMomentsAreSavedAndTheRunGoesOn) {
   const std::string flags = StrCat(kTrain, " --lr 0.02 --max-steps "), divided = " --shard optimizer --save-every 5";
-  ASSERT_EQ(Run(flags + "11 --out one").code, 0);
-  const Outcome whole = Run(StrCat(Launch(2), flags, "11 --out whole"));
+  ASSERT_EQ(RunProcess(flags + "11 --out one").code, 0);
+  const Outcome whole = RunProcess(StrCat(Launch(2), flags, "11 --out whole"));
   ASSERT_EQ(whole.code, 0) << whole.err;
-  const Outcome first = Run(StrCat(Launch(2), flags, "6 --out r", divided));
+  const Outcome first = RunProcess(StrCat(Launch(2), flags, "6 --out r", divided));
   ASSERT_EQ(first.code, 0) << first.err;
   const auto moments = [&](const std::string& run) { return Summary(run)["planned_bytes"]["moments"].get<int64_t>(); };
   EXPECT_LT(moments("r"), moments("one"));
@@ -302,7 +303,7 @@ TEST_F(Distributed, DividedMomentsAreSavedAndTheRunGoesOn) {
     std::filesystem::remove_all(Path("again"));
     std::filesystem::copy(Path("r"), Path("again"),
                           std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
-    const Outcome resumed = Run(StrCat(how, " --resume again --max-steps 11"));
+    const Outcome resumed = RunProcess(StrCat(how, " --resume again --max-steps 11"));
     ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
     EXPECT_EQ(Summary("again")["resumed_from"], 6) << how;
     EXPECT_NEAR(Summary("again")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5) << how;
@@ -316,7 +317,7 @@ TEST_F(Distributed, DividedMomentsGoOnFromTheLastCheckpoint) {
   EXPECT_EQ(ExitCode(0), 2) << ReadAll(Path("o0"));
   EXPECT_NE(ReadAll(Path("o0")).find("rank 1 does not answer"), std::string::npos) << ReadAll(Path("o0"));
   ASSERT_TRUE(Exists("r/checkpoints/latest"));
-  const Outcome resumed = Run(StrCat(Launch(2), "--resume r --eval-every 1ep --epochs 1000000 --max-time 1s"));
+  const Outcome resumed = RunProcess(StrCat(Launch(2), "--resume r --eval-every 1ep --epochs 1000000 --max-time 1s"));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Summary("r")["resumed_from"].get<int64_t>() % 20, 0);
   EXPECT_GT(Summary("r")["steps"], Summary("r")["resumed_from"]);
@@ -341,9 +342,9 @@ TEST_F(Distributed, DividedWeightsTrainTheModelOfOne) {
       "--model wide.onnx --data d.npz --eval-data e.npz --batch-size 16 --micro-batch-size 4 --eval-every 4 "
       "--save-every 5 --seed 3 --lr "
       "0.001 --max-steps ";
-  const Outcome one = Run(StrCat(flags, "12 --out one"));
+  const Outcome one = RunProcess(StrCat(flags, "12 --out one"));
   ASSERT_EQ(one.code, 0) << one.err;
-  const Outcome first = Run(StrCat(Launch(2), flags, "7 --shard full --out r"));
+  const Outcome first = RunProcess(StrCat(Launch(2), flags, "7 --shard full --out r"));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_LT(Summary("r")["planned_bytes"]["parameters"].get<double>(),
             0.7 * Summary("one")["planned_bytes"]["parameters"].get<double>());
@@ -351,7 +352,7 @@ TEST_F(Distributed, DividedWeightsTrainTheModelOfOne) {
     std::filesystem::remove_all(Path("again"));
     std::filesystem::copy(Path("r"), Path("again"),
                           std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
-    const Outcome resumed = Run(StrCat(how, " --resume again --max-steps 12"));
+    const Outcome resumed = RunProcess(StrCat(how, " --resume again --max-steps 12"));
     ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
     EXPECT_EQ(Summary("again")["resumed_from"], 7) << how;
     EXPECT_NEAR(Summary("again")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5) << how;
@@ -360,23 +361,24 @@ TEST_F(Distributed, DividedWeightsTrainTheModelOfOne) {
 }
 
 TEST_F(Distributed, WeightsOfRanksAreCompared) {
-  const Outcome same = Run(StrCat(Launch(2), kTrain, " --compare-weights-every 3 --out r"));
+  const Outcome same = RunProcess(StrCat(Launch(2), kTrain, " --compare-weights-every 3 --out r"));
   EXPECT_EQ(same.code, 0) << same.err;
-  EXPECT_NE(
-      Run(StrCat(kTrain, " --compare-weights-every 3 --out r2")).err.find("--compare-weights-every: this process"),
-      std::string::npos);
+  EXPECT_NE(RunProcess(StrCat(kTrain, " --compare-weights-every 3 --out r2"))
+                .err.find("--compare-weights-every: this process"),
+            std::string::npos);
 }
 
 TEST_F(Distributed, DividingMomentsNeedsRanksAndARuleForElements) {
-  EXPECT_NE(Run(StrCat(kTrain, " --shard optimizer --out r")).err.find("--shard optimizer: this process is no rank"),
-            std::string::npos);
-  const Outcome lamb = Run(StrCat(Launch(2), kTrain, " --shard optimizer --optimizer lamb --out r"));
+  EXPECT_NE(
+      RunProcess(StrCat(kTrain, " --shard optimizer --out r")).err.find("--shard optimizer: this process is no rank"),
+      std::string::npos);
+  const Outcome lamb = RunProcess(StrCat(Launch(2), kTrain, " --shard optimizer --optimizer lamb --out r"));
   EXPECT_EQ(lamb.code, 1);
   EXPECT_NE(lamb.err.find("--optimizer lamb reads whole weights"), std::string::npos) << lamb.err;
-  const Outcome shown = Run(StrCat(Launch(2), kTrain, " --shard gradients --histogram-every 5 --out r"));
+  const Outcome shown = RunProcess(StrCat(Launch(2), kTrain, " --shard gradients --histogram-every 5 --out r"));
   EXPECT_EQ(shown.code, 1);
   EXPECT_NE(shown.err.find("--histogram-every: needs whole gradients"), std::string::npos) << shown.err;
-  const Outcome automatic = Run(StrCat(Launch(2), kTrain, " --shard auto --optimizer lamb --out r"));
+  const Outcome automatic = RunProcess(StrCat(Launch(2), kTrain, " --shard auto --optimizer lamb --out r"));
   EXPECT_EQ(automatic.code, 0) << automatic.err;
 }
 
@@ -387,15 +389,15 @@ TEST_F(Distributed, ASignalToOneRankStopsAllAndTheRunGoesOn) {
   EXPECT_EQ(ExitCode(1), 75) << ReadAll(Path("o1"));
   const int64_t steps = Summary("r")["steps"], more = steps + 40;
   const std::string limit = StrCat(" --max-steps ", more);
-  const Outcome resumed = Run(StrCat(Launch(4), "--resume r", limit));
+  const Outcome resumed = RunProcess(StrCat(Launch(4), "--resume r", limit));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Summary("r")["steps"], more);
-  ASSERT_EQ(Run(StrCat(kLong, " --out undisturbed", limit)).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(kLong, " --out undisturbed", limit)).code, 0);
   EXPECT_NEAR(Summary("r")["eval"]["loss"], Summary("undisturbed")["eval"]["loss"], 1e-4);
 }
 
 TEST_F(Distributed, SyncBatchNormHasTheStatisticsOfOneProcess) {
-  const Outcome without = Run("--model m.onnx --data d.npz --sync-batch-norm --out none");
+  const Outcome without = RunProcess("--model m.onnx --data d.npz --sync-batch-norm --out none");
   EXPECT_EQ(without.code, 1);
   EXPECT_NE(without.err.find("the model has no BatchNormalization nodes"), std::string::npos) << without.err;
   tiny::Model m = tiny::Mlp(3);
@@ -407,32 +409,34 @@ TEST_F(Distributed, SyncBatchNormHasTheStatisticsOfOneProcess) {
   const std::string train =
       "--model m.onnx --data d.npz --eval-data e.npz --batch-size 16 --epochs 3 --log-every 1 --lr 0.1 --optimizer "
       "sgd ";
-  ASSERT_EQ(Run(train + "--out one").code, 0);
-  const Outcome two = Run(StrCat(Launch(2), train, "--sync-batch-norm --out two"));
+  ASSERT_EQ(RunProcess(train + "--out one").code, 0);
+  const Outcome two = RunProcess(StrCat(Launch(2), train, "--sync-batch-norm --out two"));
   ASSERT_EQ(two.code, 0) << two.err;
   ExpectSameRun("one", "two");
-  ASSERT_EQ(Run(StrCat(Launch(2), train, "--out apart")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), train, "--out apart")).code, 0);
   EXPECT_GT(std::abs(Losses("apart").back() - Losses("one").back()), 1e-4) << "statistics of half a batch";
 }
 
 TEST_F(Distributed, LaunchReportsTheRankThatFailedFirst) {
-  const Outcome bad = Run(Launch(2) + "--model none.onnx --data d.npz --out r");
+  const Outcome bad = RunProcess(Launch(2) + "--model none.onnx --data d.npz --out r");
   EXPECT_EQ(bad.code, 1);
   EXPECT_NE(bad.err.find("none.onnx"), std::string::npos) << bad.err;
   EXPECT_NE(bad.err.find("onnxtrain: launch: rank "), std::string::npos) << bad.err;
-  EXPECT_NE(Run("launch --nproc 0 -- --model m.onnx").err.find("expected a number from 1"), std::string::npos);
-  EXPECT_NE(Run("launch -- --model m.onnx").err.find("how many ranks"), std::string::npos);
-  EXPECT_NE(Run("launch --nproc 2 --model m.onnx").err.find("then -- and the flags"), std::string::npos);
-  EXPECT_NE(Run("launch --nproc 2 -- eval --model m.onnx").err.find("'eval' is not distributed"), std::string::npos);
-  EXPECT_NE(Run("launch --help").out.find("--nproc N"), std::string::npos);
+  EXPECT_NE(RunProcess("launch --nproc 0 -- --model m.onnx").err.find("expected a number from 1"), std::string::npos);
+  EXPECT_NE(RunProcess("launch -- --model m.onnx").err.find("how many ranks"), std::string::npos);
+  EXPECT_NE(RunProcess("launch --nproc 2 --model m.onnx").err.find("then -- and the flags"), std::string::npos);
+  EXPECT_NE(RunProcess("launch --nproc 2 -- eval --model m.onnx").err.find("'eval' is not distributed"),
+            std::string::npos);
+  EXPECT_NE(RunProcess("launch --help").out.find("--nproc N"), std::string::npos);
 }
 
 TEST_F(Distributed, VariablesOfLaunchersAreChecked) {
   const std::string flags = "--model m.onnx --max-steps 2 --out r";
-  EXPECT_NE(Run(flags, "env RANK=2 WORLD_SIZE=2").err.find("RANK=2 is not below WORLD_SIZE=2"), std::string::npos);
-  EXPECT_NE(Run(flags, "env RANK=a WORLD_SIZE=2").err.find("RANK=a: expected a number"), std::string::npos);
-  EXPECT_NE(Run(flags, "env RANK=1 WORLD_SIZE=2").err.find("MASTER_ADDR is not set"), std::string::npos);
-  const Outcome alone = Run(flags + " --quiet", "env RANK=0 WORLD_SIZE=1");
+  EXPECT_NE(RunProcess(flags, "env RANK=2 WORLD_SIZE=2").err.find("RANK=2 is not below WORLD_SIZE=2"),
+            std::string::npos);
+  EXPECT_NE(RunProcess(flags, "env RANK=a WORLD_SIZE=2").err.find("RANK=a: expected a number"), std::string::npos);
+  EXPECT_NE(RunProcess(flags, "env RANK=1 WORLD_SIZE=2").err.find("MASTER_ADDR is not set"), std::string::npos);
+  const Outcome alone = RunProcess(flags + " --quiet", "env RANK=0 WORLD_SIZE=1");
   EXPECT_EQ(alone.code, 0) << alone.err;
   EXPECT_FALSE(Exists("r/rank-0.log"));
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
+#include "tests/paths.h"
 #include "tests/tools/run_scratch.h"
 
 namespace onnxtrain {
@@ -9,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kPython[] = "/usr/bin/python3 ", kBench[] = ONNXTRAIN_SOURCE_DIR "/tools/bench/";
+const std::string kPython = "/usr/bin/python3 ", kBench = SourcePath("tools/bench/");
 
 class GpuScript : public RunScratch {
  protected:
@@ -49,10 +50,10 @@ class GpuScript : public RunScratch {
 
 TEST_F(GpuScript, RunsEveryPartWithoutAGpu) {
   for (const char* program : {"tests_ops", "tests_optim", "tests_backends_torch_fuse"}) {
-    if (!std::filesystem::exists(StrCat(ONNXTRAIN_BINARY_DIR "/bin/", program))) GTEST_SKIP() << "no " << program;
+    if (!std::filesystem::exists(BinaryPath(StrCat("bin/", program)))) GTEST_SKIP() << "no " << program;
   }
-  const int code = System(
-      StrCat("PYTHON=/usr/bin/python3 ", kBench, "gpu.sh --dry-run " ONNXTRAIN_BINARY_DIR " '", Path("results"), "'"));
+  const int code =
+      System(StrCat("PYTHON=/usr/bin/python3 ", kBench, "gpu.sh --dry-run ", BinaryPath(), " '", Path("results"), "'"));
   ASSERT_EQ(code, 0) << ReadAll(Path("log"));
   const Json results = Json::parse(ReadAll(Path("results/gpu.json")));
   std::vector<std::string> parts;

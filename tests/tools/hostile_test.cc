@@ -22,7 +22,7 @@ class Hostile : public Scratch {
   }
 
   void Refuses(const std::string& line, const std::string& part, const std::string& prefix = "") {
-    const Outcome o = Run(line + " --model m.onnx", prefix);
+    const Outcome o = RunProcess(line + " --model m.onnx", prefix);
     EXPECT_EQ(o.code, 1) << line << "\n" << o.err;
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
     EXPECT_NE(o.err.find(part), std::string::npos) << o.err;
@@ -31,7 +31,7 @@ class Hostile : public Scratch {
 
 TEST_F(Hostile, BatchBeyondMemory) {
   SaveProduct(kHuge, 4);
-  EXPECT_EQ(Run("inspect --model m.onnx").code, 0);
+  EXPECT_EQ(RunProcess("inspect --model m.onnx").code, 0);
   Refuses("train --max-steps 1", "MiB of memory are free (--batch-size)");
 }
 
@@ -40,14 +40,14 @@ TEST_F(Hostile, SampleBeyondMemory) {
   m.nodes = {{"Mul", {"x", "w"}, {"y"}}};
   m.weights = {{"w", {1}, {0.5f}}};
   m.Save(Path("m.onnx"));
-  EXPECT_EQ(Run("inspect --model m.onnx").code, 0);
+  EXPECT_EQ(RunProcess("inspect --model m.onnx").code, 0);
   Refuses("train --max-steps 1 --batch-size 2", "MiB of memory are free");
   Refuses("plan --batch-size 2", "MiB of memory are free");
 }
 
 TEST_F(Hostile, ProductWithoutCountableRows) {
   SaveProduct(kHuge, 4);
-  const Outcome o = Run("inspect --json --model m.onnx");
+  const Outcome o = RunProcess("inspect --json --model m.onnx");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("is too large"), std::string::npos) << o.out;
 }
@@ -55,7 +55,7 @@ TEST_F(Hostile, ProductWithoutCountableRows) {
 TEST_F(Hostile, AModelThatIsTruncatedWhileItIsRead) {
   for (const char* command : {"train", "inspect"}) {
     SaveProduct(4, 4);
-    Refuses(command, "was truncated while it was read", StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_TRUNCATE=m.onnx "));
+    Refuses(command, "was truncated while it was read", WithFaultShim("FAULT_TRUNCATE=m.onnx "));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/paths.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {
@@ -70,16 +71,16 @@ std::map<std::string, std::string> References(const std::string& verbose) {
 
 TEST_P(Implementations, AreFast) {
   const BenchCase& c = GetParam();
-  const std::string models = ONNXTRAIN_SOURCE_DIR "/tools/bench/models.py";
+  const std::string models = SourcePath("tools/bench/models.py");
   ASSERT_EQ(std::system(("/usr/bin/python3 " + models + " " + c.name + " '" + Path("m.onnx") + "'").c_str()), 0);
   const std::string flags = "bench --model m.onnx --max-steps 2 --backend cpu --json --batch-size " +
                             std::to_string(c.batch) + " --mixed-precision " + c.precision;
-  const Outcome verbose = Run(flags + " --steps-only", "DNNL_VERBOSE=1");
+  const Outcome verbose = RunProcess(flags + " --steps-only", "DNNL_VERBOSE=1");
   ASSERT_EQ(verbose.code, 0) << verbose.err;
   EXPECT_NE(verbose.out.find("onednn_verbose,exec,cpu,matmul"), std::string::npos) << "no primitive was named";
   for (const auto& [what, line] : References(verbose.out)) ADD_FAILURE() << what << ": " << line;
 
-  const Outcome timed = Run(flags);
+  const Outcome timed = RunProcess(flags);
   ASSERT_EQ(timed.code, 0) << timed.err;
   double total = 0, scalar = 0;
   std::string which;

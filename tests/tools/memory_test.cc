@@ -21,14 +21,14 @@ class Memory : public Scratch {
   Memory() { tiny::Deep(false).Save(Path("m.onnx")); }
 
   Json Planned(const std::string& flags) {
-    const Outcome o = Run("plan --model m.onnx --backend cpu --threads 1 --json " + flags);
+    const Outcome o = RunProcess("plan --model m.onnx --backend cpu --threads 1 --json " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json();
   }
   // Synthetic data, three updates.
   Json Trained(const std::string& flags) {
-    const Outcome o =
-        Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --json --quiet --overwrite --out r " + flags);
+    const Outcome o = RunProcess(
+        "--model m.onnx --backend cpu --threads 1 --max-steps 3 --json --quiet --overwrite --out r " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json();
   }
@@ -50,7 +50,7 @@ TEST_F(Memory, PlanCountsEverything) {
   }
   const std::string svg = ReadAll(Path("live.svg"));
   EXPECT_TRUE(svg.starts_with("<svg") && svg.find("saved for backward") != std::string::npos);
-  EXPECT_NE(Run("plan --model m.onnx --batch-size 64").out.find("parameters"), std::string::npos);
+  EXPECT_NE(RunProcess("plan --model m.onnx --batch-size 64").out.find("parameters"), std::string::npos);
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
@@ -90,8 +90,10 @@ TEST_F(Memory, PlanIsThatOfOneOfSeveralRanks) {
   const double state = 3 * one["moments"].get<double>() / 2, alone = one["host"].get<double>() + (140 << 20);
   EXPECT_NEAR(four["host"].get<double>() - alone, state, 0.02 * state);
   EXPECT_NEAR(divided["memory"]["host"].get<double>() - alone, state / 4, 0.02 * state);
-  EXPECT_NE(Run("plan --model m.onnx --shard optimizer").err.find("has no effect on one rank"), std::string::npos);
-  EXPECT_NE(Run("plan --model m.onnx --world 2 --shard optimizer").out.find("moments divided"), std::string::npos);
+  EXPECT_NE(RunProcess("plan --model m.onnx --shard optimizer").err.find("has no effect on one rank"),
+            std::string::npos);
+  EXPECT_NE(RunProcess("plan --model m.onnx --world 2 --shard optimizer").out.find("moments divided"),
+            std::string::npos);
 }
 
 TEST_F(Memory, PlanOfDividedWeights) {
@@ -130,9 +132,10 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
   tiny::Deep(true).Save(Path("m.onnx"));
   for (const char* backend : {"cpu", "torch"}) {
     const auto trained = [&](const std::string& flags, int seed) {
-      const Outcome o = Run(StrCat("--model m.onnx --backend ", backend,
-                                   " --device cpu --threads 1 --max-steps 3 --batch-size 4096 --dropout 0.3 --seed ",
-                                   seed, " --json --quiet --overwrite --out r ", flags));
+      const Outcome o =
+          RunProcess(StrCat("--model m.onnx --backend ", backend,
+                            " --device cpu --threads 1 --max-steps 3 --batch-size 4096 --dropout 0.3 --seed ", seed,
+                            " --json --quiet --overwrite --out r ", flags));
       EXPECT_EQ(o.code, 0) << o.err;
       return o.code == 0 ? Json::parse(o.out) : Json();
     };
@@ -152,7 +155,7 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
 }
 
 TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
-  const Outcome o = Run(
+  const Outcome o = RunProcess(
       "--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --out r --quiet --memory-budget 13MiB");
   EXPECT_EQ(o.code, 1) << o.err;
   const size_t at = o.err.find("the smallest that does is ");
@@ -161,12 +164,12 @@ TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
   const Json run = Trained(StrCat("--batch-size 4096 --memory-budget ", budget));
   EXPECT_EQ(run["steps"], 3);
   EXPECT_NE(o.err.find("(or a smaller --micro-batch-size)"), std::string::npos) << o.err;
-  const Outcome one =
-      Run("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 1 --out q --quiet --memory-budget 3KiB");
+  const Outcome one = RunProcess(
+      "--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 1 --out q --quiet --memory-budget 3KiB");
   EXPECT_NE(one.err.find("--memory-budget 3KiB: the smallest that does is "), std::string::npos) << one.err;
   EXPECT_EQ(one.err.find("--micro-batch-size"), std::string::npos) << one.err;
-  EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --gradient-checkpointing budget").code, 1);
-  EXPECT_EQ(Run("--model m.onnx --max-steps 1 --out q --memory-budget 12parsecs").code, 1);
+  EXPECT_EQ(RunProcess("--model m.onnx --max-steps 1 --out q --gradient-checkpointing budget").code, 1);
+  EXPECT_EQ(RunProcess("--model m.onnx --max-steps 1 --out q --memory-budget 12parsecs").code, 1);
 }
 
 TEST_F(Memory, MicroBatchesThatFit) {
@@ -180,9 +183,11 @@ TEST_F(Memory, MicroBatchesThatFit) {
   EXPECT_EQ(micro, (20000 + count - 1) / count);  // equal parts
   EXPECT_GE(run["planned_peak_bytes"].get<double>(), 0.85 * (60 << 20));
   EXPECT_LE(run["planned_peak_bytes"].get<double>(), 60 << 20);
-  EXPECT_EQ(Run("--model m.onnx --micro-batch-size auto --gradient-accumulation-steps 2 --out q").code, 1);
-  EXPECT_EQ(Run("--model m.onnx --micro-batch-size many --out q").code, 1);
-  EXPECT_EQ(Run("--model m.onnx --batch-size 10 --micro-batch-size 4 --gradient-accumulation-steps 2 --out q").code, 1);
+  EXPECT_EQ(RunProcess("--model m.onnx --micro-batch-size auto --gradient-accumulation-steps 2 --out q").code, 1);
+  EXPECT_EQ(RunProcess("--model m.onnx --micro-batch-size many --out q").code, 1);
+  EXPECT_EQ(
+      RunProcess("--model m.onnx --batch-size 10 --micro-batch-size 4 --gradient-accumulation-steps 2 --out q").code,
+      1);
 }
 
 // Most of the memory is inputs: those of a window, which are given, and those of a micro-batch, which count once for
@@ -207,7 +212,7 @@ std::string WideBatch(int64_t samples) {
 TEST_F(Memory, MicroBatchesThatFitWhereInputsAreLarge) {
   constexpr int64_t kInputs = 2047, kSamples = 20001;
   SaveWideModel(Path("wide.onnx"), kInputs);
-  const Outcome o = Run(StrCat("bench --steps-only --max-steps 1", WideBatch(kSamples), kWideBudget));
+  const Outcome o = RunProcess(StrCat("bench --steps-only --max-steps 1", WideBatch(kSamples), kWideBudget));
   ASSERT_EQ(o.code, 0) << o.err;
   const Json run = Json::parse(o.out);
   EXPECT_GT(run["micro_batch"], 1000);
@@ -216,7 +221,7 @@ TEST_F(Memory, MicroBatchesThatFitWhereInputsAreLarge) {
     EXPECT_GE(run[peak].get<double>(), 0.85 * kWideBudget) << peak;
     EXPECT_LE(run[peak].get<double>(), kWideBudget) << peak;
   }
-  const Outcome none = Run(StrCat("bench --max-steps 1", WideBatch(kSamples), "16MiB"));
+  const Outcome none = RunProcess(StrCat("bench --max-steps 1", WideBatch(kSamples), "16MiB"));
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("--micro-batch-size auto: not even one sample fits"), std::string::npos) << none.err;
 }
@@ -227,7 +232,7 @@ TEST_F(Memory, LargeInputsAreReadInPlace) {
   constexpr double kBatchBytes = 4.0 * kInputs * kSamples;
   static_assert(2 * kBatchBytes > kWideBudget);
   SaveWideModel(Path("wide.onnx"), kInputs);
-  const Outcome o = Run(StrCat("bench --steps-only --max-steps 1", WideBatch(kSamples), kWideBudget));
+  const Outcome o = RunProcess(StrCat("bench --steps-only --max-steps 1", WideBatch(kSamples), kWideBudget));
   ASSERT_EQ(o.code, 0) << o.err;
   const Json run = Json::parse(o.out);
   EXPECT_EQ(run["micro_batch"], kSamples);
@@ -239,7 +244,7 @@ TEST_F(Memory, LargeInputsAreReadInPlace) {
 
 TEST_F(Memory, TimingTwoPrecisionsStaysWithinTheBudget) {
   const auto bench = [&](const std::string& flags) {
-    const Outcome o = Run(
+    const Outcome o = RunProcess(
         "bench --model m.onnx --backend cpu --threads 1 --steps-only --max-steps 1 --json --batch-size 60000 " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json();

@@ -6,6 +6,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/data/formats/npz.h"
+#include "tests/paths.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -39,7 +40,7 @@ class OutlierRun : public RunScratch {
 
 TEST_F(OutlierRun, IsReportedOnceWithItsUpdate) {
   for (const std::string backend : {"cpu", "torch"}) {
-    const Outcome o = Run(StrCat(kTrain, "--quiet --overwrite --out r --backend ", backend));
+    const Outcome o = RunProcess(StrCat(kTrain, "--quiet --overwrite --out r --backend ", backend));
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_TRUE(std::regex_search(o.err, std::regex("update 150: the loss is [0-9.e+]+, the median of the updates "
                                                     "before it [0-9.]+ \\(--dump-order")))
@@ -60,8 +61,8 @@ TEST_F(OutlierRun, IsReportedOnceWithItsUpdate) {
 
 // On a terminal, progress is a line that is overwritten.
 TEST_F(OutlierRun, IsReportedOnALineOfItsOwn) {
-  const std::string command = StrCat("cd '", folder_, "' && script -qec \"", ONNXTRAIN_BINARY_DIR, "/bin/onnxtrain ",
-                                     kTrain, "--out r\" log >.out 2>.err </dev/null");
+  const std::string command = StrCat("cd '", folder_, "' && script -qec \"", BinaryPath("bin/onnxtrain"), " ", kTrain,
+                                     "--out r\" log >.out 2>.err </dev/null");
   ASSERT_EQ(std::system(command.c_str()), 0) << ReadAll(Path(".err"));
   const std::string log = ReadAll(Path("log"));
   int warnings = 0;
@@ -74,9 +75,9 @@ TEST_F(OutlierRun, IsReportedOnALineOfItsOwn) {
 }
 
 TEST_F(OutlierRun, IsTheSameInARunThatGoesOn) {
-  ASSERT_EQ(Run(StrCat(kTrain, "--quiet --out whole")).code, 0);
-  ASSERT_EQ(Run(StrCat(kTrain, "--quiet --out cut --max-steps 155")).code, 0);
-  ASSERT_EQ(Run("--resume cut --quiet --max-steps 200").code, 0);
+  ASSERT_EQ(RunProcess(StrCat(kTrain, "--quiet --out whole")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(kTrain, "--quiet --out cut --max-steps 155")).code, 0);
+  ASSERT_EQ(RunProcess("--resume cut --quiet --max-steps 200").code, 0);
   const std::vector<Json> rows = Rows("cut");
   ASSERT_EQ(rows.size(), 1);
   EXPECT_EQ(rows[0]["loss_outlier"], Rows("whole").at(0)["loss_outlier"]);
@@ -85,7 +86,7 @@ TEST_F(OutlierRun, IsTheSameInARunThatGoesOn) {
 
 TEST_F(OutlierRun, NoneWithoutABadBatch) {
   EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(800)).ok());
-  const Outcome o = Run(StrCat(kTrain, "--quiet --out r"));
+  const Outcome o = RunProcess(StrCat(kTrain, "--quiet --out r"));
   EXPECT_EQ(o.err, "");
   EXPECT_TRUE(Rows("r").empty());
 }
@@ -97,7 +98,7 @@ TEST_F(OutlierRun, NoGradientIsReportedOnce) {
   model.weights = {{"w", {4, 3}, std::vector<float>(12, -1)}};
   model.Save(Path("m.onnx"));
   for (const std::string backend : {"cpu", "torch"}) {
-    const Outcome o = Run(StrCat(kTrain, "--quiet --overwrite --out r --backend ", backend));
+    const Outcome o = RunProcess(StrCat(kTrain, "--quiet --overwrite --out r --backend ", backend));
     ASSERT_EQ(o.code, 0) << o.err;
     const std::string warning = "update 20: the gradient of every trained weight is exactly 0";
     EXPECT_NE(o.err.find(warning), std::string::npos) << o.err;

@@ -63,13 +63,13 @@ class PartsOfCheckpoints : public RunOfRanks {
 // The same state as that of one process; the run goes on with any number of ranks, divided otherwise or not at all.
 TEST_F(PartsOfCheckpoints, LoadOnAnyNumberOfRanks) {
   const std::string flags = StrCat(kWide, kSgd, "--save-every 3 --eval-every 1000000 --max-steps ");
-  ASSERT_EQ(Run(flags + "5 --out one").code, 0);
-  ASSERT_EQ(Run(flags + "9 --out longer").code, 0);
+  ASSERT_EQ(RunProcess(flags + "5 --out one").code, 0);
+  ASSERT_EQ(RunProcess(flags + "9 --out longer").code, 0);
   for (const char* level : {"optimizer", "gradients", "full"}) {
     SCOPED_TRACE(level);
     const std::string divided = StrCat(" --shard ", level);
     for (const int ranks : {2, 4}) {
-      const Outcome o = Run(StrCat(Launch(ranks), flags, "5 --overwrite --out r", divided));
+      const Outcome o = RunProcess(StrCat(Launch(ranks), flags, "5 --overwrite --out r", divided));
       ASSERT_EQ(o.code, 0) << o.err;
       for (int rank = 0; rank < ranks; ++rank)
         EXPECT_TRUE(Exists("r/checkpoints/latest/" + PartFile(rank, ranks))) << rank;
@@ -79,7 +79,7 @@ TEST_F(PartsOfCheckpoints, LoadOnAnyNumberOfRanks) {
     for (const char* how : {"launch --nproc 2 -- --shard full", "launch --nproc 3 -- --shard gradients",
                             "launch --nproc 2 -- --shard none", ""}) {
       CopyRun("r", "again");
-      const Outcome resumed = Run(StrCat(how, " --resume again --max-steps 9"));
+      const Outcome resumed = RunProcess(StrCat(how, " --resume again --max-steps 9"));
       ASSERT_EQ(resumed.code, 0) << how << "\n" << resumed.err;
       EXPECT_EQ(Summary("again")["resumed_from"], 5) << how;
       ExpectSameState("longer", "again", 1e-5);
@@ -93,12 +93,12 @@ TEST_F(PartsOfCheckpoints, OfPipelinesAndTensorsLoadOnOneProcess) {
     const std::string average = std::string(how).find("ema") != std::string::npos ? " --ema-decay 0.9" : "";
     const std::string flags =
         StrCat(kWide, kSgd, "--save-every 3 --eval-every 1000000 --overwrite --max-steps 5 --out ");
-    ASSERT_EQ(Run(StrCat(flags, "one", average)).code, 0);
-    const Outcome o = Run(StrCat(Launch(2), flags, "r ", how));
+    ASSERT_EQ(RunProcess(StrCat(flags, "one", average)).code, 0);
+    const Outcome o = RunProcess(StrCat(Launch(2), flags, "r ", how));
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_TRUE(Exists("r/checkpoints/latest/" + PartFile(1, 2)));
     ExpectSameState("one", "r", 1e-5);
-    const Outcome resumed = Run("--resume r --max-steps 7");
+    const Outcome resumed = RunProcess("--resume r --max-steps 7");
     EXPECT_EQ(resumed.code, 0) << resumed.err;
   }
 }
@@ -106,31 +106,33 @@ TEST_F(PartsOfCheckpoints, OfPipelinesAndTensorsLoadOnOneProcess) {
 // From 2 ranks on 4, and from these on one.
 TEST_F(PartsOfCheckpoints, GrowAndShrink) {
   const std::string flags = StrCat(kWide, kSgd, "--save-every 2 --max-steps ");
-  ASSERT_EQ(Run(flags + "12 --out one").code, 0);
-  ASSERT_EQ(Run(StrCat(Launch(2), flags, "4 --shard full --out r")).code, 0);
-  ASSERT_EQ(Run(StrCat(Launch(4), "--resume r --max-steps 8")).code, 0);
+  ASSERT_EQ(RunProcess(flags + "12 --out one").code, 0);
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), flags, "4 --shard full --out r")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(Launch(4), "--resume r --max-steps 8")).code, 0);
   EXPECT_TRUE(Exists("r/checkpoints/latest/" + PartFile(3, 4)));
-  const Outcome last = Run("--resume r --max-steps 12 --shard none");
+  const Outcome last = RunProcess("--resume r --max-steps 12 --shard none");
   ASSERT_EQ(last.code, 0) << last.err;
   EXPECT_TRUE(Exists("r/checkpoints/latest/model.safetensors"));
   ExpectSameState("one", "r", 1e-5);
 }
 
 TEST_F(PartsOfCheckpoints, EveryCommandReadsThem) {
-  const Outcome o = Run(StrCat(Launch(2), kWide, "--shard full --max-steps 5 --checkpoint-compression zstd --out r"));
+  const Outcome o =
+      RunProcess(StrCat(Launch(2), kWide, "--shard full --max-steps 5 --checkpoint-compression zstd --out r"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(Exists(StrCat("r/checkpoints/latest/", PartFile(1, 2), ".zst")));
-  ASSERT_EQ(Run("export --model wide.onnx --checkpoint r --out x.onnx").code, 0);
+  ASSERT_EQ(RunProcess("export --model wide.onnx --checkpoint r --out x.onnx").code, 0);
   EXPECT_TRUE(ReadAll(Path("x.onnx")) == Model("r"));
-  const Outcome more = Run("--model wide.onnx --data d.npz --init-from r --max-steps 1 --out s");
+  const Outcome more = RunProcess("--model wide.onnx --data d.npz --init-from r --max-steps 1 --out s");
   EXPECT_EQ(more.code, 0) << more.err;
 }
 
 TEST_F(PartsOfCheckpoints, DamageFallsBackToTheCheckpointBefore) {
-  ASSERT_EQ(Run(StrCat(Launch(2), kWide, "--shard gradients --save-every 2 --keep-last 9 --max-steps 6 --out r")).code,
-            0);
+  ASSERT_EQ(
+      RunProcess(StrCat(Launch(2), kWide, "--shard gradients --save-every 2 --keep-last 9 --max-steps 6 --out r")).code,
+      0);
   const auto resume = [&] {
-    const Outcome resumed = Run("--resume again --max-steps 7");
+    const Outcome resumed = RunProcess("--resume again --max-steps 7");
     EXPECT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_NE(resumed.err.find("skipped"), std::string::npos) << resumed.err;
     return Summary("again")["resumed_from"].get<int>();
@@ -159,7 +161,7 @@ TEST_F(PartsOfCheckpoints, DamageFallsBackToTheCheckpointBefore) {
 TEST_F(PartsOfCheckpoints, ARankThatCannotWriteFailsTheSaveOfAll) {
   const std::string flags =
       StrCat(kWide, "--shard optimizer --save-every 2 --keep-last 9 --max-steps 6 --overwrite --out r");
-  const std::string shim = "LD_PRELOAD=" FAULT_SHIM " ";
+  const std::string shim = WithFaultShim("");
   RunTwo(flags, "", "", true, {"", StrCat(shim, "FAULT_COUNT=", Path("count"))});
   ASSERT_EQ(ExitCode(0), 0) << ReadAll(Path("o0"));
   const std::string whole = Model("r");
@@ -190,7 +192,7 @@ TEST_F(PartsOfCheckpoints, ARankThatCannotWriteFailsTheSaveOfAll) {
 // The ranks meet again for the next save.
 TEST_F(PartsOfCheckpoints, AWriteThatTakesLongerThanTheTimeOutFailsOneSave) {
   const std::string flags = "--shard optimizer --save-every 2 --keep-last 9 --max-steps 6 --comm-timeout 3s --out r";
-  const std::string slow = StrCat("LD_PRELOAD=" FAULT_SHIM " FAULT=sleep:4 FAULT_AT=3");
+  const std::string slow = WithFaultShim("FAULT=sleep:4 FAULT_AT=3");
   RunTwo(StrCat(kWide, flags), "", "", true, {"", slow});
   const std::string printed = ReadAll(Path("o0"));
   ASSERT_EQ(ExitCode(0), 0) << printed;
@@ -207,7 +209,7 @@ TEST_F(PartsOfCheckpoints, ARankThatIsKilledAtAnyCallOfASaveCostsNoUpdate) {
   for (const std::string level : {"optimizer", "full"}) {
     const std::string flags =
         StrCat(kWide, "--shard ", level, " --save-every 2 --keep-last 1 --max-steps 4 --comm-timeout 20s --out ");
-    const std::string shim = "LD_PRELOAD=" FAULT_SHIM " ";
+    const std::string shim = WithFaultShim("");
     fs::remove_all(Path("whole"));
     RunTwo(flags + "whole", "", "", true,
            {StrCat(shim, "FAULT_COUNT=", Path("n0")), StrCat(shim, "FAULT_COUNT=", Path("n1"))});
@@ -227,7 +229,7 @@ TEST_F(PartsOfCheckpoints, ARankThatIsKilledAtAnyCallOfASaveCostsNoUpdate) {
           EXPECT_TRUE(rank == 1 && call > calls / 2);
           EXPECT_TRUE(Model("cut") == Model("whole"));
         }
-        const Outcome resumed = Run(StrCat(Launch(2), flags, "cut --resume auto"));
+        const Outcome resumed = RunProcess(StrCat(Launch(2), flags, "cut --resume auto"));
         ASSERT_EQ(resumed.code, 0) << resumed.err;
         EXPECT_TRUE(Model("cut") == Model("whole"));
         for (const auto& entry : fs::directory_iterator(Path("cut/checkpoints")))
@@ -250,7 +252,7 @@ TEST_F(PartsOfCheckpoints, RanksThatSeeOtherFoldersSendTheirParts) {
     for (const auto& entry : fs::directory_iterator(Path(folder)))
       EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path();
   }
-  ASSERT_EQ(Run(StrCat(Launch(2), kWide, "--shard full --max-steps 4 --save-every 2 --out together")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(Launch(2), kWide, "--shard full --max-steps 4 --save-every 2 --out together")).code, 0);
   ExpectSameState("r", "together", 0);
 }
 

@@ -16,16 +16,16 @@ class PipelineRun : public RunOfRanks {};
 TEST_F(PipelineRun, TrainsTheModelOfOneProcess) {
   for (const char* optimizer : {"sgd --momentum 0.9 --lr 0.1", "adamw --max-grad-norm 0.5 --ema-decay 0.9"}) {
     const std::string flags = StrCat(kTrain, " --optimizer ", optimizer, " --out ");
-    const Outcome one = Run(flags + "one");
+    const Outcome one = RunProcess(flags + "one");
     ASSERT_EQ(one.code, 0) << one.err;
-    const Outcome all = Run(StrCat("launch --nproc 2 -- ", flags, "all --pipeline 2"));
+    const Outcome all = RunProcess(StrCat("launch --nproc 2 -- ", flags, "all --pipeline 2"));
     ASSERT_EQ(all.code, 0) << all.err;
     ExpectSameRun("one", "all");
     EXPECT_NEAR(Summary("one")["eval"]["loss"], Summary("all")["eval"]["loss"], 1e-5);
     EXPECT_EQ(Summary("all")["world"], 2);
     EXPECT_EQ(Summary("all")["trainable_parameters"], Summary("one")["trainable_parameters"]);
     // The exported model is whole.
-    const Outcome evaluated = Run("eval --model all/model.onnx --data e.npz --json");
+    const Outcome evaluated = RunProcess("eval --model all/model.onnx --data e.npz --json");
     ASSERT_EQ(evaluated.code, 0) << evaluated.err;
     EXPECT_NEAR(nlohmann::json::parse(evaluated.out)["loss"], Summary("one")["eval"]["loss"], 1e-5);
   }
@@ -33,25 +33,25 @@ TEST_F(PipelineRun, TrainsTheModelOfOneProcess) {
 
 TEST_F(PipelineRun, CheckpointsLoadOnAnyNumberOfRanks) {
   const std::string flags = StrCat(kTrain, "--save-every 1ep --keep-last 9 --ema-decay 0.9 --out ");
-  ASSERT_EQ(Run(flags + "one").code, 0);
+  ASSERT_EQ(RunProcess(flags + "one").code, 0);
   const std::string first = "launch --nproc 2 -- " + flags;
-  const Outcome begun = Run(first + "two --pipeline 2 --max-steps 6");
+  const Outcome begun = RunProcess(first + "two --pipeline 2 --max-steps 6");
   ASSERT_EQ(begun.code, 0) << begun.err;
   std::filesystem::copy(Path("two"), Path("two_more"), std::filesystem::copy_options::recursive);
   const std::string goes_on =
       StrCat(std::string(flags, 0, flags.find("--overwrite")), "--save-every 1ep --keep-last 9 ",
              "--ema-decay 0.9 --max-steps 12 --resume auto --out ");
-  const Outcome alone = Run(goes_on + "two");
+  const Outcome alone = RunProcess(goes_on + "two");
   ASSERT_EQ(alone.code, 0) << alone.err;
   EXPECT_NEAR(Summary("two")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5);
-  const Outcome again = Run(StrCat("launch --nproc 2 -- ", goes_on, "two_more --pipeline 2"));
+  const Outcome again = RunProcess(StrCat("launch --nproc 2 -- ", goes_on, "two_more --pipeline 2"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_NEAR(Summary("two_more")["eval"]["loss"], Summary("one")["eval"]["loss"], 1e-5);
 }
 
 TEST_F(PipelineRun, RefusesWhatItCannot) {
   const auto expect = [&](const std::string& command, const std::string& message) {
-    const Outcome refused = Run(command);
+    const Outcome refused = RunProcess(command);
     EXPECT_EQ(refused.code, 1) << command << "\n" << refused.err;
     EXPECT_NE(refused.err.find(message), std::string::npos) << command << "\n" << refused.err;
   };
@@ -66,7 +66,7 @@ TEST_F(PipelineRun, RefusesWhatItCannot) {
 }
 
 TEST_F(PipelineRun, PlansItsStages) {
-  const Outcome planned = Run("plan --model m.onnx --batch-size 16 --pipeline 2 --json");
+  const Outcome planned = RunProcess("plan --model m.onnx --batch-size 16 --pipeline 2 --json");
   ASSERT_EQ(planned.code, 0) << planned.err;
   const auto plan = nlohmann::json::parse(planned.out);
   EXPECT_EQ(plan["stages"].size(), 2);

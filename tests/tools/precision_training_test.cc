@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "frontend/base/strings.h"
+#include "tests/paths.h"
 #include "tests/shared_files.h"
 #include "tests/tools/scratch.h"
 
@@ -30,8 +31,7 @@ double Mean(const std::vector<double>& x) {
 class PrecisionTraining : public Scratch {
  protected:
   PrecisionTraining() {
-    const std::string command =
-        StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
+    const std::string command = StrCat("/usr/bin/python3 ", SourcePath("tests/tools/export_models.py"), " ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 

@@ -131,9 +131,9 @@ void CheckTrace(const Json& trace, const std::vector<std::string>& updates) {
 
 TEST_F(Profile, HoldsTheOperatorsOfTheUpdates) {
   for (const std::string backend : {"cpu", "torch"}) {
-    const Outcome plain = Run(StrCat(kTrain, "--quiet --overwrite --out a --backend ", backend));
+    const Outcome plain = RunProcess(StrCat(kTrain, "--quiet --overwrite --out a --backend ", backend));
     ASSERT_EQ(plain.code, 0) << plain.err;
-    const Outcome run = Run(StrCat(kTrain, "--overwrite --out b --profile p.json --backend ", backend));
+    const Outcome run = RunProcess(StrCat(kTrain, "--overwrite --out b --profile p.json --backend ", backend));
     ASSERT_EQ(run.code, 0) << run.err;
     CheckFormat(Trace("p.json"));
     CheckTrace(Trace("p.json"), {"update 3", "update 4", "update 5"});
@@ -144,8 +144,8 @@ TEST_F(Profile, HoldsTheOperatorsOfTheUpdates) {
 }
 
 TEST_F(Profile, OfChosenUpdatesAndOfARunThatGoesOn) {
-  ASSERT_EQ(Run(StrCat(kTrain, "--quiet --out a --max-steps 6")).code, 0);
-  const Outcome run = Run("--resume a --quiet --max-steps 12 --profile p.json --profile-steps 8-9");
+  ASSERT_EQ(RunProcess(StrCat(kTrain, "--quiet --out a --max-steps 6")).code, 0);
+  const Outcome run = RunProcess("--resume a --quiet --max-steps 12 --profile p.json --profile-steps 8-9");
   ASSERT_EQ(run.code, 0) << run.err;
   std::set<int64_t> recorded;
   const Json trace = Trace("p.json");
@@ -161,12 +161,12 @@ TEST_F(Profile, OfChosenUpdatesAndOfARunThatGoesOn) {
 // Without a profile, too: with and without accumulation, of a run that goes on.
 TEST_F(Profile, TheSummaryDividesComputing) {
   for (const std::string flags : {"--backend cpu", "--backend torch --micro-batch-size 4"}) {
-    const Outcome run = Run(StrCat(kTrain, "--overwrite --out a --max-steps 6 ", flags));
+    const Outcome run = RunProcess(StrCat(kTrain, "--overwrite --out a --max-steps 6 ", flags));
     ASSERT_EQ(run.code, 0) << run.err;
     EXPECT_NE(run.out.find("(forward "), std::string::npos) << run.out;
     EXPECT_NE(run.out.find("(an update waited "), std::string::npos) << run.out;
     EXPECT_NE(ReadAll(Path("a/report.html")).find("the backward pass"), std::string::npos);
-    ASSERT_EQ(Run("--resume a --quiet --max-steps 12").code, 0);
+    ASSERT_EQ(RunProcess("--resume a --quiet --max-steps 12").code, 0);
     const Json summary = Json::parse(ReadAll(Path("a/summary.json")));
     const Json& split = summary["time_split"];
     double parts = 0;
@@ -178,7 +178,7 @@ TEST_F(Profile, TheSummaryDividesComputing) {
     EXPECT_GT(summary["checkpoint_pause"], 0);
     EXPECT_LE(summary["checkpoint_pause"], split["checkpoint"]);
   }
-  ASSERT_EQ(Run(StrCat(kTrain, "--quiet --overwrite --out a --max-steps 1")).code, 0);
+  ASSERT_EQ(RunProcess(StrCat(kTrain, "--quiet --overwrite --out a --max-steps 1")).code, 0);
   const Json summary = Json::parse(ReadAll(Path("a/summary.json")));
   EXPECT_EQ(summary["time_split"]["forward"], nullptr) << "one update tells nothing";
   EXPECT_EQ(summary["checkpoint_pause"], nullptr);
@@ -193,7 +193,7 @@ TEST_F(Profile, BadFlagsAreOneLine) {
       {"--profile no/p.json", "--profile"},
   };
   for (const auto& [flags, message] : cases) {
-    const Outcome run = Run(StrCat(kTrain, "--quiet --out c ", flags));
+    const Outcome run = RunProcess(StrCat(kTrain, "--quiet --out c ", flags));
     EXPECT_EQ(run.code, 1) << flags;
     EXPECT_NE(run.err.find(message), std::string::npos) << run.err;
     EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "frontend/base/strings.h"
+#include "tests/paths.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -21,8 +22,7 @@ struct Bits {
 class Repeat : public Scratch {
  protected:
   Repeat() {
-    const std::string command =
-        StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/tools/export_models.py ", folder_);
+    const std::string command = StrCat("/usr/bin/python3 ", SourcePath("tests/tools/export_models.py"), " ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 

@@ -11,6 +11,7 @@
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/data/formats/npz.h"
+#include "tests/paths.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 #include "tools/onnxtrain/report/class_tables.h"
@@ -308,7 +309,7 @@ TEST_F(Report, MonitorSeesARunThatPreparesItsData) {
 
 TEST_F(Report, MonitorSeesARunThatIsWritten) {
   const Outcome o = Run(StrCat("--model m.onnx --data d.npz --epochs 10000000 --log-every 5000 --max-time 4 --quiet ",
-                               "--out a > log & pid=$!; sleep 2; cd ", folder_, "; ", ONNXTRAIN_BINARY_DIR,
+                               "--out a > log & pid=$!; sleep 2; cd ", folder_, "; ", BinaryPath(),
                                "/bin/onnxtrain monitor a > seen; wait $pid"));
   EXPECT_NE(ReadAll(Path("seen")).find("a (running)"), std::string::npos) << o.out << o.err;
 }

@@ -55,7 +55,7 @@ class Resume : public RunScratch {
   static constexpr const char* kTwoEpochs = "--epochs 2 --eval-every 3 ";
 
   Outcome Train(const std::string& flags, const std::string& prefix = "") const {
-    return Run(StrCat(kBase, flags), StrCat("timeout -s KILL 120 ", prefix));
+    return RunProcess(StrCat(kBase, flags), StrCat("timeout -s KILL 120 ", prefix));
   }
 
   // Everything that must not depend on interruptions.
@@ -97,7 +97,7 @@ class Resume : public RunScratch {
     ASSERT_FALSE(expected.model.empty());
     for (const int64_t step : steps) {
       CutAt("whole", "cut", step);
-      const Outcome resumed = Run(StrCat("--resume cut --quiet ", resume_flags), "timeout -s KILL 120");
+      const Outcome resumed = RunProcess(StrCat("--resume cut --quiet ", resume_flags), "timeout -s KILL 120");
       ASSERT_EQ(resumed.code, 0) << flags << " after update " << step << "\n" << resumed.err;
       EXPECT_TRUE(Read("cut") == expected) << flags << " after update " << step;
       EXPECT_EQ(Summary("cut")["resumed_from"], step);
@@ -118,7 +118,7 @@ TEST_F(Resume, FromALinkGoesOnInTheFolderOfItsRun) {
   CutAt("whole", "cut", 6);
   fs::remove(Path("cut/checkpoints/latest"));
   fs::create_symlink(CheckpointName(6), Path("cut/checkpoints/latest"));
-  const Outcome resumed = Run("--resume cut/checkpoints/latest --quiet", "timeout -s KILL 120");
+  const Outcome resumed = RunProcess("--resume cut/checkpoints/latest --quiet", "timeout -s KILL 120");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_TRUE(Read("cut") == Read("whole"));
 }
@@ -133,11 +133,11 @@ TEST_F(Resume, KeepsTheBestCheckpointsOfTheProcessBefore) {
   ASSERT_EQ(kept("whole"), (std::vector<int64_t>{4, 5, 6, 7}));
   ASSERT_EQ(Train(best + "--max-steps 5 --out cut").code, 0);
   ASSERT_EQ(kept("cut"), (std::vector<int64_t>{2, 3, 4, 5}));
-  ASSERT_EQ(Run("--resume cut --quiet --max-steps 7").code, 0);
+  ASSERT_EQ(RunProcess("--resume cut --quiet --max-steps 7").code, 0);
   EXPECT_EQ(kept("cut"), kept("whole"));
   EXPECT_EQ(fs::read_symlink(Path("cut/checkpoints/best")), CheckpointName(7));
   // Checkpoints that the continued run has not made do not count.
-  ASSERT_EQ(Run("--resume cut/checkpoints/step-00000005 --quiet --max-steps 6").code, 0);
+  ASSERT_EQ(RunProcess("--resume cut/checkpoints/step-00000005 --quiet --max-steps 6").code, 0);
   EXPECT_EQ(kept("cut"), (std::vector<int64_t>{4, 5, 6}));
 }
 
@@ -147,7 +147,7 @@ TEST_F(Resume, LeavesAveragedWeightsWhereTheModelWouldHaveThem) {
     Train(flags, StrCat("timeout -s TERM ", delay, " "));
     if (Exists("r/model.unfinished.onnx")) break;
   }
-  const Outcome exported = Run("export --model m.onnx --checkpoint r --out averages.onnx");
+  const Outcome exported = RunProcess("export --model m.onnx --checkpoint r --out averages.onnx");
   ASSERT_EQ(exported.code, 0) << exported.err;
   EXPECT_EQ(ReadAll(Path("r/model.unfinished.onnx")), ReadAll(Path("averages.onnx")));
 }
@@ -162,7 +162,7 @@ TEST_F(Resume, ExportsTheLastWeightsIfTheBestAreLost) {
   ASSERT_LT(best, 7);
   CutAt("whole", "cut", 7);
   fs::remove_all(Path(StrCat("cut/checkpoints/", CheckpointName(best))));
-  const Outcome resumed = Run("--resume cut --quiet", "timeout -s KILL 120");
+  const Outcome resumed = RunProcess("--resume cut --quiet", "timeout -s KILL 120");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("the best weights are lost"), std::string::npos) << resumed.err;
   EXPECT_EQ(Summary("cut")["exported"]["metric"], "last");
@@ -176,9 +176,9 @@ TEST_F(Resume, WithAccumulationAveragesAndOtherWorkers) {
 TEST_F(Resume, WithCompressedCheckpoints) {
   Check("--checkpoint-compression zstd", {1, 4, 7});
   EXPECT_TRUE(Exists("whole/checkpoints/latest/model.safetensors.zst"));
-  ASSERT_EQ(Run("export --model m.onnx --checkpoint whole --out last.onnx").code, 0);
+  ASSERT_EQ(RunProcess("export --model m.onnx --checkpoint whole --out last.onnx").code, 0);
   EXPECT_EQ(ReadAll(Path("last.onnx")), ReadAll(Path("whole/model.onnx")));
-  const Outcome more = Run("--model m.onnx --data d.npz --init-from whole --max-steps 1 --out s --quiet");
+  const Outcome more = RunProcess("--model m.onnx --data d.npz --init-from whole --max-steps 1 --out s --quiet");
   EXPECT_EQ(more.code, 0) << more.err;
 }
 
@@ -228,8 +228,7 @@ TEST_F(Resume, AfterASignalInAnyPhase) {
 // Before main.
 TEST_F(Resume, AfterASignalAtOnce) {
   const auto train = [&](int signal) {
-    return Train("--epochs 2 --out r --resume auto",
-                 StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_SIGNAL=", signal, " "));
+    return Train("--epochs 2 --out r --resume auto", WithFaultShim("FAULT_SIGNAL=", signal, " "));
   };
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const Outcome o = train(signal);
@@ -243,8 +242,8 @@ TEST_F(Resume, AfterASignalAtOnce) {
 
 TEST_F(Resume, SavesOnRequestAndGoesOn) {
   const Outcome o =
-      Run(StrCat(kBase, "--epochs 10000000 --max-time 4 --eval-every 1000ep --save-every end --out r & pid=$!; ",
-                 "sleep 1; kill -USR1 $pid; sleep 1; cd ", folder_, "; ls r/checkpoints > listed; wait $pid"));
+      RunProcess(StrCat(kBase, "--epochs 10000000 --max-time 4 --eval-every 1000ep --save-every end --out r & pid=$!; ",
+                        "sleep 1; kill -USR1 $pid; sleep 1; cd ", folder_, "; ls r/checkpoints > listed; wait $pid"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("r")["stop_reason"], "max_time");
   EXPECT_NE(ReadAll(Path("listed")).find("step-"), std::string::npos) << ReadAll(Path("listed"));
@@ -252,7 +251,7 @@ TEST_F(Resume, SavesOnRequestAndGoesOn) {
 
 TEST_F(Resume, KilledAtEveryCallOfASave) {
   const std::string flags = "--save-every 2 --keep-last 1 --max-steps 4 --out ";
-  const std::string shim = "env LD_PRELOAD=" FAULT_SHIM " ";
+  const std::string shim = WithFaultShim("");
   ASSERT_EQ(Train(flags + "whole", StrCat(shim, "FAULT_COUNT=", Path("count"))).code, 0);
   const Traces expected = Read("whole");
   const int calls = std::atoi(ReadAll(Path("count")).c_str());
@@ -272,7 +271,7 @@ TEST_F(Resume, KilledAtEveryCallOfASave) {
 // Two checkpoints, whether the last update is a multiple of the interval or not.
 TEST_F(Resume, WritesTheCheckpointOfTheEndOnce) {
   const auto calls = [&](const std::string& every) {
-    const std::string shim = StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_COUNT=", Path("count"), " ");
+    const std::string shim = WithFaultShim("FAULT_COUNT=", Path("count"), " ");
     EXPECT_EQ(Train(StrCat("--max-steps 4 --save-every ", every, " --out r", every), shim).code, 0);
     return ReadAll(Path("count"));
   };
@@ -299,7 +298,7 @@ TEST_F(Resume, KilledAtRandomInstants) {
 
 TEST_F(Resume, EveryErrorOfTheDiskLeavesAGoodCheckpoint) {
   const std::string flags = "--save-every 2 --keep-last 2 --max-steps 6 --out ";
-  const std::string shim = "env LD_PRELOAD=" FAULT_SHIM " ";
+  const std::string shim = WithFaultShim("");
   ASSERT_EQ(Train(flags + "whole", StrCat(shim, "FAULT_COUNT=", Path("count"))).code, 0);
   const Traces expected = Read("whole");
   const int calls = std::atoi(ReadAll(Path("count")).c_str());
@@ -318,8 +317,7 @@ TEST_F(Resume, EveryErrorOfTheDiskLeavesAGoodCheckpoint) {
 }
 
 TEST_F(Resume, ShortWritesAndInterruptedCallsAreNoErrors) {
-  const Outcome o = Train("--save-every 2 --max-steps 4 --out r",
-                          StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT=", EINTR, " FAULT_AT=4 "));
+  const Outcome o = Train("--save-every 2 --max-steps 4 --out r", WithFaultShim("FAULT=", EINTR, " FAULT_AT=4 "));
   EXPECT_EQ(o.code, 0);
   EXPECT_EQ(o.err, "");
 }
@@ -337,13 +335,13 @@ TEST_F(Resume, LargeStatesAreWholeOnEveryFileSystem) {
   WideModel().Save(Path("wide.onnx"));
   const int direct = open(Path("direct").c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
   const bool is_supported = direct >= 0 && close(direct) == 0;
-  for (const std::string shim : {"", "env LD_PRELOAD=" FAULT_SHIM " FAULT_DIRECT=refused "}) {
+  for (const std::string shim : {"", WithFaultShim("FAULT_DIRECT=refused ")}) {
     const std::string run = shim.empty() ? "a" : "b";
-    const Outcome o = Run(
+    const Outcome o = RunProcess(
         StrCat("--model wide.onnx --data d.npz --max-steps 3 --save-every 2 --threads 2 --quiet --out ", run), shim);
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_EQ(o.err, "");
-    ASSERT_EQ(Run(StrCat("export --model wide.onnx --checkpoint ", run, " --out last.onnx")).code, 0);
+    ASSERT_EQ(RunProcess(StrCat("export --model wide.onnx --checkpoint ", run, " --out last.onnx")).code, 0);
     EXPECT_TRUE(ReadAll(Path("last.onnx")) == ReadAll(Path(run + "/model.onnx")));
   }
   EXPECT_TRUE(ReadAll(Path("a/model.onnx")) == ReadAll(Path("b/model.onnx")));
@@ -351,7 +349,7 @@ TEST_F(Resume, LargeStatesAreWholeOnEveryFileSystem) {
 }
 
 TEST_F(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
-  const Outcome o = Train("--epochs 2 --out r", "env LD_PRELOAD=" FAULT_SHIM " FAULT_FREE=0");
+  const Outcome o = Train("--epochs 2 --out r", WithFaultShim("FAULT_FREE=0"));
   EXPECT_EQ(o.code, 1);
   EXPECT_NE(o.err.find("a checkpoint takes"), std::string::npos) << o.err;
   EXPECT_FALSE(Exists("r/model.onnx"));
@@ -361,8 +359,8 @@ TEST_F(Resume, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
 TEST_F(Resume, ADiskWithoutRoomForCheckpointAndModelIsRefused) {
   WideModel().Save(Path("wide.onnx"));
   const auto train = [&](int mebibytes) {
-    return Run("--model wide.onnx --data d.npz --max-steps 1 --threads 1 --quiet --overwrite --out r",
-               StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_ROOM=", mebibytes << 20, " "));
+    return RunProcess("--model wide.onnx --data d.npz --max-steps 1 --threads 1 --quiet --overwrite --out r",
+                      WithFaultShim("FAULT_ROOM=", mebibytes << 20, " "));
   };
   const Outcome full = train(18);  // weights and moments take 16.0 MiB, the model 5.3
   EXPECT_EQ(full.code, 1) << full.err;
@@ -372,8 +370,9 @@ TEST_F(Resume, ADiskWithoutRoomForCheckpointAndModelIsRefused) {
 
 TEST_F(Resume, AFolderThatIsMovedOrRemovedMeanwhileGetsTheModel) {
   const auto train = [&](const std::string& change) {
-    return Run(StrCat(kBase, "--epochs 10000000 --max-time 3 --eval-every 1000ep --save-every 1000ep --keep-last 2 ",
-                      "--out r & pid=$!; sleep 1.5; cd ", folder_, "; ", change, "; wait $pid"));
+    return RunProcess(StrCat(kBase,
+                             "--epochs 10000000 --max-time 3 --eval-every 1000ep --save-every 1000ep --keep-last 2 ",
+                             "--out r & pid=$!; sleep 1.5; cd ", folder_, "; ", change, "; wait $pid"));
   };
   const Outcome moved = train("mv r s");
   EXPECT_EQ(moved.code, 0) << moved.err;
@@ -396,9 +395,9 @@ TEST_F(Resume, OlderCheckpointsMakeRoomOnAFullDisk) {
   for (const auto& file : fs::recursive_directory_iterator(Path("whole/checkpoints/step-00000008")))
     one += file.is_regular_file() ? file.file_size() : 0;
   const auto train = [&](double checkpoints) {
-    return Train("--epochs 2 --save-every 1 --keep-last 5 --overwrite --out r",
-                 StrCat("env LD_PRELOAD=" FAULT_SHIM " FAULT_ROOM=",
-                        static_cast<int64_t>(checkpoints * static_cast<double>(one)) + (20 << 10), " "));
+    return Train(
+        "--epochs 2 --save-every 1 --keep-last 5 --overwrite --out r",
+        WithFaultShim("FAULT_ROOM=", static_cast<int64_t>(checkpoints * static_cast<double>(one)) + (20 << 10), " "));
   };
   const Outcome full = train(2.5);
   EXPECT_EQ(full.code, 0) << full.err;
@@ -454,23 +453,23 @@ TEST_F(Resume, RefusesAnotherRun) {
                       {"--model without.onnx", "--model: is not the file"},
                       {"--overwrite", "--overwrite"}};
   for (const Row& row : rows) {
-    const Outcome o = Run("--resume r --quiet --epochs 3 " + row.flags);
+    const Outcome o = RunProcess("--resume r --quiet --epochs 3 " + row.flags);
     EXPECT_EQ(o.code, 1) << row.flags << o.err;
     EXPECT_NE(o.err.find(row.problem), std::string::npos) << row.flags << "\n" << o.err;
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   }
-  const Outcome forced = Run("--resume r --quiet --epochs 3 --data other.npz --batch-size 5 --resume-force");
+  const Outcome forced = RunProcess("--resume r --quiet --epochs 3 --data other.npz --batch-size 5 --resume-force");
   EXPECT_EQ(forced.code, 0) << forced.err;
   EXPECT_NE(forced.err.find("--batch-size: 10 → 5: ignored"), std::string::npos) << forced.err;
   EXPECT_NE(forced.err.find("ignored"), std::string::npos) << forced.err;
-  const Outcome none = Run("--resume nowhere --quiet");
+  const Outcome none = RunProcess("--resume nowhere --quiet");
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("nowhere"), std::string::npos) << none.err;
 }
 
 TEST_F(Resume, AnotherNumberOfThreadsIsAnnounced) {
   ASSERT_EQ(Train("--epochs 1 --out r").code, 0);
-  const Outcome o = Run("--resume r --epochs 2 --threads 2 --quiet");
+  const Outcome o = RunProcess("--resume r --epochs 2 --threads 2 --quiet");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("--threads: 1 → 2"), std::string::npos) << o.err;
 }
@@ -481,7 +480,7 @@ TEST_F(Resume, ADamagedCheckpointIsSkippedAndNamed) {
   std::string path = Path("r/checkpoints/step-00000005/model.safetensors"), bytes = ReadAll(path);
   bytes[bytes.size() / 2] ^= 1;
   WriteAll(path, bytes);
-  const Outcome o = Run("--resume r --quiet");
+  const Outcome o = RunProcess("--resume r --quiet");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.err.find("step-00000005/model.safetensors: is damaged"), std::string::npos) << o.err;
   EXPECT_TRUE(Read("r") == Read("whole"));
@@ -490,17 +489,18 @@ TEST_F(Resume, ADamagedCheckpointIsSkippedAndNamed) {
 
 TEST_F(Resume, ExportsAndStartsFromACheckpoint) {
   ASSERT_EQ(Train("--epochs 2 --out r --save-every 3 --keep-last 9").code, 0);
-  const Outcome last = Run("export --model m.onnx --checkpoint r --out last.onnx");
+  const Outcome last = RunProcess("export --model m.onnx --checkpoint r --out last.onnx");
   ASSERT_EQ(last.code, 0) << last.err;
   EXPECT_EQ(ReadAll(Path("last.onnx")), ReadAll(Path("r/model.onnx")));
-  ASSERT_EQ(Run("export --model m.onnx --checkpoint r/checkpoints/step-00000003 --out third.onnx").code, 0);
+  ASSERT_EQ(RunProcess("export --model m.onnx --checkpoint r/checkpoints/step-00000003 --out third.onnx").code, 0);
   EXPECT_NE(ReadAll(Path("third.onnx")), ReadAll(Path("last.onnx")));
-  const Outcome more = Run("--model m.onnx --data d.npz --init-from r --max-steps 1 --lr 1e-9 --out s --quiet");
+  const Outcome more = RunProcess("--model m.onnx --data d.npz --init-from r --max-steps 1 --lr 1e-9 --out s --quiet");
   ASSERT_EQ(more.code, 0) << more.err;
-  const Outcome before = Run("eval --model r/model.onnx --data d.npz --json");
-  const Outcome after = Run("eval --model s/model.onnx --data d.npz --json");
+  const Outcome before = RunProcess("eval --model r/model.onnx --data d.npz --json");
+  const Outcome after = RunProcess("eval --model s/model.onnx --data d.npz --json");
   EXPECT_NEAR(Json::parse(before.out)["loss"].get<double>(), Json::parse(after.out)["loss"].get<double>(), 0.05);
-  EXPECT_NE(Run("--model m.onnx --data d.npz --init-from nowhere --out t").err.find("nowhere"), std::string::npos);
+  EXPECT_NE(RunProcess("--model m.onnx --data d.npz --init-from nowhere --out t").err.find("nowhere"),
+            std::string::npos);
 }
 
 TEST_F(Resume, AFailedRunLeavesItsLastGoodWeights) {

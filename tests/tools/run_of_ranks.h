@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
+#include "tests/paths.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -48,7 +49,7 @@ class RunOfRanks : public RunScratch {
   }
 
   void SetUp() override {
-    if (!std::filesystem::exists(ONNXTRAIN_BINARY_DIR "/lib/libonnxtrain_comm.so"))
+    if (!std::filesystem::exists(BinaryPath("lib/libonnxtrain_comm.so")))
       GTEST_SKIP() << "built without libtorch (ONNXTRAIN_TORCH)";
   }
 
@@ -59,7 +60,7 @@ class RunOfRanks : public RunScratch {
   // exit codes go to files c0 and c1, what they print to o0, o1.
   void RunTwo(const std::string& flags, const std::string& disturb, const std::string& more_of_rank_1 = "",
               bool at_once = false, const std::array<std::string, 2>& environment = {}) const {
-    const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
+    const std::string program = BinaryPath("bin/onnxtrain");
     std::string script = StrCat("cd '", folder_, "'\nexport WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 ",
                                 "MASTER_PORT=", FindFreePort(), "\n");
     for (int r = 0; r < 2; ++r) {

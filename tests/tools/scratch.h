@@ -11,6 +11,9 @@
 #include <sstream>
 #include <string>
 
+#include "frontend/base/strings.h"
+#include "tests/paths.h"
+
 namespace onnxtrain {
 
 inline std::string ReadAll(const std::string& path) {
@@ -35,6 +38,12 @@ inline void ExpectRefused(const Outcome& run, const std::string& part) {
   EXPECT_NE(run.err.find(part), std::string::npos) << run.err;
 }
 
+// Returns the prefix of a run whose calls of the file system fail as the settings say (fault_shim.c).
+template <typename... Settings>
+std::string WithFaultShim(const Settings&... settings) {
+  return StrCat("env LD_PRELOAD=", BinaryPath("lib/libfault_shim.so"), " ", settings...);
+}
+
 class Scratch : public testing::Test {
  protected:
   Scratch() {
@@ -52,11 +61,14 @@ class Scratch : public testing::Test {
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   bool Exists(const std::string& name) const { return std::filesystem::exists(Path(name)); }
 
-  // Runs `onnxtrain LINE` in the folder through a shell; `prefix` comes before the program ("timeout -s INT 1").
-  Outcome Run(const std::string& line, const std::string& prefix = "") const {
-    const std::string program = std::string(ONNXTRAIN_BINARY_DIR) + "/bin/onnxtrain";
-    const std::string command =
-        "cd '" + folder_ + "' && " + prefix + " '" + program + "' " + line + " >.out 2>.err </dev/null";
+  // Runs `onnxtrain LINE` in the folder, in this process (run_in_process.cc, of the library tests_scratch). The line is
+  // split and expanded as a shell does it, without pipes, lists and redirections.
+  Outcome Run(const std::string& line) const;
+  // Runs the line in a process of its own, through a shell: for signals, kills, environment, memory and pipes. `prefix`
+  // comes before the program ("timeout -s INT 1").
+  Outcome RunProcess(const std::string& line, const std::string& prefix = "") const {
+    const std::string command = StrCat("cd '", folder_, "' && ", prefix, " '", BinaryPath("bin/onnxtrain"), "' ", line,
+                                       " >.out 2>.err </dev/null");
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), ReadAll(Path(".out")), ReadAll(Path(".err"))};
   }

@@ -30,7 +30,7 @@ class Sources : public Scratch {
     WriteAll(Path("t.jsonl"), lines);
   }
   Outcome Train(const std::string& flags, const std::string& prefix = "") {
-    return Run("--model m.onnx --seed 3 --overwrite --epochs 2 --out r " + flags, prefix);
+    return RunProcess("--model m.onnx --seed 3 --overwrite --epochs 2 --out r " + flags, prefix);
   }
   std::string TrainedModel(const std::string& flags, const std::string& prefix = "") {
     const Outcome run = Train(flags, prefix);
@@ -80,7 +80,7 @@ const char kSixThousand[] = "for i in $(seq 60); do cat t.jsonl; done";
 class Pipes : public Sources {
  protected:
   Outcome TrainOn(const std::string& shell, const std::string& flags) {
-    return Run("--model m.onnx --seed 3 --overwrite --batch-size 8 --data - --out r " + flags, Behind(shell));
+    return RunProcess("--model m.onnx --seed 3 --overwrite --batch-size 8 --data - --out r " + flags, Behind(shell));
   }
   Json Summary() const { return Json::parse(ReadAll(Path("r/summary.json"))); }
 };

@@ -2,4 +2,4 @@
 add_library(fault_shim SHARED ${CMAKE_CURRENT_LIST_DIR}/fault_shim.c)
 target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS})
 add_dependencies(${name} fault_shim)
-target_compile_definitions(${name} PRIVATE FAULT_SHIM="$<TARGET_FILE:fault_shim>")
+target_link_libraries(${name} PRIVATE tests_scratch onnxtrain_cli)

@@ -27,9 +27,9 @@ class Threads : public Scratch {
   // What the summary of a run says about the processor: "NAME, N threads".
   std::string Summary(const std::string& flags, const std::string& prefix, int batch = 4096) {
     const Outcome o =
-        Run(StrCat("--model m.onnx --backend cpu --max-steps 3 --json --quiet --overwrite --out r --batch-size ", batch,
-                   " ", flags),
-            prefix);
+        RunProcess(StrCat("--model m.onnx --backend cpu --max-steps 3 --json --quiet --overwrite --out r --batch-size ",
+                          batch, " ", flags),
+                   prefix);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? nlohmann::json::parse(o.out)["cpu"].get<std::string>() : "";
   }
@@ -46,7 +46,8 @@ TEST_F(Threads, AreNoMoreThanTheCpus) {
   const std::string one_cpu = StrCat("taskset -c ", FirstCpu());
   EXPECT_TRUE(Summary("", one_cpu + " env OMP_NUM_THREADS=40000").ends_with(", 1 thread"));
   EXPECT_TRUE(Summary("--threads 4000", one_cpu).ends_with(", 1 thread"));
-  const Outcome o = Run("--model m.onnx --max-steps 1 --overwrite --out r", one_cpu + " env OMP_NUM_THREADS=40000");
+  const Outcome o =
+      RunProcess("--model m.onnx --max-steps 1 --overwrite --out r", one_cpu + " env OMP_NUM_THREADS=40000");
   EXPECT_THAT(o.err, testing::HasSubstr("OMP_NUM_THREADS 40000: there are 1 CPUs"));
 }
 

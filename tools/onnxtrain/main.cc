@@ -1,145 +1,23 @@
-// onnxtrain: a table of subcommands behind one command line.
-#include <algorithm>
+// onnxtrain: what belongs to the process, before and around the program.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <new>
-#include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "frontend/base/log.h"
-#include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
-#include "frontend/passes/pass.h"
-#include "optim/auto/picture_folders.h"
-#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/version.h"
+#include "tools/onnxtrain/program.h"
 
 namespace onnxtrain::cli {
 namespace {
 
-constexpr Command kCommands[] = {
-    {"train", kTaskTrain, "trains a model on data (the default subcommand)", RunTrain},
-    {"eval", kTaskEval, "evaluates loss, accuracy and metrics on data", RunEval},
-    {"predict", kTaskPredict, "writes the model's predictions as CSV", RunPredict},
-    {"grad", kTaskGrad, "writes loss, outputs and every gradient of one batch (.npz), or their graph (.onnx)", RunGrad},
-    {"inspect", kTaskInspect, "shows inputs, operators, weights and which are trained, the loss that fits", RunInspect},
-    {"compare", kTaskCompare, "compares the backends with each other, with another framework or finite differences",
-     RunCompare},
-    {"export", kTaskExport | kTaskGraph,
-     "writes a model with other weights, or its training step as a graph for other runtimes", RunExport},
-    {"plan", kTaskPlan, "plans a training step: memory by kind, recomputation, the largest micro-batch that fits",
-     RunPlan},
-    {"bench", kTaskBench,
-     "times a training step and its operators against what the machine reaches; with data: loading", RunBench},
-    {"tokenize", kTaskTokenize, "writes text as a shard of token ids, which language models train on", RunTokenize},
-    {"monitor", kTaskMonitor, "follows a run from another terminal: monitor RUN", RunMonitor, "runs"},
-    {"compare-runs", kTaskCompareRuns, "puts runs into one table, and into one page with --out: compare-runs A B …",
-     RunCompareRuns, "runs"},
-    {"launch", 0, "trains with several processes on this machine: launch --nproc N -- FLAGS", nullptr, "", RunLaunch},
-};
-
-const Command& FindCommand(std::string_view name) {
-  return *std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& c) { return c.name == name; });
-}
-
-std::vector<CommandSpec> ListCommands() {
-  std::vector<CommandSpec> specs;
-  for (const Command& c : kCommands) specs.push_back({c.name, ListFlags(c.task), c.words});
-  return specs;
-}
-
-std::string Overview() {
-  std::string text =
-      "onnxtrain trains ONNX models.\n\n"
-      "  onnxtrain --model x.onnx --data train.npz --eval-data test.npz --epochs 3 --out runs/a\n"
-      "  onnxtrain --model x.onnx            a trial run on synthetic data\n"
-      "  onnxtrain SUBCOMMAND --model x.onnx …\n\nsubcommands (each has its own --help)\n";
-  for (const Command& c : kCommands)
-    StrAppend(&text, "  ", c.name, std::string(14 - std::string_view(c.name).size(), ' '), c.summary, "\n");
-  return text + "\nflags of train\n";
-}
-
-absl::Status PrintHelp(const Command& command, bool overview) {
-  if (command.run_words != nullptr) return Print(LaunchHelp());
-  const std::string heading = overview ? Overview() : StrCat("onnxtrain ", command.name, ": ", command.summary, "\n");
-  return Print(heading + FlagHelp(command.task));
-}
-
-// Returns the error of memory that ran out: what it was for, if known.
-absl::Status OutOfMemory(const std::exception& error) {
-  const std::string_view what = error.what();
-  return absl::ResourceExhaustedError(StrCat("out of memory", what.starts_with("std::") ? "" : StrCat(": ", what)));
-}
-
-absl::StatusOr<int> RunGuarded(const Command& command, const TrainConfig& config) {
-  try {
-    return command.run(config);
-  } catch (const std::bad_alloc& error) {
-    return Annotate(OutOfMemory(error), StrCat(config.model, ": "));
-  } catch (const std::length_error& error) {  // of a container that would exceed the address space
-    return Annotate(OutOfMemory(error), StrCat(config.model, ": "));
-  }
-}
-
-// Those that are parsed by the tables: of a subcommand that takes all words, its name and whether help is asked for.
-std::vector<std::string> OwnWords(const std::vector<std::string>& words) {
-  const bool whole = words.empty() || !std::ranges::any_of(kCommands, [&](const Command& c) {
-                       return c.run_words != nullptr && c.name == words[0];
-                     });
-  if (whole) return words;
-  const bool help = words.size() > 1 && (words[1] == "--help" || words[1] == "-h");
-  return help ? std::vector{words[0], words[1]} : std::vector{words[0]};
-}
-
-absl::StatusOr<int> Run(const std::vector<std::string>& words) {
-  const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
-  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(OwnWords(words), ListCommands(), read));
-  if (args.version) {
-    RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, "\n")));
-    return kDone;
-  }
-  const Command& command = FindCommand(args.command);
-  if (args.help) {
-    RETURN_IF_ERROR(PrintHelp(command, words[0] != args.command));
-    return kDone;
-  }
-  if (command.run_words != nullptr) return command.run_words(words);
-  ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args));
-  if ((FindField("data")->tasks & command.task) != 0) {
-    RETURN_IF_ERROR(CheckNamesNoArrayFile(config));
-    config = WithFolderRoot(std::move(config));
-  }
-  if (config.verify_passes) SetVerifyPasses(true);
-  return RunGuarded(command, config);
-}
-
-// Does the process train? The subcommand is the first word, where there is one.
-bool Trains(int argc, char** argv) {
-  return argc < 2 || argv[1][0] == '-' || std::string_view(argv[1]) == kCommands[0].name;
-}
-
 // Runs before the constructors of the libraries, so that a signal at once after the start ends a run like a later one.
-void CatchEarlySignals(int argc, char** argv, char**) {
-  if (Trains(argc, argv)) CatchSignals();
+void CatchEarlySignals(int, char** argv, char**) {
+  if (IsTrainCommand(argv[1])) CatchSignals();
 }
 __attribute__((section(".preinit_array"), used)) void (*const kFirst)(int, char**, char**) = CatchEarlySignals;
-
-// Messages are one line, whatever a library or a file name put into them.
-std::string OneLine(std::string_view text) {
-  std::string line;
-  for (char c : text) line += c == '\n' || c == '\r' ? ' ' : c;
-  return line;
-}
-
-int ReportStop() {
-  std::fputs("onnxtrain: stopped by a signal while preparing the model\n", stderr);
-  return kStopped;
-}
 
 // Ends the process with one line where an exception leaves a thread.
 [[noreturn]] void OnTerminate() {
@@ -166,10 +44,5 @@ int main(int argc, char** argv) {
   std::set_terminate(onnxtrain::cli::OnTerminate);
   onnxtrain::cli::IgnoreBrokenPipes();
   onnxtrain::cli::ReportTruncatedFiles();
-  const auto code = onnxtrain::cli::Run({argv + 1, argv + argc});
-  if (code.ok()) return *code;
-  if (absl::IsCancelled(code.status())) return onnxtrain::cli::ReportStop();
-  const std::string message = onnxtrain::cli::FieldsToFlags(onnxtrain::ToStd(code.status().message()));
-  std::fprintf(stderr, "onnxtrain: error: %s\n", onnxtrain::cli::OneLine(message).c_str());
-  return onnxtrain::cli::kBadInput;
+  return onnxtrain::cli::RunProgram({argv + 1, argv + argc});
 }

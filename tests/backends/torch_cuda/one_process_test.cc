@@ -6,6 +6,7 @@
 #include "backends/registry.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/builder.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
@@ -76,7 +77,7 @@ TEST(OneProcess, RunsBothBackendsAndReadsModelsInTurn) {
     const std::vector<double> a = torch.Run(), b = cpu.Run();
     for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], expected[i], 1e-5) << i;
     EXPECT_EQ(b, expected);
-    const auto model = OnnxModel::Load(ONNXTRAIN_SOURCE_DIR "/tests/models/exports/llama.dy.onnx");
+    const auto model = OnnxModel::Load(SourcePath("tests/models/exports/llama.dy.onnx"));
     EXPECT_TRUE(model.ok()) << model.status();
   }
 }

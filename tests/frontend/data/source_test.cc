@@ -6,6 +6,7 @@
 #include "frontend/data/data_view.h"
 #include "frontend/data/split.h"
 #include "tests/frontend/data/files.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {

@@ -12,11 +12,12 @@
 #include "frontend/data/text/unicode.h"
 #include "frontend/data/text/vocab_files.h"
 #include "tests/frontend/data/files.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
 
-const char kFolder[] = ONNXTRAIN_SOURCE_DIR "/tests/frontend/data/tokenizers/";
+const std::string kFolder = SourcePath("tests/frontend/data/tokenizers/");
 
 std::vector<TokenId> MustEncode(const Tokenizer& tokenizer, std::string_view text) {
   TokenizerScratch scratch;

@@ -11,6 +11,7 @@ namespace onnxtrain {
 struct BadModel {
   std::string what;
   onnx::ModelProto model;
+  bool refused = true;  // else the tensor stays an expression that is never computed
 };
 
 // Makes models of about one kilobyte: one for every operator whose output size is a parameter, and several sizes.

@@ -9,6 +9,7 @@
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/pipeline.h"
 #include "tests/frontend/passes/testing.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {
@@ -46,7 +47,7 @@ class Exports : public testing::Test {
     folder_ = StrCat(testing::TempDir(), "onnxtrain_exports_", getpid());
     std::filesystem::create_directories(folder_);
     const std::string command =
-        StrCat("/usr/bin/python3 " ONNXTRAIN_SOURCE_DIR "/tests/frontend/passes/export_encoders.py ", folder_);
+        StrCat("/usr/bin/python3 ", SourcePath("tests/frontend/passes/export_encoders.py"), " ", folder_);
     ASSERT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/data/image/decode.h"
+#include "tests/paths.h"
 
 namespace onnxtrain {
 
@@ -19,7 +20,7 @@ struct RecordedPicture {
 };
 
 inline std::vector<RecordedPicture> ReadRecordedPictures() {
-  std::ifstream in(ONNXTRAIN_SOURCE_DIR "/tests/frontend/data/image/pictures.bin", std::ios::binary);
+  std::ifstream in(SourcePath("tests/frontend/data/image/pictures.bin"), std::ios::binary);
   std::vector<RecordedPicture> pictures;
   size_t size = 0;
   for (RecordedPicture p; in >> p.name >> size >> p.width >> p.height >> p.channels; pictures.push_back(p)) {
