@@ -8,7 +8,7 @@
 namespace onnxtrain {
 
 // Returns the root of the sources, or the path of `name` in it: "tests/models".
-std::string SourcePath(std::string_view name = {});
+std::string RepoPath(std::string_view name = {});
 
 // Returns the build folder, or the path of `name` in it: "bin/onnxtrain".
 std::string BinaryPath(std::string_view name = {});

@@ -14,7 +14,7 @@ namespace onnxtrain {
 
 inline std::string SharedPath(const std::string& name) {
   const char* folder = std::getenv("ONNXTRAIN_SHARED");
-  return std::string(folder != nullptr ? folder : SourcePath("../shared")) + "/" + name;
+  return std::string(folder != nullptr ? folder : RepoPath("../shared")) + "/" + name;
 }
 
 }  // namespace onnxtrain

@@ -18,7 +18,7 @@ class Examples : public Scratch, public testing::WithParamInterface<Framework> {
   int RunPython(const std::string& arguments) const {
     const char* const chosen = std::getenv("ONNXTRAIN_PYTHON");
     const std::string python = chosen != nullptr ? chosen : "/usr/bin/python3";
-    const std::string source = SourcePath(), library = BinaryPath("lib/libonnxtrain_c.so");
+    const std::string source = RepoPath(), library = BinaryPath("lib/libonnxtrain_c.so");
     const std::string line = "cd " + folder_ + " && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + source +
                              "/python ONNXTRAIN_LIBRARY=" + library + " " + python + " " + arguments + " > log 2>&1";
     return WEXITSTATUS(std::system(line.c_str()));
@@ -28,7 +28,7 @@ class Examples : public Scratch, public testing::WithParamInterface<Framework> {
 TEST_P(Examples, TrainAndLoadBack) {
   if (RunPython("-c 'import " + GetParam().modules + "'") != 0)
     GTEST_SKIP() << "NEEDS a Python with " << GetParam().modules << " (ONNXTRAIN_PYTHON)";
-  EXPECT_EQ(RunPython(SourcePath(StrCat("python/examples/", GetParam().script, ".py"))), 0) << ReadAll(Path("log"));
+  EXPECT_EQ(RunPython(RepoPath(StrCat("python/examples/", GetParam().script, ".py"))), 0) << ReadAll(Path("log"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Examples,

@@ -27,7 +27,7 @@ TEST_F(CApi, TrainsFromC) {
 }
 
 TEST_F(CApi, TrainsFromPython) {
-  const std::string source = SourcePath(), library = BinaryPath("lib/libonnxtrain_c.so");
+  const std::string source = RepoPath(), library = BinaryPath("lib/libonnxtrain_c.so");
   const std::string command = "cd " + folder_ + " && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + source +
                               "/python ONNXTRAIN_LIBRARY=" + library + " /usr/bin/python3 " + source +
                               "/tests/capi/python_use.py m.onnx 2>&1; echo $?";

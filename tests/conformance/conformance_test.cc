@@ -126,7 +126,7 @@ TEST(RunCase, CountsNoCaseThatTheHostEvaluates) {
 
 // The forms that operators had in the first opsets, which neither collection has: opsets/make_cases.py.
 TEST(Opsets, FormsOfTheFirstOpsetsAreComputed) {
-  const auto cases = FindCases(SourcePath("tests/conformance/opsets"));
+  const auto cases = FindCases(RepoPath("tests/conformance/opsets"));
   ASSERT_TRUE(cases.ok()) << cases.status();
   EXPECT_EQ(cases->size(), 3u);
   for (const fs::path& path : *cases) {

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(FuzzTargets().begin(),
 constexpr std::string_view kFound[] = {"graph", "import", "merges",     "model",
                                        "npy",   "npz",    "preprocess", "sentence_piece"};
 
-fs::path FoundFolder() { return SourcePath("tests/fuzz/inputs"); }
+fs::path FoundFolder() { return RepoPath("tests/fuzz/inputs"); }
 
 class Found : public testing::TestWithParam<std::string_view> {};
 

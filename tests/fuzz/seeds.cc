@@ -18,7 +18,7 @@ struct Seeds {
   Seeds() {
     std::string name = (fs::temp_directory_path() / "onnxtrain_seeds_XXXXXX").string();
     folder = mkdtemp(name.data());
-    const std::string script = SourcePath("tests/fuzz/make_seeds.py");
+    const std::string script = RepoPath("tests/fuzz/make_seeds.py");
     ok = std::system(StrCat("/usr/bin/python3 '", script, "' '", folder.string(), "'").c_str()) == 0;
   }
   ~Seeds() { fs::remove_all(folder); }

@@ -56,7 +56,7 @@ size_t AfterWord(const std::string& s, size_t i) {
 }  // namespace
 
 std::vector<SourceFile> ReadSources(const std::vector<std::string_view>& extensions) {
-  const fs::path root = SourcePath();
+  const fs::path root = RepoPath();
   std::vector<SourceFile> sources;
   const auto add = [&](const fs::directory_entry& entry) {
     if (entry.is_regular_file() && HasExtension(entry.path(), extensions))

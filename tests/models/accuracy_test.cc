@@ -77,7 +77,7 @@ TEST_F(Accuracy, OfTheSharedModelsAsTheyAre) {
 // README.md, Measured: two epochs from random weights.
 TEST_F(Accuracy, OfTheTrainingsThatTheReadmeQuotes) {
   SKIP_WITHOUT_SHARED("data/mnist_idx");
-  const std::string scripts = SourcePath();
+  const std::string scripts = RepoPath();
   ASSERT_EQ(std::system(StrCat("/usr/bin/python3 ", scripts, "/tests/tools/export_models.py ", folder_).c_str()), 0);
   ASSERT_EQ(std::system(StrCat("/usr/bin/python3 ", scripts, "/tools/make_cnn.py ", Path("cnn.onnx")).c_str()), 0);
   const struct {

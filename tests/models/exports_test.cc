@@ -45,7 +45,7 @@ std::vector<ExportSpec> ExportSpecs() {
           {"padded.dy"}};
 }
 
-std::string ExportPath(const std::string& file) { return SourcePath("tests/models/exports/" + file); }
+std::string ExportPath(const std::string& file) { return RepoPath("tests/models/exports/" + file); }
 
 class ExportTest : public Scratch, public testing::WithParamInterface<ExportSpec> {
  protected:

@@ -23,7 +23,7 @@ TEST(OpTable, IsCurrent) {
   const auto page = OpTablePage();
   ASSERT_TRUE(page.ok()) << page.status();
   const std::vector<std::string> want = Lines(std::istringstream(*page));
-  const std::vector<std::string> got = Lines(std::ifstream(SourcePath("frontend/ops/GRADIENTS.md")));
+  const std::vector<std::string> got = Lines(std::ifstream(RepoPath("frontend/ops/GRADIENTS.md")));
   ASSERT_EQ(got.size(), want.size()) << "run: build/release/bin/op_table > frontend/ops/GRADIENTS.md";
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_EQ(got[i], want[i]) << "run: build/release/bin/op_table > frontend/ops/GRADIENTS.md";

@@ -42,7 +42,7 @@ Vector Row(const HostTensor& matrix, int64_t row, int64_t size) {
 
 std::map<std::string, HostTensor> Recorded() {
   const std::string path = BinaryPath("torch_rules.npz");
-  const std::string command = StrCat("/usr/bin/python3 ", SourcePath("tests/optim/torch_rules.py"), " '", path, "'");
+  const std::string command = StrCat("/usr/bin/python3 ", RepoPath("tests/optim/torch_rules.py"), " '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();

@@ -30,8 +30,7 @@ const Case kCases[] = {
 
 std::map<std::string, HostTensor> Recorded() {
   const std::string path = BinaryPath("torch_schedules.npz");
-  const std::string command =
-      StrCat("/usr/bin/python3 ", SourcePath("tests/optim/torch_schedules.py"), " '", path, "'");
+  const std::string command = StrCat("/usr/bin/python3 ", RepoPath("tests/optim/torch_schedules.py"), " '", path, "'");
   EXPECT_EQ(std::system(command.c_str()), 0) << "it needs Debian's python3-torch and python3-numpy";
   auto arrays = ReadNpz(path);
   EXPECT_TRUE(arrays.ok()) << arrays.status();

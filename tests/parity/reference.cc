@@ -32,8 +32,7 @@ struct Sums {
 bool HaveReference() {
   static const int status = [] {
     std::filesystem::create_directories(kFolder);
-    const std::string command =
-        StrCat("/usr/bin/python3 ", SourcePath("tests/parity/reference.py"), " '", kFolder, "'");
+    const std::string command = StrCat("/usr/bin/python3 ", RepoPath("tests/parity/reference.py"), " '", kFolder, "'");
     return std::system(command.c_str());
   }();
   EXPECT_EQ(status, 0) << "reference.py failed; it needs Debian's python3-torch and python3-numpy";

@@ -97,7 +97,7 @@ TEST(PluginBackend, WhatIsRefusedIsTold) {
   expect(CreationError(TestLibrary("broken_size")), "has 8 bytes, expected");
   expect(CreationError(TestLibrary("broken_table")), "lacks a name, create");
   expect(CreationError(TestLibrary("ten_operators"), "gpu:3"), "there is no device 'gpu:3'");
-  expect(CreationError(SourcePath("README.md")), "cannot be loaded");
+  expect(CreationError(RepoPath("README.md")), "cannot be loaded");
 }
 
 // LeNet-like: convolutions and pooling run on the host or decompose, products and activations in the library.

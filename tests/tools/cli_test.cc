@@ -251,7 +251,7 @@ TEST_F(Cli, SignalsEndTheRun) {
 
 TEST_F(Cli, PresetsTrain) {
   int presets = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(SourcePath("presets"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(RepoPath("presets"))) {
     if (entry.path().extension() != ".flags") continue;
     const std::string out = "r" + entry.path().stem().string();
     const Outcome o =

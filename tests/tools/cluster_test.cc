@@ -26,7 +26,7 @@ class Cluster : public RunScratch {
                          {"handling", handling}};
     WriteAll(Path("pieces.json"), pieces.dump());
     const std::string command =
-        StrCat("python3 ", SourcePath("tools/bench/cluster.py"), " predict '", Path("pieces.json"),
+        StrCat("python3 ", RepoPath("tools/bench/cluster.py"), " predict '", Path("pieces.json"),
                "' --link 12gbit --latency 1ms --json '", Path("out.json"), "' ", flags, " >'", Path("table"), "'");
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
     return Json::parse(ReadAll(Path("out.json")));

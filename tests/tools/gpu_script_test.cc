@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kPython = "/usr/bin/python3 ", kBench = SourcePath("tools/bench/");
+const std::string kPython = "/usr/bin/python3 ", kBench = RepoPath("tools/bench/");
 
 class GpuScript : public RunScratch {
  protected:

@@ -71,7 +71,7 @@ std::map<std::string, std::string> References(const std::string& verbose) {
 
 TEST_P(Implementations, AreFast) {
   const BenchCase& c = GetParam();
-  const std::string models = SourcePath("tools/bench/models.py");
+  const std::string models = RepoPath("tools/bench/models.py");
   ASSERT_EQ(std::system(("/usr/bin/python3 " + models + " " + c.name + " '" + Path("m.onnx") + "'").c_str()), 0);
   const std::string flags = "bench --model m.onnx --max-steps 2 --backend cpu --json --batch-size " +
                             std::to_string(c.batch) + " --mixed-precision " + c.precision;

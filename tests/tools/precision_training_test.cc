@@ -31,7 +31,7 @@ double Mean(const std::vector<double>& x) {
 class PrecisionTraining : public Scratch {
  protected:
   PrecisionTraining() {
-    const std::string command = StrCat("/usr/bin/python3 ", SourcePath("tests/tools/export_models.py"), " ", folder_);
+    const std::string command = StrCat("/usr/bin/python3 ", RepoPath("tests/tools/export_models.py"), " ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 

@@ -22,7 +22,7 @@ struct Bits {
 class Repeat : public Scratch {
  protected:
   Repeat() {
-    const std::string command = StrCat("/usr/bin/python3 ", SourcePath("tests/tools/export_models.py"), " ", folder_);
+    const std::string command = StrCat("/usr/bin/python3 ", RepoPath("tests/tools/export_models.py"), " ", folder_);
     EXPECT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
 

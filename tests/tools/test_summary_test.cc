@@ -17,7 +17,7 @@ TEST_F(TestSummary, CountsSkipsByReason) {
            "<skipped message='../../t.cc:1&#x0A;NEEDS ../shared: models is not there'/></testcase>"
            "<testcase name='cannot' status='run'><skipped message='../../t.cc:2&#x0A;no bf16'/></testcase>"
            "</testsuite></testsuites>");
-  const std::string script = StrCat("/usr/bin/python3 ", SourcePath("tools/test_summary.py"), " ", folder_);
+  const std::string script = StrCat("/usr/bin/python3 ", RepoPath("tools/test_summary.py"), " ", folder_);
   ASSERT_EQ(std::system((script + " > " + Path("out")).c_str()), 0);
   EXPECT_EQ(ReadAll(Path("out")),
             "  skipped 1: NEEDS ../shared: models is not there\n"

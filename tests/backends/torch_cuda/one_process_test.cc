@@ -77,7 +77,7 @@ TEST(OneProcess, RunsBothBackendsAndReadsModelsInTurn) {
     const std::vector<double> a = torch.Run(), b = cpu.Run();
     for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], expected[i], 1e-5) << i;
     EXPECT_EQ(b, expected);
-    const auto model = OnnxModel::Load(SourcePath("tests/models/exports/llama.dy.onnx"));
+    const auto model = OnnxModel::Load(RepoPath("tests/models/exports/llama.dy.onnx"));
     EXPECT_TRUE(model.ok()) << model.status();
   }
 }

@@ -68,7 +68,7 @@ absl::Status HostCompiler::CompileAll(std::span<const GeneratedKernel> kernels) 
   const TemporaryFolder folder;
   const std::string path = folder.path + "/kernels.cc", library = folder.path + "/kernels.so";
   std::ofstream file(path);
-  file << "#include \"" << SourcePath("tests/backends/torch_fuse/host_cuda.h") << "\"\n";
+  file << "#include \"" << RepoPath("tests/backends/torch_fuse/host_cuda.h") << "\"\n";
   std::map<std::string, const GeneratedKernel*> added;
   for (const GeneratedKernel& kernel : kernels) {
     if (kernels_.contains(kernel.source) || !added.emplace(kernel.source, &kernel).second) continue;

@@ -6,7 +6,6 @@
 #include "frontend/data/data_view.h"
 #include "frontend/data/split.h"
 #include "tests/frontend/data/files.h"
-#include "tests/paths.h"
 
 namespace onnxtrain {
 namespace {

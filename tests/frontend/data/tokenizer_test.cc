@@ -17,7 +17,7 @@
 namespace onnxtrain {
 namespace {
 
-const std::string kFolder = SourcePath("tests/frontend/data/tokenizers/");
+const std::string kFolder = RepoPath("tests/frontend/data/tokenizers/");
 
 std::vector<TokenId> MustEncode(const Tokenizer& tokenizer, std::string_view text) {
   TokenizerScratch scratch;

@@ -47,7 +47,7 @@ class Exports : public testing::Test {
     folder_ = StrCat(testing::TempDir(), "onnxtrain_exports_", getpid());
     std::filesystem::create_directories(folder_);
     const std::string command =
-        StrCat("/usr/bin/python3 ", SourcePath("tests/frontend/passes/export_encoders.py"), " ", folder_);
+        StrCat("/usr/bin/python3 ", RepoPath("tests/frontend/passes/export_encoders.py"), " ", folder_);
     ASSERT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }

@@ -20,7 +20,7 @@ struct RecordedPicture {
 };
 
 inline std::vector<RecordedPicture> ReadRecordedPictures() {
-  std::ifstream in(SourcePath("tests/frontend/data/image/pictures.bin"), std::ios::binary);
+  std::ifstream in(RepoPath("tests/frontend/data/image/pictures.bin"), std::ios::binary);
   std::vector<RecordedPicture> pictures;
   size_t size = 0;
   for (RecordedPicture p; in >> p.name >> size >> p.width >> p.height >> p.channels; pictures.push_back(p)) {
