@@ -1,0 +1,49 @@
+"""What a framework computes for an exported file: data, loss, gradients. One folder holds the records of one export."""
+import json
+import pathlib
+
+import numpy as np
+
+LOSS_LABEL = 'target{}'  # the column of the float targets of an output
+
+
+class Record:
+    """A file FOLDER/NAME.onnx with its batch (NAME.npz) and the framework's numbers (NAME.json)."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = pathlib.Path(folder), name
+        self.arrays, self.facts = {}, {'constants': {}, 'notes': []}
+
+    @property
+    def model(self):
+        return self.folder / f'{self.name}.onnx'
+
+    def set_inputs(self, inputs, constants=()):
+        """Inputs by the names of the file; those in `constants` are one array for all samples."""
+        for name, value in inputs.items():
+            if name in constants:
+                self.facts['constants'][name] = f'{self.name}.{name}.npy'
+                np.save(self.folder / self.facts['constants'][name], value)
+            else:
+                self.arrays[name] = value
+
+    def set_targets(self, targets):
+        """Targets by the names of outputs; the loss is the sum of their mean squared errors."""
+        self.arrays |= {LOSS_LABEL.format(i): value for i, value in enumerate(targets.values())}
+        self.facts['outputs'] = list(targets)
+
+    def set_results(self, loss, gradients, **facts):
+        """Gradients by the names of the framework's parameters, for those that the loss depends on."""
+        norms = {name: float(np.linalg.norm(g.astype(np.float64))) for name, g in gradients.items()}
+        self.facts |= {'loss': float(loss), 'gradient_norm': float(np.sqrt(sum(n * n for n in norms.values()))),
+                       'parameters': {name: [list(g.shape), norms[name]] for name, g in gradients.items()}, **facts}
+
+    def write(self):
+        np.savez(self.folder / f'{self.name}.npz', **self.arrays)
+        (self.folder / f'{self.name}.json').write_text(json.dumps(self.facts, indent=1))
+
+
+def targets_like(outputs, seed=7):
+    """Float targets of the outputs' shapes, by name."""
+    generator = np.random.default_rng(seed)
+    return {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}

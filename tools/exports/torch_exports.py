@@ -1,0 +1,229 @@
+"""Exports modules of PyTorch by every exporter, and records loss and gradients of the same weights and batch."""
+import contextlib
+import importlib
+import inspect
+import pathlib
+
+import numpy as np
+import onnx
+import torch
+import torch.nn.functional as F
+
+from exports import torch_models
+from exports.records import Record, targets_like
+
+# Imported before the worker forks, so that no case pays for them; they are optional.
+for _package in ('transformers.modeling_utils', 'transformers.generation', 'transformers.models.auto.modeling_auto',
+                 'transformers.models.llama.modeling_llama', 'transformers.models.bart.modeling_bart',
+                 'optimum.exporters.onnx', 'optimum.exporters.onnx.model_configs', 'torch.onnx.utils', 'torch._dynamo',
+                 'torch.onnx._internal.exporter._core', 'onnxscript', 'timm', 'torchvision', 'torch_geometric.nn'):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_package)
+torch.set_num_threads(1)
+
+
+def record_torch(record, module, inputs, output_names, call=None, constants=(), train=False):
+    """Computes what PyTorch gives for the batch: `inputs` by name, outputs in the order of `output_names`."""
+    call = call or (lambda: module(**inputs))
+    with torch.enable_grad():
+        tensors = flatten(call())
+        named = dict(zip(output_names, tensors))
+        samples = next(v for k, v in inputs.items() if k not in constants).shape[0]
+        chosen = {k: v for k, v in named.items() if v.requires_grad and v.dim() > 0 and v.shape[0] == samples
+                  and v.is_floating_point() and not k.startswith('present')}
+        targets = targets_like({k: v.detach().numpy() for k, v in chosen.items()})
+        loss = sum(F.mse_loss(v, torch.from_numpy(targets[k])) for k, v in chosen.items())
+        names, parameters = zip(*((n, p) for n, p in module.named_parameters() if p.requires_grad))
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    record.set_inputs({k: v.detach().numpy() for k, v in inputs.items()}, constants)
+    record.set_targets(targets)
+    record.set_results(loss.item(), {n: g.numpy() for n, g in zip(names, gradients) if g is not None},
+                       batch_norm=sorted(batch_norm_parameters(module)), train=train)
+
+
+def flatten(result):
+    """The tensors of a result in the order of an exported graph's outputs."""
+    if torch.is_tensor(result):
+        return [result]
+    if hasattr(result, 'to_legacy_cache'):
+        result = result.to_legacy_cache()
+    values = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else ()
+    return [tensor for value in values for tensor in flatten(value)]
+
+
+def batch_norm_parameters(module):
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.weight is not None:
+            yield from (f'{name}.weight', f'{name}.bias')
+
+
+def direct(architecture, folder, dynamo, optimize=False, train=False):
+    """Exports a module by torch.onnx.export, as users write it."""
+    module, inputs = torch_models.build(architecture)
+    if train and not any(batch_norm_parameters(module)):
+        raise NotApplicable('no BatchNorm')
+    module.train(train)
+    if train:
+        quiet_dropout(module)
+    constants = {'edge_index'} & set(inputs)
+    record = Record(folder, 'model')
+    state = {k: v.clone() for k, v in module.state_dict().items()}
+    with torch.no_grad():
+        outputs = [f'y{i}' for i, _ in enumerate(flatten(module(**inputs)))]
+    # The batch of the export is not that of the data: constants that hold it would show.
+    examples = {k: v if k in constants else v[:2] if len(v) == torch_models.BATCH else v for k, v in inputs.items()}
+    axes = {k: {0: 'batch'} for k in inputs if k not in constants}
+    common = {'input_names': list(inputs), 'output_names': outputs}
+    if dynamo:
+        batch = torch.export.Dim('batch', min=2)
+        program = torch.onnx.export(module, (), kwargs=examples, dynamo=True, optimize=optimize, verbose=False,
+                                    dynamic_shapes={k: {0: batch} if k in axes else None for k in inputs}, **common)
+        program.save(str(record.model), external_data=False)
+    else:
+        training = {'training': torch.onnx.TrainingMode.TRAINING, 'do_constant_folding': False} if train else {}
+        torch.onnx.export(module, (examples,), str(record.model), dynamo=False, dynamic_axes=axes, **training, **common)
+    module.load_state_dict(state)  # tracing in training mode moves the statistics of BatchNorm
+    record_torch(record, module, inputs, outputs, constants=constants, train=train)
+    record.write()
+
+
+def quiet_dropout(module):
+    for part in module.modules():
+        kind = type(part).__name__
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd) or kind in ('StochasticDepth', 'DropPath'):
+            part.eval()
+
+
+class NotApplicable(Exception):
+    """The exporter has nothing to do with this architecture."""
+
+
+@contextlib.contextmanager
+def recorded_exports(folder, records):
+    """Records the module and the arguments of each call of torch.onnx.export, with the patches of the caller."""
+    original = torch.onnx.export
+
+    def export(model, args, f, input_names, output_names, **options):
+        (arguments,) = args
+        grown = {k: grow(v) for k, v in arguments.items()}
+        original(model, args, f=f, input_names=input_names, output_names=output_names, **options)
+        record = Record(folder, pathlib.Path(f).stem)
+        record_torch(record, model, named_inputs(model, grown, input_names), output_names, call=lambda: model(**grown))
+        records.append(record)
+
+    torch.onnx.export = export
+    try:
+        yield
+    finally:
+        torch.onnx.export = original
+
+
+def grow(value):
+    """Appends a sample to every tensor of an argument: the first one again."""
+    if torch.is_tensor(value):
+        return torch.cat([value, value[:1]]) if value.dim() else value
+    return type(value)(grow(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def named_inputs(model, arguments, names):
+    """Returns the tensors of the arguments by the names of the graph's inputs, which follow the model's signature."""
+    ordered = [arguments[k] for k in inspect.signature(model.forward).parameters if k in arguments]
+    tensors = flatten(ordered)
+    if len(tensors) != len(names):
+        raise ValueError(f'{len(tensors)} tensors for the inputs {", ".join(names)}')
+    return dict(zip(names, tensors))
+
+
+def optimum(architecture, folder):
+    """Exports every task that optimum offers for the architecture."""
+    from optimum.exporters.onnx import onnx_export_from_model
+    from optimum.exporters.tasks import TasksManager
+    config = torch_models.build(architecture)[0].config
+    try:
+        tasks = TasksManager.get_supported_tasks_for_model_type(config.model_type, 'onnx', library_name='transformers')
+    except KeyError:
+        raise NotApplicable('optimum does not know the architecture')
+    problems = {}
+    for task in tasks:
+        records, target = [], folder / task
+        try:
+            kind = TasksManager.get_model_class_for_task(task.replace('-with-past', ''), framework='pt',
+                                                         model_type=config.model_type)
+            torch_models.seed(architecture)
+            config.num_labels = 2 if task == 'question-answering' else 5
+            model = torch_models.instantiate(kind, type(config).from_dict(config.to_dict()))
+            torch_models.perturb(model).eval()
+            with recorded_exports(target, records):
+                onnx_export_from_model(model, target, task=task, do_validation=False, device='cpu')
+            for record in records:
+                if record.model.exists():
+                    record.write()
+        except Exception as error:
+            problems[task] = f'{type(error).__name__}: {error}'.splitlines()[0][:300]
+    if problems:
+        return {'tasks': problems}
+
+
+def dequantized(model):
+    """Yields the matrices [N, K] of MatMulNBits with 4 bits."""
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    nibbles = lambda packed, rows: np.stack([packed & 15, packed >> 4], -1).reshape(rows, -1).astype(np.float32)
+    for node in model.graph.node:
+        if node.op_type != 'MatMulNBits':
+            continue
+        sizes = {attribute.name: attribute.i for attribute in node.attribute}
+        rows, columns, block = sizes['N'], sizes['K'], sizes['block_size']
+        scales = values[node.input[2]].reshape(rows, -1).repeat(block, 1)
+        zeros = 8.0
+        if len(node.input) > 3 and node.input[3]:
+            zeros = nibbles(values[node.input[3]], rows)[:, :scales.shape[1] // block].repeat(block, 1)
+        yield ((nibbles(values[node.input[1]], rows) - zeros) * scales)[:, :columns]
+
+
+@torch.no_grad()
+def load_quantized(module, model):
+    """Gives the module the weights that the quantized file holds; a matrix may be several of its parameters."""
+    left = {name: p for name, p in module.named_parameters() if p.dim() == 2}
+    for matrix in dequantized(model):
+        matrix, row = torch.from_numpy(matrix), 0
+        while row < len(matrix):
+            fits = {n: (p - matrix[row:row + len(p)]).abs().mean() for n, p in left.items()
+                    if p.shape[1] == matrix.shape[1] and row + len(p) <= len(matrix)}
+            name = min(fits, key=fits.get)
+            parameter = left.pop(name)
+            parameter.copy_(matrix[row:row + len(parameter)])
+            row += len(parameter)
+
+
+def genai(architecture, folder, precision):
+    """Writes the model by the builder of onnxruntime-genai, from a folder as the Hugging Face hub holds it."""
+    import tokenizers
+    import transformers
+    from onnxruntime_genai.models import builder
+    model, inputs = torch_models.build(architecture)
+    source = folder / 'source'
+    model.save_pretrained(source)
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f'w{i}': i for i in range(67)}, unk_token='w3'))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token='w3', eos_token='w2', bos_token='w1',
+                                         pad_token='w0').save_pretrained(source)
+    places = (None, str(source), str(folder), precision, 'cpu', str(folder / 'cache'))
+    builder.create_model(*places, **builder.parse_extra_options(*places, []))
+    record = Record(folder, 'model')
+    exported = onnx.load(str(record.model))
+    load_quantized(model, exported)
+    inputs['attention_mask'] = torch.ones_like(inputs['attention_mask'])  # the file's attention knows lengths alone
+    outputs = [output.name for output in exported.graph.output]
+    record_torch(record, model, inputs, outputs, call=lambda: [model(**inputs).logits])
+    record.write()
+
+
+EXPORTERS = {
+    'dynamo': lambda name, folder: direct(name, folder, dynamo=True),
+    'dynamo-optimize': lambda name, folder: direct(name, folder, dynamo=True, optimize=True),
+    'torchscript': lambda name, folder: direct(name, folder, dynamo=False),
+    'dynamo-train': lambda name, folder: direct(name, folder, dynamo=True, train=True),
+    'torchscript-train': lambda name, folder: direct(name, folder, dynamo=False, train=True),
+    'optimum': optimum,
+    'genai-fp32': lambda name, folder: genai(name, folder, 'fp32'),
+    'genai-int4': lambda name, folder: genai(name, folder, 'int4'),
+}
