@@ -17,6 +17,7 @@
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/padding_rows.h"
 #include "frontend/onnx/parameter_functions.h"
+#include "frontend/onnx/position_tables.h"
 #include "frontend/onnx/product_scales.h"
 #include "frontend/onnx/row_copies.h"
 #include "frontend/onnx/single_biases.h"
@@ -150,6 +151,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   NumberInputTexts(model);
   model->metadata = ReadMetadata(proto);
   const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
+  BuildPositionTables(&model->graph);
   NameWeightsByReaders(&model->graph);
   AttachProductScales(&model->graph);
   MarkPaddingRows(model);

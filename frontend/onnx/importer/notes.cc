@@ -5,6 +5,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/importer/operator_importer.h"
+#include "frontend/onnx/position_tables.h"
+#include "frontend/onnx/row_copies.h"
 
 namespace onnxtrain {
 namespace {
@@ -70,6 +72,7 @@ class NoteTaker {
       Add("float tensors within bodies of If, Loop or Scan: ", weights.body_tensors(), ", not trained");
     NoteTiedWeights(weights, state_.live, &notes_);
     NoteSplits();
+    NotePositions();
     if (const auto& factors = weights.constant_factors(); !factors.empty())
       Add("factors that the exporter derived: ", factors.size(), " ('", Printable(factors[0]),
           factors.size() > 1 ? "', …)" : "')", ", not trained (`train` trains them)");
@@ -91,6 +94,18 @@ class NoteTaker {
     };
     if (const auto count = std::ranges::count_if(graph.nodes(), is_estimate); count > 0)
       Add("sums x + (q(x) − x) of a step q: ", count, ", straight-through estimators: the gradient goes to x alone");
+  }
+
+  void NotePositions() {
+    std::vector<std::string> names = MatchPositionTables(state_.model.graph);
+    std::erase_if(names, [&](const std::string& name) {
+      const auto& weights = state_.weights.weights();
+      const auto weight = std::ranges::find(weights, name, &ImportWeight::name);
+      return weight == weights.end() || weight->fixed != FixedWeight::kConstant;
+    });
+    if (names.empty()) return;
+    Add("tables that only make sines and cosines of positions: ", names.size(), " ('", Printable(names[0]),
+        names.size() > 1 ? "', …)" : "')", ", not trained (`train` trains them)");
   }
 
   void NoteSplits() {
