@@ -42,9 +42,11 @@ class Exporter {
     weights_.SetSplitNodes(shared.nodes);
     const std::map<std::string, HostTensor> weights = ToStoredForms(std::move(trained), shared);
     ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
-    for (const auto& [name, value] : weights) {
-      if (split_values.contains(name)) continue;
-      RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
+    for (const bool copies : {false, true}) {
+      for (const auto& [name, value] : weights) {
+        if (split_values.contains(name) || weights_.IsCopy(name) != copies) continue;
+        RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
+      }
     }
     for (const WeightTie& tie : shared.ties) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
     for (const SplitWeight& split : shared.splits) {
@@ -90,6 +92,7 @@ class Exporter {
       const auto argument = weights.extract(computed.weight);
       if (!argument.empty()) weights.emplace(computed.value, MakeValue(computed, argument.mapped()));
     }
+    AddTiedTables(shared, &weights);
     for (const RowCopies& copies : shared.lookups) {
       const auto table = weights.extract(copies.weight);
       if (!table.empty()) weights.emplace(copies.copy, ExpandRows(copies, table.mapped()));

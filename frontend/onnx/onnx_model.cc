@@ -67,6 +67,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
     if (const auto edited = edits.tensors.extract(computed.weight))
       edits.tensors.emplace(computed.value, MakeValue(computed, edited.mapped()));
   }
+  AddTiedTables(parsed_->graph.shared, &edits.tensors);
   for (const RowCopies& copies : parsed_->graph.shared.lookups) {
     if (const auto edited = edits.tensors.extract(copies.weight))
       edits.tensors.emplace(copies.copy, ExpandRows(copies, edited.mapped()));

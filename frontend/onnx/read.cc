@@ -157,7 +157,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   MarkPaddingRows(model);
   MarkSingleBiases(model);
   for (const auto& [name, function] : findings.functions) TrainArgument(name, function, &model->graph);
-  GatherRepeatedRows(findings.looked_up, &model->graph);
+  GatherRepeatedRows(findings.looked_up, model->edits.tie_stored_twice, &model->graph);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   NoteFolded(findings.folded, model);
   NoteMissing(findings, model);

@@ -10,8 +10,10 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/module_path.h"
+#include "frontend/onnx/relative_positions.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
+#include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
 namespace {
@@ -88,7 +90,7 @@ std::optional<Found> FindExpanded(std::string_view name, const HostTensor& tenso
   return found;
 }
 
-// Returns nothing if no row repeats along this axis, or if one of a single number makes that look like chance.
+// Returns nothing if no row repeats along this axis, or if that looks like chance.
 std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
   const size_t element = DTypeSize(tensor.dtype());
   const Rows rows(tensor.shape(), axis, element);
@@ -104,7 +106,10 @@ std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
     found.copies.rows.push_back(it->second);
     if (first) found.unique += row;
   }
-  return std::ssize(seen) < rows.count() ? std::optional(std::move(found)) : std::nullopt;
+  // A few of many short rows may be equal by chance, above all in 16 bits.
+  constexpr size_t kShort = 8;  // bytes
+  const bool few = row.size() <= kShort && 4 * std::ssize(seen) > 3 * rows.count();
+  return std::ssize(seen) < rows.count() && !few ? std::optional(std::move(found)) : std::nullopt;
 }
 
 // Of the axes along which rows repeat, the one with the fewest different numbers.
@@ -115,6 +120,46 @@ std::optional<Found> FindRepeats(const HostTensor& tensor) {
     if (found && (!best || found->unique.size() < best->unique.size())) best = std::move(found);
   }
   return best;
+}
+
+// Biases by relative positions of which several rows are equal, or of a single head. If all are equal, as in a fresh
+// model, the reading is an assumption.
+std::optional<Found> FindWindowBias(const HostTensor& tensor) {
+  std::optional<RelativeBias> bias = FindRelativeBias(tensor);
+  if (!bias) return std::nullopt;
+  const size_t element = DTypeSize(tensor.dtype());
+  const Rows rows(tensor.shape(), bias->heads, element);
+  Found found{.copies = {.shape = tensor.shape(), .axis = bias->heads, .rows = std::move(bias->rows)}};
+  std::string row(static_cast<size_t>(rows.length()) * element, 0);
+  int64_t next = 0;
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    if (found.copies.rows[r] != next) continue;
+    rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
+    found.unique += row;
+    ++next;
+  }
+  return found;
+}
+
+// Distances times a slope for each head (Press et al., 2022, "ALiBi"): the different rows, sorted, are equally spaced.
+bool HasSlopes(const Found& found, const HostTensor& tensor) {
+  constexpr int64_t kMinRows = 4;
+  const int64_t length = tensor.shape()[found.copies.axis], rows = *std::ranges::max_element(found.copies.rows) + 1;
+  if (!IsFloat(tensor.dtype()) || rows < kMinRows) return false;
+  HostTensor table({tensor.dtype(), {rows, length}});
+  std::memcpy(table.mutable_bytes().data(), found.unique.data(), found.unique.size());
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](int64_t r) { return table.At(r * length); });
+  for (int64_t i = 0; i < rows * length; ++i) {
+    const int64_t column = i % length, first = order[0] * length + column, last = order.back() * length + column;
+    if (table.At(first) == table.At(last)) return false;
+    const double part = static_cast<double>(i / length) / static_cast<double>(rows - 1);
+    const double expected = table.At(first) + part * (table.At(last) - table.At(first));
+    const double most = std::max(std::abs(table.At(first)), std::abs(table.At(last)));
+    if (std::abs(table.At(order[i / length] * length + column) - expected) > 1e-5 * most) return false;
+  }
+  return true;
 }
 
 // The initializer that holds a weight, which may have been merged into it.
@@ -145,9 +190,9 @@ std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& i
   return nodes;
 }
 
-void ReplaceByLookup(Found found, ParsedGraph* graph) {
+// Replaces the initializer `found.copies.copy` by a table and its lookup.
+void ReplaceByLookup(Found found, const HostTensor& stored, ParsedGraph* graph) {
   RowCopies& copies = found.copies;
-  const HostTensor stored = graph->initializers.at(copies.copy);
   const int64_t length = copies.shape[copies.axis], element = static_cast<int64_t>(DTypeSize(stored.dtype()));
   HostTensor weight({stored.dtype(), {std::ssize(found.unique) / (length * element), length}});
   std::memcpy(weight.mutable_bytes().data(), found.unique.data(), found.unique.size());
@@ -166,6 +211,68 @@ void ReplaceByLookup(Found found, ParsedGraph* graph) {
   graph->nodes.insert(graph->nodes.begin(), std::make_move_iterator(nodes.begin()),
                       std::make_move_iterator(nodes.end()));
   graph->shared.lookups.push_back(std::move(copies));
+}
+
+// Gives the initializer, and each Identity over it, which the caller has removed, a table.
+void ReplaceByLookups(const Found& found, const std::vector<std::string>& copies, const HostTensor& stored,
+                      ParsedGraph* graph) {
+  for (size_t i = 1; i < copies.size(); ++i) graph->initializer_order.push_back(copies[i]);
+  for (const std::string& copy : copies) {
+    Found own = found;
+    own.copies.copy = copy;
+    ReplaceByLookup(std::move(own), stored, graph);
+  }
+}
+
+bool IsCopyOf(const ParsedNode& node, const std::string& name) {
+  return IsOp(node, {"Identity"}) && node.inputs[0] == name;
+}
+
+// What Identity nodes make of the initializer: the exporter merges tables of equal bytes, each of which is trained.
+std::vector<std::string> ListIdentities(const std::string& name, const ParsedGraph& graph) {
+  std::vector<std::string> copies;
+  for (const ParsedNode& node : graph.nodes) {
+    if (IsCopyOf(node, name)) copies.push_back(node.outputs[0]);
+  }
+  return copies;
+}
+
+bool HasTakenNames(const std::string& copy, const std::unordered_set<std::string>& taken) {
+  return std::ranges::any_of(std::vector<std::string>{".rows", ".table", ".gathered"},
+                             [&](const std::string& end) { return taken.contains(copy + end); });
+}
+
+using ReadersByValue = std::unordered_map<std::string, std::vector<const ParsedNode*>>;
+
+// Whether the value is added to attention scores in front of a softmax.
+bool LeadsToSoftmax(const std::string& value, const ReadersByValue& readers) {
+  constexpr size_t kMaxVisited = 16;
+  std::vector<std::string> open = {value};
+  for (size_t at = 0; at < open.size() && open.size() < kMaxVisited; ++at) {
+    const auto found = readers.find(open[at]);
+    if (found == readers.end()) continue;
+    for (const ParsedNode* reader : found->second) {
+      if (IsOp(*reader, {"Softmax", "Attention"})) return true;
+      const bool passes = IsViewOrCast(*reader) || (GetOnnxTraits(*reader).scores && !IsOp(*reader, {"MatMul"}));
+      if (passes) open.insert(open.end(), reader->outputs.begin(), reader->outputs.end());
+    }
+  }
+  return false;
+}
+
+// Of these, the values of equal numbers that are added to attention scores.
+std::unordered_set<std::string> ListFreshBiases(const std::vector<std::string>& names, const ParsedGraph& graph) {
+  ReadersByValue readers;
+  for (const ParsedNode& node : graph.nodes) {
+    for (const std::string& input : node.inputs) readers[input].push_back(&node);
+  }
+  std::unordered_set<std::string> biases;
+  for (const std::string& name : names) {
+    const auto stored = graph.initializers.find(name);
+    if (stored != graph.initializers.end() && IsSplat(stored->second) && LeadsToSoftmax(name, readers))
+      biases.insert(name);
+  }
+  return biases;
 }
 
 // The tensors that the exporter computed and does not tell what of. Weights of layers are transposed or folded ones.
@@ -198,21 +305,41 @@ std::unordered_set<std::string> ListNames(const ParsedGraph& graph) {
 
 }  // namespace
 
-void GatherRepeatedRows(std::vector<std::string> names, ParsedGraph* graph) {
+void GatherRepeatedRows(std::vector<std::string> names, bool assume, ParsedGraph* graph) {
   for (std::string& name : ListComputed(*graph)) names.push_back(std::move(name));
   if (names.empty()) return;
   const std::unordered_set<std::string> taken = ListNames(*graph);
+  const std::unordered_set<std::string> fresh = ListFreshBiases(names, *graph);
   for (const std::string& name : names) {
     const auto stored = graph->initializers.find(name);
     const bool output = std::ranges::count(graph->outputs, name, &ParsedValue::name) > 0;
-    const bool clash = std::ranges::any_of(std::vector<std::string>{".rows", ".table", ".gathered"},
-                                           [&](const std::string& end) { return taken.contains(name + end); });
-    if (stored == graph->initializers.end() || output || clash || stored->second.shape().size() < 2) continue;
-    std::optional<Found> found = FindRepeats(stored->second);
-    if (!found) found = FindExpanded(NameInFile(name, graph->shared.splits), stored->second);
+    if (stored == graph->initializers.end() || output || stored->second.shape().size() < 2) continue;
+    const HostTensor tensor = stored->second;
+    std::optional<Found> found = FindRepeats(tensor);
+    if (!found) found = FindExpanded(NameInFile(name, graph->shared.splits), tensor);
+    if (!found && (!IsSplat(tensor) || (assume && fresh.contains(name)))) found = FindWindowBias(tensor);
     if (!found) continue;
-    found->copies.copy = name;
-    ReplaceByLookup(std::move(*found), graph);
+    std::vector<std::string> copies = ListIdentities(name, *graph);
+    copies.insert(copies.begin(), name);
+    if (HasSlopes(*found, tensor)) {
+      for (const std::string& copy : copies) graph->origins[copy].kind = WeightOrigin::Kind::kConstant;
+      continue;
+    }
+    if (std::ranges::any_of(copies, [&](const std::string& copy) { return HasTakenNames(copy, taken); })) continue;
+    std::erase_if(graph->nodes, [&](const ParsedNode& node) { return IsCopyOf(node, name); });
+    ReplaceByLookups(*found, copies, tensor, graph);
+  }
+}
+
+bool IsAssumed(const RowCopies& copies, const HostTensor& weight) {
+  return IsSplat(weight) && copies.axis + 3 == copies.shape.size();
+}
+
+void AddTiedTables(const SharedWeights& shared, std::map<std::string, HostTensor>* weights) {
+  for (const WeightTie& tie : shared.ties) {
+    const auto weight = weights->find(tie.weight);
+    if (weight != weights->end() && std::ranges::count(shared.lookups, tie.copy, &RowCopies::weight) > 0)
+      weights->emplace(tie.copy, MakeCopy(tie, weight->second));
   }
 }
 

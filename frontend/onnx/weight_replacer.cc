@@ -68,6 +68,11 @@ WeightReplacer::WeightReplacer(onnx::ModelProto* model, ExternalFiles* files)
   ForEachBody(graph_, add);
 }
 
+bool WeightReplacer::IsCopy(const std::string& name) const {
+  const auto node = producers_.find(name);
+  return !initializers_.contains(name) && node != producers_.end() && IsOnnxOp(*node->second, "Identity");
+}
+
 absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& value) {
   if (auto it = initializers_.find(name); it != initializers_.end())
     return ReplaceTensor(name, value, it->second, &counts_.initializers);
@@ -151,8 +156,9 @@ absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const H
 absl::Status WeightReplacer::ReplaceCopy(const HostTensor& value, onnx::NodeProto* node) {
   auto it = initializers_.find(node->input(0));
   if (it == initializers_.end()) return Invalid("copies something that is not an initializer");
-  ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*it->second));
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadInitializer(node->input(0)));
   ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored.type()));
+  if (cast.SameBytes(stored)) return absl::OkStatus();
   ReplaceNode(node, cast);
   ++counts_.split_copies;
   return absl::OkStatus();

@@ -46,6 +46,9 @@ class WeightReplacer {
   // The raw_data of initializers that is not in their messages. New values are kept beside the messages, too.
   void SetExtracted(std::map<const onnx::TensorProto*, HostTensor> raw_data) { extracted_ = std::move(raw_data); }
 
+  // Whether the weight is the output of an Identity over an initializer: then it is replaced after that, and stays what
+  // it is where both are equal.
+  bool IsCopy(const std::string& name) const;
   // Replaces one weight. Errors do not name it.
   absl::Status Replace(const std::string& name, const HostTensor& value);
   // Replaces a weight that the file has merged into an initializer, which may have been replaced before: adds an

@@ -257,6 +257,25 @@ TEST_F(Models, ThatCannotBeTrainedAreRefusedByName) {
   }
 }
 
+// PyTorch counts as many parameters: rotary frequencies are none, and relative positions have one bias each.
+TEST_F(Models, TrainWhatTheFrameworkTrains) {
+  SKIP_WITHOUT_SHARED("models");
+  const std::map<std::string, int64_t> counts = {{"mistral_tiny_optimum.onnx", 26784},
+                                                 {"swin_tiny_optimum.onnx", 35102}};
+  for (const auto& [file, count] : counts) {
+    const Outcome o = Run("inspect --json --model " + kModels + "/" + file);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json page = Json::parse(o.out);
+    int64_t trained = 0;
+    for (const Json& weight : page["weights"]) {
+      int64_t size = 1;
+      for (const int64_t extent : weight["shape"]) size *= extent;
+      trained += weight["trained"].get<bool>() ? size : 0;
+    }
+    EXPECT_EQ(trained, count) << file;
+  }
+}
+
 // All of their weights are equal, so that gradients are of the order of 1e29: finite, but their squares are beyond
 // float32.
 TEST_F(Models, OfEqualWeightsTakeSteps) {

@@ -140,12 +140,22 @@ class NoteTaker {
 
   void NoteLookups() {
     std::vector<const RowCopies*> live;
+    int assumed = 0;
+    const auto& initializers = state_.model.graph.initializers;
     for (const RowCopies& copies : state_.model.graph.shared.lookups) {
-      if (state_.live.IsRead(copies.copy)) live.push_back(&copies);
+      if (!state_.live.IsRead(copies.copy)) continue;
+      live.push_back(&copies);
+      const auto table = initializers.find(copies.weight);  // gone where another table is the same weight
+      assumed += table != initializers.end() && IsAssumed(copies, table->second) ? 1 : 0;
     }
     if (live.empty()) return;
+    if (assumed > 0)
+      Add("attention biases of equal numbers: ", assumed,
+          ", taken for biases by relative position in a square window, ",
+          "one for each offset (`tie` none trains each pair of positions apart)");
     const int64_t rows = *std::ranges::max_element(live[0]->rows) + 1;
-    const std::string& name = state_.model.graph.origins.at(live[0]->weight).module_name;
+    const auto origin = state_.model.graph.origins.find(live[0]->weight);
+    const std::string name = origin == state_.model.graph.origins.end() ? "" : origin->second.module_name;
     Add("lookups that the exporter had computed: ", live.size(), " ('", Printable(live[0]->copy),
         "': ", live[0]->rows.size(), " rows, ", rows, " different",
         name.empty() ? "" : StrCat(", of '", Printable(name), "'"), live.size() > 1 ? ", …" : "",

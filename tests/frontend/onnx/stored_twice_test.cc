@@ -231,6 +231,129 @@ TEST(RowCopies, EditsOfTheTableReachTheReaders) {
   EXPECT_EQ(imported->weights[0].value.At(2), 5);
 }
 
+// Attention whose scores [1, heads, N, N] get the bias "onnx::Add_1", in two blocks: the second reads it through an
+// Identity, since the exporter has merged equal bytes.
+onnx::ModelProto TwoAttentions(const Shape& shape, const std::vector<float>& bias) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", shape);
+  FillFloats(AddInitializer(&model, "onnx::Add_1", shape), bias);
+  AddNode(&model, "Identity", {"onnx::Add_1"}, {"onnx::Add_2"});
+  AddNode(&model, "Add", {"x", "onnx::Add_1"}, {"a"}, "/layer.0/Add");
+  AddNode(&model, "Softmax", {"a"}, {"b"}, "/layer.0/Softmax");
+  AddNode(&model, "Add", {"b", "onnx::Add_2"}, {"c"}, "/layer.1/Add");
+  AddNode(&model, "Softmax", {"c"}, {"y"}, "/layer.1/Softmax");
+  AddOutput(&model, "y");
+  return model;
+}
+
+std::vector<int64_t> CountRows(const onnx::ModelProto& model, const ModelEdits& edits = {}) {
+  const auto loaded = OnnxModel::Load(Save(model), edits);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  const auto imported = Import(**loaded, {.training = true});
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  std::vector<int64_t> rows;
+  for (const ImportedWeight& weight : imported->weights) rows.push_back(weight.value.size());
+  return rows;
+}
+
+// The bias of head h between positions q and k of windows of 2×2: by their offset, of which there are nine. `rows`:
+// their values for head 0; those of others are larger by 100 each.
+std::vector<float> BiasOfWindow(int64_t heads, const std::vector<float>& rows) {
+  std::vector<float> bias;
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t pair = 0; pair < 16; ++pair) {
+      const int64_t q = pair / 4, k = pair % 4;
+      const float value = rows[(q / 2 - k / 2 + 1) * 3 + q % 2 - k % 2 + 1];
+      bias.push_back(value == 0 ? 0 : value + 100 * static_cast<float>(h));
+    }
+  }
+  return bias;
+}
+
+TEST(RowCopies, ABiasOfAWindowHasARowForEachOffset) {
+  const std::vector<float> rows = {1, 2, 3, 4, 7, 6, 5, 8, 10};
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 4, 4}, BiasOfWindow(3, rows))), (std::vector<int64_t>{27}))
+      << "both blocks share what is equal by more than chance";
+  EXPECT_EQ(CountRows(TwoAttentions({1, 1, 4, 4}, BiasOfWindow(1, rows))), (std::vector<int64_t>{9})) << "one head";
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 4, 4}, BiasOfWindow(3, {1, 0, 3, 4, 5, 6, 0, 8, 10}))),
+            (std::vector<int64_t>{27}))
+      << "two offsets have zeros";
+}
+
+TEST(RowCopies, GenuineParametersOfThatShapeStayPlain) {
+  std::vector<float> random = BiasOfWindow(3, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  for (size_t i = 0; i < random.size(); ++i) random[i] += 0.01F * static_cast<float>(i * 7 % 11 + i);
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 4, 4}, random)), (std::vector<int64_t>{48}));
+  onnx::ModelProto named = TwoAttentions({1, 3, 4, 4}, std::vector<float>(48));
+  named.mutable_graph()->mutable_initializer(0)->set_name("bias");
+  for (onnx::NodeProto& node : *named.mutable_graph()->mutable_node()) {
+    for (std::string& input : *node.mutable_input()) input = input == "onnx::Add_1" ? "bias" : input;
+  }
+  EXPECT_EQ(CountRows(named), (std::vector<int64_t>{48, 48}));
+}
+
+// Nothing but its shape and the softmax tell what a fresh bias of zeros is.
+TEST(RowCopies, AFreshBiasOfASquareWindowIsTakenForItsOffsets) {
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 4, 4}, std::vector<float>(48))), (std::vector<int64_t>{27, 27}));
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 5, 5}, std::vector<float>(75))), (std::vector<int64_t>{36, 36}))
+      << "a class token has three rows more";
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 6, 6}, std::vector<float>(108))), (std::vector<int64_t>{108, 108}));
+  EXPECT_EQ(CountRows(TwoAttentions({1, 3, 4, 4}, std::vector<float>(48)), {.tie_stored_twice = false}),
+            (std::vector<int64_t>{48, 48}));
+  onnx::ModelProto other = TwoAttentions({1, 3, 4, 4}, std::vector<float>(48));
+  for (onnx::NodeProto& node : *other.mutable_graph()->mutable_node()) {
+    if (node.op_type() == "Softmax") node.set_op_type("Relu");
+  }
+  EXPECT_EQ(CountRows(other), (std::vector<int64_t>{48, 48}));
+}
+
+TEST(RowCopies, TheExportLooksUpEachBiasByItself) {
+  const onnx::ModelProto model = TwoAttentions({1, 1, 4, 4}, std::vector<float>(16));
+  const std::vector<float> first = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const std::vector<double> in_file_order = {5, 4, 2, 1, 6, 3, 8, 7, 9};  // as offsets first occur
+  const auto exported = RoundTrip(model, {{"onnx::Add_1.table", Floats({9, 1}, in_file_order)}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 16), BiasOfWindow(1, first));
+  const auto second = RoundTrip(model, {{"onnx::Add_2.table", Floats({9, 1}, in_file_order)}});
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_EQ(second->graph().initializer_size(), 2);
+  EXPECT_EQ(second->graph().initializer(1).name(), "onnx::Add_2");
+  const auto* zeros = reinterpret_cast<const float*>(second->graph().initializer(0).raw_data().data());
+  EXPECT_EQ(std::vector<float>(zeros, zeros + 16), std::vector<float>(16));
+  values = reinterpret_cast<const float*>(second->graph().initializer(1).raw_data().data());
+  EXPECT_EQ(std::vector<float>(values, values + 16), BiasOfWindow(1, first));
+}
+
+// A bias that blocks share, which the exporter looked up for each of them.
+TEST(RowCopies, TheExportWritesSharedTablesWhereverTheyAre) {
+  onnx::ModelProto model = TwoAttentions({1, 1, 4, 4}, BiasOfWindow(1, {1, 2, 3, 4, 7, 6, 5, 8, 10}));
+  onnx::TensorProto second = model.graph().initializer(0);
+  second.set_name("onnx::Add_2");
+  *model.mutable_graph()->add_initializer() = second;
+  model.mutable_graph()->mutable_node()->DeleteSubrange(0, 1);
+  ASSERT_EQ(CountRows(model), (std::vector<int64_t>{9}));
+  const HostTensor table = Floats({9, 1}, {5, 4, 2, 1, 6, 3, 8, 7, 9});
+  const auto exported = RoundTrip(model, {{"onnx::Add_1.table", table}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  for (const int i : {0, 1}) {
+    const auto* values = reinterpret_cast<const float*>(exported->graph().initializer(i).raw_data().data());
+    EXPECT_EQ(std::vector<float>(values, values + 16), BiasOfWindow(1, {1, 2, 3, 4, 5, 6, 7, 8, 9})) << i;
+  }
+}
+
+// Slopes times distances repeat as lookups do, and are no parameters.
+TEST(RowCopies, AlibiIsAConstant) {
+  std::vector<float> bias;
+  for (const float slope : {0.5F, 0.25F}) {
+    for (int pair = 0; pair < 16; ++pair) bias.push_back(slope * static_cast<float>(pair % 4 - pair / 4 + 7));
+  }
+  const auto imported = ImportModel(TwoAttentions({1, 2, 4, 4}, bias), {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(WeightNames(*imported), (Names{"onnx::Add_1"}));
+  EXPECT_EQ(imported->weights[0].fixed, FixedWeight::kConstant);
+}
+
 // Two tables of equal values, one of which the exporter has left to an Identity: two weights, or one where tied.
 TEST(Ties, CopiesBehindAnIdentityAreOneWeight) {
   onnx::ModelProto model = NewModel(17);
