@@ -72,7 +72,7 @@ def export(args, workers, architecture, exporter, framework):
         python = args.python.get(framework, args.python[''])
         workers[framework] = Worker(python, framework, args.out)
     answer = workers[framework].export({'architecture': architecture, 'exporter': exporter, 'folder': str(folder),
-                                        'limit': args.limit})
+                                        'limit': args.limit, 'untrained': args.untrained})
     if answer['status'] != 'not installed':
         done.write_text(json.dumps(answer))
     return folder, answer
@@ -197,10 +197,11 @@ def parse():
     parser.add_argument('out', type=pathlib.Path, help='folder of exports and results')
     parser.add_argument('--tool', default=str(REPOSITORY / 'build/release/bin/onnxtrain'), help='the program to check')
     parser.add_argument('--python', action='append', default=[], metavar='[FRAMEWORK=]PATH',
-                        help='an interpreter that has torch, jax, keras or paddle; without a name, for all others')
+                        help='the interpreter of torch, genai, jax, keras or paddle; without a name, of all others')
     parser.add_argument('--only', action='append', metavar='GLOB', help="architectures, such as 'transformers/bert*'")
     parser.add_argument('--exporter', action='append', choices=list(architectures.EXPORTERS))
     parser.add_argument('--limit', type=int, default=120, help='seconds of processor time for one export')
+    parser.add_argument('--untrained', action='store_true', help='exports initial weights, into an OUT of its own')
     parser.add_argument('--fresh', action='store_true', help='exports again, too')
     parser.add_argument('--again', action='store_true', help='compares again what was not equal')
     parser.add_argument('--list', action='store_true', help='prints the cases')

@@ -224,7 +224,7 @@ EXPORTERS = {  # the framework's environment, and the families of architectures
     'optimum': ('torch', ('transformers',)),
     'dynamo-optimize': ('torch', TORCH), 'dynamo': ('torch', TORCH), 'torchscript': ('torch', TORCH),
     'dynamo-train': ('torch', TORCH), 'torchscript-train': ('torch', TORCH),
-    'genai-fp32': ('torch', ('decoders',)), 'genai-int4': ('torch', ('decoders',)),
+    'genai-fp32': ('genai', ('decoders',)), 'genai-int4': ('genai', ('decoders',)),
     'jax2onnx': ('jax', ('jax',)), 'tf2onnx': ('keras', ('keras',)), 'paddle2onnx': ('paddle', ('paddle',)),
 }
 

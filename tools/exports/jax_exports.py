@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from flax import nnx
 
+from exports import records
 from exports.records import Record, targets_like
 
 BATCH = 3
@@ -110,6 +111,8 @@ def functional(name):
 
 def perturb(parameters):
     """Moves all weights away from zeros, ones and equal values, as training does."""
+    if not records.weights_as_trained:
+        return parameters
     leaves, tree = jax.tree.flatten(parameters)
     generator = np.random.default_rng(5)
     moved = [leaf + 0.05 * generator.standard_normal(leaf.shape).astype(np.float32) for leaf in leaves]

@@ -9,6 +9,7 @@ import onnx  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
 
+from exports import records  # noqa: E402
 from exports.records import Record, targets_like  # noqa: E402
 
 BATCH, VOCABULARY = 3, 23
@@ -56,7 +57,7 @@ def tf2onnx_export(architecture, folder):
     keras.utils.set_random_seed(0)
     model = MODELS[architecture.split('/')[1]]()
     generator = np.random.default_rng(5)
-    for variable in model.trainable_variables:
+    for variable in model.trainable_variables if records.weights_as_trained else ():
         variable.assign_add(0.05 * generator.standard_normal(variable.shape).astype(np.float32))
     shape = (BATCH, *model.inputs[0].shape[1:])
     whole = model.inputs[0].dtype == 'int32'

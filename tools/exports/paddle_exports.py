@@ -5,6 +5,7 @@ import paddle
 from paddle import nn
 from paddle.vision import models as vision
 
+from exports import records
 from exports.records import Record, targets_like
 
 BATCH = 3
@@ -51,7 +52,7 @@ def paddle2onnx_export(architecture, folder):
     net = make()
     net.eval()
     generator = np.random.default_rng(5)
-    for parameter in net.parameters():
+    for parameter in net.parameters() if records.weights_as_trained else ():
         parameter.set_value(parameter + 0.05 * generator.standard_normal(parameter.shape).astype(np.float32))
     size = (BATCH, *shape)
     x = generator.integers(0, 23, size) if kind == 'int64' else generator.standard_normal(size).astype(np.float32)

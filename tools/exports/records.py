@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 
+weights_as_trained = True  # weights are moved from their initial values; --untrained changes it
 LOSS_LABEL = 'target{}'  # the column of the float targets of an output
 
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from exports import torch_models
 from exports.records import Record, targets_like
 
-# Imported before the worker forks, so that no case pays for them; they are optional.
+# Imported before the worker forks, so that no case pays for them. Each is optional, and may not fit the others.
 for _package in ('transformers.modeling_utils', 'transformers.generation', 'transformers.models.auto.modeling_auto',
                  'transformers.models.llama.modeling_llama', 'transformers.models.bart.modeling_bart',
                  'optimum.exporters.onnx', 'optimum.exporters.onnx.model_configs', 'torch.onnx.utils', 'torch._dynamo',
                  'torch.onnx._internal.exporter._core', 'onnxscript', 'timm', 'torchvision', 'torch_geometric.nn'):
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(Exception):
         importlib.import_module(_package)
 torch.set_num_threads(1)
 
@@ -72,19 +72,32 @@ def direct(architecture, folder, dynamo, optimize=False, train=False):
         outputs = [f'y{i}' for i, _ in enumerate(flatten(module(**inputs)))]
     # The batch of the export is not that of the data: constants that hold it would show.
     examples = {k: v if k in constants else v[:2] if len(v) == torch_models.BATCH else v for k, v in inputs.items()}
-    axes = {k: {0: 'batch'} for k in inputs if k not in constants}
+    free = [k for k in inputs if k not in constants]
     common = {'input_names': list(inputs), 'output_names': outputs}
     if dynamo:
-        batch = torch.export.Dim('batch', min=2)
-        program = torch.onnx.export(module, (), kwargs=examples, dynamo=True, optimize=optimize, verbose=False,
-                                    dynamic_shapes={k: {0: batch} if k in axes else None for k in inputs}, **common)
-        program.save(str(record.model), external_data=False)
+        try:
+            export_dynamo(module, examples, free, record.model, optimize, common)
+        except Exception as error:
+            print(f'with a free batch: {error}')
+            export_dynamo(module, examples, (), record.model, optimize, common)
+            inputs = examples
+            record.facts['notes'].append('fixed batch')
     else:
         training = {'training': torch.onnx.TrainingMode.TRAINING, 'do_constant_folding': False} if train else {}
-        torch.onnx.export(module, (examples,), str(record.model), dynamo=False, dynamic_axes=axes, **training, **common)
+        torch.onnx.export(module, (examples,), str(record.model), dynamo=False,
+                          dynamic_axes={k: {0: 'batch'} for k in free}, **training, **common)
     module.load_state_dict(state)  # tracing in training mode moves the statistics of BatchNorm
     record_torch(record, module, inputs, outputs, constants=constants, train=train)
     record.write()
+
+
+def export_dynamo(module, examples, free, path, optimize, names):
+    """Exports with a free batch of the inputs in `free`."""
+    batch = torch.export.Dim('batch', min=2)
+    shapes = {k: {0: batch} if k in free else None for k in examples}
+    program = torch.onnx.export(module, (), kwargs=examples, dynamo=True, optimize=optimize, verbose=False,
+                                dynamic_shapes=shapes if free else None, **names)
+    program.save(str(path), external_data=False)
 
 
 def quiet_dropout(module):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from exports import architectures as tables
+from exports import records
 
 BATCH, LENGTH, IMAGE = 3, 7, 32
 
@@ -203,6 +204,8 @@ def seed(name):
 @torch.no_grad()
 def perturb(module):
     """Moves all weights away from zeros, ones and equal values, as training does; also statistics of BatchNorm."""
+    if not records.weights_as_trained:
+        return module
     for parameter in module.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.05)
     for part in module.modules():

@@ -1,9 +1,9 @@
 """Exports one case after another, each in a process of its own: python -m exports.worker FRAMEWORK
 
-Reads {"architecture": …, "exporter": …, "folder": …, "limit": processor seconds} from standard input, one in a
-line. Writes a line with the versions of the packages, then for each case {"status": "exported" | "refused" |
-"not applicable" | "not installed" | "crashed" | "timed out", "problem": …}. The framework is imported once; every case
-runs in a fork, so that a crash, or a patch that an exporter leaves behind, ends with it.
+Reads {"architecture": …, "exporter": …, "folder": …, "limit": processor seconds, "untrained": false} from standard
+input, one in a line. Writes a line with the versions of the packages, then for each case {"status": "exported" |
+"refused" | "not applicable" | "not installed" | "crashed" | "timed out", "problem": …}. The framework is imported
+once; every case runs in a fork, so that a crash, or a patch that an exporter leaves behind, ends with it.
 """
 import importlib
 import importlib.metadata
@@ -16,8 +16,10 @@ import sys
 import time
 import warnings
 
-MODULES = {'torch': 'exports.torch_exports', 'jax': 'exports.jax_exports', 'keras': 'exports.keras_exports',
-           'paddle': 'exports.paddle_exports'}
+from exports import records
+
+MODULES = {'torch': 'exports.torch_exports', 'genai': 'exports.torch_exports', 'jax': 'exports.jax_exports',
+           'keras': 'exports.keras_exports', 'paddle': 'exports.paddle_exports'}
 
 PACKAGES = ('torch', 'torchvision', 'transformers', 'optimum-onnx', 'onnxruntime-genai', 'timm', 'torch-geometric',
             'onnxscript', 'jax', 'flax', 'equinox', 'jax2onnx', 'keras', 'tensorflow-cpu', 'tf2onnx', 'paddlepaddle',
@@ -44,6 +46,7 @@ def redirect_output(folder):
 def export(module, case, folder):
     """Runs in the fork. Its answer is in a file, since it may crash at any time."""
     redirect_output(folder)
+    records.weights_as_trained = not case['untrained']
     resource.setrlimit(resource.RLIMIT_CPU, (case['limit'], case['limit']))
     try:
         more = module.EXPORTERS[case['exporter']](case['architecture'], folder)
