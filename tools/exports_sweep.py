@@ -61,11 +61,11 @@ def cases(args):
 
 
 def export(args, workers, architecture, exporter, framework):
-    """Returns the folder of the exported files and what the exporter answered; both are kept for the next sweep."""
+    """Returns the folder of the exported files, what the exporter answered, and whether it ran now: both are kept."""
     folder = args.out.resolve() / 'exports' / architecture / exporter
     done = folder / 'done.json'
     if done.exists() and not args.fresh:
-        return folder, json.loads(done.read_text())
+        return folder, json.loads(done.read_text()), False
     subprocess.run(['rm', '-rf', folder], check=True)
     folder.mkdir(parents=True)
     if framework not in workers:
@@ -74,8 +74,8 @@ def export(args, workers, architecture, exporter, framework):
     answer = workers[framework].export({'architecture': architecture, 'exporter': exporter, 'folder': str(folder),
                                         'limit': args.limit, 'untrained': args.untrained})
     if answer['status'] != 'not installed':
-        done.write_text(json.dumps(answer))
-    return folder, answer
+        done.write_text(json.dumps(answer).replace(f'{folder}/', ''))
+    return folder, answer, True
 
 
 def run_tool(args, *words):
@@ -169,12 +169,17 @@ def sweep(args, results):
     with open(args.out / 'results.jsonl', 'a', encoding='utf-8') as log:
         def add(row):
             results[report.key(row)] = row
+            if row['status'] == report.GONE:
+                del results[report.key(row)]
             log.write(json.dumps(row) + '\n')
             log.flush()
 
         for architecture, exporter, framework in cases(args):
-            folder, answer = export(args, workers, architecture, exporter, framework)
+            folder, answer, is_new = export(args, workers, architecture, exporter, framework)
             common = {'architecture': architecture, 'exporter': exporter}
+            if is_new:
+                for key in [key for key in results if key[:2] == (architecture, exporter)]:
+                    add(results[key] | {'status': report.GONE})
             if answer['status'] == 'not installed':
                 if answer['problem'] not in told:
                     print(f"{exporter}: {answer['problem']}")

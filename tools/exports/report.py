@@ -8,6 +8,7 @@ import textwrap
 from exports.reasons import REASONS
 
 BEGIN, END = '<!-- results: begin -->', '<!-- results: end -->'
+GONE = 'gone'  # of a file of an earlier export
 OF_EXPORTERS = ('refused', 'crashed', 'timed out')
 
 
@@ -18,7 +19,8 @@ def key(row):
 def read(path):
     """Returns the newest row of each file by its key."""
     rows = [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines()] if path.exists() else []
-    return {key(row): row for row in rows}
+    newest = {key(row): row for row in rows}
+    return {k: row for k, row in newest.items() if row['status'] != GONE}
 
 
 def number(x):
@@ -99,32 +101,34 @@ def summary(rows):
     return '\n'.join(lines)
 
 
-def differences(rows, known):
-    """A table of what is not equal. Files of one architecture and exporter with the same difference share a row."""
+def known_differences(rows):
+    """A table of the reasons, with the architectures and exporters that have each."""
+    files, places = collections.Counter(), collections.defaultdict(lambda: collections.defaultdict(set))
+    for row in rows:
+        if row['reason']:
+            files[row['reason']] += 1
+            places[row['reason']][row['architecture'].split('/')[1]].add(row['exporter'])
+    lines = ['| reason | files | architectures (exporters) |', '|---|---|---|']
+    for reason, architectures in sorted(places.items()):
+        cells = ', '.join(f"{name} ({', '.join(sorted(exporters))})" for name, exporters in architectures.items())
+        lines.append(f'| {reason} | {files[reason]} | {cells} |')
+    return '\n'.join(lines) if places else 'None.'
+
+
+def other_differences(rows):
+    """A table of the differences without a reason. Files of one architecture with the same difference share a row."""
     groups = collections.OrderedDict()
     for row in rows:
-        if row['status'] in ('differs', 'not trained') and bool(row['reason']) == known:
-            group = (row['architecture'], difference(row).replace('|', '\\|'), row['reason'])
+        if row['status'] in ('differs', 'not trained') and not row['reason']:
             file = row['file'].removesuffix('model').rstrip('/')
+            group = row['architecture'], difference(row).replace('|', '\\|')
             groups.setdefault(group, []).append(f"{row['exporter']} {file}".strip())
-    if known:
-        by_reason = collections.OrderedDict()
-        for (architecture, text, reason), where in groups.items():
-            by_reason.setdefault(reason, []).append((architecture, text, where))
-        lines = ['| reason | files | architectures (exporters) |', '|---|---|---|']
-        for reason, entries in sorted(by_reason.items()):
-            places = collections.OrderedDict()
-            for architecture, _, where in entries:
-                places.setdefault(architecture, set()).update(w.split()[0] for w in where)
-            cells = ', '.join(f"{a.split('/')[1]} ({', '.join(sorted(e))})" for a, e in places.items())
-            lines.append(f'| {reason} | {sum(len(w) for _, _, w in entries)} | {cells} |')
-        return '\n'.join(lines) if groups else 'None.'
     lines = ['| architecture | export | difference |', '|---|---|---|']
-    lines += [f'| {name} | {listed_plain(where)} | {text} |' for (name, text, _), where in groups.items()]
+    lines += [f'| {name} | {shortened(where)} | {text} |' for (name, text), where in groups.items()]
     return '\n'.join(lines) if groups else 'None.'
 
 
-def listed_plain(names, most=4):
+def shortened(names, most=4):
     return ', '.join(names[:most]) + (f' and {len(names) - most} more' if len(names) > most else '')
 
 
@@ -137,7 +141,7 @@ def failures(rows):
             groups.setdefault((row['exporter'], text), []).append(row['architecture'].split('/')[1])
     lines = ['| exporter | architectures | message |', '|---|---|---|']
     for (exporter, text), names in groups.items():
-        lines.append(f'| {exporter} | {listed_plain(list(dict.fromkeys(names)), 8)} | {text} |')
+        lines.append(f'| {exporter} | {shortened(list(dict.fromkeys(names)), 8)} | {text} |')
     return '\n'.join(lines) if groups else 'None.'
 
 
@@ -148,6 +152,6 @@ def write(page, rows, versions):
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     made_with = ', '.join(f'{package} {version}' for package, version in versions.items())
     head = '\n'.join(textwrap.wrap(f'Of {datetime.date.today():%d %B %Y}, with {made_with}.', 120))
-    parts = [head, summary(rows), '### Differences with a known reason', differences(rows, True),
-             '### Other differences', differences(rows, False), '### What exporters do not write', failures(rows)]
+    parts = [head, summary(rows), '### Differences with a known reason', known_differences(rows),
+             '### Other differences', other_differences(rows), '### What exporters do not write', failures(rows)]
     page.write_text(text[:begin] + '\n\n' + '\n\n'.join(parts) + '\n\n' + text[end:], encoding='utf-8')
