@@ -131,7 +131,8 @@ def unmatched(ours, theirs):
 def compare(args, model):
     """Returns the row of one exported file."""
     facts = json.loads(model.with_suffix('.json').read_text())
-    row = {'theirs': sum(int(np.prod(shape)) for shape, _ in facts['parameters'].values()), 'notes': facts['notes']}
+    row = {'theirs': sum(int(np.prod(shape)) for shape, _ in facts['parameters'].values()), 'notes': facts['notes'],
+           'file_error': facts.get('file_error')}
     try:
         inspection = inspect(args, model)
         row['inspected'] = sum(int(np.prod(w['shape'])) for w in inspection['weights'] if w['trained'])

@@ -24,7 +24,7 @@ if further:
     gradients[further] = np.zeros(2, np.float32)
 record = Record(folder, 'model')
 record.set_inputs({'x': x})
-record.set_targets(targets)
+record.set_targets(targets, {'y': y})
 record.set_results((error ** 2).mean(), gradients, batch_norm=[further] if batch_norm else [], train=False)
 record.write()
 (folder / 'done.json').write_text(json.dumps({'status': 'exported'}))

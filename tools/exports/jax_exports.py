@@ -126,12 +126,13 @@ def jax2onnx_export(architecture, folder):
     model = jax2onnx.to_onnx(lambda x: apply(parameters, x), [jax.ShapeDtypeStruct(('B', *x.shape[1:]), x.dtype)])
     onnx.save(model, str(record.model))
     output = model.graph.output[0].name
-    targets = targets_like({output: np.asarray(apply(parameters, x))})
+    values = {output: np.asarray(apply(parameters, x))}
+    targets = targets_like(values)
     loss = lambda p: jnp.mean((apply(p, x) - targets[output]) ** 2)
     value, gradients = jax.value_and_grad(loss)(parameters)
     named = {jax.tree_util.keystr(path): np.asarray(g) for path, g in jax.tree_util.tree_leaves_with_path(gradients)}
     record.set_inputs({model.graph.input[0].name: x})
-    record.set_targets(targets)
+    record.set_targets(targets, values)
     record.set_results(value, named, batch_norm=[], train=False)
     record.write()
 

@@ -67,7 +67,8 @@ def tf2onnx_export(architecture, folder):
     model.export(str(record.model), format='onnx', verbose=False)
     graph = onnx.load(str(record.model)).graph
     output = graph.output[0].name
-    targets = targets_like({output: model(x).numpy()})
+    values = {output: model(x).numpy()}
+    targets = targets_like(values)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x, training=False) - targets[output]) ** 2)
     gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
@@ -75,7 +76,7 @@ def tf2onnx_export(architecture, folder):
     batch_norm = [v.path for layer in model.layers if isinstance(layer, layers.BatchNormalization)
                   for v in layer.trainable_variables]
     record.set_inputs({graph.input[0].name: x})
-    record.set_targets(targets)
+    record.set_targets(targets, values)
     record.set_results(loss.numpy(), named, batch_norm=batch_norm, train=False)
     record.write()
 

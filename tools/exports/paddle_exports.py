@@ -62,14 +62,15 @@ def paddle2onnx_export(architecture, folder):
     graph = onnx.load(str(record.model)).graph
     output = graph.output[0].name
     y = net(paddle.to_tensor(x))
-    targets = targets_like({output: y.numpy()})
+    values = {output: y.numpy()}
+    targets = targets_like(values)
     loss = ((y - paddle.to_tensor(targets[output])) ** 2).mean()
     loss.backward()
     named = {n: p.grad.numpy() for n, p in net.named_parameters() if p.grad is not None}
     batch_norm = [f'{n}.{p}' for n, layer in net.named_sublayers() if isinstance(layer, nn.BatchNorm2D)
                   for p in ('weight', 'bias')]
     record.set_inputs({graph.input[0].name: x})
-    record.set_targets(targets)
+    record.set_targets(targets, values)
     record.set_results(loss.item(), named, batch_norm=batch_norm, train=False)
     record.write()
 

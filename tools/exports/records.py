@@ -13,7 +13,7 @@ class Record:
 
     def __init__(self, folder, name):
         self.folder, self.name = pathlib.Path(folder), name
-        self.arrays, self.facts = {}, {'constants': {}, 'notes': []}
+        self.arrays, self.facts, self.outputs = {}, {'constants': {}, 'notes': []}, {}
 
     @property
     def model(self):
@@ -28,8 +28,9 @@ class Record:
             else:
                 self.arrays[name] = value
 
-    def set_targets(self, targets):
-        """Targets by the names of outputs; the loss is the sum of their mean squared errors."""
+    def set_targets(self, targets, outputs):
+        """Targets and the framework's outputs by name; the loss is the sum of the outputs' mean squared errors."""
+        self.outputs = outputs
         self.arrays |= {LOSS_LABEL.format(i): value for i, value in enumerate(targets.values())}
         self.facts['outputs'] = list(targets)
 
@@ -39,9 +40,31 @@ class Record:
         self.facts |= {'loss': float(loss), 'gradient_norm': float(np.sqrt(sum(n * n for n in norms.values()))),
                        'parameters': {name: [list(g.shape), norms[name]] for name, g in gradients.items()}, **facts}
 
+    def file_error(self):
+        """Returns how much onnxruntime's outputs of the file differ from the framework's, or None if it is of no use."""
+        try:
+            import onnxruntime
+            session = onnxruntime.InferenceSession(str(self.model), providers=['CPUExecutionProvider'])
+            constants = {name: np.load(self.folder / file) for name, file in self.facts['constants'].items()}
+            feeds = {i.name: (self.arrays | constants)[i.name] for i in session.get_inputs()}
+            results = session.run(list(self.outputs), feeds)
+        except Exception as error:
+            print(f'onnxruntime: {error}')
+            return None
+        return max(distance(ours, theirs) for ours, theirs in zip(results, self.outputs.values()))
+
     def write(self):
+        if not self.facts['train']:
+            self.facts['file_error'] = self.file_error()
         np.savez(self.folder / f'{self.name}.npz', **self.arrays)
         (self.folder / f'{self.name}.json').write_text(json.dumps(self.facts, indent=1))
+
+
+def distance(ours, theirs):
+    """The largest difference in terms of the largest value; 1 if the shapes differ."""
+    if ours.shape != theirs.shape:
+        return 1.0
+    return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-12))
 
 
 def targets_like(outputs, seed=7):

@@ -33,9 +33,10 @@ def listed(names, most=3):
 
 def difference(row):
     """Says in words what differs; the reasons match this text."""
+    other = (row.get('file_error') or 0) > 1e-3
+    parts = ['onnxruntime differs from the framework, too'] if other else []
     if row['status'] != 'differs':
-        return row.get('problem', '')
-    parts = []
+        return '; '.join([row.get('problem', ''), *parts])
     if row['ours'] != row['theirs']:
         parts.append(f"trains {row['ours']:,} values instead of {row['theirs']:,}")
     if row['missing'] and (row['ours'] != row['theirs'] or row['gradient_error'] > 1e-5):

@@ -31,12 +31,13 @@ def record_torch(record, module, inputs, output_names, call=None, constants=(), 
         samples = next(v for k, v in inputs.items() if k not in constants).shape[0]
         chosen = {k: v for k, v in named.items() if v.requires_grad and v.dim() > 0 and v.shape[0] == samples
                   and v.is_floating_point() and not k.startswith('present')}
-        targets = targets_like({k: v.detach().numpy() for k, v in chosen.items()})
+        values = {k: v.detach().numpy() for k, v in chosen.items()}
+        targets = targets_like(values)
         loss = sum(F.mse_loss(v, torch.from_numpy(targets[k])) for k, v in chosen.items())
         names, parameters = zip(*((n, p) for n, p in module.named_parameters() if p.requires_grad))
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     record.set_inputs({k: v.detach().numpy() for k, v in inputs.items()}, constants)
-    record.set_targets(targets)
+    record.set_targets(targets, values)
     record.set_results(loss.item(), {n: g.numpy() for n, g in zip(names, gradients) if g is not None},
                        batch_norm=sorted(batch_norm_parameters(module)), train=train)
 
