@@ -41,7 +41,7 @@ class Record:
                        'parameters': {name: [list(g.shape), norms[name]] for name, g in gradients.items()}, **facts}
 
     def file_error(self):
-        """Returns how much onnxruntime's outputs of the file differ from the framework's, or None if it is of no use."""
+        """Returns how much onnxruntime's outputs differ from the framework's, or None where it cannot run the file."""
         try:
             import onnxruntime
             session = onnxruntime.InferenceSession(str(self.model), providers=['CPUExecutionProvider'])
