@@ -3,9 +3,9 @@
     unity_groups.py FOLDER FILES_PER_GROUP FILE...
 
 Writes a source per group into FOLDER and prints the sources to compile: those of the groups, and the files that stay
-alone. To be run from the root of the sources, relative to which groups include their files. File-local names are those in anonymous namespaces, enumerators in them, macros
-and aliases. A file stays alone if one of its local names is also declared in a header, or if it includes Highway's
-foreach_target.h and thereby itself.
+alone. To be run from the root of the sources, relative to which groups include their files. File-local names are those
+in anonymous namespaces, enumerators in them, macros and aliases. A file stays alone if one of its local names is also
+declared in a header, or if it includes Highway's foreach_target.h and thereby itself.
 """
 import os
 import re

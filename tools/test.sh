@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Installs the packages, builds and checks.
 #
-#   tools/test.sh              everything that must hold before a change lands: style, all tests, and the tests of readers
-#                              and of the loader under sanitizers
+#   tools/test.sh              everything that must hold before a change lands: style, all tests, and the tests of
+#                              readers and of the loader under sanitizers
 #   tools/test.sh --quick      style and the tests labelled `quick`: for a change, after a build
 #   tools/test.sh --nightly    what takes hours: the above, clang-tidy of all sources, fuzzing, all mutations and
 #                              kills, the examples with other frameworks, the sweep over exporters
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
-case $mode in '' | --quick | --nightly) ;; *) echo "$0: $mode: expected --quick, --nightly or nothing" >&2; exit 1 ;; esac
+case $mode in
+  '' | --quick | --nightly) ;;
+  *) echo "$0: $mode: expected --quick, --nightly or nothing" >&2 && exit 1 ;;
+esac
 results=$PWD/build/release/test-results
 
 step() { printf '== %s (%d s)\n' "$1" $SECONDS; }

@@ -63,8 +63,8 @@ TEST_F(AutoRun, PrintsATableOfChoices) {
 }
 
 TEST_F(AutoRun, OneCpuIsAllThatThereIs) {
-  const Outcome o = Run("--model m.onnx --data d.npz --auto --max-steps 2 --out r",
-                        StrCat("env -u OMP_NUM_THREADS taskset -c ", FirstCpu()));
+  const Outcome o = RunProcess("--model m.onnx --data d.npz --auto --max-steps 2 --out r",
+                               StrCat("env -u OMP_NUM_THREADS taskset -c ", FirstCpu()));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(std::regex_search(o.err, std::regex("--threads +1 +all that the process may use\n"))) << o.err;
 }

@@ -239,8 +239,9 @@ TEST_F(Cli, RequireAndFailure) {
 TEST_F(Cli, SignalsEndTheRun) {
   for (const char* signal : {"TERM", "INT", "HUP"}) {
     const std::string out = StrCat("r", signal);
-    const Outcome o = Run(StrCat("--model m.onnx --data train.npz --epochs 100000000 --log-every 1000 --out ", out),
-                          StrCat("timeout --preserve-status -k 10 -s ", signal, " 1"));
+    const Outcome o =
+        RunProcess(StrCat("--model m.onnx --data train.npz --epochs 100000000 --log-every 1000 --out ", out),
+                   StrCat("timeout --preserve-status -k 10 -s ", signal, " 1"));
     EXPECT_EQ(o.code, 75) << signal << o.err;
     EXPECT_FALSE(Exists(out + "/model.onnx"));
     EXPECT_TRUE(Exists(out + "/model.unfinished.onnx"));
@@ -266,8 +267,8 @@ TEST_F(Cli, PresetsTrain) {
 
 TEST_F(Cli, AnIgnoredHangupStaysIgnored) {
   const Outcome o =
-      Run("--model m.onnx --data train.npz --epochs 100000000 --max-time 2s --log-every 1000 --quiet --out r",
-          "timeout --preserve-status -s HUP 1 nohup");
+      RunProcess("--model m.onnx --data train.npz --epochs 100000000 --max-time 2s --log-every 1000 --quiet --out r",
+                 "timeout --preserve-status -s HUP 1 nohup");
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("r")["stop_reason"], "max_time");
 }
@@ -775,8 +776,8 @@ TEST_F(Cli, AddressSpaceThatRunsOutIsNoCrash) {
 #endif
   std::set<int> codes;
   for (int kib = 40000; kib <= 280000; kib += 8000) {
-    const Outcome o = Run("bench --model m.onnx --steps-only --max-steps 1 --threads 1 --backend cpu",
-                          StrCat("ulimit -v ", kib, " && "));
+    const Outcome o = RunProcess("bench --model m.onnx --steps-only --max-steps 1 --threads 1 --backend cpu",
+                                 StrCat("ulimit -v ", kib, " && "));
     codes.insert(o.code);
     EXPECT_TRUE(o.code == 0 || o.code == 1 || o.code == 127) << kib << " KiB: " << o.code << " " << o.err;
     if (o.code != 1) continue;

@@ -29,8 +29,8 @@ class Repeat : public Scratch {
   // A run that hangs fails: it waits within a step, where nothing asks for a signal.
   Bits Train(const std::string& flags, const std::string& environment = "", int threads = 2) const {
     const Outcome o =
-        Run(StrCat("--backend cpu --threads ", threads, " --log-every 1 --quiet --overwrite --out r ", flags),
-            StrCat("env ", environment, " timeout -s KILL 120"));
+        RunProcess(StrCat("--backend cpu --threads ", threads, " --log-every 1 --quiet --overwrite --out r ", flags),
+                   StrCat("env ", environment, " timeout -s KILL 120"));
     EXPECT_EQ(o.code, 0) << flags << " " << environment << ": " << o.err;
     Bits bits;
     std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));

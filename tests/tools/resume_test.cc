@@ -335,7 +335,7 @@ TEST_F(Resume, LargeStatesAreWholeOnEveryFileSystem) {
   WideModel().Save(Path("wide.onnx"));
   const int direct = open(Path("direct").c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600);
   const bool is_supported = direct >= 0 && close(direct) == 0;
-  for (const std::string shim : {"", WithFaultShim("FAULT_DIRECT=refused ")}) {
+  for (const std::string& shim : {std::string(), WithFaultShim("FAULT_DIRECT=refused ")}) {
     const std::string run = shim.empty() ? "a" : "b";
     const Outcome o = RunProcess(
         StrCat("--model wide.onnx --data d.npz --max-steps 3 --save-every 2 --threads 2 --quiet --out ", run), shim);

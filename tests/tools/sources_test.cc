@@ -115,7 +115,7 @@ TEST_F(Pipes, AShortPipeIsAFile) {
 TEST_F(Pipes, ASignalEndsTheWaitForSamples) {
   const std::string shell =
       StrCat("sh -c '(", kSixThousand, "; sleep 20) | exec timeout --preserve-status -s TERM 8 ", "\"$0\" \"$@\"'");
-  const Outcome run = Run("--model m.onnx --batch-size 8 --data - --out r --max-steps 10000", shell);
+  const Outcome run = RunProcess("--model m.onnx --batch-size 8 --data - --out r --max-steps 10000", shell);
   EXPECT_EQ(run.code, 75) << run.err;
 }
 
@@ -133,7 +133,8 @@ TEST_F(Pipes, LaterSamplesMustFitTheFirst) {
 
 TEST_F(Pipes, AStreamCannotBeResumed) {
   ASSERT_EQ(TrainOn(kEndless, "--max-steps 600 --save-every 100").code, 0);
-  ExpectRefused(Run("--resume r --max-steps 1000", Behind(kEndless)), "which cannot go back to where the run was");
+  ExpectRefused(RunProcess("--resume r --max-steps 1000", Behind(kEndless)),
+                "which cannot go back to where the run was");
 }
 
 TEST_F(Sources, AClassMapOrdersTheClasses) {
