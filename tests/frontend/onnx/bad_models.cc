@@ -19,6 +19,8 @@ using Bend = void (*)(onnx::ModelProto* model, int64_t n);
 struct Bomb {
   const char* op;
   Bend bend;
+  int import_up_to = 0;  // importing n up to 2^this makes an expression that is never computed; above, it is refused
+  bool is_read = true;   // inspect describes the file; else it refuses it
 };
 
 // Each makes "y" with about n elements from the scalar weight "one" or from x [1].
@@ -27,12 +29,14 @@ constexpr Bomb kBombs[] = {
      [](onnx::ModelProto* m, int64_t n) {
        AddInitializer(m, "big", {n});
        AddNode(m, "Relu", {"big"}, {"y"}, "bomb");
-     }},
+     },
+     0, false},
     {"initializer of two extents",
      [](onnx::ModelProto* m, int64_t n) {
        AddInitializer(m, "big", {n, n});
        AddNode(m, "Relu", {"big"}, {"y"}, "bomb");
-     }},
+     },
+     0, false},
     {"sparse initializer",
      [](onnx::ModelProto* m, int64_t n) {
        auto* sparse = m->mutable_graph()->add_sparse_initializer();
@@ -45,7 +49,8 @@ constexpr Bomb kBombs[] = {
        sparse->mutable_indices()->add_dims(1);
        sparse->mutable_indices()->add_int64_data(0);
        AddNode(m, "Relu", {"big"}, {"y"}, "bomb");
-     }},
+     },
+     0, false},
     {"external length",
      [](onnx::ModelProto* m, int64_t n) {
        onnx::TensorProto* t = AddInitializer(m, "big", {n});
@@ -56,17 +61,20 @@ constexpr Bomb kBombs[] = {
          entry->set_key(key), entry->set_value(value);
        }
        AddNode(m, "Relu", {"big"}, {"y"}, "bomb");
-     }},
+     },
+     0, false},
     {"input",
      [](onnx::ModelProto* m, int64_t n) {
        AddInput(m, "huge", {1, n});
        AddNode(m, "Relu", {"huge"}, {"y"}, "bomb");
-     }},
+     },
+     40},
     {"ConstantOfShape",
      [](onnx::ModelProto* m, int64_t n) {
        AddInts(m, "shape", {n});
        AddNode(m, "ConstantOfShape", {"shape"}, {"y"}, "bomb");
-     }},
+     },
+     40},
     {"ConstantOfShape as weight",
      [](onnx::ModelProto* m, int64_t n) {
        AddInts(m, "shape", {1, n});
@@ -78,13 +86,15 @@ constexpr Bomb kBombs[] = {
        AddInts(m, "shape", {n});
        AddNode(m, "Expand", {"one", "shape"}, {"e"}, "bomb");
        AddNode(m, "Exp", {"e"}, {"y"});
-     }},
+     },
+     40},
     {"Tile",
      [](onnx::ModelProto* m, int64_t n) {
        AddInts(m, "repeats", {n});
        AddNode(m, "Tile", {"one", "repeats"}, {"e"}, "bomb");
        AddNode(m, "Exp", {"e"}, {"y"});
-     }},
+     },
+     40},
     {"Range",
      [](onnx::ModelProto* m, int64_t n) {
        AddNumber(m, "start", 0), AddNumber(m, "limit", n), AddNumber(m, "delta", 1);
@@ -100,7 +110,8 @@ constexpr Bomb kBombs[] = {
      [](onnx::ModelProto* m, int64_t n) {
        AddInts(m, "pads", {n, n});
        AddNode(m, "Pad", {"one", "pads"}, {"y"}, "bomb");
-     }},
+     },
+     31},
     {"Pad by copies of the edge",
      [](onnx::ModelProto* m, int64_t n) {
        AddInts(m, "pads", {n, n});
@@ -132,9 +143,10 @@ constexpr Bomb kBombs[] = {
      [](onnx::ModelProto* m, int64_t n) {
        AddInput(m, "index", {n}, 7);
        AddNode(m, "Gather", {"one", "index"}, {"y"}, "bomb");
-     }},
+     },
+     40},
     {"RandomNormal",
-     [](onnx::ModelProto* m, int64_t n) { SetInts(AddNode(m, "RandomNormal", {}, {"y"}, "bomb"), "shape", {n}); }},
+     [](onnx::ModelProto* m, int64_t n) { SetInts(AddNode(m, "RandomNormal", {}, {"y"}, "bomb"), "shape", {n}); }, 40},
     {"outer product",
      [](onnx::ModelProto* m, int64_t n) {
        AddInts(m, "column", {n, 1}), AddInts(m, "row", {1, n});
@@ -154,7 +166,7 @@ std::vector<BadModel> OversizedModels() {
       FillFloats(AddInitializer(&model, "one", {1}), {1});
       bomb.bend(&model, int64_t{1} << shift);
       AddOutput(&model, "y");
-      models.push_back({StrCat(bomb.op, " of 2^", shift), std::move(model)});
+      models.push_back({StrCat(bomb.op, " of 2^", shift), std::move(model), shift <= bomb.import_up_to, bomb.is_read});
     }
   }
   return models;

@@ -11,7 +11,8 @@ namespace onnxtrain {
 struct BadModel {
   std::string what;
   onnx::ModelProto model;
-  bool refused = true;  // else the tensor stays an expression that is never computed
+  bool imports = false;  // the tensor stays an expression that is never computed
+  bool is_read = true;   // inspect describes the file
 };
 
 // Makes models of about one kilobyte: one for every operator whose output size is a parameter, and several sizes.
