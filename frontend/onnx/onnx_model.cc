@@ -140,7 +140,11 @@ std::vector<OnnxModel::Input> OnnxModel::FindInputs(const std::vector<std::strin
 
 std::string OnnxModel::producer() const { return parsed_->producer; }
 int64_t OnnxModel::ir_version() const { return parsed_->ir_version; }
-std::map<std::string, int64_t> OnnxModel::opsets() const { return parsed_->opsets; }
+std::map<std::string, int64_t> OnnxModel::opsets() const {
+  std::map<std::string, int64_t> versions;
+  for (const auto& [domain, version] : parsed_->opsets) versions[domain] = version.newest;
+  return versions;
+}
 
 std::vector<OnnxModel::Node> OnnxModel::nodes() const {
   std::vector<Node> nodes;

@@ -75,9 +75,16 @@ struct ParsedGraph {
   std::unordered_map<std::string, std::vector<std::string>> strings;  // the values of those that are lists of strings
 };
 
+// The versions of an operator set that a file imports: one, but for files of some tools.
+struct OpsetVersion {
+  int64_t newest = 0;
+  std::optional<int64_t> oldest = {};  // where there are several
+};
+using Opsets = std::map<std::string, OpsetVersion>;  // by domain, "" for ai.onnx
+
 struct ParsedFunction {
-  ParsedGraph graph;                      // its inputs have only names
-  std::map<std::string, int64_t> opsets;  // of its body; empty: those of the model
+  ParsedGraph graph;  // its inputs have only names
+  Opsets opsets;      // of its body; empty: those of the model
 };
 
 struct OnnxModel::Parsed {
@@ -87,7 +94,7 @@ struct OnnxModel::Parsed {
   std::shared_future<std::string> sha256;       // computed while the file is read
   ModelEdits edits;
   int64_t ir_version = 0;
-  std::map<std::string, int64_t> opsets;
+  Opsets opsets;
   ParsedGraph graph;
   std::map<std::pair<std::string, std::string>, ParsedFunction> functions;  // by domain and name
   std::vector<Input> inputs;

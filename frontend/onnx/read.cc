@@ -34,20 +34,31 @@ int64_t NewestOpset(int64_t ir_version) {
   return kNewestOf[std::min<size_t>(ir_version, std::size(kNewestOf) - 1)];
 }
 
-template <typename Opsets>
-absl::Status ReadOpsets(const Opsets& imports, std::map<std::string, int64_t>* opsets) {
+// Some tools append the opset that they write for to the one that is there. Import refuses the nodes that these make
+// differ.
+template <typename Imports>
+absl::Status ReadOpsets(const Imports& imports, Opsets* opsets) {
   for (const auto& opset : imports) {
     if (opset.version() < 1 || opset.version() > kMaxVersion) {
       return Invalid("imports opset version ", opset.version(), " of domain '", Printable(opset.domain()),
                      "', which does not exist");
     }
-    auto [it, added] = opsets->emplace(NormalizeDomain(opset.domain()), opset.version());
-    if (!added && it->second != opset.version()) {
-      return Invalid("imports domain '", Printable(opset.domain()), "' in the versions ", it->second, " and ",
-                     opset.version());
-    }
+    OpsetVersion& version =
+        opsets->emplace(NormalizeDomain(opset.domain()), OpsetVersion{opset.version()}).first->second;
+    const int64_t oldest = std::min(version.oldest.value_or(version.newest), opset.version());
+    version.newest = std::max(version.newest, opset.version());
+    if (oldest != version.newest) version.oldest = oldest;
   }
   return absl::OkStatus();
+}
+
+void NoteSeveralVersions(const std::string& tag, const Opsets& opsets, std::vector<std::string>* notes) {
+  for (const auto& [domain, version] : opsets) {
+    if (!version.oldest.has_value()) continue;
+    notes->push_back(StrCat(tag, "imports domain '", domain.empty() ? "ai.onnx" : Printable(domain),
+                            "' in the versions ", *version.oldest, " to ", version.newest, ": taken for ",
+                            version.newest, ", as its operators mean the same in both"));
+  }
 }
 
 absl::Status ReadVersions(const onnx::ModelProto& proto, OnnxModel::Parsed* model) {
@@ -57,10 +68,11 @@ absl::Status ReadVersions(const onnx::ModelProto& proto, OnnxModel::Parsed* mode
                    proto.has_graph() ? "" : ": it is not an ONNX model");
   }
   RETURN_IF_ERROR(ReadOpsets(proto.opset_import(), &model->opsets));
+  NoteSeveralVersions("", model->opsets, &model->notes);
   if (model->opsets.empty()) {
-    model->opsets[""] = NewestOpset(model->ir_version);
+    model->opsets[""].newest = NewestOpset(model->ir_version);
     if (model->ir_version >= 3) {
-      model->notes.push_back(StrCat("has no opset_import: taken for opset ", model->opsets[""],
+      model->notes.push_back(StrCat("has no opset_import: taken for opset ", model->opsets[""].newest,
                                     ", the newest of IR version ", model->ir_version));
     }
   }
@@ -80,6 +92,7 @@ absl::Status ReadFunction(const onnx::FunctionProto& proto, GraphReader* reader,
     RETURN_IF_ERROR(Annotate(reader->ReadNode(proto.node(i), i, &function.graph.nodes[i]), tag));
   }
   RETURN_IF_ERROR(Annotate(ReadOpsets(proto.opset_import(), &function.opsets), tag));
+  NoteSeveralVersions(tag, function.opsets, &model->notes);
   RETURN_IF_ERROR(Annotate(CheckAndSort(&function.graph), tag));
   const bool added =
       model->functions.emplace(std::pair(NormalizeDomain(proto.domain()), proto.name()), std::move(function)).second;

@@ -20,7 +20,7 @@ class HeadSurgeon {
  public:
   HeadSurgeon(const OnnxModel& model, const HeadSpec& spec) : file_(model), model_(model.parsed()), spec_(spec) {
     auto it = model_.opsets.find("");
-    opset_ = it == model_.opsets.end() ? 1 : it->second;
+    opset_ = it == model_.opsets.end() ? 1 : it->second.newest;
     for (const ParsedNode& node : model_.graph.nodes) {
       taken_.insert(node.name);
       for (const auto* names : {&node.inputs, &node.outputs}) taken_.insert(names->begin(), names->end());

@@ -6,6 +6,8 @@
 namespace onnxtrain {
 namespace {
 
+constexpr int64_t kScanOpset = 9;  // the first one whose Scan has no batch
+
 struct ScanPlan {
   size_t states = 0, scanned = 0, stacked = 0;
   std::vector<int64_t> in_axes, in_directions, out_axes, out_directions;
@@ -131,7 +133,12 @@ ImportValuesOr ImportScan8(ControlNode& c) {
 
 ImportValuesOr ImportScan(ControlNode& c) {
   const auto opset = c.scope.opsets->find("");
-  return opset != c.scope.opsets->end() && opset->second < 9 ? ImportScan8(c) : UnrollScan(c, "", c.inputs, false);
+  if (opset == c.scope.opsets->end() || opset->second.newest >= kScanOpset) {
+    if (opset != c.scope.opsets->end() && opset->second.oldest.value_or(kScanOpset) < kScanOpset)
+      return Invalid("means one thing in opset 8 and another in later ones, and the file imports both");
+    return UnrollScan(c, "", c.inputs, false);
+  }
+  return ImportScan8(c);
 }
 
 }  // namespace onnxtrain

@@ -38,8 +38,10 @@ absl::StatusOr<NodeView> ViewNode(ImportState& state, ImportScope& scope, const 
                 .version = 1,
                 .num_outputs = static_cast<int>(node.outputs.size()),
                 .strings = node.strings};
-  if (auto opset = scope.opsets->find(node.domain); opset != scope.opsets->end())
-    view.version = static_cast<int>(opset->second);
+  if (auto opset = scope.opsets->find(node.domain); opset != scope.opsets->end()) {
+    view.version = static_cast<int>(opset->second.newest);
+    view.older_version = opset->second.oldest;
+  }
   ASSIGN_OR_RETURN(view.inputs, FindOperands(state.symbols, scope, node));
   RETURN_IF_ERROR(CheckArity(view.inputs, op));
   for (const std::string& name : node.outputs)
@@ -65,6 +67,9 @@ ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const Pars
   NodeImportContext context(state, scope, node, view);
   ASSIGN_OR_RETURN(std::vector<Val> results, op.import(context));
   RETURN_IF_ERROR(state.builder.status());
+  if (context.opset_matters())
+    return Invalid("means one thing in opset ", view.version, " and another in ", *view.older_version,
+                   ", and the file imports both");
   results.resize(std::max(results.size(), node.outputs.size()));
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (view.used[i] && !results[i].valid()) return absl::UnimplementedError(StrCat("output ", i, " is not supported"));

@@ -44,7 +44,7 @@ absl::StatusOr<Val> RequireTensor(const ImportValue& value, std::string_view wha
 struct ImportScope {
   const ParsedGraph* graph = nullptr;
   ImportScope* parent = nullptr;  // of a subgraph; a function sees nothing outside itself
-  const std::map<std::string, int64_t>* opsets = nullptr;
+  const Opsets* opsets = nullptr;
   const Attrs* call = nullptr;  // in a function: the calling node's attributes
   bool conditional = false;     // within a branch that may not be taken at run time
   std::string prefix;           // of node sources and value names within a function or body: "call/"

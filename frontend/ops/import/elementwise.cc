@@ -108,7 +108,7 @@ ImportOr ImportIdentity(ImportContext& c) { return One(c.in(0)); }
 ImportOr ImportPRelu(ImportContext& c) {
   const Val x = c.in(0);
   Val slope = c.in(1);
-  if (c.node().version < 7 && slope.rank() == 1 && slope.dim(0) != 1 && x.rank() >= 2) {
+  if (slope.rank() == 1 && slope.dim(0) != 1 && x.rank() >= 2 && c.since(7, false, true)) {
     Shape shape(x.rank() - 1, 1);
     shape[0] = slope.dim(0);
     slope = Reshape(slope, std::move(shape));

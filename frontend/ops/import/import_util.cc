@@ -15,7 +15,7 @@ ImportOr ImportSame(ImportContext& c) {
 
 absl::StatusOr<Val> SecondOperand(ImportContext& c) {
   const Val a = c.in(0), b = c.in(1);
-  if (c.node().version >= 7 || !c.attrs().Int("broadcast") || !c.attrs().Has("axis")) return b;
+  if (!c.attrs().Int("broadcast") || !c.attrs().Has("axis") || c.since(7, true, false)) return b;
   ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(c.attrs().Int("axis"), a.rank()));
   if (axis + b.rank() > a.rank())
     return Invalid(ToString(b.type()), " does not fit into ", ToString(a.type()), " at axis ", axis);

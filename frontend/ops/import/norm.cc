@@ -13,9 +13,8 @@ double Epsilon(const ImportContext& c, double otherwise = 1e-5) { return c.attrs
 // Whether the file itself asks for batch statistics: training_mode since 14, is_test before 7, and between these the
 // number of outputs.
 bool FileSaysTraining(const ImportContext& c) {
-  if (c.node().version >= 14) return c.attrs().Int("training_mode") != 0;
-  if (c.node().version < 7 && c.attrs().Int("is_test") != 0) return false;
-  return c.node().num_outputs > 1;
+  const bool outputs = c.node().num_outputs > 1;
+  return c.since(14, c.attrs().Int("training_mode") != 0, c.since(7, outputs, outputs && !c.attrs().Int("is_test")));
 }
 
 struct BatchStatistics {
@@ -72,7 +71,7 @@ Val Statistic(ImportContext& c, size_t i) {
 }
 
 // Up to version 8, statistics may be kept for each place of a sample and not for each channel (spatial = 0).
-bool PerPlace(const ImportContext& c) { return c.node().version < 9 && c.attrs().Int("spatial", 1) == 0; }
+bool PerPlace(const ImportContext& c) { return c.since(9, false, c.attrs().Int("spatial", 1) == 0); }
 
 // The inputs as one number per channel of x, which is [samples, channels] where each place is a channel.
 struct Channels {
@@ -240,7 +239,7 @@ ImportResult ImportGroupNorm(ImportContext& c) {
   const int64_t groups = c.attrs().Int("num_groups");
   if (groups < 1 || x.dim(1) % groups != 0)
     return Invalid("num_groups ", groups, " does not divide ", x.dim(1), " channels");
-  const int64_t parts = c.node().version < 21 ? groups : x.dim(1);
+  const int64_t parts = c.since(21, x.dim(1), groups);
   for (size_t i : {1, 2}) RETURN_IF_ERROR(CheckChannelVector(c, i, parts));
   const Shape by_part = {x.dim(0), parts, x.type().elements() / (x.dim(0) * parts)};
   const Val y = Reshape(NormalizeGroups(x, groups, Epsilon(c)), by_part);
@@ -266,13 +265,13 @@ ImportResult ImportLpNorm(ImportContext& c) {
 ImportResult ImportMeanVariance(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
-  std::vector<int64_t> axes = c.attrs().Ints("axes", {0, 2, 3});
-  if (c.node().version < 9) axes = c.attrs().Int("across_channels") != 0 ? Shape{0, 1, 2, 3} : Shape{0, 2, 3};
+  std::vector<int64_t> axes = c.since(9, c.attrs().Ints("axes", {0, 2, 3}),
+                                      c.attrs().Int("across_channels") != 0 ? Shape{0, 1, 2, 3} : Shape{0, 2, 3});
   for (int64_t& axis : axes) {
     ASSIGN_OR_RETURN(axis, NormalizeAxis(axis, x.rank()));
   }
   const Val centered = x - ReduceMean(x, axes);
-  if (c.node().version < 9 && c.attrs().Int("normalize_variance", 1) == 0) return std::vector<Val>{centered};
+  if (c.since(9, false, c.attrs().Int("normalize_variance", 1) == 0)) return std::vector<Val>{centered};
   const Val variance = ReduceMean(centered * centered, axes);
   // The derivative of the root of 0 is infinite: where all are equal it is not taken.
   const Val equal = Equal(variance, c.b().Scalar(x.dtype(), 0)), one = c.b().Scalar(x.dtype(), 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ struct NodeView {
   std::string_view op_type;
   std::string_view name;                                    // may be empty
   int version = 0;                                          // opset version of the domain
+  std::optional<int> older_version = {};                    // an older one that the file imports, too
   std::vector<Val> inputs;                                  // invalid where the input name is empty
   int num_outputs = 1;                                      // how many outputs the node lists
   std::vector<bool> used;                                   // per listed output: is it read?
@@ -38,6 +40,16 @@ class ImportContext {
   size_t num_inputs() const { return node_->inputs.size(); }
   bool has(size_t i) const { return i < node_->inputs.size() && node_->inputs[i].valid(); }
   Val in(size_t i) const { return i < node_->inputs.size() ? node_->inputs[i] : Val(); }
+
+  // Returns what holds for the node: `newer` from opset `version` on, else `older`.
+  template <typename T>
+  T since(int version, T newer, T older) const {
+    const bool other = node_->older_version.has_value() && *node_->older_version < version;
+    opset_matters_ |= other && node_->version >= version && newer != older;
+    return node_->version >= version ? newer : older;
+  }
+  // Whether the node has another meaning in another opset that the file imports.
+  bool opset_matters() const { return opset_matters_; }
 
   // Returns the value of input i if it is known at import: a constant, or a weight that this use then does not train.
   // Null if it is computed from fed data.
@@ -78,6 +90,9 @@ class ImportContext {
  protected:
   const NodeView* node_ = nullptr;
   Builder* b_ = nullptr;
+
+ private:
+  mutable bool opset_matters_ = false;
 };
 
 // What the importer and model surgery (frontend/onnx) ask of an operator besides its import.

@@ -40,7 +40,7 @@ ImportResult ImportDropout(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   const bool mask = c.node().used.size() > 1 && c.node().used[1];
-  const DType mask_type = c.node().version < 10 ? x.dtype() : DType::kBool;
+  const DType mask_type = mask ? c.since(10, DType::kBool, x.dtype()) : DType::kBool;
   ASSIGN_OR_RETURN(const bool asked, FileSaysTraining(c));
   double ratio = 0;
   if (c.training || asked) {

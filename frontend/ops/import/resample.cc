@@ -311,7 +311,7 @@ ImportOr ImportByScales(ImportContext& c, const std::vector<double>& scales) {
 }
 
 ImportOr ImportResize(ImportContext& c) {
-  if (c.node().version >= 11) return ImportResize11(c);
+  if (c.since(11, true, c.num_inputs() > 2)) return ImportResize11(c);
   if (!c.has(0)) return Invalid("input 0 is missing");
   ASSIGN_OR_RETURN(const std::vector<double> scales, c.KnownDoubles(1, "scales"));
   return ImportByScales(c, scales);

@@ -105,8 +105,9 @@ ImportOr ImportAffineGrid(ImportContext& c) {
 ImportOr ImportRoiAlign(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 3));
   const Attrs& a = c.attrs();
-  const std::string coordinates =
-      a.String("coordinate_transformation_mode", c.node().version >= 16 ? "half_pixel" : "output_half_pixel");
+  const std::string coordinates = a.Has("coordinate_transformation_mode")
+                                      ? a.String("coordinate_transformation_mode")
+                                      : c.since<std::string>(16, "half_pixel", "output_half_pixel");
   if (coordinates != "half_pixel" && coordinates != "output_half_pixel") {
     return Invalid("coordinate_transformation_mode '", coordinates, "' is neither half_pixel nor output_half_pixel");
   }

@@ -78,7 +78,7 @@ ImportOr ImportNonZero(ImportContext& c) {
 ImportOr ImportTopK(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, -1, c.in(0).rank()));
   int64_t k = c.attrs().Int("k");
-  if (c.node().version >= 10) {
+  if (c.since(10, true, c.has(1))) {
     if (!c.has(1)) return Invalid("input 1 (K) is missing");
     ASSIGN_OR_RETURN(k, KnownInt(c, 1, "K"));
   }

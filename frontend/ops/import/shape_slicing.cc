@@ -44,7 +44,8 @@ ImportOr ImportSplit(ImportContext& c) {
     if (c.attrs().Int("num_outputs", parts) != parts) {
       return Invalid("num_outputs is ", c.attrs().Int("num_outputs"), ", but ", parts, " outputs are listed");
     }
-    ASSIGN_OR_RETURN(sizes, EqualParts(x.dim(static_cast<int>(axis)), parts, c.node().version >= 18));
+    const int64_t extent = x.dim(static_cast<int>(axis));
+    ASSIGN_OR_RETURN(sizes, EqualParts(extent, parts, c.since(18, true, parts > 0 && extent % parts == 0)));
   }
   if (static_cast<int64_t>(sizes.size()) != parts) return Invalid(sizes.size(), " sizes for ", parts, " outputs");
   return c.b().Ops("Split", {x}, {{"axis", axis}, {"sizes", std::move(sizes)}, {"num_outputs", parts}});

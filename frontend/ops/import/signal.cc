@@ -79,7 +79,7 @@ struct Dft {
 absl::StatusOr<Dft> ReadDft(ImportContext& c) {
   Dft d{.inverse = c.attrs().Int("inverse") != 0, .onesided = c.attrs().Int("onesided") != 0};
   const int64_t rank = c.in(0).rank();
-  int64_t axis = c.node().version < 20 ? c.attrs().Int("axis", 1) : -2;
+  int64_t axis = c.has(2) ? 0 : c.since(20, int64_t{-2}, c.attrs().Int("axis", 1));
   if (c.has(2)) {
     ASSIGN_OR_RETURN(axis, KnownInt(c, 2, "axis"));
   }

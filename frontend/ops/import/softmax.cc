@@ -12,9 +12,11 @@ struct Lines {
 absl::StatusOr<Lines> ReadSoftmaxAxis(const ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
-  const bool flattens = c.node().version < 13;
-  ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(c.attrs().Int("axis", flattens ? 1 : -1), x.rank()));
-  if (!flattens || axis == x.rank() - 1) return Lines{x, axis};
+  const int64_t before = c.attrs().Int("axis", 1);
+  const bool last = before == -1 || before == x.rank() - 1;  // then nothing is flattened
+  const bool along_axis = c.since(13, true, last);
+  ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(along_axis ? c.attrs().Int("axis", -1) : before, x.rank()));
+  if (along_axis) return Lines{x, axis};
   const auto middle = x.shape().begin() + axis;
   return Lines{Reshape(x, {NumElements(Shape(x.shape().begin(), middle)), NumElements(Shape(middle, x.shape().end()))}),
                1};

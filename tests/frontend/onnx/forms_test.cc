@@ -242,6 +242,80 @@ TEST(Versions, AMissingOpsetIsAssumedAloud) {
   EXPECT_THAT(imported->notes, Contains(HasSubstr("taken for opset 18")));
 }
 
+void ImportAlso(onnx::ModelProto* model, const std::string& domain, int64_t version) {
+  onnx::OperatorSetIdProto* opset = model->add_opset_import();
+  opset->set_domain(domain);
+  opset->set_version(version);
+}
+
+// x [2,3,4] → `op` of 'x' alone, in opset 19 and another one.
+onnx::ModelProto TwoOpsets(const std::string& op, int64_t other, std::optional<int64_t> axis,
+                           const std::vector<int64_t>& dims = {2, 3, 4}) {
+  onnx::ModelProto model = NewModel(19);
+  ImportAlso(&model, "ai.onnx", other);
+  AddInput(&model, "x", dims);
+  onnx::NodeProto* node = AddNode(&model, op, {"x"}, {"y"}, "node");
+  if (axis.has_value()) SetInt(node, "axis", *axis);
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(Versions, TheNewestOfSeveralIsTakenWhereAllMeanTheSame) {
+  for (const char* domain : {"", "ai.onnx"}) {
+    onnx::ModelProto model = LinearModel();
+    ImportAlso(&model, domain, 9);
+    ImportAlso(&model, "", 11);
+    auto imported = ImportModel(model);
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_THAT(imported->notes,
+                Contains("imports domain 'ai.onnx' in the versions 9 to 13: taken for 13, as its operators mean the "
+                         "same in both"));
+    EXPECT_EQ((*LoadModel(model))->opsets().at(""), 13);
+    auto trained = RoundTrip(model, {{"b", Floats({3}, {0, 0, 1})}});
+    ASSERT_TRUE(trained.ok()) << trained.status();
+    EXPECT_EQ(trained->opset_import_size(), 3);
+  }
+  for (const onnx::ModelProto& model :
+       {TwoOpsets("Softmax", 12, -1), TwoOpsets("Softmax", 12, 2), TwoOpsets("LogSoftmax", 12, {}, {2, 3}),
+        TwoOpsets("Softmax", 13, {}), TwoOpsets("Dropout", 12, {}), TwoOpsets("Dropout", 9, {})}) {
+    const auto imported = ImportModel(model);
+    EXPECT_TRUE(imported.ok()) << imported.status();
+  }
+}
+
+TEST(Versions, ANodeThatSeveralMakeDifferentIsRefused) {
+  for (const onnx::ModelProto& model :
+       {TwoOpsets("Softmax", 12, {}), TwoOpsets("Softmax", 12, 1), TwoOpsets("Hardmax", 12, 0)}) {
+    EXPECT_THAT(Message(ImportModel(model).status()),
+                AllOf(HasSubstr("max 'node'] means one thing in opset 19 and another in 12")));
+  }
+}
+
+TEST(Versions, FunctionsMayImportSeveral) {
+  for (const auto& [op, good] : {std::pair("Relu", true), {"Softmax", false}}) {
+    onnx::ModelProto model = NewModel(19);
+    AddInput(&model, "x", {2, 3, 4});
+    onnx::FunctionProto* function = model.add_functions();
+    function->set_domain("mine");
+    function->set_name("f");
+    function->add_input("a");
+    function->add_output("b");
+    function->add_opset_import()->set_version(12);
+    function->add_opset_import()->set_version(19);
+    onnx::NodeProto* inner = function->add_node();
+    inner->set_op_type(op);
+    inner->add_input("a");
+    inner->add_output("b");
+    AddNode(&model, "f", {"x"}, {"y"}, "call")->set_domain("mine");
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model);
+    EXPECT_EQ(imported.ok(), good) << op << " " << imported.status();
+    if (good) {
+      EXPECT_THAT(imported->notes, Contains(HasSubstr("function 'f': imports domain 'ai.onnx'")));
+    }
+  }
+}
+
 // Low precision: float32 masters inside, the types of the file outside.
 TEST(Half, BoundaryKeepsItsTypes) {
   for (const auto& [onnx_type, dtype] : {std::pair(10, DType::kFloat16), {16, DType::kBFloat16}}) {

@@ -180,7 +180,6 @@ TEST(Structure, Faults) {
       {"absurd IR version", [](auto* m) { m->set_ir_version(int64_t{1} << 40); }, "ir_version"},
       {"absurd opset", [](auto* m) { m->mutable_opset_import(0)->set_version(1 << 30); }, "opset version 1073741824"},
       {"opset 0", [](auto* m) { m->mutable_opset_import(0)->set_version(0); }, "opset version 0"},
-      {"two opsets", [](auto* m) { m->add_opset_import()->set_version(9); }, "13 and 9"},
       {"self loop", [&](auto* m) { node(m, 0)->set_input(0, "xw"); }, "its own output 'xw'"},
       {"cycle", [&](auto* m) { node(m, 0)->set_input(0, "y"); }, "cycle: '"},
       {"undefined", [&](auto* m) { node(m, 1)->set_input(1, "ghost"); }, "[Add 'sum'] reads 'ghost'"},
