@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/data/bad_samples.h"
 #include "frontend/data/convert.h"
 #include "frontend/data/loader.h"
 
@@ -65,6 +67,23 @@ absl::Status CheckLabel(const Dataset& data, int64_t i, const LabelCheck& check)
         i, [&](int64_t label) { return CheckClass(label, check.classes, check.ignore_index); }));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSequence(const Dataset& data, int64_t i, const SequenceCheck& check) {
+  int64_t labels = 0, repeats = 0, last = check.ignore_index;
+  for (int c : check.columns) {
+    RETURN_IF_ERROR(LabelReader(data, c).Visit(i, [&](int64_t label) {
+      if (label == check.ignore_index) return absl::OkStatus();
+      ++labels;
+      repeats += label == std::exchange(last, label);
+      return absl::OkStatus();
+    }));
+  }
+  const int64_t steps = check.steps(i);
+  if (labels + repeats <= steps) return absl::OkStatus();
+  const std::string blanks = repeats > 0 ? StrCat(" with ", repeats, " blanks between equal ones") : "";
+  return Invalid(data.Describe(i), ": ", labels, " labels", blanks, " need ", labels + repeats,
+                 " steps, the model gives ", steps);
 }
 
 absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {

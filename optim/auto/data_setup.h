@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/bad_samples.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/onnx/import.h"
 #include "optim/auto/open_data.h"
@@ -46,9 +47,10 @@ struct LeftOut {
   std::string line;           // for people; "" where none is left out
   std::vector<int64_t> rows;  // the samples that stay; empty: all
 };
-// With on_bad_sample skip: leaves out the samples that cannot be read or used (with `labels` also as labels).
+// With on_bad_sample skip: leaves out the samples that cannot be read or used (with `labels` also as labels). Else the
+// line says which ones have more labels than `sequences` allow: these add nothing to the loss.
 absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const PreparedModel& prepared, bool labels,
-                                           BoundData* data);
+                                           const std::vector<SequenceCheck>& sequences, BoundData* data);
 
 // The first `count` samples.
 absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count);

@@ -1,8 +1,6 @@
 #include <algorithm>
 
-#include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bad_samples.h"
 #include "optim/auto/data_setup.h"
 #include "optim/auto/value_checks.h"
 
@@ -104,20 +102,32 @@ absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedMod
   return train;
 }
 
+namespace {
+
+LeftOut NameUnalignedSamples(const Dataset& data, const std::vector<SequenceCheck>& sequences, int threads) {
+  if (sequences.empty()) return {};
+  const BadSamples bad = CountBadSamples(data, sequences, threads);
+  if (bad.count == 0) return {};
+  return {.line =
+              StrCat(bad.count, " of ", data.size(), " samples have labels that ctc cannot align and add nothing to ",
+                     "the loss (`on_bad_sample` skip leaves them out): ", JoinReasons(bad.reasons, bad.count))};
+}
+
+}  // namespace
+
 absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const PreparedModel& prepared, bool labels,
-                                           BoundData* data) {
-  if (config.on_bad_sample != "skip") return LeftOut{};
+                                           const std::vector<SequenceCheck>& sequences, BoundData* data) {
+  const int threads = std::max(1, NumWorkers(config));
+  if (config.on_bad_sample != "skip") return NameUnalignedSamples(*data->dataset, sequences, threads);
   TrainData train = MakeInputs(*data, prepared);
   if (labels) RETURN_IF_ERROR(AddLabels(*data, prepared.loss, config.ignore_index, &train));
   const auto checks = labels ? FindLabelChecks(*data, prepared.loss, config.ignore_index) : std::vector<LabelCheck>();
   const int64_t size = data->dataset->size();
-  ASSIGN_OR_RETURN(GoodSamples good,
-                   DropBadSamples(data->dataset, train.specs, checks, std::max(1, NumWorkers(config))));
+  ASSIGN_OR_RETURN(GoodSamples good, DropBadSamples(data->dataset, train.specs, checks, sequences, threads));
   data->dataset = good.dataset;
   if (good.bad == 0) return LeftOut{};
-  const bool more = good.bad > static_cast<int64_t>(good.reasons.size());
-  return LeftOut{.line = StrCat("left out ", good.bad, " of ", size, " samples (`on_bad_sample` skip): ",
-                                absl::StrJoin(good.reasons, "; "), more ? "; …" : ""),
+  return LeftOut{.line = StrCat("left out ", good.bad, " of ", size,
+                                " samples (`on_bad_sample` skip): ", JoinReasons(good.reasons, good.bad)),
                  .rows = std::move(good.rows)};
 }
 

@@ -16,6 +16,7 @@
 #include "optim/auto/open_session.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/sequence_checks.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/size_multiple.h"
 #include "optim/auto/surgery.h"
@@ -236,10 +237,12 @@ absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
 }
 
 // Of training and evaluation; adds to the warnings of the data.
-absl::Status LeaveOutBadSamples(const PreparedModel& prepared, TrainingRun* run) {
+absl::Status LeaveOutBadSamples(const PreparedModel& prepared, const SessionOptions& options, TrainingRun* run) {
   for (OpenedData* data : {&run->data.train, &run->data.eval}) {
     if (data->bound.dataset == nullptr) continue;
-    ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(run->config, prepared, true, &data->bound));
+    if (run->data.synthetic) continue;
+    ASSIGN_OR_RETURN(const auto sequences, MakeSequenceChecks(*run->data.models, options, prepared, data->bound));
+    ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(run->config, prepared, true, sequences, &data->bound));
     const char* part = data == &run->data.train ? "training: " : "evaluation: ";
     if (!left_out.line.empty()) run->data.train.bound.warnings.push_back(part + left_out.line);
   }
@@ -447,7 +450,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   options.pipeline = {place.rank, static_cast<int>(config.pipeline)};
   options.tensor = {place.rank, static_cast<int>(config.tensor)};
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));
-  RETURN_IF_ERROR(LeaveOutBadSamples(prepared, &run));
+  RETURN_IF_ERROR(LeaveOutBadSamples(prepared, options, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));

@@ -80,9 +80,10 @@ LossParts Ctc(const LossContext& c) {
   const Val last = Forward(lattice) + ends;
   const Val most = ReduceMax(last, {1}, true);
   const Val total = Reshape(most + Log(ReduceSum(Exp(last - most), {1}, true)), {n});
-  const Val loss = -total / b.Op("Max", {Reshape(length, {n}), b.Scalar(dtype, 1)});
+  const bool per_label = c.Option("per_label", 1) != 0;
+  const Val loss = per_label ? -total / b.Op("Max", {Reshape(length, {n}), b.Scalar(dtype, 1)}) : -total;
   // More labels than steps: there is no path.
-  const double impossible = c.Option("zero_infinity", 0) != 0 ? 0 : std::numeric_limits<double>::infinity();
+  const double impossible = c.Option("zero_infinity", 1) != 0 ? 0 : std::numeric_limits<double>::infinity();
   return {Where(Less(total, b.Scalar(dtype, kLogZero / 10)), b.Scalar(dtype, impossible), loss), Val()};
 }
 
@@ -91,9 +92,11 @@ LossParts Ctc(const LossContext& c) {
 std::span<const LossFunction> SequenceLosses() {
   static const std::vector<LossFunction> rows = {
       {.name = "ctc",
-       .text = "−log of the sum over all alignments of the labels with the steps, ÷ number of labels",
+       .text =
+           "−log of the sum over all alignments of the labels with the steps, ÷ number of labels (per_label=0: not); "
+           "0 where the steps are too few",
        .takes = "ignore_index",
-       .options = {{"blank", 0, 0, 1e9}, {"zero_infinity", 0, 0, 1}, {"time_first", 0, 0, 1}},
+       .options = {{"blank", 0, 0, 1e9}, {"zero_infinity", 1, 0, 1}, {"time_first", 0, 0, 1}, {"per_label", 1, 0, 1}},
        .sequences = true,
        .final_activations = "Softmax LogSoftmax",
        .mean = LossMean::kSamples,

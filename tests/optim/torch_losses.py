@@ -69,10 +69,11 @@ def dice_classes(y, t, smooth=1):
     return dice(torch.softmax(y, 1) * kept, one_hot, smooth)
 
 
-def ctc(y, t, blank=0):
+def ctc(y, t, blank=0, reduction='mean'):
     lengths = (t != -100).sum(1)
     log_p = F.log_softmax(y, -1).transpose(0, 1)
-    return F.ctc_loss(log_p, t.clamp(min=0), torch.full((len(y),), y.shape[1]), lengths, blank=blank, reduction='mean')
+    return F.ctc_loss(log_p, t.clamp(min=0), torch.full((len(y),), y.shape[1]), lengths, blank=blank,
+                      reduction=reduction, zero_infinity=True)
 
 
 # name → (x, [labels], loss of y and the labels); the model's output is y = 2·x
@@ -96,6 +97,9 @@ CASES = {
     'dice_mask': (logits(3, 1, 4, 5), [coins(3, 4, 5)], lambda y, t: dice(torch.sigmoid(y), t.unsqueeze(1))),
     'ctc': (logits(5, 9, 6), [padded([[1, 2, 2, 5], [3], [4, 4], [], [1, 2, 3, 4]])], ctc),
     'ctc_blank_last': (logits(3, 7, 5), [padded([[0, 0, 3], [1, 2], [3, 0, 1]])], lambda y, t: ctc(y, t, 4)),
+    'ctc_too_few_steps': (logits(4, 4, 5), [padded([[1, 2], [1, 1, 1], [3], [2, 4, 3]])], ctc),
+    'ctc_sums': (logits(4, 4, 5), [padded([[1, 2], [1, 1, 1], [3], [1, 2, 3, 4, 1]])],
+                 lambda y, t: ctc(y, t, reduction='sum') / 4),
     'ctc_ties': (torch.zeros(2, 6, 4, dtype=torch.float64, requires_grad=True), [padded([[1, 1], [2, 3]])], ctc),
     'sum': (logits(6, 5), [classes(6, 5, 0.3), torch.tensor(RNG.standard_normal((6, 5)))],
             lambda y, t, u: 0.5 * F.cross_entropy(y, t) + 2 * F.l1_loss(y, u)),

@@ -44,6 +44,8 @@ const Case kCases[] = {
     {"dice_mask", "dice"},
     {"ctc", "ctc"},
     {"ctc_blank_last", "ctc:blank=4"},
+    {"ctc_too_few_steps", "ctc"},
+    {"ctc_sums", "ctc:per_label=0"},
     {"ctc_ties", "ctc"},
     {"sum", "0.5*ce+2*l1:label=other"},
     {"sum_of_one_label", "ce+dice"},

@@ -1,5 +1,6 @@
 // Losses, metrics and what follows from evaluations, as people ask for them.
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
@@ -182,6 +183,81 @@ TEST_F(Losses, RatesByBatchAndLayer) {
   EXPECT_NE(o.err.find("0.4 × 8/32 = 0.1"), std::string::npos) << o.err;
   EXPECT_NE(o.err.find("falls by 0.5 a layer"), std::string::npos) << o.err;
   EXPECT_NE(ReadAll(Path("r/config.flags")).find("--lr=0.4\n"), std::string::npos) << "the file repeats the run";
+}
+
+// x[n,4,6] → five classes a step, and labels of which the second row needs five steps.
+class Alignment : public Scratch {
+ protected:
+  Alignment() {
+    tiny::Model m{.input_shape = {-1, 4, 6}};
+    m.nodes = {{"MatMul", {"x", "w"}, {"y"}}};
+    m.weights = {{"w", {6, 5}, tiny::Uniform(30, 0.5f, 1)}};
+    m.Save(Path("m.onnx"));
+    const std::vector<int64_t> labels = {1, 2, -100, 1, 1, 1, 3, -100, -100, 2, 4, 3};
+    Write("d.npz", {0, 1, 2, 3}, labels);
+    Write("possible.npz", {0, 2, 3}, labels);
+  }
+
+  void Write(const std::string& file, const std::vector<int64_t>& rows, const std::vector<int64_t>& labels) const {
+    const auto n = static_cast<int64_t>(rows.size());
+    HostTensor x({DType::kFloat32, {n, 4, 6}}), y({DType::kInt64, {n, 3}});
+    const std::vector<float> noise = tiny::Uniform(96, 1, 5);
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[rows[i / 24] * 24 + i % 24]);
+    for (int64_t i = 0; i < y.size(); ++i) y.SetInt(i, labels[rows[i / 3] * 3 + i % 3]);
+    EXPECT_TRUE(WriteNpz(Path(file), {{"x", x}, {"y", y}}).ok());
+  }
+
+  std::map<std::string, HostTensor> Gradients(const std::string& data, const std::string& flags = "") {
+    last_ = Run("grad --model m.onnx --loss ctc --input-gradients --out g.npz --data " + data + " " + flags);
+    EXPECT_EQ(last_.code, 0) << last_.err;
+    const auto arrays = ReadNpz(Path("g.npz"));
+    EXPECT_TRUE(arrays.ok()) << arrays.status();
+    return arrays.ok() ? std::map<std::string, HostTensor>(arrays->begin(), arrays->end())
+                       : std::map<std::string, HostTensor>();
+  }
+
+  Outcome last_;
+};
+
+constexpr char kTooFewSteps[] = "row 2: 3 labels with 2 blanks between equal ones need 5 steps, the model gives 4";
+
+TEST_F(Alignment, SamplesWithTooFewStepsAddNothing) {
+  for (const char* backend : {"cpu", "torch"}) {
+    const std::string flags = StrCat("--backend ", backend);
+    const auto all = Gradients("d.npz", flags);
+    EXPECT_NE(last_.err.find("1 of 4 samples have labels that ctc cannot align"), std::string::npos) << last_.err;
+    EXPECT_NE(last_.err.find(kTooFewSteps), std::string::npos) << last_.err;
+    const auto possible = Gradients("possible.npz", flags);
+    EXPECT_EQ(last_.err.find("cannot align"), std::string::npos) << last_.err;
+    EXPECT_NEAR(all.at("loss").At(0) * 4, possible.at("loss").At(0) * 3, 1e-5);
+    int compared = 0;
+    for (const auto& [name, gradient] : all) {
+      if (gradient.shape() == Shape{4, 4, 6} && name != "x") {
+        for (int64_t i = 24; i < 48; ++i) EXPECT_EQ(gradient.At(i), 0) << name;
+        ++compared;
+      }
+      if (gradient.shape() != Shape{6, 5}) continue;
+      for (int64_t i = 0; i < gradient.size(); ++i)
+        EXPECT_NEAR(gradient.At(i) * 4, possible.at(name).At(i) * 3, 1e-5) << name;
+      ++compared;
+    }
+    EXPECT_EQ(compared, 2);
+  }
+}
+
+TEST_F(Alignment, SkipLeavesThemOut) {
+  const double want = Gradients("possible.npz").at("loss").At(0);
+  EXPECT_NEAR(Gradients("d.npz", "--on-bad-sample skip").at("loss").At(0), want, 1e-6);
+  EXPECT_NE(last_.err.find(StrCat("left out 1 of 4 samples (--on-bad-sample skip): d.npz: ", kTooFewSteps)),
+            std::string::npos)
+      << last_.err;
+  const Outcome run =
+      Run("--model m.onnx --data d.npz --eval-data d.npz --loss ctc --on-bad-sample skip --epochs 2 --out r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/summary.json")))["samples"], 6);
+  const Outcome kept = Run("--model m.onnx --data d.npz --loss ctc --epochs 2 --out k");
+  EXPECT_EQ(kept.code, 0) << kept.err;
+  EXPECT_NE((kept.out + kept.err).find(kTooFewSteps), std::string::npos) << kept.out << kept.err;
 }
 
 TEST_F(Losses, RefusesWhatDoesNotFit) {

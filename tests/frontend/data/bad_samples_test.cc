@@ -24,7 +24,7 @@ TEST(BadSamples, OfATable) {
   const std::vector<FeedSpec> specs = {{.feed = "x", .columns = {0}, .sample = kScalar}};
   const std::vector<LabelCheck> labels = {{.columns = {1}, .classes = 2}};
   for (int threads : {1, 2, 5, 100}) {
-    const auto good = DropBadSamples(data, specs, labels, threads);
+    const auto good = DropBadSamples(data, specs, labels, {}, threads);
     ASSERT_TRUE(good.ok()) << good.status();
     EXPECT_EQ(good->bad, 6);
     EXPECT_EQ(good->rows, (std::vector<int64_t>{0, 7, 8, 9, 10, 11}));
@@ -42,7 +42,7 @@ TEST(BadSamples, RangesAndNames) {
   const auto data = OpenTolerant(dir.Write("t.csv", "id,kind\n1,a\n9,b\n2,\n3,b\n"));
   const std::vector<FeedSpec> specs = {
       {.feed = "id", .columns = {0}, .sample = {DType::kInt64, {}}, .range = ValueRange{0, 5, "the 6 rows"}}};
-  const auto good = DropBadSamples(data, specs, {{.columns = {1}, .classes = 2}}, 1);
+  const auto good = DropBadSamples(data, specs, {{.columns = {1}, .classes = 2}}, {}, 1);
   ASSERT_TRUE(good.ok()) << good.status();
   EXPECT_EQ(good->rows, (std::vector<int64_t>{0, 3}));
 }
@@ -50,11 +50,11 @@ TEST(BadSamples, RangesAndNames) {
 TEST(BadSamples, NoneOrAll) {
   TempDir dir;
   const std::vector<FeedSpec> specs = {{.feed = "x", .columns = {0}, .sample = kScalar}};
-  const auto fine = DropBadSamples(OpenTolerant(dir.Write("a.csv", "x,y\n1,0\n2,1\n")), specs, {}, 2);
+  const auto fine = DropBadSamples(OpenTolerant(dir.Write("a.csv", "x,y\n1,0\n2,1\n")), specs, {}, {}, 2);
   EXPECT_EQ(fine->bad, 0);
   EXPECT_TRUE(fine->rows.empty());
   EXPECT_EQ(fine->dataset->size(), 2);
-  const auto none = DropBadSamples(OpenTolerant(dir.Write("b.csv", "x,y\ninf,0\n-inf,1\n")), specs, {}, 2);
+  const auto none = DropBadSamples(OpenTolerant(dir.Write("b.csv", "x,y\ninf,0\n-inf,1\n")), specs, {}, {}, 2);
   EXPECT_NE(Message(none.status()).find("no sample is left: all 2 are bad; the first: "), std::string::npos);
 }
 

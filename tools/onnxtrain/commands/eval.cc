@@ -7,6 +7,7 @@
 #include "frontend/data/json_writer.h"
 #include "optim/auto/data_hints.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/sequence_checks.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
@@ -64,7 +65,8 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
   ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,
                    Requirements(config, look.loss, EvalNames(look.loss, options.metrics)));
-  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, true, &setup.data.bound));
+  ASSIGN_OR_RETURN(const auto sequences, MakeSequenceChecks(*models, options, look, setup.data.bound));
+  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, true, sequences, &setup.data.bound));
   if (!left_out.line.empty()) Warn(left_out.line);
   ASSIGN_OR_RETURN(TrainData data, MakeTrainData(setup.data.bound, look, setup.loss.ignore_index));
   if (const std::string guessed = DescribeGuessedClasses(setup.data.bound, look.loss); !guessed.empty())

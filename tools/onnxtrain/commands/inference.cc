@@ -4,7 +4,9 @@
 
 #include "frontend/base/status.h"
 #include "optim/auto/effects.h"
+#include "optim/auto/sequence_checks.h"
 #include "optim/auto/training_run.h"
+#include "optim/loss_text.h"
 #include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {
@@ -26,15 +28,19 @@ absl::StatusOr<ModelAndData> MakeUpInputs(TrainConfig config) {
       .model = std::move(made_up.model), .data = std::move(made_up.train), .loss = std::move(made_up.loss)};
 }
 
-// With --on-bad-sample skip. What a sample must be is known once the model is prepared.
+// With --on-bad-sample skip, and for a loss that may fit no labels. What a sample must be is known once the model is
+// prepared.
 absl::Status SkipBadSamples(const TrainConfig& config, ModelAndData* setup) {
-  if (config.on_bad_sample != "skip") return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(setup->loss.name));
+  const auto aligns = [](const LossTermSpec& term) { return term.function != nullptr && term.function->sequences; };
+  if (config.on_bad_sample != "skip" && std::ranges::none_of(terms, aligns)) return absl::OkStatus();
   BoundData& bound = setup->data.bound;
   const int64_t samples = std::min(bound.dataset->size(), GlobalBatchSize(config, *setup->model));
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup->model, bound, setup->loss, samples));
   PreparedModels models(setup->model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models, bound, &options, true));
-  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, true, &bound));
+  ASSIGN_OR_RETURN(const auto sequences, MakeSequenceChecks(models, options, look, bound));
+  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, true, sequences, &bound));
   if (!left_out.line.empty()) Warn(left_out.line);
   return absl::OkStatus();
 }

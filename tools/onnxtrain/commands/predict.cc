@@ -58,7 +58,7 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, &options, false));
-  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, false, &unlabelled));
+  ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, false, {}, &unlabelled));
   if (!left_out.line.empty()) Warn(left_out.line);
   AddValueChecks(look.model, &unlabelled.feeds);
   const PredictionTable table(look, setup.data.classes);
