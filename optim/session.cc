@@ -13,6 +13,7 @@
 #include "optim/clip.h"
 #include "optim/distributed/pipeline/pipeline_session.h"
 #include "optim/distributed/tensor/tensor_session.h"
+#include "optim/finite_check.h"
 #include "optim/rules/rule.h"
 #include "optim/session_impl.h"
 #include "optim/telemetry/trace.h"
@@ -148,6 +149,7 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
                                               const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
   if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, MakeUpdateSpec(), state_.rules());
+  if (kind == ProgramKind::kFiniteCheck) return BuildFiniteCheck(model, loss, options_.loss, batch);
   if (!IsMicro(kind))
     return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
   return BuildMicro(model, loss, options_.loss, batch,
@@ -554,6 +556,25 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_
   RETURN_IF_ERROR(VisitPending(
       [&](const std::string& name, const HostTensor& gradient) { result.gradients.emplace(name, gradient); }));
   return result;
+}
+
+// Its random numbers are those of the update before, which may have been the first.
+absl::StatusOr<std::string> SessionImpl::FindNonFinite(const GlobalBatch& global_batch) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
+  for (const MicroBatch& m : CutMicros(global_batch)) {
+    const VariableExtents extents = FindExtents(*m.part);
+    ASSIGN_OR_RETURN(const Ready* program, RunMicro(ProgramKind::kFiniteCheck, m, Key(m.number)));
+    std::map<std::string, HostTensor> norms;
+    for (const auto& [name, region] : program->compiled->outputs) {
+      ASSIGN_OR_RETURN(norms[name], ReadRegion(region));
+    }
+    ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareProgram(PrepareAt(options_, extents), m.count, true, false));
+    ASSIGN_OR_RETURN(std::string where,
+                     DescribeNonFinite(prepared.model, prepared.loss, options_.loss, m.count, norms));
+    if (!where.empty()) return where;
+  }
+  return "";
 }
 
 absl::StatusOr<double> SessionImpl::ReadLossScale() {

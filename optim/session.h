@@ -228,6 +228,9 @@ class Session {
   // Returns the values of the last update since the one before. Call it after every update; nullopt on an asynchronous
   // device, where it would have to wait.
   virtual absl::StatusOr<std::optional<UpdateValues>> LastUpdate() = 0;
+  // Says where the gradient of the batch becomes infinite or not a number (finite_check.h); "" where it does not. Takes
+  // memory that no plan counts.
+  virtual absl::StatusOr<std::string> FindNonFinite(const GlobalBatch& global_batch) = 0;
   // Reads and resets the device's sums; waits for queued work.
   virtual absl::StatusOr<StepReport> Report() = 0;
 

@@ -74,6 +74,7 @@ class SessionImpl : public Session {
   absl::Status Apply() override;
   absl::StatusOr<int64_t> SkippedInARow() override;
   absl::StatusOr<std::optional<UpdateValues>> LastUpdate() override;
+  absl::StatusOr<std::string> FindNonFinite(const GlobalBatch& global_batch) override;
   absl::StatusOr<StepReport> Report() override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
     return state_.divides_weights() ? EvaluateShare(global_batch) : Evaluate(ProgramKind::kEval, global_batch);

@@ -39,6 +39,7 @@ class Loop {
 
  private:
   absl::Status NextBatch(Loader& loader);
+  void ExplainFirstSkip();
   absl::Status CompareRanks();
   absl::Status Update();
   absl::Status AgreeOnBatch(const absl::Status& status);
@@ -138,7 +139,15 @@ absl::Status Loop::Update() {
   ASSIGN_OR_RETURN(skipped_in_a_row_, session_.SkippedInARow());
   ++result_.steps;
   result_.samples += batch_.samples();
+  if (result_.steps == 1 && skipped_in_a_row_ > 0) ExplainFirstSkip();
   return FindOutliers();
+}
+
+// Later gradients may have grown; the first one is not finite for a reason that the model or the data has.
+void Loop::ExplainFirstSkip() {
+  if (!options_.on_not_finite || ranks_ != nullptr) return;
+  const absl::StatusOr<std::string> where = session_.FindNonFinite(batch_);
+  if (where.ok() && !where->empty()) options_.on_not_finite(*where);
 }
 
 // Weights that differ are not saved.

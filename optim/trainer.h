@@ -106,6 +106,9 @@ struct TrainOptions {
   int64_t patience = 0;                     // evaluations without a better one that end the run; 0: no limit
   const std::atomic<bool>* stop = nullptr;  // set by a signal handler: ends the run after the current update
 
+  // Called where the gradient of the first update is not finite, with what says where that arises (FindNonFinite).
+  // Null: it is not looked for.
+  std::function<void(const std::string& where)> on_not_finite;
   // Called before an update on `batch`, which is number `update`, from 1 on. Null: nothing.
   std::function<absl::Status(int64_t update, const Batch& batch)> on_batch;
 

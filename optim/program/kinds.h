@@ -17,6 +17,7 @@ enum class ProgramKind : uint8_t {
   kMicroInputsFirst,
   kMicroInputsNext,
   kStep,
+  kFiniteCheck,
   kTrainingLoss,
   kEval,
   kPredict
@@ -29,6 +30,7 @@ inline constexpr const char* kProgramNames[] = {"micro_first",
                                                 "micro_inputs_first",
                                                 "micro_inputs_next",
                                                 "step",
+                                                "finite_check",
                                                 "training_loss",
                                                 "eval",
                                                 "predict"};

@@ -118,11 +118,15 @@ void WarnIfWorse(const TrainingRun& run, const TrainResult& r, Warnings* warning
                        FormatNumber(run.optimizer.spec.lr), " is probably wrong"));
 }
 
-// Why a loop that came to its end has still failed; "" if it has not.
-std::string FindFailure(const TrainConfig& config, const TrainResult& r) {
-  if (r.steps > 0 && r.skipped_steps == r.steps) return "every update was skipped: the gradient was never finite";
+// Why a loop that came to its end has still failed; "" if it has not. `where`: the origin of the first gradient that
+// was not finite, or "".
+std::string FindFailure(const TrainConfig& config, const TrainResult& r, const std::string& where) {
+  if (r.steps > 0 && r.skipped_steps == r.steps)
+    return StrCat("every update was skipped: the gradient was never finite", where.empty() ? "" : ": ", where);
   if (r.stop_reason == "not_finite" && config.on_nonfinite == "abort")
     return StrCat("the gradient of update ", r.steps, " was not finite (--on-nonfinite abort)");
+  if (r.stop_reason == "not_finite" && !where.empty())
+    return StrCat("the gradient was not finite in update after update: ", where);
   if (r.stop_reason == "not_finite")
     return "the gradient was not finite in update after update (a lower --lr may help)";
   if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
@@ -315,6 +319,12 @@ void Recorder::WarnOfNoGradient(const TrainEvent& event) {
                        "the loss of these samples (--logits and --loss choose what is trained on)"));
 }
 
+void Recorder::WarnOfFirstGradient(const std::string& where) {
+  const char* data = run_.data.synthetic ? " (the samples are synthetic, which may be the reason: `data`)" : "";
+  not_finite_ = StrCat(where, data);
+  warnings_.Add(StrCat("update 1 is skipped, its gradient is not finite: ", not_finite_));
+}
+
 void Recorder::RecordHistograms(TrainOptions* options) {
   const Interval& every = run_.config.histogram_every;
   if (every.value == 0) return;
@@ -334,6 +344,7 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   options.resume = recorded_.resumed;
   options.trace = recorded_.trace.get();
   RecordHistograms(&options);
+  options.on_not_finite = [this](const std::string& where) { WarnOfFirstGradient(where); };
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
   if (options.ranks != nullptr) options.ranks->SetScratchFolder(folder_.path());
@@ -539,7 +550,7 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
 absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
   if (!recorded_.resumed) before_ = EvaluateForReport(signals.stop);
   const auto result = Loop(signals);
-  if (result.ok()) return Finish(*result, FindFailure(run_.config, *result));
+  if (result.ok()) return Finish(*result, FindFailure(run_.config, *result, not_finite_));
   TrainResult so_far = recorded_.resumed ? recorded_.resumed->result : TrainResult();
   if (at_end_) so_far = *at_end_;
   const bool cancelled = absl::IsCancelled(result.status());  // before the first step

@@ -74,6 +74,7 @@ class Recorder {
   void OnEvent(const TrainEvent& event);
   void WarnOfOutliers(const std::vector<Outlier>& outliers);
   void WarnOfNoGradient(const TrainEvent& event);
+  void WarnOfFirstGradient(const std::string& where);
   void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
@@ -104,7 +105,8 @@ class Recorder {
   int64_t saved_step_ = -1, model_bytes_ = 0;
   std::map<Outlier::Of, int64_t> outliers_;  // so far
   bool told_of_no_gradient_ = false;
-  ResourceReading used_;  // means over the loop
+  std::string not_finite_;  // where the first gradient is not finite; "" where it is
+  ResourceReading used_;    // means over the loop
   // With evaluation data: the weights in the model that was written; none are those of the session.
   std::optional<std::map<std::string, HostTensor>> exported_;
   std::optional<Quality> before_, after_;  // of the weights at the start, and of those that are exported
