@@ -276,7 +276,10 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
   const std::string& wanted = term.output.empty() ? spec.logits : term.output;
   const std::vector<Candidate> all = Candidates(model, wanted);
   if (all.empty()) {
-    if (wanted.empty()) return Invalid("the model has no float output to train on");
+    if (wanted.empty())
+      return Invalid(
+          "the model has no float output to train on",
+          spec.gradient_end.empty() ? "" : StrCat(": ", spec.gradient_end, "ends the gradient of its outputs"));
     return Invalid(term.output.empty() ? "`logits` " : "`loss` …@", wanted, ": no float value of that name");
   }
   for (const LabelInfo& as : Readings(labels)) {
@@ -419,7 +422,7 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
   const bool plain = terms.size() == 1 && terms[0].options.empty() && terms[0].factor == 1 && terms[0].label.empty();
   choice.name =
       plain && choice.terms[0].form != LabelForm::kNone ? std::string(choice.terms[0].function->name) : spec.name;
-  choice.explanation = Explanation(choice);
+  choice.explanation = StrCat(Explanation(choice), spec.logits_why);
   RETURN_IF_ERROR(CheckClassWeights(model.graph, spec, choice));
   return choice;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/chosen_scores.h"
 #include "frontend/onnx/training_info.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/plugin/operators.h"
@@ -13,6 +14,7 @@
 #include "optim/auto/input_plan.h"
 #include "optim/auto/mixing.h"
 #include "optim/auto/training_settings.h"
+#include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
 
 namespace onnxtrain {
@@ -98,8 +100,37 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainCo
   return model;
 }
 
+namespace {
+
+// Where no term says what it is computed on and no output of the model has a gradient, because ArgMax, a comparison or
+// another choice comes last: the scores that are chosen by.
+void InferLogits(const OnnxModel& model, LossSpec* spec) {
+  const auto terms = ParseLoss(spec->name);
+  const auto names_none = [](const LossTermSpec& t) {
+    return t.output.empty() && t.file.empty() && (t.function == nullptr || t.function->parts != nullptr);
+  };
+  if (!spec->logits.empty() || !terms.ok() || !std::ranges::all_of(*terms, names_none)) return;
+  ChosenScores scores = FindChosenScores(model);
+  if (scores.value.empty()) {
+    spec->gradient_end = std::move(scores.end);
+    return;
+  }
+  spec->logits = std::move(scores.value);
+  spec->logits_why = StrCat(
+      ", in front of ", scores.end, "which has no gradient",
+      scores.others.empty() ? "" : StrCat("; others: '", absl::StrJoin(scores.others, "', '"), "'"), " (`logits`)");
+}
+
+}  // namespace
+
+LossSpec MakeOutputSpec(const TrainConfig& config, const OnnxModel& model) {
+  LossSpec spec{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
+  InferLogits(model, &spec);
+  return spec;
+}
+
 absl::Status CheckRunnable(const TrainConfig& config, const OnnxModel& model) {
-  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
+  const LossSpec loss = MakeOutputSpec(config, model);
   ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));
   RETURN_IF_ERROR(CheckOperators(model, outputs));
   return CheckHoldsWeights(model);
@@ -152,6 +183,7 @@ absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& given, const OnnxModel&
   if (spec.name == "auto" && config.logits.empty()) {
     ASSIGN_OR_RETURN(spec.name, GetOwnLoss(model));
   }
+  InferLogits(model, &spec);
   RETURN_IF_ERROR(LoadOnnxLosses(model, &spec));
   return spec;
 }
@@ -166,7 +198,7 @@ absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
   import.constant_factors = config.train.empty();  // else they are weights, and `train` may name one
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
-  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
+  const LossSpec loss = MakeOutputSpec(config, model);
   InputRequest request{
       .dims = import.dim_values, .constants = FindConstantTexts(config, model), .sizes = config.data.empty()};
   if (config.data.empty()) RETURN_IF_ERROR(CheckConstantsOnly(config, request.constants));

@@ -31,6 +31,9 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& conf
 absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel& model,
                                       const std::optional<Preprocess>& before);
 
+// Of MakeLossSpec, what says which outputs are wanted (LossOutputs).
+LossSpec MakeOutputSpec(const TrainConfig& config, const OnnxModel& model);
+
 TrainableSpec MakeTrainableSpec(const TrainConfig& config);
 
 // The entries of config.input that are constants and no columns, by input: NUMBER for an input that may have no batch

@@ -39,8 +39,7 @@ absl::StatusOr<ImportedModel> ImportAtTrialLength(const TrainConfig& config, con
     if (IsTokenInput(input) || IsPairMask(input)) import.input_shapes[input.name] = TrialShape(input);
   }
   import.batch = kTrialBatch;
-  const LossSpec loss{.name = config.loss.empty() ? "auto" : config.loss, .logits = config.logits};
-  ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, loss));
+  ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, MakeOutputSpec(config, model)));
   return Import(model, import);
 }
 

@@ -102,19 +102,22 @@ struct TextAttr {
 };
 
 struct OnnxTraits {
-  bool view = false;            // the elements of input 0 in another shape or order
-  bool moves = false;           // elements of its inputs at other places: joined, selected or repeated
-  bool probabilities = false;   // the output holds probabilities or their logarithms
-  bool keeps_classes = false;   // treats each class by itself, for any number of classes; so do views, probabilities
-  bool keeps_channels = false;  // the same for channels: activations, pooling
-  bool classifier = false;      // a product whose output channels can be classes
-  bool time_major = false;      // time is axis 0 of input 0, and the batch axis 1
-  bool scores = false;          // attention scores pass it on the way to their softmax; so do views
-  bool scalar_weight = false;   // a number at its inputs is a factor, a term or an argument: it may be a parameter
-  bool takes_numbers = false;   // a weight of one element at its inputs is a number of the formula: ε, a bound
-  uint32_t weight_inputs = 0;   // bit i: input i may be a trained weight
-  uint32_t extents_input = 0;   // the input that holds the extents of the output, the batch in front; 0: none
-  std::string_view type_attr;   // the attribute that holds the element type of the output
+  bool view = false;               // the elements of input 0 in another shape or order
+  bool moves = false;              // elements of its inputs at other places: joined, selected or repeated
+  bool probabilities = false;      // the output holds probabilities or their logarithms
+  bool keeps_classes = false;      // treats each class by itself, for any number of classes; so do views, probabilities
+  bool keeps_channels = false;     // the same for channels: activations, pooling
+  bool classifier = false;         // a product whose output channels can be classes
+  bool time_major = false;         // time is axis 0 of input 0, and the batch axis 1
+  bool scores = false;             // attention scores pass it on the way to their softmax; so do views
+  bool scalar_weight = false;      // a number at its inputs is a factor, a term or an argument: it may be a parameter
+  bool takes_numbers = false;      // a weight of one element at its inputs is a number of the formula: ε, a bound
+  uint32_t weight_inputs = 0;      // bit i: input i may be a trained weight
+  uint32_t discrete_outputs = 0;   // bit i: output i holds indices or choices; operators whose row has no gradient, too
+  uint32_t scores_input = 0;       // the input that these are chosen by
+  bool shape_from_values = false;  // the shape of its outputs depends on the values of its inputs
+  uint32_t extents_input = 0;      // the input that holds the extents of the output, the batch in front; 0: none
+  std::string_view type_attr;      // the attribute that holds the element type of the output
   bool type_defaults_to_float = false;
   TextAttr text_keys = {};    // strings that input 0 is looked up among
   TextAttr text_values = {};  // strings that the output then has; where the node has none, it has numbers

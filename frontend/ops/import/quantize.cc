@@ -137,7 +137,12 @@ ImportOr ImportDynamicQuantize(ImportContext& c) {
 
 std::span<const OnnxOp> QuantizeLinearImports() {
   static constexpr OnnxOp ops[] = {
-      {"", "QuantizeLinear", 2, 3, ImportQuantize, {.takes_numbers = true, .type_attr = "precision"}},
+      {"",
+       "QuantizeLinear",
+       2,
+       3,
+       ImportQuantize,
+       {.takes_numbers = true, .discrete_outputs = 1, .type_attr = "precision"}},
       {"", "DequantizeLinear", 2, 3, ImportDequantize, {.takes_numbers = true, .type_attr = "output_dtype"}},
       {"com.microsoft", "QuantizeLinear", 2, 3, ImportQuantize, {.takes_numbers = true}},
       {"com.microsoft", "DequantizeLinear", 2, 3, ImportDequantize, {.takes_numbers = true}},

@@ -141,8 +141,8 @@ std::span<const OnnxOp> RandomImports() {
       {"", "RandomNormal", 0, 0, Import<FromShapeAttr, Normal>, {.type_attr = "dtype", .type_defaults_to_float = true}},
       {"", "RandomUniformLike", 1, 1, Import<LikeInput, Uniform>, {.type_attr = "dtype"}},
       {"", "RandomNormalLike", 1, 1, Import<LikeInput, Normal>, {.type_attr = "dtype"}},
-      {"", "Bernoulli", 1, 1, ImportBernoulli},
-      {"", "Multinomial", 1, 1, ImportMultinomial},
+      {"", "Bernoulli", 1, 1, ImportBernoulli, {.discrete_outputs = 1}},
+      {"", "Multinomial", 1, 1, ImportMultinomial, {.discrete_outputs = 1}},
   };
   return ops;
 }

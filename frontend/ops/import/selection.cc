@@ -249,12 +249,17 @@ ImportOr ImportNonMaxSuppression(ImportContext& c) {
 
 std::span<const OnnxOp> SelectionImports() {
   static const OnnxOp ops[] = {
-      {"", "OneHot", 3, 3, ImportOneHot, {.takes_numbers = true}},
-      {"", "Compress", 2, 2, ImportCompress},
-      {"", "NonZero", 1, 1, ImportNonZero},
-      {"", "TopK", 1, 2, ImportTopK},
-      {"", "Unique", 1, 1, ImportUnique},
-      {"", "NonMaxSuppression", 2, 5, ImportNonMaxSuppression},
+      {"", "OneHot", 3, 3, ImportOneHot, {.takes_numbers = true, .discrete_outputs = 1}},
+      {"", "Compress", 2, 2, ImportCompress, {.shape_from_values = true}},
+      {"", "NonZero", 1, 1, ImportNonZero, {.discrete_outputs = 1, .shape_from_values = true}},
+      {"", "TopK", 1, 2, ImportTopK, {.discrete_outputs = 0b10}},
+      {"", "Unique", 1, 1, ImportUnique, {.discrete_outputs = 0b1110, .shape_from_values = true}},
+      {"",
+       "NonMaxSuppression",
+       2,
+       5,
+       ImportNonMaxSuppression,
+       {.discrete_outputs = 1, .scores_input = 1, .shape_from_values = true}},
   };
   return ops;
 }

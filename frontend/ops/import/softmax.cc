@@ -44,7 +44,7 @@ std::span<const OnnxOp> SoftmaxImports() {
   static constexpr OnnxOp ops[] = {
       {"", "Softmax", 1, 1, ImportRow, {.probabilities = true}},
       {"", "LogSoftmax", 1, 1, ImportRow, {.probabilities = true}},
-      {"", "Hardmax", 1, 1, ImportHardmax},
+      {"", "Hardmax", 1, 1, ImportHardmax, {.discrete_outputs = 1}},
   };
   return ops;
 }

@@ -1,0 +1,23 @@
+// Finds what a model is trained on whose outputs are choices: the scores in front of ArgMax, of a comparison and the
+// like.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "frontend/onnx/import.h"
+
+namespace onnxtrain {
+
+struct ChosenScores {
+  std::string value;                // the scores; "": a gradient reaches an output, or no such value is in front of one
+  std::string end;                  // "[ArgMax 'label']", the operator that ends the gradient; "": none does
+  std::vector<std::string> others;  // further values that outputs are chosen by
+};
+
+// Looks at the outputs that a run would train on by default. `value` is empty where one of them has a gradient: what
+// leads to it through views, casts and selections alone is no choice, and does not depend on one that decides its
+// shape, as NonMaxSuppression does.
+ChosenScores FindChosenScores(const OnnxModel& model);
+
+}  // namespace onnxtrain

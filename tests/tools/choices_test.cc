@@ -1,0 +1,114 @@
+// Models whose outputs are choices: they train on the scores in front of these, and keep their outputs.
+#include <nlohmann/json.hpp>
+
+#include "frontend/data/formats/npz.h"
+#include "frontend/onnx/import.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+// Mlp with further nodes behind y.
+tiny::Model Choosing(std::vector<tiny::Op> nodes, std::vector<std::string> outputs, const std::string& tail = "") {
+  tiny::Model m = tiny::Mlp(3, tail);
+  for (tiny::Op& op : nodes) m.nodes.push_back(std::move(op));
+  m.outputs = std::move(outputs);
+  m.weights.push_back({"two", {1}, {2}});
+  m.weights.push_back({"half", {1}, {0.5f}});
+  return m;
+}
+
+tiny::Model TopK() {
+  return Choosing({{"Cast", {"two"}, {"k"}, {}, {{"to", 7}}}, {"TopK", {"y", "k"}, {"values", "places"}}},
+                  {"values", "places"}, "Softmax");
+}
+
+class Choices : public Scratch {
+ protected:
+  Choices() {
+    HostTensor x({DType::kFloat32, {60, 4}}), label({DType::kInt64, {60}});
+    const std::vector<float> noise = tiny::Uniform(240, 1, 5);
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i] + (i % 4 == i / 4 % 3 ? 2 : 0));
+    for (int64_t i = 0; i < 60; ++i) label.SetInt(i, i % 3);
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  }
+
+  double GradLoss(const std::string& model) {
+    const Outcome o = Run("grad --model " + model + " --data d.npz --out g.npz --quiet");
+    EXPECT_EQ(o.code, 0) << o.err;
+    const auto arrays = ReadNpz(Path("g.npz"));
+    EXPECT_TRUE(arrays.ok()) << arrays.status();
+    for (const auto& [name, tensor] : *arrays) {
+      if (name == "loss") return tensor.At(0);
+    }
+    return -1;
+  }
+};
+
+TEST_F(Choices, TrainOnTheScoresInFront) {
+  tiny::Mlp(3).Save(Path("plain.onnx"));
+  const double want = GradLoss("plain.onnx");
+  const std::pair<tiny::Model, const char*> cases[] = {
+      {Choosing({{"ArgMax", {"y"}, {"label"}, {}, {{"axis", 1}}}}, {"label"}), "in front of [ArgMax 'label_node']"},
+      {Choosing({{"ArgMax", {"y"}, {"a"}, {}, {{"axis", 1}}},
+                 {"Squeeze", {"a"}, {"b"}},
+                 {"Cast", {"b"}, {"label"}, {}, {{"to", 1}}}},
+                {"label"}, "Softmax"),
+       "in front of [ArgMax 'a_node']"},
+      {TopK(), "in front of [TopK 'values_node']"},
+      {Choosing({{"Greater", {"y", "half"}, {"label"}}}, {"label"}, "Softmax"), "in front of [Greater 'label_node']"},
+      {Choosing({{"Greater", {"y", "half"}, {"b"}}, {"Not", {"b"}, {"n"}}, {"Cast", {"n"}, {"label"}, {}, {{"to", 6}}}},
+                {"label"}),
+       "in front of [Greater 'b_node']"},
+      {Choosing({{"Cast", {"y"}, {"label"}, {}, {{"to", 7}}}}, {"label"}), "in front of [Cast 'label_node']"},
+      {Choosing({{"Round", {"y"}, {"label"}}}, {"label"}), "in front of [Round 'label_node']"},
+  };
+  for (const auto& [model, note] : cases) {
+    model.Save(Path("m.onnx"));
+    EXPECT_NEAR(GradLoss("m.onnx"), want, 1e-6) << note;
+    const Outcome trial = Run("--model m.onnx --max-steps 2 --overwrite --out t");
+    EXPECT_EQ(trial.code, 0) << trial.err;
+    const Outcome run = Run("--model m.onnx --data d.npz --epochs 2 --overwrite --out r");
+    ASSERT_EQ(run.code, 0) << note << run.err;
+    EXPECT_NE((run.out + run.err).find(note), std::string::npos) << run.out << run.err;
+    EXPECT_EQ((*OnnxModel::Load(Path("r/model.onnx")))->outputs(), model.outputs);
+    const Outcome eval = Run("eval --model r/model.onnx --data d.npz --json");
+    EXPECT_EQ(eval.code, 0) << eval.err;
+    EXPECT_TRUE(nlohmann::json::parse(eval.out).contains("accuracy")) << eval.out;
+    EXPECT_EQ(Run("predict --model r/model.onnx --data d.npz --out p.csv").code, 0);
+    EXPECT_EQ(Run("inspect --model m.onnx").code, 0);
+  }
+}
+
+TEST_F(Choices, WithoutScoresTheOperatorIsNamed) {
+  tiny::Model m;
+  m.nodes = {{"ArgMax", {"x"}, {"label"}, {}, {{"axis", 1}}},
+             {"Cast", {"label"}, {"f"}, {}, {{"to", 1}}},
+             {"MatMul", {"f", "w"}, {"p"}},
+             {"ArgMin", {"p"}, {"y"}, {}, {{"axis", 0}}}};
+  m.nodes.resize(1);
+  m.outputs = {"label"};
+  m.weights = {{"w", {1, 2}, {1, 2}}};
+  m.Save(Path("m.onnx"));
+  const Outcome o = Run("--model m.onnx --max-steps 2 --out r");
+  ExpectRefused(o, "no float output to train on: [ArgMax 'label_node'] ends the gradient");
+  EXPECT_EQ(o.err.find("--dim"), std::string::npos) << o.err;
+}
+
+// What a choice selects, and a decoder of it, have weights of their own.
+TEST_F(Choices, OutputsWithAGradientStayWhatIsTrained) {
+  tiny::Model m = Choosing({{"ArgMax", {"y"}, {"code"}, {}, {{"axis", 1}, {"keepdims", 0}}},
+                            {"Gather", {"book", "code"}, {"entry"}},
+                            {"MatMul", {"entry", "decoder"}, {"out"}}},
+                           {"out", "code"});
+  m.weights.push_back({"book", {3, 5}, tiny::Uniform(15, 1, 8)});
+  m.weights.push_back({"decoder", {5, 3}, tiny::Uniform(15, 1, 9)});
+  m.Save(Path("m.onnx"));
+  const Outcome o = Run("--model m.onnx --data d.npz --max-steps 2 --out r");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ((o.out + o.err).find("in front of"), std::string::npos) << o.out << o.err;
+}
+
+}  // namespace
+}  // namespace onnxtrain
