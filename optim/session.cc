@@ -64,7 +64,7 @@ int64_t SessionImpl::FindExportedBatch() {
   const auto is_declared = [&](const ModelInput& input) {
     const auto found = prepare_.import.batch_axes.find(input.name);
     const int axis = found == prepare_.import.batch_axes.end() ? 0 : found->second;
-    return axis != kNoBatchAxis && axis < std::ssize(input.dims) && input.dims[axis] == options_.micro_batch;
+    return axis >= 0 && axis < std::ssize(input.dims) && input.dims[axis] == options_.micro_batch;
   };
   const bool hidden = options_.micro_batch > 1 && options_.fixed_batch == 0 && !options_.plan_only &&
                       std::ranges::any_of(models_->model()->inputs(), is_declared);

@@ -91,6 +91,9 @@ struct ListInput {
 };
 
 inline constexpr int kNoBatchAxis = -1;
+// The value is one sample, without a batch axis: its feed or output has one of extent 1 in front. Only imports with a
+// batch of 1 succeed.
+inline constexpr int kAddedBatchAxis = -2;
 
 struct ImportOptions {
   std::map<std::string, Shape> input_shapes;  // concrete; other inputs use their declared dims
@@ -99,8 +102,8 @@ struct ImportOptions {
   // tensor gets the batch as the extent of its batch axis.
   std::map<std::string, HostTensor> fixed_inputs;
   std::map<std::string, ListInput> list_inputs;  // for every input that is a sequence or optional
-  // The batch axes of inputs and outputs where it is not 0; kNoBatchAxis where there is none. Feeds and outputs of the
-  // graph have the batch first: input_shapes too.
+  // The batch axes of inputs and outputs where it is not 0; kNoBatchAxis or kAddedBatchAxis where there is none. Feeds
+  // and outputs of the graph have the batch first: input_shapes too.
   std::map<std::string, int> batch_axes;
   // The value of free leading dims, and of fixed ones if all inputs share one; 0: 1, or that of input_shapes.
   int64_t batch = 0;

@@ -117,6 +117,11 @@ bool NamesBatch(const std::string& dim) {
 std::vector<ModelInput> MoveBatchFirst(std::vector<ModelInput> inputs, const BatchAxes& axes) {
   for (ModelInput& input : inputs) {
     const auto axis = axes.find(input.name);
+    if (axis != axes.end() && axis->second == kAddedBatchAxis) {
+      input.dim_names.resize(input.dims.size());
+      input.dims.insert(input.dims.begin(), 1);
+      input.dim_names.insert(input.dim_names.begin(), "");
+    }
     if (axis == axes.end() || axis->second <= 0 || axis->second >= std::ssize(input.dims)) continue;
     input.dim_names.resize(input.dims.size());
     std::rotate(input.dims.begin(), input.dims.begin() + axis->second, input.dims.begin() + axis->second + 1);
@@ -147,6 +152,40 @@ std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<
   return guesses;
 }
 
+bool AreOneSample(const std::vector<ModelInput>& inputs) {
+  bool vectors = false;
+  const bool small = std::ranges::all_of(inputs, [&](const ModelInput& input) {
+    const bool vector = input.dims.size() == 1 && input.dims[0] > 1;
+    vectors |= vector && !NamesBatch(DimName(input, 0));
+    return !input.has_shape || input.dims.empty() || vector;
+  });
+  return small && vectors;
+}
+
+std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs) {
+  std::vector<BatchAxes> guesses;
+  const auto add_all_but = [&](const std::string& dim) {
+    BatchAxes axes;
+    for (const ModelInput& input : inputs) {
+      const bool leads = !dim.empty() && !input.dims.empty() && DimName(input, 0) == dim;
+      if (input.has_shape && !leads) axes[input.name] = input.dims.empty() ? kNoBatchAxis : kAddedBatchAxis;
+    }
+    if (std::ranges::find(guesses, axes) == guesses.end()) guesses.push_back(std::move(axes));
+  };
+  for (const BatchAxes& guess : GuessBatchAxes(model, inputs)) {
+    const auto may_be_one = [&](const ModelInput& input) {
+      const auto axis = guess.find(input.name);
+      return input.dims.empty() || (axis != guess.end() && axis->second == kNoBatchAxis) || input.dims[0] <= 1;
+    };
+    if (std::ranges::all_of(MoveBatchFirst(inputs, guess), may_be_one)) guesses.push_back(guess);
+  }
+  for (const ModelInput& input : inputs) {
+    if (!input.dims.empty() && input.dims[0] < 0) add_all_but(DimName(input, 0));
+  }
+  add_all_but("");
+  return guesses;
+}
+
 bool HasPlainBatch(const std::vector<ModelInput>& inputs, const BatchAxes& guess) {
   return guess.empty() && std::ranges::all_of(inputs, [](const ModelInput& input) {
            return !input.has_shape || input.dims.empty() || input.dims[0] < 0;
@@ -167,6 +206,22 @@ BatchAxes TraceOutputs(const ImportedModel& two, const ImportedModel& three) {
     if (axis != 0) axes[name] = axis;
   }
   return axes;
+}
+
+bool AddOutputAxes(const ImportedModel& one, BatchAxes* axes) {
+  int later = 0;  // the axis of inputs that begin with time
+  for (const auto& [name, axis] : *axes) {
+    if (one.graph.FindInput(name) != nullptr) later = std::max(later, axis);
+  }
+  bool any = false;
+  for (const std::string& name : one.outputs) {
+    const Type& type = one.graph.type(one.graph.FindOutput(name)->value);
+    any |= IsFloat(type.dtype);
+    if ((axes->contains(name) && axes->at(name) != kNoBatchAxis) || (type.rank() > 0 && type.shape[0] == 1)) continue;
+    const bool moved = later > 0 && later < type.rank() && type.shape[later] == 1;
+    (*axes)[name] = moved ? later : kAddedBatchAxis;
+  }
+  return any;
 }
 
 int64_t DeclaredBatch(const OnnxModel& model, const ImportOptions& import) {

@@ -10,7 +10,7 @@
 
 namespace onnxtrain {
 
-// By input or output, where it is not 0; kNoBatchAxis where there is none. As in ImportOptions.
+// By input or output, where it is not 0. As in ImportOptions.
 using BatchAxes = std::map<std::string, int>;
 
 // Is it the name that exporters give a batch dimension: "batch", "batch_size", "N"?
@@ -21,6 +21,17 @@ std::vector<ModelInput> MoveBatchFirst(std::vector<ModelInput> inputs, const Bat
 
 // Candidates for the batch axes of the inputs, the likeliest first; at least one.
 std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<ModelInput>& inputs);
+
+// Is every input a number or a vector of a fixed length? Then these are no batch of numbers but one sample.
+bool AreOneSample(const std::vector<ModelInput>& inputs);
+
+// Candidates for a model that runs with one sample only: a batch of 1 on the axes of GuessBatchAxes; rows of one input,
+// whose first axis is free, with an input that is shared by all of them; no batch axis anywhere.
+std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);
+
+// Gives the outputs a batch axis of extent 1 that have none in the model imported with a batch of 1. Returns whether a
+// float output is there.
+bool AddOutputAxes(const ImportedModel& one, BatchAxes* axes);
 
 // Does every input have a free first dimension that may be the batch of all? Then there is nothing to find out.
 bool HasPlainBatch(const std::vector<ModelInput>& inputs, const BatchAxes& guess);

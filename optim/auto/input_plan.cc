@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <set>
@@ -17,9 +18,10 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kUsualSampleRate = 16000;
-constexpr double kMaxConstantElements = 1 << 24;  // of a constant that nobody gave
-constexpr int64_t kMaxTriedSize = 99'999;         // extents beyond are no lengths
-constexpr int64_t kMaxNodesImported = 200'000;    // by all trials of a search for sizes
+constexpr double kMaxConstantElements = 1 << 24;                                  // of a constant that nobody gave
+constexpr int64_t kMaxTriedSize = 99'999;                                         // extents beyond are no lengths
+constexpr int64_t kMaxNodesImported = 200'000;                                    // by all trials of a search for sizes
+constexpr int64_t kMostSmallBatch = 16, kLargestBatch = 1024, kMostBatches = 32;  // of batches that constants fix
 
 Shape ConstantShape(const ModelInput& input, int64_t size) {
   Shape shape = input.dims;
@@ -57,6 +59,22 @@ bool IndicesFit(const Graph& graph) {
   return true;
 }
 
+// Does the model put an axis of extent 1 in front of each of its inputs? Then their first axis is no batch.
+bool AddsBatchItself(const Graph& graph) {
+  const auto readers = ComputeUsers(graph);
+  bool any = false;
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind != InputKind::kFeed || !IsFloat(graph.type(input.value).dtype)) continue;
+    Shape shape = graph.type(input.value).shape;
+    shape.insert(shape.begin(), 1);
+    for (const int32_t reader : readers[input.value]) {
+      if (graph.type(graph.nodes()[reader].outputs[0]).shape != shape) return false;
+      any = true;
+    }
+  }
+  return any;
+}
+
 // Do all float outputs begin with the batch of 2?
 bool BeginsWithBatch(const ImportedModel& two) {
   return std::ranges::all_of(two.outputs, [&](const std::string& name) {
@@ -75,6 +93,10 @@ class InputPlanner {
     const BatchAxes obvious = Guesses().front();
     if (!request_.sizes && HasPlainBatch(needed_, obvious) && !MayBeTimeMajor())
       return MakePlan(obvious, MakeDims(TrialSizes().front(), 0));
+    if (AreOneSample(OpenInputs())) {
+      InputPlan plan = TrySingleSample(GuessSingleSamples(model_, OpenInputs()).back(), 0);
+      if (plan.problem.ok()) return plan;
+    }
     absl::Status first;
     for (const bool empty_caches : {true, false}) {
       if (!empty_caches && caches_.fixed.empty()) break;
@@ -91,6 +113,10 @@ class InputPlanner {
       // A batch that cannot be freed: the one that the file declares.
       for (const BatchAxes& guess : Guesses()) {
         InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, false);
+        if (plan.problem.ok()) return plan;
+      }
+      for (const BatchAxes& guess : GuessSingleSamples(model_, OpenInputs())) {
+        InputPlan plan = TrySingleSample(guess, empty_caches ? 0 : 1);
         if (plan.problem.ok()) return plan;
       }
     }
@@ -121,11 +147,12 @@ class InputPlanner {
     return caches_.fixed.contains(input.name) || constants_.contains(input.name);
   }
 
-  std::vector<BatchAxes> Guesses() const {
+  std::vector<ModelInput> OpenInputs() const {
     std::vector<ModelInput> open;
     std::ranges::copy_if(needed_, std::back_inserter(open), [&](const auto& input) { return !IsFixed(input); });
-    return GuessBatchAxes(model_, open);
+    return open;
   }
+  std::vector<BatchAxes> Guesses() const { return GuessBatchAxes(model_, OpenInputs()); }
 
   FreeDims MakeDims(int64_t size, int64_t past) const { return {model_, request_.dims, size, past}; }
 
@@ -164,12 +191,50 @@ class InputPlanner {
     return names;
   }
 
-  // Tries sizes for the free dimensions until the model accepts one.
   InputPlan TryGuess(const BatchAxes& guess, int64_t past, bool follows_batch) const {
+    return TryPlan(guess, past,
+                   [&](InputPlan* plan) { return follows_batch ? TraceBatch(guess, plan) : TryDeclaredBatch(plan); });
+  }
+
+  InputPlan TrySingleSample(const BatchAxes& guess, int64_t past) const {
+    return TryPlan(guess, past, [&](InputPlan* plan) -> absl::Status {
+      ASSIGN_OR_RETURN(const ImportedModel one, ImportAt(*plan, 1));
+      return TakeOneSample(one, plan);
+    });
+  }
+
+  // Gives outputs without a batch an axis for it, unless constants fix a batch that no input declares
+  // (PreparedModels::FindFixedBatch): with a batch of 1 they may have its rows, too.
+  absl::Status TakeOneSample(const ImportedModel& one, InputPlan* plan) const {
+    const BatchAxes before = plan->batch_axes;
+    if (!AddOutputAxes(one, &plan->batch_axes)) return Invalid(model_.path(), ": no output is of floats");
+    if (plan->batch_axes == before) return absl::OkStatus();
+    InputPlan batched = *plan;
+    batched.batch_axes = before;
+    return FollowsLargerBatch(batched) ? Invalid(model_.path(), ": follows a batch above 1") : absl::OkStatus();
+  }
+
+  // Whether the model, which imports with no batch of 2, imports with a larger one.
+  bool FollowsLargerBatch(const InputPlan& plan) const {
+    const absl::Status two = ImportAt(plan, 2).status();
+    std::set<int64_t> batches;
+    for (int64_t batch = 3; batch <= kMostSmallBatch; ++batch) batches.insert(batch);
+    for (const NodeFailure& failure : GetImportFailures(two)) {
+      std::ranges::copy_if(failure.extents, std::inserter(batches, batches.end()),
+                           [](int64_t extent) { return extent > kMostSmallBatch && extent <= kLargestBatch; });
+    }
+    int64_t left = std::min(kMostBatches, kMaxNodesImported / std::max<int64_t>(std::ssize(model_.nodes()), 1));
+    return !two.ok() &&
+           std::ranges::any_of(batches, [&](int64_t batch) { return left-- > 0 && ImportAt(plan, batch).ok(); });
+  }
+
+  // Tries sizes for the free dimensions until the model accepts one.
+  template <typename Try>
+  InputPlan TryPlan(const BatchAxes& guess, int64_t past, Try attempt) const {
     InputPlan first;
     for (const int64_t size : TrialSizes()) {
       InputPlan plan = MakePlan(guess, MakeDims(size, past));
-      if (plan.problem.ok()) plan.problem = follows_batch ? TraceBatch(guess, &plan) : TryDeclaredBatch(&plan);
+      if (plan.problem.ok()) plan.problem = attempt(&plan);
       if (plan.problem.ok()) return plan;
       const bool again = first.problem == plan.problem;  // it does not depend on sizes
       if (first.problem.ok()) first = std::move(plan);
@@ -260,6 +325,8 @@ class InputPlanner {
   absl::Status TryDeclaredBatch(InputPlan* plan) const {
     const int64_t batch = DeclaredBatch(model_, MakeOptions(*plan));
     ASSIGN_OR_RETURN(const ImportedModel imported, ImportAt(*plan, batch));
+    if (batch > 1 && AddsBatchItself(imported.graph)) return Invalid(model_.path(), ": takes one sample at a time");
+    if (batch == 1) return TakeOneSample(imported, plan);
     bool any = false;
     for (const std::string& name : imported.outputs) {
       const Type& type = imported.graph.type(imported.graph.FindOutput(name)->value);

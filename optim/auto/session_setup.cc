@@ -145,40 +145,66 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
 
 namespace {
 
-absl::StatusOr<PreparedModel> PrepareAt(PreparedModels& models, const BoundData& data, const SessionOptions& options,
-                                        int64_t batch, bool training) {
-  ASSIGN_OR_RETURN(PreparedModel prepared, models.PrepareWeights(MakePrepareOptions(options), batch, training, true));
-  auto loss = ChooseLoss(prepared.model, options.loss, options.labels);
-  if (!loss.ok() && !data.label.text.empty())
-    return Invalid(ToStd(loss.status().message()), " (", data.label.text, ")",
-                   data.warnings.empty() ? "" : StrCat("; ", data.warnings[0]));
-  ASSIGN_OR_RETURN(prepared.loss, std::move(loss));
+absl::StatusOr<PreparedModel> PrepareAt(PreparedModels& models, const PrepareOptions& options, int64_t batch,
+                                        bool training) {
+  ASSIGN_OR_RETURN(PreparedModel prepared, models.Prepare(options, batch, training, true));
   RETURN_IF_ERROR(CheckLossBatch(prepared.model.graph, prepared.loss, batch));
+  return prepared;
+}
+
+// With one sample, whatever the outputs make of a batch: some detectors squeeze it or join it with another axis.
+absl::StatusOr<PreparedModel> PrepareOneSample(PreparedModels& models, PrepareOptions* options, bool training) {
+  PrepareOptions one = *options;
+  ASSIGN_OR_RETURN(const auto imported, models.ImportForward(one, 1, training, false));
+  AddOutputAxes(*imported, &one.import.batch_axes);
+  ASSIGN_OR_RETURN(PreparedModel prepared, PrepareAt(models, one, 1, training));
+  *options = std::move(one);
   return prepared;
 }
 
 }  // namespace
 
-absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
-                                         bool training) {
+absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t batch, bool training,
+                                                PrepareOptions* options, int64_t* fixed_batch) {
   const int64_t declared = DeclaredBatch(*models.model(), options->import);
-  auto prepared = PrepareAt(models, data, *options, options->micro_batch, training);
-  const bool at_declared = options->micro_batch == declared;
+  auto prepared = PrepareAt(models, *options, batch, training);
+  const bool at_declared = batch == declared;
   if (prepared.ok() && (!at_declared || declared == 1)) return prepared;
-  auto other = PrepareAt(models, data, *options, at_declared ? declared + 1 : declared, training);
+  auto other = PrepareAt(models, *options, at_declared ? declared + 1 : declared, training);
   if (prepared.ok() && other.ok()) return prepared;
   if (prepared.ok() || other.ok()) {
-    options->micro_batch = options->fixed_batch = declared;
+    *fixed_batch = declared;
     return at_declared ? std::move(prepared) : std::move(other);
   }
-  const int64_t fixed = models.FindFixedBatch(MakePrepareOptions(*options), prepared.status(), training);
-  if (fixed == 0) return prepared;
-  options->micro_batch = options->fixed_batch = fixed;
-  return PrepareAt(models, data, *options, fixed, training);
+  if (const int64_t fixed = models.FindFixedBatch(*options, prepared.status(), training); fixed > 0) {
+    *fixed_batch = fixed;
+    return PrepareAt(models, *options, fixed, training);
+  }
+  auto one = PrepareOneSample(models, options, training);
+  if (!one.ok()) return prepared;
+  *fixed_batch = 1;
+  return one;
+}
+
+absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
+                                         bool training) {
+  PrepareOptions prepare = MakePrepareOptions(*options);
+  int64_t fixed_batch = 0;
+  auto prepared = PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
+  if (!prepared.ok()) {
+    const bool of_labels = models.ImportForward(prepare, options->micro_batch, training, false).ok();
+    if (!of_labels || data.label.text.empty()) return prepared;
+    return Invalid(ToStd(prepared.status().message()), " (", data.label.text, ")",
+                   data.warnings.empty() ? "" : StrCat("; ", data.warnings[0]));
+  }
+  options->import.batch_axes = std::move(prepare.import.batch_axes);
+  if (fixed_batch > 0) options->micro_batch = options->fixed_batch = fixed_batch;
+  return prepared;
 }
 
 std::string DescribeFixedBatch(int64_t fixed_batch) {
   if (fixed_batch == 0) return "";
+  if (fixed_batch == 1) return "the model is bound to the batch of 1: it takes one sample at a time";
   return StrCat("the model is bound to the batch of ", fixed_batch, " that it was exported for");
 }
 

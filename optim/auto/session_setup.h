@@ -31,6 +31,12 @@ RecomputeSpec MakeRecomputeSpec(const TrainConfig& config);
 absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, const OnnxModel& model,
                                                   const BoundData& data, const LossSpec& loss, int64_t micro_batch);
 
+// Prepares a model, with a loss that fits its outputs, for micro-batches of `batch`, or of another size where it
+// follows no batch but the one of its file, or one that its constants fix; that becomes *fixed_batch. Outputs that have
+// a batch axis with no size get one with a batch of 1 (options->import.batch_axes).
+absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t batch, bool training,
+                                                PrepareOptions* options, int64_t* fixed_batch);
+
 // Prepares what a session with these options starts from: forward graph, weights with values, loss. An error about the
 // loss says which column the label is. Where the model follows no batch but the one that its file declares, that
 // becomes options->micro_batch and fixed_batch.

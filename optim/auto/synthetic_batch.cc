@@ -21,6 +21,7 @@ bool ChoosesBatch(const TrainConfig& config) {
 // report.
 double StepFlops(PreparedModels& models, const PrepareOptions& options, int64_t batch) {
   const auto imported = models.ImportForward(options, batch, true, true);
+  if (!imported.ok() && batch > 1) return StepFlops(models, options, 1);  // it may take one sample at a time
   if (!imported.ok()) return 0;
   const Graph& graph = (*imported)->graph;
   double flops = 0;

@@ -5,9 +5,9 @@
 #include "frontend/base/status.h"
 #include "frontend/data/synthetic.h"
 #include "frontend/ops/row.h"
-#include "optim/auto/batch_axes.h"
 #include "optim/auto/default_inputs.h"
 #include "optim/auto/free_dims.h"
+#include "optim/auto/session_setup.h"
 #include "optim/prepare.h"
 
 namespace onnxtrain {
@@ -133,19 +133,14 @@ absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const Import
                                             int64_t size, int64_t micro_batch, uint64_t seed) {
   const OnnxModel& model = *models.model();
   BoundData data{.input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
-  const PrepareOptions prepare{.import = import, .loss = loss};
-  auto prepared = models.Prepare(prepare, micro_batch, true, true);
-  if (!prepared.ok()) {
-    if (auto declared = models.Prepare(prepare, DeclaredBatch(model, import), true, true); declared.ok())
-      prepared = std::move(declared);
-  }
-  if (!prepared.ok()) {
-    if (const int64_t fixed = models.FindFixedBatch(prepare, prepared.status(), true); fixed > 0)
-      prepared = models.Prepare(prepare, fixed, true, true);
-  }
+  PrepareOptions prepare{.import = import, .loss = loss};
+  int64_t fixed_batch = 0;
+  const auto prepared = PrepareAtAnyBatch(models, micro_batch, true, &prepare, &fixed_batch);
   if (!prepared.ok()) {
     const absl::Status& status = prepared.status();
-    return absl::Status(status.code(), StrCat(status.message(), DescribeFreeDims(model, import.dim_values)));
+    const bool of_sizes = !models.ImportForward(prepare, micro_batch, true, false).ok();
+    return absl::Status(status.code(),
+                        StrCat(status.message(), of_sizes ? DescribeFreeDims(model, import.dim_values) : ""));
   }
   std::vector<SyntheticColumn> columns;
   RETURN_IF_ERROR(AddInputColumns(model, import, loss, prepared->model.graph, &data, &columns));

@@ -1,4 +1,11 @@
-// Models that were exported for one batch and follow another. Those that do not are in trial_test.cc.
+// Models that were exported for one batch and follow another, and models that take one sample at a time. Those that are
+// bound to another batch are in trial_test.cc.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+#include "frontend/data/formats/npz.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -16,6 +23,127 @@ TEST_F(FrozenBatch, IsFreedWhereTheModelFollows) {
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_NE(o.err.find("exported for a batch of"), std::string::npos) << o.err;
   }
+}
+
+// Models that run with one sample only.
+class SingleSample : public Scratch {
+ protected:
+  SingleSample() {
+    HostTensor x({DType::kFloat32, {kSamples, 4}}), label({DType::kInt64, {kSamples}});
+    const std::vector<float> noise = tiny::Uniform(kSamples * 4, 1, 5);
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
+    for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  }
+
+  NamedArrays Gradients(const tiny::Model& model, const std::string& data = "d.npz", const std::string& flags = "") {
+    model.Save(Path("g.onnx"));
+    const Outcome o = Run("grad --model g.onnx --data " + data + " --out g.npz " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    auto arrays = ReadNpz(Path("g.npz"));
+    EXPECT_TRUE(arrays.ok()) << arrays.status();
+    return arrays.ok() ? *arrays : NamedArrays();
+  }
+
+  // Expects a model to have the loss and the gradients of one that takes batches.
+  void ExpectGradients(const NamedArrays& got, const NamedArrays& want) {
+    int compared = 0;
+    for (const auto& [name, tensor] : want) {
+      const auto found = std::ranges::find_if(got, [&](const auto& array) { return array.first == name; });
+      if (found == got.end() || found->second.shape() != tensor.shape()) continue;
+      ++compared;
+      for (int64_t i = 0; i < tensor.size(); ++i)
+        EXPECT_NEAR(found->second.At(i), tensor.At(i), 1e-5 * std::max(1.0, std::abs(tensor.At(i)))) << name;
+    }
+    EXPECT_GE(compared, 5);  // the loss and four weights
+  }
+
+  // Trains without data, with data, and evaluates and predicts with the result.
+  void ExpectTrains(const tiny::Model& model, const std::string& data = "d.npz") {
+    model.Save(Path("m.onnx"));
+    const Outcome trial = Run("--model m.onnx --max-steps 2 --overwrite --out t");
+    EXPECT_EQ(trial.code, 0) << trial.err;
+    EXPECT_NE((trial.out + trial.err).find("it takes one sample at a time"), std::string::npos)
+        << trial.out << trial.err;
+    const Outcome run = Run("--model m.onnx --data " + data + " --batch-size 5 --epochs 2 --overwrite --out r");
+    ASSERT_EQ(run.code, 0) << run.err;
+    const auto summary = nlohmann::json::parse(ReadAll(Path("r/summary.json")));
+    EXPECT_EQ(summary["micro_batch"], 1);
+    EXPECT_EQ(summary["accumulation"], 5);
+    EXPECT_EQ(Run("eval --model r/model.onnx --data " + data).code, 0);
+    const Outcome predict = Run("predict --model r/model.onnx --data " + data + " --out p.csv");
+    EXPECT_EQ(predict.code, 0) << predict.err;
+    const std::string csv = ReadAll(Path("p.csv"));
+    EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), kSamples + 1) << csv;
+  }
+
+  static constexpr int64_t kSamples = 7;
+};
+
+TEST_F(SingleSample, MayHaveNoBatchAxis) {
+  tiny::Model vector = tiny::Mlp(3, "Softmax");
+  vector.nodes.back().numbers = {{"axis", 0}};
+  vector.input_shape = {4};
+  ExpectTrains(vector);
+  ExpectGradients(Gradients(vector), Gradients(tiny::Mlp(3, "Softmax")));
+  // As many outputs as inputs are no batch of numbers.
+  tiny::Model square = tiny::Mlp(4);
+  square.input_shape = {4};
+  ExpectTrains(square);
+}
+
+// A policy and a value of a board [2,2], which the model flattens.
+TEST_F(SingleSample, MayHaveSeveralOutputsWithoutABatch) {
+  tiny::Model m = tiny::Mlp(3);
+  m.input_shape = {2, 2};
+  m.nodes.insert(m.nodes.begin(), {"Flatten", {"x"}, {"flat"}, {}, {{"axis", 0}}});
+  m.nodes[1].inputs[0] = "flat";
+  m.nodes.push_back({"MatMul", {"h", "wv"}, {"value"}});
+  m.weights.push_back({"wv", {16, 1}, tiny::Uniform(16, 0.5f, 4)});
+  m.outputs = {"y", "value"};
+  m.Save(Path("m.onnx"));
+  const Outcome trial = Run("--model m.onnx --max-steps 2 --out t");
+  EXPECT_EQ(trial.code, 0) << trial.err;
+  const Outcome run = Run("--model m.onnx --data d.npz --logits y --max-steps 2 --out r");
+  EXPECT_EQ(run.code, 0) << run.err;
+}
+
+// scores[n] of moves[n,4] with one state[5] for all: rows with a state of their own.
+TEST_F(SingleSample, MayShareAnInputAmongRows) {
+  tiny::Model m{.input = "moves", .input_shape = {-2, 4}};
+  m.more_inputs = {{"state", {5}}};
+  m.outputs = {"scores"};
+  m.nodes = {
+      {"MatMul", {"state", "ws"}, {"s"}}, {"MatMul", {"moves", "wm"}, {"e"}}, {"MatMul", {"e", "s"}, {"scores"}}};
+  m.weights = {{"ws", {5, 8}, tiny::Uniform(40, 0.5f, 1)}, {"wm", {4, 8}, tiny::Uniform(32, 0.5f, 2)}};
+  HostTensor moves({DType::kFloat32, {kSamples, 4}}), state({DType::kFloat32, {kSamples, 5}}),
+      label({DType::kFloat32, {kSamples}});
+  const std::vector<float> noise = tiny::Uniform(kSamples * 10, 1, 6);
+  for (int64_t i = 0; i < moves.size(); ++i) moves.Set(i, noise[i]);
+  for (int64_t i = 0; i < state.size(); ++i) state.Set(i, noise[kSamples * 4 + i]);
+  for (int64_t i = 0; i < kSamples; ++i) label.Set(i, noise[kSamples * 9 + i]);
+  ASSERT_TRUE(WriteNpz(Path("s.npz"), {{"moves", moves}, {"state", state}, {"label", label}}).ok());
+  ExpectTrains(m, "s.npz");
+}
+
+// A constant that GatherElements indexes with has a batch of one; the output loses its batch.
+TEST_F(SingleSample, MayHaveItInAConstant) {
+  tiny::Model m = tiny::Mlp(4);
+  m.nodes.back().outputs = {"all"};
+  m.nodes.push_back({"Cast", {"places"}, {"index"}, {}, {{"to", 7}}});
+  m.nodes.push_back({"GatherElements", {"all", "index"}, {"three"}, {}, {{"axis", 1}}});
+  m.nodes.push_back({"Squeeze", {"three"}, {"y"}});
+  m.weights.push_back({"places", {1, 3}, {3, 1, 0}});
+  ExpectTrains(m);
+}
+
+// The graph reshapes to one row, whatever the batch is.
+TEST_F(SingleSample, MayJoinTheBatchWithAnotherAxis) {
+  tiny::Model m = tiny::Mlp(3);
+  m.nodes.back().outputs = {"rows"};
+  m.nodes.push_back({"Flatten", {"rows"}, {"y"}, {}, {{"axis", 0}}});
+  ExpectTrains(m);
+  ExpectGradients(Gradients(m), Gradients(tiny::Mlp(3)));
 }
 
 }  // namespace

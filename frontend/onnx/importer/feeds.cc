@@ -12,6 +12,7 @@ namespace {
 
 // Moves axis 0 of a feed to where the file has the batch.
 Val MoveBatchTo(Val feed, int axis) {
+  if (axis == kAddedBatchAxis) return Reshape(feed, Shape(feed.shape().begin() + 1, feed.shape().end()));
   if (axis <= 0) return feed;
   std::vector<int64_t> perm(feed.rank());
   std::iota(perm.begin(), perm.end(), 0);
@@ -109,8 +110,10 @@ absl::Status CreateFeeds(const ImportOptions& options, const LiveGraph& live, co
     auto value = creator.Create(input);
     if (!value.ok()) return Annotate(value.status(), tag);
     top->values[input.name] = *std::move(value);
-    if (const int axis = shapes.BatchAxis(input); axis > 0)
-      notes->push_back(StrCat(tag, "has its batch on axis ", axis, ": samples come without it"));
+    const int axis = shapes.BatchAxis(input);
+    if (axis > 0) notes->push_back(StrCat(tag, "has its batch on axis ", axis, ": samples come without it"));
+    if (axis == kAddedBatchAxis)
+      notes->push_back(StrCat(tag, "has no batch axis: the model takes one sample at a time"));
   }
   if (shapes.fixed_batch() > 0) {
     notes->push_back(StrCat("exported for a batch of ", shapes.fixed_batch(), ": its constants follow the batch of ",

@@ -93,7 +93,7 @@ absl::StatusOr<ImportedModel> RunStages(const OnnxModel& file, const ImportOptio
   RETURN_IF_ERROR(GraphImporter(&state).ImportNodes(state.top));
   RETURN_IF_ERROR(state.errors.Summary());
   ImportedModel imported;
-  ASSIGN_OR_RETURN(imported.outputs, BindOutputs(state, outputs));
+  ASSIGN_OR_RETURN(imported.outputs, BindOutputs(state, outputs, shapes.batch()));
   RETURN_IF_ERROR(state.batch_unfixer.CheckOutputs(model.graph, shapes));
   SetWeightKinds(state.weights, &state.graph);
   NoteModel(file, state, outputs, &notes);

@@ -19,6 +19,10 @@ int InputShapes::BatchAxis(const ParsedValue& value) const {
 
 ParsedValue InputShapes::MoveBatchFirst(ParsedValue input) const {
   const int axis = BatchAxis(input);
+  if (axis == kAddedBatchAxis) {
+    input.dims.insert(input.dims.begin(), 1);
+    input.dim_names.insert(input.dim_names.begin(), "");
+  }
   if (axis <= 0 || axis >= std::ssize(input.dims)) return input;
   std::rotate(input.dims.begin(), input.dims.begin() + axis, input.dims.begin() + axis + 1);
   std::rotate(input.dim_names.begin(), input.dim_names.begin() + axis, input.dim_names.begin() + axis + 1);
@@ -31,7 +35,7 @@ void InputShapes::ChooseBatch(const ParsedGraph& graph, const LiveGraph& live) {
   bool free = false;
   for (const ParsedValue& declared : graph.inputs) {
     if (!declared.dtype || graph.initializers.count(declared.name) > 0 || !live.IsRead(declared.name)) continue;
-    if (options_.fixed_inputs.count(declared.name) > 0 || !HasBatch(declared)) continue;
+    if (options_.fixed_inputs.count(declared.name) > 0 || BatchAxis(declared) < 0) continue;
     const ParsedValue input = MoveBatchFirst(declared);
     const auto given = options_.input_shapes.find(input.name);
     const bool has_given = given != options_.input_shapes.end() && !given->second.empty();

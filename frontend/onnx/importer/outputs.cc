@@ -18,6 +18,11 @@ absl::Status AddOutput(Graph* graph, const std::string& name, Val v, std::vector
 
 // Moves the batch axis of an output to the front.
 Val MoveBatchFirst(Val output, int axis) {
+  if (axis == kAddedBatchAxis) {
+    Shape shape = output.shape();
+    shape.insert(shape.begin(), 1);
+    return Reshape(output, std::move(shape));
+  }
   if (axis <= 0 || axis >= output.rank()) return output;
   std::vector<int64_t> perm(output.rank());
   std::iota(perm.begin(), perm.end(), 0);
@@ -60,7 +65,8 @@ std::vector<std::string> ChooseOutputs(const OnnxModel::Parsed& model, const Imp
   return outputs;
 }
 
-absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const std::vector<std::string>& outputs) {
+absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const std::vector<std::string>& outputs,
+                                                     int64_t batch) {
   static const ParsedNode kReader{.op_type = "the model", .source = "outputs"};
   std::vector<std::string> names;
   std::set<std::string> seen;
@@ -71,6 +77,8 @@ absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const s
     if (!v || !v->valid()) return Invalid("there is no value '", Printable(name), "' to make an output of");
     const auto axis = state.options.batch_axes.find(name);
     const bool moved = v->list == nullptr && axis != state.options.batch_axes.end();
+    if (moved && axis->second == kAddedBatchAxis && batch != 1)
+      return Invalid("output '", Printable(name), "' has no batch axis: the model takes one sample at a time");
     const ImportValue batch_first = moved ? ImportValue(MoveBatchFirst(v->tensor, axis->second)) : *v;
     if (moved && axis->second > 0) ExposeMovedLogits(state, v->tensor, batch_first.tensor, axis->second);
     RETURN_IF_ERROR(AddOutputs(&state.graph, name, batch_first, &names));

@@ -15,8 +15,9 @@ std::vector<std::string> ChooseOutputs(const OnnxModel::Parsed& model, const Imp
                                        std::vector<std::string>* notes);
 
 // Adds the values as outputs of the graph, a list as one output for each element. Returns the names of the graph's
-// outputs in order.
-absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const std::vector<std::string>& outputs);
+// outputs in order. `batch`: samples of the import.
+absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const std::vector<std::string>& outputs,
+                                                     int64_t batch);
 
 // Adds the logits behind outputs that are probabilities of a classifier as further outputs ("y.logits"). Returns their
 // names by output and notes them.
