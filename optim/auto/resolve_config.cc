@@ -31,13 +31,13 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   c.momentum = optimizer.momentum;
   c.betas = {optimizer.beta1, optimizer.beta2};
   c.eps = optimizer.eps;
-  if (c.epochs > 0 || c.max_steps == 0) c.epochs = run.steps.epochs;
   if (run.options.max_workers == 0) c.num_workers = run.options.num_workers;
   if (!IsPluginPath(c.backend)) {
     c.backend = run.backend->name();
     c.device = run.backend->device();
   }
   if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
+  // A default of epochs stays unset: it would be a limit beside the max_steps of a run that goes on from here.
   c.specified.clear();
   for (const ConfigField& field : ConfigFields()) {
     const bool has_effect = WhyNoEffect(field.name, run.facts).empty() &&

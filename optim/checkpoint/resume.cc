@@ -25,13 +25,13 @@ absl::StatusOr<StoredCheckpoint> OpenAny(const std::string& path, std::vector<st
   return OpenNewestCheckpoint(fs::is_directory(inner, ignored) ? inner : path, skipped);
 }
 
-// The other limit of the run would end it first, although the user has not asked for it now.
-void ReplaceLimit(const TrainConfig& given, TrainConfig* merged) {
-  const bool epochs = given.specified.contains("epochs"), steps = given.specified.contains("max_steps");
-  if (epochs == steps) return;
-  if (epochs) merged->max_steps = 0;
-  if (steps) merged->epochs = 0;
-  merged->specified.erase(epochs ? "max_steps" : "epochs");
+// Both limits hold. Notes the one that is not repeated now, since it may end the run before the one that is.
+void NoteOtherLimit(const TrainConfig& given, const TrainConfig& merged, std::vector<std::string>* notes) {
+  for (const auto& [limit, other] : {std::pair("epochs", "max_steps"), {"max_steps", "epochs"}}) {
+    if (!given.specified.contains(limit) || given.specified.contains(other)) continue;
+    for (const std::string& value : FieldTexts(merged, *FindField(other)))
+      notes->push_back(StrCat("`", other, "` ", value, ": was given when the run began, and holds too"));
+  }
 }
 
 void CopyField(const ConfigField& field, const TrainConfig& from, TrainConfig* to) {
@@ -112,7 +112,7 @@ absl::StatusOr<TrainConfig> MergeConfig(const TrainConfig& given, const RunState
   for (const ConfigField& field : ConfigFields()) {
     if ((field.tasks & kTaskTrain) != 0) RETURN_IF_ERROR(MergeField(field, given, &merged, notes));
   }
-  ReplaceLimit(given, &merged);
+  NoteOtherLimit(given, merged, notes);
   const bool in_samples = merged.max_tokens_per_batch == 0;
   if (saved.session.oom_retries > 0 && in_samples && !given.specified.contains("micro_batch_size")) {
     merged.micro_batch_size = saved.session.micro_batch;

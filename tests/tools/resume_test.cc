@@ -429,6 +429,28 @@ TEST_F(Resume, AutoStartsGoesOnOrHasNothingToDo) {
   EXPECT_EQ(Summary("r")["resumed_from"], kSteps);
 }
 
+TEST_F(Resume, BothLimitsHold) {
+  ASSERT_EQ(Train("--epochs 2 --out given").code, 0);
+  const Outcome limited = Run("--resume given --max-steps 1000 --quiet");
+  ASSERT_EQ(limited.code, 0) << limited.err;
+  EXPECT_EQ(Summary("given")["steps"], kSteps);
+  EXPECT_EQ(Summary("given")["stop_reason"], "epochs");
+  EXPECT_NE(limited.err.find("--epochs 2: was given when the run began, and holds too"), std::string::npos);
+  ASSERT_EQ(Run("--resume given --max-steps 10 --epochs 3 --quiet").code, 0);
+  EXPECT_EQ(Summary("given")["steps"], 10);
+  EXPECT_EQ(Summary("given")["stop_reason"], "max_steps");
+  ASSERT_EQ(Run("--resume given --max-steps 1000 --quiet").code, 0);  // to the third epoch
+  EXPECT_EQ(Summary("given")["steps"], 12);
+
+  ASSERT_EQ(Train("--out by_default").code, 0);  // three epochs, which nobody asked for
+  EXPECT_EQ(Summary("by_default")["steps"], 12);
+  EXPECT_EQ(ReadAll(Path("by_default/config.flags")).find("--epochs"), std::string::npos);
+  ASSERT_EQ(Run("--resume by_default --max-steps 17 --quiet").code, 0);
+  EXPECT_EQ(Summary("by_default")["steps"], 17);
+  ASSERT_EQ(Run("--resume by_default --epochs 9 --quiet").code, 0);  // which the 17 updates still end
+  EXPECT_EQ(Summary("by_default")["steps"], 17);
+}
+
 TEST_F(Resume, RefusesAnotherRun) {
   ASSERT_EQ(Train("--out r --max-steps 5").code, 0);
   struct Row {

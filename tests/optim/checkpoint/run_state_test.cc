@@ -92,14 +92,42 @@ TEST(MergeConfig, RefusesWhatWouldBeAnotherRun) {
   EXPECT_EQ(notes.size(), 1u);
 }
 
-TEST(MergeConfig, ALimitReplacesTheOther) {
-  RunState saved = Example();
-  std::vector<std::string> notes;
-  saved.config = MakeConfig({{"epochs", "3"}});
-  EXPECT_EQ(MergeConfig(MakeConfig({{"max_steps", "900"}}), saved, &notes)->epochs, 0);
-  saved.config = MakeConfig({{"max_steps", "9"}});
-  EXPECT_EQ(MergeConfig(MakeConfig({{"epochs", "5"}}), saved, &notes)->max_steps, 0);
-  EXPECT_EQ(MergeConfig(MakeConfig({}), saved, &notes)->max_steps, 9);
+TEST(MergeConfig, BothLimitsHold) {
+  using Limits = std::vector<std::pair<std::string, std::string>>;
+  struct Row {
+    Limits then, now;
+    int64_t epochs, max_steps;
+    std::vector<std::string> notes;
+  };
+  const Row rows[] = {
+      {{{"epochs", "3"}},
+       {{"max_steps", "900"}},
+       3,
+       900,
+       {"`max_steps`: unset → 900: from here on", "`epochs` 3: was given when the run began, and holds too"}},
+      {{{"max_steps", "9"}},
+       {{"epochs", "5"}},
+       5,
+       9,
+       {"`epochs`: unset → 5: from here on", "`max_steps` 9: was given when the run began, and holds too"}},
+      {{{"epochs", "3"}},
+       {{"epochs", "7"}, {"max_steps", "900"}},
+       7,
+       900,
+       {"`epochs`: 3 → 7: from here on", "`max_steps`: unset → 900: from here on"}},
+      {{{"epochs", "3"}, {"max_steps", "9"}}, {}, 3, 9, {}},
+      {{}, {{"max_steps", "900"}}, 0, 900, {"`max_steps`: unset → 900: from here on"}},
+  };
+  for (const Row& row : rows) {
+    RunState saved = Example();
+    saved.config = MakeConfig(row.then);
+    std::vector<std::string> notes;
+    const auto merged = MergeConfig(MakeConfig(row.now), saved, &notes);
+    ASSERT_TRUE(merged.ok()) << merged.status();
+    EXPECT_EQ(merged->epochs, row.epochs);
+    EXPECT_EQ(merged->max_steps, row.max_steps);
+    EXPECT_EQ(notes, row.notes);
+  }
 }
 
 TEST(MergeConfig, KeepsTheMicroBatchThatFitTheMemory) {

@@ -11,6 +11,7 @@
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/flags/flags.h"
+#include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -95,8 +96,10 @@ std::string StepsText(const TrainingRun& run) {
   std::string text = StrCat(FormatWithCommas(steps.total), " updates");
   if (!run.data.synthetic) {
     StrAppend(&text, ": ", steps.epochs, steps.epochs == 1 ? " epoch of " : " epochs of ",
-              FormatWithCommas(steps.per_epoch));
+              FormatWithCommas(steps.per_epoch), run.config.epochs == 0 ? " (`epochs`)" : "");
     if (steps.max_steps > 0) StrAppend(&text, ", at most ", FormatWithCommas(steps.max_steps));
+    if (run.config.epochs > 0 && steps.max_steps > 0)
+      text += ": both limits hold (in the Trainer, max_steps replaces the epochs)";
   }
   if (run.options.max_seconds > 0) StrAppend(&text, ", at most ", FormatSeconds(run.options.max_seconds));
   return text;
@@ -112,13 +115,20 @@ std::string RateRows(const OptimizerChoice& o) {
   return Rows("lr", rates);
 }
 
+// Other programs start each rank with the batch of one.
+std::string DescribeRanks() {
+  const auto rank = ReadRank();
+  if (!rank.ok() || rank->alone()) return "";
+  return StrCat(", of all ", rank->size, " ranks together (`batch_size`; in timm it is that of one)");
+}
+
 std::string StepRows(const TrainingRun& run) {
   const BatchPlan& b = run.batch;
   return PageRow("loss", StrCat(run.session->loss().explanation, " (`loss`, `logits`)")) +
          PageRow("batch", run.tokens.on() ? DescribeTokens(run.tokens, run.train.specs)
                                           : StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation,
                                                    " accumulated", run.session->fixed_batch() > 0 ? ": " : "",
-                                                   DescribeFixedBatch(run.session->fixed_batch()))) +
+                                                   DescribeFixedBatch(run.session->fixed_batch()), DescribeRanks())) +
          PageRow("steps", StepsText(run)) + PageRow("optimizer", OptimizerText(run.optimizer.spec)) +
          RateRows(run.optimizer);
 }
