@@ -71,6 +71,47 @@ std::vector<Shape> Views(const Shape& data, size_t rank) {
 // Whether samples of an input are rows of numbers of any length, as pictures are to a model of dense layers.
 bool TakesRows(const ModelInput& input, const Shape& fixed) { return IsFloat(input.dtype) && fixed == Shape{-1}; }
 
+// The shape of a sample of several columns of equal shapes.
+Shape JoinedShape(const std::vector<Column>& all, const std::vector<int>& columns) {
+  Shape shape = all[columns[0]].sample.shape;
+  if (columns.size() > 1) shape.push_back(static_cast<int64_t>(columns.size()));
+  return shape;
+}
+
+// The type of targets of which some are whole numbers is that of the others.
+DType LabelType(const std::vector<Column>& all, const std::vector<int>& columns) {
+  const auto is_float = [&](int c) { return IsFloat(all[c].sample.dtype); };
+  const auto found = std::ranges::find_if(columns, is_float);
+  return all[found == columns.end() ? columns[0] : *found].sample.dtype;
+}
+
+// Sets info and text of a label from its columns.
+absl::Status DescribeLabel(const Dataset& data, std::string_view what, int64_t ignore_index, bool skip_bad,
+                           BoundLabel* label) {
+  const Column& first = data.columns()[label->columns[0]];
+  if (!first.problem.empty()) return Invalid(first.problem, "; it is the label, unless `label` names another column");
+  LabelInfo& info = label->info;
+  info.present = true;
+  info.sample = {LabelType(data.columns(), label->columns), JoinedShape(data.columns(), label->columns)};
+  if (!IsFloat(info.sample.dtype)) {
+    bool begun = false;
+    for (int c : label->columns) {
+      ASSIGN_OR_RETURN(const LabelRange range, ComputeLabelRange(data, c, ignore_index, skip_bad));
+      info.min_value = begun ? std::min(info.min_value, range.min) : range.min;
+      info.max_value = begun ? std::max(info.max_value, range.max) : range.max;
+      begun = true;
+    }
+  }
+  label->text = StrCat(what, " ← column '", first.name, "' ", ToString(info.sample));
+  if (!first.classes.empty()) {
+    StrAppend(&label->text, ", ", first.classes.size(),
+              " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
+  } else if (!IsFloat(info.sample.dtype)) {
+    StrAppend(&label->text, ", values ", info.min_value, " to ", info.max_value);
+  }
+  return absl::OkStatus();
+}
+
 // What to do where one row makes several columns unusable: a title above the table, or totals below it.
 std::string AdviseOddRow(const std::vector<Column>& columns) {
   std::set<std::string> rows;
@@ -114,8 +155,7 @@ class Binder {
   absl::Status PlaceChannels();
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
-  DType LabelType(const std::vector<int>& columns) const;
-  absl::Status DescribeLabel(std::string_view what, BoundLabel* label);
+  absl::Status AddLabel(std::string_view what, BoundLabel* label);
   absl::Status DescribeLabels();
   absl::Status NumberClasses();
   absl::Status ReadDrawnMasks();
@@ -277,11 +317,7 @@ std::string Binder::Choices() const {
                 Listed(left, ColumnText));
 }
 
-Shape Binder::DataShape(const std::vector<int>& columns) const {
-  Shape shape = columns_[columns[0]].sample.shape;
-  if (columns.size() > 1) shape.push_back(static_cast<int64_t>(columns.size()));
-  return shape;
-}
+Shape Binder::DataShape(const std::vector<int>& columns) const { return JoinedShape(columns_, columns); }
 
 // A column by whose name it is neither feature nor label.
 bool NamesSplit(const Column& c) {
@@ -612,36 +648,9 @@ absl::Status Binder::AddFeeds() {
   return absl::OkStatus();
 }
 
-// Of targets of which some are whole numbers, that of the others.
-DType Binder::LabelType(const std::vector<int>& columns) const {
-  const auto is_float = [&](int c) { return IsFloat(columns_[c].sample.dtype); };
-  const auto found = std::ranges::find_if(columns, is_float);
-  return columns_[found == columns.end() ? columns[0] : *found].sample.dtype;
-}
-
-absl::Status Binder::DescribeLabel(std::string_view what, BoundLabel* label) {
+absl::Status Binder::AddLabel(std::string_view what, BoundLabel* label) {
   if (label->columns.empty()) return absl::OkStatus();
-  const Column& first = columns_[label->columns[0]];
-  if (!first.problem.empty()) return Invalid(first.problem, "; it is the label, unless `label` names another column");
-  LabelInfo& info = label->info;
-  info.present = true;
-  info.sample = {LabelType(label->columns), DataShape(label->columns)};
-  if (!IsFloat(info.sample.dtype)) {
-    bool begun = false;
-    for (int c : label->columns) {
-      ASSIGN_OR_RETURN(const LabelRange range, ComputeLabelRange(*out_.dataset, c, spec_.ignore_index, spec_.skip_bad));
-      info.min_value = begun ? std::min(info.min_value, range.min) : range.min;
-      info.max_value = begun ? std::max(info.max_value, range.max) : range.max;
-      begun = true;
-    }
-  }
-  label->text = StrCat(what, " ← column '", first.name, "' ", ToString(info.sample));
-  if (!first.classes.empty()) {
-    StrAppend(&label->text, ", ", first.classes.size(),
-              " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
-  } else if (!IsFloat(info.sample.dtype)) {
-    StrAppend(&label->text, ", values ", info.min_value, " to ", info.max_value);
-  }
+  RETURN_IF_ERROR(DescribeLabel(*out_.dataset, what, spec_.ignore_index, spec_.skip_bad, label));
   out_.notes.push_back(label->text);
   return absl::OkStatus();
 }
@@ -699,8 +708,8 @@ absl::Status Binder::DescribeLabels() {
     if (out_.classes.empty() && !AreIndices(spec_.classes)) out_.classes = spec_.classes;
   }
   RETURN_IF_ERROR(ReadDrawnMasks());
-  RETURN_IF_ERROR(DescribeLabel("label", &out_.label));
-  for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(DescribeLabel("label of its own", &label));
+  RETURN_IF_ERROR(AddLabel("label", &out_.label));
+  for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(AddLabel("label of its own", &label));
   return absl::OkStatus();
 }
 
@@ -783,6 +792,17 @@ absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& column
 absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset,
                                    const BindSpec& spec) {
   return Binder(inputs, std::move(dataset), spec).Run();
+}
+
+absl::Status NumberLabels(const std::vector<int64_t>& numbers, int64_t ignore_index, bool skip_bad, BoundData* data) {
+  data->classes.clear();
+  for (const int64_t number : numbers) data->classes.push_back(StrCat(number));
+  data->classes_are_sorted = true;
+  data->dataset = WithClassIndices(data->dataset, data->label.columns[0], data->classes, ignore_index);
+  const std::string before = data->label.text;
+  RETURN_IF_ERROR(DescribeLabel(*data->dataset, "label", ignore_index, skip_bad, &data->label));
+  std::ranges::replace(data->notes, before, data->label.text);
+  return absl::OkStatus();
 }
 
 const BoundLabel* FindBoundLabel(const BoundData& data, const std::string& key) {

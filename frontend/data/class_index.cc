@@ -1,6 +1,7 @@
 #include "frontend/data/class_index.h"
 
 #include <cstring>
+#include <set>
 #include <unordered_map>
 
 #include "absl/strings/str_join.h"
@@ -19,6 +20,7 @@ class ClassIndices : public DatasetView {
       : DatasetView(std::move(source)), column_(column), columns_(source_->columns()) {
     columns_[column].sample.dtype = DType::kInt64;
     columns_[column].classes = classes;
+    columns_[column].bounds.reset();
     for (const int64_t number : IntegerClasses(classes)) index_.emplace(number, index_.size());
     index_.emplace(ignore_index, ignore_index);
   }
@@ -67,6 +69,23 @@ bool AreIndices(const std::vector<std::string>& classes) {
     if (numbers[i] != static_cast<int64_t>(i)) return false;
   }
   return !numbers.empty();
+}
+
+std::vector<int64_t> FindDistinctLabels(const Dataset& data, int column, int64_t ignore_index, bool skip_bad) {
+  constexpr size_t kMostLabels = 1 << 20;
+  const Type& type = data.columns()[column].sample;
+  if (type.elements() != 1) return {};
+  std::set<int64_t> found;
+  std::vector<std::byte> raw(type.bytes());
+  for (int64_t i = 0; i < data.size(); ++i) {
+    int64_t label = 0;
+    absl::Status read = data.Read(i, column, raw);
+    if (read.ok()) read = ConvertValues(type.dtype, raw, DType::kInt64, reinterpret_cast<std::byte*>(&label), 1);
+    if (!read.ok() && !skip_bad) return {};
+    if (read.ok() && label != ignore_index) found.insert(label);
+    if (found.size() > kMostLabels) return {};
+  }
+  return {found.begin(), found.end()};
 }
 
 std::shared_ptr<const Dataset> WithClassIndices(std::shared_ptr<const Dataset> source, int column,

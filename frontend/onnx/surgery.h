@@ -25,8 +25,9 @@ struct SurgeryPlan {
 // Softmax, LogSoftmax, Sigmoid and data movement (Reshape, Flatten, Squeeze, Transpose, …), and, before probabilities,
 // activations, BatchNormalization (widened with it) and pooling over other axes. Fails, naming the node, on anything
 // else and on weights that other nodes read as well. Adapts shape constants, lists of labels and declared shapes with
-// the number of classes. Keeps all names.
-absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes);
+// the number of classes: lists of labels hold `labels`, or where that is empty, 0 to classes - 1. Keeps all names.
+absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes,
+                                        const std::vector<int64_t>& labels = {});
 
 enum class Pooling : uint8_t { kCls, kMean, kMax };
 

@@ -19,7 +19,8 @@ std::vector<int64_t> MakeRange(int64_t n) {
 
 class ClassSurgeon {
  public:
-  ClassSurgeon(const OnnxModel& model, int64_t classes) : tracer_(model.parsed()), classes_(classes) {}
+  ClassSurgeon(const OnnxModel& model, int64_t classes, const std::vector<int64_t>& labels)
+      : tracer_(model.parsed()), classes_(classes), labels_(labels.empty() ? MakeRange(classes) : labels) {}
 
   absl::StatusOr<SurgeryPlan> Run(const std::string& wanted) {
     ASSIGN_OR_RETURN(const ClassifierPath path, FindClassifier(tracer_, wanted));
@@ -92,7 +93,7 @@ class ClassSurgeon {
     if (old_classes_ == 0) return Invalid("has no integer class labels");
     const int64_t rows = intercepts > 0 ? intercepts : old_classes_;
     if (coefficients % rows != 0) return Invalid("has ", coefficients, " coefficients for ", rows, " rows");
-    plan_.edits.attributes.push_back({node.outputs[0], "classlabels_ints", MakeRange(classes_)});
+    plan_.edits.attributes.push_back({node.outputs[0], "classlabels_ints", labels_});
     NewAttribute(node, "coefficients", {classes_, coefficients / rows});
     if (intercepts > 0) NewAttribute(node, "intercepts", {classes_});
     return absl::OkStatus();
@@ -132,7 +133,7 @@ class ClassSurgeon {
     if (IsOp(node, {"BatchNormalization"})) return WidenNorm(node);
     if (IsMlOp(node, {"ZipMap"})) {
       if (!node.attrs.Has("classlabels_int64s")) return Invalid("has no integer class labels");
-      plan_.edits.attributes.push_back({node.outputs[0], "classlabels_int64s", MakeRange(classes_)});
+      plan_.edits.attributes.push_back({node.outputs[0], "classlabels_int64s", labels_});
     }
     if (!IsOp(node, {"Reshape"})) return absl::OkStatus();
     const auto shape = tracer_.ReshapeTarget(node);
@@ -197,15 +198,17 @@ class ClassSurgeon {
 
   const WeightTracer tracer_;
   const int64_t classes_;
-  int64_t old_classes_ = 0;  // classes of the model
+  const std::vector<int64_t> labels_;  // of the classes, where the model lists them
+  int64_t old_classes_ = 0;            // classes of the model
   bool is_conv_ = false;
   SurgeryPlan plan_;
 };
 
 }  // namespace
 
-absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes) {
-  return ClassSurgeon(model, classes).Run(output);
+absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes,
+                                        const std::vector<int64_t>& labels) {
+  return ClassSurgeon(model, classes, labels).Run(output);
 }
 
 }  // namespace onnxtrain

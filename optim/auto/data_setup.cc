@@ -5,6 +5,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/data/source.h"
+#include "optim/auto/label_names.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/surgery.h"
@@ -27,6 +28,20 @@ absl::StatusOr<std::optional<Preprocess>> ReadPreprocess(const TrainConfig& conf
   return before;
 }
 
+namespace {
+
+absl::Status ApplySurgeryTo(const TrainConfig& config, ModelAndData* opened) {
+  if (!HasSurgery(config)) return absl::OkStatus();
+  BoundData& bound = opened->data.bound;
+  ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, opened->model, &bound, opened->loss.logits));
+  opened->model = std::move(surgery.model);
+  bound.notes.insert(bound.notes.end(), surgery.lines.begin(), surgery.lines.end());
+  if (!surgery.logits.empty()) opened->loss.logits = surgery.logits;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eval_split, bool want_label) {
   TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
@@ -45,11 +60,12 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
   opened.data.ChooseOwnLoss(&opened.loss);
   if (config.data != given.data) opened.data.bound.notes.push_back(StrCat("data: ", config.data));
-  if (!HasSurgery(config)) return opened;
-  ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, opened.model, &opened.data.bound, opened.loss.logits));
-  opened.model = std::move(surgery.model);
-  opened.data.bound.notes.insert(opened.data.bound.notes.end(), surgery.lines.begin(), surgery.lines.end());
-  if (!surgery.logits.empty()) opened.loss.logits = surgery.logits;
+  RETURN_IF_ERROR(NumberCountedLabels(config, opened.loss, &opened.data.bound));
+  RETURN_IF_ERROR(ApplySurgeryTo(config, &opened));
+  // Labels that a preprocess.json knows were indices in training, unless it has their names.
+  if (opened.before.has_value() && !opened.before->label.empty()) return opened;
+  PreparedModels models(opened.model);
+  RETURN_IF_ERROR(NumberModelLabels(config, models, opened.loss, &opened.data.bound));
   return opened;
 }
 

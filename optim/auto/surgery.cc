@@ -4,6 +4,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/data/class_index.h"
 #include "frontend/onnx/surgery.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/synthetic_data.h"
@@ -48,7 +49,9 @@ absl::StatusOr<SurgeryPlan> Plan(const TrainConfig& config, const OnnxModel& mod
   ASSIGN_OR_RETURN(const int64_t classes, NumClasses(config, data));
   if (!config.head.empty())
     return PlanHead(model, {.pooling = MakePooling(config.head), .classes = classes, .value = value}, import);
-  auto plan = PlanClasses(model, value, classes);
+  std::vector<int64_t> labels;
+  if (data != nullptr && std::ssize(data->classes) == classes) labels = IntegerClasses(data->classes);
+  auto plan = PlanClasses(model, value, classes, labels);
   if (!plan.ok()) return Invalid("`num_classes`: ", ToStd(plan.status().message()), HeadHint(model, import));
   return plan;
 }

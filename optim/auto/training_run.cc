@@ -10,6 +10,7 @@
 #include "optim/auto/causality.h"
 #include "optim/auto/data_hints.h"
 #include "optim/auto/init_from.h"
+#include "optim/auto/label_names.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/mixing.h"
 #include "optim/auto/model_setup.h"
@@ -274,8 +275,10 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
                             .cache = cache};
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
   data.train.ChooseOwnLoss(&data.loss);
+  RETURN_IF_ERROR(NumberCountedLabels(config, data.loss, &data.train.bound));
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
   data.models = std::make_shared<PreparedModels>(data.model);
+  RETURN_IF_ERROR(NumberModelLabels(config, *data.models, data.loss, &data.train.bound));
   RETURN_IF_ERROR(OpenEvalData(config, &data));
   return data;
 }

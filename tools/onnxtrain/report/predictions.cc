@@ -67,6 +67,10 @@ std::string PredictionTable::Name(int64_t c) const {
   return c < static_cast<int64_t>(classes_.size()) ? classes_[c] : StrCat(c);
 }
 
+std::string PredictionTable::BinaryName(bool second) const {
+  return scores_.width() == 1 && classes_.size() == 2 ? CsvField(classes_[second]) : second ? "1" : "0";
+}
+
 std::string PredictionTable::Header(std::string_view key) const {
   std::string line = StrCat(key, scores_.form() == Form::kClasses ? ",prediction,probability" : "");
   for (int64_t c = 0; c < scores_.width(); ++c) {
@@ -88,7 +92,7 @@ std::string PredictionTable::Rows(const HostTensor& values, const std::vector<st
       StrAppend(&text, ",", CsvField(Name(best)), ",", Number(row[best]));
     }
     for (double x : row) {
-      if (scores_.form() == Form::kBinary) StrAppend(&text, ",", x >= 0.5 ? "1" : "0");
+      if (scores_.form() == Form::kBinary) StrAppend(&text, ",", BinaryName(x >= 0.5));
       StrAppend(&text, ",", Number(x));
     }
     text += "\n";

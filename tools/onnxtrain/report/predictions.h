@@ -29,7 +29,7 @@ class ScoreReader {
   int64_t width_ = 1;
 };
 
-// How an output is written: class scores become the best class and a probability for each, Sigmoid scores a
+// How an output is written: class scores become the best class and a probability for each, Sigmoid scores a class and a
 // probability, other outputs their numbers.
 class PredictionTable {
  public:
@@ -46,6 +46,8 @@ class PredictionTable {
  private:
   using Form = ScoreReader::Form;
   std::string Name(int64_t c) const;
+  // The class that one probability is for or against.
+  std::string BinaryName(bool second) const;
 
   std::string output_;
   ScoreReader scores_;
