@@ -19,6 +19,13 @@ class MemoryDataset : public Dataset {
   int64_t size() const override { return contents_[0].tensor.shape()[0]; }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return describe_(i); }
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> notes;
+    for (const NamedTensor& content : contents_) {
+      if (!content.note.empty()) notes.push_back(content.note);
+    }
+    return notes;
+  }
   int64_t memory_bytes() const override {
     int64_t bytes = 0;
     for (const NamedTensor& content : contents_) bytes += static_cast<int64_t>(content.tensor.bytes().size());

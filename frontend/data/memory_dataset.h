@@ -19,6 +19,7 @@ struct NamedTensor {
   std::string problem = {};
   std::map<int64_t, std::string> unreadable = {};  // why Read fails for single samples
   std::vector<std::string> texts = {};             // of a text column, by sample; `tensor` is [n] then
+  std::string note = {};                           // for Dataset::notes
 };
 
 // Describes an array [n, sample…] as a column. Fails on a scalar and on n = 0.

@@ -336,5 +336,52 @@ TEST_F(Tables, ModelsThatEncodeStringsAndFillMissingValuesTakeThemAsTheyAre) {
   EXPECT_EQ(Json::parse(inspected.out)["inputs"][1]["type"], "string");
 }
 
+// Grades of wine: the numbers are names, also where the test file has not all of them.
+TEST_F(Tables, GradesArePredictedAsTheyAreWritten) {
+  tiny::Mlp(3, "Softmax").Save(Path("m.onnx"));
+  const auto table = [](int64_t n) {
+    std::string text = "a,b,c,d,grade\n";
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t k = i % 3;
+      StrAppend(&text, k == 0 ? 2 : 0, ",", k == 1 ? 2 : 0, ",", k == 2 ? 2 : 0, ",0.1,", 5 + k, "\n");
+    }
+    return text;
+  };
+  WriteAll(Path("t.csv"), table(60));
+  WriteAll(Path("e.csv"), table(2));
+  for (const char* flags : {"", "--num-classes auto "}) {
+    const Outcome run = Train(StrCat("--data t.csv --eval-data e.csv --epochs 60 --lr 0.05 ", flags));
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_NE(run.err.find("labels 5 to 7 are names of the classes 0 to 2"), std::string::npos) << run.err;
+    EXPECT_EQ(ReadJson("r/preprocess.json")["classes"], Json({"5", "6", "7"}));
+    EXPECT_EQ(Evaluate("--data e.csv")["accuracy"], 1);
+    ASSERT_EQ(Run("predict --model r/model.onnx --data e.csv --out p.csv").code, 0);
+    EXPECT_TRUE(ReadAll(Path("p.csv")).starts_with("sample,prediction,probability,p_5,p_6,p_7\n0,5,"));
+  }
+  ASSERT_EQ(Run("--resume r --epochs 61").code, 0);
+  WriteAll(Path("e.csv"), "a,b,c,d,grade\n1,2,3,4,5\n1,2,3,4,8\n");
+  const Outcome other = Run("eval --model r/model.onnx --data e.csv");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_NE(other.err.find("e.csv: row 3, column 'grade': label 8 is not among the model's classes 5, 6, 7"),
+            std::string::npos)
+      << other.err;
+}
+
+// The Adult data's test file has full stops behind the classes, which are told apart by one probability.
+TEST_F(Tables, ClassesMayBeSpelledDifferently) {
+  tiny::Mlp(1, "Sigmoid").Save(Path("m.onnx"));
+  WriteAll(Path("t.csv"), "a,b,c,d,income\n1,2,3,4,<=50K\n4,3,2,1,>50K\n1,2,3,5,<=50K\n4,3,2,0,>50K\n");
+  WriteAll(Path("e.csv"), "a,b,c,d,income\n1,2,3,4,<=50K.\n4,3,2,1,>50K.\n");
+  const Outcome run = Train("--data t.csv --eval-data e.csv --epochs 60 --lr 0.05");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Outcome eval = Run("eval --model r/model.onnx --data e.csv");
+  EXPECT_EQ(eval.code, 0) << eval.err;
+  EXPECT_NE(eval.err.find("'<=50K.' is read as the class '<=50K'"), std::string::npos) << eval.err;
+  ASSERT_EQ(Run("predict --model r/model.onnx --data e.csv --out p.csv").code, 0);
+  const std::string predictions = ReadAll(Path("p.csv"));
+  EXPECT_NE(predictions.find("\n0,<=50K,"), std::string::npos) << predictions;
+  EXPECT_NE(predictions.find("\n1,>50K,"), std::string::npos) << predictions;
+}
+
 }  // namespace
 }  // namespace onnxtrain

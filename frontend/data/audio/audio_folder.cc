@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/audio/sound_dataset.h"
 #include "frontend/data/audio/sound_file.h"
+#include "frontend/data/class_spelling.h"
 #include "frontend/data/folder.h"
 #include "frontend/data/memory_dataset.h"
 
@@ -55,8 +56,8 @@ absl::Status RenumberClasses(const std::string& path, const std::vector<std::str
     const std::string& name = listing->classes[file.label];
     file.label = std::ranges::find(names, name) - names.begin();
     if (file.label == std::ssize(names))
-      return Invalid(path, ": '", name, "' is not among the ", names.size(),
-                     " classes (`class_map` FILE gives others, and their order)");
+      return Invalid(path, ": '", name, "' is not among the ", names.size(), " classes",
+                     ClassSpellings(names).Suggest(name), " (`class_map` FILE gives others, and their order)");
   }
   listing->classes = names;
   return absl::OkStatus();

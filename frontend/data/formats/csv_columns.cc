@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/data/class_spelling.h"
 
 namespace onnxtrain {
 namespace {
@@ -385,19 +386,19 @@ class TextValues : public ColumnBase {
 
 class Label : public ColumnBase {
  public:
-  explicit Label(CsvColumnSpec spec) : ColumnBase(std::move(spec)), fixed_(!spec_.classes.empty()) {
+  explicit Label(CsvColumnSpec spec)
+      : ColumnBase(std::move(spec)), fixed_(!spec_.classes.empty()), spellings_(spec_.classes) {
     for (const std::string& name : spec_.classes) names_.FindId(name);
   }
 
   absl::Status Add(int64_t row, const std::string& field) override {
     const bool as_it_is = !spec_.trim_classes || (fixed_ && names_.Has(field));
-    const std::string name(as_it_is ? field : TrimBlanks(field));
+    std::string name(as_it_is ? field : TrimBlanks(field));
     if (fixed_ && !name.empty() && !names_.Has(name)) {
-      const std::string why = StrCat(InFile(row), QuoteValue(field), " is not among the ", spec_.classes.size(),
-                                     " classes (`class_map` FILE gives others, and their order)");
-      if (!spec_.skip_bad) return Invalid(why);
-      AddUnreadable(StrCat(spec_.path, ": ", why));
-      return absl::OkStatus();
+      const std::string other = spellings_.Find(name);
+      if (other.empty()) return AddUnknown(row, field);
+      other_spellings_.emplace(std::move(name), other);
+      name = other;
     }
     if (IsMissingValue(name)) missing_.push_back({count_, row, name.empty()});
     names_.Add(name);
@@ -420,7 +421,9 @@ class Label : public ColumnBase {
       if (!spec_.skip_bad) return MakeUnusable(StrCat(At(m.row), "missing value"));
       bad.emplace(m.sample, StrCat(At(m.row), "missing value"));
     }
-    return WithUnreadable(numbers ? MakeNumbers() : names_.ClassIndices(spec_.name, fixed_, ""), std::move(bad));
+    NamedTensor column = numbers ? MakeNumbers() : names_.ClassIndices(spec_.name, fixed_, "");
+    column.note = DescribeSpellings();
+    return WithUnreadable(std::move(column), std::move(bad));
   }
 
  private:
@@ -428,6 +431,23 @@ class Label : public ColumnBase {
     int64_t sample, row;
     bool empty;
   };
+
+  absl::Status AddUnknown(int64_t row, const std::string& field) {
+    const std::string why =
+        StrCat(InFile(row), QuoteValue(field), " is not among the ", spec_.classes.size(), " classes",
+               spellings_.Suggest(field), " (`class_map` FILE gives others, and their order)");
+    if (!spec_.skip_bad) return Invalid(why);
+    AddUnreadable(StrCat(spec_.path, ": ", why));
+    return absl::OkStatus();
+  }
+
+  std::string DescribeSpellings() const {
+    if (other_spellings_.empty()) return "";
+    const auto& [field, name] = *other_spellings_.begin();
+    const size_t more = other_spellings_.size() - 1;
+    return StrCat("column '", Printable(spec_.name), "': ", QuoteValue(field), " is read as the class ",
+                  QuoteValue(name), more == 0 ? "" : StrCat(", and ", more, " more spellings likewise"));
+  }
 
   NamedTensor MakeNumbers() const {
     Numbers numbers(spec_.decimal_comma);
@@ -438,6 +458,8 @@ class Label : public ColumnBase {
   }
 
   bool fixed_;
+  ClassSpellings spellings_;
+  std::map<std::string, std::string> other_spellings_;  // of classes, which the file has
   Names names_;
   std::vector<Missing> missing_;
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
+#include "frontend/data/class_spelling.h"
 #include "frontend/data/file.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
@@ -163,7 +164,8 @@ absl::StatusOr<NamedTensor> MakeLabels(const std::string& folder, const std::vec
     const auto it = index.find(name);
     if (it == index.end())
       return Invalid(folder, ": the folder '", name, "' is none of the model's ", wanted.size(), " classes (",
-                     ListClasses(wanted), "); `num_classes` auto makes a new last layer for the classes of the data");
+                     ListClasses(wanted), ")", ClassSpellings(wanted).Suggest(name),
+                     " (`num_classes` auto makes a new last layer for the classes of the data)");
     values.push_back(it->second);
   }
   label.tensor = HostTensor::FromInts(values);
