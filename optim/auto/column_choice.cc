@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/data_view.h"
+#include "frontend/data/input_names.h"
 #include "optim/auto/batch_axes.h"
 #include "optim/auto/model_setup.h"
 #include "optim/auto/open_samples.h"
@@ -36,6 +37,17 @@ bool HasColumn(const std::vector<Column>& columns, const std::string& name) {
   return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
 }
 
+bool HoldsModelInputs(const std::vector<Column>& columns,
+                      const std::map<std::string, std::vector<std::string>>& trained_on) {
+  return std::ranges::any_of(trained_on, [&](const auto& entry) {
+    const auto& [input, names] = entry;
+    const auto fits = [&](const std::string& name) {
+      return HasColumn(columns, name) && std::ranges::find(names, name) == names.end();
+    };
+    return fits(input) || fits(std::string(StemOf(input)));
+  });
+}
+
 std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name) {
   const auto index = ParseInt(name);
   const bool number = index.ok() && *index >= 0 && *index < std::ssize(columns);
@@ -43,6 +55,7 @@ std::string ResolveColumn(const std::vector<Column>& columns, const std::string&
 }
 
 absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec) {
+  same_columns = same_columns && !HoldsModelInputs(columns, spec->inputs);
   const auto match = [&](std::vector<std::string>* names, const std::string& what) -> absl::StatusOr<bool> {
     for (std::string& name : *names) {
       name = FindCounterpart(columns, name);

@@ -17,8 +17,14 @@ bool HasColumn(const std::vector<Column>& columns, const std::string& name);
 // The name of a column that is given by name or 0-based index; other texts as they are.
 std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name);
 
+// Does a file have columns with the names of model inputs that were trained on other columns? Then it fits the model as
+// it is, and the columns of the training data say nothing about it.
+bool HoldsModelInputs(const std::vector<Column>& columns,
+                      const std::map<std::string, std::vector<std::string>>& trained_on);
+
 // Reconciles the columns of the training data with a file. A single array needs no name. Columns that are not there are
-// an error with `same_columns`; else all of their input, or the label, are inferred again.
+// an error with `same_columns`, unless the file HoldsModelInputs; else all of their input, or the label, are inferred
+// again.
 absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec);
 
 // The columns of each input that config.input names, without inputs that are `constants`.

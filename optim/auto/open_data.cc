@@ -7,6 +7,7 @@
 #include "frontend/data/class_map.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/formats/stdin.h"
+#include "frontend/data/input_names.h"
 #include "frontend/data/source.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_blocks.h"
@@ -278,8 +279,25 @@ class DataOpener {
     return absl::OkStatus();
   }
 
+  // Does the data have columns for the model's inputs in place of the texts that training read?
+  bool IsTokenized() const {
+    const bool asked_for_texts = !config_.text.empty() && !request_.text.has_value();
+    const auto has = [&](const std::string& name) { return HasColumn(columns(), name); };
+    if (asked_for_texts || std::ranges::any_of(opened_.text.columns, has)) return false;
+    return std::ranges::any_of(model_.inputs(), [&](const OnnxModel::Input& input) {
+      return has(input.name) || has(std::string(StemOf(input.name)));
+    });
+  }
+
   // Makes tokens of text: blocks of them for a language model.
   absl::Status ReadTokens() {
+    if (!opened_.text.columns.empty() && IsTokenized()) {
+      samples_.notes.push_back(
+          StrCat("there is no column '", opened_.text.columns[0], "' of text: the columns of tokens feed the model"));
+      opened_.text = {};
+    }
+    if (!opened_.text.found_in.empty())
+      samples_.notes.push_back(StrCat("the tokenizer is the one in ", opened_.text.found_in, " (`tokenizer`)"));
     if (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset))) {
       const BlockRequest block_request{.path = request_.path,
                                        .fit = request_.fit,
@@ -289,7 +307,7 @@ class DataOpener {
       return MakeBlocks(config_, *language_, block_request, request_.want_label, &samples_, &opened_, &spec_);
     }
     if (opened_.text.columns.empty()) {
-      RETURN_IF_ERROR(CheckTextFields(config_));
+      if (!request_.text.has_value()) RETURN_IF_ERROR(CheckTextFields(config_));
       return language_.has_value() ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
     }
     auto tokens = AddTokens(config_, model_, &opened_.text, samples_.dataset, &samples_.notes);

@@ -177,7 +177,8 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
     ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, roles.untouched));
     RETURN_IF_ERROR(CheckFitted(config, opened.transforms));
   } else if (before.has_value()) {
-    opened.transforms = CarryOver(*before, opened.file_columns, request.same_columns);
+    const bool same_columns = request.same_columns && !HoldsModelInputs(opened.file_columns, before->inputs);
+    opened.transforms = CarryOver(*before, opened.file_columns, same_columns);
   }
   std::vector<ColumnTransform> applied = opened.transforms;
   applied.insert(applied.end(), roles.texts.begin(), roles.texts.end());

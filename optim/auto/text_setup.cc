@@ -10,6 +10,7 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/data/source.h"
+#include "optim/auto/model_folder.h"
 
 namespace onnxtrain {
 namespace {
@@ -107,6 +108,10 @@ absl::StatusOr<TextSetup> MakeTextSetup(const TrainConfig& config, const std::op
     setup.tokenizer = *std::move(tokenizer);
   } else if (!setup.columns.empty() && !known.columns.empty()) {
     ASSIGN_OR_RETURN(setup.tokenizer, LoadKnown(config, known));
+  } else if (!setup.columns.empty()) {
+    setup.found_in = FindTokenizerFolder(config.model);
+    if (setup.found_in.empty()) return setup;
+    ASSIGN_OR_RETURN(setup.tokenizer, LoadTokenizer(setup.found_in));
   }
   return setup;
 }

@@ -19,12 +19,13 @@ namespace onnxtrain {
 struct TextSetup {
   std::vector<std::string> columns;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: none is named
+  std::string found_in;                        // the folder that it was found in, beside the model; else ""
   bool from_characters = false;                // it is made of the characters of the data
   int64_t max_length = 0;                      // 0: found
 };
 
-// From `text`, `tokenizer` and `max_length`, else from the preprocess.json beside the model; without columns of text
-// those of a source of documents. `may_fit`: the tokenizer may be made of the data.
+// From `text`, `tokenizer` and `max_length`, else from the preprocess.json or the tokenizer beside the model; without
+// columns of text those of a source of documents. `may_fit`: the tokenizer may be made of the data.
 absl::StatusOr<TextSetup> MakeTextSetup(const TrainConfig& config, const std::optional<Preprocess>& before,
                                         const std::string& path, bool may_fit);
 

@@ -1,6 +1,7 @@
 // Batches by tokens: --max-tokens-per-batch.
 #include <nlohmann/json.hpp>
 
+#include "frontend/data/formats/npz.h"
 #include "tests/tools/token_models.h"
 
 namespace onnxtrain {
@@ -46,6 +47,25 @@ TEST_F(TokenBatching, BenchTimesTheTokenizer) {
   const double tokenize = rates["tokenize_samples_per_second"], read = rates["read_samples_per_second"];
   EXPECT_GT(tokenize, 0);
   EXPECT_LT(tokenize, read) << "samples are read as ids from memory";
+}
+
+// The model of a run reads tokens in place of the texts that it was trained on.
+TEST_F(TokenBatching, OtherDataMayBeTokenizedAlready) {
+  ASSERT_EQ(Train("--epochs 1").code, 0);
+  const std::vector<int64_t> ids = {2, 4, 4, 3, 2, 5, 5, 3};
+  ASSERT_TRUE(WriteNpz(Path("tokens.npz"), {{"input_ids", HostTensor::FromInts({DType::kInt64, {2, 4}}, ids)},
+                                            {"label", HostTensor::FromInts({0, 1})}})
+                  .ok());
+  WriteAll(Path("same.tsv"), "text\tlabel\na a\t0\nb b\t1\n");
+  const auto loss = [&](const std::string& data) {
+    const Outcome run = Run(StrCat("eval --json --quiet --model r/model.onnx --data ", data));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return run.code == 0 ? Json::parse(run.out)["loss"].get<double>() : 0;
+  };
+  EXPECT_NEAR(loss("tokens.npz"), loss("same.tsv"), 1e-6);
+  EXPECT_EQ(Run("grad --model r/model.onnx --data tokens.npz --out g.npz --quiet").code, 0);
+  EXPECT_EQ(Run("compare --model r/model.onnx --data tokens.npz --reference g.npz --backend cpu --quiet").code, 0);
+  EXPECT_EQ(Run("predict --model r/model.onnx --data tokens.npz --out p.csv --quiet").code, 0);
 }
 
 TEST_F(TokenBatching, LearnsFromEverySample) {

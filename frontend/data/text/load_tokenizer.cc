@@ -157,6 +157,8 @@ Parts OpenTokenizer(fs::path path) {
 
 }  // namespace
 
+bool HoldsTokenizer(const std::string& folder) { return FindInFolder(folder).ok(); }
+
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path) {
   auto parts = OpenTokenizer(path);
   if (!parts.ok()) {

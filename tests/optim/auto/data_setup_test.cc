@@ -14,6 +14,7 @@
 #include "tests/frontend/data/image/recorded.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
+#include "tests/tools/token_models.h"
 
 namespace onnxtrain {
 namespace {
@@ -76,6 +77,61 @@ TEST_F(DataSetupTest, ArraysOfTestDataMayBeNamedSo) {
   config_.data = Path("t.npz");
   const auto opened = OpenModelAndData(config_, true, true);
   EXPECT_TRUE(opened.ok()) << opened.status();
+}
+
+// preprocess.json describes the training data; it does not bind arrays that fit the model as they are.
+TEST_F(DataSetupTest, ColumnsWithTheNamesOfInputsFeedThem) {
+  const std::vector<double> values = {1, 2, 3, 4};
+  ASSERT_TRUE(WriteNpz(Path("t.npz"), {{"x", HostTensor::FromDoubles({DType::kFloat32, {1, 4}}, values)},
+                                       {"labels", HostTensor::FromInts({2})}})
+                  .ok());
+  config_.data = Path("t.npz");
+  for (const bool want_label : {true, false}) {
+    const auto opened = OpenModelAndData(config_, true, want_label);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(Value(opened->data.bound, 0, 0), 1);
+    EXPECT_EQ(opened->data.bound.label.info.max_value, want_label ? 2 : 0);
+  }
+  // A feature of that name is none.
+  EXPECT_THAT(Error("a,b,c,e,kind\n1,2,3,4,u\n"), HasSubstr("there is no column 'd', which input 'x' was trained on"));
+}
+
+TEST_F(DataSetupTest, ColumnsOfTokensReplaceTheTextsOfTraining) {
+  SaveTextClassifier(Path("m.onnx"), 7, 2);
+  Write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n");
+  const auto tokenizer = LoadTokenizer(Path("vocab.txt"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  Write("preprocess.json", ToJson({.inputs = {{"input_ids", {"text.ids"}}},
+                                   .text = {.columns = {"text"},
+                                            .tokenizer = "vocab.txt",
+                                            .sha256 = TokenizerDigest(**tokenizer),
+                                            .max_length = 16},
+                                   .label = {"label"}}));
+  const HostTensor ids = HostTensor::FromInts({DType::kInt64, {2, 3}}, std::vector<int64_t>{2, 4, 3, 2, 5, 3});
+  ASSERT_TRUE(WriteNpz(Path("t.npz"), {{"input_ids", ids}, {"label", HostTensor::FromInts({0, 1})}}).ok());
+  config_.data = Path("t.npz");
+  const auto opened = OpenModelAndData(config_, true, true);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(Value(opened->data.bound, 0, 1), 4);
+  EXPECT_THAT(opened->data.bound.notes, testing::Contains(HasSubstr("there is no column 'text' of text")));
+  EXPECT_EQ(Error("text,label\na b,0\nc,1\n"), "");
+  EXPECT_THAT(Error("words,label\na b,0\nc,1\n"), HasSubstr("there is no column 'text'"));
+  config_.text = {"text"};
+  config_.data = Path("t.npz");
+  EXPECT_THAT(std::string(ToStd(OpenModelAndData(config_, true, true).status().message())),
+              HasSubstr("there is no column 'text'"));
+}
+
+TEST_F(DataSetupTest, TheTokenizerBesideTheModelReadsTexts) {
+  std::filesystem::remove(Path("preprocess.json"));
+  SaveTextClassifier(Path("m.onnx"), 7, 2);
+  config_.text = {"text"};
+  EXPECT_THAT(Error("text,label\na b,0\nc,1\n"), HasSubstr("needs a `tokenizer`"));
+  Write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nc\n");
+  const auto opened = Open("text,label\na b,0\nc,1\n");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(Value(opened->data.bound, 0, 1), 4);
+  EXPECT_THAT(opened->data.bound.notes, testing::Contains(HasSubstr("the tokenizer is the one in ")));
 }
 
 // The four features are a grey picture of 2 × 2.
