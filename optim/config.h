@@ -204,7 +204,7 @@ struct ConfigField {
   const char* name;
   unsigned tasks;  // of ConfigTask
   ConfigMember member;
-  const char* value;  // placeholder for the help: "N|auto"; "" for a bool
+  const char* value;  // placeholder for the help: "N|auto"; in brackets where it may be left out; "" for a bool
   const char* help;
   FieldTraits traits = {};
 

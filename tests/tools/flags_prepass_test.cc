@@ -23,7 +23,13 @@ const std::vector<CommandSpec> kCommands = {
       {"normalize"},
       {"shuffle", true},
       {"drop_last", true},
-      {"overwrite", true}}},
+      {"overwrite", true},
+      {"mixed_precision"},
+      {"eval_split"},
+      {"save_every"},
+      {"max_steps"},
+      {"gradient_checkpointing", false, false, "none|all"},
+      {"resume", false, false, "[auto|PATH]"}}},
     {"eval", {{"model"}, {"data"}, {"json", true}}},
     {"inspect", {{"model"}, {"json", true}}},
 };
@@ -43,6 +49,8 @@ const std::map<std::string, std::string> kFiles = {
     {"empty.flags", ""},
     {"blank.flags", "\n\n   \n#--lr=3\n"},
     {"missing.flags", "--lr\n"},
+    {"other.flags", "--learning_rate=0.1\n--bf16\n"},
+    {"refused.flags", "--lr=1\n--opt=sgd\n"},
 };
 
 absl::StatusOr<Arguments> Parse(const std::string& line) {
@@ -209,7 +217,7 @@ const Row kUnknown[] = {
     {"--bach-size 8", "ERROR --bach-size: unknown flag; did you mean --batch-size?"},
     {"--batchsize 8", "ERROR did you mean --batch-size?"},
     {"--batch 8", "ERROR did you mean --batch-size?"},
-    {"--learning-rate 8", "ERROR --learning-rate: unknown flag"},
+    {"--learning-rat 8", "ERROR --learning-rat: unknown flag; did you mean --lr?"},
     {"--modle x", "ERROR did you mean --model?"},
     {"--Model x", "ERROR did you mean --model?"},
     {"--shufle", "ERROR did you mean --shuffle?"},
@@ -227,6 +235,45 @@ const Row kUnknown[] = {
     {"eval --shuffle", "ERROR --shuffle: no flag of 'eval' (it belongs to train)"},
     {"train --json", "ERROR --json: no flag of 'train' (it belongs to eval, inspect)"},
     {"inspect --data x", "ERROR --data: no flag of 'inspect' (it belongs to train, eval)"},
+};
+
+// Names of other libraries (optim/config_synonyms.h).
+const Row kOtherNames[] = {
+    {"--learning-rate 8", "train lr=8"},
+    {"--learning_rate=8", "train lr=8"},
+    {"-learning_rate 8", "train lr=8"},
+    {"--learning-rate", "ERROR --learning-rate: the value is missing"},
+    {"--lr 1 --learning-rate 2", "ERROR --lr: given twice (1 and 2)"},
+    {"--validation-split 0.2", "train eval_split=last:0.2"},
+    {"--save-steps 500", "train save_every=500"},
+    {"--save-strategy epoch", "train save_every=1ep"},
+    {"--save-strategy steps", "ERROR --save-strategy: 'steps': the Trainer's `save_strategy` steps needs a number"},
+    {"--bf16", "train mixed_precision=bf16"},
+    {"--bf16 True", "train mixed_precision=bf16"},
+    {"--bf16=False", "train mixed_precision=no"},
+    {"--no-bf16", "train mixed_precision=no"},
+    {"--fp16 --lr 1", "train mixed_precision=fp16 lr=1"},
+    {"--no-learning-rate", "ERROR --no-learning-rate: unknown flag"},
+    {"--dataloader-drop-last", "train drop_last=true"},
+    {"--resume-from-checkpoint r", "train resume=r"},
+    {"--resume-from-checkpoint True", "train resume=auto"},
+    {"--resume-from-checkpoint", "train resume=auto"},
+    {"--opt sgd", "ERROR --opt: unknown flag; PyTorch's and timm's `opt` is `optimizer` here"},
+    {"--lora_alpha=16", "ERROR --lora-alpha: unknown flag; PEFT's `lora_alpha` belongs to adapters"},
+    {"eval --learning-rate 1", "ERROR --learning-rate: is --lr here, no flag of 'eval' (it belongs to train)"},
+    {"--flagfile other.flags", "train lr=0.1 mixed_precision=bf16"},
+    {"--flagfile refused.flags", "ERROR refused.flags: line 2: --opt: unknown flag"},
+};
+
+// Flags whose value may be left out.
+const Row kImplied[] = {
+    {"--resume", "train resume=auto"},
+    {"--resume --lr 1", "train resume=auto lr=1"},
+    {"--resume runs/a", "train resume=runs/a"},
+    {"--resume=runs/a", "train resume=runs/a"},
+    {"--resume -", "train resume=-"},
+    {"--resume ~", "ERROR --resume: the value is empty"},
+    {"--gradient-checkpointing", "ERROR --gradient-checkpointing: the value is missing (none|all)"},
 };
 
 const Row kQuestions[] = {
@@ -275,6 +322,8 @@ INSTANTIATE_TEST_SUITE_P(Values, Prepass, testing::ValuesIn(kValues));
 INSTANTIATE_TEST_SUITE_P(Switches, Prepass, testing::ValuesIn(kSwitches));
 INSTANTIATE_TEST_SUITE_P(Repeated, Prepass, testing::ValuesIn(kRepeated));
 INSTANTIATE_TEST_SUITE_P(Unknown, Prepass, testing::ValuesIn(kUnknown));
+INSTANTIATE_TEST_SUITE_P(OtherNames, Prepass, testing::ValuesIn(kOtherNames));
+INSTANTIATE_TEST_SUITE_P(Implied, Prepass, testing::ValuesIn(kImplied));
 INSTANTIATE_TEST_SUITE_P(Questions, Prepass, testing::ValuesIn(kQuestions));
 INSTANTIATE_TEST_SUITE_P(FlagFiles, Prepass, testing::ValuesIn(kFlagFiles));
 
@@ -296,15 +345,6 @@ TEST(Prepass, SpellingsAgree) {
       }
     }
   }
-}
-
-TEST(Nearest, FindsWhatWasMeant) {
-  const std::vector<std::string> names = {"batch_size", "epochs", "eval_data", "lr"};
-  EXPECT_EQ(Nearest("batch_sise", names), "batch_size");
-  EXPECT_EQ(Nearest("epcohs", names), "epochs");
-  EXPECT_EQ(Nearest("eval", names), "eval_data");
-  EXPECT_EQ(Nearest("rl", names), "lr");
-  EXPECT_EQ(Nearest("something_else", names), "");
 }
 
 }  // namespace

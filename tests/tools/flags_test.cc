@@ -45,6 +45,46 @@ TEST(ParseConfig, ErrorsNameFlagsAndTheirFile) {
   EXPECT_THAT(Error({{"head", "mean", ""}}), HasSubstr("--head: how many classes? (--num-classes N or auto)"));
 }
 
+// The Trainer's batch is that of a device: the batch of an update follows from it.
+TEST(ParseConfig, TheBatchOfADeviceMakesTheGlobalBatch) {
+  const SpecifiedFlag device{"micro_batch_size", "8", "", "per_device_train_batch_size"};
+  struct Row {
+    std::vector<SpecifiedFlag> flags;
+    int ranks;
+    int64_t batch;
+  };
+  const Row rows[] = {{{device}, 1, 8},
+                      {{device}, 4, 32},
+                      {{device, {"gradient_accumulation_steps", "2", ""}}, 1, 16},
+                      {{device, {"gradient_accumulation_steps", "2", ""}}, 4, 64},
+                      {{device, {"tensor", "4", ""}}, 4, 8},
+                      {{device, {"world", "3", ""}}, 1, 24},
+                      {{device, {"batch_size", "48", ""}}, 2, 48},
+                      {{{"micro_batch_size", "8", ""}}, 4, 0}};
+  for (const Row& row : rows) {
+    const auto config = ParseConfig({.flags = row.flags}, row.ranks);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->batch_size, row.batch) << row.ranks;
+    EXPECT_EQ(config->micro_batch_size, 8);
+    EXPECT_EQ(config->gradient_accumulation_steps, 0);
+  }
+}
+
+TEST(DescribeSynonyms, TellsOurFlags) {
+  const Arguments args{.flags = {{"lr", "0.1", "", "learning_rate"},
+                                 {"epochs", "2", ""},
+                                 {"micro_batch_size", "8", "", "per_device_train_batch_size"}}};
+  EXPECT_THAT(DescribeSynonyms(args, 2),
+              ElementsAre("--learning-rate is --lr 0.1", "--per-device-train-batch-size is --micro-batch-size 8",
+                          "--batch-size 16 follows: 8 × 2 passes of all devices together"));
+  EXPECT_THAT(DescribeSynonyms({.flags = {{"epochs", "2", ""}}}, 2), testing::IsEmpty());
+}
+
+TEST(ParseConfig, ErrorsNameTheFlagThatWasWritten) {
+  EXPECT_THAT(Error({{"epochs", "many", "", "num_train_epochs"}}),
+              HasSubstr("--num-train-epochs: --epochs: expected a whole number, got 'many'"));
+}
+
 TEST(DefaultFlags, AreThoseThatNobodySpecified) {
   TrainConfig config{.epochs = 2}, resolved{.shuffle = true, .batch_size = 32, .epochs = 2};
   resolved.specified = {"epochs", "batch_size", "shuffle", "drop_last"};

@@ -8,15 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "frontend/passes/pass.h"
+#include "optim/auto/model_folder.h"
 #include "optim/auto/picture_folders.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
+#include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
@@ -96,6 +99,20 @@ std::vector<std::string> OwnWords(const std::vector<std::string>& words) {
   return help ? std::vector{words[0], words[1]} : std::vector{words[0]};
 }
 
+// The configuration that the flags make, with the model file of a folder. Tells our names of flags that were given by
+// others.
+absl::StatusOr<TrainConfig> ReadConfig(const Command& command, const Arguments& args) {
+  Rank rank;
+  if (command.task == kTaskTrain) {
+    ASSIGN_OR_RETURN(rank, ReadRank());
+  }
+  ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args, rank.size));
+  ASSIGN_OR_RETURN(config.model, FindModelFile(config.model));
+  const std::vector<std::string> synonyms = DescribeSynonyms(args, rank.size);
+  if (rank.rank == 0 && !synonyms.empty()) LogInfo(config, StrCat("flags      ", absl::StrJoin(synonyms, "; ")));
+  return config;
+}
+
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
   ASSIGN_OR_RETURN(const Arguments args, ParseArguments(OwnWords(words), ListCommands(), read));
@@ -109,7 +126,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
     return kDone;
   }
   if (command.run_words != nullptr) return command.run_words(words);
-  ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args));
+  ASSIGN_OR_RETURN(TrainConfig config, ReadConfig(command, args));
   if ((FindField("data")->tasks & command.task) != 0) {
     RETURN_IF_ERROR(CheckNamesNoArrayFile(config));
     config = WithFolderRoot(std::move(config));

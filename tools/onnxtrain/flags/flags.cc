@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_split.h"
+#include "frontend/base/nearest.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "optim/config_synonyms.h"
 #include "tools/onnxtrain/flags/require.h"
 
 namespace onnxtrain::cli {
@@ -22,7 +24,31 @@ absl::Status SetFlag(const SpecifiedFlag& flag, TrainConfig* config) {
   const absl::Status status = SetField(config, field, flag.value);
   if (status.ok()) return status;
   const std::string place = flag.place.empty() ? "" : StrCat(flag.place, ": ");
-  return Invalid(place, ToStd(status.message()), Suggestion(field, flag.value));
+  const std::string written = flag.written.empty() ? "" : StrCat(FormatFlag(flag.written), ": ");
+  return Invalid(place, written, ToStd(status.message()), Suggestion(field, flag.value));
+}
+
+bool IsGiven(const Arguments& args, std::string_view name) {
+  return std::ranges::any_of(args.flags, [&](const SpecifiedFlag& flag) { return flag.name == name; });
+}
+
+// Is the micro-batch said as the batch of a device, and the batch of an update not at all?
+bool BatchFollowsDevices(const Arguments& args, const TrainConfig& config) {
+  const auto micro =
+      std::ranges::find(args.flags.rbegin(), args.flags.rend(), "micro_batch_size", &SpecifiedFlag::name);
+  if (micro == args.flags.rend() || micro->written.empty() || config.micro_batch_size < 1) return false;
+  return FindSynonym(micro->written)->per_device && !IsGiven(args, "batch_size");
+}
+
+// The batch of an update: one of every device, as often as they are accumulated. Parts of a model are one device.
+void SetBatchOfDevices(int ranks, TrainConfig* config) {
+  const bool parts = config->pipeline > 1 || config->tensor > 1;
+  const int64_t devices = parts ? 1 : std::max<int64_t>(ranks, config->world);
+  const int64_t passes = devices * std::max<int64_t>(1, config->gradient_accumulation_steps);
+  config->batch_size = config->micro_batch_size * passes;
+  config->gradient_accumulation_steps = 0;  // follows
+  config->specified.erase("gradient_accumulation_steps");
+  config->specified.emplace("batch_size");
 }
 
 std::string FirstOrEmpty(const std::vector<std::string>& texts) { return texts.empty() ? "" : texts.front(); }
@@ -64,18 +90,34 @@ std::string HelpLine(const ConfigField& field) {
 std::vector<FlagSpec> ListFlags(unsigned task) {
   std::vector<FlagSpec> specs;
   for (const ConfigField& field : ConfigFields()) {
-    if ((field.tasks & task) != 0) specs.push_back({field.name, field.is_bool(), field.traits.repeatable});
+    if ((field.tasks & task) != 0) specs.push_back({field.name, field.is_bool(), field.traits.repeatable, field.value});
   }
   return specs;
 }
 
-absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args) {
+absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args, int ranks) {
   TrainConfig config;
   for (const SpecifiedFlag& flag : args.flags) RETURN_IF_ERROR(SetFlag(flag, &config));
+  if (BatchFollowsDevices(args, config)) SetBatchOfDevices(ranks, &config);
   RETURN_IF_ERROR(Validate(config));
   for (const std::string& text : config.require)
     RETURN_IF_ERROR(Annotate(ParseRequirement(text).status(), "`require`: "));
   return config;
+}
+
+std::vector<std::string> DescribeSynonyms(const Arguments& args, int ranks) {
+  std::vector<std::string> lines;
+  for (const SpecifiedFlag& flag : args.flags) {
+    if (!flag.written.empty())
+      lines.push_back(StrCat(FormatFlag(flag.written), " is ", FormatFlag(flag.name), " ", flag.value));
+  }
+  const auto config = ParseConfig(args, ranks);
+  if (config.ok() && config->batch_size > 0 && config->micro_batch_size > 0 && !IsGiven(args, "batch_size")) {
+    const int64_t passes = config->batch_size / config->micro_batch_size;
+    lines.push_back(StrCat("--batch-size ", config->batch_size, " follows: ", config->micro_batch_size, " × ", passes,
+                           passes == 1 ? " pass" : " passes of all devices together"));
+  }
+  return lines;
 }
 
 std::string FieldsToFlags(std::string_view message) {

@@ -14,8 +14,13 @@ namespace onnxtrain::cli {
 // The flags of a subcommand (of ConfigTask), for the pre-pass.
 std::vector<FlagSpec> ListFlags(unsigned task);
 
-// Parses and validates. Errors name flags, and the flag file that a value comes from.
-absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args);
+// Parses and validates, for a process that is one of `ranks`. Errors name flags, and the flag file that a value comes
+// from.
+absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args, int ranks = 1);
+
+// Our flag, with its value, for each name of another library: "--learning-rate is --lr 0.1"; and what follows from
+// them.
+std::vector<std::string> DescribeSynonyms(const Arguments& args, int ranks);
 
 // Replaces names of fields in a message of the library by flags: "`batch_size` 10" → "--batch-size 10".
 std::string FieldsToFlags(std::string_view message);

@@ -7,7 +7,10 @@
 #include <numeric>
 #include <optional>
 
+#include "absl/strings/ascii.h"
+#include "frontend/base/nearest.h"
 #include "frontend/base/status.h"
+#include "optim/config_synonyms.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -18,8 +21,9 @@ std::string Underscored(std::string_view name) {
   return out;
 }
 
-std::optional<bool> BoolWord(std::string_view word) {
+std::optional<bool> BoolWord(std::string_view text) {
   constexpr std::string_view kTrue[] = {"true", "yes", "on", "1"}, kFalse[] = {"false", "no", "off", "0"};
+  const std::string word = absl::AsciiStrToLower(ToAbsl(text));
   if (std::find(std::begin(kTrue), std::end(kTrue), word) != std::end(kTrue)) return true;
   if (std::find(std::begin(kFalse), std::end(kFalse), word) != std::end(kFalse)) return false;
   return std::nullopt;
@@ -68,12 +72,20 @@ class Parser {
   struct Target {
     const FlagSpec* flag = nullptr;
     bool negated = false;
+    const Synonym* synonym = nullptr;  // by which the flag was given
+
+    bool is_switch() const { return synonym == nullptr ? flag->boolean : synonym->kind == Synonym::Value::kSwitch; }
   };
   absl::StatusOr<Target> Find(const std::string& name) const;
+  absl::StatusOr<Target> FindByOtherName(const std::string& name) const;
   absl::Status Unknown(const std::string& name) const;
+  absl::Status BelongsElsewhere(const std::string& flag, const std::string& what, const std::string& given) const;
+  absl::StatusOr<SpecifiedFlag> Specify(const Target& target, const Word& word, const std::vector<std::string>& words,
+                                        size_t* i, const std::string& place) const;
   absl::StatusOr<std::string> SwitchValue(const Target& target, const Word& word, const std::vector<std::string>& words,
                                           size_t* i) const;
-  absl::StatusOr<std::string> PlainValue(const Word& word, const std::vector<std::string>& words, size_t* i) const;
+  absl::StatusOr<std::string> PlainValue(const Word& word, const FlagSpec& flag, const std::vector<std::string>& words,
+                                         size_t* i) const;
   absl::Status LeftOver(const std::string& word) const;
   absl::Status ReadFlagFile(const std::string& path, const std::string& place, std::vector<SpecifiedFlag>* out);
 
@@ -97,25 +109,49 @@ absl::StatusOr<Parser::Target> Parser::Find(const std::string& name) const {
     if (flag != nullptr && prefix == "no_")
       return Invalid(FormatFlag(name), ": ", FormatFlag(flag->name), " is no switch, it takes a value");
   }
+  return FindByOtherName(name);
+}
+
+// Finds the flag that another library knows by this name.
+absl::StatusOr<Parser::Target> Parser::FindByOtherName(const std::string& name) const {
+  const Synonym* synonym = FindSynonym(name);
+  const bool negated = synonym == nullptr && name.starts_with("no_");
+  if (negated) synonym = FindSynonym(std::string_view(name).substr(3));
+  if (synonym == nullptr || (negated && synonym->kind != Synonym::Value::kSwitch)) return Unknown(name);
+  if (synonym->kind == Synonym::Value::kRefused)
+    return Invalid(FormatFlag(name), ": unknown flag; ", Explain(*synonym));
+  if (const FlagSpec* flag = FindFlag(command_, synonym->field)) return Target{flag, negated, synonym};
+  RETURN_IF_ERROR(BelongsElsewhere(synonym->field, StrCat("is ", FormatFlag(synonym->field), " here, "), name));
   return Unknown(name);
 }
 
-absl::Status Parser::Unknown(const std::string& name) const {
+// Fails for a flag of other subcommands, which was given by the name `given`.
+absl::Status Parser::BelongsElsewhere(const std::string& flag, const std::string& what,
+                                      const std::string& given) const {
   std::string elsewhere;
   for (const CommandSpec& other : commands_) {
-    if (FindFlag(other, name) != nullptr) StrAppend(&elsewhere, elsewhere.empty() ? "" : ", ", other.name);
+    if (FindFlag(other, flag) != nullptr) StrAppend(&elsewhere, elsewhere.empty() ? "" : ", ", other.name);
   }
-  if (!elsewhere.empty())
-    return Invalid(FormatFlag(name), ": no flag of '", command_.name, "' (it belongs to ", elsewhere, ")");
+  if (elsewhere.empty()) return absl::OkStatus();
+  return Invalid(FormatFlag(given), ": ", what, "no flag of '", command_.name, "' (it belongs to ", elsewhere, ")");
+}
+
+absl::Status Parser::Unknown(const std::string& name) const {
+  RETURN_IF_ERROR(BelongsElsewhere(name, "", name));
+  constexpr size_t kShortest = 5;  // shorter names of others are near to anything
   std::vector<std::string> names = {"help", "version", "flagfile"};
   for (const FlagSpec& f : command_.flags) {
     names.push_back(f.name);
     if (f.boolean) names.push_back("no_" + f.name);
   }
+  for (const Synonym& s : Synonyms()) {
+    if (std::string_view(s.name).size() >= kShortest && FindFlag(command_, s.field) != nullptr) names.push_back(s.name);
+  }
   const std::string near = Nearest(name, names);
-  return Invalid(FormatFlag(name), ": unknown flag",
-                 near.empty() ? StrCat(" (see onnxtrain ", command_.name, " --help)")
-                              : StrCat("; did you mean ", FormatFlag(near), "?"));
+  if (near.empty()) return Invalid(FormatFlag(name), ": unknown flag (see onnxtrain ", command_.name, " --help)");
+  const Synonym* synonym = FindFlag(command_, near) == nullptr ? FindSynonym(near) : nullptr;
+  return Invalid(FormatFlag(name), ": unknown flag; did you mean ",
+                 FormatFlag(synonym == nullptr ? near : synonym->field), "?");
 }
 
 absl::StatusOr<std::string> Parser::SwitchValue(const Target& target, const Word& word,
@@ -134,19 +170,41 @@ absl::StatusOr<std::string> Parser::SwitchValue(const Target& target, const Word
   return *value != target.negated ? "true" : "false";
 }
 
-absl::StatusOr<std::string> Parser::PlainValue(const Word& word, const std::vector<std::string>& words,
-                                               size_t* i) const {
+absl::StatusOr<std::string> Parser::PlainValue(const Word& word, const FlagSpec& flag,
+                                               const std::vector<std::string>& words, size_t* i) const {
+  const bool last = *i + 1 >= words.size();
   std::string value;
   if (word.value.has_value()) {
     value = *word.value;
+  } else if (!flag.implied().empty() && (last || IsFlagWord(words[*i + 1]))) {
+    value = flag.implied();
+  } else if (last) {
+    return Invalid(FormatFlag(word.name), ": the value is missing",
+                   flag.value.empty() ? "" : StrCat(" (", flag.value, ")"));
   } else {
-    if (*i + 1 >= words.size()) return Invalid(FormatFlag(word.name), ": the value is missing");
     value = words[++*i];
   }
   if (Trim(value).empty()) return Invalid(FormatFlag(word.name), ": the value is empty");
   if (value.starts_with("--"))
     return Invalid(FormatFlag(word.name), ": the value is missing (next comes '", value, "')");
   return value;
+}
+
+absl::StatusOr<SpecifiedFlag> Parser::Specify(const Target& target, const Word& word,
+                                              const std::vector<std::string>& words, size_t* i,
+                                              const std::string& place) const {
+  SpecifiedFlag flag{.name = target.flag->name, .value = {}, .place = place};
+  if (target.is_switch()) {
+    ASSIGN_OR_RETURN(flag.value, SwitchValue(target, word, words, i));
+  } else {
+    ASSIGN_OR_RETURN(flag.value, PlainValue(word, *target.flag, words, i));
+  }
+  if (target.synonym == nullptr) return flag;
+  flag.written = target.synonym->name;
+  auto value = TranslateValue(*target.synonym, flag.value);
+  if (!value.ok()) return Annotate(value.status(), StrCat(FormatFlag(word.name), ": "));
+  flag.value = *std::move(value);
+  return flag;
 }
 
 absl::Status Parser::LeftOver(const std::string& word) const {
@@ -170,18 +228,12 @@ absl::Status Parser::Parse(const std::vector<std::string>& words, const std::str
     }
     const Word word = SplitWord(words[i]);
     if (word.name == "flagfile") {
-      ASSIGN_OR_RETURN(const std::string path, PlainValue(word, words, &i));
+      ASSIGN_OR_RETURN(const std::string path, PlainValue(word, {"flagfile"}, words, &i));
       RETURN_IF_ERROR(ReadFlagFile(path, place, &included));
       continue;
     }
     ASSIGN_OR_RETURN(const Target target, Find(word.name));
-    std::string value;
-    if (target.flag->boolean) {
-      ASSIGN_OR_RETURN(value, SwitchValue(target, word, words, &i));
-    } else {
-      ASSIGN_OR_RETURN(value, PlainValue(word, words, &i));
-    }
-    here.push_back({target.flag->name, value, place});
+    ASSIGN_OR_RETURN(here.emplace_back(), Specify(target, word, words, &i, place));
   }
   out->insert(out->end(), included.begin(), included.end());
   out->insert(out->end(), here.begin(), here.end());
@@ -252,37 +304,15 @@ bool Asks(const std::vector<std::string>& words, std::initializer_list<std::stri
 
 }  // namespace
 
+std::string FlagSpec::implied() const {
+  if (!value.starts_with('[') || !value.ends_with(']')) return "";
+  return value.substr(1, value.find_first_of("|]") - 1);
+}
+
 std::string FormatFlag(std::string_view flag) {
   std::string out = StrCat("--", flag);
   std::replace(out.begin(), out.end(), '_', '-');
   return out;
-}
-
-std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  const auto distance = [&](const std::string& other) {
-    std::vector<std::vector<size_t>> d(word.size() + 1, std::vector<size_t>(other.size() + 1));
-    for (size_t i = 0; i <= word.size(); ++i) {
-      for (size_t j = 0; j <= other.size(); ++j) {
-        if (i == 0 || j == 0) {
-          d[i][j] = i + j;
-          continue;
-        }
-        d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (word[i - 1] != other[j - 1])});
-        if (i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1])
-          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-    return d[word.size()][other.size()];
-  };
-  std::string best;
-  size_t least = std::max<size_t>(1, word.size() / 3) + 1;
-  for (const std::string& c : candidates) {
-    // A prefix of a candidate ("--batch") or an extension of one ("evaluate") counts as near.
-    const bool part = word.size() >= 3 && c.size() >= 3 && (c.starts_with(word) || word.starts_with(c));
-    const size_t d = part ? 1 : distance(c);
-    if (d < least) least = d, best = c;
-  }
-  return best;
 }
 
 absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,

@@ -1,5 +1,5 @@
 // Splits the words of a command line and flag files into flags with values. Knows no flag by name: a table says which
-// flags each subcommand has.
+// flags each subcommand has, and another one (optim/config_synonyms.h) what other libraries call them.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,10 @@ struct FlagSpec {
   std::string name;  // with underscores
   bool boolean = false;
   bool repeatable = false;
+  std::string value = {};  // placeholder: "FILE"; in brackets, as "[auto|PATH]", where the value may be left out
+
+  // The value of a flag that is given without one, the first of its placeholder; "" where it needs one.
+  std::string implied() const;
 };
 
 struct CommandSpec {
@@ -24,9 +28,10 @@ struct CommandSpec {
 };
 
 struct SpecifiedFlag {
-  std::string name;   // with underscores
-  std::string value;  // "true" or "false" for switches
-  std::string place;  // "" for the command line, else the flag file
+  std::string name;          // with underscores
+  std::string value;         // "true" or "false" for switches
+  std::string place;         // "" for the command line, else the flag file
+  std::string written = {};  // the name by which another library knows the flag, where that was given; with underscores
 };
 
 struct Arguments {
@@ -43,9 +48,6 @@ using ReadTextFn = std::function<absl::StatusOr<std::string>(const std::string& 
 // overrides what it says; values of repeatable flags add up.
 absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
                                          const std::vector<CommandSpec>& commands, const ReadTextFn& read);
-
-// Returns the candidate that is nearest to `word` (edit distance with transpositions), or "" where none is near.
-std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // "batch_size" → "--batch-size"
 std::string FormatFlag(std::string_view flag);
