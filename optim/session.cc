@@ -307,6 +307,8 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
     ASSIGN_OR_RETURN(HostTensor part, ReadRegion(region));
     if (state_.bindings().contains(name)) {
       (*outputs)[name] = std::move(part);
+    } else if (count == total) {
+      (*outputs)[name] = std::move(part);
     } else {
       RETURN_IF_ERROR(PlaceRows(&(*outputs)[name], part, begin, count, total));
     }
@@ -324,6 +326,22 @@ absl::Status SessionImpl::PlanTree(int64_t samples) {
 }
 
 absl::Status SessionImpl::Plan(int64_t samples) {
+  RETURN_IF_ERROR(PlanUpdate(samples));
+  if (options_.last_batch > 0) RETURN_IF_ERROR(PlanUpdate(options_.last_batch));
+  return PlanInference();
+}
+
+absl::Status SessionImpl::PlanInference() {
+  const VariableExtents extents = GreatestExtents(options_);
+  const int64_t evaluated = options_.evaluated_samples, micro = options_.micro_batch;
+  for (const int64_t count : {std::min(evaluated, micro), evaluated < micro ? 0 : evaluated % micro}) {
+    if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kEval, count, extents).status());
+  }
+  const int64_t predicted = options_.predicted_samples;
+  return predicted == 0 ? absl::OkStatus() : Get(ProgramKind::kPredict, predicted, extents).status();
+}
+
+absl::Status SessionImpl::PlanUpdate(int64_t samples) {
   if (options_.deterministic) return PlanTree(samples);
   samples = LargestShare(samples, std::max<int64_t>(1, options_.fixed_batch), options_.plan_ranks);
   const VariableExtents extents = GreatestExtents(options_);
@@ -667,6 +685,18 @@ size_t SessionImpl::BytesBesidePrograms() const {
   return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations) - programs_.code_bytes();
 }
 
+// Of outputs that Predict copies for its caller, where it has been planned.
+int64_t SessionImpl::PredictedBytes() const {
+  int64_t most = 0;
+  for (const auto& ready : ready_) {
+    if (ready->kind != ProgramKind::kPredict || options_.predicted_samples == 0) continue;
+    int64_t bytes = 0;
+    for (const auto& [name, region] : ready->compiled->outputs) bytes += static_cast<int64_t>(region.type.bytes());
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 SessionMemory SessionImpl::memory() const {
   SessionMemory m = state_.memory();
   if (tree_) m.sums = tree_->bytes();
@@ -674,7 +704,7 @@ SessionMemory SessionImpl::memory() const {
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
-  m.host = kProcessBytes + (RunsWithOthers() ? kCommunicationBytes : 0) +
+  m.host = kProcessBytes + (RunsWithOthers() ? kCommunicationBytes : 0) + PredictedBytes() +
            static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) + options_.caller_bytes +
            options_.micro_batch * options_.caller_bytes_per_sample;
   return m;

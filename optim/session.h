@@ -90,6 +90,9 @@ struct SessionOptions {
   RecomputeSpec recompute;
   // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.
   int64_t caller_bytes = 0, caller_bytes_per_sample = 0;
+  // What the caller runs besides updates of whole global batches, for Plan: the short update that ends an epoch, the
+  // samples of evaluations, and those of one Predict; 0: none.
+  int64_t last_batch = 0, evaluated_samples = 0, predicted_samples = 0;
   bool plan_only = false;  // allocates no memory: Plan and memory() work, nothing can be run
   int ranks = 1;           // processes that train together, of which each has the library of communication in memory
   // Of a session that only plans: for the first of so many ranks, as Distribute has them.
@@ -210,8 +213,11 @@ class Session {
   // The numbers that ranks exchange in a step.
   virtual size_t ExchangedSums() const = 0;
 
-  // Compiles the programs for updates over `samples` samples, without running them.
+  // Compiles the programs for updates over `samples` samples, and for what the options say of the caller, without
+  // running them.
   virtual absl::Status Plan(int64_t samples) = 0;
+  // Drops all programs: those that a check before the first update has used must not take memory while training.
+  virtual void DropPrograms() = 0;
 
   // Runs one update; accumulates over micro-batches where the batch is larger than micro_batch(). Returns when it has
   // finished on a CPU, and when it is queued on a device. If memory runs out, discards the pending micro-batches,

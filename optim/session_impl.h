@@ -69,6 +69,7 @@ class SessionImpl : public Session {
   void ReleaseGathered() override { state_.ReleaseGathered(); }
   size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
   absl::Status Plan(int64_t samples) override;
+  void DropPrograms() override;
   absl::Status Step(const GlobalBatch& global_batch) override;
   absl::Status Accumulate(const GlobalBatch& global_batch) override;
   absl::Status Apply() override;
@@ -157,6 +158,7 @@ class SessionImpl : public Session {
   absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
                           std::map<std::string, HostTensor>* outputs) const;
   size_t BytesBesidePrograms() const;
+  int64_t PredictedBytes() const;
   absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
   void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
@@ -170,7 +172,6 @@ class SessionImpl : public Session {
   absl::Status DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes);
   absl::Status CheckDividesGradients(ShardLevel level) const;
   absl::Status CheckWholeWeights() const;
-  void DropAllPrograms();
   absl::StatusOr<Graph> GatherDivided(Graph graph) const;
   absl::StatusOr<Evaluation> EvaluateShare(const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
@@ -199,6 +200,8 @@ class SessionImpl : public Session {
   absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status PlanTree(int64_t samples);
+  absl::Status PlanUpdate(int64_t samples);
+  absl::Status PlanInference();
   absl::Status AddPendingTargets(bool first);
 
   std::shared_ptr<PreparedModels> models_;

@@ -35,13 +35,12 @@ absl::Status SessionImpl::DivideState(ShardLevel level, const Shard& shard, size
   RETURN_IF_ERROR(state_.DivideMoments(options_.optimizer, shard, pieces_->units()));
   RETURN_IF_ERROR(state_.DivideGradients());
   if (weights.empty()) return absl::OkStatus();
-  DropAllPrograms();
+  DropPrograms();
+  batch_verified_ = true;  // by Init: no program can read whole weights again
   return state_.DivideWeights(weights);
 }
 
-// Those that read whole weights.
-void SessionImpl::DropAllPrograms() {
-  batch_verified_ = true;  // by Init: no program can read whole weights again
+void SessionImpl::DropPrograms() {
   programs_.Clear();
   ready_.clear();
   apply_.reset();

@@ -157,7 +157,6 @@ absl::Status AutoChooser::ChooseWorkers(const TrainData& train, TrainOptions* op
 }
 
 absl::Status AutoChooser::AddRecomputation(TrainingRun* run) {
-  RETURN_IF_ERROR(run->session->Plan(std::min(run->batch.global, run->train.dataset->size())));
   int64_t repeated = 0;
   double share = 0;
   for (const ProgramProfile& program : run->session->Profile()) {

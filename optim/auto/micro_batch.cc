@@ -6,6 +6,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/auto/batch_size.h"
+#include "optim/program/programs.h"
 #include "optim/telemetry/format.h"
 
 namespace onnxtrain {
@@ -47,6 +48,14 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Of a refusal for want of memory: the error that names the least budget. Another error stays as it is.
+absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, const SessionOptions& options,
+                             int64_t global_batch) {
+  if (!LeastBudget(refusal)) return refusal;
+  ASSIGN_OR_RETURN(const int64_t least, FindLeastBudget(model, options, global_batch));
+  return RefuseBudget(options.recompute.memory_budget, least, options.micro_batch);
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
@@ -73,11 +82,68 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
     return BatchPlan{batch.global, even, count};
   }
   // One sample may still fit with recomputation.
-  const auto one = PlannedMemory(models, backend, options, 1, batch.global);
-  if (!one.ok()) return Annotate(one.status(), "`micro_batch_size` auto: not even one sample fits: ");
-  if (one->total() <= UsableMemory(backend, options)) return BatchPlan{batch.global, 1, batch.global};
-  return Invalid("`micro_batch_size` auto: one sample needs ", FormatBytes(static_cast<double>(one->total())),
+  SessionOptions one = options;
+  one.micro_batch = 1;
+  const auto planned = PlannedMemory(models, backend, one, 1, batch.global);
+  if (planned.ok() && planned->total() <= UsableMemory(backend, options))
+    return BatchPlan{batch.global, 1, batch.global};
+  if (!planned.ok())
+    return Annotate(NameLeastBudget(planned.status(), {models, backend}, one, batch.global),
+                    "`micro_batch_size` auto: not even one sample fits: ");
+  return Invalid("`micro_batch_size` auto: one sample needs ", FormatBytes(static_cast<double>(planned->total())),
                  ", and there are ", FormatBytes(static_cast<double>(UsableMemory(backend, options))));
+}
+
+// A budget that is refused names what the program needs that did not fit, and another one may need more: the first
+// budget of this series with which all fit is the least.
+absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
+  int64_t& budget = options.recompute.memory_budget;
+  for (budget = 1;;) {
+    const auto planned = PlannedMemory(model.models, model.backend, options, options.micro_batch, global_batch);
+    if (planned.ok()) return budget;
+    const auto least = LeastBudget(planned.status());
+    if (!least || *least <= budget) return planned.status();
+    budget = *least;
+  }
+}
+
+absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
+                                      SessionOptions* options, BatchPlan* batch) {
+  const auto plan = [&](int64_t micro) {
+    return PlannedMemory(model.models, model.backend, *options, micro, batch->global).status();
+  };
+  const int64_t given = options->micro_batch;
+  const absl::Status planned = plan(given);
+  if (planned.ok()) return "";
+  const bool open = config.micro_batch_size <= 0 && config.gradient_accumulation_steps == 0 &&
+                    options->fixed_batch == 0 && !options->tokens.on() && given > 1;
+  if (!open || !LeastBudget(planned)) return NameLeastBudget(planned, model, *options, batch->global);
+  auto fits = FitMicroBatch(model.models, model.backend, *options, *batch, samples);
+  if (!fits.ok() && config.micro_batch_size != TrainConfig::kAuto) {
+    options->micro_batch = 1;
+    return NameLeastBudget(planned, model, *options, batch->global);
+  }
+  RETURN_IF_ERROR(fits.status());
+  BatchPlan fit = *fits;
+  // That plan is without a budget, which counts the programs in another way.
+  while (fit.micro > 1 && !plan(fit.micro).ok()) fit.micro = CeilDiv(fit.global, ++fit.accumulation);
+  *batch = fit;
+  options->micro_batch = fit.micro;
+  model.models->KeepSize(fit.micro);  // the other sizes were only planned
+  return StrCat("micro-batches of ", fit.micro, ": those of ", given,
+                " do not fit the budget (`micro_batch_size`, `memory_budget`)");
+}
+
+// A copy of the state is worth no recomputation.
+absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
+  const int64_t budget = options.recompute.memory_budget;
+  const bool chooses =
+      options.recompute.mode == RecomputeMode::kAuto || options.recompute.mode == RecomputeMode::kBudget;
+  options.recompute = {.mode = chooses ? RecomputeMode::kNone : options.recompute.mode};
+  const auto memory = PlannedMemory(model.models, model.backend, options, options.micro_batch, global_batch);
+  if (absl::IsResourceExhausted(memory.status())) return 0;
+  RETURN_IF_ERROR(memory.status());
+  return std::max<int64_t>(0, PlannableBytes(budget) - memory->total());
 }
 
 }  // namespace onnxtrain

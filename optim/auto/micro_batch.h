@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "optim/auto/step_plan.h"
+#include "optim/config.h"
 #include "optim/session.h"
 #include "optim/trainer.h"
 
@@ -26,5 +28,23 @@ absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>&
 // which may be smaller: another size takes programs of its own. The global batch stays.
 absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                         const SessionOptions& options, const BatchPlan& batch, int64_t samples);
+
+// What is planned, and for what.
+struct BudgetedModel {
+  std::shared_ptr<PreparedModels> models;
+  Backend& backend;
+};
+
+// The least `memory_budget` with which the plan of the whole run fits, in whole MiB.
+absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
+
+// Makes the plan of the whole run fit options->recompute.memory_budget: where it does not, and `config` leaves the size
+// of micro-batches open, chooses the fewest with which it does, and returns a line that tells it. Where nothing does,
+// the error names the least budget that is enough.
+absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
+                                      SessionOptions* options, BatchPlan* batch);
+
+// The bytes that the budget has left beside a plan that recomputes nothing; 0 where that does not fit.
+absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
 
 }  // namespace onnxtrain

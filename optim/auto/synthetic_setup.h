@@ -24,6 +24,7 @@ struct SyntheticSetup {
   int64_t threads = 0;  // of the backend, as TrainConfig::threads
   PrecisionChoice precision;
   int64_t state_bytes = 0;  // of a checkpoint
+  SavePlan save;            // of it; kNone: `options` count no save
 };
 
 absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const BackendFactory& make_backend);

@@ -17,6 +17,7 @@
 #include "optim/auto/open_session.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/run_memory.h"
 #include "optim/auto/sequence_checks.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/size_multiple.h"
@@ -25,10 +26,8 @@
 #include "optim/auto/synthetic_data.h"
 #include "optim/auto/threads.h"
 #include "optim/auto/training_settings.h"
-#include "optim/distributed/shard_choice.h"
 #include "optim/onnx_loss.h"
 #include "optim/telemetry/format.h"
-#include "optim/training_state.h"
 
 namespace onnxtrain {
 namespace {
@@ -184,31 +183,6 @@ absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool 
 
 const ModelPart& PartOf(const SessionOptions& options) {
   return options.tensor.on() ? options.tensor : options.pipeline;
-}
-
-// Bytes of the copy of the state that a checkpoint is written from. Ranks that divide it copy their parts; else the
-// first one copies it.
-int64_t CheckpointBytes(const TrainingRun& run, const PreparedModel& prepared, const SessionOptions& options) {
-  if (run.data.synthetic || run.config.save_every.value == 0) return 0;
-  const int64_t bytes = StateBytes(run.optimizer.spec, prepared.weights);
-  if (options.ranks > 1 && FindShardLevel(run.config.shard) != ShardLevel::kNone) return bytes / options.ranks;
-  return PartOf(options).index > 0 ? 0 : bytes;
-}
-
-// Bytes that a run holds besides its session: samples in memory, and the batches that are trained on and prefetched.
-int64_t CallerBytes(const TrainingRun& run) {
-  int64_t bytes = run.train.dataset->memory_bytes();
-  if (run.has_eval() && !run.data.eval_is_part_of_train) bytes += run.eval.dataset->memory_bytes();
-  const int64_t workers = std::max(run.options.num_workers, run.options.max_workers);
-  const int64_t ahead = workers * run.options.prefetch_factor;
-  const int64_t batches = std::min(run.options.epochs * run.steps.per_epoch, ahead + 1);
-  return bytes + batches * BatchBytes(run.train, std::min(run.batch.global, run.train.dataset->size()));
-}
-
-// Bytes of an evaluation, for each sample of a micro-batch.
-int64_t CallerBytesPerSample(const TrainingRun& run) {
-  if (!run.has_eval()) return 0;
-  return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
 }
 
 bool LengthsDiffer(const Dataset& data) {
@@ -385,6 +359,21 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
   return absl::OkStatus();
 }
 
+// Checks it on a session of its own: that makes no update, so that it takes less memory than the plan of the run, which
+// does not count what the check reads.
+absl::Status CheckCausality(SessionOptions options, TrainingRun* run) {
+  options.recompute.memory_budget = 0;
+  ASSIGN_OR_RETURN(const auto session, OpenSession(options, run));
+  return CheckCausal(*session, run->train, run->data.train.bound.token_input);
+}
+
+// Compiles what the run needs, so that its memory is known before the first update. Where memory runs out, the update
+// that needs it tries smaller micro-batches.
+absl::Status PlanSession(const TrainingRun& run) {
+  const absl::Status planned = run.session->Plan(std::min(run.batch.global, run.train.dataset->size()));
+  return absl::IsResourceExhausted(planned) ? absl::OkStatus() : planned;
+}
+
 // Makes backend and session of a run that is planned otherwise, with the choices that need a backend.
 absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepared, const BackendFactory& make_backend,
                          SessionOptions options, AutoChooser* chooser, TrainingRun* run) {
@@ -392,26 +381,29 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   options.optimizer = run->optimizer.spec;
   options.schedule = run->optimizer.schedule;
   options.recompute = MakeRecomputeSpec(config);
-  options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options);
-  options.caller_bytes_per_sample = CallerBytesPerSample(*run);
+  CountCallerMemory(prepared, 0, &options, run);
   if (config.automatic) {
     RETURN_IF_ERROR(chooser->Choose(&options, run));
-    options.caller_bytes = CallerBytes(*run) + CheckpointBytes(*run, prepared, options);
+    CountCallerMemory(prepared, 0, &options, run);
   } else {
     ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->data.models, *run->backend,
                                                              run->train.dataset->size(), &run->batch, &options));
   }
+  RETURN_IF_ERROR(FitMemoryBudget(prepared, &options, run));
+  run->session_options = options;
+  if (options.plan_only) return absl::OkStatus();
+  if (run->train.text_unit.tokens_per_sample > 0 && !PartOf(options).on())
+    RETURN_IF_ERROR(CheckCausality(options, run));
   if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
   ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
   if (PartOf(options).on()) return absl::OkStatus();  // what follows needs the whole model
-  if (run->train.text_unit.tokens_per_sample > 0)
-    RETURN_IF_ERROR(CheckCausal(*run->session, run->train, run->data.train.bound.token_input));
-  if (config.automatic) RETURN_IF_ERROR(chooser->Finish(run));
   if (run->has_eval() && run->optimizer.origin.trained && run->data.fresh.empty()) {
     ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run->session, run->data.eval, run->eval));
     if (!better.empty()) run->warnings.push_back(std::move(better));
   }
-  return absl::OkStatus();
+  run->session->DropPrograms();  // of the checks
+  if (options.ranks == 1 || config.automatic) RETURN_IF_ERROR(PlanSession(*run));
+  return config.automatic ? chooser->Finish(run) : absl::OkStatus();
 }
 
 // Checks what would end the run at the end of its first epoch: some models squeeze every axis of one element, so that
@@ -450,6 +442,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
                    MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
   options.tokens = run.tokens;
   options.ranks = place.size;
+  options.plan_only = place.plans;
   options.pipeline = {place.rank, static_cast<int>(config.pipeline)};
   options.tensor = {place.rank, static_cast<int>(config.tensor)};
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));

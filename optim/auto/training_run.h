@@ -24,6 +24,7 @@
 #include "optim/auto/step_plan.h"
 #include "optim/auto/target_unit.h"
 #include "optim/auto/token_budget.h"
+#include "optim/checkpoint/save_plan.h"
 #include "optim/config.h"
 #include "optim/plateau.h"
 #include "optim/session.h"
@@ -84,6 +85,9 @@ struct TrainingRun {
   PrecisionChoice precision;
   std::optional<RateTest> rate_test;  // with lr_find
   std::vector<AutoChoice> choices;    // with automatic
+  SavePlan save;
+  SessionOptions session_options;         // of `session`, but for its rate
+  std::vector<std::string> memory_lines;  // what its plan chose so that it fits the budget
   RunFacts facts;
   TrainData train, eval;
   std::optional<ScaledTargets> scaled_targets;  // with scale_targets
@@ -105,6 +109,7 @@ using BackendFactory = std::function<absl::StatusOr<std::unique_ptr<Backend>>(co
 // One of several processes that train together.
 struct ProcessRank {
   int rank = 0, size = 1;
+  bool plans = false;  // makes every choice but a learning rate from data, and no session
 };
 
 // Validates the configuration and makes every automatic decision: loss, binding, batches, learning rates, precision,

@@ -74,6 +74,7 @@ absl::Status CheckpointWriter::MakeRoom(int64_t bytes) {
 }
 
 absl::Status CheckpointWriter::Reserve(Session& session) {
+  if (options_.method != SaveMethod::kCopy) return absl::OkStatus();
   RETURN_IF_ERROR(copy_.Reserve(session));
   try {
     thread_ = std::thread([this] { copy_.Touch(); });
@@ -82,18 +83,26 @@ absl::Status CheckpointWriter::Reserve(Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best) {
+absl::Status CheckpointWriter::TakeState(Session& session, bool in_place, CheckpointContent* content) {
+  if (in_place) return AppendViews(session, options_.group != nullptr, content);
+  RETURN_IF_ERROR(copy_.Update(session));
+  copy_.AppendTo(content);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string state, bool best, bool last) {
   const absl::Status before = Finish();
   if (options_.group != nullptr) RETURN_IF_ERROR(options_.group->Renew());
+  const bool in_place = options_.on_host && (last || options_.method == SaveMethod::kInPlace);
   CheckpointContent content{.step = step, .state = std::move(state), .compressed = options_.compressed};
-  absl::Status copied = copy_.Update(session);
-  if (copied.ok()) copied = ListWhole(session, &content);
-  if (options_.group == nullptr) RETURN_IF_ERROR(copied);  // else the others have to know
+  absl::Status taken = TakeState(session, in_place, &content);
+  if (taken.ok()) taken = ListWhole(session, &content);
+  if (options_.group == nullptr) RETURN_IF_ERROR(taken);  // else the others have to know
   last_step_ = step;
-  copy_.AppendTo(&content);
-  const auto write = [this, copied, content = std::move(content), best] {
-    status_ = WriteAndRotate(copied, content, best);
+  const auto write = [this, taken, content = std::move(content), best] {
+    status_ = WriteAndRotate(taken, content, best);
   };
+  if (in_place) return write(), before;  // before the state changes
   try {
     thread_ = std::thread(write);
   } catch (const std::system_error&) {  // the system gives no thread
@@ -125,16 +134,16 @@ void CheckpointWriter::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status CheckpointWriter::Write(const absl::Status& copied, const CheckpointContent& content) {
-  const absl::Status ready = copied.ok() && leads() ? MakeRoom(content.bytes()) : copied;
+absl::Status CheckpointWriter::Write(const absl::Status& taken, const CheckpointContent& content) {
+  const absl::Status ready = taken.ok() && leads() ? MakeRoom(content.bytes()) : taken;
   if (options_.group != nullptr) return WriteTogether(options_.group->ranks(), ready, content, &folder_);
   return ready.ok() ? folder_.Write(content) : ready;
 }
 
 // What becomes of older checkpoints is the business of rank 0.
-absl::Status CheckpointWriter::WriteAndRotate(const absl::Status& copied, const CheckpointContent& content, bool best) {
+absl::Status CheckpointWriter::WriteAndRotate(const absl::Status& taken, const CheckpointContent& content, bool best) {
   const Span span(trace_, Trace::kCheckpoints, "write checkpoint");
-  RETURN_IF_ERROR(Write(copied, content));
+  RETURN_IF_ERROR(Write(taken, content));
   if (!leads()) return absl::OkStatus();
   newest_written_ = content.step;
   if (best && options_.keep_best > 0) RETURN_IF_ERROR(LinkBest(content.step));

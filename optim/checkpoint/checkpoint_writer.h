@@ -1,5 +1,5 @@
-// Saves a session while it trains: copies its state, which the next update waits for, and writes the copy to disk on a
-// thread of its own.
+// Saves a session while it trains: from a copy of its state, which is written to disk on a thread of its own, or from
+// the state itself.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/checkpoint/save_plan.h"
 #include "optim/checkpoint/saving_group.h"
 #include "optim/checkpoint/state_copy.h"
 #include "optim/session.h"
@@ -17,10 +18,12 @@
 namespace onnxtrain {
 
 struct CheckpointOptions {
-  int64_t keep_last = 2;    // newest checkpoints; at least 1
-  int64_t keep_best = 0;    // of the best evaluations; the best of all has the link `best`
-  bool compressed = false;  // as in CheckpointContent
-  int copy_threads = 1;     // as in StateCopy
+  int64_t keep_last = 2;                  // newest checkpoints; at least 1
+  int64_t keep_best = 0;                  // of the best evaluations; the best of all has the link `best`
+  bool compressed = false;                // as in CheckpointContent
+  int copy_threads = 1;                   // as in StateCopy
+  SaveMethod method = SaveMethod::kCopy;  // of saves that updates follow; kInPlace: the state is in host memory
+  bool on_host = false;                   // the state is in host memory, so that the last save needs no copy
   // Of ranks that divide the state and see the same folder: all have a writer, call Save alike, and write one
   // checkpoint together. The thread that writes uses it, and nobody else meanwhile; Save renews it, for which it uses
   // the group of the training. Null: this process writes alone.
@@ -36,10 +39,11 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Copies the session's state and returns; the writing goes on. At most one checkpoint is being written: waits for the
-  // one before, and returns its failure, once. `best`: no evaluation was better than that of this step. Afterwards,
-  // checkpoints of later steps, which this run has not made, are removed as well as those that are not to be kept.
-  absl::Status Save(Session& session, int64_t step, std::string state, bool best);
+  // Copies the session's state and returns, and the writing goes on; in place, returns when it is written, with its
+  // failure left to Finish. At most one checkpoint is being written: waits for the one before, and returns its failure,
+  // once. `best`: no evaluation was better than that of this step. `last`: no update follows. Afterwards, checkpoints
+  // of later steps, which this run has not made, are removed as well as those that are not to be kept.
+  absl::Status Save(Session& session, int64_t step, std::string state, bool best, bool last);
   // Marks the checkpoint of a step that Save has written.
   absl::Status MarkBest(int64_t step);
   // Waits. Returns the failure of the last one, once.
@@ -60,14 +64,16 @@ class CheckpointWriter {
   int64_t newest_written() const { return newest_written_; }
   // Checkpoints that were removed to make room although they were to be kept. After Finish.
   int64_t removed_early() const { return removed_early_; }
-  // Allocates the memory of the copy before the first step. A thread makes the system give it.
+  // Allocates the memory of the copy, where saves are to make one, before the first step. A thread makes the system
+  // give it.
   absl::Status Reserve(Session& session);
 
  private:
   bool leads() const { return options_.group == nullptr || options_.group->ranks().rank() == 0; }
   absl::Status ListWhole(Session& session, CheckpointContent* content) const;
-  absl::Status Write(const absl::Status& copied, const CheckpointContent& content);
-  absl::Status WriteAndRotate(const absl::Status& copied, const CheckpointContent& content, bool best);
+  absl::Status TakeState(Session& session, bool in_place, CheckpointContent* content);
+  absl::Status Write(const absl::Status& taken, const CheckpointContent& content);
+  absl::Status WriteAndRotate(const absl::Status& taken, const CheckpointContent& content, bool best);
   absl::Status LinkBest(int64_t step);
   absl::Status Rotate(int64_t written);
   void Join();

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
+#include "frontend/base/printable.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
@@ -143,7 +144,30 @@ absl::Status CheckSameData(const RunState& saved, const std::string& data_finger
   return Ignore("`data`: its samples are not those that the checkpoint was trained on", force, notes);
 }
 
+namespace {
+
+// One tensor at a time: a second state would take memory that the run has not planned.
+absl::Status RestoreTensors(const ResumePoint& point, Session* session) {
+  if (session->divides_moments()) return Invalid("the moments are divided among the ranks already");
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session->State());
+  std::map<std::string, const Region*> missing;
+  for (const StateTensor& tensor : state) missing.emplace(tensor.name, &tensor.region);
+  RETURN_IF_ERROR(VisitTensors(point.checkpoint, [&](const std::string& name, const HostTensor& value) -> absl::Status {
+    const auto found = missing.find(name);
+    if (found == missing.end()) return Invalid("tensor '", Printable(name), "' is not one of the run");
+    if (!(found->second->type == value.type()))
+      return Invalid("tensor '", Printable(name), "' is ", ToString(value.type()), ", the run has ",
+                     ToString(found->second->type));
+    return WriteRegion(*missing.extract(found).mapped(), value);
+  }));
+  if (!missing.empty()) return Invalid("holds no tensor '", missing.begin()->first, "'");
+  return session->RestoreCounters(point.state.session);
+}
+
+}  // namespace
+
 absl::Status RestoreSession(const ResumePoint& point, Session* session) {
+  if (!session->is_stage()) return Annotate(RestoreTensors(point, session), point.checkpoint.path + ": ");
   std::map<std::string, HostTensor> tensors;
   for (auto* read : {ReadModelTensors, ReadOptimizerTensors}) {
     ASSIGN_OR_RETURN(NamedArrays arrays, read(point.checkpoint));

@@ -1,6 +1,7 @@
 #include "optim/checkpoint/state_copy.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
@@ -10,10 +11,29 @@ namespace {
 
 constexpr size_t kLeastPart = size_t{1} << 20;  // bytes; starting a thread takes as long as copying some of them
 
+absl::StatusOr<std::vector<StateTensor>> ListTensors(Session& session, bool parts) {
+  return parts ? session.StateParts() : session.State();
+}
+
+void AppendTensor(const StateTensor& tensor, HostTensor value, CheckpointContent* content) {
+  (tensor.of_model ? content->model : content->optimizer).emplace_back(tensor.name, std::move(value));
+}
+
 }  // namespace
 
+absl::Status AppendViews(Session& session, bool parts, CheckpointContent* content) {
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, ListTensors(session, parts));
+  for (const StateTensor& tensor : tensors) {
+    const Region& region = tensor.region;
+    const bool empty = region.type.elements() == 0;
+    AppendTensor(tensor, empty ? HostTensor(region.type) : HostTensor(region.type, nullptr, HostMemory(region)),
+                 content);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StateCopy::Reserve(Session& session) {
-  ASSIGN_OR_RETURN(tensors_, List(session));
+  ASSIGN_OR_RETURN(tensors_, ListTensors(session, parts_only_));
   for (const StateTensor& tensor : tensors_) copies_.emplace_back(tensor.region.type);
   SplitAmongThreads();
   return absl::OkStatus();
@@ -50,7 +70,7 @@ absl::Status StateCopy::Read(const Range& range) {
 
 absl::Status StateCopy::Update(Session& session) {
   if (copies_.empty()) RETURN_IF_ERROR(Reserve(session));
-  ASSIGN_OR_RETURN(tensors_, List(session));  // waits for queued work
+  ASSIGN_OR_RETURN(tensors_, ListTensors(session, parts_only_));  // waits for queued work
   std::vector<absl::Status> read(parts_.size());
   RunParts(static_cast<int64_t>(parts_.size()), [&](int64_t part) {
     for (const Range& range : parts_[part]) read[part].Update(Read(range));
@@ -60,8 +80,7 @@ absl::Status StateCopy::Update(Session& session) {
 }
 
 void StateCopy::AppendTo(CheckpointContent* content) const {
-  for (size_t i = 0; i < tensors_.size(); ++i)
-    (tensors_[i].of_model ? content->model : content->optimizer).emplace_back(tensors_[i].name, copies_[i]);
+  for (size_t i = 0; i < tensors_.size(); ++i) AppendTensor(tensors_[i], copies_[i], content);
 }
 
 }  // namespace onnxtrain

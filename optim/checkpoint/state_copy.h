@@ -1,4 +1,4 @@
-// A copy of the state of a session in host memory.
+// The state of a session as the content of a checkpoint: views of it, or a copy in host memory.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,10 @@
 #include "optim/session.h"
 
 namespace onnxtrain {
+
+// Appends views of the tensors of a session whose state is in host memory: they show its next update. `parts`: as in
+// StateCopy.
+absl::Status AppendViews(Session& session, bool parts, CheckpointContent* content);
 
 class StateCopy {
  public:
@@ -33,9 +37,6 @@ class StateCopy {
   };
   absl::Status Read(const Range& range);
   void SplitAmongThreads();
-  absl::StatusOr<std::vector<StateTensor>> List(Session& session) const {
-    return parts_only_ ? session.StateParts() : session.State();
-  }
 
   const int threads_;
   const bool parts_only_;

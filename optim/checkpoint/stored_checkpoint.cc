@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
@@ -57,6 +58,11 @@ absl::StatusOr<StoredFile> CheckFile(const std::string& folder, const Json& mani
                   .unpacked_bytes = entry.value(listed == name ? "bytes" : "unpacked_bytes", int64_t{-1})};
   RETURN_IF_ERROR(CheckAgainst(entry, file.path));
   return file;
+}
+
+absl::Status VisitFile(const StoredFile& stored, const ArrayVisitor& visit) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(stored.path));
+  return Annotate(VisitSafetensors(file.reader(), stored.unpacked_bytes, visit), stored.path + ": ");
 }
 
 absl::StatusOr<NamedArrays> ReadFile(const StoredFile& stored) {
@@ -172,6 +178,18 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path) {
 
 absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint) {
   return ReadTensors(checkpoint.path, checkpoint.model);
+}
+
+absl::Status VisitTensors(const StoredCheckpoint& checkpoint, const ArrayVisitor& visit) {
+  for (const StoredTensors* stored : {&checkpoint.model, &checkpoint.optimizer}) {
+    if (stored->whole.empty() && stored->files.size() == 1) {
+      RETURN_IF_ERROR(VisitFile(stored->files[0], visit));
+      continue;
+    }
+    ASSIGN_OR_RETURN(NamedArrays assembled, ReadTensors(checkpoint.path, *stored));
+    for (auto& [name, value] : assembled) RETURN_IF_ERROR(visit(name, std::exchange(value, HostTensor())));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<NamedArrays> ReadOptimizerTensors(const StoredCheckpoint& checkpoint) {

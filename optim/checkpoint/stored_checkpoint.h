@@ -34,5 +34,7 @@ absl::StatusOr<StoredCheckpoint> OpenCheckpoint(const std::string& path);
 // Whole tensors, whoever has written their parts. Hold a file of parts beside them.
 absl::StatusOr<NamedArrays> ReadModelTensors(const StoredCheckpoint& checkpoint);
 absl::StatusOr<NamedArrays> ReadOptimizerTensors(const StoredCheckpoint& checkpoint);
+// Passes all tensors to `visit`, one at a time. What ranks have written is in memory as a whole meanwhile.
+absl::Status VisitTensors(const StoredCheckpoint& checkpoint, const ArrayVisitor& visit);
 
 }  // namespace onnxtrain

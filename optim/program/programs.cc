@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -48,6 +49,8 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
                                                                    const OutputGroups& fleeting) {
   const PreparingScope preparing;
   const auto start = std::chrono::steady_clock::now();
+  // No program runs meanwhile: graphs and plans of this one take memory that the arena would hold.
+  if (backend_.device() == "cpu") arena_.Reset();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
@@ -73,10 +76,12 @@ size_t Plus(size_t a, size_t b) { return a > std::numeric_limits<size_t>::max() 
 
 size_t Less(size_t a, size_t b) { return a - std::min(a, b); }
 
-// Share of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
 constexpr double kPlannable = 0.98;
+constexpr char kLeastBudget[] = "onnxtrain/least_budget";  // payload of a status: a number of bytes
 
-std::string Mebibytes(size_t bytes) { return StrCat((bytes + (size_t{1} << 20) - 1) >> 20, "MiB"); }
+size_t WholeMebibytes(size_t bytes) { return (bytes + (size_t{1} << 20) - 1) >> 20; }
+
+std::string Mebibytes(size_t bytes) { return StrCat(WholeMebibytes(bytes), "MiB"); }
 
 // In the unit that a flag accepts.
 std::string ExactBytes(size_t bytes) {
@@ -86,15 +91,27 @@ std::string ExactBytes(size_t bytes) {
 
 }  // namespace
 
+std::optional<int64_t> LeastBudget(const absl::Status& refusal) {
+  const auto payload = refusal.GetPayload(kLeastBudget);
+  return payload ? std::optional(std::stoll(std::string(*payload))) : std::nullopt;
+}
+
+absl::Status RefuseBudget(int64_t budget, int64_t least, int64_t samples) {
+  absl::Status refusal = Invalid("`memory_budget` ", ExactBytes(budget), ": the smallest that does is ",
+                                 Mebibytes(least), samples > 1 ? " (or a smaller `micro_batch_size`)" : "");
+  refusal.SetPayload(kLeastBudget, absl::Cord(StrCat(WholeMebibytes(least) << 20)));
+  return refusal;
+}
+
+int64_t PlannableBytes(int64_t budget) { return static_cast<int64_t>(static_cast<double>(budget) * kPlannable); }
+
 // Bytes that are held beside the arena of the program that is compiled next, with the code of these programs.
 size_t Programs::BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const {
   return owner_.other_bytes() + code.bytes() + derived_bytes() +
          std::max(exchange_bytes(), next.exchanged - next.read_in_place);
 }
 
-size_t Programs::Budget() const {
-  return static_cast<size_t>(static_cast<double>(recompute_.memory_budget) * kPlannable);
-}
+size_t Programs::Budget() const { return static_cast<size_t>(PlannableBytes(recompute_.memory_budget)); }
 
 // Bytes that the budget, or else the free memory, leaves for the arena of the program that is compiled next, when all
 // that can be evicted is. Where programs of other sizes are to come, there is room for the code of one: else each would
@@ -144,7 +161,7 @@ absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, Compile
     const size_t limit = Less(ArenaLimit(*compiled, left), scratch);
     if (absl::IsResourceExhausted(status)) status = CompileRecomputed(legal, options, limit, compiled, &smallest);
   }
-  return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, *compiled, spare, samples) : status;
+  return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, *compiled, samples) : status;
 }
 
 // Plans with the kernels that the graph fuses to and applies the plan to the graph before fusion. Where clones fuse so
@@ -155,12 +172,17 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
   RETURN_IF_ERROR(VerifyResult("fuse", fused.graph));
   ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, backend_.Workspaces(fused.graph));
   const RecomputePlanner planner(fused.graph, workspaces, backend_.device() == "cpu" ? 64 : 512);
+  size_t least = std::numeric_limits<size_t>::max();  // of the programs that were compiled and are too large
   for (size_t planned = limit;;) {
-    ASSIGN_OR_RETURN(const RecomputePlan plan, ChooseRecompute(planner, recompute_.mode, planned, smallest));
+    const auto chosen = ChooseRecompute(planner, recompute_.mode, planned, smallest);
+    if (absl::IsResourceExhausted(chosen.status()) && least != std::numeric_limits<size_t>::max()) *smallest = least;
+    RETURN_IF_ERROR(chosen.status());
+    const RecomputePlan& plan = *chosen;
     const Graph recomputed = ApplyRecompute(legal, fused, planner, plan.recomputed);
     RETURN_IF_ERROR(VerifyResult("rematerialize", recomputed));
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(recomputed, options));
-    if (compiled->program->memory().arena > limit && plan.arena > 0) {
+    if (const size_t arena = compiled->program->memory().arena; arena > limit && plan.arena > 0) {
+      least = std::min(least, arena);
       planned = plan.arena - 1;
       continue;
     }
@@ -170,12 +192,11 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
   }
 }
 
-absl::Status Programs::TooLarge(size_t arena, const CompiledProgram& program, size_t spare, int64_t samples) const {
+absl::Status Programs::TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const {
   if (recompute_.memory_budget > 0) {
-    const size_t needed = BytesBesideArena(program, program.code) + arena + spare;
-    const auto smallest = static_cast<size_t>(static_cast<double>(needed) / kPlannable);
-    return Invalid("`memory_budget` ", ExactBytes(recompute_.memory_budget), ": the smallest that does is ",
-                   Mebibytes(smallest), samples > 1 ? " (or a smaller `micro_batch_size`)" : "");
+    const size_t needed = BytesBesideArena(program, program.code) + arena;
+    return RefuseBudget(recompute_.memory_budget,
+                        static_cast<int64_t>(std::ceil(static_cast<double>(needed) / kPlannable)), samples);
   }
   return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ",
                                              Mebibytes(ArenaLimit(program, 0)), " of memory are free",
@@ -371,6 +392,7 @@ absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state)
 }
 
 absl::Status Programs::Run(CompiledProgram& program) {
+  if (arena_.buffer == nullptr) RETURN_IF_ERROR(BindShared(program, arena_));  // where another one failed to compile
   for (size_t i : program.derived_by) {
     if (derive_[i].version == weights_version_) continue;
     RETURN_IF_ERROR(RunOne(*derive_[i].compiled));

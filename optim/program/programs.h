@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,15 @@ struct ProgramOwner {
   // Are other programs to alternate with the next one?
   std::function<bool()> expects_others = [] { return false; };
 };
+
+// The least budget that a refusal for want of memory names, in bytes; nullopt: another error.
+std::optional<int64_t> LeastBudget(const absl::Status& refusal);
+
+// The refusal of a budget that is too small for micro-batches of `samples`, where `least` bytes would do.
+absl::Status RefuseBudget(int64_t budget, int64_t least, int64_t samples);
+
+// The bytes of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
+int64_t PlannableBytes(int64_t budget);
 
 class Programs {
  public:
@@ -98,7 +108,7 @@ class Programs {
                                  CompiledProgram* compiled, size_t* smallest);
   CodeEstimate EstimateCode() const;
   size_t BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const;
-  absl::Status TooLarge(size_t arena, const CompiledProgram& program, size_t spare, int64_t samples) const;
+  absl::Status TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const;
   void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
                       CompiledProgram* program) const;
   void PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const;

@@ -73,7 +73,7 @@ TEST_F(Memory, MeasuredIsPredicted) {
 
 TEST_F(Memory, PlanIsThatOfOneOfSeveralRanks) {
   const std::string step = "--batch-size 4096 --micro-batch-size 1024 ";
-  const Json one = Planned(step)["memory"], four = Planned(step + "--world 4")["memory"];
+  const Json one = Planned(step + "--save-every end")["memory"], four = Planned(step + "--world 4")["memory"];
   const Json divided = Planned(step + "--world 4 --shard optimizer");
   EXPECT_EQ(four["moments"], one["moments"]);
   EXPECT_NEAR(divided["memory"]["moments"].get<double>(), one["moments"].get<double>() / 4, 16 * 1024);
@@ -155,13 +155,14 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
 }
 
 TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
-  const Outcome o = RunProcess(
-      "--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --out r --quiet --memory-budget 13MiB");
+  const Outcome o =
+      RunProcess("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --micro-batch-size "
+                 "4096 --out r --quiet --memory-budget 13MiB");
   EXPECT_EQ(o.code, 1) << o.err;
   const size_t at = o.err.find("the smallest that does is ");
   ASSERT_NE(at, std::string::npos) << o.err;
   const std::string budget = o.err.substr(at + 26, o.err.find("MiB", at) + 3 - at - 26);
-  const Json run = Trained(StrCat("--batch-size 4096 --memory-budget ", budget));
+  const Json run = Trained(StrCat("--batch-size 4096 --micro-batch-size 4096 --memory-budget ", budget));
   EXPECT_EQ(run["steps"], 3);
   EXPECT_NE(o.err.find("(or a smaller --micro-batch-size)"), std::string::npos) << o.err;
   const Outcome one = RunProcess(

@@ -186,14 +186,23 @@ absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tens
   return bytes + text;
 }
 
+absl::Status VisitSafetensors(const ReadFn& read, int64_t size, const ArrayVisitor& visit) {
+  ASSIGN_OR_RETURN(const FileHeader header, ReadHeader(read, size));
+  for (const Entry& entry : header.entries) {
+    HostTensor value(entry.type);
+    RETURN_IF_ERROR(ReadExactly(read, value.mutable_bytes()));
+    RETURN_IF_ERROR(visit(entry.name, std::move(value)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<NamedArrays> ReadSafetensors(const ReadFn& read, int64_t size, int64_t max_bytes) {
   RETURN_IF_ERROR(CheckMemory(size, max_bytes));
-  ASSIGN_OR_RETURN(const FileHeader header, ReadHeader(read, size));
   NamedArrays arrays;
-  for (const Entry& entry : header.entries) {
-    arrays.emplace_back(entry.name, HostTensor(entry.type));
-    RETURN_IF_ERROR(ReadExactly(read, arrays.back().second.mutable_bytes()));
-  }
+  RETURN_IF_ERROR(VisitSafetensors(read, size, [&](const std::string& name, HostTensor value) {
+    arrays.emplace_back(name, std::move(value));
+    return absl::OkStatus();
+  }));
   return arrays;
 }
 

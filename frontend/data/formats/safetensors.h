@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -30,7 +31,13 @@ absl::StatusOr<std::string> SafetensorsHeader(const std::vector<NamedType>& tens
 // `max_bytes` (0: half of the available memory), before memory is allocated. Errors name the file and the tensor.
 absl::StatusOr<NamedArrays> ReadSafetensors(const std::string& path, int64_t max_bytes = 0);
 
-// Reads a stream of `size` bytes in this format. The message does not name it.
+using ArrayVisitor = std::function<absl::Status(const std::string& name, HostTensor value)>;
+
+// Passes every tensor of a stream of `size` bytes in this format to `visit`, one at a time, and ends at its first
+// error. Messages do not name the stream.
+absl::Status VisitSafetensors(const ReadFn& read, int64_t size, const ArrayVisitor& visit);
+
+// Reads such a stream into memory.
 absl::StatusOr<NamedArrays> ReadSafetensors(const ReadFn& read, int64_t size, int64_t max_bytes = 0);
 
 // Opens a file as a data set: one column per tensor, in the order of their bytes, of the same leading extent. Holds

@@ -9,17 +9,21 @@
 #include "frontend/data/json_writer.h"
 #include "optim/auto/batch_size.h"
 #include "optim/auto/micro_batch.h"
+#include "optim/auto/model_setup.h"
+#include "optim/auto/run_memory.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/synthetic_setup.h"
 #include "optim/distributed/divided_state.h"
 #include "optim/distributed/shard_choice.h"
 #include "optim/distributed/traffic.h"
+#include "optim/program/programs.h"
 #include "optim/rematerialization/policy.h"
 #include "optim/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/pipeline_plan.h"
 #include "tools/onnxtrain/commands/tensor_plan.h"
+#include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/memory_plot.h"
 #include "tools/onnxtrain/report/start_page.h"
 
@@ -29,7 +33,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Budget {
-  int64_t total = 0;  // bytes of everything
+  int64_t total = 0;   // bytes of everything
+  int64_t budget = 0;  // the least `memory_budget` that this plan fits, in whole MiB
   int64_t activations = 0;
   int64_t repeated = 0;
   double time = 1;  // relative to keeping everything
@@ -43,6 +48,8 @@ struct StepMemory {
   double extra_share = 0;       // of the time, spent on recomputation
   int64_t largest_micro = 0;    // 0: not even one sample fits
   std::vector<Budget> budgets;  // from the most to the least memory
+  int64_t least_budget = 0;     // with which the run fits in micro-batches of this size; 0: unknown
+  int64_t least_of_one = 0;     // in micro-batches of one sample
   int64_t sent_in_program = 0;  // by one of several ranks, within the program of a micro-batch
   int64_t divided_weights = 0;  // bytes of the weights that it gathers
 };
@@ -63,6 +70,14 @@ absl::StatusOr<std::unique_ptr<Session>> PlannedSession(const SyntheticSetup& tr
   return session;
 }
 
+// In whole MiB.
+int64_t BudgetFor(int64_t bytes) {
+  constexpr int64_t kMebibyte = int64_t{1} << 20;
+  int64_t budget = (bytes + kMebibyte - 1) / kMebibyte * kMebibyte;
+  while (PlannableBytes(budget) < bytes) budget += kMebibyte;
+  return budget;
+}
+
 std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, int64_t others) {
   constexpr size_t kMost = 12;
   std::vector<Budget> budgets;
@@ -71,7 +86,10 @@ std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, int64_t
   for (size_t i = 0; i < plans.size(); ++i) {
     if (i % stride != 0 && i + 1 != plans.size()) continue;
     const auto arena = static_cast<int64_t>(plans[i].arena);
-    budgets.push_back({others + arena, arena, plans[i].repeated, none > 0 ? plans[i].seconds / none : 1});
+    const Budget next{others + arena, BudgetFor(others + arena), arena, plans[i].repeated,
+                      none > 0 ? plans[i].seconds / none : 1};
+    // Plans that no budget tells apart are one: the one that takes the least time.
+    if (budgets.empty() || next.budget < budgets.back().budget) budgets.push_back(next);
   }
   return budgets;
 }
@@ -103,14 +121,57 @@ absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const Syntheti
                            .may_divide_gradients = MayDivideGradients(config, trial.backend->device())});
 }
 
-// Has the plan count the copy that a checkpoint is written from, of which ranks that divide the state have a part each.
 absl::Status PlanRanks(const TrainConfig& config, SyntheticSetup* trial) {
   trial->options.plan_ranks = static_cast<int>(config.world);
-  trial->options.caller_bytes += trial->state_bytes;
   ASSIGN_OR_RETURN(trial->options.plan_shard, ChooseShard(config, *trial));
-  if (trial->options.plan_shard != ShardLevel::kNone)
-    trial->options.caller_bytes -= trial->state_bytes - trial->state_bytes / config.world;
   return absl::OkStatus();
+}
+
+// Of the part of the state that one rank saves.
+SavePlan PlanSaves(const TrainConfig& config, const SyntheticSetup& trial, int64_t room) {
+  const bool divided = trial.options.plan_shard != ShardLevel::kNone;
+  return PlanSave(config,
+                  {.state_bytes = divided ? trial.state_bytes / config.world : trial.state_bytes,
+                   .on_host = trial.backend->ReadsHostMemory()},
+                  room);
+}
+
+// Has the plan count saves, as a run on data does (FitMemoryBudget).
+absl::Status PlanWithinBudget(const TrainConfig& config, SyntheticSetup* trial) {
+  const int64_t others = trial->options.caller_bytes;
+  const auto count = [&](int64_t room) {
+    trial->save = PlanSaves(config, *trial, room);
+    trial->options.caller_bytes = others + trial->save.bytes;
+  };
+  count(config.memory_budget > 0 ? 0 : RoomForCopy());
+  if (config.memory_budget == 0 || config.world > 1 || config.pipeline > 1 || config.tensor > 1)
+    return absl::OkStatus();
+  const BudgetedModel model{trial->models, *trial->backend};
+  RETURN_IF_ERROR(FitBudget(config, model, trial->batch.global, &trial->options, &trial->batch).status());
+  ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, trial->options, trial->batch.global));
+  count(room + trial->save.bytes);
+  return absl::OkStatus();
+}
+
+// The setup of a run on data: that of its training.
+absl::StatusOr<SyntheticSetup> PrepareRun(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(config, model, LoadBackend, {.plans = true}));
+  run.batch.global = std::min(run.batch.global, run.train.dataset->size());
+  return SyntheticSetup{.models = run.data.models,
+                        .surgery = run.data.surgery,
+                        .batch = run.batch,
+                        .options = run.session_options,
+                        .backend = std::move(run.backend),
+                        .save = run.save};
+}
+
+// The setup of a run on synthetic samples, one batch of which is in memory, that saves its state as one on data does.
+absl::StatusOr<SyntheticSetup> PrepareWithoutData(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
+  if (config.world > 1) RETURN_IF_ERROR(PlanRanks(config, &trial));
+  RETURN_IF_ERROR(PlanWithinBudget(config, &trial));
+  return trial;
 }
 
 // Of each rank in an update.
@@ -134,6 +195,20 @@ void CountExchanges(const std::vector<ProgramProfile>& profiles, StepMemory* ste
   if (micro == profiles.end()) return;
   step->sent_in_program = CountTraffic(micro->program->graph()).bytes;
   step->divided_weights = CountGathered(micro->program->graph());
+}
+
+// Zeros where that cannot be told: where recomputation is fixed, for ranks, and for models with a fixed batch.
+absl::Status FindLeastBudgets(const SyntheticSetup& trial, StepMemory* step) {
+  const RecomputeMode mode = trial.options.recompute.mode;
+  const bool open = mode == RecomputeMode::kAuto || mode == RecomputeMode::kBudget;
+  if (!open || trial.options.plan_ranks > 1) return absl::OkStatus();
+  ASSIGN_OR_RETURN(step->least_budget,
+                   FindLeastBudget({trial.models, *trial.backend}, trial.options, trial.batch.global));
+  if (trial.options.fixed_batch > 0) return absl::OkStatus();
+  SessionOptions one = trial.options;
+  one.micro_batch = 1;
+  ASSIGN_OR_RETURN(step->least_of_one, FindLeastBudget({trial.models, *trial.backend}, one, trial.batch.global));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
@@ -161,6 +236,7 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSe
   step.budgets = MakeBudgets(frontier, keeping->memory().total() - keeping->memory().activations);
   constexpr int64_t kMostSamples = 1 << 16;
   ASSIGN_OR_RETURN(step.largest_micro, LargestMicroBatch(trial.models, *trial.backend, trial.options, kMostSamples, 0));
+  RETURN_IF_ERROR(FindLeastBudgets(trial, &step));
   if (!config.plot.empty()) RETURN_IF_ERROR(Draw(config, planner, frontier, step, trial));
   return step;
 }
@@ -183,6 +259,14 @@ constexpr MemoryRow kRows[] = {
 };
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
+
+std::string Mebibytes(int64_t bytes) { return StrCat(FormatWithCommas(bytes >> 20), " MiB"); }
+
+std::string DescribeLeast(const SyntheticSetup& trial, const StepMemory& step) {
+  const bool smaller = step.least_of_one > 0 && step.least_of_one < step.least_budget;
+  return StrCat("`memory_budget` ", step.least_budget >> 20, "MiB with micro-batches of ", trial.batch.micro,
+                smaller ? StrCat(", ", step.least_of_one >> 20, "MiB with micro-batches of 1") : "");
+}
 
 std::string_view DescribeShard(ShardLevel level) {
   constexpr std::string_view kDivided[] = {"", ", moments divided", ", moments and gradients divided",
@@ -223,9 +307,12 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
   text += PageRow("largest", step.largest_micro == 0
                                  ? "not even one sample fits"
                                  : StrCat(step.largest_micro, " samples per micro-batch fit without recomputing more"));
+  if (const std::string save = DescribeSave(trial.save); !save.empty()) text += PageRow("checkpoint", save);
+  if (step.least_budget > 0) text += PageRow("least", FieldsToFlags(DescribeLeast(trial, step)));
   absl::StrAppendFormat(&text, "  %12s %12s %8s %8s\n", "budget", "activations", "nodes", "time");
   for (const Budget& b : step.budgets) {
-    absl::StrAppendFormat(&text, "  %12s %12s %8d %7.3fx\n", Bytes(b.total), Bytes(b.activations), b.repeated, b.time);
+    absl::StrAppendFormat(&text, "  %12s %12s %8d %7.3fx\n", Mebibytes(b.budget), Mebibytes(b.activations), b.repeated,
+                          b.time);
   }
   return text;
 }
@@ -249,11 +336,18 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
                {"repeated_nodes", step.repeated},
                {"recompute_share", step.extra_share},
                {"largest_micro_batch", step.largest_micro},
+               {"least_memory_budget", step.least_budget},
+               {"least_memory_budget_of_one_sample", step.least_of_one},
+               {"save_bytes", trial.save.bytes},
+               {"save_pause_seconds", trial.save.pause_seconds},
                {"budgets", Json::array()}};
   for (const MemoryRow& row : kRows) json["memory"][row.key] = step.memory.*row.bytes;
   for (const Budget& b : step.budgets) {
-    json["budgets"].push_back(
-        {{"bytes", b.total}, {"activation_bytes", b.activations}, {"repeated_nodes", b.repeated}, {"time", b.time}});
+    json["budgets"].push_back({{"bytes", b.total},
+                               {"memory_budget", b.budget},
+                               {"activation_bytes", b.activations},
+                               {"repeated_nodes", b.repeated},
+                               {"time", b.time}});
   }
   return json;
 }
@@ -268,8 +362,9 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   if ((config.pipeline > 1 || config.tensor > 1) && !config.plot.empty())
     return Invalid("`plot`: shows the memory of a whole model, not of a `", config.pipeline > 1 ? "pipeline" : "tensor",
                    "`");
-  ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
-  if (config.world > 1) RETURN_IF_ERROR(PlanRanks(config, &trial));
+  if (!config.data.empty() && (config.world > 1 || config.pipeline > 1 || config.tensor > 1))
+    return Invalid("`data`: ranks are planned without data");
+  ASSIGN_OR_RETURN(SyntheticSetup trial, config.data.empty() ? PrepareWithoutData(config) : PrepareRun(config));
   for (const std::string& line : trial.surgery) LogInfo(config, line);
   if (config.pipeline > 1) {
     ASSIGN_OR_RETURN(const std::string stages, DescribePipeline(config, trial));

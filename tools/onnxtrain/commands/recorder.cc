@@ -13,6 +13,7 @@
 #include "optim/distributed/data_parallel.h"
 #include "optim/telemetry/format.h"
 #include "optim/telemetry/graph_def.h"
+#include "optim/training_graph.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/profile_tables.h"
@@ -154,15 +155,19 @@ Shape LabelShape(const TrainingRun& run, int64_t sample) {
   return shape;
 }
 
-// Views of the weights in a session's memory, until its next update.
-absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session) {
+// Views of the weights in a session's memory, or of their averages, until its next update.
+absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session, bool average) {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session.State());
-  std::map<std::string, HostTensor> weights;
+  std::map<std::string, HostTensor> weights, averages;
+  const std::string prefix = MomentName(kAverage, "");
   for (const auto& [name, of_model, region] : state) {
-    if (of_model && !name.starts_with("$") && region.view.buffer != nullptr)
-      weights[name] = HostTensor(region.type, nullptr, HostMemory(region));
+    if (!of_model || region.view.buffer == nullptr) continue;
+    const HostTensor view(region.type, nullptr, HostMemory(region));
+    const bool is_average = name.starts_with(prefix);
+    (is_average ? averages : weights)[is_average ? name.substr(prefix.size()) : name] = view;
   }
-  return weights;
+  if (average) averages.merge(weights);
+  return average ? averages : weights;
 }
 
 constexpr int64_t kReportedSamples = 1000;
@@ -180,7 +185,7 @@ void Warnings::Add(const std::string& text) {
 
 // Hours of training must not end in a model that cannot be written.
 absl::Status Recorder::CheckModelCanBeWritten() {
-  ASSIGN_OR_RETURN(auto trained, run_.session->Weights());
+  ASSIGN_OR_RETURN(auto trained, SessionWeights());
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(trained)));
   model_bytes_ = ModelBytes(weights);
   return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
@@ -197,12 +202,14 @@ absl::Status Recorder::BeginCheckpoints() {
                                   .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0),
                                   .compressed = run_.config.checkpoint_compression == "zstd",
                                   .copy_threads = host_threads,
+                                  .method = run_.save.method,
+                                  .on_host = run_.backend->ReadsHostMemory(),
                                   .group = recorded_.group};
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), options, saved_step_);
   writer_->SetTrace(recorded_.trace.get());
   // The newest checkpoint stays until the model is written. A run that goes on can remove older ones.
   RETURN_IF_ERROR(writer_->CheckRoom(*run_.session, recorded_.continues_folder ? 0 : model_bytes_));
-  return run_.config.save_every.value > 0 ? writer_->Reserve(*run_.session) : absl::OkStatus();
+  return writer_->Reserve(*run_.session);
 }
 
 absl::Status Recorder::WriteSettings() const {
@@ -280,8 +287,9 @@ void Recorder::Save(const LoopPosition& position, SaveReason reason) {
     return;
   }
   const std::string state = ToJson(MakeState(position, reason));
-  WarnOfFailedSave(writer_->Save(*run_.session, step, state, position.best.step == step));
-  if (reason != SaveReason::kEnd) return;
+  const bool last = reason == SaveReason::kEnd;
+  WarnOfFailedSave(writer_->Save(*run_.session, step, state, position.best.step == step, last));
+  if (!last) return;
   const absl::Status written = writer_->Finish();
   WarnOfFailedSave(written);
   if (written.ok()) saved_step_ = step;
@@ -365,12 +373,11 @@ absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
   return result;
 }
 
-bool Recorder::ViewsWeights() const { return !ExportsAverage(run_.config) && run_.backend->ReadsHostMemory(); }
-
 // The last weights, or their averages where the model is to have these.
 absl::StatusOr<std::map<std::string, HostTensor>> Recorder::SessionWeights() {
-  if (ViewsWeights()) return ViewWeights(*run_.session);
-  RETURN_IF_ERROR(run_.session->UseAverage(ExportsAverage(run_.config)));
+  const bool average = ExportsAverage(run_.config);
+  if (run_.backend->ReadsHostMemory()) return ViewWeights(*run_.session, average);
+  RETURN_IF_ERROR(run_.session->UseAverage(average));
   auto weights = run_.session->Weights();
   RETURN_IF_ERROR(run_.session->UseAverage(false));
   return weights;
@@ -433,7 +440,7 @@ absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
-  const bool in_session = ViewsWeights() && summary->exported_step == summary->result.steps;
+  const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   MakeRoomFor(weights);
@@ -470,7 +477,9 @@ absl::Status Recorder::WriteUnfinished() {
 absl::Status Recorder::WriteReport(const std::string& summary) {
   if (exported_) {
     RETURN_IF_ERROR(run_.session->SetWeights(*exported_));
+    RETURN_IF_ERROR(run_.session->UseAverage(exported_->empty() && ExportsAverage(run_.config)));
     after_ = EvaluateForReport(nullptr);
+    RETURN_IF_ERROR(run_.session->UseAverage(false));
   }
   ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder_.path()));
   record.summary = summary;

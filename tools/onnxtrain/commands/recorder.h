@@ -78,7 +78,6 @@ class Recorder {
   void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
-  bool ViewsWeights() const;  // of the session, in place of copies
   absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);

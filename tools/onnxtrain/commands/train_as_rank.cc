@@ -61,9 +61,11 @@ class PartSaver {
     session_ = run.session.get();
     const CheckpointOptions options{.compressed = config.checkpoint_compression == "zstd",
                                     .copy_threads = run.backend->ReadsHostMemory() ? ComputeThreads(config) : 1,
+                                    .method = run.save.method,
+                                    .on_host = run.backend->ReadsHostMemory(),
                                     .group = group};
     writer_ = std::make_unique<CheckpointWriter>(folder_.get(), options, 0);
-    return config.save_every.value > 0 ? writer_->Reserve(*session_) : absl::OkStatus();
+    return writer_->Reserve(*session_);
   }
   void Attach(TrainOptions* options) {
     if (writer_ == nullptr) return;
@@ -75,8 +77,9 @@ class PartSaver {
   // Rank 0 tells of failures.
   void Save(int64_t step, SaveReason reason) {
     if (reason == SaveReason::kBest && writer_->last_step() == step) return;
-    writer_->Save(*session_, step, "", false).IgnoreError();
-    if (reason == SaveReason::kEnd) writer_->Finish().IgnoreError();
+    const bool last = reason == SaveReason::kEnd;
+    writer_->Save(*session_, step, "", false, last).IgnoreError();
+    if (last) writer_->Finish().IgnoreError();
   }
 
   std::unique_ptr<CheckpointFolder> folder_;

@@ -7,6 +7,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/data_view.h"
+#include "optim/auto/reported_samples.h"
 #include "tools/onnxtrain/report/quality_collector.h"
 
 namespace onnxtrain::cli {
@@ -26,16 +27,6 @@ HostTensor Unscaled(const FeedSpec* label, const HostTensor& tensor) {
   const auto units = static_cast<int64_t>(label->shift.size());
   for (int64_t i = 0; i < own.size(); ++i) own.Set(i, own.At(i) * label->divisor[i % units] + label->shift[i % units]);
   return own;
-}
-
-// Samples of which predictions take bounded time and memory; 0: not even those of a batch do.
-int64_t MostSamples(const Session& session, const FeedSpec* label, int64_t most) {
-  constexpr int64_t kMostInBatch = int64_t{1} << 26, kMostInAll = int64_t{1} << 28, kMostOfPositions = 200;
-  const int64_t targets = label == nullptr ? 1 : std::max<int64_t>(1, label->sample.elements());
-  const bool positions = targets > 1 && session.loss().num_classes() > 1;
-  const int64_t numbers = targets * (positions ? session.loss().num_classes() : 1);
-  if (numbers > kMostInBatch / session.micro_batch()) return 0;
-  return std::min({most, std::max<int64_t>(1, kMostInAll / numbers), positions ? kMostOfPositions : most});
 }
 
 const FeedSpec* FindFeed(const std::vector<FeedSpec>& specs, const std::string& feed) {
@@ -95,27 +86,17 @@ std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
   return worst;
 }
 
-namespace {
-
-// Pictures of several sizes come one by one.
-int64_t BatchSize(const Session& session, const TrainData& data) {
-  const bool sized = std::ranges::any_of(data.specs, [](const FeedSpec& spec) { return spec.height_axis >= 0; });
-  return sized ? std::max<int64_t>(1, session.fixed_batch()) : session.micro_batch();
-}
-
-}  // namespace
-
 absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const TrainData& data, int64_t most,
                                                        int64_t ignore_index, const std::atomic<bool>* stop) {
   const LossChoice& loss = session.loss();
   const std::string& feed = loss.leading().feed;
-  const LabelForm form = loss.leading().form;
-  if (form == LabelForm::kNone || form == LabelForm::kSequence || loss.leading().onnx != nullptr) return std::nullopt;
   const FeedSpec* label = FindFeed(data.specs, feed);
-  const std::vector<int64_t> rows = Spread(data.dataset->size(), MostSamples(session, label, most));
+  const ReportedSamples reported =
+      PlanReportedSamples(loss, data.specs, most, session.micro_batch(), session.fixed_batch());
+  const std::vector<int64_t> rows = Spread(data.dataset->size(), reported.most);
   if (rows.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs,
-                                               {.batch_size = BatchSize(session, data), .num_workers = 1}));
+                                               {.batch_size = reported.batch, .num_workers = 1}));
   GlobalBatch global_batch(FeedNames(data.specs));
   std::unique_ptr<QualityCollector> collector;
   while (true) {

@@ -133,6 +133,15 @@ std::string StepRows(const TrainingRun& run) {
          RateRows(run.optimizer);
 }
 
+std::string MemoryRows(const TrainingRun& run) {
+  std::vector<std::string> lines = run.memory_lines;
+  if (run.options.ranks == nullptr && run.session->planned_peak_bytes() > 0)
+    lines.insert(lines.begin(), StrCat(FormatBytes(static_cast<double>(run.session->planned_peak_bytes())),
+                                       " planned for the whole run (`memory_budget`)"));
+  if (const std::string save = DescribeSave(run.save); !save.empty()) lines.push_back("a checkpoint " + save);
+  return Rows("memory", lines);
+}
+
 // The flags that were not given, wrapped.
 std::string DefaultRows(const TrainConfig& config, const TrainConfig& resolved) {
   std::vector<std::string> lines(1);
@@ -170,6 +179,7 @@ std::string StartPage(const TrainingRun& run, const TrainConfig& resolved) {
   text += PageRow("run", "backend " + DescribeBackend(*run.backend));
   if (!run.precision.why.empty() && run.choices.empty())
     text += PageRow("precision", run.precision.why + " (`mixed_precision`)");
+  text += MemoryRows(run);
   text += ChoiceRows(run.choices);
   text += PageRow("out", resolved.out);
   text += DefaultRows(run.config, resolved);
