@@ -167,11 +167,99 @@ absl::StatusOr<RateTest> TestSessionRates(Session& session, const TrainData& tra
   });
 }
 
+namespace {
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// The standard error of a median, from the median deviation of normal numbers.
+double MedianError(const std::vector<double>& values) {
+  const double median = Median(values);
+  std::vector<double> deviations;
+  for (double value : values) deviations.push_back(std::abs(value - median));
+  return 1.25 * 1.48 * Median(deviations) / std::sqrt(static_cast<double>(values.size()));
+}
+
+// Batches of their own memory: those of a loader are reused.
+absl::StatusOr<std::vector<GlobalBatch>> TakeBatches(Loader& loader, const TrainData& train, size_t count) {
+  std::vector<GlobalBatch> batches;
+  while (batches.size() < count) {
+    ASSIGN_OR_RETURN(const Batch* batch, loader.Next());
+    GlobalBatch& taken = batches.emplace_back(FeedNames(train.specs));
+    SetTensors(*batch, &taken);
+    for (size_t i = 0; i < taken.names()->size(); ++i) taken.Set(i, taken.tensor(i).Clone());
+  }
+  return batches;
+}
+
+absl::StatusOr<std::vector<double>> MeasureLosses(Session& session, const std::vector<GlobalBatch>& batches) {
+  std::vector<double> losses;
+  for (const GlobalBatch& batch : batches) {
+    ASSIGN_OR_RETURN(losses.emplace_back(), session.TrainingLoss(batch));
+  }
+  return losses;
+}
+
+}  // namespace
+
+double RateTrial::median_fall() const {
+  return falls.empty() ? -std::numeric_limits<double>::infinity() : Median(falls);
+}
+
+std::vector<double> TrialRates(double usual) {
+  std::vector<double> rates;
+  for (const double factor : {1.0 / 16, 1.0 / 4, 1.0, 4.0, 16.0}) rates.push_back(usual * factor);
+  return rates;
+}
+
+int64_t TrialUpdates(int64_t total) { return std::clamp<int64_t>(total / 10, 100, 200); }
+
+absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& train, const TrainOptions& options,
+                                         double base, double lr, int64_t updates) {
+  constexpr size_t kHeldOut = 8;
+  LoaderOptions load = MakeLoaderOptions(options);
+  load.epochs = -1;
+  ASSIGN_OR_RETURN(auto loader, Loader::Create(train.dataset, train.specs, load));
+  ASSIGN_OR_RETURN(const std::vector<GlobalBatch> held_out, TakeBatches(*loader, train, kHeldOut));
+  RETURN_IF_ERROR(session.SetPlateau(lr / base));
+  ASSIGN_OR_RETURN(const std::vector<double> before, MeasureLosses(session, held_out));
+  GlobalBatch global_batch(FeedNames(train.specs));
+  for (int64_t i = 0; i < updates; ++i) {
+    RETURN_IF_ERROR(CheckCancelled());
+    ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
+    SetTensors(*batch, &global_batch);
+    RETURN_IF_ERROR(session.Step(global_batch));
+  }
+  ASSIGN_OR_RETURN(const std::vector<double> after, MeasureLosses(session, held_out));
+  RateTrial trial{.lr = lr};
+  for (size_t i = 0; i < kHeldOut; ++i) trial.falls.push_back(before[i] - after[i]);
+  if (!std::ranges::all_of(trial.falls, [](double fall) { return std::isfinite(fall); })) trial.falls.clear();
+  return trial;
+}
+
+void SuggestTrialRate(int64_t updates, RateTest* test) {
+  constexpr double kNearly = 0.9;
+  const auto best = std::ranges::max_element(test->trials, {}, &RateTrial::median_fall);
+  if (best == test->trials.end() || best->falls.empty() || best->median_fall() <= 3 * MedianError(best->falls)) return;
+  const double enough = kNearly * best->median_fall();
+  const auto chosen = std::ranges::find_if(test->trials, [&](const RateTrial& t) { return t.median_fall() >= enough; });
+  test->lr = RoundRate(chosen->lr);
+  test->why = StrCat("by trials of ", updates, " updates at ", test->trials.size(), " rates from ",
+                     FormatNumber(test->trials.front().lr), " to ", FormatNumber(test->trials.back().lr),
+                     ", of which this one lowers the loss of held-out batches by ", FormatNumber(chosen->median_fall()),
+                     " and ", FormatNumber(best->lr), " by most, ", FormatNumber(best->median_fall()));
+}
+
 std::string ToJson(const RateTest& test) {
   using Json = nlohmann::ordered_json;
   Json json = {{"lr", nullptr}, {"why", test.why}, {"points", Json::array()}};
   if (test.lr > 0) json["lr"] = test.lr;
   for (const RatePoint& point : test.curve) json["points"].push_back({point.lr, point.loss, point.smooth});
+  for (const RateTrial& trial : test.trials)
+    json["trials"].push_back({trial.lr, trial.falls.empty() ? Json() : Json(trial.median_fall())});
   return WriteJson(json, 2) + "\n";
 }
 

@@ -24,11 +24,20 @@ struct RatePoint {
   double smooth = 0;  // exponential moving average of the losses so far
 };
 
+// Updates at one rate, from the weights that the run begins with.
+struct RateTrial {
+  double lr = 0;
+  std::vector<double> falls;  // of the losses of held-out batches; empty: a loss was not finite
+
+  double median_fall() const;  // minus infinity where there is none
+};
+
 struct RateTest {
   std::vector<RatePoint> curve;
-  double lr = 0;     // suggested, as RoundRate has it; 0: the curve tells nothing
-  double bound = 0;  // a tenth of the rate where the loss diverged; 0: it did not
-  std::string why;   // of the suggestion, or why there is none
+  std::vector<RateTrial> trials;  // where the curve told nothing, by rising rate
+  double lr = 0;                  // suggested, as RoundRate has it; 0: neither the curve nor a trial tells anything
+  double bound = 0;               // a tenth of the rate where the loss diverged; 0: it did not
+  std::string why;                // of the suggestion, or why there is none
 };
 
 // Rounds down to two significant digits.
@@ -51,7 +60,21 @@ absl::StatusOr<RateTest> TestSessionRates(Session& session, const TrainData& tra
                                           double base, const RateRange& range);
 inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set from outside
 
-// The curve and its result as a JSON object: lr (null: none), why, points [[lr, loss, smooth], …].
+// Rates for trials around the usual one, and how many updates each takes in a run of `total`.
+std::vector<double> TrialRates(double usual);
+int64_t TrialUpdates(int64_t total);
+
+// Trains a temporary session as TestSessionRates does, for so many updates at one rate, on other batches than those
+// that the change of the loss is measured on, as far as there are enough.
+absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& train, const TrainOptions& options,
+                                         double base, double lr, int64_t updates);
+
+// Sets lr and why from the trials: the lowest rate whose median fall is nearly the greatest one. There is none where
+// the greatest fall is within its noise.
+void SuggestTrialRate(int64_t updates, RateTest* test);
+
+// The test and its result as a JSON object: lr (null: none), why, points [[lr, loss, smooth], …] and, if there were
+// any, trials [[lr, fall], …].
 std::string ToJson(const RateTest& test);
 
 }  // namespace onnxtrain

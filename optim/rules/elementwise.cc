@@ -76,8 +76,8 @@ RuleResult Lion(const RuleContext& c) {
 
 std::span<const OptimizerRule> ElementwiseRules() {
   static const auto* rules = new std::vector<OptimizerRule>{
-      {"sgd", "momentum", {}, Sgd, {}},
-      {"sgd_momentum", "momentum", {{"momentum"}}, Momentum, {}},
+      {"sgd", "momentum", {}, Sgd, {.lr = 0.05}},
+      {"sgd_momentum", "momentum", {{"momentum"}}, Momentum, {.lr = 0.01}},
       {"adam", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Adam, {}},
       {"adamw", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, AdamW, {}},
       {"rmsprop", "momentum betas eps", {{"square_avg"}}, RmsProp, {.beta2 = 0.99}},

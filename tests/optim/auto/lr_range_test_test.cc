@@ -85,6 +85,34 @@ TEST(RangeTest, RoundsDown) {
   EXPECT_EQ(RoundRate(10), 10);
 }
 
+TEST(RateTrials, TheLowestRateThatIsNearlyTheBest) {
+  RateTest test;
+  test.trials = {{.lr = 0.003, .falls = {0.01, -0.01, 0.02}},
+                 {.lr = 0.0123, .falls = {0.5, 0.6, 0.7}},
+                 {.lr = 0.05, .falls = {1.90, 1.95, 2.0}},
+                 {.lr = 0.2, .falls = {2.00, 2.05, 2.1}},
+                 {.lr = 0.8, .falls = {}}};
+  SuggestTrialRate(100, &test);
+  EXPECT_EQ(test.lr, 0.05) << test.why;
+  EXPECT_THAT(test.why, HasSubstr("trials of 100 updates at 5 rates from 0.003 to 0.8"));
+  EXPECT_THAT(ToJson(test), HasSubstr("trials"));
+}
+
+TEST(RateTrials, TellNothingWithinTheNoise) {
+  RateTest test;
+  test.trials = {{.lr = 0.01, .falls = {0.1, -0.2, 0.3, -0.1}}, {.lr = 0.1, .falls = {-1, -2, -3, -4}}, {.lr = 1}};
+  SuggestTrialRate(100, &test);
+  EXPECT_EQ(test.lr, 0);
+  EXPECT_EQ(test.trials.back().median_fall(), -std::numeric_limits<double>::infinity());
+}
+
+TEST(RateTrials, AreFewInShortRuns) {
+  EXPECT_EQ(TrialUpdates(100), 100);
+  EXPECT_EQ(TrialUpdates(1500), 150);
+  EXPECT_EQ(TrialUpdates(1'000'000), 200);
+  EXPECT_THAT(TrialRates(0.05), testing::ElementsAre(0.05 / 16, 0.05 / 4, 0.05, 0.2, 0.8));
+}
+
 class LrFind : public Scratch {
  protected:
   LrFind() {
@@ -147,6 +175,38 @@ TEST_F(LrFind, KeepsTheRateWhereTheCurveTellsNothing) {
   EXPECT_EQ(run->rate_test->lr, 0);
   EXPECT_EQ(run->optimizer.spec.lr, 1e-3);
   EXPECT_THAT(run->warnings, testing::Contains(HasSubstr("`lr_find`: the range test tells nothing")));
+}
+
+// Weights near 0 are a plateau, which updates at rates that rise from far too small ones do not leave.
+TEST_F(LrFind, TrialsFindARateOnAPlateau) {
+  tiny::Model m = tiny::Mlp(3, "Softmax");
+  for (auto& weight : m.weights) {
+    for (float& value : weight.values) value *= weight.name.starts_with("w") ? 1e-3f : 0.0f;
+  }
+  m.Save(config_.model);
+  config_.optimizer = "sgd";
+  config_.epochs = 1000;
+  auto run = PrepareTraining(config_);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const RateTest& test = *run->rate_test;
+  ASSERT_GT(test.lr, 0) << test.why;
+  EXPECT_EQ(run->optimizer.spec.lr, test.lr);
+  run->options.epochs = 100;
+  const auto trained = Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {});
+  ASSERT_TRUE(trained.ok()) << trained.status();
+  EXPECT_LT(trained->final_loss, 0.3) << test.why;
+}
+
+TEST_F(LrFind, GradientDescentHasRatesOfItsOwn) {
+  config_.lr_find = false;
+  config_.optimizer = "sgd";
+  const auto plain = PrepareTraining(config_);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->optimizer.spec.lr, 0.05);
+  config_.momentum = 0.9;
+  const auto momentum = PrepareTraining(config_);
+  ASSERT_TRUE(momentum.ok()) << momentum.status();
+  EXPECT_EQ(momentum->optimizer.spec.lr, 0.01);
 }
 
 TEST_F(LrFind, LongRunsOfGradientDescentNeedNotAsk) {
