@@ -34,7 +34,6 @@ inline constexpr Exception kExceptions[] = {
     {Mode::kDecompositionGradient, "CrossEntropy_hostile", kHostile},
     {Mode::kDecompositionGradient, "CrossEntropyGrad_hostile", kHostile},
     {Mode::kDecompositionGradient, "StraightThrough", "decomposed, it is its value, whose gradient it replaces"},
-    {Mode::kPlugin, "StraightThrough", "decomposed, it is its value, whose gradient it replaces"},
     {Mode::kPlugin, "CrossEntropy_hostile", kHostile},
     {Mode::kPlugin, "CrossEntropyGrad_hostile", kHostile},
     {Mode::kPlugin, "CrossEntropy_one_class_smooth",

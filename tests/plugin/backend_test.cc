@@ -134,9 +134,9 @@ TEST_F(PluginRun, Trains) {
   WriteData();
   const std::string line =
       "--model m.onnx --data d.npz --eval-data d.npz --batch-size 16 --epochs 6 --lr 1e-2 --backend ";
-  ASSERT_EQ(Run(line + "cpu --out cpu").code, 0);
+  ASSERT_EQ(RunProcess(line + "cpu --out cpu").code, 0);
   for (const std::string_view library : kBackends) {
-    const Outcome o = Run(StrCat(line, TestLibrary(library), " --out ", library));
+    const Outcome o = RunProcess(StrCat(line, TestLibrary(library), " --out ", library));
     ASSERT_EQ(o.code, 0) << o.err;
     const auto got = Summary(std::string(library)), want = Summary("cpu");
     EXPECT_EQ(got["backend"], library == "ten_operators" ? "ten" : "ten_device");
@@ -144,9 +144,10 @@ TEST_F(PluginRun, Trains) {
     EXPECT_GE(got["eval"]["accuracy"].get<double>(), 0.9);
     // The configuration of the run names the library, so that it is continued with it.
     EXPECT_NE(ReadAll(Path(StrCat(library, "/config.flags"))).find(TestLibrary(library)), std::string::npos);
-    const Outcome more = Run(StrCat("--flagfile ", library, "/config.flags --epochs 7 --resume auto --out ", library));
+    const Outcome more =
+        RunProcess(StrCat("--flagfile ", library, "/config.flags --epochs 7 --resume auto --out ", library));
     EXPECT_EQ(more.code, 0) << more.err;
-    const Outcome preds = Run(
+    const Outcome preds = RunProcess(
         StrCat("predict --model ", library, "/model.onnx --data d.npz --out p.csv --backend ", TestLibrary(library)));
     EXPECT_EQ(preds.code, 0) << preds.err;
   }
@@ -156,8 +157,8 @@ TEST_F(PluginRun, TheBackendOfThePageTrains) {
   SmallLeNet().Save(Path("m.onnx"));
   WriteData();
   const std::string line = "--model m.onnx --data d.npz --batch-size 16 --epochs 2 --backend ";
-  ASSERT_EQ(Run(line + "cpu --out cpu").code, 0);
-  const Outcome o = Run(StrCat(line, TestLibrary("my_backend"), " --out mine"));
+  ASSERT_EQ(RunProcess(line + "cpu --out cpu").code, 0);
+  const Outcome o = RunProcess(StrCat(line, TestLibrary("my_backend"), " --out mine"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("mine")["backend"], "mine");
   EXPECT_NEAR(Summary("mine")["final_loss"].get<double>(), Summary("cpu")["final_loss"].get<double>(), 1e-4);
@@ -169,7 +170,7 @@ TEST_F(PluginRun, IsComparedWithCpu) {
   const std::string line = "compare --model m.onnx --data d.npz --quiet ";
   for (const std::string_view library : kBackends) {
     const std::string path = TestLibrary(library);
-    const Outcome o = Run(StrCat(line, "--json --backend ", path));
+    const Outcome o = RunProcess(StrCat(line, "--json --backend ", path));
     ASSERT_EQ(o.code, 0) << o.err << o.out;
     const auto comparisons = nlohmann::json::parse(o.out)["comparisons"];
     ASSERT_EQ(comparisons.size(), 2u);
@@ -177,17 +178,18 @@ TEST_F(PluginRun, IsComparedWithCpu) {
     EXPECT_EQ(comparisons[1]["title"], StrCat("cpu and ", path, ", loss, outputs and gradients"));
     EXPECT_GE(comparisons[1]["values"].size(), 6u) << "loss, y and four gradients";
   }
-  ExpectRefused(Run(line + "--backend ./libX.so"), "libX.so: no such file");
-  ExpectRefused(Run(line + "--backend cpu"), "name torch or the path of a library");
+  ExpectRefused(RunProcess(line + "--backend ./libX.so"), "libX.so: no such file");
+  ExpectRefused(RunProcess(line + "--backend cpu"), "name torch or the path of a library");
 }
 
 TEST_F(PluginRun, RefusalsAreOneLine) {
   SmallLeNet().Save(Path("m.onnx"));
   const std::string line = "--model m.onnx --out r --backend ";
-  ExpectRefused(Run(line + "./libX.so"), "libX.so: no such file");
-  ExpectRefused(Run(line + TestLibrary("broken_version")), "version 2 of the plugin interface");
-  ExpectRefused(Run(StrCat(line, TestLibrary("ten_operators"), " --device gpu:3")), "there is no device 'gpu:3'");
-  ExpectRefused(Run(line + "tensorflow"), "or the path of a library");
+  ExpectRefused(RunProcess(line + "./libX.so"), "libX.so: no such file");
+  ExpectRefused(RunProcess(line + TestLibrary("broken_version")), "version 2 of the plugin interface");
+  ExpectRefused(RunProcess(StrCat(line, TestLibrary("ten_operators"), " --device gpu:3")),
+                "there is no device 'gpu:3'");
+  ExpectRefused(RunProcess(line + "tensorflow"), "or the path of a library");
 }
 
 }  // namespace

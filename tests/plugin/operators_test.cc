@@ -198,11 +198,11 @@ class PluginTraining : public RunScratch {
 };
 
 TEST_F(PluginTraining, AModelWithCustomOperatorsTrainsOnceItsLibraryIsNamed) {
-  const Outcome without = Run(line_ + "--out a");
+  const Outcome without = RunProcess(line_ + "--out a");
   ExpectRefused(without, "example.Saturate (1: 's_node')");
   ExpectRefused(without, "--plugin loads a library");
 
-  const Outcome with = Run(line_ + plugin_ + "--out b");
+  const Outcome with = RunProcess(line_ + plugin_ + "--out b");
   ASSERT_EQ(with.code, 0) << with.err;
   const auto summary = Summary("b");
   EXPECT_GE(summary["eval"]["accuracy"].get<double>(), 0.95);
@@ -210,13 +210,13 @@ TEST_F(PluginTraining, AModelWithCustomOperatorsTrainsOnceItsLibraryIsNamed) {
   EXPECT_EQ(summary["trainable_parameters"], 48 + 8 + 24);
 
   // The exported model keeps its nodes; it is read with the same library.
-  ExpectRefused(Run("eval --model b/model.onnx --data d.npz"), "--plugin");
-  EXPECT_EQ(Run("eval --model b/model.onnx --data d.npz " + plugin_).code, 0);
-  const Outcome inspected = Run("inspect --model b/model.onnx " + plugin_);
+  ExpectRefused(RunProcess("eval --model b/model.onnx --data d.npz"), "--plugin");
+  EXPECT_EQ(RunProcess("eval --model b/model.onnx --data d.npz " + plugin_).code, 0);
+  const Outcome inspected = RunProcess("inspect --model b/model.onnx " + plugin_);
   EXPECT_EQ(inspected.code, 0) << inspected.err;
   EXPECT_NE(inspected.out.find("example.Saturate"), std::string::npos) << inspected.out;
   // A resumed run finds the library in its configuration.
-  EXPECT_EQ(Run("--flagfile b/config.flags --epochs 21 --resume auto --out b").code, 0);
+  EXPECT_EQ(RunProcess("--flagfile b/config.flags --epochs 21 --resume auto --out b").code, 0);
 }
 
 TEST_F(PluginTraining, TheOperatorOfThePageTrains) {
@@ -226,27 +226,27 @@ TEST_F(PluginTraining, TheOperatorOfThePageTrains) {
              {.type = "Blend", .inputs = {"t", "h", "mix"}, .outputs = {"b"}, .domain = "mine"},
              {"MatMul", {"b", "v"}, {"y"}}};
   m.Save(Path("m.onnx"));
-  ExpectRefused(Run(line_ + "--out a"), "mine.Blend");
-  const Outcome o = Run(StrCat(line_, "--out b --plugin ", TestLibrary("my_operators")));
+  ExpectRefused(RunProcess(line_ + "--out a"), "mine.Blend");
+  const Outcome o = RunProcess(StrCat(line_, "--out b --plugin ", TestLibrary("my_operators")));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("b")["trainable_parameters"], 48 + 8 + 24);
   EXPECT_GE(Summary("b")["eval"]["accuracy"].get<double>(), 0.95);
 }
 
 TEST_F(PluginTraining, TrainsAlikeEverywhere) {
-  ASSERT_EQ(Run(line_ + plugin_ + "--backend cpu --out cpu").code, 0);
+  ASSERT_EQ(RunProcess(line_ + plugin_ + "--backend cpu --out cpu").code, 0);
   for (const std::string& backend : {std::string("torch"), TestLibrary("ten_operators"), TestLibrary("ten_device")}) {
-    const Outcome o = Run(StrCat(line_, plugin_, "--overwrite --out o --backend ", backend));
+    const Outcome o = RunProcess(StrCat(line_, plugin_, "--overwrite --out o --backend ", backend));
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_NEAR(Summary("o")["final_loss"].get<double>(), Summary("cpu")["final_loss"].get<double>(), 1e-4) << backend;
   }
-  const Outcome half = Run(line_ + plugin_ + "--mixed-precision bf16 --out half");
+  const Outcome half = RunProcess(line_ + plugin_ + "--mixed-precision bf16 --out half");
   EXPECT_EQ(half.code, 0) << half.err;
 }
 
 TEST_F(PluginTraining, RefusalsAreOneLine) {
-  ExpectRefused(Run(line_ + "--plugin ./libX.so --out r"), "--plugin ./libX.so: no such file");
-  ExpectRefused(Run(StrCat(line_, "--out r --plugin ", TestLibrary("ten_operators"))),
+  ExpectRefused(RunProcess(line_ + "--plugin ./libX.so --out r"), "--plugin ./libX.so: no such file");
+  ExpectRefused(RunProcess(StrCat(line_, "--out r --plugin ", TestLibrary("ten_operators"))),
                 "exports no OnnxtrainGetOperators");
 }
 
