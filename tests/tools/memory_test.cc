@@ -155,9 +155,9 @@ TEST_F(Memory, RecomputingRepeatsDropoutMasks) {
 }
 
 TEST_F(Memory, ABudgetThatIsTooSmallNamesOneThatIsNot) {
-  const Outcome o =
-      RunProcess("--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --micro-batch-size "
-                 "4096 --out r --quiet --memory-budget 13MiB");
+  const Outcome o = RunProcess(
+      "--model m.onnx --backend cpu --threads 1 --max-steps 3 --batch-size 4096 --micro-batch-size "
+      "4096 --out r --quiet --memory-budget 13MiB");
   EXPECT_EQ(o.code, 1) << o.err;
   const size_t at = o.err.find("the smallest that does is ");
   ASSERT_NE(at, std::string::npos) << o.err;

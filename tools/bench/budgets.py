@@ -1,5 +1,5 @@
-"""Checks that runs stay within their memory budgets: texts of all lengths, pictures of several sizes, saves, evaluations
-and the exported model included.
+"""Checks that runs stay within their memory budgets, on texts of all lengths and pictures of several sizes, with saves,
+evaluations and the exported model.
 
     /usr/bin/python3 tools/bench/budgets.py --cases mlp,lenet,encoder,decoder,unet
 

@@ -160,7 +160,8 @@ def main():
     args = parser.parse_args()
     program, source = str(pathlib.Path(args.program).resolve()), pathlib.Path(args.mnist).resolve()
     worse = rows = 0
-    print(f"{'data':>10} {'network':>12} {'optimizer':>10} {'found lr':>9} {'accuracy':>9} {'best lr':>9} {'accuracy':>9}")
+    print(f"{'data':>10} {'network':>12} {'optimizer':>10} {'found lr':>9} {'accuracy':>9} {'best lr':>9} "
+          f"{'accuracy':>9}")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for net in args.nets.split(','):
