@@ -270,7 +270,8 @@ constexpr ConfigField kFields[] = {
     {"step", "epochs", kTaskTrain, &C::epochs, "N", "Passes over the data",
      {.min = 1, .max = 1e9, .otherwise = "3", .on_resume = kChanges}},
     {"step", "max_steps", kTaskTrain | kTaskBench, &C::max_steps, "N",
-     "Stops after N updates, or after `epochs` where that comes first; without `epochs`: trains exactly N", {.min = 1, .max = 1e15, .on_resume = kChanges}},
+     "Stops after N updates, or after `epochs` where that comes first; without `epochs`: trains exactly N",
+     {.min = 1, .max = 1e15, .on_resume = kChanges}},
     {"step", "max_time", kTaskTrain, &C::max_time, "TIME",
      "Stops after this time: 90s, 10m, 2h", {.above = 0, .unit = Unit::kSeconds, .on_resume = kFree}},
     {"step", "seed", kGradients | kSynthetic | kSurgery, &C::seed, "N",
@@ -308,8 +309,8 @@ constexpr ConfigField kFields[] = {
      "Compresses the tensors of checkpoints: less space on the disk, more time of a core in the background",
      {.choices = "none|zstd", .on_resume = kFree}},
     {"run", "resume", kTaskTrain, &C::resume, "[auto|PATH]",
-     "Continues a run exactly. auto, or no value: the one in `out`, from its newest valid checkpoint; starts where there is none, "
-     "does nothing where it is finished. PATH: a checkpoint, or the folder of a run",
+     "Continues a run exactly. auto, or no value: the one in `out`, from its newest valid checkpoint; starts where there "
+     "is none, does nothing where it is finished. PATH: a checkpoint, or the folder of a run",
      {.transient = true, .on_resume = kFree}},
     {"run", "resume_force", kTaskTrain, &C::resume_force, "",
      "Resumes although the data, the model or fields that make another run have changed, and says what it ignores",

@@ -42,7 +42,7 @@ constexpr Synonym Not(const char* name, const char* library, const char* advice)
 
 constexpr char kNoAdapters[] =
     "belongs to adapters, which are not supported (`train` GLOB trains a part of the weights)";
-constexpr char kRanks[] = "is not needed: 'onnxtrain launch --nproc N -- FLAGS' starts N ranks on a machine";
+constexpr char kRanks[] = "is not needed: 'onnxtrain launch' starts the ranks of a machine";
 constexpr char kMultiplies[] =
     "multiplies the batch; here `gradient_accumulation_steps` divides `batch_size`, which counts the samples of an "
     "update";
@@ -214,7 +214,8 @@ constexpr Synonym kSynonyms[] = {
     Not("validation_batch_size", kTimm, "has no counterpart: evaluation takes the `micro_batch_size` of training"),
     Not("grad_accum_steps", kTimm, kMultiplies),
     Not("amp", kTimm, "is `mixed_precision` bf16 or fp16 here"),
-    Words("amp_dtype", kTimm, "mixed_precision", "bfloat16=bf16|float16=fp16", "is `mixed_precision` bf16 or fp16 here"),
+    Words("amp_dtype", kTimm, "mixed_precision", "bfloat16=bf16|float16=fp16",
+          "is `mixed_precision` bf16 or fp16 here"),
     Not("model_ema", kTimm, "is `ema_decay` 0.9998 here, which keeps the average by itself"),
     Same("model_ema_decay", kTimm, "ema_decay"),
     Not("warmup_epochs", kTimm, "counts epochs, `warmup` counts updates, or is a share of the run below 1"),
@@ -319,7 +320,8 @@ constexpr Synonym kSynonyms[] = {
     Not("beta_2", kKeras, kBetas),
     Same("epsilon", kKeras, "eps"),
     Not("rho", kKeras, "is the second of `betas` A,B here"),
-    Not("clipnorm", kKeras, "limits each gradient by itself; `max_grad_norm` limits the norm of all, as global_clipnorm"),
+    Not("clipnorm", kKeras,
+        "limits each gradient by itself; `max_grad_norm` limits the norm of all, as global_clipnorm"),
     Same("global_clipnorm", kKeras, "max_grad_norm"),
     Same("clipvalue", kKeras, "clip_value"),
     Not("use_ema", kKeras, "is `ema_decay` 0.99 here, which keeps the average by itself"),

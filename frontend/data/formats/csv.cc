@@ -226,8 +226,6 @@ class Table {
                      MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
                        return StrCat(path, ": row ", rows[i]);
                      }));
-    const std::vector<std::string> of_columns = table->notes();
-    notes_.insert(notes_.end(), of_columns.begin(), of_columns.end());
     return WithNotes(std::move(table), std::move(notes_));
   }
 
