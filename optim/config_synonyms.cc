@@ -6,7 +6,6 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
-#include "optim/config.h"
 
 namespace onnxtrain {
 namespace {
@@ -19,6 +18,9 @@ constexpr char kHf[] = "the Trainer's", kTrl[] = "TRL's", kPeft[] = "PEFT's", kT
 
 constexpr Synonym Same(const char* name, const char* library, const char* field) {
   return {.name = name, .library = library, .field = field};
+}
+constexpr Synonym Whole(const char* name, const char* library, const char* field) {
+  return {.name = name, .library = library, .kind = Kind::kWhole, .field = field};
 }
 constexpr Synonym Share(const char* name, const char* library, const char* field, const char* advice) {
   return {.name = name, .library = library, .kind = Kind::kShare, .field = field, .advice = advice};
@@ -60,7 +62,7 @@ constexpr Synonym kSynonyms[] = {
     Not("do_train", kHf, "is not needed: onnxtrain trains unless its first word is eval or predict"),
     Not("do_eval", kHf, "is not needed: `eval_data` is evaluated, and 'onnxtrain eval' does nothing else"),
     Not("do_predict", kHf, "is the subcommand 'onnxtrain predict' here (`data`, `out`)"),
-    Same("num_train_epochs", kHf, "epochs"),
+    Whole("num_train_epochs", kHf, "epochs"),
     PerDevice("per_device_train_batch_size", kHf),
     PerDevice("per_gpu_train_batch_size", kHf),
     PerDevice("train_micro_batch_size_per_gpu", "DeepSpeed's"),
@@ -272,7 +274,7 @@ constexpr Synonym kSynonyms[] = {
     Not("nproc_per_node", kTorch, kRanks),
 
     // Lightning
-    Same("max_epochs", kPl, "epochs"),
+    Whole("max_epochs", kPl, "epochs"),
     Not("min_epochs", kPl, "has no counterpart (`epochs`, `early_stopping_patience`)"),
     Not("min_steps", kPl, "has no counterpart (`max_steps`, `early_stopping_patience`)"),
     Not("accumulate_grad_batches", kPl, kMultiplies),
@@ -348,8 +350,6 @@ absl::StatusOr<std::string> TranslateWord(const Synonym& s, std::string_view wor
   return Invalid("'", Printable(word), "': ", Refuse(s));
 }
 
-bool IsWhole(const ConfigField& field) { return std::holds_alternative<int64_t TrainConfig::*>(field.member); }
-
 // Whole numbers that are written as floats: "3.0", as num_train_epochs is.
 std::string_view WithoutZeroFraction(std::string_view value) {
   const size_t point = value.find('.');
@@ -377,7 +377,9 @@ std::string Explain(const Synonym& synonym) { return Refuse(synonym); }
 absl::StatusOr<std::string> TranslateValue(const Synonym& s, std::string_view value) {
   switch (s.kind) {
     case Kind::kSame:
-      return std::string(IsWhole(*FindField(s.field)) ? WithoutZeroFraction(value) : value);
+      return std::string(value);
+    case Kind::kWhole:
+      return std::string(WithoutZeroFraction(value));
     case Kind::kShare: {
       const auto share = ParseNumber(value);
       return share.ok() && *share >= 1 ? Invalid(Refuse(s)) : absl::StatusOr<std::string>(std::string(value));

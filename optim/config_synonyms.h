@@ -18,6 +18,7 @@ struct Synonym {
   // How the value is said in ours.
   enum class Value : uint8_t {
     kSame,     // as it is
+    kWhole,    // as it is, where "3.0" is 3
     kShare,    // as it is, below 1
     kFormat,   // `form`, with the value for its "$"
     kSwitch,   // it is a switch: `form` is "ON|OFF", the values for true and false
