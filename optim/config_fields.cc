@@ -309,8 +309,8 @@ constexpr ConfigField kFields[] = {
      "Compresses the tensors of checkpoints: less space on the disk, more time of a core in the background",
      {.choices = "none|zstd", .on_resume = kFree}},
     {"run", "resume", kTaskTrain, &C::resume, "[auto|PATH]",
-     "Continues a run exactly. auto, or no value: the one in `out`, from its newest valid checkpoint; starts where there "
-     "is none, does nothing where it is finished. PATH: a checkpoint, or the folder of a run",
+     "Continues a run exactly. auto, or no value: the one in `out`, from its newest valid checkpoint; starts where "
+     "there is none, does nothing where it is finished. PATH: a checkpoint, or the folder of a run",
      {.transient = true, .on_resume = kFree}},
     {"run", "resume_force", kTaskTrain, &C::resume_force, "",
      "Resumes although the data, the model or fields that make another run have changed, and says what it ignores",

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 class Redirection {
  public:
   Redirection(int descriptor, const char* path, int flags) : descriptor_(descriptor), saved_(dup(descriptor)) {
+    std::fflush(nullptr);
     const int file = open(path, flags | O_CLOEXEC, 0600);
     EXPECT_GE(dup2(file, descriptor_), 0) << path;
     close(file);

@@ -293,11 +293,23 @@ TEST_F(Models, OfEqualWeightsTakeSteps) {
   }
 }
 
+TEST_F(Models, DetectorsStart) {
+  SKIP_WITHOUT_SHARED("models");
+  for (const std::string& file : Detectors()) {
+    const Outcome o = Run(StrCat("--model ", kModels, "/", file, " --batch-size 1 --max-steps 1 --quiet --out r"));
+    ASSERT_EQ(o.code, 0) << file << ": " << o.err;
+    const Json summary = Json::parse(ReadAll(Path("r/summary.json")));
+    EXPECT_EQ(summary["steps"], 1) << file;
+    EXPECT_EQ(summary["skipped_steps"], 0) << file;
+  }
+}
+
 TEST_F(Models, AreAllInTheTable) {
   SKIP_WITHOUT_SHARED("models");
   std::set<std::string> known;
   for (const ModelSpec& spec : ModelSpecs()) known.insert(spec.file);
   for (const Refusal& refusal : Refusals()) known.insert(refusal.file);
+  for (const std::string& file : Detectors()) known.insert(file);
   for (const auto& entry : fs::recursive_directory_iterator(kModels)) {
     if (entry.path().extension() != ".onnx") continue;
     EXPECT_TRUE(known.contains(fs::relative(entry.path(), kModels).string())) << entry.path();

@@ -73,6 +73,8 @@ inline std::vector<ModelSpec> ModelSpecs() {
       {"byte_sb_bidi_lstm_opset9.onnx", {Tokens("input", {20}, 256, DType::kUInt8), Classes({20}, 2)}, 4},
       {"cifar_deep_kw_opset9.onnx", {Normal("input", {3, 32, 32}), Classes({}, 10)}},
       {"cnn_mnist_pytorch_opset9.onnx", {Digits("0", {1, 28, 28}), DigitLabels()}},
+      {"dice_scores_two_axes.onnx", {Normal("obs", {164}), Normal("move_features", {9}), Targets({})}, 4},
+      {"gobblet_policy_opset20.onnx", {Normal("x", {54}), Classes({}, 108)}, 4},
       // So sure of these digits that float32 holds few digits of 1 − p: smoothed labels give gradients that can be
       // compared.
       {"keras_mnist_cnn_opset12.onnx",
@@ -118,6 +120,9 @@ inline std::vector<ModelSpec> ModelSpecs() {
       {"external_data/add_with_external_data.onnx", {Normal("input1", {}), Normal("input2", {}), Targets({})}},
   };
 }
+
+// Detectors whose losses need more than a column of labels: they are trained on synthetic samples.
+inline std::vector<std::string> Detectors() { return {"deimv2_atto_int8_detr.onnx"}; }
 
 // What cannot be trained, and what the program must say about it.
 struct Refusal {
