@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 
 namespace onnxtrain {
 namespace {
