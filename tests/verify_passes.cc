@@ -4,7 +4,7 @@
 namespace onnxtrain {
 namespace {
 
-[[maybe_unused]] const bool verify = (SetVerifyPasses(true), true);
+[[maybe_unused]] const bool kVerify = (SetVerifyPasses(true), true);
 
 }  // namespace
 }  // namespace onnxtrain

@@ -40,11 +40,11 @@ bool HasColumn(const std::vector<Column>& columns, const std::string& name) {
 bool HoldsModelInputs(const std::vector<Column>& columns,
                       const std::map<std::string, std::vector<std::string>>& trained_on) {
   return std::ranges::any_of(trained_on, [&](const auto& entry) {
-    const auto& [input, names] = entry;
+    const std::vector<std::string>& names = entry.second;
     const auto fits = [&](const std::string& name) {
       return HasColumn(columns, name) && std::ranges::find(names, name) == names.end();
     };
-    return fits(input) || fits(std::string(StemOf(input)));
+    return fits(entry.first) || fits(std::string(StemOf(entry.first)));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,8 @@ TEST(Shared, ChangesTheOnlyHoldersObjectInPlace) {
   const Ints* object = &*a;
   a.Mutable().push_back(2);
   EXPECT_EQ(&*a, object);
-  { const Shared<Ints> other = a; }
+  std::optional<Shared<Ints>> other = a;
+  other.reset();
   a.Mutable().push_back(3);
   EXPECT_EQ(&*a, object);
 }

@@ -36,6 +36,7 @@ Outcome RunTool(std::vector<std::string> words) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const auto start = std::chrono::steady_clock::now();
+  std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
     if (freopen("/dev/null", "w", stdout) == nullptr || freopen(err.c_str(), "w", stderr) == nullptr) _exit(99);
