@@ -333,11 +333,14 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 
 absl::Status SessionImpl::PlanInference() {
   const VariableExtents extents = GreatestExtents(options_);
-  const int64_t evaluated = options_.evaluated_samples, micro = options_.micro_batch;
+  // Short batches of a model that is bound to a batch are padded.
+  const int64_t fixed = std::max<int64_t>(1, options_.fixed_batch), micro = options_.micro_batch;
+  const auto padded = [fixed](int64_t samples) { return (samples + fixed - 1) / fixed * fixed; };
+  const int64_t evaluated = padded(options_.evaluated_samples);
   for (const int64_t count : {std::min(evaluated, micro), evaluated < micro ? 0 : evaluated % micro}) {
     if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kEval, count, extents).status());
   }
-  const int64_t predicted = options_.predicted_samples;
+  const int64_t predicted = padded(options_.predicted_samples);
   return predicted == 0 ? absl::OkStatus() : Get(ProgramKind::kPredict, predicted, extents).status();
 }
 

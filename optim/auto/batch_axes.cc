@@ -162,6 +162,17 @@ bool AreOneSample(const std::vector<ModelInput>& inputs) {
   return small && vectors;
 }
 
+bool ShareVectors(const std::vector<ModelInput>& inputs) {
+  bool rows = false, vectors = false;
+  for (const ModelInput& input : inputs) {
+    if (!input.has_shape || input.dims.empty()) continue;
+    const bool is_vector = input.dims.size() == 1 && input.dims[0] > 1;
+    if (input.dims[0] >= 0 && !is_vector) return false;
+    (is_vector ? vectors : rows) = true;
+  }
+  return rows && vectors;
+}
+
 std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs) {
   std::vector<BatchAxes> guesses;
   const auto add_all_but = [&](const std::string& dim) {

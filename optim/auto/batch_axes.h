@@ -25,6 +25,10 @@ std::vector<BatchAxes> GuessBatchAxes(const OnnxModel& model, const std::vector<
 // Is every input a number or a vector of a fixed length? Then these are no batch of numbers but one sample.
 bool AreOneSample(const std::vector<ModelInput>& inputs);
 
+// Do the inputs have rows, whose number is free, and vectors of a fixed length? Then all rows share the vectors, whose
+// elements are no batch.
+bool ShareVectors(const std::vector<ModelInput>& inputs);
+
 // Candidates for a model that runs with one sample only: a batch of 1 on the axes of GuessBatchAxes; rows of one input,
 // whose first axis is free, with an input that is shared by all of them; no batch axis anywhere.
 std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);

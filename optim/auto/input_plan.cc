@@ -97,6 +97,14 @@ class InputPlanner {
       InputPlan plan = TrySingleSample(GuessSingleSamples(model_, OpenInputs()).back(), 0);
       if (plan.problem.ok()) return plan;
     }
+    if (ShareVectors(OpenInputs())) {
+      for (const BatchAxes& guess : GuessSingleSamples(model_, OpenInputs())) {
+        const auto is_added = [](const auto& entry) { return entry.second == kAddedBatchAxis; };
+        if (std::ranges::none_of(guess, is_added)) continue;
+        InputPlan plan = TrySingleSample(guess, 0);
+        if (plan.problem.ok()) return plan;
+      }
+    }
     absl::Status first;
     for (const bool empty_caches : {true, false}) {
       if (!empty_caches && caches_.fixed.empty()) break;

@@ -229,7 +229,7 @@ std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, 
 
 int64_t ExportedBatch(const OnnxModel& model) {
   const std::vector<ModelInput> inputs = WithoutFixed(model.inputs(), FindDefaultInputs(model.inputs()));
-  if (AreOneSample(inputs)) return 1;
+  if (AreOneSample(inputs) || ShareVectors(inputs)) return 1;
   ImportOptions import{.batch_axes = GuessBatchAxes(model, inputs).front()};
   import.fixed_inputs = FindDefaultInputs(model.inputs()).fixed;
   return DeclaredBatch(model, import);

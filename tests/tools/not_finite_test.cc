@@ -47,7 +47,7 @@ TEST_F(NotFinite, TheOperatorIsNamed) {
       EXPECT_EQ(o.code, 2) << o.err;
       EXPECT_NE(o.err.find("update 1 is skipped, its gradient is not finite: "), std::string::npos) << o.err;
       EXPECT_NE(o.err.find(where), std::string::npos) << o.err;
-      EXPECT_EQ(o.err.find("--lr"), std::string::npos) << o.err;
+      EXPECT_EQ(o.err.find("a lower --lr"), std::string::npos) << o.err;
       EXPECT_EQ(o.err.find("synthetic"), std::string::npos) << o.err;
     }
   }

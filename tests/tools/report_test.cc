@@ -308,9 +308,10 @@ TEST_F(Report, MonitorSeesARunThatPreparesItsData) {
 }
 
 TEST_F(Report, MonitorSeesARunThatIsWritten) {
-  const Outcome o = Run(StrCat("--model m.onnx --data d.npz --epochs 10000000 --log-every 5000 --max-time 4 --quiet ",
-                               "--out a > log & pid=$!; sleep 2; cd ", folder_, "; ", BinaryPath(),
-                               "/bin/onnxtrain monitor a > seen; wait $pid"));
+  const Outcome o =
+      RunProcess(StrCat("--model m.onnx --data d.npz --epochs 10000000 --log-every 5000 --max-time 4 --quiet ",
+                        "--out a > log & pid=$!; sleep 2; cd ", folder_, "; ", BinaryPath(),
+                        "/bin/onnxtrain monitor a > seen; wait $pid"));
   EXPECT_NE(ReadAll(Path("seen")).find("a (running)"), std::string::npos) << o.out << o.err;
 }
 

@@ -35,6 +35,7 @@ struct Setup {
   PreparedModel look;
   TrainData train;
   GlobalBatch global_batch;
+  GlobalBatch traced;  // one micro-batch of it
 };
 
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
@@ -51,6 +52,7 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   RETURN_IF_ERROR(CheckLossFields(config, s.look.loss));
   ASSIGN_OR_RETURN(s.train, MakeTrainData(s.data.data.bound, s.look, s.data.loss.ignore_index));
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.train, samples));
+  ASSIGN_OR_RETURN(s.traced, ReadGlobalBatch(s.train, s.options.fixed_batch > 0 ? s.options.fixed_batch : samples));
   LogInfo(config, StrCat(s.look.loss.explanation, ", ", samples, " samples"));
   return s;
 }
@@ -81,10 +83,10 @@ absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend, uint64_t nudge
 
 // Every named value, likewise.
 absl::StatusOr<Tensors> Trace(const Setup& s, Backend& backend, uint64_t nudge) {
-  if (nudge == 0) return TraceValues(s.look, s.options, s.global_batch, backend);
+  if (nudge == 0) return TraceValues(s.look, s.options, s.traced, backend);
   PreparedModel moved = s.look;
   for (ImportedWeight& w : moved.model.weights) w.value = Nudge(w.value, nudge, false);
-  return TraceValues(moved, s.options, NudgeBatch(s.global_batch, nudge), backend);
+  return TraceValues(moved, s.options, NudgeBatch(s.traced, nudge), backend);
 }
 
 using Compute = absl::StatusOr<Tensors> (*)(const Setup&, Backend&, uint64_t nudge);

@@ -145,7 +145,8 @@ absl::Status Parser::Unknown(const std::string& name) const {
     if (f.boolean) names.push_back("no_" + f.name);
   }
   for (const Synonym& s : Synonyms()) {
-    if (std::string_view(s.name).size() >= kShortest && FindFlag(command_, s.field) != nullptr) names.push_back(s.name);
+    const std::string_view theirs = s.name;
+    if (theirs.size() >= kShortest && FindFlag(command_, s.field) != nullptr) names.emplace_back(theirs);
   }
   const std::string near = Nearest(name, names);
   if (near.empty()) return Invalid(FormatFlag(name), ": unknown flag (see onnxtrain ", command_.name, " --help)");
