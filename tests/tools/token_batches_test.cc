@@ -110,8 +110,10 @@ TEST_F(TokenBatching, SamplesOfOneLengthAreCounted) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "abcd\n";
   WriteAll(Path("t.txt"), text);
-  const std::string flags = "--model lm.onnx --data t.txt --max-length 10 --epochs 1 --quiet --overwrite --out ";
-  ASSERT_EQ(Run(flags + "tokens --max-tokens-per-batch 89").code, 0);
+  const std::string flags =
+      "--model lm.onnx --data t.txt --tokenizer chars --max-length 10 --epochs 1 --quiet --overwrite --out ";
+  const Outcome tokens = Run(flags + "tokens --max-tokens-per-batch 89");
+  ASSERT_EQ(tokens.code, 0) << tokens.err;
   ASSERT_EQ(Run(flags + "samples --batch-size 8").code, 0);
   EXPECT_EQ(Summary("tokens")["global_batch"], 8);
   EXPECT_EQ(Weights("tokens"), Weights("samples"));
