@@ -166,6 +166,11 @@ absl::StatusOr<PreparedModel> PrepareOneSample(PreparedModels& models, PrepareOp
 
 absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t batch, bool training,
                                                 PrepareOptions* options, int64_t* fixed_batch) {
+  const auto is_added = [](const auto& entry) { return entry.second == kAddedBatchAxis; };
+  if (std::ranges::any_of(options->import.batch_axes, is_added)) {
+    *fixed_batch = 1;
+    return PrepareAt(models, *options, 1, training);
+  }
   const int64_t declared = DeclaredBatch(*models.model(), options->import);
   auto prepared = PrepareAt(models, *options, batch, training);
   const bool at_declared = batch == declared;
