@@ -327,7 +327,8 @@ absl::Status SessionImpl::PlanTree(int64_t samples) {
 
 absl::Status SessionImpl::Plan(int64_t samples) {
   RETURN_IF_ERROR(PlanUpdate(samples));
-  if (options_.last_batch > 0) RETURN_IF_ERROR(PlanUpdate(options_.last_batch));
+  const int64_t last = options_.last_batch - options_.last_batch % std::max<int64_t>(1, options_.fixed_batch);
+  if (last > 0) RETURN_IF_ERROR(PlanUpdate(last));
   return PlanInference();
 }
 

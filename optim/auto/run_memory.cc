@@ -49,8 +49,7 @@ int64_t ExportBytes(const TrainingRun& run, const PreparedModel& prepared) {
 int64_t LastBatch(const TrainingRun& run, const SessionOptions& options) {
   const bool comes = !run.options.drop_last && !run.tokens.on() && run.steps.total >= run.steps.per_epoch;
   const bool known = options.variable_inputs.empty() && !run.train.dataset->streams();
-  const int64_t rest = comes && known ? run.train.dataset->size() % run.batch.global : 0;
-  return rest - rest % std::max<int64_t>(1, options.fixed_batch);
+  return comes && known ? run.train.dataset->size() % run.batch.global : 0;
 }
 
 // Of an evaluation, for each sample of a micro-batch.
