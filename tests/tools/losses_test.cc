@@ -219,7 +219,7 @@ class Alignment : public Scratch {
   Outcome last_;
 };
 
-constexpr char kTooFewSteps[] = "row 2: 3 labels with 2 blanks between equal ones need 5 steps, the model gives 4";
+constexpr char kTooFewSteps[] = "sample 1: 3 labels with 2 blanks between equal ones need 5 steps, the model gives 4";
 
 TEST_F(Alignment, SamplesWithTooFewStepsAddNothing) {
   for (const char* backend : {"cpu", "torch"}) {

@@ -35,7 +35,7 @@ class MemoryOfRuns : public Scratch {
     return o.code == 0 ? Json::parse(o.out) : Json();
   }
   Json Planned(const std::string& flags) {
-    const Outcome o = Run(StrCat("plan", kFlags, "--data d.npz --json ", WithBatch(flags)));
+    const Outcome o = RunProcess(StrCat("plan", kFlags, "--data d.npz --json ", WithBatch(flags)));
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out) : Json();
   }
@@ -151,9 +151,9 @@ TEST_F(MemoryOfRuns, AutoChoosesNothingThatThePlanRefuses) {
 
 TEST_F(MemoryOfRuns, APlanListsBudgetsThatDiffer) {
   tiny::Deep(false).Save(Path("m.onnx"));
-  const Outcome page = Run("plan --model m.onnx --backend cpu --batch-size 4096 --save-every end");
+  const Outcome page = RunProcess("plan --model m.onnx --backend cpu --batch-size 4096 --save-every end");
   ASSERT_EQ(page.code, 0) << page.err;
-  const Outcome json = Run("plan --model m.onnx --backend cpu --batch-size 4096 --save-every end --json");
+  const Outcome json = RunProcess("plan --model m.onnx --backend cpu --batch-size 4096 --save-every end --json");
   const Json plan = Json::parse(json.out);
   int64_t before = std::numeric_limits<int64_t>::max();
   for (const Json& row : plan["budgets"]) {
@@ -170,8 +170,8 @@ TEST_F(MemoryOfRuns, APlanListsBudgetsThatDiffer) {
       << page.out;
   const std::string fits =
       StrCat("plan --model m.onnx --backend cpu --batch-size 4096 --save-every end --memory-budget ");
-  EXPECT_EQ(Run(StrCat(fits, least)).code, 0);
-  EXPECT_EQ(Run(StrCat(fits, least - (1 << 20), " --micro-batch-size 4096")).code, 1);
+  EXPECT_EQ(RunProcess(StrCat(fits, least)).code, 0);
+  EXPECT_EQ(RunProcess(StrCat(fits, least - (1 << 20), " --micro-batch-size 4096")).code, 1);
 }
 
 }  // namespace
