@@ -76,7 +76,7 @@ size_t Plus(size_t a, size_t b) { return a > std::numeric_limits<size_t>::max() 
 
 size_t Less(size_t a, size_t b) { return a - std::min(a, b); }
 
-constexpr double kPlannable = 0.98;
+constexpr double kPlannable = 0.95;
 constexpr char kLeastBudget[] = "onnxtrain/least_budget";  // payload of a status: a number of bytes
 
 size_t WholeMebibytes(size_t bytes) { return (bytes + (size_t{1} << 20) - 1) >> 20; }
