@@ -305,9 +305,7 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
                                      std::map<std::string, HostTensor>* outputs) const {
   for (const auto& [name, region] : program.outputs) {
     ASSIGN_OR_RETURN(HostTensor part, ReadRegion(region));
-    if (state_.bindings().contains(name)) {
-      (*outputs)[name] = std::move(part);
-    } else if (count == total) {
+    if (state_.bindings().contains(name) || count == total) {
       (*outputs)[name] = std::move(part);
     } else {
       RETURN_IF_ERROR(PlaceRows(&(*outputs)[name], part, begin, count, total));

@@ -1,4 +1,4 @@
-// Scratch::Run
+// Runs the program within the process of a test, for Scratch::Run.
 #include <fcntl.h>
 #include <unistd.h>
 #include <wordexp.h>

@@ -61,6 +61,14 @@ check_examples() {
   ONNXTRAIN_PYTHON=$PWD/build/examples/bin/python build/release/bin/tests_capi --gtest_filter='*Examples*'
 }
 
+# Everything of PyTorch; docs/exports.md has the environments of the other frameworks.
+sweep_exports() {
+  python3 -m venv build/exports
+  build/exports/bin/pip install -q torch torchvision transformers==4.57.6 optimum-onnx accelerate timm torch_geometric \
+    onnx onnxscript
+  tools/exports_sweep.py build/sweep --python torch=build/exports/bin/python
+}
+
 if [ "$mode" = --quick ]; then
   tools/lint.sh --fast
   step "Build"
@@ -83,5 +91,7 @@ if [ "$mode" = --nightly ]; then
   check_examples
   step "Fuzzing"
   tools/fuzz.sh 300
+  step "Exports"
+  sweep_exports
 fi
 step "Done"

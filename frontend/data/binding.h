@@ -73,7 +73,7 @@ absl::StatusOr<BoundData> BindData(const std::vector<ModelInput>& inputs, std::s
                                    const BindSpec& spec);
 
 // Makes the numbers of the common label, one per sample, names of classes: they become their places in `numbers`, which
-// holds all of them. Describes the label anew.
+// holds all of them. Updates the label's range and text.
 absl::Status NumberLabels(const std::vector<int64_t>& numbers, int64_t ignore_index, bool skip_bad, BoundData* data);
 
 // The labels of that key: "" for the common ones, else a key of BindSpec::own_labels. Null where the data has none.

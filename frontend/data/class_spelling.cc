@@ -8,7 +8,7 @@
 namespace onnxtrain {
 namespace {
 
-// What may surround a name; a full stop may only follow it.
+// Marks that are stripped from both ends of a name. A full stop is stripped from its end alone.
 constexpr std::string_view kAround[] = {" ", "\t", "\r", "'", "\"", "`", "\u00a0", "‘", "’", "“", "”"};
 
 bool StripOnce(std::string_view* text) {

@@ -21,7 +21,7 @@ bool CastsToInteger(const ParsedNode& node) {
   return to.has_value() && !IsFloat(*to);
 }
 
-// Whether the output of that name holds indices, choices or rounded numbers, which no gradient passes.
+// Returns whether the output of that name holds indices, choices or rounded numbers, which have no gradient.
 bool IsDiscrete(const ParsedNode& node, const std::string& output) {
   const auto place = std::ranges::find(node.outputs, output) - node.outputs.begin();
   if ((GetOnnxTraits(node).discrete_outputs >> place & 1) != 0 || CastsToInteger(node)) return true;
@@ -78,7 +78,7 @@ class ScoreFinder {
     }
   }
 
-  // Whether a gradient passes from the value to what is computed in front of it, and the value has a shape.
+  // Returns whether the value has a gradient and a shape that does not depend on values.
   bool HasGradient(const std::string& value) const {
     bool has = false, has_shape = true;
     VisitProducers(value, [&](const ParsedNode* node, const std::string& name) {

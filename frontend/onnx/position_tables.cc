@@ -27,7 +27,7 @@ struct CacheReader {
 constexpr CacheReader kCacheReaders[] = {
     {"", "RotaryEmbedding", 1}, {"com.microsoft", "RotaryEmbedding", 2}, {"com.microsoft", "GroupQueryAttention", 7}};
 
-// Whether a user calls the input after positions: "position_ids", "cache_position", "input_pos".
+// Returns whether the name of an input says that it holds positions: "position_ids", "cache_position", "input_pos".
 bool IsPositionName(std::string name) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return name.find("pos") != std::string::npos;
@@ -49,7 +49,7 @@ double SquareTolerance(DType dtype) {
   return dtype == DType::kBFloat16 ? 3e-2 : 1e-4;
 }
 
-// Whether c² + s² is the same for all elements, which differ. Scaled rotations scale all of them alike.
+// Returns whether c² + s² is the same for all elements, which differ. A scaled rotation scales all of them alike.
 template <typename Cosine, typename Sine>
 bool IsOfUnitCircle(int64_t size, double tolerance, const Cosine& c, const Sine& s) {
   if (size < 4) return false;

@@ -51,7 +51,7 @@ class Pairs {
   size_t element_, heads_, inner_ = 1;
 };
 
-// Whether positions have one bias with themselves, as in all windows; a class token may have another.
+// Returns whether all positions have the same bias with themselves, as in a window. A class token may have another.
 bool HasEqualDiagonal(const Pairs& pairs, size_t tokens) {
   for (size_t i = 2; i < tokens; ++i) {
     if (!pairs.AreEqual(i * (tokens + 1), tokens + 1)) return false;

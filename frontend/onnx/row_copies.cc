@@ -228,7 +228,8 @@ bool IsCopyOf(const ParsedNode& node, const std::string& name) {
   return IsOp(node, {"Identity"}) && node.inputs[0] == name;
 }
 
-// What Identity nodes make of the initializer: the exporter merges tables of equal bytes, each of which is trained.
+// Lists the outputs of Identity nodes over the initializer: the exporter merges tables of equal bytes, each of which
+// is trained.
 std::vector<std::string> ListIdentities(const std::string& name, const ParsedGraph& graph) {
   std::vector<std::string> copies;
   for (const ParsedNode& node : graph.nodes) {

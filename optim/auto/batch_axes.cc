@@ -173,6 +173,10 @@ bool ShareVectors(const std::vector<ModelInput>& inputs) {
   return rows && vectors;
 }
 
+bool HasAddedAxis(const BatchAxes& axes) {
+  return std::ranges::any_of(axes, [](const auto& entry) { return entry.second == kAddedBatchAxis; });
+}
+
 std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs) {
   std::vector<BatchAxes> guesses;
   const auto add_all_but = [&](const std::string& dim) {

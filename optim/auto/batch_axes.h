@@ -29,6 +29,9 @@ bool AreOneSample(const std::vector<ModelInput>& inputs);
 // elements are no batch.
 bool ShareVectors(const std::vector<ModelInput>& inputs);
 
+// Returns whether an input or output has no batch axis and gets one of extent 1: the model takes one sample at a time.
+bool HasAddedAxis(const BatchAxes& axes);
+
 // Candidates for a model that runs with one sample only: a batch of 1 on the axes of GuessBatchAxes; rows of one input,
 // whose first axis is free, with an input that is shared by all of them; no batch axis anywhere.
 std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);

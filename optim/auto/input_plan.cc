@@ -99,8 +99,7 @@ class InputPlanner {
     }
     if (ShareVectors(OpenInputs())) {
       for (const BatchAxes& guess : GuessSingleSamples(model_, OpenInputs())) {
-        const auto is_added = [](const auto& entry) { return entry.second == kAddedBatchAxis; };
-        if (std::ranges::none_of(guess, is_added)) continue;
+        if (!HasAddedAxis(guess)) continue;
         InputPlan plan = TrySingleSample(guess, 0);
         if (plan.problem.ok()) return plan;
       }

@@ -166,8 +166,7 @@ absl::StatusOr<PreparedModel> PrepareOneSample(PreparedModels& models, PrepareOp
 
 absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t batch, bool training,
                                                 PrepareOptions* options, int64_t* fixed_batch) {
-  const auto is_added = [](const auto& entry) { return entry.second == kAddedBatchAxis; };
-  if (std::ranges::any_of(options->import.batch_axes, is_added)) {
+  if (HasAddedAxis(options->import.batch_axes)) {
     *fixed_batch = 1;
     return PrepareAt(models, *options, 1, training);
   }

@@ -23,10 +23,9 @@ inline constexpr std::string_view kNegative =
     "unsigned 64-bit numbers above 2^63 are negative in the host's evaluation (host_eval.h)";
 inline constexpr std::string_view kHostile = "labels outside the classes: only that they are harmless is promised";
 
-inline constexpr std::string_view kNoHost = "no constant needs it, so that it has kernels of backends alone";
-inline constexpr std::string_view kCollective =
-    "it exchanges values between ranks, which the host's evaluation has not";
-inline constexpr std::string_view kRandom = "numbers are drawn by backends alone";
+inline constexpr std::string_view kNoHost = "it has no host evaluation: folding constants does not need it";
+inline constexpr std::string_view kCollective = "it exchanges values between ranks";
+inline constexpr std::string_view kRandom = "it draws numbers on the device";
 
 inline constexpr Exception kExceptions[] = {
     {Mode::kDecomposition, "CrossEntropy_hostile", kHostile},

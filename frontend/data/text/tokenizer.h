@@ -105,7 +105,7 @@ class Tokenizer {
 // .model, or a folder that has one of them. Everything that the file asks for and that is not supported is an error
 // that names it; messages begin with the path.
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path);
-// Has the folder such a file?
+// Returns whether the folder has such a file.
 bool HoldsTokenizer(const std::string& folder);
 
 // Adds the characters of a text. Fails where it is not UTF-8.
