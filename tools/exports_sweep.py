@@ -156,6 +156,15 @@ def exported_files(folder):
             yield batch.with_suffix('.onnx')
 
 
+def digest_of(tool):
+    """Returns a hash of the program and of the libraries that it loads from the folder beside its own."""
+    program = pathlib.Path(tool).resolve()
+    found = hashlib.sha256()
+    for file in [program, *sorted((program.parent.parent / 'lib').glob('*.so'))]:
+        found.update(file.read_bytes())
+    return found.hexdigest()[:12]
+
+
 def is_current(args, known, digest):
     """True if a file's row needs no new comparison."""
     if known is None or args.fresh:
@@ -165,7 +174,7 @@ def is_current(args, known, digest):
 
 def sweep(args, results):
     """Runs the chosen cases and appends a line for each file to `results`, a dictionary from key to row."""
-    workers, digest = {}, hashlib.sha256(pathlib.Path(args.tool).read_bytes()).hexdigest()[:12]
+    workers, digest = {}, digest_of(args.tool)
     told = set()  # what is not installed
     with open(args.out / 'results.jsonl', 'a', encoding='utf-8') as log:
         def add(row):

@@ -66,7 +66,7 @@ sweep_exports() {
   python3 -m venv build/exports
   build/exports/bin/pip install -q torch torchvision transformers==4.57.6 optimum-onnx accelerate timm torch_geometric \
     onnx onnxscript
-  tools/exports_sweep.py build/sweep --python torch=build/exports/bin/python
+  /usr/bin/python3 tools/exports_sweep.py build/sweep --python torch=build/exports/bin/python
 }
 
 if [ "$mode" = --quick ]; then

@@ -122,6 +122,8 @@ class InputPlanner {
         InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, false);
         if (plan.problem.ok()) return plan;
       }
+      const InputPlan plain = MakePlan(Guesses().front(), MakeDims(TrialSizes().front(), 0));
+      if (plain.problem.ok() && FollowsLargerBatch(plain)) continue;
       for (const BatchAxes& guess : GuessSingleSamples(model_, OpenInputs())) {
         InputPlan plan = TrySingleSample(guess, empty_caches ? 0 : 1);
         if (plan.problem.ok()) return plan;
