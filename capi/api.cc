@@ -38,7 +38,6 @@ struct Kind<OnnxtrainTensors> {
 template <>
 struct Kind<OnnxtrainBytes> {
   using Object = const std::string;
-  static constexpr const char* kName = "bytes";
 };
 
 template <typename Handle>
