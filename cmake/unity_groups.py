@@ -4,15 +4,18 @@
 
 Writes a source per group into FOLDER and prints the sources to compile: those of the groups, and the files that stay
 alone. To be run from the root of the sources, relative to which groups include their files. File-local names are those
-in anonymous namespaces, enumerators in them, macros and aliases. A file stays alone if one of its local names is also
-declared in a header, or if it includes Highway's foreach_target.h and thereby itself.
+in anonymous namespaces, enumerators in them, macros and aliases; equal aliases do not clash. Sources are not grouped
+where headers that they include declare a local name, or a function and a type of one name. A file that includes
+Highway's foreach_target.h, and thereby itself, stays alone.
 """
+import functools
 import os
 import re
 import sys
 
 COMMENT_OR_LITERAL = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\((?:.*?)\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
+NAME = r'[A-Za-z_]\w*'
 
 
 def anonymous_namespaces(text):
@@ -26,7 +29,7 @@ def anonymous_namespaces(text):
 
 
 def declared_names(body):
-    """Yields the names that the top level of a namespace declares."""
+    """Yields (name, alias) for what the top level of a namespace declares; see local_names."""
     heads, depth, head = [], 0, ''
     for c in body:
         depth -= c in '})'
@@ -40,71 +43,102 @@ def declared_names(body):
         head = re.sub(r'template\s*<[^{;()]*?>\s*(?=[A-Za-z\[])', '', head).strip()
         if head.startswith('using') and '=' not in head or re.match(r'[A-Z_]+\(', head):
             continue  # a using declaration, or a macro such as TEST
-        if match := re.match(r'(?:struct|class|union|enum(?:\s+class)?|using)\s+(\w+)', head):
-            yield match[1]
-        elif match := re.search(r'(\w+)\s*\(', head):
-            yield match[1]
+        if match := re.match(rf'(?:using|namespace)\s+({NAME})\s*=\s*(.*);$', head, re.S):
+            yield match[1], ' '.join(match[2].split())
+        elif match := re.match(rf'(?:struct|class|union|enum(?:\s+class)?)\s+({NAME})', head):
+            yield match[1], None
+        elif match := re.search(rf'({NAME})\s*\(', head):
+            yield match[1], None
         else:
-            yield from re.findall(r'(\w+)\s*(?:=|\[|\{|;|,\s)', head)
+            for name in re.findall(rf'({NAME})\s*(?:=|\[|\{{|;|,\s)', head):
+                yield name, None
+
+
+@functools.cache
+def read(path):
+    with open(path, encoding='utf-8') as file:
+        return file.read()
 
 
 def strip(path):
     """Returns the source without comments, literals and preprocessor lines, and the macros that it defines."""
-    with open(path, encoding='utf-8') as file:
-        text = COMMENT_OR_LITERAL.sub(' ', file.read())
+    text = COMMENT_OR_LITERAL.sub(' ', read(path))
     macros = re.findall(r'^\s*#\s*define\s+(\w+)', text, re.M)
     return re.sub(r'^\s*#(?:\\\n|[^\n])*', '', text, flags=re.M), macros
 
 
 def local_names(path):
+    """Returns the file-local names, each with what it is an alias of, or None."""
     code, macros = strip(path)
-    names = set(macros) | set(re.findall(r'^using\s+(\w+)\s*=', code, re.M))
+    names = dict.fromkeys(macros)
+    names |= re.findall(rf'^(?:using|namespace)\s+({NAME})\s*=\s*([^;]*);', code, re.M)
     for body in anonymous_namespaces(code):
-        names |= set(declared_names(body))
+        names |= declared_names(body)
         for enumerators in re.findall(r'\benum\s+\w*[^{;]*\{([^}]*)\}', body):
-            names |= set(re.findall(r'\b[A-Za-z_]\w*', enumerators))
+            names |= dict.fromkeys(re.findall(rf'\b{NAME}', enumerators))
     return names
 
 
-def included_headers(paths):
-    """Returns the project's headers that the files include, directly or not, from the current folder."""
-    found, pending = set(), list(paths)
+@functools.cache
+def included_headers(path):
+    """Returns the project's headers that the file includes, directly or not, from the current folder."""
+    found, pending = set(), [path]
     while pending:
-        with open(pending.pop(), encoding='utf-8') as file:
-            for header in re.findall(r'^#include "([^"]+)"', file.read(), re.M):
-                if header not in found and os.path.exists(header):
-                    found.add(header)
-                    pending.append(header)
+        for header in re.findall(r'^#include "([^"]+)"', read(pending.pop()), re.M):
+            if header not in found and os.path.exists(header):
+                found.add(header)
+                pending.append(header)
     return found
 
 
-def header_names(paths):
-    """Returns the functions and types that headers declare at the start of a line."""
-    names = set()
-    for path in paths:
-        code, _ = strip(path)
-        names |= set(re.findall(r'^\w[^(){};=]*?(\w+)\(', code, re.M))
-        names |= set(re.findall(r'^(?:struct|class|enum class|using)\s+(\w+)', code, re.M))
-    return names
+@functools.cache
+def header_functions(path):
+    """Returns the functions that a header declares at the start of a line."""
+    return set(re.findall(r'^\w[^(){};=]*?(\w+)\(', strip(path)[0], re.M))
+
+
+@functools.cache
+def header_types(path):
+    """Returns the types that a header declares at the start of a line."""
+    return set(re.findall(r'^(?:struct|class|enum class|using)\s+(\w+)', strip(path)[0], re.M))
+
+
+def declare_twice(headers, names):
+    """Whether headers declare a local name, or one of them a function with the name of a type of another."""
+    functions, types = (set().union(*map(f, headers)) for f in (header_functions, header_types))
+    return bool(functions & types or (functions | types) & names)
+
+
+class Group:
+    """Files that can be compiled as one source."""
+
+    def __init__(self):
+        self.files, self.names, self.headers = [], {}, set()
+
+    def takes(self, path):
+        names, headers = local_names(path), self.headers | included_headers(path)
+        return (all(name not in self.names or alias is not None and self.names[name] == alias
+                    for name, alias in names.items()) and
+                not declare_twice(headers, self.names.keys() | names.keys()))
+
+    def add(self, path):
+        self.files.append(path)
+        self.names |= local_names(path)
+        self.headers |= included_headers(path)
 
 
 def group(paths, limit):
-    """Returns lists of files whose local names differ."""
-    groups = []  # of (names, files); names None: closed
-    public = header_names(included_headers(paths))
+    """Returns lists of files that are compiled together."""
+    alone, groups = [], []
     for path in paths:
-        names = local_names(path)
-        if names & public or 'foreach_target.h' in open(path, encoding='utf-8').read():
-            groups.append((None, [path]))
+        if 'foreach_target.h' in read(path):
+            alone.append([path])
             continue
-        for taken, files in groups:
-            if taken is not None and len(files) < limit and not taken & names:
-                taken |= names
-                files.append(path)
-                break
-        else:
-            groups.append((names, [path]))
-    return [files for _, files in groups]
+        chosen = next((g for g in groups if len(g.files) < limit and g.takes(path)), None)
+        if chosen is None:
+            groups.append(chosen := Group())
+        chosen.add(path)
+    return alone + [g.files for g in groups]
 
 
 def write_if_changed(path, text):

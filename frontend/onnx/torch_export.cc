@@ -79,8 +79,7 @@ void ReadWeight(const onnx::ValueInfoProto& value, TorchMetadata* out) {
   const Metadata metadata = ReadMetadata(value);
   TorchWeight weight{.placeholder = FindMetadata(metadata, "pkg.torch.onnx.original_node_name"),
                      .folded_from = ParseList(FindMetadata(metadata, "pkg.onnxscript.optimizer.folded_from"))};
-  AddEntry(weight.placeholder, FindMetadata(metadata, std::string(kSpecPrefix) + "kind"), value.name(),
-           &out->signature);
+  AddEntry(weight.placeholder, FindMetadata(metadata, StrCat(kSpecPrefix, "kind")), value.name(), &out->signature);
   out->weights.emplace(value.name(), std::move(weight));
 }
 

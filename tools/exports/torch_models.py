@@ -203,7 +203,7 @@ def seed(name):
 
 @torch.no_grad()
 def perturb(module):
-    """Moves all weights away from zeros, ones and equal values, as training does; also statistics of BatchNorm."""
+    """Moves what training moves away from zeros, ones and equal values: weights but padding rows, and statistics."""
     if not records.weights_as_trained:
         return module
     for parameter in module.parameters():
@@ -212,4 +212,6 @@ def perturb(module):
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
             part.running_mean.normal_(0, 0.1)
             part.running_var.uniform_(0.5, 1.5)
+        if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+            part.weight[part.padding_idx] = 0
     return module

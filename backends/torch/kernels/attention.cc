@@ -101,10 +101,11 @@ Run AttentionGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {{kAttention, {Attention}}, {kAttentionGrad, {AttentionGrad}}};
-
 }  // namespace
 
-std::span<const NamedKernel> AttentionKernels() { return kKernels; }
+std::span<const NamedKernel> AttentionKernels() {
+  static constexpr NamedKernel kKernels[] = {{kAttention, {Attention}}, {kAttentionGrad, {AttentionGrad}}};
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -70,30 +70,31 @@ Run BinaryCrossEntropyWithLogits(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Add", {Add, Types::kNumber}},
-    {"Sub", {Sub, Types::kNumber}},
-    {"Mul", {Binary<at::mul_out>, Types::kNumber}},
-    {"Div", {Div, Types::kNumber}},
-    {"Pow", {Binary<at::pow_out>, Types::kNumber}},
-    {"Min", {Binary<at::minimum_out>, Types::kNumber}},
-    {"Max", {Binary<at::maximum_out>, Types::kNumber}},
-    {"Mod", {Mod, Types::kNumber}},
-    {"PRelu", {PRelu, Types::kNumber}},
-    {"Equal", {Binary<at::eq_out>, Types::kNative}},
-    {"Less", {Binary<at::lt_out>, Types::kNative}},
-    {"LessOrEqual", {Binary<at::le_out>, Types::kNative}},
-    {"Greater", {Binary<at::gt_out>, Types::kNative}},
-    {"GreaterOrEqual", {Binary<at::ge_out>, Types::kNative}},
-    {"And", {Binary<at::logical_and_out>, Types::kNative}},
-    {"Or", {Binary<at::logical_or_out>, Types::kNative}},
-    {"Xor", {Binary<at::logical_xor_out>, Types::kNative}},
-    {"Where", {Where, Types::kAny}},
-    {"BinaryCrossEntropyWithLogits", {BinaryCrossEntropyWithLogits}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> BinaryKernels() { return kKernels; }
+std::span<const NamedKernel> BinaryKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Add", {Add, Types::kNumber}},
+      {"Sub", {Sub, Types::kNumber}},
+      {"Mul", {Binary<at::mul_out>, Types::kNumber}},
+      {"Div", {Div, Types::kNumber}},
+      {"Pow", {Binary<at::pow_out>, Types::kNumber}},
+      {"Min", {Binary<at::minimum_out>, Types::kNumber}},
+      {"Max", {Binary<at::maximum_out>, Types::kNumber}},
+      {"Mod", {Mod, Types::kNumber}},
+      {"PRelu", {PRelu, Types::kNumber}},
+      {"Equal", {Binary<at::eq_out>, Types::kNative}},
+      {"Less", {Binary<at::lt_out>, Types::kNative}},
+      {"LessOrEqual", {Binary<at::le_out>, Types::kNative}},
+      {"Greater", {Binary<at::gt_out>, Types::kNative}},
+      {"GreaterOrEqual", {Binary<at::ge_out>, Types::kNative}},
+      {"And", {Binary<at::logical_and_out>, Types::kNative}},
+      {"Or", {Binary<at::logical_or_out>, Types::kNative}},
+      {"Xor", {Binary<at::logical_xor_out>, Types::kNative}},
+      {"Where", {Where, Types::kAny}},
+      {"BinaryCrossEntropyWithLogits", {BinaryCrossEntropyWithLogits}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -45,17 +45,18 @@ Run ShiftRight(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"BitwiseAnd", {Binary<at::bitwise_and_out>, Types::kAny}},
-    {"BitwiseOr", {Binary<at::bitwise_or_out>, Types::kAny}},
-    {"BitwiseXor", {Binary<at::bitwise_xor_out>, Types::kAny}},
-    {"BitwiseNot", {Not, Types::kAny}},
-    {"ShiftLeft", {ShiftLeft, Types::kAny}},
-    {"ShiftRight", {ShiftRight, Types::kAny}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> BitwiseKernels() { return kKernels; }
+std::span<const NamedKernel> BitwiseKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"BitwiseAnd", {Binary<at::bitwise_and_out>, Types::kAny}},
+      {"BitwiseOr", {Binary<at::bitwise_or_out>, Types::kAny}},
+      {"BitwiseXor", {Binary<at::bitwise_xor_out>, Types::kAny}},
+      {"BitwiseNot", {Not, Types::kAny}},
+      {"ShiftLeft", {ShiftLeft, Types::kAny}},
+      {"ShiftRight", {ShiftRight, Types::kAny}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

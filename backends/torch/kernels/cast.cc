@@ -121,12 +121,13 @@ Run CastTogether(const Args& a) {
 #endif
 }
 
-constexpr NamedKernel kKernels[] = {{kCastTogether, {CastTogether, Types::kAny}},
-                                    {"Cast", {Cast, Types::kAny}},
-                                    {"EncodeFloat", {EncodeFloat, Types::kAny}}};
-
 }  // namespace
 
-std::span<const NamedKernel> CastKernels() { return kKernels; }
+std::span<const NamedKernel> CastKernels() {
+  static constexpr NamedKernel kKernels[] = {{kCastTogether, {CastTogether, Types::kAny}},
+                                             {"Cast", {Cast, Types::kAny}},
+                                             {"EncodeFloat", {EncodeFloat, Types::kAny}}};
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -130,15 +130,16 @@ Run Exchange(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"AllReduce", {Exchange, Types::kNumber}},
-    {"AllGather", {Exchange, Types::kAny}},
-    {kAwaitGather, {Exchange, Types::kAny}},  // gathers do not go on meanwhile
-    {"ReduceScatter", {Exchange, Types::kNumber}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> CollectiveKernels() { return kKernels; }
+std::span<const NamedKernel> CollectiveKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"AllReduce", {Exchange, Types::kNumber}},
+      {"AllGather", {Exchange, Types::kAny}},
+      {kAwaitGather, {Exchange, Types::kAny}},  // gathers do not go on meanwhile
+      {"ReduceScatter", {Exchange, Types::kNumber}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

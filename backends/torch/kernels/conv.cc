@@ -51,14 +51,15 @@ Run ConvWeightGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Conv", {Conv}},
-    {"ConvTranspose", {ConvTranspose}},
-    {"ConvWeightGrad", {ConvWeightGrad}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> ConvKernels() { return kKernels; }
+std::span<const NamedKernel> ConvKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Conv", {Conv}},
+      {"ConvTranspose", {ConvTranspose}},
+      {"ConvWeightGrad", {ConvWeightGrad}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -36,13 +36,14 @@ Run Cofactor(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Det", {Det}},
-    {"Cofactor", {Cofactor}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> DeterminantKernels() { return kKernels; }
+std::span<const NamedKernel> DeterminantKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Det", {Det}},
+      {"Cofactor", {Cofactor}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

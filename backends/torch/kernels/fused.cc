@@ -88,12 +88,11 @@ Run PrepareBatch(std::span<const Args> nodes, std::span<const BatchKernel> kerne
   return [=, keep = uploaded] { ThrowUnless(compiled->Launch(pointers, blocks)); };
 }
 
-namespace {
+namespace {}  // namespace
 
-constexpr NamedKernel kKernels[] = {{kFusedOp, {Fused, Types::kAny}}};
-
-}  // namespace
-
-std::span<const NamedKernel> FusedKernels() { return kKernels; }
+std::span<const NamedKernel> FusedKernels() {
+  static constexpr NamedKernel kKernels[] = {{kFusedOp, {Fused, Types::kAny}}};
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

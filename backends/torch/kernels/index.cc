@@ -52,15 +52,16 @@ Run GatherElementsGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Gather", {Gather, Types::kAny}},
-    {"GatherGrad", {GatherGrad, Types::kNumber}},
-    {"GatherElements", {GatherElements, Types::kAny}},
-    {"GatherElementsGrad", {GatherElementsGrad, Types::kNumber}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> IndexKernels() { return kKernels; }
+std::span<const NamedKernel> IndexKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Gather", {Gather, Types::kAny}},
+      {"GatherGrad", {GatherGrad, Types::kNumber}},
+      {"GatherElements", {GatherElements, Types::kAny}},
+      {"GatherElementsGrad", {GatherElementsGrad, Types::kNumber}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

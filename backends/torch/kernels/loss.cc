@@ -44,11 +44,12 @@ Run CrossEntropyGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy, Types::kNumber}},
-                                    {"CrossEntropyGrad", {CrossEntropyGrad, Types::kNumber}}};
-
 }  // namespace
 
-std::span<const NamedKernel> LossKernels() { return kKernels; }
+std::span<const NamedKernel> LossKernels() {
+  static constexpr NamedKernel kKernels[] = {{"CrossEntropy", {CrossEntropy, Types::kNumber}},
+                                             {"CrossEntropyGrad", {CrossEntropyGrad, Types::kNumber}}};
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

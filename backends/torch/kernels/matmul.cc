@@ -116,10 +116,12 @@ Run WideMatMul(const Args& args) {
                  Operand(args.in[1], args.attrs().Int("trans_b") != 0), args.out[0], MultiplyWide);
 }
 
-constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}}, {kWideMatMul, {WideMatMul, Types::kAny}}};
-
 }  // namespace
 
-std::span<const NamedKernel> MatmulKernels() { return kKernels; }
+std::span<const NamedKernel> MatmulKernels() {
+  static constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}},
+                                             {kWideMatMul, {WideMatMul, Types::kAny}}};
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -76,13 +76,14 @@ Run LayerNormGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"BatchNorm", {BatchNorm}}, {"BatchNormGrad", {BatchNormGrad}}, {"BatchNormInference", {BatchNormInference}},
-    {"LayerNorm", {LayerNorm}}, {"LayerNormGrad", {LayerNormGrad}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> NormKernels() { return kKernels; }
+std::span<const NamedKernel> NormKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"BatchNorm", {BatchNorm}}, {"BatchNormGrad", {BatchNormGrad}}, {"BatchNormInference", {BatchNormInference}},
+      {"LayerNorm", {LayerNorm}}, {"LayerNormGrad", {LayerNormGrad}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

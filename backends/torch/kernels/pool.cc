@@ -197,15 +197,16 @@ Run AveragePoolGrad(const Args& a) {
   return [=] { dx.copy_(pool.Backward(dy * weights, dx)); };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"MaxPool", {MaxPool, Types::kNumber}},
-    {"MaxPoolGrad", {MaxPoolGrad, Types::kNumber}},
-    {"AveragePool", {AveragePool}},
-    {"AveragePoolGrad", {AveragePoolGrad}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> PoolKernels() { return kKernels; }
+std::span<const NamedKernel> PoolKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"MaxPool", {MaxPool, Types::kNumber}},
+      {"MaxPoolGrad", {MaxPoolGrad, Types::kNumber}},
+      {"AveragePool", {AveragePool}},
+      {"AveragePoolGrad", {AveragePoolGrad}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -112,14 +112,15 @@ Run RandomNormal(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Dropout", {Dropout, Types::kRandom}},
-    {"RandomUniform", {RandomUniform, Types::kRandom}},
-    {"RandomNormal", {RandomNormal, Types::kRandom}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> RandomKernels() { return kKernels; }
+std::span<const NamedKernel> RandomKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Dropout", {Dropout, Types::kRandom}},
+      {"RandomUniform", {RandomUniform, Types::kRandom}},
+      {"RandomNormal", {RandomNormal, Types::kRandom}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

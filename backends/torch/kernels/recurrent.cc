@@ -197,14 +197,15 @@ Run RnnGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Lstm", {Lstm, Types::kNumber}}, {"LstmGrad", {LstmGrad, Types::kNumber}},
-    {"Gru", {Gru, Types::kNumber}},   {"GruGrad", {GruGrad, Types::kNumber}},
-    {"Rnn", {Rnn, Types::kNumber}},   {"RnnGrad", {RnnGrad, Types::kNumber}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> RecurrentKernels() { return kKernels; }
+std::span<const NamedKernel> RecurrentKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Lstm", {Lstm, Types::kNumber}}, {"LstmGrad", {LstmGrad, Types::kNumber}},
+      {"Gru", {Gru, Types::kNumber}},   {"GruGrad", {GruGrad, Types::kNumber}},
+      {"Rnn", {Rnn, Types::kNumber}},   {"RnnGrad", {RnnGrad, Types::kNumber}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -156,21 +156,22 @@ Run CumSum(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"ReduceSum", {Sum, Types::kNumber}},
-    {"ReduceMean", {Mean}},
-    {"ReduceMax", {Extreme<at::amax_out>, Types::kNative}},
-    {"ReduceMin", {Extreme<at::amin_out>, Types::kNative}},
-    {"ReduceProd", {Prod, Types::kNumber}},
-    {"ArgMax", {Arg<ArgMaxOut>, Types::kNumber}},
-    {"ArgMin", {Arg<ArgMinOut>, Types::kNumber}},
-    {"SquaredNorm", {SquaredNorm}},
-    {kSumOfSquares, {SumOfSquares}},
-    {"CumSum", {CumSum, Types::kNumber}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> ReduceKernels() { return kKernels; }
+std::span<const NamedKernel> ReduceKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"ReduceSum", {Sum, Types::kNumber}},
+      {"ReduceMean", {Mean}},
+      {"ReduceMax", {Extreme<at::amax_out>, Types::kNative}},
+      {"ReduceMin", {Extreme<at::amin_out>, Types::kNative}},
+      {"ReduceProd", {Prod, Types::kNumber}},
+      {"ArgMax", {Arg<ArgMaxOut>, Types::kNumber}},
+      {"ArgMin", {Arg<ArgMinOut>, Types::kNumber}},
+      {"SquaredNorm", {SquaredNorm}},
+      {kSumOfSquares, {SumOfSquares}},
+      {"CumSum", {CumSum, Types::kNumber}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

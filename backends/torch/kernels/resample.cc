@@ -226,13 +226,14 @@ Run ResampleGrad(const Args& a) {
   return ByTaps(a, taps);
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Resample", {Resample}},
-    {"ResampleGrad", {ResampleGrad}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> ResampleKernels() { return kKernels; }
+std::span<const NamedKernel> ResampleKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Resample", {Resample}},
+      {"ResampleGrad", {ResampleGrad}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

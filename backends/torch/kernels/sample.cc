@@ -288,16 +288,17 @@ Run RoiAlignGrad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"GridSample", {GridSample}},
-    {"GridSampleInputGrad", {GridSampleInputGrad}},
-    {"GridSampleGridGrad", {GridSampleGridGrad}},
-    {"RoiAlign", {RoiAlign, Types::kNumber}},
-    {"RoiAlignGrad", {RoiAlignGrad, Types::kNumber}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> SampleKernels() { return kKernels; }
+std::span<const NamedKernel> SampleKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"GridSample", {GridSample}},
+      {"GridSampleInputGrad", {GridSampleInputGrad}},
+      {"GridSampleGridGrad", {GridSampleGridGrad}},
+      {"RoiAlign", {RoiAlign, Types::kNumber}},
+      {"RoiAlignGrad", {RoiAlignGrad, Types::kNumber}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

@@ -84,15 +84,16 @@ Run Pad(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Reshape", {Reshape, Types::kAny}},     {"Transpose", {Transpose, Types::kAny}},
-    {"Expand", {Expand, Types::kAny}},       {"Concat", {Concat, Types::kAny}},
-    {"Split", {Split, Types::kAny}},         {"Slice", {Slice, Types::kAny}},
-    {"SliceGrad", {SliceGrad, Types::kAny}}, {"Pad", {Pad, Types::kAny}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> ShapeKernels() { return kKernels; }
+std::span<const NamedKernel> ShapeKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Reshape", {Reshape, Types::kAny}},     {"Transpose", {Transpose, Types::kAny}},
+      {"Expand", {Expand, Types::kAny}},       {"Concat", {Concat, Types::kAny}},
+      {"Split", {Split, Types::kAny}},         {"Slice", {Slice, Types::kAny}},
+      {"SliceGrad", {SliceGrad, Types::kAny}}, {"Pad", {Pad, Types::kAny}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten

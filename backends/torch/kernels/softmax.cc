@@ -61,14 +61,15 @@ Run Attention(const Args& a) {
   };
 }
 
-constexpr NamedKernel kKernels[] = {
-    {"Softmax", {Softmax}},         {"LogSoftmax", {LogSoftmax}},
-    {"SoftmaxGrad", {SoftmaxGrad}}, {"LogSoftmaxGrad", {LogSoftmaxGrad}},
-    {"Attention", {Attention}},
-};
-
 }  // namespace
 
-std::span<const NamedKernel> SoftmaxKernels() { return kKernels; }
+std::span<const NamedKernel> SoftmaxKernels() {
+  static constexpr NamedKernel kKernels[] = {
+      {"Softmax", {Softmax}},         {"LogSoftmax", {LogSoftmax}},
+      {"SoftmaxGrad", {SoftmaxGrad}}, {"LogSoftmaxGrad", {LogSoftmaxGrad}},
+      {"Attention", {Attention}},
+  };
+  return kKernels;
+}
 
 }  // namespace onnxtrain::aten
