@@ -206,7 +206,7 @@ def perturb(module):
     """Moves what training moves away from zeros, ones and equal values: weights but padding rows, and statistics."""
     if not records.weights_as_trained:
         return module
-    for parameter in module.parameters():
+    for parameter in (p for p in module.parameters() if p.requires_grad):
         parameter.add_(torch.randn_like(parameter) * 0.05)
     for part in module.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
