@@ -339,6 +339,7 @@ absl::Status SessionImpl::PlanInference() {
   for (const int64_t count : {std::min(evaluated, micro), evaluated < micro ? 0 : evaluated % micro}) {
     if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kEval, count, extents).status());
   }
+  if (evaluated > 0) RETURN_IF_ERROR(EnsureSwap());
   const int64_t predicted = padded(options_.predicted_samples);
   return predicted == 0 ? absl::OkStatus() : Get(ProgramKind::kPredict, predicted, extents).status();
 }
@@ -631,11 +632,15 @@ absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {
   return state_.Weights();
 }
 
+absl::Status SessionImpl::EnsureSwap() {
+  if (swap_ != nullptr || !has_average() || state_.groups().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(swap_, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
+  return absl::OkStatus();
+}
+
 absl::Status SessionImpl::UseAverage(bool use) {
-  if (!has_average() || use == averaged_ || state_.groups().empty()) return absl::OkStatus();
-  if (swap_ == nullptr) {
-    ASSIGN_OR_RETURN(swap_, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
-  }
+  RETURN_IF_ERROR(EnsureSwap());
+  if (swap_ == nullptr || use == averaged_) return absl::OkStatus();
   RETURN_IF_ERROR(programs_.Run(*swap_));
   averaged_ = use;
   programs_.WeightsChanged();

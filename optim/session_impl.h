@@ -122,6 +122,7 @@ class SessionImpl : public Session {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
   absl::Status EnsureApply();
+  absl::Status EnsureSwap();
   // Samples of a micro-batch that is padded to `length`.
   int64_t MicroSamples(int64_t length) const {
     return options_.tokens.on() ? options_.tokens.MicroSamples(length) : options_.micro_batch;
