@@ -275,11 +275,10 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
   if (term.function != nullptr && term.function->name == "output") return ChooseOutputLoss(model, term);
   const std::string& wanted = term.output.empty() ? spec.logits : term.output;
   const std::vector<Candidate> all = Candidates(model, wanted);
+  if (wanted.empty() && (all.empty() || !spec.gradient_end.empty()))
+    return Invalid("the model has no float output to train on", spec.gradient_end.empty() ? "" : ": ",
+                   spec.gradient_end);
   if (all.empty()) {
-    if (wanted.empty())
-      return Invalid(
-          "the model has no float output to train on",
-          spec.gradient_end.empty() ? "" : StrCat(": ", spec.gradient_end, "ends the gradient of its outputs"));
     return Invalid(term.output.empty() ? "`logits` " : "`loss` …@", wanted, ": no float value of that name");
   }
   for (const LabelInfo& as : Readings(labels)) {

@@ -17,8 +17,9 @@ namespace onnxtrain {
 struct LossSpec {
   std::string name = "auto";    // auto, or a sum of losses: see loss_text.h
   std::string logits;           // name of the value to train on where a term names none; "": inferred
+  std::string negated;          // the value that is trained with the other sign, as the model chooses its smallest
   std::string logits_why;       // why it was inferred from the operators of the model, for people
-  std::string gradient_end;     // the operator that leaves no output a gradient, where nothing was inferred; else ""
+  std::string gradient_end;     // why no output has a gradient, where nothing was inferred; else ""
   int64_t ignore_index = -100;  // label of excluded targets (class losses)
   double label_smoothing = 0;
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1

@@ -31,6 +31,7 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
   for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
   // A loss may be on an internal value: what follows it is dropped.
   ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, options.loss));
+  import.negated = options.loss.negated;
   ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
   RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model.path(), ": ")));
   return imported;

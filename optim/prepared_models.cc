@@ -25,6 +25,7 @@ absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForwa
   import.batch = batch;
   import.training = training;
   ASSIGN_OR_RETURN(import.outputs, LossOutputs(*model_, options.loss));
+  import.negated = options.loss.negated;
   const auto found = std::ranges::find(entries_, import, &Entry::import);
   if (found != entries_.end() && (found->has_values || !values)) {
     entries_.splice(entries_.begin(), entries_, found);

@@ -11,13 +11,16 @@ namespace onnxtrain {
 
 struct ChosenScores {
   std::string value;                // the scores; "": a gradient reaches an output, or no such value is in front of one
-  std::string end;                  // "[ArgMax 'label']", the operator that ends the gradient; "": none does
+  bool smallest = false;            // the model chooses the smallest of them, as ArgMin does
+  std::string end;                  // "[ArgMax 'label'] ", the operator that ends the gradient; "": none does
+  std::string after;                // "[Sub 'reverse'] ", an operator that outputs something else than the choice
   std::vector<std::string> others;  // further values that outputs are chosen by
 };
 
 // Looks at the outputs that a run would train on by default. `value` is empty where one of them has a gradient: what
 // leads to it through views, casts and selections alone is no choice, and does not depend on one that decides its
-// shape, as NonMaxSuppression does.
+// shape, as NonMaxSuppression does. The maximum of scores that another output chooses by does not count. Where `after`
+// is not empty, training on `value` does not train the outputs.
 ChosenScores FindChosenScores(const OnnxModel& model);
 
 }  // namespace onnxtrain

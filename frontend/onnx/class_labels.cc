@@ -1,10 +1,11 @@
 #include "frontend/onnx/class_labels.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <unordered_map>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/parsed.h"
 #include "frontend/onnx/weight_tracer.h"
 
 namespace onnxtrain {
@@ -38,6 +39,41 @@ bool KeepsClasses(const ParsedNode& node) {
   const OnnxTraits& traits = GetOnnxTraits(node);
   return traits.view || traits.probabilities || traits.keeps_classes || traits.keeps_channels ||
          IsMl(node, "ArrayFeatureExtractor");
+}
+
+bool LooksUp(const ParsedNode& node) {
+  return IsOp(node, {"Gather"}) || IsMl(node, "ArrayFeatureExtractor") || IsMl(node, "LabelEncoder");
+}
+
+// Whole numbers as text; empty where there are others.
+Names ToNames(const HostTensor& labels) {
+  Names names;
+  for (int64_t i = 0; i < labels.size(); ++i) {
+    if (labels.At(i) != std::floor(labels.At(i))) return {};
+    names.push_back(StrCat(static_cast<int64_t>(labels.At(i))));
+  }
+  return names;
+}
+
+Names LabelsInTable(const ParsedGraph& graph, const std::string& name) {
+  if (const auto strings = graph.strings.find(name); strings != graph.strings.end()) return strings->second;
+  const auto tensor = graph.initializers.find(name);
+  return tensor == graph.initializers.end() ? Names() : ToNames(tensor->second);
+}
+
+// The labels of a LabelEncoder in the order of its keys, which must be 0, 1, …
+Names LabelsOfKeys(const ParsedNode& encoder) {
+  const auto texts = encoder.strings.find("values_strings");
+  const Names values = texts != encoder.strings.end() ? texts->second : ToNames(encoder.attrs.Ints("values_int64s"));
+  const std::vector<int64_t> keys = encoder.attrs.Ints("keys_int64s");
+  std::map<int64_t, std::string> by_key;
+  for (size_t i = 0; i < keys.size() && i < values.size(); ++i) by_key.emplace(keys[i], values[i]);
+  Names names;
+  for (const auto& [key, name] : by_key) {
+    if (key != std::ssize(names)) return {};
+    names.push_back(name);
+  }
+  return names;
 }
 
 class LabelFinder {
@@ -78,8 +114,10 @@ class LabelFinder {
           if (IsMl(*next, "ZipMap")) return LabelsInAttributes(*next);
         }
       }
-      if (!IsOp(*reader, {"ArgMax"})) continue;
-      if (Names labels = TableAt(reader->outputs[0]); !labels.empty()) return labels;
+      Names labels;
+      if (IsOp(*reader, {"ArgMax", "ArgMin", "TopK"})) labels = TableAt(reader->outputs.back());
+      if (GetOnnxTraits(*reader).probabilities) labels = LabelsOfReaders(reader->outputs[0]);
+      if (!labels.empty()) return labels;
     }
     return {};
   }
@@ -89,8 +127,7 @@ class LabelFinder {
     for (int step = 0; step < 8; ++step) {
       const ParsedNode* through = nullptr;
       for (const ParsedNode* reader : Readers(index)) {
-        const bool table = IsMl(*reader, "ArrayFeatureExtractor") || reader->op_type == "Gather";
-        if (table && reader->inputs.size() == 2 && reader->inputs[1] == index) return Table(reader->inputs[0]);
+        if (LooksUp(*reader) && reader->inputs.back() == index) return LabelsByIndex(graph_, *reader);
         if (KeepsClasses(*reader)) through = reader;
       }
       if (through == nullptr) break;
@@ -99,19 +136,17 @@ class LabelFinder {
     return {};
   }
 
-  Names Table(const std::string& name) const {
-    if (const auto strings = graph_.strings.find(name); strings != graph_.strings.end()) return strings->second;
-    const auto tensor = graph_.initializers.find(name);
-    if (tensor == graph_.initializers.end() || !IsInteger(tensor->second.dtype())) return {};
-    return ToNames(tensor->second.ToInts());
-  }
-
   const ParsedGraph& graph_;
   std::unordered_map<std::string, const ParsedNode*> producers_;
   std::unordered_map<std::string, std::vector<const ParsedNode*>> readers_;
 };
 
 }  // namespace
+
+std::vector<std::string> LabelsByIndex(const ParsedGraph& graph, const ParsedNode& node) {
+  if (!LooksUp(node)) return {};
+  return IsMl(node, "LabelEncoder") ? LabelsOfKeys(node) : LabelsInTable(graph, node.inputs[0]);
+}
 
 std::vector<std::string> FindClassLabels(const OnnxModel& model, const std::string& output) {
   const LabelFinder finder(model.parsed().graph);

@@ -115,6 +115,7 @@ struct ImportOptions {
   double dropout = -1;                  // ratio of all Dropout nodes; < 0: their own
   bool conformance = false;             // follow ONNX to the letter: keep low precision, fold no constants
   std::vector<std::string> outputs;     // names of values to output instead of the model's outputs
+  std::string negated;                  // the output that has the other sign in the graph; "": none
 
   bool operator==(const ImportOptions&) const = default;
 };

@@ -235,8 +235,7 @@ std::vector<OpRow> UnaryRows() {
          return SameAsInput(c);
        },
        .grad_status = GradStatus::kZero,
-       .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return int64_t{x == 0}; }>,
-       .onnx = ImportSame},
+       .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return int64_t{x == 0}; }>},
   };
 }
 

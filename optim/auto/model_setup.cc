@@ -102,6 +102,15 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainCo
 
 namespace {
 
+// Explains that no output can be trained.
+std::string ExplainGradientEnd(const ChosenScores& scores) {
+  if (scores.end.empty()) return "";
+  std::string text = StrCat(scores.end, "ends the gradient of its outputs");
+  if (scores.after.empty()) return text;
+  return StrCat(text, ", and ", scores.after,
+                "does not output its choice; train the scores in front of it with `logits` ", scores.value);
+}
+
 // Where no term says what it is computed on and no output of the model has a gradient, because ArgMax, a comparison or
 // another choice comes last: the scores that are chosen by.
 void InferLogits(const OnnxModel& model, LossSpec* spec) {
@@ -109,15 +118,19 @@ void InferLogits(const OnnxModel& model, LossSpec* spec) {
   const auto names_none = [](const LossTermSpec& t) {
     return t.output.empty() && t.file.empty() && (t.function == nullptr || t.function->parts != nullptr);
   };
-  if (!spec->logits.empty() || !terms.ok() || !std::ranges::all_of(*terms, names_none)) return;
-  ChosenScores scores = FindChosenScores(model);
-  if (scores.value.empty()) {
-    spec->gradient_end = std::move(scores.end);
+  if (!terms.ok() || !std::ranges::all_of(*terms, names_none)) return;
+  const ChosenScores scores = FindChosenScores(model);
+  const bool trains_choice = !scores.value.empty() && scores.after.empty();
+  if (trains_choice && scores.smallest) spec->negated = scores.value;
+  if (!spec->logits.empty()) return;
+  if (!trains_choice) {
+    spec->gradient_end = ExplainGradientEnd(scores);
     return;
   }
-  spec->logits = std::move(scores.value);
+  spec->logits = scores.value;
   spec->logits_why = StrCat(
-      ", in front of ", scores.end, "which has no gradient",
+      scores.smallest ? ", negated because the smallest is chosen" : "", ", in front of ", scores.end,
+      "which has no gradient",
       scores.others.empty() ? "" : StrCat("; others: '", absl::StrJoin(scores.others, "', '"), "'"), " (`logits`)");
 }
 

@@ -79,7 +79,8 @@ absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const s
     const bool moved = v->list == nullptr && axis != state.options.batch_axes.end();
     if (moved && axis->second == kAddedBatchAxis && batch != 1)
       return Invalid("output '", Printable(name), "' has no batch axis: the model takes one sample at a time");
-    const ImportValue batch_first = moved ? ImportValue(MoveBatchFirst(v->tensor, axis->second)) : *v;
+    ImportValue batch_first = moved ? ImportValue(MoveBatchFirst(v->tensor, axis->second)) : *v;
+    if (name == state.options.negated && v->list == nullptr) batch_first = ImportValue(-batch_first.tensor);
     if (moved && axis->second > 0) ExposeMovedLogits(state, v->tensor, batch_first.tensor, axis->second);
     RETURN_IF_ERROR(AddOutputs(&state.graph, name, batch_first, &names));
   }

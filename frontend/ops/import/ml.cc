@@ -312,7 +312,7 @@ std::span<const OnnxOp> MlImports() {
       {kDomain, "Scaler", 1, 1, ImportScaler},
       {kDomain, "Imputer", 1, 1, ImportImputer},
       {kDomain, "Normalizer", 1, 1, ImportNormalizer, {.keeps_classes = true}},
-      {kDomain, "Binarizer", 1, 1, ImportBinarizer},
+      {kDomain, "Binarizer", 1, 1, ImportBinarizer, {.discrete_outputs = 1}},
       {kDomain, "FeatureVectorizer", 1, Arity::kMany, ImportFeatureVectorizer, {.moves = true}},
       {kDomain, "ArrayFeatureExtractor", 2, 2, ImportArrayFeatureExtractor, {.moves = true}},
       {kDomain, "OneHotEncoder", 1, 1, ImportOneHotEncoder, {.text_keys = {"cats_strings", "cats_int64s"}}},

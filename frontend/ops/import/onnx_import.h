@@ -115,6 +115,10 @@ struct OnnxTraits {
   uint32_t weight_inputs = 0;      // bit i: input i may be a trained weight
   uint32_t discrete_outputs = 0;   // bit i: output i holds indices or choices; operators whose row has no gradient, too
   uint32_t scores_input = 0;       // the input that these are chosen by
+  uint32_t reversed_inputs = 0;    // bit i: a choice by input i is of the smallest: ArgMin, Less, Not
+  std::string_view largest_attr;   // the attribute that is 0 where a choice is of the smallest
+  bool keeps_choice = false;       // of an input that is a choice, the same or the opposite one; so do views and moves
+  bool extreme = false;            // the output holds the largest or, if inputs are reversed, smallest elements
   bool shape_from_values = false;  // the shape of its outputs depends on the values of its inputs
   uint32_t extents_input = 0;      // the input that holds the extents of the output, the batch in front; 0: none
   std::string_view type_attr;      // the attribute that holds the element type of the output

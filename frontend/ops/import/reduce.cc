@@ -111,8 +111,8 @@ std::span<const OnnxOp> ReduceImports() {
   static const OnnxOp ops[] = {
       {"", "ReduceSum", 1, 2, ImportReduce},
       {"", "ReduceMean", 1, 2, ImportReduceMean, {.keeps_channels = true}},
-      {"", "ReduceMax", 1, 2, ImportReduce, {.keeps_channels = true}},
-      {"", "ReduceMin", 1, 2, ImportReduce},
+      {"", "ReduceMax", 1, 2, ImportReduce, {.keeps_channels = true, .extreme = true}},
+      {"", "ReduceMin", 1, 2, ImportReduce, {.reversed_inputs = 1, .extreme = true}},
       {"", "ReduceProd", 1, 2, ImportReduce},
       {"", "ReduceL1", 1, 2, ImportReduceL1},
       {"", "ReduceL2", 1, 2, ImportReduceL2},
@@ -120,7 +120,7 @@ std::span<const OnnxOp> ReduceImports() {
       {"", "ReduceLogSumExp", 1, 2, ImportReduceLogSumExp},
       {"", "ReduceSumSquare", 1, 2, ImportReduceSumSquare},
       {"", "ArgMax", 1, 1, ImportArg},
-      {"", "ArgMin", 1, 1, ImportArg},
+      {"", "ArgMin", 1, 1, ImportArg, {.reversed_inputs = 1}},
       {"", "CumSum", 2, 2, ImportCumSum},
   };
   return ops;

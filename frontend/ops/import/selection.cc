@@ -249,10 +249,10 @@ ImportOr ImportNonMaxSuppression(ImportContext& c) {
 
 std::span<const OnnxOp> SelectionImports() {
   static const OnnxOp ops[] = {
-      {"", "OneHot", 3, 3, ImportOneHot, {.takes_numbers = true, .discrete_outputs = 1}},
+      {"", "OneHot", 3, 3, ImportOneHot, {.takes_numbers = true, .discrete_outputs = 1, .keeps_choice = true}},
       {"", "Compress", 2, 2, ImportCompress, {.shape_from_values = true}},
       {"", "NonZero", 1, 1, ImportNonZero, {.discrete_outputs = 1, .shape_from_values = true}},
-      {"", "TopK", 1, 2, ImportTopK, {.discrete_outputs = 0b10}},
+      {"", "TopK", 1, 2, ImportTopK, {.discrete_outputs = 0b10, .largest_attr = "largest"}},
       {"", "Unique", 1, 1, ImportUnique, {.discrete_outputs = 0b1110, .shape_from_values = true}},
       {"",
        "NonMaxSuppression",
