@@ -132,7 +132,10 @@ Proposals ProposeRmsNorm(const MatchedRegion& region) {
 
 // --- Softmax
 
-bool IsPartOfSoftmax(const Node& node) { return IsPartOfNorm(node) || node.op == "Softmax"; }
+// ReduceLogSumExp guards its maximum against infinity.
+bool IsPartOfSoftmax(const Node& node) {
+  return IsPartOfNorm(node) || node.op == "Softmax" || node.op == "IsInf" || node.op == "Where";
+}
 
 Proposals ProposeSoftmax(const MatchedRegion& region) {
   const Graph& graph = region.pattern().graph();
@@ -141,7 +144,7 @@ Proposals ProposeSoftmax(const MatchedRegion& region) {
   if (type != graph.type(region.root()) || !region.weights().empty() || region.nodes().size() < 2) return {};
   std::vector<int64_t> axes = ReducedAxes(region, "ReduceSum");
   if (region.Count("Softmax") == 1) axes = {region.nodes().back()->attrs.Int("axis")};
-  const bool log = region.Count("Log") > 0;
+  const bool log = region.Count("Log") > 0 && region.nodes().back()->op != "Exp";
   if (axes.size() != 1 || region.Count("Exp") + region.Count("Softmax") == 0) return {};
   const std::string_view op = log ? "LogSoftmax" : "Softmax";
   Shape small(type.rank(), 2);
@@ -154,7 +157,7 @@ Proposals ProposeSoftmax(const MatchedRegion& region) {
 
 std::span<const RegionPattern> NormPatterns() {
   static constexpr RegionPattern kPatterns[] = {
-      {IsPartOfNorm, 16, ProposeLayerNorm}, {IsPartOfNorm, 10, ProposeRmsNorm}, {IsPartOfSoftmax, 8, ProposeSoftmax}};
+      {IsPartOfNorm, 16, ProposeLayerNorm}, {IsPartOfNorm, 10, ProposeRmsNorm}, {IsPartOfSoftmax, 12, ProposeSoftmax}};
   return kPatterns;
 }
 

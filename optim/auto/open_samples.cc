@@ -46,9 +46,12 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
     options.class_names.clear();
     return OpenDataset(request.path, options);
   }
-  if (!dataset.ok() || explicit_label || !IsTableFile(request.path)) return dataset;
+  const bool table = IsTableFile(request.path);
+  if (!dataset.ok() || explicit_label || (!table && class_names.empty())) return dataset;
   const std::vector<Column>& columns = (*dataset)->columns();
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
+  const bool sorted = named.has_value() && !columns[*named].classes.empty() && columns[*named].classes != class_names;
+  if (!table && !sorted) return dataset;
   const auto last = static_cast<int>(columns.size()) - 1;
   const int label = named.value_or(LastColumn(columns, request.leave_out));
   if (label == last && class_names.empty()) return dataset;

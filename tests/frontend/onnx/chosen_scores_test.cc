@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "model_builder.h"
 
 namespace onnxtrain {
@@ -59,6 +61,79 @@ TEST(ChosenScores, NamesOfClassesAreLookedUp) {
   AddNode(&model, "ArgMax", {"y"}, {"place"}, "a");
   AddNode(&model, "Gather", {"names", "place"}, {"name"}, "gather");
   EXPECT_EQ(Find(model).value, "y");
+}
+
+// A choice by y or by the output of nodes before it, and whether the smallest is chosen.
+struct Choice {
+  const char* name;
+  std::function<onnx::NodeProto*(onnx::ModelProto*)> add;
+  bool smallest;
+};
+
+std::vector<Choice> Choices() {
+  const auto compare = [](const char* op, std::vector<std::string> inputs) {
+    return [op, inputs](onnx::ModelProto* m) { return AddNode(m, op, inputs, {"choice"}, "c"); };
+  };
+  const auto negate = [](const char* op) {
+    return [op](onnx::ModelProto* m) {
+      AddNode(m, op, {"y", "zero"}, {"b"}, "c");
+      return AddNode(m, "Not", {"b"}, {"choice"}, "not");
+    };
+  };
+  const auto top = [](int64_t largest) {
+    return [largest](onnx::ModelProto* m) {
+      onnx::NodeProto* node = AddNode(m, "TopK", {"y", "k"}, {"v", "choice"}, "c");
+      SetInt(node, "largest", largest);
+      return node;
+    };
+  };
+  return {{"Greater", compare("Greater", {"y", "zero"}), false},
+          {"swapped Greater", compare("Greater", {"zero", "y"}), true},
+          {"Less", compare("Less", {"y", "zero"}), true},
+          {"swapped LessOrEqual", compare("LessOrEqual", {"zero", "y"}), false},
+          {"ArgMax", compare("ArgMax", {"y"}), false},
+          {"ArgMin", compare("ArgMin", {"y"}), true},
+          {"Greater, Not", negate("Greater"), true},
+          {"Less, Not", negate("Less"), false},
+          {"TopK", top(1), false},
+          {"TopK of the smallest", top(0), true}};
+}
+
+TEST(ChosenScores, AreNegatedWhereTheSmallestIsChosen) {
+  for (const Choice& choice : Choices()) {
+    onnx::ModelProto model = Scores({"choice"});
+    FillFloats(AddInitializer(&model, "zero", {1}), {0});
+    onnx::TensorProto* k = model.mutable_graph()->add_initializer();
+    k->set_name("k");
+    k->set_data_type(onnx::TensorProto::INT64);
+    k->add_dims(1);
+    k->add_int64_data(1);
+    choice.add(&model);
+    const ChosenScores found = Find(model);
+    EXPECT_EQ(found.value, "y") << choice.name;
+    EXPECT_EQ(found.smallest, choice.smallest) << choice.name;
+    EXPECT_EQ(found.after, "") << choice.name;
+  }
+}
+
+TEST(ChosenScores, WhatChangesAChoiceIsNamed) {
+  onnx::ModelProto model = Scores({"changed"});
+  FillFloats(AddInitializer(&model, "two", {1}), {2});
+  AddNode(&model, "Greater", {"y", "two"}, {"b"}, "a");
+  SetInt(AddNode(&model, "Cast", {"b"}, {"f"}, "cast"), "to", onnx::TensorProto::FLOAT);
+  AddNode(&model, "Mul", {"f", "two"}, {"changed"}, "scale");
+  const ChosenScores found = Find(model);
+  EXPECT_EQ(found.value, "y");
+  EXPECT_EQ(found.end, "[Greater 'a'] ");
+  EXPECT_EQ(found.after, "[Mul 'scale'] ");
+}
+
+TEST(ChosenScores, TheirMaximumIsNoOutputToTrain) {
+  onnx::ModelProto model = Scores({"confidence", "label"});
+  AddNode(&model, "Softmax", {"y"}, {"p"}, "softmax");
+  AddNode(&model, "ReduceMax", {"p"}, {"confidence"}, "max");
+  AddNode(&model, "ArgMax", {"p"}, {"label"}, "a");
+  EXPECT_EQ(Find(model).value, "p");
 }
 
 TEST(ChosenScores, WithoutScoresTheOperatorIsKnown) {

@@ -153,6 +153,19 @@ TEST(ClassLabels, AreThoseOfClassifierZipMapAndTable) {
   EXPECT_THAT(labels(model, ""), ElementsAre("u", "v", "w"));
 }
 
+TEST(ClassLabels, AreTheValuesOfALabelEncoder) {
+  onnx::ModelProto model = NewModel();
+  AddInput(&model, "x", {1, 3});
+  AddNode(&model, "Identity", {"x"}, {"scores"});
+  AddNode(&model, "ArgMax", {"scores"}, {"best"});
+  onnx::NodeProto* encoder = AddNode(&model, "LabelEncoder", {"best"}, {"label"});
+  encoder->set_domain("ai.onnx.ml");
+  SetInts(encoder, "keys_int64s", {2, 0, 1});
+  SetInts(encoder, "values_int64s", {20, 30, 10});
+  AddOutput(&model, "label");
+  EXPECT_THAT(FindClassLabels(**OnnxModel::Load(Save(model)), "scores"), ElementsAre("30", "10", "20"));
+}
+
 TEST(LinearModels, TreesAreRefusedByName) {
   onnx::ModelProto model = NewModel();
   AddInput(&model, "x", {1, 2});

@@ -154,6 +154,15 @@ TEST(Recognize, Normalizations) {
        "%e: f32[2,3,8] = Exp(%x); %s: f32[2,1,8] = ReduceSum(%e) {axes=[1], keepdims=1}; %l: f32[2,1,8] = Log(%s); "
        "%y: f32[2,3,8] = Sub(%x, %l); %y",
        "LogSoftmax 1"},
+      {"exp(x - log(sum(exp(x))))", x,
+       "%e: f32[2,3,8] = Exp(%x); %s: f32[2,1,8] = ReduceSum(%e) {axes=[1], keepdims=1}; %l: f32[2,1,8] = Log(%s); "
+       "%d: f32[2,3,8] = Sub(%x, %l); %y: f32[2,3,8] = Exp(%d); %y",
+       "Softmax 1"},
+      {"exp(x - ReduceLogSumExp(x))", x,
+       "%m: f32[2,1,8] = ReduceMax(%x) {axes=[1], keepdims=1}; %c: f32[2,3,8] = Sub(%x, %m); %e: f32[2,3,8] = Exp(%c); "
+       "%s: f32[2,1,8] = ReduceSum(%e) {axes=[1], keepdims=1}; %l: f32[2,1,8] = Log(%s); %z: f32[2,1,8] = Add(%l, %m); "
+       "%d: f32[2,3,8] = Sub(%x, %z); %y: f32[2,3,8] = Exp(%d); %y",
+       "Softmax 1"},
   };
   for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
 }
