@@ -144,7 +144,7 @@ Proposals ProposeSoftmax(const MatchedRegion& region) {
   if (type != graph.type(region.root()) || !region.weights().empty() || region.nodes().size() < 2) return {};
   std::vector<int64_t> axes = ReducedAxes(region, "ReduceSum");
   if (region.Count("Softmax") == 1) axes = {region.nodes().back()->attrs.Int("axis")};
-  const bool log = region.Count("Log") > 0 && region.nodes().back()->op != "Exp";
+  const bool log = region.Count("Log") > 0 && region.nodes().front()->op != "Exp";
   if (axes.size() != 1 || region.Count("Exp") + region.Count("Softmax") == 0) return {};
   const std::string_view op = log ? "LogSoftmax" : "Softmax";
   Shape small(type.rank(), 2);

@@ -76,8 +76,8 @@ std::vector<Choice> Choices() {
   };
   const auto negate = [](const char* op) {
     return [op](onnx::ModelProto* m) {
-      AddNode(m, op, {"y", "zero"}, {"b"}, "c");
-      return AddNode(m, "Not", {"b"}, {"choice"}, "not");
+      AddNode(m, op, {"y", "zero"}, {"bit"}, "c");
+      return AddNode(m, "Not", {"bit"}, {"choice"}, "not");
     };
   };
   const auto top = [](int64_t largest) {
@@ -119,8 +119,8 @@ TEST(ChosenScores, AreNegatedWhereTheSmallestIsChosen) {
 TEST(ChosenScores, WhatChangesAChoiceIsNamed) {
   onnx::ModelProto model = Scores({"changed"});
   FillFloats(AddInitializer(&model, "two", {1}), {2});
-  AddNode(&model, "Greater", {"y", "two"}, {"b"}, "a");
-  SetInt(AddNode(&model, "Cast", {"b"}, {"f"}, "cast"), "to", onnx::TensorProto::FLOAT);
+  AddNode(&model, "Greater", {"y", "two"}, {"bit"}, "a");
+  SetInt(AddNode(&model, "Cast", {"bit"}, {"f"}, "cast"), "to", onnx::TensorProto::FLOAT);
   AddNode(&model, "Mul", {"f", "two"}, {"changed"}, "scale");
   const ChosenScores found = Find(model);
   EXPECT_EQ(found.value, "y");
