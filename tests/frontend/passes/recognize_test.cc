@@ -159,9 +159,10 @@ TEST(Recognize, Normalizations) {
        "%d: f32[2,3,8] = Sub(%x, %l); %y: f32[2,3,8] = Exp(%d); %y",
        "Softmax 1"},
       {"exp(x - ReduceLogSumExp(x))", x,
-       "%m: f32[2,1,8] = ReduceMax(%x) {axes=[1], keepdims=1}; %c: f32[2,3,8] = Sub(%x, %m); %e: f32[2,3,8] = Exp(%c); "
-       "%s: f32[2,1,8] = ReduceSum(%e) {axes=[1], keepdims=1}; %l: f32[2,1,8] = Log(%s); %z: f32[2,1,8] = Add(%l, %m); "
-       "%d: f32[2,3,8] = Sub(%x, %z); %y: f32[2,3,8] = Exp(%d); %y",
+       "%m: f32[2,1,8] = ReduceMax(%x) {axes=[1], keepdims=1}; %i: bool[2,1,8] = IsInf(%m) {detect_negative=1, "
+       "detect_positive=1}; %g: f32[2,1,8] = Where(%i, %zero, %m); %c: f32[2,3,8] = Sub(%x, %g); "
+       "%e: f32[2,3,8] = Exp(%c); %s: f32[2,1,8] = ReduceSum(%e) {axes=[1], keepdims=1}; %l: f32[2,1,8] = Log(%s); "
+       "%z: f32[2,1,8] = Add(%l, %g); %d: f32[2,3,8] = Sub(%x, %z); %y: f32[2,3,8] = Exp(%d); %y",
        "Softmax 1"},
   };
   for (const RecognizeCase& c : kCases) CheckRecognized(c, constants);
