@@ -121,16 +121,19 @@ void InferLogits(const OnnxModel& model, LossSpec* spec) {
   if (!terms.ok() || !std::ranges::all_of(*terms, names_none)) return;
   const ChosenScores scores = FindChosenScores(model);
   const bool trains_choice = !scores.value.empty() && scores.after.empty();
+  const std::string sign = scores.smallest ? ", negated because the smallest is chosen" : "";
   if (trains_choice && scores.smallest) spec->negated = scores.value;
-  if (!spec->logits.empty()) return;
+  if (!spec->logits.empty()) {
+    if (spec->logits == spec->negated) spec->logits_why = sign;
+    return;
+  }
   if (!trains_choice) {
     spec->gradient_end = ExplainGradientEnd(scores);
     return;
   }
   spec->logits = scores.value;
   spec->logits_why = StrCat(
-      scores.smallest ? ", negated because the smallest is chosen" : "", ", in front of ", scores.end,
-      "which has no gradient",
+      sign, ", in front of ", scores.end, "which has no gradient",
       scores.others.empty() ? "" : StrCat("; others: '", absl::StrJoin(scores.others, "', '"), "'"), " (`logits`)");
 }
 
