@@ -75,6 +75,14 @@ bool AddsBatchItself(const Graph& graph) {
   return any;
 }
 
+// Does an output begin with the batch?
+bool HasRows(const ImportedModel& imported, int64_t batch) {
+  return std::ranges::any_of(imported.outputs, [&](const std::string& name) {
+    const Type& type = imported.graph.type(imported.graph.FindOutput(name)->value);
+    return type.rank() > 0 && type.shape[0] == batch;
+  });
+}
+
 // Do all float outputs begin with the batch of 2?
 bool BeginsWithBatch(const ImportedModel& two) {
   return std::ranges::all_of(two.outputs, [&](const std::string& name) {
@@ -94,6 +102,10 @@ class InputPlanner {
     if (!request_.sizes && HasPlainBatch(needed_, obvious) && !MayBeTimeMajor())
       return MakePlan(obvious, MakeDims(TrialSizes().front(), 0));
     if (AreOneSample(OpenInputs())) {
+      InputPlan plan = TrySingleSample(GuessSingleSamples(model_, OpenInputs()).back(), 0);
+      if (plan.problem.ok()) return plan;
+    }
+    if (TakesOneSample()) {
       InputPlan plan = TrySingleSample(GuessSingleSamples(model_, OpenInputs()).back(), 0);
       if (plan.problem.ok()) return plan;
     }
@@ -163,6 +175,18 @@ class InputPlanner {
   }
   std::vector<BatchAxes> Guesses() const { return GuessBatchAxes(model_, OpenInputs()); }
 
+  // Whether the model follows no batch along the first axes of its inputs, in front of which it puts another one.
+  bool TakesOneSample() const {
+    const std::vector<ModelInput> open = OpenInputs();
+    if (std::ranges::any_of(open, [](const ModelInput& input) { return input.dims.empty() || input.dims[0] < 0; }))
+      return false;
+    const InputPlan plain = MakePlan({}, MakeDims(TrialSizes().front(), 0));
+    const int64_t declared = DeclaredBatch(model_, MakeOptions(plain));
+    if (!plain.problem.ok() || ImportAt(plain, declared + 1).ok()) return false;
+    const auto imported = ImportAt(plain, declared);
+    return imported.ok() && AddsBatchItself(imported->graph);
+  }
+
   FreeDims MakeDims(int64_t size, int64_t past) const { return {model_, request_.dims, size, past}; }
 
   InputPlan MakePlan(const BatchAxes& guess, const FreeDims& dims) const {
@@ -223,7 +247,7 @@ class InputPlanner {
     return FollowsLargerBatch(batched) ? Invalid(model_.path(), ": follows a batch above 1") : absl::OkStatus();
   }
 
-  // Whether the model, which imports with no batch of 2, imports with a larger one.
+  // Whether the model, which imports with no batch of 2, imports with a larger one and has outputs for its samples.
   bool FollowsLargerBatch(const InputPlan& plan) const {
     const absl::Status two = ImportAt(plan, 2).status();
     std::set<int64_t> batches;
@@ -233,8 +257,11 @@ class InputPlanner {
                            [](int64_t extent) { return extent > kMostSmallBatch && extent <= kLargestBatch; });
     }
     int64_t left = std::min(kMostBatches, kMaxNodesImported / std::max<int64_t>(std::ssize(model_.nodes()), 1));
-    return !two.ok() &&
-           std::ranges::any_of(batches, [&](int64_t batch) { return left-- > 0 && ImportAt(plan, batch).ok(); });
+    return !two.ok() && std::ranges::any_of(batches, [&](int64_t batch) {
+      if (left-- <= 0) return false;
+      const auto imported = ImportAt(plan, batch);
+      return imported.ok() && HasRows(*imported, batch);
+    });
   }
 
   // Tries sizes for the free dimensions until the model accepts one.
@@ -334,7 +361,6 @@ class InputPlanner {
   absl::Status TryDeclaredBatch(InputPlan* plan) const {
     const int64_t batch = DeclaredBatch(model_, MakeOptions(*plan));
     ASSIGN_OR_RETURN(const ImportedModel imported, ImportAt(*plan, batch));
-    if (batch > 1 && AddsBatchItself(imported.graph)) return Invalid(model_.path(), ": takes one sample at a time");
     if (batch == 1) return TakeOneSample(imported, plan);
     bool any = false;
     for (const std::string& name : imported.outputs) {

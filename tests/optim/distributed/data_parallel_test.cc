@@ -68,6 +68,7 @@ class Ranks : public Scratch {
           {.rank = rank, .size = size, .file = Path(StrCat("meet", size)), .interface = "127.0.0.1", .timeout = 20});
       if (!met.ok()) return {.status = met.status()};
       ranks = *std::move(met);
+      EXPECT_TRUE(ranks->Barrier("met").ok());  // else one may still be connecting when the other has failed
       data_parallel.emplace(ranks.get(), (*session)->ExchangedSums(), parallel_);
       data_parallel->SetScratchFolder(folder_);
       const auto status = (*session)->Distribute(&*data_parallel, shard_);
