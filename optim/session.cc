@@ -327,7 +327,11 @@ absl::Status SessionImpl::Plan(int64_t samples) {
   RETURN_IF_ERROR(PlanUpdate(samples));
   const int64_t last = options_.last_batch - options_.last_batch % std::max<int64_t>(1, options_.fixed_batch);
   if (last > 0) RETURN_IF_ERROR(PlanUpdate(last));
-  return PlanInference();
+  RETURN_IF_ERROR(PlanInference());
+  // A program was given what those before it had left, and others may have come to need more beside it since.
+  const int64_t budget = options_.recompute.memory_budget, total = memory().total();
+  if (budget == 0 || total <= PlannableBytes(budget)) return absl::OkStatus();
+  return RefuseBudget(budget, BudgetFor(total), options_.micro_batch);
 }
 
 absl::Status SessionImpl::PlanInference() {

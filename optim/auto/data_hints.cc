@@ -71,7 +71,8 @@ std::string SingleSampleHint(const TrainingRun& run, const PreparedModel& prepar
   if (global == 1) return StrCat("batches have one sample (`batch_size`)", why);
   if (rest == 1 && !run.config.drop_last)
     return StrCat("the last batch of an epoch has one sample", why, "; `drop_last` leaves it out");
-  if (run.batch.micro == 1) return StrCat("micro-batches have one sample (`micro_batch_size`)", why);
+  if (run.batch.micro == 1)
+    return StrCat("micro-batches have one sample (`micro_batch_size`)", why, "; `batch_norm` frozen keeps the file's");
   return "";
 }
 

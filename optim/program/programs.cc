@@ -105,6 +105,8 @@ absl::Status RefuseBudget(int64_t budget, int64_t least, int64_t samples) {
 
 int64_t PlannableBytes(int64_t budget) { return static_cast<int64_t>(static_cast<double>(budget) * kPlannable); }
 
+int64_t BudgetFor(int64_t bytes) { return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / kPlannable)); }
+
 // Bytes that are held beside the arena of the program that is compiled next, with the code of these programs.
 size_t Programs::BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const {
   return owner_.other_bytes() + code.bytes() + derived_bytes() +
@@ -195,8 +197,7 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
 absl::Status Programs::TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const {
   if (recompute_.memory_budget > 0) {
     const size_t needed = BytesBesideArena(program, program.code) + arena;
-    return RefuseBudget(recompute_.memory_budget,
-                        static_cast<int64_t>(std::ceil(static_cast<double>(needed) / kPlannable)), samples);
+    return RefuseBudget(recompute_.memory_budget, BudgetFor(static_cast<int64_t>(needed)), samples);
   }
   return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ",
                                              Mebibytes(ArenaLimit(program, 0)), " of memory are free",

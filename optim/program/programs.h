@@ -58,6 +58,9 @@ absl::Status RefuseBudget(int64_t budget, int64_t least, int64_t samples);
 // The bytes of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
 int64_t PlannableBytes(int64_t budget);
 
+// The least budget of whose bytes plans may use so many.
+int64_t BudgetFor(int64_t bytes);
+
 class Programs {
  public:
   // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.

@@ -108,6 +108,54 @@ TEST_F(SingleSample, MayHaveSeveralOutputsWithoutABatch) {
   EXPECT_EQ(run.code, 0) << run.err;
 }
 
+// Classes of an image; `whole`: the model puts the batch axis in front of it.
+tiny::Model ImageModel(bool whole) {
+  tiny::Model m{.input_shape = {2, 6, 6}};
+  m.nodes = {{"Constant", {}, {"front"}, {{"value_ints", {0}}}},
+             {"Unsqueeze", {"x", "front"}, {"images"}},
+             {"Conv", {"images", "wc", "bc"}, {"c"}},
+             {"Relu", {"c"}, {"h"}},
+             {"GlobalAveragePool", {"h"}, {"p"}},
+             {"Flatten", {"p"}, {"f"}},
+             {"MatMul", {"f", "w"}, {"o"}},
+             {"Add", {"o", "b"}, {"y"}}};
+  m.weights = {{"wc", {4, 2, 3, 3}, tiny::Uniform(72, 0.5f, 1)},
+               {"bc", {4}, tiny::Uniform(4, 0.5f, 2)},
+               {"w", {4, 3}, tiny::Uniform(12, 0.5f, 3)},
+               {"b", {3}, tiny::Uniform(3, 0.5f, 4)}};
+  if (whole) return m;
+  m.input_shape = {-1, 2, 6, 6};
+  m.nodes.erase(m.nodes.begin(), m.nodes.begin() + 2);
+  m.nodes[0].inputs[0] = "x";
+  return m;
+}
+
+TEST_F(SingleSample, MayBeAnImageThatTheModelMakesABatchOf) {
+  HostTensor x({DType::kFloat32, {kSamples, 2, 6, 6}}), label({DType::kInt64, {kSamples}});
+  const std::vector<float> noise = tiny::Uniform(kSamples * 72, 1, 5);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
+  for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
+  ASSERT_TRUE(WriteNpz(Path("images.npz"), {{"x", x}, {"label", label}}).ok());
+  ExpectTrains(ImageModel(true), "images.npz");
+  ExpectGradients(Gradients(ImageModel(true), "images.npz"), Gradients(ImageModel(false), "images.npz"));
+}
+
+// The model takes rows for features and has no output for each of them: 8 are as many as the first axis has.
+TEST_F(SingleSample, IsNoBatchOfItsFirstAxis) {
+  tiny::Model m{.input_shape = {8, 4}};
+  m.nodes = {{"MatMul", {"x", "w1"}, {"h"}},
+             {"Relu", {"h"}, {"r"}},
+             {"ReduceMean", {"r"}, {"f"}, {{"axes", {0}}}, {{"keepdims", 0}}},
+             {"MatMul", {"f", "w2"}, {"y"}}};
+  m.weights = {{"w1", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"w2", {16, 3}, tiny::Uniform(48, 0.5f, 2)}};
+  HostTensor x({DType::kFloat32, {kSamples, 8, 4}}), label({DType::kInt64, {kSamples}});
+  const std::vector<float> noise = tiny::Uniform(kSamples * 32, 1, 5);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
+  for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
+  ASSERT_TRUE(WriteNpz(Path("rows.npz"), {{"x", x}, {"label", label}}).ok());
+  ExpectTrains(m, "rows.npz");
+}
+
 // scores[n] of moves[n,4] with one state[5] for all: rows with a state of their own.
 TEST_F(SingleSample, MayShareAnInputAmongRows) {
   tiny::Model m{.input = "moves", .input_shape = {-2, 4}};

@@ -52,7 +52,7 @@ class Transformer(nn.Module):
         scores = q @ k.transpose(-1, -2) / (width // self.heads)**0.5
         if self.causal:
             at = torch.arange(length)
-            scores = scores + torch.where(at[None, :] > at[:, None], -1e9, 0.0)
+            scores = scores.masked_fill(at[None, :] > at[:, None], -1e9)
         return out((torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(batch, length, width))
 
     def forward(self, x):
@@ -142,6 +142,70 @@ def make_pictures(folder):
     return ['--data', 'pictures', '--batch-size', '16', '--eval-split', '0.2']
 
 
+class Last(nn.Module):
+    """The last output of a recurrent network."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.network, self.head = kind(32, 128, batch_first=True), nn.Linear(128, 10)
+
+    def forward(self, x):
+        return self.head(self.network(x)[0][:, -1])
+
+
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(),
+                                  nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        return torch.relu(x + self.body(x))
+
+
+def depthwise(a, b, stride):
+    return nn.Sequential(nn.Conv2d(a, a, 3, stride, 1, groups=a), nn.ReLU(), nn.Conv2d(a, b, 1), nn.ReLU())
+
+
+def classifier(width):
+    return nn.Sequential(nn.Flatten(), nn.Linear(width, 10))
+
+
+# Classifiers of 10 classes: shape of a sample, network, flags.
+CLASSIFIERS = {
+    'conv1d': ((2, 1024), lambda: nn.Sequential(nn.Conv1d(2, 32, 9, 4, 4), nn.ReLU(), nn.Conv1d(32, 64, 9, 4, 4),
+                                                nn.ReLU(), classifier(64 * 64)), '--batch-size 64'),
+    'conv3d': ((1, 16, 16, 16), lambda: nn.Sequential(nn.Conv3d(1, 16, 3, 1, 1), nn.ReLU(), nn.MaxPool3d(2),
+                                                      nn.Conv3d(16, 32, 3, 1, 1), nn.ReLU(), classifier(32 * 512)),
+               '--batch-size 32 --optimizer sgd --momentum 0.9'),
+    'lstm': ((24, 32), lambda: Last(nn.LSTM), '--batch-size 128'),
+    'gru': ((24, 32), lambda: Last(nn.GRU), '--batch-size 128 --micro-batch-size auto'),
+    'residual': ((3, 32, 32), lambda: nn.Sequential(nn.Conv2d(3, 32, 3, 1, 1), Residual(32), Residual(32),
+                                                    nn.AvgPool2d(4), classifier(32 * 64)),
+                 '--batch-size 64 --ema-decay 0.99'),
+    'depthwise': ((3, 48, 48), lambda: nn.Sequential(depthwise(3, 32, 2), depthwise(32, 64, 1), depthwise(64, 128, 2),
+                                                     nn.AdaptiveAvgPool2d(1), classifier(128)),
+                  '--batch-size 32 --mixed-precision bf16'),
+    'deep': ((256,), lambda: nn.Sequential(*(layer for _ in range(24) for layer in (nn.Linear(256, 256), nn.ReLU())),
+                                           classifier(256)), '--batch-size 1024 --optimizer lion'),
+    'wide': ((64,), lambda: nn.Sequential(nn.Linear(64, 8192), nn.ReLU(), nn.Linear(8192, 512), nn.ReLU(),
+                                          classifier(512)), '--batch-size 64 --optimizer adafactor'),
+}
+
+
+def make_classifier(name):
+    shape, network, flags = CLASSIFIERS[name]
+
+    def make(folder):
+        export(network(), torch.zeros(2, *shape), folder / f'{name}.onnx', {0: 'n'})
+        rng = np.random.default_rng(0)
+        np.savez(folder / f'{name}.npz', x=rng.standard_normal((400, *shape), dtype=np.float32),
+                 label=np.arange(400) % 10)
+        return ['--data', f'{name}.npz', '--eval-split', '0.2', *flags.split()]
+
+    return make
+
+
 def make_unet(folder):
     export(UNet(), torch.zeros(2, 3, 64, 64), folder / 'unet.onnx', {0: 'n'})
     rng = np.random.default_rng(0)
@@ -151,7 +215,8 @@ def make_unet(folder):
             '--checkpoint-compression', 'zstd']
 
 
-CASES = {name[5:]: function for name, function in list(globals().items()) if name.startswith('make_')}
+CASES = {'mlp': make_mlp, 'lenet': make_lenet, 'encoder': make_encoder, 'decoder': make_decoder,
+         'pictures': make_pictures, 'unet': make_unet, **{name: make_classifier(name) for name in CLASSIFIERS}}
 
 
 def train(program, name, flags, steps, budget=None):
