@@ -49,7 +49,7 @@ class ScoreFinder {
     }
     const auto is_extreme = [&](const std::string& name) { return IsExtremeOf(choices, name); };
     if (!std::ranges::all_of(trained, is_extreme)) return {};
-    std::ranges::stable_partition(choices, [](const Choice& c) { return c.after == nullptr; });
+    std::stable_partition(choices.begin(), choices.end(), [](const Choice& c) { return c.after == nullptr; });
     for (const Choice& choice : choices) Add(choice, &found);
     return found;
   }
@@ -186,7 +186,8 @@ class ScoreFinder {
     for (size_t i = traits.scores_input; i < node.inputs.size(); ++i) {
       if (!IsConstant(node.inputs[i]) && HasGradient(node.inputs[i])) inputs.push_back(i);
     }
-    std::ranges::stable_partition(inputs, [&](size_t i) { return FindExtreme(node.inputs[i]) == nullptr; });
+    std::stable_partition(inputs.begin(), inputs.end(),
+                          [&](size_t i) { return FindExtreme(node.inputs[i]) == nullptr; });
     Choice choice{.node = &node, .scores = "", .smallest = false, .after = nullptr};
     if (inputs.empty()) return choice;
     choice.scores = node.inputs[inputs[0]];

@@ -115,7 +115,8 @@ class LabelFinder {
         }
       }
       Names labels;
-      if (IsOp(*reader, {"ArgMax", "ArgMin", "TopK"})) labels = TableAt(reader->outputs.back());
+      const bool chooses = IsOp(*reader, {"ArgMax", "ArgMin"}) || GetOnnxTraits(*reader).discrete_outputs != 0;
+      if (chooses) labels = TableAt(reader->outputs.back());
       if (GetOnnxTraits(*reader).probabilities) labels = LabelsOfReaders(reader->outputs[0]);
       if (!labels.empty()) return labels;
     }

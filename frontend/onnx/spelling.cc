@@ -421,6 +421,7 @@ const std::map<std::string, SpellFn, std::less<>>& Spellings() {
       {"And", SpellSame},
       {"Or", SpellSame},
       {"Xor", SpellSame},
+      {"Not", SpellSame},
       {"Where", SpellSame},
       {"Softmax", SpellSame},
       {"LogSoftmax", SpellSame},

@@ -84,14 +84,16 @@ class RoleNamer {
     return computes == readers.end() ? readers[0] : *computes;
   }
 
-  // PyTorch reads initializers of equal bytes through Identity nodes where it has merged them. Copies that calls of one
-  // module read, "/query" and "/query_1", are one weight, unless nothing but chance has made them equal.
+  // PyTorch's older exporter reads initializers of equal bytes through Identity nodes where it has merged them. Copies
+  // that calls of one module read, "/query" and "/query_1", are one weight, unless nothing but chance has made them
+  // equal. The newer one merges without nodes: its Identity nodes are the program's own copies (aten.alias).
   void JoinCopy(const ParsedNode& identity) {
     if (identity.inputs.size() != 1 || identity.outputs.size() != 1) return;
     const std::string copy = identity.outputs[0], weight = identity.inputs[0];
     const auto stored = graph_.initializers.find(weight);
     if (stored == graph_.initializers.end() || outputs_.contains(copy)) return;
-    if (IsSplat(stored->second) || IsOfZerosAndOnes(stored->second)) return;
+    const bool of_program = identity.fx != nullptr;
+    if (!of_program && (IsSplat(stored->second) || IsOfZerosAndOnes(stored->second))) return;
     std::set<std::string> owners;
     for (const WeightReader& reader : readers_[weight]) {
       if (!IsOp(*reader.node, {"Identity"})) owners.insert(ScopePath(reader.node->name));
@@ -99,7 +101,7 @@ class RoleNamer {
     owners.erase("");
     const std::vector<WeightReader> readers = readers_[copy];
     const auto owned = [&](const auto& r) { return owners.contains(ModuleOfCall(r.node->name, owners)); };
-    if (readers.empty() || !std::ranges::all_of(readers, owned)) return;
+    if (readers.empty() || !(of_program || std::ranges::all_of(readers, owned))) return;
     for (const WeightReader& reader : readers) reader.node->inputs[reader.input] = weight;
     readers_[weight].insert(readers_[weight].end(), readers.begin(), readers.end());
     readers_.erase(copy);

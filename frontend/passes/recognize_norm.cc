@@ -133,9 +133,9 @@ Proposals ProposeRmsNorm(const MatchedRegion& region) {
 // --- Softmax
 
 // ReduceLogSumExp guards its maximum against infinity.
-bool IsPartOfSoftmax(const Node& node) {
-  return IsPartOfNorm(node) || node.op == "Softmax" || node.op == "IsInf" || node.op == "Where";
-}
+bool GuardsMaximum(const Node& node) { return node.op == "IsInf" || node.op == "Where"; }
+
+bool IsPartOfSoftmax(const Node& node) { return IsPartOfNorm(node) || GuardsMaximum(node) || node.op == "Softmax"; }
 
 Proposals ProposeSoftmax(const MatchedRegion& region) {
   const Graph& graph = region.pattern().graph();
