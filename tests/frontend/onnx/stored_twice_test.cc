@@ -368,6 +368,19 @@ TEST(Ties, CopiesBehindAnIdentityAreOneWeight) {
   EXPECT_EQ(*NamesWithEdits(model, {.ties = {{"decoder.table", "encoder.table"}}}), (Names{"encoder.table"}));
 }
 
+// The program reads its parameter through aten.alias: nothing was merged.
+TEST(Ties, CopiesOfTheProgramAreItsParameter) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "x", {2, 2});
+  FillFloats(AddInitializer(&model, "encoder.table", {2, 2}), {1, 2, 3, 4});
+  AddSignature(&model, "\n# inputs\np_table: PARAMETER target='encoder.table'\nx: USER_INPUT\n");
+  AddFx(AddNode(&model, "Identity", {"encoder.table"}, {"alias"}), "alias", "alias.default", "%p_table");
+  AddFx(AddNode(&model, "Mul", {"x", "encoder.table"}, {"h"}), "mul", "mul.Tensor", "%x, %p_table");
+  AddFx(AddNode(&model, "Add", {"h", "alias"}, {"y"}), "add", "add.Tensor", "%mul, %alias");
+  AddOutput(&model, "y");
+  EXPECT_EQ(*NamesWithEdits(model, {}), (Names{"encoder.table"}));
+}
+
 TEST(Ties, RefuseWeightsThatDifferOrDoNotExist) {
   onnx::ModelProto model = TiedHead(false);
   EXPECT_NE(Message(NamesWithEdits(model, {.ties = {{"wte.weight", "head"}}}).status()).find("no weight 'head'"),
