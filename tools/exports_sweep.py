@@ -74,7 +74,8 @@ def export(args, workers, architecture, exporter, framework):
     answer = workers[framework].export({'architecture': architecture, 'exporter': exporter, 'folder': str(folder),
                                         'limit': args.limit, 'untrained': args.untrained})
     if answer['status'] != 'not installed':
-        done.write_text(json.dumps(answer).replace(f'{folder}/', ''))
+        answer = json.loads(json.dumps(answer).replace(f'{folder}/', '').replace(f'{args.out.resolve()}/', ''))
+        done.write_text(json.dumps(answer))
     return folder, answer, True
 
 
@@ -244,7 +245,7 @@ def main():
         print(''.join(f'no difference has this reason any more: {reason}\n' for reason in unneeded), end='')
     if args.table:
         versions = {}
-        for file in args.out.glob('versions-*.json'):
+        for file in sorted(args.out.glob('versions-*.json'), key=lambda file: file.stem == 'versions-torch'):
             versions |= json.loads(file.read_text(encoding='utf-8'))
         report.write(args.table, results.values(), versions)
     print(report.summary(results.values()))
