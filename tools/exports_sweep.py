@@ -130,9 +130,9 @@ def unmatched(ours, theirs):
 
 
 def only_batch_norm(missing, parameters):
-    """True if nothing is missing but some of these parameters of BatchNorm, and biases, which one of them absorbs."""
+    """True if nothing is missing but some of these parameters of BatchNorm, each of which may absorb a bias."""
     others = set(missing) - set(parameters)
-    return len(others) < len(missing) and all(name.endswith('bias') for name in others)
+    return 0 < len(missing) >= 2 * len(others) and all(name.endswith('bias') for name in others)
 
 
 def compare(args, model):

@@ -75,7 +75,7 @@ bool AddsBatchItself(const Graph& graph) {
   return any;
 }
 
-// Does an output begin with the batch?
+// Returns whether an output begins with the batch.
 bool HasRows(const ImportedModel& imported, int64_t batch) {
   return std::ranges::any_of(imported.outputs, [&](const std::string& name) {
     const Type& type = imported.graph.type(imported.graph.FindOutput(name)->value);
@@ -175,7 +175,7 @@ class InputPlanner {
   }
   std::vector<BatchAxes> Guesses() const { return GuessBatchAxes(model_, OpenInputs()); }
 
-  // Whether the model follows no batch along the first axes of its inputs, in front of which it puts another one.
+  // Returns whether the model puts a batch axis in front of its inputs, whose first axes then are none.
   bool TakesOneSample() const {
     const std::vector<ModelInput> open = OpenInputs();
     if (std::ranges::any_of(open, [](const ModelInput& input) { return input.dims.empty() || input.dims[0] < 0; }))
@@ -247,7 +247,7 @@ class InputPlanner {
     return FollowsLargerBatch(batched) ? Invalid(model_.path(), ": follows a batch above 1") : absl::OkStatus();
   }
 
-  // Whether the model, which imports with no batch of 2, imports with a larger one and has outputs for its samples.
+  // Returns whether the model, which imports with no batch of 2, imports with a larger one and has outputs for it.
   bool FollowsLargerBatch(const InputPlan& plan) const {
     const absl::Status two = ImportAt(plan, 2).status();
     std::set<int64_t> batches;
