@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "frontend/onnx/resident_pages.h"
 #include "optim/fixed_filters.h"
 #include "optim/table_column.h"
 
@@ -150,9 +151,7 @@ bool HasPowers(const HostTensor& tensor, int64_t powers, int64_t numbers, int64_
   return true;
 }
 
-}  // namespace
-
-FixedTable FindFixedTable(const ImportedWeight& weight) {
+FixedTable Classify(const ImportedWeight& weight) {
   const HostTensor& tensor = weight.value;
   if (IsSinusoidTable(tensor)) return FixedTable::kSinusoids;
   if (IsAttentionMask(tensor)) return FixedTable::kMask;
@@ -161,6 +160,26 @@ FixedTable FindFixedTable(const ImportedWeight& weight) {
   if (IsSlopeTable(tensor)) return FixedTable::kSlopes;
   const bool kernels = weight.consumer.starts_with("Conv ") && (HasIntegerKernels(tensor) || RepeatsOneKernel(tensor));
   return kernels || IsFrequencyBasis(tensor) || IsBandFilterBank(tensor) ? FixedTable::kFilters : FixedTable::kNone;
+}
+
+}  // namespace
+
+FixedTable FindFixedTable(const ImportedWeight& weight) {
+  const FixedTable found = Classify(weight);
+  ReleaseMappedPages(weight.value.bytes());
+  return found;
+}
+
+FixedTable FixedTables::Find(const ImportedWeight& weight) {
+  const HostTensor& value = weight.value;
+  if (value.size() == 0) return FixedTable::kNone;
+  const auto known = known_.find(weight.name);
+  const bool same = known != known_.end() && known->second.bytes == value.bytes().data() &&
+                    known->second.type == value.type() && known->second.consumer == weight.consumer;
+  if (same) return known->second.table;
+  const FixedTable found = FindFixedTable(weight);
+  known_.insert_or_assign(weight.name, Known{value.bytes().data(), value.type(), weight.consumer, found});
+  return found;
 }
 
 bool IsSinusoidTable(const HostTensor& tensor) {

@@ -1,7 +1,10 @@
 // Recognizes constant tables that exporters write as if they were weights.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
@@ -10,8 +13,25 @@ namespace onnxtrain {
 
 enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers, kSlopes, kFilters };
 
-// The first of the kinds below that the weight is, or filters (fixed_filters.h).
+// The first of the kinds below that the weight is, or filters (fixed_filters.h). Releases the pages of a mapped file
+// that it reads.
 FixedTable FindFixedTable(const ImportedWeight& weight);
+
+// Remembers what the weights of a model are, of all imports: looking along the columns of a large matrix reads all of
+// it.
+class FixedTables {
+ public:
+  FixedTable Find(const ImportedWeight& weight);
+
+ private:
+  struct Known {
+    const std::byte* bytes;
+    Type type;
+    std::string consumer;
+    FixedTable table;
+  };
+  std::map<std::string, Known> known_;  // by name
+};
 
 // Is it a table of sines and cosines: of positions (Vaswani et al., 2017), or of the angles of rotary embeddings, which
 // may hold the sines alone, or the basis of seasons? Tests the rows, which have squared norm width/2, or the columns,

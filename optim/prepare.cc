@@ -64,11 +64,12 @@ std::set<std::string> FrozenScales(const Graph& graph, const std::vector<WeightD
 
 }  // namespace
 
-absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import) {
+absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import,
+                                            FixedTables* tables) {
   PreparedModel prepared;
   const auto choose = [&](const PrepareOptions& o) -> absl::Status {
     ASSIGN_OR_RETURN(prepared.model, import(o));
-    ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, o.trainable));
+    ASSIGN_OR_RETURN(prepared.weights, ChooseTrainable(&prepared.model, o.trainable, tables));
     return EmbedFixedMasks(&prepared.model);
   };
   RETURN_IF_ERROR(choose(options));
@@ -80,7 +81,9 @@ absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const
 
 absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                              bool training) {
-  return ChooseWeights(options, [&](const PrepareOptions& o) { return ImportForward(model, o, batch, training); });
+  FixedTables tables;
+  const auto import = [&](const PrepareOptions& o) { return ImportForward(model, o, batch, training); };
+  return ChooseWeights(options, import, &tables);
 }
 
 absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch,

@@ -38,7 +38,8 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
 // Chooses the trained weights of what `import` returns for these options. Imports again, with the scales named in
 // ImportOptions::frozen_scales, where a BatchNorm's scale is frozen: such a node stays in inference mode.
 using ImportForwardFn = std::function<absl::StatusOr<ImportedModel>(const PrepareOptions& options)>;
-absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import);
+absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import,
+                                            FixedTables* tables);
 
 // Imports and chooses weights, without loss.
 absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const PrepareOptions& options, int64_t batch,

@@ -42,10 +42,11 @@ absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForwa
 
 absl::StatusOr<PreparedModel> PreparedModels::PrepareWeights(const PrepareOptions& options, int64_t batch,
                                                              bool training, bool values) {
-  return ChooseWeights(options, [&](const PrepareOptions& import) -> absl::StatusOr<ImportedModel> {
-    ASSIGN_OR_RETURN(const auto imported, ImportForward(import, batch, training, values));
+  const auto import = [&](const PrepareOptions& o) -> absl::StatusOr<ImportedModel> {
+    ASSIGN_OR_RETURN(const auto imported, ImportForward(o, batch, training, values));
     return *imported;
-  });
+  };
+  return ChooseWeights(options, import, &tables_);
 }
 
 absl::StatusOr<PreparedModel> PreparedModels::Prepare(const PrepareOptions& options, int64_t batch, bool training,
@@ -94,11 +95,11 @@ void PreparedModels::ReleaseValues() {
 
 // Keeps tables, which only their values tell from weights. Callers may hold the model: it is then replaced, not
 // changed.
-void PreparedModels::ReleaseValues(Entry* entry) const {
+void PreparedModels::ReleaseValues(Entry* entry) {
   if (!entry->has_values || CopiedBytes(*entry->model) <= kMaxCopiedBytes) return;
   if (entry->model.use_count() > 1) entry->model = std::make_shared<ImportedModel>(*entry->model);
   for (ImportedWeight& weight : entry->model->weights) {
-    if (FindFixedTable(weight) == FixedTable::kNone) weight.value = HostTensor();
+    if (tables_.Find(weight) == FixedTable::kNone) weight.value = HostTensor();
   }
   entry->has_values = false;
 }

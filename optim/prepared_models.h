@@ -47,10 +47,11 @@ class PreparedModels {
     std::shared_ptr<ImportedModel> model;
   };
   size_t CopiedBytes(const ImportedModel& imported) const;
-  void ReleaseValues(Entry* entry) const;
+  void ReleaseValues(Entry* entry);
 
   std::shared_ptr<const OnnxModel> model_;
   std::list<Entry> entries_;  // the most recently used first
+  FixedTables tables_;
   int64_t imports_ = 0;
 };
 

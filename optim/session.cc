@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -27,8 +28,8 @@ HostTensor Divide(HostTensor tensor, double divisor) {
   return tensor;
 }
 
-// Code and tables of libraries, and stacks.
-constexpr int64_t kProcessBytes = int64_t{14} << 20;
+// Code and tables of libraries, the heap's own tables, and stacks.
+constexpr int64_t kProcessBytes = int64_t{17} << 20;
 // The same of the library through which ranks communicate (backends/comm): most of it is libtorch's code and its table
 // of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
 constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
@@ -178,6 +179,12 @@ bool SessionImpl::EvictProgram() {
   return true;
 }
 
+// That of an update with batches of another size, where there are several.
+size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
+  if (options_.variable_inputs.empty()) return 0;
+  return code.bytes() + (micros_.size() > 1 ? code.call_bytes() : 0);
+}
+
 absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
   constexpr size_t kMaxPrograms = 128;
   const auto found = std::ranges::find_if(ready_, [&](const auto& ready) {
@@ -222,6 +229,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
   compiled->program->SetInterruption(ranks_ != nullptr ? Interruption::kNever : FindInterruption(kind));
   ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
+  if (const SessionMemory now = MemoryNow(); now.total() > most_.total()) most_ = now;
   if (share_ != nullptr && IsMicro(kind)) ShareGradients(ready_.back().get());
   return ready_.back().get();
 }
@@ -323,15 +331,30 @@ absl::Status SessionImpl::PlanTree(int64_t samples) {
   return EnsureApply();
 }
 
+// A program was given what those before it had left, and others need more beside it: that is reserved, and all are
+// planned again.
 absl::Status SessionImpl::Plan(int64_t samples) {
+  constexpr int kMostAttempts = 3;
+  const int64_t budget = options_.recompute.memory_budget;
+  for (int attempt = 1;; ++attempt) {
+    plans_ = true;
+    const absl::Status planned = PlanPrograms(samples);
+    plans_ = false;
+    RETURN_IF_ERROR(planned);
+    const int64_t total = memory().total(), excess = total - PlannableBytes(budget);
+    if (budget == 0 || excess <= 0) return absl::OkStatus();
+    if (attempt == kMostAttempts) return RefuseBudget(budget, BudgetFor(total), options_.micro_batch);
+    options_.recompute.reserved += excess;
+    programs_.Reserve(options_.recompute.reserved);
+    DropPrograms();
+  }
+}
+
+absl::Status SessionImpl::PlanPrograms(int64_t samples) {
   RETURN_IF_ERROR(PlanUpdate(samples));
   const int64_t last = options_.last_batch - options_.last_batch % std::max<int64_t>(1, options_.fixed_batch);
   if (last > 0) RETURN_IF_ERROR(PlanUpdate(last));
-  RETURN_IF_ERROR(PlanInference());
-  // A program was given what those before it had left, and others may have come to need more beside it since.
-  const int64_t budget = options_.recompute.memory_budget, total = memory().total();
-  if (budget == 0 || total <= PlannableBytes(budget)) return absl::OkStatus();
-  return RefuseBudget(budget, BudgetFor(total), options_.micro_batch);
+  return PlanInference();
 }
 
 absl::Status SessionImpl::PlanInference() {
@@ -383,6 +406,7 @@ absl::Status SessionImpl::RunApply() {
 void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
   for (const auto& ready : ready_) programs_.Release(*ready->compiled);
   ready_.clear();
+  most_ = {};
   options_.micro_batch = (samples + 1) / 2;
   if (options_.tokens.on()) {
     options_.tokens.tokens = options_.micro_batch * length;
@@ -692,7 +716,7 @@ absl::Status SessionImpl::RestoreCounters(const SessionCounters& counters) {
 }
 
 size_t SessionImpl::BytesBesidePrograms() const {
-  const SessionMemory m = memory();
+  const SessionMemory m = MemoryNow();
   return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations) - programs_.code_bytes();
 }
 
@@ -708,7 +732,39 @@ int64_t SessionImpl::PredictedBytes() const {
   return most;
 }
 
+// Of graphs, plans and pages of the model's file while a program is compiled: the arena is released for them.
+int64_t SessionImpl::CompileBytes() const {
+  constexpr int64_t kMostPages = int64_t{4} << 20;
+  constexpr size_t kCalls = 7;  // a call of a program takes so many times what remains of it
+  size_t largest = 0;
+  for (const auto& ready : ready_) largest = std::max(largest, ready->compiled->code.call_bytes());
+  return std::min(kMostPages, state_.parameter_bytes()) + static_cast<int64_t>(kCalls * largest);
+}
+
+// Of the programs for other sizes of batches; no more than a budget leaves, for which programs are evicted.
+int64_t SessionImpl::CodeToCome(int64_t planned) const {
+  CodeEstimate of_a_size;
+  std::set<VariableExtents> compiled;
+  for (const auto& ready : ready_) {
+    compiled.insert(ready->extents);
+    if (ready->extents == GreatestExtents(options_)) of_a_size.Include(ready->compiled->code);
+  }
+  const int64_t missing = options_.variable_sizes - std::ssize(compiled), budget = options_.recompute.memory_budget;
+  const int64_t bytes = std::max<int64_t>(0, missing) * static_cast<int64_t>(of_a_size.bytes());
+  return budget == 0 ? bytes : std::clamp<int64_t>(PlannableBytes(budget) - planned, 0, bytes);
+}
+
 SessionMemory SessionImpl::memory() const {
+  SessionMemory m = MemoryNow();
+  if (most_.total() > m.total()) m = most_;  // programs have been evicted since
+  m.compiling = on_host() ? CompileBytes() : 0;
+  m.activations = std::max(m.activations, m.compiling);
+  m.host += CodeToCome(m.total());
+  m.reserved = options_.recompute.reserved;
+  return m;
+}
+
+SessionMemory SessionImpl::MemoryNow() const {
   SessionMemory m = state_.memory();
   if (tree_) m.sums = tree_->bytes();
   if (pieces_) m.sums = GradientShare::StagingBytes(*pieces_, state_.shard().size);

@@ -68,6 +68,7 @@ struct SessionOptions {
   // Inputs with extents that differ between batches: input_shapes and labels have the greatest ones, for which memory
   // is planned. Programs are compiled for the extents of a batch, when they are first used.
   std::vector<VariableInput> variable_inputs;
+  int64_t variable_sizes = 1;    // how many extents batches will have, as far as that is known
   size_t variable_extents = 1;   // of each, one behind the other: the length of texts; height and width of pictures
   int variable_label_axis = -1;  // the first of them in a sample of the labels; -1: these do not have them
   TrainableSpec trainable;

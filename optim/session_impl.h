@@ -40,7 +40,9 @@ class SessionImpl : public Session {
         programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
                   {.other_bytes = [this] { return BytesBesidePrograms(); },
                    .evict = [this] { return EvictProgram(); },
-                   .expects_others = [this] { return AlternatesPrograms(); }}),
+                   .may_evict = [this] { return !plans_; },
+                   .compile_bytes = [this] { return on_host() ? static_cast<size_t>(CompileBytes()) : 0; },
+                   .code_beside = [this](const CodeEstimate& code) { return CodeBeside(code); }}),
         dtype_(options_.import.float_type),
         state_(backend_, dtype_) {
     prepare_ = MakePrepareOptions(options_);
@@ -145,8 +147,7 @@ class SessionImpl : public Session {
   VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
   const std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
   bool EvictProgram();
-  // Has a step several programs, or several steps have different ones?
-  bool AlternatesPrograms() const { return !options_.variable_inputs.empty() || micros_.size() > 1; }
+  size_t CodeBeside(const CodeEstimate& code) const;
   absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
@@ -160,6 +161,9 @@ class SessionImpl : public Session {
                           std::map<std::string, HostTensor>* outputs) const;
   size_t BytesBesidePrograms() const;
   int64_t PredictedBytes() const;
+  int64_t CompileBytes() const;
+  int64_t CodeToCome(int64_t planned) const;
+  SessionMemory MemoryNow() const;
   absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
   void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
@@ -202,6 +206,7 @@ class SessionImpl : public Session {
   absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status PlanTree(int64_t samples);
   absl::Status PlanUpdate(int64_t samples);
+  absl::Status PlanPrograms(int64_t samples);
   absl::Status PlanInference();
   absl::Status AddPendingTargets(bool first);
 
@@ -219,6 +224,8 @@ class SessionImpl : public Session {
   std::vector<std::unique_ptr<Ready>> ready_;
   int64_t uses_ = 0;                // of programs
   std::vector<MicroBatch> micros_;  // memory for CutMicros
+  SessionMemory most_;              // since the size of a micro-batch has changed
+  bool plans_ = false;              // what a run needs all the time: no program is evicted for another one
   std::unique_ptr<CompiledProgram> apply_, swap_;
   bool averaged_ = false;        // the weights and their average are exchanged
   bool batch_verified_ = false;  // VerifyBatchSize has succeeded

@@ -14,8 +14,11 @@ struct SessionMemory {
   int64_t statistics = 0;   // running and pending statistics, device scalars
   int64_t packed = 0;       // values derived from weights
   int64_t feeds = 0;        // feeds and outputs of the program with the largest ones
-  int64_t activations = 0;  // the arena of all programs, with workspaces
+  int64_t activations = 0;  // the arena of all programs, with workspaces, or `compiling`
   int64_t host = 0;         // the model, memory of the caller, libraries
+
+  int64_t compiling = 0;  // of activations, what compiling takes, while no program runs
+  int64_t reserved = 0;   // of the total, as RecomputeSpec::reserved
 
   int64_t total() const {
     return parameters + gradients + sums + moments + statistics + packed + feeds + activations + host;

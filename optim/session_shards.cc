@@ -45,6 +45,7 @@ void SessionImpl::DropPrograms() {
   ready_.clear();
   apply_.reset();
   swap_.reset();
+  most_ = {};
 }
 
 // Has the program gather the weights that are divided. As many bytes are kept as the largest one has: a weight that the

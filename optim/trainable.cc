@@ -35,7 +35,7 @@ WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
 }
 
 // Why a trainable weight that no glob matches is trained or not. `listed`: whether `train` lists others.
-WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
+WeightReason ReasonByDefault(const ImportedWeight& w, bool listed, FixedTables* tables) {
   switch (w.fixed) {
     case FixedWeight::kBuffer:
       return WeightReason::kBuffer;
@@ -46,7 +46,7 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed) {
     case FixedWeight::kNo:
       break;
   }
-  switch (FindFixedTable(w)) {
+  switch (tables->Find(w)) {
     case FixedTable::kSinusoids:
       return WeightReason::kSinusoids;
     case FixedTable::kMask:
@@ -71,7 +71,8 @@ std::string DisplayName(const WeightDecision& weight) {
   return weight.alias.empty() ? weight.name : StrCat(weight.alias, " (", weight.name, ")");
 }
 
-absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec) {
+absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec,
+                                                            FixedTables* tables) {
   WeightGlobs train("train", spec.train), freeze("freeze", spec.freeze);
   std::map<std::string, size_t> index;
   for (size_t i = 0; i < model->graph.inputs().size(); ++i) index[model->graph.inputs()[i].name] = i;
@@ -90,7 +91,7 @@ absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model
     } else if (frozen != nullptr) {
       d.reason = WeightReason::kFrozen;
     } else {
-      d.reason = wanted != nullptr ? WeightReason::kMatched : ReasonByDefault(w, !spec.train.empty());
+      d.reason = wanted != nullptr ? WeightReason::kMatched : ReasonByDefault(w, !spec.train.empty(), tables);
     }
     d.trained = d.reason == WeightReason::kMatched || d.reason == WeightReason::kDefault;
     d.why = StrCat(kReasonTexts[static_cast<size_t>(d.reason)], d.reason == WeightReason::kFrozen    ? *frozen

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/onnx/import.h"
+#include "optim/fixed_tables.h"
 
 namespace onnxtrain {
 
@@ -47,7 +48,9 @@ struct WeightDecision {
 std::string DisplayName(const WeightDecision& weight);
 
 // Returns a decision per weight of the imported model, in graph order, and sets the kinds of the graph's inputs to
-// kParameter or kFrozen. Fails on a glob that matches nothing.
-absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec);
+// kParameter or kFrozen. `tables` may know the weights from other imports of the model. Fails on a glob that matches
+// nothing.
+absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec,
+                                                            FixedTables* tables);
 
 }  // namespace onnxtrain

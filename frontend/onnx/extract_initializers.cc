@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "frontend/onnx/resident_pages.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 
@@ -25,7 +26,7 @@ void WriteLength(uint64_t length, char* to) {
 class InitializerExtractor {
  public:
   InitializerExtractor(std::span<const std::byte> bytes, size_t min_bytes, ExtractedModel* to)
-      : bytes_(bytes), min_bytes_(min_bytes), to_(*to) {}
+      : bytes_(bytes), pages_(bytes), min_bytes_(min_bytes), to_(*to) {}
 
   // Copies the message at [begin, end), which is `depth` messages down the path.
   void Copy(size_t begin, size_t end, size_t depth) {
@@ -68,9 +69,11 @@ class InitializerExtractor {
   void ExtractRawData(size_t at, size_t body, size_t size) {
     to_.raw_data.back() = size < min_bytes_ ? ByteRange() : ByteRange{body, size};
     if (size < min_bytes_) Append(at, body + size);
+    pages_.PassedTo(body + size);
   }
 
   std::span<const std::byte> bytes_;
+  ReadOnce pages_;
   size_t min_bytes_;
   ExtractedModel& to_;
 };

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/resident_pages.h"
 
 namespace onnxtrain {
 namespace {
@@ -113,7 +114,8 @@ struct Frame {
 
 class Scanner {
  public:
-  explicit Scanner(std::span<const std::byte> bytes) : bytes_(bytes), budget_(3 * bytes.size() + (size_t{200} << 20)) {}
+  explicit Scanner(std::span<const std::byte> bytes)
+      : bytes_(bytes), pages_(bytes), budget_(3 * bytes.size() + (size_t{200} << 20)) {}
 
   absl::Status Scan(Message root) {
     stack_ = {{root, bytes_.size()}};
@@ -179,6 +181,7 @@ class Scanner {
     }
     used_ += kStringBytes + size * growth;
     at_ += size;
+    pages_.PassedTo(at_);
     return absl::OkStatus();
   }
 
@@ -193,6 +196,7 @@ class Scanner {
   }
 
   std::span<const std::byte> bytes_;
+  ReadOnce pages_;
   std::vector<Frame> stack_;
   size_t at_ = 0, used_ = 0, budget_;
   int graphs_ = 0;

@@ -15,10 +15,10 @@ std::vector<std::string> ListModelFiles(const std::string& path) {
   std::vector<std::string> files = ListOrtArtifacts(path);
   files.push_back(path);
   const auto file = MapProtoFile(path);
-  const auto proto = file.ok() ? ParseModelProto((*file)->bytes()) : file.status();
-  if (!proto.ok()) return files;
+  const auto model = file.ok() ? ParsePartialModel((*file)->bytes()) : file.status();
+  if (!model.ok()) return files;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const absl::Status visited = ForEachTensor(proto->get(), [&](onnx::TensorProto* tensor) {
+  const absl::Status visited = ForEachTensor(model->proto.get(), [&](onnx::TensorProto* tensor) {
     for (const onnx::StringStringEntryProto& entry : tensor->external_data()) {
       if (entry.key() == "location") files.push_back((folder / entry.value()).string());
     }

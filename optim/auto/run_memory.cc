@@ -1,13 +1,18 @@
 #include "optim/auto/run_memory.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/data/text/tokenizer.h"
+#include "frontend/data/token_batches.h"
 #include "optim/auto/micro_batch.h"
 #include "optim/auto/reported_samples.h"
 #include "optim/distributed/shard_choice.h"
 #include "optim/training_state.h"
+#include "optim/variable_extents.h"
 
 namespace onnxtrain {
 namespace {
@@ -26,9 +31,17 @@ int64_t SavedBytes(const TrainingRun& run, const PreparedModel& prepared, const 
   return PartOf(options).index > 0 ? 0 : bytes;
 }
 
+// The files of a tokenizer with the tables made of them, and those of Unicode.
+int64_t TokenizerBytes(const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return 0;
+  int64_t files = 0;
+  for (const auto& [name, bytes] : tokenizer->files()) files += std::ssize(bytes);
+  return 3 * files + (int64_t{7} << 20);
+}
+
 // Samples in memory, and the batches that are trained on and prefetched.
 int64_t DataBytes(const TrainingRun& run) {
-  int64_t bytes = run.train.dataset->memory_bytes();
+  int64_t bytes = run.train.dataset->memory_bytes() + TokenizerBytes(run.data.train.text.tokenizer.get());
   if (run.has_eval() && !run.data.eval_is_part_of_train) bytes += run.eval.dataset->memory_bytes();
   const int64_t workers = std::max(run.options.num_workers, run.options.max_workers);
   const int64_t ahead = workers * run.options.prefetch_factor;
@@ -58,6 +71,28 @@ int64_t EvaluationBytesPerSample(const TrainingRun& run) {
   return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
 }
 
+// Lengths that at least one batch of the run is likely to be padded to. A batch of B samples in random order is as long
+// as its longest one: it has at most length l with probability F(l)^B, where F is the distribution of the samples.
+int64_t CountLengths(const TrainingRun& run, const SessionOptions& options) {
+  const Dataset& data = *run.train.dataset;
+  if (options.variable_inputs.empty() || options.variable_extents > 1 || data.streams() || data.size() == 0) return 1;
+  std::map<int64_t, int64_t> samples;
+  const int64_t longest = GreatestExtents(options)[0];
+  for (int64_t i = 0; i < data.size(); ++i) ++samples[RoundUpLength(data.Length(i), longest)];
+  const bool alike = run.options.length_grouping || options.tokens.on();  // samples of a batch
+  const double b = alike ? 1 : static_cast<double>(run.batch.global);
+  int64_t count = 0, shorter = 0;
+  const auto reached = [&](int64_t n) {
+    return std::pow(static_cast<double>(n) / static_cast<double>(data.size()), b);
+  };
+  for (const auto& [length, n] : samples) {
+    const double batches = static_cast<double>(run.steps.total) * (reached(shorter + n) - reached(shorter));
+    count += batches >= 0.5;
+    shorter += n;
+  }
+  return std::max<int64_t>(1, count);
+}
+
 }  // namespace
 
 int64_t RoomForCopy() { return static_cast<int64_t>(AvailableMemory()) / kFreeShare; }
@@ -67,6 +102,7 @@ void CountCallerMemory(const PreparedModel& prepared, int64_t room, SessionOptio
   options->caller_bytes = DataBytes(*run) + run->save.bytes + ExportBytes(*run, prepared);
   options->caller_bytes_per_sample = EvaluationBytesPerSample(*run);
   options->last_batch = LastBatch(*run, *options);
+  options->variable_sizes = CountLengths(*run, *options);
   if (!run->has_eval()) return;
   options->evaluated_samples = run->eval.dataset->size();
   const ReportedSamples reported = PlanReportedSamples(prepared.loss, run->eval.specs, run->eval.dataset->size(),

@@ -1,4 +1,4 @@
-// Estimates the memory of the code that libraries generate for products and convolutions.
+// Estimates the memory that compiled products and convolutions take.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,22 @@
 
 namespace onnxtrain {
 
-// Products and convolutions of programs. Those of one kind (operator, attributes, types of operands) have the same
-// kernels, which programs share: all of the program with most of them count, and the further kinds of the others.
+// Products and convolutions of one kind (operator, attributes, types of operands) share the kernels that libraries
+// generate for them, also in several programs; each has a call of its own, with descriptions of its operands.
 class CodeEstimate {
  public:
   CodeEstimate() = default;
   explicit CodeEstimate(const Graph& graph);
 
-  // Adds what another program has and these do not.
+  // Adds another program.
   void Include(const CodeEstimate& other);
-  size_t bytes() const;
+  size_t bytes() const { return kind_bytes() + call_bytes(); }
+  size_t kind_bytes() const;
+  size_t call_bytes() const;
 
  private:
-  std::set<size_t> kinds_;               // hashes
-  size_t products_ = 0, own_kinds_ = 0;  // of the program with most products
+  std::set<size_t> kinds_;  // hashes
+  size_t calls_ = 0;
 };
 
 }  // namespace onnxtrain

@@ -116,22 +116,20 @@ size_t Programs::BytesBesideArena(const CompiledProgram& next, const CodeEstimat
 size_t Programs::Budget() const { return static_cast<size_t>(PlannableBytes(recompute_.memory_budget)); }
 
 // Bytes that the budget, or else the free memory, leaves for the arena of the program that is compiled next, when all
-// that can be evicted is. Where programs of other sizes are to come, there is room for the code of one: else each would
-// evict the other.
+// that can be evicted is. `spare`: of the code of programs that the next one must not evict.
 size_t Programs::ArenaLimit(const CompiledProgram& next, size_t spare) const {
   if (recompute_.memory_budget == 0) return Plus(backend_.FreeMemory(), arena_.size);
-  return Less(Budget(), BytesBesideArena(next, next.code) + spare);
+  const size_t beside = BytesBesideArena(next, owner_.may_evict() ? next.code : CodeWith(next));
+  return Less(Budget(), beside + spare + recompute_.reserved);
 }
 
 // Makes room for a program with this arena, and for its code.
 void Programs::EvictFor(const CompiledProgram& next, size_t arena) {
   if (recompute_.memory_budget == 0) return;
   const auto needed = [&] {
-    size_t largest = arena;
+    size_t largest = std::max(arena, owner_.compile_bytes());
     for (const CompiledProgram* held : all_) largest = std::max(largest, arena_.needed(*held));
-    CodeEstimate code = EstimateCode();
-    code.Include(next.code);
-    return BytesBesideArena(next, code) + largest;
+    return BytesBesideArena(next, CodeWith(next)) + largest;
   };
   while (needed() > Budget() && owner_.evict()) {
   }
@@ -148,7 +146,7 @@ absl::Status Programs::CompileWithin(const Graph& legal, int64_t samples, Compil
 // Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
 absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled) {
   const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes};
-  const size_t spare = recompute_.memory_budget > 0 && owner_.expects_others() ? compiled->code.bytes() : 0;
+  const size_t spare = recompute_.memory_budget > 0 ? owner_.code_beside(compiled->code) : 0;
   size_t scratch = 0;
   if (recompute_.mode != RecomputeMode::kAll && recompute_.mode != RecomputeMode::kSqrt) {
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(legal, options));
@@ -196,7 +194,8 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
 
 absl::Status Programs::TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const {
   if (recompute_.memory_budget > 0) {
-    const size_t needed = BytesBesideArena(program, program.code) + arena;
+    const size_t beside = BytesBesideArena(program, owner_.may_evict() ? program.code : CodeWith(program));
+    const size_t needed = beside + arena + recompute_.reserved;
     return RefuseBudget(recompute_.memory_budget, BudgetFor(static_cast<int64_t>(needed)), samples);
   }
   return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ",
@@ -421,6 +420,12 @@ std::vector<const CompiledProgram*> Programs::derive_programs() const {
 CodeEstimate Programs::EstimateCode() const {
   CodeEstimate code;
   for (const CompiledProgram* program : all_) code.Include(program->code);
+  return code;
+}
+
+CodeEstimate Programs::CodeWith(const CompiledProgram& next) const {
+  CodeEstimate code = EstimateCode();
+  code.Include(next.code);
   return code;
 }
 

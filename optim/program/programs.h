@@ -43,10 +43,13 @@ struct CompiledProgram {
 struct ProgramOwner {
   std::function<size_t()> other_bytes = [] { return size_t{0}; };  // that it holds beside its programs
   // Destroys the program that was not used for the longest time, after Release, where a memory budget has no room for
-  // another one. Returns false where there is none.
+  // another one. Returns false where there is none, or where all are needed (`may_evict`).
   std::function<bool()> evict = [] { return false; };
-  // Are other programs to alternate with the next one?
-  std::function<bool()> expects_others = [] { return false; };
+  std::function<bool()> may_evict = [] { return true; };
+  // That compiling takes, for which the arena is released.
+  std::function<size_t()> compile_bytes = [] { return size_t{0}; };
+  // Bytes of the code of programs that are to stand beside one with this code.
+  std::function<size_t(const CodeEstimate&)> code_beside = [](const CodeEstimate&) { return size_t{0}; };
 };
 
 // The least budget that a refusal for want of memory names, in bytes; nullopt: another error.
@@ -81,6 +84,8 @@ class Programs {
   void BindGroup(std::string name, Collectives* ranks) { groups_.insert_or_assign(std::move(name), ranks); }
   // Records the following runs, node by node; null ends it.
   void SetTrace(Trace* trace) { trace_ = trace; }
+  // Of the programs that are compiled from now on, as RecomputeSpec::reserved.
+  void Reserve(int64_t bytes) { recompute_.reserved = bytes; }
   // To be called after every update and whenever weights are written.
   void WeightsChanged() { ++weights_version_; }
 
@@ -110,6 +115,7 @@ class Programs {
   absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                  CompiledProgram* compiled, size_t* smallest);
   CodeEstimate EstimateCode() const;
+  CodeEstimate CodeWith(const CompiledProgram& next) const;
   size_t BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const;
   absl::Status TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const;
   void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
@@ -133,7 +139,7 @@ class Programs {
   Backend& backend_;
   const DType compute_;
   const CompileOptions options_;
-  const RecomputeSpec recompute_;
+  RecomputeSpec recompute_;
   const ProgramOwner owner_;
   Shared arena_, exchange_;
   std::vector<CompiledProgram*> all_;  // those that use both

@@ -23,6 +23,7 @@ enum class RecomputeMode : uint8_t {
 struct RecomputeSpec {
   RecomputeMode mode = RecomputeMode::kAuto;
   int64_t memory_budget = 0;  // bytes for everything that a session holds; 0: the free memory of the device
+  int64_t reserved = 0;       // of the budget, for programs compiled after the largest one (Session::Plan)
 };
 
 // One way to run a training graph.

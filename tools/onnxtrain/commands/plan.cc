@@ -78,7 +78,8 @@ int64_t BudgetFor(int64_t bytes) {
   return budget;
 }
 
-std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, int64_t others) {
+// `kept`: of the session that recomputes nothing.
+std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, const SessionMemory& kept) {
   constexpr size_t kMost = 12;
   std::vector<Budget> budgets;
   const double none = plans.front().seconds;
@@ -86,7 +87,8 @@ std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, int64_t
   for (size_t i = 0; i < plans.size(); ++i) {
     if (i % stride != 0 && i + 1 != plans.size()) continue;
     const auto arena = static_cast<int64_t>(plans[i].arena);
-    const Budget next{others + arena, BudgetFor(others + arena), arena, plans[i].repeated,
+    const int64_t total = kept.total() - kept.activations + std::max(arena, kept.compiling);
+    const Budget next{total, BudgetFor(total), arena, plans[i].repeated,
                       none > 0 ? plans[i].seconds / none : 1};
     // Plans that no budget tells apart are one: the one that takes the least time.
     if (budgets.empty() || next.budget < budgets.back().budget) budgets.push_back(next);
@@ -233,7 +235,7 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSe
   for (size_t bytes : workspaces) step.workspace = std::max(step.workspace, static_cast<int64_t>(bytes));
   const RecomputePlanner planner(graph, workspaces, trial.backend->device() == "cpu" ? 64 : 512);
   const std::vector<RecomputePlan>& frontier = planner.Frontier();
-  step.budgets = MakeBudgets(frontier, keeping->memory().total() - keeping->memory().activations);
+  step.budgets = MakeBudgets(frontier, keeping->memory());
   constexpr int64_t kMostSamples = 1 << 16;
   ASSIGN_OR_RETURN(step.largest_micro, LargestMicroBatch(trial.models, *trial.backend, trial.options, kMostSamples, 0));
   RETURN_IF_ERROR(FindLeastBudgets(trial, &step));
