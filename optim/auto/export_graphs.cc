@@ -72,8 +72,8 @@ class GraphExporter {
 
   // Prepares for the batch that graphs have where they take no other.
   absl::Status Prepare(ExportedGraphs* exported) {
-    const int64_t batch = GlobalBatchSize(config_, *data_.model);
     const BoundData& bound = data_.train.bound;
+    const int64_t batch = GlobalBatchSize(config_, *data_.model, bound.batch_axes);
     ASSIGN_OR_RETURN(options_, MakeSessionOptions(config_, *data_.model, bound, data_.loss, batch));
     ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models_, bound, &options_, true));
     RETURN_IF_ERROR(CheckEffects(config_, MakeRunFacts(config_, data_, look.loss)));

@@ -136,9 +136,8 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                          .deterministic = config.deterministic,
                          .sync_batch_norm = config.sync_batch_norm};
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
-  ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model));
-  options.import.input_shapes = data.input_shapes;
-  options.import.fixed_inputs = data.fixed_inputs;
+  ASSIGN_OR_RETURN(ImportOptions import, MakeImportOptions(config, model));
+  options.import = ImportWithData(std::move(import), data);
   SetVariableExtents(data, &options);
   return options;
 }
@@ -168,7 +167,7 @@ absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t 
                                                 PrepareOptions* options, int64_t* fixed_batch) {
   if (HasAddedAxis(options->import.batch_axes)) {
     *fixed_batch = 1;
-    return PrepareAt(models, *options, 1, training);
+    return PrepareOneSample(models, options, training);
   }
   const int64_t declared = DeclaredBatch(*models.model(), options->import);
   auto prepared = PrepareAt(models, *options, batch, training);

@@ -55,7 +55,7 @@ absl::Status MakeUpData(const TrainConfig& config, std::optional<int64_t> wanted
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
   data->models = std::make_shared<PreparedModels>(data->model);
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
-  const int64_t usual = GlobalBatchSize(config, *data->model);
+  const int64_t usual = GlobalBatchSize(config, *data->model, import.batch_axes);
   data->synthetic_batch =
       wanted ? *wanted : SyntheticBatchSize(config, *data->models, {.import = import, .loss = data->loss});
   ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, data->synthetic_batch));
@@ -425,15 +425,13 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run;
-  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
   AutoChooser chooser(given);
-  if (config.automatic) SetAutoFields(run.batch.global, &config);
+  if (config.automatic) SetAutoFields(GlobalBatchSize(config, *model), &config);
   run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), std::nullopt));
-  if (run.data.synthetic) {
-    ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic_batch));
-  }
   BoundData& bound = run.data.train.bound;
+  const int64_t global = GlobalBatchSize(config, *run.data.model, bound.batch_axes);
+  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic ? run.data.synthetic_batch : global));
   ChooseGrouping(bound, &config);
   run.config.length_grouping = config.length_grouping;
   ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));

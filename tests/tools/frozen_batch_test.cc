@@ -28,12 +28,16 @@ TEST_F(FrozenBatch, IsFreedWhereTheModelFollows) {
 // Models that run with one sample only.
 class SingleSample : public Scratch {
  protected:
-  SingleSample() {
-    HostTensor x({DType::kFloat32, {kSamples, 4}}), label({DType::kInt64, {kSamples}});
-    const std::vector<float> noise = tiny::Uniform(kSamples * 4, 1, 5);
+  SingleSample() { WriteSamples("d.npz", {4}); }
+
+  // Writes samples x of that shape and labels of 3 classes.
+  void WriteSamples(const std::string& file, Shape shape, int64_t samples = kSamples) {
+    shape.insert(shape.begin(), samples);
+    HostTensor x({DType::kFloat32, shape}), label({DType::kInt64, {samples}});
+    const std::vector<float> noise = tiny::Uniform(x.size(), 1, 5);
     for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
-    for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
-    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+    for (int64_t i = 0; i < samples; ++i) label.SetInt(i, i % 3);
+    EXPECT_TRUE(WriteNpz(Path(file), {{"x", x}, {"label", label}}).ok());
   }
 
   NamedArrays Gradients(const tiny::Model& model, const std::string& data = "d.npz", const std::string& flags = "") {
@@ -131,11 +135,7 @@ tiny::Model ImageModel(bool whole) {
 }
 
 TEST_F(SingleSample, MayBeAnImageThatTheModelMakesABatchOf) {
-  HostTensor x({DType::kFloat32, {kSamples, 2, 6, 6}}), label({DType::kInt64, {kSamples}});
-  const std::vector<float> noise = tiny::Uniform(kSamples * 72, 1, 5);
-  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
-  for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
-  ASSERT_TRUE(WriteNpz(Path("images.npz"), {{"x", x}, {"label", label}}).ok());
+  WriteSamples("images.npz", {2, 6, 6});
   ExpectTrains(ImageModel(true), "images.npz");
   ExpectGradients(Gradients(ImageModel(true), "images.npz"), Gradients(ImageModel(false), "images.npz"));
 }
@@ -148,12 +148,97 @@ TEST_F(SingleSample, IsNoBatchOfItsFirstAxis) {
              {"ReduceMean", {"r"}, {"f"}, {{"axes", {0}}}, {{"keepdims", 0}}},
              {"MatMul", {"f", "w2"}, {"y"}}};
   m.weights = {{"w1", {4, 16}, tiny::Uniform(64, 0.5f, 1)}, {"w2", {16, 3}, tiny::Uniform(48, 0.5f, 2)}};
-  HostTensor x({DType::kFloat32, {kSamples, 8, 4}}), label({DType::kInt64, {kSamples}});
-  const std::vector<float> noise = tiny::Uniform(kSamples * 32, 1, 5);
-  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
-  for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
-  ASSERT_TRUE(WriteNpz(Path("rows.npz"), {{"x", x}, {"label", label}}).ok());
+  WriteSamples("rows.npz", {8, 4});
   ExpectTrains(m, "rows.npz");
+}
+
+// The largest of the rows of a cloud of points, whose number is free in the file.
+tiny::Model CloudModel(const std::vector<int64_t>& shape) {
+  tiny::Model m{.input_shape = shape};
+  const int64_t points = static_cast<int64_t>(shape.size()) - 2;  // the axis of the points
+  m.nodes = {{"MatMul", {"x", "w1"}, {"h"}},
+             {"Add", {"h", "b1"}, {"z"}},
+             {"Relu", {"z"}, {"r"}},
+             {"ReduceMax", {"r"}, {"f"}, {{"axes", {points}}}, {{"keepdims", 0}}},
+             {"MatMul", {"f", "w2"}, {"o"}},
+             {"Add", {"o", "b2"}, {"y"}}};
+  m.weights = {{"w1", {3, 16}, tiny::Uniform(48, 0.5f, 1)},
+               {"b1", {16}, tiny::Uniform(16, 0.5f, 2)},
+               {"w2", {16, 5}, tiny::Uniform(80, 0.5f, 3)},
+               {"b2", {5}, tiny::Uniform(5, 0.5f, 4)}};
+  return m;
+}
+
+TEST_F(SingleSample, HasOneAxisMoreInTheDataThanTheRowsOfTheModel) {
+  WriteSamples("clouds.npz", {20, 3});
+  for (const int64_t points : {-2, 20}) {
+    ExpectTrains(CloudModel({points, 3}), "clouds.npz");
+    ExpectGradients(Gradients(CloudModel({points, 3}), "clouds.npz"),
+                    Gradients(CloudModel({-1, 20, 3}), "clouds.npz"));
+  }
+}
+
+TEST_F(SingleSample, TakesTheUsualGlobalBatch) {
+  ImageModel(true).Save(Path("m.onnx"));
+  const Outcome run = Run("--model m.onnx --max-steps 1 --overwrite --out r");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(nlohmann::json::parse(ReadAll(Path("r/summary.json")))["global_batch"], 32);
+}
+
+// [20,3] is a batch of 20 rows for the model, unless its user says otherwise.
+TEST_F(SingleSample, IsTheWholeInputWithoutABatchAxis) {
+  tiny::Model m = CloudModel({20, 3});
+  m.nodes.erase(m.nodes.begin() + 3);
+  m.nodes[3].inputs[0] = "r";
+  m.Save(Path("m.onnx"));
+  const auto micro_batch = [&](const std::string& flags) -> int64_t {
+    const Outcome run = Run("--model m.onnx --max-steps 1 --overwrite --out r " + flags);
+    EXPECT_EQ(run.code, 0) << run.err;
+    return nlohmann::json::parse(ReadAll(Path("r/summary.json")))["micro_batch"];
+  };
+  EXPECT_EQ(micro_batch(""), 20);
+  EXPECT_EQ(micro_batch("--batch-axis auto"), 20);
+  EXPECT_EQ(micro_batch("--batch-axis none"), 1);
+  const Outcome bad = Run("--model m.onnx --batch-axis 0");
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_NE(bad.err.find("--batch-axis: expected one of auto|none, got '0'"), std::string::npos) << bad.err;
+  const Outcome rows = Run("--model m.onnx --data d.npz --batch-axis none --out n");
+  EXPECT_EQ(rows.code, 1);
+  EXPECT_NE(rows.err.find("a sample is [4]"), std::string::npos) << rows.err;
+}
+
+// A memory [5,3] that all rows of a batch share, another one for each sample.
+TEST_F(SingleSample, MayShareAMatrixAmongRows) {
+  const auto attention = [](bool shared) {
+    tiny::Model m{.input_shape = {-1, 4}};
+    m.more_inputs = {{"memory", shared ? std::vector<int64_t>{5, 3} : std::vector<int64_t>{-1, 5, 3}}};
+    m.nodes = {{"MatMul", {"x", "q"}, {"query"}}, {"MatMul", {"memory", "k"}, {"keys"}}};
+    if (shared) {
+      m.nodes.push_back({"Transpose", {"keys"}, {"turned"}, {{"perm", {1, 0}}}});
+      m.nodes.push_back({"MatMul", {"query", "turned"}, {"s"}});
+    } else {
+      m.nodes.push_back({"Constant", {}, {"one"}, {{"value_ints", {1}}}});
+      m.nodes.push_back({"Unsqueeze", {"query", "one"}, {"row"}});
+      m.nodes.push_back({"Transpose", {"keys"}, {"turned"}, {{"perm", {0, 2, 1}}}});
+      m.nodes.push_back({"MatMul", {"row", "turned"}, {"scores"}});
+      m.nodes.push_back({"Squeeze", {"scores", "one"}, {"s"}});
+    }
+    m.nodes.push_back({"MatMul", {"s", "w"}, {"o"}});
+    m.nodes.push_back({"Add", {"o", "b"}, {"y"}});
+    m.weights = {{"q", {4, 6}, tiny::Uniform(24, 0.5f, 1)},
+                 {"k", {3, 6}, tiny::Uniform(18, 0.5f, 2)},
+                 {"w", {5, 3}, tiny::Uniform(15, 0.5f, 3)},
+                 {"b", {3}, tiny::Uniform(3, 0.5f, 4)}};
+    return m;
+  };
+  HostTensor x({DType::kFloat32, {kSamples, 4}}), memory({DType::kFloat32, {kSamples, 5, 3}}),
+      label({DType::kInt64, {kSamples}});
+  const std::vector<float> noise = tiny::Uniform(kSamples * 19, 1, 6);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[i]);
+  for (int64_t i = 0; i < memory.size(); ++i) memory.Set(i, noise[x.size() + i]);
+  for (int64_t i = 0; i < kSamples; ++i) label.SetInt(i, i % 3);
+  ASSERT_TRUE(WriteNpz(Path("m.npz"), {{"x", x}, {"memory", memory}, {"label", label}}).ok());
+  ExpectGradients(Gradients(attention(true), "m.npz"), Gradients(attention(false), "m.npz"));
 }
 
 // scores[n] of moves[n,4] with one state[5] for all: rows with a state of their own.

@@ -54,7 +54,7 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   BoundData unlabelled = setup.data.bound;
   unlabelled.label.info = {};
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, unlabelled, setup.loss,
-                                                              GlobalBatchSize(config, *setup.model)));
+                                                              GlobalBatchSize(config, *setup.model, unlabelled.batch_axes)));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, &options, false));
