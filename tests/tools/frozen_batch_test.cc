@@ -207,6 +207,31 @@ TEST_F(SingleSample, IsTheWholeInputWithoutABatchAxis) {
   EXPECT_NE(rows.err.find("a sample is [4]"), std::string::npos) << rows.err;
 }
 
+// Those of one sample would be trained with, and replace the running ones.
+TEST_F(SingleSample, KeepsTheStatisticsOfBatchNormalization) {
+  WriteSamples("images.npz", {2, 6, 6});
+  const auto with_norm = [](bool whole) {
+    tiny::Model m = ImageModel(whole);
+    const auto conv = std::ranges::find(m.nodes, "Conv", &tiny::Op::type);
+    conv->outputs = {"d"};
+    m.nodes.insert(conv + 1, {"BatchNormalization", {"d", "scale", "shift", "mean", "variance"}, {"c"}});
+    m.weights.push_back({"scale", {4}, {1, 2, 0.5f, 1}});
+    m.weights.push_back({"shift", {4}, {0, 0.1f, -0.1f, 0}});
+    m.weights.push_back({"mean", {4}, {0.1f, 0.2f, -0.1f, 0}});
+    m.weights.push_back({"variance", {4}, {1, 2, 0.5f, 1}});
+    return m;
+  };
+  const NamedArrays frozen = Gradients(with_norm(false), "images.npz", "--batch-norm frozen");
+  ExpectGradients(Gradients(with_norm(true), "images.npz"), frozen);
+  with_norm(true).Save(Path("m.onnx"));
+  const Outcome run = Run("--model m.onnx --data images.npz --max-steps 1 --out r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.err.find("BatchNormalization is frozen"), std::string::npos) << run.err;
+  const Outcome train = Run("--model m.onnx --data images.npz --max-steps 1 --batch-norm train --out t");
+  EXPECT_EQ(train.code, 0) << train.err;
+  EXPECT_EQ(train.err.find("BatchNormalization is frozen"), std::string::npos) << train.err;
+}
+
 // A memory [5,3] that all rows of a batch share, another one for each sample.
 TEST_F(SingleSample, MayShareAMatrixAmongRows) {
   const auto attention = [](bool shared) {
