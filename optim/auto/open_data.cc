@@ -23,6 +23,7 @@
 #include "optim/auto/open_samples.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/sample_places.h"
 #include "optim/auto/size_multiple.h"
 #include "optim/auto/stream_setup.h"
 #include "optim/loss_text.h"
@@ -372,6 +373,7 @@ class DataOpener {
     std::vector<std::string>& notes = opened_.bound.notes;
     notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
     notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
+    RETURN_IF_ERROR(KeepPlaces(outputs));
     return SetStandardization(config_, before_, request_, &opened_);
   }
 
@@ -392,6 +394,27 @@ class DataOpener {
       if (whole.ok() && std::ranges::all_of(whole->feeds, of_tensors)) return whole;
     }
     return bound;
+  }
+
+  // Makes all samples one batch, in order, where a constant refers to them by their places.
+  absl::Status KeepPlaces(const std::vector<std::string>& outputs) {
+    BoundData& bound = opened_.bound;
+    std::vector<std::string> arrays;
+    for (const auto& [name, text] : constants_) {
+      if (text.starts_with("@") && bound.fixed_inputs.contains(name)) arrays.push_back(name);
+    }
+    if (arrays.empty() || bound.dataset->streams()) return absl::OkStatus();
+    ImportOptions import = ImportWithData(import_, bound);
+    import.outputs = outputs;
+    const int64_t samples = bound.dataset->size();
+    bound.places_input = FindInputOfPlaces(model_, import, arrays, samples);
+    if (bound.places_input.empty()) return absl::OkStatus();
+    const std::string why = DescribePlaces(bound.places_input, samples);
+    if (opened_.held_out.has_value()) return Invalid("`eval_split`: ", why, ": none can be held out");
+    if (config_.batch_size > 0 && config_.batch_size != samples)
+      return Invalid("`batch_size` ", config_.batch_size, ": ", why);
+    bound.notes.push_back(why);
+    return absl::OkStatus();
   }
 
   // An input of strings is fed with nothing but columns that were read as such.

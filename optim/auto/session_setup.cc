@@ -206,8 +206,10 @@ absl::StatusOr<PreparedModel> FreezeBatchNorm(PreparedModels& models, PreparedMo
 absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
                                          bool training) {
   PrepareOptions prepare = MakePrepareOptions(*options);
-  int64_t fixed_batch = 0;
-  auto prepared = PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
+  int64_t fixed_batch = data.places_input.empty() ? 0 : data.dataset->size();
+  auto prepared = fixed_batch > 0
+                      ? PrepareAt(models, prepare, fixed_batch, training)
+                      : PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
   if (prepared.ok() && fixed_batch == 1 && training && options->may_freeze_batch_norm)
     prepared = FreezeBatchNorm(models, *std::move(prepared), &prepare);
   if (!prepared.ok()) {

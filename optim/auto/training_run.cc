@@ -430,8 +430,11 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), std::nullopt));
   BoundData& bound = run.data.train.bound;
-  const int64_t global = GlobalBatchSize(config, *run.data.model, bound.batch_axes);
-  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic ? run.data.synthetic_batch : global));
+  const bool in_order = !bound.places_input.empty();
+  if (in_order) run.config.shuffle = config.shuffle = false;
+  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic ? run.data.synthetic_batch
+                                                : in_order ? bound.dataset->size()
+                                                           : GlobalBatchSize(config, *run.data.model, bound.batch_axes)));
   ChooseGrouping(bound, &config);
   run.config.length_grouping = config.length_grouping;
   ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));

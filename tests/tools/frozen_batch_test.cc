@@ -2,6 +2,7 @@
 // bound to another batch are in trial_test.cc.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
@@ -265,6 +266,89 @@ TEST_F(SingleSample, MayShareAMatrixAmongRows) {
   ASSERT_TRUE(WriteNpz(Path("m.npz"), {{"x", x}, {"memory", memory}, {"label", label}}).ok());
   ExpectGradients(Gradients(attention(true), "m.npz"), Gradients(attention(false), "m.npz"));
 }
+
+// Nodes of a graph: features x[n,4] and edges[2,e] between them.
+class GraphNodes : public SingleSample {
+ protected:
+  static constexpr int64_t kNodes = 40, kEdges = 30;
+
+  GraphNodes() {
+    WriteSamples("nodes.npz", {4}, kNodes);
+    HostTensor edges({DType::kInt64, {2, kEdges}}), matrix({DType::kFloat32, {kNodes, kNodes}});
+    for (int64_t i = 0; i < kEdges; ++i) {
+      const int64_t from = i, to = (3 * i + 1) % kNodes;
+      edges.SetInt(i, from);
+      edges.SetInt(kEdges + i, to);
+      matrix.Set(to * kNodes + from, 1);
+    }
+    WriteNpy("edges.npy", edges);
+    WriteNpy("matrix.npy", matrix);
+  }
+
+  void WriteNpy(const std::string& file, const HostTensor& array) {
+    std::ofstream out(Path(file), std::ios::binary);
+    out << NpyPreamble(array.type()).value();
+    out.write(reinterpret_cast<const char*>(array.bytes().data()), static_cast<std::streamsize>(array.bytes().size()));
+  }
+
+  // Mixes the features of each node with those of the node that has an edge to it.
+  static tiny::Model NodeModel(bool edges) {
+    tiny::Model m{.input_shape = {-2, 4}};
+    m.nodes = {{"MatMul", {"x", "w1"}, {"h"}}};
+    if (edges) {
+      m.more_inputs = {{"edges", {2, -3}}};
+      m.int_inputs = {"edges"};
+      m.nodes.insert(m.nodes.end(), {{"Split", {"edges"}, {"from2", "to2"}, {}, {{"axis", 0}}},
+                                     {"Constant", {}, {"zero"}, {{"value_ints", {0}}}},
+                                     {"Constant", {}, {"one"}, {{"value_ints", {1}}}},
+                                     {"Squeeze", {"from2", "zero"}, {"from"}},
+                                     {"Squeeze", {"to2", "zero"}, {"to"}},
+                                     {"Gather", {"h", "from"}, {"sent"}},
+                                     {"Unsqueeze", {"to", "one"}, {"rows"}},
+                                     {"Shape", {"sent"}, {"extents"}},
+                                     {"Expand", {"rows", "extents"}, {"index"}},
+                                     {"ScatterElements", {"h", "index", "sent"}, {"sum"}, {}, {{"axis", 0}}}});
+    } else {
+      m.more_inputs = {{"matrix", {-2, -2}}};
+      m.nodes.insert(m.nodes.end(), {{"MatMul", {"matrix", "h"}, {"got"}}, {"Add", {"h", "got"}, {"sum"}}});
+    }
+    m.nodes.insert(m.nodes.end(),
+                   {{"Relu", {"sum"}, {"r"}}, {"MatMul", {"r", "w2"}, {"o"}}, {"Add", {"o", "b"}, {"y"}}});
+    m.weights = {{"w1", {4, 8}, tiny::Uniform(32, 0.5f, 1)},
+                 {"w2", {8, 3}, tiny::Uniform(24, 0.5f, 2)},
+                 {"b", {3}, tiny::Uniform(3, 0.5f, 3)}};
+    return m;
+  }
+
+  // Losses do not depend on the seed where samples keep their order and are one batch.
+  void ExpectInOrder(const tiny::Model& model, const std::string& constant) {
+    model.Save(Path("m.onnx"));
+    const std::string run = "--model m.onnx --data nodes.npz --input " + constant + " --overwrite --out r --epochs 5 ";
+    double first = 0;
+    for (const std::string flags : {"--seed 1", "--seed 2", "--no-shuffle --batch-size 40"}) {
+      const Outcome o = Run(run + flags);
+      ASSERT_EQ(o.code, 0) << o.err;
+      EXPECT_NE(o.err.find("refers to the samples by their places"), std::string::npos) << o.err;
+      const auto summary = nlohmann::json::parse(ReadAll(Path("r/summary.json")));
+      EXPECT_EQ(summary["micro_batch"], kNodes);
+      EXPECT_EQ(summary["steps"], 5);
+      if (first == 0) first = summary["final_loss"];
+      EXPECT_DOUBLE_EQ(summary["final_loss"], first);
+    }
+    const std::string same = " --model r/model.onnx --data nodes.npz --input " + constant;
+    EXPECT_EQ(Run("eval" + same).code, 0);
+    EXPECT_EQ(Run("predict" + same + " --out p.csv").code, 0);
+    for (const std::string flags : {"--batch-size 8", "--eval-split 0.2"}) {
+      const Outcome o = Run(run + flags);
+      EXPECT_EQ(o.code, 1);
+      EXPECT_NE(o.err.find("refers to the samples by their places"), std::string::npos) << o.err;
+    }
+  }
+};
+
+TEST_F(GraphNodes, KeepTheirPlacesWhereEdgesAreAConstant) { ExpectInOrder(NodeModel(true), "edges=@edges.npy"); }
+
+TEST_F(GraphNodes, KeepTheirPlacesWhereAMatrixIsAConstant) { ExpectInOrder(NodeModel(false), "matrix=@matrix.npy"); }
 
 // scores[n] of moves[n,4] with one state[5] for all: rows with a state of their own.
 TEST_F(SingleSample, MayShareAnInputAmongRows) {
