@@ -212,9 +212,12 @@ BatchAxes TakeWholeInputs(const std::vector<ModelInput>& inputs) {
 std::vector<BatchAxes> GuessWholeSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs) {
   std::vector<BatchAxes> guesses;
   for (BatchAxes& axes : GuessSingleSamples(model, inputs)) {
-    const auto contradicts = [&](const ModelInput& input) {
+    for (const ModelInput& input : inputs) {
       if (input.dims.empty() && input.has_shape) axes[input.name] = kAddedBatchAxis;
-      return axes.contains(input.name) && axes.at(input.name) == kAddedBatchAxis &&
+    }
+    const auto contradicts = [&](const ModelInput& input) {
+      const auto axis = axes.find(input.name);
+      return axis != axes.end() && axis->second == kAddedBatchAxis &&
              Lower(DimName(input, 0)).find("batch") != std::string::npos;
     };
     if (std::ranges::none_of(inputs, contradicts) && HasAddedAxis(axes)) guesses.push_back(std::move(axes));

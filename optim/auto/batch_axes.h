@@ -39,8 +39,8 @@ BatchAxes TakeWholeInputs(const std::vector<ModelInput>& inputs);
 // whose first axis is free, with an input that is shared by all of them; no batch axis anywhere.
 std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);
 
-// Candidates for data that fits no batch axes of the model: a sample of some inputs is the whole tensor. Leaves out those
-// that contradict the name of a dimension ("batch").
+// Candidates for data that fits no batch axes of the model: a sample of some inputs is the whole tensor. Leaves out
+// those that contradict the name of a dimension ("batch").
 std::vector<BatchAxes> GuessWholeSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);
 
 // Gives the outputs a batch axis of extent 1 that have none in the model imported with a batch of 1. Returns whether a

@@ -83,9 +83,8 @@ void SetLabels(const FedSample& sample, BoundData* bound) {
 
 absl::StatusOr<BoundData> Bind(const TrainConfig& config, const OnnxModel& model, const FedSample& sample) {
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
-  BoundData bound{.batch_axes = import.batch_axes,
-                  .input_shapes = import.input_shapes,
-                  .fixed_inputs = import.fixed_inputs};
+  BoundData bound{
+      .batch_axes = import.batch_axes, .input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
   RETURN_IF_ERROR(SetShapes(model, sample, &bound));
   SetLabels(sample, &bound);
   return bound;

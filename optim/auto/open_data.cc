@@ -224,8 +224,8 @@ class DataOpener {
     if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
     if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
     ASSIGN_OR_RETURN(import_, MakeImportOptions(config_, model_));
-    ASSIGN_OR_RETURN(options_.images, PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes),
-                                                 spec_.dims, before_));
+    ASSIGN_OR_RETURN(options_.images,
+                     PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes), spec_.dims, before_));
     options_.images.cache = request_.cache;
     if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
     ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));

@@ -24,15 +24,26 @@ bool IndexesBatch(const Graph& graph, const std::string& name) {
   };
   if (const GraphInput* input = graph.FindInput(name); input != nullptr) computed[input->value] = true;
   for (const Node& node : graph.nodes()) {
-    const bool any = std::ranges::any_of(node.inputs, [&](ValueId v) { return v >= 0 && computed[v]; });
+    const bool any = std::ranges::any_of(node.inputs, [&](ValueId v) { return v != kNoValue && computed[v]; });
     for (const ValueId output : node.outputs) computed[output] = any;
     if (!any || node.inputs.size() < 2 || !node.attrs.Has("axis")) continue;
     const ValueId index = node.inputs[1];
     const int64_t axis = node.attrs.Int("axis");
-    const bool indexes = computed[index] && IsInteger(graph.type(index).dtype);
+    const bool indexes = index != kNoValue && computed[index] && IsInteger(graph.type(index).dtype);
     if (indexes && (follows(node.inputs[0], axis) || follows(node.outputs[0], axis))) return true;
   }
   return false;
+}
+
+// Returns whether the elements are integers from 0 on, the largest of which is the place of the last sample.
+bool NumbersSamples(const HostTensor& constant, int64_t samples) {
+  if (!IsInteger(constant.dtype()) || constant.size() < 2) return false;
+  int64_t smallest = constant.IntAt(0), largest = smallest;
+  for (int64_t i = 1; i < constant.size(); ++i) {
+    smallest = std::min(smallest, constant.IntAt(i));
+    largest = std::max(largest, constant.IntAt(i));
+  }
+  return smallest >= 0 && largest == samples - 1;
 }
 
 }  // namespace
@@ -52,8 +63,9 @@ std::string FindInputOfPlaces(const OnnxModel& model, const ImportOptions& impor
   const auto imported = Import(model, open);
   for (const std::string& name : constants) {
     if (imported.ok() && IndexesBatch(imported->graph, name)) return name;
-    const Shape& shape = import.fixed_inputs.at(name).shape();
-    if (std::ranges::find(shape, samples) == shape.end()) continue;
+    const HostTensor& constant = import.fixed_inputs.at(name);
+    if (!imported.ok() && NumbersSamples(constant, samples)) return name;
+    if (std::ranges::find(constant.shape(), samples) == constant.shape().end()) continue;
     if (Imports(model, import, samples) && !Imports(model, import, samples + 1)) return name;
   }
   return "";

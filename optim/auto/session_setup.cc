@@ -207,9 +207,8 @@ absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData
                                          bool training) {
   PrepareOptions prepare = MakePrepareOptions(*options);
   int64_t fixed_batch = data.places_input.empty() ? 0 : data.dataset->size();
-  auto prepared = fixed_batch > 0
-                      ? PrepareAt(models, prepare, fixed_batch, training)
-                      : PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
+  auto prepared = fixed_batch > 0 ? PrepareAt(models, prepare, fixed_batch, training)
+                                  : PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
   if (prepared.ok() && fixed_batch == 1 && training && options->may_freeze_batch_norm)
     prepared = FreezeBatchNorm(models, *std::move(prepared), &prepare);
   if (!prepared.ok()) {

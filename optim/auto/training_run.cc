@@ -432,9 +432,9 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   BoundData& bound = run.data.train.bound;
   const bool in_order = !bound.places_input.empty();
   if (in_order) run.config.shuffle = config.shuffle = false;
-  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic ? run.data.synthetic_batch
-                                                : in_order ? bound.dataset->size()
-                                                           : GlobalBatchSize(config, *run.data.model, bound.batch_axes)));
+  const int64_t usual = GlobalBatchSize(config, *run.data.model, bound.batch_axes);
+  const int64_t global = run.data.synthetic ? run.data.synthetic_batch : in_order ? bound.dataset->size() : usual;
+  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, global));
   ChooseGrouping(bound, &config);
   run.config.length_grouping = config.length_grouping;
   ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));
@@ -454,6 +454,9 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, options, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
+  // Constants of the model may belong to its samples; the order of a batch of all of them means nothing to others.
+  if (options.fixed_batch == bound.dataset->size() && !config.length_grouping)
+    run.config.shuffle = config.shuffle = false;
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
   run.steps = PlanSteps(config, run.data, run.batch.global, run.tokens);
   run.options = PlanLoop(config, run.steps, run.batch.global);

@@ -157,12 +157,9 @@ TEST_F(SingleSample, IsNoBatchOfItsFirstAxis) {
 tiny::Model CloudModel(const std::vector<int64_t>& shape) {
   tiny::Model m{.input_shape = shape};
   const int64_t points = static_cast<int64_t>(shape.size()) - 2;  // the axis of the points
-  m.nodes = {{"MatMul", {"x", "w1"}, {"h"}},
-             {"Add", {"h", "b1"}, {"z"}},
-             {"Relu", {"z"}, {"r"}},
-             {"ReduceMax", {"r"}, {"f"}, {{"axes", {points}}}, {{"keepdims", 0}}},
-             {"MatMul", {"f", "w2"}, {"o"}},
-             {"Add", {"o", "b2"}, {"y"}}};
+  m.nodes = {{"MatMul", {"x", "w1"}, {"h"}}, {"Add", {"h", "b1"}, {"z"}},
+             {"Relu", {"z"}, {"r"}},         {"ReduceMax", {"r"}, {"f"}, {{"axes", {points}}}, {{"keepdims", 0}}},
+             {"MatMul", {"f", "w2"}, {"o"}}, {"Add", {"o", "b2"}, {"y"}}};
   m.weights = {{"w1", {3, 16}, tiny::Uniform(48, 0.5f, 1)},
                {"b1", {16}, tiny::Uniform(16, 0.5f, 2)},
                {"w2", {16, 5}, tiny::Uniform(80, 0.5f, 3)},
@@ -174,8 +171,7 @@ TEST_F(SingleSample, HasOneAxisMoreInTheDataThanTheRowsOfTheModel) {
   WriteSamples("clouds.npz", {20, 3});
   for (const int64_t points : {-2, 20}) {
     ExpectTrains(CloudModel({points, 3}), "clouds.npz");
-    ExpectGradients(Gradients(CloudModel({points, 3}), "clouds.npz"),
-                    Gradients(CloudModel({-1, 20, 3}), "clouds.npz"));
+    ExpectGradients(Gradients(CloudModel({points, 3}), "clouds.npz"), Gradients(CloudModel({-1, 20, 3}), "clouds.npz"));
   }
 }
 
@@ -349,6 +345,25 @@ class GraphNodes : public SingleSample {
 TEST_F(GraphNodes, KeepTheirPlacesWhereEdgesAreAConstant) { ExpectInOrder(NodeModel(true), "edges=@edges.npy"); }
 
 TEST_F(GraphNodes, KeepTheirPlacesWhereAMatrixIsAConstant) { ExpectInOrder(NodeModel(false), "matrix=@matrix.npy"); }
+
+TEST_F(GraphNodes, KeepTheirPlacesWhereTheModelHoldsTheMatrix) {
+  tiny::Model m = NodeModel(false);
+  m.input_shape = {kNodes, 4};
+  m.more_inputs.clear();
+  std::vector<float> ones(kNodes * kNodes, 0);
+  for (int64_t i = 0; i < kEdges; ++i) ones[(3 * i + 1) % kNodes * kNodes + i] = 1;
+  m.weights.push_back({"matrix", {kNodes, kNodes}, ones});
+  m.Save(Path("m.onnx"));
+  std::vector<double> losses;
+  for (const std::string seed : {"1", "2"}) {
+    const Outcome o =
+        Run("--model m.onnx --data nodes.npz --freeze matrix --epochs 5 --overwrite --out r --seed " + seed);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_NE(o.err.find("40 samples, in order"), std::string::npos) << o.err;
+    losses.push_back(nlohmann::json::parse(ReadAll(Path("r/summary.json")))["final_loss"]);
+  }
+  EXPECT_DOUBLE_EQ(losses[0], losses[1]);
+}
 
 // scores[n] of moves[n,4] with one state[5] for all: rows with a state of their own.
 TEST_F(SingleSample, MayShareAnInputAmongRows) {

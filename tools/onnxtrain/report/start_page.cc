@@ -129,8 +129,7 @@ std::string StepRows(const TrainingRun& run) {
   return PageRow("loss", StrCat(run.session->loss().explanation, " (`loss`, `logits`)")) +
          PageRow("batch", run.tokens.on() ? DescribeTokens(run.tokens, run.train.specs)
                                           : StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation,
-                                                   " accumulated", fixed.empty() ? "" : ": ", fixed,
-                                                   DescribeRanks())) +
+                                                   " accumulated", fixed.empty() ? "" : ": ", fixed, DescribeRanks())) +
          PageRow("steps", StepsText(run)) + PageRow("optimizer", OptimizerText(run.optimizer.spec)) +
          RateRows(run.optimizer);
 }
