@@ -449,7 +449,8 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));
   if (options.import.batch_norm_frozen && config.batch_norm != "frozen") {
     run.config.batch_norm = config.batch_norm = "frozen";
-    run.data.surgery.push_back("note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
+    run.data.surgery.emplace_back(
+        "note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
   }
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, options, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
