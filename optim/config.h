@@ -44,6 +44,7 @@ struct TrainConfig {
   std::vector<std::string> train, freeze, reinit, tie;
   int64_t num_classes = 0;  // 0: the last layer stays
   std::string head;         // "": none is appended
+  std::string batch_axis = "auto";
   std::string batch_norm = "train";
   double dropout = -1;  // below 0: Dropout nodes stay as exported
   std::vector<std::string> dim;

@@ -74,6 +74,10 @@ constexpr ConfigField kFields[] = {
     {"model", "head", kSurgery, &C::head, "HOW",
      "Appends a classifier to an encoder, behind pooling over the sequence: first position, mean or maximum",
      {.choices = "cls|mean|max"}},
+    {"model", "batch_axis", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::batch_axis, "WHICH",
+     "auto: by the names of dimensions, by trial imports and by the data; none: a sample is the whole tensor of each "
+     "input, and the model takes one sample at a time",
+     {.choices = "auto|none"}},
     {"model", "batch_norm", kGradients | kSynthetic, &C::batch_norm, "MODE",
      "train: batch statistics, running statistics are updated; frozen: running statistics, unchanged",
      {.choices = "train|frozen", .on_resume = kChanges}},

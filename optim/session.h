@@ -77,7 +77,8 @@ struct SessionOptions {
   int64_t micro_batch = 32;  // samples per run of the micro programs
   // With variable inputs: the samples of a micro-batch by its length; micro_batch is that of the greatest one.
   TokenBudget tokens;
-  int64_t fixed_batch = 0;  // the model runs with micro-batches of this size only; 0: with any
+  bool may_freeze_batch_norm = false;  // where the model is bound to a batch of 1
+  int64_t fixed_batch = 0;             // the model runs with micro-batches of this size only; 0: with any
   uint64_t seed = 42;
   DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32
   std::optional<LossScaleSpec> loss_scale;  // with kFloat16

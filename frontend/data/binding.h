@@ -56,6 +56,8 @@ struct BoundData {
   std::map<std::string, MaskInk> mask_inks;        // of label columns that are drawn masks
   std::vector<std::string> classes;                // names, where the label has them
   bool classes_are_sorted = false;                 // they were numbered in the order of their names
+  std::map<std::string, int> batch_axes;           // of inputs and outputs, as ImportOptions has them
+  std::string places_input;                        // the constant that refers to samples by their places; "": none
   std::map<std::string, Shape> input_shapes;       // of inputs with free dimensions besides the batch, which is -1
   std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
   bool has_images = false;                         // is an image column fed?

@@ -201,6 +201,30 @@ std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vec
   return guesses;
 }
 
+BatchAxes TakeWholeInputs(const std::vector<ModelInput>& inputs) {
+  BatchAxes axes;
+  for (const ModelInput& input : inputs) {
+    if (input.has_shape) axes[input.name] = kAddedBatchAxis;
+  }
+  return axes;
+}
+
+std::vector<BatchAxes> GuessWholeSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs) {
+  std::vector<BatchAxes> guesses;
+  for (BatchAxes& axes : GuessSingleSamples(model, inputs)) {
+    for (const ModelInput& input : inputs) {
+      if (input.dims.empty() && input.has_shape) axes[input.name] = kAddedBatchAxis;
+    }
+    const auto contradicts = [&](const ModelInput& input) {
+      const auto axis = axes.find(input.name);
+      return axis != axes.end() && axis->second == kAddedBatchAxis &&
+             Lower(DimName(input, 0)).find("batch") != std::string::npos;
+    };
+    if (std::ranges::none_of(inputs, contradicts) && HasAddedAxis(axes)) guesses.push_back(std::move(axes));
+  }
+  return guesses;
+}
+
 bool HasPlainBatch(const std::vector<ModelInput>& inputs, const BatchAxes& guess) {
   return guess.empty() && std::ranges::all_of(inputs, [](const ModelInput& input) {
            return !input.has_shape || input.dims.empty() || input.dims[0] < 0;

@@ -32,9 +32,16 @@ bool ShareVectors(const std::vector<ModelInput>& inputs);
 // Returns whether an input or output has no batch axis and gets one of extent 1: the model takes one sample at a time.
 bool HasAddedAxis(const BatchAxes& axes);
 
+// Returns axes with which a sample of each input is the whole tensor.
+BatchAxes TakeWholeInputs(const std::vector<ModelInput>& inputs);
+
 // Candidates for a model that runs with one sample only: a batch of 1 on the axes of GuessBatchAxes; rows of one input,
 // whose first axis is free, with an input that is shared by all of them; no batch axis anywhere.
 std::vector<BatchAxes> GuessSingleSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);
+
+// Candidates for data that fits no batch axes of the model: a sample of some inputs is the whole tensor. Leaves out
+// those that contradict the name of a dimension ("batch").
+std::vector<BatchAxes> GuessWholeSamples(const OnnxModel& model, const std::vector<ModelInput>& inputs);
 
 // Gives the outputs a batch axis of extent 1 that have none in the model imported with a batch of 1. Returns whether a
 // float output is there.

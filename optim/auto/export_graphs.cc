@@ -12,6 +12,7 @@
 #include "frontend/onnx/training_info_writer.h"
 #include "optim/auto/effects.h"
 #include "optim/auto/model_setup.h"
+#include "optim/auto/sample_places.h"
 #include "optim/auto/session_setup.h"
 #include "optim/auto/training_run.h"
 #include "optim/auto/training_settings.h"
@@ -72,8 +73,8 @@ class GraphExporter {
 
   // Prepares for the batch that graphs have where they take no other.
   absl::Status Prepare(ExportedGraphs* exported) {
-    const int64_t batch = GlobalBatchSize(config_, *data_.model);
     const BoundData& bound = data_.train.bound;
+    const int64_t batch = GlobalBatchSize(config_, *data_.model, bound.batch_axes);
     ASSIGN_OR_RETURN(options_, MakeSessionOptions(config_, *data_.model, bound, data_.loss, batch));
     ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models_, bound, &options_, true));
     RETURN_IF_ERROR(CheckEffects(config_, MakeRunFacts(config_, data_, look.loss)));
@@ -98,7 +99,10 @@ class GraphExporter {
       graph.why = ToStd(free.status().message());
       if (free.ok()) bytes = *std::move(free);
     }
-    if (options_.fixed_batch != 0) graph.why = DescribeFixedBatch(options_.fixed_batch);
+    const std::string& places = data_.train.bound.places_input;
+    if (options_.fixed_batch != 0)
+      graph.why =
+          places.empty() ? DescribeFixedBatch(options_.fixed_batch) : DescribePlaces(places, options_.fixed_batch);
     if (bytes.empty()) {
       graph.batch = options_.micro_batch;
       ASSIGN_OR_RETURN(bytes, Serialize(kind, graph.batch));

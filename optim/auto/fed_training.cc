@@ -83,7 +83,8 @@ void SetLabels(const FedSample& sample, BoundData* bound) {
 
 absl::StatusOr<BoundData> Bind(const TrainConfig& config, const OnnxModel& model, const FedSample& sample) {
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
-  BoundData bound{.input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
+  BoundData bound{
+      .batch_axes = import.batch_axes, .input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
   RETURN_IF_ERROR(SetShapes(model, sample, &bound));
   SetLabels(sample, &bound);
   return bound;
@@ -173,9 +174,9 @@ absl::StatusOr<FedTraining> PrepareFedTraining(const TrainConfig& given, std::sh
   FedTraining training{.config = config};
   std::vector<std::string> fresh;
   ASSIGN_OR_RETURN(const LossSpec loss, ChangeModel(config, &model, &fresh, &training.notes));
-  ASSIGN_OR_RETURN(training.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
   training.models = std::make_shared<PreparedModels>(model);
   ASSIGN_OR_RETURN(const BoundData bound, Bind(config, *model, sample));
+  ASSIGN_OR_RETURN(training.batch, PlanBatch(config, GlobalBatchSize(config, *model, bound.batch_axes)));
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *model, bound, loss, training.batch.micro));
   auto prepared = PrepareFor(*training.models, bound, &options, true);
   if (!prepared.ok()) return NameFreeDims(prepared.status(), *model, options);

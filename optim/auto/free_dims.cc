@@ -69,6 +69,15 @@ class DimExpression {
   size_t at_ = 0;
 };
 
+// The rows of the matrix [k,n] or [n,k] of a Gemm. transB is unknown here: the bias has n elements; without one, a
+// classifier's matrix narrows.
+int64_t GemmExtent(const OnnxModel& model, const OnnxModel::Node& node, const Shape& matrix) {
+  const HostTensor* bias = node.inputs.size() > 2 ? model.Initializer(node.inputs[2]) : nullptr;
+  if (bias != nullptr && bias->size() == matrix[0]) return matrix[1];
+  if (bias != nullptr && bias->size() == matrix[1]) return matrix[0];
+  return std::max(matrix[0], matrix[1]);
+}
+
 // The extent of an axis that the first MatMul, Gemm or Conv of an input requires; 0 where there is none.
 int64_t DemandedExtent(const OnnxModel& model, const ModelInput& input, size_t axis) {
   for (const OnnxModel::Node& node : model.nodes()) {
@@ -78,8 +87,7 @@ int64_t DemandedExtent(const OnnxModel& model, const ModelInput& input, size_t a
     const Shape& shape = weight->shape();
     if (node.op == "Conv" && axis == 1) return shape[1];
     if (node.op == "MatMul" && axis + 1 == input.dims.size()) return shape[shape.size() - 2];
-    // transB is unknown here; a classifier's matrix narrows.
-    if (node.op == "Gemm" && axis == 1) return std::max(shape[0], shape[1]);
+    if (node.op == "Gemm" && axis == 1) return GemmExtent(model, node, shape);
   }
   return 0;
 }

@@ -59,8 +59,8 @@ bool IndicesFit(const Graph& graph) {
   return true;
 }
 
-// Does the model put an axis of extent 1 in front of each of its inputs? Then their first axis is no batch.
-bool AddsBatchItself(const Graph& graph) {
+// Returns whether the model puts an axis of extent 1 in front of each of its inputs.
+bool UnsqueezesInputs(const Graph& graph) {
   const auto readers = ComputeUsers(graph);
   bool any = false;
   for (const GraphInput& input : graph.inputs()) {
@@ -73,6 +73,10 @@ bool AddsBatchItself(const Graph& graph) {
     }
   }
   return any;
+}
+
+bool HasLaterBatch(const BatchAxes& axes) {
+  return std::ranges::any_of(axes, [](const auto& entry) { return entry.second > 0; });
 }
 
 // Returns whether an output begins with the batch.
@@ -98,14 +102,11 @@ class InputPlanner {
 
   absl::StatusOr<InputPlan> Run() {
     RETURN_IF_ERROR(ReadConstants());
+    if (!request_.batch_axis) return TrySingleSample(TakeWholeInputs(OpenInputs()), 0);
     const BatchAxes obvious = Guesses().front();
-    if (!request_.sizes && HasPlainBatch(needed_, obvious) && !MayBeTimeMajor())
+    if (!request_.sizes && HasPlainBatch(VariedInputs(), obvious) && !MayBeTimeMajor())
       return MakePlan(obvious, MakeDims(TrialSizes().front(), 0));
     if (AreOneSample(OpenInputs())) {
-      InputPlan plan = TrySingleSample(GuessSingleSamples(model_, OpenInputs()).back(), 0);
-      if (plan.problem.ok()) return plan;
-    }
-    if (TakesOneSample()) {
       InputPlan plan = TrySingleSample(GuessSingleSamples(model_, OpenInputs()).back(), 0);
       if (plan.problem.ok()) return plan;
     }
@@ -124,6 +125,9 @@ class InputPlanner {
         InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, true);
         if (plan.problem.ok()) return plan;
         if (first.ok()) first = plan.problem;
+        if (HasLaterBatch(guess) || !BatchesOneSample()) continue;
+        plan = TrySingleSample(TakeWholeInputs(OpenInputs()), 0);
+        if (plan.problem.ok()) return plan;
       }
       for (const BatchAxes& guess : Guesses()) {
         InputPlan plan = SearchSizes(guess, empty_caches ? 0 : 1);
@@ -164,6 +168,13 @@ class InputPlanner {
     return !named && !needed_.empty() && needed_[0].dims.size() > 1 && needed_[0].dims[1] < 0;
   }
 
+  // The inputs that are no constants of the user.
+  std::vector<ModelInput> VariedInputs() const {
+    std::vector<ModelInput> varied = needed_;
+    std::erase_if(varied, [&](const ModelInput& input) { return constants_.contains(input.name); });
+    return varied;
+  }
+
   bool IsFixed(const ModelInput& input) const {
     return caches_.fixed.contains(input.name) || constants_.contains(input.name);
   }
@@ -175,16 +186,16 @@ class InputPlanner {
   }
   std::vector<BatchAxes> Guesses() const { return GuessBatchAxes(model_, OpenInputs()); }
 
-  // Returns whether the model puts a batch axis in front of its inputs, whose first axes then are none.
-  bool TakesOneSample() const {
+  // Returns whether the model, which follows no batch on the first axes of its inputs, puts a batch axis of extent 1 in
+  // front of them.
+  bool BatchesOneSample() const {
     const std::vector<ModelInput> open = OpenInputs();
     if (std::ranges::any_of(open, [](const ModelInput& input) { return input.dims.empty() || input.dims[0] < 0; }))
       return false;
     const InputPlan plain = MakePlan({}, MakeDims(TrialSizes().front(), 0));
-    const int64_t declared = DeclaredBatch(model_, MakeOptions(plain));
-    if (!plain.problem.ok() || ImportAt(plain, declared + 1).ok()) return false;
-    const auto imported = ImportAt(plain, declared);
-    return imported.ok() && AddsBatchItself(imported->graph);
+    if (!plain.problem.ok()) return false;
+    const auto imported = ImportAt(plain, DeclaredBatch(model_, MakeOptions(plain)));
+    return imported.ok() && UnsqueezesInputs(imported->graph);
   }
 
   FreeDims MakeDims(int64_t size, int64_t past) const { return {model_, request_.dims, size, past}; }
@@ -249,6 +260,7 @@ class InputPlanner {
 
   // Returns whether the model, which imports with no batch of 2, imports with a larger one and has outputs for it.
   bool FollowsLargerBatch(const InputPlan& plan) const {
+    if (HasAddedAxis(plan.batch_axes)) return false;  // whose extent is 1
     const absl::Status two = ImportAt(plan, 2).status();
     std::set<int64_t> batches;
     for (int64_t batch = 3; batch <= kMostSmallBatch; ++batch) batches.insert(batch);

@@ -23,6 +23,7 @@ struct InputRequest {
   std::map<std::string, int64_t> dims;           // --dim
   std::map<std::string, std::string> constants;  // by input: a number or @FILE.npy
   std::vector<std::string> outputs;              // LossOutputs
+  bool batch_axis = true;                        // else a sample of each input is the whole tensor
   bool sizes = true;  // find sizes for free dimensions; else only batch axes, where they are not obvious
 };
 

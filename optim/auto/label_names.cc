@@ -59,7 +59,7 @@ int64_t CountLabelClasses(const LossChoice& loss) {
 
 absl::StatusOr<int64_t> CountModelClasses(const TrainConfig& config, PreparedModels& models, const LossSpec& loss,
                                           const BoundData& data) {
-  ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, GlobalBatchSize(config, *models.model())));
+  ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, GlobalBatchSize(config, *models.model(), data.batch_axes)));
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *models.model(), data, loss, batch.micro));
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(models, data, &options, true));
   return CountLabelClasses(prepared.loss);

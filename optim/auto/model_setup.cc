@@ -217,12 +217,20 @@ absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const
   const LossSpec loss = MakeOutputSpec(config, model);
   InputRequest request{
       .dims = import.dim_values, .constants = FindConstantTexts(config, model), .sizes = config.data.empty()};
+  request.batch_axis = config.batch_axis != "none";
   if (config.data.empty()) RETURN_IF_ERROR(CheckConstantsOnly(config, request.constants));
   if (const auto outputs = LossOutputs(model, loss); outputs.ok()) request.outputs = *outputs;
   ASSIGN_OR_RETURN(InputPlan plan, PlanInputs(model, request));
   import.input_shapes = std::move(plan.input_shapes);
   import.fixed_inputs = std::move(plan.fixed);
   import.batch_axes = std::move(plan.batch_axes);
+  return import;
+}
+
+ImportOptions ImportWithData(ImportOptions import, const BoundData& data) {
+  import.batch_axes = data.batch_axes;
+  import.input_shapes = data.input_shapes;
+  import.fixed_inputs = data.fixed_inputs;
   return import;
 }
 
@@ -246,15 +254,28 @@ std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, 
 int64_t ExportedBatch(const OnnxModel& model) {
   const std::vector<ModelInput> inputs = WithoutFixed(model.inputs(), FindDefaultInputs(model.inputs()));
   if (AreOneSample(inputs) || ShareVectors(inputs)) return 1;
-  ImportOptions import{.batch_axes = GuessBatchAxes(model, inputs).front()};
-  import.fixed_inputs = FindDefaultInputs(model.inputs()).fixed;
-  return DeclaredBatch(model, import);
+  return ExportedBatch(model, GuessBatchAxes(model, inputs).front());
 }
 
+int64_t ExportedBatch(const OnnxModel& model, const BatchAxes& axes) {
+  if (HasAddedAxis(axes)) return 1;
+  return DeclaredBatch(model, {.fixed_inputs = FindDefaultInputs(model.inputs()).fixed, .batch_axes = axes});
+}
+
+namespace {
+
+int64_t ChooseGlobalBatch(const TrainConfig& config, int64_t exported) {
+  return config.batch_size > 0 ? config.batch_size : exported > 1 ? exported : kDefaultBatch;
+}
+
+}  // namespace
+
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model) {
-  if (config.batch_size > 0) return config.batch_size;
-  const int64_t exported = ExportedBatch(model);
-  return exported > 1 ? exported : kDefaultBatch;
+  return ChooseGlobalBatch(config, ExportedBatch(model));
+}
+
+int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model, const BatchAxes& axes) {
+  return ChooseGlobalBatch(config, ExportedBatch(model, axes));
 }
 
 std::string LossTakes(const LossChoice& loss) {

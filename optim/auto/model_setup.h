@@ -7,8 +7,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/binding.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/onnx/import.h"
+#include "optim/auto/batch_axes.h"
 #include "optim/config.h"
 #include "optim/loss.h"
 #include "optim/trainable.h"
@@ -43,10 +45,16 @@ std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, 
 // With sizes that the model accepts for free dimensions where there is no data; the shapes of data replace them.
 absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model);
 
-// The batch that the model was exported for where that is above 1 and the same for all inputs, else 1.
+// Returns `import` with the axes, shapes and constants of the data.
+ImportOptions ImportWithData(ImportOptions import, const BoundData& data);
+
+// The batch that the model was exported for where that is above 1 and the same for all inputs, else 1. Without `axes`,
+// the likeliest ones: MakeImportOptions and data know better.
 int64_t ExportedBatch(const OnnxModel& model);
+int64_t ExportedBatch(const OnnxModel& model, const BatchAxes& axes);
 // config.batch_size; where it is not set, ExportedBatch if above 1, else 32.
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model);
+int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model, const BatchAxes& axes);
 
 // Which of label_smoothing, ignore_index, class_weights the losses read, separated by blanks.
 std::string LossTakes(const LossChoice& loss);

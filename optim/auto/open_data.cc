@@ -23,6 +23,7 @@
 #include "optim/auto/open_samples.h"
 #include "optim/auto/picture_folders.h"
 #include "optim/auto/pixel_hints.h"
+#include "optim/auto/sample_places.h"
 #include "optim/auto/size_multiple.h"
 #include "optim/auto/stream_setup.h"
 #include "optim/loss_text.h"
@@ -222,7 +223,9 @@ class DataOpener {
     ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
     if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
     if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
-    ASSIGN_OR_RETURN(options_.images, PlanImages(config_, model_.inputs(), spec_.dims, before_));
+    ASSIGN_OR_RETURN(import_, MakeImportOptions(config_, model_));
+    ASSIGN_OR_RETURN(options_.images,
+                     PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes), spec_.dims, before_));
     options_.images.cache = request_.cache;
     if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
     ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
@@ -354,16 +357,13 @@ class DataOpener {
     const std::vector<OnnxModel::Input> needed = NeededInputs(model_, outputs);
     DefaultInputs natural = FindDefaultInputs(
         needed, [&](const std::string& name) { return spec_.inputs.contains(name) || HasColumn(columns(), name); });
-    ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config_, model_));
     for (const auto& [name, text] : constants_) {
-      const auto fixed = import.fixed_inputs.find(name);
-      if (fixed == import.fixed_inputs.end()) continue;  // the outputs do not depend on it
+      const auto fixed = import_.fixed_inputs.find(name);
+      if (fixed == import_.fixed_inputs.end()) continue;  // the outputs do not depend on it
       natural.fixed[name] = fixed->second;
       natural.notes.push_back(StrCat("input '", name, "' ← the constant ", text));
     }
-    const std::vector<OnnxModel::Input> fed = MoveBatchFirst(WithoutFixed(needed, natural), import.batch_axes);
-    RETURN_IF_ERROR(CheckFedInputs(fed, import.batch_axes));
-    auto bound = BindData(fed, samples_.dataset, spec_);
+    auto bound = BindWithAxes(WithoutFixed(needed, natural));
     if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
     RETURN_IF_ERROR(WithPath(CheckTextInputs(*bound), request_.path));
     const TextUnit unit = opened_.bound.text_unit;
@@ -373,7 +373,48 @@ class DataOpener {
     std::vector<std::string>& notes = opened_.bound.notes;
     notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
     notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
+    RETURN_IF_ERROR(KeepPlaces(outputs));
     return SetStandardization(config_, before_, request_, &opened_);
+  }
+
+  // Binds the data with the batch axes of the model. Where it does not fit them, a sample may be a whole input.
+  absl::StatusOr<BoundData> BindWithAxes(const std::vector<OnnxModel::Input>& inputs) const {
+    const auto bind = [&](const BatchAxes& axes) -> absl::StatusOr<BoundData> {
+      const std::vector<OnnxModel::Input> fed = MoveBatchFirst(inputs, axes);
+      RETURN_IF_ERROR(CheckFedInputs(fed, axes));
+      ASSIGN_OR_RETURN(BoundData bound, BindData(fed, samples_.dataset, spec_));
+      bound.batch_axes = axes;
+      return bound;
+    };
+    const auto of_tensors = [](const FeedSpec& feed) { return feed.columns.size() == 1; };
+    auto bound = bind(import_.batch_axes);
+    if (bound.ok() || config_.batch_axis == "none") return bound;
+    for (const BatchAxes& axes : GuessWholeSamples(model_, inputs)) {
+      auto whole = bind(axes);
+      if (whole.ok() && std::ranges::all_of(whole->feeds, of_tensors)) return whole;
+    }
+    return bound;
+  }
+
+  // Makes all samples one batch, in order, where a constant refers to them by their places.
+  absl::Status KeepPlaces(const std::vector<std::string>& outputs) {
+    BoundData& bound = opened_.bound;
+    std::vector<std::string> arrays;
+    for (const auto& [name, text] : constants_) {
+      if (text.starts_with("@") && bound.fixed_inputs.contains(name)) arrays.push_back(name);
+    }
+    if (arrays.empty() || bound.dataset->streams()) return absl::OkStatus();
+    ImportOptions import = ImportWithData(import_, bound);
+    import.outputs = outputs;
+    const int64_t samples = bound.dataset->size();
+    bound.places_input = FindInputOfPlaces(model_, import, arrays, samples);
+    if (bound.places_input.empty()) return absl::OkStatus();
+    const std::string why = DescribePlaces(bound.places_input, samples);
+    if (opened_.held_out.has_value()) return Invalid("`eval_split`: ", why, ": none can be held out");
+    if (config_.batch_size > 0 && config_.batch_size != samples)
+      return Invalid("`batch_size` ", config_.batch_size, ": ", why);
+    bound.notes.push_back(why);
+    return absl::OkStatus();
   }
 
   // An input of strings is fed with nothing but columns that were read as such.
@@ -399,7 +440,7 @@ class DataOpener {
   }
 
   absl::Status CompareDeclaredPixels() {
-    ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config_, model_));
+    const ImportOptions import = ImportWithData(import_, opened_.bound);
     for (const FeedSpec& feed : opened_.bound.feeds) {
       const Column& column = opened_.bound.dataset->columns()[feed.columns[0]];
       if (feed.columns.size() != 1 || !column.image) continue;
@@ -453,6 +494,7 @@ class DataOpener {
   const LossSpec& loss_;
 
   BindSpec spec_;
+  ImportOptions import_;  // without the data
   DatasetOptions options_;
   std::optional<LanguageModel> language_;  // where tokens are trained to follow each other
   OpenedSamples samples_;

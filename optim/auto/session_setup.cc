@@ -132,13 +132,13 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                          .metrics = config.metrics,
                          .trainable = MakeTrainableSpec(config),
                          .micro_batch = micro_batch,
+                         .may_freeze_batch_norm = !IsSpecified(config, "batch_norm"),
                          .seed = static_cast<uint64_t>(config.seed),
                          .deterministic = config.deterministic,
                          .sync_batch_norm = config.sync_batch_norm};
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
-  ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model));
-  options.import.input_shapes = data.input_shapes;
-  options.import.fixed_inputs = data.fixed_inputs;
+  ASSIGN_OR_RETURN(ImportOptions import, MakeImportOptions(config, model));
+  options.import = ImportWithData(std::move(import), data);
   SetVariableExtents(data, &options);
   return options;
 }
@@ -168,7 +168,7 @@ absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t 
                                                 PrepareOptions* options, int64_t* fixed_batch) {
   if (HasAddedAxis(options->import.batch_axes)) {
     *fixed_batch = 1;
-    return PrepareAt(models, *options, 1, training);
+    return PrepareOneSample(models, options, training);
   }
   const int64_t declared = DeclaredBatch(*models.model(), options->import);
   auto prepared = PrepareAt(models, *options, batch, training);
@@ -190,11 +190,27 @@ absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t 
   return one;
 }
 
+namespace {
+
+// Freezes BatchNormalization in a model that is bound to a batch of 1, whose statistics are no estimate of those of the
+// data.
+absl::StatusOr<PreparedModel> FreezeBatchNorm(PreparedModels& models, PreparedModel prepared, PrepareOptions* options) {
+  const bool normalizes = models.model()->op_histogram().contains("BatchNormalization");
+  if (!normalizes || options->import.batch_norm_frozen) return prepared;
+  options->import.batch_norm_frozen = true;
+  return PrepareAt(models, *options, 1, true);
+}
+
+}  // namespace
+
 absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
                                          bool training) {
   PrepareOptions prepare = MakePrepareOptions(*options);
-  int64_t fixed_batch = 0;
-  auto prepared = PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
+  int64_t fixed_batch = data.places_input.empty() ? 0 : data.dataset->size();
+  auto prepared = fixed_batch > 0 ? PrepareAt(models, prepare, fixed_batch, training)
+                                  : PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
+  if (prepared.ok() && fixed_batch == 1 && training && options->may_freeze_batch_norm)
+    prepared = FreezeBatchNorm(models, *std::move(prepared), &prepare);
   if (!prepared.ok()) {
     const bool of_labels = models.ImportForward(prepare, options->micro_batch, training, false).ok();
     if (!of_labels || data.label.text.empty()) return prepared;
@@ -202,6 +218,7 @@ absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData
                    data.warnings.empty() ? "" : StrCat("; ", data.warnings[0]));
   }
   options->import.batch_axes = std::move(prepare.import.batch_axes);
+  options->import.batch_norm_frozen = prepare.import.batch_norm_frozen;
   if (fixed_batch > 0) options->micro_batch = options->fixed_batch = fixed_batch;
   return prepared;
 }

@@ -39,7 +39,8 @@ absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t 
 
 // Prepares what a session with these options starts from: forward graph, weights with values, loss. An error about the
 // loss says which column the label is. Where the model follows no batch but the one that its file declares, that
-// becomes options->micro_batch and fixed_batch.
+// becomes options->micro_batch and fixed_batch, as all samples do where BoundData::places_input is set. Freezes
+// BatchNormalization where the model is bound to a batch of 1 (options->may_freeze_batch_norm).
 absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
                                          bool training);
 

@@ -21,8 +21,9 @@ class Trial {
     Trial trial(model, input, axis + 1);
     ASSIGN_OR_RETURN(trial.import_, MakeImportOptions(config, model));
     ASSIGN_OR_RETURN(trial.import_.outputs, LossOutputs(model, loss));
-    trial.import_.batch = kBatch;
-    Shape& shape = trial.import_.input_shapes[input] = {kBatch};
+    const int64_t batch = HasAddedAxis(trial.import_.batch_axes) ? 1 : kBatch;
+    trial.import_.batch = batch;
+    Shape& shape = trial.import_.input_shapes[input] = {batch};
     shape.insert(shape.end(), sample.begin(), sample.end());
     return trial;
   }

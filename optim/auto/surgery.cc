@@ -98,10 +98,7 @@ absl::Status CheckPlan(const OnnxModel& model, const SurgeryPlan& plan, const Im
 
 absl::StatusOr<ImportOptions> ImportFor(const TrainConfig& config, const OnnxModel& model, const BoundData* data) {
   ASSIGN_OR_RETURN(ImportOptions import, MakeImportOptions(config, model));
-  if (data == nullptr) return import;
-  import.input_shapes = data->input_shapes;
-  import.fixed_inputs = data->fixed_inputs;
-  return import;
+  return data == nullptr ? import : ImportWithData(std::move(import), *data);
 }
 
 }  // namespace

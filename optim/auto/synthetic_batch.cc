@@ -33,8 +33,8 @@ double StepFlops(PreparedModels& models, const PrepareOptions& options, int64_t 
 
 int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, const PrepareOptions& options) {
   const OnnxModel& model = *models.model();
-  int64_t batch = GlobalBatchSize(config, model);
-  if (ChoosesBatch(config) || ExportedBatch(model) > 1) return batch;
+  int64_t batch = GlobalBatchSize(config, model, options.import.batch_axes);
+  if (ChoosesBatch(config) || ExportedBatch(model, options.import.batch_axes) > 1) return batch;
   const double flops = StepFlops(models, options, batch);
   while (batch > kMinBatch && static_cast<double>(batch) * flops > kStepFlops) batch /= 2;
   return batch;

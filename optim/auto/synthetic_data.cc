@@ -132,7 +132,8 @@ absl::Status AddLabelColumns(const LossSpec& loss, const LossChoice& choice, Bou
 absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const ImportOptions& import, const LossSpec& loss,
                                             int64_t size, int64_t micro_batch, uint64_t seed) {
   const OnnxModel& model = *models.model();
-  BoundData data{.input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
+  BoundData data{
+      .batch_axes = import.batch_axes, .input_shapes = import.input_shapes, .fixed_inputs = import.fixed_inputs};
   PrepareOptions prepare{.import = import, .loss = loss};
   int64_t fixed_batch = 0;
   const auto prepared = PrepareAtAnyBatch(models, micro_batch, true, &prepare, &fixed_batch);

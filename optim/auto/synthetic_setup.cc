@@ -28,8 +28,8 @@ absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& given, const 
   }
   setup.models = std::make_shared<PreparedModels>(std::move(loaded));
   const OnnxModel& model = *setup.models->model();
-  ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model)));
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
+  ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model, import.batch_axes)));
   ASSIGN_OR_RETURN(const BoundData bound,
                    MakeSyntheticData(*setup.models, import, loss, setup.batch.global, setup.batch.micro, config.seed));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, setup.batch.global));

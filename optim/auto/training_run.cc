@@ -55,7 +55,7 @@ absl::Status MakeUpData(const TrainConfig& config, std::optional<int64_t> wanted
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
   data->models = std::make_shared<PreparedModels>(data->model);
   ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
-  const int64_t usual = GlobalBatchSize(config, *data->model);
+  const int64_t usual = GlobalBatchSize(config, *data->model, import.batch_axes);
   data->synthetic_batch =
       wanted ? *wanted : SyntheticBatchSize(config, *data->models, {.import = import, .loss = data->loss});
   ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, data->synthetic_batch));
@@ -425,15 +425,16 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(Validate(config));
   if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
   TrainingRun run;
-  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, GlobalBatchSize(config, *model)));
   AutoChooser chooser(given);
-  if (config.automatic) SetAutoFields(run.batch.global, &config);
+  if (config.automatic) SetAutoFields(GlobalBatchSize(config, *model), &config);
   run.config = config;
   ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), std::nullopt));
-  if (run.data.synthetic) {
-    ASSIGN_OR_RETURN(run.batch, PlanBatch(config, run.data.synthetic_batch));
-  }
   BoundData& bound = run.data.train.bound;
+  const bool in_order = !bound.places_input.empty();
+  if (in_order) run.config.shuffle = config.shuffle = false;
+  const int64_t usual = GlobalBatchSize(config, *run.data.model, bound.batch_axes);
+  const int64_t global = run.data.synthetic ? run.data.synthetic_batch : in_order ? bound.dataset->size() : usual;
+  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, global));
   ChooseGrouping(bound, &config);
   run.config.length_grouping = config.length_grouping;
   ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));
@@ -446,9 +447,17 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   options.pipeline = {place.rank, static_cast<int>(config.pipeline)};
   options.tensor = {place.rank, static_cast<int>(config.tensor)};
   ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));
+  if (options.import.batch_norm_frozen && config.batch_norm != "frozen") {
+    run.config.batch_norm = config.batch_norm = "frozen";
+    run.data.surgery.emplace_back(
+        "note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
+  }
   RETURN_IF_ERROR(LeaveOutBadSamples(prepared, options, &run));
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
+  // Constants of the model may belong to its samples; the order of a batch of all of them means nothing to others.
+  if (options.fixed_batch == bound.dataset->size() && !config.length_grouping)
+    run.config.shuffle = config.shuffle = false;
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
   run.steps = PlanSteps(config, run.data, run.batch.global, run.tokens);
   run.options = PlanLoop(config, run.steps, run.batch.global);

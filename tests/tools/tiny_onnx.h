@@ -65,7 +65,7 @@ struct Model {
   std::string input = "x";
   std::vector<int64_t> input_shape = {-1, 4};
   std::map<std::string, std::vector<int64_t>> more_inputs;
-  std::set<std::string> text_inputs = {};  // of strings; the others are of float
+  std::set<std::string> text_inputs = {}, int_inputs = {};  // of strings, of int64; the others are of float
   std::vector<std::string> outputs = {"y"};
   std::vector<Op> nodes;
   std::vector<Weight> weights;
@@ -125,7 +125,7 @@ struct Model {
     Message dims, tensor;
     for (int64_t d : shape)
       dims.Sub(1, d < 0 ? Message().Bytes(2, FreeName(d)) : Message().Int(1, static_cast<uint64_t>(d)));
-    tensor.Int(1, text_inputs.contains(name) ? 8 : 1);
+    tensor.Int(1, text_inputs.contains(name) ? 8 : int_inputs.contains(name) ? 7 : 1);
     if (has_shape) tensor.Sub(2, dims);
     return Message().Bytes(1, name).Sub(2, Message().Sub(1, tensor));
   }

@@ -100,6 +100,28 @@ TEST_F(InputPlanTest, SizesAreTriedUntilTheModelAcceptsOne) {
   EXPECT_THAT(plan.input_shapes.at("x"), ElementsAre(-1, 16));
 }
 
+// The matrix [16,4] widens; its bias has 16 elements.
+TEST_F(InputPlanTest, TheBiasTellsTheWidthThatAGemmTakes) {
+  tiny::Model m{.input_shape = {-1, -2}};
+  m.nodes = {{"Gemm", {"x", "w", "b"}, {"y"}, {}, {{"transB", 1}}}};
+  m.weights = {{"w", {16, 4}, tiny::Uniform(64, 1, 1)}, {"b", {16}, tiny::Uniform(16, 1, 2)}};
+  const InputPlan plan = Plan(m);
+  EXPECT_TRUE(plan.problem.ok()) << plan.problem;
+  EXPECT_THAT(plan.input_shapes.at("x"), ElementsAre(-1, 4));
+}
+
+TEST_F(InputPlanTest, SamplesMayBeWholeInputs) {
+  const tiny::Model m = tiny::Mlp(3);
+  const InputPlan plan = Plan(m, {.batch_axis = false});
+  EXPECT_TRUE(plan.problem.ok()) << plan.problem;
+  EXPECT_THAT(plan.batch_axes, ElementsAre(Pair("x", kAddedBatchAxis), Pair("y", kAddedBatchAxis)));
+  // A dimension that is named like a batch is one for any data.
+  const auto model = Load(m);
+  EXPECT_TRUE(GuessWholeSamples(*model, {Input("x", {"batch", "4"})}).empty());
+  EXPECT_THAT(GuessWholeSamples(*model, {Input("x", {"points", "4"}), Input("t", {})}),
+              testing::Contains(TakeWholeInputs({Input("x", {"points", "4"}), Input("t", {})})));
+}
+
 // w[3,21]·x[batch,s,4] and v[3,9]·t[batch,u,4]: each dimension has a size of its own, which no usual one is.
 TEST_F(InputPlanTest, EveryDimensionMayNeedASizeOfItsOwn) {
   tiny::Model m{.input_shape = {-1, -1, 4}};

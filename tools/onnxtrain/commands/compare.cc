@@ -41,10 +41,10 @@ struct Setup {
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   Setup s;
   ASSIGN_OR_RETURN(s.data, OpenOrMakeUpInputs(config));
-  const int64_t all = s.data.data.bound.dataset->size();
-  const int64_t samples = std::min<int64_t>(all, config.batch_size > 0       ? config.batch_size
-                                                 : !config.reference.empty() ? all
-                                                                             : 8);
+  const BoundData& bound = s.data.data.bound;
+  const int64_t all = bound.dataset->size();
+  const bool takes_all = !config.reference.empty() || !bound.places_input.empty();
+  const int64_t samples = std::min<int64_t>(all, config.batch_size > 0 ? config.batch_size : takes_all ? all : 8);
   ASSIGN_OR_RETURN(s.options, MakeSessionOptions(config, *s.data.model, s.data.data.bound, s.data.loss, samples));
   s.options.optimizer.rule = "sgd";  // keeps no moments: there is no update
   s.models = std::make_shared<PreparedModels>(s.data.model);

@@ -55,8 +55,9 @@ std::string Report(const TrainConfig& config, const EvalMetrics& m, const LossCh
 
 absl::StatusOr<int> RunEval(const TrainConfig& config) {
   ASSIGN_OR_RETURN(ModelAndData setup, OpenInputs(config, true, true));
-  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, setup.data.bound, setup.loss,
-                                                              GlobalBatchSize(config, *setup.model)));
+  const int64_t batch = GlobalBatchSize(config, *setup.model, setup.data.bound.batch_axes);
+  ASSIGN_OR_RETURN(SessionOptions options,
+                   MakeSessionOptions(config, *setup.model, setup.data.bound, setup.loss, batch));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, false));

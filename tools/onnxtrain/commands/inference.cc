@@ -35,7 +35,7 @@ absl::Status SkipBadSamples(const TrainConfig& config, ModelAndData* setup) {
   const auto aligns = [](const LossTermSpec& term) { return term.function != nullptr && term.function->sequences; };
   if (config.on_bad_sample != "skip" && std::ranges::none_of(terms, aligns)) return absl::OkStatus();
   BoundData& bound = setup->data.bound;
-  const int64_t samples = std::min(bound.dataset->size(), GlobalBatchSize(config, *setup->model));
+  const int64_t samples = std::min(bound.dataset->size(), GlobalBatchSize(config, *setup->model, bound.batch_axes));
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup->model, bound, setup->loss, samples));
   PreparedModels models(setup->model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models, bound, &options, true));

@@ -53,8 +53,8 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, false));
   BoundData unlabelled = setup.data.bound;
   unlabelled.label.info = {};
-  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, unlabelled, setup.loss,
-                                                              GlobalBatchSize(config, *setup.model)));
+  const int64_t batch = GlobalBatchSize(config, *setup.model, unlabelled.batch_axes);
+  ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, unlabelled, setup.loss, batch));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, unlabelled, &options, false));

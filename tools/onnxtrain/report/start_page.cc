@@ -124,11 +124,12 @@ std::string DescribeRanks() {
 
 std::string StepRows(const TrainingRun& run) {
   const BatchPlan& b = run.batch;
+  const bool all = !run.data.train.bound.places_input.empty();
+  const std::string fixed = all ? "all samples" : DescribeFixedBatch(run.session->fixed_batch());
   return PageRow("loss", StrCat(run.session->loss().explanation, " (`loss`, `logits`)")) +
          PageRow("batch", run.tokens.on() ? DescribeTokens(run.tokens, run.train.specs)
                                           : StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation,
-                                                   " accumulated", run.session->fixed_batch() > 0 ? ": " : "",
-                                                   DescribeFixedBatch(run.session->fixed_batch()), DescribeRanks())) +
+                                                   " accumulated", fixed.empty() ? "" : ": ", fixed, DescribeRanks())) +
          PageRow("steps", StepsText(run)) + PageRow("optimizer", OptimizerText(run.optimizer.spec)) +
          RateRows(run.optimizer);
 }
