@@ -88,8 +88,7 @@ std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, const S
     if (i % stride != 0 && i + 1 != plans.size()) continue;
     const auto arena = static_cast<int64_t>(plans[i].arena);
     const int64_t total = kept.total() - kept.activations + std::max(arena, kept.compiling);
-    const Budget next{total, BudgetFor(total), arena, plans[i].repeated,
-                      none > 0 ? plans[i].seconds / none : 1};
+    const Budget next{total, BudgetFor(total), arena, plans[i].repeated, none > 0 ? plans[i].seconds / none : 1};
     // Plans that no budget tells apart are one: the one that takes the least time.
     if (budgets.empty() || next.budget < budgets.back().budget) budgets.push_back(next);
   }
