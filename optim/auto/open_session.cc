@@ -78,8 +78,8 @@ namespace {
 // Each rate trains a session of its own from the weights that the run begins with.
 absl::Status TryRates(const SessionOptions& trial, TrainingRun* run) {
   const double base = run->optimizer.spec.lr;
-  const int64_t updates = TrialUpdates(run->steps.total);
-  for (const double lr : TrialRates(base)) {
+  const int64_t updates = TrialUpdates(run->steps.total, run->config.lr_find);
+  for (const double lr : TrialRates(*run->rate_test, base)) {
     ASSIGN_OR_RETURN(const auto session, OpenSession(trial, run));
     ASSIGN_OR_RETURN(run->rate_test->trials.emplace_back(),
                      TrySessionRate(*session, run->train, run->options, base, lr, updates));
@@ -99,8 +99,10 @@ absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, Tr
     ASSIGN_OR_RETURN(run->rate_test,
                      TestSessionRates(*session, run->train, run->options, old.spec.lr, RangeOf(old.spec)));
   }
-  // Batches of several sizes are not held out; what a pipe has sent is gone.
-  const bool tries = run->rate_test->lr == 0 && options->variable_extents == 1 && !run->train.dataset->streams();
+  // Batches of several sizes are not held out; what a pipe has sent is gone; a test that nobody asked for is short.
+  constexpr int64_t kLong = 2000;  // updates
+  const bool pays = run->config.lr_find || run->steps.total >= kLong;
+  const bool tries = pays && options->variable_extents == 1 && !run->train.dataset->streams();
   if (tries) RETURN_IF_ERROR(TryRates(trial, run));
   if (run->rate_test->lr == 0) return WarnOfRate(run), absl::OkStatus();
   run->config.lr = ReplaceBaseRate(run->config.lr, RoundRate(run->rate_test->lr * old.unscaled_lr / old.spec.lr));
