@@ -65,12 +65,16 @@ void WarnOfRate(TrainingRun* run) {
 
 }  // namespace
 
-bool WantsRateTest(const TrainingRun& run) {
-  if (run.config.lr_find) return true;
-  if (run.config.pipeline > 1 || run.config.tensor > 1) return false;  // no rank has the whole model
-  const bool streams = run.train.dataset->streams();                   // what the test read would be lost
-  const bool open = run.config.optimizer == "sgd" && !SpecifiesBaseRate(run.config.lr) && !streams;
-  return open && !run.data.synthetic && run.steps.total >= 10 * RateRange().updates;
+bool DecideRateTest(TrainingRun* run) {
+  const TrainConfig& c = run->config;
+  if (c.lr_find) return true;
+  const bool open = c.optimizer == "sgd" && !SpecifiesBaseRate(c.lr) && !run->data.synthetic;
+  // No rank of a divided model has all of it; what the test read of a stream would be lost.
+  if (!open || c.pipeline > 1 || c.tensor > 1 || run->train.dataset->streams()) return false;
+  const int64_t fewest = 10 * RateRange().updates;
+  if (run->steps.total >= fewest) return true;
+  StrAppend(&run->optimizer.rate_text, "; `lr_find` tests rates in runs of fewer than ", fewest, " updates, too");
+  return false;
 }
 
 namespace {
