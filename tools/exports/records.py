@@ -40,6 +40,12 @@ class Record:
         self.facts |= {'loss': float(loss), 'gradient_norm': float(np.sqrt(sum(n * n for n in norms.values()))),
                        'parameters': {name: [list(g.shape), norms[name]] for name, g in gradients.items()}, **facts}
 
+    def set_rounding(self, loss, gradients):
+        """Takes what the framework computes in float64: the results above differ from it by rounding."""
+        norm = float(np.sqrt(sum(np.sum(g ** 2) for g in gradients.values())))
+        self.facts['rounding'] = [abs(self.facts['loss'] - loss) / max(abs(loss), 1e-12),
+                                  abs(self.facts['gradient_norm'] - norm) / max(norm, 1e-12)]
+
     def file_error(self):
         """Returns how much onnxruntime's outputs differ from the framework's, or None where it cannot run the file."""
         try:
@@ -67,7 +73,14 @@ def distance(ours, theirs):
     return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-12))
 
 
-def targets_like(outputs, seed=7):
-    """Float targets of the outputs' shapes, by name."""
+def targets_like(outputs, mask=None, seed=7):
+    """Float targets of the outputs' shapes, by name. The loss leaves out padded positions, as training does: `mask`
+    [samples, length] is 0 there. It also leaves out what a mask has moved out of the range that can be squared."""
     generator = np.random.default_rng(seed)
-    return {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}
+    targets = {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}
+    for name, value in outputs.items():
+        masked = np.abs(value) > 1e15
+        if mask is not None and np.ndim(mask) == 2 and value.ndim > 1 and value.shape[:2] == tuple(mask.shape):
+            masked |= (np.asarray(mask) == 0).reshape(*mask.shape, *[1] * (value.ndim - 2))
+        targets[name] = np.where(masked, value, targets[name]).astype(np.float32)
+    return targets
