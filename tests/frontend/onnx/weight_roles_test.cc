@@ -548,5 +548,26 @@ TEST(WeightRoles, BuffersOfKnownLibrariesAreFixed) {
   EXPECT_EQ(FindWeight(*imported, "model.bias")->fixed, FixedWeight::kNo);
 }
 
+// BART adds a buffer of zeros to its predictions, and moves it to their device.
+TEST(WeightRoles, AnUnnamedRowOfZerosBehindAnotherModuleIsFixed) {
+  const auto fixed = [](const std::string& name, const std::vector<int64_t>& shape, float value, const char* module) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 3});
+    FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 4}), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
+    AddFilled(&model, name, shape, value);
+    AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"p"}, "/lm_head/MatMul");
+    AddNode(&model, "Add", {"p", name}, {"y"}, StrCat(module, "/Add"));
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    return FindWeight(*imported, name)->fixed != FixedWeight::kNo;
+  };
+  EXPECT_TRUE(fixed("onnx::Add_9", {1, 4}, 0, ""));
+  EXPECT_FALSE(fixed("onnx::Add_9", {1, 4}, 0.5F, "")) << "trained";
+  EXPECT_FALSE(fixed("onnx::Add_9", {4}, 0, "")) << "the bias of a layer";
+  EXPECT_FALSE(fixed("onnx::Add_9", {1, 4}, 0, "/lm_head")) << "beside the product";
+  EXPECT_FALSE(fixed("bias", {1, 4}, 0, ""));
+}
+
 }  // namespace
 }  // namespace onnxtrain
