@@ -322,6 +322,7 @@ TEST(FixedWeights, ConstantNodesThatBecameInitializers) {
   };
   EXPECT_FALSE(is_trained("/act/Constant_1_output_0"));
   EXPECT_FALSE(is_trained("/act/Constant_output_0"));
+  EXPECT_FALSE(is_trained("helper.constant.0"));
   EXPECT_TRUE(is_trained("act.Constant_weight"));
 }
 
