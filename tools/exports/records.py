@@ -14,6 +14,7 @@ class Record:
     def __init__(self, folder, name):
         self.folder, self.name = pathlib.Path(folder), name
         self.arrays, self.facts, self.outputs = {}, {'constants': {}, 'notes': []}, {}
+        self.cache_width = 0  # of inputs that hold keys and values
 
     @property
     def model(self):
@@ -47,20 +48,32 @@ class Record:
                                   abs(self.facts['gradient_norm'] - norm) / max(norm, 1e-12)]
 
     def file_error(self):
-        """Returns how much onnxruntime's outputs differ from the framework's, or None where it cannot run the file."""
+        """Returns how much onnxruntime's outputs differ from the framework's, or None where it cannot run the file, and
+        notes where it does not load it."""
         try:
             import onnxruntime
             session = onnxruntime.InferenceSession(str(self.model), providers=['CPUExecutionProvider'])
+        except Exception as error:
+            print(f'onnxruntime: {error}')
+            self.facts['not_loaded'] = str(error)
+            return None
+        try:
             constants = {name: np.load(self.folder / file) for name, file in self.facts['constants'].items()}
-            feeds = {i.name: (self.arrays | constants)[i.name] for i in session.get_inputs()}
+            known = self.arrays | constants
+            feeds = {i.name: known[i.name] if i.name in known else self.empty(i) for i in session.get_inputs()}
             results = session.run(list(self.outputs), feeds)
         except Exception as error:
             print(f'onnxruntime: {error}')
             return None
         return max(distance(ours, theirs) for ours, theirs in zip(results, self.outputs.values()))
 
+    def empty(self, cache):
+        """Returns a cache [samples, heads, 0, width] of no positions, for which the framework has no argument."""
+        samples = len(next(iter(self.arrays.values())))
+        return np.zeros([samples, cache.shape[1], 0, self.cache_width], np.float32)
+
     def write(self):
-        if not self.facts['train']:
+        if not self.facts['train']:  # onnxruntime computes no statistics of batches
             self.facts['file_error'] = self.file_error()
         np.savez(self.folder / f'{self.name}.npz', **self.arrays)
         (self.folder / f'{self.name}.json').write_text(json.dumps(self.facts, indent=1))

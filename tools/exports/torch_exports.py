@@ -253,11 +253,21 @@ def load_quantized(module, model):
             row += len(parameter)
 
 
+def widen_heads(width):
+    """Makes the heads of the tables' models so wide: onnxruntime rotates multiples of 16."""
+    tables = torch_models.tables
+    tables.TINY['hidden_size'] = width * tables.TINY['num_attention_heads']
+    for row in tables.DECODERS.values():
+        if 'head_dim' in row:
+            row['head_dim'] = width
+
+
 def genai(architecture, folder, precision):
     """Writes the model by the builder of onnxruntime-genai, from a folder as the Hugging Face hub holds it."""
     import tokenizers
     import transformers
     from onnxruntime_genai.models import builder
+    widen_heads(16)
     model, inputs = torch_models.build(architecture)
     source = folder / 'source'
     model.save_pretrained(source)
@@ -267,6 +277,7 @@ def genai(architecture, folder, precision):
     places = (None, str(source), str(folder), precision, 'cpu', str(folder / 'cache'))
     builder.create_model(*places, **builder.parse_extra_options(*places, []))
     record = Record(folder, 'model')
+    record.cache_width = 16
     exported = onnx.load(str(record.model))
     load_quantized(model, exported)
     inputs['attention_mask'] = torch.ones_like(inputs['attention_mask'])  # the file's attention knows lengths alone
