@@ -176,7 +176,8 @@ def compare(args, model):
 
 def without_second_biases(gradients, notes):
     """Cuts the halves off that the tool does not train in recurrent layers with one bias, of which it has a note."""
-    halves = {match[1] for note in notes if (match := re.match("the second half of '(.*)' is zeros: not trained", note))}
+    pattern = re.compile("the second half of '(.*)' is zeros: not trained")
+    halves = {match[1] for note in notes if (match := pattern.match(note))}
     return {name: g[:, :g.shape[1] // 2] if name in halves else g for name, g in gradients.items()}
 
 

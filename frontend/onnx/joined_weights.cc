@@ -93,7 +93,7 @@ class Separator {
       std::optional<std::vector<Part>> parts;
       if (!not_biases_.contains(name)) parts = MatchBias(stored->second);
       if (tie && !not_heads_.contains(name)) parts = FindTable(stored->second);
-      if (parts) Separate({.value = name, .parts = std::move(*parts)}, stored->second);
+      if (parts) Separate({.value = name, .parts = std::move(*parts)});
     }
     graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
                         std::make_move_iterator(nodes_.end()));
@@ -118,7 +118,8 @@ class Separator {
     return std::nullopt;
   }
 
-  void Separate(JoinedWeight joined, HostTensor stored) {
+  void Separate(JoinedWeight joined) {
+    const HostTensor stored = graph_.initializers.at(joined.value);
     std::vector<std::string> inputs;
     int64_t begin = 0;
     for (size_t i = 0; i < joined.parts.size(); ++i) {

@@ -146,7 +146,8 @@ def set_mode(module, train):
         if hasattr(getattr(module, 'config', None), name):
             setattr(module.config, name, off)
     for part in module.modules() if train else ():
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd) or type(part).__name__ in ('StochasticDepth', 'DropPath'):
+        kind = type(part).__name__
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd) or kind in ('StochasticDepth', 'DropPath'):
             part.eval()
         if isinstance(getattr(part, 'drop_rate', None), float):  # for the function, by timm
             part.drop_rate = 0.0

@@ -144,8 +144,9 @@ class NoteTaker {
   static std::string DescribeParts(const JoinedWeight& joined) {
     for (const JoinedWeight::Part& part : joined.parts) {
       if (part.form == JoinedWeight::Part::Form::kTransposed)
-        return StrCat("holds '", Printable(part.weight),
-                      "' a second time, transposed, beside a matrix: trained as one weight (`tie` none trains it apart)");
+        return StrCat(
+            "holds '", Printable(part.weight),
+            "' a second time, transposed, beside a matrix: trained as one weight (`tie` none trains it apart)");
     }
     return "has a bias for queries and values; that of keys is zero in the program, and stays so";
   }
