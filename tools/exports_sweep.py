@@ -105,8 +105,6 @@ def gradients(args, model, facts, has_batch_norm):
         words += ['--input', f'{name}=@{model.parent / file}']
     if has_batch_norm and not facts['train']:
         words += ['--batch-norm', 'frozen']
-    if facts['train']:  # TorchScript's exporter switches on what the program had switched off
-        words += ['--dropout', '0']
     with tempfile.TemporaryDirectory() as folder:
         run_tool(args, 'grad', *words, '--out', f'{folder}/g.npz')
         with np.load(f'{folder}/g.npz') as file:

@@ -146,11 +146,9 @@ def set_mode(module, train):
         if hasattr(getattr(module, 'config', None), name):
             setattr(module.config, name, off)
     for part in module.modules() if train else ():
-        kind = type(part).__name__
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd) or kind in ('StochasticDepth', 'DropPath'):
-            part.eval()
-        if isinstance(getattr(part, 'drop_rate', None), float):  # for the function, by timm
-            part.drop_rate = 0.0
+        for name in ('p', 'drop_rate', 'drop_prob'):  # the exporter switches on what is switched off, but not this
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)
 
 
 class NotApplicable(Exception):
