@@ -117,6 +117,20 @@ size_t OnnxModel::HeapBytes() const {
   return total;
 }
 
+size_t OnnxModel::ExportedCopyBytes() const {
+  const SharedWeights& shared = parsed_->graph.shared;
+  size_t total = 0;
+  for (const WeightTie& tie : shared.ties) {
+    const HostTensor* weight = tie.form == WeightTie::Form::kEqual ? nullptr : Initializer(tie.weight);
+    if (weight != nullptr) total += weight->bytes().size();
+  }
+  for (const RowCopies& rows : shared.lookups) {
+    const HostTensor* weight = Initializer(rows.weight);
+    if (weight != nullptr) total += Type{weight->dtype(), {rows.shape.begin(), rows.shape.end()}}.bytes();
+  }
+  return total;
+}
+
 const std::string& OnnxModel::path() const { return parsed_->path; }
 bool OnnxModel::in_memory() const { return parsed_->memory != nullptr; }
 const std::string& OnnxModel::sha256() const { return parsed_->sha256.get(); }

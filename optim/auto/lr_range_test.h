@@ -1,5 +1,5 @@
-// Learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at rates that rise exponentially, of which the
-// one where the loss falls fastest is a first guess; then trials of more updates at single rates around it.
+// Learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at rates that rise exponentially, of which
+// the one where the loss falls fastest is a first guess; then trials of more updates at single rates around it.
 #pragma once
 
 #include <cstdint>

@@ -456,8 +456,8 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
   // Constants of the model may belong to its samples; the order of a batch of all of them means nothing to others.
-  if (options.fixed_batch == bound.dataset->size() && !config.length_grouping)
-    run.config.shuffle = config.shuffle = false;
+  const bool whole = !run.data.synthetic && options.fixed_batch == bound.dataset->size();
+  if (whole && !config.length_grouping) run.config.shuffle = config.shuffle = false;
   RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
   run.steps = PlanSteps(config, run.data, run.batch.global, run.tokens);
   run.options = PlanLoop(config, run.steps, run.batch.global);

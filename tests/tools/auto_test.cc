@@ -29,7 +29,7 @@ TEST_F(AutoRun, LrFindWritesItsCurve) {
   ASSERT_TRUE(found["lr"].is_number()) << found["why"];
   EXPECT_GT(found["points"].size(), 20);
   EXPECT_EQ(Summary("r")["lr"], found["lr"]);
-  EXPECT_NE(o.err.find("by a range test"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("by trials of 100 updates"), std::string::npos) << o.err;
   const std::string report = ReadAll(Path("r/report.html")), flags = ReadAll(Path("r/config.flags"));
   EXPECT_NE(report.find("loss by learning rate</text>"), std::string::npos);
   EXPECT_NE(flags.find("--lr=" + found["lr"].dump() + "\n"), std::string::npos) << flags;

@@ -52,6 +52,10 @@ class Record:
         notes where it does not load it."""
         try:
             import onnxruntime
+        except ImportError as error:
+            print(f'onnxruntime: {error}')
+            return None
+        try:
             session = onnxruntime.InferenceSession(str(self.model), providers=['CPUExecutionProvider'])
         except Exception as error:
             print(f'onnxruntime: {error}')
