@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "frontend/base/status.h"
+#include "optim/auto/model_folder.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/data/source.h"
 #include "frontend/onnx/model_files.h"
