@@ -34,6 +34,27 @@ bool HasRowsOfSinesAndCosines(const HostTensor& tensor) {
   return waves >= 2;
 }
 
+// The same, shifted and scaled as a whole (PatchTST standardizes its table): the first row has two numbers instead of
+// zeros and ones.
+bool HasRescaledSinesAndCosines(const HostTensor& tensor) {
+  constexpr int64_t kMinRows = 8;
+  const int64_t width = tensor.shape().back(), rows = tensor.size() / width;
+  const double first = tensor.At(0), second = tensor.At(tensor.At(1) != first || width < 4 ? 1 : width - 1);
+  if (width < 4 || width % 2 != 0 || rows < kMinRows || first == second) return false;
+  for (int64_t i = 0; i < width; ++i) {
+    if (tensor.At(i) != first && tensor.At(i) != second) return false;
+  }
+  const auto has_waves = [&](double zero, double one) {
+    for (int64_t r = 0; r < rows; ++r) {
+      double square = 0;
+      for (int64_t i = 0; i < width; ++i) square += std::pow((tensor.At(r * width + i) - zero) / (one - zero), 2);
+      if (std::abs(square - static_cast<double>(width) / 2) > 1e-3 * static_cast<double>(width)) return false;
+    }
+    return true;
+  };
+  return has_waves(first, second) || has_waves(second, first);
+}
+
 // Positions are the first axis of more than one element. The first column has the highest frequency; those of others
 // may be so low that they look like constants and straight lines, which fulfil the equation with a factor of 2.
 bool HasColumnsOfWaves(const HostTensor& tensor) {
@@ -184,7 +205,8 @@ FixedTable FixedTables::Find(const ImportedWeight& weight) {
 
 bool IsSinusoidTable(const HostTensor& tensor) {
   if (!IsFloat(tensor.dtype()) || tensor.shape().size() < 2 || tensor.size() == 0) return false;
-  return HasRowsOfSinesAndCosines(tensor) || HasColumnsOfWaves(tensor) || IsHarmonicBasis(tensor);
+  return HasRowsOfSinesAndCosines(tensor) || HasRescaledSinesAndCosines(tensor) || HasColumnsOfWaves(tensor) ||
+         IsHarmonicBasis(tensor);
 }
 
 bool IsCoordinateTable(const HostTensor& tensor) {

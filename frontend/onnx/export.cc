@@ -15,6 +15,7 @@
 #include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/insert_initializers.h"
+#include "frontend/onnx/joined_weights.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
@@ -40,7 +41,7 @@ class Exporter {
   absl::StatusOr<std::vector<std::string>> Edit(std::map<std::string, HostTensor> trained,
                                                 const SharedWeights& shared) {
     weights_.SetSplitNodes(shared.nodes);
-    const std::map<std::string, HostTensor> weights = ToStoredForms(std::move(trained), shared);
+    ASSIGN_OR_RETURN(const auto weights, ToStoredForms(std::move(trained), shared));
     ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
     for (const bool copies : {false, true}) {
       for (const auto& [name, value] : weights) {
@@ -86,13 +87,15 @@ class Exporter {
 
  private:
   // Replaces weights by what the exporter of the file computed of them.
-  static std::map<std::string, HostTensor> ToStoredForms(std::map<std::string, HostTensor> weights,
-                                                         const SharedWeights& shared) {
+  absl::StatusOr<std::map<std::string, HostTensor>> ToStoredForms(std::map<std::string, HostTensor> weights,
+                                                                  const SharedWeights& shared) {
     for (const ComputedFunction& computed : shared.functions) {
       const auto argument = weights.extract(computed.weight);
       if (!argument.empty()) weights.emplace(computed.value, MakeValue(computed, argument.mapped()));
     }
     AddTiedTables(shared, &weights);
+    const auto read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); };
+    RETURN_IF_ERROR(JoinParts(shared, read, &weights));
     for (const RowCopies& copies : shared.lookups) {
       const auto table = weights.extract(copies.weight);
       if (!table.empty()) weights.emplace(copies.copy, ExpandRows(copies, table.mapped()));

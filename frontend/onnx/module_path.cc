@@ -77,6 +77,7 @@ bool IsComputedName(std::string_view name) {
 }
 
 bool IsTracedConstantName(std::string_view name) {
+  if (name.starts_with("helper.constant.")) return true;  // by paddle2onnx
   constexpr std::string_view kOutput = "_output_0", kConstant = "Constant";
   if (!name.starts_with("/") || !name.ends_with(kOutput)) return false;
   name.remove_suffix(kOutput.size());

@@ -4,6 +4,7 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/joined_weights.h"
 #include "frontend/onnx/ort_artifacts.h"
 #include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
@@ -68,6 +69,8 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
       edits.tensors.emplace(computed.value, MakeValue(computed, edited.mapped()));
   }
   AddTiedTables(parsed_->graph.shared, &edits.tensors);
+  const auto read = [this](const JoinedWeight& joined) { return JoinStored(joined, parsed_->graph); };
+  RETURN_IF_ERROR(JoinParts(parsed_->graph.shared, read, &edits.tensors));
   for (const RowCopies& copies : parsed_->graph.shared.lookups) {
     if (const auto edited = edits.tensors.extract(copies.weight))
       edits.tensors.emplace(copies.copy, ExpandRows(copies, edited.mapped()));

@@ -14,6 +14,7 @@
 #include "frontend/onnx/graph_reader.h"
 #include "frontend/onnx/guard.h"
 #include "frontend/onnx/input_texts.h"
+#include "frontend/onnx/joined_weights.h"
 #include "frontend/onnx/model_proto.h"
 #include "frontend/onnx/padding_rows.h"
 #include "frontend/onnx/parameter_functions.h"
@@ -141,7 +142,8 @@ void NoteMissing(const NamingFindings& findings, OnnxModel::Parsed* model) {
 void NoteFolded(std::vector<FoldedWeight> folded, OnnxModel::Parsed* model) {
   constexpr size_t kMost = 4;
   std::erase_if(folded, [&](const FoldedWeight& f) {
-    return f.parameters.size() == 1 && !model->graph.initializers.contains(f.name);
+    const bool joined = std::ranges::count(model->graph.shared.joined, f.name, &JoinedWeight::value) > 0;
+    return joined || (f.parameters.size() == 1 && !model->graph.initializers.contains(f.name));
   });
   for (size_t i = 0; i < std::min(folded.size(), kMost); ++i) {
     std::string parameters;
@@ -171,6 +173,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   MarkSingleBiases(model);
   for (const auto& [name, function] : findings.functions) TrainArgument(name, function, &model->graph);
   GatherRepeatedRows(findings.looked_up, model->edits.tie_stored_twice, &model->graph);
+  TakeJoinedApart(model->edits.tie_stored_twice, &model->graph);
   RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
   NoteFolded(findings.folded, model);
   NoteMissing(findings, model);

@@ -337,9 +337,15 @@ bool IsAssumed(const RowCopies& copies, const HostTensor& weight) {
 }
 
 void AddTiedTables(const SharedWeights& shared, std::map<std::string, HostTensor>* weights) {
+  const auto is_part = [&](const std::string& name) {
+    return std::ranges::any_of(shared.joined, [&](const JoinedWeight& joined) {
+      return std::ranges::count(joined.parts, name, &JoinedWeight::Part::weight) > 0;
+    });
+  };
   for (const WeightTie& tie : shared.ties) {
     const auto weight = weights->find(tie.weight);
-    if (weight != weights->end() && std::ranges::count(shared.lookups, tie.copy, &RowCopies::weight) > 0)
+    const bool looked_up = std::ranges::count(shared.lookups, tie.copy, &RowCopies::weight) > 0;
+    if (weight != weights->end() && (looked_up || is_part(tie.copy)))
       weights->emplace(tie.copy, MakeCopy(tie, weight->second));
   }
 }

@@ -23,7 +23,7 @@ void GatherRepeatedRows(std::vector<std::string> names, bool assume, ParsedGraph
 // Whether nothing but the shape and the readers of a bias tell that its rows, which are equal, were looked up.
 bool IsAssumed(const RowCopies& copies, const HostTensor& weight);
 
-// Adds the tables that are one weight with another table of `weights`.
+// Adds the tables, and the parts of joined initializers, that are one weight with another one of `weights`.
 void AddTiedTables(const SharedWeights& shared, std::map<std::string, HostTensor>* weights);
 
 // Returns the initializer that the rows of the weight make up.

@@ -74,6 +74,18 @@ struct ComputedFunction {
   ParameterFunction function = ParameterFunction::kExp;
 };
 
+// An initializer that the exporter concatenated of parts: weights of their own, transposes of others, zeros.
+struct JoinedWeight {
+  struct Part {
+    enum class Form : uint8_t { kOwn, kTransposed, kZeros };
+    Form form = Form::kOwn;
+    int64_t extent = 0;  // along the first axis of the value
+    std::string weight;
+  };
+  std::string value;
+  std::vector<Part> parts;
+};
+
 // Where the weights that are trained differ from the initializers of the file.
 struct SharedWeights {
   std::vector<SplitNodes> nodes;
@@ -81,6 +93,7 @@ struct SharedWeights {
   std::vector<WeightTie> ties;     // a node makes the copy of the weight
   std::vector<RowCopies> lookups;  // nodes look the copies up
   std::vector<ComputedFunction> functions;
+  std::vector<JoinedWeight> joined;
 };
 
 }  // namespace onnxtrain

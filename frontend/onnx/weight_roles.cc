@@ -62,6 +62,7 @@ class RoleNamer {
                              : IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask;
       if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
       if (IsSumWindow(name, tensor, readers->second)) origin.kind = Kind::kConstant;
+      if (IsZeroTerm(name, tensor, readers->second)) origin.kind = Kind::kConstant;
       const bool of_layer = IsGeneratedName(name) ? IsWeightOfLinear(readers->second) : IsParameterName(name);
       if (!of_layer && IsGraphMatrix(tensor)) origin.kind = Kind::kConstant;
       if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
@@ -252,6 +253,20 @@ class RoleNamer {
     if (!IsNumbered(name) || !of_channel || !IsSplat(tensor) || tensor.At(0) != 1) return false;
     return std::ranges::all_of(
         readers, [](const auto& r) { return IsOp(*r.node, {"Conv"}) && r.input == 1 && r.node->inputs.size() == 2; });
+  }
+
+  // A buffer of zeros [1, classes] that the program adds to its predictions, and moves to their device, for which the
+  // exporter forgets its name: BART's final_logits_bias. The bias of a layer is a vector, beside the layer's product.
+  bool IsZeroTerm(std::string_view name, const HostTensor& tensor, const std::vector<WeightReader>& readers) const {
+    const Shape& shape = tensor.shape();
+    const bool row = shape.size() > 1 && shape.back() > 1 && tensor.size() == shape.back();
+    if (!IsGeneratedName(name) || !row || !IsSplat(tensor) || tensor.At(0) != 0) return false;
+    return std::ranges::all_of(readers, [&](const WeightReader& r) {
+      if (!IsOp(*r.node, {"Add"}) || r.node->inputs.size() != 2) return false;
+      const auto product = producers_.find(r.node->inputs[1 - r.input]);
+      return product != producers_.end() && GetOnnxTraits(*product->second).classifier &&
+             ScopePath(product->second->name) != ScopePath(r.node->name);
+    });
   }
 
   // "name_3" without a path: what an exporter has made and numbered.

@@ -209,17 +209,19 @@ double RateTrial::median_fall() const {
   return falls.empty() ? -std::numeric_limits<double>::infinity() : Median(falls);
 }
 
-std::vector<double> TrialRates(double usual) {
+std::vector<double> TrialRates(const RateTest& test, double usual) {
+  const double middle = test.lr > 0 ? test.lr : usual, step = test.lr > 0 ? 3 : 4;
   std::vector<double> rates;
-  for (const double factor : {1.0 / 16, 1.0 / 4, 1.0, 4.0, 16.0}) rates.push_back(usual * factor);
+  for (const int power : {-2, -1, 0, 1, 2}) rates.push_back(middle * std::pow(step, power));
   return rates;
 }
 
-int64_t TrialUpdates(int64_t total) { return std::clamp<int64_t>(total / 10, 100, 200); }
+int64_t TrialUpdates(int64_t total, bool asked) { return std::clamp<int64_t>(total / (asked ? 4 : 20), 100, 400); }
 
 absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& train, const TrainOptions& options,
                                          double base, double lr, int64_t updates) {
   constexpr size_t kHeldOut = 8;
+  constexpr int64_t kMeasures = 5;  // in the last half
   LoaderOptions load = MakeLoaderOptions(options);
   load.epochs = -1;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train.dataset, train.specs, load));
@@ -227,23 +229,30 @@ absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& trai
   RETURN_IF_ERROR(session.SetPlateau(lr / base));
   ASSIGN_OR_RETURN(const std::vector<double> before, MeasureLosses(session, held_out));
   GlobalBatch global_batch(FeedNames(train.specs));
-  for (int64_t i = 0; i < updates; ++i) {
+  RateTrial trial{.lr = lr, .falls = std::vector<double>(kHeldOut)};
+  for (int64_t i = 1; i <= updates; ++i) {
     RETURN_IF_ERROR(CheckCancelled());
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     SetTensors(*batch, &global_batch);
     RETURN_IF_ERROR(session.Step(global_batch));
+    // A rate that is too high shows in losses that come and go.
+    const int64_t left = updates - i, apart = updates / (2 * kMeasures);
+    if (left % apart != 0 || left / apart >= kMeasures) continue;
+    ASSIGN_OR_RETURN(const std::vector<double> after, MeasureLosses(session, held_out));
+    for (size_t k = 0; k < kHeldOut; ++k) trial.falls[k] += (before[k] - after[k]) / kMeasures;
   }
-  ASSIGN_OR_RETURN(const std::vector<double> after, MeasureLosses(session, held_out));
-  RateTrial trial{.lr = lr};
-  for (size_t i = 0; i < kHeldOut; ++i) trial.falls.push_back(before[i] - after[i]);
   if (!std::ranges::all_of(trial.falls, [](double fall) { return std::isfinite(fall); })) trial.falls.clear();
   return trial;
 }
 
 void SuggestTrialRate(int64_t updates, RateTest* test) {
-  constexpr double kNearly = 0.9;
+  constexpr double kNearly = 0.95;
+  const bool guessed = std::exchange(test->lr, 0) > 0;
   const auto best = std::ranges::max_element(test->trials, {}, &RateTrial::median_fall);
-  if (best == test->trials.end() || best->falls.empty() || best->median_fall() <= 3 * MedianError(best->falls)) return;
+  if (best == test->trials.end() || best->falls.empty() || best->median_fall() <= 3 * MedianError(best->falls)) {
+    if (guessed) TellNothing(test, StrCat("no trial of ", updates, " updates lowers the loss by more than its noise"));
+    return;
+  }
   const double enough = kNearly * best->median_fall();
   const auto chosen = std::ranges::find_if(test->trials, [&](const RateTrial& t) { return t.median_fall() >= enough; });
   test->lr = RoundRate(chosen->lr);

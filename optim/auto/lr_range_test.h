@@ -1,5 +1,5 @@
-// Learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at rates that rise exponentially; the rate
-// for the run is where the loss falls fastest.
+// Learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at rates that rise exponentially, of which the
+// one where the loss falls fastest is a first guess; then trials of more updates at single rates around it.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ struct RatePoint {
 // Updates at one rate, from the weights that the run begins with.
 struct RateTrial {
   double lr = 0;
-  std::vector<double> falls;  // of the losses of held-out batches; empty: a loss was not finite
+  std::vector<double> falls;  // of the losses of held-out batches, at its end; empty: a loss was not finite
 
   double median_fall() const;  // minus infinity where there is none
 };
 
 struct RateTest {
   std::vector<RatePoint> curve;
-  std::vector<RateTrial> trials;  // where the curve told nothing, by rising rate
+  std::vector<RateTrial> trials;  // by rising rate
   double lr = 0;                  // suggested, as RoundRate has it; 0: neither the curve nor a trial tells anything
   double bound = 0;               // a tenth of the rate where the loss diverged; 0: it did not
   std::string why;                // of the suggestion, or why there is none
@@ -60,9 +60,10 @@ absl::StatusOr<RateTest> TestSessionRates(Session& session, const TrainData& tra
                                           double base, const RateRange& range);
 inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set from outside
 
-// Rates for trials around the usual one, and how many updates each takes in a run of `total`.
-std::vector<double> TrialRates(double usual);
-int64_t TrialUpdates(int64_t total);
+// Rates for trials: around the one that the curve suggests, or, where it tells nothing, farther around the usual one.
+std::vector<double> TrialRates(const RateTest& test, double usual);
+// The number of updates that each takes in a run of `total`: more where the user asked for the test.
+int64_t TrialUpdates(int64_t total, bool asked);
 
 // Trains a temporary session as TestSessionRates does, for so many updates at one rate, on other batches than those
 // that the change of the loss is measured on, as far as there are enough.
@@ -70,7 +71,7 @@ absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& trai
                                          double base, double lr, int64_t updates);
 
 // Sets lr and why from the trials: the lowest rate whose median fall is nearly the greatest one. There is none where
-// the greatest fall is within its noise.
+// the greatest fall is within its noise: lr is 0 then, whatever the curve suggests.
 void SuggestTrialRate(int64_t updates, RateTest* test);
 
 // The test and its result as a JSON object: lr (null: none), why, points [[lr, loss, smooth], …] and, if there were

@@ -65,12 +65,16 @@ void WarnOfRate(TrainingRun* run) {
 
 }  // namespace
 
-bool WantsRateTest(const TrainingRun& run) {
-  if (run.config.lr_find) return true;
-  if (run.config.pipeline > 1 || run.config.tensor > 1) return false;  // no rank has the whole model
-  const bool streams = run.train.dataset->streams();                   // what the test read would be lost
-  const bool open = run.config.optimizer == "sgd" && !SpecifiesBaseRate(run.config.lr) && !streams;
-  return open && !run.data.synthetic && run.steps.total >= 10 * RateRange().updates;
+bool DecideRateTest(TrainingRun* run) {
+  const TrainConfig& c = run->config;
+  if (c.lr_find) return true;
+  const bool open = c.optimizer == "sgd" && !SpecifiesBaseRate(c.lr) && !run->data.synthetic;
+  // No rank of a divided model has all of it; what the test read of a stream would be lost.
+  if (!open || c.pipeline > 1 || c.tensor > 1 || run->train.dataset->streams()) return false;
+  const int64_t fewest = 10 * RateRange().updates;
+  if (run->steps.total >= fewest) return true;
+  StrAppend(&run->optimizer.rate_text, "; `lr_find` tests rates in runs of fewer than ", fewest, " updates, too");
+  return false;
 }
 
 namespace {
@@ -78,8 +82,8 @@ namespace {
 // Each rate trains a session of its own from the weights that the run begins with.
 absl::Status TryRates(const SessionOptions& trial, TrainingRun* run) {
   const double base = run->optimizer.spec.lr;
-  const int64_t updates = TrialUpdates(run->steps.total);
-  for (const double lr : TrialRates(base)) {
+  const int64_t updates = TrialUpdates(run->steps.total, run->config.lr_find);
+  for (const double lr : TrialRates(*run->rate_test, base)) {
     ASSIGN_OR_RETURN(const auto session, OpenSession(trial, run));
     ASSIGN_OR_RETURN(run->rate_test->trials.emplace_back(),
                      TrySessionRate(*session, run->train, run->options, base, lr, updates));
@@ -99,8 +103,10 @@ absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, Tr
     ASSIGN_OR_RETURN(run->rate_test,
                      TestSessionRates(*session, run->train, run->options, old.spec.lr, RangeOf(old.spec)));
   }
-  // Batches of several sizes are not held out; what a pipe has sent is gone.
-  const bool tries = run->rate_test->lr == 0 && options->variable_extents == 1 && !run->train.dataset->streams();
+  // Batches of several sizes are not held out; what a pipe has sent is gone; a test that nobody asked for is short.
+  constexpr int64_t kLong = 2000;  // updates
+  const bool pays = run->config.lr_find || run->steps.total >= kLong;
+  const bool tries = pays && options->variable_extents == 1 && !run->train.dataset->streams();
   if (tries) RETURN_IF_ERROR(TryRates(trial, run));
   if (run->rate_test->lr == 0) return WarnOfRate(run), absl::OkStatus();
   run->config.lr = ReplaceBaseRate(run->config.lr, RoundRate(run->rate_test->lr * old.unscaled_lr / old.spec.lr));

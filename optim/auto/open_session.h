@@ -16,8 +16,9 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& optio
 std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options);
 
 // Does the run look for a learning rate: where lr_find asks for it, and where lr is auto for plain gradient descent,
-// whose best rate follows the scale of the loss, in a run of ten times as many updates as a test takes.
-bool WantsRateTest(const TrainingRun& run);
+// whose best rate follows the scale of the loss, in a run of ten times as many updates as a test takes. Tells of the
+// test in shorter ones.
+bool DecideRateTest(TrainingRun* run);
 
 // Runs a range test on a session of its own, which is gone before that of the run is made. Replaces the rate in
 // run->config, run->optimizer and *options. Where the test tells nothing, adds a warning to the run.

@@ -393,7 +393,7 @@ absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepare
   if (options.plan_only) return absl::OkStatus();
   if (run->train.text_unit.tokens_per_sample > 0 && !PartOf(options).on())
     RETURN_IF_ERROR(CheckCausality(options, run));
-  if (WantsRateTest(*run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
+  if (DecideRateTest(run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
   ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
   if (PartOf(options).on()) return absl::OkStatus();  // what follows needs the whole model
   if (run->has_eval() && run->optimizer.origin.trained && run->data.fresh.empty()) {

@@ -76,6 +76,13 @@ TEST(PositionTable, SinesAndCosinesAreNoWeights) {
   }
   EXPECT_TRUE(IsSinusoidTable(table));
   EXPECT_TRUE(IsSinusoidTable(halves));
+  for (const HostTensor& plain : {table, halves}) {  // standardized as a whole
+    HostTensor rescaled = plain.Clone(), row = plain.Clone();
+    for (int64_t i = 0; i < plain.size(); ++i) rescaled.Set(i, 0.15 * plain.At(i) - 0.06);
+    EXPECT_TRUE(IsSinusoidTable(rescaled));
+    row.Set(0, 0.5);
+    EXPECT_FALSE(IsSinusoidTable(row));
+  }
   HostTensor behind_a_token({DType::kFloat32, {1, kRows + 1, kWidth}});
   for (int64_t i = 0; i < table.size(); ++i) behind_a_token.Set(kWidth + i, table.At(i));
   EXPECT_TRUE(IsSinusoidTable(behind_a_token));

@@ -31,7 +31,7 @@ class Cnn(nnx.Module):
         self.head = nnx.Linear(8, 5, rngs=rngs)
 
     def __call__(self, x):
-        x = nnx.avg_pool(nnx.relu(self.a(x)), (2, 2), (2, 2))
+        x = nnx.avg_pool(nnx.relu(self.a(x)), window_shape=(2, 2), strides=(2, 2))
         return self.head(nnx.relu(self.norm(self.b(x))).mean((1, 2)))
 
 
@@ -52,10 +52,14 @@ class Transformer(nnx.Module):
 
 class Recurrent(nnx.Module):
     def __init__(self, rngs, cell):
-        self.rnn, self.head = nnx.RNN(cell(6, 8, rngs=rngs)), nnx.Linear(8, 4, rngs=rngs)
+        self.cell, self.head = cell(6, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
 
     def __call__(self, x):
-        return self.head(self.rnn(x)[:, -1])
+        graph, state = nnx.split(self.cell)  # nnx.RNN refuses to be traced by jax2onnx
+        start = jnp.zeros((x.shape[0], 8))
+        step = lambda carry, x: nnx.merge(graph, state)(carry, x)
+        carry = (start, start) if isinstance(self.cell, nnx.OptimizedLSTMCell) else start
+        return self.head(jax.lax.scan(step, carry, jnp.swapaxes(x, 0, 1))[1][-1])
 
 
 class Mixer(nnx.Module):

@@ -64,6 +64,7 @@ def tf2onnx_export(architecture, folder):
     x = generator.integers(0, VOCABULARY, shape) if whole else generator.standard_normal(shape)
     x = x.astype(np.int32 if whole else np.float32)
     record = Record(folder, 'model')
+    model(x)  # Keras exports no model that was never called
     model.export(str(record.model), format='onnx', verbose=False)
     graph = onnx.load(str(record.model)).graph
     output = graph.output[0].name

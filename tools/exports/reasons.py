@@ -8,7 +8,10 @@ def without_only(part):
 
 
 REASONS = (
+    (r'^genai-int4 ', r'trains .* without ', 'Weights of 4 bits are not trained.'),
     (r'', r'onnxruntime differs', 'The exporter wrote another function: onnxruntime computes it as well.'),
+    (r'^torchscript-train transformers/patchtst ', r'do not fit the output',
+     'The exporter wrote another function: onnxruntime computes it as well.'),
     (r'^(dynamo-optimize|torchscript|optimum) ', r'without parameters of BatchNorm',
      'The exporter folded BatchNorm into the convolution before it.'),
     (r'^dynamo-optimize ', without_only('position_embedding|wpe|embed_positions'),
@@ -19,6 +22,15 @@ REASONS = (
      'The exporter computed the bias that a network makes of constant positions: the file holds the result alone.'),
     (r'', without_only(r'weight\.original0'),
      'The exporter computed the weight that a weight norm makes of two parameters.'),
+    (r'^dynamo-optimize transformers/deberta', r'without .*pos_(proj|q_proj|key_proj|query_proj)',
+     'The exporter computed the keys and queries of relative positions, products of two parameters.'),
+    (r'^dynamo-optimize timm/xcit', r'without `patch_embed.*with `val_',
+     'The exporter folded BatchNorm, and computed the positions that a convolution makes of coordinates.'),
+    (r'^genai-fp32 transformers/(phi|nemotron) ', r'loss off',
+     'The exporter wrote another epsilon: the framework computes the same with it.'),
+    (r'^dynamo-optimize transformers/bit ', r'^gradient norm',
+     'The exporter computed the standardized weights of convolutions.'),
+    (r'^torchscript', r'^exit code.*onnxruntime does not load', 'The exporter wrote a file that is not valid.'),
     (r'', r'NonZero.* input 0 must be a constant',
      'Shapes depend on data, which is not supported: the tokens of an expert, the state at the end of a text.'),
 )

@@ -14,6 +14,7 @@ class Record:
     def __init__(self, folder, name):
         self.folder, self.name = pathlib.Path(folder), name
         self.arrays, self.facts, self.outputs = {}, {'constants': {}, 'notes': []}, {}
+        self.cache_width = 0  # of inputs that hold keys and values
 
     @property
     def model(self):
@@ -40,21 +41,39 @@ class Record:
         self.facts |= {'loss': float(loss), 'gradient_norm': float(np.sqrt(sum(n * n for n in norms.values()))),
                        'parameters': {name: [list(g.shape), norms[name]] for name, g in gradients.items()}, **facts}
 
+    def set_rounding(self, loss, gradients):
+        """Takes what the framework computes in float64: the results above differ from it by rounding."""
+        norm = float(np.sqrt(sum(np.sum(g ** 2) for g in gradients.values())))
+        self.facts['rounding'] = [abs(self.facts['loss'] - loss) / max(abs(loss), 1e-12),
+                                  abs(self.facts['gradient_norm'] - norm) / max(norm, 1e-12)]
+
     def file_error(self):
-        """Returns how much onnxruntime's outputs differ from the framework's, or None where it cannot run the file."""
+        """Returns how much onnxruntime's outputs differ from the framework's, or None where it cannot run the file, and
+        notes where it does not load it."""
         try:
             import onnxruntime
             session = onnxruntime.InferenceSession(str(self.model), providers=['CPUExecutionProvider'])
+        except Exception as error:
+            print(f'onnxruntime: {error}')
+            self.facts['not_loaded'] = str(error)
+            return None
+        try:
             constants = {name: np.load(self.folder / file) for name, file in self.facts['constants'].items()}
-            feeds = {i.name: (self.arrays | constants)[i.name] for i in session.get_inputs()}
+            known = self.arrays | constants
+            feeds = {i.name: known[i.name] if i.name in known else self.empty(i) for i in session.get_inputs()}
             results = session.run(list(self.outputs), feeds)
         except Exception as error:
             print(f'onnxruntime: {error}')
             return None
         return max(distance(ours, theirs) for ours, theirs in zip(results, self.outputs.values()))
 
+    def empty(self, cache):
+        """Returns a cache [samples, heads, 0, width] of no positions, for which the framework has no argument."""
+        samples = len(next(iter(self.arrays.values())))
+        return np.zeros([samples, cache.shape[1], 0, self.cache_width], np.float32)
+
     def write(self):
-        if not self.facts['train']:
+        if not self.facts['train']:  # onnxruntime computes no statistics of batches
             self.facts['file_error'] = self.file_error()
         np.savez(self.folder / f'{self.name}.npz', **self.arrays)
         (self.folder / f'{self.name}.json').write_text(json.dumps(self.facts, indent=1))
@@ -67,7 +86,14 @@ def distance(ours, theirs):
     return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-12))
 
 
-def targets_like(outputs, seed=7):
-    """Float targets of the outputs' shapes, by name."""
+def targets_like(outputs, mask=None, seed=7):
+    """Float targets of the outputs' shapes, by name. The loss leaves out padded positions, as training does: `mask`
+    [samples, length] is 0 there. It also leaves out what a mask has moved out of the range that can be squared."""
     generator = np.random.default_rng(seed)
-    return {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}
+    targets = {name: generator.standard_normal(value.shape).astype(np.float32) for name, value in outputs.items()}
+    for name, value in outputs.items():
+        masked = np.abs(value) > 1e15
+        if mask is not None and np.ndim(mask) == 2 and value.ndim > 1 and value.shape[:2] == tuple(mask.shape):
+            masked |= (np.asarray(mask) == 0).reshape(*mask.shape, *[1] * (value.ndim - 2))
+        targets[name] = np.where(masked, value, targets[name]).astype(np.float32)
+    return targets

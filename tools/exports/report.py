@@ -35,6 +35,8 @@ def difference(row):
     """Says in words what differs; the reasons match this text."""
     other = (row.get('file_error') or 0) > 1e-3
     parts = ['onnxruntime differs from the framework, too'] if other else []
+    if row.get('not_loaded'):
+        parts.append('onnxruntime does not load the file')
     if row['status'] != 'differs':
         return '; '.join([row.get('problem', ''), *parts])
     if row['ours'] != row['theirs']:

@@ -20,26 +20,48 @@ for _package in ('transformers.modeling_utils', 'transformers.generation', 'tran
     with contextlib.suppress(Exception):
         importlib.import_module(_package)
 torch.set_num_threads(1)
+TRAIN_BATCH = 16  # of three samples with one pixel each, BatchNorm divides by a variance that is rounding
 
 
-def record_torch(record, module, inputs, output_names, call=None, constants=(), train=False):
+def record_torch(record, module, inputs, output_names, arguments=None, constants=(), train=False, choose=None):
     """Computes what PyTorch gives for the batch: `inputs` by name, outputs in the order of `output_names`."""
-    call = call or (lambda: module(**inputs))
-    with torch.enable_grad():
-        tensors = flatten(call())
-        named = dict(zip(output_names, tensors))
-        samples = next(v for k, v in inputs.items() if k not in constants).shape[0]
+    arguments = inputs if arguments is None else arguments
+    samples = next(v for k, v in inputs.items() if k not in constants).shape[0]
+    values, targets, loss, gradients = compute(module, arguments, output_names, samples, choose)
+    record.set_inputs({k: v.detach().numpy() for k, v in inputs.items()}, constants)
+    record.set_targets(targets, values)
+    record.set_results(loss, gradients, batch_norm=sorted(batch_norm_parameters(module)), train=train)
+    try:
+        _, _, loss, gradients = compute(module.double(), cast(arguments), output_names, samples, choose, targets)
+        record.set_rounding(loss, gradients)
+    except Exception as error:  # programs that make float32 tensors themselves
+        print(f'in float64: {error}')
+    module.float()
+
+
+def compute(module, arguments, output_names, samples, choose, targets=None):
+    """Returns outputs and targets by name, the loss, and gradients by parameter."""
+    # The fused kernels of the processor give other gradients where a mask hides all keys from a query.
+    with torch.enable_grad(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        result = module(**arguments)
+        named = dict(zip(output_names, flatten(choose(result) if choose else result)))
         chosen = {k: v for k, v in named.items() if v.requires_grad and v.dim() > 0 and v.shape[0] == samples
                   and v.is_floating_point() and not k.startswith('present')}
         values = {k: v.detach().numpy() for k, v in chosen.items()}
-        targets = targets_like(values)
-        loss = sum(F.mse_loss(v, torch.from_numpy(targets[k])) for k, v in chosen.items())
+        targets = targets or targets_like(values, arguments.get('attention_mask'))
+        loss = sum(F.mse_loss(v, torch.from_numpy(targets[k]).to(v.dtype)) for k, v in chosen.items())
         names, parameters = zip(*((n, p) for n, p in module.named_parameters() if p.requires_grad))
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    record.set_inputs({k: v.detach().numpy() for k, v in inputs.items()}, constants)
-    record.set_targets(targets, values)
-    record.set_results(loss.item(), {n: g.numpy() for n, g in zip(names, gradients) if g is not None},
-                       batch_norm=sorted(batch_norm_parameters(module)), train=train)
+    return values, targets, loss.item(), {n: g.numpy() for n, g in zip(names, gradients) if g is not None}
+
+
+def cast(value):
+    """Returns an argument with float64 for float32."""
+    if torch.is_tensor(value):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {k: cast(v) for k, v in value.items()}
+    return type(value)(cast(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def flatten(result):
@@ -60,19 +82,19 @@ def batch_norm_parameters(module):
 
 def direct(architecture, folder, dynamo, optimize=False, train=False):
     """Exports a module by torch.onnx.export, as users write it."""
+    if train:
+        torch_models.batch = TRAIN_BATCH
     module, inputs = torch_models.build(architecture)
     if train and not any(batch_norm_parameters(module)):
         raise NotApplicable('no BatchNorm')
-    module.train(train)
-    if train:
-        quiet_dropout(module)
+    set_mode(module, train)
     constants = {'edge_index'} & set(inputs)
     record = Record(folder, 'model')
     state = {k: v.clone() for k, v in module.state_dict().items()}
     with torch.no_grad():
         outputs = [f'y{i}' for i, _ in enumerate(flatten(module(**inputs)))]
     # The batch of the export is not that of the data: constants that hold it would show.
-    examples = {k: v if k in constants else v[:2] if len(v) == torch_models.BATCH else v for k, v in inputs.items()}
+    examples = {k: v if k in constants else v[:2] if len(v) == torch_models.batch else v for k, v in inputs.items()}
     free = [k for k in inputs if k not in constants]
     common = {'input_names': list(inputs), 'output_names': outputs}
     if dynamo:
@@ -85,11 +107,27 @@ def direct(architecture, folder, dynamo, optimize=False, train=False):
             record.facts['notes'].append('fixed batch')
     else:
         training = {'training': torch.onnx.TrainingMode.TRAINING, 'do_constant_folding': False} if train else {}
-        torch.onnx.export(module, (examples,), str(record.model), dynamo=False,
-                          dynamic_axes={k: {0: 'batch'} for k in free}, **training, **common)
+        with signature_of(module, examples):
+            torch.onnx.export(module, (examples,), str(record.model), dynamo=False,
+                              dynamic_axes={k: {0: 'batch'} for k in free}, **training, **common)
     module.load_state_dict(state)  # tracing in training mode moves the statistics of BatchNorm
+    set_mode(module, train)  # the exporter has set the mode of all parts
     record_torch(record, module, inputs, outputs, constants=constants, train=train)
     record.write()
+
+
+@contextlib.contextmanager
+def signature_of(module, names):
+    """Gives `forward` these arguments alone: the default values of others would become inputs of the graph."""
+    forward = module.forward
+    call = lambda *values: forward(**dict(zip(names, values)))
+    call.__signature__ = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+    module.forward = call
+    try:
+        yield
+    finally:
+        del module.forward
 
 
 def export_dynamo(module, examples, free, path, optimize, names):
@@ -101,11 +139,16 @@ def export_dynamo(module, examples, free, path, optimize, names):
     program.save(str(path), external_data=False)
 
 
-def quiet_dropout(module):
-    for part in module.modules():
-        kind = type(part).__name__
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd) or kind in ('StochasticDepth', 'DropPath'):
-            part.eval()
+def set_mode(module, train):
+    """Sets the mode of the module; what is random stays off."""
+    module.train(train)
+    for name, off in (('apply_spec_augment', False), ('layerdrop', 0.0)):
+        if hasattr(getattr(module, 'config', None), name):
+            setattr(module.config, name, off)
+    for part in module.modules() if train else ():
+        for name in ('p', 'drop_rate', 'drop_prob'):  # the exporter switches on what is switched off, but not this
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)
 
 
 class NotApplicable(Exception):
@@ -122,7 +165,7 @@ def recorded_exports(folder, records):
         grown = {k: grow(v) for k, v in arguments.items()}
         original(model, args, f=f, input_names=input_names, output_names=output_names, **options)
         record = Record(folder, pathlib.Path(f).stem)
-        record_torch(record, model, named_inputs(model, grown, input_names), output_names, call=lambda: model(**grown))
+        record_torch(record, model, named_inputs(model, grown, input_names), output_names, arguments=grown)
         records.append(record)
 
     torch.onnx.export = export
@@ -209,11 +252,21 @@ def load_quantized(module, model):
             row += len(parameter)
 
 
+def widen_heads(width):
+    """Makes the heads of the tables' models so wide: onnxruntime rotates multiples of 16."""
+    tables = torch_models.tables
+    tables.TINY['hidden_size'] = width * tables.TINY['num_attention_heads']
+    for row in tables.DECODERS.values():
+        if 'head_dim' in row:
+            row['head_dim'] = width
+
+
 def genai(architecture, folder, precision):
     """Writes the model by the builder of onnxruntime-genai, from a folder as the Hugging Face hub holds it."""
     import tokenizers
     import transformers
     from onnxruntime_genai.models import builder
+    widen_heads(16)
     model, inputs = torch_models.build(architecture)
     source = folder / 'source'
     model.save_pretrained(source)
@@ -223,11 +276,12 @@ def genai(architecture, folder, precision):
     places = (None, str(source), str(folder), precision, 'cpu', str(folder / 'cache'))
     builder.create_model(*places, **builder.parse_extra_options(*places, []))
     record = Record(folder, 'model')
+    record.cache_width = 16
     exported = onnx.load(str(record.model))
     load_quantized(model, exported)
     inputs['attention_mask'] = torch.ones_like(inputs['attention_mask'])  # the file's attention knows lengths alone
     outputs = [output.name for output in exported.graph.output]
-    record_torch(record, model, inputs, outputs, call=lambda: [model(**inputs).logits])
+    record_torch(record, model, inputs, outputs, choose=lambda result: [result.logits])
     record.write()
 
 

@@ -9,15 +9,16 @@ from torch import nn
 from exports import architectures as tables
 from exports import records
 
-BATCH, LENGTH, IMAGE = 3, 7, 32
+LENGTH, IMAGE = 7, 32
+batch = 3  # samples; the exports of model.train() take more
 
 
 def tokens(config, length=LENGTH):
-    return torch.randint(3, min(getattr(config, 'vocab_size', 67), 67), (BATCH, length))
+    return torch.randint(3, min(getattr(config, 'vocab_size', 67), 67), (batch, length))
 
 
 def padding(length=LENGTH):
-    mask = torch.ones(BATCH, length, dtype=torch.int64)
+    mask = torch.ones(batch, length, dtype=torch.int64)
     mask[1, -2:] = 0
     return mask
 
@@ -63,7 +64,7 @@ def vision(name):
     row = {'image_size': IMAGE, 'patch_size': 8, **tables.VISION[name]}
     model = transformers_model(name, row, 'AutoModelForImageClassification')
     size = row['image_size'] if isinstance(row['image_size'], int) else row['image_size'][0]
-    return model, {'pixel_values': torch.randn(BATCH, 3, size, size)}
+    return model, {'pixel_values': torch.randn(batch, 3, size, size)}
 
 
 def speech(name):
@@ -76,7 +77,7 @@ def speech(name):
         shape = (config.max_length, config.num_mel_bins)
     else:
         shape = (4000,)
-    inputs = {main: torch.randn(BATCH, *shape)}
+    inputs = {main: torch.randn(batch, *shape)}
     if 'decoder_input_ids' in inspect.signature(model.forward).parameters:
         inputs['decoder_input_ids'] = tokens(config, 5)
     return model, inputs
@@ -86,7 +87,7 @@ def pair(name):
     model = transformers_model(name, tables.PAIRS[name], 'AutoModel')
     ids = tokens(model.config)
     ids[:, -1] = 2  # the end of the text, whose state CLIP pools
-    inputs = {'input_ids': ids, 'pixel_values': torch.randn(BATCH, 3, IMAGE, IMAGE),
+    inputs = {'input_ids': ids, 'pixel_values': torch.randn(batch, 3, IMAGE, IMAGE),
               'attention_mask': torch.ones_like(ids)}
     return model, inputs
 
@@ -94,12 +95,12 @@ def pair(name):
 def series(name):
     model = transformers_model(name, tables.SERIES[name], None)
     config = model.config
-    return model, {'past_values': torch.randn(BATCH, config.context_length, config.num_input_channels)}
+    return model, {'past_values': torch.randn(batch, config.context_length, config.num_input_channels)}
 
 
 def image_batch(row):
     size = row.get('size', IMAGE)
-    return {'x': torch.randn(BATCH, 3, size, size)}
+    return {'x': torch.randn(batch, 3, size, size)}
 
 
 def look_up(package, path):

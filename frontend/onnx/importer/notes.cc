@@ -128,6 +128,9 @@ class NoteTaker {
       Add("functions of one parameter that the exporter had computed: ", computed.size(), " ('",
           Printable(computed[0].value), "'", computed.size() > 1 ? ", …" : "", "), whose arguments are trained");
     NoteLookups();
+    for (const JoinedWeight& joined : state_.model.graph.shared.joined) {
+      if (state_.live.IsRead(joined.value)) Add("'", Printable(joined.value), "' ", DescribeParts(joined));
+    }
     for (const WeightTie& tie : state_.model.graph.shared.ties) {
       if (!state_.live.IsRead(tie.copy)) continue;
       const bool complement = tie.form == WeightTie::Form::kComplement;
@@ -136,6 +139,16 @@ class NoteTaker {
           tie.form == WeightTie::Form::kTransposed ? ", transposed" : "",
           ": trained as one weight (`tie` none trains them apart)");
     }
+  }
+
+  static std::string DescribeParts(const JoinedWeight& joined) {
+    for (const JoinedWeight::Part& part : joined.parts) {
+      if (part.form == JoinedWeight::Part::Form::kTransposed)
+        return StrCat(
+            "holds '", Printable(part.weight),
+            "' a second time, transposed, beside a matrix: trained as one weight (`tie` none trains it apart)");
+    }
+    return "has a bias for queries and values; that of keys is zero in the program, and stays so";
   }
 
   void NoteLookups() {

@@ -25,17 +25,29 @@ struct Pool {
   }
 };
 
+// Shortens windows that are longer than an axis with its pads, of which ceil_mode has one: PyTorch's EfficientNet pools
+// its map of 7 × 7 by windows of 1280 × 1280.
+void ClipSingleWindows(std::span<const int64_t> extents, Windows* w) {
+  for (size_t i = 0; i < w->axes() && i < extents.size(); ++i) {
+    const int64_t all = extents[i] + w->pads[i] + w->pads[i + w->axes()];
+    const bool single = w->kernel[i] > all && w->kernel[i] - all < w->strides[i];
+    if (single && w->dilations[i] == 1 && all > 0) w->kernel[i] = all;
+  }
+}
+
 absl::StatusOr<Pool> ReadPool(ImportContext& c) {
   RETURN_IF_ERROR(RequireAnySpatial(c));
   const auto extents = Spatial(c.in(0).shape());
   Pool p;
   ASSIGN_OR_RETURN(Windows w, ImportWindows(c.attrs(), c.attrs().Ints("kernel_shape"), extents));
   ASSIGN_OR_RETURN(const Val x, CropNegativePads(c.in(0), &w));
+  const bool ceil_mode = c.attrs().Int("ceil_mode") != 0;
+  if (ceil_mode) ClipSingleWindows(Spatial(x.shape()), &w);
   ASSIGN_OR_RETURN(p.axes, FoldWindowAxes(x, std::move(w), true));
   p.x = p.axes.x;
   p.w = p.axes.w;
   p.overhang.assign(p.w.axes(), 0);
-  if (c.attrs().Int("ceil_mode") != 0) p.overhang = CeilModePads(p.w, Spatial(p.x.shape()));
+  if (ceil_mode) p.overhang = CeilModePads(p.w, Spatial(p.x.shape()));
   return p;
 }
 

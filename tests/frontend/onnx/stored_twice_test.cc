@@ -443,5 +443,70 @@ TEST(Ties, ComplementsOfParametersAreComputed) {
   }
 }
 
+std::vector<float> StoredFloats(const onnx::ModelProto& model, int initializer) {
+  const auto& bytes = model.graph().initializer(initializer).raw_data();
+  const auto* numbers = reinterpret_cast<const float*>(bytes.data());
+  return {numbers, numbers + bytes.size() / sizeof(float)};
+}
+
+// MobileBERT's head: the transposed embedding [4, 2] and two rows of its own, in either order.
+onnx::ModelProto JoinedHead(bool below) {
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "ids", {2}, 7);
+  FillFloats(AddInitializer(&model, "table", {4, 2}), {1, 2, 3, 4, 5, 6, 7, 8});
+  const std::vector<float> tied = {1, 3, 5, 7, 2, 4, 6, 8}, own = {.1F, .2F, .3F, .4F, .5F, .6F, .7F, .8F};
+  std::vector<float> head = below ? own : tied;
+  head.insert(head.end(), (below ? tied : own).begin(), (below ? tied : own).end());
+  FillFloats(AddInitializer(&model, "onnx::MatMul_9", {4, 4}), head);
+  AddNode(&model, "Gather", {"table", "ids"}, {"e"}, "/embed/Gather");
+  SetInt(AddNode(&model, "Concat", {"e", "e"}, {"h"}, "/Concat"), "axis", 1);
+  AddNode(&model, "MatMul", {"h", "onnx::MatMul_9"}, {"y"}, "/head/MatMul");
+  AddOutput(&model, "y");
+  return model;
+}
+
+TEST(Joined, AHeadOfTheEmbeddingAndAMatrixIsBoth) {
+  for (const bool below : {false, true}) {
+    const std::string own = below ? "onnx::MatMul_9.0" : "onnx::MatMul_9.1";
+    EXPECT_EQ(*NamesWithEdits(JoinedHead(below), {}), (Names{own, "table"}));
+    EXPECT_EQ(*NamesWithEdits(JoinedHead(below), {.tie_stored_twice = false}), (Names{"onnx::MatMul_9", "table"}));
+    const auto exported = RoundTrip(JoinedHead(below), {{"table", Floats({4, 2}, {8, 7, 6, 5, 4, 3, 2, 1})}});
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    const std::vector<float> tied = {8, 6, 4, 2, 7, 5, 3, 1}, rest = {.1F, .2F, .3F, .4F, .5F, .6F, .7F, .8F};
+    std::vector<float> head = below ? rest : tied;
+    head.insert(head.end(), (below ? tied : rest).begin(), (below ? tied : rest).end());
+    EXPECT_EQ(StoredFloats(*exported, 1), head);
+    const auto trained = RoundTrip(JoinedHead(below), {{own, Floats({2, 4}, {9, 9, 9, 9, 9, 9, 9, 9})}});
+    ASSERT_TRUE(trained.ok()) << trained.status();
+    EXPECT_EQ(StoredFloats(*trained, 1)[below ? 0 : 15], 9);
+    EXPECT_EQ(StoredFloats(*trained, 1)[below ? 8 : 0], 1);
+  }
+}
+
+// The joined bias of queries, keys and values, of which the keys have none.
+TEST(Joined, AThirdOfZerosIsNoBias) {
+  const auto with_bias = [](const std::vector<float>& bias) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 2});
+    FillFloats(AddInitializer(&model, "w", {2, 6}), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
+    FillFloats(AddInitializer(&model, "onnx::Add_9", {6}), bias);
+    AddNode(&model, "MatMul", {"x", "w"}, {"p"}, "/attn/MatMul");
+    AddNode(&model, "Add", {"p", "onnx::Add_9"}, {"y"}, "/attn/Add");
+    AddOutput(&model, "y");
+    return model;
+  };
+  const onnx::ModelProto joined = with_bias({1, 2, 0, 0, 3, 4});
+  const auto imported = ImportModel(joined, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9.0")->fixed, FixedWeight::kNo);
+  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9.1")->fixed, FixedWeight::kConstant);
+  EXPECT_EQ(FindWeight(*imported, "onnx::Add_9.2")->fixed, FixedWeight::kNo);
+  EXPECT_EQ(*NamesWithEdits(with_bias({1, 2, 0, 5, 3, 4}), {}), (Names{"onnx::Add_9", "w"}));
+  EXPECT_EQ(*NamesWithEdits(with_bias({0, 0, 0, 0, 0, 0}), {}), (Names{"onnx::Add_9", "w"}));
+  const auto exported = RoundTrip(joined, {{"onnx::Add_9.2", Floats({2}, {7, 8})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(StoredFloats(*exported, 1), (std::vector<float>{1, 2, 0, 0, 7, 8}));
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -322,6 +322,7 @@ TEST(FixedWeights, ConstantNodesThatBecameInitializers) {
   };
   EXPECT_FALSE(is_trained("/act/Constant_1_output_0"));
   EXPECT_FALSE(is_trained("/act/Constant_output_0"));
+  EXPECT_FALSE(is_trained("helper.constant.0"));
   EXPECT_TRUE(is_trained("act.Constant_weight"));
 }
 
@@ -546,6 +547,27 @@ TEST(WeightRoles, BuffersOfKnownLibrariesAreFixed) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(FindWeight(*imported, "model.final_logits_bias")->fixed, FixedWeight::kBuffer);
   EXPECT_EQ(FindWeight(*imported, "model.bias")->fixed, FixedWeight::kNo);
+}
+
+// BART adds a buffer of zeros to its predictions, and moves it to their device.
+TEST(WeightRoles, AnUnnamedRowOfZerosBehindAnotherModuleIsFixed) {
+  const auto fixed = [](const std::string& name, const std::vector<int64_t>& shape, float value, const char* module) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 3});
+    FillFloats(AddInitializer(&model, "onnx::MatMul_7", {3, 4}), {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
+    AddFilled(&model, name, shape, value);
+    AddNode(&model, "MatMul", {"x", "onnx::MatMul_7"}, {"p"}, "/lm_head/MatMul");
+    AddNode(&model, "Add", {"p", name}, {"y"}, StrCat(module, "/Add"));
+    AddOutput(&model, "y");
+    const auto imported = ImportModel(model, {.training = true});
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    return FindWeight(*imported, name)->fixed != FixedWeight::kNo;
+  };
+  EXPECT_TRUE(fixed("onnx::Add_9", {1, 4}, 0, ""));
+  EXPECT_FALSE(fixed("onnx::Add_9", {1, 4}, 0.5F, "")) << "trained";
+  EXPECT_FALSE(fixed("onnx::Add_9", {4}, 0, "")) << "the bias of a layer";
+  EXPECT_FALSE(fixed("onnx::Add_9", {1, 4}, 0, "/lm_head")) << "beside the product";
+  EXPECT_FALSE(fixed("bias", {1, 4}, 0, ""));
 }
 
 }  // namespace

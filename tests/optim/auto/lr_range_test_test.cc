@@ -107,10 +107,25 @@ TEST(RateTrials, TellNothingWithinTheNoise) {
 }
 
 TEST(RateTrials, AreFewInShortRuns) {
-  EXPECT_EQ(TrialUpdates(100), 100);
-  EXPECT_EQ(TrialUpdates(1500), 150);
-  EXPECT_EQ(TrialUpdates(1'000'000), 200);
-  EXPECT_THAT(TrialRates(0.05), testing::ElementsAre(0.05 / 16, 0.05 / 4, 0.05, 0.2, 0.8));
+  EXPECT_EQ(TrialUpdates(100, true), 100);
+  EXPECT_EQ(TrialUpdates(1000, true), 250);
+  EXPECT_EQ(TrialUpdates(4000, false), 200);
+  EXPECT_EQ(TrialUpdates(1'000'000, false), 400);
+}
+
+TEST(RateTrials, AreFarApartWhereTheCurveTellsNothing) {
+  RateTest test;
+  EXPECT_THAT(TrialRates(test, 0.05), testing::ElementsAre(0.05 / 16, 0.05 / 4, 0.05, 0.2, 0.8));
+  test.lr = 0.9;
+  EXPECT_THAT(TrialRates(test, 0.05), testing::Pointwise(testing::DoubleNear(1e-9), {0.1, 0.3, 0.9, 2.7, 8.1}));
+}
+
+TEST(RateTrials, NoneThatLearnsTakesBackTheCurve) {
+  RateTest test{.lr = 0.9};
+  test.trials = {{.lr = 0.3, .falls = {0.1, -0.2, 0.3, -0.1}}, {.lr = 0.9}};
+  SuggestTrialRate(100, &test);
+  EXPECT_EQ(test.lr, 0);
+  EXPECT_THAT(test.why, HasSubstr("no trial of 100 updates lowers the loss by more than its noise"));
 }
 
 class LrFind : public Scratch {

@@ -136,6 +136,19 @@ TEST(ImportPool, AverageCountsPadsButNotWhatIsBeyondThem) {
   EXPECT_EQ(pool.attrs.Ints("pads"), (Ints{0, 1}));
 }
 
+// PyTorch pools by windows that are longer than the whole axis, which it clips.
+TEST(ImportPool, CeilModeHasAWindowBeyondTheWholeAxis) {
+  SingleNodeImporter mean("AveragePool", 19), two("AveragePool", 19), none("AveragePool", 19);
+  mean.Input({kF32, {1, 1, 3}}).Attr("kernel_shape", Ints{320}).Attr("strides", Ints{320});
+  mean.Attr("ceil_mode", int64_t{1}).Attr("count_include_pad", int64_t{1});
+  EXPECT_EQ(OutputShape(mean), (Shape{1, 1, 1}));
+  EXPECT_EQ(OnlyNode(mean, "AveragePool").attrs.Ints("kernel_shape"), (Ints{3}));
+  none.Input({kF32, {1, 1, 3}}).Attr("kernel_shape", Ints{8}).Attr("strides", Ints{5}).Attr("ceil_mode", int64_t{1});
+  EXPECT_FALSE(none.Import().ok());  // ⌈(3−8)/5⌉+1 = 0 windows
+  two.Input({kF32, {1, 1, 3}}).Attr("kernel_shape", Ints{4}).Attr("strides", Ints{1}).Attr("ceil_mode", int64_t{0});
+  EXPECT_FALSE(two.Import().ok());
+}
+
 TEST(ImportPool, MaxIndicesCountThroughAllPlanes) {
   SingleNodeImporter n("MaxPool", 12);
   n.Input({kF32, {2, 3, 4, 4}}).Attr("kernel_shape", Ints{2, 2}).Attr("storage_order", int64_t{1}).Outputs(2);
