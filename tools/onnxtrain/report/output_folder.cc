@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "frontend/base/status.h"
-#include "optim/auto/model_folder.h"
 #include "frontend/data/preprocess.h"
 #include "frontend/data/source.h"
 #include "frontend/onnx/model_files.h"
+#include "optim/auto/model_folder.h"
 #include "optim/checkpoint/checkpoint_folder.h"
 #include "optim/checkpoint/resume.h"
 
