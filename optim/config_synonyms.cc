@@ -53,6 +53,12 @@ constexpr char kBetas[] = "is a part of `betas` A,B here";
 constexpr char kSchedules[] =
     "has other names here (`lr_scheduler` linear, cosine, cosine_restarts, polynomial, constant, inverse_sqrt, "
     "plateau, wsd, …)";
+constexpr char kEvaluations[] =
+    "steps needs a number (`eval_every` N); for no, leave `eval_data` and `eval_split` out, which are evaluated before "
+    "and after training, too";
+constexpr char kEvalCommand[] = "is the subcommand 'onnxtrain eval' here (`model`, `data`)";
+constexpr char kCompiled[] = "is not needed: every step is compiled (`backend`)";
+constexpr char kPrecisions[] = "is `mixed_precision` bf16 or fp16 here";
 constexpr char kHistory[] = "names a folder of logs: TensorBoard's files are always in the run's folder (`out`)";
 
 // clang-format off
@@ -94,15 +100,16 @@ constexpr Synonym kSynonyms[] = {
     Same("warmup_steps", kHf, "warmup"),
     Same("num_warmup_steps", "Accelerate's", "warmup"),
     Same("logging_steps", kHf, "log_every"),
-    Words("logging_strategy", kHf, "log_every", "epoch=1ep", "steps needs a number: `log_every` N"),
+    Words("logging_strategy", kHf, "log_every", "epoch=1ep|steps=*", "steps needs a number (`log_every` N), and no has "
+          "no counterpart (`quiet`)"),
     Not("logging_dir", kHf, kHistory),
     Not("logging_first_step", kHf, "has no counterpart (`log_every`)"),
     Not("report_to", kHf, "is not needed: metrics.jsonl, report.html and TensorBoard's files are always written "
         "(`out`)"),
     Not("run_name", kHf, "is the name of the run's folder (`out` runs/NAME)"),
     Same("save_steps", kHf, "save_every"),
-    Words("save_strategy", kHf, "save_every", "epoch=1ep|no=end", "steps needs a number (`save_every` N), best is "
-          "`keep_best` 1"),
+    Words("save_strategy", kHf, "save_every", "epoch=1ep|no=end|steps=*", "steps needs a number (`save_every` N), best "
+          "is `keep_best` 1"),
     Same("save_total_limit", kHf, "keep_last"),
     Not("save_safetensors", kHf, "has no counterpart: checkpoints have one format (`save_every`)"),
     Not("save_only_model", kHf, "has no counterpart: a checkpoint holds all that `resume` needs; the run's folder has "
@@ -111,10 +118,8 @@ constexpr Synonym kSynonyms[] = {
     Form("metric_for_best_model", kHf, "monitor", "$"),
     Not("greater_is_better", kHf, "is written behind the metric (`monitor` METRIC:max or METRIC:min)"),
     Same("eval_steps", kHf, "eval_every"),
-    Words("eval_strategy", kHf, "eval_every", "epoch=1ep",
-          "is not needed for no (leave `eval_data` out), and steps needs a number (`eval_every` N)"),
-    Words("evaluation_strategy", kHf, "eval_every", "epoch=1ep",
-          "is not needed for no (leave `eval_data` out), and steps needs a number (`eval_every` N)"),
+    Words("eval_strategy", kHf, "eval_every", "epoch=1ep|steps=*", kEvaluations),
+    Words("evaluation_strategy", kHf, "eval_every", "epoch=1ep|steps=*", kEvaluations),
     Not("eval_on_start", kHf, "is not needed: `eval_data` is evaluated before the first update, too"),
     Not("eval_delay", kHf, "has no counterpart (`eval_every`)"),
     Switch("bf16", kHf, "mixed_precision", "bf16|no"),
@@ -128,7 +133,7 @@ constexpr Synonym kSynonyms[] = {
     Not("dataloader_pin_memory", kHf, "is not needed (`num_workers`, `prefetch_factor`)"),
     Switch("group_by_length", kHf, "length_grouping"),
     Not("data_seed", kHf, "has no counterpart: one `seed` decides everything"),
-    Words("resume_from_checkpoint", kHf, "resume", "true=auto|True=auto|$", ""),
+    Words("resume_from_checkpoint", kHf, "resume", "true=auto|True=auto|false=|False=|None=|$", ""),
     Not("ignore_data_skip", kHf, "has no counterpart: a resumed run goes on at the next sample (`resume`)"),
     Not("auto_find_batch_size", kHf, "is `micro_batch_size` auto here, which plans the memory beforehand"),
     Not("gradient_checkpointing_kwargs", kHf, "has no counterpart (`gradient_checkpointing`)"),
@@ -141,7 +146,9 @@ constexpr Synonym kSynonyms[] = {
     Not("local_rank", kHf, kRanks),
     Switch("use_cpu", kHf, "device", "cpu|auto"),
     Switch("no_cuda", kHf, "device", "cpu|auto"),
-    Not("torch_compile", kHf, "is not needed: every step is compiled (`backend`)"),
+    Switch("cpu", "Accelerate's", "device", "cpu|auto"),
+    Not("torch_compile", kHf, kCompiled),
+    Not("torch_compile_backend", kHf, kCompiled),
     Not("push_to_hub", kHf, "has no counterpart: nothing is uploaded (`out`)"),
     Not("neftune_noise_alpha", kHf, "has no counterpart (`dropout`)"),
 
@@ -172,6 +179,9 @@ constexpr Synonym kSynonyms[] = {
     Not("validation_split_percentage", kScripts, "is a share here (`eval_split` 0.05 for 5)"),
     Same("checkpointing_steps", "Accelerate's", "save_every"),
 
+    Whole("num_epochs", kScripts, "epochs"),
+    Same("model_path", kScripts, "model"),
+
     // PEFT and TRL
     Not("r", kPeft, kNoAdapters),
     Not("lora_r", kPeft, kNoAdapters),
@@ -196,10 +206,14 @@ constexpr Synonym kSynonyms[] = {
     Not("beta", kTrl, "belongs to preference losses, which are not supported (`loss`)"),
 
     // timm and PyTorch's examples
-    Not("opt", kBoth, "is `optimizer` here"),
+    Words("opt", kBoth, "optimizer", "adamw=adamw|adam=adam|lion=lion",
+          "has other defaults: sgd is `optimizer` sgd with `momentum` 0.9 here (timm's is `nesterov`, too); others are "
+          "`optimizer` rmsprop, adagrad, lamb, lars or adafactor"),
     Same("opt_eps", kTimm, "eps"),
     Not("opt_betas", kTimm, "is `betas` A,B here"),
-    Not("sched", kTimm, "is `lr_scheduler` here"),
+    Words("sched", kTimm, "lr_scheduler", "cosine=cosine|none=constant",
+          "counts epochs; the schedules here count updates (`lr_scheduler` step:size=1000,gamma=0.1, multistep, "
+          "polynomial, plateau, …)"),
     Same("wd", kTorch, "weight_decay"),
     Same("clip_grad", kTimm, "max_grad_norm"),
     Not("clip_mode", kTimm, "is `max_grad_norm` X (norm), `clip_value` X (value) or `agc` X (agc) here"),
@@ -216,12 +230,16 @@ constexpr Synonym kSynonyms[] = {
     Not("b", kBoth, "is `batch_size` here, which counts the samples of an update on all devices, not of one"),
     Not("validation_batch_size", kTimm, "has no counterpart: evaluation takes the `micro_batch_size` of training"),
     Not("grad_accum_steps", kTimm, kMultiplies),
-    Not("amp", kTimm, "is `mixed_precision` bf16 or fp16 here"),
-    Words("amp_dtype", kTimm, "mixed_precision", "bfloat16=bf16|float16=fp16",
-          "is `mixed_precision` bf16 or fp16 here"),
+    Not("amp", kBoth, kPrecisions),
+    Not("use_amp", kTorch, kPrecisions),
+    Not("native_amp", kTimm, kPrecisions),
+    Words("amp_dtype", kTimm, "mixed_precision", "bfloat16=bf16|float16=fp16", kPrecisions),
+    Not("torchcompile", kTimm, kCompiled),
+    Not("compile", kTorch, kCompiled),
     Not("model_ema", kTimm, "is `ema_decay` 0.9998 here, which keeps the average by itself"),
     Same("model_ema_decay", kTimm, "ema_decay"),
-    Not("warmup_epochs", kTimm, "counts epochs, `warmup` counts updates, or is a share of the run below 1"),
+    Not("warmup_epochs", kTimm, "counts epochs; `warmup` counts updates, or is a share of the run below 1: one of ten "
+        "`epochs` is `warmup` 0.1"),
     Not("warmup_lr", kTimm, "has no counterpart: the rate rises from 0 (`warmup`)"),
     Not("decay_rate", kTimm, "is written behind the schedule's name (`lr_scheduler` step:gamma=0.1)"),
     Not("decay_epochs", kTimm, "is written behind the schedule's name, in updates (`lr_scheduler` step:size=1000)"),
@@ -229,8 +247,8 @@ constexpr Synonym kSynonyms[] = {
     Not("patience_epochs", kTimm, "is written behind the schedule's name (`lr_scheduler` plateau:patience=10)"),
     Same("lr_base_size", kTimm, "lr_scale_base"),
     Not("lr_base", kTimm, "is `lr` here, with `lr_scale` and `lr_scale_base`"),
-    Not("mixup", kTimm, "is `augment` mixup:ALPHA here"),
-    Not("cutmix", kTimm, "is `augment` cutmix:ALPHA here"),
+    Not("mixup", kTimm, "is `augment` mixup:ALPHA here, in one list with the other changes of pictures"),
+    Not("cutmix", kTimm, "is `augment` cutmix:ALPHA here, in one list with the other changes of pictures"),
     Not("aa", kTimm, "is `augment` randaugment:N/M here"),
     Not("reprob", kTimm, "is `augment` erase:P here"),
     Not("hflip", kTimm, "is `augment` flip:P here"),
@@ -262,7 +280,13 @@ constexpr Synonym kSynonyms[] = {
     Not("bce_loss", kTimm, "is `loss` bce here"),
     Not("eval_metric", kTimm, "is `monitor` METRIC:max here"),
     Not("arch", kTorch, "is not needed: the `model` file is the architecture"),
-    Not("evaluate", kTorch, "is the subcommand 'onnxtrain eval' here (`data`)"),
+    Not("evaluate", kTorch, kEvalCommand),
+    Not("eval_only", kTorch, kEvalCommand),
+    Not("test_only", kTorch, kEvalCommand),
+    Not("eval", kTorch, kEvalCommand),
+    Not("test", kTorch, kEvalCommand),
+    Switch("cuda", kTorch, "device", "cuda:0|cpu"),
+    Not("freeze_backbone", kTorch, "is `freeze` GLOB here, or `train` GLOB for the layers that are to learn"),
     Not("test_batch_size", kTorch, "has no counterpart: evaluation takes the `micro_batch_size` of training"),
     Not("start_epoch", kTorch, "is not needed: a resumed run goes on where it was (`resume`)"),
     Not("gamma", kTorch, "is written behind the schedule's name (`lr_scheduler` step:gamma=0.7)"),
@@ -296,7 +320,9 @@ constexpr Synonym kSynonyms[] = {
     Not("fast_dev_run", kPl, "is `max_steps` 1 here; without `data`, the run is on synthetic samples"),
     Not("overfit_batches", kPl, "has no counterpart (`max_steps`)"),
     Not("default_root_dir", kPl, "holds many runs; `out` is the folder of one"),
-    Same("ckpt_path", kPl, "resume"),
+    Words("ckpt_path", kPl, "resume", "last=auto|best=!|hpc=!|$",
+          "takes last or a path (`resume` auto or PATH); the folder of a run has its best weights with "
+          "`export_weights` best"),
     Not("enable_checkpointing", kPl, "is `save_every` end to save at the end alone"),
     Not("enable_progress_bar", kPl, "is `quiet` here"),
     Switch("auto_lr_find", kPl, "lr_find"),
@@ -335,7 +361,17 @@ constexpr Synonym kSynonyms[] = {
     Not("sample_weight", kKeras, "has no counterpart (`class_weights`)"),
     Not("verbose", kKeras, "is `quiet` here, or `log_every`"),
     Not("callbacks", kKeras, "have flags of their own: `early_stopping_patience`, `keep_best`, `lr_scheduler`"),
-    Not("jit_compile", kKeras, "is not needed: every step is compiled (`backend`)"),
+    Not("jit_compile", kKeras, kCompiled),
+    Not("decay", kKeras, "divides the rate by 1 + its value × updates; `lr_scheduler` lowers the rate here, and "
+        "`weight_decay` the weights"),
+};
+
+// Values of other libraries for fields that have the same name there.
+constexpr Synonym kForeignValues[] = {
+    Words("max_steps", kHf, "max_steps", "-1=|$", ""),
+    Words("gradient_checkpointing", kHf, "gradient_checkpointing",
+          "false=none|False=none|true=!|True=!|$",
+          "is a switch; here it says how much is recomputed (`gradient_checkpointing` auto, sqrt, all or budget)"),
 };
 // clang-format on
 
@@ -346,6 +382,7 @@ absl::StatusOr<std::string> TranslateWord(const Synonym& s, std::string_view wor
   for (const absl::string_view part : absl::StrSplit(s.form, '|')) {
     if (part == "$") return std::string(word);
     const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (ToStd(pair.first) == word && pair.second == "!") break;
     if (ToStd(pair.first) == word) return std::string(pair.second);
   }
   return Invalid("'", Printable(word), "': ", Refuse(s));
@@ -371,6 +408,11 @@ std::span<const Synonym> Synonyms() { return kSynonyms; }
 const Synonym* FindSynonym(std::string_view name) {
   const auto it = std::ranges::find_if(kSynonyms, [&](const Synonym& s) { return s.name == name; });
   return it == std::end(kSynonyms) ? nullptr : &*it;
+}
+
+const Synonym* FindForeignValues(std::string_view field) {
+  const auto it = std::ranges::find_if(kForeignValues, [&](const Synonym& s) { return s.field == field; });
+  return it == std::end(kForeignValues) ? nullptr : &*it;
 }
 
 std::string Explain(const Synonym& synonym) { return Refuse(synonym); }

@@ -41,9 +41,10 @@ class OriginFinder {
   }
 
   // Masks may be weights that are not trained.
-  bool IsInfiniteWeight(ValueId value) const {
+  bool IsInfiniteMask(ValueId value) const {
     if (!graph_.IsInput(value) || Classify(value) != Finiteness::kInfinite) return false;
-    return graph_.inputs()[graph_.value(value).index].kind != InputKind::kFeed;
+    const InputKind kind = graph_.inputs()[graph_.value(value).index].kind;
+    return kind != InputKind::kFeed && kind != InputKind::kParameter;
   }
 
   // The input that makes the output of a node what it is: one that is NaN, else an infinite one; kNoValue: all are
@@ -65,7 +66,7 @@ class OriginFinder {
     while (true) {
       if (Classify(value) == Finiteness::kNan) nan = value;
       const Node* node = graph_.producer(value);
-      if (node == nullptr) return IsInfiniteWeight(value) ? nan : value;
+      if (node == nullptr) return IsInfiniteMask(value) ? nan : value;
       const ValueId cause = FindCause(*node);
       if (cause == kNoValue) return HasInfiniteConstant(*node) ? nan : value;
       value = cause;

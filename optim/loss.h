@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,13 @@
 namespace onnxtrain {
 
 struct LossSpec {
-  std::string name = "auto";    // auto, or a sum of losses: see loss_text.h
-  std::string logits;           // name of the value to train on where a term names none; "": inferred
-  std::string negated;          // the value that is trained with the other sign, as the model chooses its smallest
-  std::string logits_why;       // why it was inferred from the operators of the model, for people
-  std::string gradient_end;     // why no output has a gradient, where nothing was inferred; else ""
-  int64_t ignore_index = -100;  // label of excluded targets (class losses)
+  std::string name = "auto";  // auto, or a sum of losses: see loss_text.h
+  std::string logits;         // name of the value to train on where a term names none; "": inferred
+  std::string negated;        // the value that is trained with the other sign, as the model chooses its smallest
+  std::optional<double> least_probability;  // from which the model chooses the second of two classes; nullopt: 0.5
+  std::string logits_why;                   // why it was inferred from the operators of the model, for people
+  std::string gradient_end;                 // why no output has a gradient, where nothing was inferred; else ""
+  int64_t ignore_index = -100;              // label of excluded targets (class losses)
   double label_smoothing = 0;
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1
   bool soft_labels = false;                     // feeds class labels as a share for each class, which can be mixed

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kReasons = 3;
 
-using Reasons = std::map<int64_t, std::string>;  // by sample; only of the first ones
+using Reasons = std::map<int64_t, absl::Status>;  // by sample; with a message of the first ones of a code
 
 // Checks samples of one data set; used by several threads.
 class SampleChecker {
@@ -33,10 +33,13 @@ class SampleChecker {
   // Finds the bad samples of [begin, end).
   Reasons Find(int64_t begin, int64_t end) const {
     Reasons bad;
+    std::map<absl::StatusCode, size_t> described;
     Buffers buffers;
     for (int64_t i = begin; i < end; ++i) {
-      if (const absl::Status status = Check(i, &buffers); !status.ok())
-        bad.emplace(i, bad.size() < kReasons ? std::string(ToStd(status.message())) : "");
+      absl::Status status = Check(i, &buffers);
+      if (status.ok()) continue;
+      if (++described[status.code()] > kReasons) status = absl::Status(status.code(), "");
+      bad.emplace(i, std::move(status));
     }
     return bad;
   }
@@ -73,8 +76,8 @@ Reasons FindBadSamples(const SampleChecker& checker, int64_t size, int threads) 
 
 std::vector<std::string> FirstReasons(const Reasons& bad) {
   std::vector<std::string> reasons;
-  for (const auto& [i, reason] : bad) {
-    if (reasons.size() < kReasons) reasons.push_back(reason);
+  for (const auto& [i, status] : bad) {
+    if (reasons.size() < kReasons) reasons.emplace_back(ToStd(status.message()));
   }
   return reasons;
 }
@@ -101,7 +104,10 @@ absl::StatusOr<GoodSamples> DropBadSamples(std::shared_ptr<const Dataset> source
 
 BadSamples CountBadSamples(const Dataset& data, const std::vector<SequenceCheck>& checks, int threads) {
   const Reasons bad = FindBadSamples(SampleChecker(data, {}, checks), data.size(), threads);
-  return {.count = static_cast<int64_t>(bad.size()), .reasons = FirstReasons(bad)};
+  BadSamples found{.count = static_cast<int64_t>(bad.size()), .reasons = FirstReasons(bad), .invalid = {}};
+  const auto invalid = std::ranges::find_if(bad, [](const auto& b) { return absl::IsInvalidArgument(b.second); });
+  if (invalid != bad.end()) found.invalid = invalid->second;
+  return found;
 }
 
 std::string JoinReasons(const std::vector<std::string>& reasons, int64_t bad) {

@@ -17,10 +17,12 @@ namespace onnxtrain {
 struct SequenceCheck {
   std::vector<int> columns;
   int64_t ignore_index = -100;
+  int64_t blank = 0;                        // the class that separates labels and is none
   std::function<int64_t(int64_t i)> steps;  // of the output for sample i
 };
-// Checks that the steps of a sample suffice for its labels: each label takes one, and so does the blank that has to
-// separate two equal ones. The error names the row.
+// Checks that no label of a sample is the blank or follows one of `ignore_index`, which only pads: else the error is
+// kInvalidArgument. Checks that the steps suffice for the labels: each takes one, and so does the blank that has to
+// separate two equal ones: else the error is kOutOfRange. Errors name the row.
 absl::Status CheckSequence(const Dataset& data, int64_t i, const SequenceCheck& check);
 
 struct GoodSamples {
@@ -40,6 +42,7 @@ absl::StatusOr<GoodSamples> DropBadSamples(std::shared_ptr<const Dataset> source
 struct BadSamples {
   int64_t count = 0;
   std::vector<std::string> reasons;  // of the first ones
+  absl::Status invalid;              // of the first one whose labels mean nothing
 };
 
 // Counts the samples that the checks do not allow, on `threads` threads.

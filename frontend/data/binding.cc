@@ -4,10 +4,12 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/channel_axis.h"
 #include "frontend/data/class_index.h"
+#include "frontend/data/class_spelling.h"
 #include "frontend/data/data_view.h"
 #include "frontend/data/input_names.h"
 #include "frontend/data/text/token_blocks.h"
@@ -156,6 +158,8 @@ class Binder {
   absl::Status AddFeeds();
   absl::StatusOr<FeedSpec> MakeFeed(const ModelInput& input, const std::vector<int>& columns);
   absl::Status AddLabel(std::string_view what, BoundLabel* label);
+  void NoteTextOrder();
+  void WarnOfSpellings();
   absl::Status DescribeLabels();
   absl::Status NumberClasses();
   absl::Status ReadDrawnMasks();
@@ -701,12 +705,35 @@ absl::Status Binder::ReadDrawnMasks() {
   return absl::OkStatus();
 }
 
+// Folders and texts are numbered in the order of their names: '10' comes before '2'.
+void Binder::NoteTextOrder() {
+  const std::vector<int64_t> numbers = IntegerClasses(out_.classes);
+  const auto descent = std::ranges::is_sorted_until(numbers);
+  if (!out_.classes_are_sorted || descent == numbers.end()) return;
+  const auto place = descent - numbers.begin() - 1;
+  out_.notes.push_back(StrCat("classes are numbered in the order of their names as text: '", out_.classes[place],
+                              "' is class ", place, ", before '", out_.classes[place + 1],
+                              "' (`class_map` FILE gives another order)"));
+}
+
+// "<=50K" and "<=50K." are one class, most often.
+void Binder::WarnOfSpellings() {
+  if (!out_.classes_are_sorted) return;
+  const auto [one, other] = FindTwoSpellings(out_.classes);
+  if (other.empty()) return;
+  out_.warnings.push_back(StrCat("the classes '", Printable(one), "' and '", Printable(other),
+                                 "' differ in case, blanks, quotes or full stops alone, and are two of the ",
+                                 out_.classes.size(), " classes; if they are one, spell them alike in the data"));
+}
+
 absl::Status Binder::DescribeLabels() {
   if (!out_.label.columns.empty()) {
     out_.classes = columns_[out_.label.columns[0]].classes;
     out_.classes_are_sorted = !out_.classes.empty() && (spec_.classes.empty() || AreIndices(spec_.classes));
     if (out_.classes.empty() && !AreIndices(spec_.classes)) out_.classes = spec_.classes;
   }
+  NoteTextOrder();
+  WarnOfSpellings();
   RETURN_IF_ERROR(ReadDrawnMasks());
   RETURN_IF_ERROR(AddLabel("label", &out_.label));
   for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(AddLabel("label of its own", &label));

@@ -41,6 +41,15 @@ std::string ClassSpellings::Find(std::string_view name) const {
   return form.empty() || it == by_form_.end() ? "" : it->second;
 }
 
+std::pair<std::string, std::string> FindTwoSpellings(const std::vector<std::string>& names) {
+  std::unordered_map<std::string, std::string> by_form;
+  for (const std::string& name : names) {
+    const auto [it, added] = by_form.emplace(CommonForm(name), name);
+    if (!added) return {it->second, name};
+  }
+  return {};
+}
+
 std::string ClassSpellings::Suggest(std::string_view name) const {
   constexpr size_t kShortest = 3;  // any two shorter names are near
   const std::string near = name.size() < kShortest ? "" : Nearest(name, classes_);

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace onnxtrain {
@@ -23,5 +24,8 @@ class ClassSpellings {
   std::vector<std::string> classes_;
   std::unordered_map<std::string, std::string> by_form_;  // "" where several classes have one form
 };
+
+// Returns two of the names that differ as ClassSpellings::Find allows; empty where no two do.
+std::pair<std::string, std::string> FindTwoSpellings(const std::vector<std::string>& names);
 
 }  // namespace onnxtrain

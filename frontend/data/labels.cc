@@ -4,6 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/bad_samples.h"
+#include "frontend/data/class_index.h"
 #include "frontend/data/convert.h"
 #include "frontend/data/loader.h"
 
@@ -45,14 +46,22 @@ absl::Status CheckClass(int64_t label, int64_t classes, int64_t ignore_index) {
 
 constexpr int64_t kVoid = 255;  // marks pixels of no class in many sets of masks
 
+std::string HintAtNegativeLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
+  const auto labels = std::ssize(FindDistinctLabels(data, column, ignore_index, true));
+  const std::string number =
+      labels > classes ? "" : "`class_map` FILE with a line for each label numbers them from 0, and ";
+  const std::string outputs = labels == 0 ? "label" : StrCat("of the ", labels, " labels");
+  return StrCat(" (", number, "`num_classes` auto makes an output for each ", outputs,
+                "; `ignore_index` leaves one out)");
+}
+
 // How labels outside of the model's classes can be trained.
 std::string HintAtClasses(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {
   const auto range = ComputeLabelRange(data, column, ignore_index, true);
   if (range.ok() && range->min == 1 && range->max == classes)
     return StrCat(" (the labels begin at 1: `class_map` FILE with a line for each of 1 to ", classes,
                   " numbers them from 0)");
-  if (range.ok() && range->min < 0)
-    return " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)";
+  if (range.ok() && range->min < 0) return HintAtNegativeLabels(data, column, classes, ignore_index);
   const Type& sample = data.columns()[column].sample;
   if (range.ok() && range->max == kVoid && sample.dtype == DType::kUInt8 && sample.rank() >= 2)
     return " (`ignore_index` 255 if it marks pixels of no class; masks of two classes hold 0 and 1, or 0 and 255)";
@@ -71,9 +80,18 @@ absl::Status CheckLabel(const Dataset& data, int64_t i, const LabelCheck& check)
 
 absl::Status CheckSequence(const Dataset& data, int64_t i, const SequenceCheck& check) {
   int64_t labels = 0, repeats = 0, last = check.ignore_index;
+  bool ended = false;
   for (int c : check.columns) {
     RETURN_IF_ERROR(LabelReader(data, c).Visit(i, [&](int64_t label) {
-      if (label == check.ignore_index) return absl::OkStatus();
+      if (label == check.ignore_index) {
+        ended = true;
+        return absl::OkStatus();
+      }
+      if (ended)
+        return Invalid("label ", label, " follows `ignore_index` ", check.ignore_index, ", which ends a sequence");
+      if (label == check.blank)
+        return Invalid("label ", label, " is the blank of ctc, which is no label (`ignore_index` ", label,
+                       " where it pads; `loss` ctc:blank=N where class N is the blank)");
       ++labels;
       repeats += label == std::exchange(last, label);
       return absl::OkStatus();
@@ -82,8 +100,8 @@ absl::Status CheckSequence(const Dataset& data, int64_t i, const SequenceCheck& 
   const int64_t steps = check.steps(i);
   if (labels + repeats <= steps) return absl::OkStatus();
   const std::string blanks = repeats > 0 ? StrCat(" with ", repeats, " blanks between equal ones") : "";
-  return Invalid(data.Describe(i), ": ", labels, " labels", blanks, " need ", labels + repeats,
-                 " steps, the model gives ", steps);
+  return absl::OutOfRangeError(StrCat(data.Describe(i), ": ", labels, " labels", blanks, " need ", labels + repeats,
+                                      " steps, the model gives ", steps));
 }
 
 absl::Status CheckLabels(const Dataset& data, int column, int64_t classes, int64_t ignore_index) {

@@ -1,9 +1,11 @@
 #include "frontend/onnx/chosen_scores.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <set>
 
+#include "frontend/base/status.h"
 #include "frontend/onnx/class_labels.h"
 #include "frontend/onnx/weight_tracer.h"
 #include "frontend/ops/row.h"
@@ -44,7 +46,7 @@ class ScoreFinder {
       if (!integer && HasGradient(output.name)) {
         trained.push_back(output.name);
       } else {
-        AddChoices(output.name, &choices, &found.end);
+        AddChoices(output.name, &choices, &found);
       }
     }
     const auto is_extreme = [&](const std::string& name) { return IsExtremeOf(choices, name); };
@@ -60,7 +62,9 @@ class ScoreFinder {
     const ParsedNode* node;
     std::string scores;
     bool smallest;
-    const ParsedNode* after;  // the node that outputs something else than the choice, or null
+    const ParsedNode* after;           // the node that outputs something else than the choice, or null
+    std::optional<double> limit = {};  // the number that the scores are compared with
+    std::string compared = {};         // as in ChosenScores
   };
 
   // The operators whose indices are outputs of the model. TopK also gives the scores of a classifier in a new order,
@@ -136,7 +140,7 @@ class ScoreFinder {
   }
 
   // Adds the nearest choices in front of an output.
-  void AddChoices(const std::string& output, std::vector<Choice>* choices, std::string* end) const {
+  void AddChoices(const std::string& output, std::vector<Choice>* choices, ChosenScores* found) const {
     struct Step {
       std::string value;
       bool smallest = false;
@@ -149,13 +153,14 @@ class ScoreFinder {
       const ParsedNode* node = tracer_.Producer(step.value);
       if (node == nullptr || IsOp(*node, {"Shape", "Size"})) continue;
       if (EndsGradient(*node, step.value)) {
-        if (end->empty()) *end = NodeTag(*node);
+        if (found->end.empty()) found->end = NodeTag(*node);
         Choice choice = FindChoice(*node);
+        if (found->compared.empty()) found->compared = choice.compared;
         const bool of_shape = GetOnnxTraits(*node).shape_from_values;
         choice.smallest ^= step.smallest;
         choice.after = of_shape ? nullptr : step.after;  // it decides which elements there are, not what they hold
         if (!choice.scores.empty()) choices->push_back(choice);
-        if (!choice.scores.empty()) continue;  // else a choice of choices
+        if (!choice.scores.empty() || !choice.compared.empty()) continue;  // else a choice of choices
       }
       const bool keeps = KeepsChoice(*node);
       const bool reverses = keeps && (GetOnnxTraits(*node).reversed_inputs & 1) != 0;
@@ -178,6 +183,28 @@ class ScoreFinder {
     return producer != nullptr && GetOnnxTraits(*producer).extreme ? producer : nullptr;
   }
 
+  // The one number that the node compares its scores with.
+  std::optional<double> FindLimit(const ParsedNode& node) const {
+    if (node.attrs.Has("threshold")) return node.attrs.Float("threshold");
+    for (const std::string& input : node.inputs) {
+      const HostTensor* tensor = input.empty() ? nullptr : tracer_.FindTensor(input);
+      if (tensor != nullptr && tensor->size() == 1 && IsFloat(tensor->dtype())) return tensor->At(0);
+    }
+    return std::nullopt;
+  }
+
+  // Sets what differs from a choice at 0, or at a probability of 0.5.
+  void SetLimit(const Choice& choice, ChosenScores* found) const {
+    if (!choice.limit.has_value()) return;
+    const ParsedNode* producer = tracer_.Producer(choice.scores);
+    while (producer != nullptr && IsViewOrCast(*producer)) producer = tracer_.Producer(producer->inputs[0]);
+    const bool probability = producer != nullptr && GetOnnxTraits(*producer).probabilities;
+    const double limit = probability ? *choice.limit : 1 / (1 + std::exp(-*choice.limit));
+    if (std::abs(limit - 0.5) < 1e-6) return;
+    found->limit = choice.limit;
+    found->least_probability = choice.smallest ? 1 - limit : limit;
+  }
+
   // Finds the input that the node chooses by; its name is "" where no gradient passes from it. Prefers an input to the
   // maximum that it is compared with.
   Choice FindChoice(const ParsedNode& node) const {
@@ -194,6 +221,11 @@ class ScoreFinder {
     choice.smallest = (traits.reversed_inputs >> inputs[0] & 1) != 0;
     if (!traits.largest_attr.empty()) choice.smallest |= node.attrs.Int(std::string(traits.largest_attr), 1) == 0;
     const ParsedNode* extreme = inputs.size() < 2 ? nullptr : FindExtreme(node.inputs[inputs[1]]);
+    if (inputs.size() > 1 && extreme == nullptr && traits.scores_input == 0) {
+      choice.compared = StrCat("'", choice.scores, "' and '", node.inputs[inputs[1]], "'");
+      choice.scores.clear();
+    }
+    choice.limit = FindLimit(node);
     if (extreme != nullptr) choice.smallest |= (GetOnnxTraits(*extreme).reversed_inputs & 1) != 0;
     return choice;
   }
@@ -226,6 +258,7 @@ class ScoreFinder {
                 .end = NodeTag(*choice.node),
                 .after = choice.after == nullptr ? "" : NodeTag(*choice.after),
                 .others = {}};
+      SetLimit(choice, found);
     } else if (found->value != scores && std::ranges::find(found->others, scores) == found->others.end()) {
       found->others.push_back(scores);
     }

@@ -2,6 +2,7 @@
 // like.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ struct ChosenScores {
   std::string end;                  // "[ArgMax 'label'] ", the operator that ends the gradient; "": none does
   std::string after;                // "[Sub 'reverse'] ", an operator that outputs something else than the choice
   std::vector<std::string> others;  // further values that outputs are chosen by
+  std::string compared = {};        // "'a' and 'b'": both learn, and neither is what the model chooses by
+  // The number that the scores are compared with, and the probability from which the second of two classes is chosen
+  // where training makes probabilities of the scores. nullopt: at 0, or at a probability of 0.5.
+  std::optional<double> limit = {}, least_probability = {};
 };
 
 // Looks at the outputs that a run would train on by default. `value` is empty where one of them has a gradient: what

@@ -58,7 +58,6 @@ constexpr EffectRow kEffects[] = {
     {"augment", NoData, "there is no `data`"},
     {"sample_rate", NoData, "there is no `data`"},
     {"audio_length", NoData, "there is no `data`"},
-    {"header", [](const RunFacts& f) { return !f.is_table; }, "the data is no table of text"},
     {"normalize", [](const RunFacts& f) { return !f.has_images; }, "the data feeds no 8-bit images"},
     {"image_size", NoPictures, kNoPictures},
     {"resize", NoPictures, kNoPictures},

@@ -18,8 +18,7 @@ struct RunFacts {
   double weight_decay = 0;
   bool scales_lr = true;
   std::string loss_takes = "label_smoothing ignore_index";  // what the losses read: see LossTakes
-  bool has_images = true, has_pictures = true, has_sounds = true, is_table = true, has_batch_norm = true,
-       has_dropout = true;
+  bool has_images = true, has_pictures = true, has_sounds = true, has_batch_norm = true, has_dropout = true;
   bool augments = true;  // the data feeds pictures, from files or arrays
   bool eval_data_given = false;
   bool fp16 = false;

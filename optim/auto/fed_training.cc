@@ -49,7 +49,6 @@ absl::Status CheckRunEffects(const TrainConfig& config, const OnnxModel& model, 
                                .has_images = false,
                                .has_pictures = false,
                                .has_sounds = false,
-                               .is_table = false,
                                .has_batch_norm = ops.contains("BatchNormalization"),
                                .has_dropout = ops.contains("Dropout"),
                                .fp16 = config.mixed_precision == "fp16"});

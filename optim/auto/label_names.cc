@@ -67,20 +67,32 @@ absl::StatusOr<int64_t> CountModelClasses(const TrainConfig& config, PreparedMod
 
 absl::Status NumberAndTell(const TrainConfig& config, const LossSpec& loss, const std::vector<int64_t>& labels,
                            BoundData* data) {
+  const bool floats = IsFloat(data->label.info.sample.dtype);
   RETURN_IF_ERROR(NumberLabels(labels, loss.ignore_index, config.on_bad_sample == "skip", data));
+  if (floats && loss.name == "auto")
+    data->notes.push_back(StrCat("all labels are whole numbers, of which ", labels.size(),
+                                 " differ: they are classes (`loss` mse takes them for numbers)"));
   if (AreIndicesOf(labels, std::ssize(labels))) return absl::OkStatus();
   data->notes.push_back(StrCat("labels ", labels.front(), " to ", labels.back(), " are names of the classes 0 to ",
                                labels.size() - 1, ", in ascending order (`class_map` FILE gives another one)"));
   return absl::OkStatus();
 }
 
+// Are whole numbers that are stored as floats classes? Counts and ages take more values.
+bool AreFewOf(const std::vector<int64_t>& labels, const BoundData& data) {
+  constexpr int64_t kMostClasses = 256, kSamplesOfClass = 2;
+  const int64_t classes = std::ssize(labels);
+  return classes <= kMostClasses && classes * kSamplesOfClass <= data.dataset->size();
+}
+
 }  // namespace
 
 absl::Status NumberCountedLabels(const TrainConfig& config, const LossSpec& loss, BoundData* data) {
-  const bool whole = !IsFloat(data->label.info.sample.dtype);
-  if (config.num_classes != TrainConfig::kAuto || (!whole && !NamesClassLoss(loss))) return absl::OkStatus();
+  const bool whole = !IsFloat(data->label.info.sample.dtype), named = NamesClassLoss(loss);
+  if (config.num_classes != TrainConfig::kAuto || (!whole && !named && loss.name != "auto")) return absl::OkStatus();
   const std::vector<int64_t> labels = FindLabels(config, loss, *data);
   if (labels.size() < 2 || (whole && AreIndicesOf(labels, std::ssize(labels)))) return absl::OkStatus();
+  if (!whole && !named && !AreFewOf(labels, *data)) return absl::OkStatus();
   return NumberAndTell(config, loss, labels, data);
 }
 

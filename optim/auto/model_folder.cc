@@ -51,6 +51,7 @@ std::string FindTokenizerFolder(const std::string& model) {
   if (model.empty()) return "";
   std::string folder = FolderOf(model);
   if (HoldsTokenizer(folder)) return folder;
+  if (const fs::path kept = fs::path(folder) / kTokenizerFolder; HoldsTokenizer(kept.string())) return kept.string();
   if (fs::path(folder).filename() != kSubfolder) return "";
   folder = FolderOf(folder);
   return HoldsTokenizer(folder) ? folder : "";

@@ -12,8 +12,10 @@ namespace onnxtrain {
 // are several, and lists them. Returns paths that are no folders unchanged.
 absl::StatusOr<std::string> FindModelFile(const std::string& path);
 
-// Returns the folder of a model's tokenizer files: that of the model, or the one above a folder "onnx"; "": neither has
-// any.
+inline constexpr char kTokenizerFolder[] = "tokenizer";  // in the folder of a run
+
+// Returns the folder of a model's tokenizer files: that of the model, its folder "tokenizer", which runs write, or the
+// one above a folder "onnx"; "": none has any.
 std::string FindTokenizerFolder(const std::string& model);
 
 }  // namespace onnxtrain

@@ -16,6 +16,7 @@
 #include "optim/auto/training_settings.h"
 #include "optim/loss_text.h"
 #include "optim/onnx_loss.h"
+#include "optim/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {
@@ -106,6 +107,9 @@ namespace {
 std::string ExplainGradientEnd(const ChosenScores& scores) {
   if (scores.end.empty()) return "";
   std::string text = StrCat(scores.end, "ends the gradient of its outputs");
+  if (!scores.compared.empty())
+    return StrCat(text, ", and compares ", scores.compared,
+                  ", which both learn; train one of them with `logits`, or a model that outputs their difference");
   if (scores.after.empty()) return text;
   return StrCat(text, ", and ", scores.after,
                 "does not output its choice; train the scores in front of it with `logits` ", scores.value);
@@ -123,6 +127,12 @@ void InferLogits(const OnnxModel& model, LossSpec* spec) {
   const bool trains_choice = !scores.value.empty() && scores.after.empty();
   const std::string sign = scores.smallest ? ", negated because the smallest is chosen" : "";
   if (trains_choice && scores.smallest) spec->negated = scores.value;
+  if (trains_choice && (spec->logits.empty() || spec->logits == scores.value))
+    spec->least_probability = scores.least_probability;
+  const std::string limit = !scores.limit.has_value()
+                                ? ""
+                                : StrCat(" and compares with ", FormatNumber(*scores.limit),
+                                         ", which predict does, and training and accuracy do not");
   if (!spec->logits.empty()) {
     if (spec->logits == spec->negated) spec->logits_why = sign;
     return;
@@ -133,7 +143,7 @@ void InferLogits(const OnnxModel& model, LossSpec* spec) {
   }
   spec->logits = scores.value;
   spec->logits_why = StrCat(
-      sign, ", in front of ", scores.end, "which has no gradient",
+      sign, ", in front of ", scores.end, "which has no gradient", limit,
       scores.others.empty() ? "" : StrCat("; others: '", absl::StrJoin(scores.others, "', '"), "'"), " (`logits`)");
 }
 

@@ -217,8 +217,8 @@ class DataOpener {
   // Classes, pictures and sounds.
   absl::Status PlanSamples() {
     ASSIGN_OR_RETURN(spec_.dims, ParseDims(config_, model_));
-    if (IsSpecified(config_, "header") && !IsTableFile(request_.path))
-      return Invalid("`header`: ", request_.path, " is no table of text");
+    if (config_.header != "auto" && !IsTableFile(request_.path))
+      return Invalid("`header` ", config_.header, ": ", request_.path, " is no table of text");
     RETURN_IF_ERROR(SetEncoding());
     ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
     if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;

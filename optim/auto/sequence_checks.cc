@@ -1,6 +1,7 @@
 #include "optim/auto/sequence_checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -67,6 +68,7 @@ absl::StatusOr<std::vector<SequenceCheck>> MakeSequenceChecks(PreparedModels& mo
     if (label == nullptr) continue;  // MakeTrainData refuses such data
     checks.push_back({.columns = label->columns,
                       .ignore_index = options.loss.ignore_index,
+                      .blank = std::llround(OptionOr(loss.terms[term].options, "blank", 0)),
                       .steps = [options, source = data.dataset, by_size = std::move(steps[term])](int64_t i) {
                         const auto found = by_size.find(PaddedExtents(options, *source, i));
                         return found != by_size.end() ? found->second : by_size.at(GreatestExtents(options));

@@ -104,12 +104,17 @@ absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedMod
 
 namespace {
 
-LeftOut NameUnalignedSamples(const Dataset& data, const std::vector<SequenceCheck>& sequences, int threads) {
-  if (sequences.empty()) return {};
+absl::StatusOr<LeftOut> NameUnalignedSamples(const Dataset& data, const std::vector<SequenceCheck>& sequences,
+                                             int threads) {
+  if (sequences.empty()) return LeftOut{};
   const BadSamples bad = CountBadSamples(data, sequences, threads);
-  if (bad.count == 0) return {};
-  return {.line =
-              StrCat(bad.count, " of ", data.size(), " samples have labels that ctc cannot align and add nothing to ",
+  if (!bad.invalid.ok()) return Invalid(bad.invalid.message(), "; `on_bad_sample` skip leaves such samples out");
+  if (bad.count == 0) return LeftOut{};
+  if (bad.count == data.size())
+    return Invalid("ctc cannot align the labels of any of the ", bad.count,
+                   " samples: ", JoinReasons(bad.reasons, bad.count));
+  return LeftOut{
+      .line = StrCat(bad.count, " of ", data.size(), " samples have labels that ctc cannot align and add nothing to ",
                      "the loss (`on_bad_sample` skip leaves them out): ", JoinReasons(bad.reasons, bad.count))};
 }
 

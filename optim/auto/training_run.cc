@@ -145,7 +145,6 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
           .has_images = data.train.bound.has_images,
           .has_pictures = data.train.pictures.has_value(),
           .has_sounds = data.train.audio.has_value(),
-          .is_table = IsTableFile(config.data),
           .has_batch_norm = ops.contains("BatchNormalization"),
           .has_dropout = ops.contains("Dropout"),
           .augments = data.train.pictures.has_value() || data.train.arrays.has_value(),

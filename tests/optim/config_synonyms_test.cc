@@ -84,7 +84,13 @@ TEST(Synonyms, StandForFieldsWithTheSameMeaning) {
     } else if (s.kind == Kind::kWords) {
       const std::vector<std::string> parts = absl::StrSplit(s.form, '|');
       for (const std::string& part : parts) theirs.push_back(part.substr(0, part.find('=')));
-      std::erase(theirs, "$");
+      // "$" takes any value, and those of one character or none say that another flag, or no one, has the value.
+      const auto has_no_value = [&](const std::string& word) {
+        const auto ours = TranslateValue(s, word);
+        return word == "$" || !ours.ok() || ours->size() < 2;
+      };
+      std::erase_if(theirs, has_no_value);
+      EXPECT_FALSE(theirs.empty()) << s.name;
     } else {
       ASSERT_TRUE(kValues.contains(s.field)) << s.name << " → " << s.field;
       theirs = {kValues.at(s.field)};
@@ -139,7 +145,83 @@ TEST(Synonyms, SayTheirValuesInOurs) {
   EXPECT_EQ(ours("warmup_ratio", "0.06"), "0.06");
   EXPECT_THAT(ours("warmup_ratio", "1.0"), HasSubstr("`warmup` counts updates"));
   EXPECT_THAT(ours("optim", "adamw_bnb_8bit"), HasSubstr("'adamw_bnb_8bit': the Trainer's `optim` has other names"));
-  EXPECT_THAT(ours("opt", "sgd"), HasSubstr("PyTorch's and timm's `opt` is `optimizer` here"));
+  EXPECT_EQ(ours("opt", "adamw"), "adamw");
+  EXPECT_THAT(ours("opt", "sgd"), HasSubstr("`opt` has other defaults: sgd is `optimizer` sgd with `momentum` 0.9"));
+  EXPECT_EQ(ours("sched", "cosine"), "cosine");
+  EXPECT_THAT(ours("sched", "step"), HasSubstr("timm's `sched` counts epochs"));
+  EXPECT_EQ(ours("resume_from_checkpoint", "False"), "");
+  EXPECT_EQ(ours("ckpt_path", "last"), "auto");
+  EXPECT_EQ(ours("ckpt_path", "a.ckpt"), "a.ckpt");
+  EXPECT_EQ(ours("eval_strategy", "steps"), kOfOtherFlag);
+  EXPECT_EQ(ours("cpu", "true"), "cpu");
+}
+
+TEST(Synonyms, SayValuesOfFieldsThatHaveTheSameName) {
+  EXPECT_EQ(*TranslateValue(*FindForeignValues("max_steps"), "-1"), "");
+  EXPECT_EQ(*TranslateValue(*FindForeignValues("max_steps"), "10"), "10");
+  const Synonym& recompute = *FindForeignValues("gradient_checkpointing");
+  EXPECT_EQ(*TranslateValue(recompute, "False"), "none");
+  EXPECT_EQ(*TranslateValue(recompute, "sqrt"), "sqrt");
+  EXPECT_THAT(TranslateValue(recompute, "True").status().message(), HasSubstr("how much is recomputed"));
+  EXPECT_EQ(FindForeignValues("lr"), nullptr);
+  // Each choice of the field is a word that stays.
+  const ConfigField& field = *FindField("gradient_checkpointing");
+  for (const auto choice : absl::StrSplit(field.traits.choices, '|'))
+    EXPECT_EQ(*TranslateValue(recompute, ToStd(choice)), ToStd(choice));
+}
+
+// What people type first, of the Trainer's, timm's, Lightning's and Keras' command lines, is known.
+TEST(Synonyms, KnowWhatPeopleTypeFirst) {
+  for (const char* name : {"max_steps",
+                           "resume_from_checkpoint",
+                           "ckpt_path",
+                           "cpu",
+                           "no_cuda",
+                           "use_cpu",
+                           "compile",
+                           "torch_compile",
+                           "use_amp",
+                           "amp",
+                           "decay",
+                           "eval_only",
+                           "evaluate",
+                           "do_train",
+                           "do_eval",
+                           "eval_strategy",
+                           "save_strategy",
+                           "save_total_limit",
+                           "report_to",
+                           "push_to_hub",
+                           "lr_scheduler_type",
+                           "optim",
+                           "gradient_checkpointing",
+                           "dataloader_num_workers",
+                           "remove_unused_columns",
+                           "load_best_model_at_end",
+                           "metric_for_best_model",
+                           "precision",
+                           "accumulate_grad_batches",
+                           "gradient_clip_val",
+                           "max_epochs",
+                           "devices",
+                           "accelerator",
+                           "batch_size",
+                           "learning_rate",
+                           "validation_split",
+                           "sched",
+                           "opt",
+                           "warmup_epochs",
+                           "weight_decay",
+                           "mixup",
+                           "smoothing",
+                           "drop",
+                           "model_ema",
+                           "checkpoint_hist",
+                           "amp_dtype",
+                           "test_only",
+                           "cuda",
+                           "num_epochs"})
+    EXPECT_TRUE(FindField(name) != nullptr || FindSynonym(name) != nullptr) << name;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Models whose outputs are choices: they train on the scores in front of these, and keep their outputs.
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_split.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/interpret.h"
@@ -108,6 +109,59 @@ TEST_F(Choices, TheTrainedFileChoosesTheLabels) {
     ASSERT_EQ(run.code, 0) << run.err;
     EXPECT_GT(ShareOfLabels(Path("r/model.onnx"), x, label), 0.9) << run.out;
   }
+}
+
+// sigmoid(x) > 0.3 of x of −2, −1, −0.5 and 1: predict of the file chooses as the file does, training says the limit.
+TEST_F(Choices, PredictComparesAsTheFileDoes) {
+  HostTensor x({DType::kFloat32, {4, 1}}), label({DType::kInt64, {4}});
+  for (int64_t i = 0; i < 4; ++i) x.Set(i, std::vector<double>{-2, -1, -0.5, 1}[i]);
+  for (int64_t i = 0; i < 4; ++i) label.SetInt(i, i / 2);
+  ASSERT_TRUE(WriteNpz(Path("c.npz"), {{"x", x}, {"label", label}}).ok());
+  const auto model = [](const char* op, bool sigmoid, float limit) {
+    tiny::Model m{.input_shape = {-1, 1}};
+    m.nodes = {{"MatMul", {"x", "w"}, {"s"}}};
+    if (sigmoid) m.nodes.push_back({"Sigmoid", {"s"}, {"p"}});
+    m.nodes.push_back({op, {sigmoid ? "p" : "s", "limit"}, {"label"}});
+    m.weights = {{"w", {1, 1}, {1}}, {"limit", {1}, {limit}}};
+    m.outputs = {"label"};
+    return m;
+  };
+  struct Case {
+    const char* op;
+    bool sigmoid;
+    float limit;
+    std::vector<int> choices;
+    const char* note;
+  };
+  const Case cases[] = {{"Greater", true, 0.3f, {0, 0, 1, 1}, " and compares with 0.3"},
+                        {"Greater", true, 0.5f, {0, 0, 0, 1}, ""},
+                        {"Greater", false, 0, {0, 0, 0, 1}, ""},
+                        {"Greater", false, -1.5f, {0, 1, 1, 1}, " and compares with -1.5"},
+                        {"Less", true, 0.3f, {1, 1, 0, 0}, " and compares with 0.3"},
+                        {"Less", false, -1.5f, {1, 0, 0, 0}, " and compares with -1.5"}};
+  for (const Case& c : cases) {
+    model(c.op, c.sigmoid, c.limit).Save(Path("m.onnx"));
+    const Outcome run = Run("--model m.onnx --data c.npz --max-steps 1 --lr 1e-12 --overwrite --out r");
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ((run.out + run.err).find("and compares with") == std::string::npos, *c.note == 0) << run.err;
+    EXPECT_NE((run.out + run.err).find(c.note), std::string::npos) << run.err;
+    ASSERT_EQ(Run("predict --model r/model.onnx --data c.npz --out p.csv").code, 0);
+    const std::vector<std::string> lines = absl::StrSplit(ReadAll(Path("p.csv")), '\n');
+    ASSERT_GE(lines.size(), 5u);
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_TRUE(lines[i + 1].starts_with(StrCat(i, ",", c.choices[i], ",")))
+          << c.op << c.limit << ": " << lines[i + 1];
+  }
+}
+
+TEST_F(Choices, TwoLearnedValuesAreNotCompared) {
+  tiny::Model m = Choosing({{"MatMul", {"x", "v"}, {"z"}}, {"Greater", {"y", "z"}, {"label"}}}, {"label"});
+  m.weights.push_back({"v", {4, 3}, tiny::Uniform(12, 1, 8)});
+  m.Save(Path("m.onnx"));
+  const Outcome o = Run("--model m.onnx --data d.npz --max-steps 2 --out r");
+  ExpectRefused(o,
+                "[Greater 'label_node'] ends the gradient of its outputs, and compares 'y' and 'z', which both learn");
+  EXPECT_EQ(Run("--model m.onnx --data d.npz --max-steps 2 --logits y --out r").code, 0);
 }
 
 TEST_F(Choices, WhatChangesThemIsNamed) {

@@ -50,7 +50,7 @@ const std::map<std::string, std::string> kFiles = {
     {"blank.flags", "\n\n   \n#--lr=3\n"},
     {"missing.flags", "--lr\n"},
     {"other.flags", "--learning_rate=0.1\n--bf16\n"},
-    {"refused.flags", "--lr=1\n--opt=sgd\n"},
+    {"refused.flags", "--lr=1\n--report_to=none\n"},
 };
 
 absl::StatusOr<Arguments> Parse(const std::string& line) {
@@ -248,6 +248,8 @@ const Row kOtherNames[] = {
     {"--save-steps 500", "train save_every=500"},
     {"--save-strategy epoch", "train save_every=1ep"},
     {"--save-strategy steps", "ERROR --save-strategy: 'steps': the Trainer's `save_strategy` steps needs a number"},
+    {"--save-strategy steps --save-steps 500", "train save_every=500 save_every=500"},
+    {"--save-strategy best", "ERROR --save-strategy: 'best': the Trainer's `save_strategy` steps needs a number"},
     {"--bf16", "train mixed_precision=bf16"},
     {"--bf16 True", "train mixed_precision=bf16"},
     {"--bf16=False", "train mixed_precision=no"},
@@ -258,11 +260,13 @@ const Row kOtherNames[] = {
     {"--resume-from-checkpoint r", "train resume=r"},
     {"--resume-from-checkpoint True", "train resume=auto"},
     {"--resume-from-checkpoint", "train resume=auto"},
-    {"--opt sgd", "ERROR --opt: unknown flag; PyTorch's and timm's `opt` is `optimizer` here"},
+    {"--resume-from-checkpoint False", "train resume="},
+    {"--resume-from-checkpoint False --resume r", "train resume= resume=r"},
+    {"--report-to none", "ERROR --report-to: unknown flag; the Trainer's `report_to` is not needed"},
     {"--lora_alpha=16", "ERROR --lora-alpha: unknown flag; PEFT's `lora_alpha` belongs to adapters"},
     {"eval --learning-rate 1", "ERROR --learning-rate: is --lr here, no flag of 'eval' (it belongs to train)"},
     {"--flagfile other.flags", "train lr=0.1 mixed_precision=bf16"},
-    {"--flagfile refused.flags", "ERROR refused.flags: line 2: --opt: unknown flag"},
+    {"--flagfile refused.flags", "ERROR refused.flags: line 2: --report-to: unknown flag"},
 };
 
 // Flags whose value may be left out.
@@ -273,7 +277,12 @@ const Row kImplied[] = {
     {"--resume=runs/a", "train resume=runs/a"},
     {"--resume -", "train resume=-"},
     {"--resume ~", "ERROR --resume: the value is empty"},
+    {"--max-steps -1", "train max_steps="},
+    {"--max-steps 5", "train max_steps=5"},
+    {"--gradient-checkpointing False", "train gradient_checkpointing=none"},
+    {"--gradient-checkpointing True", "ERROR 'True': the Trainer's `gradient_checkpointing` is a switch; here it says"},
     {"--gradient-checkpointing", "ERROR --gradient-checkpointing: the value is missing (none|all)"},
+    {"--gradient-checkpointing --lr 1", "ERROR the value is missing (none|all; next comes '--lr')"},
 };
 
 const Row kQuestions[] = {

@@ -73,9 +73,13 @@ TEST(ParseConfig, TheBatchOfADeviceMakesTheGlobalBatch) {
 TEST(DescribeSynonyms, TellsOurFlags) {
   const Arguments args{.flags = {{"lr", "0.1", "", "learning_rate"},
                                  {"epochs", "2", ""},
+                                 {"resume", "", "", "resume_from_checkpoint", "False"},
+                                 {"gradient_checkpointing", "none", "", "gradient_checkpointing", "False"},
                                  {"micro_batch_size", "8", "", "per_device_train_batch_size"}}};
   EXPECT_THAT(DescribeSynonyms(args, 2),
-              ElementsAre("--learning-rate is --lr 0.1", "--per-device-train-batch-size is --micro-batch-size 8",
+              ElementsAre("--learning-rate is --lr 0.1", "--resume-from-checkpoint False leaves --resume out",
+                          "--gradient-checkpointing False is --gradient-checkpointing none",
+                          "--per-device-train-batch-size is --micro-batch-size 8",
                           "--batch-size 16 follows: 8 × 2 passes of all devices together"));
   EXPECT_THAT(DescribeSynonyms({.flags = {{"epochs", "2", ""}}}, 2), testing::IsEmpty());
 }

@@ -138,6 +138,20 @@ TEST_F(LanguageModels, ShardsAreTheTextThatTheyWereMadeOf) {
   Refuses("--data u16:w.bin --tokenizer none.json", "--tokenizer: none.json");
 }
 
+TEST_F(LanguageModels, TokensKeepTheTokenizerBesideTheModel) {
+  SaveDecoder(Path("m.onnx"), 6);
+  WriteAll(Path("tokenizer.json"), kLetters);
+  std::string tokens;
+  for (int i = 0; i < 60; ++i) tokens += std::string{static_cast<char>(1 + i % 4), '\0'};
+  WriteAll(Path("t.bin"), tokens);
+  const Outcome run = Train("--data t.bin --epochs 1");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(ReadAll(Path("r/tokenizer/tokenizer.json")), kLetters);
+  WriteAll(Path("t.txt"), Cycle(60));
+  const Outcome eval = Run("eval --model r/model.onnx --data t.txt --max-length 10");
+  EXPECT_EQ(eval.code, 0) << eval.err;
+}
+
 TEST_F(LanguageModels, AVocabularyMustFitTheTable) {
   SaveDecoder(Path("m.onnx"), 4);
   WriteAll(Path("t.txt"), Cycle(60));

@@ -260,6 +260,39 @@ TEST_F(Alignment, SkipLeavesThemOut) {
   EXPECT_NE((kept.out + kept.err).find(kTooFewSteps), std::string::npos) << kept.out << kept.err;
 }
 
+// 0 is the blank, and what follows the padding is no label.
+TEST_F(Alignment, LabelsThatMeanNothingAreRefused) {
+  const std::pair<std::vector<int64_t>, const char*> cases[] = {
+      {{1, 2, -100, 1, 0, 2}, "sample 1, column 'y': label 0 is the blank of ctc, which is no label (--ignore-index 0"},
+      {{1, 2, -100, 1, -100, 2}, "sample 1, column 'y': label 2 follows --ignore-index -100, which ends a sequence"}};
+  for (const auto& [labels, why] : cases) {
+    Write("wrong.npz", {0, 1}, labels);
+    for (const char* words : {"--epochs 1 --out w", "grad --out g.npz", "eval"}) {
+      const bool train = *words == '-';
+      const Outcome o = Run(StrCat(words, " --model m.onnx --loss ctc --data wrong.npz", train ? " --overwrite" : ""));
+      EXPECT_EQ(o.code, 1) << o.err;
+      EXPECT_NE(o.err.find(why), std::string::npos) << o.err;
+    }
+    const Outcome skipped = Run("grad --model m.onnx --loss ctc --data wrong.npz --on-bad-sample skip --out g.npz");
+    EXPECT_EQ(skipped.code, 0) << skipped.err;
+    EXPECT_NE(skipped.err.find("left out 1 of 2 samples"), std::string::npos) << skipped.err;
+  }
+  Write("four.npz", {0, 1}, {0, 2, -100, 1, 0, 2});
+  EXPECT_EQ(Run("grad --model m.onnx --loss ctc:blank=4 --data four.npz --out g.npz").code, 0);
+}
+
+TEST_F(Alignment, IsRefusedWhereNoSampleIsPossible) {
+  Write("impossible.npz", {0, 1}, {1, 1, 1, 2, 2, 2});
+  for (const char* words : {"--epochs 1 --out i", "eval"}) {
+    const Outcome o = Run(StrCat(words, " --model m.onnx --loss ctc --data impossible.npz"));
+    EXPECT_EQ(o.code, 1) << o.err;
+    EXPECT_NE(
+        o.err.find("ctc cannot align the labels of any of the 2 samples: impossible.npz: sample 0: 3 labels with"),
+        std::string::npos)
+        << o.err;
+  }
+}
+
 TEST_F(Losses, RefusesWhatDoesNotFit) {
   const std::string on = "--model m.onnx --data d.npz ";
   Refuses(on + "--loss ce@nope --label kind", "no value 'nope'");

@@ -157,6 +157,23 @@ TEST_F(Pictures, TrainEvaluateAndPredict) {
   EXPECT_NE(predictions.find("\n23,red/8.bmp,red,"), std::string::npos) << predictions;
 }
 
+// Folders are sorted as texts, which is told; a class without a name gets one that no other class has.
+TEST_F(Pictures, FoldersThatAreNumbersAreToldWhereTheirOrderDiffers) {
+  Linear({3, 6, 6}, 4).Save(Path("m.onnx"));
+  for (int i = 0; i < 9; ++i)
+    Write(StrCat("numbers/", std::vector<int>{2, 10, 3}[i % 3], "/", i, ".bmp"),
+          Bmp(8, 8, [&](int, int) { return i; }));
+  const Outcome run = Train("--data numbers --epochs 1");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(
+      run.err.find("classes are numbered in the order of their names as text: '10' is class 0, before '2' (--class"),
+      std::string::npos)
+      << run.err;
+  ASSERT_EQ(Run("predict --model r/model.onnx --data numbers --out p.csv").code, 0);
+  const std::string predictions = ReadAll(Path("p.csv"));
+  EXPECT_TRUE(predictions.starts_with("sample,file,prediction,probability,p_10,p_2,p_3,p_class_3\n")) << predictions;
+}
+
 TEST_F(Pictures, StrayFiles) {
   Write("pictures/.DS_Store", "x");
   Write("pictures/red/.DS_Store", "x");

@@ -53,6 +53,35 @@ TEST_F(NotFinite, TheOperatorIsNamed) {
   }
 }
 
+// grad ends with the code of a failure and eval warns; both name the origin.
+TEST_F(NotFinite, GradAndEvalNameTheOrigin) {
+  const float inf = std::numeric_limits<float>::infinity();
+  tiny::Model broken = WithFormula({{"Relu", {"h"}, {"f"}}});
+  broken.weights[1].values[3] = inf;
+  const std::pair<tiny::Model, const char*> cases[] = {
+      {WithFormula({{"Abs", {"h"}, {"a"}}, {"Log", {"a"}, {"f"}}}),
+       "the loss is not finite: [Log 'f_node'] gives values that are not finite\n"},
+      {broken, "the loss is not finite: weight 'v' holds values that are not finite\n"},
+  };
+  for (const auto& [model, line] : cases) {
+    model.Save(Path("m.onnx"));
+    for (const char* backend : {"cpu", "torch"}) {
+      const std::string words = StrCat("--model m.onnx --data d.npz --loss mse --backend ", backend);
+      const Outcome grad = Run(StrCat("grad --out g.npz ", words)), eval = Run(StrCat("eval ", words));
+      EXPECT_EQ(grad.code, 2) << grad.err;
+      EXPECT_NE(grad.err.find(StrCat("onnxtrain: failed: ", line)), std::string::npos) << grad.err;
+      EXPECT_EQ(eval.code, 0) << eval.err;
+      EXPECT_NE(eval.err.find(StrCat("onnxtrain: warning: ", line)), std::string::npos) << eval.err;
+    }
+  }
+  WithFormula({{"Mul", {"h", "h"}, {"s"}}, {"Sqrt", {"s"}, {"f"}}}).Save(Path("m.onnx"));
+  const Outcome o = Run("grad --model m.onnx --data d.npz --loss mse --out g.npz");
+  EXPECT_EQ(o.code, 2) << o.err;
+  EXPECT_NE(o.err.find("the gradient of 'w' is not finite: [Sqrt 'f_node'] has a finite result and a gradient that"),
+            std::string::npos)
+      << o.err;
+}
+
 // log(m − m) of any data.
 TEST_F(NotFinite, SyntheticSamplesMayBeTheReason) {
   WithFormula({{"ReduceMax", {"h"}, {"m"}, {{"axes", {1}}}},

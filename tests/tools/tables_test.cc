@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -275,6 +276,49 @@ TEST_F(Tables, ClassesByName) {
   const Outcome in_training = Train("--data t.csv --eval-data new.csv --num-classes auto --epochs 1");
   EXPECT_EQ(in_training.code, 1);
   EXPECT_NE(in_training.err.find("'w' is not among the 3 classes"), std::string::npos) << in_training.err;
+}
+
+// Floats that are whole numbers are classes where classes are asked for; others, and many, are numbers.
+TEST_F(Tables, WholeFloatsOfFewValuesAreClasses) {
+  tiny::Mlp(2).Save(Path("m.onnx"));
+  const auto write = [&](int values, double step) {
+    std::string text = "a,b,c,d,y\n";
+    for (int i = 0; i < 40; ++i)
+      StrAppend(&text, i % 3, ",1,", i % 5, ",4,", absl::StrFormat("%.1f", 1 + i % values * step), "\n");
+    WriteAll(Path("t.csv"), text);
+  };
+  write(4, 1);
+  const Outcome run = Train("--data t.csv --num-classes auto --epochs 1");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(ReadJson("r/preprocess.json")["classes"], Json({"1", "2", "3", "4"}));
+  EXPECT_NE(
+      run.err.find("all labels are whole numbers, of which 4 differ: they are classes (--loss mse takes them for"),
+      std::string::npos)
+      << run.err;
+  EXPECT_NE(run.err.find("labels 1 to 4 are names of the classes 0 to 3"), std::string::npos) << run.err;
+  EXPECT_EQ(Evaluate("--data t.csv")["loss_name"], "cross_entropy");
+  const Outcome numbers = Train("--data t.csv --num-classes auto --loss mse --epochs 1");
+  EXPECT_NE(numbers.err.find("mse on output"), std::string::npos) << numbers.err;
+  write(4, 0.5);
+  EXPECT_NE(Train("--data t.csv --num-classes auto --epochs 1").err.find("mse on output"), std::string::npos);
+  write(30, 1);
+  EXPECT_NE(Train("--data t.csv --num-classes auto --epochs 1").err.find("mse on output"), std::string::npos);
+}
+
+// "a" and "A." are two classes of a table, which is told.
+TEST_F(Tables, TwoSpellingsOfAClassAreTold) {
+  tiny::Mlp(4).Save(Path("m.onnx"));
+  std::string text = "a,b,c,d,y\n";
+  for (int i = 0; i < 40; ++i)
+    StrAppend(&text, i % 3, ",1,", i % 5, ",4,", std::vector<std::string>{"<=50K", "<=50K.", ">50K", "no"}[i % 4],
+              "\n");
+  WriteAll(Path("t.csv"), text);
+  const Outcome run = Train("--data t.csv --epochs 1");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(
+      run.err.find("warning: the classes '<=50K' and '<=50K.' differ in case, blanks, quotes or full stops alone"),
+      std::string::npos)
+      << run.err;
 }
 
 TEST_F(Tables, LargeColumnsAreToldWithTheFlagThatHelps) {

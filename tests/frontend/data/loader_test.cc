@@ -250,8 +250,12 @@ TEST(Labels, AreChecked) {
                 " (`num_classes` auto fits the last layer to the labels)");
   EXPECT_EQ(Message(CheckLabels(*data, 1, 4, -1)),
             dir / "t.csv" +
-                ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3"
-                " (`class_map` FILE with a line for each label numbers them from 0; `ignore_index` leaves one out)");
+                ": row 4, column 'y': label -100 is outside of the 4 classes 0 to 3 (`class_map` FILE with a line for "
+                "each label numbers them from 0, and `num_classes` auto makes an output for each of the 3 labels; "
+                "`ignore_index` leaves one out)");
+  EXPECT_TRUE(Message(CheckLabels(*data, 1, 2, -1))
+                  .ends_with("the 2 classes 0 to 1 (`num_classes` auto makes an output for each of the 3 labels; "
+                             "`ignore_index` leaves one out)"));
   EXPECT_EQ(Message(CheckLabels(*data, 2, 4, -1)),
             dir / "t.csv" +
                 ": row 2, column 'z': 0.5 is not an integer in range, as the labels of a loss on 4 classes "

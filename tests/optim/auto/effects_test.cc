@@ -31,7 +31,6 @@ TEST(WhyNoEffect, EveryFieldThatMayMeanNothing) {
       {"ignore_index", [](RunFacts& f) { f.loss_takes = "ignore_index"; }, [](RunFacts& f) { f.loss_takes = ""; }},
       {"eval_every", [](RunFacts& f) { f.has_eval = true; }, [](RunFacts& f) { f.has_eval = false; }},
       {"normalize", [](RunFacts& f) { f.has_images = true; }, [](RunFacts& f) { f.has_images = false; }},
-      {"header", [](RunFacts& f) { f.is_table = true; }, [](RunFacts& f) { f.is_table = false; }},
       {"batch_norm", [](RunFacts& f) { f.has_batch_norm = true; }, [](RunFacts& f) { f.has_batch_norm = false; }},
       {"dropout", [](RunFacts& f) { f.has_dropout = true; }, [](RunFacts& f) { f.has_dropout = false; }},
       {"eval_split", [](RunFacts& f) { f.eval_data_given = false; }, [](RunFacts& f) { f.eval_data_given = true; }},

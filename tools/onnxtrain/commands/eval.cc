@@ -1,5 +1,6 @@
 // onnxtrain eval: evaluates loss, accuracy and metrics of a model on data.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -51,6 +52,15 @@ std::string Report(const TrainConfig& config, const EvalMetrics& m, const LossCh
   return WriteJson(json, 2) + "\n";
 }
 
+// Tells where a loss that is not finite comes from, if the first samples show it.
+absl::Status WarnOfNonFiniteLoss(const EvalMetrics& metrics, int64_t batch, const TrainData& data, Session& session) {
+  if (std::isfinite(metrics.loss)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const GlobalBatch samples, ReadGlobalBatch(data, std::min(batch, metrics.samples)));
+  const absl::StatusOr<std::string> where = session.FindNonFinite(samples);
+  Warn(StrCat("the loss is not finite", where.ok() && !where->empty() ? ": " + *where : ""));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunEval(const TrainConfig& config) {
@@ -79,6 +89,7 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, NumWorkers(config)));
   ASSIGN_OR_RETURN(const std::string better, FindBetterPixels(*session, setup.data, data));
   if (!better.empty()) Warn(better);
+  RETURN_IF_ERROR(WarnOfNonFiniteLoss(metrics, batch, data, *session));
   RETURN_IF_ERROR(Print(Report(config, metrics, look.loss)));
   const auto unmet = FindUnmetRequirements(requirements, [&](const std::string& name) {
     return name == "samples" ? std::optional<double>(metrics.samples) : FindEvalMetric(metrics, name);

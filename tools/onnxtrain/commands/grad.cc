@@ -1,5 +1,8 @@
 // onnxtrain grad: writes loss, outputs and every gradient of one batch, for comparison with other frameworks, or the
 // graph that computes them, for other runtimes.
+#include <cmath>
+
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "optim/auto/export_graphs.h"
 #include "optim/telemetry/format.h"
@@ -20,6 +23,32 @@ absl::StatusOr<int> WriteGradientGraph(TrainConfig config) {
   for (const std::string& note : exported.notes) LogInfo(config, note);
   RETURN_IF_ERROR(Print(DescribeGraphs(exported)));
   return kDone;
+}
+
+bool IsFinite(const HostTensor& tensor) {
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    if (!std::isfinite(tensor.At(i))) return false;
+  }
+  return true;
+}
+
+// Returns "the loss" or "the gradient of 'w'", what is not finite; "" where all is.
+std::string FindNonFiniteResult(const GradientResult& result) {
+  if (!std::isfinite(result.loss)) return "the loss";
+  for (const auto* gradients : {&result.gradients, &result.input_gradients}) {
+    for (const auto& [name, gradient] : *gradients) {
+      if (!IsFinite(gradient)) return StrCat("the gradient of '", Printable(name), "'");
+    }
+  }
+  return "";
+}
+
+// Tells where results that are not finite come from, and returns the exit code.
+absl::StatusOr<int> ReportNonFinite(const GradientResult& result, Session& session, const GlobalBatch& batch) {
+  const std::string what = FindNonFiniteResult(result);
+  if (what.empty()) return kDone;
+  ASSIGN_OR_RETURN(const std::string where, session.FindNonFinite(batch));
+  return ReportFailure(absl::InternalError(StrCat(what, " is not finite", where.empty() ? "" : ": ", where)));
 }
 
 }  // namespace
@@ -51,7 +80,7 @@ absl::StatusOr<int> RunGrad(const TrainConfig& config) {
              " gradients of ", FormatWithCommas(samples), " samples");
   RETURN_IF_ERROR(Print(PageRow("loss", StrCat(FormatNumber(result.loss), " (", look.loss.name, ")")) +
                         PageRow("written", written)));
-  return kDone;
+  return ReportNonFinite(result, *session, global_batch);
 }
 
 }  // namespace onnxtrain::cli

@@ -61,7 +61,7 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, false, {}, &unlabelled));
   if (!left_out.line.empty()) Warn(left_out.line);
   AddValueChecks(look.model, &unlabelled.feeds);
-  const PredictionTable table(look, setup.data.classes);
+  const PredictionTable table(look, setup.data.classes, setup.loss.least_probability.value_or(0.5));
   LogInfo(config, table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));

@@ -8,7 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
+#include "frontend/data/text/tokenizer.h"
 #include "frontend/onnx/export.h"
+#include "optim/auto/model_folder.h"
 #include "optim/auto/surgery.h"
 #include "optim/distributed/data_parallel.h"
 #include "optim/telemetry/format.h"
@@ -219,9 +221,20 @@ absl::Status Recorder::WriteSettings() const {
   return WriteTokenizer();
 }
 
-// preprocess.json refers to them.
+// The tokenizer of the run's text, which preprocess.json refers to, else the one beside the model, which has made the
+// tokens of the data, most likely. Null where there is none, or where that one cannot be read.
+std::shared_ptr<const Tokenizer> Recorder::FindTokenizer() const {
+  const OpenedData& data = run_.data.train;
+  const auto takes_ids = [](const FeedSpec& feed) { return !IsFloat(feed.sample.dtype); };
+  if (data.text.tokenizer != nullptr || std::ranges::none_of(data.bound.feeds, takes_ids)) return data.text.tokenizer;
+  const std::string folder = FindTokenizerFolder(run_.config.model);
+  if (folder.empty()) return nullptr;
+  auto tokenizer = LoadTokenizer(folder);
+  return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
+}
+
 absl::Status Recorder::WriteTokenizer() const {
-  const auto& tokenizer = run_.data.train.text.tokenizer;
+  const auto tokenizer = FindTokenizer();
   if (tokenizer == nullptr) return absl::OkStatus();
   const std::string folder = folder_.File(kTokenizerFolder);
   std::error_code error;
@@ -252,7 +265,7 @@ absl::Status Recorder::Begin() {
   ASSIGN_OR_RETURN(events_, EventFile::Create(folder_.File(kEventsFolder), resumed));
   events_->WriteGraph(GraphDef(*run_.data.model));
   files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags", kEventsFolder};
-  if (run_.data.train.text.tokenizer != nullptr) files_.emplace_back(kTokenizerFolder);
+  if (std::filesystem::exists(folder_.File(kTokenizerFolder))) files_.emplace_back(kTokenizerFolder);
   if (run_.rate_test) {
     RETURN_IF_ERROR(WriteTextFile(folder_.File(kRateTestFile), ToJson(*run_.rate_test)));
     files_.emplace_back(kRateTestFile);

@@ -66,6 +66,7 @@ class Recorder {
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
   absl::Status CheckModelCanBeWritten();
   absl::Status WriteSettings() const;
+  std::shared_ptr<const Tokenizer> FindTokenizer() const;
   absl::Status WriteTokenizer() const;
   void FindFolderAgain();
   absl::Status BeginCheckpoints();

@@ -20,6 +20,7 @@ std::string Suggestion(const ConfigField& field, const std::string& value) {
 }
 
 absl::Status SetFlag(const SpecifiedFlag& flag, TrainConfig* config) {
+  if (flag.value.empty()) return absl::OkStatus();
   const ConfigField& field = *FindField(flag.name);
   const absl::Status status = SetField(config, field, flag.value);
   if (status.ok()) return status;
@@ -90,7 +91,9 @@ std::string HelpLine(const ConfigField& field) {
 std::vector<FlagSpec> ListFlags(unsigned task) {
   std::vector<FlagSpec> specs;
   for (const ConfigField& field : ConfigFields()) {
-    if ((field.tasks & task) != 0) specs.push_back({field.name, field.is_bool(), field.traits.repeatable, field.value});
+    const bool named = *field.traits.choices != 0 && *field.value != '[';
+    const char* value = named ? field.traits.choices : field.value;
+    if ((field.tasks & task) != 0) specs.push_back({field.name, field.is_bool(), field.traits.repeatable, value});
   }
   return specs;
 }
@@ -108,8 +111,12 @@ absl::StatusOr<TrainConfig> ParseConfig(const Arguments& args, int ranks) {
 std::vector<std::string> DescribeSynonyms(const Arguments& args, int ranks) {
   std::vector<std::string> lines;
   for (const SpecifiedFlag& flag : args.flags) {
-    if (!flag.written.empty())
-      lines.push_back(StrCat(FormatFlag(flag.written), " is ", FormatFlag(flag.name), " ", flag.value));
+    if (flag.written.empty()) continue;
+    const bool tells_value = flag.value.empty() || flag.written == flag.name;
+    const std::string theirs = StrCat(FormatFlag(flag.written), tells_value ? " " : "", tells_value ? flag.theirs : "");
+    const std::string ours = FormatFlag(flag.name);
+    lines.push_back(flag.value.empty() ? StrCat(theirs, " leaves ", ours, " out")
+                                       : StrCat(theirs, " is ", ours, " ", flag.value));
   }
   const auto config = ParseConfig(args, ranks);
   if (config.ok() && config->batch_size > 0 && config->micro_batch_size > 0 && !IsGiven(args, "batch_size")) {

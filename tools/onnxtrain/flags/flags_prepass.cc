@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "frontend/base/nearest.h"
@@ -187,7 +188,8 @@ absl::StatusOr<std::string> Parser::PlainValue(const Word& word, const FlagSpec&
   }
   if (Trim(value).empty()) return Invalid(FormatFlag(word.name), ": the value is empty");
   if (value.starts_with("--"))
-    return Invalid(FormatFlag(word.name), ": the value is missing (next comes '", value, "')");
+    return Invalid(FormatFlag(word.name), ": the value is missing (", flag.value, flag.value.empty() ? "" : "; ",
+                   "next comes '", value, "')");
   return value;
 }
 
@@ -200,11 +202,13 @@ absl::StatusOr<SpecifiedFlag> Parser::Specify(const Target& target, const Word& 
   } else {
     ASSIGN_OR_RETURN(flag.value, PlainValue(word, *target.flag, words, i));
   }
-  if (target.synonym == nullptr) return flag;
-  flag.written = target.synonym->name;
-  auto value = TranslateValue(*target.synonym, flag.value);
+  const Synonym* synonym = target.synonym != nullptr ? target.synonym : FindForeignValues(flag.name);
+  if (synonym == nullptr) return flag;
+  auto value = TranslateValue(*synonym, flag.value);
   if (!value.ok()) return Annotate(value.status(), StrCat(FormatFlag(word.name), ": "));
-  flag.value = *std::move(value);
+  if (target.synonym == nullptr && *value == flag.value) return flag;
+  flag.written = synonym->name;
+  flag.theirs = std::exchange(flag.value, *std::move(value));
   return flag;
 }
 
@@ -245,7 +249,7 @@ absl::Status Parser::Parse(const std::vector<std::string>& words, const std::str
 absl::Status CheckTwice(const std::vector<SpecifiedFlag>& flags, const CommandSpec& command) {
   std::map<std::pair<std::string, std::string>, std::string> seen;
   for (const SpecifiedFlag& f : flags) {
-    if (FindFlag(command, f.name)->repeatable) continue;
+    if (FindFlag(command, f.name)->repeatable || f.value.empty() || f.value == kOfOtherFlag) continue;
     const auto [it, fresh] = seen.emplace(std::pair{f.place, f.name}, f.value);
     if (!fresh) return Invalid(FormatFlag(f.name), ": given twice (", it->second, " and ", f.value, ")");
   }
@@ -279,6 +283,19 @@ absl::Status Parser::ReadFlagFile(const std::string& path, const std::string& pl
   RETURN_IF_ERROR(Annotate(CheckTwice(here, command_), StrCat(name, ": ")));
   out->insert(out->end(), included.begin(), included.end());
   out->insert(out->end(), here.begin(), here.end());
+  return absl::OkStatus();
+}
+
+// Sets the values that are left to another flag of the same field: --eval-strategy steps --eval-steps 50.
+absl::Status CopyValuesOfOtherFlags(std::vector<SpecifiedFlag>* flags) {
+  for (SpecifiedFlag& flag : *flags) {
+    if (flag.written.empty() || flag.value != kOfOtherFlag) continue;
+    const auto says = [&](const SpecifiedFlag& f) { return f.name == flag.name && f.value != kOfOtherFlag; };
+    const auto other = std::find_if(flags->rbegin(), flags->rend(), says);
+    if (other == flags->rend())
+      return Invalid(FormatFlag(flag.written), ": '", flag.theirs, "': ", Explain(*FindSynonym(flag.written)));
+    flag.value = other->value;
+  }
   return absl::OkStatus();
 }
 
@@ -332,6 +349,7 @@ absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
     if (f.place.empty()) typed.push_back(f);
   }
   RETURN_IF_ERROR(CheckTwice(typed, *command));
+  RETURN_IF_ERROR(CopyValuesOfOtherFlags(&args.flags));
   return args;
 }
 

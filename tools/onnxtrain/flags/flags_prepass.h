@@ -29,9 +29,10 @@ struct CommandSpec {
 
 struct SpecifiedFlag {
   std::string name;          // with underscores
-  std::string value;         // "true" or "false" for switches
+  std::string value;         // "true" or "false" for switches; "" leaves the default
   std::string place;         // "" for the command line, else the flag file
   std::string written = {};  // the name by which another library knows the flag, where that was given; with underscores
+  std::string theirs = {};   // the value, in the words of that library
 };
 
 struct Arguments {

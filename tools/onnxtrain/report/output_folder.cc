@@ -15,6 +15,7 @@
 #include "frontend/data/preprocess.h"
 #include "frontend/data/source.h"
 #include "frontend/onnx/model_files.h"
+#include "optim/auto/model_folder.h"
 #include "optim/checkpoint/checkpoint_folder.h"
 #include "optim/checkpoint/resume.h"
 

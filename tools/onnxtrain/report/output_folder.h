@@ -22,7 +22,6 @@ std::vector<std::string> ListInputs(const TrainConfig& config, const std::string
 absl::Status CheckNotInput(const std::string& target, const std::vector<std::string>& inputs);
 
 inline constexpr char kEventsFolder[] = "tensorboard";  // in the folder of a run
-inline constexpr char kTokenizerFolder[] = "tokenizer";
 inline constexpr char kRateTestFile[] = "lr_find.json";
 
 // What to do with a run that the folder holds.

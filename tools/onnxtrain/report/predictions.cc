@@ -49,10 +49,12 @@ std::vector<double> ScoreReader::Read(const HostTensor& values, int64_t i) const
   return row;
 }
 
-PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes)
+PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability)
     : output_(model.loss.output()),
       scores_(model.loss, model.model.graph.type(model.model.graph.FindOutput(output_)->value).shape),
-      classes_(std::move(classes)) {}
+      classes_(std::move(classes)),
+      least_probability_(least_probability),
+      taken_(classes_.begin(), classes_.end()) {}
 
 std::string PredictionTable::description() const {
   if (scores_.form() == Form::kClasses)
@@ -64,7 +66,9 @@ std::string PredictionTable::description() const {
 }
 
 std::string PredictionTable::Name(int64_t c) const {
-  return c < static_cast<int64_t>(classes_.size()) ? classes_[c] : StrCat(c);
+  if (c < std::ssize(classes_)) return classes_[c];
+  const std::string number = StrCat(c);
+  return taken_.contains(number) ? StrCat("class_", number) : number;
 }
 
 std::string PredictionTable::BinaryName(bool second) const {
@@ -92,7 +96,7 @@ std::string PredictionTable::Rows(const HostTensor& values, const std::vector<st
       StrAppend(&text, ",", CsvField(Name(best)), ",", Number(row[best]));
     }
     for (double x : row) {
-      if (scores_.form() == Form::kBinary) StrAppend(&text, ",", BinaryName(x >= 0.5));
+      if (scores_.form() == Form::kBinary) StrAppend(&text, ",", BinaryName(x >= least_probability_));
       StrAppend(&text, ",", Number(x));
     }
     text += "\n";

@@ -1,6 +1,7 @@
 // Model outputs as rows of a CSV file.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +34,9 @@ class ScoreReader {
 // probability, other outputs their numbers.
 class PredictionTable {
  public:
-  // `model` has been imported for inference; `classes` may be empty.
-  PredictionTable(const PreparedModel& model, std::vector<std::string> classes);
+  // `model` has been imported for inference; `classes` may be empty. `least_probability`: from which the second of two
+  // classes is chosen.
+  PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability);
 
   const std::string& output() const { return output_; }  // the model output that is written
   std::string description() const;                       // for people
@@ -52,6 +54,8 @@ class PredictionTable {
   std::string output_;
   ScoreReader scores_;
   std::vector<std::string> classes_;
+  double least_probability_;
+  std::set<std::string> taken_;  // the names of classes_, which no unnamed class may have
 };
 
 // As RFC 4180 has it: quoted where it holds a comma, a quote or a line break.
