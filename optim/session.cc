@@ -179,7 +179,7 @@ bool SessionImpl::EvictProgram() {
   return true;
 }
 
-// That of an update with batches of another size, where there are several.
+// Returns the bytes of the code of an update with batches of another size, where there are several sizes.
 size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
   if (options_.variable_inputs.empty()) return 0;
   return code.bytes() + (micros_.size() > 1 ? code.call_bytes() : 0);
@@ -732,7 +732,7 @@ int64_t SessionImpl::PredictedBytes() const {
   return most;
 }
 
-// Of graphs, plans and pages of the model's file while a program is compiled: the arena is released for them.
+// Returns the bytes of graphs, plans and pages of the model's file while a program is compiled.
 int64_t SessionImpl::CompileBytes() const {
   constexpr int64_t kMostPages = int64_t{4} << 20;
   constexpr size_t kCalls = 7;  // a call of a program takes so many times what remains of it
@@ -741,7 +741,7 @@ int64_t SessionImpl::CompileBytes() const {
   return std::min(kMostPages, state_.parameter_bytes()) + static_cast<int64_t>(kCalls * largest);
 }
 
-// Of the programs for other sizes of batches; no more than a budget leaves, for which programs are evicted.
+// Returns the bytes of the programs for other sizes of batches: no more than a budget leaves, since they are evicted.
 int64_t SessionImpl::CodeToCome(int64_t planned) const {
   CodeEstimate of_a_size;
   std::set<VariableExtents> compiled;

@@ -27,8 +27,8 @@ bool IsGeneratedName(std::string_view name);
 // Whether older exporters of PyTorch give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
 bool IsComputedName(std::string_view name);
 
-// Whether PyTorch's tracer calls the value of a Constant node so, "/layer/act/Constant_1_output_0", which optimizers of
-// graphs turn into initializers, or Paddle's exporter a number of its own, "helper.constant.3".
+// Returns whether PyTorch's tracer calls the value of a Constant node so, "/layer/act/Constant_1_output_0", which
+// optimizers of graphs turn into initializers, or Paddle's exporter a number of its own, "helper.constant.3".
 bool IsTracedConstantName(std::string_view name);
 
 // Whether the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".

@@ -126,7 +126,13 @@ size_t OnnxModel::ExportedCopyBytes() const {
   }
   for (const RowCopies& rows : shared.lookups) {
     const HostTensor* weight = Initializer(rows.weight);
-    if (weight != nullptr) total += Type{weight->dtype(), {rows.shape.begin(), rows.shape.end()}}.bytes();
+    if (weight != nullptr) total += Type{weight->dtype(), rows.shape}.bytes();
+  }
+  for (const JoinedWeight& joined : shared.joined) {
+    for (const JoinedWeight::Part& part : joined.parts) {
+      const HostTensor* weight = Initializer(part.weight);
+      if (weight != nullptr) total += weight->bytes().size();
+    }
   }
   return total;
 }

@@ -49,8 +49,8 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Of a refusal for want of memory: the error that names the least budget with one of these micro-batches. Another error
-// stays as it is.
+// Returns an error that names the least budget with one of these micro-batches, where `refusal` is one for want of
+// memory, else `refusal`.
 absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, SessionOptions options,
                              int64_t global_batch, const std::set<int64_t>& micros) {
   if (!LeastBudget(refusal)) return refusal;

@@ -49,8 +49,8 @@ int64_t DataBytes(const TrainingRun& run) {
   return bytes + batches * BatchBytes(run.train, std::min(run.batch.global, run.train.dataset->size()));
 }
 
-// What the model is written from beside the session's own weights: copies that the file has in another form, and the
-// weights of the best checkpoint.
+// Returns the bytes that the model is written from beside the session's own weights: copies that the file has in
+// another form, and the weights of the best checkpoint.
 int64_t ExportBytes(const TrainingRun& run, const PreparedModel& prepared) {
   const auto copies = static_cast<int64_t>(run.data.model->ExportedCopyBytes());
   if (run.config.export_weights != "best") return copies;

@@ -113,14 +113,18 @@ size_t Programs::BytesBesideArena(const CompiledProgram& next, const CodeEstimat
          std::max(exchange_bytes(), next.exchanged - next.read_in_place);
 }
 
+// The same when all programs that may be evicted are.
+size_t Programs::LeastBesideArena(const CompiledProgram& next) const {
+  return BytesBesideArena(next, owner_.may_evict() ? next.code : CodeWith(next));
+}
+
 size_t Programs::Budget() const { return static_cast<size_t>(PlannableBytes(recompute_.memory_budget)); }
 
 // Bytes that the budget, or else the free memory, leaves for the arena of the program that is compiled next, when all
 // that can be evicted is. `spare`: of the code of programs that the next one must not evict.
 size_t Programs::ArenaLimit(const CompiledProgram& next, size_t spare) const {
   if (recompute_.memory_budget == 0) return Plus(backend_.FreeMemory(), arena_.size);
-  const size_t beside = BytesBesideArena(next, owner_.may_evict() ? next.code : CodeWith(next));
-  return Less(Budget(), beside + spare + recompute_.reserved);
+  return Less(Budget(), LeastBesideArena(next) + spare + recompute_.reserved);
 }
 
 // Makes room for a program with this arena, and for its code.
@@ -194,8 +198,7 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
 
 absl::Status Programs::TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const {
   if (recompute_.memory_budget > 0) {
-    const size_t beside = BytesBesideArena(program, owner_.may_evict() ? program.code : CodeWith(program));
-    const size_t needed = beside + arena + recompute_.reserved;
+    const size_t needed = LeastBesideArena(program) + arena + recompute_.reserved;
     return RefuseBudget(recompute_.memory_budget, BudgetFor(static_cast<int64_t>(needed)), samples);
   }
   return absl::ResourceExhaustedError(StrCat("activations need ", Mebibytes(arena), ", but only ",

@@ -46,9 +46,9 @@ struct ProgramOwner {
   // another one. Returns false where there is none, or where all are needed (`may_evict`).
   std::function<bool()> evict = [] { return false; };
   std::function<bool()> may_evict = [] { return true; };
-  // That compiling takes, for which the arena is released.
+  // Returns the bytes that compiling takes, for which the arena is released.
   std::function<size_t()> compile_bytes = [] { return size_t{0}; };
-  // Bytes of the code of programs that are to stand beside one with this code.
+  // Returns the bytes of the code of programs that are to stand beside one with this code.
   std::function<size_t(const CodeEstimate&)> code_beside = [](const CodeEstimate&) { return size_t{0}; };
 };
 
@@ -84,7 +84,7 @@ class Programs {
   void BindGroup(std::string name, Collectives* ranks) { groups_.insert_or_assign(std::move(name), ranks); }
   // Records the following runs, node by node; null ends it.
   void SetTrace(Trace* trace) { trace_ = trace; }
-  // Of the programs that are compiled from now on, as RecomputeSpec::reserved.
+  // Sets RecomputeSpec::reserved for the programs that are compiled from now on.
   void Reserve(int64_t bytes) { recompute_.reserved = bytes; }
   // To be called after every update and whenever weights are written.
   void WeightsChanged() { ++weights_version_; }
@@ -116,6 +116,7 @@ class Programs {
                                  CompiledProgram* compiled, size_t* smallest);
   CodeEstimate EstimateCode() const;
   CodeEstimate CodeWith(const CompiledProgram& next) const;
+  size_t LeastBesideArena(const CompiledProgram& next) const;
   size_t BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const;
   absl::Status TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const;
   void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
