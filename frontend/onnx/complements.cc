@@ -127,10 +127,8 @@ void TieComplements(const std::unordered_set<std::string>& fixed, ParsedGraph* g
   ComplementTier(graph).Run(fixed);
 }
 
-HostTensor MakeComplement(const HostTensor& weight) {
-  HostTensor complement(weight.type());
-  for (int64_t i = 0; i < weight.size(); ++i) complement.Set(i, 1 - weight.At(i));
-  return complement;
+LazyTensor MakeComplement(const LazyTensor& weight) {
+  return weight.Map([](double x) { return 1 - x; });
 }
 
 }  // namespace onnxtrain

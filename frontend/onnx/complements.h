@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "frontend/onnx/lazy_tensor.h"
 #include "frontend/onnx/parsed.h"
 
 namespace onnxtrain {
@@ -15,6 +16,6 @@ namespace onnxtrain {
 void TieComplements(const std::unordered_set<std::string>& fixed, ParsedGraph* graph);
 
 // 1 − p for every element, rounded to the element type.
-HostTensor MakeComplement(const HostTensor& weight);
+LazyTensor MakeComplement(const LazyTensor& weight);
 
 }  // namespace onnxtrain

@@ -15,15 +15,11 @@
 #include "frontend/onnx/external_writer.h"
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/insert_initializers.h"
-#include "frontend/onnx/joined_weights.h"
 #include "frontend/onnx/model_proto.h"
-#include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
 #include "frontend/onnx/proto_util.h"
-#include "frontend/onnx/resident_pages.h"
-#include "frontend/onnx/row_copies.h"
+#include "frontend/onnx/stored_forms.h"
 #include "frontend/onnx/tensor_proto.h"
-#include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_replacer.h"
 
 namespace onnxtrain {
@@ -38,18 +34,25 @@ class Exporter {
         weights_(model, &files_),
         external_(source, target) {}
 
-  absl::StatusOr<std::vector<std::string>> Edit(std::map<std::string, HostTensor> trained,
+  absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& trained,
                                                 const SharedWeights& shared) {
     weights_.SetSplitNodes(shared.nodes);
-    ASSIGN_OR_RETURN(const auto weights, ToStoredForms(std::move(trained), shared));
+    std::map<std::string, LazyTensor> weights(trained.begin(), trained.end());
+    const auto read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); };
+    RETURN_IF_ERROR(ToStoredForms(shared, read, &weights));
     ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
+    std::set<std::string> unchanged;
     for (const bool copies : {false, true}) {
       for (const auto& [name, value] : weights) {
         if (split_values.contains(name) || weights_.IsCopy(name) != copies) continue;
+        const WeightReplacer::Counts before = weights_.counts();
         RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
+        if (weights_.counts() == before) unchanged.insert(name);
       }
     }
-    for (const WeightTie& tie : shared.ties) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
+    for (const WeightTie& tie : shared.ties) {
+      if (!unchanged.contains(tie.weight)) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
+    }
     for (const SplitWeight& split : shared.splits) {
       if (!split_values.contains(split.name)) continue;
       RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
@@ -63,7 +66,7 @@ class Exporter {
 
   ExternalWriter& external() { return external_; }
   void SetExtracted(const ExtractedData& extracted, const std::shared_ptr<const MappedFile>& file) {
-    std::map<const onnx::TensorProto*, HostTensor> raw_data;
+    std::map<const onnx::TensorProto*, LazyTensor> raw_data;
     for (const auto& proto : graph_->initializer()) {
       const auto at = extracted.find(proto.name());
       if (at == extracted.end()) continue;
@@ -75,38 +78,21 @@ class Exporter {
 
   // The message, after Edit. The pieces refer to bytes of this exporter, of the file and of the trained weights.
   std::vector<MessagePiece> Serialize() {
-    std::vector<std::span<const std::byte>> raw_data;
+    std::vector<LazyTensor> raw_data;
     for (auto& proto : *graph_->mutable_initializer()) {
       const auto at = weights_.extracted().find(&proto);
       const bool extracted = at != weights_.extracted().end();
-      raw_data.push_back(extracted ? at->second.bytes() : std::span<const std::byte>());
+      raw_data.push_back(extracted ? at->second : LazyTensor());
       if (extracted) proto.set_raw_data("");
     }
     return InsertInitializers(model_->SerializeAsString(), raw_data);
   }
 
  private:
-  // Replaces weights by what the exporter of the file computed of them.
-  absl::StatusOr<std::map<std::string, HostTensor>> ToStoredForms(std::map<std::string, HostTensor> weights,
-                                                                  const SharedWeights& shared) {
-    for (const ComputedFunction& computed : shared.functions) {
-      const auto argument = weights.extract(computed.weight);
-      if (!argument.empty()) weights.emplace(computed.value, MakeValue(computed, argument.mapped()));
-    }
-    AddTiedTables(shared, &weights);
-    const auto read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); };
-    RETURN_IF_ERROR(JoinParts(shared, read, &weights));
-    for (const RowCopies& copies : shared.lookups) {
-      const auto table = weights.extract(copies.weight);
-      if (!table.empty()) weights.emplace(copies.copy, ExpandRows(copies, table.mapped()));
-    }
-    return weights;
-  }
-
   // The values of split weights: the trained ones, and for the others those of the file, before anything is replaced.
-  absl::StatusOr<std::map<std::string, HostTensor>> SplitValues(const std::map<std::string, HostTensor>& weights,
+  absl::StatusOr<std::map<std::string, LazyTensor>> SplitValues(const std::map<std::string, LazyTensor>& weights,
                                                                 const std::vector<SplitWeight>& splits) {
-    std::map<std::string, HostTensor> values;
+    std::map<std::string, LazyTensor> values;
     for (const SplitWeight& split : splits) {
       const auto trained = weights.find(split.name);
       if (trained != weights.end()) {
@@ -120,7 +106,7 @@ class Exporter {
     return values;
   }
 
-  absl::Status ReplaceCopy(const WeightTie& tie, const std::map<std::string, HostTensor>& weights) {
+  absl::Status ReplaceCopy(const WeightTie& tie, const std::map<std::string, LazyTensor>& weights) {
     const auto trained = weights.find(tie.weight);
     if (trained == weights.end()) return absl::OkStatus();
     return Annotate(weights_.Replace(tie.copy, MakeCopy(tie, trained->second)),
@@ -136,7 +122,8 @@ class Exporter {
       if (!stored.ok()) return Annotate(stored.status(), StrCat("tensor '", Printable(proto->name()), "' "));
       const auto replaced = weights_.external().find(proto);
       const bool is_new = replaced != weights_.external().end();
-      moved.emplace_back(proto, external_.Add(stored->range, is_new ? replaced->second : stored->bytes, is_new));
+      moved.emplace_back(proto,
+                         external_.Add(stored->range, is_new ? replaced->second : LazyTensor(stored->bytes), is_new));
       return absl::OkStatus();
     }));
     RETURN_IF_ERROR(external_.Place());
@@ -233,15 +220,13 @@ struct EditedModel {
   std::vector<MessagePiece> pieces;  // of the message
 };
 
-std::string HashFile(const MappedFile& file) {
-  constexpr size_t kResident = size_t{1} << 20;
+std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
   Sha256 hash;
-  for (auto rest = file.bytes(); !rest.empty();) {
-    const auto bytes = rest.first(std::min(rest.size(), kResident));
-    hash.Update(bytes);
-    ReleaseMappedPages(bytes);
-    rest = rest.subspan(bytes.size());
-  }
+  const Type type{DType::kUInt8, {static_cast<int64_t>(file->size())}};
+  LazyTensor(HostTensor(type, file, file->data())).ForEachBlock([&](int64_t, const HostTensor& block) {
+    hash.Update(block.bytes());
+    return true;
+  });
   return hash.Hex();
 }
 
@@ -255,7 +240,7 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr
     ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
   }
   const std::string tag = StrCat(source, ": ");
-  if (HashFile(*edited.file) != sha256)
+  if (HashFile(edited.file) != sha256)
     return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
   auto model = ParsePartialModel(edited.file->bytes());
   if (!model.ok()) return OneLine(Annotate(model.status(), tag));
@@ -289,11 +274,10 @@ absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter&
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(target));
   int64_t at = 0;
   for (const MessagePiece& piece : pieces) {
-    for (const auto bytes : {std::as_bytes(std::span(piece.head)), piece.data}) {
-      RETURN_IF_ERROR(file.WriteAt(at, bytes));
-      at += std::ssize(bytes);
-    }
-    ReleaseMappedPages(piece.data);
+    RETURN_IF_ERROR(file.WriteAt(at, std::as_bytes(std::span(piece.head))));
+    at += std::ssize(piece.head);
+    RETURN_IF_ERROR(WriteAt(at, piece.data, file));
+    at += static_cast<int64_t>(piece.data.bytes());
   }
   RETURN_IF_ERROR(external.Commit());
   return file.Commit();
@@ -337,8 +321,13 @@ absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<s
   if (edited.exporter->external().size() > 0) return Invalid(model.path(), ": has external data: export it to a file");
   std::string bytes;
   bytes.reserve(CountBytes(edited.pieces));
-  for (const MessagePiece& piece : edited.pieces)
-    bytes.append(piece.head).append(reinterpret_cast<const char*>(piece.data.data()), piece.data.size());
+  for (const MessagePiece& piece : edited.pieces) {
+    bytes.append(piece.head);
+    piece.data.ForEachBlock([&](int64_t, const HostTensor& block) {
+      bytes.append(reinterpret_cast<const char*>(block.bytes().data()), block.bytes().size());
+      return true;
+    });
+  }
   return bytes;
 }
 

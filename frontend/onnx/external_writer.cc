@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/resident_pages.h"
 
 namespace onnxtrain {
 namespace {
@@ -34,6 +33,16 @@ int64_t AlignOffset(int64_t offset) { return (offset + kAlignment - 1) / kAlignm
 
 }  // namespace
 
+absl::Status WriteAt(int64_t offset, const LazyTensor& tensor, AtomicFile& file) {
+  absl::Status status;
+  tensor.ForEachBlock([&](int64_t, const HostTensor& block) {
+    status = file.WriteAt(offset, block.bytes());
+    offset += std::ssize(block.bytes());
+    return status.ok();
+  });
+  return status;
+}
+
 ExternalWriter::ExternalWriter(const std::string& source, const std::string& target)
     : target_name_(std::filesystem::path(target).filename().string()),
       shown_folder_(ParentFolder(target)),
@@ -46,7 +55,7 @@ ExternalWriter::~ExternalWriter() {
   }
 }
 
-size_t ExternalWriter::Add(ExternalRange range, HostTensor bytes, bool replaced) {
+size_t ExternalWriter::Add(ExternalRange range, LazyTensor bytes, bool replaced) {
   auto parts = ExternalFiles::SplitLocation(range.location);
   pieces_.push_back({std::move(range), std::move(bytes), replaced, parts.ok() ? absl::StrJoin(*parts, "/") : ""});
   return pieces_.size() - 1;
@@ -142,10 +151,7 @@ absl::Status ExternalWriter::Write() {
     auto out = AtomicFile::Create(folder, parts.back(), StrCat(shown_folder_, "/", file));
     ::close(folder);
     RETURN_IF_ERROR(out.status());
-    for (const Piece* p : pieces) {
-      RETURN_IF_ERROR(out->WriteAt(p->range.offset, p->bytes.bytes()));
-      ReleaseMappedPages(p->bytes.bytes());
-    }
+    for (const Piece* p : pieces) RETURN_IF_ERROR(WriteAt(p->range.offset, p->bytes, *out));
     files_.push_back(*std::move(out));
   }
   return absl::OkStatus();

@@ -8,14 +8,18 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/atomic_file.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/lazy_tensor.h"
 
 namespace onnxtrain {
+
+// Writes the tensor's bytes at `offset` in blocks.
+absl::Status WriteAt(int64_t offset, const LazyTensor& tensor, AtomicFile& file);
 
 // Collects the tensors with external data and writes their files. A tensor keeps its location and offset, unless
 //   - it has new bytes and shared the old ones with another tensor: then it moves to the end of its file;
 //   - a file of that name exists (the source's, if source and target are in one folder): then all tensors go into one
 //     file TARGET.data.
-// Writes tensors one by one from the mapped source or the trained weights, without gathering them in memory.
+// Writes tensors in blocks from the mapped source or the trained weights, without gathering them in memory.
 class ExternalWriter {
  public:
   ExternalWriter(const std::string& source, const std::string& target);
@@ -24,7 +28,7 @@ class ExternalWriter {
   ExternalWriter& operator=(const ExternalWriter&) = delete;
 
   // Adds a tensor at `range` beneath the source's folder, whose location has been checked. Returns its number.
-  size_t Add(ExternalRange range, HostTensor bytes, bool replaced);
+  size_t Add(ExternalRange range, LazyTensor bytes, bool replaced);
   size_t size() const { return pieces_.size(); }
   int64_t bytes() const;  // of all tensors
 
@@ -39,12 +43,12 @@ class ExternalWriter {
  private:
   struct Piece {
     ExternalRange range;
-    HostTensor bytes;
+    LazyTensor bytes;
     bool replaced;
     std::string file;  // location without "./"
   };
 
-  int64_t PieceBytes(const Piece& piece) const { return static_cast<int64_t>(piece.bytes.bytes().size()); }
+  int64_t PieceBytes(const Piece& piece) const { return static_cast<int64_t>(piece.bytes.bytes()); }
   bool NamesAreFree() const;
   bool Exists(const std::string& file) const;
   void MoveSharedPieces();

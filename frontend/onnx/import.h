@@ -70,9 +70,6 @@ class OnnxModel {
   void ReleasePages() const;
   // The bytes of initializers that are not views of files.
   size_t HeapBytes() const;
-  // The bytes of what Export makes of weights at once, where the file holds transposes, complements, copies of rows or
-  // joined weights.
-  size_t ExportedCopyBytes() const;
 
   struct Parsed;  // for frontend/onnx only
   const Parsed& parsed() const { return *parsed_; }

@@ -22,7 +22,7 @@ void AppendVarint(uint64_t value, std::string* to) {
 
 class InitializerInserter {
  public:
-  InitializerInserter(std::string_view message, const std::vector<std::span<const std::byte>>& raw_data)
+  InitializerInserter(std::string_view message, const std::vector<LazyTensor>& raw_data)
       : message_(message), raw_data_(raw_data) {}
 
   // Copies the message at [begin, end), which is `depth` messages down the path.
@@ -53,10 +53,10 @@ class InitializerInserter {
 
  private:
   void AppendRawData(std::string_view field, std::vector<MessagePiece>* to) const {
-    const auto data = raw_data_[initializer_];
-    if (data.empty()) return void(to->back().head.append(field));
+    const LazyTensor& data = raw_data_[initializer_];
+    if (data.bytes() == 0) return void(to->back().head.append(field));
     to->back().head.push_back(field[0]);
-    AppendVarint(data.size(), &to->back().head);
+    AppendVarint(data.bytes(), &to->back().head);
     to->back().data = data;
     to->emplace_back();
   }
@@ -69,7 +69,7 @@ class InitializerInserter {
   }
 
   std::string_view message_;
-  const std::vector<std::span<const std::byte>>& raw_data_;
+  const std::vector<LazyTensor>& raw_data_;
   size_t initializer_ = 0;  // that is copied next
 };
 
@@ -77,12 +77,11 @@ class InitializerInserter {
 
 uint64_t CountBytes(const std::vector<MessagePiece>& pieces) {
   uint64_t bytes = 0;
-  for (const MessagePiece& piece : pieces) bytes += piece.head.size() + piece.data.size();
+  for (const MessagePiece& piece : pieces) bytes += piece.head.size() + piece.data.bytes();
   return bytes;
 }
 
-std::vector<MessagePiece> InsertInitializers(std::string_view message,
-                                             const std::vector<std::span<const std::byte>>& raw_data) {
+std::vector<MessagePiece> InsertInitializers(std::string_view message, const std::vector<LazyTensor>& raw_data) {
   return InitializerInserter(message, raw_data).Copy(0, message.size(), 0);
 }
 

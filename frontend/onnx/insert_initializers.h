@@ -3,24 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "frontend/onnx/lazy_tensor.h"
 
 namespace onnxtrain {
 
 // A part of a serialized message: the bytes of `head`, and `data` after them.
 struct MessagePiece {
   std::string head;
-  std::span<const std::byte> data;
+  LazyTensor data;
 };
 
 uint64_t CountBytes(const std::vector<MessagePiece>& pieces);
 
 // Returns the serialized model `message` with raw_data[i] for initializer i of its graph, whose raw_data must be empty,
-// but present, where raw_data[i] is not empty. The pieces refer to the bytes of `raw_data`.
-std::vector<MessagePiece> InsertInitializers(std::string_view message,
-                                             const std::vector<std::span<const std::byte>>& raw_data);
+// but present, where raw_data[i] is not empty.
+std::vector<MessagePiece> InsertInitializers(std::string_view message, const std::vector<LazyTensor>& raw_data);
 
 }  // namespace onnxtrain

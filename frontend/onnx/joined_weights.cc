@@ -11,6 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/onnx/module_path.h"
+#include "frontend/onnx/stored_forms.h"
 #include "frontend/onnx/tensor_compare.h"
 #include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_tracer.h"
@@ -166,26 +167,30 @@ class Separator {
   std::vector<ParsedNode> nodes_;
 };
 
-// The initializer `stored` with those of its parts that `weights` has.
-HostTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
-                      const std::map<std::string, HostTensor>& weights) {
-  HostTensor value = stored.Clone();
-  const int64_t length = RowLength(stored);
+// Returns the initializer `stored` with those of its parts that `weights` has.
+LazyTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
+                      const std::map<std::string, LazyTensor>& weights) {
+  std::vector<LazyTensor> parts;
   int64_t begin = 0;
   for (const Part& part : joined.parts) {
+    const int64_t size = part.extent * RowLength(stored);
     const auto weight = weights.find(part.weight);
-    const bool swapped = part.form == Part::Form::kTransposed;
-    for (int64_t i = 0; weight != weights.end() && i < part.extent * length; ++i)
-      value.Set(begin * length + i, weight->second.At(swapped ? i % length * part.extent + i / length : i));
-    begin += part.extent;
+    if (weight == weights.end()) {
+      parts.push_back(Slice(stored, begin, size));
+    } else {
+      const bool swapped = part.form == Part::Form::kTransposed;
+      const LazyTensor value = swapped ? Transpose(weight->second.Whole()) : weight->second;
+      parts.push_back(value.CastTo(stored.dtype()));
+    }
+    begin += size;
   }
-  return value;
+  return Concat(stored.type(), std::move(parts));
 }
 
 // A weight of the graph, or the copy that a tie makes.
-HostTensor FindWeight(const std::string& name, const ParsedGraph& graph) {
+LazyTensor FindWeight(const std::string& name, const ParsedGraph& graph) {
   const auto tie = std::ranges::find(graph.shared.ties, name, &WeightTie::copy);
-  return tie == graph.shared.ties.end() ? graph.initializers.at(name)
+  return tie == graph.shared.ties.end() ? LazyTensor(graph.initializers.at(name))
                                         : MakeCopy(*tie, graph.initializers.at(tie->weight));
 }
 
@@ -195,7 +200,7 @@ void TakeJoinedApart(bool tie, ParsedGraph* graph) { Separator(graph).Run(tie); 
 
 absl::Status JoinParts(const SharedWeights& shared,
                        const std::function<absl::StatusOr<HostTensor>(const JoinedWeight&)>& read,
-                       std::map<std::string, HostTensor>* weights) {
+                       std::map<std::string, LazyTensor>* weights) {
   for (const JoinedWeight& joined : shared.joined) {
     const auto is_there = [&](const Part& part) { return weights->contains(part.weight); };
     if (std::ranges::none_of(joined.parts, is_there)) continue;
@@ -209,19 +214,19 @@ absl::Status JoinParts(const SharedWeights& shared,
 }
 
 HostTensor JoinStored(const JoinedWeight& joined, const ParsedGraph& graph) {
-  std::map<std::string, HostTensor> weights;
+  std::map<std::string, LazyTensor> weights;
   Shape shape;
   DType dtype = DType::kFloat32;
   int64_t rows = 0;
   for (const Part& part : joined.parts) {
     rows += part.extent;
     if (part.form == Part::Form::kZeros) continue;
-    const HostTensor& weight = weights.emplace(part.weight, FindWeight(part.weight, graph)).first->second;
+    const LazyTensor& weight = weights.emplace(part.weight, FindWeight(part.weight, graph)).first->second;
     dtype = weight.dtype();
     if (part.form == Part::Form::kOwn) shape = weight.shape();
   }
   shape.at(0) = rows;
-  return MakeJoined(joined, HostTensor({dtype, std::move(shape)}), weights);
+  return MakeJoined(joined, HostTensor({dtype, std::move(shape)}), weights).Whole();
 }
 
 }  // namespace onnxtrain

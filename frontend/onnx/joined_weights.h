@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/lazy_tensor.h"
 #include "frontend/onnx/parsed.h"
 
 namespace onnxtrain {
@@ -18,7 +18,7 @@ void TakeJoinedApart(bool tie, ParsedGraph* graph);
 // Replaces the own parts among the weights by the initializers that hold them, which `read` returns as they are stored.
 absl::Status JoinParts(const SharedWeights& shared,
                        const std::function<absl::StatusOr<HostTensor>(const JoinedWeight&)>& read,
-                       std::map<std::string, HostTensor>* weights);
+                       std::map<std::string, LazyTensor>* weights);
 
 // Returns the initializer as the file stores it, from the weights of the graph.
 HostTensor JoinStored(const JoinedWeight& joined, const ParsedGraph& graph);

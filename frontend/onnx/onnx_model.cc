@@ -6,10 +6,8 @@
 #include "frontend/onnx/file.h"
 #include "frontend/onnx/joined_weights.h"
 #include "frontend/onnx/ort_artifacts.h"
-#include "frontend/onnx/parameter_functions.h"
 #include "frontend/onnx/parsed.h"
-#include "frontend/onnx/row_copies.h"
-#include "frontend/onnx/weight_names.h"
+#include "frontend/onnx/stored_forms.h"
 
 namespace onnxtrain {
 namespace {
@@ -64,17 +62,15 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
-  for (const ComputedFunction& computed : parsed_->graph.shared.functions) {
-    if (const auto edited = edits.tensors.extract(computed.weight))
-      edits.tensors.emplace(computed.value, MakeValue(computed, edited.mapped()));
-  }
-  AddTiedTables(parsed_->graph.shared, &edits.tensors);
+  std::map<std::string, LazyTensor> weights(edits.tensors.begin(), edits.tensors.end());
   const auto read = [this](const JoinedWeight& joined) { return JoinStored(joined, parsed_->graph); };
-  RETURN_IF_ERROR(JoinParts(parsed_->graph.shared, read, &edits.tensors));
-  for (const RowCopies& copies : parsed_->graph.shared.lookups) {
-    if (const auto edited = edits.tensors.extract(copies.weight))
-      edits.tensors.emplace(copies.copy, ExpandRows(copies, edited.mapped()));
+  RETURN_IF_ERROR(ToStoredForms(parsed_->graph.shared, read, &weights));
+  for (const WeightTie& tie : parsed_->graph.shared.ties) {
+    const auto edited = weights.find(tie.weight);
+    if (edited != weights.end()) weights.emplace(tie.copy, MakeCopy(tie, edited->second));
   }
+  edits.tensors.clear();
+  for (const auto& [name, value] : weights) edits.tensors.emplace(name, value.Whole());
   for (const SplitWeight& split : parsed_->graph.shared.splits) {
     if (!edits.tensors.contains(split.name)) continue;
     for (const FileReader& reader : split.readers)
@@ -85,10 +81,6 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
       return std::ranges::any_of(split.outputs, [&](const auto& output) { return output.second == input.node; });
     });
     if (read) edits.copies.push_back(split);
-  }
-  for (const WeightTie& tie : parsed_->graph.shared.ties) {
-    const auto edited = edits.tensors.find(tie.weight);
-    if (edited != edits.tensors.end()) edits.tensors.emplace(tie.copy, MakeCopy(tie, edited->second));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }
@@ -113,26 +105,6 @@ size_t OnnxModel::HeapBytes() const {
     const std::byte* data = tensor.bytes().data();
     const bool mapped = std::ranges::any_of(parsed_->mapped, [&](const auto& file) { return IsWithin(data, *file); });
     if (!mapped) total += tensor.bytes().size();
-  }
-  return total;
-}
-
-size_t OnnxModel::ExportedCopyBytes() const {
-  const SharedWeights& shared = parsed_->graph.shared;
-  size_t total = 0;
-  for (const WeightTie& tie : shared.ties) {
-    const HostTensor* weight = tie.form == WeightTie::Form::kEqual ? nullptr : Initializer(tie.weight);
-    if (weight != nullptr) total += weight->bytes().size();
-  }
-  for (const RowCopies& rows : shared.lookups) {
-    const HostTensor* weight = Initializer(rows.weight);
-    if (weight != nullptr) total += Type{weight->dtype(), rows.shape}.bytes();
-  }
-  for (const JoinedWeight& joined : shared.joined) {
-    for (const JoinedWeight::Part& part : joined.parts) {
-      const HostTensor* weight = Initializer(part.weight);
-      if (weight != nullptr) total += weight->bytes().size();
-    }
   }
   return total;
 }

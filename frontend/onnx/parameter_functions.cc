@@ -50,12 +50,6 @@ bool HasArguments(const HostTensor& tensor, const Form& form) {
   return IsFloat(tensor.dtype()) && tensor.size() > 0;
 }
 
-HostTensor Map(const HostTensor& tensor, double (*f)(double)) {
-  HostTensor mapped(tensor.type());
-  for (int64_t i = 0; i < tensor.size(); ++i) mapped.Set(i, f(tensor.At(i)));
-  return mapped;
-}
-
 std::string NameBetween(const ComputedFunction& computed) { return computed.value + ".inner"; }
 
 std::vector<ParsedNode> MakeNodes(const ComputedFunction& computed) {
@@ -84,7 +78,7 @@ void TrainArgument(const std::string& name, ParameterFunction function, ParsedGr
   const Form& form = GetForm(function);
   ComputedFunction computed{.weight = name + form.suffix, .value = name, .function = function};
   if (stored == graph->initializers.end() || Clashes(computed, *graph) || !HasArguments(stored->second, form)) return;
-  HostTensor weight = Map(stored->second, form.argument);
+  HostTensor weight = LazyTensor(stored->second).Map(form.argument).Whole();
   graph->initializers.erase(stored);
   graph->initializers.emplace(computed.weight, std::move(weight));
   std::ranges::replace(graph->initializer_order, name, computed.weight);
@@ -96,8 +90,8 @@ void TrainArgument(const std::string& name, ParameterFunction function, ParsedGr
   graph->shared.functions.push_back(std::move(computed));
 }
 
-HostTensor MakeValue(const ComputedFunction& computed, const HostTensor& weight) {
-  return Map(weight, GetForm(computed.function).value);
+LazyTensor MakeValue(const ComputedFunction& computed, const LazyTensor& weight) {
+  return weight.Map(GetForm(computed.function).value);
 }
 
 }  // namespace onnxtrain

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/lazy_tensor.h"
 #include "frontend/onnx/parsed.h"
 
 namespace onnxtrain {
@@ -13,6 +13,6 @@ namespace onnxtrain {
 void TrainArgument(const std::string& name, ParameterFunction function, ParsedGraph* graph);
 
 // Returns the initializer that the weight makes.
-HostTensor MakeValue(const ComputedFunction& computed, const HostTensor& weight);
+LazyTensor MakeValue(const ComputedFunction& computed, const LazyTensor& weight);
 
 }  // namespace onnxtrain

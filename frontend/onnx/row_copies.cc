@@ -34,8 +34,10 @@ class Rows {
   void ReadStart(const std::byte* tensor, int64_t row, int64_t length, std::byte* to) const {
     for (int64_t j = 0; j < length; ++j) std::memcpy(to + j * element_, tensor + Offset(row, j), element_);
   }
-  void Write(const std::byte* from, int64_t row, std::byte* tensor) const {
-    for (int64_t j = 0; j < length_; ++j) std::memcpy(tensor + Offset(row, j), from + j * element_, element_);
+  // Returns the row of element i of the tensor, and the element's position in the row.
+  std::pair<int64_t, int64_t> Find(int64_t i) const {
+    const int64_t outer = i / (length_ * inner_), inner = i % inner_;
+    return {outer * inner_ + inner, i / inner_ % length_};
   }
 
  private:
@@ -336,28 +338,19 @@ bool IsAssumed(const RowCopies& copies, const HostTensor& weight) {
   return IsSplat(weight) && copies.axis + 3 == copies.shape.size();
 }
 
-void AddTiedTables(const SharedWeights& shared, std::map<std::string, HostTensor>* weights) {
-  const auto is_part = [&](const std::string& name) {
-    return std::ranges::any_of(shared.joined, [&](const JoinedWeight& joined) {
-      return std::ranges::count(joined.parts, name, &JoinedWeight::Part::weight) > 0;
-    });
+LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight) {
+  const auto read = [copies, table = weight.Whole()](int64_t begin, int64_t count) {
+    const size_t element = DTypeSize(table.dtype());
+    const Rows rows(copies.shape, copies.axis, element);
+    HostTensor copy({table.dtype(), {count}});
+    for (int64_t i = 0; i < count; ++i) {
+      const auto [row, at] = rows.Find(begin + i);
+      const int64_t source = copies.rows[row] * rows.length() + at;
+      std::memcpy(copy.mutable_bytes().data() + i * element, table.bytes().data() + source * element, element);
+    }
+    return copy;
   };
-  for (const WeightTie& tie : shared.ties) {
-    const auto weight = weights->find(tie.weight);
-    const bool looked_up = std::ranges::count(shared.lookups, tie.copy, &RowCopies::weight) > 0;
-    if (weight != weights->end() && (looked_up || is_part(tie.copy)))
-      weights->emplace(tie.copy, MakeCopy(tie, weight->second));
-  }
-}
-
-HostTensor ExpandRows(const RowCopies& copies, const HostTensor& weight) {
-  HostTensor copy({weight.dtype(), copies.shape});
-  const size_t element = DTypeSize(weight.dtype());
-  const Rows rows(copies.shape, copies.axis, element);
-  for (int64_t r = 0; r < rows.count(); ++r)
-    rows.Write(weight.bytes().data() + static_cast<size_t>(copies.rows[r] * rows.length()) * element, r,
-               copy.mutable_bytes().data());
-  return copy;
+  return {{weight.dtype(), copies.shape}, read};
 }
 
 }  // namespace onnxtrain

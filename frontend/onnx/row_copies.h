@@ -1,11 +1,11 @@
 // Undoes lookups in tables of parameters that the exporter computed.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/lazy_tensor.h"
 #include "frontend/onnx/parsed.h"
 
 namespace onnxtrain {
@@ -23,10 +23,7 @@ void GatherRepeatedRows(std::vector<std::string> names, bool assume, ParsedGraph
 // Whether nothing but the shape and the readers of a bias tell that its rows, which are equal, were looked up.
 bool IsAssumed(const RowCopies& copies, const HostTensor& weight);
 
-// Adds the tables, and the parts of joined initializers, that are one weight with another one of `weights`.
-void AddTiedTables(const SharedWeights& shared, std::map<std::string, HostTensor>* weights);
-
 // Returns the initializer that the rows of the weight make up.
-HostTensor ExpandRows(const RowCopies& copies, const HostTensor& weight);
+LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight);
 
 }  // namespace onnxtrain

@@ -154,16 +154,4 @@ bool IsTransposeOf(const HostTensor& a, const HostTensor& b) {
   return ForEachTransposed(a, [&](size_t i, size_t j) { return std::memcmp(p + i * size, q + j * size, size) == 0; });
 }
 
-HostTensor Transposed(const HostTensor& matrices) {
-  HostTensor result = matrices.Reshaped(TransposedShape(matrices.shape())).Clone();
-  const size_t size = DTypeSize(matrices.dtype());
-  const std::byte* from = matrices.bytes().data();
-  std::byte* to = result.mutable_bytes().data();
-  ForEachTransposed(matrices, [&](size_t i, size_t j) {
-    std::memcpy(to + j * size, from + i * size, size);
-    return true;
-  });
-  return result;
-}
-
 }  // namespace onnxtrain

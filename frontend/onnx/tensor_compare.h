@@ -34,10 +34,7 @@ bool IsGraphMatrix(const HostTensor& tensor);
 // Whether one is the other with its last two axes exchanged.
 bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 
-// Returns the tensor, a matrix or a batch of them, with its last two axes exchanged.
-HostTensor Transposed(const HostTensor& matrices);
-
-// Returns the shape of that.
+// Returns the shape with its last two axes exchanged.
 Shape TransposedShape(Shape shape);
 
 }  // namespace onnxtrain

@@ -39,9 +39,6 @@ void NameWeightsByReaders(ParsedGraph* graph);
 // initializer remains, and a node makes the other from it. Fails on tensors that are no weights or differ.
 absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph);
 
-// Returns the initializer that the weight stands for.
-HostTensor MakeCopy(const WeightTie& tie, const HostTensor& weight);
-
 // Whether an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
 bool TakesWeight(const ParsedNode& node, size_t input);
 

@@ -19,23 +19,34 @@ namespace onnxtrain {
 namespace {
 
 // A finite weight may leave the range of the type that the file stores it in: 65504 for f16.
-absl::Status CheckFits(const HostTensor& value, const HostTensor& cast) {
+absl::Status CheckFits(const LazyTensor& value, const LazyTensor& cast) {
   if (cast.dtype() == value.dtype()) return absl::OkStatus();
-  for (int64_t i = 0; i < cast.size(); ++i) {
-    if (std::isfinite(value.At(i)) && !std::isfinite(cast.At(i)))
-      return Invalid("became ", value.At(i), ", which is beyond the range of the ", ToString(cast.dtype()),
-                     " that the file stores it in");
-  }
-  return absl::OkStatus();
+  absl::Status status;
+  cast.ForEachBlock([&](int64_t begin, const HostTensor& block) {
+    const HostTensor source = value.Read(begin, block.size());
+    for (int64_t i = 0; i < block.size() && status.ok(); ++i) {
+      if (std::isfinite(source.At(i)) && !std::isfinite(block.At(i)))
+        status = Invalid("became ", source.At(i), ", which is beyond the range of the ", ToString(block.dtype()),
+                         " that the file stores it in");
+    }
+    ReleaseMappedPages(source.bytes());
+    return status.ok();
+  });
+  return status;
 }
 
-absl::StatusOr<HostTensor> CastLike(const HostTensor& value, const Type& stored) {
+absl::StatusOr<LazyTensor> CastLike(const LazyTensor& value, const Type& stored) {
   if (value.shape() != stored.shape)
     return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
   if (!IsFloat(stored.dtype)) return Invalid("is stored as ", ToString(stored), ", which is not a float type");
-  HostTensor cast = value.CastTo(stored.dtype);
+  LazyTensor cast = value.CastTo(stored.dtype);
   RETURN_IF_ERROR(CheckFits(value, cast));
   return cast;
+}
+
+// Types of less than 8 bits are packed whole.
+LazyTensor ToStorage(const LazyTensor& value) {
+  return StorageBits(value.dtype()) < 8 ? PackForStorage(value.Whole()) : value;
 }
 
 bool IsFilledWith(const HostTensor& tensor, const HostTensor& number) {
@@ -73,7 +84,7 @@ bool WeightReplacer::IsCopy(const std::string& name) const {
   return !initializers_.contains(name) && node != producers_.end() && IsOnnxOp(*node->second, "Identity");
 }
 
-absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& value) {
+absl::Status WeightReplacer::Replace(const std::string& name, const LazyTensor& value) {
   if (auto it = initializers_.find(name); it != initializers_.end())
     return ReplaceTensor(name, value, it->second, &counts_.initializers);
   auto it = producers_.find(name);
@@ -85,7 +96,7 @@ absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& 
     attribute = FindAttribute(it->second, "value_floats");
     if (attribute != nullptr) {
       ++counts_.constants;
-      return ReplaceFloats(value, attribute);
+      return ReplaceFloats(value.Whole(), attribute);
     }
   }
   if (IsOnnxOp(*it->second, "Identity") && it->second->input_size() == 1) return ReplaceCopy(value, it->second);
@@ -96,8 +107,10 @@ absl::Status WeightReplacer::Replace(const std::string& name, const HostTensor& 
 
 absl::StatusOr<HostTensor> WeightReplacer::ReadStored(const onnx::TensorProto& proto) {
   OwnedBytes raw_data;
-  if (const auto at = extracted_.find(&proto); at != extracted_.end())
-    raw_data = {at->second.bytes(), std::make_shared<HostTensor>(at->second)};
+  if (const auto at = extracted_.find(&proto); at != extracted_.end()) {
+    const auto whole = std::make_shared<HostTensor>(at->second.Whole());
+    raw_data = {whole->bytes(), whole};
+  }
   ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto, nullptr, &files_, raw_data));
   if (!tensor.opaque.empty()) return Invalid("is stored as ", tensor.opaque);
   return tensor.tensor;
@@ -121,51 +134,55 @@ absl::StatusOr<HostTensor> WeightReplacer::Requantize(const std::string& name, c
   });
 }
 
-absl::Status WeightReplacer::ReplaceTensor(const std::string& name, const HostTensor& value, onnx::TensorProto* proto,
+absl::Status WeightReplacer::ReplaceTensor(const std::string& name, const LazyTensor& value, onnx::TensorProto* proto,
                                            int* changed) {
   ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
-  ASSIGN_OR_RETURN(const HostTensor cast,
-                   IsFloat(stored.dtype()) ? CastLike(value, stored.type()) : Requantize(name, value, stored));
-  const bool same = cast.SameBytes(stored);
-  for (const HostTensor* read : {&value, &stored}) ReleaseMappedPages(read->bytes());
+  LazyTensor cast;
+  if (IsFloat(stored.dtype())) {
+    ASSIGN_OR_RETURN(cast, CastLike(value, stored.type()));
+  } else {
+    const HostTensor whole = value.Whole();
+    ASSIGN_OR_RETURN(cast, Requantize(name, whole, stored));
+    for (const HostTensor* read : {&whole, &stored}) ReleaseMappedPages(read->bytes());
+  }
   // An unchanged value, also after a round trip through a wider type, keeps its bytes.
-  if (same) return absl::OkStatus();
+  if (cast.SameBytes(stored)) return absl::OkStatus();
   ++*changed;
   if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
-    external_[proto] = PackForStorage(cast);
+    external_[proto] = ToStorage(cast);
   } else if (const auto at = extracted_.find(proto); at != extracted_.end()) {
-    at->second = PackForStorage(cast);
+    at->second = ToStorage(cast);
   } else {
-    StoreTensor(cast, proto);
+    StoreTensor(cast.Whole(), proto);
   }
   return absl::OkStatus();
 }
 
 // Replaces a weight named OUTPUT.ATTRIBUTE, which a node of ai.onnx.ml holds as a list of floats.
-absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const HostTensor& value) {
+absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const LazyTensor& value) {
   const size_t dot = name.rfind('.');
   auto it = dot == std::string::npos ? producers_.end() : producers_.find(name.substr(0, dot));
   onnx::AttributeProto* attribute = it == producers_.end() ? nullptr : FindAttribute(it->second, name.substr(dot + 1));
   if (attribute == nullptr || attribute->floats_size() == 0) return Invalid("is not in the source model");
-  RETURN_IF_ERROR(ReplaceFloats(FitFloats(value, attribute->floats_size()), attribute));
+  RETURN_IF_ERROR(ReplaceFloats(FitFloats(value.Whole(), attribute->floats_size()), attribute));
   ++counts_.attributes;
   return absl::OkStatus();
 }
 
 // Replaces an Identity over a shared initializer by an initializer: the copy was trained apart.
-absl::Status WeightReplacer::ReplaceCopy(const HostTensor& value, onnx::NodeProto* node) {
+absl::Status WeightReplacer::ReplaceCopy(const LazyTensor& value, onnx::NodeProto* node) {
   auto it = initializers_.find(node->input(0));
   if (it == initializers_.end()) return Invalid("copies something that is not an initializer");
   ASSIGN_OR_RETURN(const HostTensor stored, ReadInitializer(node->input(0)));
-  ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, stored.type()));
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, stored.type()));
   if (cast.SameBytes(stored)) return absl::OkStatus();
-  ReplaceNode(node, cast);
+  ReplaceNode(node, cast.Whole());
   ++counts_.split_copies;
   return absl::OkStatus();
 }
 
 // Replaces a ConstantOfShape node by an initializer, unless the weight still has the one value that the node fills in.
-absl::Status WeightReplacer::ReplaceFilled(const HostTensor& value, onnx::NodeProto* node) {
+absl::Status WeightReplacer::ReplaceFilled(const LazyTensor& value, onnx::NodeProto* node) {
   const onnx::TensorProto* shape = FindTensor(node->input(0));
   if (shape == nullptr) return Invalid("is filled by a node whose shape is computed");
   ASSIGN_OR_RETURN(const HostTensor extents, ReadStored(*shape));
@@ -175,9 +192,9 @@ absl::Status WeightReplacer::ReplaceFilled(const HostTensor& value, onnx::NodePr
     ASSIGN_OR_RETURN(number, ReadStored(attribute->t()));
   }
   if (number.size() != 1) return Invalid("is filled with ", number.size(), " numbers");
-  ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, {number.dtype(), extents.ToInts()}));
-  if (IsFilledWith(cast, number)) return absl::OkStatus();
-  ReplaceNode(node, cast);
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, {number.dtype(), extents.ToInts()}));
+  if (IsFilledWith(cast.Whole(), number)) return absl::OkStatus();
+  ReplaceNode(node, cast.Whole());
   ++counts_.filled;
   return absl::OkStatus();
 }
@@ -186,7 +203,7 @@ absl::StatusOr<HostTensor> WeightReplacer::ReadInitializer(const std::string& na
   const auto it = initializers_.find(name);
   if (it == initializers_.end()) return Invalid("is stored in '", Printable(name), "', which is not an initializer");
   const auto replaced = external_.find(it->second);
-  return replaced != external_.end() ? replaced->second : ReadStored(*it->second);
+  return replaced != external_.end() ? replaced->second.Whole() : ReadStored(*it->second);
 }
 
 // A bias that the file leaves out stands for zeros of the weight's type.
@@ -201,9 +218,9 @@ absl::StatusOr<HostTensor> WeightReplacer::ReadMerged(const SplitWeight& split, 
   return HostTensor({stored.dtype(), shape});
 }
 
-absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const HostTensor& value) {
+absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const LazyTensor& value) {
   ASSIGN_OR_RETURN(const HostTensor merged, ReadMerged(split, value.shape()));
-  ASSIGN_OR_RETURN(const HostTensor cast, CastLike(value, merged.type()));
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, merged.type()));
   if (cast.SameBytes(merged)) return absl::OkStatus();
   for (const FileReader& reader : split.readers) {
     onnx::NodeProto* node = FindReader(reader.node);
@@ -213,7 +230,7 @@ absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const HostTe
       return Invalid("is read by '", Printable(reader.node), "', which the source model does not have");
     node->set_input(at, split.name);
   }
-  AddInitializer(split.name, cast, &model_);
+  AddInitializer(split.name, cast.Whole(), &model_);
   initializers_[split.name] = &*graph_->mutable_initializer()->rbegin();
   ++(split.merged.empty() ? counts_.restored_biases : counts_.split_weights);
   return absl::OkStatus();

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/file.h"
+#include "frontend/onnx/lazy_tensor.h"
 #include "frontend/onnx/requantize.h"
 #include "frontend/onnx/weight_origin.h"
 
@@ -35,6 +35,8 @@ class WeightReplacer {
     int split_weights = 0;  // readers of merged initializers that got their own
     int restored_biases = 0;
     int copied_nodes = 0;
+
+    bool operator==(const Counts&) const = default;
   };
 
   // `files` reads the external data of the model. Both must outlive the replacer.
@@ -44,16 +46,16 @@ class WeightReplacer {
   void SetSplitNodes(std::vector<SplitNodes> nodes) { split_nodes_ = std::move(nodes); }
 
   // The raw_data of initializers that is not in their messages. New values are kept beside the messages, too.
-  void SetExtracted(std::map<const onnx::TensorProto*, HostTensor> raw_data) { extracted_ = std::move(raw_data); }
+  void SetExtracted(std::map<const onnx::TensorProto*, LazyTensor> raw_data) { extracted_ = std::move(raw_data); }
 
   // Whether the weight is the output of an Identity over an initializer: then it is replaced after that, and stays what
   // it is where both are equal.
   bool IsCopy(const std::string& name) const;
   // Replaces one weight. Errors do not name it.
-  absl::Status Replace(const std::string& name, const HostTensor& value);
+  absl::Status Replace(const std::string& name, const LazyTensor& value);
   // Replaces a weight that the file has merged into an initializer, which may have been replaced before: adds an
   // initializer for it if the values differ.
-  absl::Status ReplaceSplit(const SplitWeight& split, const HostTensor& value);
+  absl::Status ReplaceSplit(const SplitWeight& split, const LazyTensor& value);
   // The value of an initializer, replaced or not.
   absl::StatusOr<HostTensor> ReadInitializer(const std::string& name);
   // Removes the nodes that initializers have replaced; afterwards no weight can be replaced.
@@ -64,18 +66,18 @@ class WeightReplacer {
   // Reads a tensor as the file stores it.
   absl::StatusOr<HostTensor> ReadStored(const onnx::TensorProto& proto);
   // The new bytes of tensors with external data.
-  const std::map<const onnx::TensorProto*, HostTensor>& external() const { return external_; }
+  const std::map<const onnx::TensorProto*, LazyTensor>& external() const { return external_; }
   // The bytes of SetExtracted, old or new.
-  const std::map<const onnx::TensorProto*, HostTensor>& extracted() const { return extracted_; }
+  const std::map<const onnx::TensorProto*, LazyTensor>& extracted() const { return extracted_; }
   const Counts& counts() const { return counts_; }
 
  private:
   absl::StatusOr<HostTensor> ReadMerged(const SplitWeight& split, const Shape& shape);
   absl::StatusOr<HostTensor> Requantize(const std::string& name, const HostTensor& value, const HostTensor& stored);
-  absl::Status ReplaceTensor(const std::string& name, const HostTensor& value, onnx::TensorProto* proto, int* changed);
-  absl::Status ReplaceInAttribute(const std::string& name, const HostTensor& value);
-  absl::Status ReplaceCopy(const HostTensor& value, onnx::NodeProto* node);
-  absl::Status ReplaceFilled(const HostTensor& value, onnx::NodeProto* node);
+  absl::Status ReplaceTensor(const std::string& name, const LazyTensor& value, onnx::TensorProto* proto, int* changed);
+  absl::Status ReplaceInAttribute(const std::string& name, const LazyTensor& value);
+  absl::Status ReplaceCopy(const LazyTensor& value, onnx::NodeProto* node);
+  absl::Status ReplaceFilled(const LazyTensor& value, onnx::NodeProto* node);
   void ReplaceNode(const onnx::NodeProto* node, const HostTensor& value);
   onnx::NodeProto* FindReader(const std::string& output);
 
@@ -84,7 +86,7 @@ class WeightReplacer {
   ExternalFiles& files_;
   std::map<std::string, onnx::TensorProto*> initializers_;
   std::map<std::string, onnx::NodeProto*> producers_;
-  std::map<const onnx::TensorProto*, HostTensor> external_, extracted_;
+  std::map<const onnx::TensorProto*, LazyTensor> external_, extracted_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
   std::vector<SplitNodes> split_nodes_;     // that are not in the model yet
   std::optional<Requantizer> requantizer_;  // of the nodes of the graph; made when it is needed

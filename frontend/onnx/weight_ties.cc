@@ -195,18 +195,6 @@ class Tier {
 
 }  // namespace
 
-HostTensor MakeCopy(const WeightTie& tie, const HostTensor& weight) {
-  switch (tie.form) {
-    case WeightTie::Form::kTransposed:
-      return Transposed(weight);
-    case WeightTie::Form::kComplement:
-      return MakeComplement(weight);
-    case WeightTie::Form::kEqual:
-      break;
-  }
-  return weight;
-}
-
 absl::Status TieWeights(const ModelEdits& edits, ParsedGraph* graph) {
   Tier tier(graph);
   for (const WeightTie& tie : edits.ties) RETURN_IF_ERROR(tier.Tie(tie));

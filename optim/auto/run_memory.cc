@@ -49,15 +49,13 @@ int64_t DataBytes(const TrainingRun& run) {
   return bytes + batches * BatchBytes(run.train, std::min(run.batch.global, run.train.dataset->size()));
 }
 
-// Returns the bytes that the model is written from beside the session's own weights: copies that the file has in
-// another form, and the weights of the best checkpoint.
+// Returns the bytes of the best checkpoint's weights, from which the model is written.
 int64_t ExportBytes(const TrainingRun& run, const PreparedModel& prepared) {
-  const auto copies = static_cast<int64_t>(run.data.model->ExportedCopyBytes());
-  if (run.config.export_weights != "best") return copies;
+  if (run.config.export_weights != "best") return 0;
   int64_t bytes = 0;
   for (const WeightDecision& weight : prepared.weights)
     bytes += weight.trained || weight.reason == WeightReason::kStatistics ? weight.type.bytes() : 0;
-  return copies + (run.config.ema_decay > 0 ? 2 * bytes : bytes);
+  return run.config.ema_decay > 0 ? 2 * bytes : bytes;
 }
 
 // The samples of the short update that ends an epoch, where the run has one and all batches are of one size else.
