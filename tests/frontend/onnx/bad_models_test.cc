@@ -10,7 +10,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 
 #include "frontend/base/strings.h"
 #include "model_builder.h"
@@ -67,15 +66,6 @@ void ExpectOutcome(int code, const std::string& path, const std::string& what) {
 }
 
 void ExpectRejected(const std::string& path, const std::string& what) { ExpectOutcome(1, path, what); }
-
-int64_t PeakMemory(bool restart) {
-  if (restart) std::ofstream("/proc/self/clear_refs") << "5";
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
-  }
-  return 0;
-}
 
 TEST(Bombs, AreRefusedOrStayExpressions) {
   WriteFile("small.bin", std::string(4096, '\0'));

@@ -45,6 +45,9 @@ absl::StatusOr<onnx::ModelProto> RoundTrip(const onnx::ModelProto& model,
 
 HostTensor Floats(Shape shape, const std::vector<double>& values);  // f32
 
+// Returns the peak resident bytes. `restart` first resets them to the current ones.
+int64_t PeakMemory(bool restart);
+
 // Returns the message of an error, "" for success.
 std::string Message(const absl::Status& status);
 
