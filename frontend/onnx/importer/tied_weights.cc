@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/importer/notes.h"
+#include "frontend/onnx/resident_pages.h"
 #include "frontend/onnx/tensor_compare.h"
 
 namespace onnxtrain {
@@ -42,7 +43,9 @@ class EqualPairs {
     for (const ImportWeight* other : candidates) {
       const HostTensor &a = other->tensor, &b = weight.tensor;
       const bool transposed = IsTransposeOf(a, b);
-      if (!transposed && !(a.type() == b.type() && a.SameBytes(b))) continue;
+      const bool equal = transposed || (a.type() == b.type() && a.SameBytes(b));
+      ReleaseMappedPages(a.bytes());
+      if (!equal) continue;
       pairs_.push_back(StrCat("'", Printable(other->name), "' and '", Printable(weight.name), "'",
                               transposed ? " (transposed)" : ""));
       return;
@@ -68,7 +71,10 @@ void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vec
   if (tied > 0)
     notes->push_back(StrCat("weights with several readers: ", tied, ", each one weight (its gradients are summed)"));
   EqualPairs equal;
-  for (const ImportWeight* weight : floats) equal.Add(*weight);
+  for (const ImportWeight* weight : floats) {
+    equal.Add(*weight);
+    ReleaseMappedPages(weight->tensor.bytes());
+  }
   std::vector<std::string> pairs = std::move(equal).Take();
   if (pairs.empty()) return;
   const std::string more = pairs.size() > kMaxShown ? StrCat(" and ", pairs.size() - kMaxShown, " more pairs") : "";
