@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "frontend/onnx/resident_pages.h"
 #include "frontend/onnx/weight_names.h"
 #include "frontend/onnx/weight_tracer.h"
 
@@ -176,7 +177,10 @@ class PositionTableFinder {
 
   bool IsTableOfAngles(const std::string& name) const {
     const HostTensor* tensor = FindTensor(name);
-    return tensor != nullptr && HasMultiplesOfOneRow(*tensor);
+    if (tensor == nullptr) return false;
+    const bool is_table = HasMultiplesOfOneRow(*tensor);
+    ReleaseMappedPages(tensor->bytes());  // the weights of all layers are tested
+    return is_table;
   }
 
   void FindCaches(const ParsedNode& node) {

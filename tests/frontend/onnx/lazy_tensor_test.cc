@@ -89,6 +89,30 @@ TEST(LazyTensor, ViewsOfFilesKeepFewPagesResident) {
 }
 #endif
 
+// Sessions import models for further sizes of batches while the state is in memory.
+TEST(Import, KeepsFewPagesResident) {
+  constexpr int64_t kWidth = 1024;
+  onnx::ModelProto model = NewModel(17);
+  AddInput(&model, "ids", {2}, 7);
+  HostTensor weight({DType::kFloat32, {kWidth, kWidth}});
+  for (int i = 0; i < 6; ++i) {
+    for (int64_t at = 0; at < weight.size(); ++at) weight.Set(at, static_cast<double>((at + i) % 1013 + 1));
+    AddInitializer(&model, "w" + std::to_string(i), weight.shape())
+        ->set_raw_data(weight.bytes().data(), weight.bytes().size());
+    if (i == 0) AddNode(&model, "Gather", {"w0", "ids"}, {"h0"});
+    if (i > 0)
+      AddNode(&model, "MatMul", {"h" + std::to_string(i - 1), "w" + std::to_string(i)}, {"h" + std::to_string(i)});
+  }
+  AddOutput(&model, "h5");
+  const auto loaded = LoadModel(model);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  (*loaded)->ReleasePages();
+  const int64_t before = PeakMemory(true);
+  const auto imported = Import(**loaded, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_LT(PeakMemory(false) - before, kFew);
+}
+
 // A language model whose head is the transposed embedding, stored as external data or within the model.
 std::string SaveTied(const HostTensor& table, bool external, DType dtype) {
   const HostTensor stored = table.CastTo(dtype), head = Transpose(stored).Whole();
