@@ -418,7 +418,8 @@ absl::StatusOr<HostTensor> ReadConstant(const ModelInput& input, const std::stri
   }
   ASSIGN_OR_RETURN(const double number, ParseNumber(text));
   const Shape shape = ConstantShape(input, 1);
-  if (HasMoreElements(shape, kMaxConstantElements)) return Invalid(tag, ToString(shape), " is too big for one number: use @FILE.npy");
+  if (HasMoreElements(shape, kMaxConstantElements))
+    return Invalid(tag, ToString(shape), " is too big for one number: use @FILE.npy");
   HostTensor constant({input.dtype, shape});
   for (int64_t i = 0; i < constant.size(); ++i) constant.Set(i, number);
   return constant;

@@ -69,7 +69,8 @@ TEST_F(Trial, ABatchThatCannotBeFreedBecomesTheMicroBatch) {
 TEST_F(Trial, AFixedBatchAndTheAccumulationGiveTheGlobalBatch) {
   Mixing(1).Save(Path("m.onnx"));
   for (const int64_t steps : {5, 16, 64}) {
-    const Outcome o = Run(StrCat("--model m.onnx --max-steps 1 --overwrite --out r --gradient-accumulation-steps ", steps));
+    const Outcome o =
+        Run(StrCat("--model m.onnx --max-steps 1 --overwrite --out r --gradient-accumulation-steps ", steps));
     ASSERT_EQ(o.code, 0) << o.err;
     const Json summary = Json::parse(ReadAll(Path("r/summary.json")));
     EXPECT_EQ(summary["micro_batch"], 1);

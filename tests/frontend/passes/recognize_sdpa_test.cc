@@ -242,8 +242,7 @@ TEST(RecognizeSdpa, QueriesWithoutKeysPassTheSameGradients) {
   const std::string kept = with("%s: f32[2,2,3,5] = Where(%mask, %a, %least); ");
   const std::string twice =
       with("%b: f32[2,2,3,5] = Where(%past, %a, %least); %s: f32[2,2,3,5] = Where(%mask, %b, %least); ");
-  const std::string biased =
-      with("%b: f32[2,2,3,5] = Add(%a, %bias); %s: f32[2,2,3,5] = Where(%mask, %b, %least); ");
+  const std::string biased = with("%b: f32[2,2,3,5] = Add(%a, %bias); %s: f32[2,2,3,5] = Where(%mask, %b, %least); ");
   const std::string transposed = StrCat(
       "%l: f32[2,3,2,4] = Reshape(%q) {shape=[2, 3, 2, 4]}; %u: f32[2,2,3,4] = Transpose(%l) {perm=[0, 2, 1, 3]}; "
       "%a: f32[2,2,3,5] = MatMul(%u, %k) {trans_a=0, trans_b=1}; %s: f32[2,2,3,5] = Where(%mask, %a, %least); "
@@ -255,9 +254,11 @@ TEST(RecognizeSdpa, QueriesWithoutKeysPassTheSameGradients) {
     const Graph after = CleanUp(Recognize(graph, &found).value()).value();
     ASSERT_EQ(FoundCounts(found), "Attention 1") << body;
     auto values = RandomInputs(graph);
-    for (int64_t i = 0; i < values.at("mask").size(); ++i) values.at("mask").SetInt(i, i % 15 < 5 || i % 4 == 0 ? 0 : 1);
+    for (int64_t i = 0; i < values.at("mask").size(); ++i)
+      values.at("mask").SetInt(i, i % 15 < 5 || i % 4 == 0 ? 0 : 1);
     if (values.contains("past")) {
-      for (int64_t i = 0; i < 15; ++i) values.at("past").SetInt(i, i % 5 == 1 || i < 10 ? 1 : 0);  // hides a row with mask
+      for (int64_t i = 0; i < 15; ++i)
+        values.at("past").SetInt(i, i % 5 == 1 || i < 10 ? 1 : 0);  // hides a row with mask
     }
     ExpectNear(MustRun(graph, values)[0], MustRun(after, values)[0], 1e-5);
     const auto gradients = GradientsOf(graph, values), same = GradientsOf(after, values);
