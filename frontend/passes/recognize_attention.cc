@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
@@ -244,9 +245,6 @@ class AttentionMatcher {
 
   // Is an addend a mask? It is, if it is fed or made from a number of that size.
   bool MayHideKeys(ValueId addend) const {
-    static constexpr std::string_view kMaskOps[] = {"Add",   "And",     "Cast",  "Concat", "Expand",    "Max", "Min",
-                                                    "Mul",   "Neg",     "Not",   "Or",     "Reshape",   "Sub", "Slice",
-                                                    "Where", "Greater", "Equal", "Less",   "Transpose", "Div"};
     std::set<ValueId> open = {addend};
     for (int steps = 0; !open.empty() && steps < 64; ++steps) {
       const ValueId v = *open.rbegin();
@@ -258,7 +256,7 @@ class AttentionMatcher {
         }
       } else if (node == nullptr) {
         if (!pattern_.IsWeight(v) && IsFloat(graph_.type(v).dtype)) return true;
-      } else if (std::ranges::find(kMaskOps, node->op) != std::end(kMaskOps)) {
+      } else if (FindOp(node->op)->recompute < Recompute::kExpensive) {
         open.insert(node->inputs.begin(), node->inputs.end());
       }
     }
