@@ -27,7 +27,7 @@ Classified Classify(const MetricContext& c) {
   Builder& b = c.y.b();
   if (c.form == LabelForm::kElements) {
     const Val actual = Cast(Greater(c.labels, b.Scalar(c.labels.dtype(), 0.5)), DType::kInt64);
-    const Val predicted = Cast(Greater(c.y, b.Scalar(c.y.dtype(), 0)), DType::kInt64);
+    const Val predicted = Cast(ChooseBinary(c.y, c.least_logit), DType::kInt64);
     return {predicted, actual, Equal(actual, actual), 2};
   }
   if (c.form == LabelForm::kDistribution) {

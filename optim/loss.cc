@@ -444,6 +444,16 @@ Val Sum(Val losses, int64_t batch) {
   return losses.rank() == 0 ? losses * static_cast<double>(batch) : ReduceSum(losses, {}, false);
 }
 
+}  // namespace
+
+std::optional<double> LeastLogit(const LossSpec& spec) {
+  if (!spec.least_probability.has_value()) return std::nullopt;
+  const double p = std::clamp(*spec.least_probability, 0.0, 1.0);
+  return std::log(p) - std::log1p(-p);
+}
+
+namespace {
+
 absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpec& spec,
                                  const std::map<std::string, Val>& labels, int64_t batch) {
   if (term.onnx != nullptr) {
@@ -457,7 +467,8 @@ absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpe
                                .options = term.options,
                                .ignore_index = spec.ignore_index,
                                .label_smoothing = spec.label_smoothing,
-                               .class_weights = spec.class_weights});
+                               .class_weights = spec.class_weights,
+                               .least_logit = LeastLogit(spec)});
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ struct LossSpec {
   std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // loss models by FILE of onnx:FILE (LoadOnnxLosses)
 };
 
+// Returns the logit of spec.least_probability; nullopt where that is.
+std::optional<double> LeastLogit(const LossSpec& spec);
+
 struct OnnxLoss;  // onnx_loss.h
 
 // A feed of labels, [micro_batch, sample…].

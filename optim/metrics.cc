@@ -142,7 +142,8 @@ absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, con
                                                           .form = term.form,
                                                           .ignore_index = spec.ignore_index,
                                                           .k = metrics[m].k,
-                                                          .batch_axis = term.batch_axis()});
+                                                          .batch_axis = term.batch_axis(),
+                                                          .least_logit = LeastLogit(spec)});
     RETURN_IF_ERROR(b.status());
     for (size_t i = 0; i < stats.size(); ++i) graph->AddOutput(MetricOutput(m, i), stats[i].id());
   }

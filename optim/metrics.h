@@ -21,6 +21,7 @@ struct MetricContext {
   int64_t ignore_index;
   int64_t k;  // of top5: 5
   int batch_axis = 0;
+  std::optional<double> least_logit = {};  // as in LossContext
 };
 
 // A metric's tensors, flattened: summed or concatenated over the batches.

@@ -152,7 +152,7 @@ int64_t FeedWriter::FindInvalid(std::span<const std::byte> values) const {
 
 absl::Status FeedWriter::Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const {
   const int64_t k = FindInvalid(values);
-  if (k < 0) return absl::OkStatus();
+  if (k < 0) return spec_.check ? spec_.check(data, i) : absl::OkStatus();
   const size_t columns = spec_.columns.size();
   const DType dtype = spec_.sample.dtype;
   const auto size = static_cast<int64_t>(DTypeSize(dtype));

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,8 @@ struct FeedSpec {
   // Values that end the run, with row and value, before they reach a batch.
   bool allow_nan = false;           // NaN marks a missing value, which the model fills in
   std::optional<ValueRange> range;  // of integers, or of labels
+  // Sequences of labels that end the run, where they cannot be looked at before it: null, or a check of sample i.
+  std::function<absl::Status(const Dataset& data, int64_t i)> check;
   // The column holds class indices and the graph wants a share for each class: 1 for the index, 0 for the others.
   bool one_hot = false;
   Mixing mixing = Mixing::kNone;  // by LoaderOptions::mix

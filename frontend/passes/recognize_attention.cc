@@ -4,10 +4,15 @@
 #include <cmath>
 #include <limits>
 
+#include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
 namespace {
+
+// Masked keys have the probability 0 beside others if their fill swallows the scores: one of this size does in float32.
+// ZeroHiddenQueries is for the queries that have no other keys.
+constexpr double kMaxFill = -1e9;
 
 // An operand of a product: the value, and whether its last two axes are transposed.
 struct Operand {
@@ -38,6 +43,10 @@ struct Found {
   std::set<ValueId> covers;
 };
 
+bool HasFiniteFill(const Found& found) {
+  return std::ranges::any_of(found.terms, [](const Term& t) { return t.choice && std::isfinite(t.fill); });
+}
+
 class AttentionMatcher {
  public:
   explicit AttentionMatcher(const Pattern& pattern) : pattern_(pattern), graph_(pattern.graph()) {}
@@ -52,7 +61,7 @@ class AttentionMatcher {
     if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
       return std::nullopt;
     found_.covers.insert({root.outputs[0], softmax->outputs[0]});
-    if (!Scores(softmax->inputs[0])) return std::nullopt;
+    if (!Scores(softmax->inputs[0]) || MixesMasks()) return std::nullopt;
     return std::move(found_);
   }
 
@@ -213,10 +222,6 @@ class AttentionMatcher {
     return false;
   }
 
-  // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that
-  // number gives the same only if it swallows the scores: one of this size does in float32.
-  static constexpr double kMaxFill = -1e9;
-
   bool Choice(ValueId v) {
     const Node* node = Inside(v, "Where");
     if (node == nullptr) return false;
@@ -227,6 +232,33 @@ class AttentionMatcher {
       found_.terms.push_back({node->inputs[0], true, i == 2, *fill, found_.scale});
       if (Scores(node->inputs[i])) return true;
       found_ = before;
+    }
+    return false;
+  }
+
+  // Is a key hidden from the same query by a finite fill or by an addend? Where all are, the scores under the fill get
+  // no gradient and those with the addend do, which Attention cannot express.
+  bool MixesMasks() const {
+    return HasFiniteFill(found_) &&
+           std::ranges::any_of(found_.terms, [&](const Term& t) { return !t.choice && MayHideKeys(t.value); });
+  }
+
+  // Is an addend a mask? It is, if it is fed or made from a number of that size.
+  bool MayHideKeys(ValueId addend) const {
+    std::set<ValueId> open = {addend};
+    for (int steps = 0; !open.empty() && steps < 64; ++steps) {
+      const ValueId v = *open.rbegin();
+      open.erase(v);
+      const Node* node = graph_.producer(v);
+      if (const HostTensor* constant = graph_.FindConstant(v)) {
+        for (int64_t i = 0; i < constant->size(); ++i) {
+          if (std::abs(constant->At(i)) >= -kMaxFill) return true;
+        }
+      } else if (node == nullptr) {
+        if (!pattern_.IsWeight(v) && IsFloat(graph_.type(v).dtype)) return true;
+      } else if (FindOp(node->op)->recompute < Recompute::kExpensive) {
+        open.insert(node->inputs.begin(), node->inputs.end());
+      }
     }
     return false;
   }
@@ -244,11 +276,35 @@ Val Unswapped(Val v, bool swapped) {
   return Transpose(v, perm);
 }
 
-Val MaskTerm(Builder& b, const Term& term, Val leaf, DType dtype) {
-  if (!term.choice) return term.factor == 1 ? leaf : leaf * term.factor;
-  const Val fill = b.Scalar(dtype, term.fill * term.factor), zero = b.Scalar(dtype, 0);
+// Applies a term to the mask of the terms inside it (invalid: zeros), as the graph applies it to the scores.
+Val ApplyTerm(Builder& b, const Term& term, Val leaf, Val inside, DType dtype) {
+  if (!term.choice) {
+    const Val addend = term.factor == 1 ? leaf : leaf * term.factor;
+    return inside ? inside + addend : addend;
+  }
+  const Val fill = b.Scalar(dtype, term.fill * term.factor);
+  if (!inside) inside = b.Scalar(dtype, 0);
   if (leaf.dtype() != DType::kBool) leaf = Cast(leaf, DType::kBool);
-  return term.fill_where_true ? Where(leaf, fill, zero) : Where(leaf, zero, fill);
+  return term.fill_where_true ? Where(leaf, fill, inside) : Where(leaf, inside, fill);
+}
+
+// What the graph computes from scores of 0; invalid where there are no terms.
+Val MakeMask(Builder& b, const Found& found, std::span<const Val> leaves, DType dtype, bool addends) {
+  Val mask;
+  for (size_t i = found.terms.size(); i-- > 0;) {  // from the innermost
+    if (addends || found.terms[i].choice) mask = ApplyTerm(b, found.terms[i], leaves[3 + i], mask, dtype);
+  }
+  return mask;
+}
+
+// Where the graph replaces all scores of a query, they get no gradient, but Attention passes one through its softmax.
+// Queries of 0 have the same probabilities there, and neither they nor the keys get a gradient from these rows.
+Val ZeroHiddenQueries(Builder& b, const Found& found, std::span<const Val> leaves, Val q) {
+  if (!HasFiniteFill(found)) return q;  // Attention has no gradient in rows of -inf
+  const Val fills = MakeMask(b, found, leaves, q.dtype(), /*addends=*/false);
+  if (!fills) return q;
+  const Val seen = Equal(fills.rank() == 0 ? fills : ReduceMax(fills, {-1}), b.Scalar(q.dtype(), 0));
+  return Where(seen, q, b.Scalar(q.dtype(), 0));
 }
 
 Val WithBatch(Val x, const Shape& batch) {
@@ -275,11 +331,8 @@ Val Form(Builder& b, const Found& found, std::span<const Val> leaves) {
   } else {
     for (Val* x : {&k, &v}) *x = ForHeadsOf(q, *x);
   }
-  Val mask;
-  for (size_t i = 0; i < found.terms.size(); ++i) {
-    const Val term = MaskTerm(b, found.terms[i], leaves[3 + i], q.dtype());
-    mask = mask ? mask + term : term;
-  }
+  q = ZeroHiddenQueries(b, found, leaves, q);
+  const Val mask = MakeMask(b, found, leaves, q.dtype(), /*addends=*/true);
   const Val key = found.key == kNoValue ? Val() : leaves.back();
   Attrs attrs = found.dropout;
   attrs.Set("scale", found.scale);
@@ -351,8 +404,9 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   const Shape scores = Small(found->regrouped ? found->batch : batch, s, t, false);
   for (const Term& term : found->terms) {
     leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});
-    if (term.choice) leaves.back().first = !term.fill_where_true;  // float64 swallows less: no row is masked throughout
-    if (found->guarded && (!term.choice || std::isinf(term.fill))) leaves.back().first_row = HiddenRow(term);
+    if (term.choice) leaves.back().first = !term.fill_where_true;
+    // Unguarded rows of -inf give NaN.
+    if (found->guarded || (term.choice && std::isfinite(term.fill))) leaves.back().first_row = HiddenRow(term);
   }
   if (found->head_scale != kNoValue)
     leaves.push_back({found->head_scale, SmallMask(graph.type(found->head_scale).shape, Small(batch, s, t, false))});

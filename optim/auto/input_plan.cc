@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/formats/npy.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int64_t kUsualSampleRate = 16000;
 constexpr double kMaxConstantElements = 1 << 24;                                  // of a constant that nobody gave
+constexpr double kMaxGuessedElements = 1 << 20;                                   // of one whose size is tried
 constexpr int64_t kMaxTriedSize = 99'999;                                         // extents beyond are no lengths
 constexpr int64_t kMaxNodesImported = 200'000;                                    // by all trials of a search for sizes
 constexpr int64_t kMostSmallBatch = 16, kLargestBatch = 1024, kMostBatches = 32;  // of batches that constants fix
@@ -31,8 +33,8 @@ Shape ConstantShape(const ModelInput& input, int64_t size) {
 }
 
 // The product is of doubles, since declared extents may be of any size.
-bool IsTooBig(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > kMaxConstantElements;
+bool HasMoreElements(const Shape& shape, double limit) {
+  return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > limit;
 }
 
 bool IsSampleRate(const std::string& name) {
@@ -93,6 +95,11 @@ bool BeginsWithBatch(const ImportedModel& two) {
     const Type& type = two.graph.type(two.graph.FindOutput(name)->value);
     return !IsFloat(type.dtype) || (type.rank() > 0 && type.shape[0] == 2);
   });
+}
+
+// Do both say that a shape follows from data? Other sizes do not change that. Their payloads differ: they have sizes.
+bool NeedSameConstants(const absl::Status& a, const absl::Status& b) {
+  return a.message() == b.message() && absl::StrContains(a.message(), "must be a constant");
 }
 
 class InputPlanner {
@@ -210,10 +217,11 @@ class InputPlanner {
         plan.fixed[input.name] = constant->second;
         plan.batch_axes[input.name] = kNoBatchAxis;
       } else if (IsBatchless(input, guess) && !IsFixed(input)) {
-        if (IsTooBig(ConstantShape(input, dims.size))) {
+        const Shape shape = ConstantShape(input, dims.size);
+        if (HasMoreElements(shape, shape == input.dims ? kMaxConstantElements : kMaxGuessedElements)) {
           plan.problem = Invalid(model_.path(), ": input '", input.name, "' ", ToString(input.dims),
                                  " has no batch axis and is too big for a constant");
-          continue;
+          return plan;
         }
         plan.fixed.emplace(input.name, DefaultConstant(input, dims.size));
         plan.batch_axes[input.name] = kNoBatchAxis;
@@ -284,7 +292,8 @@ class InputPlanner {
       InputPlan plan = MakePlan(guess, MakeDims(size, past));
       if (plan.problem.ok()) plan.problem = attempt(&plan);
       if (plan.problem.ok()) return plan;
-      const bool again = first.problem == plan.problem;  // it does not depend on sizes
+      // It does not depend on sizes.
+      const bool again = first.problem == plan.problem || NeedSameConstants(first.problem, plan.problem);
       if (first.problem.ok()) first = std::move(plan);
       if (again || FreeNames(guess).empty()) break;
     }
@@ -305,6 +314,7 @@ class InputPlanner {
         std::map<std::string, int64_t> tried = sizes;
         tried[name] = size;
         InputPlan plan = TrySizes(guess, tried, past);
+        if (NeedSameConstants(best.problem, plan.problem)) return best;
         if (!plan.problem.ok() && CountFailed(plan) >= CountFailed(best)) continue;
         best = std::move(plan);
         sizes = std::move(tried);
@@ -408,7 +418,8 @@ absl::StatusOr<HostTensor> ReadConstant(const ModelInput& input, const std::stri
   }
   ASSIGN_OR_RETURN(const double number, ParseNumber(text));
   const Shape shape = ConstantShape(input, 1);
-  if (IsTooBig(shape)) return Invalid(tag, ToString(shape), " is too big for one number: use @FILE.npy");
+  if (HasMoreElements(shape, kMaxConstantElements))
+    return Invalid(tag, ToString(shape), " is too big for one number: use @FILE.npy");
   HostTensor constant({input.dtype, shape});
   for (int64_t i = 0; i < constant.size(); ++i) constant.Set(i, number);
   return constant;

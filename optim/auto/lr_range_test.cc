@@ -216,7 +216,10 @@ std::vector<double> TrialRates(const RateTest& test, double usual) {
   return rates;
 }
 
-int64_t TrialUpdates(int64_t total, bool asked) { return std::clamp<int64_t>(total / (asked ? 4 : 20), 100, 400); }
+int64_t TrialUpdates(int64_t total, bool asked) {
+  const int64_t share = total / (asked ? 4 : 20);
+  return share < kFewestTrialUpdates ? 0 : std::min<int64_t>(share, 400);
+}
 
 absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& train, const TrainOptions& options,
                                          double base, double lr, int64_t updates) {

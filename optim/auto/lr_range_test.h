@@ -62,7 +62,9 @@ inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set fro
 
 // Rates for trials: around the one that the curve suggests, or, where it tells nothing, farther around the usual one.
 std::vector<double> TrialRates(const RateTest& test, double usual);
-// The number of updates that each takes in a run of `total`: more where the user asked for the test.
+inline constexpr int64_t kFewestTrialUpdates = 20;
+// The number of updates that each takes in a run of `total`: more where the user asked for the test, at most a quarter
+// of the run; 0 where that is too few to tell rates apart.
 int64_t TrialUpdates(int64_t total, bool asked);
 
 // Trains a temporary session as TestSessionRates does, for so many updates at one rate, on other batches than those

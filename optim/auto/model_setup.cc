@@ -132,7 +132,7 @@ void InferLogits(const OnnxModel& model, LossSpec* spec) {
   const std::string limit = !scores.limit.has_value()
                                 ? ""
                                 : StrCat(" and compares with ", FormatNumber(*scores.limit),
-                                         ", which predict does, and training and accuracy do not");
+                                         ", which predictions and metrics do, and the loss does not");
   if (!spec->logits.empty()) {
     if (spec->logits == spec->negated) spec->logits_why = sign;
     return;

@@ -83,6 +83,11 @@ namespace {
 absl::Status TryRates(const SessionOptions& trial, TrainingRun* run) {
   const double base = run->optimizer.spec.lr;
   const int64_t updates = TrialUpdates(run->steps.total, run->config.lr_find);
+  if (updates == 0) {
+    StrAppend(&run->rate_test->why, "; no trials: a quarter of ", run->steps.total, " updates is fewer than ",
+              kFewestTrialUpdates);
+    return absl::OkStatus();
+  }
   for (const double lr : TrialRates(*run->rate_test, base)) {
     ASSIGN_OR_RETURN(const auto session, OpenSession(trial, run));
     ASSIGN_OR_RETURN(run->rate_test->trials.emplace_back(),

@@ -234,6 +234,8 @@ absl::Status FixMicroBatch(const TrainConfig& config, const SessionOptions& opti
   if (fixed == 0) return absl::OkStatus();
   const std::string why = DescribeFixedBatch(fixed);
   if (config.max_tokens_per_batch > 0) return Invalid("`max_tokens_per_batch`: ", why, " (say `batch_size`)");
+  if (config.batch_size == 0 && config.gradient_accumulation_steps > 0)
+    batch->global = fixed * config.gradient_accumulation_steps;
   if (batch->global % fixed != 0 && config.batch_size == 0)
     batch->global = std::max<int64_t>(batch->global / fixed, 1) * fixed;
   if (batch->global % fixed != 0)

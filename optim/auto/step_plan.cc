@@ -19,10 +19,10 @@ absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional
   }
   const int64_t batch = global.value_or(otherwise);
   if (accumulation) {
-    if (batch % *accumulation != 0) {
+    if (global && batch % *accumulation != 0)
       return Invalid("`gradient_accumulation_steps` ", *accumulation, " does not divide `batch_size` ", batch);
-    }
-    return BatchPlan{batch, batch / *accumulation, *accumulation};
+    const int64_t size = std::max<int64_t>(1, batch / *accumulation);
+    return BatchPlan{size * *accumulation, size, *accumulation};
   }
   if (!micro) return BatchPlan{batch, batch, 1};
   if (batch % *micro == 0) return BatchPlan{batch, *micro, batch / *micro};

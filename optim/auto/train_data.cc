@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "frontend/base/status.h"
+#include "frontend/data/bad_samples.h"
 #include "optim/auto/data_setup.h"
 #include "optim/auto/value_checks.h"
 
@@ -65,12 +68,33 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ig
   return absl::OkStatus();
 }
 
+// A check that the steps of the output suffice for the labels: those of the greatest size, where samples have sizes.
+std::function<absl::Status(const Dataset&, int64_t)> CheckSequenceWhileReading(const PreparedModel& prepared,
+                                                                               const LossTerm& term,
+                                                                               const FeedSpec& spec,
+                                                                               int64_t ignore_index) {
+  const int64_t steps = prepared.model.graph.type(term.value).shape[1 - term.batch_axis()];
+  const SequenceCheck check{.columns = spec.columns,
+                            .ignore_index = ignore_index,
+                            .blank = std::llround(OptionOr(term.options, "blank", 0)),
+                            .steps = [steps](int64_t) { return steps; }};
+  return [check](const Dataset& data, int64_t i) -> absl::Status {
+    const absl::Status status = CheckSequence(data, i, check);
+    if (status.ok()) return status;
+    return Invalid(status.message(), "; `on_bad_sample` skip leaves such samples out");  // kOutOfRange: the stream ends
+  };
+}
+
 // Later samples of a stream cannot be looked at before training.
-void CheckLabelsWhileReading(const LossChoice& loss, int64_t ignore_index, TrainData* train) {
+void CheckLabelsWhileReading(const PreparedModel& prepared, int64_t ignore_index, TrainData* train) {
+  const LossChoice& loss = prepared.loss;
   for (FeedSpec& spec : train->specs) {
     const auto feed = std::ranges::find(loss.feeds, spec.feed, &LossFeed::name);
     if (feed == loss.feeds.end() || feed->num_classes == 0 || spec.one_hot) continue;
     spec.range = FindLabelRange(loss, *feed, ignore_index);
+    const auto term = std::ranges::find_if(
+        loss.terms, [&](const LossTerm& t) { return t.feed == spec.feed && t.form == LabelForm::kSequence; });
+    if (term != loss.terms.end()) spec.check = CheckSequenceWhileReading(prepared, *term, spec, ignore_index);
   }
 }
 
@@ -95,7 +119,7 @@ std::optional<ValueRange> FindLabelRange(const LossChoice& loss, const LossFeed&
 absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
   TrainData train = MakeInputs(data, prepared);
   RETURN_IF_ERROR(AddLabels(data, prepared.loss, ignore_index, &train));
-  if (data.dataset->streams()) CheckLabelsWhileReading(prepared.loss, ignore_index, &train);
+  if (data.dataset->streams()) CheckLabelsWhileReading(prepared, ignore_index, &train);
   for (const LabelCheck& check : FindLabelChecks(data, prepared.loss, ignore_index)) {
     for (int c : check.columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, check.classes, ignore_index));
   }

@@ -4,16 +4,21 @@
 
 namespace onnxtrain {
 
-Val CountCorrectBinary(Val logits, Val targets) {
+Val ChooseBinary(Val logits, std::optional<double> least) {
   Builder& b = logits.b();
-  const Val hit = Equal(Greater(logits, b.Scalar(logits.dtype(), 0)), Greater(targets, b.Scalar(logits.dtype(), 0.5)));
-  return ReduceSum(Cast(hit, logits.dtype()), {}, false);
+  if (!least.has_value()) return Greater(logits, b.Scalar(logits.dtype(), 0));
+  return b.Op("Not", {Less(logits, b.Scalar(logits.dtype(), *least))});
+}
+
+Val CountCorrectBinary(const LossContext& c) {
+  const Val actual = Greater(c.labels, c.y.b().Scalar(c.labels.dtype(), 0.5));
+  return ReduceSum(Cast(Equal(ChooseBinary(c.y, c.least_logit), actual), c.y.dtype()), {}, false);
 }
 
 namespace {
 
 LossParts Bce(const LossContext& c) {
-  return {c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, c.labels}), CountCorrectBinary(c.y, c.labels)};
+  return {c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, c.labels}), CountCorrectBinary(c)};
 }
 
 LossParts Mse(const LossContext& c) {

@@ -30,7 +30,8 @@ struct LossContext {
   const Options& options;
   int64_t ignore_index;  // label of excluded targets (kClasses)
   double label_smoothing;
-  std::span<const double> class_weights;  // by class; empty: all 1
+  std::span<const double> class_weights;   // by class; empty: all 1
+  std::optional<double> least_logit = {};  // from which the second of two classes is chosen; nullopt: above 0
 
   double Option(std::string_view name, double otherwise) const { return OptionOr(options, name, otherwise); }
 };

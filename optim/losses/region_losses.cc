@@ -20,7 +20,7 @@ LossParts FocalBinary(const LossContext& c, double gamma) {
   const Val p = Sigmoid(c.y), t = c.labels;
   Val loss = c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, t});
   if (gamma > 0) loss = loss * Modulation(p + t - p * t * 2.0, gamma);  // 1 − p_t
-  return {loss * (t * (2 * alpha - 1) + (1 - alpha)), CountCorrectBinary(c.y, t)};
+  return {loss * (t * (2 * alpha - 1) + (1 - alpha)), CountCorrectBinary(c)};
 }
 
 LossParts Focal(const LossContext& c) {

@@ -1,7 +1,10 @@
 // Building blocks of losses and metrics.
 #pragma once
 
+#include <optional>
+
 #include "frontend/ops/builder.h"
+#include "optim/losses/loss_function.h"
 #include "optim/options.h"
 
 namespace onnxtrain {
@@ -27,7 +30,9 @@ GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index);
 Val CountCorrect(Val scores, Val labels, int64_t axis, DType dtype);
 // Counts rows whose argmax equals that of the target distribution over the last axis.
 Val CountCorrectSoft(Val scores, Val targets);
-// Counts elements where (logit > 0) == (target > 0.5).
-Val CountCorrectBinary(Val logits, Val targets);
+// The class 1 of two: logit > 0, or logit >= least.
+Val ChooseBinary(Val logits, std::optional<double> least);
+// Counts elements where the chosen class is that of target > 0.5.
+Val CountCorrectBinary(const LossContext& c);
 
 }  // namespace onnxtrain

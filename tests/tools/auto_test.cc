@@ -23,17 +23,24 @@ class AutoRun : public RunScratch {
 };
 
 TEST_F(AutoRun, LrFindWritesItsCurve) {
-  const Outcome o = Run("--model m.onnx --data d.npz --epochs 1 --lr-find --out r");
+  const Outcome o = Run("--model m.onnx --data d.npz --epochs 40 --lr-find --out r");
   ASSERT_EQ(o.code, 0) << o.err;
   const Json found = Json::parse(ReadAll(Path("r/lr_find.json")));
   ASSERT_TRUE(found["lr"].is_number()) << found["why"];
   EXPECT_GT(found["points"].size(), 20);
   EXPECT_EQ(Summary("r")["lr"], found["lr"]);
-  EXPECT_NE(o.err.find("by trials of 100 updates"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("by trials of 30 updates"), std::string::npos) << o.err;
   const std::string report = ReadAll(Path("r/report.html")), flags = ReadAll(Path("r/config.flags"));
   EXPECT_NE(report.find("loss by learning rate</text>"), std::string::npos);
   EXPECT_NE(flags.find("--lr=" + found["lr"].dump() + "\n"), std::string::npos) << flags;
   EXPECT_EQ(flags.find("lr-find"), std::string::npos);
+}
+
+TEST_F(AutoRun, LrFindHasNoTrialsInAShortRun) {
+  const Outcome o = Run("--model m.onnx --data d.npz --max-steps 3 --lr-find --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.err.find("; no trials: a quarter of 3 updates is fewer than 20"), std::string::npos) << o.err;
+  EXPECT_FALSE(Json::parse(ReadAll(Path("r/lr_find.json"))).contains("trials"));
 }
 
 TEST_F(AutoRun, AResumedRunKeepsWhatWasChosen) {

@@ -1,6 +1,7 @@
 // Models whose outputs are choices: they train on the scores in front of these, and keep their outputs.
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "frontend/data/formats/npz.h"
 #include "frontend/onnx/import.h"
@@ -111,7 +112,7 @@ TEST_F(Choices, TheTrainedFileChoosesTheLabels) {
   }
 }
 
-// sigmoid(x) > 0.3 of x of −2, −1, −0.5 and 1: predict of the file chooses as the file does, training says the limit.
+// sigmoid(x) > 0.3 of x of −2, −1, −0.5 and 1: predict of the file chooses as the file does, training counts so.
 TEST_F(Choices, PredictComparesAsTheFileDoes) {
   HostTensor x({DType::kFloat32, {4, 1}}), label({DType::kInt64, {4}});
   for (int64_t i = 0; i < 4; ++i) x.Set(i, std::vector<double>{-2, -1, -0.5, 1}[i]);
@@ -151,6 +152,12 @@ TEST_F(Choices, PredictComparesAsTheFileDoes) {
     for (size_t i = 0; i < 4; ++i)
       EXPECT_TRUE(lines[i + 1].starts_with(StrCat(i, ",", c.choices[i], ",")))
           << c.op << c.limit << ": " << lines[i + 1];
+    double hits = 0;
+    for (size_t i = 0; i < 4; ++i) hits += c.choices[i] == label.IntAt(static_cast<int64_t>(i)) ? 1 : 0;
+    const Outcome eval = Run("eval --model m.onnx --data c.npz --json");
+    ASSERT_EQ(eval.code, 0) << eval.err;
+    EXPECT_EQ(nlohmann::json::parse(eval.out)["accuracy"], hits / 4) << c.op << c.limit << eval.out;
+    EXPECT_NE(run.err.find(absl::StrFormat("acc %6.2f%%", 25 * hits)), std::string::npos) << run.err;
   }
 }
 

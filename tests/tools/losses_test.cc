@@ -281,6 +281,34 @@ TEST_F(Alignment, LabelsThatMeanNothingAreRefused) {
   EXPECT_EQ(Run("grad --model m.onnx --loss ctc:blank=4 --data four.npz --out g.npz").code, 0);
 }
 
+// A stream is checked when its samples are read.
+TEST_F(Alignment, StreamsAreCheckedAsTheyCome) {
+  const auto write = [&](const std::string& file, const char* labels) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) {
+      const nlohmann::json x = std::vector<std::vector<float>>(4, tiny::Uniform(6, 1, i));
+      StrAppend(&text, "{\"x\":", x.dump(), ",\"y\":", i == 21 ? labels : "[1,2,-100]", "}\n");
+    }
+    WriteAll(Path(file), text);
+  };
+  const auto run = [&](const std::string& file, const std::string& flags) {
+    return RunProcess(StrCat("--model m.onnx --data - --loss ctc --batch-size 4 --max-steps 8 --no-shuffle --overwrite "
+                             "--out s ",
+                             flags),
+                      StrCat("sh -c 'exec \"$0\" \"$@\" < ", file, "'"));
+  };
+  write("good.jsonl", "[3,2,1]");
+  EXPECT_EQ(run("good.jsonl", "").code, 0);
+  for (const char* labels : {"[1,1,1]", "[1,0,2]"}) {
+    write("bad.jsonl", labels);
+    const Outcome o = run("bad.jsonl", ""), skipped = run("bad.jsonl", "--on-bad-sample skip");
+    EXPECT_EQ(o.code, 1) << o.err;
+    EXPECT_NE(o.err.find("--on-bad-sample skip leaves such samples out"), std::string::npos) << o.err;
+    EXPECT_EQ(skipped.code, 0) << skipped.err;
+    EXPECT_NE(skipped.err.find("left out 1 of 40 samples"), std::string::npos) << skipped.err;
+  }
+}
+
 TEST_F(Alignment, IsRefusedWhereNoSampleIsPossible) {
   Write("impossible.npz", {0, 1}, {1, 1, 1, 2, 2, 2});
   for (const char* words : {"--epochs 1 --out i", "eval"}) {

@@ -53,6 +53,21 @@ TEST_F(NotFinite, TheOperatorIsNamed) {
   }
 }
 
+TEST_F(NotFinite, PredictCountsSamplesAndNamesTheOrigin) {
+  HostTensor x({DType::kFloat32, {40, 4}});
+  for (int64_t i = 0; i < 40; ++i) x.Set(4 * i, i < 7 ? 0 : 1);
+  ASSERT_TRUE(WriteNpz(Path("p.npz"), {{"x", x}}).ok());
+  WithFormula({{"Abs", {"h"}, {"a"}}, {"Log", {"a"}, {"f"}}}).Save(Path("m.onnx"));
+  for (const char* backend : {"cpu", "torch"}) {
+    const Outcome o = Run(StrCat("predict --model m.onnx --data p.npz --loss mse --out p.csv --backend ", backend));
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_NE(o.err.find("warning: 7 of 40 samples have values of output 'y' that are not finite: [Log 'f_node'] gives "
+                         "values that are not finite\n"),
+              std::string::npos)
+        << o.err;
+  }
+}
+
 // grad ends with the code of a failure and eval warns; both name the origin.
 TEST_F(NotFinite, GradAndEvalNameTheOrigin) {
   const float inf = std::numeric_limits<float>::infinity();

@@ -65,6 +65,19 @@ TEST_F(Trial, ABatchThatCannotBeFreedBecomesTheMicroBatch) {
   }
 }
 
+// The accumulation alone: the micro-batch is what the model takes, the global batch their product.
+TEST_F(Trial, AFixedBatchAndTheAccumulationGiveTheGlobalBatch) {
+  Mixing(1).Save(Path("m.onnx"));
+  for (const int64_t steps : {5, 16, 64}) {
+    const Outcome o =
+        Run(StrCat("--model m.onnx --max-steps 1 --overwrite --out r --gradient-accumulation-steps ", steps));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Json summary = Json::parse(ReadAll(Path("r/summary.json")));
+    EXPECT_EQ(summary["micro_batch"], 1);
+    EXPECT_EQ(summary["accumulation"], steps);
+  }
+}
+
 // The input declares no batch, but a constant has three rows.
 TEST_F(Trial, ABatchMayBeFixedByAConstantAlone) {
   tiny::Model m{.input_shape = {-1, 4}};

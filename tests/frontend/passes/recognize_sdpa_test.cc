@@ -1,6 +1,7 @@
 // Recognize: scaled_dot_product_attention as the exporters of PyTorch 2 write it.
 #include <cmath>
 
+#include "frontend/passes/differentiate.h"
 #include "frontend/passes/near_misses.h"
 #include "tests/frontend/passes/recognize_testing.h"
 
@@ -210,6 +211,91 @@ TEST(RecognizeSdpa, ScalesHeads) {
       {"a mask inside", heads, mask_inside, ""},
   };
   for (const RecognizeCase& c : kCases) CheckRecognized(c, Numbers());
+}
+
+// The gradients of a weighted sum of %y with respect to %q, %k, %v and what else is a parameter.
+std::vector<HostTensor> GradientsOf(Graph graph, const std::map<std::string, HostTensor>& inputs) {
+  const ValueId y = graph.outputs()[0].value;
+  Builder b(&graph);
+  HostTensor weights(graph.type(y));
+  for (int64_t i = 0; i < weights.size(); ++i) weights.Set(i, std::sin(static_cast<double>(1 + i)));
+  const ValueId loss = ReduceSum(b.Wrap(y) * b.Constant(std::move(weights)), {}, false).id();
+  std::vector<ValueId> wrt;
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kParameter) wrt.push_back(input.value);
+  }
+  graph.ClearOutputs();
+  const auto gradients = Differentiate(&graph, loss, wrt);
+  EXPECT_TRUE(gradients.ok()) << gradients.status();
+  for (const auto& [v, gradient] : *gradients) graph.AddOutput(StrCat("d", v), gradient);
+  return MustRun(Dce(graph), inputs);
+}
+
+// Scores that are replaced pass no gradient. A query whose keys are all hidden still gives the mean of the values.
+TEST(RecognizeSdpa, QueriesWithoutKeysPassTheSameGradients) {
+  const std::string inputs =
+      "param %q: f32[2,2,3,4], param %k: f32[2,2,5,4], param %v: f32[2,2,5,6], param %bias: f32[2,3,5], "
+      "feed %mask: bool[2,1,3,5], feed %past: bool[3,5]";
+  const auto with = [](std::string_view scores) {
+    return StrCat(kScores, scores, "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
+  };
+  const std::string kept = with("%s: f32[2,2,3,5] = Where(%mask, %a, %least); ");
+  const std::string twice =
+      with("%b: f32[2,2,3,5] = Where(%past, %a, %least); %s: f32[2,2,3,5] = Where(%mask, %b, %least); ");
+  const std::string biased = with("%b: f32[2,2,3,5] = Add(%a, %bias); %s: f32[2,2,3,5] = Where(%mask, %b, %least); ");
+  const std::string transposed = StrCat(
+      "%l: f32[2,3,2,4] = Reshape(%q) {shape=[2, 3, 2, 4]}; %u: f32[2,2,3,4] = Transpose(%l) {perm=[0, 2, 1, 3]}; "
+      "%a: f32[2,2,3,5] = MatMul(%u, %k) {trans_a=0, trans_b=1}; %s: f32[2,2,3,5] = Where(%mask, %a, %least); "
+      "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ",
+      kProduct);
+  for (const std::string& body : {kept, twice, biased, transposed}) {
+    const Graph graph = CleanUp(MustParse(GraphText(inputs, Numbers() + body))).value();
+    std::map<std::string, int> found;
+    const Graph after = CleanUp(Recognize(graph, &found).value()).value();
+    ASSERT_EQ(FoundCounts(found), "Attention 1") << body;
+    auto values = RandomInputs(graph);
+    for (int64_t i = 0; i < values.at("mask").size(); ++i)
+      values.at("mask").SetInt(i, i % 15 < 5 || i % 4 == 0 ? 0 : 1);
+    if (values.contains("past")) {
+      for (int64_t i = 0; i < 15; ++i)
+        values.at("past").SetInt(i, i % 5 == 1 || i < 10 ? 1 : 0);  // hides a row with mask
+    }
+    ExpectNear(MustRun(graph, values)[0], MustRun(after, values)[0], 1e-5);
+    const auto gradients = GradientsOf(graph, values), same = GradientsOf(after, values);
+    for (size_t i = 0; i < gradients.size(); ++i) ExpectNear(gradients[i], same[i], 1e-5, StrCat(i, " of ", body));
+  }
+}
+
+// Where a fill and an added mask hide all keys of a query, only some of the scores get a gradient.
+TEST(RecognizeSdpa, KeepsFillsBesideAddedMasks) {
+  const std::string inputs = StrCat(kQkv, ", feed %mask: bool[3,5], feed %keep: f32[2,1,1,5], param %bias: f32[2,3,5]");
+  const auto with = [](std::string_view scores) {
+    return StrCat(kScores, scores, "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
+  };
+  const std::string scaled = "%h: f32[2,1,1,5] = Mul(%keep, %least); %b: f32[2,2,3,5] = Add(%a, %h); ";
+  const std::string finite = with(scaled + "%s: f32[2,2,3,5] = Where(%mask, %b, %least); ");
+  const std::string infinite = with(scaled + "%s: f32[2,2,3,5] = Where(%mask, %b, %inf); ");
+  const std::string fed = with("%b: f32[2,2,3,5] = Where(%mask, %a, %least); %s: f32[2,2,3,5] = Add(%b, %keep); ");
+  const std::string biased = with("%b: f32[2,2,3,5] = Where(%mask, %a, %least); %s: f32[2,2,3,5] = Add(%b, %bias); ");
+  const std::pair<std::string_view, std::string_view> kCases[] = {
+      {finite, ""}, {infinite, "Attention 1"}, {fed, ""}, {biased, "Attention 1"}};
+  for (const auto& [body, expected] : kCases) {
+    std::map<std::string, int> found;
+    EXPECT_TRUE(Recognize(CleanUp(MustParse(GraphText(inputs, Numbers() + std::string(body)))).value(), &found).ok());
+    EXPECT_EQ(FoundCounts(found), expected) << body;
+  }
+}
+
+// A mask of constants that leaves every query a key costs nothing.
+TEST(RecognizeSdpa, KeepsQueriesOfConstantMasks) {
+  const std::string body =
+      StrCat(kScores,
+             "%past: bool[3,5] = Constant() {value=bool[3,5](1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0)}; "
+             "%s: f32[2,2,3,5] = Where(%past, %a, %least); %g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ",
+             kProduct);
+  const std::string canonical = Print(Canonicalize(MustParse(GraphText(kQkv, Numbers() + body))).value());
+  EXPECT_NE(canonical.find("= Attention(%q, %k, %v,"), std::string::npos) << canonical;
+  EXPECT_EQ(canonical.find("Where"), std::string::npos) << canonical;
 }
 
 // What jax2onnx writes: the mask behind the softmax, whose rows then sum to 1 again, or have zeros alone.

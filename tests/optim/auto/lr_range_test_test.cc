@@ -107,7 +107,10 @@ TEST(RateTrials, TellNothingWithinTheNoise) {
 }
 
 TEST(RateTrials, AreFewInShortRuns) {
-  EXPECT_EQ(TrialUpdates(100, true), 100);
+  EXPECT_EQ(TrialUpdates(3, true), 0);
+  EXPECT_EQ(TrialUpdates(79, true), 0);
+  EXPECT_EQ(TrialUpdates(80, true), 20);
+  EXPECT_EQ(TrialUpdates(100, true), 25);
   EXPECT_EQ(TrialUpdates(1000, true), 250);
   EXPECT_EQ(TrialUpdates(4000, false), 200);
   EXPECT_EQ(TrialUpdates(1'000'000, false), 400);

@@ -1,6 +1,8 @@
 // onnxtrain predict: writes the model's predictions for every sample as CSV, with the file's name where it is one.
 #include <algorithm>
+#include <cmath>
 
+#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
 #include "optim/auto/value_checks.h"
@@ -19,9 +21,54 @@ bool AreFiles(const Dataset& data) {
   return data.size() > 0 && std::ranges::any_of(data.columns(), is_file) && !data.StableName(0).empty();
 }
 
+// Counts the rows with values that are not finite, and keeps what says where those of the first batch arise.
+class NonFiniteRows {
+ public:
+  NonFiniteRows(Session& session, const LossChoice& loss) : session_(session), loss_(loss) {}
+
+  void Count(const HostTensor& values, const GlobalBatch& batch) {
+    const int64_t rows = values.shape()[0], width = values.size() / std::max<int64_t>(rows, 1);
+    int64_t bad = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      int64_t j = 0;
+      while (j < width && std::isfinite(values.At(i * width + j))) ++j;
+      bad += j < width ? 1 : 0;
+    }
+    if (bad > 0 && count_ == 0) where_ = FindOrigin(batch, rows);
+    count_ += bad;
+    total_ += rows;
+  }
+
+  void WarnOfThem(const std::string& output) const {
+    if (count_ == 0) return;
+    Warn(StrCat(FormatWithCommas(count_), " of ", FormatWithCommas(total_), " samples have values of output '",
+                Printable(output), "' that are not finite", where_.empty() ? "" : ": " + where_));
+  }
+
+ private:
+  // Labels of zeros lead to the loss, whose gradient is not finite either.
+  std::string FindOrigin(const GlobalBatch& batch, int64_t rows) const {
+    std::vector<std::string> names = *batch.names();
+    for (const LossFeed& feed : loss_.feeds) names.push_back(feed.name);
+    GlobalBatch labelled(names);
+    for (size_t i = 0; i < batch.names()->size(); ++i) labelled.Set(i, batch.tensor(i).Clone());
+    for (size_t i = 0; i < loss_.feeds.size(); ++i) {
+      Type type = loss_.feeds[i].sample;
+      type.shape.insert(type.shape.begin(), rows);
+      labelled.Set(batch.names()->size() + i, HostTensor(type));
+    }
+    return session_.FindNonFinite(labelled).value_or("");
+  }
+
+  Session& session_;
+  const LossChoice& loss_;
+  int64_t count_ = 0, total_ = 0;
+  std::string where_;
+};
+
 // `rows`: the numbers of the samples; empty: in order from 0.
 absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table,
-                                       const std::vector<int64_t>& rows) {
+                                       const std::vector<int64_t>& rows, NonFiniteRows* bad) {
   const LoaderOptions load{.batch_size = session.micro_batch(), .keep_order = true, .num_workers = 1};
   ASSIGN_OR_RETURN(const auto loader, Loader::Create(bound.dataset, bound.feeds, load));
   GlobalBatch global_batch(FeedNames(bound.feeds));
@@ -37,6 +84,7 @@ absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound,
     if (values == e.outputs.end() || values->second.type().rank() < 1 || values->second.shape()[0] != count) {
       return Invalid("output '", table.output(), "' has no row per sample");
     }
+    bad->Count(values->second, global_batch);
     std::vector<std::string> keys;
     for (const int64_t sample : batch->samples) {
       keys.push_back(StrCat(rows.empty() ? sample : rows[sample]));
@@ -65,7 +113,9 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   LogInfo(config, table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
-  ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table, left_out.rows));
+  NonFiniteRows bad(*session, look.loss);
+  ASSIGN_OR_RETURN(const std::string text, PredictAll(*session, unlabelled, table, left_out.rows, &bad));
+  bad.WarnOfThem(table.output());
   if (out == "-") {
     RETURN_IF_ERROR(Print(text));
     return kDone;

@@ -209,6 +209,11 @@ absl::StatusOr<SpecifiedFlag> Parser::Specify(const Target& target, const Word& 
   if (target.synonym == nullptr && *value == flag.value) return flag;
   flag.written = synonym->name;
   flag.theirs = std::exchange(flag.value, *std::move(value));
+  const bool off = target.synonym != nullptr && target.is_switch() && flag.theirs == "false";
+  // A switch of two values, true and false, says which; others are one of several: --bf16 True --fp16 False.
+  if (off && flag.value != "false") {
+    ASSIGN_OR_RETURN(flag.not_value, TranslateValue(*synonym, "true"));
+  }
   return flag;
 }
 
@@ -243,6 +248,22 @@ absl::Status Parser::Parse(const std::vector<std::string>& words, const std::str
   out->insert(out->end(), included.begin(), included.end());
   out->insert(out->end(), here.begin(), here.end());
   return absl::OkStatus();
+}
+
+// Drops switches of other libraries that are off, where another flag gives the field a value that they do not exclude.
+void DropSwitchesThatAreOff(std::vector<SpecifiedFlag>* flags) {
+  for (size_t i = 0; i < flags->size();) {
+    const SpecifiedFlag off = (*flags)[i];
+    const auto decides = [&](const SpecifiedFlag& f) {
+      return f.name == off.name && f.written != off.written && f.value != off.not_value;
+    };
+    const bool drops = !off.not_value.empty() && std::ranges::any_of(*flags, decides);
+    if (drops) {
+      flags->erase(flags->begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
 }
 
 // A flag given twice in the same place is a mistake, even where both values agree: an edit may have missed one.
@@ -280,6 +301,7 @@ absl::Status Parser::ReadFlagFile(const std::string& path, const std::string& pl
     for (SpecifiedFlag& f : flags) (f.place == name ? here : included).push_back(std::move(f));
   }
   open_files_.pop_back();
+  DropSwitchesThatAreOff(&here);
   RETURN_IF_ERROR(Annotate(CheckTwice(here, command_), StrCat(name, ": ")));
   out->insert(out->end(), included.begin(), included.end());
   out->insert(out->end(), here.begin(), here.end());
@@ -344,6 +366,7 @@ absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
   if (args.help) return args;
   const bool named = !words.empty() && !IsFlagWord(words[0]);
   RETURN_IF_ERROR(Parser(*command, commands, read).Parse({words.begin() + named, words.end()}, "", &args.flags));
+  DropSwitchesThatAreOff(&args.flags);
   std::vector<SpecifiedFlag> typed;
   for (const SpecifiedFlag& f : args.flags) {
     if (f.place.empty()) typed.push_back(f);

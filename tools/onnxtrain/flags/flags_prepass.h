@@ -33,6 +33,7 @@ struct SpecifiedFlag {
   std::string place;         // "" for the command line, else the flag file
   std::string written = {};  // the name by which another library knows the flag, where that was given; with underscores
   std::string theirs = {};   // the value, in the words of that library
+  std::string not_value = {};  // the value that a switch of that library stands for, where it is off: --bf16 False
 };
 
 struct Arguments {
