@@ -4,15 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 
 namespace onnxtrain {
 namespace {
-
-// Masked keys have the probability 0 beside others if their fill swallows the scores: one of this size does in float32.
-// ZeroHiddenQueries is for the queries that have no other keys.
-constexpr double kMaxFill = -1e9;
 
 // An operand of a product: the value, and whether its last two axes are transposed.
 struct Operand {
@@ -43,10 +38,6 @@ struct Found {
   std::set<ValueId> covers;
 };
 
-bool HasFiniteFill(const Found& found) {
-  return std::ranges::any_of(found.terms, [](const Term& t) { return t.choice && std::isfinite(t.fill); });
-}
-
 class AttentionMatcher {
  public:
   explicit AttentionMatcher(const Pattern& pattern) : pattern_(pattern), graph_(pattern.graph()) {}
@@ -61,7 +52,7 @@ class AttentionMatcher {
     if (softmax == nullptr || softmax->attrs.Int("axis") != graph_.type(softmax->outputs[0]).rank() - 1)
       return std::nullopt;
     found_.covers.insert({root.outputs[0], softmax->outputs[0]});
-    if (!Scores(softmax->inputs[0]) || MixesMasks()) return std::nullopt;
+    if (!Scores(softmax->inputs[0])) return std::nullopt;
     return std::move(found_);
   }
 
@@ -222,6 +213,11 @@ class AttentionMatcher {
     return false;
   }
 
+  // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that
+  // number gives the same only if it swallows the scores: one of this size does in float32. ZeroHiddenQueries keeps the
+  // gradients of such rows.
+  static constexpr double kMaxFill = -1e9;
+
   bool Choice(ValueId v) {
     const Node* node = Inside(v, "Where");
     if (node == nullptr) return false;
@@ -232,33 +228,6 @@ class AttentionMatcher {
       found_.terms.push_back({node->inputs[0], true, i == 2, *fill, found_.scale});
       if (Scores(node->inputs[i])) return true;
       found_ = before;
-    }
-    return false;
-  }
-
-  // Is a key hidden from the same query by a finite fill or by an addend? Where all are, the scores under the fill get
-  // no gradient and those with the addend do, which Attention cannot express.
-  bool MixesMasks() const {
-    return HasFiniteFill(found_) &&
-           std::ranges::any_of(found_.terms, [&](const Term& t) { return !t.choice && MayHideKeys(t.value); });
-  }
-
-  // Is an addend a mask? It is, if it is fed or made from a number of that size.
-  bool MayHideKeys(ValueId addend) const {
-    std::set<ValueId> open = {addend};
-    for (int steps = 0; !open.empty() && steps < 64; ++steps) {
-      const ValueId v = *open.rbegin();
-      open.erase(v);
-      const Node* node = graph_.producer(v);
-      if (const HostTensor* constant = graph_.FindConstant(v)) {
-        for (int64_t i = 0; i < constant->size(); ++i) {
-          if (std::abs(constant->At(i)) >= -kMaxFill) return true;
-        }
-      } else if (node == nullptr) {
-        if (!pattern_.IsWeight(v) && IsFloat(graph_.type(v).dtype)) return true;
-      } else if (FindOp(node->op)->recompute < Recompute::kExpensive) {
-        open.insert(node->inputs.begin(), node->inputs.end());
-      }
     }
     return false;
   }
@@ -300,7 +269,9 @@ Val MakeMask(Builder& b, const Found& found, std::span<const Val> leaves, DType 
 // Where the graph replaces all scores of a query, they get no gradient, but Attention passes one through its softmax.
 // Queries of 0 have the same probabilities there, and neither they nor the keys get a gradient from these rows.
 Val ZeroHiddenQueries(Builder& b, const Found& found, std::span<const Val> leaves, Val q) {
-  if (!HasFiniteFill(found)) return q;  // Attention has no gradient in rows of -inf
+  const bool finite =
+      std::ranges::any_of(found.terms, [](const Term& t) { return t.choice && std::isfinite(t.fill); });
+  if (!finite) return q;  // Attention has no gradient in rows of -inf
   const Val fills = MakeMask(b, found, leaves, q.dtype(), /*addends=*/false);
   if (!fills) return q;
   const Val seen = Equal(fills.rank() == 0 ? fills : ReduceMax(fills, {-1}), b.Scalar(q.dtype(), 0));
