@@ -1,5 +1,5 @@
 // A compiled program with memory of its own, for probes, comparisons and tests. The programs of a session share memory
-// (optim/program/programs.h).
+// (optim/step/program/programs.h).
 #pragma once
 
 #include <map>

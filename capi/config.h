@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
 
 namespace onnxtrain::capi {
 

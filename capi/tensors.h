@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
 #include "frontend/graph/host_tensor.h"
-#include "optim/auto/fed_batches.h"
-#include "optim/auto/fed_training.h"
+#include "optim/plan/fed_batches.h"
+#include "optim/plan/fed_training.h"
 
 namespace onnxtrain::capi {
 

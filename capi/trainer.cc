@@ -8,10 +8,10 @@
 #include "capi/config.h"
 #include "capi/tensors.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/export.h"
-#include "frontend/onnx/model_files.h"
-#include "frontend/onnx/ort_artifacts.h"
-#include "optim/auto/session_setup.h"
+#include "frontend/onnx/interop/ort_artifacts.h"
+#include "frontend/onnx/read/model_files.h"
+#include "frontend/onnx/write/export.h"
+#include "optim/plan/session_setup.h"
 
 namespace onnxtrain::capi {
 

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
 #include "frontend/base/cancellation.h"
-#include "optim/auto/fed_training.h"
-#include "optim/checkpoint/state_bytes.h"
+#include "optim/plan/fed_training.h"
+#include "optim/record/checkpoint/state_bytes.h"
 
 namespace onnxtrain::capi {
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
 #include "frontend/graph/model_input.h"
-#include "frontend/onnx/model_edits.h"
+#include "frontend/onnx/edit/model_edits.h"
 
 namespace onnxtrain {
 
@@ -161,14 +161,14 @@ struct ImportedModel {
   std::vector<StateUpdate> state_updates;              // with `training` only
   std::vector<std::string> notes;                      // about quirks of the model, for users
   // The batch that the file was exported for, if another one replaces it in constants; else 0. Running the model proves
-  // that it follows the new batch: optim/verify_batch_size.h.
+  // that it follows the new batch: optim/step/verify_batch_size.h.
   int64_t exported_batch = 0;
   std::string random_key;  // name of the feed u32[4]; "" if the graph draws no random numbers
 };
 
 // Imports a model for concrete shapes. Float weights become kParameter if they can be trained and reach an output, else
-// kFrozen; BatchNorm statistics become kState. optim/trainable.h chooses the parameters that are trained. Collects all
-// unsupported operators, with counts and node names, into one error before anything else.
+// kFrozen; BatchNorm statistics become kState. optim/step/trainable.h chooses the parameters that are trained. Collects
+// all unsupported operators, with counts and node names, into one error before anything else.
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options);
 
 // Returns the error about unsupported operators, without shapes. `outputs` as in ImportOptions.

@@ -3,11 +3,11 @@
 
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/file.h"
-#include "frontend/onnx/joined_weights.h"
-#include "frontend/onnx/ort_artifacts.h"
-#include "frontend/onnx/parsed.h"
-#include "frontend/onnx/stored_forms.h"
+#include "frontend/onnx/interop/ort_artifacts.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/joined_weights.h"
+#include "frontend/onnx/write/stored_forms.h"
 
 namespace onnxtrain {
 namespace {

@@ -129,7 +129,7 @@ enum class WeightRole : uint8_t {
   kTable,                // an embedding
 };
 
-// How weights are initialized at and before the operator (optim/weight_initializer.h).
+// How weights are initialized at and before the operator (optim/step/weight_initializer.h).
 struct InitTraits {
   std::vector<WeightRole> roles;  // by input; kData beyond the end, or, of a variadic operator, the last one
   // The operator is an activation. Returns the gain of Kaiming initialization before it, 0 for Xavier initialization,

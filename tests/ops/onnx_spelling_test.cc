@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
-#include "frontend/onnx/graph_writer.h"
 #include "frontend/onnx/import.h"
+#include "frontend/onnx/write/graph_writer.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/row.h"
 #include "run.h"

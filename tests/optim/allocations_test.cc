@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "backends/registry.h"
-#include "optim/session.h"
-#include "optim/trainer.h"
+#include "optim/loop/trainer.h"
+#include "optim/step/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

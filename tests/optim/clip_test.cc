@@ -1,5 +1,5 @@
 // Clipping by value and adaptively, against the formulas in float64.
-#include "optim/clip.h"
+#include "optim/step/clip.h"
 
 #include <algorithm>
 #include <cmath>

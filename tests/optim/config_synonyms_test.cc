@@ -1,5 +1,5 @@
 // The table of other libraries' names fits the table of fields.
-#include "optim/config_synonyms.h"
+#include "optim/config/config_synonyms.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
 
 namespace onnxtrain {
 namespace {

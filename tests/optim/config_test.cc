@@ -1,4 +1,4 @@
-#include "optim/config.h"
+#include "optim/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Filters of formulas, and weights that look like them.
-#include "optim/fixed_filters.h"
+#include "optim/step/fixed_filters.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <functional>
 #include <numbers>
 
-#include "optim/fixed_tables.h"
+#include "optim/step/fixed_tables.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,5 +1,5 @@
 // Masks that follow from frozen weights become constants; all others stay operands.
-#include "optim/fixed_masks.h"
+#include "optim/step/fixed_masks.h"
 
 #include <gtest/gtest.h>
 

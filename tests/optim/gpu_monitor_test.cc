@@ -1,5 +1,5 @@
 // GPUs, by an NVML that the test builds.
-#include "optim/telemetry/gpu_monitor.h"
+#include "optim/record/telemetry/gpu_monitor.h"
 
 #include <gtest/gtest.h>
 

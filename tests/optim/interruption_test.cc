@@ -6,8 +6,8 @@
 
 #include "backends/registry.h"
 #include "frontend/base/cancellation.h"
-#include "optim/checkpoint/state_bytes.h"
-#include "optim/session.h"
+#include "optim/record/checkpoint/state_bytes.h"
+#include "optim/step/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

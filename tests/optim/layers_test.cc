@@ -1,4 +1,4 @@
-#include "optim/layers.h"
+#include "optim/step/layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // GCC 12: false positive on array elements whose construction may throw.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 // The logits of probabilities: their softmax, or sigmoid, is the output.
-#include "optim/logits.h"
+#include "optim/step/logits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // GCC 12: false positive on array elements whose construction may throw.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include "optim/loss.h"
+#include "optim/step/loss.h"
 
 #include <algorithm>
 #include <vector>
@@ -11,9 +11,9 @@
 #include "frontend/ops/check.h"
 #include "frontend/passes/chunk_cross_entropy.h"
 #include "frontend/passes/differentiate.h"
-#include "optim/global_batch.h"
-#include "optim/loss_text.h"
-#include "optim/losses/loss_function.h"
+#include "optim/config/loss_text.h"
+#include "optim/step/global_batch.h"
+#include "optim/step/losses/loss_function.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "optim/lr_schedule.h"
+#include "optim/loop/lr_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "optim/metrics.h"
+#include "optim/loop/metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "optim/telemetry/outliers.h"
+#include "optim/record/telemetry/outliers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // A model is imported once per batch and mode, whoever asks for it.
-#include "optim/prepared_models.h"
+#include "optim/step/prepared_models.h"
 
 #include <cmath>
 #include <fstream>
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
-#include "optim/auto/batch_size.h"
-#include "optim/session.h"
-#include "tests/optim/distributed/failing_backend.h"
+#include "optim/plan/batch_size.h"
+#include "optim/step/session.h"
+#include "tests/optim/parallel/failing_backend.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

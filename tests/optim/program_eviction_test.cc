@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/registry.h"
-#include "optim/session.h"
+#include "optim/step/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

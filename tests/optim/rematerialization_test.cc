@@ -12,11 +12,11 @@
 #include "frontend/base/strings.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/rematerialize.h"
-#include "optim/auto/batch_size.h"
-#include "optim/loss.h"
-#include "optim/rematerialization/apply.h"
-#include "optim/rematerialization/policy.h"
-#include "optim/rematerialization/search.h"
+#include "optim/memory/apply.h"
+#include "optim/memory/policy.h"
+#include "optim/memory/search.h"
+#include "optim/plan/batch_size.h"
+#include "optim/step/loss.h"
 
 namespace onnxtrain {
 namespace {

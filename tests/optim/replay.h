@@ -11,8 +11,8 @@
 #include "backends/bound_program.h"
 #include "backends/registry.h"
 #include "frontend/ops/check.h"
-#include "optim/rules/rule.h"
-#include "optim/training_graph.h"
+#include "optim/step/rules/rule.h"
+#include "optim/step/training_graph.h"
 #include "tests/test_device.h"
 
 namespace onnxtrain {

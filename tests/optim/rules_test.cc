@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "optim/rules/rule.h"
+#include "optim/step/rules/rule.h"
 #include "tests/optim/replay.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "optim/state_parts.h"
+#include "optim/step/state_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "optim/telemetry/console.h"
-#include "optim/telemetry/diagnosis.h"
-#include "optim/telemetry/durations.h"
-#include "optim/telemetry/format.h"
-#include "optim/telemetry/metrics_file.h"
-#include "optim/telemetry/resources.h"
-#include "optim/telemetry/summary.h"
+#include "optim/record/telemetry/console.h"
+#include "optim/record/telemetry/diagnosis.h"
+#include "optim/record/telemetry/durations.h"
+#include "optim/record/telemetry/format.h"
+#include "optim/record/telemetry/metrics_file.h"
+#include "optim/record/telemetry/resources.h"
+#include "optim/record/telemetry/summary.h"
 
 namespace onnxtrain {
 namespace {

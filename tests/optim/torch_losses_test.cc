@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
-#include "optim/global_batch.h"
+#include "frontend/data/sources/npz.h"
+#include "optim/step/global_batch.h"
 #include "tests/optim/replay.h"
 #include "tests/paths.h"
 #include "tests/test_device.h"

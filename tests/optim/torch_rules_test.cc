@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "tests/optim/replay.h"
 #include "tests/paths.h"
 

@@ -1,13 +1,13 @@
 // Schedules against PyTorch, as numbers and as graphs on both backends.
-#include "optim/plateau.h"
+#include "optim/loop/plateau.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
-#include "optim/lr_schedule.h"
+#include "frontend/data/sources/npz.h"
+#include "optim/loop/lr_schedule.h"
 #include "tests/optim/replay.h"
 #include "tests/paths.h"
 

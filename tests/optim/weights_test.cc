@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "optim/fixed_tables.h"
-#include "optim/groups.h"
-#include "optim/weight_globs.h"
+#include "optim/config/weight_globs.h"
+#include "optim/step/fixed_tables.h"
+#include "optim/step/groups.h"
 
 namespace onnxtrain {
 namespace {

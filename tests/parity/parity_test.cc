@@ -12,7 +12,7 @@
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "gtest/gtest.h"
-#include "optim/session.h"
+#include "optim/step/session.h"
 #include "tests/parity/reference.h"
 #include "tests/test_device.h"
 

@@ -7,7 +7,7 @@
 #include "backends/registry.h"
 #include "exceptions.h"
 #include "frontend/base/status.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "run.h"
 #include "tests/paths.h"
 #include "tests/plugin/libraries.h"

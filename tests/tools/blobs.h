@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/paths.h"
 #include "tests/tools/blobs.h"

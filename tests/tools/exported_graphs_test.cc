@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/interpret.h"
 #include "tests/tools/blobs.h"

@@ -237,7 +237,7 @@ const Row kUnknown[] = {
     {"inspect --data x", "ERROR --data: no flag of 'inspect' (it belongs to train, eval)"},
 };
 
-// Names of other libraries (optim/config_synonyms.h).
+// Names of other libraries (optim/config/config_synonyms.h).
 const Row kOtherNames[] = {
     {"--learning-rate 8", "train lr=8"},
     {"--learning_rate=8", "train lr=8"},

@@ -4,8 +4,8 @@
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
-#include "optim/program/planning_backend.h"
-#include "optim/session.h"
+#include "optim/step/program/planning_backend.h"
+#include "optim/step/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "tests/paths.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"

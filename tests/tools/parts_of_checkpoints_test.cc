@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "optim/checkpoint/checkpoint_folder.h"
+#include "optim/record/checkpoint/checkpoint_folder.h"
 #include "tests/tools/run_of_ranks.h"
 
 namespace onnxtrain {

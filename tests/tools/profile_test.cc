@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
-#include "optim/telemetry/trace.h"
+#include "frontend/data/sources/npz.h"
+#include "optim/record/telemetry/trace.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 #include "tools/onnxtrain/report/quality.h"

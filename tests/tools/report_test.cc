@@ -10,7 +10,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/status.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "tests/paths.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/formats/npz.h"
-#include "optim/checkpoint/checkpoint_folder.h"
+#include "frontend/data/sources/npz.h"
+#include "optim/record/checkpoint/checkpoint_folder.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/dataset.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/shared_files.h"
 #include "tests/tools/blobs.h"

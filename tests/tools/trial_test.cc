@@ -4,8 +4,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npy.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "frontend/data/dataset.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/value_file.h"
+#include "frontend/onnx/read/value_file.h"
 
 namespace onnxtrain {
 namespace {

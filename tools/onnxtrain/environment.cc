@@ -13,7 +13,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/mapped_file.h"
+#include "frontend/onnx/read/mapped_file.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
 #include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {

@@ -6,9 +6,9 @@
 #include "frontend/base/status.h"
 #include "frontend/data/audio/sound_dataset.h"
 #include "frontend/data/audio/sound_file.h"
-#include "frontend/data/class_spelling.h"
-#include "frontend/data/folder.h"
-#include "frontend/data/memory_dataset.h"
+#include "frontend/data/bind/class_spelling.h"
+#include "frontend/data/sources/folder.h"
+#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {

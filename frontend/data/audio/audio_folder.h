@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/dataset.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 

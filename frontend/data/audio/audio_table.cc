@@ -3,7 +3,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/audio/sound_dataset.h"
 #include "frontend/data/audio/sound_file.h"
-#include "frontend/data/file.h"
+#include "frontend/data/sources/file.h"
 
 namespace onnxtrain {
 

@@ -5,8 +5,8 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/audio/sound_file.h"
-#include "frontend/data/data_view.h"
-#include "frontend/data/file.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/file.h"
 
 namespace onnxtrain {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/data/file.h"
-#include "frontend/data/source.h"
+#include "frontend/data/sources/file.h"
+#include "frontend/data/sources/source.h"
 
 namespace onnxtrain {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/convert.h"
-#include "frontend/data/data_view.h"
+#include "frontend/data/bind/data_view.h"
 #include "frontend/data/image/float_warp.h"
 #include "frontend/data/image/picture_pipeline.h"
+#include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {

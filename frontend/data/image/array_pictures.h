@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "frontend/data/dataset.h"
 #include "frontend/data/image/augmentation.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 

@@ -8,7 +8,7 @@
 #include "frontend/data/image/augmentation.h"
 #include "frontend/data/image/image.h"
 #include "frontend/data/image/resample.h"
-#include "frontend/data/keyed_random.h"
+#include "frontend/data/load/keyed_random.h"
 
 namespace onnxtrain {
 

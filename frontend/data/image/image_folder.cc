@@ -6,14 +6,14 @@
 
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
-#include "frontend/data/class_spelling.h"
-#include "frontend/data/file.h"
+#include "frontend/data/bind/class_spelling.h"
+#include "frontend/data/bind/part_names.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/image/picture_table.h"
-#include "frontend/data/memory_dataset.h"
-#include "frontend/data/part_names.h"
-#include "frontend/data/source.h"
+#include "frontend/data/sources/file.h"
+#include "frontend/data/sources/memory_dataset.h"
+#include "frontend/data/sources/source.h"
 
 namespace onnxtrain {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/cache_budget.h"
 #include "frontend/data/image/augmentation.h"
+#include "frontend/data/load/cache_budget.h"
 #include "frontend/graph/type.h"
 
 namespace onnxtrain {

@@ -11,7 +11,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/image/picture_sizes.h"
-#include "frontend/data/sample_cache.h"
+#include "frontend/data/load/sample_cache.h"
 
 namespace onnxtrain {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "frontend/data/dataset.h"
 #include "frontend/data/image/picture_pipeline.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/dataset.h"
 #include "frontend/data/image/picture_pipeline.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "frontend/data/dataset.h"
 #include "frontend/data/image/augment.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/image_options.h"
 #include "frontend/data/image/resample.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 

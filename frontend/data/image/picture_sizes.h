@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/dataset.h"
 #include "frontend/data/image/image_options.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 

@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "frontend/base/status.h"
-#include "frontend/data/file.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/sources/file.h"
 
 namespace onnxtrain {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/dataset.h"
-#include "frontend/data/formats/path_table.h"
+#include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/path_table.h"
 
 namespace onnxtrain {
 

@@ -4,9 +4,9 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
-#include "frontend/data/file.h"
-#include "frontend/data/json_reader.h"
-#include "frontend/data/json_writer.h"
+#include "frontend/data/sources/file.h"
+#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json_writer.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"

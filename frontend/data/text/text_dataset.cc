@@ -7,7 +7,7 @@
 
 #include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
-#include "frontend/data/data_view.h"
+#include "frontend/data/bind/data_view.h"
 
 namespace onnxtrain {
 namespace {

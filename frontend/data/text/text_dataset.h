@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/dataset.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {

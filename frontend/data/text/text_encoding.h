@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "frontend/data/file.h"
+#include "frontend/data/sources/file.h"
 
 namespace onnxtrain {
 

@@ -5,7 +5,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/convert.h"
+#include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {

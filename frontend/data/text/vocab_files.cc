@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/data/json_reader.h"
+#include "frontend/data/sources/json_reader.h"
 #include "frontend/data/text/models.h"
 
 namespace onnxtrain {

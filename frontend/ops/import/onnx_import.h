@@ -96,7 +96,8 @@ class ImportContext {
 };
 
 // What the importer and model surgery (frontend/onnx) ask of an operator besides its import.
-// An attribute that lists strings, and the one that lists their places in their stead (frontend/onnx/input_texts.h).
+// An attribute that lists strings, and the one that lists their places in their stead
+// (frontend/onnx/read/input_texts.h).
 struct TextAttr {
   std::string_view texts, places;
 };

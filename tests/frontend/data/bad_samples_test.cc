@@ -1,4 +1,4 @@
-#include "frontend/data/bad_samples.h"
+#include "frontend/data/bind/bad_samples.h"
 
 #include <gtest/gtest.h>
 

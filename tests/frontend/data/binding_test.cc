@@ -1,10 +1,10 @@
-#include "frontend/data/binding.h"
+#include "frontend/data/bind/binding.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_replace.h"
 #include "frontend/base/status.h"
-#include "frontend/data/memory_dataset.h"
+#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,8 +1,8 @@
-#include "frontend/data/formats/cifar.h"
+#include "frontend/data/sources/cifar.h"
 
 #include <gmock/gmock.h>
 
-#include "frontend/data/source.h"
+#include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

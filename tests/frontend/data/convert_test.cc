@@ -1,6 +1,6 @@
 // GCC 12 wrongly warns that members without a designated initializer are uninitialized in optimized-away temporaries.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include "frontend/data/convert.h"
+#include "frontend/data/transform/convert.h"
 
 #include <cmath>
 #include <limits>

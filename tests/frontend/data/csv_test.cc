@@ -1,10 +1,10 @@
-#include "frontend/data/formats/csv.h"
+#include "frontend/data/sources/csv.h"
 
 #include <gmock/gmock.h>
 
 #include <cstring>
 
-#include "frontend/data/formats/csv_reader.h"
+#include "frontend/data/sources/csv_reader.h"
 #include "tests/frontend/data/files.h"
 #include "tests/shared_files.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/dataset.h"
+#include "frontend/data/sources/dataset.h"
 #include "gtest/gtest.h"
 
 namespace onnxtrain {

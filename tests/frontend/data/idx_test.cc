@@ -1,4 +1,4 @@
-#include "frontend/data/formats/idx.h"
+#include "frontend/data/sources/idx.h"
 
 #include <zlib.h>
 

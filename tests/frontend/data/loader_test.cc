@@ -1,7 +1,7 @@
 // GCC 12 takes what a designated initializer leaves to its default for uninitialized, where a temporary is optimized
 // away.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include "frontend/data/loader.h"
+#include "frontend/data/load/loader.h"
 
 #include <gmock/gmock.h>
 
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "frontend/base/status.h"
-#include "frontend/data/data_view.h"
-#include "frontend/data/epoch_order.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/load/epoch_order.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

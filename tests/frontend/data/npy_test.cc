@@ -1,9 +1,9 @@
-#include "frontend/data/formats/npy.h"
+#include "frontend/data/sources/npy.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "frontend/data/bytes.h"
+#include "frontend/data/sources/bytes.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

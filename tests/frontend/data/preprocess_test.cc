@@ -1,4 +1,4 @@
-#include "frontend/data/preprocess.h"
+#include "frontend/data/bind/preprocess.h"
 
 #include <gtest/gtest.h>
 

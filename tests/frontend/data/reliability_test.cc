@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "frontend/base/status.h"
-#include "frontend/data/loader.h"
+#include "frontend/data/load/loader.h"
 #include "tests/frontend/data/files.h"
 #include "tests/shared_files.h"
 

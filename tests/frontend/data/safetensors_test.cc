@@ -1,4 +1,4 @@
-#include "frontend/data/formats/safetensors.h"
+#include "frontend/data/sources/safetensors.h"
 
 #include <cstring>
 

@@ -1,10 +1,10 @@
-#include "frontend/data/source.h"
+#include "frontend/data/sources/source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "frontend/data/data_view.h"
-#include "frontend/data/split.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/bind/split.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

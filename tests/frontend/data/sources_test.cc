@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <numbers>
 
-#include "frontend/data/class_map.h"
-#include "frontend/data/formats/npy.h"
-#include "frontend/data/formats/npz.h"
-#include "frontend/data/formats/safetensors.h"
-#include "frontend/data/formats/stdin.h"
-#include "frontend/data/source.h"
+#include "frontend/data/bind/class_map.h"
+#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/safetensors.h"
+#include "frontend/data/sources/source.h"
+#include "frontend/data/sources/stdin.h"
 #include "tests/frontend/data/files.h"
 #include "tests/media_files.h"
 

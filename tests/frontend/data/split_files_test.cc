@@ -1,4 +1,4 @@
-#include "frontend/data/split_files.h"
+#include "frontend/data/sources/split_files.h"
 
 #include <gtest/gtest.h>
 

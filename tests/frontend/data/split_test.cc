@@ -1,4 +1,4 @@
-#include "frontend/data/split.h"
+#include "frontend/data/bind/split.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "frontend/data/synthetic.h"
+#include "frontend/data/sources/synthetic.h"
 
 #include <algorithm>
 #include <cmath>

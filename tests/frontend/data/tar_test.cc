@@ -1,4 +1,4 @@
-#include "frontend/data/formats/tar_index.h"
+#include "frontend/data/sources/tar_index.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
-#include "frontend/data/formats/npy.h"
-#include "frontend/data/source.h"
+#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

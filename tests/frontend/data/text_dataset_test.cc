@@ -3,11 +3,11 @@
 #include <numeric>
 #include <set>
 
-#include "frontend/data/bad_samples.h"
-#include "frontend/data/binding.h"
-#include "frontend/data/data_view.h"
-#include "frontend/data/epoch_order.h"
-#include "frontend/data/loader.h"
+#include "frontend/data/bind/bad_samples.h"
+#include "frontend/data/bind/binding.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/load/epoch_order.h"
+#include "frontend/data/load/loader.h"
 #include "frontend/data/text/vocab_files.h"
 #include "tests/frontend/data/files.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/data/token_batches.h"
+#include "frontend/data/load/token_batches.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <numeric>
 #include <set>
 
-#include "frontend/data/epoch_order.h"
-#include "frontend/data/loader.h"
-#include "frontend/data/memory_dataset.h"
+#include "frontend/data/load/epoch_order.h"
+#include "frontend/data/load/loader.h"
+#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {

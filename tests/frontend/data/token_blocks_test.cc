@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
-#include "frontend/data/binding.h"
-#include "frontend/data/formats/token_shard.h"
-#include "frontend/data/source.h"
+#include "frontend/data/bind/binding.h"
+#include "frontend/data/sources/source.h"
+#include "frontend/data/sources/token_shard.h"
 #include "frontend/data/text/documents.h"
 #include "tests/frontend/data/files.h"
 

@@ -1,11 +1,11 @@
-#include "frontend/data/transform.h"
+#include "frontend/data/transform/transform.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
-#include "frontend/data/preprocess.h"
+#include "frontend/data/bind/preprocess.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "frontend/data/worker_climber.h"
+#include "frontend/data/load/worker_climber.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a model is trained on whose outputs are choices.
-#include "frontend/onnx/chosen_scores.h"
+#include "frontend/onnx/edit/chosen_scores.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

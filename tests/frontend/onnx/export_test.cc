@@ -1,4 +1,4 @@
-#include "frontend/onnx/export.h"
+#include "frontend/onnx/write/export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

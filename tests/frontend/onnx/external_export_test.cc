@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "frontend/base/strings.h"
-#include "frontend/onnx/export.h"
-#include "frontend/onnx/mapped_file.h"
+#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 
 namespace onnxtrain {

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "frontend/onnx/export.h"
+#include "frontend/onnx/write/export.h"
 #include "model_builder.h"
-#include "optim/training_graph.h"
+#include "optim/step/training_graph.h"
 
 namespace onnxtrain {
 namespace {

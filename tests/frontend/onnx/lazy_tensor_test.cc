@@ -1,14 +1,14 @@
 // Tests tensors that are computed in blocks, and the memory that reading and exporting large ones takes.
-#include "frontend/onnx/lazy_tensor.h"
+#include "frontend/onnx/write/lazy_tensor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "frontend/onnx/export.h"
-#include "frontend/onnx/mapped_file.h"
-#include "frontend/onnx/resident_pages.h"
+#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/resident_pages.h"
+#include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 
 namespace onnxtrain {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "frontend/onnx/class_labels.h"
-#include "frontend/onnx/export.h"
-#include "frontend/onnx/parsed.h"
+#include "frontend/onnx/edit/class_labels.h"
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/write/export.h"
 #include "frontend/ops/interpret.h"
 #include "model_builder.h"
 

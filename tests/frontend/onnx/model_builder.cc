@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/export.h"
+#include "frontend/onnx/write/export.h"
 
 namespace onnxtrain {
 namespace {

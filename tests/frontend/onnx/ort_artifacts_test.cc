@@ -7,10 +7,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "frontend/onnx/export.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/model_files.h"
-#include "frontend/onnx/ort_checkpoint.h"
+#include "frontend/onnx/interop/ort_checkpoint.h"
+#include "frontend/onnx/read/model_files.h"
+#include "frontend/onnx/write/export.h"
 #include "tests/frontend/onnx/model_builder.h"
 #include "tests/shared_files.h"
 

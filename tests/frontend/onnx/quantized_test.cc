@@ -3,10 +3,10 @@
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/export.h"
-#include "frontend/onnx/untrained_weights.h"
+#include "frontend/onnx/recover/untrained_weights.h"
+#include "frontend/onnx/write/export.h"
 #include "model_builder.h"
-#include "optim/session.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 namespace {

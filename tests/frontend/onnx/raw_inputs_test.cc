@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "frontend/onnx/parsed.h"
+#include "frontend/onnx/read/parsed.h"
 #include "frontend/ops/interpret.h"
 #include "model_builder.h"
 

@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "frontend/base/strings.h"
-#include "frontend/onnx/export.h"
-#include "frontend/onnx/value_file.h"
+#include "frontend/onnx/read/value_file.h"
+#include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 #include "tests/shared_files.h"
 

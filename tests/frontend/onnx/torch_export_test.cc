@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/folded_weights.h"
-#include "frontend/onnx/torch_export.h"
+#include "frontend/onnx/recover/folded_weights.h"
+#include "frontend/onnx/recover/torch_export.h"
 #include "tests/frontend/onnx/model_builder.h"
 #include "tests/frontend/onnx/torch_metadata.h"
 

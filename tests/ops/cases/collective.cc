@@ -2,7 +2,7 @@
 
 namespace onnxtrain::cases {
 
-// Of one rank: tests/optim/distributed has more of them.
+// Of one rank: tests/optim/parallel has more of them.
 std::vector<Case> CollectiveCases() {
   const Input token = IntValues({1}, {0}, DType::kUInt8);
   const Attrs one = {{"ranks", int64_t{1}}};

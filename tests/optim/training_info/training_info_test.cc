@@ -6,7 +6,7 @@
 #include <span>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/formats/npz.h"
+#include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/interpret.h"
 #include "tests/tools/blobs.h"

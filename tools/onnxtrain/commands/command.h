@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
 
 namespace onnxtrain::cli {
 

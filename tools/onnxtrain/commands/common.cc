@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "frontend/base/status.h"
-#include "optim/auto/session_setup.h"
+#include "optim/plan/session_setup.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
 
 namespace onnxtrain::cli {
 

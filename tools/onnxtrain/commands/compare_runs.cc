@@ -4,8 +4,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
-#include "frontend/data/json_reader.h"
-#include "frontend/data/json_writer.h"
+#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json_writer.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/terminal.h"

@@ -1,14 +1,14 @@
 // onnxtrain export: writes a model with weights from elsewhere, another head or re-initialized weights, untrained, or
 // graphs of its training for other runtimes.
-#include "frontend/onnx/export.h"
+#include "frontend/onnx/write/export.h"
 
 #include <filesystem>
 
 #include "frontend/base/status.h"
-#include "frontend/data/formats/npz.h"
-#include "optim/auto/export_graphs.h"
-#include "optim/auto/surgery.h"
-#include "optim/checkpoint/resume.h"
+#include "frontend/data/sources/npz.h"
+#include "optim/plan/export_graphs.h"
+#include "optim/plan/surgery.h"
+#include "optim/record/checkpoint/resume.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/exported_graphs.h"

@@ -4,8 +4,8 @@
 
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
-#include "optim/auto/export_graphs.h"
-#include "optim/telemetry/format.h"
+#include "optim/plan/export_graphs.h"
+#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/exported_graphs.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "optim/auto/data_setup.h"
+#include "optim/plan/data_setup.h"
 
 namespace onnxtrain::cli {
 namespace {

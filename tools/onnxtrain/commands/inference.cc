@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "optim/auto/effects.h"
-#include "optim/auto/sequence_checks.h"
-#include "optim/auto/training_run.h"
-#include "optim/loss_text.h"
+#include "optim/config/effects.h"
+#include "optim/config/loss_text.h"
+#include "optim/plan/sequence_checks.h"
+#include "optim/plan/training_run.h"
 #include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {

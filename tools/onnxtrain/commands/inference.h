@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "optim/auto/data_setup.h"
-#include "optim/auto/model_setup.h"
-#include "optim/auto/session_setup.h"
+#include "optim/plan/data_setup.h"
+#include "optim/plan/model_setup.h"
+#include "optim/plan/session_setup.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {

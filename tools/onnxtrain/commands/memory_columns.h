@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "optim/session.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain::cli {
 

@@ -6,10 +6,10 @@
 #include "frontend/base/free_pages.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "optim/checkpoint/resume.h"
-#include "optim/checkpoint/write_together.h"
-#include "optim/distributed/shard_choice.h"
-#include "optim/telemetry/resources.h"
+#include "optim/parallel/shard_choice.h"
+#include "optim/record/checkpoint/resume.h"
+#include "optim/record/checkpoint/write_together.h"
+#include "optim/record/telemetry/resources.h"
 #include "tools/onnxtrain/commands/common.h"
 
 namespace onnxtrain::cli {

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "optim/auto/training_run.h"
-#include "optim/checkpoint/run_state.h"
-#include "optim/checkpoint/saving_group.h"
-#include "optim/distributed/data_parallel.h"
+#include "optim/parallel/data_parallel.h"
+#include "optim/plan/training_run.h"
+#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/saving_group.h"
 #include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/data/json_writer.h"
-#include "optim/distributed/tensor/part_plan.h"
-#include "optim/telemetry/format.h"
+#include "frontend/data/sources/json_writer.h"
+#include "optim/parallel/tensor/part_plan.h"
+#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/memory_columns.h"
 #include "tools/onnxtrain/report/start_page.h"

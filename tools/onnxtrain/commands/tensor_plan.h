@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "optim/auto/synthetic_setup.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
+#include "optim/plan/synthetic_setup.h"
 
 namespace onnxtrain::cli {
 

@@ -1,7 +1,7 @@
 // Training as a rank other than 0 of a distributed run.
 #pragma once
 
-#include "optim/config.h"
+#include "optim/config/config.h"
 #include "tools/onnxtrain/commands/rank_group.h"
 #include "tools/onnxtrain/environment.h"
 

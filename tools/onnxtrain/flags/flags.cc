@@ -6,7 +6,7 @@
 #include "frontend/base/nearest.h"
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
-#include "optim/config_synonyms.h"
+#include "optim/config/config_synonyms.h"
 #include "tools/onnxtrain/flags/require.h"
 
 namespace onnxtrain::cli {

@@ -1,4 +1,4 @@
-// Flags are the fields of TrainConfig (optim/config.h) with dashes: this is the way between the two.
+// Flags are the fields of TrainConfig (optim/config/config.h) with dashes: this is the way between the two.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "optim/config.h"
+#include "optim/config/config.h"
 #include "tools/onnxtrain/flags/flags_prepass.h"
 
 namespace onnxtrain::cli {

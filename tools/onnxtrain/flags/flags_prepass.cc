@@ -11,7 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/nearest.h"
 #include "frontend/base/status.h"
-#include "optim/config_synonyms.h"
+#include "optim/config/config_synonyms.h"
 
 namespace onnxtrain::cli {
 namespace {

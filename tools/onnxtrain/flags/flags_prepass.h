@@ -1,5 +1,5 @@
 // Splits the words of a command line and flag files into flags with values. Knows no flag by name: a table says which
-// flags each subcommand has, and another one (optim/config_synonyms.h) what other libraries call them.
+// flags each subcommand has, and another one (optim/config/config_synonyms.h) what other libraries call them.
 #pragma once
 
 #include <functional>

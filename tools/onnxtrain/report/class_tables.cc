@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "optim/telemetry/format.h"
+#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/svg_plot.h"
 

@@ -1,7 +1,7 @@
 #include "tools/onnxtrain/report/exported_graphs.h"
 
 #include "frontend/base/strings.h"
-#include "optim/telemetry/format.h"
+#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

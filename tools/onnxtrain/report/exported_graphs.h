@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "optim/auto/export_graphs.h"
+#include "optim/plan/export_graphs.h"
 
 namespace onnxtrain::cli {
 

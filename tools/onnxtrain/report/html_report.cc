@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/json_reader.h"
-#include "optim/telemetry/format.h"
-#include "optim/telemetry/summary.h"
+#include "frontend/data/sources/json_reader.h"
+#include "optim/record/telemetry/format.h"
+#include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/class_tables.h"
 #include "tools/onnxtrain/report/html_page.h"

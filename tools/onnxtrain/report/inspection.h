@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "optim/auto/weight_origin.h"
-#include "optim/config.h"
-#include "optim/prepare.h"
+#include "optim/config/config.h"
+#include "optim/plan/weight_origin.h"
+#include "optim/step/prepare.h"
 #include "tools/onnxtrain/report/operator_support.h"
 
 namespace onnxtrain::cli {

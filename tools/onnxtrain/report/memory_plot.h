@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "optim/rematerialization/cost_model.h"
+#include "optim/memory/cost_model.h"
 
 namespace onnxtrain::cli {
 

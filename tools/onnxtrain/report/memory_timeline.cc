@@ -9,8 +9,8 @@
 #include "backends/memory_plan.h"
 #include "frontend/base/strings.h"
 #include "frontend/passes/rematerialize.h"
-#include "optim/loss.h"
-#include "optim/telemetry/format.h"
+#include "optim/record/telemetry/format.h"
+#include "optim/step/loss.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/stacked_areas.h"
 

@@ -1,8 +1,8 @@
 // Names of loss, outputs and gradients in files and comparisons.
 #pragma once
 
-#include "frontend/data/formats/npz.h"
-#include "optim/session.h"
+#include "frontend/data/sources/npz.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/loader.h"
+#include "frontend/data/load/loader.h"
 
 namespace onnxtrain::cli {
 

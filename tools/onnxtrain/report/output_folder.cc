@@ -12,12 +12,12 @@
 #include <thread>
 
 #include "frontend/base/status.h"
-#include "frontend/data/preprocess.h"
-#include "frontend/data/source.h"
-#include "frontend/onnx/model_files.h"
-#include "optim/auto/model_folder.h"
-#include "optim/checkpoint/checkpoint_folder.h"
-#include "optim/checkpoint/resume.h"
+#include "frontend/data/bind/preprocess.h"
+#include "frontend/data/sources/source.h"
+#include "frontend/onnx/read/model_files.h"
+#include "optim/plan/model_folder.h"
+#include "optim/record/checkpoint/checkpoint_folder.h"
+#include "optim/record/checkpoint/resume.h"
 
 namespace onnxtrain::cli {
 namespace {

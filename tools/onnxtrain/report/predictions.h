@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "optim/prepare.h"
+#include "optim/step/prepare.h"
 
 namespace onnxtrain::cli {
 

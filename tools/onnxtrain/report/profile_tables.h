@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "optim/telemetry/trace.h"
+#include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain::cli {
 

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "frontend/base/status.h"
-#include "frontend/data/data_view.h"
-#include "optim/auto/reported_samples.h"
+#include "frontend/data/bind/data_view.h"
+#include "optim/plan/reported_samples.h"
 #include "tools/onnxtrain/report/quality_collector.h"
 
 namespace onnxtrain::cli {

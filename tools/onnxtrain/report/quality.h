@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "optim/session.h"
-#include "optim/trainer.h"
+#include "optim/loop/trainer.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain::cli {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "optim/loss.h"
+#include "optim/step/loss.h"
 #include "tools/onnxtrain/report/quality.h"
 
 namespace onnxtrain::cli {

@@ -8,7 +8,7 @@
 
 #include "frontend/base/printable.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/folded_weights.h"
+#include "frontend/onnx/recover/folded_weights.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/text_file.h"
-#include "frontend/data/json_reader.h"
+#include "frontend/data/sources/json_reader.h"
 #include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {

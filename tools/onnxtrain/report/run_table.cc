@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/json_reader.h"
-#include "frontend/data/json_writer.h"
-#include "optim/telemetry/format.h"
-#include "optim/telemetry/summary.h"
+#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json_writer.h"
+#include "optim/record/telemetry/format.h"
+#include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags_prepass.h"
 #include "tools/onnxtrain/report/terminal_text.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/image/png_encoder.h"
-#include "optim/telemetry/format.h"
+#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
 
 namespace onnxtrain::cli {

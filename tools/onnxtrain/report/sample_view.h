@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "optim/trainer.h"
+#include "optim/loop/trainer.h"
 #include "tools/onnxtrain/report/quality.h"
 #include "tools/onnxtrain/report/token_text.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "optim/auto/training_run.h"
-#include "optim/telemetry/summary.h"
+#include "optim/plan/training_run.h"
+#include "optim/record/telemetry/summary.h"
 
 namespace onnxtrain::cli {
 

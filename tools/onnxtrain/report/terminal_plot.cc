@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "optim/telemetry/format.h"
+#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain::cli {
 namespace {

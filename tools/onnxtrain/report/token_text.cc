@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/json_reader.h"
+#include "frontend/data/sources/json_reader.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain::cli {

@@ -2,8 +2,8 @@
 
 #include "backends/bound_program.h"
 #include "frontend/base/status.h"
-#include "optim/program/optimize.h"
-#include "optim/training_graph.h"
+#include "optim/step/program/optimize.h"
+#include "optim/step/training_graph.h"
 #include "tools/onnxtrain/report/named_results.h"
 
 namespace onnxtrain::cli {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "optim/prepare.h"
-#include "optim/session.h"
+#include "optim/step/prepare.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain::cli {
 

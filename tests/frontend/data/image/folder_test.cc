@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
-#include "frontend/data/data_view.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/bind/split.h"
 #include "frontend/data/image/picture_pairs.h"
-#include "frontend/data/loader.h"
-#include "frontend/data/ram_cache.h"
-#include "frontend/data/source.h"
-#include "frontend/data/split.h"
+#include "frontend/data/load/loader.h"
+#include "frontend/data/load/ram_cache.h"
+#include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

@@ -1,0 +1,152 @@
+#include "frontend/data/bind/split.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/bind/part_names.h"
+
+namespace onnxtrain {
+namespace {
+
+// FNV-1a of the bytes, started at `hash`.
+uint64_t HashBytes(std::span<const std::byte> bytes, uint64_t hash) {
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001B3u;
+  return hash;
+}
+template <typename T>
+uint64_t HashValue(const T& value, uint64_t hash) {
+  return HashBytes(std::as_bytes(std::span(&value, 1)), hash);
+}
+
+// Spreads a hash over all bits (the finalizer of MurmurHash3).
+uint64_t Mix(uint64_t h) {
+  h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCDu;
+  h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53u;
+  return h ^ (h >> 33);
+}
+
+// Single values are hashed as doubles or names: other samples may change how a column of text is stored.
+uint64_t HashColumn(const Column& column, const HostTensor& value, uint64_t hash) {
+  if (!column.sample.shape.empty() || IsStorage(column.sample.dtype)) return HashBytes(value.bytes(), hash);
+  const int64_t place = column.classes.empty() ? -1 : value.IntAt(0);
+  if (place < 0) return HashValue(value.At(0), hash);
+  return HashBytes(std::as_bytes(std::span(column.classes[place])), hash);
+}
+
+uint64_t HashSample(const Dataset& data, int64_t i, uint64_t seed) {
+  uint64_t hash = HashValue(seed, 0xCBF29CE484222325u);
+  if (const std::string name = data.StableName(i); !name.empty())
+    return Mix(HashBytes(std::as_bytes(std::span(name)), hash));
+  if (data.memory_bytes() == 0) return Mix(HashValue(i, hash));
+  for (int c = 0; c < static_cast<int>(data.columns().size()); ++c) {
+    const Column& column = data.columns()[c];
+    if (column.text) {
+      const auto text = data.ReadText(i, c);
+      if (text.ok()) hash = HashBytes(std::as_bytes(std::span(*text)), hash);
+      continue;
+    }
+    HostTensor value(column.sample);
+    if (data.Read(i, c, value.mutable_bytes()).ok()) hash = HashColumn(column, value, hash);
+  }
+  return Mix(hash);
+}
+
+// Moves the sample next to the border where one side has none.
+void KeepBothSides(const std::vector<uint64_t>& hashes, SplitRows* rows) {
+  if (rows->eval.empty()) {
+    const auto least = std::ranges::min_element(rows->train, {}, [&](int64_t i) { return hashes[i]; });
+    rows->eval.push_back(*least);
+    rows->train.erase(least);
+  } else if (rows->train.empty()) {
+    const auto most = std::ranges::max_element(rows->eval, {}, [&](int64_t i) { return hashes[i]; });
+    rows->train.push_back(*most);
+    rows->eval.erase(most);
+  }
+}
+
+absl::StatusOr<bool> IsForEvaluation(const std::string& name) {
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (std::ranges::count(kEvalPartNames, lower) > 0) return true;
+  if (lower == "train" || lower == "training") return false;
+  return Invalid("`eval_split`: expected train, test, eval, valid, val or dev, got '", name, "'");
+}
+
+// By class of the column; for columns of numbers empty.
+absl::StatusOr<std::vector<bool>> EvaluationClasses(const Column& column) {
+  std::vector<bool> classes;
+  for (const std::string& name : column.classes) {
+    ASSIGN_OR_RETURN(const bool evaluation, IsForEvaluation(name));
+    classes.push_back(evaluation);
+  }
+  return classes;
+}
+
+}  // namespace
+
+SplitRows SplitAtEnd(int64_t size, double fraction) {
+  const int64_t carved = std::clamp<int64_t>(std::llround(fraction * static_cast<double>(size)), 1, size - 1);
+  SplitRows rows;
+  for (int64_t i = 0; i < size; ++i) (i < size - carved ? rows.train : rows.eval).push_back(i);
+  return rows;
+}
+
+SplitRows SplitByHash(const Dataset& data, double fraction, uint64_t seed) {
+  std::vector<uint64_t> hashes(data.size());
+  SplitRows rows;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    hashes[i] = HashSample(data, i, seed);
+    (std::ldexp(static_cast<double>(hashes[i]), -64) < fraction ? rows.eval : rows.train).push_back(i);
+  }
+  KeepBothSides(hashes, &rows);
+  return rows;
+}
+
+absl::StatusOr<SplitRows> SplitByColumn(int64_t size, const std::string& path, DatasetOptions options,
+                                        const std::string& column) {
+  options.label = {column};
+  options.class_names.clear();
+  const auto opened = OpenDataset(path, options);
+  if (!opened.ok())
+    return Annotate(opened.status(), StrCat("`eval_split` ", column, " (neither a fraction nor a column?): "));
+  const auto& columns = (*opened)->columns();
+  const auto it = std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == column; });
+  if (it == columns.end())
+    return Invalid("`eval_split`: expected a fraction like 0.1, last:0.1 or a column; there is no column '", column,
+                   "'");
+  if (!it->problem.empty() || !it->sample.shape.empty())
+    return Invalid("`eval_split` ", column, ": ",
+                   it->problem.empty() ? "its samples are no single values" : it->problem);
+  ASSIGN_OR_RETURN(const std::vector<bool> classes, EvaluationClasses(*it));
+  SplitRows rows;
+  HostTensor value(it->sample);
+  for (int64_t i = 0; i < size; ++i) {
+    const absl::Status read = (*opened)->Read(i, static_cast<int>(it - columns.begin()), value.mutable_bytes());
+    if (!options.skip_bad) RETURN_IF_ERROR(read);
+    const bool eval = read.ok() && (classes.empty() ? value.At(0) != 0 : classes[value.IntAt(0)]);
+    (eval ? rows.eval : rows.train).push_back(i);
+  }
+  if (rows.train.empty() || rows.eval.empty()) {
+    return Invalid("`eval_split` ", column, ": puts all samples into ", rows.train.empty() ? "evaluation" : "training");
+  }
+  return rows;
+}
+
+absl::StatusOr<SplitSpec> ParseSplit(std::string_view text) {
+  SplitSpec spec;
+  std::string_view number = text;
+  if (number.starts_with("last:")) {
+    spec.last = true;
+    number.remove_prefix(5);
+  }
+  const auto fraction = ParseNumber(number);
+  if (!fraction.ok() || *fraction <= 0 || *fraction >= 1) {
+    return Invalid("expected a fraction between 0 and 1, like 0.1 or last:0.1, got '", text, "'");
+  }
+  spec.fraction = *fraction;
+  return spec;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,293 @@
+#include "frontend/data/sources/csv.h"
+
+#include <algorithm>
+#include <set>
+
+#include "frontend/base/printable.h"
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/csv_columns.h"
+#include "frontend/data/sources/csv_header.h"
+#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/memory_dataset.h"
+
+namespace onnxtrain {
+namespace {
+
+using Record = std::vector<std::string>;
+
+constexpr std::string_view kPandasIndex = "Unnamed: 0";  // a column without a name that was read and written again
+
+bool IsBlank(const std::string& field) { return TrimBlanks(field).empty(); }
+
+// Further columns of one name are called as pandas calls them: "a.1", "a.2".
+std::vector<std::string> MakeColumnNames(bool header, const Record& first, std::vector<std::string>* notes) {
+  std::set<std::string> taken;
+  for (const std::string& field : first) taken.emplace(TrimBlanks(field));
+  std::vector<std::string> names;
+  for (size_t c = 0; c < first.size(); ++c) {
+    std::string name(header ? TrimBlanks(first[c]) : std::string_view());
+    if (name.empty()) name = StrCat(header ? "#" : "", c);
+    if (std::ranges::count(names, name) > 0) {
+      int number = 1;
+      while (!taken.insert(StrCat(name, ".", number)).second) ++number;
+      notes->push_back(StrCat("several columns are named '", Printable(name), "': column ", c, " is called '",
+                              Printable(name), ".", number, "'"));
+      name = StrCat(name, ".", number);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Drops empty fields at the end, down to this number: each row may end with separators.
+void DropEmptyEnd(Record* record, size_t fields) {
+  while (record->size() > fields && IsBlank(record->back())) record->pop_back();
+}
+
+absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string>& names,
+                                                   std::vector<std::string> label) {
+  if (label.empty()) label.push_back(StrCat(names.size() - 1));
+  std::vector<bool> is_label(names.size(), false);
+  for (const std::string& name : label) {
+    auto it = std::find(names.begin(), names.end(), name);
+    size_t index = it - names.begin();
+    if (const auto number = ParseInt(name); it == names.end() && number.ok() && *number >= 0) index = *number;
+    if (index >= names.size()) {
+      return absl::NotFoundError(StrCat("there is no column '", name, "' among ", names.size(), " columns from '",
+                                        Printable(names[0]), "' to '", Printable(names.back()), "'"));
+    }
+    is_label[index] = true;
+  }
+  return is_label;
+}
+
+// Are the values 0, 1, 2 …, as pandas writes an index, or 1, 2, 3 …, as R does?
+bool NumbersRows(const HostTensor& column) {
+  if (IsFloat(column.dtype()) || column.size() == 0) return false;
+  const int64_t first = column.IntAt(0);
+  for (int64_t i = 0; i < column.size(); ++i) {
+    if (column.IntAt(i) != first + i) return false;
+  }
+  return first == 0 || first == 1;
+}
+
+// Takes off the last names where the row is blank, too, and adds one before a header of R, which names no names of
+// rows.
+void FitHeader(Record row, Record* header) {
+  if (row.size() == header->size() + 1 && !IsBlank(row.back())) header->insert(header->begin(), "");
+  if (row.size() != header->size()) return;
+  DropEmptyEnd(&row, 1);
+  DropEmptyEnd(header, row.size());
+}
+
+// A line "# …" within the table, which spreadsheets pad with separators. Names like "#ff0000" and errors like "#N/A"
+// are fields of rows.
+bool IsComment(const Record& record, size_t fields, bool numbers_first) {
+  if (!record[0].starts_with('#')) return false;
+  Record trimmed = record;
+  DropEmptyEnd(&trimmed, 1);
+  if (record.size() < fields || trimmed.size() > fields || (fields > 1 && trimmed.size() == 1)) return true;
+  return numbers_first && (record[0].size() == 1 || record[0][1] == ' ' || record[0][1] == '#');
+}
+
+// Is it the first row of the tables that scikit-learn comes with: the numbers of rows and of columns before the label,
+// and the names of the classes?
+bool HoldsCountsAndClasses(const Record& record, const Record& next) {
+  if (record.size() < 4 || next.size() < 2) return false;
+  const auto rows = ParseInt(record[0]), columns = ParseInt(record[1]);
+  if (!rows.ok() || !columns.ok() || *columns != std::ssize(next) - 1) return false;
+  const auto is_number = [](const std::string& field) { return IsCsvNumber(field); };
+  return std::ranges::all_of(next, is_number) && std::ranges::none_of(record.begin() + 2, record.end(), is_number) &&
+         std::ranges::none_of(record, IsBlank);
+}
+
+class Table {
+ public:
+  Table(std::string path, ReadFn read, char separator, const DatasetOptions& options)
+      : path_(std::move(path)),
+        separator_(separator),
+        reader_(std::move(read), separator, options.encoding),
+        options_(options),
+        limit_(options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit()) {}
+
+  absl::StatusOr<std::shared_ptr<const Dataset>> Load() {
+    Record first, record;
+    ASSIGN_OR_RETURN(bool more, NextRecord(&first));
+    if (!more) return Invalid("there are no rows");
+    first_row_ = reader_.row();
+    fields_ = first.size();
+    numbers_first_ = IsCsvNumber(first[0]);
+    ASSIGN_OR_RETURN(more, NextRecord(&record));
+    if (options_.header == Header::kAuto && more && HoldsCountsAndClasses(first, record)) {
+      TakeClasses(first);
+      first = record;
+      first_row_ = reader_.row();
+      ASSIGN_OR_RETURN(more, NextRecord(&record));
+    }
+    numbers_first_ = numbers_first_ || (more && IsCsvNumber(record[0]));
+    const bool header = HasHeader(first, more ? record : Record());
+    if (header && more) FitHeader(record, &first);
+    RETURN_IF_ERROR(MakeColumns(header, first));
+    if (!header) RETURN_IF_ERROR(Add(first_row_, first));
+    while (more) {
+      RETURN_IF_ERROR(Add(reader_.row(), record));
+      ASSIGN_OR_RETURN(more, NextRecord(&record));
+    }
+    if (rows_.empty()) return Invalid("there are no rows after the header");
+    return Finish();
+  }
+
+ private:
+  // Files that are separated by semicolons come from where the comma is the decimal separator.
+  bool decimal_comma() const { return reader_.separator() == ';'; }
+
+  bool HasHeader(const Record& first, const Record& next) {
+    if (options_.header != Header::kAuto) return options_.header == Header::kYes;
+    const FirstRow kind = ClassifyFirstRow(first, next, decimal_comma());
+    if (kind == FirstRow::kNumbers) {
+      notes_.push_back(StrCat("row ", first_row_, " names columns by numbers, '", Printable(first.back()),
+                              "' the last one (`header` no: it is a sample)"));
+    }
+    return kind != FirstRow::kSample;
+  }
+
+  void TakeClasses(const Record& first) {
+    classes_.assign(first.begin() + 2, first.end());
+    notes_.push_back(StrCat("row ", first_row_, " has the counts and the ", classes_.size(), " classes from '",
+                            Printable(classes_.front()), "' to '", Printable(classes_.back()),
+                            "', as scikit-learn writes them"));
+  }
+
+  // Reads the next record that is no comment and not empty as a whole, as spreadsheets write the rows between tables.
+  absl::StatusOr<bool> NextRecord(Record* record) {
+    while (true) {
+      ASSIGN_OR_RETURN(const bool more, reader_.Next(record));
+      if (!more) return false;
+      if (fields_ > 0 && IsComment(*record, fields_, numbers_first_)) {
+        ++comments_;
+      } else if (record->size() == 1 || !std::ranges::all_of(*record, IsBlank)) {
+        return true;
+      } else {
+        ++empty_rows_;
+      }
+    }
+  }
+
+  absl::Status MakeColumns(bool header, const Record& first) {
+    const std::vector<std::string> names = MakeColumnNames(header, first, &notes_);
+    ASSIGN_OR_RETURN(const std::vector<bool> is_label, FindLabelColumns(names, options_.label));
+    has_unnamed_first_ = header && (IsBlank(first[0]) || TrimBlanks(first[0]) == kPandasIndex);
+    DatasetOptions options = options_;
+    names_classes_ = !classes_.empty() && is_label.back() && std::ranges::count(is_label, true) == 1;
+    if (names_classes_ && options.class_names.empty()) options.class_names = classes_;
+    for (size_t c = 0; c < names.size(); ++c) {
+      if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
+      is_text_.push_back(options.text.contains(names[c]));
+      columns_.push_back(
+          MakeCsvColumn({.path = path_, .name = names[c], .decimal_comma = decimal_comma(), .trim_classes = true},
+                        is_label[c], options));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(int64_t row, Record& record) {
+    rows_.push_back(row);
+    DropEmptyEnd(&record, columns_.size());
+    const size_t numbers = rows_.size() * (columns_.size() + 1) * sizeof(int64_t);
+    for (size_t c = 0; c < std::min(record.size(), is_text_.size()); ++c) text_bytes_ += is_text_[c] * record[c].size();
+    RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(numbers + text_bytes_), limit_));
+    if (record.size() != columns_.size()) return AddRagged(row, record.size());
+    if (names_classes_) {
+      const auto index = ParseInt(TrimBlanks(record.back()));
+      if (index.ok() && *index >= 0 && *index < std::ssize(classes_)) record.back() = classes_[*index];
+    }
+    for (size_t c = 0; c < record.size(); ++c) RETURN_IF_ERROR(columns_[c]->Add(row, record[c]));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddRagged(int64_t row, size_t fields) {
+    const std::string why = StrCat("row ", row, " has ", fields, " fields, row ", first_row_, " has ", columns_.size());
+    if (!options_.skip_bad) return Invalid(why);
+    for (auto& column : columns_) column->AddUnreadable(StrCat(path_, ": ", why));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {
+    std::vector<NamedTensor> columns;
+    for (auto& column : columns_) columns.push_back(column->Finish());
+    DescribeSeparator();
+    DescribeRepairs();
+    DescribeValues();
+    if (has_unnamed_first_ && columns.size() > 2 && NumbersRows(columns[0].tensor))
+      columns[0].problem = StrCat(path_, ": column '", columns[0].name, "', which has no name, numbers the rows");
+    ASSIGN_OR_RETURN(auto table,
+                     MakeMemoryDataset(std::move(columns), [path = path_, rows = std::move(rows_)](int64_t i) {
+                       return StrCat(path, ": row ", rows[i]);
+                     }));
+    return WithNotes(std::move(table), std::move(notes_));
+  }
+
+  void DescribeSeparator() {
+    const char found = reader_.separator();
+    if (found == separator_) return;
+    const std::string name = found == '\t' ? "tabs" : found == ' ' ? "blanks" : StrCat("'", std::string(1, found), "'");
+    notes_.push_back(StrCat("fields are separated by ", name, decimal_comma() ? "; 1,5 is read as 1.5" : ""));
+  }
+
+  void DescribeRepairs() {
+    const auto& [row, text] = reader_.first_repaired();
+    if (reader_.repaired() == 0) return;
+    notes_.push_back(StrCat(path_, ": row ", row, ": the text is not UTF-8 and is read as Windows-1252: '",
+                            Printable(text), "'; ", reader_.repaired(),
+                            " such fields (`encoding` NAME if it is another)"));
+  }
+
+  void DescribeValues() {
+    if (empty_rows_ > 0) notes_.push_back(StrCat("left out: ", empty_rows_, " rows without values"));
+    if (comments_ > 0) notes_.push_back(StrCat("left out: ", comments_, " lines of comments (#)"));
+    int described = 0;
+    for (const auto& column : columns_) {
+      const std::string note = column->note();
+      if (!note.empty() && ++described <= kMostNotes) notes_.push_back(note);
+    }
+    if (described > kMostNotes) notes_.push_back(StrCat("and so in ", described - kMostNotes, " more columns"));
+  }
+
+  std::string path_;
+  char separator_;
+  CsvReader reader_;
+  const DatasetOptions& options_;
+  int64_t limit_;
+  std::vector<std::unique_ptr<CsvColumn>> columns_;
+  std::vector<bool> is_text_;  // by column
+  size_t text_bytes_ = 0;
+  bool has_unnamed_first_ = false;
+  std::vector<std::string> notes_;
+  static constexpr int kMostNotes = 4;  // of columns
+  int64_t empty_rows_ = 0, comments_ = 0;
+  size_t fields_ = 0;                 // of the first record
+  bool numbers_first_ = false;        // the first column has numbers
+  std::vector<std::string> classes_;  // that the first row names, by number
+  bool names_classes_ = false;        // they are those of the label column
+  int64_t first_row_ = 1;             // the header, if there is one
+  std::vector<int64_t> rows_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Dataset>> ReadCsv(const std::string& name, const ReadFn& read, char separator,
+                                                       const DatasetOptions& options) {
+  auto dataset = Table(name, read, separator, options).Load();
+  if (!dataset.ok()) return Annotate(dataset.status(), StrCat(name, ": "));
+  return dataset;
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenCsv(const std::string& path, char separator,
+                                                       const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  return ReadCsv(path, file.reader(), separator, options);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,134 @@
+#include "frontend/data/sources/path_table.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "frontend/base/status.h"
+#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/file.h"
+#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/jsonl.h"
+#include "frontend/data/sources/line_reader.h"
+#include "frontend/data/sources/path_finder.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+int FindColumn(const Dataset& table, const std::string& name) {
+  const auto it = std::ranges::find(table.columns(), name, &Column::name);
+  return it == table.columns().end() ? -1 : static_cast<int>(it - table.columns().begin());
+}
+
+std::vector<std::string> ReadPaths(const Dataset& table, int c) {
+  std::vector<std::string> paths(table.size());
+  for (int64_t i = 0; i < table.size(); ++i) paths[i] = table.ReadText(i, c).value_or("");
+  return paths;
+}
+
+using Records = std::vector<std::vector<std::string>>;
+
+constexpr size_t kFirstRows = 16;    // that must name files
+constexpr size_t kMostColumns = 64;  // that may
+
+Records ReadFirst(CsvReader reader) {
+  Records records;
+  std::vector<std::string> record;
+  while (records.size() <= kFirstRows && reader.Next(&record).value_or(false)) records.push_back(record);
+  return records;
+}
+
+// The values of column `c` from row `begin` on.
+std::vector<std::string> TakeColumn(const Records& records, size_t begin, size_t c) {
+  std::vector<std::string> values;
+  for (size_t r = begin; r < records.size(); ++r) values.push_back(c < records[r].size() ? records[r][c] : "");
+  return values;
+}
+
+// The column whose values name files from row `begin` on; -1: none.
+int FindNamedColumn(const Records& records, size_t begin, PathFinder* finder) {
+  if (begin >= records.size()) return -1;
+  for (size_t c = 0; c < std::min(records[begin].size(), kMostColumns); ++c) {
+    if (finder->FindsAll(TakeColumn(records, begin, c))) return static_cast<int>(c);
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, const DatasetOptions& options,
+                                         bool (*is_wanted)(const std::string& path)) {
+  const Header header = options.header;
+  auto file = InputFile::Open(path);
+  if (!file.ok()) return std::nullopt;
+  const Records records = ReadFirst(CsvReader(file->reader(), separator, options.encoding));
+  const fs::path folder = fs::path(path).parent_path();
+  // The first field of a record that is such a path, or -1.
+  const auto find_path = [&](size_t row) {
+    if (row >= records.size()) return -1;
+    const auto it = std::ranges::find_if(
+        records[row], [&](const std::string& field) { return !field.empty() && is_wanted((folder / field).string()); });
+    return it == records[row].end() ? -1 : static_cast<int>(it - records[row].begin());
+  };
+  PathFinder finder(folder.string(), is_wanted);
+  const auto find_name = [&](size_t row) { return FindNamedColumn(records, row, &finder); };
+  const auto find = [&](auto find_column, bool (*kept)(const std::string&)) -> std::optional<PathColumn> {
+    if (const int c = find_column(0); c >= 0 && header != Header::kYes)
+      return PathColumn{.name = StrCat(c), .has_header = false, .is_wanted = kept};
+    const int c = header == Header::kNo ? -1 : find_column(1);
+    if (c < 0 || c >= std::ssize(records[0])) return std::nullopt;
+    return PathColumn{.name = records[0][c], .has_header = true, .is_wanted = kept};
+  };
+  const auto found = find(find_path, nullptr);
+  return found.has_value() ? found : find(find_name, is_wanted);
+}
+
+std::optional<PathColumn> FindPathKey(const std::string& path, const DatasetOptions& options,
+                                      bool (*is_wanted)(const std::string& path)) {
+  const auto lines = OpenAsJsonLines(path, 0, options.encoding);
+  if (!lines.ok()) return std::nullopt;
+  LineReader reader(*lines);
+  std::string line;
+  if (!reader.Next(&line).value_or(false)) return std::nullopt;
+  const auto object = ParseJsonObject(line);
+  if (!object.ok()) return std::nullopt;
+  const fs::path folder = fs::path(path).parent_path();
+  PathFinder finder(folder.string(), is_wanted);
+  for (const bool by_name : {false, true}) {
+    for (const auto& [key, value] : object->items()) {
+      const std::string text = value.is_string() ? value.get<std::string>() : "";
+      if (text.empty() || !(by_name ? !finder.Find(text).empty() : is_wanted((folder / text).string()))) continue;
+      return PathColumn{.name = key, .has_header = true, .is_wanted = by_name ? is_wanted : nullptr};
+    }
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<PathTable> OpenPathTable(const std::string& path, const OpenTableFn& open, const PathColumn& column,
+                                        DatasetOptions options) {
+  options.header = column.has_header ? Header::kYes : Header::kNo;
+  options.text.names.insert(column.name);
+  auto table = open(options);
+  // The last column is the label unless another one is named; that of paths is none.
+  if (table.ok() && options.label.empty() && (*table)->columns().back().name == column.name &&
+      (*table)->columns().size() > 1) {
+    options.label = {(*table)->columns()[(*table)->columns().size() - 2].name};
+    table = open(options);
+  }
+  RETURN_IF_ERROR(table.status());
+  const int c = FindColumn(**table, column.name);
+  if (c < 0) return Invalid(path, ": there is no column '", column.name, "'");
+  if (!(*table)->columns()[c].text) return Invalid(path, ": column '", column.name, "' of paths cannot be the label");
+  std::string folder = fs::path(path).parent_path().string();
+  std::vector<std::string> paths = ReadPaths(**table, c);
+  if (column.is_wanted != nullptr) {
+    PathFinder finder(folder, column.is_wanted);
+    for (std::string& name : paths) {
+      if (std::string found = finder.Find(name); !found.empty()) name = std::move(found);
+    }
+  }
+  return PathTable{*std::move(table), c, std::move(folder), std::move(paths)};
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,276 @@
+#include "frontend/onnx/edit/chosen_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/edit/class_labels.h"
+#include "frontend/onnx/recover/weight_tracer.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+namespace {
+
+bool MovesOrCasts(const ParsedNode& node) {
+  const OnnxTraits& traits = GetOnnxTraits(node);
+  return traits.view || traits.moves || IsViewOrCast(node);
+}
+
+bool CastsToInteger(const ParsedNode& node) {
+  if (!IsOp(node, {"Cast"})) return false;
+  const std::optional<DType> to = DTypeFromOnnx(node.attrs.Int("to"));
+  return to.has_value() && !IsFloat(*to);
+}
+
+// Returns whether the output of that name holds indices, choices or rounded numbers, which have no gradient.
+bool IsDiscrete(const ParsedNode& node, const std::string& output) {
+  const auto place = std::ranges::find(node.outputs, output) - node.outputs.begin();
+  if ((GetOnnxTraits(node).discrete_outputs >> place & 1) != 0 || CastsToInteger(node)) return true;
+  const OpRow* row = node.domain.empty() ? FindOp(node.op_type) : nullptr;
+  return row != nullptr && row->grad_status == GradStatus::kZero;
+}
+
+class ScoreFinder {
+ public:
+  explicit ScoreFinder(const OnnxModel::Parsed& model)
+      : outputs_(model.graph.outputs), tracer_(model), sorters_(FindSorters()) {}
+
+  ChosenScores Run() const {
+    std::vector<std::string> trained;
+    std::vector<Choice> choices;
+    ChosenScores found;
+    for (const ParsedValue& output : outputs_) {
+      const bool integer = output.dtype.has_value() && !IsFloat(*output.dtype);
+      if (!integer && HasGradient(output.name)) {
+        trained.push_back(output.name);
+      } else {
+        AddChoices(output.name, &choices, &found);
+      }
+    }
+    const auto is_extreme = [&](const std::string& name) { return IsExtremeOf(choices, name); };
+    if (!std::ranges::all_of(trained, is_extreme)) return {};
+    std::stable_partition(choices.begin(), choices.end(), [](const Choice& c) { return c.after == nullptr; });
+    for (const Choice& choice : choices) Add(choice, &found);
+    return found;
+  }
+
+ private:
+  // A node that chooses by scores which have a gradient.
+  struct Choice {
+    const ParsedNode* node;
+    std::string scores;
+    bool smallest;
+    const ParsedNode* after;           // the node that outputs something else than the choice, or null
+    std::optional<double> limit = {};  // the number that the scores are compared with
+    std::string compared = {};         // as in ChosenScores
+  };
+
+  // The operators whose indices are outputs of the model. TopK also gives the scores of a classifier in a new order,
+  // which fits no labels.
+  std::set<const ParsedNode*> FindSorters() const {
+    std::set<const ParsedNode*> sorters;
+    for (const ParsedValue& output : outputs_) {
+      VisitProducers(output.name, [&](const ParsedNode* node, const std::string& name) {
+        if (node != nullptr && IsDiscrete(*node, name)) sorters.insert(node);
+        return node != nullptr && !sorters.contains(node) && MovesOrCasts(*node);
+      });
+    }
+    return sorters;
+  }
+
+  bool IsConstant(const std::string& name) const { return name.empty() || tracer_.FindTensor(name) != nullptr; }
+  bool EndsGradient(const ParsedNode& node, const std::string& output) const {
+    return sorters_.contains(&node) || IsDiscrete(node, output);
+  }
+
+  // Calls visit(producer, value) for the value and for what its producers read, the nearest first; the producer of an
+  // input is null. Passes a producer only if visit returns true.
+  template <typename Visitor>
+  void VisitProducers(const std::string& start, Visitor visit) const {
+    std::deque<std::string> open = {start};
+    std::set<std::string> seen = {start};
+    for (; !open.empty(); open.pop_front()) {
+      const ParsedNode* node = tracer_.Producer(open.front());
+      if (!visit(node, open.front()) || node == nullptr) continue;
+      for (const std::string& input : node->inputs) {
+        if (!IsConstant(input) && seen.insert(input).second) open.push_back(input);
+      }
+    }
+  }
+
+  // Returns whether the value has a gradient and a shape that does not depend on values.
+  bool HasGradient(const std::string& value) const {
+    bool has_shape = true;
+    VisitProducers(value, [&](const ParsedNode* node, const std::string&) {
+      has_shape &= node == nullptr || !GetOnnxTraits(*node).shape_from_values;
+      return has_shape;
+    });
+    return has_shape && IsComputed(value);
+  }
+
+  // Returns whether the value is computed, not only moved, from inputs or weights by operators with a gradient.
+  bool IsComputed(const std::string& value) const {
+    bool computed = false;
+    VisitProducers(value, [&](const ParsedNode* node, const std::string& name) {
+      if (node == nullptr || EndsGradient(*node, name)) return false;
+      computed |= !MovesOrCasts(*node) && Learns(name);
+      return MovesOrCasts(*node);
+    });
+    return computed;
+  }
+
+  bool Learns(const std::string& value) const {
+    bool learns = false;
+    VisitProducers(value, [&](const ParsedNode* node, const std::string& name) {
+      learns |= node == nullptr || !node->graphs.empty();
+      if (learns || EndsGradient(*node, name) || IsOp(*node, {"Shape", "Size"})) return false;
+      learns = std::ranges::any_of(node->inputs, [this](const std::string& input) { return IsWeight(input); });
+      return !learns;
+    });
+    return learns;
+  }
+
+  // 32 and 64 bits have axes and shapes; quantized weights have fewer.
+  bool IsWeight(const std::string& name) const {
+    const HostTensor* tensor = name.empty() ? nullptr : tracer_.FindTensor(name);
+    if (tensor == nullptr || tensor->size() < 2) return false;
+    return IsFloat(tensor->dtype()) || (tensor->dtype() != DType::kInt64 && tensor->dtype() != DType::kInt32);
+  }
+
+  // Adds the nearest choices in front of an output.
+  void AddChoices(const std::string& output, std::vector<Choice>* choices, ChosenScores* found) const {
+    struct Step {
+      std::string value;
+      bool smallest = false;
+      const ParsedNode* after = nullptr;
+    };
+    std::deque<Step> open = {{output}};
+    std::set<std::string> seen = {output};
+    for (; !open.empty(); open.pop_front()) {
+      const Step step = open.front();
+      const ParsedNode* node = tracer_.Producer(step.value);
+      if (node == nullptr || IsOp(*node, {"Shape", "Size"})) continue;
+      if (EndsGradient(*node, step.value)) {
+        if (found->end.empty()) found->end = NodeTag(*node);
+        Choice choice = FindChoice(*node);
+        if (found->compared.empty()) found->compared = choice.compared;
+        const bool of_shape = GetOnnxTraits(*node).shape_from_values;
+        choice.smallest ^= step.smallest;
+        choice.after = of_shape ? nullptr : step.after;  // it decides which elements there are, not what they hold
+        if (!choice.scores.empty()) choices->push_back(choice);
+        if (!choice.scores.empty() || !choice.compared.empty()) continue;  // else a choice of choices
+      }
+      const bool keeps = KeepsChoice(*node);
+      const bool reverses = keeps && (GetOnnxTraits(*node).reversed_inputs & 1) != 0;
+      const ParsedNode* after = step.after == nullptr && !keeps ? node : step.after;
+      for (const std::string& input : node->inputs) {
+        if (!IsConstant(input) && seen.insert(input).second) open.push_back({input, step.smallest != reverses, after});
+      }
+    }
+  }
+
+  bool KeepsChoice(const ParsedNode& node) const {
+    const OnnxTraits& traits = GetOnnxTraits(node);
+    if (!traits.text_values.texts.empty()) return !LabelsByIndex(tracer_.model().graph, node).empty();
+    return traits.keeps_choice || MovesOrCasts(node);
+  }
+
+  // The producer of a value where that is a maximum or minimum, else null.
+  const ParsedNode* FindExtreme(const std::string& value) const {
+    const ParsedNode* producer = tracer_.Producer(value);
+    return producer != nullptr && GetOnnxTraits(*producer).extreme ? producer : nullptr;
+  }
+
+  // The one number that the node compares its scores with.
+  std::optional<double> FindLimit(const ParsedNode& node) const {
+    if (node.attrs.Has("threshold")) return node.attrs.Float("threshold");
+    for (const std::string& input : node.inputs) {
+      const HostTensor* tensor = input.empty() ? nullptr : tracer_.FindTensor(input);
+      if (tensor != nullptr && tensor->size() == 1 && IsFloat(tensor->dtype())) return tensor->At(0);
+    }
+    return std::nullopt;
+  }
+
+  // Sets what differs from a choice at 0, or at a probability of 0.5.
+  void SetLimit(const Choice& choice, ChosenScores* found) const {
+    if (!choice.limit.has_value()) return;
+    const ParsedNode* producer = tracer_.Producer(choice.scores);
+    while (producer != nullptr && IsViewOrCast(*producer)) producer = tracer_.Producer(producer->inputs[0]);
+    const bool probability = producer != nullptr && GetOnnxTraits(*producer).probabilities;
+    const double limit = probability ? *choice.limit : 1 / (1 + std::exp(-*choice.limit));
+    if (std::abs(limit - 0.5) < 1e-6) return;
+    found->limit = choice.limit;
+    found->least_probability = choice.smallest ? 1 - limit : limit;
+  }
+
+  // Finds the input that the node chooses by; its name is "" where no gradient passes from it. Prefers an input to the
+  // maximum that it is compared with.
+  Choice FindChoice(const ParsedNode& node) const {
+    const OnnxTraits& traits = GetOnnxTraits(node);
+    std::vector<size_t> inputs;
+    for (size_t i = traits.scores_input; i < node.inputs.size(); ++i) {
+      if (!IsConstant(node.inputs[i]) && HasGradient(node.inputs[i])) inputs.push_back(i);
+    }
+    std::stable_partition(inputs.begin(), inputs.end(),
+                          [&](size_t i) { return FindExtreme(node.inputs[i]) == nullptr; });
+    Choice choice{.node = &node, .scores = "", .smallest = false, .after = nullptr};
+    if (inputs.empty()) return choice;
+    choice.scores = node.inputs[inputs[0]];
+    choice.smallest = (traits.reversed_inputs >> inputs[0] & 1) != 0;
+    if (!traits.largest_attr.empty()) choice.smallest |= node.attrs.Int(std::string(traits.largest_attr), 1) == 0;
+    const ParsedNode* extreme = inputs.size() < 2 ? nullptr : FindExtreme(node.inputs[inputs[1]]);
+    if (inputs.size() > 1 && extreme == nullptr && traits.scores_input == 0) {
+      choice.compared = StrCat("'", choice.scores, "' and '", node.inputs[inputs[1]], "'");
+      choice.scores.clear();
+    }
+    choice.limit = FindLimit(node);
+    if (extreme != nullptr) choice.smallest |= (GetOnnxTraits(*extreme).reversed_inputs & 1) != 0;
+    return choice;
+  }
+
+  // The value before views, casts and what makes probabilities of it.
+  std::string FindLogits(std::string value) const {
+    for (const ParsedNode* node = tracer_.Producer(value); node != nullptr; node = tracer_.Producer(value)) {
+      if (!GetOnnxTraits(*node).probabilities && !IsViewOrCast(*node)) break;
+      value = node->inputs[0];
+    }
+    return value;
+  }
+
+  // Returns whether the value is the maximum of scores that one of the choices is made by.
+  bool IsExtremeOf(const std::vector<Choice>& choices, std::string value) const {
+    const ParsedNode* extreme = FindExtreme(FindLogits(std::move(value)));
+    if (extreme == nullptr) return false;
+    const std::string scores = FindLogits(extreme->inputs[0]);
+    return std::ranges::any_of(choices, [&](const Choice& c) { return FindLogits(c.scores) == scores; });
+  }
+
+  void Add(const Choice& choice, ChosenScores* found) const {
+    // The smallest probability is that of the smallest logit.
+    const ParsedNode* producer = tracer_.Producer(choice.scores);
+    const bool skips = choice.smallest && producer != nullptr && GetOnnxTraits(*producer).probabilities;
+    const std::string& scores = skips ? producer->inputs[0] : choice.scores;
+    if (found->value.empty()) {
+      *found = {.value = scores,
+                .smallest = choice.smallest,
+                .end = NodeTag(*choice.node),
+                .after = choice.after == nullptr ? "" : NodeTag(*choice.after),
+                .others = {}};
+      SetLimit(choice, found);
+    } else if (found->value != scores && std::ranges::find(found->others, scores) == found->others.end()) {
+      found->others.push_back(scores);
+    }
+  }
+
+  const std::vector<ParsedValue>& outputs_;
+  const WeightTracer tracer_;
+  const std::set<const ParsedNode*> sorters_;
+};
+
+}  // namespace
+
+ChosenScores FindChosenScores(const OnnxModel& model) { return ScoreFinder(model.parsed()).Run(); }
+
+}  // namespace onnxtrain

@@ -1,0 +1,35 @@
+// The walk over a model's nodes.
+#pragma once
+
+#include "frontend/onnx/import/control_flow.h"
+#include "frontend/onnx/import/import_state.h"
+
+namespace onnxtrain {
+
+// Imports nodes into the state's graph, with the functions that they call and the bodies that they hold. Errors of
+// nodes are collected in the state; what depends on a failed node is skipped.
+class GraphImporter {
+ public:
+  explicit GraphImporter(ImportState* state) : state_(*state) {}
+
+  // Imports the live nodes of the top scope, all nodes of any other. Fails only where the import must stop at once.
+  absl::Status ImportNodes(ImportScope& scope);
+
+ private:
+  ImportValuesOr ImportNode(ImportScope& scope, const ParsedNode& node);
+  ImportValuesOr ImportControl(ControlFn control, ImportScope& scope, const ParsedNode& node, ImportValues inputs);
+  ImportValuesOr ImportList(ImportScope& scope, const ParsedNode& node, const ImportValues& inputs);
+  ImportValuesOr ImportGradient(ImportScope& scope, const ParsedNode& node);
+  absl::StatusOr<std::optional<Val>> ImportHiddenWeight(ImportScope& scope, const ParsedNode& node);
+  ImportValuesOr ImportCall(ImportScope& scope, const ParsedNode& node, const ParsedFunction& function);
+  ImportValuesOr ImportBody(ImportScope& scope, const ParsedNode& node, BodyCall call);
+  ImportValues FindOutputs(ImportScope& scope, size_t count, const ParsedNode& node);
+  // Returns the extents of a NodeFailure.
+  std::vector<int64_t> FindExtents(ImportScope& scope, const ParsedNode& node);
+  absl::Status CountExpanded(int64_t nodes);
+
+  ImportState& state_;
+  int64_t expanded_ = 0;  // nodes of functions, bodies and gradients so far
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,158 @@
+#include "frontend/onnx/import/weight_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+namespace {
+
+// Kernels read constants in place, so the address must be aligned for the element type.
+HostTensor Aligned(const HostTensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.bytes().data()) % DTypeSize(tensor.dtype()) == 0 ? tensor : tensor.Clone();
+}
+
+absl::StatusOr<HostTensor> ConstantTensor(const ParsedNode& node, const Attrs& attrs) {
+  if (const HostTensor* t = attrs.Tensor("value")) return *t;
+  if (const auto* f = attrs.Find<double>("value_float")) return HostTensor::Scalar(DType::kFloat32, *f);
+  if (const auto* i = attrs.Find<int64_t>("value_int"))
+    return HostTensor::FromInts({DType::kInt64, {}}, std::array{*i});
+  if (const auto* fs = attrs.Find<std::vector<double>>("value_floats"))
+    return HostTensor::FromDoubles({DType::kFloat32, {static_cast<int64_t>(fs->size())}}, *fs);
+  if (const auto* is = attrs.Find<std::vector<int64_t>>("value_ints")) return HostTensor::FromInts(*is);
+  if (!node.opaque.empty())
+    return absl::UnimplementedError(StrCat("holds a ", node.opaque.begin()->second, ", which is not supported"));
+  return Invalid("holds no value that is supported");
+}
+
+// A number that training has to leave alone, which is a constant for all passes.
+bool IsDerivedFactor(WeightOrigin::Kind kind, const HostTensor& tensor) {
+  return kind == WeightOrigin::Kind::kConstant && tensor.size() == 1;
+}
+
+FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
+  switch (kind) {
+    case WeightOrigin::Kind::kBuffer:
+      return FixedWeight::kBuffer;
+    case WeightOrigin::Kind::kConstant:
+      return FixedWeight::kConstant;
+    case WeightOrigin::Kind::kStandardizer:
+      return FixedWeight::kStandardizer;
+    default:
+      return FixedWeight::kNo;
+  }
+}
+
+}  // namespace
+
+bool IsConstantNode(const ParsedNode& node) { return node.domain.empty() && node.op_type == "Constant"; }
+
+bool WeightTable::TakesNumber(const ParsedNode& node) const {
+  if (GetOnnxTraits(node).takes_numbers) return true;
+  // x + ε before a square root.
+  if (node.op_type != "Add" || node.outputs.empty()) return false;
+  const auto& next = live_.Users(node.outputs[0]);
+  return next.size() == 1 && next[0]->op_type == "Sqrt";
+}
+
+WeightOrigin WeightTable::FindOrigin(const std::string& name) const {
+  const auto it = graph_.origins.find(name);
+  return it == graph_.origins.end() ? WeightOrigin() : it->second;
+}
+
+bool WeightTable::IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const {
+  if (&graph != &graph_ || graph.sparse.count(name) > 0) return true;
+  if (!IsFloat(tensor.dtype()) || tensor.size() == 0) return true;
+  const WeightOrigin::Kind kind = FindOrigin(name).kind;
+  if (kind == WeightOrigin::Kind::kParameter) return false;
+  if (tensor.shape().empty() || (IsDerivedFactor(kind, tensor) && constant_factors_)) return true;
+  const auto& users = live_.Users(name);
+  return tensor.size() == 1 && !users.empty() &&
+         std::ranges::all_of(users, [&](const ParsedNode* user) { return TakesNumber(*user); });
+}
+
+Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNode& reader) {
+  const auto& users = live_.Users(name);
+  const auto computes = std::ranges::find_if(users, [](const ParsedNode* n) { return n->op_type != "Identity"; });
+  const ParsedNode& consumer = computes == users.end() ? reader : **computes;
+  const Val v = builder_.Input(InputKind::kParameter, name, tensor.type());
+  index_[v.id()] = weights_.size();
+  const WeightOrigin origin = FindOrigin(name);
+  weights_.push_back({.value = v.id(),
+                      .name = name,
+                      .tensor = std::move(tensor),
+                      .consumer = StrCat(consumer.op_type, " ", consumer.source),
+                      .alias = origin.module_name == name ? "" : origin.module_name,
+                      .fixed = ReasonFixed(origin.kind)});
+  return v;
+}
+
+Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
+                                 const ParsedNode& reader) {
+  HostTensor mapped = types_.Map(tensor);
+  if (!IsConstant(*scope.graph, name, tensor)) return Add(name, std::move(mapped), reader);
+  Val& v = constants_[{scope.graph, name}];
+  if (v.valid()) return v;
+  if (scope.graph != &graph_ && IsFloat(tensor.dtype()) && tensor.size() > 1) ++body_tensors_;
+  if (scope.graph == &graph_ && IsDerivedFactor(FindOrigin(name).kind, tensor) && !tensor.shape().empty())
+    derived_factors_.push_back(name);
+  v = builder_.Constant(Aligned(mapped));
+  if (v.valid()) builder_.graph().SetValueName(v.id(), scope.prefix + name);
+  return v;
+}
+
+absl::StatusOr<Val> WeightTable::ReadConstantNode(const ImportScope& scope, const ParsedNode& node) {
+  if (node.outputs.size() != 1 || node.outputs[0].empty())
+    return Invalid("expected 1 output, got ", node.outputs.size());
+  ASSIGN_OR_RETURN(const Attrs attrs, ResolveAttrs(scope, node));
+  ASSIGN_OR_RETURN(const HostTensor value, ConstantTensor(node, attrs));
+  const bool weight = IsFloat(value.dtype()) && value.size() > 1 && scope.graph == &graph_;
+  if (weight) return Add(node.outputs[0], types_.Map(value), node);
+  const Val v = builder_.Constant(types_.Map(value));
+  if (scope.graph == &graph_ && v.valid()) {
+    constants_[{&graph_, node.outputs[0]}] = v;
+    builder_.graph().SetValueName(v.id(), node.outputs[0]);
+  }
+  return v;
+}
+
+bool WeightTable::IsNameTaken(const std::string& name) const {
+  auto defines = [&](const ParsedNode& node) { return std::ranges::count(node.outputs, name) > 0; };
+  return graph_.initializers.count(name) > 0 || builder_.graph().FindInput(name) != nullptr ||
+         std::ranges::any_of(graph_.nodes, defines);
+}
+
+Val WeightTable::AddFromAttribute(const ParsedNode& node, std::string_view attribute, const HostTensor& tensor) {
+  const auto first = std::ranges::find_if(node.outputs, [](const std::string& name) { return !name.empty(); });
+  const std::string name = StrCat(*first, ".", attribute);
+  if (!IsNameTaken(name)) return Add(name, types_.Map(tensor), node);
+  return builder_.Fail(Invalid("the weight in its attribute '", attribute, "' would be named '", Printable(name),
+                               "' like another value"));
+}
+
+Val WeightTable::AddDequantized(Val integers, const HostTensor& value, const ParsedNode& reader) {
+  const std::string name = *builder_.graph().value(integers.id()).name;
+  const auto constant = constants_.find({&graph_, name});
+  if (constant == constants_.end() || constant->second.id() != integers.id()) return Val();
+  const auto known = std::ranges::find(weights_, name, &ImportWeight::name);
+  if (known == weights_.end()) return Add(name, value, reader);
+  return known->tensor.SameBytes(value) ? builder_.Wrap(known->value) : Val();
+}
+
+Val WeightTable::SplitMergedCopy(const ParsedNode& node) {
+  if (!node.domain.empty() || node.op_type != "Identity") return Val();
+  if (node.inputs.size() != 1 || node.outputs.size() != 1 || node.outputs[0].empty()) return Val();
+  const auto it = graph_.initializers.find(node.inputs[0]);
+  if (it == graph_.initializers.end() || live_.Users(node.inputs[0]).size() < 2) return Val();
+  if (IsConstant(graph_, node.outputs[0], it->second)) return Val();
+  ++split_copies_;
+  return Add(node.outputs[0], types_.Map(it->second), node);
+}
+
+ImportWeight* WeightTable::Find(ValueId value) {
+  const auto it = index_.find(value);
+  return it == index_.end() ? nullptr : &weights_[it->second];
+}
+
+}  // namespace onnxtrain

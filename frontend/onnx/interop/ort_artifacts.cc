@@ -1,0 +1,201 @@
+#include "frontend/onnx/interop/ort_artifacts.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/interop/ort_checkpoint.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/read/metadata.h"
+#include "frontend/onnx/read/model_proto.h"
+#include "frontend/onnx/read/proto_util.h"
+
+namespace onnxtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kEval[] = "eval_model.onnx", kOutputsKey[] = "InferenceGraphOutputs";
+constexpr const char* kRoles[] = {kEval, "training_model.onnx", "optimizer_model.onnx"};
+
+bool Exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// The eval model that a folder, or another artifact, stands for; "" where it is none. Names may have a prefix.
+fs::path FindEvalModel(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    const bool artifacts = std::ranges::any_of(kRoles, [&](const char* role) { return Exists(path / role); });
+    return artifacts ? path / kEval : fs::path();
+  }
+  const std::string name = path.filename().string();
+  for (const std::string_view role : kRoles) {
+    if (name.ends_with(role)) return path.parent_path() / StrCat(name.substr(0, name.size() - role.size()), kEval);
+  }
+  return {};
+}
+
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ReadProto(const fs::path& path) {
+  ASSIGN_OR_RETURN(const auto file, MapProtoFile(path.string()));
+  auto proto = ParseModelProto(file->bytes());
+  return proto.ok() ? proto : Annotate(proto.status(), StrCat(path.string(), ": "));
+}
+
+bool HasInput(const onnx::GraphProto& graph, bool (*matches)(const std::string& name)) {
+  return std::ranges::any_of(graph.input(), [&](const auto& input) { return matches(input.name()); });
+}
+
+// Graphs that hold a gradient buffer, or lists of moments, are of no use alone. Others only happen to have the name.
+bool IsTrainingOrOptimizer(const onnx::GraphProto& graph) {
+  return HasInput(graph, [](const std::string& name) {
+    return name == "lazy_reset_grad" || name == "first_order_moments" || name.ends_with("_grad.accumulation.buffer");
+  });
+}
+
+// Inputs that may be weights: a graph with initializers of its own is a model as any other.
+bool LacksWeights(const onnx::GraphProto& graph) {
+  const bool holds = std::ranges::any_of(graph.initializer(), [](const auto& t) { return t.dims_size() > 1; });
+  return !holds && graph.input_size() > 2;
+}
+
+std::vector<fs::path> ListCheckpoints(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder.empty() ? fs::path(".") : folder, error)) {
+    if (entry.is_regular_file(error) && IsOrtCheckpoint(entry.path().string())) found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+absl::StatusOr<fs::path> FindCheckpoint(const fs::path& folder) {
+  const std::vector<fs::path> found = ListCheckpoints(folder);
+  if (found.empty())
+    return Invalid("its weights are in a checkpoint of ONNX Runtime, which is missing in the same folder");
+  if (found.size() > 1)
+    return Invalid("two checkpoints are in its folder: ", found[0].filename().string(), " and ",
+                   found[1].filename().string());
+  return found[0];
+}
+
+// Adds what a node reads, also in the bodies of its attributes.
+void AddReads(const onnx::NodeProto& node, std::set<std::string>* reads) {
+  reads->insert(node.input().begin(), node.input().end());
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    const auto add_body = [&](const onnx::GraphProto& body) {
+      for (const onnx::NodeProto& inner : body.node()) AddReads(inner, reads);
+      for (const onnx::ValueInfoProto& output : body.output()) reads->insert(output.name());
+    };
+    if (attribute.has_g()) add_body(attribute.g());
+    std::ranges::for_each(attribute.graphs(), add_body);
+  }
+}
+
+// Keeps the nodes that these values follow from, and the inputs that they read.
+void Prune(const std::vector<std::string>& outputs, onnx::GraphProto* graph) {
+  std::set<std::string> needed(outputs.begin(), outputs.end());
+  std::vector<onnx::NodeProto> kept;
+  for (int i = graph->node_size() - 1; i >= 0; --i) {
+    onnx::NodeProto* node = graph->mutable_node(i);
+    if (std::ranges::none_of(node->output(), [&](const std::string& o) { return needed.contains(o); })) continue;
+    AddReads(*node, &needed);
+    kept.push_back(std::move(*node));
+  }
+  graph->clear_node();
+  for (auto node = kept.rbegin(); node != kept.rend(); ++node) *graph->add_node() = std::move(*node);
+  const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> inputs = graph->input();
+  graph->clear_input();
+  for (const onnx::ValueInfoProto& input : inputs) {
+    if (needed.contains(input.name())) *graph->add_input() = input;
+  }
+}
+
+// The type of an inner value, as far as it is known: a product of matrices is one.
+onnx::ValueInfoProto DescribeValue(const std::string& name, const onnx::GraphProto& graph) {
+  for (const onnx::ValueInfoProto& info : graph.value_info()) {
+    if (info.name() == name) return info;
+  }
+  onnx::ValueInfoProto info;
+  info.set_name(name);
+  auto* type = info.mutable_type()->mutable_tensor_type();
+  type->set_elem_type(onnx::TensorProto::FLOAT);
+  const bool product = std::ranges::any_of(graph.node(), [&](const onnx::NodeProto& node) {
+    return node.output_size() == 1 && node.output(0) == name && node.op_type() == "Gemm";
+  });
+  for (int i = 0; product && i < 2; ++i) type->mutable_shape()->add_dim();
+  return info;
+}
+
+void ReplaceOutputs(const std::vector<std::string>& outputs, onnx::GraphProto* graph) {
+  graph->clear_output();
+  for (const std::string& name : outputs) *graph->add_output() = DescribeValue(name, *graph);
+  Prune(outputs, graph);
+}
+
+// Makes initializers of the inputs that the checkpoint has.
+absl::Status AddWeights(const fs::path& checkpoint, onnx::ModelProto* model) {
+  ASSIGN_OR_RETURN(const auto file, MapProtoFile(checkpoint.string()));
+  auto weights = ParseOrtCheckpoint(file->bytes());
+  if (!weights.ok()) return Annotate(weights.status(), StrCat(checkpoint.string(), ": "));
+  onnx::GraphProto* graph = model->mutable_graph();
+  const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> inputs = graph->input();
+  graph->clear_input();
+  for (const onnx::ValueInfoProto& input : inputs) {
+    const auto weight = weights->find(input.name());
+    if (weight == weights->end()) {
+      *graph->add_input() = input;
+    } else {
+      AddInitializer(input.name(), weight->second, model);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<std::string> ListOrtArtifacts(const std::string& path) {
+  const fs::path eval = FindEvalModel(path);
+  if (eval.empty()) return {};
+  std::vector<std::string> files = {eval.string()};
+  for (const fs::path& checkpoint : ListCheckpoints(eval.parent_path())) files.push_back(checkpoint.string());
+  return files;
+}
+
+absl::StatusOr<std::optional<std::string>> AssembleOrtArtifacts(const std::string& path) {
+  const fs::path eval = FindEvalModel(path);
+  if (eval.empty()) return std::nullopt;
+  if (!Exists(eval)) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
+      ASSIGN_OR_RETURN(const auto other, ReadProto(path));
+      if (!IsTrainingOrOptimizer(other->graph())) return std::nullopt;
+    }
+    return Invalid(path, ": an artifact of ONNX Runtime's training; its ", eval.filename().string(),
+                   ", which has the model, is missing in the same folder");
+  }
+  ASSIGN_OR_RETURN(const auto model, ReadProto(eval));
+  const std::string named = FindMetadata(ReadMetadata(*model), kOutputsKey);
+  if (named.empty() && !LacksWeights(model->graph())) return std::nullopt;
+  const auto checkpoint = FindCheckpoint(eval.parent_path());
+  if (!checkpoint.ok()) {
+    if (named.empty()) return std::nullopt;
+    return Annotate(checkpoint.status(), StrCat(eval.string(), ": "));
+  }
+  if (!named.empty()) {
+    const std::vector<std::string> outputs = absl::StrSplit(named, absl::ByAnyChar(", "), absl::SkipEmpty());
+    ReplaceOutputs(outputs, model->mutable_graph());
+  }
+  RETURN_IF_ERROR(AddWeights(*checkpoint, model.get()));
+  std::string bytes;
+  if (!model->SerializeToString(&bytes)) return Invalid(eval.string(), ": has more than 2 GiB with its weights");
+  return bytes;
+}
+
+}  // namespace onnxtrain

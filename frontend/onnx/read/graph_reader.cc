@@ -1,0 +1,149 @@
+#include "frontend/onnx/read/graph_reader.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <unordered_set>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/graph/graph.h"
+#include "frontend/onnx/read/metadata.h"
+#include "frontend/onnx/read/sparse_proto.h"
+#include "frontend/onnx/read/value_info.h"
+#include "frontend/ops/rules.h"
+
+namespace onnxtrain {
+namespace {
+
+// Returns the type of an attribute. Files of IR version 1 leave it out: then the field that is set decides.
+onnx::AttributeProto::AttributeType GetAttributeType(const onnx::AttributeProto& proto) {
+  if (proto.type() != onnx::AttributeProto::UNDEFINED) return proto.type();
+  if (proto.has_f()) return onnx::AttributeProto::FLOAT;
+  if (proto.has_i()) return onnx::AttributeProto::INT;
+  if (proto.has_s()) return onnx::AttributeProto::STRING;
+  if (proto.has_t()) return onnx::AttributeProto::TENSOR;
+  if (proto.has_g()) return onnx::AttributeProto::GRAPH;
+  if (proto.floats_size() > 0) return onnx::AttributeProto::FLOATS;
+  if (proto.strings_size() > 0) return onnx::AttributeProto::STRINGS;
+  return onnx::AttributeProto::INTS;
+}
+
+}  // namespace
+
+std::string NormalizeDomain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+
+absl::Status GraphReader::ReadGraph(const onnx::GraphProto& proto, ParsedGraph* graph) {
+  graph->name = proto.name();
+  for (const auto& initializer : proto.initializer()) RETURN_IF_ERROR(ReadInitializer(initializer, graph));
+  for (const auto& initializer : proto.sparse_initializer()) RETURN_IF_ERROR(ReadSparseInitializer(initializer, graph));
+  for (const auto& input : proto.input()) graph->inputs.push_back(ReadValueInfo(input));
+  for (const auto& output : proto.output()) graph->outputs.push_back(ReadValueInfo(output));
+  graph->nodes.resize(proto.node_size());
+  for (int i = 0; i < proto.node_size(); ++i) RETURN_IF_ERROR(ReadNode(proto.node(i), i, &graph->nodes[i]));
+  return absl::OkStatus();
+}
+
+absl::Status GraphReader::ReadInitializer(const onnx::TensorProto& proto, ParsedGraph* graph) {
+  if (proto.name().empty()) return Invalid("an initializer has no name");
+  const std::string tag = StrCat("initializer '", Printable(proto.name()), "' ");
+  auto tensor = ReadTensor(proto, proto_, &files_, FindExtracted(proto.name()));
+  if (!tensor.ok()) return Annotate(tensor.status(), tag);
+  const bool added = tensor->opaque.empty()
+                         ? graph->initializers.emplace(proto.name(), std::move(tensor->tensor)).second
+                         : graph->opaque.emplace(proto.name(), tensor->opaque).second;
+  if (!added) return Invalid(tag, "is defined twice");
+  if (proto.string_data_size() > 0 && proto.dims_size() == 1)
+    graph->strings[proto.name()].assign(proto.string_data().begin(), proto.string_data().end());
+  graph->initializer_order.push_back(proto.name());
+  return absl::OkStatus();
+}
+
+// Makes the tensor dense. The exporter leaves it sparse in the file.
+absl::Status GraphReader::ReadSparseInitializer(const onnx::SparseTensorProto& proto, ParsedGraph* graph) {
+  const std::string& name = proto.values().name();
+  if (name.empty()) return Invalid("a sparse initializer has no name");
+  const std::string tag = StrCat("sparse initializer '", Printable(name), "' ");
+  auto tensor = ReadSparseTensor(proto, &files_, kMaxHostConstantBytes - sparse_bytes_);
+  if (!tensor.ok()) return Annotate(tensor.status(), tag);
+  sparse_bytes_ += static_cast<int64_t>(tensor->bytes().size());
+  if (graph->opaque.count(name) > 0 || !graph->initializers.emplace(name, *std::move(tensor)).second)
+    return Invalid(tag, "is defined twice");
+  graph->initializer_order.push_back(name);
+  graph->sparse.insert(name);
+  return absl::OkStatus();
+}
+
+OwnedBytes GraphReader::FindExtracted(const std::string& name) const {
+  const auto it = extracted_.find(name);
+  return it == extracted_.end() ? OwnedBytes()
+                                : OwnedBytes{file_->bytes().subspan(it->second.offset, it->second.size), file_};
+}
+
+absl::Status GraphReader::ReadNode(const onnx::NodeProto& proto, int index, ParsedNode* node) {
+  const std::string tag =
+      NodeTag(Printable(proto.op_type()), proto.name().empty() ? StrCat("#", index) : Printable(proto.name()));
+  if (proto.op_type().empty()) return Invalid(tag, "has no op_type");
+  node->name = proto.name();
+  node->op_type = proto.op_type();
+  node->domain = NormalizeDomain(proto.domain());
+  node->inputs.assign(proto.input().begin(), proto.input().end());
+  node->outputs.assign(proto.output().begin(), proto.output().end());
+  node->fx = ParseFxNode(ReadMetadata(proto));
+  std::unordered_set<std::string> seen;
+  for (const auto& attribute : proto.attribute()) {
+    const std::string name = StrCat(tag, "attribute '", Printable(attribute.name()), "' ");
+    if (!seen.insert(attribute.name()).second) return Invalid(name, "is given twice");
+    RETURN_IF_ERROR(Annotate(ReadAttribute(attribute, node), name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphReader::ReadAttribute(const onnx::AttributeProto& proto, ParsedNode* node) {
+  const std::string& name = proto.name();
+  if (name.empty()) return Invalid("has no name");
+  if (!proto.ref_attr_name().empty()) {
+    node->refs[name] = proto.ref_attr_name();
+    return absl::OkStatus();
+  }
+  switch (GetAttributeType(proto)) {
+    case onnx::AttributeProto::FLOAT:
+      node->attrs.Set(name, static_cast<double>(proto.f()));
+      break;
+    case onnx::AttributeProto::INT:
+      node->attrs.Set(name, static_cast<int64_t>(proto.i()));
+      break;
+    case onnx::AttributeProto::STRING:
+      node->attrs.Set(name, proto.s());
+      break;
+    case onnx::AttributeProto::INTS:
+      node->attrs.Set(name, std::vector<int64_t>(proto.ints().begin(), proto.ints().end()));
+      break;
+    case onnx::AttributeProto::FLOATS:
+      node->attrs.Set(name, std::vector<double>(proto.floats().begin(), proto.floats().end()));
+      break;
+    case onnx::AttributeProto::TENSOR:
+      return ReadTensorAttribute(proto, node);
+    case onnx::AttributeProto::GRAPH:
+      return ReadGraph(proto.g(), (node->graphs[name] = std::make_shared<ParsedGraph>()).get());
+    case onnx::AttributeProto::STRINGS:
+      node->strings[name].assign(proto.strings().begin(), proto.strings().end());
+      node->attrs.Set(name, absl::StrJoin(proto.strings(), "\n"));
+      [[fallthrough]];
+    default:
+      node->opaque[name] = onnx::AttributeProto::AttributeType_Name(proto.type());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphReader::ReadTensorAttribute(const onnx::AttributeProto& proto, ParsedNode* node) {
+  if (!proto.has_t()) return Invalid("of type tensor holds none");
+  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto.t(), proto_, &files_));
+  if (tensor.opaque.empty()) {
+    node->attrs.Set(proto.name(), std::move(tensor.tensor));
+  } else {
+    node->opaque[proto.name()] = StrCat("tensor of ", tensor.opaque);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,215 @@
+#include "frontend/onnx/read/guard.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/read/resident_pages.h"
+
+namespace onnxtrain {
+namespace {
+
+// The message types of onnx.proto that contain messages.
+enum Message : uint8_t {
+  kModel,
+  kGraph,
+  kNode,
+  kAttribute,
+  kTensor,
+  kSparseTensor,
+  kValueInfo,
+  kType,
+  kTypeOfTensor,
+  kTypeOfMap,
+  kTypeOfOther,
+  kShape,
+  kTraining,
+  kFunction,
+  kAnnotation,
+  kSequence,
+  kMap,
+  kOptional,
+  kFlat,  // contains no messages
+};
+
+struct Child {
+  Message parent;
+  uint32_t field;
+  Message child;
+};
+
+constexpr Child kChildren[] = {
+    {kModel, 7, kGraph},
+    {kModel, 8, kFlat},
+    {kModel, 14, kFlat},
+    {kModel, 20, kTraining},
+    {kModel, 25, kFunction},
+    {kGraph, 1, kNode},
+    {kGraph, 5, kTensor},
+    {kGraph, 11, kValueInfo},
+    {kGraph, 12, kValueInfo},
+    {kGraph, 13, kValueInfo},
+    {kGraph, 14, kAnnotation},
+    {kGraph, 15, kSparseTensor},
+    {kNode, 5, kAttribute},
+    {kAttribute, 5, kTensor},
+    {kAttribute, 6, kGraph},
+    {kAttribute, 10, kTensor},
+    {kAttribute, 11, kGraph},
+    {kAttribute, 14, kType},
+    {kAttribute, 15, kType},
+    {kAttribute, 22, kSparseTensor},
+    {kAttribute, 23, kSparseTensor},
+    {kTensor, 3, kFlat},
+    {kTensor, 13, kFlat},
+    {kSparseTensor, 1, kTensor},
+    {kSparseTensor, 2, kTensor},
+    {kValueInfo, 2, kType},
+    {kType, 1, kTypeOfTensor},
+    {kType, 4, kTypeOfOther},
+    {kType, 5, kTypeOfMap},
+    {kType, 7, kFlat},
+    {kType, 8, kTypeOfTensor},
+    {kType, 9, kTypeOfOther},
+    {kTypeOfTensor, 2, kShape},
+    {kTypeOfOther, 1, kType},
+    {kTypeOfMap, 2, kType},
+    {kShape, 1, kFlat},
+    {kTraining, 1, kGraph},
+    {kTraining, 2, kGraph},
+    {kTraining, 3, kFlat},
+    {kTraining, 4, kFlat},
+    {kFunction, 7, kNode},
+    {kFunction, 9, kFlat},
+    {kAnnotation, 2, kFlat},
+    {kSequence, 3, kTensor},
+    {kSequence, 4, kSparseTensor},
+    {kSequence, 5, kSequence},
+    {kSequence, 6, kMap},
+    {kSequence, 7, kOptional},
+    {kMap, 5, kSequence},
+    {kOptional, 3, kTensor},
+    {kOptional, 4, kSparseTensor},
+    {kOptional, 5, kSequence},
+    {kOptional, 6, kMap},
+    {kOptional, 7, kOptional},
+};
+
+// Packed numbers take more bytes in memory than on the wire.
+struct Packed {
+  Message message;
+  uint32_t field;
+  size_t growth;
+};
+constexpr Packed kPacked[] = {{kTensor, 1, 8}, {kTensor, 5, 4}, {kTensor, 7, 8}, {kTensor, 11, 8}, {kAttribute, 8, 8}};
+
+constexpr size_t kMessageBytes = 400;  // a message object and what the importer keeps of it
+constexpr size_t kStringBytes = 48;
+constexpr size_t kNumberBytes = 8;
+
+struct Frame {
+  Message message;
+  size_t end;
+};
+
+class Scanner {
+ public:
+  explicit Scanner(std::span<const std::byte> bytes)
+      : bytes_(bytes), pages_(bytes), budget_(3 * bytes.size() + (size_t{200} << 20)) {}
+
+  absl::Status Scan(Message root) {
+    stack_ = {{root, bytes_.size()}};
+    while (!stack_.empty()) {
+      if (at_ == stack_.back().end) {
+        graphs_ -= stack_.back().message == kGraph;
+        stack_.pop_back();
+      } else {
+        RETURN_IF_ERROR(ScanField());
+        if (used_ > budget_) return Invalid("declares more messages than a file of its size may hold in memory");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status MalformedError() const { return Invalid("is not an ONNX model: malformed protobuf at byte ", at_); }
+
+  bool ReadVarint(uint64_t* value) {
+    *value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ == stack_.back().end) return false;
+      const auto byte = static_cast<uint8_t>(bytes_[at_++]);
+      *value |= static_cast<uint64_t>(byte & 127) << shift;
+      if (byte < 128) return true;
+    }
+    return false;
+  }
+
+  bool SkipBytes(uint64_t n) {
+    if (n > stack_.back().end - at_) return false;
+    at_ += n;
+    return true;
+  }
+
+  absl::Status ScanField() {
+    uint64_t tag, value;
+    if (!ReadVarint(&tag) || tag >> 3 == 0 || tag >> 32 != 0) return MalformedError();
+    used_ += kNumberBytes;
+    switch (tag & 7) {
+      case 0:
+        return ReadVarint(&value) ? absl::OkStatus() : MalformedError();
+      case 1:
+        return SkipBytes(8) ? absl::OkStatus() : MalformedError();
+      case 2:
+        return ScanBlock(static_cast<uint32_t>(tag >> 3));
+      case 5:
+        return SkipBytes(4) ? absl::OkStatus() : MalformedError();
+    }
+    return MalformedError();  // groups: ONNX has none
+  }
+
+  absl::Status ScanBlock(uint32_t field) {
+    uint64_t size;
+    if (!ReadVarint(&size) || size > stack_.back().end - at_) return MalformedError();
+    const Message parent = stack_.back().message;
+    for (const Child& c : kChildren) {
+      if (c.parent == parent && c.field == field) return EnterMessage(c.child, size);
+    }
+    size_t growth = 1;
+    for (const Packed& p : kPacked) {
+      if (p.message == parent && p.field == field) growth = p.growth;
+    }
+    used_ += kStringBytes + size * growth;
+    at_ += size;
+    pages_.PassedTo(at_);
+    return absl::OkStatus();
+  }
+
+  absl::Status EnterMessage(Message message, size_t size) {
+    used_ += kMessageBytes;
+    graphs_ += message == kGraph;
+    // The model's own graph is not a subgraph.
+    if (graphs_ > kMaxSubgraphs + 1) return Invalid("nests subgraphs more than ", kMaxSubgraphs, " deep");
+    if (stack_.size() >= kMaxMessages) return Invalid("nests messages more than ", kMaxMessages, " deep");
+    stack_.push_back({message, at_ + size});
+    return absl::OkStatus();
+  }
+
+  std::span<const std::byte> bytes_;
+  ReadOnce pages_;
+  std::vector<Frame> stack_;
+  size_t at_ = 0, used_ = 0, budget_;
+  int graphs_ = 0;
+};
+
+}  // namespace
+
+absl::Status GuardModelBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kModel); }
+
+absl::Status GuardTensorBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kTensor); }
+
+absl::Status GuardSequenceBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kSequence); }
+
+absl::Status GuardOptionalBytes(std::span<const std::byte> bytes) { return Scanner(bytes).Scan(kOptional); }
+
+}  // namespace onnxtrain

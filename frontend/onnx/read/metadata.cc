@@ -1,0 +1,51 @@
+#include "frontend/onnx/read/metadata.h"
+
+#include <onnx/onnx_pb.h>
+
+#include "google/protobuf/unknown_field_set.h"
+
+namespace onnxtrain {
+namespace {
+
+// A signature lists a line per weight; models with 100,000 weights stay below this.
+constexpr size_t kMaxEntryBytes = size_t{32} << 20;
+
+void AddEntry(const onnx::StringStringEntryProto& entry, Metadata* metadata) {
+  if (entry.ByteSizeLong() <= kMaxEntryBytes) metadata->emplace(entry.key(), entry.value());
+}
+
+// The field numbers are those of onnx.proto since IR version 10.
+template <typename Proto>
+Metadata ReadUnknownEntries(const Proto& proto, int field_number) {
+  Metadata metadata;
+  const google::protobuf::UnknownFieldSet& fields = proto.unknown_fields();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = fields.field(i);
+    if (field.number() != field_number || field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+      continue;
+    onnx::StringStringEntryProto entry;
+    if (field.length_delimited().size() <= kMaxEntryBytes && entry.ParseFromString(field.length_delimited()))
+      AddEntry(entry, &metadata);
+  }
+  return metadata;
+}
+
+}  // namespace
+
+Metadata ReadMetadata(const onnx::ModelProto& proto) {
+  Metadata metadata;
+  for (const auto& entry : proto.metadata_props()) AddEntry(entry, &metadata);
+  return metadata;
+}
+
+Metadata ReadMetadata(const onnx::GraphProto& proto) { return ReadUnknownEntries(proto, 16); }
+Metadata ReadMetadata(const onnx::NodeProto& proto) { return ReadUnknownEntries(proto, 9); }
+Metadata ReadMetadata(const onnx::ValueInfoProto& proto) { return ReadUnknownEntries(proto, 4); }
+
+const std::string& FindMetadata(const Metadata& metadata, const std::string& key) {
+  static const std::string none;
+  const auto it = metadata.find(key);
+  return it == metadata.end() ? none : it->second;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,237 @@
+// Reads an ONNX model: bytes → protobuf → plain structs.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "google/protobuf/io/coded_stream.h"
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/read/body_weights.h"
+#include "frontend/onnx/read/extract_initializers.h"
+#include "frontend/onnx/read/filled_inputs.h"
+#include "frontend/onnx/read/graph_reader.h"
+#include "frontend/onnx/read/guard.h"
+#include "frontend/onnx/read/input_texts.h"
+#include "frontend/onnx/read/model_proto.h"
+#include "frontend/onnx/recover/joined_weights.h"
+#include "frontend/onnx/recover/padding_rows.h"
+#include "frontend/onnx/recover/parameter_functions.h"
+#include "frontend/onnx/recover/position_tables.h"
+#include "frontend/onnx/recover/product_scales.h"
+#include "frontend/onnx/recover/row_copies.h"
+#include "frontend/onnx/recover/single_biases.h"
+#include "frontend/onnx/recover/weight_names.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kMaxVersion = 1000;  // of opsets and IR; real ones are below 30
+
+// Returns the newest opset of an IR version, for files without opset_import. Before IR 3 all operators had version 1.
+int64_t NewestOpset(int64_t ir_version) {
+  constexpr int64_t kNewestOf[] = {1, 1, 1, 8, 9, 10, 11, 14, 18, 20, 22, 23, 24};
+  return kNewestOf[std::min<size_t>(ir_version, std::size(kNewestOf) - 1)];
+}
+
+// Some tools append the opset that they write for to the one that is there. Import refuses the nodes that these make
+// differ.
+template <typename Imports>
+absl::Status ReadOpsets(const Imports& imports, Opsets* opsets) {
+  for (const auto& opset : imports) {
+    if (opset.version() < 1 || opset.version() > kMaxVersion) {
+      return Invalid("imports opset version ", opset.version(), " of domain '", Printable(opset.domain()),
+                     "', which does not exist");
+    }
+    OpsetVersion& version =
+        opsets->emplace(NormalizeDomain(opset.domain()), OpsetVersion{opset.version()}).first->second;
+    const int64_t oldest = std::min(version.oldest.value_or(version.newest), opset.version());
+    version.newest = std::max(version.newest, opset.version());
+    if (oldest != version.newest) version.oldest = oldest;
+  }
+  return absl::OkStatus();
+}
+
+void NoteSeveralVersions(const std::string& tag, const Opsets& opsets, std::vector<std::string>* notes) {
+  for (const auto& [domain, version] : opsets) {
+    if (!version.oldest.has_value()) continue;
+    notes->push_back(StrCat(tag, "imports domain '", domain.empty() ? "ai.onnx" : Printable(domain),
+                            "' in the versions ", *version.oldest, " to ", version.newest, ": taken for ",
+                            version.newest, ", as its operators mean the same in both"));
+  }
+}
+
+absl::Status ReadVersions(const onnx::ModelProto& proto, OnnxModel::Parsed* model) {
+  model->ir_version = proto.ir_version();
+  if (model->ir_version < 1 || model->ir_version > kMaxVersion) {
+    return Invalid("has no sensible ir_version (", model->ir_version, ")",
+                   proto.has_graph() ? "" : ": it is not an ONNX model");
+  }
+  RETURN_IF_ERROR(ReadOpsets(proto.opset_import(), &model->opsets));
+  NoteSeveralVersions("", model->opsets, &model->notes);
+  if (model->opsets.empty()) {
+    model->opsets[""].newest = NewestOpset(model->ir_version);
+    if (model->ir_version >= 3) {
+      model->notes.push_back(StrCat("has no opset_import: taken for opset ", model->opsets[""].newest,
+                                    ", the newest of IR version ", model->ir_version));
+    }
+  }
+  model->producer = proto.producer_name();
+  if (!proto.producer_version().empty()) StrAppend(&model->producer, " ", proto.producer_version());
+  model->producer = Printable(model->producer);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFunction(const onnx::FunctionProto& proto, GraphReader* reader, OnnxModel::Parsed* model) {
+  const std::string tag = StrCat("function '", Printable(proto.name()), "': ");
+  ParsedFunction function;
+  for (const std::string& name : proto.input()) function.graph.inputs.push_back({.name = name});
+  for (const std::string& name : proto.output()) function.graph.outputs.push_back({.name = name});
+  function.graph.nodes.resize(proto.node_size());
+  for (int i = 0; i < proto.node_size(); ++i) {
+    RETURN_IF_ERROR(Annotate(reader->ReadNode(proto.node(i), i, &function.graph.nodes[i]), tag));
+  }
+  RETURN_IF_ERROR(Annotate(ReadOpsets(proto.opset_import(), &function.opsets), tag));
+  NoteSeveralVersions(tag, function.opsets, &model->notes);
+  RETURN_IF_ERROR(Annotate(CheckAndSort(&function.graph), tag));
+  const bool added =
+      model->functions.emplace(std::pair(NormalizeDomain(proto.domain()), proto.name()), std::move(function)).second;
+  return added ? absl::OkStatus() : Invalid(tag, "is defined twice");
+}
+
+// Lists the inputs and outputs that the model presents to callers.
+void Summarize(OnnxModel::Parsed* model) {
+  const ParsedGraph& graph = model->graph;
+  const std::set<std::string> filled = FindFilledInputs(graph);
+  for (const ParsedValue& v : graph.inputs) {
+    if (graph.initializers.count(v.name) > 0 || graph.opaque.count(v.name) > 0) continue;
+    model->inputs.push_back({.name = v.name,
+                             .dtype = v.dtype.value_or(DType::kFloat32),
+                             .dims = v.dims,
+                             .dim_names = v.dim_names,
+                             .has_shape = v.has_shape,
+                             .form = v.form,
+                             .texts = v.kind == kTextKind && v.dtype ? model->texts : nullptr,
+                             .takes_missing = filled.contains(v.name)});
+  }
+  for (const ParsedValue& v : graph.outputs) {
+    model->outputs.push_back(v.name);
+    model->output_forms.push_back(v.form);
+  }
+}
+
+std::string CountWithExample(const std::vector<std::string>& names) {
+  return StrCat(names.size(), " ('", Printable(names[0]), names.size() > 1 ? "', …)" : "')");
+}
+
+void NoteMissing(const NamingFindings& findings, OnnxModel::Parsed* model) {
+  if (!findings.missing.empty())
+    model->notes.push_back(
+        StrCat("parameters of the exported module that the file does not hold: ", CountWithExample(findings.missing),
+               ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
+  if (!findings.unread.empty())
+    model->notes.push_back(
+        StrCat("parameters of the exported module that nothing in the file reads: ", CountWithExample(findings.unread),
+               ", unused, or removed with an operation that changed nothing while they were 0 or 1 "
+               "(PyTorch: optimize=False keeps them)"));
+}
+
+// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows
+// that were looked up in one parameter train as there.
+void NoteFolded(std::vector<FoldedWeight> folded, OnnxModel::Parsed* model) {
+  constexpr size_t kMost = 4;
+  std::erase_if(folded, [&](const FoldedWeight& f) {
+    const bool joined = std::ranges::count(model->graph.shared.joined, f.name, &JoinedWeight::value) > 0;
+    return joined || (f.parameters.size() == 1 && !model->graph.initializers.contains(f.name));
+  });
+  for (size_t i = 0; i < std::min(folded.size(), kMost); ++i) {
+    std::string parameters;
+    for (const std::string& name : folded[i].parameters)
+      StrAppend(&parameters, parameters.empty() ? "'" : ", '", Printable(name), "'");
+    model->notes.push_back(StrCat("the exporter computed '", Printable(folded[i].name), "' from ", parameters,
+                                  ": it trains as a value of its own (PyTorch: optimize=False keeps the expression)"));
+  }
+  if (folded.size() > kMost)
+    model->notes.push_back(
+        StrCat("further values that the exporter computed from parameters: ", folded.size() - kMost));
+}
+
+absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, OnnxModel::Parsed* model) {
+  RETURN_IF_ERROR(ReadVersions(proto, model));
+  if (!proto.has_graph()) return Invalid("holds no graph: it is not an ONNX model");
+  if (proto.graph().output_size() == 0) return Invalid("its graph has no outputs");
+  RETURN_IF_ERROR(reader->ReadGraph(proto.graph(), &model->graph));
+  RETURN_IF_ERROR(CheckAndSort(&model->graph));
+  NumberInputTexts(model);
+  model->metadata = ReadMetadata(proto);
+  const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
+  BuildPositionTables(&model->graph);
+  NameWeightsByReaders(&model->graph);
+  AttachProductScales(&model->graph);
+  MarkPaddingRows(model);
+  MarkSingleBiases(model);
+  for (const auto& [name, function] : findings.functions) TrainArgument(name, function, &model->graph);
+  GatherRepeatedRows(findings.looked_up, model->edits.tie_stored_twice, &model->graph);
+  TakeJoinedApart(model->edits.tie_stored_twice, &model->graph);
+  RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
+  NoteFolded(findings.folded, model);
+  NoteMissing(findings, model);
+  for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
+  RETURN_IF_ERROR(CheckFunctionCalls(*model));
+  Summarize(model);
+  return absl::OkStatus();
+}
+
+ExtractedData IndexByName(const onnx::GraphProto& graph, const std::vector<ByteRange>& raw_data) {
+  ExtractedData extracted;
+  for (int i = 0; i < graph.initializer_size(); ++i) {
+    if (raw_data[i].size > 0) extracted[graph.initializer(i).name()] = raw_data[i];
+  }
+  return extracted;
+}
+
+// The bytes have passed GuardModelBytes.
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseGuarded(std::span<const std::byte> bytes) {
+  auto proto = std::make_shared<onnx::ModelProto>();
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                static_cast<int>(bytes.size()));
+  stream.SetTotalBytesLimit(std::numeric_limits<int>::max() - 1);
+  stream.SetRecursionLimit(kMaxMessages + 10);
+  if (!proto->ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
+    return Invalid("is not an ONNX model: not a protobuf of that kind");
+  }
+  return proto;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes) {
+  RETURN_IF_ERROR(GuardModelBytes(bytes));
+  return ParseGuarded(bytes);
+}
+
+absl::StatusOr<PartialModel> ParsePartialModel(std::span<const std::byte> bytes) {
+  RETURN_IF_ERROR(GuardModelBytes(bytes));
+  const ExtractedModel extracted = ExtractInitializers(bytes, kMinMappedBytes);
+  PartialModel model;
+  ASSIGN_OR_RETURN(model.proto, ParseGuarded(std::as_bytes(std::span(extracted.rest))));
+  model.extracted = IndexByName(model.proto->graph(), extracted.raw_data);
+  return model;
+}
+
+absl::Status ReadModel(const std::shared_ptr<const MappedFile>& file, OnnxModel::Parsed* model) {
+  ASSIGN_OR_RETURN(PartialModel partial, ParsePartialModel(file->bytes()));
+  auto& [proto, extracted] = partial;
+  if (proto->has_graph()) MoveBodyWeights(proto->mutable_graph());
+  RETURN_IF_ERROR(ApplyEdits(model->edits, proto.get()));
+  for (const auto& [name, value] : model->edits.tensors) extracted.erase(name);
+  const bool shares_file = !extracted.empty();
+  GraphReader reader(proto, model->memory == nullptr ? model->path : "", std::move(extracted), file);
+  RETURN_IF_ERROR(ReadContent(*proto, &reader, model));
+  model->mapped = reader.mapped();
+  if (shares_file) model->mapped.push_back(file);
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,49 @@
+// TensorProto → HostTensor, with every size checked before anything is allocated.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/read/file.h"
+
+namespace onnx {
+class TensorProto;
+}
+
+namespace onnxtrain {
+
+struct TensorOrKind {
+  HostTensor tensor;
+  std::string opaque;  // the name of an unsupported element type ("string", "complex64")
+};
+
+// Bytes and their owner.
+struct OwnedBytes {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
+// Reads a tensor. Raw data and data of the same type is shared with `owner`, which keeps `proto` alive. Without
+// `files`, external data is an error. `extracted` replaces the raw_data of the message; the tensor is a view of it, at
+// any alignment. Errors do not name the tensor.
+absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
+                                        ExternalFiles* files, const OwnedBytes& extracted = {});
+
+// Returns the bytes of `tensor` as raw_data and external data hold them: 4-bit and 2-bit types are packed.
+HostTensor PackForStorage(const HostTensor& tensor);
+
+// The bytes of a tensor with external data and their place. Element types may be unsupported, but not strings.
+struct ExternalBytes {
+  ExternalRange range;
+  HostTensor bytes;  // u8[n]
+};
+absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, ExternalFiles* files);
+
+// Returns the name of a TensorProto.DataType, "type 99" for an unknown one.
+std::string OnnxTypeName(int64_t onnx_type);
+
+}  // namespace onnxtrain

@@ -1,0 +1,356 @@
+#include "frontend/onnx/recover/row_copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "frontend/base/strings.h"
+#include "frontend/onnx/recover/module_path.h"
+#include "frontend/onnx/recover/relative_positions.h"
+#include "frontend/onnx/recover/tensor_compare.h"
+#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_tracer.h"
+
+namespace onnxtrain {
+namespace {
+
+// The rows of a tensor along an axis: row (o, i) has its element j at (o·length + j)·inner + i.
+class Rows {
+ public:
+  Rows(const Shape& shape, size_t axis, size_t element) : length_(shape[axis]), element_(element) {
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (i != axis) (i < axis ? outer_ : inner_) *= shape[i];
+    }
+  }
+
+  int64_t count() const { return outer_ * inner_; }
+  int64_t length() const { return length_; }
+
+  void Read(const std::byte* tensor, int64_t row, std::byte* to) const { ReadStart(tensor, row, length_, to); }
+  void ReadStart(const std::byte* tensor, int64_t row, int64_t length, std::byte* to) const {
+    for (int64_t j = 0; j < length; ++j) std::memcpy(to + j * element_, tensor + Offset(row, j), element_);
+  }
+  // Returns the row of element i of the tensor, and the element's position in the row.
+  std::pair<int64_t, int64_t> Find(int64_t i) const {
+    const int64_t outer = i / (length_ * inner_), inner = i % inner_;
+    return {outer * inner_ + inner, i / inner_ % length_};
+  }
+
+ private:
+  size_t Offset(int64_t row, int64_t j) const {
+    return static_cast<size_t>((row / inner_ * length_ + j) * inner_ + row % inner_) * element_;
+  }
+
+  int64_t outer_ = 1, inner_ = 1, length_;
+  size_t element_;
+};
+
+// Whether two rows may be equal: tells big tensors whose rows differ at little cost.
+bool MayRepeat(const Rows& rows, const std::byte* tensor, size_t element) {
+  std::unordered_set<std::string> seen;
+  std::string start(std::min<size_t>(static_cast<size_t>(rows.length()), 4) * element, 0);
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    rows.ReadStart(tensor, r, static_cast<int64_t>(start.size() / element), reinterpret_cast<std::byte*>(start.data()));
+    if (!seen.insert(start).second) return true;
+  }
+  return false;
+}
+
+bool HasOneNumber(const std::string& row, size_t element) {
+  return std::equal(row.begin() + static_cast<int64_t>(element), row.end(), row.begin());
+}
+
+// Rows with zeros may be equal without being copies: those that a ReLU made.
+bool HasZero(const std::string& row, size_t element) {
+  const std::string zero(element, 0);
+  for (size_t i = 0; i < row.size(); i += element) {
+    if (row.compare(i, element, zero) == 0) return true;
+  }
+  return false;
+}
+
+struct Found {
+  RowCopies copies;
+  std::string unique;  // the bytes of the different rows
+};
+
+// What aten.expand made of a parameter of equal numbers (a fresh class token): copies along the first axis, the batch.
+// The initializer is called after the fx node. Empty: it is something else.
+std::optional<Found> FindExpanded(std::string_view name, const HostTensor& tensor) {
+  const Shape& shape = tensor.shape();
+  if (!name.starts_with("expand") || shape.size() < 3 || shape[0] < 2 || tensor.size() == 0 || !IsSplat(tensor))
+    return std::nullopt;
+  const int64_t rows = tensor.size() / shape.back(), different = rows / shape[0];
+  Found found{.copies = {.shape = shape, .axis = shape.size() - 1}};
+  for (int64_t r = 0; r < rows; ++r) found.copies.rows.push_back(r % different);
+  const std::span<const std::byte> bytes = tensor.bytes();
+  found.unique.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size() / static_cast<size_t>(shape[0]));
+  return found;
+}
+
+// Returns nothing if no row repeats along this axis, or if that looks like chance.
+std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
+  const size_t element = DTypeSize(tensor.dtype());
+  const Rows rows(tensor.shape(), axis, element);
+  if (rows.length() < 2 || !MayRepeat(rows, tensor.bytes().data(), element)) return std::nullopt;
+  Found found{.copies = {.shape = tensor.shape(), .axis = axis}};
+  std::unordered_map<std::string, int64_t> seen;
+  std::string row(static_cast<size_t>(rows.length()) * element, 0);
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
+    if (HasOneNumber(row, element)) return std::nullopt;
+    const auto [it, first] = seen.emplace(row, std::ssize(seen));
+    if (!first && HasZero(row, element)) return std::nullopt;
+    found.copies.rows.push_back(it->second);
+    if (first) found.unique += row;
+  }
+  // A few of many short rows may be equal by chance, above all in 16 bits.
+  constexpr size_t kShort = 8;  // bytes
+  const bool few = row.size() <= kShort && 4 * std::ssize(seen) > 3 * rows.count();
+  return std::ssize(seen) < rows.count() && !few ? std::optional(std::move(found)) : std::nullopt;
+}
+
+// Of the axes along which rows repeat, the one with the fewest different numbers.
+std::optional<Found> FindRepeats(const HostTensor& tensor) {
+  std::optional<Found> best;
+  for (size_t axis = 0; tensor.size() > 0 && axis < tensor.shape().size(); ++axis) {
+    std::optional<Found> found = FindRepeats(tensor, axis);
+    if (found && (!best || found->unique.size() < best->unique.size())) best = std::move(found);
+  }
+  return best;
+}
+
+// Biases by relative positions of which several rows are equal, or of a single head. If all are equal, as in a fresh
+// model, the reading is an assumption.
+std::optional<Found> FindWindowBias(const HostTensor& tensor) {
+  std::optional<RelativeBias> bias = FindRelativeBias(tensor);
+  if (!bias) return std::nullopt;
+  const size_t element = DTypeSize(tensor.dtype());
+  const Rows rows(tensor.shape(), bias->heads, element);
+  Found found{.copies = {.shape = tensor.shape(), .axis = bias->heads, .rows = std::move(bias->rows)}};
+  std::string row(static_cast<size_t>(rows.length()) * element, 0);
+  int64_t next = 0;
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    if (found.copies.rows[r] != next) continue;
+    rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
+    found.unique += row;
+    ++next;
+  }
+  return found;
+}
+
+// Distances times a slope for each head (Press et al., 2022, "ALiBi"): the different rows, sorted, are equally spaced.
+bool HasSlopes(const Found& found, const HostTensor& tensor) {
+  constexpr int64_t kMinRows = 4;
+  const int64_t length = tensor.shape()[found.copies.axis], rows = *std::ranges::max_element(found.copies.rows) + 1;
+  if (!IsFloat(tensor.dtype()) || rows < kMinRows) return false;
+  HostTensor table({tensor.dtype(), {rows, length}});
+  std::memcpy(table.mutable_bytes().data(), found.unique.data(), found.unique.size());
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](int64_t r) { return table.At(r * length); });
+  for (int64_t i = 0; i < rows * length; ++i) {
+    const int64_t column = i % length, first = order[0] * length + column, last = order.back() * length + column;
+    if (table.At(first) == table.At(last)) return false;
+    const double part = static_cast<double>(i / length) / static_cast<double>(rows - 1);
+    const double expected = table.At(first) + part * (table.At(last) - table.At(first));
+    const double most = std::max(std::abs(table.At(first)), std::abs(table.At(last)));
+    if (std::abs(table.At(order[i / length] * length + column) - expected) > 1e-5 * most) return false;
+  }
+  return true;
+}
+
+// The initializer that holds a weight, which may have been merged into it.
+std::string_view NameInFile(std::string_view name, const std::vector<SplitWeight>& splits) {
+  const auto split = std::ranges::find(splits, name, &SplitWeight::name);
+  return split != splits.end() && !split->merged.empty() ? std::string_view(split->merged) : name;
+}
+
+ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output) {
+  ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
+  node.name = node.source = StrCat("rows/", output);
+  return node;
+}
+
+// Nodes that make the copy of the weight and the indices of its rows.
+std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& indices) {
+  const size_t rank = copies.shape.size();
+  const bool last = copies.axis + 1 == rank;
+  std::vector<ParsedNode> nodes;
+  nodes.push_back(MakeNode("Gather", {copies.weight, indices}, last ? copies.copy : copies.copy + ".gathered"));
+  nodes[0].attrs.Set("axis", int64_t{0});
+  if (last) return nodes;
+  std::vector<int64_t> perm(rank - 1);
+  std::iota(perm.begin(), perm.end(), 0);
+  perm.insert(perm.begin() + static_cast<int64_t>(copies.axis), static_cast<int64_t>(rank) - 1);
+  nodes.push_back(MakeNode("Transpose", {copies.copy + ".gathered"}, copies.copy));
+  nodes[1].attrs.Set("perm", std::move(perm));
+  return nodes;
+}
+
+// Replaces the initializer `found.copies.copy` by a table and its lookup.
+void ReplaceByLookup(Found found, const HostTensor& stored, ParsedGraph* graph) {
+  RowCopies& copies = found.copies;
+  const int64_t length = copies.shape[copies.axis], element = static_cast<int64_t>(DTypeSize(stored.dtype()));
+  HostTensor weight({stored.dtype(), {std::ssize(found.unique) / (length * element), length}});
+  std::memcpy(weight.mutable_bytes().data(), found.unique.data(), found.unique.size());
+  Shape shape = copies.shape;
+  shape.erase(shape.begin() + static_cast<int64_t>(copies.axis));
+  const std::string indices = copies.copy + ".rows";
+  copies.weight = copies.copy + ".table";
+  graph->initializers.erase(copies.copy);
+  graph->initializers.emplace(copies.weight, std::move(weight));
+  graph->initializers.emplace(indices, HostTensor::FromInts({DType::kInt64, shape}, copies.rows));
+  std::ranges::replace(graph->initializer_order, copies.copy, copies.weight);
+  graph->initializer_order.push_back(indices);
+  graph->origins[copies.weight] = graph->origins[copies.copy];
+  graph->origins.erase(copies.copy);
+  std::vector<ParsedNode> nodes = MakeLookup(copies, indices);
+  graph->nodes.insert(graph->nodes.begin(), std::make_move_iterator(nodes.begin()),
+                      std::make_move_iterator(nodes.end()));
+  graph->shared.lookups.push_back(std::move(copies));
+}
+
+// Gives the initializer, and each Identity over it, which the caller has removed, a table.
+void ReplaceByLookups(const Found& found, const std::vector<std::string>& copies, const HostTensor& stored,
+                      ParsedGraph* graph) {
+  for (size_t i = 1; i < copies.size(); ++i) graph->initializer_order.push_back(copies[i]);
+  for (const std::string& copy : copies) {
+    Found own = found;
+    own.copies.copy = copy;
+    ReplaceByLookup(std::move(own), stored, graph);
+  }
+}
+
+bool IsCopyOf(const ParsedNode& node, const std::string& name) {
+  return IsOp(node, {"Identity"}) && node.inputs[0] == name;
+}
+
+// Lists the outputs of Identity nodes over the initializer: the exporter merges tables of equal bytes, each of which
+// is trained.
+std::vector<std::string> ListIdentities(const std::string& name, const ParsedGraph& graph) {
+  std::vector<std::string> copies;
+  for (const ParsedNode& node : graph.nodes) {
+    if (IsCopyOf(node, name)) copies.push_back(node.outputs[0]);
+  }
+  return copies;
+}
+
+bool HasTakenNames(const std::string& copy, const std::unordered_set<std::string>& taken) {
+  return std::ranges::any_of(std::vector<std::string>{".rows", ".table", ".gathered"},
+                             [&](const std::string& end) { return taken.contains(copy + end); });
+}
+
+using ReadersByValue = std::unordered_map<std::string, std::vector<const ParsedNode*>>;
+
+// Whether the value is added to attention scores in front of a softmax.
+bool LeadsToSoftmax(const std::string& value, const ReadersByValue& readers) {
+  constexpr size_t kMaxVisited = 16;
+  std::vector<std::string> open = {value};
+  for (size_t at = 0; at < open.size() && open.size() < kMaxVisited; ++at) {
+    const auto found = readers.find(open[at]);
+    if (found == readers.end()) continue;
+    for (const ParsedNode* reader : found->second) {
+      if (IsOp(*reader, {"Softmax", "Attention"})) return true;
+      const bool passes = IsViewOrCast(*reader) || (GetOnnxTraits(*reader).scores && !IsOp(*reader, {"MatMul"}));
+      if (passes) open.insert(open.end(), reader->outputs.begin(), reader->outputs.end());
+    }
+  }
+  return false;
+}
+
+// Of these, the values of equal numbers that are added to attention scores.
+std::unordered_set<std::string> ListFreshBiases(const std::vector<std::string>& names, const ParsedGraph& graph) {
+  ReadersByValue readers;
+  for (const ParsedNode& node : graph.nodes) {
+    for (const std::string& input : node.inputs) readers[input].push_back(&node);
+  }
+  std::unordered_set<std::string> biases;
+  for (const std::string& name : names) {
+    const auto stored = graph.initializers.find(name);
+    if (stored != graph.initializers.end() && IsSplat(stored->second) && LeadsToSoftmax(name, readers))
+      biases.insert(name);
+  }
+  return biases;
+}
+
+// The tensors that the exporter computed and does not tell what of. Weights of layers are transposed or folded ones.
+std::vector<std::string> ListComputed(const ParsedGraph& graph) {
+  std::set<std::string> weights;
+  for (const ParsedNode& node : graph.nodes) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (TakesWeight(node, i)) weights.insert(node.inputs[i]);
+    }
+  }
+  std::vector<std::string> names;
+  for (const std::string& name : graph.initializer_order) {
+    const auto origin = graph.origins.find(name);
+    const bool told = origin != graph.origins.end() && origin->second.kind != WeightOrigin::Kind::kUnknown;
+    const auto stored = graph.initializers.find(name);
+    if (IsComputedName(name) && !told && !weights.contains(name) && stored != graph.initializers.end() &&
+        IsFloat(stored->second.dtype()))
+      names.push_back(name);
+  }
+  return names;
+}
+
+// All names that are taken.
+std::unordered_set<std::string> ListNames(const ParsedGraph& graph) {
+  std::unordered_set<std::string> names(graph.initializer_order.begin(), graph.initializer_order.end());
+  for (const ParsedValue& input : graph.inputs) names.insert(input.name);
+  for (const ParsedNode& node : graph.nodes) names.insert(node.outputs.begin(), node.outputs.end());
+  return names;
+}
+
+}  // namespace
+
+void GatherRepeatedRows(std::vector<std::string> names, bool assume, ParsedGraph* graph) {
+  for (std::string& name : ListComputed(*graph)) names.push_back(std::move(name));
+  if (names.empty()) return;
+  const std::unordered_set<std::string> taken = ListNames(*graph);
+  const std::unordered_set<std::string> fresh = ListFreshBiases(names, *graph);
+  for (const std::string& name : names) {
+    const auto stored = graph->initializers.find(name);
+    const bool output = std::ranges::count(graph->outputs, name, &ParsedValue::name) > 0;
+    if (stored == graph->initializers.end() || output || stored->second.shape().size() < 2) continue;
+    const HostTensor tensor = stored->second;
+    std::optional<Found> found = FindRepeats(tensor);
+    if (!found) found = FindExpanded(NameInFile(name, graph->shared.splits), tensor);
+    if (!found && (!IsSplat(tensor) || (assume && fresh.contains(name)))) found = FindWindowBias(tensor);
+    if (!found) continue;
+    std::vector<std::string> copies = ListIdentities(name, *graph);
+    copies.insert(copies.begin(), name);
+    if (HasSlopes(*found, tensor)) {
+      for (const std::string& copy : copies) graph->origins[copy].kind = WeightOrigin::Kind::kConstant;
+      continue;
+    }
+    if (std::ranges::any_of(copies, [&](const std::string& copy) { return HasTakenNames(copy, taken); })) continue;
+    std::erase_if(graph->nodes, [&](const ParsedNode& node) { return IsCopyOf(node, name); });
+    ReplaceByLookups(*found, copies, tensor, graph);
+  }
+}
+
+bool IsAssumed(const RowCopies& copies, const HostTensor& weight) {
+  return IsSplat(weight) && copies.axis + 3 == copies.shape.size();
+}
+
+LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight) {
+  const auto read = [copies, table = weight.Whole()](int64_t begin, int64_t count) {
+    const size_t element = DTypeSize(table.dtype());
+    const Rows rows(copies.shape, copies.axis, element);
+    HostTensor copy({table.dtype(), {count}});
+    for (int64_t i = 0; i < count; ++i) {
+      const auto [row, at] = rows.Find(begin + i);
+      const int64_t source = copies.rows[row] * rows.length() + at;
+      std::memcpy(copy.mutable_bytes().data() + i * element, table.bytes().data() + source * element, element);
+    }
+    return copy;
+  };
+  return {{weight.dtype(), copies.shape}, read};
+}
+
+}  // namespace onnxtrain

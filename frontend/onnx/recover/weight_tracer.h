@@ -1,0 +1,69 @@
+// Traces operands of a parsed model back to the weights that they are made of.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "frontend/onnx/read/parsed.h"
+
+namespace onnxtrain {
+
+// Whether the node is one of these operators of ai.onnx, with the operands that it must have.
+bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
+
+// Whether the node only moves or casts the elements of its first input.
+bool IsViewOrCast(const ParsedNode& node);
+
+// "[Conv 'layer1/conv'] ".
+std::string NodeTag(const ParsedNode& node);
+
+// The permutation of a Transpose of a tensor of that rank.
+std::vector<int64_t> Permutation(const ParsedNode& transpose, size_t rank);
+
+// A stored tensor, and the data movement between it and an operand.
+struct TracedWeight {
+  std::string tensor;
+  Shape stored;                            // of the tensor
+  Shape shape;                             // of the operand
+  std::vector<const ParsedNode*> through;  // from the operand back to the tensor
+  std::vector<Shape> before;               // the input shape of each of them
+};
+
+class WeightTracer {
+ public:
+  // `model` must outlive it.
+  explicit WeightTracer(const OnnxModel::Parsed& model);
+
+  const OnnxModel::Parsed& model() const { return model_; }
+  // The node that defines a name, or null.
+  const ParsedNode* Producer(const std::string& name) const;
+  // Finds the tensor behind an operand; an error unless it is a weight behind Identity, Cast, Transpose and Reshape
+  // only.
+  absl::StatusOr<TracedWeight> Trace(const std::string& name) const;
+  // Fails if any node but `reader` reads the weight.
+  absl::Status CheckUntied(const TracedWeight& weight, const ParsedNode& reader) const;
+  // The tensor of an initializer or Constant node, or null.
+  const HostTensor* FindTensor(const std::string& name) const;
+  // The target shape of a Reshape; nothing where it is computed.
+  std::optional<std::vector<int64_t>> ReshapeTarget(const ParsedNode& reshape) const;
+  // How many nodes and outputs read a name.
+  size_t CountReaders(const std::string& name) const;
+  // Whether the graph uses the name for anything.
+  bool IsNameTaken(const std::string& name) const;
+
+ private:
+  std::optional<std::vector<int64_t>> FindInts(const ParsedNode& node, size_t input) const;
+  absl::StatusOr<TracedWeight> TraceStored(const std::string& name, const ParsedNode* producer) const;
+  absl::StatusOr<Shape> MovedShape(const ParsedNode& node, const Shape& shape) const;
+  absl::StatusOr<Shape> ReshapedShape(const ParsedNode& reshape, const Shape& shape) const;
+
+  const OnnxModel::Parsed& model_;
+  std::unordered_map<std::string, const ParsedNode*> producers_;
+  std::unordered_map<std::string, std::vector<const ParsedNode*>> users_;
+};
+
+}  // namespace onnxtrain

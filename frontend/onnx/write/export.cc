@@ -1,0 +1,342 @@
+#include "frontend/onnx/write/export.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "frontend/base/atomic_file.h"
+#include "frontend/base/sha256.h"
+#include "frontend/base/status.h"
+#include "frontend/onnx/read/body_weights.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/read/model_proto.h"
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/read/proto_util.h"
+#include "frontend/onnx/read/tensor_proto.h"
+#include "frontend/onnx/write/external_writer.h"
+#include "frontend/onnx/write/insert_initializers.h"
+#include "frontend/onnx/write/stored_forms.h"
+#include "frontend/onnx/write/weight_replacer.h"
+
+namespace onnxtrain {
+namespace {
+
+class Exporter {
+ public:
+  Exporter(onnx::ModelProto* model, const std::string& source, const std::string& target)
+      : model_(model),
+        graph_(model->mutable_graph()),
+        files_(source),
+        weights_(model, &files_),
+        external_(source, target) {}
+
+  absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& trained,
+                                                const SharedWeights& shared) {
+    weights_.SetSplitNodes(shared.nodes);
+    std::map<std::string, LazyTensor> weights(trained.begin(), trained.end());
+    const auto read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); };
+    RETURN_IF_ERROR(ToStoredForms(shared, read, &weights));
+    ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
+    std::set<std::string> unchanged;
+    for (const bool copies : {false, true}) {
+      for (const auto& [name, value] : weights) {
+        if (split_values.contains(name) || weights_.IsCopy(name) != copies) continue;
+        const WeightReplacer::Counts before = weights_.counts();
+        RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
+        if (weights_.counts() == before) unchanged.insert(name);
+      }
+    }
+    for (const WeightTie& tie : shared.ties) {
+      if (!unchanged.contains(tie.weight)) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
+    }
+    for (const SplitWeight& split : shared.splits) {
+      if (!split_values.contains(split.name)) continue;
+      RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
+                               StrCat("weight '", Printable(split.name), "' ")));
+    }
+    RETURN_IF_ERROR(PlaceExternal());
+    LeaveTrainingMode();
+    weights_.RemoveReplacedNodes();
+    return Notes();
+  }
+
+  ExternalWriter& external() { return external_; }
+  void SetExtracted(const ExtractedData& extracted, const std::shared_ptr<const MappedFile>& file) {
+    std::map<const onnx::TensorProto*, LazyTensor> raw_data;
+    for (const auto& proto : graph_->initializer()) {
+      const auto at = extracted.find(proto.name());
+      if (at == extracted.end()) continue;
+      const Type type{DType::kUInt8, {static_cast<int64_t>(at->second.size)}};
+      raw_data.emplace(&proto, HostTensor(type, file, file->data() + at->second.offset));
+    }
+    weights_.SetExtracted(std::move(raw_data));
+  }
+
+  // The message, after Edit. The pieces refer to bytes of this exporter, of the file and of the trained weights.
+  std::vector<MessagePiece> Serialize() {
+    std::vector<LazyTensor> raw_data;
+    for (auto& proto : *graph_->mutable_initializer()) {
+      const auto at = weights_.extracted().find(&proto);
+      const bool extracted = at != weights_.extracted().end();
+      raw_data.push_back(extracted ? at->second : LazyTensor());
+      if (extracted) proto.set_raw_data("");
+    }
+    return InsertInitializers(model_->SerializeAsString(), raw_data);
+  }
+
+ private:
+  // The values of split weights: the trained ones, and for the others those of the file, before anything is replaced.
+  absl::StatusOr<std::map<std::string, LazyTensor>> SplitValues(const std::map<std::string, LazyTensor>& weights,
+                                                                const std::vector<SplitWeight>& splits) {
+    std::map<std::string, LazyTensor> values;
+    for (const SplitWeight& split : splits) {
+      const auto trained = weights.find(split.name);
+      if (trained != weights.end()) {
+        values.emplace(split.name, trained->second);
+        continue;
+      }
+      if (split.merged.empty()) continue;  // the file means zeros
+      ASSIGN_OR_RETURN(const HostTensor stored, weights_.ReadInitializer(split.merged));
+      values.emplace(split.name, stored.Clone());
+    }
+    return values;
+  }
+
+  absl::Status ReplaceCopy(const WeightTie& tie, const std::map<std::string, LazyTensor>& weights) {
+    const auto trained = weights.find(tie.weight);
+    if (trained == weights.end()) return absl::OkStatus();
+    return Annotate(weights_.Replace(tie.copy, MakeCopy(tie, trained->second)),
+                    StrCat("weight '", Printable(tie.copy), "' "));
+  }
+
+  // Keeps external data of the source external, replaced or not.
+  absl::Status PlaceExternal() {
+    std::vector<std::pair<onnx::TensorProto*, size_t>> moved;
+    RETURN_IF_ERROR(ForEachTensor(model_, [&](onnx::TensorProto* proto) {
+      if (proto->data_location() != onnx::TensorProto::EXTERNAL) return absl::OkStatus();
+      auto stored = ReadExternalBytes(*proto, &files_);
+      if (!stored.ok()) return Annotate(stored.status(), StrCat("tensor '", Printable(proto->name()), "' "));
+      const auto replaced = weights_.external().find(proto);
+      const bool is_new = replaced != weights_.external().end();
+      moved.emplace_back(proto,
+                         external_.Add(stored->range, is_new ? replaced->second : LazyTensor(stored->bytes), is_new));
+      return absl::OkStatus();
+    }));
+    RETURN_IF_ERROR(external_.Place());
+    for (const auto& [proto, i] : moved) SetRange(external_.range(i), proto);
+    return absl::OkStatus();
+  }
+
+  static void SetRange(const ExternalRange& range, onnx::TensorProto* proto) {
+    proto->clear_external_data();
+    for (const auto& [key, value] : {std::pair<std::string, std::string>("location", range.location),
+                                     {"offset", StrCat(range.offset)},
+                                     {"length", StrCat(range.length)}}) {
+      auto* entry = proto->add_external_data();
+      entry->set_key(key);
+      entry->set_value(value);
+    }
+  }
+
+  // The names that nodes and outputs read.
+  std::set<std::string> ReadNames() const {
+    std::set<std::string> names;
+    for (const auto& node : graph_->node()) names.insert(node.input().begin(), node.input().end());
+    for (const auto& output : graph_->output()) names.insert(output.name());
+    return names;
+  }
+
+  void LeaveTrainingMode() {
+    const std::set<std::string> read = ReadNames();
+    for (auto& node : *graph_->mutable_node()) {
+      if (IsOnnxOp(node, "BatchNormalization")) DisableBatchStatistics(read, &node);
+      if (IsOnnxOp(node, "Dropout")) DisableDropout(&node);
+    }
+  }
+
+  // Training mode is an attribute since opset 14, and before the presence of statistics outputs. These exist in
+  // training mode only; the node keeps them, and the mode, if anything reads them.
+  void DisableBatchStatistics(const std::set<std::string>& read, onnx::NodeProto* node) {
+    onnx::AttributeProto* mode = FindAttribute(node, "training_mode");
+    const bool training = mode != nullptr ? mode->i() != 0 : node->output_size() > 1;
+    if (!training) return;
+    for (int i = 1; i < node->output_size(); ++i) {
+      if (read.count(node->output(i)) > 0) return;
+    }
+    if (mode != nullptr) mode->set_i(0);
+    while (node->output_size() > 1) node->mutable_output()->RemoveLast();
+    ++modes_changed_;
+  }
+
+  void DisableDropout(onnx::NodeProto* node) {
+    if (node->input_size() < 3 || node->input(2).empty()) return;
+    const onnx::TensorProto* mode = weights_.FindTensor(node->input(2));
+    if (mode == nullptr) return;
+    auto value = weights_.ReadStored(*mode);
+    if (!value.ok() || value->size() != 1 || value->IntAt(0) == 0) return;
+    node->mutable_input()->RemoveLast();  // absent: inference
+    ++modes_changed_;
+  }
+
+  std::vector<std::string> Notes() const {
+    std::vector<std::string> notes;
+    auto note = [&](int count, std::string_view what) {
+      if (count > 0) notes.push_back(StrCat(count, " ", what));
+    };
+    const WeightReplacer::Counts& counts = weights_.counts();
+    note(counts.initializers, "initializers replaced");
+    note(counts.constants, "Constant nodes replaced");
+    note(counts.attributes, "attributes replaced");
+    note(counts.filled, "ConstantOfShape nodes became initializers");
+    note(counts.split_copies,
+         "Identity nodes over shared initializers became initializers: the copies were trained separately");
+    note(counts.split_weights,
+         "weights of different modules, which the file stores as one initializer, became initializers of their own");
+    note(counts.copied_nodes, "nodes, which the file shares between modules, were copied: their weights differ now");
+    note(counts.restored_biases, "biases, which the file leaves out because they were zeros, became initializers");
+    note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
+    note(static_cast<int>(external_.size()), "tensors written as external data");
+    return notes;
+  }
+
+  onnx::ModelProto* model_;
+  onnx::GraphProto* graph_;
+  ExternalFiles files_;
+  WeightReplacer weights_;
+  ExternalWriter external_;
+  int modes_changed_ = 0;
+};
+
+// The file that was read, with all edits made.
+struct EditedModel {
+  std::shared_ptr<const MappedFile> file;
+  std::shared_ptr<onnx::ModelProto> model;
+  std::unique_ptr<Exporter> exporter;
+  std::vector<std::string> notes;
+  std::vector<MessagePiece> pieces;  // of the message
+};
+
+std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
+  Sha256 hash;
+  const Type type{DType::kUInt8, {static_cast<int64_t>(file->size())}};
+  LazyTensor(HostTensor(type, file, file->data())).ForEachBlock([&](int64_t, const HostTensor& block) {
+    hash.Update(block.bytes());
+    return true;
+  });
+  return hash.Hex();
+}
+
+// `memory`: the bytes of a model that is no file; null: those of `source`.
+absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr<const MappedFile> memory,
+                                      const std::string& sha256, const std::map<std::string, HostTensor>& weights,
+                                      const std::string& target, const ModelEdits& edits, const SharedWeights& shared) {
+  EditedModel edited{.file = std::move(memory)};
+  const bool in_memory = edited.file != nullptr;
+  if (!in_memory) {
+    ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
+  }
+  const std::string tag = StrCat(source, ": ");
+  if (HashFile(edited.file) != sha256)
+    return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
+  auto model = ParsePartialModel(edited.file->bytes());
+  if (!model.ok()) return OneLine(Annotate(model.status(), tag));
+  edited.model = std::move(model->proto);
+  if (!edits.tensors.empty() && edited.model->has_graph()) MoveBodyWeights(edited.model->mutable_graph());
+  if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
+  for (const auto& [name, value] : edits.tensors) model->extracted.erase(name);
+  edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source, target);
+  edited.exporter->SetExtracted(model->extracted, edited.file);
+  auto notes = edited.exporter->Edit(weights, shared);
+  if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
+  edited.notes = *std::move(notes);
+  edited.pieces = edited.exporter->Serialize();
+  const uint64_t size = CountBytes(edited.pieces);
+  if (size > static_cast<uint64_t>(std::numeric_limits<int>::max() - 1))
+    return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
+  return edited;
+}
+
+absl::StatusOr<EditedModel> EditModel(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                                      const std::string& target) {
+  RETURN_IF_ERROR(model.CheckUnchanged());
+  return EditModel(model.path(), model.parsed().memory, model.sha256(), weights, target, model.edits(),
+                   model.parsed().graph.shared);
+}
+
+// Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
+// that does not exist.
+absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter& external, const std::string& target) {
+  RETURN_IF_ERROR(external.Write());
+  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(target));
+  int64_t at = 0;
+  for (const MessagePiece& piece : pieces) {
+    RETURN_IF_ERROR(file.WriteAt(at, std::as_bytes(std::span(piece.head))));
+    at += std::ssize(piece.head);
+    RETURN_IF_ERROR(WriteAt(at, piece.data, file));
+    at += static_cast<int64_t>(piece.data.bytes());
+  }
+  RETURN_IF_ERROR(external.Commit());
+  return file.Commit();
+}
+
+absl::Status CheckRoom(int64_t bytes, const std::string& target) {
+  const std::string folder = std::filesystem::path(target).parent_path().string();
+  std::error_code error;
+  const auto space = std::filesystem::space(folder.empty() ? "." : folder, error);
+  if (error || space.available >= static_cast<uintmax_t>(bytes)) return absl::OkStatus();
+  return absl::UnavailableError(
+      StrCat(target, ": needs ", bytes, " bytes, and its folder has room for ", space.available));
+}
+
+absl::StatusOr<std::vector<std::string>> Finish(EditedModel edited, const ModelEdits& edits,
+                                                const std::string& target) {
+  RETURN_IF_ERROR(OneLine(WriteModel(edited.pieces, edited.exporter->external(), target)));
+  edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
+  return std::move(edited.notes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
+                                                const std::map<std::string, HostTensor>& weights,
+                                                const std::string& target, const ModelEdits& edits,
+                                                const SharedWeights& shared) {
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, nullptr, sha256, weights, target, edits, shared));
+  return Finish(std::move(edited), edits, target);
+}
+
+absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
+                                                const std::map<std::string, HostTensor>& weights,
+                                                const std::string& target) {
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(model, weights, target));
+  return Finish(std::move(edited), model.edits(), target);
+}
+
+absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, "model.onnx"));
+  if (edited.exporter->external().size() > 0) return Invalid(model.path(), ": has external data: export it to a file");
+  std::string bytes;
+  bytes.reserve(CountBytes(edited.pieces));
+  for (const MessagePiece& piece : edited.pieces) {
+    bytes.append(piece.head);
+    piece.data.ForEachBlock([&](int64_t, const HostTensor& block) {
+      bytes.append(reinterpret_cast<const char*>(block.bytes().data()), block.bytes().size());
+      return true;
+    });
+  }
+  return bytes;
+}
+
+absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                         const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
+  const int64_t bytes = static_cast<int64_t>(CountBytes(edited.pieces)) + edited.exporter->external().bytes();
+  RETURN_IF_ERROR(CheckRoom(bytes, target));
+  return AtomicFile::Create(target).status();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,64 @@
+// Writes external data beneath the target's folder, under its old names.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/base/atomic_file.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/write/lazy_tensor.h"
+
+namespace onnxtrain {
+
+// Writes the tensor's bytes at `offset` in blocks.
+absl::Status WriteAt(int64_t offset, const LazyTensor& tensor, AtomicFile& file);
+
+// Collects the tensors with external data and writes their files. A tensor keeps its location and offset, unless
+//   - it has new bytes and shared the old ones with another tensor: then it moves to the end of its file;
+//   - a file of that name exists (the source's, if source and target are in one folder): then all tensors go into one
+//     file TARGET.data.
+// Writes tensors in blocks from the mapped source or the trained weights, without gathering them in memory.
+class ExternalWriter {
+ public:
+  ExternalWriter(const std::string& source, const std::string& target);
+  ~ExternalWriter();
+  ExternalWriter(const ExternalWriter&) = delete;
+  ExternalWriter& operator=(const ExternalWriter&) = delete;
+
+  // Adds a tensor at `range` beneath the source's folder, whose location has been checked. Returns its number.
+  size_t Add(ExternalRange range, LazyTensor bytes, bool replaced);
+  size_t size() const { return pieces_.size(); }
+  int64_t bytes() const;  // of all tensors
+
+  // Decides the locations of all tensors; afterwards range(i) is final.
+  absl::Status Place();
+  const ExternalRange& range(size_t i) const { return pieces_[i].range; }
+
+  // Write() writes temporary files; Commit() renames all of them.
+  absl::Status Write();
+  absl::Status Commit();
+
+ private:
+  struct Piece {
+    ExternalRange range;
+    LazyTensor bytes;
+    bool replaced;
+    std::string file;  // location without "./"
+  };
+
+  int64_t PieceBytes(const Piece& piece) const { return static_cast<int64_t>(piece.bytes.bytes()); }
+  bool NamesAreFree() const;
+  bool Exists(const std::string& file) const;
+  void MoveSharedPieces();
+  void GatherIntoOne();
+  absl::StatusOr<int> OpenParent(const std::vector<std::string>& parts) const;
+
+  std::string target_name_, shown_folder_;
+  int source_fd_ = -1, target_fd_ = -1;
+  std::vector<Piece> pieces_;
+  std::vector<AtomicFile> files_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,487 @@
+#include "frontend/onnx/write/spelling.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/write/resample_spelling.h"
+#include "frontend/ops/import/onnx_import.h"
+#include "frontend/ops/row.h"
+#include "frontend/ops/windows.h"
+
+namespace onnxtrain {
+namespace {
+
+using SpellFn = absl::Status (*)(Speller& s, const Node& node);
+
+std::string Output(const Speller& s, const Node& node) { return s.Name(node.outputs[0]); }
+
+absl::Status SpellSame(Speller& s, const Node& node) {
+  s.OpTo(s.Names(node.outputs), node.op, s.Names(node.inputs), node.attrs);
+  return absl::OkStatus();
+}
+
+// Without attributes that ONNX lacks, such as the padding index.
+absl::Status SpellGather(Speller& s, const Node& node) {
+  s.OpTo({Output(s, node)}, "Gather", s.Names(node.inputs), {{"axis", node.attrs.Int("axis")}});
+  return absl::OkStatus();
+}
+
+absl::Status SpellConstant(Speller& s, const Node& node) {
+  s.OpTo({Output(s, node)}, "Identity", {s.Constant(*node.attrs.Tensor("value"))});
+  return absl::OkStatus();
+}
+
+// PRelu of ONNX broadcasts the slope alone.
+absl::Status SpellPRelu(Speller& s, const Node& node) {
+  const std::string x = s.Name(node.inputs[0]);
+  const std::string zero = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 0));
+  s.OpTo({Output(s, node)}, "Where", {s.Op("Less", {x, zero}), s.Op("Mul", {x, s.Name(node.inputs[1])}), x});
+  return absl::OkStatus();
+}
+
+// Kahan's corrections: u = 1 + x loses the low digits of x, and log(u)/(u − 1) at the rounded u is exact. Denominators
+// are 1 where the quotient is not used, so that gradients stay finite.
+absl::Status SpellLog1p(Speller& s, const Node& node) {
+  const std::string x = s.Name(node.inputs[0]);
+  const std::string one = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 1));
+  const std::string u = s.Op("Add", {x, one}), log = s.Op("Log", {u});
+  const std::string tiny = s.Op("Equal", {u, one});
+  const std::string taken = s.Op("Where", {tiny, one, s.Op("Sub", {u, one})});
+  const std::string corrected = s.Op("Mul", {log, s.Op("Div", {x, taken})});
+  const std::string large = s.Op("Where", {s.Op("Greater", {x, one}), log, corrected});
+  s.OpTo({Output(s, node)}, "Where", {tiny, x, large});
+  return absl::OkStatus();
+}
+
+absl::Status SpellExpm1(Speller& s, const Node& node) {
+  const DType dtype = s.graph().type(node.inputs[0]).dtype;
+  const std::string x = s.Name(node.inputs[0]), one = s.Constant(HostTensor::Scalar(dtype, 1));
+  const std::string u = s.Op("Exp", {x}), minus = s.Op("Sub", {u, one});
+  const std::string tiny = s.Op("Equal", {u, one});
+  const std::string far = s.Op("Greater", {s.Op("Abs", {x}), s.Constant(HostTensor::Scalar(dtype, 0.5))});
+  const std::string taken = s.Op("Where", {s.Op("Or", {tiny, far}), one, s.Op("Log", {u})});
+  const std::string corrected = s.Op("Mul", {minus, s.Op("Div", {x, taken})});
+  s.OpTo({Output(s, node)}, "Where", {tiny, x, s.Op("Where", {far, minus, corrected})});
+  return absl::OkStatus();
+}
+
+absl::Status SpellRsqrt(Speller& s, const Node& node) {
+  s.OpTo({Output(s, node)}, "Reciprocal", {s.Op("Sqrt", {s.Name(node.inputs[0])})});
+  return absl::OkStatus();
+}
+
+absl::Status SpellCast(Speller& s, const Node& node) {
+  const int64_t to = DTypeToOnnx(s.graph().type(node.outputs[0]).dtype);
+  s.OpTo({Output(s, node)}, "Cast", {s.Name(node.inputs[0])}, {{"to", to}});
+  return absl::OkStatus();
+}
+
+absl::Status SpellClip(Speller& s, const Node& node) {
+  const auto bound = [&](const char* name, double none) {
+    const double value = node.attrs.Float(name, none);
+    return value == none ? "" : s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, value));
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::string min = bound("min", -kInfinity), max = bound("max", kInfinity);
+  s.OpTo({Output(s, node)}, "Clip", {s.Name(node.inputs[0]), min, max});
+  return absl::OkStatus();
+}
+
+absl::Status SpellReduce(Speller& s, const Node& node) {
+  std::vector<std::string> inputs = s.Names(node.inputs);
+  if (const auto axes = node.attrs.Ints("axes"); !axes.empty()) inputs.push_back(s.Ints(axes));
+  s.OpTo({Output(s, node)}, node.op, inputs, {{"keepdims", node.attrs.Int("keepdims", 1)}});
+  return absl::OkStatus();
+}
+
+absl::Status SpellCumSum(Speller& s, const Node& node) {
+  Attrs attrs = node.attrs;
+  attrs.Erase("axis");
+  const std::string axis = s.Constant(HostTensor::Scalar(DType::kInt64, static_cast<double>(node.attrs.Int("axis"))));
+  s.OpTo({Output(s, node)}, "CumSum", {s.Name(node.inputs[0]), axis}, attrs);
+  return absl::OkStatus();
+}
+
+// Forward and backward pass share the mask of a stream. ONNX draws its own numbers: no node reads the random key.
+absl::Status SpellDropout(Speller& s, const Node& node) {
+  const std::string x = s.Name(node.inputs[0]), mask = s.Prefixed(StrCat(kMaskName, node.attrs.Int("stream")));
+  const DType dtype = s.graph().type(node.inputs[0]).dtype;
+  const double ratio = node.attrs.Float("ratio");
+  if (s.TakeName(mask)) {
+    const std::string uniform = s.Op("RandomUniformLike", {x}, {{"low", 0.0}, {"high", 1.0}});
+    const std::string kept = s.Op("GreaterOrEqual", {uniform, s.Constant(HostTensor::Scalar(dtype, ratio))});
+    const std::string scale = s.Constant(HostTensor::Scalar(dtype, 1 / (1 - ratio)));
+    s.OpTo({mask}, "Where", {kept, scale, s.Constant(HostTensor::Scalar(dtype, 0))});
+  }
+  s.OpTo({Output(s, node)}, "Mul", {x, mask});
+  return absl::OkStatus();
+}
+
+// --- products
+
+std::string MatrixOperand(Speller& s, ValueId value, bool transposed) {
+  if (!transposed) return s.Name(value);
+  std::vector<int64_t> perm(s.shape(value).size());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return s.Transpose(s.Name(value), perm);
+}
+
+absl::Status SpellMatMul(Speller& s, const Node& node) {
+  const std::string a = MatrixOperand(s, node.inputs[0], node.attrs.Int("trans_a") != 0);
+  const std::string b = MatrixOperand(s, node.inputs[1], node.attrs.Int("trans_b") != 0);
+  s.OpTo({Output(s, node)}, "MatMul", {a, b});
+  return absl::OkStatus();
+}
+
+absl::Status CheckUnrounded(const Speller& s, const Node& node) {
+  if (s.graph().type(node.inputs[0]).dtype == s.graph().type(node.outputs[0]).dtype) return absl::OkStatus();
+  return Invalid("ONNX has no convolution of ", ToString(s.graph().type(node.inputs[0]).dtype), " to ",
+                 ToString(s.graph().type(node.outputs[0]).dtype));
+}
+
+Attrs Pick(const Attrs& attrs, std::initializer_list<const char*> names) {
+  Attrs picked;
+  for (const auto& [name, value] : attrs) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) picked.Set(name, value);
+  }
+  return picked;
+}
+
+absl::Status SpellConv(Speller& s, const Node& node) {
+  RETURN_IF_ERROR(CheckUnrounded(s, node));
+  s.OpTo({Output(s, node)}, "Conv", s.Names(node.inputs), Pick(node.attrs, {"strides", "pads", "dilations", "group"}));
+  return absl::OkStatus();
+}
+
+// How many elements lie behind the last window along each axis.
+Shape BehindWindows(const Windows& w, std::span<const int64_t> extents, std::span<const int64_t> counts) {
+  Shape rest;
+  for (size_t i = 0; i < w.axes(); ++i) {
+    const int64_t padded = extents[i] + w.pads[i] + w.pads[i + w.axes()];
+    rest.push_back(padded - (counts[i] - 1) * w.strides[i] - w.Reach(i));
+  }
+  return rest;
+}
+
+// A transposed convolution whose output has these spatial extents. The elements behind the last window are 0, and are
+// padded: output_padding may not exceed the stride.
+std::string TransposeConv(Speller& s, const std::string& dy, std::span<const int64_t> counts, const std::string& w,
+                          const Windows& windows, int64_t group, std::span<const int64_t> extents) {
+  const Attrs attrs = {{"strides", windows.strides}, {"dilations", windows.dilations}, {"group", group}};
+  const std::string whole = s.Op("ConvTranspose", {dy, w}, attrs);
+  const Shape rest = BehindWindows(windows, extents, counts);
+  const size_t axes = windows.axes();
+  std::vector<int64_t> pads(2 * (axes + 2), 0);  // negative ones crop
+  for (size_t i = 0; i < axes; ++i) {
+    pads[i + 2] = -windows.pads[i];
+    pads[axes + 4 + i] = rest[i] - windows.pads[i + axes];
+  }
+  return s.Op("Pad", {whole, s.Ints(pads)});
+}
+
+absl::Status SpellConvTranspose(Speller& s, const Node& node) {
+  RETURN_IF_ERROR(CheckUnrounded(s, node));
+  const auto kernel = Spatial(s.shape(node.inputs[1]));
+  ASSIGN_OR_RETURN(const Windows windows, ReadWindows(node.attrs, Shape(kernel.begin(), kernel.end())));
+  const std::string dx =
+      TransposeConv(s, s.Name(node.inputs[0]), Spatial(s.shape(node.inputs[0])), s.Name(node.inputs[1]), windows,
+                    node.attrs.Int("group", 1), Spatial(s.shape(node.outputs[0])));
+  s.OpTo({Output(s, node)}, "Identity", {dx});
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> WithSpatialAxes(std::vector<int64_t> axes, size_t spatial) {
+  const int64_t first = static_cast<int64_t>(axes.size());
+  for (size_t i = 0; i < spatial; ++i) axes.push_back(first + static_cast<int64_t>(i));
+  return axes;
+}
+
+Shape WithSpatial(Shape leading, std::span<const int64_t> spatial) {
+  leading.insert(leading.end(), spatial.begin(), spatial.end());
+  return leading;
+}
+
+// The convolution of x with dy as the kernel, batch and channels exchanged, strides and dilations exchanged:
+// [C/g, g·N, …] * [M, N, …] → [C/g, M, …], transposed.
+absl::Status SpellConvWeightGrad(Speller& s, const Node& node) {
+  RETURN_IF_ERROR(CheckUnrounded(s, node));
+  const Shape &x = s.shape(node.inputs[0]), &dy = s.shape(node.inputs[1]), &dw = s.shape(node.outputs[0]);
+  const int64_t group = node.attrs.Int("group", 1);
+  const size_t spatial = x.size() - 2;
+  const std::vector<int64_t> swap = WithSpatialAxes({1, 0}, spatial);
+  const std::string parts = s.Reshape(s.Name(node.inputs[0]), WithSpatial({x[0], group, x[1] / group}, Spatial(x)));
+  const std::string channels = s.Reshape(s.Transpose(parts, WithSpatialAxes({2, 1, 0}, spatial)),
+                                         WithSpatial({x[1] / group, group * x[0]}, Spatial(x)));
+  const std::string kernel = s.Transpose(s.Name(node.inputs[1]), swap);
+  const std::string whole = s.Op("Conv", {channels, kernel},
+                                 {{"strides", node.attrs.Ints("dilations")},
+                                  {"dilations", node.attrs.Ints("strides")},
+                                  {"pads", node.attrs.Ints("pads")},
+                                  {"group", group}});
+  std::vector<int64_t> axes(spatial);
+  std::iota(axes.begin(), axes.end(), 2);
+  const auto wanted = Spatial(dw);
+  const std::string cut = s.Op(
+      "Slice", {whole, s.Ints(std::vector<int64_t>(spatial, 0)), s.Ints({wanted.begin(), wanted.end()}), s.Ints(axes)});
+  s.OpTo({Output(s, node)}, "Transpose", {cut}, {{"perm", swap}});
+  return dy[1] == dw[0] ? absl::OkStatus() : absl::InternalError("channels of dy and dw differ");
+}
+
+// --- pooling
+
+int64_t Product(std::span<const int64_t> extents) {
+  return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
+}
+
+// ONNX counts indices from the start of the tensor, the graph from the start of the plane.
+absl::Status SpellMaxPool(Speller& s, const Node& node) {
+  if (node.attrs.Int("index_in_window") != 0) return Invalid("ONNX has no index within the window");
+  const std::string whole = StrCat(Output(s, node), "_index"), x = s.Name(node.inputs[0]);
+  s.OpTo({Output(s, node), whole}, "MaxPool", {x}, Pick(node.attrs, {"kernel_shape", "strides", "pads", "dilations"}));
+  const std::string plane = s.Ints({Product(Spatial(s.shape(node.inputs[0])))});
+  s.OpTo({s.Name(node.outputs[1])}, "Mod", {whole, plane});
+  return absl::OkStatus();
+}
+
+absl::Status SpellMaxPoolGrad(Speller& s, const Node& node) {
+  const Shape &dx = s.shape(node.outputs[0]), &dy = s.shape(node.inputs[0]);
+  if (!node.attrs.Ints("kernel_shape").empty()) return Invalid("ONNX has no index within the window");
+  const Shape planes = {dy[0], dy[1], Product(Spatial(dy))};
+  const std::string zeros = s.Zeros(s.graph().type(node.outputs[0]).dtype, {dx[0], dx[1], Product(Spatial(dx))});
+  const std::string sums = s.Op(
+      "ScatterElements", {zeros, s.Reshape(s.Name(node.inputs[1]), planes), s.Reshape(s.Name(node.inputs[0]), planes)},
+      {{"axis", int64_t{2}}, {"reduction", std::string("add")}});
+  s.OpTo({Output(s, node)}, "Reshape", {sums, s.Ints(dx)});
+  return absl::OkStatus();
+}
+
+absl::Status SpellAveragePool(Speller& s, const Node& node) {
+  const auto dilations = node.attrs.Ints("dilations");
+  if (std::any_of(dilations.begin(), dilations.end(), [](int64_t d) { return d != 1; }))
+    return Invalid("dilated averages need a later opset than 18");
+  s.OpTo({Output(s, node)}, "AveragePool", s.Names(node.inputs),
+         Pick(node.attrs, {"kernel_shape", "strides", "pads", "count_include_pad"}));
+  return absl::OkStatus();
+}
+
+// Elements of x in each window along one axis.
+std::vector<double> InnerElements(const Windows& w, size_t axis, int64_t extent, int64_t count) {
+  std::vector<double> inner(count, 0);
+  for (int64_t o = 0; o < count; ++o) {
+    for (int64_t k = 0; k < w.kernel[axis]; ++k) {
+      const int64_t at = o * w.strides[axis] + k * w.dilations[axis] - w.pads[axis];
+      inner[o] += at >= 0 && at < extent ? 1 : 0;
+    }
+  }
+  return inner;
+}
+
+// Spreads dy / (elements of the window) over the windows, with a transposed convolution per channel.
+absl::Status SpellAveragePoolGrad(Speller& s, const Node& node) {
+  const Shape &dx = s.shape(node.outputs[0]), &dy = s.shape(node.inputs[0]);
+  const DType dtype = s.graph().type(node.outputs[0]).dtype;
+  ASSIGN_OR_RETURN(const Windows w, ReadWindows(node.attrs, node.attrs.Ints("kernel_shape")));
+  std::string share = s.Reshape(s.Name(node.inputs[0]), WithSpatial({dy[0] * dy[1], 1}, Spatial(dy)));
+  for (size_t i = 0; i < w.axes(); ++i) {
+    Shape along(dy.size(), 1);
+    along[i + 2] = dy[i + 2];
+    const auto inner = node.attrs.Int("count_include_pad") != 0
+                           ? std::vector<double>(dy[i + 2], static_cast<double>(w.kernel[i]))
+                           : InnerElements(w, i, dx[i + 2], dy[i + 2]);
+    share = s.Op("Div", {share, s.Constant(HostTensor::FromDoubles({dtype, along}, inner))});
+  }
+  const std::string ones = s.Constant(HostTensor::Filled({dtype, WithSpatial({1, 1}, w.kernel)}, 1));
+  const std::string spread = TransposeConv(s, share, Spatial(dy), ones, w, 1, Spatial(dx));
+  s.OpTo({Output(s, node)}, "Reshape", {spread, s.Ints(dx)});
+  return absl::OkStatus();
+}
+
+// --- shapes and indices
+
+absl::Status SpellReshape(Speller& s, const Node& node) {
+  s.OpTo({Output(s, node)}, "Reshape", {s.Name(node.inputs[0]), s.Ints(s.shape(node.outputs[0]))},
+         {{"allowzero", int64_t{1}}});
+  return absl::OkStatus();
+}
+
+absl::Status SpellExpand(Speller& s, const Node& node) {
+  s.OpTo({Output(s, node)}, "Expand", {s.Name(node.inputs[0]), s.Ints(s.shape(node.outputs[0]))});
+  return absl::OkStatus();
+}
+
+absl::Status SpellSplit(Speller& s, const Node& node) {
+  s.OpTo(s.Names(node.outputs), "Split", {s.Name(node.inputs[0]), s.Ints(node.attrs.Ints("sizes"))},
+         {{"axis", node.attrs.Int("axis")}});
+  return absl::OkStatus();
+}
+
+absl::Status SpellSlice(Speller& s, const Node& node) {
+  const auto starts = node.attrs.Ints("starts"), sizes = node.attrs.Ints("sizes"), steps = node.attrs.Ints("steps");
+  std::vector<int64_t> ends(starts.size()), axes(starts.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  for (size_t i = 0; i < starts.size(); ++i) {
+    ends[i] = starts[i] + sizes[i] * steps[i];
+    if (ends[i] < 0) ends[i] = std::numeric_limits<int64_t>::min();  // before the first element
+  }
+  s.OpTo({Output(s, node)}, "Slice",
+         {s.Name(node.inputs[0]), s.Ints(starts), s.Ints(ends), s.Ints(axes), s.Ints(steps)});
+  return absl::OkStatus();
+}
+
+// Adds `updates` to zeros at positions along `axis`; `index` has the shape of `updates`.
+std::string ScatterAdd(Speller& s, DType dtype, const Shape& shape, const std::string& index,
+                       const std::string& updates, int64_t axis) {
+  return s.Op("ScatterElements", {s.Zeros(dtype, shape), index, updates},
+              {{"axis", axis}, {"reduction", std::string("add")}});
+}
+
+// One axis after the other: pads where the step is 1, scatters otherwise.
+absl::Status SpellSliceGrad(Speller& s, const Node& node) {
+  const auto starts = node.attrs.Ints("starts"), steps = node.attrs.Ints("steps");
+  const Shape& whole = s.shape(node.outputs[0]);
+  Shape shape = s.shape(node.inputs[0]);
+  const DType dtype = s.graph().type(node.outputs[0]).dtype;
+  std::string dx = s.Name(node.inputs[0]);
+  std::vector<int64_t> pads(2 * whole.size(), 0);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    if (steps[i] == 1) {
+      pads[i] = starts[i];
+      pads[i + whole.size()] = whole[i] - starts[i] - shape[i];
+      continue;
+    }
+    std::vector<int64_t> at(shape[i]);
+    for (size_t k = 0; k < at.size(); ++k) at[k] = starts[i] + static_cast<int64_t>(k) * steps[i];
+    Shape along(whole.size(), 1), target = shape;
+    along[i] = shape[i];
+    target[i] = whole[i];
+    const std::string index = s.Op("Expand", {s.Reshape(s.Ints(at), along), s.Ints(shape)});
+    dx = ScatterAdd(s, dtype, target, index, dx, static_cast<int64_t>(i));
+    shape = target;
+  }
+  s.OpTo({Output(s, node)}, "Pad", {dx, s.Ints(pads)});
+  return absl::OkStatus();
+}
+
+absl::Status SpellPad(Speller& s, const Node& node) {
+  const DType dtype = s.graph().type(node.inputs[0]).dtype;
+  const std::string value = s.Constant(HostTensor::Scalar(dtype, node.attrs.Float("value")));
+  s.OpTo({Output(s, node)}, "Pad", {s.Name(node.inputs[0]), s.Ints(node.attrs.Ints("pads")), value});
+  return absl::OkStatus();
+}
+
+// As [before, extent, behind] with one index per row.
+absl::Status SpellGatherGrad(Speller& s, const Node& node) {
+  const Shape& shape = s.shape(node.outputs[0]);
+  const size_t axis = static_cast<size_t>(node.attrs.Int("axis"));
+  const int64_t before = Product(std::span(shape).first(axis)), behind = Product(std::span(shape).subspan(axis + 1));
+  const int64_t count = Product(s.shape(node.inputs[1]));
+  const Shape rows = {before, count, behind};
+  const std::string index = s.Op("Expand", {s.Reshape(s.Name(node.inputs[1]), {1, count, 1}), s.Ints(rows)});
+  const std::string sums = ScatterAdd(s, s.graph().type(node.outputs[0]).dtype, {before, shape[axis], behind}, index,
+                                      s.Reshape(s.Name(node.inputs[0]), rows), 1);
+  s.OpTo({Output(s, node)}, "Reshape", {sums, s.Ints(shape)}, {{"allowzero", int64_t{1}}});
+  return absl::OkStatus();
+}
+
+absl::Status SpellGatherElementsGrad(Speller& s, const Node& node) {
+  const std::string sums = ScatterAdd(s, s.graph().type(node.outputs[0]).dtype, s.shape(node.outputs[0]),
+                                      s.Name(node.inputs[1]), s.Name(node.inputs[0]), node.attrs.Int("axis"));
+  s.OpTo({Output(s, node)}, "Identity", {sums});
+  return absl::OkStatus();
+}
+
+absl::Status SpellTopK(Speller& s, const Node& node) {
+  s.OpTo(s.Names(node.outputs), "TopK", {s.Name(node.inputs[0]), s.Ints({node.attrs.Int("k")})},
+         Pick(node.attrs, {"axis", "largest"}));
+  return absl::OkStatus();
+}
+
+const std::map<std::string, SpellFn, std::less<>>& Spellings() {
+  static const std::map<std::string, SpellFn, std::less<>> spellings = {
+      {"Constant", SpellConstant},
+      {"Add", SpellSame},
+      {"Sub", SpellSame},
+      {"Mul", SpellSame},
+      {"Div", SpellSame},
+      {"Pow", SpellSame},
+      {"Min", SpellSame},
+      {"Max", SpellSame},
+      {"Mod", SpellSame},
+      {"PRelu", SpellPRelu},
+      {"Equal", SpellSame},
+      {"Less", SpellSame},
+      {"LessOrEqual", SpellSame},
+      {"Greater", SpellSame},
+      {"GreaterOrEqual", SpellSame},
+      {"And", SpellSame},
+      {"Or", SpellSame},
+      {"Xor", SpellSame},
+      {"Not", SpellSame},
+      {"Where", SpellSame},
+      {"Softmax", SpellSame},
+      {"LogSoftmax", SpellSame},
+      {"ArgMax", SpellSame},
+      {"ArgMin", SpellSame},
+      {"Transpose", SpellSame},
+      {"Concat", SpellSame},
+      {"Gather", SpellGather},
+      {"GatherElements", SpellSame},
+      {"ScatterElements", SpellSame},
+      {"Log1p", SpellLog1p},
+      {"Expm1", SpellExpm1},
+      {"Rsqrt", SpellRsqrt},
+      {"Cast", SpellCast},
+      {"Clip", SpellClip},
+      {"Dropout", SpellDropout},
+      {"ReduceSum", SpellReduce},
+      {"ReduceMean", SpellReduce},
+      {"ReduceMax", SpellReduce},
+      {"ReduceMin", SpellReduce},
+      {"ReduceProd", SpellReduce},
+      {"CumSum", SpellCumSum},
+      {"MatMul", SpellMatMul},
+      {"Conv", SpellConv},
+      {"ConvTranspose", SpellConvTranspose},
+      {"ConvWeightGrad", SpellConvWeightGrad},
+      {"MaxPool", SpellMaxPool},
+      {"MaxPoolGrad", SpellMaxPoolGrad},
+      {"AveragePool", SpellAveragePool},
+      {"AveragePoolGrad", SpellAveragePoolGrad},
+      {"Resample", SpellResample},
+      {"ResampleGrad", SpellResample},
+      {"Reshape", SpellReshape},
+      {"Expand", SpellExpand},
+      {"Split", SpellSplit},
+      {"Slice", SpellSlice},
+      {"SliceGrad", SpellSliceGrad},
+      {"Pad", SpellPad},
+      {"GatherGrad", SpellGatherGrad},
+      {"GatherElementsGrad", SpellGatherElementsGrad},
+      {"TopK", SpellTopK},
+  };
+  return spellings;
+}
+
+// The operator of the table, else the ONNX operator of the same name where the row has no decomposition.
+SpellFn FindSpelling(const Node& node) {
+  const auto found = Spellings().find(node.op);
+  if (found != Spellings().end()) return found->second;
+  const OpRow* row = FindOp(node.op);
+  return row != nullptr && row->onnx != nullptr && row->decompose == nullptr ? SpellSame : nullptr;
+}
+
+}  // namespace
+
+bool HasSpelling(const Node& node) { return FindSpelling(node) != nullptr; }
+
+absl::Status Spell(Speller& speller, const Node& node) {
+  const SpellFn spell = FindSpelling(node);
+  return spell == nullptr ? Invalid("standard ONNX has no operator for it") : spell(speller, node);
+}
+
+}  // namespace onnxtrain

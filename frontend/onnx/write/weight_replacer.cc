@@ -1,0 +1,268 @@
+#include "frontend/onnx/write/weight_replacer.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/read/body_weights.h"
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/read/proto_util.h"
+#include "frontend/onnx/read/resident_pages.h"
+#include "frontend/onnx/read/tensor_proto.h"
+#include "frontend/onnx/write/node_copies.h"
+
+namespace onnxtrain {
+namespace {
+
+// A finite weight may leave the range of the type that the file stores it in: 65504 for f16.
+absl::Status CheckFits(const LazyTensor& value, const LazyTensor& cast) {
+  if (cast.dtype() == value.dtype()) return absl::OkStatus();
+  absl::Status status;
+  cast.ForEachBlock([&](int64_t begin, const HostTensor& block) {
+    const HostTensor source = value.Read(begin, block.size());
+    for (int64_t i = 0; i < block.size() && status.ok(); ++i) {
+      if (std::isfinite(source.At(i)) && !std::isfinite(block.At(i)))
+        status = Invalid("became ", source.At(i), ", which is beyond the range of the ", ToString(block.dtype()),
+                         " that the file stores it in");
+    }
+    ReleaseMappedPages(source.bytes());
+    return status.ok();
+  });
+  return status;
+}
+
+absl::StatusOr<LazyTensor> CastLike(const LazyTensor& value, const Type& stored) {
+  if (value.shape() != stored.shape)
+    return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
+  if (!IsFloat(stored.dtype)) return Invalid("is stored as ", ToString(stored), ", which is not a float type");
+  LazyTensor cast = value.CastTo(stored.dtype);
+  RETURN_IF_ERROR(CheckFits(value, cast));
+  return cast;
+}
+
+// Types of less than 8 bits are packed whole.
+LazyTensor ToStorage(const LazyTensor& value) {
+  return StorageBits(value.dtype()) < 8 ? PackForStorage(value.Whole()) : value;
+}
+
+bool IsFilledWith(const HostTensor& tensor, const HostTensor& number) {
+  const auto all = tensor.bytes(), one = number.bytes();
+  for (size_t at = 0; at < all.size(); at += one.size()) {
+    if (std::memcmp(all.data() + at, one.data(), one.size()) != 0) return false;
+  }
+  return true;
+}
+
+absl::Status ReplaceFloats(const HostTensor& value, onnx::AttributeProto* attribute) {
+  if (value.shape() != Shape{attribute->floats_size()}) {
+    return Invalid("has the shape ", ToString(value.shape()), ", the file has ", attribute->floats_size(), " floats");
+  }
+  for (int i = 0; i < attribute->floats_size(); ++i) attribute->set_floats(i, static_cast<float>(value.At(i)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+WeightReplacer::WeightReplacer(onnx::ModelProto* model, ExternalFiles* files)
+    : model_(*model), graph_(model->mutable_graph()), files_(*files) {
+  const auto add = [&](onnx::GraphProto* graph) {
+    for (auto& initializer : *graph->mutable_initializer()) initializers_.emplace(initializer.name(), &initializer);
+    for (auto& node : *graph->mutable_node()) {
+      for (const std::string& output : node.output()) producers_.emplace(output, &node);
+    }
+  };
+  add(graph_);
+  ForEachBody(graph_, add);
+}
+
+bool WeightReplacer::IsCopy(const std::string& name) const {
+  const auto node = producers_.find(name);
+  return !initializers_.contains(name) && node != producers_.end() && IsOnnxOp(*node->second, "Identity");
+}
+
+absl::Status WeightReplacer::Replace(const std::string& name, const LazyTensor& value) {
+  if (auto it = initializers_.find(name); it != initializers_.end())
+    return ReplaceTensor(name, value, it->second, &counts_.initializers);
+  auto it = producers_.find(name);
+  if (it == producers_.end()) return ReplaceInAttribute(name, value);
+  if (IsOnnxOp(*it->second, "Constant")) {
+    onnx::AttributeProto* attribute = FindAttribute(it->second, "value");
+    if (attribute != nullptr && attribute->has_t())
+      return ReplaceTensor(name, value, attribute->mutable_t(), &counts_.constants);
+    attribute = FindAttribute(it->second, "value_floats");
+    if (attribute != nullptr) {
+      ++counts_.constants;
+      return ReplaceFloats(value.Whole(), attribute);
+    }
+  }
+  if (IsOnnxOp(*it->second, "Identity") && it->second->input_size() == 1) return ReplaceCopy(value, it->second);
+  if (IsOnnxOp(*it->second, "ConstantOfShape") && it->second->input_size() == 1)
+    return ReplaceFilled(value, it->second);
+  return Invalid("is neither an initializer nor a Constant of the source model");
+}
+
+absl::StatusOr<HostTensor> WeightReplacer::ReadStored(const onnx::TensorProto& proto) {
+  OwnedBytes raw_data;
+  if (const auto at = extracted_.find(&proto); at != extracted_.end()) {
+    const auto whole = std::make_shared<HostTensor>(at->second.Whole());
+    raw_data = {whole->bytes(), whole};
+  }
+  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto, nullptr, &files_, raw_data));
+  if (!tensor.opaque.empty()) return Invalid("is stored as ", tensor.opaque);
+  return tensor.tensor;
+}
+
+const onnx::TensorProto* WeightReplacer::FindTensor(const std::string& name) {
+  if (auto it = initializers_.find(name); it != initializers_.end()) return it->second;
+  auto it = producers_.find(name);
+  if (it == producers_.end() || !IsOnnxOp(*it->second, "Constant")) return nullptr;
+  const onnx::AttributeProto* value = FindAttribute(it->second, "value");
+  return value != nullptr && value->has_t() ? &value->t() : nullptr;
+}
+
+absl::StatusOr<HostTensor> WeightReplacer::Requantize(const std::string& name, const HostTensor& value,
+                                                      const HostTensor& stored) {
+  if (!requantizer_) requantizer_.emplace(*graph_);
+  return requantizer_->Quantize(name, value, stored, [&](const std::string& constant) -> absl::StatusOr<HostTensor> {
+    const onnx::TensorProto* tensor = FindTensor(constant);
+    if (tensor == nullptr) return Invalid("is quantized with '", Printable(constant), "', which is not a constant");
+    return ReadStored(*tensor);
+  });
+}
+
+absl::Status WeightReplacer::ReplaceTensor(const std::string& name, const LazyTensor& value, onnx::TensorProto* proto,
+                                           int* changed) {
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
+  LazyTensor cast;
+  if (IsFloat(stored.dtype())) {
+    ASSIGN_OR_RETURN(cast, CastLike(value, stored.type()));
+  } else {
+    const HostTensor whole = value.Whole();
+    ASSIGN_OR_RETURN(cast, Requantize(name, whole, stored));
+    for (const HostTensor* read : {&whole, &stored}) ReleaseMappedPages(read->bytes());
+  }
+  // An unchanged value, also after a round trip through a wider type, keeps its bytes.
+  if (cast.SameBytes(stored)) return absl::OkStatus();
+  ++*changed;
+  if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
+    external_[proto] = ToStorage(cast);
+  } else if (const auto at = extracted_.find(proto); at != extracted_.end()) {
+    at->second = ToStorage(cast);
+  } else {
+    StoreTensor(cast.Whole(), proto);
+  }
+  return absl::OkStatus();
+}
+
+// Replaces a weight named OUTPUT.ATTRIBUTE, which a node of ai.onnx.ml holds as a list of floats.
+absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const LazyTensor& value) {
+  const size_t dot = name.rfind('.');
+  auto it = dot == std::string::npos ? producers_.end() : producers_.find(name.substr(0, dot));
+  onnx::AttributeProto* attribute = it == producers_.end() ? nullptr : FindAttribute(it->second, name.substr(dot + 1));
+  if (attribute == nullptr || attribute->floats_size() == 0) return Invalid("is not in the source model");
+  RETURN_IF_ERROR(ReplaceFloats(FitFloats(value.Whole(), attribute->floats_size()), attribute));
+  ++counts_.attributes;
+  return absl::OkStatus();
+}
+
+// Replaces an Identity over a shared initializer by an initializer: the copy was trained apart.
+absl::Status WeightReplacer::ReplaceCopy(const LazyTensor& value, onnx::NodeProto* node) {
+  auto it = initializers_.find(node->input(0));
+  if (it == initializers_.end()) return Invalid("copies something that is not an initializer");
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadInitializer(node->input(0)));
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, stored.type()));
+  if (cast.SameBytes(stored)) return absl::OkStatus();
+  ReplaceNode(node, cast.Whole());
+  ++counts_.split_copies;
+  return absl::OkStatus();
+}
+
+// Replaces a ConstantOfShape node by an initializer, unless the weight still has the one value that the node fills in.
+absl::Status WeightReplacer::ReplaceFilled(const LazyTensor& value, onnx::NodeProto* node) {
+  const onnx::TensorProto* shape = FindTensor(node->input(0));
+  if (shape == nullptr) return Invalid("is filled by a node whose shape is computed");
+  ASSIGN_OR_RETURN(const HostTensor extents, ReadStored(*shape));
+  const onnx::AttributeProto* attribute = FindAttribute(node, "value");
+  HostTensor number = HostTensor::Scalar(DType::kFloat32, 0);
+  if (attribute != nullptr && attribute->has_t()) {
+    ASSIGN_OR_RETURN(number, ReadStored(attribute->t()));
+  }
+  if (number.size() != 1) return Invalid("is filled with ", number.size(), " numbers");
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, {number.dtype(), extents.ToInts()}));
+  if (IsFilledWith(cast.Whole(), number)) return absl::OkStatus();
+  ReplaceNode(node, cast.Whole());
+  ++counts_.filled;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HostTensor> WeightReplacer::ReadInitializer(const std::string& name) {
+  const auto it = initializers_.find(name);
+  if (it == initializers_.end()) return Invalid("is stored in '", Printable(name), "', which is not an initializer");
+  const auto replaced = external_.find(it->second);
+  return replaced != external_.end() ? replaced->second.Whole() : ReadStored(*it->second);
+}
+
+// A bias that the file leaves out stands for zeros of the weight's type.
+absl::StatusOr<HostTensor> WeightReplacer::ReadMerged(const SplitWeight& split, const Shape& shape) {
+  if (!split.merged.empty()) return ReadInitializer(split.merged);
+  const auto node = producers_.find(split.readers.at(0).node);
+  const auto weight = node == producers_.end() || node->second->input_size() < 2
+                          ? initializers_.end()
+                          : initializers_.find(node->second->input(1));
+  if (weight == initializers_.end()) return Invalid("is the bias of a weight that the source model does not have");
+  ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*weight->second));
+  return HostTensor({stored.dtype(), shape});
+}
+
+absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const LazyTensor& value) {
+  ASSIGN_OR_RETURN(const HostTensor merged, ReadMerged(split, value.shape()));
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, merged.type()));
+  if (cast.SameBytes(merged)) return absl::OkStatus();
+  for (const FileReader& reader : split.readers) {
+    onnx::NodeProto* node = FindReader(reader.node);
+    const int inputs = node == nullptr ? 0 : node->input_size(), at = static_cast<int>(reader.input);
+    if (node != nullptr && inputs == at && split.merged.empty()) node->add_input();
+    if (at >= inputs + (split.merged.empty() ? 1 : 0))
+      return Invalid("is read by '", Printable(reader.node), "', which the source model does not have");
+    node->set_input(at, split.name);
+  }
+  AddInitializer(split.name, cast.Whole(), &model_);
+  initializers_[split.name] = &*graph_->mutable_initializer()->rbegin();
+  ++(split.merged.empty() ? counts_.restored_biases : counts_.split_weights);
+  return absl::OkStatus();
+}
+
+// Returns the node with this output, which it adds if it is a copy; null: there is none.
+onnx::NodeProto* WeightReplacer::FindReader(const std::string& output) {
+  const auto split = std::ranges::find_if(split_nodes_, [&](const SplitNodes& s) {
+    return std::ranges::any_of(s.outputs, [&](const auto& made) { return made.second == output; });
+  });
+  if (split != split_nodes_.end()) {
+    if (!AddNodeCopies(*split, graph_)) return nullptr;
+    split_nodes_.erase(split);
+    ++counts_.copied_nodes;
+    for (auto& node : *graph_->mutable_node()) {
+      for (const std::string& made : node.output()) producers_.emplace(made, &node);
+    }
+  }
+  const auto found = producers_.find(output);
+  return found == producers_.end() ? nullptr : found->second;
+}
+
+void WeightReplacer::ReplaceNode(const onnx::NodeProto* node, const HostTensor& value) {
+  AddInitializer(node->output(0), value, &model_);
+  replaced_nodes_.insert(node);
+}
+
+void WeightReplacer::RemoveReplacedNodes() {
+  auto* nodes = graph_->mutable_node();
+  nodes->erase(
+      std::remove_if(nodes->begin(), nodes->end(), [&](const auto& node) { return replaced_nodes_.count(&node) > 0; }),
+      nodes->end());
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,39 @@
+// Learning rate schedules as functions of the number of applied updates, computed on the device.
+//
+// t counts applied updates from 0. During a warm-up of w updates the factor is (t+1)/w. After it, u = t − w and
+// p = min(1, u / (total − w)). `min` is the lowest rate divided by the base rate. The formulas are those of PyTorch's
+// torch.optim.lr_scheduler where it has the schedule.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/ops/builder.h"
+#include "optim/config/optimizer.h"
+#include "optim/config/options.h"
+
+namespace onnxtrain {
+
+struct ScheduleRow {
+  std::string_view name;
+  std::string_view text;  // formula and options, for people
+  std::vector<NumberOption> options;
+  bool own_warmup = false;  // includes a warm-up: a further one is an error
+  double (*number)(const ScheduleSpec& spec, double min, double rest, double u);
+  Val (*graph)(const ScheduleSpec& spec, double min, double rest, Val u);
+};
+
+// The factor of plateau is 1 here: the host writes it after evaluations (device_scalar::kPlateau, training_graph.h).
+std::span<const ScheduleRow> AllSchedules();
+
+// Parses "cosine", "step:size=1000,gamma=0.5", "multistep:at=100/200". Errors name the schedule or option that is
+// unknown, out of range or missing. Warm-up, lowest rate and total keep the defaults of ScheduleSpec.
+absl::StatusOr<ScheduleSpec> ParseSchedule(const std::string& text);
+
+// Returns the factor of the base rate `lr`; `step` is t, a float scalar.
+Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step);
+
+}  // namespace onnxtrain

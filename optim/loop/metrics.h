@@ -1,0 +1,89 @@
+// Evaluation metrics. A metric is a few small tensors per batch, computed on the device, which the host sums (or
+// concatenates, where the metric is over all scores together), and a final function of them. The result does not depend
+// on the split into batches, up to rounding.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/bind/text_unit.h"
+#include "optim/step/loss.h"
+
+namespace onnxtrain {
+
+struct MetricContext {
+  Val y, labels;  // as in LossContext
+  LabelForm form;
+  int64_t ignore_index;
+  int64_t k;  // of top5: 5
+  int batch_axis = 0;
+  std::optional<double> least_logit = {};  // as in LossContext
+};
+
+// A metric's tensors, flattened: summed or concatenated over the batches.
+using MetricStats = std::vector<std::vector<double>>;
+
+struct MetricRow {
+  std::string_view name;
+  std::string_view text;  // for people
+  bool numbered = false;  // the name ends in a number: top5
+  bool keep = false;      // tensors are concatenated, not summed
+  // Accepted labels: classes; binary labels (elements of a loss on a Sigmoid); values (elements of any other loss).
+  bool classes = false, binary_labels = false, values = false;
+  std::vector<Val> (*stats)(const MetricContext&) = nullptr;
+  double (*value)(const MetricStats&) = nullptr;  // NaN where undefined
+  // Of regressions: the same for each target, an element of a sample's labels.
+  std::vector<double> (*by_target)(const MetricStats&) = nullptr;
+  int error_power = 0;  // of the unit of the targets that the first tensor, a number by target, is in
+  // Of text: what a token stands for. The metric is by that unit instead of by token.
+  double (*per_token)(const TextUnit& unit) = nullptr;
+};
+
+struct Metric {
+  std::string name;  // as written: "f1", "top5", "mae@angle"
+  const MetricRow* row = nullptr;
+  int64_t k = 0;
+  size_t term = 0;  // loss term whose output and labels it reads
+};
+
+// Parses "NAME[@OUTPUT]" each; without an output the metric reads the leading term.
+absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>& names, const LossChoice& loss);
+
+// rmse and r2 for a regression with few targets, perplexity and bits for text, else none.
+std::vector<std::string> DefaultMetrics(const LossChoice& loss, const TextUnit& unit = {});
+
+// Returns the names of a metric's values: its own and, for 2 to 64 targets, "rmse_0", "rmse_1", …
+std::vector<std::string> ValueNames(const Metric& metric, const LossChoice& loss);
+
+// Returns the name of the graph output of a metric's tensor.
+std::string MetricOutput(size_t metric, size_t stat);
+
+// Appends the tensors of the metrics, as outputs, to a graph that the loss was attached to.
+absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, const LossChoice& loss,
+                           const LossSpec& spec);
+
+// Accumulates the tensors of all metrics over batches.
+class MetricSums {
+ public:
+  MetricSums() = default;
+  explicit MetricSums(std::vector<MetricStats> stats) : stats_(std::move(stats)) {}
+  const std::vector<MetricStats>& stats() const { return stats_; }  // by metric
+
+  void Add(const std::vector<Metric>& metrics, size_t metric, size_t stat, const HostTensor& tensor);
+  void Add(const std::vector<Metric>& metrics, const MetricSums& other);
+  // Returns the value of each metric; each is followed by those of its targets where ValueNames has some. units[m] are
+  // what the targets of metric m were divided by: a number for each or for all; empty: 1.
+  std::vector<double> Values(const std::vector<Metric>& metrics,
+                             const std::vector<std::vector<double>>& units = {}) const;
+
+ private:
+  void Add(const MetricRow& row, std::vector<double> part, std::vector<double>* into);
+
+  std::vector<MetricStats> stats_;  // by metric
+};
+
+}  // namespace onnxtrain

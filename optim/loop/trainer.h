@@ -1,0 +1,162 @@
+// The training loop: epochs, reports, evaluations, stop conditions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/bind/text_unit.h"
+#include "frontend/data/load/loader.h"
+#include "optim/loop/plateau.h"
+#include "optim/parallel/communication_time.h"
+#include "optim/record/telemetry/outliers.h"
+#include "optim/record/telemetry/resources.h"
+#include "optim/step/session.h"
+
+namespace onnxtrain {
+
+// Each FeedSpec feeds the model input, or the labels (LossFeed::name), of its name.
+struct TrainData {
+  std::shared_ptr<const Dataset> dataset;
+  std::vector<FeedSpec> specs;
+  TextUnit text_unit;
+};
+
+// Returns the names of a GlobalBatch whose tensors SetTensors takes from the loader's batches.
+std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs);
+void SetTensors(const Batch& batch, GlobalBatch* global_batch);
+
+struct EvalMetrics {
+  double loss = 0;
+  double accuracy = -1;  // < 0: not defined for this loss
+  int64_t samples = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN where undefined
+};
+
+// How computing divides, measured over a few updates; the rest is overhead. All 0: unknown.
+struct PhaseShares {
+  double copy = 0, forward = 0, backward = 0, update = 0;
+};
+
+struct TrainResult {
+  // "epochs", "max_steps", "max_time", "early_stopping", "signal"; "end_of_data": of a stream; "not_finite":
+  // max_consecutive_skips was reached
+  std::string stop_reason;
+  int64_t steps = 0, samples = 0, skipped_steps = 0, oom_retries = 0;
+  double epochs = 0, seconds = 0;  // seconds: wall time of the loop, with compilation and evaluation
+  double final_loss = 0;           // mean over the updates of the last report; NaN if all were skipped
+  EvalMetrics eval_before, eval;   // before the first and after the last step; samples = 0: none
+  double compile_seconds = 0, data_seconds = 0, compute_seconds = 0, eval_seconds = 0, checkpoint_seconds = 0;
+  // The following are of this process alone.
+  PhaseShares phases;                   // of compute_seconds
+  double checkpoint_pause_seconds = 0;  // the longest that an update waited for a checkpoint to be copied
+  CommunicationTime communication;      // of several ranks
+  // Of one update with its wait for data, without compilation; 0: no update.
+  double step_median_seconds = 0, step_p95_seconds = 0;
+};
+
+// The best evaluation so far, by the monitored metric.
+struct BestEvaluation {
+  int64_t step = -1;  // < 0: none yet
+  double metric = 0;
+  int64_t worse_since = 0;  // evaluations since then
+};
+
+// Where the loop stands between two updates. With Session::State, all that a run needs to continue as if it had never
+// been interrupted: the order of the samples follows from seed and steps.
+struct LoopPosition {
+  TrainResult result;  // so far
+  int64_t logged_step = 0, logged_samples = 0, evaluated_step = -1;
+  double logged_seconds = 0;
+  BestEvaluation best;
+  Plateau::State plateau;
+  OutlierWindow losses, grad_norms;
+  std::vector<Outlier> outliers;  // since the last report
+};
+
+enum class SaveReason : uint8_t {
+  kInterval,
+  kAsked,  // TrainOptions::save_now
+  kBest,   // the monitored metric was never better
+  kEnd     // no update follows
+};
+
+struct TrainOptions {
+  int64_t batch_size = 32;  // samples per update
+  int64_t epochs = 3;
+  int64_t max_steps = 0;                     // 0: no limit
+  double max_seconds = 0;                    // 0: no limit
+  int64_t log_every = 0;                     // updates; 0: about 20 reports per epoch
+  int64_t eval_every = 0;                    // updates; 0: after each epoch
+  double log_seconds = 0, eval_seconds = 0;  // above 0: by time instead
+  bool shuffle = true, length_grouping = false, drop_last = false;
+  TokenBudget tokens;                                         // on: in place of batch_size
+  int num_workers = 1, max_workers = 0, prefetch_factor = 2;  // as LoaderOptions has them
+  MixOptions mix;
+  uint64_t seed = 42;
+  int64_t max_consecutive_skips = 20;       // ends the run after so many updates in a row without a finite gradient
+  Plateau* plateau = nullptr;               // steps after every evaluation but the first
+  std::string monitor = "loss";             // the metric that it sees, and by which evaluations are compared
+  bool monitor_max = false;                 // greater is better
+  int64_t patience = 0;                     // evaluations without a better one that end the run; 0: no limit
+  const std::atomic<bool>* stop = nullptr;  // set by a signal handler: ends the run after the current update
+
+  // Called where the gradient of the first update is not finite, with what says where that arises (FindNonFinite).
+  // Null: it is not looked for.
+  std::function<void(const std::string& where)> on_not_finite;
+  // Called before an update on `batch`, which is number `update`, from 1 on. Null: nothing.
+  std::function<absl::Status(int64_t update, const Batch& batch)> on_batch;
+
+  // Called between two updates, and where the run ends, also by an error that left the session as it was: what a run
+  // that continues needs. Saves nothing twice for one step, except where the reason is new.
+  std::function<void(const LoopPosition& position, SaveReason reason)> save;
+  bool saves_state = true;                // `save` reads Session::State; the same on all ranks
+  int64_t save_every = 0;                 // updates; 0: only as below
+  double save_seconds = 0;                // above 0: by time instead
+  bool save_best = false;                 // after an evaluation that is the best
+  std::atomic<bool>* save_now = nullptr;  // set by a signal handler: saves after the current update and is reset
+  std::optional<LoopPosition> resume;     // continues there; the session has been restored
+  Trace* trace = nullptr;                 // records what the loop does and when
+  int64_t compare_weights_every = 0;      // updates between comparisons of the weights of `ranks`; 0: none
+  DataParallel* ranks = nullptr;          // of the session; all of them run this loop and end alike
+};
+
+// Returns how the loop reads the samples, from the first update on.
+LoaderOptions MakeLoaderOptions(const TrainOptions& options);
+
+// Returns the names of evaluation results besides loss and accuracy: the metrics, then the terms of a sum of losses,
+// each without its factor, as "l1@OUTPUT".
+std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics);
+
+// Finds "loss", "accuracy" or one of EvalNames.
+std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::string& name);
+
+// A report or an evaluation: one line of metrics.jsonl.
+struct TrainEvent {
+  enum class Kind : uint8_t { kStep, kEval } kind = Kind::kStep;
+  int64_t step = 0;
+  double epoch = 0;    // fractional
+  double seconds = 0;  // of the loop, with those of the runs that this one continues
+  StepReport report;   // kStep, and the three below
+  double samples_per_second = 0;
+  double data_wait = 0;  // share of the time since the last report
+  ResourceReading resources;
+  std::vector<Outlier> outliers;  // kStep: since the last report
+  EvalMetrics eval;               // kEval
+};
+
+// Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with
+// kCancelled. With `ranks`, which all call it, each evaluates some of the batches.
+absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
+                                        const std::atomic<bool>* stop = nullptr, DataParallel* ranks = nullptr);
+
+// Runs the loop. `eval.dataset` may be null. Calls `on_event` on this thread.
+absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
+                                  const TrainOptions& options, const std::function<void(const TrainEvent&)>& on_event);
+
+}  // namespace onnxtrain

@@ -1,0 +1,155 @@
+#include "optim/memory/policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/dataflow.h"
+#include "backends/memory_plan.h"
+#include "frontend/base/status.h"
+#include "frontend/passes/dce.h"
+#include "frontend/passes/rematerialize.h"
+#include "frontend/passes/reorder.h"
+#include "optim/memory/search.h"
+#include "optim/step/loss.h"
+#include "optim/step/program/node_seconds.h"
+
+namespace onnxtrain {
+namespace {
+
+// Limits the plans of a frontier that are packed, spread over its peaks: fewer where packing takes long.
+std::vector<RecomputeChoice> ThinFrontier(std::vector<RecomputeChoice> choices, size_t nodes) {
+  const size_t most = std::clamp<size_t>(60'000 / (nodes + 1), 8, 96);
+  if (choices.size() <= most) return choices;
+  std::vector<RecomputeChoice> kept;
+  const double range = static_cast<double>(choices.front().peak - choices.back().peak);
+  for (RecomputeChoice& choice : choices) {
+    const double step = range / static_cast<double>(most - 1);
+    const bool last = &choice == &choices.back();
+    if (kept.empty() || last || static_cast<double>(kept.back().peak - choice.peak) >= step)
+      kept.push_back(std::move(choice));
+  }
+  return kept;
+}
+
+// Appends the nodes from `backward` on in the planned order. Nodes that do not depend on a gradient (operands of an
+// activation's derivative) come right before their first user: the plan may have put them into the forward pass.
+void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int32_t>& planned,
+                    std::vector<int32_t>* order) {
+  const std::vector<bool> depends_on_gradient = DependsOn(graph, kInverseDenominatorFeed);
+  std::vector<bool> done(graph.nodes().size(), false);
+  std::vector<int32_t> open;
+  const auto emit = [&](int32_t node) {
+    open.assign(1, node);
+    while (!open.empty()) {
+      const int32_t n = open.back();
+      const size_t before = open.size();
+      for (ValueId v : graph.nodes()[n].inputs) {
+        const int32_t p = v == kNoValue ? -1 : graph.value(v).node;
+        if (p >= backward && !done[p] && graph.nodes()[p].op != "Constant") open.push_back(p);
+      }
+      if (open.size() > before) continue;
+      open.pop_back();
+      if (!done[n]) order->push_back(n);
+      done[n] = true;
+    }
+  };
+  for (bool pass : {true, false}) {  // nodes that only outputs depend on come last
+    for (int32_t n : planned) {
+      if (n >= backward && !done[n] && (depends_on_gradient[n] || !pass)) emit(n);
+    }
+  }
+}
+
+}  // namespace
+
+RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment)
+    : alignment_(alignment) {
+  const int32_t backward = FirstBackwardNode(graph, kInverseDenominatorFeed);
+  const std::vector<bool> running = FindLiveNodes(graph);
+  for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) {
+    if (graph.nodes()[n].op == "Constant" || (n < backward && running[n])) order_.push_back(n);
+  }
+  boundary_ = static_cast<int32_t>(order_.size());
+  const MemoryPlan plan = PlanMemory(graph, {.alignment = alignment, .workspace_bytes = workspace});
+  AppendBackward(graph, backward, plan.order, &order_);
+  graph_ = ReorderNodes(graph, order_);
+  for (int32_t n : order_) workspace_.push_back(workspace[n]);
+  for (Node node : graph_.nodes()) {
+    node.op = CloneOperator(graph_, node);
+    seconds_.push_back(NodeSeconds(graph_, node));
+  }
+}
+
+bool RecomputePlanner::Applies() const { return boundary_ < std::ssize(graph_.nodes()); }
+
+RecomputePlan RecomputePlanner::MakePlan(RecomputeSchedule recomputed) const {
+  recomputed.resize(graph_.nodes().size());
+  const std::vector<int32_t> with = FindCloneOwners(graph_, boundary_);
+  for (size_t n = 0; n < with.size(); ++n) recomputed[n] = recomputed[with[n]];
+  Rematerialized made = Rematerialize(graph_, boundary_, recomputed);
+  PlanOptions options{.alignment = alignment_};
+  for (int32_t n : made.origin) options.workspace_bytes.push_back(workspace_[n]);
+  const MemoryPlan memory = PlanMemory(made.graph, options);
+  RecomputePlan plan{.arena = memory.arena_bytes, .lower_bound = memory.lower_bound};
+  std::vector<bool> ran(graph_.nodes().size(), false);
+  for (int32_t n : memory.order) {
+    const int32_t origin = made.origin[n];
+    const double seconds = NodeSeconds(made.graph, made.graph.nodes()[n]);
+    plan.seconds += seconds;
+    if (ran[origin] && seconds > 0) {
+      plan.extra_seconds += seconds;
+      ++plan.repeated;
+    }
+    ran[origin] = true;
+  }
+  plan.graph = Dce(made.graph);
+  plan.recomputed = std::move(recomputed);
+  return plan;
+}
+
+RecomputePlan RecomputePlanner::Plan(RecomputeMode mode) const {
+  if (mode == RecomputeMode::kNone || !Applies()) return MakePlan({});
+  const RecomputeCostModel model = Model();
+  return MakePlan(mode == RecomputeMode::kSqrt ? RecomputeSqrt(model).recomputed : RecomputeCheap(model).recomputed);
+}
+
+const std::vector<RecomputePlan>& RecomputePlanner::Frontier() const {
+  if (!frontier_) frontier_ = MakeFrontier();
+  return *frontier_;
+}
+
+std::vector<RecomputePlan> RecomputePlanner::MakeFrontier() const {
+  std::vector<RecomputePlan> plans;
+  plans.push_back(Plan(RecomputeMode::kNone));
+  if (!Applies()) return plans;
+  const RecomputeCostModel model = Model();
+  for (const RecomputeChoice& choice : ThinFrontier(RecomputeFrontier(model), graph_.nodes().size())) {
+    RecomputePlan plan = MakePlan(choice.recomputed);
+    if (plan.arena < plans.back().arena) plans.push_back(std::move(plan));
+  }
+  // Drops plans that a later one beats in both time and memory.
+  std::vector<RecomputePlan> best;
+  for (RecomputePlan& plan : plans) {
+    while (!best.empty() && best.back().extra_seconds >= plan.extra_seconds && best.back().arena >= plan.arena)
+      best.pop_back();
+    best.push_back(std::move(plan));
+  }
+  return best;
+}
+
+absl::StatusOr<RecomputePlan> ChooseRecompute(const RecomputePlanner& planner, RecomputeMode mode, size_t limit,
+                                              size_t* smallest) {
+  const bool free_to_choose = mode == RecomputeMode::kAuto || mode == RecomputeMode::kBudget;
+  RecomputePlan first = planner.Plan(free_to_choose ? RecomputeMode::kNone : mode);
+  *smallest = first.arena;
+  if (first.arena <= limit) return first;
+  if (!free_to_choose || !planner.Applies()) return absl::ResourceExhaustedError("");
+  const std::vector<RecomputePlan>& plans = planner.Frontier();
+  for (const RecomputePlan& plan : plans) {
+    if (plan.arena <= limit) return plan;
+  }
+  *smallest = plans.back().arena;
+  return absl::ResourceExhaustedError("");
+}
+
+}  // namespace onnxtrain

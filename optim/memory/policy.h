@@ -1,0 +1,78 @@
+// Chooses which values of the forward pass are kept for the backward pass and which are recomputed there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "optim/memory/cost_model.h"
+
+namespace onnxtrain {
+
+enum class RecomputeMode : uint8_t {
+  kNone,    // keeps everything
+  kAuto,    // the fastest plan that fits the free memory
+  kSqrt,    // √n segments, keeps their borders only (Chen et al., 1604.06174)
+  kAll,     // recomputes everything that is cheap
+  kBudget,  // as kAuto, within a given budget
+};
+
+struct RecomputeSpec {
+  RecomputeMode mode = RecomputeMode::kAuto;
+  int64_t memory_budget = 0;  // bytes for everything that a session holds; 0: the free memory of the device
+  int64_t reserved = 0;       // of the budget, for programs compiled after the largest one (Session::Plan)
+};
+
+// One way to run a training graph.
+struct RecomputePlan {
+  Graph graph;                   // of the planner's nodes
+  RecomputeSchedule recomputed;  // by node of RecomputePlanner::Model().graph()
+  size_t arena = 0;              // bytes, planned with offsets
+  size_t lower_bound = 0;
+  int64_t repeated = 0;      // number of recomputed nodes
+  double seconds = 0;        // time of one run, by the cost model
+  double extra_seconds = 0;  // share of it that recomputation takes
+};
+
+// Plans for the kernels of a graph (Backend::Fuse) whose backward pass begins with users of the feeds
+// kInverseDenominatorFeed.
+class RecomputePlanner {
+ public:
+  // `workspace`: Backend::Workspaces of the graph. `alignment`: that of the device's arenas.
+  RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment);
+
+  // Has the graph a backward pass?
+  bool Applies() const;
+  // Returns the plan of kNone, kSqrt or kAll.
+  RecomputePlan Plan(RecomputeMode mode) const;
+  // Returns the Pareto frontier of memory and time, from the fastest plan to the smallest. It is the same for every
+  // budget, so that a larger budget never means a slower plan. Planned at the first call.
+  const std::vector<RecomputePlan>& Frontier() const;
+  // The nodes of the given graph in the order of the model, dead ones left out, and the first of the backward pass.
+  const std::vector<int32_t>& order() const { return order_; }
+  int32_t boundary() const { return boundary_; }
+  // The model refers to the planner.
+  RecomputeCostModel Model() const { return RecomputeCostModel(graph_, {boundary_, workspace_, seconds_}); }
+
+ private:
+  RecomputePlan MakePlan(RecomputeSchedule recomputed) const;
+  std::vector<RecomputePlan> MakeFrontier() const;
+
+  const size_t alignment_;
+  std::vector<int32_t> order_;     // by node: which one of the given graph it is
+  Graph graph_;                    // backward pass in the order that needs least memory
+  std::vector<size_t> workspace_;  // by node
+  int32_t boundary_;
+  std::vector<double> seconds_;  // by node: time to recompute it
+  mutable std::optional<std::vector<RecomputePlan>> frontier_;
+};
+
+// Returns the fastest plan of the mode with an arena of at most `limit` bytes. Where none fits: kResourceExhausted, and
+// *smallest is the smallest arena that would do.
+absl::StatusOr<RecomputePlan> ChooseRecompute(const RecomputePlanner& planner, RecomputeMode mode, size_t limit,
+                                              size_t* smallest);
+
+}  // namespace onnxtrain

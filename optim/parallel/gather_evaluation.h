@@ -1,0 +1,21 @@
+// Merges the evaluations that several ranks have made of different samples.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "optim/loop/metrics.h"
+#include "optim/parallel/data_parallel.h"
+#include "optim/step/session.h"
+
+namespace onnxtrain {
+
+// Adds losses, counts and metrics of further samples.
+void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total);
+
+// Adds the evaluations of all ranks, in their order, to *total, and their samples to *samples, the same on each.
+// Returns the first error that a rank had.
+absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
+                              const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples);
+
+}  // namespace onnxtrain

@@ -1,0 +1,198 @@
+#include "optim/parallel/part_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/base/log.h"
+#include "optim/step/verify_batch_size.h"
+
+namespace onnxtrain {
+
+// Runs the whole model with two batches, with weights that are freed again.
+absl::Status PartSession::VerifyWhole(int64_t exported) {
+  ASSIGN_OR_RETURN(const auto inference, models_->ImportForward(prepare_, exported, false, true));
+  if (!inference->random_key.empty()) return absl::OkStatus();  // other numbers for other batches: nothing to compare
+  TrainingState weights(backend_, dtype_);
+  RETURN_IF_ERROR(weights.AddFrozen(*inference, true));
+  return VerifyBatchSize(*models_, prepare_, exported, backend_, weights.bindings());
+}
+
+absl::Status PartSession::CheckBatch() {
+  batch_verified_ = true;
+  const int64_t exported = options_.plan_only ? 0 : FindExportedBatch();
+  if (exported == 0) return absl::OkStatus();
+  const absl::Status follows = VerifyWhole(exported);
+  ReleaseImported();
+  if (!absl::IsInvalidArgument(follows)) return follows;
+  if (options_.micro_batch != exported)
+    return Invalid("`", flag(), "`: the model follows no batch but ", exported, ": say `micro_batch_size` ", exported);
+  options_.fixed_batch = exported;
+  return absl::OkStatus();
+}
+
+absl::Status PartSession::AllocateNorm() {
+  if (scalars_.buffer() != nullptr) return absl::OkStatus();
+  scalars_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
+  RETURN_IF_ERROR(scalars_.Allocate(backend_, "counters"));
+  scalar_bindings_[device_scalar::kSquaredNorm] = scalars_.At(device_scalar::kSquaredNorm);
+  return absl::OkStatus();
+}
+
+Bindings PartSession::ApplyBindings() const {
+  Bindings bindings = SessionImpl::ApplyBindings();
+  bindings.insert(scalar_bindings_.begin(), scalar_bindings_.end());
+  return bindings;
+}
+
+absl::Status PartSession::Step(const GlobalBatch& global_batch) {
+  CHECK(!averaged_) << "UseAverage(false) must precede a step";
+  gathered_weights_.reset();
+  if (ranks_ == nullptr) return Refuse();
+  RETURN_IF_ERROR(Update(global_batch));
+  ++attempted_;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+absl::Status PartSession::CompileNorm(const std::vector<FlatGroup>& groups, Bindings overrides) {
+  if (groups.empty()) return absl::OkStatus();
+  overrides.insert(scalar_bindings_.begin(), scalar_bindings_.end());
+  ASSIGN_OR_RETURN(squared_norm_, programs_.Compile(BuildSquaredNorm(dtype_, groups), overrides, state_.bindings()));
+  squared_norm_->name = "norm";
+  squared_norm_->program->SetInterruption(Interruption::kNever);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> PartSession::SquaredNorm() {
+  if (squared_norm_ == nullptr) return 0;
+  RETURN_IF_ERROR(programs_.Run(*squared_norm_));
+  ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(scalar_bindings_.at(device_scalar::kSquaredNorm)));
+  return value.At(0);
+}
+
+absl::Status PartSession::ApplySums(std::span<const double> sums) {
+  RETURN_IF_ERROR(state_.device_scalars().WriteSums(sums));
+  const Region& norm = scalar_bindings_.at(device_scalar::kSquaredNorm);
+  RETURN_IF_ERROR(WriteRegion(norm, HostTensor::Scalar(DType::kFloat64, sums.back())));
+  return RunApply();
+}
+
+absl::Status PartSession::SendTo(std::string_view what, int rank, const Region& region) {
+  ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(region));
+  transfers_.sent_bytes += static_cast<int64_t>(value.bytes().size());
+  return ranks_->ranks().StartSend(what, rank, value.bytes())->Wait();
+}
+
+absl::StatusOr<HostTensor> PartSession::ReceiveFrom(std::string_view what, int rank, const Type& type) {
+  HostTensor value(type);
+  RETURN_IF_ERROR(ranks_->ranks().StartReceive(what, rank, value.mutable_bytes())->Wait());
+  return value;
+}
+
+std::vector<WholeTensor> PartSession::WholeTensors() const {
+  std::vector<WholeTensor> tensors = whole_state_;
+  for (const std::string& name : state_.scalar_names())
+    tensors.push_back({name, false, state_.bindings().at(name).type, kEveryRank});
+  return tensors;
+}
+
+absl::Status PartSession::Gather(bool all) {
+  RETURN_IF_ERROR(AllocateGathered(all));
+  for (const WholeTensor& tensor : WholeTensors()) {
+    if (all || tensor.of_model) RETURN_IF_ERROR(GatherTensor(tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PartSession::AllocateGathered(bool all) {
+  absl::Status allocated;
+  if (leads()) {
+    for (auto* tensors : {&gathered_weights_, &gathered_rest_}) *tensors = std::make_shared<GatheredTensors>();
+    for (const WholeTensor& tensor : WholeTensors()) {
+      if (!IsLocal(tensor) && (all || tensor.of_model))
+        (tensor.of_model ? gathered_weights_ : gathered_rest_)->Add(tensor.name, tensor.type);
+    }
+    const std::string& folder = ranks_->scratch_folder();
+    allocated = gathered_weights_->Allocate(backend_, folder, "gathered weights");
+    if (allocated.ok()) allocated = gathered_rest_->Allocate(backend_, folder, "gathered moments");
+  }
+  return ranks_->Agree(kGathering, allocated);
+}
+
+std::optional<Region> PartSession::FindGathered(const std::string& name) const {
+  for (const auto* tensors : {&gathered_weights_, &gathered_rest_}) {
+    if (*tensors != nullptr && (*tensors)->Has(name)) return (*tensors)->At(name);
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<StateTensor>> PartSession::State() {
+  CHECK(!averaged_) << "UseAverage(false) must precede State";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  std::vector<StateTensor> tensors;
+  for (const WholeTensor& tensor : WholeTensors()) {
+    const Region region = IsLocal(tensor) ? state_.bindings().at(tensor.name)
+                                          : FindGathered(tensor.name).value_or(Region{{}, tensor.type});
+    tensors.push_back({tensor.name, tensor.of_model, region});
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::vector<StateTensor>> PartSession::StateParts() {
+  CHECK(!averaged_) << "UseAverage(false) must precede StateParts";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  std::vector<StateTensor> parts;
+  for (const WholeTensor& tensor : WholeTensors()) {
+    const ElementRuns runs = FindOwnRuns(tensor);
+    if (runs.length == 0) continue;
+    const Region& own = state_.bindings().at(tensor.name);
+    parts.push_back(
+        {PartName(tensor.name, runs), tensor.of_model, {own.view, {own.type.dtype, {own.type.elements()}}}});
+  }
+  return parts;
+}
+
+// Those of other ranks only where they are gathered.
+absl::StatusOr<std::map<std::string, HostTensor>> PartSession::Weights() {
+  RETURN_IF_ERROR(backend_.Synchronize());
+  std::map<std::string, HostTensor> weights;
+  const std::string averages = MomentName(kAverage, "");
+  const auto has = [&](const std::string& name) {
+    return gathered_weights_ != nullptr && gathered_weights_->Has(name);
+  };
+  for (const WholeTensor& tensor : whole_state_) {
+    if (!tensor.of_model || tensor.name.starts_with(averages)) continue;
+    if (IsLocal(tensor)) {
+      ASSIGN_OR_RETURN(weights[tensor.name], ReadRegion(state_.bindings().at(tensor.name)));
+      continue;
+    }
+    const std::string average = averages + tensor.name, from = averaged_ && has(average) ? average : tensor.name;
+    if (has(from)) weights[tensor.name] = GatheredTensors::View(gathered_weights_, from);
+  }
+  return weights;
+}
+
+// Of rank 0. Distribute gives the other ranks what is theirs.
+absl::Status PartSession::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
+  const std::vector<WholeTensor> tensors = WholeTensors();
+  for (const WholeTensor& tensor : tensors) {
+    const auto value = state.find(tensor.name);
+    if (value == state.end()) return Invalid("holds no tensor '", tensor.name, "'");
+    if (!(value->second.type() == tensor.type))
+      return Invalid("tensor '", tensor.name, "' is ", ToString(value->second.type()), ", the run has ",
+                     ToString(tensor.type));
+    RETURN_IF_ERROR(WriteOwn(tensor, value->second));
+  }
+  if (state.size() != tensors.size()) return Invalid("holds ", state.size(), " tensors, the run has ", tensors.size());
+  restored_ = state;
+  restores_ = true;
+  return RestoreCounters(counters);
+}
+
+absl::StatusOr<bool> PartSession::AgreeOnRestoring() {
+  int32_t restores = restores_ ? 1 : 0;
+  RETURN_IF_ERROR(ranks_->ranks().Broadcast(kScattering, 0, std::as_writable_bytes(std::span(&restores, 1))));
+  return restores != 0;
+}
+
+}  // namespace onnxtrain

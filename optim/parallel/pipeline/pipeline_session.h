@@ -1,0 +1,133 @@
+// A session that computes one stage of a model; the other ranks compute the others.
+//
+// An update: every stage runs the forward and backward passes of all micro-batches in the order of `schedule.h`,
+// sends activations to the next stage and gradients to the one before; the stages of a weight that several read sum its
+// gradient; the squared norms and the losses are exchanged, so that all clip, skip and report alike; each stage updates
+// its own weights.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frontend/base/status.h"
+#include "optim/parallel/part_session.h"
+#include "optim/parallel/pipeline/message_queue.h"
+#include "optim/parallel/pipeline/placement.h"
+#include "optim/parallel/pipeline/schedule.h"
+#include "optim/parallel/pipeline/stage.h"
+#include "optim/parallel/pipeline/stage_graphs.h"
+
+namespace onnxtrain {
+
+class PipelineSession : public PartSession {
+ public:
+  using PartSession::PartSession;
+
+  SessionMemory memory() const override;
+  std::vector<ProgramProfile> Profile() const override;
+  const Placement& placement() const { return placement_; }
+
+  absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
+
+  absl::Status Plan(int64_t samples) override;
+  absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
+  absl::Status UseAverage(bool use) override;
+
+  absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
+
+ protected:
+  absl::StatusOr<PreparedModel> PrepareTrained() override;
+  const char* flag() const override { return "pipeline"; }
+  bool leads() const override { return first(); }
+  bool IsLocal(const WholeTensor& tensor) const override {
+    return tensor.owner == kEveryRank || tensor.owner == stage();
+  }
+  ElementRuns FindOwnRuns(const WholeTensor& tensor) const override;
+  absl::Status GatherTensor(const WholeTensor& tensor) override;
+  absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) override;
+
+ private:
+  // A value in a message or in the memory of a micro-batch.
+  struct Place {
+    std::string name;
+    size_t offset = 0, bytes = 0;
+  };
+  struct Layout {
+    std::vector<Place> places;
+    size_t bytes = 0;
+    void Add(const std::string& name, const Type& type);
+  };
+  // The programs for micro-batches of one size. Both passes are one program in the last stage.
+  struct StagePrograms {
+    ProgramKind kind;
+    int64_t samples;
+    VariableExtents extents;
+    std::unique_ptr<CompiledProgram> forward, backward;  // `backward`: null where it computes nothing
+    std::unique_ptr<BatchFeeds> forward_feeds, backward_feeds;
+    Layout received, sent;  // activations
+    Layout received_gradients, sent_gradients;
+    Layout saved;
+  };
+  // What a stage shares the gradient of with another one.
+  struct Mirror {
+    std::string weight;
+    int owner = 0, stage = 0;
+  };
+
+  static constexpr size_t kGradientMessages = 2;  // one on its way, one that is read or written
+
+  int stage() const { return options_.pipeline.index; }
+  int stages() const { return options_.pipeline.count; }
+  bool last() const { return stage() + 1 == stages(); }
+  bool first() const { return stage() == 0; }
+
+  absl::StatusOr<Stage> CutAt(ProgramKind kind, int64_t samples, const VariableExtents& extents, bool values);
+  absl::Status EnsureWeights(const Stage& stage, ProgramKind kind, int64_t samples, const VariableExtents& extents);
+  absl::StatusOr<StagePrograms*> GetPrograms(ProgramKind kind, const MicroBatch& micro);
+  absl::StatusOr<StagePrograms*> GetPrograms(ProgramKind kind, int64_t samples, const VariableExtents& extents);
+  absl::StatusOr<StagePrograms*> CompilePrograms(ProgramKind kind, int64_t samples, const VariableExtents& extents);
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> CompilePass(const Graph& graph, const char* name, int64_t samples,
+                                                               const Bindings& overrides);
+  void LayOutMessages(const Stage& stage, StagePrograms* programs) const;
+  Bindings OverridesOf(ProgramKind kind);
+  absl::Status EnsureSaved(size_t count, size_t bytes);
+  absl::Status BindSaved(const StagePrograms& programs, int64_t micro);
+
+  absl::Status PrepareUpdates();  // of all batches
+  absl::Status PrepareUpdate(const GlobalBatch& global_batch);
+  absl::Status Update(const GlobalBatch& global_batch) override;
+  absl::Status Compute(std::span<double> sums);
+  absl::Status Forward(int64_t micro, const StagePrograms& programs, absl::Status* computed);
+  absl::Status Backward(int64_t micro, const StagePrograms& programs, absl::Status* computed);
+  absl::Status ComputeForward(int64_t micro, const StagePrograms& programs);
+  absl::Status ComputeBackward(int64_t micro, const StagePrograms& programs);
+  absl::Status Feed(const CompiledProgram& program, const Layout& layout, std::span<const std::byte> message);
+  absl::Status ReadOutputs(const CompiledProgram& program, const Layout& layout, std::span<std::byte> message);
+  absl::Status ReserveMemory();
+  absl::Status FinishQueues();
+
+  std::vector<Mirror> ListMirrors() const;
+  absl::Status AllocateMirrors();
+  absl::Status SumMirroredGradients();
+  absl::Status SendMirroredWeights();
+
+  absl::Status ScatterRestored();
+
+  Placement placement_;
+  std::vector<Mirror> mirrors_;
+  Arena mirrored_gradients_;  // of weights that an earlier stage updates
+  Bindings mirror_bindings_;
+  bool mirrors_allocated_ = false;
+  bool mirrors_differ_ = false;  // from the weights that their owners have
+  std::vector<std::unique_ptr<StagePrograms>> stage_programs_;
+  std::vector<StagePrograms*> micro_programs_;  // of the micro-batches of the current batch
+  std::vector<std::unique_ptr<Buffer>> slots_;  // saved values of the micro-batches that are kept
+  size_t slot_bytes_ = 0;
+  std::unique_ptr<MessageQueue> received_, sent_, received_gradients_, sent_gradients_;
+  size_t planned_messages_ = 0;  // bytes, of a session that only plans
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,198 @@
+#include "optim/parallel/tensor/split_graph.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/builder.h"
+#include "frontend/ops/collective.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/rewrite.h"
+
+namespace onnxtrain {
+namespace {
+
+std::vector<bool> FindTrained(const Graph& graph) {
+  std::vector<bool> trained(graph.values().size());
+  for (const GraphInput& input : graph.inputs()) trained[input.value] = input.kind == InputKind::kParameter;
+  for (const Node& node : graph.nodes()) {
+    const bool any = std::ranges::any_of(node.inputs, [&](ValueId v) { return v != kNoValue && trained[v]; });
+    for (const ValueId v : node.outputs) trained[v] = any && IsFloat(graph.type(v).dtype);
+  }
+  return trained;
+}
+
+// [outer, blocks, axis / blocks, inner], to take runs of every block.
+Shape BlockShape(const Shape& shape, const AxisSplit& split) {
+  const auto axis = shape.begin() + split.axis;
+  return {NumElements({shape.begin(), axis}), split.blocks, *axis / split.blocks, NumElements({axis + 1, shape.end()})};
+}
+
+class PartBuilder {
+ public:
+  PartBuilder(const Graph& graph, const SplitPlan& plan, int rank)
+      : graph_(graph),
+        plan_(plan),
+        rank_(rank),
+        group_{kTensorGroup, plan.ranks},
+        trained_(FindTrained(graph)),
+        builder_(&part_),
+        part_of_(graph.values().size(), kNoValue),
+        whole_of_(part_of_) {}
+
+  absl::StatusOr<Graph> Build(std::vector<ValueId>* values) {
+    AddInputs();
+    for (size_t n = 0; n < graph_.nodes().size(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      builder_.set_source(node.source);
+      const auto found = plan_.nodes.find(static_cast<int32_t>(n));
+      found == plan_.nodes.end() ? Copy(node) : AddPart(node, found->second);
+      RETURN_IF_ERROR(builder_.status());
+    }
+    for (const GraphOutput& output : graph_.outputs())
+      part_.AddOutput(output.name, Current(output.value), output.into == kNoValue ? kNoValue : Current(output.into));
+    *values = std::move(whole_of_);
+    for (size_t v = 0; v < values->size(); ++v) {
+      if ((*values)[v] == kNoValue) (*values)[v] = part_of_[v];
+    }
+    return std::move(part_);
+  }
+
+ private:
+  // What an output of the graph is: the part, unless it is joined.
+  ValueId Current(ValueId v) const { return whole_of_[v] != kNoValue ? whole_of_[v] : part_of_[v]; }
+
+  void AddInputs() {
+    for (const GraphInput& input : graph_.inputs()) {
+      Type type = graph_.type(input.value);
+      const auto split = plan_.values.find(input.value);
+      if (split != plan_.values.end()) type.shape = PartShape(std::move(type.shape), split->second, plan_.ranks);
+      const ValueId v = part_.AddInput(input.kind, input.name, std::move(type));
+      part_.SetValueName(v, graph_.value(input.value).name);
+      Set(input.value, builder_.Wrap(v));
+    }
+  }
+
+  // Records the value of this rank, and joins it where it is needed whole.
+  void Set(ValueId v, Val now) {
+    if (!now.valid()) return;
+    const auto split = plan_.values.find(v);
+    (split == plan_.values.end() ? whole_of_ : part_of_)[v] = now.id();
+    if (part_.value(now.id()).name->empty()) part_.SetValueName(now.id(), graph_.value(v).name);
+    if (plan_.joined.contains(v)) whole_of_[v] = Join(now, split->second).id();
+  }
+
+  void Copy(const Node& node) {
+    std::vector<Val> inputs;
+    for (const ValueId v : node.inputs) inputs.push_back(v == kNoValue ? Val() : builder_.Wrap(whole_of_[v]));
+    SetOutputs(node, builder_.Ops(node.op, std::move(inputs), node.attrs));
+  }
+
+  void SetOutputs(const Node& node, const std::vector<Val>& outputs) {
+    for (size_t o = 0; o < node.outputs.size(); ++o) Set(node.outputs[o], outputs[o]);
+  }
+
+  // The part of an operand that the node reads. The gradients of uses of a whole value are summed over the ranks.
+  Val Operand(ValueId v, const std::optional<AxisSplit>& split) {
+    if (v == kNoValue) return Val();
+    if (split && plan_.values.contains(v)) return builder_.Wrap(part_of_[v]);
+    const Val whole = Shared(v);
+    return split ? Take(whole, *split) : whole;
+  }
+
+  Val Shared(ValueId v) {
+    const Val whole = builder_.Wrap(whole_of_[v]);
+    if (!trained_[v]) return whole;
+    const auto [found, added] = shared_.try_emplace(v, kNoValue);
+    if (added) found->second = SumGradient(whole, group_).id();
+    return builder_.Wrap(found->second);
+  }
+
+  void AddPart(const Node& node, const NodeSplit& split) {
+    if (node.op == "Gather" && split.sums) return Set(node.outputs[0], SumPartial(GatherRows(node, split), group_));
+    if (node.op == "Dropout") return Set(node.outputs[0], DropPart(node, split));
+    std::vector<Val> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(Operand(node.inputs[i], split.inputs[i]));
+    if (!split.sums)
+      return SetOutputs(node, builder_.Ops(node.op, inputs, PartAttrs(graph_, node, split, plan_.ranks)));
+    const bool biased = node.inputs.size() > 2 && node.inputs[2] != kNoValue;
+    inputs.resize(std::min<size_t>(inputs.size(), 2));
+    const Val sum = SumPartial(builder_.Op(node.op, inputs, node.attrs), group_);
+    Set(node.outputs[0], biased ? sum + ChannelBias(node) : sum);
+  }
+
+  // Of a convolution whose terms are summed without it.
+  Val ChannelBias(const Node& node) {
+    Shape shape(graph_.type(node.outputs[0]).rank(), 1);
+    shape[1] = graph_.type(node.inputs[2]).shape[0];
+    return Reshape(builder_.Wrap(whole_of_[node.inputs[2]]), shape);
+  }
+
+  // Rows of the table of this rank; zeros for the others.
+  Val GatherRows(const Node& node, const NodeSplit& split) {
+    const auto axis = static_cast<size_t>(node.attrs.Int("axis"));
+    const int64_t rows = graph_.type(node.inputs[0]).shape[axis], own = rows / plan_.ranks;
+    const Val index = builder_.Wrap(whole_of_[node.inputs[1]]);
+    const auto number = [&](int64_t value) { return builder_.Scalar(index.dtype(), static_cast<double>(value)); };
+    Val row = Where(Less(index, number(0)), index + number(rows), index);
+    row = builder_.Op("Min", {builder_.Op("Max", {row, number(0)}), number(rows - 1)});
+    row = row - number(rank_ * own);
+    const Val has = builder_.Op("And", {Less(row, number(own)), Less(number(-1), row)});
+    const Val table = Operand(node.inputs[0], split.inputs[0]);
+    const Val gathered = builder_.Op("Gather", {table, Where(has, row, number(0))}, node.attrs);
+    Shape shape(gathered.rank(), 1);
+    std::ranges::copy(graph_.type(node.inputs[1]).shape, shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    return Where(Reshape(has, shape), gathered, builder_.Scalar(gathered.dtype(), 0));
+  }
+
+  // The part of a mask that is drawn for the whole.
+  Val DropPart(const Node& node, const NodeSplit& split) {
+    const Type& whole = graph_.type(node.outputs[0]);
+    const Val ones = Expand(builder_.Scalar(whole.dtype, 1), whole.shape);
+    const Val mask = builder_.Op("Dropout", {ones, builder_.Wrap(whole_of_[node.inputs[1]])}, node.attrs);
+    return Operand(node.inputs[0], split.inputs[0]) * Take(mask, *split.outputs[0]);
+  }
+
+  Val Take(Val whole, const AxisSplit& split) {
+    const Shape& shape = whole.shape();
+    const Shape blocks = BlockShape(shape, split);
+    const int64_t own = blocks[2] / plan_.ranks;
+    return Reshape(Slice(Reshape(whole, blocks), 2, rank_ * own, own), PartShape(shape, split, plan_.ranks));
+  }
+
+  // Sums parts that are padded with zeros: the gradient of a part is that part of the whole one.
+  Val Join(Val part, const AxisSplit& split) {
+    Shape shape = part.shape();
+    const Shape blocks = BlockShape(shape, split);
+    const std::vector<int64_t> pads = {0, 0, rank_ * blocks[2], 0, 0, 0, (plan_.ranks - 1 - rank_) * blocks[2], 0};
+    const Val padded = builder_.Op("Pad", {Reshape(part, blocks)}, {{"pads", pads}});
+    shape[split.axis] *= plan_.ranks;
+    return SumPartial(Reshape(padded, shape), group_);
+  }
+
+  const Graph& graph_;
+  const SplitPlan& plan_;
+  const int rank_;
+  const RankGroup group_;
+  const std::vector<bool> trained_;
+  Graph part_;
+  Builder builder_;
+  std::vector<ValueId> part_of_, whole_of_;  // by value of the whole graph
+  std::map<ValueId, ValueId> shared_;        // whole values whose gradients are summed
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> BuildPart(const Graph& forward, const SplitPlan& plan, int rank, std::vector<ValueId>* values) {
+  return PartBuilder(forward, plan, rank).Build(values);
+}
+
+absl::StatusOr<Graph> DecomposeDropout(const Graph& forward, std::vector<ValueId>* values) {
+  const auto rule = [](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
+    if (node.op != "Attention" || node.attrs.Float("ratio") == 0) return std::nullopt;
+    return FindOp(node.op)->decompose({r.b(), node.attrs, r.MapOperands(node), {r.from().type(node.outputs[0])}});
+  };
+  return Rewrite(forward, rule, nullptr, values);
+}
+
+}  // namespace onnxtrain

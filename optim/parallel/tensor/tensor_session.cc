@@ -1,0 +1,199 @@
+#include "optim/parallel/tensor/tensor_session.h"
+
+#include <utility>
+#include <vector>
+
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "optim/parallel/shard_choice.h"
+#include "optim/parallel/tensor/part_plan.h"
+#include "optim/parallel/tensor/split_graph.h"
+#include "optim/record/telemetry/trace.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
+  if (IsPerTensor(options_.optimizer))
+    return Invalid("`optimizer` ", options_.optimizer.rule, ": reads whole weights, of which a rank of `tensor` ",
+                   size(), " has parts");
+  options_.step_form = StepForm::kMicroAndApply;
+  RETURN_IF_ERROR(AllocateNorm());
+  ASSIGN_OR_RETURN(const PreparedModel whole,
+                   models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
+  ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, nullptr, rank(), size()));
+  splits_ = std::move(split.weights);
+  whole_weights_ = whole.weights;
+  whole_state_ = ListWholeState(
+      whole, [](const std::string&) { return kEveryRank; }, options_.optimizer, dtype_);
+  ListSplitState(whole);
+  return std::move(split.prepared);
+}
+
+// Moments of the shape of their weight are divided as it is.
+void TensorSession::ListSplitState(const PreparedModel& whole) {
+  tensor_splits_ = splits_;
+  for (const WeightDecision& w : whole.weights) {
+    const auto split = splits_.find(w.name);
+    if (split == splits_.end() || !w.trained) continue;
+    tensor_splits_.emplace(MomentName(kAverage, w.name), split->second);
+    for (const RuleState& state : FindRule(options_.optimizer)->state)
+      tensor_splits_.emplace(MomentName(state.name, w.name), split->second);
+  }
+}
+
+absl::StatusOr<PreparedModel> TensorSession::PrepareProgram(const PrepareOptions& options, int64_t batch, bool training,
+                                                            bool values) {
+  ASSIGN_OR_RETURN(const PreparedModel whole, models_->Prepare(options, batch, training, values));
+  ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, &splits_, rank(), size()));
+  return std::move(split.prepared);
+}
+
+absl::Status TensorSession::EnsureFrozen(const ImportedModel& model, int64_t batch, bool training) {
+  if (state_.HasAllWeights(model)) return absl::OkStatus();
+  const bool load = !options_.plan_only;
+  ASSIGN_OR_RETURN(const PreparedModel complete, PrepareProgram(prepare_, batch, training, load));
+  return state_.AddFrozen(complete.model, load);
+}
+
+absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {
+  if (ranks->size() != size()) return Invalid("`tensor` ", size(), ": runs on as many ranks, not on ", ranks->size());
+  if (shard != ShardLevel::kNone)
+    return Invalid("`shard` ", ShardName(shard), ": the ranks of `tensor` hold parts of the state already");
+  ranks_ = ranks;
+  ranks_->BeginTogether();
+  ASSIGN_OR_RETURN(group_, NewGroupOfAll(ranks->ranks(), "tensor"));
+  ASSIGN_OR_RETURN(device_group_, backend_.MeetOnDevice(*group_));
+  programs_.BindGroup(kTensorGroup, &GroupOfPrograms());
+  RETURN_IF_ERROR(ranks_->Agree(kScattering, PrepareUpdates()));
+  return ScatterRestored();
+}
+
+absl::Status TensorSession::PrepareUpdates() {
+  RETURN_IF_ERROR(state_.EnsureGradients());
+  RETURN_IF_ERROR(EnsureApply());
+  return CompileOwnNorm();
+}
+
+// Compiles what can fail on a single rank: within a batch, ranks wait for each other.
+absl::Status TensorSession::PrepareBatch(const GlobalBatch& global_batch, ProgramKind first, ProgramKind next) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
+  sent_bytes_ = 0;
+  for (const MicroBatch& m : CutMicros(global_batch)) {
+    const ProgramKind kind = &m == micros_.data() ? first : next;
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(m.number)));
+    if (program->sent_bytes < 0) program->sent_bytes = CountTraffic(program->compiled->program->graph()).bytes;
+    sent_bytes_ += program->sent_bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TensorSession::Update(const GlobalBatch& global_batch) {
+  RETURN_IF_ERROR(ranks_->AgreeToBegin(PrepareBatch(global_batch, ProgramKind::kMicroFirst, ProgramKind::kMicroNext)));
+  ranks_->BeginUpdate();
+  std::vector<double> sums(ExchangedSums());
+  const auto compute = [&]() -> absl::Status {
+    RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
+    RETURN_IF_ERROR(backend_.Synchronize());
+    if (last()) RETURN_IF_ERROR(state_.device_scalars().ReadSums(sums));
+    ASSIGN_OR_RETURN(sums.back(), SquaredNorm());
+    return absl::OkStatus();
+  };
+  const absl::Status computed = compute();
+  if (LostRanks(computed)) return computed;
+  ranks_->AddTransfers(sent_bytes_, 0);
+  {
+    const Span span(trace_, Trace::kTraining, "exchange");
+    RETURN_IF_ERROR(ranks_->Exchange(computed, sums));
+  }
+  return ApplySums(sums);
+}
+
+// After what programs have computed together. An error of this rank ends that of the others at once; then all can
+// agree, but where ranks do not answer.
+bool TensorSession::LostRanks(const absl::Status& computed) {
+  if (!computed.ok()) GroupOfPrograms().Close(computed);
+  return !computed.ok() && !GroupOfPrograms().closed();
+}
+
+// Of the parts of this rank; the gradients that all ranks have are counted once.
+absl::Status TensorSession::CompileOwnNorm() {
+  std::vector<FlatGroup> counted;
+  Bindings flat;
+  for (const WeightDecision& w : prepared_.weights) {
+    if (!w.trained || (!last() && !splits_.contains(w.name))) continue;
+    const Region& gradient = state_.bindings().at(GradName(w.name));
+    counted.push_back({.name = w.name, .elements = gradient.type.elements()});
+    flat[GradName(w.name)] = {gradient.view, {gradient.type.dtype, {gradient.type.elements()}}};
+  }
+  return CompileNorm(counted, std::move(flat));
+}
+
+// The last rank knows the metrics; the others compute the same.
+absl::StatusOr<Evaluation> TensorSession::Evaluate(const GlobalBatch& global_batch) {
+  if (ranks_ == nullptr) return Refuse();
+  RETURN_IF_ERROR(ranks_->AgreeToBegin(PrepareBatch(global_batch, ProgramKind::kEval, ProgramKind::kEval)));
+  auto evaluated = SessionImpl::Evaluate(global_batch);
+  if (LostRanks(evaluated.status())) return evaluated;
+  RETURN_IF_ERROR(ranks_->Agree("end of an evaluation", evaluated.status()));
+  if (last()) return evaluated;
+  Evaluation none;
+  none.loss_sums.resize(evaluated->loss_sums.size());
+  none.weights.resize(evaluated->weights.size());
+  return none;
+}
+
+absl::Status TensorSession::SetWeights(const std::map<std::string, HostTensor>& weights) {
+  std::map<std::string, HostTensor> own;
+  for (const auto& [name, value] : weights) {
+    const auto split = splits_.find(name);
+    const auto region = state_.bindings().find(name);
+    if (region == state_.bindings().end()) continue;
+    const bool whole = split != splits_.end() && value.shape() != region->second.type.shape;
+    own.emplace(name, whole ? TakePart(value, split->second, rank(), size()) : value);
+  }
+  return SessionImpl::SetWeights(own);
+}
+
+ElementRuns TensorSession::FindOwnRuns(const WholeTensor& tensor) const {
+  const auto split = tensor_splits_.find(tensor.name);
+  if (split != tensor_splits_.end()) return FindRuns(tensor.type.shape, split->second, rank(), size());
+  return leads() ? AllElements(tensor.type.elements()) : ElementRuns();
+}
+
+absl::Status TensorSession::GatherTensor(const WholeTensor& tensor) {
+  const auto found = tensor_splits_.find(tensor.name);
+  if (found == tensor_splits_.end()) return absl::OkStatus();
+  const AxisSplit& split = found->second;
+  const Region& own = state_.bindings().at(tensor.name);
+  if (!leads()) return SendTo(kGathering, 0, own);
+  HostTensor whole(tensor.type);
+  for (int r = 0; r < size(); ++r) {
+    ASSIGN_OR_RETURN(const HostTensor part, r == 0 ? ReadRegion(own) : ReceiveFrom(kGathering, r, own.type));
+    PutPart(part, split, r, size(), &whole);
+  }
+  return WriteRegion(*FindGathered(tensor.name), whole);
+}
+
+absl::Status TensorSession::WriteOwn(const WholeTensor& tensor, const HostTensor& value) {
+  const auto split = tensor_splits_.find(tensor.name);
+  const Region& region = state_.bindings().at(tensor.name);
+  return WriteRegion(region, split == tensor_splits_.end() ? value : TakePart(value, split->second, rank(), size()));
+}
+
+absl::Status TensorSession::ScatterRestored() {
+  ASSIGN_OR_RETURN(const bool restores, AgreeOnRestoring());
+  if (!restores) return absl::OkStatus();
+  for (const WholeTensor& tensor : WholeTensors()) {
+    HostTensor value =
+        leads() && restored_.contains(tensor.name) ? restored_.at(tensor.name).Clone() : HostTensor(tensor.type);
+    RETURN_IF_ERROR(ranks_->ranks().Broadcast(kScattering, 0, value.mutable_bytes()));
+    RETURN_IF_ERROR(WriteOwn(tensor, value));
+  }
+  restored_.clear();
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

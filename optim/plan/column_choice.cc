@@ -1,0 +1,110 @@
+#include "optim/plan/column_choice.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/bind/input_names.h"
+#include "optim/config/loss_text.h"
+#include "optim/plan/batch_axes.h"
+#include "optim/plan/model_setup.h"
+#include "optim/plan/open_samples.h"
+#include "optim/step/onnx_loss.h"
+
+namespace onnxtrain {
+namespace {
+
+std::string ListColumns(const std::vector<Column>& columns) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t c = 0; c < columns.size() && c < kMost; ++c) StrAppend(&text, c == 0 ? "'" : ", '", columns[c].name, "'");
+  return columns.size() > kMost ? StrCat(text, ", … (", columns.size(), " in all)") : text;
+}
+
+// Binds inputs of the loss that are columns; the others must mean the label.
+void AddOnnxColumns(const OnnxModel& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
+  for (const std::string& name : OnnxLossColumns(loss, model)) {
+    const bool column = std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    if (column) spec->own_labels[name] = {name};
+    spec->want_label |= !column && MeansLabel(name);
+  }
+}
+
+}  // namespace
+
+bool HasColumn(const std::vector<Column>& columns, const std::string& name) {
+  return std::ranges::any_of(columns, [&](const Column& c) { return c.name == name; });
+}
+
+bool HoldsModelInputs(const std::vector<Column>& columns,
+                      const std::map<std::string, std::vector<std::string>>& trained_on) {
+  return std::ranges::any_of(trained_on, [&](const auto& entry) {
+    const std::vector<std::string>& names = entry.second;
+    const auto fits = [&](const std::string& name) {
+      return HasColumn(columns, name) && std::ranges::find(names, name) == names.end();
+    };
+    return fits(entry.first) || fits(std::string(StemOf(entry.first)));
+  });
+}
+
+std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name) {
+  const auto index = ParseInt(name);
+  const bool number = index.ok() && *index >= 0 && *index < std::ssize(columns);
+  return !HasColumn(columns, name) && number ? columns[*index].name : name;
+}
+
+absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec) {
+  same_columns = same_columns && !HoldsModelInputs(columns, spec->inputs);
+  const auto match = [&](std::vector<std::string>* names, const std::string& what) -> absl::StatusOr<bool> {
+    for (std::string& name : *names) {
+      name = FindCounterpart(columns, name);
+      if (HasColumn(columns, name)) continue;
+      if (!same_columns || columns.size() == 1) return false;
+      return Invalid("there is no column '", name, "', ", what, "; the columns are ", ListColumns(columns));
+    }
+    return true;
+  };
+  for (auto entry = spec->inputs.begin(); entry != spec->inputs.end();) {
+    const std::string& input = entry->first;
+    ASSIGN_OR_RETURN(const bool found,
+                     match(&entry->second, StrCat("which input '", input, "' was trained on (`input` ", input,
+                                                  "=COLUMN,… names others)")));
+    entry = found ? std::next(entry) : spec->inputs.erase(entry);
+  }
+  ASSIGN_OR_RETURN(const bool labelled, match(&spec->label, "the label in training (`label` names another)"));
+  if (!labelled) spec->label.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseInputs(
+    const std::vector<std::string>& texts, const std::map<std::string, std::string>& constants) {
+  std::map<std::string, std::vector<std::string>> given;
+  for (const std::string& text : texts) {
+    auto pair = ParsePair(text, "MODEL_INPUT=COLUMN[,…]");
+    if (!pair.ok()) return Annotate(pair.status(), "`input`: ");
+    if (constants.contains(pair->first)) continue;
+    auto columns = ParseList(pair->second);
+    if (!columns.ok()) return Annotate(columns.status(), StrCat("`input` ", text, ": "));
+    if (!given.emplace(pair->first, *columns).second) return Invalid("`input` ", pair->first, ": given twice");
+  }
+  return given;
+}
+
+absl::Status AddOwnLabels(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns,
+                          BindSpec* spec) {
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
+  spec->want_label = false;
+  for (const LossTermSpec& term : terms) {
+    if (!term.file.empty()) {
+      AddOnnxColumns(*loss.onnx.at(term.file), model, columns, spec);
+      continue;
+    }
+    const bool of_its_own = !term.label.empty();
+    if (of_its_own) spec->own_labels[term.label_key()] = term.label;
+    spec->want_label |= !of_its_own;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,132 @@
+#include "optim/plan/free_dims.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "frontend/base/units.h"
+
+namespace onnxtrain {
+namespace {
+
+const std::string& DimName(const ModelInput& input, size_t axis) {
+  static const std::string kNone;
+  return axis < input.dim_names.size() ? input.dim_names[axis] : kNone;
+}
+
+// A recursive descent over sums of products of names and numbers.
+class DimExpression {
+ public:
+  DimExpression(const std::string& text, int64_t size, int64_t past) : text_(text), size_(size), past_(past) {}
+
+  int64_t Evaluate() {
+    const int64_t value = Sum();
+    return at_ == text_.size() ? value : -1;
+  }
+
+ private:
+  int64_t Sum() {
+    int64_t value = Product();
+    while (value >= 0 && Accept('+')) value = Combine(value, Product(), [](int64_t a, int64_t b) { return a + b; });
+    return value;
+  }
+
+  int64_t Product() {
+    int64_t value = Atom();
+    while (value >= 0 && Accept('*')) value = Combine(value, Atom(), [](int64_t a, int64_t b) { return a * b; });
+    return value;
+  }
+
+  template <typename F>
+  static int64_t Combine(int64_t a, int64_t b, F f) {
+    constexpr int64_t kMost = int64_t{1} << 30;
+    return a < 0 || b < 0 || a > kMost || b > kMost ? -1 : f(a, b);
+  }
+
+  int64_t Atom() {
+    SkipBlanks();
+    const size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_'))
+      ++at_;
+    const std::string word = text_.substr(begin, at_ - begin);
+    SkipBlanks();
+    if (word.empty()) return -1;
+    if (std::isdigit(static_cast<unsigned char>(word[0])) != 0) return ParseInt(word).value_or(-1);
+    return word.find("past") != std::string::npos ? past_ : size_;
+  }
+
+  void SkipBlanks() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+
+  bool Accept(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  const std::string& text_;
+  const int64_t size_, past_;
+  size_t at_ = 0;
+};
+
+// The rows of the matrix [k,n] or [n,k] of a Gemm. transB is unknown here: the bias has n elements; without one, a
+// classifier's matrix narrows.
+int64_t GemmExtent(const OnnxModel& model, const OnnxModel::Node& node, const Shape& matrix) {
+  const HostTensor* bias = node.inputs.size() > 2 ? model.Initializer(node.inputs[2]) : nullptr;
+  if (bias != nullptr && bias->size() == matrix[0]) return matrix[1];
+  if (bias != nullptr && bias->size() == matrix[1]) return matrix[0];
+  return std::max(matrix[0], matrix[1]);
+}
+
+// The extent of an axis that the first MatMul, Gemm or Conv of an input requires; 0 where there is none.
+int64_t DemandedExtent(const OnnxModel& model, const ModelInput& input, size_t axis) {
+  for (const OnnxModel::Node& node : model.nodes()) {
+    if (node.inputs.size() < 2 || node.inputs[0] != input.name) continue;
+    const HostTensor* weight = model.Initializer(node.inputs[1]);
+    if (weight == nullptr || weight->type().rank() < 2) continue;
+    const Shape& shape = weight->shape();
+    if (node.op == "Conv" && axis == 1) return shape[1];
+    if (node.op == "MatMul" && axis + 1 == input.dims.size()) return shape[shape.size() - 2];
+    if (node.op == "Gemm" && axis == 1) return GemmExtent(model, node, shape);
+  }
+  return 0;
+}
+
+int64_t SizeDim(const FreeDims& dims, const ModelInput& input, size_t axis) {
+  if (input.dims[axis] >= 0) return input.dims[axis];
+  const std::string& name = DimName(input, axis);
+  if (const auto given = dims.given.find(name); given != dims.given.end()) return given->second;
+  if (const int64_t demanded = DemandedExtent(dims.model, input, axis); demanded > 0) return demanded;
+  const int64_t named = name.empty() ? dims.size : EvaluateDim(name, dims.size, dims.past);
+  return named >= 0 ? named : dims.size;
+}
+
+}  // namespace
+
+std::span<const int64_t> TrialSizes() {
+  static constexpr int64_t kSizes[] = {32,  64,  224, 28,  16,  8,   4,   2,   1,   48,   96,   128,  160, 192,
+                                       227, 256, 299, 300, 320, 352, 384, 416, 448, 480,  512,  600,  608, 640,
+                                       768, 800, 80,  112, 144, 240, 260, 380, 456, 3,    5,    6,    7,   10,
+                                       12,  14,  20,  24,  40,  50,  100, 200, 400, 1024, 3000, 16000};
+  return kSizes;
+}
+
+int64_t EvaluateDim(const std::string& name, int64_t size, int64_t past) {
+  return DimExpression(name, size, past).Evaluate();
+}
+
+Shape SizeSample(const FreeDims& dims, const ModelInput& input) {
+  Shape shape;
+  for (size_t i = 1; i < input.dims.size(); ++i) shape.push_back(SizeDim(dims, input, i));
+  return shape;
+}
+
+std::set<std::string> FreeDimNames(const FreeDims& dims, const ModelInput& input) {
+  std::set<std::string> names;
+  for (size_t i = 1; i < input.dims.size(); ++i) {
+    if (input.dims[i] < 0 && !dims.given.contains(DimName(input, i))) names.insert(DimName(input, i));
+  }
+  return names;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,184 @@
+#include "optim/plan/learning_rates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "optim/config/weight_globs.h"
+#include "optim/record/telemetry/format.h"
+#include "optim/step/layers.h"
+#include "optim/step/rules/rule.h"
+
+namespace onnxtrain {
+namespace {
+
+struct GlobRate {
+  std::string glob;
+  double lr = 0;
+};
+
+struct SpecifiedRates {
+  std::string base = "auto";
+  std::vector<GlobRate> globs;
+};
+
+absl::StatusOr<double> Rate(const std::string& text) {
+  const auto lr = ParseNumber(text);
+  if (!lr.ok() || *lr <= 0) return Invalid("`lr`: expected auto, a number above 0 or GLOB=X, got '", text, "'");
+  return *lr;
+}
+
+absl::StatusOr<SpecifiedRates> Read(const std::vector<std::string>& given) {
+  SpecifiedRates rates;
+  bool base = false;
+  for (const std::string& text : given) {
+    const size_t equals = text.rfind('=');
+    if (equals == std::string::npos) {
+      if (base && text != rates.base) return Invalid("`lr`: given twice, ", rates.base, " and ", text);
+      base = true;
+      rates.base = text;
+      continue;
+    }
+    GlobRate rate{.glob = text.substr(0, equals)};
+    if (rate.glob.empty()) return Invalid("`lr`: expected auto, a number above 0 or GLOB=X, got '", text, "'");
+    ASSIGN_OR_RETURN(rate.lr, Rate(text.substr(equals + 1)));
+    rates.globs.push_back(std::move(rate));
+  }
+  return rates;
+}
+
+std::string Names(std::vector<std::string> names) {
+  constexpr size_t kMost = 8;
+  const size_t all = names.size();
+  names.resize(std::min(all, kMost));
+  return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
+}
+
+class Chooser {
+ public:
+  Chooser(const PreparedModel& prepared, RateChoice* choice) : prepared_(prepared), choice_(*choice) {}
+
+  void Head(const std::vector<std::string>& fresh, bool trained) {
+    if (fresh.empty()) return;
+    if (!trained)
+      return choice_.lines.push_back(StrCat(Names(fresh), ": the same, since the rest looks untrained too"));
+    Set(fresh, choice_.lr * kHeadFactor,
+        StrCat("a new head, ", FormatNumber(kHeadFactor), "× the rate of the rest; `lr` '", fresh[0], "=X'"));
+  }
+
+  absl::Status Globs(const std::vector<GlobRate>& globs) {
+    for (const GlobRate& rate : globs) {
+      WeightGlobs glob("lr", {rate.glob});
+      std::vector<std::string> names;
+      for (const WeightDecision& w : prepared_.weights) {
+        if (glob.Match(w) != nullptr && w.trained) names.push_back(w.name);
+      }
+      RETURN_IF_ERROR(glob.CheckAllMatched());
+      if (names.empty())
+        return Invalid("`lr` ", rate.glob, "=", rate.lr,
+                       ": has no effect: none of the weights that it matches is trained");
+      Set(names, rate.lr, StrCat("`lr` ", rate.glob, "=", FormatNumber(rate.lr)));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Set(const std::vector<std::string>& names, double lr, const std::string& why) {
+    for (const std::string& name : names) choice_.factors[name] = lr / choice_.lr;
+    choice_.lines.push_back(StrCat(FormatNumber(lr), " for ", Names(names), " (", why, ")"));
+  }
+
+  const PreparedModel& prepared_;
+  RateChoice& choice_;
+};
+
+}  // namespace
+
+absl::Status CheckRates(const std::vector<std::string>& lr) {
+  ASSIGN_OR_RETURN(const SpecifiedRates rates, Read(lr));
+  return rates.base == "auto" ? absl::OkStatus() : Rate(rates.base).status();
+}
+
+bool SpecifiesBaseRate(const std::vector<std::string>& lr) {
+  return std::ranges::any_of(
+      lr, [](const std::string& text) { return text != "auto" && text.find('=') == std::string::npos; });
+}
+
+std::vector<std::string> ReplaceBaseRate(std::vector<std::string> rates, double lr) {
+  std::erase_if(rates, [](const std::string& rate) { return rate.find('=') == std::string::npos; });
+  rates.insert(rates.begin(), StrCat(lr));
+  return rates;
+}
+
+double DefaultRate(bool pretrained, bool transformer) { return !pretrained ? 1e-3 : transformer ? 2e-5 : 1e-4; }
+
+bool IsTransformer(const Graph& graph) {
+  const auto count = [&](std::string_view op) {
+    return std::count_if(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) { return n.op == op; });
+  };
+  return count("Attention") > 0 || (count("LayerNorm") + count("RmsNorm") > 1 && count("Softmax") > 0);
+}
+
+absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
+                                       const ModelOrigin& origin, const std::vector<std::string>& fresh,
+                                       const OptimizerSpec& optimizer, double scale) {
+  ASSIGN_OR_RETURN(SpecifiedRates rates, Read(given));
+  for (GlobRate& rate : rates.globs) rate.lr *= scale;
+  RateChoice choice;
+  if (rates.base != "auto") {
+    ASSIGN_OR_RETURN(choice.lr, Rate(rates.base));
+  } else {
+    const bool transformer = IsTransformer(prepared.model.graph);
+    const double rule = FindRule(optimizer)->defaults.lr;
+    choice.lr = DefaultRate(origin.trained, transformer) * (rule > 0 ? rule / DefaultRate(false, false) : 1);
+    choice.why =
+        StrCat(" for ",
+               origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights",
+               ": ", origin.why,
+               rule > 0 ? StrCat("; ", optimizer.rule, " takes ", FormatNumber(rule), " where adamw takes ",
+                                 FormatNumber(DefaultRate(false, false)))
+                        : "");
+  }
+  choice.lr *= scale;
+  Chooser chooser(prepared, &choice);
+  chooser.Head(fresh, origin.trained);
+  RETURN_IF_ERROR(chooser.Globs(rates.globs));
+  std::erase_if(choice.factors, [](const auto& factor) { return factor.second == 1; });
+  return choice;
+}
+
+RateScale ScaleForBatch(const std::string& how, const std::string& rule, int64_t batch, int64_t base) {
+  if (how == "none") return {};
+  const bool linear = how == "linear" || (how == "auto" && (rule == "sgd" || rule == "lars"));
+  const double ratio = static_cast<double>(batch) / static_cast<double>(base);
+  return {linear ? ratio : std::sqrt(ratio), linear ? StrCat(batch, "/", base) : StrCat("√(", batch, "/", base, ")")};
+}
+
+absl::Status DecayByLayer(double decay, const PreparedModel& prepared, RateChoice* choice) {
+  if (decay == 1) return absl::OkStatus();
+  const std::vector<Layer> layers = ListLayers(prepared);
+  if (layers.size() < 2) return Invalid("`layer_lr_decay`: has no effect: the model has one layer");
+  double factor = 1;
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer, factor *= decay) {
+    for (const std::string& name : layer->weights) choice->factors.emplace(name, 1).first->second *= factor;
+  }
+  std::erase_if(choice->factors, [](const auto& f) { return f.second == 1; });
+  choice->lines.push_back(StrCat("falls by ", FormatNumber(decay), " a layer, from ", layers.back().name, " to ",
+                                 FormatNumber(choice->lr * factor / decay), " at ", layers.front().name, ": ",
+                                 layers.size(), " layers (`layer_lr_decay`)"));
+  return absl::OkStatus();
+}
+
+std::vector<NamedWeight> CollectWeights(const ImportedModel& model, const std::vector<std::string>& without) {
+  std::vector<NamedWeight> weights;
+  for (const ImportedWeight& w : model.weights) {
+    if (std::find(without.begin(), without.end(), w.name) != without.end()) continue;
+    const GraphInput* input = model.graph.FindInput(w.name);
+    weights.push_back({w.name, w.value, input != nullptr && input->kind == InputKind::kState});
+  }
+  return weights;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,157 @@
+#include "optim/plan/micro_batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "frontend/base/machine.h"
+#include "frontend/base/status.h"
+#include "optim/plan/batch_size.h"
+#include "optim/record/telemetry/format.h"
+#include "optim/step/program/programs.h"
+
+namespace onnxtrain {
+namespace {
+
+// The share of memory that stays free for what no plan knows: rounding of allocators, stacks of threads.
+constexpr double kMargin = 0.05;
+
+int64_t SaturatedProduct(size_t bytes, int64_t count) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  int64_t product;
+  return __builtin_mul_overflow(bytes, count, &product) ? kMost : product;
+}
+
+}  // namespace
+
+int64_t BatchBytes(const TrainData& data, int64_t samples) {
+  size_t bytes = 0;
+  for (const FeedSpec& feed : data.specs) bytes += feed.sample.bytes();
+  return SaturatedProduct(bytes, samples);
+}
+
+absl::Status CheckBatchFits(const Dataset& dataset, int64_t samples) {
+  size_t bytes = 0;
+  for (const Column& column : dataset.columns()) bytes += column.sample.bytes();
+  const int64_t needed = SaturatedProduct(bytes, std::min(samples, dataset.size()));
+  const size_t available = AvailableMemory();
+  if (static_cast<size_t>(needed) <= available) return absl::OkStatus();
+  return Invalid("a batch of ", samples, samples == 1 ? " sample of " : " samples of ", bytes, " bytes needs ",
+                 needed >> 20, " MiB, but only ", available >> 20, " MiB of memory are free (`batch_size`)");
+}
+
+namespace {
+
+int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
+  if (options.recompute.memory_budget > 0) return options.recompute.memory_budget;
+  return static_cast<int64_t>(std::min<size_t>(backend.FreeMemory(), std::numeric_limits<int64_t>::max()));
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Returns an error that names the least budget with one of these micro-batches, where `refusal` is one for want of
+// memory, else `refusal`.
+absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, SessionOptions options,
+                             int64_t global_batch, const std::set<int64_t>& micros) {
+  if (!LeastBudget(refusal)) return refusal;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const int64_t micro : micros) {
+    options.micro_batch = micro;
+    ASSIGN_OR_RETURN(const int64_t of_micro, FindLeastBudget(model, options, global_batch));
+    least = std::min(least, of_micro);
+  }
+  return RefuseBudget(options.recompute.memory_budget, least, micros.size() > 1 ? 1 : *micros.begin());
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                          const SessionOptions& options, int64_t most, int64_t global_batch) {
+  if (options.fixed_batch > 0) return options.fixed_batch;
+  SessionOptions planned = options;
+  planned.recompute.memory_budget = 0;  // a size that fits without automatic recomputation
+  const auto peak = [&](int64_t size) -> absl::StatusOr<int64_t> {
+    ASSIGN_OR_RETURN(const SessionMemory memory,
+                     PlannedMemory(models, backend, planned, size, global_batch == 0 ? size : global_batch));
+    return memory.total();
+  };
+  return LargestFitting(peak, static_cast<int64_t>(static_cast<double>(UsableMemory(backend, options)) * (1 - kMargin)),
+                        most);
+}
+
+absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                        const SessionOptions& options, const BatchPlan& batch, int64_t samples) {
+  ASSIGN_OR_RETURN(const int64_t micro,
+                   LargestMicroBatch(models, backend, options, std::min(batch.global, samples), batch.global));
+  if (micro > 0) {
+    const int64_t count = CeilDiv(batch.global, micro);
+    const int64_t even = options.fixed_batch > 0 ? micro : CeilDiv(batch.global, count);
+    return BatchPlan{batch.global, even, count};
+  }
+  // One sample may still fit with recomputation.
+  SessionOptions one = options;
+  one.micro_batch = 1;
+  const auto planned = PlannedMemory(models, backend, one, 1, batch.global);
+  if (planned.ok() && planned->total() <= UsableMemory(backend, options))
+    return BatchPlan{batch.global, 1, batch.global};
+  if (!planned.ok())
+    return Annotate(NameLeastBudget(planned.status(), {models, backend}, one, batch.global, {1}),
+                    "`micro_batch_size` auto: not even one sample fits: ");
+  return Invalid("`micro_batch_size` auto: one sample needs ", FormatBytes(static_cast<double>(planned->total())),
+                 ", and there are ", FormatBytes(static_cast<double>(UsableMemory(backend, options))));
+}
+
+// A budget that is refused names what the program needs that did not fit, and another one may need more: the first
+// budget of this series with which all fit is the least.
+absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
+  int64_t& budget = options.recompute.memory_budget;
+  for (budget = 1;;) {
+    const auto planned = PlannedMemory(model.models, model.backend, options, options.micro_batch, global_batch);
+    if (planned.ok()) return budget;
+    const auto least = LeastBudget(planned.status());
+    if (!least || *least <= budget) return planned.status();
+    budget = *least;
+  }
+}
+
+absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
+                                      SessionOptions* options, BatchPlan* batch) {
+  const auto plan = [&](int64_t micro) {
+    options->recompute.reserved = 0;
+    const auto memory = PlannedMemory(model.models, model.backend, *options, micro, batch->global);
+    if (memory.ok()) options->recompute.reserved = memory->reserved;
+    return memory.status();
+  };
+  const int64_t given = options->micro_batch;
+  const absl::Status planned = plan(given);
+  if (planned.ok()) return "";
+  const bool open = config.micro_batch_size <= 0 && config.gradient_accumulation_steps == 0 &&
+                    options->fixed_batch == 0 && !options->tokens.on() && given > 1;
+  if (!open || !LeastBudget(planned)) return NameLeastBudget(planned, model, *options, batch->global, {given});
+  auto fits = FitMicroBatch(model.models, model.backend, *options, *batch, samples);
+  if (!fits.ok() && config.micro_batch_size != TrainConfig::kAuto)
+    return NameLeastBudget(planned, model, *options, batch->global, {1, given});
+  RETURN_IF_ERROR(fits.status());
+  BatchPlan fit = *fits;
+  // That plan is without a budget, which counts the programs in another way.
+  while (fit.micro > 1 && !plan(fit.micro).ok()) fit.micro = CeilDiv(fit.global, ++fit.accumulation);
+  *batch = fit;
+  options->micro_batch = fit.micro;
+  model.models->KeepSize(fit.micro);  // the other sizes were only planned
+  return StrCat("micro-batches of ", fit.micro, ": those of ", given,
+                " do not fit the budget (`micro_batch_size`, `memory_budget`)");
+}
+
+// A copy of the state is worth no recomputation.
+absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
+  const int64_t budget = options.recompute.memory_budget;
+  const bool chooses =
+      options.recompute.mode == RecomputeMode::kAuto || options.recompute.mode == RecomputeMode::kBudget;
+  options.recompute = {.mode = chooses ? RecomputeMode::kNone : options.recompute.mode};
+  const auto memory = PlannedMemory(model.models, model.backend, options, options.micro_batch, global_batch);
+  if (absl::IsResourceExhausted(memory.status())) return 0;
+  RETURN_IF_ERROR(memory.status());
+  return std::max<int64_t>(0, PlannableBytes(budget) - memory->total());
+}
+
+}  // namespace onnxtrain

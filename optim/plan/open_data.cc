@@ -1,0 +1,523 @@
+#include "optim/plan/open_data.h"
+
+#include <algorithm>
+
+#include "frontend/base/status.h"
+#include "frontend/data/bind/class_index.h"
+#include "frontend/data/bind/class_map.h"
+#include "frontend/data/bind/data_view.h"
+#include "frontend/data/bind/input_names.h"
+#include "frontend/data/sources/source.h"
+#include "frontend/data/sources/stdin.h"
+#include "frontend/data/text/text_encoding.h"
+#include "frontend/data/text/token_blocks.h"
+#include "frontend/onnx/edit/class_labels.h"
+#include "optim/config/loss_text.h"
+#include "optim/plan/audio_plan.h"
+#include "optim/plan/batch_axes.h"
+#include "optim/plan/cache_setup.h"
+#include "optim/plan/column_choice.h"
+#include "optim/plan/default_inputs.h"
+#include "optim/plan/image_plan.h"
+#include "optim/plan/language_data.h"
+#include "optim/plan/model_setup.h"
+#include "optim/plan/open_samples.h"
+#include "optim/plan/picture_folders.h"
+#include "optim/plan/pixel_hints.h"
+#include "optim/plan/sample_places.h"
+#include "optim/plan/size_multiple.h"
+#include "optim/plan/stream_setup.h"
+
+namespace onnxtrain {
+namespace {
+
+using Columns = std::vector<Column>;
+
+// The labels that are classes, for all that is known before a loss is chosen, as BindSpec has them.
+std::set<std::string> FindClassLabelKeys(const LossSpec& loss) {
+  std::set<std::string> keys;
+  const auto terms = ParseLoss(loss.name);
+  if (!terms.ok()) return keys;
+  for (const LossTermSpec& term : *terms) {
+    const bool classes = term.function == nullptr || term.function->classes || term.function->name == "bce";
+    if (term.file.empty() && classes) keys.insert(term.label_key());
+  }
+  return keys;
+}
+bool LabelsAreClasses(const LossSpec& loss) { return FindClassLabelKeys(loss).contains(""); }
+
+// Class names in the order of the scores: those of class_map, else of the training data, else of the model file.
+absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config, const OnnxModel& model,
+                                                       const std::optional<Preprocess>& before,
+                                                       const DataRequest& request, const LossSpec& loss) {
+  if (!config.class_map.empty()) {
+    if (!LabelsAreClasses(loss)) return Invalid("`class_map`: has no effect: the `loss` has no classes");
+    auto classes = ReadClassMap(config.class_map);
+    return classes.ok() ? classes : Annotate(classes.status(), "`class_map`: ");
+  }
+  if (!LabelsAreClasses(loss)) return std::vector<std::string>();
+  if (before.has_value() && !before->classes.empty()) return before->classes;
+  return request.model_classes ? FindClassLabels(model, loss.logits) : std::vector<std::string>();
+}
+
+// Samples feed no input that is the same for all of them.
+absl::Status CheckFedInputs(const std::vector<OnnxModel::Input>& inputs, const BatchAxes& axes) {
+  for (const OnnxModel::Input& input : inputs) {
+    const auto axis = axes.find(input.name);
+    const bool batchless = input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis);
+    if (input.has_shape && batchless)
+      return Invalid("input '", input.name, "' ", TypeText(input),
+                     " has no batch axis: it cannot be fed with samples; give it a constant (`input` ", input.name,
+                     "=N or ", input.name, "=@FILE.npy)");
+  }
+  return absl::OkStatus();
+}
+
+std::string ChooseNormalize(const TrainConfig& config, const std::optional<Preprocess>& before) {
+  if (!config.normalize.empty()) return config.normalize;
+  return before.has_value() && !before->normalize.empty() ? before->normalize : "unit";
+}
+
+std::vector<std::string> ResolveAll(const OpenedSamples& samples, const std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    for (std::string& resolved : samples.Resolve(name)) all.push_back(std::move(resolved));
+  }
+  return all;
+}
+
+// Whether --standardize applies: to floats from numbers of the file.
+bool IsStandardized(const OpenedData& data, const FeedSpec& feed) {
+  const std::vector<Column>& columns = data.bound.dataset->columns();
+  const auto measured = [&](int c) { return columns[c].measured && !columns[c].image && c < data.own_columns; };
+  return IsFloat(feed.sample.dtype) && std::ranges::any_of(feed.columns, measured);
+}
+
+absl::Status FitStandardizations(OpenedData* data) {
+  std::shared_ptr<const Dataset> training = data->bound.dataset;
+  if (data->held_out.has_value()) training = SubsetDataset(training, data->held_out->rows.train);
+  int64_t fitted = 0;
+  for (FeedSpec& feed : data->bound.feeds) {
+    if (!IsStandardized(*data, feed)) continue;
+    ASSIGN_OR_RETURN(Standardization standardization, FitStandardization(*training, feed.columns));
+    feed.shift = std::move(standardization.shift);
+    feed.divisor = std::move(standardization.divisor);
+    fitted += static_cast<int64_t>(feed.columns.size());
+  }
+  if (fitted == 0) return Invalid("`standardize`: has no effect: no column of numbers feeds an input of floats");
+  data->bound.notes.push_back(StrCat("standardized: ", fitted, fitted == 1 ? " column" : " columns"));
+  return absl::OkStatus();
+}
+
+// Fits what `standardize` asks for; else takes what the model was trained with.
+absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                const DataRequest& request, OpenedData* data) {
+  if (request.fit && config.standardize) return FitStandardizations(data);
+  if (!before.has_value()) return absl::OkStatus();
+  for (FeedSpec& feed : data->bound.feeds) {
+    const auto known = before->standardize.find(feed.feed);
+    if (known == before->standardize.end() || !IsStandardized(*data, feed)) continue;
+    feed.shift = known->second.shift;
+    feed.divisor = known->second.divisor;
+    data->bound.notes.push_back(StrCat("input '", feed.feed, "' is standardized as in training"));
+  }
+  return absl::OkStatus();
+}
+
+// What OpenSamples has left to be decided.
+absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, const DatasetOptions& options,
+                     OpenedSamples* samples) {
+  if (!request.fit || config.eval_split.empty() || !config.eval_data.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(samples->held_out, HoldOutSamples(config, *samples->dataset, options));
+  return absl::OkStatus();
+}
+
+// Can samples of a language model be made of the data? A single array of a .npy file may be one of tokens.
+bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
+  if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty()) return false;
+  const auto found = FindSource(request.path);
+  return !text.columns.empty() ||
+         (found.ok() && (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true)));
+}
+
+// The column of a source of documents.
+std::vector<std::string> DocumentColumns(const std::string& path) {
+  const auto found = FindSource(path);
+  const bool documents = found.ok() && found->source->tokens == Source::Tokens::kDocuments;
+  return documents ? std::vector<std::string>{"text"} : std::vector<std::string>();
+}
+
+// The length of the samples that the model was trained on; 0: unknown.
+int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string& input) {
+  if (!before.has_value()) return 0;
+  const auto layout = before->layout.find(input);
+  return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
+}
+
+// Replaces samples of text or tokens by blocks of tokens, and binds what only a language model has.
+absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
+                        bool want_label, OpenedSamples* samples, OpenedData* opened, BindSpec* spec) {
+  auto data = MakeLanguageData(config, model, request, samples->dataset, &opened->text);
+  if (!data.ok()) return Annotate(data.status(), StrCat(request.path, ": "));
+  samples->dataset = data->blocks;
+  samples->held_out = data->held_out;
+  samples->notes.insert(samples->notes.end(), data->notes.begin(), data->notes.end());
+  opened->bound.text_unit = data->unit;
+  opened->own_loss = model.own_loss;
+  spec->first_token_column = 0;
+  spec->token_blocks = true;
+  const Columns& columns = samples->dataset->columns();
+  const auto name = [&](BlockRole role) { return columns[static_cast<size_t>(role)].name; };
+  if (want_label) spec->label = {name(BlockRole::kLabels)};
+  if (!model.label_input.empty())
+    spec->inputs[model.label_input] = {name(model.shifts_labels ? BlockRole::kOwnLabels : BlockRole::kLabels)};
+  return absl::OkStatus();
+}
+
+// Puts the path in front, unless the message names it, or a file in it, as those about a column do.
+absl::Status WithPath(const absl::Status& status, const std::string& path) {
+  const std::string name = IsStdin(path) ? kStdinName : SourcePath(path);
+  const std::string_view message = ToStd(status.message());
+  const bool named = message.starts_with(name + "/") || message.find(name + ": ") != std::string_view::npos;
+  return named ? status : Annotate(status, StrCat(IsStdin(path) ? name : path, ": "));
+}
+
+// Opens a data set by stages, each of which reads what those before it found out.
+class DataOpener {
+ public:
+  DataOpener(const TrainConfig& given, const OnnxModel& model, const std::optional<Preprocess>& before,
+             const DataRequest& request, const LossSpec& loss)
+      : config_(WithLabelColumns(given)), model_(model), before_(before), request_(request), loss_(loss) {
+    request_.folders = FindFolderColumns(given, before, request_.path, request_.want_label);
+    spec_ = {.want_label = request_.want_label,
+             .read_labels = request_.want_label,
+             .ignore_index = loss.ignore_index,
+             .leave_out = request_.leave_out};
+    spec_.skip_bad = config_.on_bad_sample == "skip";
+    if (before.has_value()) {
+      spec_.inputs = before->inputs;
+      spec_.label = before->label;
+    }
+    options_ = {.label = config_.label.empty() ? spec_.label : config_.label,
+                .stream_window = StreamWindow(config_, model_, before_, request_),
+                .eval_split = request_.eval_split};
+  }
+
+  absl::StatusOr<OpenedData> Open() {
+    RETURN_IF_ERROR(PlanSamples());
+    RETURN_IF_ERROR(PlanText());
+    RETURN_IF_ERROR(ReadSamples());
+    RETURN_IF_ERROR(ChooseColumns());
+    RETURN_IF_ERROR(BindInputs());
+    RETURN_IF_ERROR(DescribeSamples());
+    return std::move(opened_);
+  }
+
+ private:
+  // Classes, pictures and sounds.
+  absl::Status PlanSamples() {
+    ASSIGN_OR_RETURN(spec_.dims, ParseDims(config_, model_));
+    if (config_.header != "auto" && !IsTableFile(request_.path))
+      return Invalid("`header` ", config_.header, ": ", request_.path, " is no table of text");
+    RETURN_IF_ERROR(SetEncoding());
+    ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
+    if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
+    if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
+    ASSIGN_OR_RETURN(import_, MakeImportOptions(config_, model_));
+    ASSIGN_OR_RETURN(options_.images,
+                     PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes), spec_.dims, before_));
+    options_.images.cache = request_.cache;
+    if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
+    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
+    return absl::OkStatus();
+  }
+
+  absl::Status SetEncoding() {
+    options_.encoding = config_.encoding;
+    if (config_.encoding.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(Annotate(CheckEncoding(config_.encoding), "`encoding`: "));
+    const bool text = IsTableFile(request_.path) || !DocumentColumns(request_.path).empty();
+    return text ? absl::OkStatus() : Invalid("`encoding`: has no effect: ", request_.path, " is no file of text");
+  }
+
+  // Of the model's first input of pictures.
+  absl::StatusOr<int64_t> FindMultiple() const { return FindSizeMultiple(config_, model_, loss_, options_.images); }
+
+  absl::Status PlanText() {
+    if (request_.text.has_value()) {
+      opened_.text = *request_.text;
+      if (opened_.text.columns.empty()) opened_.text.columns = DocumentColumns(request_.path);
+    } else {
+      ASSIGN_OR_RETURN(opened_.text, MakeTextSetup(config_, before_, request_.path, request_.fit));
+    }
+    if (MayHoldTokens(config_, request_, opened_.text)) {
+      ASSIGN_OR_RETURN(language_, FindLanguageModel(config_, model_, loss_));
+    }
+    request_.hold_out = !language_.has_value();
+    if (language_.has_value()) options_.label.clear();
+    options_.text.names.insert(opened_.text.columns.begin(), opened_.text.columns.end());
+    return absl::OkStatus();
+  }
+
+  // The columns that were chosen for each input.
+  absl::StatusOr<std::map<std::string, std::vector<std::string>>> ChosenColumns() const {
+    std::map<std::string, std::vector<std::string>> chosen;
+    ASSIGN_OR_RETURN(chosen, ParseInputs(config_.input, FindConstantTexts(config_, model_)));
+    if (before_.has_value()) chosen.insert(before_->inputs.begin(), before_->inputs.end());
+    return chosen;
+  }
+
+  absl::Status ReadSamples() {
+    std::map<std::string, std::vector<std::string>> chosen;
+    ASSIGN_OR_RETURN(chosen, ChosenColumns());
+    request_.raw_inputs = ListRawInputs(model_.inputs(), chosen);
+    auto samples = OpenSamples(config_, before_, request_, options_, loss_);
+    if (!samples.ok()) return ExplainBadSample(Annotate(samples.status(), StrCat("`", request_.field, "`: ")));
+    samples_ = *std::move(samples);
+    RETURN_IF_ERROR(ReadTokens());
+    if (request_.want_label) RETURN_IF_ERROR(AddOwnLabels(loss_, model_, columns(), &spec_));
+    opened_.own_columns = static_cast<int>(columns().size());
+    opened_.transforms = samples_.transforms;
+    opened_.held_out = samples_.held_out;
+    return absl::OkStatus();
+  }
+
+  // Does the data have columns for the model's inputs in place of the texts that training read?
+  bool IsTokenized() const {
+    const bool asked_for_texts = !config_.text.empty() && !request_.text.has_value();
+    const auto has = [&](const std::string& name) { return HasColumn(columns(), name); };
+    if (asked_for_texts || std::ranges::any_of(opened_.text.columns, has)) return false;
+    return std::ranges::any_of(model_.inputs(), [&](const OnnxModel::Input& input) {
+      return has(input.name) || has(std::string(StemOf(input.name)));
+    });
+  }
+
+  // Makes tokens of text: blocks of them for a language model.
+  absl::Status ReadTokens() {
+    if (!opened_.text.columns.empty() && IsTokenized()) {
+      samples_.notes.push_back(
+          StrCat("there is no column '", opened_.text.columns[0], "' of text: the columns of tokens feed the model"));
+      opened_.text = {};
+    }
+    if (!opened_.text.found_in.empty())
+      samples_.notes.push_back(StrCat("the tokenizer is the one in ", opened_.text.found_in, " (`tokenizer`)"));
+    if (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset))) {
+      const BlockRequest block_request{.path = request_.path,
+                                       .fit = request_.fit,
+                                       .trained_length = TrainedLength(before_, language_->ids),
+                                       .ignore_index = loss_.ignore_index,
+                                       .options = &options_};
+      return MakeBlocks(config_, *language_, block_request, request_.want_label, &samples_, &opened_, &spec_);
+    }
+    if (opened_.text.columns.empty()) {
+      if (!request_.text.has_value()) RETURN_IF_ERROR(CheckTextFields(config_));
+      return language_.has_value() ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
+    }
+    auto tokens = AddTokens(config_, model_, &opened_.text, samples_.dataset, &samples_.notes);
+    if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request_.path, ": "));
+    samples_.dataset = tokens->dataset;
+    spec_.first_token_column = tokens->first_column;
+    return absl::OkStatus();
+  }
+
+  // Which columns are inputs and labels.
+  absl::Status ChooseColumns() {
+    spec_.class_labels = FindClassLabelKeys(loss_);
+    const bool same_label = config_.label.empty() || config_.label == spec_.label;
+    if (before_.has_value() && !request_.fit && same_label) spec_.mask_inks = before_->mask_inks;
+    if (!config_.label.empty() || !request_.want_label) spec_.label.clear();
+    constants_ = FindConstantTexts(config_, model_);
+    std::map<std::string, std::vector<std::string>> explicit_inputs;
+    ASSIGN_OR_RETURN(explicit_inputs, ParseInputs(config_.input, constants_));
+    for (auto& [input, names] : explicit_inputs) {
+      spec_.inputs.erase(input);
+      names = ResolveAll(samples_, names);
+    }
+    RETURN_IF_ERROR(Annotate(MatchColumns(columns(), request_.same_columns, &spec_), StrCat(request_.path, ": ")));
+    spec_.inputs.merge(explicit_inputs);
+    if (!config_.label.empty()) spec_.label = ResolveAll(samples_, config_.label);
+    if (!request_.want_label && before_.has_value()) {
+      for (const std::string& label : before_->label) {
+        if (config_.label.empty() && HasColumn(columns(), label)) spec_.label.push_back(label);
+      }
+    }
+    normalize_ = ChooseNormalize(config_, before_);
+    auto pixels = ParseNormalize(normalize_);
+    if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
+    spec_.pixels = *pixels;
+    spec_.asked_for_pixels = IsSpecified(config_, "normalize");
+    // What earlier versions wrote names no inputs.
+    if (before_.has_value() && (before_->normalize.empty() || !before_->pixels.empty()))
+      spec_.pixel_inputs = before_->pixels;
+    return absl::OkStatus();
+  }
+
+  absl::Status BindInputs() {
+    ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model_, loss_));
+    const std::vector<OnnxModel::Input> needed = NeededInputs(model_, outputs);
+    DefaultInputs natural = FindDefaultInputs(
+        needed, [&](const std::string& name) { return spec_.inputs.contains(name) || HasColumn(columns(), name); });
+    for (const auto& [name, text] : constants_) {
+      const auto fixed = import_.fixed_inputs.find(name);
+      if (fixed == import_.fixed_inputs.end()) continue;  // the outputs do not depend on it
+      natural.fixed[name] = fixed->second;
+      natural.notes.push_back(StrCat("input '", name, "' ← the constant ", text));
+    }
+    auto bound = BindWithAxes(WithoutFixed(needed, natural));
+    if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
+    RETURN_IF_ERROR(WithPath(CheckTextInputs(*bound), request_.path));
+    const TextUnit unit = opened_.bound.text_unit;
+    opened_.bound = *std::move(bound);
+    opened_.bound.text_unit = unit;
+    opened_.bound.fixed_inputs = natural.fixed;
+    std::vector<std::string>& notes = opened_.bound.notes;
+    notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());
+    notes.insert(notes.end(), natural.notes.begin(), natural.notes.end());
+    RETURN_IF_ERROR(KeepPlaces(outputs));
+    return SetStandardization(config_, before_, request_, &opened_);
+  }
+
+  // Binds the data with the batch axes of the model. Where it does not fit them, a sample may be a whole input.
+  absl::StatusOr<BoundData> BindWithAxes(const std::vector<OnnxModel::Input>& inputs) const {
+    const auto bind = [&](const BatchAxes& axes) -> absl::StatusOr<BoundData> {
+      const std::vector<OnnxModel::Input> fed = MoveBatchFirst(inputs, axes);
+      RETURN_IF_ERROR(CheckFedInputs(fed, axes));
+      ASSIGN_OR_RETURN(BoundData bound, BindData(fed, samples_.dataset, spec_));
+      bound.batch_axes = axes;
+      return bound;
+    };
+    const auto of_tensors = [](const FeedSpec& feed) { return feed.columns.size() == 1; };
+    auto bound = bind(import_.batch_axes);
+    if (bound.ok() || config_.batch_axis == "none") return bound;
+    for (const BatchAxes& axes : GuessWholeSamples(model_, inputs)) {
+      auto whole = bind(axes);
+      if (whole.ok() && std::ranges::all_of(whole->feeds, of_tensors)) return whole;
+    }
+    return bound;
+  }
+
+  // Makes all samples one batch, in order, where a constant refers to them by their places.
+  absl::Status KeepPlaces(const std::vector<std::string>& outputs) {
+    BoundData& bound = opened_.bound;
+    std::vector<std::string> arrays;
+    for (const auto& [name, text] : constants_) {
+      if (text.starts_with("@") && bound.fixed_inputs.contains(name)) arrays.push_back(name);
+    }
+    if (arrays.empty() || bound.dataset->streams()) return absl::OkStatus();
+    ImportOptions import = ImportWithData(import_, bound);
+    import.outputs = outputs;
+    const int64_t samples = bound.dataset->size();
+    bound.places_input = FindInputOfPlaces(model_, import, arrays, samples);
+    if (bound.places_input.empty()) return absl::OkStatus();
+    const std::string why = DescribePlaces(bound.places_input, samples);
+    if (opened_.held_out.has_value()) return Invalid("`eval_split`: ", why, ": none can be held out");
+    if (config_.batch_size > 0 && config_.batch_size != samples)
+      return Invalid("`batch_size` ", config_.batch_size, ": ", why);
+    bound.notes.push_back(why);
+    return absl::OkStatus();
+  }
+
+  // An input of strings is fed with nothing but columns that were read as such.
+  absl::Status CheckTextInputs(const BoundData& bound) const {
+    for (const RawInput& input : request_.raw_inputs) {
+      const auto feed = std::ranges::find(bound.feeds, input.name, &FeedSpec::feed);
+      if (input.texts == nullptr || feed == bound.feeds.end()) continue;
+      for (const int c : feed->columns) {
+        const std::string& column = bound.dataset->columns()[c].name;
+        if (!samples_.text_columns.contains(column))
+          return Invalid("input '", input.name, "' takes strings: `input` ", input.name,
+                         "=COLUMN says where they are, if not in '", column, "'");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // What the model was trained on has few rows that cannot be read.
+  absl::Status ExplainBadSample(const absl::Status& status) const {
+    const std::string message(ToStd(status.message()));
+    if (!before_.has_value() || spec_.skip_bad || message.find(": row ") == std::string::npos) return status;
+    return Invalid(message, " (`on_bad_sample` skip leaves such samples out)");
+  }
+
+  absl::Status CompareDeclaredPixels() {
+    const ImportOptions import = ImportWithData(import_, opened_.bound);
+    for (const FeedSpec& feed : opened_.bound.feeds) {
+      const Column& column = opened_.bound.dataset->columns()[feed.columns[0]];
+      if (feed.columns.size() != 1 || !column.image) continue;
+      GivenPixels given{.normalize = normalize_, .specified = IsSpecified(config_, "normalize")};
+      if (column.picture) given.bgr = options_.images.bgr;
+      std::string declared = DescribeDeclaredPixels(model_, import, feed, given);
+      if (!declared.empty()) opened_.bound.warnings.push_back(std::move(declared));
+      break;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ChangeArrays() {
+    ASSIGN_OR_RETURN(opened_.arrays, AugmentBoundArrays(config_, request_.path, &opened_.bound));
+    if (opened_.arrays.has_value() || !IsSpecified(config_, "augment")) return absl::OkStatus();
+    const auto& feeds = opened_.bound.feeds;
+    const bool table = std::ranges::any_of(feeds, [](const FeedSpec& feed) { return feed.columns.size() >= 64; });
+    const bool bits = std::ranges::any_of(opened_.bound.dataset->columns(), [](const Column& column) {
+      return column.sample.dtype == DType::kBool && column.sample.rank() >= 2;
+    });
+    return Invalid("`augment`: has no effect: ", request_.path, " feeds no pictures",
+                   table  ? " (pixels in columns of their own are none: an .npy or .npz array of all is)"
+                   : bits ? " (arrays of bool are none: of uint8 or float32 they are)"
+                          : "");
+  }
+
+  // Pictures and sounds, now that it is known whether they are fed.
+  absl::Status DescribeSamples() {
+    if (opened_.bound.has_images) opened_.normalize = normalize_;
+    if (opened_.bound.has_images && !before_.has_value()) RETURN_IF_ERROR(CompareDeclaredPixels());
+    if (FeedsPictures(opened_.bound)) {
+      opened_.pictures = DescribeImages(options_.images, SizeMultiple(opened_.bound), request_.folders);
+      RETURN_IF_ERROR(CheckSmallestPictures(config_, model_, loss_, opened_.bound));
+    }
+    RETURN_IF_ERROR(CheckPictureFields(config_, request_.path, opened_.pictures.has_value()));
+    opened_.audio = DescribeAudio(opened_.bound);
+    RETURN_IF_ERROR(CheckAudioFields(config_, request_.path, opened_.audio.has_value()));
+    if (request_.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request_.path, request_.cache, &opened_.bound));
+    if (!opened_.pictures.has_value()) RETURN_IF_ERROR(ChangeArrays());
+    if (IsSpecified(config_, "normalize") && !opened_.bound.has_images)
+      return Invalid("`normalize`: has no effect: ", request_.path, " feeds no 8-bit images");
+    return absl::OkStatus();
+  }
+
+  const Columns& columns() const { return samples_.dataset->columns(); }
+
+  const TrainConfig config_;
+  const OnnxModel& model_;
+  const std::optional<Preprocess>& before_;
+  DataRequest request_;
+  const LossSpec& loss_;
+
+  BindSpec spec_;
+  ImportOptions import_;  // without the data
+  DatasetOptions options_;
+  std::optional<LanguageModel> language_;  // where tokens are trained to follow each other
+  OpenedSamples samples_;
+  std::map<std::string, std::string> constants_;  // texts by input
+  std::string normalize_;
+  OpenedData opened_;
+};
+
+}  // namespace
+
+bool IsTableFile(const std::string& path) {
+  const auto found = FindSource(path);
+  return found.ok() && found->source->is_table;
+}
+
+absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
+                                    const std::optional<Preprocess>& before, const DataRequest& request,
+                                    const LossSpec& loss) {
+  return DataOpener(config, model, before, request, loss).Open();
+}
+
+void OpenedData::ChooseOwnLoss(LossSpec* loss) const {
+  if (!own_loss.empty() && loss->name == "auto") loss->name = "output:" + own_loss;
+}
+
+}  // namespace onnxtrain

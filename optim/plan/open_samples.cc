@@ -1,0 +1,206 @@
+#include "optim/plan/open_samples.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "frontend/base/status.h"
+#include "frontend/base/units.h"
+#include "frontend/data/bind/part_names.h"
+#include "optim/config/loss_text.h"
+#include "optim/plan/column_choice.h"
+
+namespace onnxtrain {
+namespace {
+
+// Were the columns of text numbered, in a file without names for them? Its text looks like names.
+bool HadNoHeader(const std::optional<Preprocess>& before) {
+  const auto numbered = [](const std::string& name) { return ParseInt(name).ok(); };
+  return before.has_value() && !before->text.columns.empty() && std::ranges::all_of(before->text.columns, numbered);
+}
+
+Header HeaderKind(const TrainConfig& config, const std::optional<Preprocess>& before) {
+  if (config.header == "auto" && HadNoHeader(before)) return Header::kNo;
+  return config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
+}
+
+// The last column that may be a label.
+int LastColumn(const std::vector<Column>& columns, const std::string& leave_out) {
+  auto last = static_cast<int>(columns.size()) - 1;
+  while (last > 0 && (columns[last].text || columns[last].name == leave_out)) --last;
+  return last;
+}
+
+// Opens the data set, and again where the label column by name is not the one that the format takes by default.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
+                                                             bool label_known) {
+  const bool explicit_label = !options.label.empty();
+  std::vector<std::string> class_names;
+  if (!request.want_label) options.class_names.clear();                       // other names are no error
+  if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
+  if (!request.folders.empty()) return OpenPicturePairs(request.path, request.folders, options.images);
+  auto dataset = OpenDataset(request.path, options);
+  if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
+    options.label.clear();
+    options.class_names.clear();
+    return OpenDataset(request.path, options);
+  }
+  const bool table = IsTableFile(request.path);
+  if (!dataset.ok() || explicit_label || (!table && class_names.empty())) return dataset;
+  const std::vector<Column>& columns = (*dataset)->columns();
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
+  const bool sorted = named.has_value() && !columns[*named].classes.empty() && columns[*named].classes != class_names;
+  if (!table && !sorted) return dataset;
+  const auto last = static_cast<int>(columns.size()) - 1;
+  const int label = named.value_or(LastColumn(columns, request.leave_out));
+  if (label == last && class_names.empty()) return dataset;
+  options.class_names = std::move(class_names);
+  options.label = {columns[label].name};
+  return OpenDataset(request.path, options);
+}
+
+// Columns that must stay as they are: labels, and the one that divides the data.
+absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& columns, const DataRequest& request,
+                                                    const std::vector<std::string>& label, const LossSpec& loss) {
+  std::set<std::string> names = {request.leave_out};
+  for (const std::string& name : label) names.insert(ResolveColumn(columns, name));
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
+  for (const LossTermSpec& term : terms) names.insert(term.label.begin(), term.label.end());
+  if (!label.empty()) return names;
+  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
+  const bool by_place = request.want_label && IsTableFile(request.path) && columns.size() > 1;
+  if (named.has_value()) names.insert(columns[*named].name);
+  if (!named.has_value() && by_place) names.insert(columns[LastColumn(columns, request.leave_out)].name);
+  return names;
+}
+
+std::vector<int64_t> TrainingRows(const OpenedSamples& opened) {
+  if (opened.held_out.has_value()) return opened.held_out->rows.train;
+  std::vector<int64_t> all(opened.dataset->size());
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return all;
+}
+
+// The transforms of the model's preprocess.json, for the columns of another file. New training data may have others.
+std::vector<ColumnTransform> CarryOver(const Preprocess& before, const std::vector<Column>& columns,
+                                       bool same_columns) {
+  std::vector<ColumnTransform> transforms = before.columns;
+  for (ColumnTransform& t : transforms) t.column = FindCounterpart(columns, t.column);
+  if (!same_columns) std::erase_if(transforms, [&](const ColumnTransform& t) { return !HasColumn(columns, t.column); });
+  return transforms;
+}
+
+// What the columns of text become, and whether numbers may be missing.
+void AllowTransforms(const TransformSpec& spec, const std::optional<Preprocess>& before, DatasetOptions* options) {
+  options->categories = spec.encoded();
+  options->missing = spec.filled();
+  if (!before.has_value()) return;
+  for (const ColumnTransform& t : before->columns) {
+    if (!t.categories.empty()) options->categories.names.insert(t.column);
+    if (!t.fill.empty()) options->missing.names.insert(t.column);
+  }
+}
+
+absl::Status CheckFitted(const TrainConfig& config, const std::vector<ColumnTransform>& transforms) {
+  const auto encoded = [](const ColumnTransform& t) { return !t.categories.empty(); };
+  const auto filled = [](const ColumnTransform& t) { return !t.fill.empty(); };
+  if (!config.encode.empty() && std::ranges::none_of(transforms, encoded))
+    return Invalid("`encode`: has no effect: no column but the label holds text (COLUMN=HOW encodes numbers)");
+  if (!config.fill.empty() && std::ranges::none_of(transforms, filled))
+    return Invalid("`fill`: has no effect: no column but the label can have missing values");
+  return absl::OkStatus();
+}
+
+struct ColumnRoles {
+  std::vector<ColumnTransform> texts;  // of the columns that feed inputs of strings
+  std::set<std::string> untouched;     // columns that other transforms leave alone
+};
+
+// Opens the data set, and again where a column is found to feed an input of strings.
+absl::StatusOr<ColumnRoles> OpenFile(const TrainConfig& config, const DataRequest& request, bool fits,
+                                     const LossSpec& loss, DatasetOptions* options, OpenedSamples* opened) {
+  ColumnRoles roles;
+  for (bool reopen = true; std::exchange(reopen, false);) {
+    ASSIGN_OR_RETURN(opened->dataset, OpenWithLabel(request, *options, !config.label.empty()));
+    opened->file_columns = opened->dataset->columns();
+    if (!fits && request.raw_inputs.empty()) return roles;
+    ASSIGN_OR_RETURN(roles.untouched, FindUntouched(opened->file_columns, request, options->label, loss));
+    roles.texts = PlaceTexts(request.raw_inputs, opened->file_columns, roles.untouched, options, &reopen);
+  }
+  for (const ColumnTransform& t : roles.texts) opened->text_columns.insert(t.column);
+  roles.untouched.insert(opened->text_columns.begin(), opened->text_columns.end());
+  return roles;
+}
+
+std::string DescribeTransform(const ColumnTransform& t) {
+  if (t.categories.empty()) return "";
+  if (t.open) return StrCat("column '", t.column, "' ← strings, which the model encodes");
+  return StrCat("column '", t.column, "' ← ", t.categories.size(), t.one_hot ? " one-hot" : " numbered",
+                " categories: ", t.categories.front(), t.categories.size() > 1 ? " … " + t.categories.back() : "");
+}
+
+absl::Status CheckNotEncoded(const TransformSpec& spec, const std::vector<ColumnTransform>& texts) {
+  for (const ColumnTransform& t : texts) {
+    for (const auto& [flag, columns] : {std::pair("encode", &spec.encode_of), std::pair("fill", &spec.fill_of)}) {
+      if (columns->contains(t.column))
+        return Invalid("`", flag, "` ", t.column, "=…: the column feeds an input of strings, which the model encodes");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<std::string> OpenedSamples::Resolve(const std::string& column) const {
+  if (transforms.empty()) return {column};
+  return TransformedColumns(transforms, ResolveColumn(file_columns, column));
+}
+
+absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                          const DataRequest& request, DatasetOptions options, const LossSpec& loss) {
+  TransformSpec spec;
+  if (request.fit) {
+    ASSIGN_OR_RETURN(spec, ParseTransforms(config.encode, config.fill));
+  }
+  const bool fits = request.fit && (!config.encode.empty() || !config.fill.empty());
+  AllowTransforms(spec, fits ? std::nullopt : before, &options);
+  AllowRawInputs(request.raw_inputs, &options);
+  options.header = HeaderKind(config, before);
+  options.skip_bad = config.on_bad_sample == "skip";
+  OpenedSamples opened;
+  ColumnRoles roles;
+  ASSIGN_OR_RETURN(roles, OpenFile(config, request, fits, loss, &options, &opened));
+  RETURN_IF_ERROR(CheckNotEncoded(spec, roles.texts));
+  opened.notes = opened.dataset->notes();
+  if (request.hold_out && request.fit && !config.eval_split.empty() && config.eval_data.empty()) {
+    ASSIGN_OR_RETURN(opened.held_out, HoldOutSamples(config, *opened.dataset, options));
+  }
+  if (fits) {
+    ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, roles.untouched));
+    RETURN_IF_ERROR(CheckFitted(config, opened.transforms));
+  } else if (before.has_value()) {
+    const bool same_columns = request.same_columns && !HoldsModelInputs(opened.file_columns, before->inputs);
+    opened.transforms = CarryOver(*before, opened.file_columns, same_columns);
+  }
+  std::vector<ColumnTransform> applied = opened.transforms;
+  applied.insert(applied.end(), roles.texts.begin(), roles.texts.end());
+  for (const ColumnTransform& t : applied) {
+    if (std::string text = DescribeTransform(t); !text.empty()) opened.notes.push_back(std::move(text));
+  }
+  ASSIGN_OR_RETURN(opened.dataset, ApplyTransforms(std::move(opened.dataset), applied, &opened.notes));
+  return opened;
+}
+
+std::string FindCounterpart(const std::vector<Column>& columns, const std::string& name) {
+  const size_t at = name.find("train");
+  if (HasColumn(columns, name) || at == std::string::npos) return name;
+  for (const std::string_view part : kEvalPartNames) {
+    std::string other = name;
+    other.replace(at, 5, part);
+    if (HasColumn(columns, other)) return other;
+  }
+  return name;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,54 @@
+// The configuration that repeats a run.
+#include "backends/registry.h"
+#include "frontend/base/status.h"
+#include "optim/plan/training_run.h"
+
+namespace onnxtrain {
+namespace {
+
+void ResetField(const ConfigField& field, TrainConfig* config) {
+  static const TrainConfig kDefaults;
+  std::visit([&](auto member) { config->*member = kDefaults.*member; }, field.member);
+}
+
+}  // namespace
+
+TrainConfig ResolveConfig(const TrainingRun& run) {
+  TrainConfig c = run.config;
+  const OptimizerSpec& optimizer = run.optimizer.spec;
+  c.loss = run.data.loss.name;
+  if (c.head.empty()) c.logits = run.data.loss.logits;
+  const bool in_samples = c.max_tokens_per_batch == 0;
+  if (in_samples) c.batch_size = run.batch.global;
+  if (in_samples && c.micro_batch_size != TrainConfig::kAuto) {
+    c.micro_batch_size = run.batch.micro;
+    c.gradient_accumulation_steps = run.batch.accumulation;
+  }
+  c.lr = ReplaceBaseRate(std::move(c.lr), run.optimizer.unscaled_lr);
+  c.optimizer = optimizer.rule;
+  c.mixed_precision = run.precision.name;
+  c.max_grad_norm = optimizer.max_grad_norm;
+  c.momentum = optimizer.momentum;
+  c.betas = {optimizer.beta1, optimizer.beta2};
+  c.eps = optimizer.eps;
+  if (run.options.max_workers == 0) c.num_workers = run.options.num_workers;
+  if (!IsPluginPath(c.backend)) {
+    c.backend = run.backend->name();
+    c.device = run.backend->device();
+  }
+  if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
+  // A default of epochs stays unset: it would be a limit beside the max_steps of a run that goes on from here.
+  c.specified.clear();
+  for (const ConfigField& field : ConfigFields()) {
+    const bool has_effect = WhyNoEffect(field.name, run.facts).empty() &&
+                            !(field.name == std::string_view("prefetch_factor") && c.num_workers == 0);
+    if (field.traits.decides || (!has_effect && !IsSpecified(run.config, field.name))) {
+      ResetField(field, &c);
+    } else if ((field.tasks & kTaskTrain) != 0 && !field.traits.transient && !FieldTexts(c, field).empty()) {
+      c.specified.emplace(field.name);
+    }
+  }
+  return c;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,21 @@
+// The memory of a whole run: what it holds besides the session, and choices that make its plan fit a budget.
+#pragma once
+
+#include "absl/status/status.h"
+#include "optim/plan/training_run.h"
+
+namespace onnxtrain {
+
+// Bytes that a copy of the state may take without a budget: a share of the free memory.
+int64_t RoomForCopy();
+
+// Sets what a session with these options counts and plans for its caller: samples and batches in memory, saves, and
+// the batches of an evaluation. Sets run->save, of which it takes `room` bytes of a copy as free.
+void CountCallerMemory(const PreparedModel& prepared, int64_t room, SessionOptions* options, TrainingRun* run);
+
+// Makes the plan of the whole run fit `memory_budget`. Where it does not, chooses the fewest micro-batches with which
+// it does, unless their size was given, or names the least budget that is enough. Then has saves copy the state if the
+// budget has room for it. Without a budget, saves copy a state that is small beside the free memory.
+absl::Status FitMemoryBudget(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run);
+
+}  // namespace onnxtrain

@@ -1,0 +1,74 @@
+#include "optim/plan/step_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "frontend/base/status.h"
+
+namespace onnxtrain {
+
+absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional<int64_t> micro,
+                                    std::optional<int64_t> accumulation, int64_t otherwise) {
+  if (micro && accumulation) {
+    const int64_t product = *micro * *accumulation;
+    if (global && *global != product) {
+      return Invalid("`batch_size` ", *global, " is not `micro_batch_size` ", *micro,
+                     " × `gradient_accumulation_steps` ", *accumulation, " = ", product);
+    }
+    return BatchPlan{product, *micro, *accumulation};
+  }
+  const int64_t batch = global.value_or(otherwise);
+  if (accumulation) {
+    if (global && batch % *accumulation != 0)
+      return Invalid("`gradient_accumulation_steps` ", *accumulation, " does not divide `batch_size` ", batch);
+    const int64_t size = std::max<int64_t>(1, batch / *accumulation);
+    return BatchPlan{size * *accumulation, size, *accumulation};
+  }
+  if (!micro) return BatchPlan{batch, batch, 1};
+  if (batch % *micro == 0) return BatchPlan{batch, *micro, batch / *micro};
+  if (global) return Invalid("`micro_batch_size` ", *micro, " does not divide `batch_size` ", batch);
+  return BatchPlan{*micro, *micro, 1};
+}
+
+namespace {
+
+// Returns the largest micro-batch of which four for every stage, or as many as there are samples, make a batch.
+int64_t MicrosForStages(int64_t batch, int64_t stages) {
+  int64_t micro = std::max<int64_t>(1, batch / (4 * stages));
+  while (batch % micro != 0) --micro;
+  return micro;
+}
+
+}  // namespace
+
+absl::StatusOr<BatchPlan> PlanBatch(const TrainConfig& config, int64_t otherwise) {
+  const auto if_set = [](int64_t x) { return x > 0 ? std::optional(x) : std::nullopt; };
+  const auto global = if_set(config.batch_size), micro = if_set(config.micro_batch_size);
+  const auto accumulation = if_set(config.gradient_accumulation_steps);
+  const bool open = config.pipeline > 1 && !micro && !accumulation && config.max_tokens_per_batch == 0;
+  if (open) return PlanBatch(global, MicrosForStages(global.value_or(otherwise), config.pipeline), {}, otherwise);
+  return PlanBatch(global, micro, accumulation, otherwise);
+}
+
+StepPlan PlanSteps(int64_t per_epoch, std::optional<int64_t> epochs, std::optional<int64_t> max_steps) {
+  StepPlan plan{.per_epoch = per_epoch};
+  plan.max_steps = max_steps.value_or(0);
+  if (max_steps && !epochs) epochs = (*max_steps + plan.per_epoch - 1) / plan.per_epoch;
+  plan.epochs = epochs.value_or(plan.epochs);
+  plan.total = plan.epochs * plan.per_epoch;
+  if (max_steps) plan.total = std::min(plan.total, *max_steps);
+  return plan;
+}
+
+int64_t IntervalSteps(const Interval& interval, int64_t per_epoch) {
+  if (interval.unit == Interval::Unit::kSeconds) return 0;
+  const double steps =
+      interval.unit == Interval::Unit::kEpochs ? interval.value * static_cast<double>(per_epoch) : interval.value;
+  return std::max<int64_t>(1, std::llround(steps));
+}
+
+int64_t AutoLogSteps(const StepPlan& plan) {
+  return std::clamp<int64_t>(std::max(std::min(plan.per_epoch, plan.total) / 20, plan.total / 60), 1, 500);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,25 @@
+// Trains a regression on standardized targets and gives the exported model the original unit.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/edit/output_layer.h"
+#include "optim/loop/trainer.h"
+#include "optim/step/prepare.h"
+
+namespace onnxtrain {
+
+struct ScaledTargets {
+  OutputLayer layer;
+  TargetUnit unit;
+};
+
+// Fits the targets of `train` and standardizes them in `train` and, where it has samples, in `eval`. Fails, with why,
+// where the unit cannot be folded into the last layer.
+absl::StatusOr<ScaledTargets> ScaleTargets(const OnnxModel& model, const PreparedModel& prepared, TrainData* train,
+                                           TrainData* eval);
+
+}  // namespace onnxtrain

@@ -1,0 +1,85 @@
+#include "optim/plan/threads.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "frontend/base/machine.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
+#include "optim/plan/micro_timer.h"
+
+namespace onnxtrain {
+namespace {
+
+// Operations and four times the bytes. Below the first, one thread computes them in the time that it takes to wake
+// another; from the second on a micro-batch takes milliseconds, which threads always shorten. No kernel shares a node
+// below the third among threads, not even one that other nodes are fused into.
+constexpr double kNoWork = 1e6, kMuchWork = 1e9, kShareable = 2e4;
+constexpr size_t kManyNodes = 5000;
+constexpr double kAsFast = 1.05;  // of the fastest time
+
+bool IsOpen(const TrainConfig& config) {
+  return config.threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr &&
+         config.micro_batch_size != TrainConfig::kAuto && CpuCount() > 1;
+}
+
+absl::StatusOr<int> MeasureThreads(const Graph& graph, const BackendFactory& make_backend, TrainConfig config) {
+  std::map<int, double> seconds;
+  for (int threads = 1, all = CpuCount();; threads = std::min(2 * threads, all)) {
+    config.threads = threads;
+    ASSIGN_OR_RETURN(const auto backend, make_backend(config));
+    ASSIGN_OR_RETURN(const std::vector<double> times, MicroTimer(graph, {}, 0, *backend).Time(DType::kFloat32));
+    seconds[threads] = times[times.size() / 2];  // not the best: on a busy machine the next thread usually comes late
+    if (threads == all) return FewestFastThreads(seconds);
+  }
+}
+
+}  // namespace
+
+int FewestFastThreads(const std::map<int, double>& seconds) {
+  const auto by_seconds = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const double fastest = std::ranges::min_element(seconds, by_seconds)->second;
+  return std::ranges::find_if(seconds, [&](const auto& s) { return s.second <= kAsFast * fastest; })->first;
+}
+
+std::optional<int> ThreadsByWork(const Graph& micro) {
+  double work = 0, large = 0;
+  for (const Node& node : micro.nodes()) {
+    const double of_node = NodeFlops(micro, node) + 4 * NodeBytes(micro, node);
+    work += of_node < kShareable ? 0 : of_node;
+    large += of_node < kNoWork ? 0 : of_node;
+  }
+  if (work < kNoWork) return 1;
+  if (micro.nodes().size() > kManyNodes) return 2 * large >= work ? 0 : 1;
+  return work >= kMuchWork ? std::optional(0) : std::nullopt;
+}
+
+// Returns the number where the forward pass alone tells it, without differentiating it: much work only becomes more,
+// and of many nodes the backward pass has as large ones.
+static std::optional<int> ThreadsByForwardPass(const Graph& forward) {
+  const std::optional<int> threads = ThreadsByWork(forward);
+  return threads == 0 || forward.nodes().size() > kManyNodes ? threads : std::nullopt;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
+                                                             const SessionOptions& options,
+                                                             const BackendFactory& make_backend, TrainConfig* config) {
+  const bool open = IsOpen(*config);  // the factory may set the variable
+  ASSIGN_OR_RETURN(auto backend, make_backend(*config));
+  if (backend->name() != "cpu" || !open) return backend;
+  ASSIGN_OR_RETURN(const auto forward,
+                   models->ImportForward(MakePrepareOptions(options), options.micro_batch, true, false));
+  std::optional<int> threads = ThreadsByForwardPass(forward->graph);
+  if (!threads) {
+    ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
+    threads = ThreadsByWork(graph);
+    if (!threads) {
+      ASSIGN_OR_RETURN(threads, MeasureThreads(graph, make_backend, *config));
+    }
+  }
+  if (threads == 0) return backend;
+  config->threads = *threads;
+  return make_backend(*config);
+}
+
+}  // namespace onnxtrain

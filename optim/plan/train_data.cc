@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "frontend/base/status.h"
+#include "frontend/data/bind/bad_samples.h"
+#include "optim/plan/data_setup.h"
+#include "optim/plan/value_checks.h"
+
+namespace onnxtrain {
+namespace {
+
+// Labels of a loss on probabilities lie between 0 and 1.
+std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::string& feed) {
+  const bool binary = std::ranges::any_of(loss.terms, [&](const LossTerm& term) {
+    return term.feed == feed && term.form == LabelForm::kElements && term.function->name == "bce";
+  });
+  return binary ? std::optional(ValueRange{0, 1, "0 to 1, the labels of bce"}) : std::nullopt;
+}
+
+TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
+  TrainData train{.dataset = data.dataset, .specs = data.feeds, .text_unit = data.text_unit};
+  AddValueChecks(prepared.model, &train.specs);
+  return train;
+}
+
+// The height axis of labels that are pictures of their own sizes; -1: they are not. Padding must not count in the loss.
+absl::StatusOr<int> FindLabelHeight(const Dataset& data, int column, const LossChoice& loss, const LossFeed& feed) {
+  const Column& label = data.columns()[column];
+  if (label.height_axis < 0) return -1;
+  const int axis = FindHeightAxis(label, feed.sample.shape);
+  if (axis < 0 || !feed.label.empty())
+    return Invalid("loss ", loss.name, " takes no labels of several sizes (`image_size` makes them one size)");
+  const auto padded = [&](int64_t i) {
+    const PictureExtents e = data.Extents(i);
+    return e.height < e.padded_height || e.width < e.padded_width;
+  };
+  int64_t i = 0;
+  while (feed.num_classes == 0 && i < data.size() && !padded(i)) ++i;
+  if (feed.num_classes > 0 || i == data.size()) return axis;
+  return Invalid(data.Describe(i), ": padding it to ", data.Extents(i).padded_height, " × ",
+                 data.Extents(i).padded_width, ", as the model needs, would count in loss ", loss.name,
+                 ", which ignores no labels (`image_size`, `resize` make all pictures one size)");
+}
+
+absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ignore_index, TrainData* train) {
+  for (const LossFeed& feed : loss.feeds) {
+    const BoundLabel* label = FindBoundLabel(data, feed.label);
+    if (label == nullptr && feed.label.empty()) {
+      const bool files = std::ranges::any_of(
+          data.dataset->columns(), [](const Column& column) { return column.picture || column.sample_rate > 0; });
+      return Invalid("loss ", loss.name, " needs labels, but the data has no label column; ",
+                     files ? "files need a folder for each class, or a table with their paths and labels"
+                           : "name one with `label`");
+    }
+    if (label == nullptr)
+      return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
+    ASSIGN_OR_RETURN(const int height_axis, FindLabelHeight(*data.dataset, label->columns[0], loss, feed));
+    train->specs.push_back({.feed = feed.name,
+                            .columns = label->columns,
+                            .sample = feed.sample,
+                            .variable = data.dataset->columns()[label->columns[0]].variable,
+                            .height_axis = height_axis,
+                            .padding = static_cast<double>(ignore_index),
+                            .range = RangeOfLabels(loss, feed.name),
+                            .one_hot = feed.one_hot});
+  }
+  return absl::OkStatus();
+}
+
+// A check that the steps of the output suffice for the labels: those of the greatest size, where samples have sizes.
+std::function<absl::Status(const Dataset&, int64_t)> CheckSequenceWhileReading(const PreparedModel& prepared,
+                                                                               const LossTerm& term,
+                                                                               const FeedSpec& spec,
+                                                                               int64_t ignore_index) {
+  const int64_t steps = prepared.model.graph.type(term.value).shape[1 - term.batch_axis()];
+  const SequenceCheck check{.columns = spec.columns,
+                            .ignore_index = ignore_index,
+                            .blank = std::llround(OptionOr(term.options, "blank", 0)),
+                            .steps = [steps](int64_t) { return steps; }};
+  return [check](const Dataset& data, int64_t i) -> absl::Status {
+    const absl::Status status = CheckSequence(data, i, check);
+    if (status.ok()) return status;
+    return Invalid(status.message(), "; `on_bad_sample` skip leaves such samples out");  // kOutOfRange: the stream ends
+  };
+}
+
+// Later samples of a stream cannot be looked at before training.
+void CheckLabelsWhileReading(const PreparedModel& prepared, int64_t ignore_index, TrainData* train) {
+  const LossChoice& loss = prepared.loss;
+  for (FeedSpec& spec : train->specs) {
+    const auto feed = std::ranges::find(loss.feeds, spec.feed, &LossFeed::name);
+    if (feed == loss.feeds.end() || feed->num_classes == 0 || spec.one_hot) continue;
+    spec.range = FindLabelRange(loss, *feed, ignore_index);
+    const auto term = std::ranges::find_if(
+        loss.terms, [&](const LossTerm& t) { return t.feed == spec.feed && t.form == LabelForm::kSequence; });
+    if (term != loss.terms.end()) spec.check = CheckSequenceWhileReading(prepared, *term, spec, ignore_index);
+  }
+}
+
+// The labels that must be classes. AddLabels has found all of them.
+std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
+  std::vector<LabelCheck> checks;
+  for (const LossFeed& feed : loss.feeds) {
+    const BoundLabel* label = FindBoundLabel(data, feed.label);
+    if (feed.num_classes > 0) checks.push_back({label->columns, feed.num_classes, ignore_index});
+  }
+  return checks;
+}
+
+}  // namespace
+
+std::optional<ValueRange> FindLabelRange(const LossChoice& loss, const LossFeed& feed, int64_t ignore_index) {
+  if (feed.num_classes == 0) return RangeOfLabels(loss, feed.name);
+  return ValueRange{0, static_cast<double>(feed.num_classes - 1), StrCat("the ", feed.num_classes, " classes"),
+                    static_cast<double>(ignore_index)};
+}
+
+absl::StatusOr<TrainData> MakeTrainData(const BoundData& data, const PreparedModel& prepared, int64_t ignore_index) {
+  TrainData train = MakeInputs(data, prepared);
+  RETURN_IF_ERROR(AddLabels(data, prepared.loss, ignore_index, &train));
+  if (data.dataset->streams()) CheckLabelsWhileReading(prepared, ignore_index, &train);
+  for (const LabelCheck& check : FindLabelChecks(data, prepared.loss, ignore_index)) {
+    for (int c : check.columns) RETURN_IF_ERROR(CheckLabels(*data.dataset, c, check.classes, ignore_index));
+  }
+  return train;
+}
+
+namespace {
+
+absl::StatusOr<LeftOut> NameUnalignedSamples(const Dataset& data, const std::vector<SequenceCheck>& sequences,
+                                             int threads) {
+  if (sequences.empty()) return LeftOut{};
+  const BadSamples bad = CountBadSamples(data, sequences, threads);
+  if (!bad.invalid.ok()) return Invalid(bad.invalid.message(), "; `on_bad_sample` skip leaves such samples out");
+  if (bad.count == 0) return LeftOut{};
+  if (bad.count == data.size())
+    return Invalid("ctc cannot align the labels of any of the ", bad.count,
+                   " samples: ", JoinReasons(bad.reasons, bad.count));
+  return LeftOut{
+      .line = StrCat(bad.count, " of ", data.size(), " samples have labels that ctc cannot align and add nothing to ",
+                     "the loss (`on_bad_sample` skip leaves them out): ", JoinReasons(bad.reasons, bad.count))};
+}
+
+}  // namespace
+
+absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const PreparedModel& prepared, bool labels,
+                                           const std::vector<SequenceCheck>& sequences, BoundData* data) {
+  const int threads = std::max(1, NumWorkers(config));
+  if (config.on_bad_sample != "skip") return NameUnalignedSamples(*data->dataset, sequences, threads);
+  TrainData train = MakeInputs(*data, prepared);
+  if (labels) RETURN_IF_ERROR(AddLabels(*data, prepared.loss, config.ignore_index, &train));
+  const auto checks = labels ? FindLabelChecks(*data, prepared.loss, config.ignore_index) : std::vector<LabelCheck>();
+  const int64_t size = data->dataset->size();
+  ASSIGN_OR_RETURN(GoodSamples good, DropBadSamples(data->dataset, train.specs, checks, sequences, threads));
+  data->dataset = good.dataset;
+  if (good.bad == 0) return LeftOut{};
+  return LeftOut{.line = StrCat("left out ", good.bad, " of ", size,
+                                " samples (`on_bad_sample` skip): ", JoinReasons(good.reasons, good.bad)),
+                 .rows = std::move(good.rows)};
+}
+
+}  // namespace onnxtrain

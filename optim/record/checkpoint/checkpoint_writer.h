@@ -1,0 +1,93 @@
+// Saves a session while it trains: from a copy of its state, which is written to disk on a thread of its own, or from
+// the state itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "optim/record/checkpoint/checkpoint_folder.h"
+#include "optim/record/checkpoint/save_plan.h"
+#include "optim/record/checkpoint/saving_group.h"
+#include "optim/record/checkpoint/state_copy.h"
+#include "optim/step/session.h"
+
+namespace onnxtrain {
+
+struct CheckpointOptions {
+  int64_t keep_last = 2;                  // newest checkpoints; at least 1
+  int64_t keep_best = 0;                  // of the best evaluations; the best of all has the link `best`
+  bool compressed = false;                // as in CheckpointContent
+  int copy_threads = 1;                   // as in StateCopy
+  SaveMethod method = SaveMethod::kCopy;  // of saves that updates follow; kInPlace: the state is in host memory
+  bool on_host = false;                   // the state is in host memory, so that the last save needs no copy
+  // Of ranks that divide the state and see the same folder: all have a writer, call Save alike, and write one
+  // checkpoint together. The thread that writes uses it, and nobody else meanwhile; Save renews it, for which it uses
+  // the group of the training. Null: this process writes alone.
+  SavingGroup* group = nullptr;
+};
+
+class CheckpointWriter {
+ public:
+  // `folder` must outlive it; `first_step`: the update that the run continues after. The best checkpoints up to it
+  // count for `keep_best`.
+  CheckpointWriter(CheckpointFolder* folder, const CheckpointOptions& options, int64_t first_step);
+  ~CheckpointWriter() { Join(); }
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Copies the session's state and returns, and the writing goes on; in place, returns when it is written, with its
+  // failure left to Finish. At most one checkpoint is being written: waits for the one before, and returns its failure,
+  // once. `best`: no evaluation was better than that of this step. `last`: no update follows. Afterwards, checkpoints
+  // of later steps, which this run has not made, are removed as well as those that are not to be kept.
+  absl::Status Save(Session& session, int64_t step, std::string state, bool best, bool last);
+  // Marks the checkpoint of a step that Save has written.
+  absl::Status MarkBest(int64_t step);
+  // Waits. Returns the failure of the last one, once.
+  absl::Status Finish();
+  // Waits, and leaves the failure to the next call.
+  void Wait() { Join(); }
+
+  // Records what the thread does; null: nothing. Before the first Save.
+  void SetTrace(Trace* trace) { trace_ = trace; }
+  // The step of the last Save; -1: none.
+  int64_t last_step() const { return last_step_; }
+  // Fails where the disk has no room for a checkpoint and `model_bytes` of a model beside it.
+  absl::Status CheckRoom(Session& session, int64_t model_bytes) const;
+  // Removes the oldest checkpoints until the disk has room for `bytes`, but neither the newest one that is whole nor
+  // the best ones. Save does this by itself. Not while a checkpoint is being written (Finish).
+  absl::Status MakeRoom(int64_t bytes);
+  // The step of the newest checkpoint that is whole; that of the start where none is. After Finish.
+  int64_t newest_written() const { return newest_written_; }
+  // Checkpoints that were removed to make room although they were to be kept. After Finish.
+  int64_t removed_early() const { return removed_early_; }
+  // Allocates the memory of the copy, where saves are to make one, before the first step. A thread makes the system
+  // give it.
+  absl::Status Reserve(Session& session);
+
+ private:
+  bool leads() const { return options_.group == nullptr || options_.group->ranks().rank() == 0; }
+  absl::Status ListWhole(Session& session, CheckpointContent* content) const;
+  absl::Status TakeState(Session& session, bool in_place, CheckpointContent* content);
+  absl::Status Write(const absl::Status& taken, const CheckpointContent& content);
+  absl::Status WriteAndRotate(const absl::Status& taken, const CheckpointContent& content, bool best);
+  absl::Status LinkBest(int64_t step);
+  absl::Status Rotate(int64_t written);
+  void Join();
+
+  CheckpointFolder& folder_;
+  const CheckpointOptions options_;
+  StateCopy copy_;
+  std::vector<int64_t> best_;  // steps, the best one last
+  int64_t last_step_ = -1;
+  int64_t newest_written_;     // the step of the newest checkpoint that is whole
+  int64_t removed_early_ = 0;  // this and the one above: of the thread until it is joined
+  Trace* trace_ = nullptr;
+  absl::Status status_;  // written by the thread until it is joined
+  std::thread thread_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,117 @@
+#include "optim/record/telemetry/resources.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace onnxtrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double CpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// A number of KiB in /proc/self/status, in bytes.
+int64_t StatusBytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(key)) return int64_t{1024} * std::atoll(line.c_str() + key.size());
+  }
+  return 0;
+}
+
+// The beginning of a small file of /proc. Allocates nothing: it is read while training.
+using ProcText = std::array<char, 512>;
+ProcText ReadProc(const char* path) {
+  ProcText text{};
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  const ssize_t size = read(fd, text.data(), text.size() - 1);
+  close(fd);
+  if (size < 0) text[0] = 0;
+  return text;
+}
+
+// The second number of /proc/self/statm, in pages.
+int64_t ResidentBytes() {
+  const ProcText text = ReadProc("/proc/self/statm");
+  const char* second = std::strchr(text.data(), ' ');
+  return second != nullptr ? std::atoll(second) * sysconf(_SC_PAGESIZE) : 0;
+}
+
+// "read_bytes: 4096" in /proc/self/io.
+double IoBytes(const ProcText& io, const char* key) {
+  const char* line = std::strstr(io.data(), key);
+  return line != nullptr ? std::atof(line + std::strlen(key)) : 0;
+}
+
+// The first line of /proc/stat: ticks of all CPUs in user, nice, system, idle, iowait, irq, softirq, steal.
+double MachineCpuSeconds() {
+  const ProcText text = ReadProc("/proc/stat");
+  const char* at = text.data() + (text[0] == 0 ? 0 : std::strlen("cpu"));
+  double busy = 0;
+  for (int field = 0; field < 8; ++field) {
+    char* end = nullptr;
+    const double ticks = std::strtod(at, &end);
+    const bool idle = field == 3 || field == 4;
+    if (!idle) busy += ticks;
+    at = end;
+  }
+  return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// The second number of schedstat: nanoseconds that this thread waited on a run queue.
+double QueuedSeconds() {
+  const ProcText text = ReadProc("/proc/thread-self/schedstat");
+  const char* second = std::strchr(text.data(), ' ');
+  return second != nullptr ? 1e-9 * std::atof(second) : 0;
+}
+
+// The bound of what ticks of ten milliseconds seem to say of shorter times.
+double OnlineCpus() { return static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))); }
+
+}  // namespace
+
+ResourceMonitor::Totals ResourceMonitor::ReadTotals() {
+  const ProcText io = ReadProc("/proc/self/io");
+  return {.cpu_seconds = CpuSeconds(),
+          .machine_cpu_seconds = MachineCpuSeconds(),
+          .read_bytes = IoBytes(io, "\nread_bytes:"),
+          .written_bytes = IoBytes(io, "\nwrite_bytes:"),
+          .queued_seconds = QueuedSeconds()};
+}
+
+ResourceMonitor::ResourceMonitor() : taken_at_(Clock::now()), totals_(ReadTotals()), gpus_(GpuMonitor::Create()) {}
+
+ResourceReading ResourceMonitor::Take() {
+  const Clock::time_point now = Clock::now();
+  const Totals totals = ReadTotals();
+  const double seconds = std::max(1e-9, std::chrono::duration<double>(now - taken_at_).count());
+  const auto rate = [&](double Totals::*total) { return std::max(0.0, totals.*total - totals_.*total) / seconds; };
+  ResourceReading reading{.busy_cpus = rate(&Totals::cpu_seconds),
+                          .resident_bytes = ResidentBytes(),
+                          .machine_busy_cpus = std::min(rate(&Totals::machine_cpu_seconds), OnlineCpus()),
+                          .queued_share = std::min(rate(&Totals::queued_seconds), 1.0),
+                          .disk_read_rate = rate(&Totals::read_bytes),
+                          .disk_write_rate = rate(&Totals::written_bytes)};
+  if (gpus_ != nullptr) reading.gpus = gpus_->Take();
+  taken_at_ = now;
+  totals_ = totals;
+  return reading;
+}
+
+// Not getrusage: its peak survives exec, so a process would begin with that of its parent.
+int64_t PeakResidentBytes() { return StatusBytes("VmHWM:"); }
+
+}  // namespace onnxtrain

@@ -1,0 +1,67 @@
+#include "optim/step/batch_feeds.h"
+
+#include "frontend/base/status.h"
+#include "optim/parallel/pipeline/stage.h"
+
+namespace onnxtrain {
+namespace {
+
+// The term that a feed of kInverseDenominatorFeed belongs to.
+size_t TermIndex(const std::string& feed) {
+  size_t term = 0;
+  while (TermName(kInverseDenominatorFeed, term) != feed) ++term;
+  return term;
+}
+
+}  // namespace
+
+BatchFeeds::BatchFeeds(const CompiledProgram& program, const std::string& random_key) : program_(*program.program) {
+  const Graph& graph = program_.graph();
+  std::vector<std::string> names;
+  for (const auto& [name, region] : program.feeds) {
+    if (name == random_key) {
+      key_ = &region;
+      key_on_host_ = HostTensor(region.type);
+    } else if (name.starts_with(kTransferPrefix)) {
+      continue;  // another rank sends it
+    } else if (name.starts_with(kInverseDenominatorFeed)) {
+      inverse_denominators_.emplace_back(TermIndex(name), DeviceScalar(region));
+    } else {
+      names.push_back(name);
+      tensors_.push_back({static_cast<size_t>(graph.FindInput(name) - graph.inputs().data()), &region});
+    }
+  }
+  positions_ = FeedPositions(std::move(names));
+}
+
+absl::Status BatchFeeds::FillTensor(const Feed& feed, const std::string& name, const HostTensor& tensor, int64_t begin,
+                                    int64_t count) {
+  const Region& region = *feed.region;
+  const bool batched = tensor.type().rank() > 0 && region.type.rank() > 0 && region.type.shape[0] == count;
+  const size_t row = batched && tensor.shape()[0] > 0 ? tensor.bytes().size() / tensor.shape()[0] : 0;
+  const auto bytes = batched ? tensor.bytes().subspan(begin * row, count * row) : tensor.bytes();
+  if (tensor.dtype() != region.type.dtype || bytes.size() != region.type.bytes()) {
+    return Invalid("'", name, "' is fed ", ToString(tensor.type()), " but the model wants ", ToString(region.type));
+  }
+  if (bytes.empty() || program_.ReadInPlace(feed.input, bytes.data())) return absl::OkStatus();
+  return region.view.buffer->Write(region.view.offset, bytes);
+}
+
+absl::Status BatchFeeds::Fill(const GlobalBatch& global_batch, int64_t begin, int64_t count, const RandomKey& key) {
+  RETURN_IF_ERROR(positions_.Resolve(global_batch));
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    RETURN_IF_ERROR(FillTensor(tensors_[i], positions_.name(i), positions_.Get(global_batch, i), begin, count));
+  }
+  if (key_ == nullptr) return absl::OkStatus();
+  const int64_t words[] = {static_cast<int64_t>(key.seed & 0xffffffff), key.step, key.micro, key.piece};
+  for (int64_t i = 0; i < key_on_host_.size(); ++i) key_on_host_.SetInt(i, words[i]);
+  return WriteRegion(*key_, key_on_host_);
+}
+
+absl::Status BatchFeeds::FillInverseDenominators(const LossChoice& loss, const std::vector<double>& weights) {
+  for (auto& [term, device_scalar] : inverse_denominators_)
+    RETURN_IF_ERROR(device_scalar.Write(InverseDenominator(loss.terms[term], weights[term])));
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,34 @@
+#include "optim/step/clip.h"
+
+#include <vector>
+
+namespace onnxtrain {
+namespace {
+
+Val L2Norm(Val x, const std::vector<int64_t>& axes) { return Sqrt(ReduceSum(x * x, axes)); }
+
+Val ClampMin(Val x, double least) { return x.b().Op("Max", {x, x.b().Scalar(x.dtype(), least)}); }
+
+}  // namespace
+
+Val ClipAdaptively(Val gradient, Val weight, double ratio, int64_t axis) {
+  std::vector<int64_t> axes;  // empty: all
+  for (int64_t a = 0; weight.rank() > 1 && a < weight.rank(); ++a) {
+    if (a != axis) axes.push_back(a);
+  }
+  const Val most = ClampMin(L2Norm(weight, axes), 1e-3) * ratio, norm = L2Norm(gradient, axes);
+  const Val factor = Where(Less(norm, most), norm.b().Scalar(norm.dtype(), 1), most / ClampMin(norm, 1e-6));
+  return gradient * factor;
+}
+
+std::map<std::string, int64_t> OutputAxes(const Graph& graph) {
+  std::map<std::string, int64_t> axes;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != "MatMul" || !graph.IsInput(node.inputs[1]) || node.attrs.Int("trans_b") != 0) continue;
+    const ValueId weight = node.inputs[1];
+    if (graph.type(weight).rank() == 2) axes[graph.inputs()[graph.value(weight).index].name] = 1;
+  }
+  return axes;
+}
+
+}  // namespace onnxtrain

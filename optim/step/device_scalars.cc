@@ -1,0 +1,94 @@
+#include "optim/step/device_scalars.h"
+
+#include "frontend/base/status.h"
+#include "optim/step/loss.h"
+#include "optim/step/training_graph.h"
+
+namespace onnxtrain {
+namespace {
+
+struct Row {
+  const char* name;
+  DeviceScalar DeviceScalars::*device_scalar;
+  bool counter = false;
+};
+constexpr Row kRows[] = {{device_scalar::kBatchCorrect, &DeviceScalars::batch_correct},
+                         {device_scalar::kBatchTargets, &DeviceScalars::batch_targets},
+                         {device_scalar::kSumCorrect, &DeviceScalars::sum_correct},
+                         {device_scalar::kSumTargets, &DeviceScalars::sum_targets},
+                         {device_scalar::kNorm, &DeviceScalars::norm},
+                         {device_scalar::kRate, &DeviceScalars::rate},
+                         {device_scalar::kPlateau, &DeviceScalars::plateau},
+                         {device_scalar::kLossScale, &DeviceScalars::loss_scale},
+                         {device_scalar::kApplied, &DeviceScalars::applied, true},
+                         {device_scalar::kSkipped, &DeviceScalars::skipped, true},
+                         {device_scalar::kSkippedInARow, &DeviceScalars::skipped_in_a_row, true},
+                         {device_scalar::kScaleApplied, &DeviceScalars::scale_applied, true}};
+
+struct TermRow {
+  const char* name;
+  std::vector<DeviceScalar> DeviceScalars::*device_scalars;
+};
+constexpr TermRow kTermRows[] = {{device_scalar::kBatchLoss, &DeviceScalars::batch_loss},
+                                 {device_scalar::kBatchDenominator, &DeviceScalars::batch_denominator},
+                                 {device_scalar::kSumLoss, &DeviceScalars::sum_loss},
+                                 {device_scalar::kSumDenominator, &DeviceScalars::sum_denominator}};
+
+}  // namespace
+
+absl::Status DeviceScalar::Write(double value) {
+  host_.Set(0, value);
+  return WriteRegion(*region_, host_);
+}
+
+absl::StatusOr<double> DeviceScalar::Read() {
+  RETURN_IF_ERROR(region_->view.buffer->Read(region_->view.offset, host_.mutable_bytes()));
+  return host_.At(0);
+}
+
+absl::Status WriteScalars(std::vector<DeviceScalar>& device_scalars, double value) {
+  for (DeviceScalar& device_scalar : device_scalars) RETURN_IF_ERROR(device_scalar.Write(value));
+  return absl::OkStatus();
+}
+
+absl::Status ReadScalars(std::vector<DeviceScalar>& device_scalars, std::vector<double>* values) {
+  values->resize(device_scalars.size());
+  for (size_t i = 0; i < device_scalars.size(); ++i) {
+    ASSIGN_OR_RETURN((*values)[i], device_scalars[i].Read());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceScalars::LayOut(Backend& backend, DType dtype, size_t terms, bool scaled_loss, Bindings* bindings) {
+  const auto has = [&](const Row& row) { return scaled_loss || row.device_scalar != &DeviceScalars::loss_scale; };
+  for (const Row& row : kRows) {
+    if (has(row)) memory.Add(row.name, {row.counter ? DType::kInt64 : dtype, {}});
+  }
+  for (const TermRow& row : kTermRows) {
+    for (size_t i = 0; i < terms; ++i) memory.Add(TermName(row.name, i), {dtype, {}});
+  }
+  RETURN_IF_ERROR(memory.Allocate(backend, "counters"));
+  for (const std::string& name : memory.names()) (*bindings)[name] = memory.At(name);
+  for (const Row& row : kRows) {
+    if (has(row)) this->*row.device_scalar = DeviceScalar(bindings->at(row.name));
+  }
+  for (const TermRow& row : kTermRows) {
+    for (size_t i = 0; i < terms; ++i) (this->*row.device_scalars).emplace_back(bindings->at(TermName(row.name, i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceScalars::WriteSums(std::span<const double> sums) {
+  for (size_t i = 0; i < batch_loss.size(); ++i) RETURN_IF_ERROR(batch_loss[i].Write(sums[i]));
+  return batch_correct.Write(sums[batch_loss.size()]);
+}
+
+absl::Status DeviceScalars::ReadSums(std::span<double> sums) {
+  for (size_t i = 0; i < batch_loss.size(); ++i) {
+    ASSIGN_OR_RETURN(sums[i], batch_loss[i].Read());
+  }
+  ASSIGN_OR_RETURN(sums[batch_loss.size()], batch_correct.Read());
+  return absl::OkStatus();
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,170 @@
+#include "optim/step/global_batch.h"
+
+#include <algorithm>
+#include <span>
+
+#include "frontend/base/status.h"
+#include "frontend/ops/interpret.h"
+#include "optim/step/onnx_loss.h"
+#include "optim/step/program/optimize.h"
+
+namespace onnxtrain {
+namespace {
+
+bool IsLabel(std::string_view feed) { return feed.starts_with(kLabelFeed); }
+
+// Does the denominator follow from the values or the shape of labels?
+bool CountsLabels(const LossTerm& term) {
+  return term.function->mean != LossMean::kSamples && term.form != LabelForm::kNone &&
+         !(term.onnx != nullptr && term.onnx->weighted);
+}
+
+double CountLabels(const LossTerm& term, std::span<const double> class_weights, int64_t ignore_index,
+                   const HostTensor& labels) {
+  const auto size = static_cast<double>(labels.size());
+  if (term.form == LabelForm::kElements) return size;
+  if (term.form == LabelForm::kDistribution)
+    return size / static_cast<double>(std::max<int64_t>(1, labels.shape().back()));
+  const auto values = labels.data<int64_t>();
+  if (!class_weights.empty() && term.function->takes.find("class_weights") != std::string_view::npos) {
+    double sum = 0;
+    for (int64_t label : values) {
+      if (label != ignore_index) sum += class_weights[std::clamp<int64_t>(label, 0, std::ssize(class_weights) - 1)];
+    }
+    return sum;
+  }
+  return size - static_cast<double>(std::count(values.begin(), values.end(), ignore_index));
+}
+
+}  // namespace
+
+GlobalBatch::GlobalBatch(std::vector<std::string> names) : tensors_(names.size()) {
+  for (const std::string& name : names) is_label_.push_back(IsLabel(name));
+  names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+GlobalBatch::GlobalBatch(std::initializer_list<std::pair<std::string, HostTensor>> feeds) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : feeds) names.push_back(name);
+  *this = GlobalBatch(std::move(names));
+  std::ranges::transform(feeds, tensors_.begin(), [](const auto& feed) { return feed.second; });
+}
+
+const HostTensor* GlobalBatch::Find(std::string_view name) const {
+  const auto found = std::ranges::find(*names_, name);
+  return found == names_->end() ? nullptr : &tensors_[found - names_->begin()];
+}
+
+int64_t GlobalBatch::part_samples() const {
+  int64_t samples = -1;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].type().rank() > 0 && !is_label_[i]) samples = std::max(samples, tensors_[i].shape()[0]);
+  }
+  return samples;
+}
+
+int64_t GlobalBatch::samples() const {
+  int64_t samples = part_samples();
+  for (const GlobalBatch& part : further_) samples += part.part_samples();
+  return samples;
+}
+
+std::vector<GlobalBatch>& GlobalBatch::ResizeFurther(size_t size) {
+  if (further_.size() > size) further_.erase(further_.begin() + static_cast<std::ptrdiff_t>(size), further_.end());
+  while (further_.size() < size) {
+    GlobalBatch part = *this;
+    part.further_.clear();
+    further_.push_back(std::move(part));
+  }
+  return further_;
+}
+
+absl::Status FeedPositions::Resolve(const GlobalBatch& batch) {
+  if (names_ == batch.names()) return absl::OkStatus();
+  std::vector<size_t> positions;
+  for (const std::string& feed : feeds_) {
+    const auto found = std::ranges::find(*batch.names(), feed);
+    if (found == batch.names()->end())
+      return Invalid(IsLabel(feed) ? "the loss's label '" : "model input '", feed, "' is not fed");
+    positions.push_back(found - batch.names()->begin());
+  }
+  positions_ = std::move(positions);
+  names_ = batch.names();
+  return absl::OkStatus();
+}
+
+LossDenominators::LossDenominators(const LossChoice& choice, const LossSpec& spec)
+    : choice_(choice), spec_(spec), label_of_(choice.terms.size()), weights_(choice.terms.size()) {
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < choice.terms.size(); ++i) {
+    if (!CountsLabels(choice.terms[i])) continue;
+    label_of_[i] = labels.size();
+    labels.push_back(choice.terms[i].feed);
+  }
+  labels_ = FeedPositions(std::move(labels));
+}
+
+absl::Status LossDenominators::Count(const GlobalBatch& global_batch, int64_t samples) {
+  std::ranges::fill(weights_, 0);
+  targets_ = 0;
+  const bool parts = !global_batch.further().empty();
+  return VisitParts(global_batch,
+                    [&](const GlobalBatch& part) { return CountPart(part, parts ? part.part_samples() : samples); });
+}
+
+absl::Status LossDenominators::CountPart(const GlobalBatch& part, int64_t samples) {
+  RETURN_IF_ERROR(labels_.Resolve(part));
+  const LossTerm& lead = choice_.leading();
+  const bool weighted = !spec_.class_weights.empty() && CountsLabels(lead);
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    ASSIGN_OR_RETURN(const double weight, TermDenominator(i, part, samples));
+    weights_[i] += weight;
+    if (i == choice_.lead && !weighted) targets_ += weight;
+  }
+  if (weighted) targets_ += CountLabels(lead, {}, spec_.ignore_index, labels_.Get(part, label_of_[choice_.lead]));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> LossDenominators::TermDenominator(size_t term, const GlobalBatch& global_batch,
+                                                         int64_t samples) {
+  const LossTerm& loss = choice_.terms[term];
+  if (loss.onnx != nullptr && loss.onnx->weighted) return OnnxDenominator(*loss.onnx, global_batch, samples);
+  if (!CountsLabels(loss)) return static_cast<double>(samples);
+  return CountLabels(loss, spec_.class_weights, spec_.ignore_index, labels_.Get(global_batch, label_of_[term]));
+}
+
+absl::StatusOr<double> LossDenominators::OnnxDenominator(const OnnxLoss& loss, const GlobalBatch& global_batch,
+                                                         int64_t samples) {
+  const std::pair key(&loss, samples);
+  auto graph = onnx_.find(key);
+  if (graph == onnx_.end()) {
+    ASSIGN_OR_RETURN(Graph made, BuildOnnxLossWeight(loss, samples));
+    ASSIGN_OR_RETURN(made, OptimizeProgram(std::move(made), DType::kFloat32));
+    graph = onnx_.emplace(key, std::move(made)).first;
+  }
+  std::map<std::string, HostTensor> feeds;
+  for (const GraphInput& input : graph->second.inputs()) {
+    const HostTensor* tensor = global_batch.Find(input.name);
+    if (tensor == nullptr) return Invalid(loss.model->path(), ": '", input.name, "' is not fed");
+    if (const Type& type = graph->second.type(input.value); tensor->size() != type.elements())
+      return Invalid(loss.model->path(), ": '", input.name, "' is ", ToString(tensor->type()), ", the loss takes ",
+                     ToString(type), ": all samples must have one size (`image_size`)");
+    feeds[input.name] = *tensor;
+  }
+  ASSIGN_OR_RETURN(const std::vector<HostTensor> values, Interpret(graph->second, feeds));
+  const double weight = values[0].At(0);
+  return weight >= 0 && weight < 1e300 ? absl::StatusOr<double>(weight)
+                                       : Invalid(loss.model->path(), ": weight is ", weight, " for a batch");
+}
+
+double InverseDenominator(const LossTerm& term, double weight) { return weight > 0 ? term.factor / weight : 0; }
+
+double MeanLoss(const LossChoice& choice, const std::vector<double>& sums, const std::vector<double>& weights) {
+  double mean = 0;
+  for (size_t i = 0; i < choice.terms.size(); ++i) {
+    if (weights[i] > 0) mean += choice.terms[i].factor * sums[i] / weights[i];
+  }
+  return mean;
+}
+
+}  // namespace onnxtrain

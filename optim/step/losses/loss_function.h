@@ -1,0 +1,78 @@
+// The table of losses. Each is one expression over the model's output and labels that returns a loss per target or
+// sample. Reduction and normalization are the caller's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frontend/ops/builder.h"
+#include "optim/config/options.h"
+
+namespace onnxtrain {
+
+// The meaning of the labels of an output [N, …].
+enum class LabelForm : uint8_t {
+  kNone,          // no labels
+  kClasses,       // class indices: the output's shape without its class axis, which is 1 or the last
+  kDistribution,  // probabilities of the classes along the last axis: the output's shape
+  kElements,      // a value or probability per element: the output's shape
+  kSequence,      // class indices [N,S], right-padded with ignore_index; the output is [N,T,C] or [T,N,C]
+};
+
+struct LossContext {
+  Val y;       // logits or predictions [N, …], see LossFunction::final_activations
+  Val labels;  // [N, …]; invalid for kNone
+  LabelForm form;
+  const Options& options;
+  int64_t ignore_index;  // label of excluded targets (kClasses)
+  double label_smoothing;
+  std::span<const double> class_weights;   // by class; empty: all 1
+  std::optional<double> least_logit = {};  // from which the second of two classes is chosen; nullopt: above 0
+
+  double Option(std::string_view name, double otherwise) const { return OptionOr(options, name, otherwise); }
+};
+
+struct LossParts {
+  Val losses;   // of any shape; the caller sums
+  Val correct;  // scalar: correct predictions; invalid where the loss defines none
+};
+
+enum class LossMean : uint8_t {
+  kTargets,  // over targets that are not ignored: one per class index or distribution, one per element
+  kSamples,  // over samples
+};
+
+struct LossFunction {
+  std::string_view name, alias;  // alias: a short name, or ""
+  std::string_view text;         // formula, for people
+  std::string_view takes;        // options read of label_smoothing, ignore_index, class_weights; separated by blanks
+  std::vector<NumberOption> options;
+  bool classes = false, elements = false, sequences = false;  // accepted label forms; all false: no labels
+  std::string_view final_activations;  // it takes the logits that these read; separated by blanks
+  bool counts_correct = false;
+  LossMean mean = LossMean::kTargets;
+  LossParts (*parts)(const LossContext&) = nullptr;
+};
+
+std::span<const LossFunction> ClassLosses();
+std::span<const LossFunction> ElementLosses();
+std::span<const LossFunction> RegionLosses();    // focal, dice
+std::span<const LossFunction> SequenceLosses();  // ctc
+
+// Finds a loss by name or alias; null where there is none.
+const LossFunction* FindLoss(std::string_view name);
+// Returns "cross_entropy, nll, …, output:NAME, onnx:FILE".
+std::string LossNames();
+
+// Returns the class axis of logits [N, …] whose labels are class indices of shape [N, label…]; nullopt where the shapes
+// do not match.
+std::optional<int> ClassAxis(const Shape& logits, Shape label);
+
+// Returns 0, 1, …, classes − 1 along `axis` of a tensor of that rank; the other extents are 1.
+Val ClassIndices(Builder& b, int64_t classes, int rank, int axis);
+
+}  // namespace onnxtrain

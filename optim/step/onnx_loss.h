@@ -1,0 +1,61 @@
+// Loss functions given as ONNX models: the term onnx:FILE.
+//
+// Inputs are bound by name: to outputs of the trained model, else to its inputs, else to data columns; inputs named
+// label, labels, target, targets or y are bound to the label. Axis 0 of each is the batch. The model outputs either
+//   loss_sum and weight   scalars, sums over the batch; `weight` must depend on labels, columns and inputs alone
+//   one other tensor      a loss per sample, [batch] or [batch,1]; the weight is the number of samples
+// Weights of the loss model are constants.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "optim/config/loss_text.h"
+#include "optim/step/loss.h"
+
+namespace onnxtrain {
+
+// FILE of onnx:FILE, for losses and update rules, that stands for the training_info of the trained model.
+inline constexpr char kOwnTrainingInfo[] = "model";
+
+struct OnnxLossInput {
+  std::string name;
+  ValueId value = kNoValue;  // value of the trained model; kNoValue: a feed
+  bool prediction = false;   // `value` is a model output
+  std::string feed;          // LossFeed::name of a label or column, or name of a model input
+  Type type;                 // with the batch that the loss was chosen for
+};
+
+struct OnnxLoss {
+  std::shared_ptr<const OnnxModel> model;
+  std::vector<OnnxLossInput> inputs;
+  DType float_type = DType::kFloat32;
+  bool weighted = false;  // has outputs loss_sum and weight
+};
+
+// Loads the files named in spec->name into spec->onnx. `model` is the trained one.
+absl::Status LoadOnnxLosses(const OnnxModel& model, LossSpec* spec);
+
+// Returns the inputs of the loss that are bound to data: neither outputs nor inputs of the trained model.
+std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel& model);
+// Is the input bound to the label by its name?
+bool MeansLabel(const std::string& input);
+
+// Binds the inputs and adds the feeds that they need. Errors name the input that cannot be bound.
+absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
+                                        const LabelInfo& labels, std::vector<LossFeed>* feeds);
+
+// Appends the loss. Returns values, [batch], [batch,1] or [1], whose sum is the loss of the batch. `feeds`: label feeds
+// by LossFeed::name.
+absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds,
+                                   int64_t batch);
+
+// Appends the weight alone, of a loss that has one. Reads the inputs named OnnxLossInput::feed; adds missing ones.
+absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64_t samples);
+// Builds a graph of that.
+absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples);
+
+}  // namespace onnxtrain

@@ -1,0 +1,107 @@
+#include "optim/step/prepared_models.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/import_failures.h"
+#include "optim/step/fixed_tables.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr size_t kMaxEntries = 16;
+constexpr int64_t kMostSmall = 16, kLargestFixed = 1024, kMostTried = 32;  // batches
+constexpr int64_t kMostNodesImported = 200'000;                            // by all trials of a search for a batch
+constexpr size_t kMaxCopiedBytes = size_t{1} << 20;                        // of an entry that keeps copied values
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForward(const PrepareOptions& options,
+                                                                                   int64_t batch, bool training,
+                                                                                   bool values) {
+  ImportOptions import = options.import;
+  import.batch = batch;
+  import.training = training;
+  ASSIGN_OR_RETURN(import.outputs, LossOutputs(*model_, options.loss));
+  import.negated = options.loss.negated;
+  const auto found = std::ranges::find(entries_, import, &Entry::import);
+  if (found != entries_.end() && (found->has_values || !values)) {
+    entries_.splice(entries_.begin(), entries_, found);
+    return found->model;
+  }
+  ++imports_;
+  ASSIGN_OR_RETURN(ImportedModel imported, onnxtrain::ImportForward(*model_, options, batch, training));
+  if (found != entries_.end()) entries_.erase(found);
+  if (entries_.size() == kMaxEntries) entries_.pop_back();
+  entries_.push_front({std::move(import), true, std::make_shared<ImportedModel>(std::move(imported))});
+  if (!values) ReleaseValues(&entries_.front());
+  return entries_.front().model;
+}
+
+absl::StatusOr<PreparedModel> PreparedModels::PrepareWeights(const PrepareOptions& options, int64_t batch,
+                                                             bool training, bool values) {
+  const auto import = [&](const PrepareOptions& o) -> absl::StatusOr<ImportedModel> {
+    ASSIGN_OR_RETURN(const auto imported, ImportForward(o, batch, training, values));
+    return *imported;
+  };
+  return ChooseWeights(options, import, &tables_);
+}
+
+absl::StatusOr<PreparedModel> PreparedModels::Prepare(const PrepareOptions& options, int64_t batch, bool training,
+                                                      bool values) {
+  ASSIGN_OR_RETURN(PreparedModel prepared, PrepareWeights(options, batch, training, values));
+  ASSIGN_OR_RETURN(prepared.loss, ChooseLoss(prepared.model, options.loss, options.labels));
+  return prepared;
+}
+
+int64_t PreparedModels::FindFixedBatch(const PrepareOptions& options, const absl::Status& failure, bool training) {
+  const std::vector<NodeFailure> failed = GetImportFailures(failure);
+  if (failed.empty()) return 0;
+  std::set<int64_t> batches;
+  for (const NodeFailure& node : failed) {
+    if (node.extents.empty()) return 0;
+    std::ranges::copy_if(node.extents, std::inserter(batches, batches.end()),
+                         [](int64_t extent) { return extent > kMostSmall && extent <= kLargestFixed; });
+  }
+  for (int64_t batch = 2; batch <= kMostSmall; ++batch) batches.insert(batch);
+  int64_t left = std::min(kMostTried, kMostNodesImported / std::max<int64_t>(std::ssize(model_->nodes()), 1));
+  for (const int64_t batch : batches) {
+    if (left-- <= 0) return 0;
+    if (ImportForward(options, batch, training, false).ok()) return batch;
+  }
+  return 0;
+}
+
+// What shares the model's bytes takes no memory.
+size_t PreparedModels::CopiedBytes(const ImportedModel& imported) const {
+  size_t bytes = 0;
+  for (const ImportedWeight& weight : imported.weights) {
+    const HostTensor* stored = model_->Initializer(weight.name);
+    const bool shared = stored != nullptr && stored->bytes().data() == weight.value.bytes().data();
+    if (!shared) bytes += weight.value.bytes().size();
+  }
+  return bytes;
+}
+
+void PreparedModels::KeepSize(int64_t batch) {
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.import.batch != batch; });
+}
+
+void PreparedModels::ReleaseValues() {
+  for (Entry& entry : entries_) ReleaseValues(&entry);
+}
+
+// Keeps tables, which only their values tell from weights. Callers may hold the model: it is then replaced, not
+// changed.
+void PreparedModels::ReleaseValues(Entry* entry) {
+  if (!entry->has_values || CopiedBytes(*entry->model) <= kMaxCopiedBytes) return;
+  if (entry->model.use_count() > 1) entry->model = std::make_shared<ImportedModel>(*entry->model);
+  for (ImportedWeight& weight : entry->model->weights) {
+    if (tables_.Find(weight) == FixedTable::kNone) weight.value = HostTensor();
+  }
+  entry->has_values = false;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,58 @@
+// Imported forward graphs of one model, made once per batch and mode and shared by everything that looks at the model:
+// sessions, plans, timing trials, checks.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "optim/step/prepare.h"
+
+namespace onnxtrain {
+
+// Caches imports of one model by ImportOptions, batch and mode (training or inference). Other edits of a file are other
+// models. Keeps the 16 used last. Thread-compatible: one thread at a time.
+class PreparedModels {
+ public:
+  explicit PreparedModels(std::shared_ptr<const OnnxModel> model) : model_(std::move(model)) {}
+
+  const std::shared_ptr<const OnnxModel>& model() const { return model_; }
+
+  // As the functions of prepare.h. `values`: every ImportedWeight has its value. Without it, values that the import
+  // converted, and that are thus copies as large as the weights, may be missing.
+  absl::StatusOr<std::shared_ptr<const ImportedModel>> ImportForward(const PrepareOptions& options, int64_t batch,
+                                                                     bool training, bool values);
+  absl::StatusOr<PreparedModel> PrepareWeights(const PrepareOptions& options, int64_t batch, bool training,
+                                               bool values);
+  absl::StatusOr<PreparedModel> Prepare(const PrepareOptions& options, int64_t batch, bool training, bool values);
+
+  // Finds a batch with which the model can be imported, where it failed with another because extents do not fit: some
+  // constants fix a batch that no input declares, and some models squeeze a batch of one. Tries small ones and the
+  // extents of the nodes that failed, 32 at most and fewer of a large graph. 0: none of them works.
+  int64_t FindFixedBatch(const PrepareOptions& options, const absl::Status& failure, bool training);
+
+  // Drops the imports for other sizes of a batch, which were only planned.
+  void KeepSize(int64_t batch);
+
+  // Drops copied values: once a session has them on its device.
+  void ReleaseValues();
+
+  int64_t imports() const { return imports_; }  // imports made, by cache misses
+
+ private:
+  struct Entry {
+    ImportOptions import;  // as it was resolved: with batch, mode and the outputs that the losses want
+    bool has_values;
+    std::shared_ptr<ImportedModel> model;
+  };
+  size_t CopiedBytes(const ImportedModel& imported) const;
+  void ReleaseValues(Entry* entry);
+
+  std::shared_ptr<const OnnxModel> model_;
+  std::list<Entry> entries_;  // the most recently used first
+  FixedTables tables_;
+  int64_t imports_ = 0;
+};
+
+}  // namespace onnxtrain

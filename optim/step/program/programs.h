@@ -1,0 +1,162 @@
+// Compiled programs and their memory. All programs of a session share one arena for activations, one exchange buffer
+// for feeds and outputs, and derived values (packed weights).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "optim/memory/policy.h"
+#include "optim/step/program/code_estimate.h"
+#include "optim/step/state.h"
+
+namespace onnxtrain {
+
+class Trace;
+
+// Outputs, by group, that an OutputListener reads when they are complete, after those of the groups before: their
+// memory is free for others then.
+using OutputGroups = std::vector<std::vector<std::string>>;
+
+struct CompiledProgram {
+  std::string name;  // for profiles
+  int64_t id = 0;    // unique within Programs
+  std::unique_ptr<Program> program;
+  int64_t runs = 0;
+  std::vector<size_t> derived_by;  // the derive programs whose values it reads
+  // Regions of the exchange buffer. The host writes feeds before a run and reads outputs after it; no other program may
+  // run in between.
+  std::map<std::string, Region> feeds, outputs;
+  size_t exchanged = 0;      // bytes of both
+  size_t read_in_place = 0;  // of those, bytes of feeds that no run touches (Program::ReadInPlace)
+  CodeEstimate code;         // of generated kernels
+  int64_t repeated = 0;      // number of recomputed nodes
+  double extra_share = 0;    // share of the run's time that recomputation takes, by the cost model
+};
+
+// What Compile asks the owner of the programs.
+struct ProgramOwner {
+  std::function<size_t()> other_bytes = [] { return size_t{0}; };  // that it holds beside its programs
+  // Destroys the program that was not used for the longest time, after Release, where a memory budget has no room for
+  // another one. Returns false where there is none, or where all are needed (`may_evict`).
+  std::function<bool()> evict = [] { return false; };
+  std::function<bool()> may_evict = [] { return true; };
+  // Returns the bytes that compiling takes, for which the arena is released.
+  std::function<size_t()> compile_bytes = [] { return size_t{0}; };
+  // Returns the bytes of the code of programs that are to stand beside one with this code.
+  std::function<size_t(const CodeEstimate&)> code_beside = [](const CodeEstimate&) { return size_t{0}; };
+};
+
+// The least budget that a refusal for want of memory names, in bytes; nullopt: another error.
+std::optional<int64_t> LeastBudget(const absl::Status& refusal);
+
+// The refusal of a budget that is too small for micro-batches of `samples`, where `least` bytes would do.
+absl::Status RefuseBudget(int64_t budget, int64_t least, int64_t samples);
+
+// The bytes of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
+int64_t PlannableBytes(int64_t budget);
+
+// The least budget of whose bytes plans may use so many.
+int64_t BudgetFor(int64_t bytes);
+
+class Programs {
+ public:
+  // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.
+  Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {}, ProgramOwner owner = {});
+
+  // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
+  // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
+  // the exchange buffer. These regions may move when another program is compiled. `samples`: its batch size; where
+  // memory is too small for more than one, the error suggests fewer. `fleeting`: outputs in the exchange buffer that
+  // share memory where the program tells when they are complete.
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
+                                                           const Bindings& state, int64_t samples = 1,
+                                                           const OutputGroups& fleeting = {});
+
+  // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
+  absl::Status Run(CompiledProgram& program);
+  // Binds the group of ranks of collective operators, as Program::BindGroup, in programs that are compiled from now on.
+  void BindGroup(std::string name, Collectives* ranks) { groups_.insert_or_assign(std::move(name), ranks); }
+  // Records the following runs, node by node; null ends it.
+  void SetTrace(Trace* trace) { trace_ = trace; }
+  // Sets RecomputeSpec::reserved for the programs that are compiled from now on.
+  void Reserve(int64_t bytes) { recompute_.reserved = bytes; }
+  // To be called after every update and whenever weights are written.
+  void WeightsChanged() { ++weights_version_; }
+
+  // Forgets a program that is about to be destroyed and frees the shared memory. Another program must be compiled
+  // before any runs again.
+  void Release(const CompiledProgram& program);
+
+  // Forgets all programs, which are about to be destroyed, and what derive programs have computed.
+  void Clear();
+
+  size_t derived_bytes() const;  // packed weights
+  size_t arena_bytes() const { return arena_.size; }
+  size_t code_bytes() const { return EstimateCode().bytes(); }  // of all programs, which share equal kernels
+  size_t exchange_bytes() const;  // feeds and outputs in memory of their own, of the program with most of them
+  std::vector<const CompiledProgram*> derive_programs() const;
+  double compile_seconds() const { return compile_seconds_; }
+
+ private:
+  absl::Status RunOne(CompiledProgram& program);
+  // Moves values of weights into a derive program and returns the rest.
+  absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
+  absl::Status CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled);
+  absl::Status CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled);
+  void EvictFor(const CompiledProgram& next, size_t arena);
+  size_t Budget() const;
+  size_t ArenaLimit(const CompiledProgram& next, size_t spare) const;
+  absl::Status CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
+                                 CompiledProgram* compiled, size_t* smallest);
+  CodeEstimate EstimateCode() const;
+  CodeEstimate CodeWith(const CompiledProgram& next) const;
+  size_t LeastBesideArena(const CompiledProgram& next) const;
+  size_t BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const;
+  absl::Status TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const;
+  void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
+                      CompiledProgram* program) const;
+  void PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const;
+  absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
+  // Memory that programs use one after the other, as large as the largest program needs.
+  struct Shared {
+    const char* what;
+    size_t (*needed)(const CompiledProgram& program);
+    absl::Status (*bind)(CompiledProgram& program, Buffer* buffer);
+    std::unique_ptr<Buffer> buffer;
+    size_t size = 0;
+
+    void Reset() { buffer.reset(), size = 0; }
+  };
+  absl::Status BindShared(CompiledProgram& program, Shared& shared);
+  absl::Status BindInputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
+  absl::Status BindOutputs(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
+
+  Backend& backend_;
+  const DType compute_;
+  const CompileOptions options_;
+  RecomputeSpec recompute_;
+  const ProgramOwner owner_;
+  Shared arena_, exchange_;
+  std::vector<CompiledProgram*> all_;  // those that use both
+  struct DeriveProgram {
+    std::unique_ptr<CompiledProgram> compiled;
+    int64_t version = -1;  // of the weights that its values were computed from
+  };
+  std::vector<DeriveProgram> derive_;
+  std::map<std::string, Collectives*> groups_;
+  std::map<std::string, size_t> derived_by_;  // derived value → index into derive_
+  int64_t weights_version_ = 0;
+  Bindings derived_;  // where derived values live, by canonical name
+  std::vector<std::unique_ptr<Arena>> derived_memory_;
+  double compile_seconds_ = 0;
+  int64_t compiled_ = 0;  // programs so far
+  Trace* trace_ = nullptr;
+};
+
+}  // namespace onnxtrain

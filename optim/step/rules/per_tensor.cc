@@ -1,0 +1,93 @@
+// You et al., Large Batch Optimization for Deep Learning (LAMB, 2020) and Large Batch Training of Convolutional
+// Networks (LARS, 2017); Shazeer & Stern, Adafactor (2018).
+#include "frontend/ops/formula.h"
+#include "optim/step/rules/adam.h"
+
+namespace onnxtrain {
+namespace {
+
+Val Norm(Val x) { return Sqrt(ReduceSum(x * x, {}, false)); }
+Val RootMeanSquare(Val x) { return Sqrt(ReduceMean(x * x, {}, false)); }
+
+// Returns a / b where both are positive, else 1: weights that start at zero must be able to change.
+Val TrustRatio(Val a, Val b, Val ratio) {
+  return Where(Greater(a, 0.0), Where(Greater(b, 0.0), ratio, Number(a, 1)), Number(a, 1));
+}
+
+RuleResult Lamb(const RuleContext& c) {
+  const AdamMoments moments = UpdateMoments(c, c.grad);
+  const Val t = c.step + 1.0;
+  const Val m = moments.m / BiasCorrection(c.spec.beta1, t), v = moments.v / BiasCorrection(c.spec.beta2, t);
+  Val u = m / (Sqrt(v) + c.spec.eps);
+  if (c.weight_decay != 0) u = u + c.param * c.weight_decay;
+  const Val p_norm = Norm(c.param), u_norm = Norm(u);
+  return {c.param - c.lr * TrustRatio(p_norm, u_norm, p_norm / u_norm) * u, {moments.m, moments.v}};
+}
+
+RuleResult Lars(const RuleContext& c) {
+  constexpr double kTrust = 0.001;
+  const Val p_norm = Norm(c.param), g_norm = Norm(c.grad);
+  const Val ratio = p_norm * kTrust / (g_norm + p_norm * c.weight_decay + c.spec.eps);
+  const Val g = c.weight_decay == 0 ? c.grad : c.grad + c.param * c.weight_decay;
+  const Val buffer = c.state[0] * c.spec.momentum + g * TrustRatio(p_norm, g_norm, ratio);
+  return {c.param - c.lr * buffer, {buffer}};
+}
+
+bool Factored(const Shape& shape) { return shape.size() >= 2; }
+
+// Factored second moments: means over the last axis and over the second last. A vector keeps all of it in the first.
+Shape RowShape(const Shape& param) { return Factored(param) ? Shape(param.begin(), param.end() - 1) : param; }
+Shape ColumnShape(const Shape& param) {
+  if (!Factored(param)) return {};
+  Shape shape(param.begin(), param.end() - 2);
+  shape.push_back(param.back());
+  return shape;
+}
+
+Val MeanOver(Val x, int axis, bool keepdims) { return ReduceMean(x, {axis}, keepdims); }
+
+// Divides g by the root of its estimated square, R ⊗ C / mean(R), one factor at a time: for an all-zero row the product
+// of both factors would underflow, and 0 · ∞ is NaN.
+Val Whitened(Val g, Val rows, Val columns) {
+  const int rank = rows.rank();
+  const Val shares = rows / MeanOver(rows, rank - 1, true);
+  Shape tall = rows.shape(), wide = columns.shape();
+  tall.push_back(1);
+  wide.insert(wide.end() - 1, 1);
+  return g * Reshape(Rsqrt(shares), tall) * Reshape(Rsqrt(columns), wide);
+}
+
+RuleResult Adafactor(const RuleContext& c) {
+  constexpr double kTiny = 1e-30, kLeastScale = 1e-3, kThreshold = 1;
+  const Val t = c.step + 1.0;
+  const Val keep = 1.0 - t.b().Op("Pow", {t, Number(t, -0.8)});
+  const Val square = c.grad * c.grad + kTiny;
+  std::vector<Val> state = {c.state[0], c.state[1]};
+  Val u;
+  if (Factored(c.param.shape())) {
+    const int last = c.param.rank() - 1;
+    state[0] = state[0] * keep + MeanOver(square, last, false) * (1.0 - keep);
+    state[1] = state[1] * keep + MeanOver(square, last - 1, false) * (1.0 - keep);
+    u = Whitened(c.grad, state[0], state[1]);
+  } else {
+    state[0] = state[0] * keep + square * (1.0 - keep);
+    u = c.grad * Rsqrt(state[0]);
+  }
+  u = u / Binary("Max", RootMeanSquare(u) / kThreshold, Number(u, 1));
+  const Val rate = Binary("Min", c.lr, Rsqrt(t)) * Binary("Max", RootMeanSquare(c.param), Number(t, kLeastScale));
+  if (c.weight_decay != 0) u = u + c.param * c.weight_decay;
+  return {c.param - rate * u, state};
+}
+
+}  // namespace
+
+std::span<const OptimizerRule> PerTensorRules() {
+  static const auto* rules = new std::vector<OptimizerRule>{
+      {"lamb", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Lamb, {.eps = 1e-6}, true},
+      {"lars", "momentum eps", {{"momentum"}}, Lars, {.lr = 0.1, .momentum = 0.9}, true},
+      {"adafactor", "", {{"row", RowShape}, {"column", ColumnShape}}, Adafactor, {.lr = 1e-2}, true},
+  };
+  return *rules;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,60 @@
+// Update rules as expressions over tensors. Elementwise rules run on flat tensors: one contiguous group of parameters
+// with its gradients and moments; padding between tensors is zero and stays zero. Rules with per-tensor terms (norms,
+// factored moments) run on each parameter.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "frontend/ops/builder.h"
+#include "optim/config/optimizer.h"
+
+namespace onnxtrain {
+
+struct RuleContext {
+  Val param, grad;            // [n], or of the parameter's shape; grad is unscaled and clipped
+  std::vector<Val> state;     // in the order of OptimizerRule::state; zero before the first update
+  Val lr;                     // scalar
+  Val step;                   // scalar: updates applied before this one
+  double weight_decay = 0;    // of the group
+  const OptimizerSpec& spec;  // resolved
+};
+
+struct RuleResult {
+  Val param;
+  std::vector<Val> state;
+};
+
+struct RuleState {
+  std::string_view name;
+  Shape (*shape)(const Shape& param) = nullptr;  // null: the parameter's shape
+};
+
+struct RuleDefaults {
+  double lr = 0;  // 0: the default of the model kind
+  double momentum = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+};
+
+struct OptimizerRule {
+  std::string_view name;
+  std::string_view takes;  // the options it reads of momentum, betas, eps; separated by blanks
+  std::vector<RuleState> state;
+  RuleResult (*update)(const RuleContext&);
+  RuleDefaults defaults;
+  bool per_tensor = false;
+};
+
+// Returns the rule of a specification, or null. sgd and rmsprop with momentum are separate rules.
+const OptimizerRule* FindRule(const OptimizerSpec& spec);
+// Replaces every kRuleDefault by the default of the rule; of a rule that is not known (onnx:FILE, before it is loaded),
+// by that of most.
+OptimizerSpec Resolved(OptimizerSpec spec);
+
+// Lists the rules that users can name: without the momentum variants.
+std::vector<const OptimizerRule*> NamedRules();
+
+std::span<const OptimizerRule> ElementwiseRules();
+std::span<const OptimizerRule> PerTensorRules();
+
+}  // namespace onnxtrain

@@ -1,0 +1,794 @@
+#include "optim/step/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "frontend/base/cancellation.h"
+#include "frontend/base/log.h"
+#include "frontend/base/status.h"
+#include "frontend/ops/philox.h"
+#include "optim/parallel/pipeline/pipeline_session.h"
+#include "optim/parallel/tensor/tensor_session.h"
+#include "optim/record/telemetry/trace.h"
+#include "optim/step/batch_rows.h"
+#include "optim/step/clip.h"
+#include "optim/step/finite_check.h"
+#include "optim/step/rules/rule.h"
+#include "optim/step/session_impl.h"
+#include "optim/step/verify_batch_size.h"
+
+namespace onnxtrain {
+namespace {
+
+HostTensor Divide(HostTensor tensor, double divisor) {
+  for (int64_t i = 0; divisor != 1 && i < tensor.size(); ++i) tensor.Set(i, tensor.At(i) / divisor);
+  return tensor;
+}
+
+// Code and tables of libraries, the heap's own tables, and stacks.
+constexpr int64_t kProcessBytes = int64_t{17} << 20;
+// The same of the library through which ranks communicate (backends/comm): most of it is libtorch's code and its table
+// of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
+constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
+
+}  // namespace
+
+absl::Status SessionImpl::Init() {
+  if (options_.deterministic && !on_host()) return Invalid("`deterministic`: sums gradients on a CPU only");
+  if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
+  ASSIGN_OR_RETURN(prepared_, PrepareTrained());
+  loss_denominators_.emplace(prepared_.loss, options_.loss);
+  ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
+  options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
+  RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
+  RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
+  if (options_.deterministic || options_.plan_ranks > 1) RETURN_IF_ERROR(ComposeAverages());
+  RETURN_IF_ERROR(DivideState(options_.plan_shard, {0, options_.plan_ranks}, DataParallelOptions().bucket_bytes));
+  RETURN_IF_ERROR(SetPlateau(1));
+  if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
+  RETURN_IF_ERROR(MoveWeightsIn());
+  return CheckBatch();
+}
+
+absl::Status SessionImpl::CheckBatch() {
+  const int64_t exported = FindExportedBatch();
+  const absl::Status follows = VerifyFrozenBatch(exported);
+  return absl::IsInvalidArgument(follows) ? FallBackTo(exported) : follows;
+}
+
+// The batch of the file that another one may replace; 0: it is free. Micro-batches of that very size show it only where
+// another size is imported.
+int64_t SessionImpl::FindExportedBatch() {
+  const auto is_declared = [&](const ModelInput& input) {
+    const auto found = prepare_.import.batch_axes.find(input.name);
+    const int axis = found == prepare_.import.batch_axes.end() ? 0 : found->second;
+    return axis >= 0 && axis < std::ssize(input.dims) && input.dims[axis] == options_.micro_batch;
+  };
+  const bool hidden = options_.micro_batch > 1 && options_.fixed_batch == 0 && !options_.plan_only &&
+                      std::ranges::any_of(models_->model()->inputs(), is_declared);
+  if (prepared_.model.exported_batch > 0 || !hidden) return prepared_.model.exported_batch;
+  const auto other = models_->ImportForward(prepare_, options_.micro_batch + 1, false, false);
+  return other.ok() ? (*other)->exported_batch : 0;
+}
+
+// Micro-batches get the size that the model was exported for. Weights and their layout, which the state refers to,
+// stay. Labels that fit its outputs with another batch only are kOutOfRange.
+absl::Status SessionImpl::FallBackTo(int64_t exported) {
+  options_.micro_batch = options_.fixed_batch = exported;
+  ASSIGN_OR_RETURN(PreparedModel fixed, models_->PrepareWeights(prepare_, exported, true, false));
+  auto loss = ChooseLoss(fixed.model, prepare_.loss, prepare_.labels);
+  const auto sample = [](const LossFeed& feed) { return feed.sample; };
+  if (!loss.ok() || !std::ranges::equal(loss->feeds, prepared_.loss.feeds, {}, sample, sample))
+    return absl::OutOfRangeError(StrCat(models_->model()->path(), ": follows no batch but ", exported,
+                                        ", with which its outputs need other labels: use `batch_size` ", exported));
+  fixed.loss = *std::move(loss);
+  fixed.model.weights.clear();
+  prepared_.model = std::move(fixed.model);
+  prepared_.loss = std::move(fixed.loss);
+  return absl::OkStatus();
+}
+
+// Verifies once: the result holds for every batch size.
+absl::Status SessionImpl::VerifyFrozenBatch(int64_t frozen) {
+  if (frozen == 0 || batch_verified_ || options_.plan_only) return absl::OkStatus();
+  batch_verified_ = true;
+  ASSIGN_OR_RETURN(const auto inference, models_->ImportForward(prepare_, frozen, false, false));
+  if (!inference->random_key.empty()) return absl::OkStatus();  // other numbers for other batches: nothing to compare
+  RETURN_IF_ERROR(EnsureFrozen(*inference, frozen, false));
+  return VerifyBatchSize(*models_, prepare_, frozen, backend_, state_.bindings());
+}
+
+// Adds the weights of a model that was imported with or without values: inference graphs may read weights that training
+// graphs do not.
+absl::Status SessionImpl::EnsureFrozen(const ImportedModel& model, int64_t batch, bool training) {
+  if (state_.HasAllWeights(model)) return absl::OkStatus();
+  const bool load = !options_.plan_only;
+  ASSIGN_OR_RETURN(const PreparedModel complete, models_->PrepareWeights(prepare_, batch, training, load));
+  return state_.AddFrozen(complete.model, load);
+}
+
+// Moves the imported weights into the arenas.
+absl::Status SessionImpl::MoveWeightsIn() {
+  if (options_.plan_only) return absl::OkStatus();
+  std::map<std::string, HostTensor> stored;
+  for (ImportedWeight& w : prepared_.model.weights) stored.emplace(w.name, std::exchange(w.value, HostTensor()));
+  RETURN_IF_ERROR(SetWeights(stored));
+  stored.clear();
+  ReleaseImported();
+  return absl::OkStatus();
+}
+
+// Drops the values that importing keeps, and the pages of the file that it has read, also where it decides only what is
+// trained: the arenas have the values.
+void SessionImpl::ReleaseImported() {
+  models_->ReleaseValues();
+  models_->model()->ReleasePages();
+}
+
+absl::Status SessionImpl::EnsureApply() {
+  if (apply_ != nullptr) return absl::OkStatus();
+  const bool divided = !state_.shard().whole();
+  ASSIGN_OR_RETURN(
+      const Graph graph,
+      BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
+                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
+  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
+  apply_->name = "apply";
+  return absl::OkStatus();
+}
+
+Bindings SessionImpl::ApplyBindings() const {
+  Bindings bindings = state_.FlatStatistics();
+  if (!state_.shard().whole()) bindings.merge(state_.ShardBindings());
+  return bindings;
+}
+
+absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model,
+                                              const LossChoice& loss) {
+  if (kind == ProgramKind::kPredict) return BuildPredict(model);
+  if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, MakeUpdateSpec(), state_.rules());
+  if (kind == ProgramKind::kFiniteCheck) return BuildFiniteCheck(model, loss, options_.loss, batch);
+  if (!IsMicro(kind))
+    return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
+  return BuildMicro(model, loss, options_.loss, batch,
+                    {.first = IsFirst(kind),
+                     .apart = pieces_.has_value(),
+                     .outputs = HasOutputs(kind),
+                     .scaled = options_.loss_scale.has_value(),
+                     .input_gradients = HasInputGradients(kind)});
+}
+
+// In the order of the samples. Valid until the next call.
+const std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_batch) {
+  const auto size = [this](const GlobalBatch& part) { return MicroSamples(FindExtents(part)[0]); };
+  CutMicroBatches(global_batch, size, options_.variable_extents > 1, &micros_);
+  return micros_;
+}
+
+// Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
+// one is compiled.
+bool SessionImpl::EvictProgram() {
+  const auto oldest = std::ranges::min_element(ready_, {}, [](const auto& ready) { return ready->last_use; });
+  if (oldest == ready_.end()) return false;
+  programs_.Release(*(*oldest)->compiled);
+  ready_.erase(oldest);
+  backend_.DropUnusedKernels();
+  return true;
+}
+
+// Returns the bytes of the code of an update with batches of another size, where there are several sizes.
+size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
+  if (options_.variable_inputs.empty()) return 0;
+  return code.bytes() + (micros_.size() > 1 ? code.call_bytes() : 0);
+}
+
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
+  constexpr size_t kMaxPrograms = 128;
+  const auto found = std::ranges::find_if(ready_, [&](const auto& ready) {
+    return ready->kind == kind && ready->samples == batch && ready->extents == extents;
+  });
+  Ready* ready = found != ready_.end() ? found->get() : nullptr;
+  if (ready == nullptr) {
+    if (ready_.size() == kMaxPrograms) EvictProgram();
+    ASSIGN_OR_RETURN(ready, Compile(kind, batch, extents));
+  }
+  ready->last_use = ++uses_;
+  return ready;
+}
+
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch,
+                                                         const VariableExtents& extents) {
+  const Span span(trace_, Trace::kTraining, "compile");
+  const auto begin = std::chrono::steady_clock::now();
+  const double compiled = programs_.compile_seconds();
+  auto ready = AddProgram(kind, batch, extents);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  prepare_seconds_ += seconds - (programs_.compile_seconds() - compiled);
+  return ready;
+}
+
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch,
+                                                            const VariableExtents& extents) {
+  ASSIGN_OR_RETURN(PreparedModel prepared,
+                   PrepareProgram(PrepareAt(options_, extents), batch, IsTraining(kind), false));
+  RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
+  prepared.model.weights.clear();  // the arenas have the values
+  if (!options_.plan_only) ReleaseImported();
+  RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
+  if (SyncsBatchNorm() && IsMicro(kind)) RETURN_IF_ERROR(SyncStatistics(&prepared));
+  ASSIGN_OR_RETURN(Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
+  ASSIGN_OR_RETURN(graph, GatherDivided(std::move(graph)));
+  const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
+  const OutputGroups fleeting = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
+  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, fleeting));
+  compiled->name = kProgramNames[static_cast<int>(kind)];
+  BatchFeeds feeds(*compiled, prepared.model.random_key);
+  if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
+  compiled->program->SetInterruption(ranks_ != nullptr ? Interruption::kNever : FindInterruption(kind));
+  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
+  if (const SessionMemory now = MemoryNow(); now.total() > most_.total()) most_ = now;
+  if (share_ != nullptr && IsMicro(kind)) ShareGradients(ready_.back().get());
+  return ready_.back().get();
+}
+
+bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
+  constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
+  const bool several_ranks = ranks_ != nullptr || options_.plan_ranks > 1;
+  const bool apart = several_ranks || options_.deterministic || options_.step_form == StepForm::kMicroAndApply;
+  if (samples > MicroSamples(length) || apart) return false;
+  return options_.step_form == StepForm::kOneProgram ||
+         static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
+}
+
+absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
+  ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
+  RETURN_IF_ERROR(FillFeeds(*program, {&global_batch, 0, samples, 0, 0}, Key(0)));
+  return programs_.Run(*program->compiled);
+}
+
+absl::Status SessionImpl::FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key) {
+  const Span span(trace_, Trace::kTraining, "copy");
+  RETURN_IF_ERROR(program.feeds.Fill(*micro.part, micro.begin, micro.count, key));
+  return program.feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights());
+}
+
+// Writes the loss denominators of the batch to the device. A batch whose targets are all ignored has no loss and no
+// gradient.
+absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t samples) {
+  RETURN_IF_ERROR(loss_denominators_->Count(global_batch, samples));
+  const std::vector<double>& weights = loss_denominators_->weights();
+  for (size_t i = 0; i < weights.size(); ++i)
+    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(weights[i]));
+  return state_.device_scalars().batch_targets.Write(loss_denominators_->targets());
+}
+
+// Accumulates into what is pending where `micro`, the number of the first micro-batch, is above 0. With a `share`,
+// nothing else is run.
+absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind first,
+                                    std::map<std::string, HostTensor>* fetched, int64_t micro,
+                                    const SampleRange* share) {
+  pending_micros_ = 0;
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
+  RETURN_IF_ERROR(state_.EnsureGradients());
+  CutMicros(global_batch);
+  if (averages_) averages_->Begin(micro + std::ssize(micros_));
+  if (share != nullptr) KeepShare(*share, &micros_);
+  const auto kind = [&](const MicroBatch& m) { return MicroKind(first, micro == 0 && &m == micros_.data() ? 0 : 1); };
+  // Compilation takes memory that is planned while none of the programs' own is in use. Programs of varying sizes may
+  // give way to each other: they are compiled as they come.
+  for (const MicroBatch& m : micros_) {
+    const VariableExtents extents = FindExtents(*m.part);
+    const bool varies = extents[0] != 0 || extents[1] != 0;
+    if (!varies) RETURN_IF_ERROR(Get(kind(m), m.count, extents).status());
+  }
+  for (const MicroBatch& m : micros_) {
+    if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
+    if (share != nullptr && averages_) RETURN_IF_ERROR(averages_->RunNext(m.number, m.fraction()));
+    const RandomKey key = Key(micro + m.number, MakePiece(m.skipped, m.count));
+    ASSIGN_OR_RETURN(const Ready* program, RunMicro(kind(m), m, key));
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
+  }
+  return absl::OkStatus();
+}
+
+// What is pending is never applied where it fails.
+absl::StatusOr<SessionImpl::Ready*> SessionImpl::RunMicro(ProgramKind kind, const MicroBatch& micro,
+                                                          const RandomKey& key) {
+  RETURN_IF_ERROR(CheckCancelled());
+  ASSIGN_OR_RETURN(Ready * program, Get(kind, micro.count, FindExtents(*micro.part)));
+  RETURN_IF_ERROR(FillFeeds(*program, micro, key));
+  const absl::Status ran = programs_.Run(*program->compiled);
+  AddRound(program, ran);
+  RETURN_IF_ERROR(ran);
+  return program;
+}
+
+// A weight that is a model output has no batch axis, whatever its first extent.
+absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
+                                     std::map<std::string, HostTensor>* outputs) const {
+  for (const auto& [name, region] : program.outputs) {
+    ASSIGN_OR_RETURN(HostTensor part, ReadRegion(region));
+    if (state_.bindings().contains(name) || count == total) {
+      (*outputs)[name] = std::move(part);
+    } else {
+      RETURN_IF_ERROR(PlaceRows(&(*outputs)[name], part, begin, count, total));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::PlanTree(int64_t samples) {
+  const int64_t micro = options_.micro_batch, rest = samples % micro;
+  RETURN_IF_ERROR(BeginTree((samples + micro - 1) / micro));
+  for (const int64_t count : {std::min(samples, micro), rest}) {
+    if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, count, GreatestExtents(options_)).status());
+  }
+  return EnsureApply();
+}
+
+// A program was given what those before it had left, and others need more beside it: that is reserved, and all are
+// planned again.
+absl::Status SessionImpl::Plan(int64_t samples) {
+  constexpr int kMostAttempts = 3;
+  const int64_t budget = options_.recompute.memory_budget;
+  for (int attempt = 1;; ++attempt) {
+    plans_ = true;
+    const absl::Status planned = PlanPrograms(samples);
+    plans_ = false;
+    RETURN_IF_ERROR(planned);
+    const int64_t total = memory().total(), excess = total - PlannableBytes(budget);
+    if (budget == 0 || excess <= 0) return absl::OkStatus();
+    if (attempt == kMostAttempts) return RefuseBudget(budget, BudgetFor(total), options_.micro_batch);
+    options_.recompute.reserved += excess;
+    programs_.Reserve(options_.recompute.reserved);
+    DropPrograms();
+  }
+}
+
+absl::Status SessionImpl::PlanPrograms(int64_t samples) {
+  RETURN_IF_ERROR(PlanUpdate(samples));
+  const int64_t last = options_.last_batch - options_.last_batch % std::max<int64_t>(1, options_.fixed_batch);
+  if (last > 0) RETURN_IF_ERROR(PlanUpdate(last));
+  return PlanInference();
+}
+
+absl::Status SessionImpl::PlanInference() {
+  const VariableExtents extents = GreatestExtents(options_);
+  // Short batches of a model that is bound to a batch are padded.
+  const int64_t fixed = std::max<int64_t>(1, options_.fixed_batch), micro = options_.micro_batch;
+  const auto padded = [fixed](int64_t samples) { return (samples + fixed - 1) / fixed * fixed; };
+  const int64_t evaluated = padded(options_.evaluated_samples);
+  for (const int64_t count : {std::min(evaluated, micro), evaluated < micro ? 0 : evaluated % micro}) {
+    if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kEval, count, extents).status());
+  }
+  if (evaluated > 0) RETURN_IF_ERROR(EnsureSwap());
+  const int64_t predicted = padded(options_.predicted_samples);
+  return predicted == 0 ? absl::OkStatus() : Get(ProgramKind::kPredict, predicted, extents).status();
+}
+
+absl::Status SessionImpl::PlanUpdate(int64_t samples) {
+  if (options_.deterministic) return PlanTree(samples);
+  samples = LargestShare(samples, std::max<int64_t>(1, options_.fixed_batch), options_.plan_ranks);
+  const VariableExtents extents = GreatestExtents(options_);
+  if (OneProgramStep(samples, extents[0])) return Get(ProgramKind::kStep, samples, extents).status();
+  RETURN_IF_ERROR(state_.EnsureGradients());
+  RETURN_IF_ERROR(EnsureApply());
+  const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;
+  RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, micro, extents).status());
+  if (samples >= 2 * micro) RETURN_IF_ERROR(Get(ProgramKind::kMicroNext, micro, extents).status());
+  return rest == 0 ? absl::OkStatus() : Get(ProgramKind::kMicroNext, rest, extents).status();
+}
+
+absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
+  const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
+  if (whole) return RunStep(global_batch, samples);
+  if (ranks_ != nullptr && ranks_->begins_together()) RETURN_IF_ERROR(ranks_->AgreeToBegin(absl::OkStatus()));
+  RETURN_IF_ERROR(options_.deterministic ? RunTree(global_batch, samples)
+                  : share_ != nullptr    ? RunRounds(global_batch, samples)
+                  : ranks_ != nullptr    ? RunShare(global_batch, samples)
+                                         : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
+  RETURN_IF_ERROR(RunApply());
+  return divides_moments() ? ShareWeights(backend_, *ranks_, state_) : absl::OkStatus();
+}
+
+absl::Status SessionImpl::RunApply() {
+  RETURN_IF_ERROR(EnsureApply());
+  return programs_.Run(*apply_);
+}
+
+// Of `samples` samples, of which there were too many. Drops all programs with their feeds and arena; they are compiled
+// again as needed. Pending sums need no reset: the first micro-batch overwrites them.
+void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
+  for (const auto& ready : ready_) programs_.Release(*ready->compiled);
+  ready_.clear();
+  most_ = {};
+  options_.micro_batch = (samples + 1) / 2;
+  if (options_.tokens.on()) {
+    options_.tokens.tokens = options_.micro_batch * length;
+    options_.micro_batch = options_.tokens.MicroSamples(GreatestExtents(options_)[0]);
+  }
+  ++oom_retries_;
+}
+
+absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
+  if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
+  CHECK(!averaged_) << "UseAverage(false) must precede a step";
+  state_.ReleaseWeights();
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  pending_micros_ = 0;
+  absl::Status status = Update(global_batch, samples);
+  const int64_t length = FindExtents(global_batch)[0];
+  const bool may_halve = options_.fixed_batch == 0 && !options_.deterministic;
+  while (absl::IsResourceExhausted(status) && may_halve && std::min(samples, MicroSamples(length)) > 1) {
+    HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
+    if (exchange_ != nullptr) RETURN_IF_ERROR(MeetForGraphs(ranks_->ranks()));
+    status = Update(global_batch, samples);
+  }
+  RETURN_IF_ERROR(status);
+  ++attempted_;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
+  if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
+  if (ranks_ != nullptr) return Invalid("one of several ranks takes whole updates: Step");
+  CHECK(!averaged_) << "UseAverage(false) must precede Accumulate";
+  const int64_t before = pending_micros_;
+  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, before));
+  RETURN_IF_ERROR(AddPendingTargets(before == 0));
+  pending_micros_ = before + std::ssize(micros_);
+  return absl::OkStatus();
+}
+
+// The reported loss is the mean over the targets of all batches.
+absl::Status SessionImpl::AddPendingTargets(bool first) {
+  const std::vector<double>& weights = loss_denominators_->weights();
+  if (first) pending_weights_.assign(weights.size(), 0), pending_targets_ = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    pending_weights_[i] += weights[i];
+    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(pending_weights_[i]));
+  }
+  pending_targets_ += loss_denominators_->targets();
+  return state_.device_scalars().batch_targets.Write(pending_targets_);
+}
+
+absl::Status SessionImpl::Apply() {
+  if (std::exchange(pending_micros_, 0) == 0) return Invalid("no gradient is accumulated");
+  if (averages_) RETURN_IF_ERROR(averages_->AddAverages());
+  RETURN_IF_ERROR(RunApply());
+  ++attempted_;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
+  constexpr int64_t kEvery = 10;
+  if (on_host() || attempted_ % kEvery == 0) {
+    RETURN_IF_ERROR(backend_.Synchronize());
+    ASSIGN_OR_RETURN(const double skipped, state_.device_scalars().skipped_in_a_row.Read());
+    skipped_in_a_row_ = static_cast<int64_t>(skipped);
+  }
+  return skipped_in_a_row_;
+}
+
+absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
+  if (!on_host()) return std::nullopt;
+  return updates_.Last(state_.device_scalars(), prepared_.loss);
+}
+
+absl::StatusOr<StepReport> SessionImpl::Report() {
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), attempted_);
+}
+
+std::vector<ProgramProfile> SessionImpl::Profile() const {
+  std::vector<ProgramProfile> profiles;
+  for (const auto& ready : ready_) {
+    const CompiledProgram& compiled = *ready->compiled;
+    profiles.push_back({.name = kProgramNames[static_cast<int>(ready->kind)],
+                        .samples = ready->samples,
+                        .extents = ready->extents,
+                        .program = compiled.program.get(),
+                        .runs = compiled.runs,
+                        .repeated = compiled.repeated,
+                        .extra_share = compiled.extra_share});
+  }
+  if (apply_ != nullptr) profiles.push_back({.name = "apply", .program = apply_->program.get(), .runs = apply_->runs});
+  for (const CompiledProgram* derive : programs_.derive_programs()) {
+    profiles.push_back({.name = "derive", .program = derive->program.get(), .runs = derive->runs});
+  }
+  return profiles;
+}
+
+absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalBatch& global_batch) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  CutMicros(global_batch);
+  return EvaluateMicros(kind, global_batch, samples);
+}
+
+// Runs `micros_`.
+absl::StatusOr<Evaluation> SessionImpl::EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch,
+                                                       int64_t samples) {
+  int64_t micro = pending_micros_ = 0;
+  Evaluation e;
+  DeviceScalars& device_scalars = state_.device_scalars();
+  RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
+  RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
+  for (const MicroBatch& m : micros_) {
+    RETURN_IF_ERROR(CheckCancelled());
+    ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(micro++)));
+    const absl::Status ran = programs_.Run(*program->compiled);
+    if (state_.divides_weights()) AddRound(program, ran);
+    RETURN_IF_ERROR(ran);
+    RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
+  }
+  RETURN_IF_ERROR(backend_.Synchronize());
+  RETURN_IF_ERROR(ReadScalars(device_scalars.batch_loss, &e.loss_sums));
+  ASSIGN_OR_RETURN(e.correct, device_scalars.batch_correct.Read());
+  RETURN_IF_ERROR(loss_denominators_->Count(global_batch, samples));
+  e.weights = loss_denominators_->weights();
+  e.targets = loss_denominators_->targets();
+  return e;
+}
+
+absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums* sums) {
+  for (size_t m = 0; m < metrics_.size(); ++m) {
+    for (size_t stat = 0;; ++stat) {
+      const auto output = program.outputs.find(MetricOutput(m, stat));
+      if (output == program.outputs.end()) break;
+      ASSIGN_OR_RETURN(const HostTensor tensor, ReadRegion(output->second));
+      sums->Add(metrics_, m, stat, tensor);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch) {
+  RETURN_IF_ERROR(CheckWholeWeights());
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, 0));
+  if (!CountSamples(global_batch, options_.fixed_batch).ok()) return PredictPadded(global_batch, samples);
+  Evaluation e;
+  for (const MicroBatch& m : CutMicros(global_batch)) {
+    RETURN_IF_ERROR(CheckCancelled());
+    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, m.count, FindExtents(*m.part)));
+    RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(0)));
+    RETURN_IF_ERROR(programs_.Run(*program->compiled));
+    RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, &e.outputs));
+  }
+  return e;
+}
+
+// Repeats the last sample until a fixed batch divides the samples, and drops its predictions.
+absl::StatusOr<Evaluation> SessionImpl::PredictPadded(const GlobalBatch& global_batch, int64_t samples) {
+  if (!global_batch.further().empty()) return CountSamples(global_batch, options_.fixed_batch).status();
+  const int64_t whole = (samples + options_.fixed_batch - 1) / options_.fixed_batch * options_.fixed_batch;
+  GlobalBatch padded = global_batch;
+  for (size_t i = 0; i < padded.names()->size(); ++i) {
+    const HostTensor& tensor = padded.tensor(i);
+    if (tensor.type().rank() > 0 && tensor.shape()[0] == samples) padded.Set(i, RepeatLastRow(tensor, whole));
+  }
+  ASSIGN_OR_RETURN(Evaluation e, Predict(padded));
+  for (auto& [name, output] : e.outputs) {
+    if (output.type().rank() > 0 && output.shape()[0] == whole && !state_.bindings().contains(name))
+      output = FirstRows(output, samples);
+  }
+  return e;
+}
+
+// Of ranks that divide them.
+absl::Status SessionImpl::CheckWholeGradients() const {
+  return pieces_ ? Invalid("`shard` gradients: no rank has whole gradients") : absl::OkStatus();
+}
+
+absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_batch, GradientsOf of) {
+  RETURN_IF_ERROR(CheckWholeGradients());
+  GradientResult result;
+  const bool inputs = of == GradientsOf::kWeightsAndInputs;
+  RETURN_IF_ERROR(RunMicros(global_batch, inputs ? ProgramKind::kMicroInputsFirst : ProgramKind::kMicroOutputsFirst,
+                            &result.outputs));
+  RETURN_IF_ERROR(backend_.Synchronize());
+  ASSIGN_OR_RETURN(const double scale, ReadLossScale());
+  for (const GraphInput& input : prepared_.model.graph.inputs()) {
+    auto gradient = result.outputs.extract(GradName(input.name));
+    if (gradient) result.input_gradients.emplace(input.name, Divide(std::move(gradient.mapped()), scale));
+  }
+  std::vector<double> losses;
+  RETURN_IF_ERROR(ReadScalars(state_.device_scalars().batch_loss, &losses));
+  result.loss = MeanLoss(prepared_.loss, losses, loss_denominators_->weights());
+  RETURN_IF_ERROR(VisitPending(
+      [&](const std::string& name, const HostTensor& gradient) { result.gradients.emplace(name, gradient); }));
+  return result;
+}
+
+// Its random numbers are those of the update before, which may have been the first.
+absl::StatusOr<std::string> SessionImpl::FindNonFinite(const GlobalBatch& global_batch) {
+  ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
+  RETURN_IF_ERROR(CountTargets(global_batch, samples));
+  for (const MicroBatch& m : CutMicros(global_batch)) {
+    const VariableExtents extents = FindExtents(*m.part);
+    ASSIGN_OR_RETURN(const Ready* program, RunMicro(ProgramKind::kFiniteCheck, m, Key(m.number)));
+    std::map<std::string, HostTensor> norms;
+    for (const auto& [name, region] : program->compiled->outputs) {
+      ASSIGN_OR_RETURN(norms[name], ReadRegion(region));
+    }
+    ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareProgram(PrepareAt(options_, extents), m.count, true, false));
+    ASSIGN_OR_RETURN(std::string where,
+                     DescribeNonFinite(prepared.model, prepared.loss, options_.loss, m.count, norms));
+    if (!where.empty()) return where;
+  }
+  return "";
+}
+
+absl::StatusOr<double> SessionImpl::ReadLossScale() {
+  if (!options_.loss_scale) return 1;
+  return state_.device_scalars().loss_scale.Read();
+}
+
+absl::Status SessionImpl::VisitPending(const GradientVisitor& visit) {
+  ASSIGN_OR_RETURN(const double scale, ReadLossScale());
+  for (const WeightDecision& w : prepared_.weights) {
+    if (!w.trained) continue;
+    ASSIGN_OR_RETURN(HostTensor gradient, ReadRegion(state_.bindings().at(GradName(w.name))));
+    visit(w.name, Divide(std::move(gradient), scale));
+  }
+  return absl::OkStatus();
+}
+
+// Pending gradients and statistics are overwritten by the next Step.
+absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) {
+  RETURN_IF_ERROR(CheckWholeGradients());
+  RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return VisitPending(visit);
+}
+
+absl::StatusOr<double> SessionImpl::TrainingLoss(const GlobalBatch& global_batch) {
+  RETURN_IF_ERROR(CheckWholeWeights());
+  ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, global_batch));
+  return MeanLoss(prepared_.loss, e);
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return state_.Weights();
+}
+
+absl::Status SessionImpl::EnsureSwap() {
+  if (swap_ != nullptr || !has_average() || state_.groups().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(swap_, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::UseAverage(bool use) {
+  RETURN_IF_ERROR(EnsureSwap());
+  if (swap_ == nullptr || use == averaged_) return absl::OkStatus();
+  RETURN_IF_ERROR(programs_.Run(*swap_));
+  averaged_ = use;
+  programs_.WeightsChanged();
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::SetWeights(const std::map<std::string, HostTensor>& weights) {
+  programs_.WeightsChanged();
+  return state_.SetWeights(weights);
+}
+
+absl::StatusOr<std::vector<StateTensor>> SessionImpl::State() {
+  CHECK(!averaged_) << "UseAverage(false) must precede State";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return state_.Tensors(options_.optimizer);
+}
+
+SessionCounters SessionImpl::counters() const {
+  return {attempted_, updates_.attempts(), updates_.skips(), skipped_in_a_row_, options_.micro_batch, oom_retries_};
+}
+
+absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
+  if (divides_moments()) return Invalid("the moments are divided among the ranks already");
+  const std::vector<StateTensor> tensors = state_.Tensors(options_.optimizer);
+  for (const StateTensor& tensor : tensors) {
+    const auto value = state.find(tensor.name);
+    if (value == state.end()) return Invalid("holds no tensor '", tensor.name, "'");
+    if (!(value->second.type() == tensor.region.type))
+      return Invalid("tensor '", tensor.name, "' is ", ToString(value->second.type()), ", the run has ",
+                     ToString(tensor.region.type));
+  }
+  if (state.size() != tensors.size()) return Invalid("holds ", state.size(), " tensors, the run has ", tensors.size());
+  for (const StateTensor& tensor : tensors) RETURN_IF_ERROR(WriteRegion(tensor.region, state.at(tensor.name)));
+  return RestoreCounters(counters);
+}
+
+absl::Status SessionImpl::RestoreCounters(const SessionCounters& counters) {
+  pending_micros_ = 0;
+  attempted_ = counters.attempted;
+  updates_.Restore(counters.reported_attempts, counters.reported_skips);
+  skipped_in_a_row_ = counters.skipped_in_a_row;
+  oom_retries_ = counters.oom_retries;
+  programs_.WeightsChanged();
+  return LastUpdate().status();  // what later updates add counts
+}
+
+size_t SessionImpl::BytesBesidePrograms() const {
+  const SessionMemory m = MemoryNow();
+  return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations) - programs_.code_bytes();
+}
+
+// Of outputs that Predict copies for its caller, where it has been planned.
+int64_t SessionImpl::PredictedBytes() const {
+  int64_t most = 0;
+  for (const auto& ready : ready_) {
+    if (ready->kind != ProgramKind::kPredict || options_.predicted_samples == 0) continue;
+    int64_t bytes = 0;
+    for (const auto& [name, region] : ready->compiled->outputs) bytes += static_cast<int64_t>(region.type.bytes());
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// Returns the bytes of graphs, plans and pages of the model's file while a program is compiled.
+int64_t SessionImpl::CompileBytes() const {
+  constexpr int64_t kMostPages = int64_t{4} << 20;
+  constexpr size_t kCalls = 7;  // a call of a program takes so many times what remains of it
+  size_t largest = 0;
+  for (const auto& ready : ready_) largest = std::max(largest, ready->compiled->code.call_bytes());
+  return std::min(kMostPages, state_.parameter_bytes()) + static_cast<int64_t>(kCalls * largest);
+}
+
+// Returns the bytes of the programs for other sizes of batches: no more than a budget leaves, since they are evicted.
+int64_t SessionImpl::CodeToCome(int64_t planned) const {
+  CodeEstimate of_a_size;
+  std::set<VariableExtents> compiled;
+  for (const auto& ready : ready_) {
+    compiled.insert(ready->extents);
+    if (ready->extents == GreatestExtents(options_)) of_a_size.Include(ready->compiled->code);
+  }
+  const int64_t missing = options_.variable_sizes - std::ssize(compiled), budget = options_.recompute.memory_budget;
+  const int64_t bytes = std::max<int64_t>(0, missing) * static_cast<int64_t>(of_a_size.bytes());
+  return budget == 0 ? bytes : std::clamp<int64_t>(PlannableBytes(budget) - planned, 0, bytes);
+}
+
+SessionMemory SessionImpl::memory() const {
+  SessionMemory m = MemoryNow();
+  if (most_.total() > m.total()) m = most_;  // programs have been evicted since
+  m.compiling = on_host() ? CompileBytes() : 0;
+  m.activations = std::max(m.activations, m.compiling);
+  m.host += CodeToCome(m.total());
+  m.reserved = options_.recompute.reserved;
+  return m;
+}
+
+SessionMemory SessionImpl::MemoryNow() const {
+  SessionMemory m = state_.memory();
+  if (tree_) m.sums = tree_->bytes();
+  if (pieces_) m.sums = GradientShare::StagingBytes(*pieces_, state_.shard().size);
+  m.packed = static_cast<int64_t>(programs_.derived_bytes());
+  m.activations = static_cast<int64_t>(programs_.arena_bytes());
+  m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
+  m.host = kProcessBytes + (RunsWithOthers() ? kCommunicationBytes : 0) + PredictedBytes() +
+           static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) + options_.caller_bytes +
+           options_.micro_batch * options_.caller_bytes_per_sample;
+  return m;
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<PreparedModels> models, Backend* backend,
+                                                         SessionOptions options) {
+  std::unique_ptr<SessionImpl> session;
+  if (options.pipeline.on()) {
+    session = std::make_unique<PipelineSession>(std::move(models), backend, std::move(options));
+  } else if (options.tensor.on()) {
+    session = std::make_unique<TensorSession>(std::move(models), backend, std::move(options));
+  } else {
+    session = std::make_unique<SessionImpl>(std::move(models), backend, std::move(options));
+  }
+  RETURN_IF_ERROR(session->Init());
+  return session;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,249 @@
+// The state and the programs behind Session (session.h), which session.cc implements.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "optim/loop/update_reader.h"
+#include "optim/parallel/data_parallel.h"
+#include "optim/parallel/divided_state.h"
+#include "optim/parallel/gradient_pieces.h"
+#include "optim/parallel/gradient_share.h"
+#include "optim/parallel/gradient_tree.h"
+#include "optim/parallel/graph_exchange.h"
+#include "optim/parallel/running_averages.h"
+#include "optim/step/batch_feeds.h"
+#include "optim/step/micro_batches.h"
+#include "optim/step/prepare.h"
+#include "optim/step/program/kinds.h"
+#include "optim/step/program/planning_backend.h"
+#include "optim/step/program/programs.h"
+#include "optim/step/session.h"
+#include "optim/step/training_graph.h"
+#include "optim/step/training_state.h"
+#include "optim/step/variable_extents.h"
+
+namespace onnxtrain {
+
+class SessionImpl : public Session {
+ public:
+  SessionImpl(std::shared_ptr<PreparedModels> models, Backend* backend, SessionOptions options)
+      : models_(std::move(models)),
+        planning_(*backend),
+        backend_(options.plan_only ? planning_ : *backend),
+        options_(std::move(options)),
+        programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
+                  {.other_bytes = [this] { return BytesBesidePrograms(); },
+                   .evict = [this] { return EvictProgram(); },
+                   .may_evict = [this] { return !plans_; },
+                   .compile_bytes = [this] { return on_host() ? static_cast<size_t>(CompileBytes()) : 0; },
+                   .code_beside = [this](const CodeEstimate& code) { return CodeBeside(code); }}),
+        dtype_(options_.import.float_type),
+        state_(backend_, dtype_) {
+    prepare_ = MakePrepareOptions(options_);
+  }
+
+  absl::Status Init();
+
+  const LossChoice& loss() const override { return prepared_.loss; }
+  const std::vector<Metric>& metrics() const override { return metrics_; }
+  const std::vector<WeightDecision>& weights() const override { return prepared_.weights; }
+  const std::vector<std::string>& notes() const override { return prepared_.model.notes; }
+  int64_t micro_batch() const override { return options_.micro_batch; }
+  const TokenBudget& tokens() const override { return options_.tokens; }
+  int64_t fixed_batch() const override { return options_.fixed_batch; }
+  int64_t steps() const override { return attempted_; }
+  SessionMemory memory() const override;
+  int64_t oom_retries() const override { return oom_retries_; }
+  std::vector<ProgramProfile> Profile() const override;
+  double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
+
+  absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
+  bool divides_moments() const override { return !state_.shard().whole(); }
+  bool is_stage() const override { return state_.divides_weights(); }
+  absl::Status GatherState() override;
+  absl::Status GatherWeights() override;
+  void ReleaseGathered() override { state_.ReleaseGathered(); }
+  size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
+  absl::Status Plan(int64_t samples) override;
+  void DropPrograms() override;
+  absl::Status Step(const GlobalBatch& global_batch) override;
+  absl::Status Accumulate(const GlobalBatch& global_batch) override;
+  absl::Status Apply() override;
+  absl::StatusOr<int64_t> SkippedInARow() override;
+  absl::StatusOr<std::optional<UpdateValues>> LastUpdate() override;
+  absl::StatusOr<std::string> FindNonFinite(const GlobalBatch& global_batch) override;
+  absl::StatusOr<StepReport> Report() override;
+  absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
+    return state_.divides_weights() ? EvaluateShare(global_batch) : Evaluate(ProgramKind::kEval, global_batch);
+  }
+  absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
+  absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override;
+  absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) override;
+  absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override;
+  absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
+  void SetTrace(Trace* trace) override {
+    trace_ = trace;
+    programs_.SetTrace(trace);
+  }
+  absl::Status SetPlateau(double factor) override { return state_.device_scalars().plateau.Write(factor); }
+  bool has_average() const override { return options_.optimizer.ema_decay > 0; }
+  absl::Status UseAverage(bool use) override;
+  absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
+  absl::StatusOr<std::vector<StateTensor>> State() override;
+  absl::StatusOr<std::vector<StateTensor>> StateParts() override;
+  SessionCounters counters() const override;
+  absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
+  absl::Status RestoreCounters(const SessionCounters& counters) override;
+
+ protected:
+  // What a session with a part of the model does otherwise (optim/parallel).
+  virtual absl::StatusOr<PreparedModel> PrepareTrained() {
+    return models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only);
+  }
+  virtual absl::StatusOr<PreparedModel> PrepareProgram(const PrepareOptions& options, int64_t batch, bool training,
+                                                       bool values) {
+    return models_->Prepare(options, batch, training, values);
+  }
+  virtual bool norm_is_given() const { return pieces_.has_value(); }  // to apply programs
+  virtual absl::Status CheckBatch();
+  virtual Bindings ApplyBindings() const;
+
+  absl::Status MoveWeightsIn();
+  void ReleaseImported();
+  virtual absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
+  absl::Status VerifyFrozenBatch(int64_t frozen);
+  int64_t FindExportedBatch();
+  absl::Status FallBackTo(int64_t exported);
+  UpdateSpec MakeUpdateSpec() const {
+    return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
+  }
+  absl::Status EnsureApply();
+  absl::Status EnsureSwap();
+  // Samples of a micro-batch that is padded to `length`.
+  int64_t MicroSamples(int64_t length) const {
+    return options_.tokens.on() ? options_.tokens.MicroSamples(length) : options_.micro_batch;
+  }
+  bool OneProgramStep(int64_t samples, int64_t length) const;
+  bool on_host() const { return backend_.device() == "cpu"; }
+  // A program for batches of `samples` samples.
+  struct Ready {
+    ProgramKind kind;
+    int64_t samples;
+    VariableExtents extents;
+    std::unique_ptr<CompiledProgram> compiled;
+    BatchFeeds feeds;
+    int64_t last_use = 0, sent_bytes = -1;      // by its exchanges with other ranks; −1: not counted yet
+    std::vector<const Region*> gradients = {};  // that ranks divide: where they are, in the order of pieces_->outputs
+  };
+  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
+  const std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
+  bool EvictProgram();
+  size_t CodeBeside(const CodeEstimate& code) const;
+  absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
+  absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
+  absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
+  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, attempted_, micro, piece}; }
+  absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key);
+  absl::Status VisitPending(const GradientVisitor& visit);
+  absl::StatusOr<double> ReadLossScale();
+  absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
+  absl::Status AddOutputs(const CompiledProgram& program, int64_t begin, int64_t count, int64_t total,
+                          std::map<std::string, HostTensor>* outputs) const;
+  size_t BytesBesidePrograms() const;
+  int64_t PredictedBytes() const;
+  int64_t CompileBytes() const;
+  int64_t CodeToCome(int64_t planned) const;
+  SessionMemory MemoryNow() const;
+  absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
+  void HalveMicroBatch(int64_t samples, int64_t length);
+  absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
+                         int64_t micro = 0, const SampleRange* share = nullptr);
+  absl::Status RunApply();
+  absl::Status RunShare(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share);
+  absl::StatusOr<Ready*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
+  absl::Status ComposeAverages();
+  absl::Status DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes);
+  absl::Status CheckDividesGradients(ShardLevel level) const;
+  absl::Status CheckWholeWeights() const;
+  absl::StatusOr<Graph> GatherDivided(Graph graph) const;
+  absl::StatusOr<Evaluation> EvaluateShare(const GlobalBatch& global_batch);
+  absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
+  void AddRound(Ready* program, const absl::Status& ran);
+  void CountExchange(Ready* program);
+  absl::Status CheckWholeGradients() const;
+  void DropMicroPrograms();
+  void ShareGradients(Ready* ready);
+  absl::Status RunRounds(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share);
+  int64_t CountRounds(int64_t samples) const;
+  int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
+  bool RunsWithOthers() const {
+    return CountRanks() > 1 || options_.ranks > 1 || options_.pipeline.on() || options_.tensor.on();
+  }
+  bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
+  absl::Status SyncStatistics(PreparedModel* prepared) const;
+  bool LostRanks() const { return exchange_ != nullptr && exchange_->LostRanks(); }
+  absl::Status MeetForGraphs(Collectives& ranks);
+  absl::Status Exchange(const absl::Status& ran);
+  absl::Status RunIdle(ProgramKind kind, const GlobalBatch& global_batch);
+  absl::Status RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status);
+  absl::Status RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch);
+  absl::Status RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro);
+  absl::Status BeginTree(int64_t micros);
+  absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status PlanTree(int64_t samples);
+  absl::Status PlanUpdate(int64_t samples);
+  absl::Status PlanPrograms(int64_t samples);
+  absl::Status PlanInference();
+  absl::Status AddPendingTargets(bool first);
+
+  std::shared_ptr<PreparedModels> models_;
+  PlanningBackend planning_;
+  Backend& backend_;
+  SessionOptions options_;
+  PrepareOptions prepare_;
+  PreparedModel prepared_;  // for training, at the micro-batch
+  Programs programs_;
+  DType dtype_;
+  std::vector<Metric> metrics_;
+  std::optional<LossDenominators> loss_denominators_;
+  TrainingState state_;
+  std::vector<std::unique_ptr<Ready>> ready_;
+  int64_t uses_ = 0;                // of programs
+  std::vector<MicroBatch> micros_;  // memory for CutMicros
+  SessionMemory most_;              // since the size of a micro-batch has changed
+  bool plans_ = false;              // what a run needs all the time: no program is evicted for another one
+  std::unique_ptr<CompiledProgram> apply_, swap_;
+  bool averaged_ = false;        // the weights and their average are exchanged
+  bool batch_verified_ = false;  // VerifyBatchSize has succeeded
+  double prepare_seconds_ = 0;   // of import and differentiation, for programs
+  int64_t oom_retries_ = 0;
+  UpdateReader updates_;
+  int64_t pending_micros_ = 0;           // accumulated by Accumulate; 0: nothing
+  std::vector<double> pending_weights_;  // of these, by term
+  double pending_targets_ = 0;
+  DataParallel* ranks_ = nullptr;  // null: this is the only one
+  std::optional<GradientTree> tree_;
+  std::optional<RunningAverages> averages_;  // of several ranks, or in the order of a tree
+  std::optional<GradientPieces> pieces_;     // of gradients that ranks divide
+  std::unique_ptr<GradientShare> share_;     // of these; null while planning
+  std::unique_ptr<GraphExchange> exchange_;  // of programs with collective operators; null: there are none
+  std::vector<double> sums_;                 // memory for what ranks exchange
+  Trace* trace_ = nullptr;
+  int64_t attempted_ = 0, skipped_in_a_row_ = 0;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,495 @@
+#include "optim/step/training_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/read/resident_pages.h"
+#include "optim/step/state_parts.h"
+
+namespace onnxtrain {
+
+int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecision>& weights) {
+  const OptimizerRule* rule = FindRule(optimizer);
+  int64_t bytes = 0;
+  for (const WeightDecision& w : weights) {
+    if (!w.trained) continue;
+    const auto size = static_cast<int64_t>(w.type.bytes());
+    bytes += size * (optimizer.ema_decay > 0 ? 2 : 1);
+    for (const RuleState& state : rule->state)
+      bytes +=
+          state.shape == nullptr ? size : static_cast<int64_t>(Type{w.type.dtype, state.shape(w.type.shape)}.bytes());
+  }
+  return bytes;
+}
+
+absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss) {
+  prepared_ = &prepared;
+  ASSIGN_OR_RETURN(members_, GroupWeights(optimizer, prepared.weights));
+  LayOutParameters();
+  for (const StateUpdate& update : prepared.model.state_updates) {
+    const Graph& graph = prepared.model.graph;
+    const Type& type = graph.type(graph.FindInput(update.state)->value);
+    statistics_.Add(update.state, type);
+    pending_.Add(update.state, type);
+  }
+  for (Arena* arena : {&params_, &statistics_, &pending_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
+  for (const RuleState& state : FindRule(optimizer)->state) {
+    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(state, &bindings_));
+  }
+  if (optimizer.ema_decay > 0) {
+    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment({kAverage}, &bindings_));
+  }
+  Expose(params_, &bindings_);
+  Expose(statistics_, &bindings_);
+  for (const WeightGroup& g : members_)
+    ExposeMembers(
+        g, params_, ParamName(g.name), [](const std::string& w) { return w; }, &bindings_);
+  return device_scalars_.LayOut(backend_, dtype_, prepared.loss.terms.size(), scaled_loss, &bindings_);
+}
+
+// A flat tensor spans the group's parameters with the padding between them; the parameters are slices of it.
+void TrainingState::LayOutParameters() {
+  for (const WeightGroup& members : members_) {
+    Arena layout;  // offsets only
+    for (const WeightDecision* w : members.members) {
+      layout.Add(w->name, {dtype_, w->type.shape});
+      rules_[w->name] = members.rule;
+    }
+    FlatGroup group{members.name, static_cast<int64_t>(layout.size() / DTypeSize(dtype_)), members.rule, {}};
+    for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
+    const Type flat{dtype_, {group.elements}};
+    params_.Add(ParamName(group.name), flat);
+    grads_.Add(GradName(group.name), flat);
+    groups_.push_back(std::move(group));
+  }
+}
+
+// Moments shaped like the parameters are laid out like them; others are one tensor per parameter.
+absl::StatusOr<std::unique_ptr<Arena>> TrainingState::LayOutMoment(const RuleState& state, Bindings* bindings) const {
+  auto arena = std::make_unique<Arena>();
+  for (const FlatGroup& g : groups_) {
+    if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
+    if (state.shape == nullptr) continue;
+    for (const auto& [name, shape] : g.members) arena->Add(MomentName(state.name, name), {dtype_, state.shape(shape)});
+  }
+  RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
+  Expose(*arena, bindings);
+  for (const WeightGroup& g : members_) {
+    if (state.shape != nullptr) break;
+    ExposeMembers(
+        g, *arena, MomentName(state.name, g.name), [&](const std::string& w) { return MomentName(state.name, w); },
+        bindings);
+  }
+  return arena;
+}
+
+void TrainingState::Expose(const Arena& arena, Bindings* bindings) const {
+  for (const std::string& name : arena.names()) (*bindings)[name] = arena.At(name);
+}
+
+// Binds the slices of a flat tensor, one per parameter of the group.
+void TrainingState::ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
+                                  const std::function<std::string(const std::string&)>& name,
+                                  Bindings* bindings) const {
+  size_t offset = arena.At(flat).view.offset;
+  for (const WeightDecision* w : group.members) {
+    const Type type{dtype_, w->type.shape};
+    (*bindings)[name(w->name)] = {{arena.buffer(), offset}, type};
+    offset += (type.bytes() + 63) / 64 * 64;
+  }
+}
+
+bool TrainingState::HasAllWeights(const ImportedModel& model) const {
+  return std::ranges::all_of(model.weights, [&](const ImportedWeight& w) {
+    return bindings_.contains(w.name) || divided_weights_.contains(w.name);
+  });
+}
+
+absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
+  auto arena = std::make_unique<Arena>();
+  std::vector<const ImportedWeight*> added;
+  for (const ImportedWeight& w : model.weights) {
+    if (bindings_.contains(w.name) || divided_weights_.contains(w.name)) continue;
+    arena->Add(w.name, model.graph.type(model.graph.FindInput(w.name)->value));
+    added.push_back(&w);
+  }
+  RETURN_IF_ERROR(arena->Allocate(backend_, "frozen weights"));
+  Expose(*arena, &bindings_);
+  for (const ImportedWeight* w : added) {
+    if (load) RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
+  }
+  frozen_.push_back(std::move(arena));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::EnsureGradients() {
+  if (grads_.buffer() != nullptr || groups_.empty() || divides_gradients_) return absl::OkStatus();
+  RETURN_IF_ERROR(grads_.Allocate(backend_, "gradients"));
+  Expose(grads_, &bindings_);
+  for (const WeightGroup& g : members_)
+    ExposeMembers(
+        g, grads_, GradName(g.name), [](const std::string& w) { return GradName(w); }, &bindings_);
+  return absl::OkStatus();
+}
+
+namespace {
+
+// A rank's slice of a unit of a flat tensor.
+Region SliceOf(const Region& flat, const ShardUnit& unit, const Shard& shard) {
+  const ShardRange range = RangeOf(unit, shard);
+  const size_t offset = flat.view.offset + (unit.begin + range.begin) * DTypeSize(flat.type.dtype);
+  return {{flat.view.buffer, offset}, {flat.type.dtype, {range.size()}}};
+}
+
+}  // namespace
+
+std::vector<ShardUnit> TrainingState::WholeUnits() const {
+  std::vector<ShardUnit> units;
+  for (const FlatGroup& g : groups_) units.push_back({g.name, units.size(), 0, g.elements});
+  return units;
+}
+
+absl::Status TrainingState::DivideMoments(const OptimizerSpec& optimizer, const Shard& shard,
+                                          std::vector<ShardUnit> units) {
+  shard_ = shard;
+  units_ = std::move(units);
+  const auto& states = FindRule(optimizer)->state;
+  for (size_t i = 0; i < states.size(); ++i) {
+    auto slices = std::make_unique<Arena>();
+    for (const ShardUnit& unit : units_)
+      slices->Add(MomentName(states[i].name, unit.name), {dtype_, {RangeOf(unit, shard).size()}});
+    RETURN_IF_ERROR(slices->Allocate(backend_, "moments"));
+    for (const ShardUnit& unit : units_) {
+      const Region& flat = bindings_.at(MomentName(states[i].name, groups_[unit.group].name));
+      ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(SliceOf(flat, unit, shard)));
+      RETURN_IF_ERROR(WriteRegion(slices->At(MomentName(states[i].name, unit.name)), value));
+    }
+    for (const FlatGroup& g : groups_) {
+      bindings_.erase(MomentName(states[i].name, g.name));
+      for (const auto& [weight, shape] : g.members) bindings_.erase(MomentName(states[i].name, weight));
+    }
+    Expose(*slices, &bindings_);
+    divided_.emplace_back(states[i].name);
+    moments_[i] = std::move(slices);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingState::DivideGradients() {
+  for (const FlatGroup& g : groups_) {
+    bindings_.erase(GradName(g.name));
+    for (const auto& [weight, shape] : g.members) bindings_.erase(GradName(weight));
+  }
+  grads_ = Arena();
+  divides_gradients_ = true;
+  for (const ShardUnit& unit : units_)
+    divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit, shard_).size()}});
+  divided_grads_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
+  return divided_grads_.Allocate(backend_, "gradients");
+}
+
+// Weights that stay whole keep their places within their units.
+absl::Status TrainingState::DivideWeights(const std::map<std::string, DividedWeight>& weights) {
+  Arena kept;
+  for (const auto& [name, rows] : weights) {
+    kept.Add(ColumnsName(name), {dtype_, {rows.rows, rows.slice}});
+    whole_types_[name] = bindings_.at(name).type;
+  }
+  for (const ShardUnit& unit : units_) {
+    if (unit.weight.empty()) kept.Add(ParamName(unit.name), {dtype_, {unit.elements}});
+  }
+  RETURN_IF_ERROR(kept.Allocate(backend_, "weights"));
+  for (const auto& [name, rows] : weights) bindings_[ColumnsName(name)] = kept.At(ColumnsName(name));
+  std::map<std::string, Region> moved;
+  for (const ShardUnit& unit : units_) {
+    const FlatGroup& group = groups_[unit.group];
+    const Region& flat = bindings_.at(ParamName(group.name));
+    const bool whole = unit.weight.empty();
+    const Region from =
+        whole ? Region{Within(flat, unit.begin), {dtype_, {unit.elements}}} : SliceOf(flat, unit, shard_);
+    const Region to = whole ? kept.At(ParamName(unit.name)) : OwnSlice(unit);
+    ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(from));
+    RETURN_IF_ERROR(WriteRegion(to, value));
+    for (const auto& [name, shape] : group.members) {
+      const Region& old = bindings_.at(name);
+      const size_t begin = from.view.offset, end = begin + from.type.bytes();
+      if (whole && old.view.offset >= begin && old.view.offset < end)
+        moved[name] = {{to.view.buffer, to.view.offset + old.view.offset - begin}, old.type};
+    }
+  }
+  for (const auto& [name, region] : moved) bindings_[name] = region;
+  for (const auto& [name, rows] : weights) bindings_.erase(name);
+  for (const FlatGroup& g : groups_) bindings_.erase(ParamName(g.name));
+  for (const ShardUnit& unit : units_) {
+    if (unit.weight.empty()) bindings_[ParamName(unit.name)] = kept.At(ParamName(unit.name));
+  }
+  divided_weights_ = weights;
+  params_ = std::move(kept);
+  return absl::OkStatus();
+}
+
+Region TrainingState::OwnSlice(const ShardUnit& unit) const {
+  if (unit.weight.empty()) {
+    if (!divides_weights()) return SliceOf(bindings_.at(ParamName(groups_[unit.group].name)), unit, shard_);
+    ShardUnit alone = unit;
+    alone.begin = 0;
+    return SliceOf(bindings_.at(ParamName(unit.name)), alone, shard_);
+  }
+  const Region& columns = bindings_.at(ColumnsName(unit.weight));
+  return {Within(columns, unit.row * unit.slice), {dtype_, {RangeOf(unit, shard_).size()}}};
+}
+
+absl::Status TrainingState::AllocateGatheredWeights(const std::string& folder) {
+  gathered_weights_ = std::make_shared<GatheredTensors>();
+  for (const auto& [name, type] : whole_types_) gathered_weights_->Add(name, type);
+  return gathered_weights_->Allocate(backend_, folder, "gathered weights");
+}
+
+BufferView TrainingState::gathered_row(const ShardUnit& unit) const {
+  return Within(gathered_weights_->At(unit.weight), unit.row * unit.slice * shard_.size);
+}
+
+// Where a trained weight or a statistic is whole; without a buffer where it is divided and not gathered.
+Region TrainingState::FindWhole(const std::string& weight) const {
+  if (!divided_weights_.contains(weight)) return bindings_.at(weight);
+  return gathered_weights_ != nullptr ? gathered_weights_->At(weight) : Region{{}, whole_types_.at(weight)};
+}
+
+// Writes what this rank keeps of the whole weight.
+absl::Status TrainingState::WriteColumns(const std::string& weight, const HostTensor& value) {
+  for (const ShardUnit& unit : units_) {
+    if (unit.weight != weight) continue;
+    const size_t element = DTypeSize(dtype_);
+    const ShardRange range = RangeOf(unit, shard_);
+    const size_t begin = (unit.row * unit.slice * shard_.size + range.begin) * element;
+    const BufferView to = OwnSlice(unit).view;
+    if (range.size() > 0)
+      RETURN_IF_ERROR(to.buffer->Write(to.offset, value.bytes().subspan(begin, range.size() * element)));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<FlatGroup> TrainingState::shard_groups() const {
+  std::vector<FlatGroup> slices;
+  for (const ShardUnit& unit : units_) {
+    const int64_t elements = RangeOf(unit, shard_).size();
+    if (elements > 0) slices.push_back({unit.name, elements, groups_[unit.group].rule, {}});
+  }
+  return slices;
+}
+
+Bindings TrainingState::ShardBindings() const {
+  Bindings bindings;
+  for (const ShardUnit& unit : units_) {
+    const std::string& group = groups_[unit.group].name;
+    bindings[ParamName(unit.name)] = OwnSlice(unit);
+    if (divides_gradients_) {
+      bindings[GradName(unit.name)] = divided_grads_.At(GradName(unit.name));
+      continue;
+    }
+    bindings[WholeGradName(group)] = bindings_.at(GradName(group));
+    bindings[GradName(unit.name)] = SliceOf(bindings_.at(GradName(group)), unit, shard_);
+  }
+  if (divides_gradients_) bindings[device_scalar::kSquaredNorm] = divided_grads_.At(device_scalar::kSquaredNorm);
+  return bindings;
+}
+
+std::vector<Region> TrainingState::divided_gradients() const {
+  std::vector<Region> slices;
+  for (const ShardUnit& unit : units_) slices.push_back(divided_grads_.At(GradName(unit.name)));
+  return slices;
+}
+
+absl::Status TrainingState::WriteSquaredNorm(double square) {
+  const BufferView view = divided_grads_.At(device_scalar::kSquaredNorm).view;
+  return view.buffer->Write(view.offset, std::as_bytes(std::span(&square, 1)));
+}
+
+BufferView TrainingState::WeightsOf(const ShardUnit& unit) const {
+  if (divides_weights()) return bindings_.at(ParamName(unit.name)).view;
+  return Within(bindings_.at(ParamName(groups_[unit.group].name)), unit.begin);
+}
+
+BufferView TrainingState::gathered(const DividedMoment& moment) const {
+  return Within(gathered_.at(MomentName(moment.state, groups_[moment.unit.group].name)), moment.unit.begin);
+}
+
+std::vector<TrainingState::DividedMoment> TrainingState::divided_moments() const {
+  std::vector<DividedMoment> moments;
+  for (const std::string& state : divided_) {
+    for (const ShardUnit& unit : units_) moments.push_back({state, unit, bindings_.at(MomentName(state, unit.name))});
+  }
+  return moments;
+}
+
+absl::Status TrainingState::AllocateGathered(const OptimizerSpec& optimizer) {
+  for (const RuleState& state : FindRule(optimizer)->state) {
+    ASSIGN_OR_RETURN(whole_moments_.emplace_back(), LayOutMoment(state, &gathered_));
+  }
+  return absl::OkStatus();
+}
+
+void TrainingState::ReleaseGathered() {
+  whole_moments_.clear();
+  gathered_.clear();
+}
+
+std::vector<std::span<std::byte>> TrainingState::PendingOnHost() const {
+  const auto memory = [](Buffer* buffer, size_t offset, size_t size) {
+    return std::span(static_cast<std::byte*>(buffer->data()) + offset, size);
+  };
+  std::vector<std::span<std::byte>> pending = {memory(grads_.buffer(), 0, grads_.size())};
+  if (statistics_elements() > 0) pending.push_back(memory(pending_.buffer(), 0, pending_.size()));
+  std::vector<std::string> scalars = {device_scalar::kBatchCorrect};
+  for (size_t i = 0; i < device_scalars_.batch_loss.size(); ++i)
+    scalars.push_back(TermName(device_scalar::kBatchLoss, i));
+  for (const std::string& name : scalars) {
+    const Region& region = bindings_.at(name);
+    pending.push_back(memory(region.view.buffer, region.view.offset, region.type.bytes()));
+  }
+  return pending;
+}
+
+absl::Status TrainingState::ClearPending() {
+  if (grads_.buffer() != nullptr) {
+    const std::vector<std::byte> zeros(grads_.size());
+    RETURN_IF_ERROR(grads_.buffer()->Write(0, zeros));
+  }
+  RETURN_IF_ERROR(WriteScalars(device_scalars_.batch_loss, 0));
+  return device_scalars_.batch_correct.Write(0);
+}
+
+absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& weights) {
+  for (const auto& [name, value] : weights) {
+    const bool divided = divided_weights_.contains(name);
+    auto it = bindings_.find(name);
+    if (it == bindings_.end() && !divided) return Invalid("the model has no weight named '", name, "'");
+    const Type& type = divided ? whole_types_.at(name) : it->second.type;
+    if (!(type == value.type()))
+      return Invalid("weight '", name, "' has type ", ToString(type), ", got ", ToString(value.type()));
+    RETURN_IF_ERROR(divided ? WriteColumns(name, value) : WriteRegion(it->second, value));
+    ReleaseMappedPages(value.bytes());
+    const auto average = bindings_.find(MomentName(kAverage, name));
+    if (average != bindings_.end()) RETURN_IF_ERROR(WriteRegion(average->second, value));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const {
+  std::map<std::string, HostTensor> weights;
+  for (const WeightDecision& w : prepared_->weights) {
+    if (!w.trained && !statistics_.Has(w.name)) continue;
+    const Region region = FindWhole(w.name);
+    if (region.view.buffer == nullptr) continue;
+    if (divided_weights_.contains(w.name)) {
+      weights[w.name] = GatheredTensors::View(gathered_weights_, w.name);
+      continue;
+    }
+    ASSIGN_OR_RETURN(weights[w.name], ReadRegion(region));
+  }
+  return weights;
+}
+
+std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) const {
+  std::vector<StateTensor> tensors;
+  const auto add = [&](const std::string& name, bool of_model) {
+    tensors.push_back({name, of_model, bindings_.at(name)});
+  };
+  const auto add_divided = [&](const std::string& name, const std::string& weight) {
+    const auto whole = gathered_.find(name);
+    tensors.push_back({name, false, whole != gathered_.end() ? whole->second : Region{{}, FindWhole(weight).type}});
+  };
+  for (const WeightDecision& w : prepared_->weights) {
+    if (w.trained || statistics_.Has(w.name)) tensors.push_back({w.name, true, FindWhole(w.name)});
+  }
+  for (const auto& [weight, rule] : rules_) {
+    if (optimizer.ema_decay > 0) add(MomentName(kAverage, weight), true);
+    for (const RuleState& state : FindRule(optimizer)->state) {
+      const std::string name = MomentName(state.name, weight);
+      divided_.empty() ? add(name, false) : add_divided(name, weight);
+    }
+  }
+  for (const std::string& name : device_scalars_.memory.names()) add(name, false);
+  return tensors;
+}
+
+// Of the weights and moments within this rank's slice of the unit.
+void TrainingState::AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const {
+  const ShardRange range = RangeOf(unit, shard_);
+  const int64_t first = unit.begin + range.begin, last = unit.begin + range.end;
+  int64_t begin = 0;  // of the weight, in the group
+  for (const auto& [weight, shape] : groups_[unit.group].members) {
+    const Type type{dtype_, shape};
+    const int64_t from = std::max(first, begin), to = std::min(last, begin + type.elements());
+    const auto add = [&, at = begin](const std::string& tensor, bool of_model, const Region& slice) {
+      const ElementRuns runs{.begin = from - at, .length = to - from, .stride = to - from};
+      parts->push_back({PartName(tensor, runs), of_model, {Within(slice, from - first), {dtype_, {to - from}}}});
+    };
+    begin += static_cast<int64_t>((type.bytes() + 63) / 64 * 64 / DTypeSize(dtype_));
+    if (from >= to) continue;
+    add(weight, true, OwnSlice(unit));
+    for (const std::string& state : divided_)
+      add(MomentName(state, weight), false, bindings_.at(MomentName(state, unit.name)));
+  }
+}
+
+std::vector<StateTensor> TrainingState::Parts() const {
+  std::vector<StateTensor> parts;
+  for (const ShardUnit& unit : units_) AddParts(unit, &parts);
+  if (shard_.rank > 0) return parts;
+  const auto add_whole = [&](const std::string& name, bool of_model) {
+    const Region& region = bindings_.at(name);
+    const int64_t elements = region.type.elements();
+    if (elements > 0)
+      parts.push_back(
+          {PartName(name, AllElements(elements)), of_model, {region.view, {region.type.dtype, {elements}}}});
+  };
+  for (const std::string& statistic : statistics_.names()) add_whole(statistic, true);
+  for (const std::string& scalar : device_scalars_.memory.names()) add_whole(scalar, false);
+  return parts;
+}
+
+Bindings TrainingState::FlatStatistics() const {
+  const Type flat{dtype_, {statistics_elements()}};
+  if (statistics_elements() == 0) return {};
+  return {{kStatistics, {{statistics_.buffer(), 0}, flat}}, {kPending, {{pending_.buffer(), 0}, flat}}};
+}
+
+Bindings TrainingState::PendingStatistics(bool first) const {
+  Bindings bindings;
+  for (const StateUpdate& update : prepared_->model.state_updates) {
+    bindings[update.output] = pending_.At(update.state);
+    if (!first) bindings[update.state] = pending_.At(update.state);
+    if (first && zeros_.buffer() != nullptr) bindings[update.state] = zeros_.At(update.state);
+  }
+  return bindings;
+}
+
+absl::Status TrainingState::StartStatisticsAtZero() {
+  if (zeros_.buffer() != nullptr) return absl::OkStatus();
+  for (const std::string& name : pending_.names()) zeros_.Add(name, bindings_.at(name).type);
+  return zeros_.Allocate(backend_, "running statistics");
+}
+
+std::vector<RunningAverage> TrainingState::running_averages() const {
+  std::vector<RunningAverage> averages;
+  for (const StateUpdate& update : prepared_->model.state_updates) {
+    const Region region = statistics_.At(update.state);
+    averages.push_back({region.view.offset, region.type.bytes(), update.momentum});
+  }
+  return averages;
+}
+
+SessionMemory TrainingState::memory() const {
+  const auto size = [](const Arena& arena) { return static_cast<int64_t>(arena.size()); };
+  SessionMemory m{.parameters = size(params_),
+                  .statistics = size(statistics_) + size(pending_) + size(zeros_) + size(device_scalars_.memory)};
+  for (const auto& arena : frozen_) m.parameters += size(*arena);
+  if (grads_.buffer() != nullptr) m.gradients = size(grads_);
+  if (divides_gradients_) m.gradients = size(divided_grads_);
+  for (const auto& arena : moments_) m.moments += size(*arena);
+  return m;
+}
+
+}  // namespace onnxtrain

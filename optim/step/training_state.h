@@ -1,0 +1,165 @@
+// Device memory that outlives a step: weights, gradients, moments, running statistics and scalars, in ONNX layout.
+//
+// The parameters of a group are slices of one flat tensor; gradients and moments have flat tensors of the same layout.
+// Flat tensors and their slices are bound by name (training_graph.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/backend.h"
+#include "optim/parallel/gathered_tensors.h"
+#include "optim/parallel/gradient_tree.h"
+#include "optim/parallel/running_averages.h"
+#include "optim/parallel/shard.h"
+#include "optim/step/device_scalars.h"
+#include "optim/step/groups.h"
+#include "optim/step/prepare.h"
+#include "optim/step/rules/rule.h"
+#include "optim/step/session_memory.h"
+#include "optim/step/state.h"
+#include "optim/step/training_graph.h"
+
+namespace onnxtrain {
+
+// Bytes of the tensors that TrainingState::Tensors lists, but for counters and running statistics.
+int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecision>& weights);
+
+class TrainingState {
+ public:
+  // `backend` must outlive it.
+  TrainingState(Backend& backend, DType dtype) : backend_(backend), dtype_(dtype) {}
+  TrainingState(const TrainingState&) = delete;  // device scalars refer to its bindings
+
+  // Allocates zeroed memory for everything but gradients and frozen weights. `prepared` must outlive the state.
+  absl::Status LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss);
+  bool HasAllWeights(const ImportedModel& model) const;
+  // Allocates those that are missing: weights that are neither trained nor updated statistics. `load`: with the
+  // imported values. Inference graphs may have some that the training graph has not.
+  absl::Status AddFrozen(const ImportedModel& model, bool load);
+  // Allocates gradients: only accumulation and Session::Gradients need memory for them.
+  absl::Status EnsureGradients();
+
+  // Whole groups, for DivideMoments.
+  std::vector<ShardUnit> WholeUnits() const;
+  // Keeps the moments of the elements that this rank updates: its slices of `units`, which cover all weights. Only
+  // where the rule is not per tensor, and keeps no averages.
+  absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard, std::vector<ShardUnit> units);
+  // Keeps the gradients of these elements, too, in place of whole ones. After DivideMoments.
+  absl::Status DivideGradients();
+  // Keeps this rank's columns of these weights, in place of all of them. After DivideMoments, with units that have the
+  // rows. Moves the other weights.
+  absl::Status DivideWeights(const std::map<std::string, DividedWeight>& weights);
+  bool divides_weights() const { return !divided_weights_.empty(); }
+  const std::map<std::string, DividedWeight>& divided_weights() const { return divided_weights_; }
+  const Type& whole_type(const std::string& weight) const { return whole_types_.at(weight); }
+  // The elements of a unit that this rank updates.
+  Region OwnSlice(const ShardUnit& unit) const;
+  // Allocates whole weights (GatheredTensors), which Tensors and Weights list from then on, until ReleaseWeights.
+  absl::Status AllocateGatheredWeights(const std::string& folder);
+  BufferView gathered_row(const ShardUnit& unit) const;
+  void ReleaseWeights() { gathered_weights_.reset(); }
+  const Shard& shard() const { return shard_; }
+  const std::vector<ShardUnit>& shard_units() const { return units_; }
+  // This rank's slices of the units; those without elements are left out.
+  std::vector<FlatGroup> shard_groups() const;
+  // Bindings of an apply program for shard_groups(), after EnsureGradients or DivideGradients.
+  Bindings ShardBindings() const;
+  bool divides_gradients() const { return divides_gradients_; }
+  std::vector<Region> divided_gradients() const;  // this rank's, by unit
+  absl::Status WriteSquaredNorm(double square);   // of the gradient, for apply programs of divided gradients
+  // Elements of a unit, from `begin` on, within the flat weights.
+  BufferView WeightsOf(const ShardUnit& unit) const;
+  // A flat moment of a unit, of which this rank has a slice.
+  struct DividedMoment {
+    std::string state;
+    ShardUnit unit;
+    Region slice;
+  };
+  std::vector<DividedMoment> divided_moments() const;
+  // Allocates memory for whole moments, which Tensors lists from then on, until Release.
+  absl::Status AllocateGathered(const OptimizerSpec& optimizer);
+  BufferView gathered(const DividedMoment& moment) const;  // of the unit
+  void ReleaseGathered();
+
+  // Sets weights by initializer name, in the stored shapes, and their averages to the same values.
+  absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
+  // Returns the weights and statistics that training changes.
+  absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
+
+  // Returns what a checkpoint holds: weights and statistics that training changes, their averages, moments, counters.
+  // Moments that are divided among ranks have no buffer until they are gathered.
+  std::vector<StateTensor> Tensors(const OptimizerSpec& optimizer) const;
+  // Returns this rank's parts of them, after DivideMoments: its slices, and on rank 0 what every rank has.
+  std::vector<StateTensor> Parts() const;
+
+  DType dtype() const { return dtype_; }
+  const Bindings& bindings() const { return bindings_; }
+  // Flat gradients, after EnsureGradients, and flat pending statistics; null where there are none.
+  Buffer* gradients() const { return grads_.buffer(); }
+  Buffer* pending_statistics() const { return statistics_elements() > 0 ? pending_.buffer() : nullptr; }
+  // What every micro program of a global batch writes: gradients, statistics, losses and correct predictions. After
+  // EnsureGradients, on a CPU.
+  std::vector<std::span<std::byte>> PendingOnHost() const;
+  // Sets the gradients and the pending losses to zero, as without a sample.
+  absl::Status ClearPending();
+  // Bindings of kStatistics and kPending for an apply program, and their number of elements.
+  Bindings FlatStatistics() const;
+  int64_t statistics_elements() const { return static_cast<int64_t>(statistics_.size() / DTypeSize(dtype_)); }
+  // Has first micro programs that are compiled from now on start from zero and not from the running statistics:
+  // RunningAverages adds these.
+  absl::Status StartStatisticsAtZero();
+  std::vector<RunningAverage> running_averages() const;
+  Buffer* running_statistics() const { return statistics_.buffer(); }
+  // Bindings of statistics for a micro program.
+  Bindings PendingStatistics(bool first) const;
+
+  const std::vector<FlatGroup>& groups() const { return groups_; }
+  const std::map<std::string, UpdateRule>& rules() const { return rules_; }  // by trained parameter
+  const std::vector<std::string>& scalar_names() const { return device_scalars_.memory.names(); }
+  DeviceScalars& device_scalars() { return device_scalars_; }
+  int64_t parameter_bytes() const { return static_cast<int64_t>(params_.size()); }  // of trained parameters
+  SessionMemory memory() const;                                                     // of the state alone
+
+ private:
+  void LayOutParameters();
+  void AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const;
+  absl::Status WriteColumns(const std::string& weight, const HostTensor& value);
+  Region FindWhole(const std::string& weight) const;
+  absl::StatusOr<std::unique_ptr<Arena>> LayOutMoment(const RuleState& state, Bindings* bindings) const;
+  void Expose(const Arena& arena, Bindings* bindings) const;
+  void ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
+                     const std::function<std::string(const std::string&)>& name, Bindings* bindings) const;
+
+  Backend& backend_;
+  const DType dtype_;
+  const PreparedModel* prepared_ = nullptr;
+  std::vector<WeightGroup> members_;  // by index of groups_
+  std::vector<FlatGroup> groups_;
+  std::map<std::string, UpdateRule> rules_;
+  Arena params_, grads_, statistics_, pending_, zeros_;  // `zeros_`: with StartStatisticsAtZero, laid out like pending_
+  DeviceScalars device_scalars_;
+  std::vector<std::unique_ptr<Arena>> moments_, frozen_;
+  Bindings bindings_;
+  BufferView Within(const Region& flat, int64_t element) const {
+    return {flat.view.buffer, flat.view.offset + element * DTypeSize(dtype_)};
+  }
+
+  Shard shard_;                   // of the moments
+  std::vector<ShardUnit> units_;  // that are divided
+  Arena divided_grads_;
+  bool divides_gradients_ = false;
+  std::map<std::string, DividedWeight> divided_weights_;
+  std::map<std::string, Type> whole_types_;            // of these
+  std::shared_ptr<GatheredTensors> gathered_weights_;  // on the host; tensors of Weights() share it
+  std::vector<std::string> divided_;                   // states of moments that are divided among ranks
+  std::vector<std::unique_ptr<Arena>> whole_moments_;
+  Bindings gathered_;  // where whole_moments_ are
+};
+
+}  // namespace onnxtrain
