@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "optim/config/effects.h"
 #include "optim/config/training_settings.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/surgery.h"

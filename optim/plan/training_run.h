@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "optim/config/config.h"
-#include "optim/config/effects.h"
+#include "optim/config/unused_fields.h"
 #include "optim/loop/lr_range_test.h"
 #include "optim/loop/plateau.h"
 #include "optim/loop/trainer.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/drawn_masks.h"
 #include "frontend/data/bind/label_info.h"
+#include "frontend/data/bind/mask_encoding.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/bind/text_unit.h"
 #include "frontend/data/load/loader.h"

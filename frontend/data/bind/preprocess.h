@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/drawn_masks.h"
+#include "frontend/data/bind/mask_encoding.h"
 #include "frontend/data/transform/transform.h"
 
 namespace onnxtrain {

@@ -7,7 +7,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/proto_util.h"
-#include "frontend/onnx/write/spelling.h"
+#include "frontend/onnx/write/emit.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/passes/decompose.h"
 #include "frontend/passes/pipeline.h"

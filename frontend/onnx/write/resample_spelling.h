@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "frontend/onnx/write/spelling.h"
+#include "frontend/onnx/write/emit.h"
 
 namespace onnxtrain {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json_writer.h"
-#include "optim/config/effects.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/synthetic_setup.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/profile.h"

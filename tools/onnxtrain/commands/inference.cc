@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "optim/config/effects.h"
 #include "optim/config/loss_text.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/sequence_checks.h"
 #include "optim/plan/training_run.h"
 #include "tools/onnxtrain/report/output_folder.h"

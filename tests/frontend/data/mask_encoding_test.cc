@@ -1,4 +1,4 @@
-#include "frontend/data/bind/drawn_masks.h"
+#include "frontend/data/bind/mask_encoding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "optim/config/effects.h"
+#include "optim/config/unused_fields.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "optim/config/effects.h"
+#include "optim/config/unused_fields.h"
 
 #include "frontend/base/status.h"
 #include "optim/step/rules/rule.h"

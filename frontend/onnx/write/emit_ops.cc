@@ -1,4 +1,4 @@
-#include "frontend/onnx/write/spelling.h"
+#include "frontend/onnx/write/emit.h"
 
 #include <algorithm>
 #include <functional>

@@ -6,7 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
-#include "frontend/onnx/write/spelling.h"
+#include "frontend/onnx/write/emit.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
