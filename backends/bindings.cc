@@ -1,8 +1,47 @@
 #include "backends/bindings.h"
 
 #include "frontend/base/status.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
+
+absl::StatusOr<HostTensor> FetchValue(const Graph& graph, const CompileOptions& options, ValueId value,
+                                      const ValueReader& reader) {
+  if (!options.keep_values) return absl::FailedPreconditionError("the program was not compiled to keep its values");
+  if (value < 0 || value >= static_cast<ValueId>(graph.values().size())) return Invalid("there is no value ", value);
+  const std::byte* data = reader.find(value);
+  if (data == nullptr) return absl::NotFoundError(StrCat("value ", value, " has not been computed"));
+  HostTensor tensor(graph.type(value));
+  RETURN_IF_ERROR(reader.copy(tensor.mutable_bytes().data(), data, tensor.bytes().size()));
+  return tensor;
+}
+
+bool NeedsRanks(const Node& node) { return FindOp(node.op)->collective && node.attrs.Int("ranks") > 1; }
+
+absl::Status RankGroups::Bind(const Graph& graph, std::string_view name, Collectives* ranks) {
+  for (const Node& node : graph.nodes()) {
+    if (!FindOp(node.op)->collective || node.attrs.String("group") != name) continue;
+    if (const int64_t size = node.attrs.Int("ranks"); size != ranks->size())
+      return Invalid(NodeTag(node), "is of ", size, " ranks, group '", name, "' has ", ranks->size());
+  }
+  groups_[std::string(name)] = ranks;
+  return absl::OkStatus();
+}
+
+Collectives* RankGroups::Find(const Node& node) const {
+  if (groups_.empty() || !FindOp(node.op)->collective) return nullptr;
+  const auto found = groups_.find(node.attrs.String("group"));
+  return found != groups_.end() ? found->second : nullptr;
+}
+
+absl::Status RankGroups::CheckAllBound(const Graph& graph) const {
+  for (const Node& node : graph.nodes()) {
+    if (NeedsRanks(node) && Find(node) == nullptr)
+      return absl::FailedPreconditionError(
+          StrCat(NodeTag(node), "no group '", node.attrs.String("group"), "' of ranks is bound"));
+  }
+  return absl::OkStatus();
+}
 
 Bindings::Bindings(const Graph& graph, const MemoryPlan& plan)
     : graph_(&graph),

@@ -1,14 +1,50 @@
 // The memory that a compiled program is bound to. Shared by the backends.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "backends/collectives.h"
 #include "backends/memory_plan.h"
+#include "frontend/graph/graph.h"
 
 namespace onnxtrain {
+
+struct ValueReader {
+  std::function<const std::byte*(ValueId)> find;  // null: not computed yet
+  std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy;
+};
+
+// Returns a copy of a value of the graph. Fails where the program was not compiled to keep its values, where there is
+// no such value and where it has not been computed.
+absl::StatusOr<HostTensor> FetchValue(const Graph& graph, const CompileOptions& options, ValueId value,
+                                      const ValueReader& reader);
+
+// The groups of ranks that a program is bound to, for its collective operators.
+
+// Is the node a collective operator of more than one rank?
+bool NeedsRanks(const Node& node);
+
+class RankGroups {
+ public:
+  // Fails where collective operators of the graph ask for another number of ranks. `ranks` must outlive its uses.
+  absl::Status Bind(const Graph& graph, std::string_view name, Collectives* ranks);
+  // Returns the group of a collective operator; null for other nodes, and where it is not bound.
+  Collectives* Find(const Node& node) const;
+  // Fails where a collective operator of more than one rank has no group.
+  absl::Status CheckAllBound(const Graph& graph) const;
+
+ private:
+  std::map<std::string, Collectives*, std::less<>> groups_;
+};
 
 class Bindings {
  public:

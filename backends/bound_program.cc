@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/allocate.h"
+#include "backends/backend.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {

@@ -1,12 +1,24 @@
 // Maps operator names to the functions that prepare their kernels. Filled when a backend is loaded, read at compile.
 #pragma once
 
+#include <exception>
 #include <string_view>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
+
+class KernelFailure : public std::exception {
+ public:
+  explicit KernelFailure(absl::Status status) : status_(std::move(status)) {}
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
 
 // Ends the process with a message: a broken table is a bug of the backend.
 [[noreturn]] void DieOnBadKernelTable(std::string_view what, std::string_view op);

@@ -6,9 +6,21 @@
 #include <vector>
 
 #include "backends/memory_plan.h"
-#include "backends/output_ranges.h"
 
 namespace onnxtrain {
+
+// Nodes, by their place in a run, from the first to the last one that touches the memory which an output is bound to.
+struct OutputRange {
+  size_t first = 0, last = 0;
+};
+
+// What programs of a backend that plans its memory (memory_plan.h) implement beside Program.
+class OutputRanges {
+ public:
+  virtual ~OutputRanges() = default;
+  // By output of Program::graph(). Program::NotifyWhenComplete tells of an output once the last node has run.
+  virtual std::vector<OutputRange> TouchedRanges() const = 0;
+};
 
 struct OutputNotice {
   size_t nodes;  // of MemoryPlan::order that have run; kAfterCopies: after the final copies

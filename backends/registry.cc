@@ -5,7 +5,7 @@
 
 #include "backends/collectives.h"
 #include "backends/plugin/plugin_backend.h"
-#include "frontend/base/library_folder.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/plugin/library.h"
 

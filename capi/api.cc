@@ -4,13 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "capi/handles.h"
 #include "capi/onnxtrain.h"
 #include "capi/status.h"
 #include "capi/tensors.h"
 #include "capi/trainer.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/onnx/import.h"
 #include "frontend/plugin/operators.h"
 

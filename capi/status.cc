@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "absl/strings/cord.h"
-#include "capi/handles.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain::capi {

@@ -1,15 +1,57 @@
 // Statuses of the C interface, and the guard that turns whatever a function ends with into one.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "absl/status/status.h"
 #include "capi/onnxtrain.h"
 
 namespace onnxtrain::capi {
+
+// Returns a number that no handle of the process had. They look like no address that a program may have.
+inline uintptr_t NextHandle() {
+  static std::atomic<uintptr_t> last{0};
+  return (last.fetch_add(1, std::memory_order_relaxed) + 1) << 4 | 1;
+}
+
+// The objects behind handles of one kind. Any thread may call. An object lives until its handle is removed and nobody
+// holds what Find has returned.
+template <typename Object>
+class HandleTable {
+ public:
+  uintptr_t Add(std::shared_ptr<Object> object) {
+    const uintptr_t handle = NextHandle();
+    const std::scoped_lock lock(mutex_);
+    objects_.emplace(handle, std::move(object));
+    return handle;
+  }
+  // Null where there is none.
+  std::shared_ptr<Object> Find(uintptr_t handle) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = objects_.find(handle);
+    return found == objects_.end() ? nullptr : found->second;
+  }
+  void Remove(uintptr_t handle) {
+    std::shared_ptr<Object> last;  // destroyed after the lock: that may take long
+    const std::scoped_lock lock(mutex_);
+    if (const auto found = objects_.find(handle); found != objects_.end()) {
+      last = std::move(found->second);
+      objects_.erase(found);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uintptr_t, std::shared_ptr<Object>> objects_;
+};
 
 // Null for OK.
 OnnxtrainStatus* MakeStatus(const absl::Status& status) noexcept;

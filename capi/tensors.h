@@ -9,8 +9,7 @@
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
 #include "frontend/graph/host_tensor.h"
-#include "optim/plan/fed_batches.h"
-#include "optim/plan/fed_training.h"
+#include "optim/plan/caller_training.h"
 
 namespace onnxtrain::capi {
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
 #include "frontend/base/cancellation.h"
-#include "optim/plan/fed_training.h"
+#include "optim/plan/caller_training.h"
 #include "optim/record/checkpoint/state_bytes.h"
 
 namespace onnxtrain::capi {

@@ -1,7 +1,7 @@
 #include "backends/plugin/plugin_library.h"
 
 #include "frontend/base/status.h"
-#include "frontend/plugin/plugin_message.h"
+#include "frontend/plugin/library.h"
 
 namespace onnxtrain {
 namespace {

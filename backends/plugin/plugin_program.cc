@@ -3,16 +3,100 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "backends/bindings.h"
-#include "backends/fetch_value.h"
+#include "backends/dataflow.h"
 #include "backends/memory_plan.h"
-#include "backends/plugin/plugin_step.h"
+#include "backends/plugin/host_node.h"
+#include "backends/plugin/plugin_library.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
+#include "frontend/plugin/library.h"
 
 namespace onnxtrain {
 namespace {
+
+// One node of a program: a kernel of the library, a node on the host, or a copy of a view.
+
+// A prepared kernel, which is released with it.
+class PluginKernel {
+ public:
+  explicit PluginKernel(OnnxtrainKernel kernel) : kernel_(kernel) {}
+  ~PluginKernel() {
+    if (kernel_.release != nullptr) kernel_.release(kernel_.state);
+  }
+  PluginKernel(const PluginKernel&) = delete;
+  PluginKernel& operator=(const PluginKernel&) = delete;
+
+  size_t workspace() const { return kernel_.workspace; }
+  absl::Status Run(void* const* inputs, void* const* outputs, void* workspace) const;
+
+ private:
+  OnnxtrainKernel kernel_;
+};
+
+// The kernel of a node; neither one: a view.
+struct PreparedNode {
+  std::unique_ptr<PluginKernel> kernel;
+  std::unique_ptr<HostNode> host;
+
+  // That the plan reserves: of a library with memory of its own, host nodes work elsewhere.
+  size_t workspace(bool has_memory) const {
+    if (host != nullptr) return has_memory ? 0 : host->workspace();
+    return kernel == nullptr ? 0 : kernel->workspace();
+  }
+};
+
+// Which outputs of a node anyone reads.
+class ReadOutputs {
+ public:
+  explicit ReadOutputs(const Graph& graph) : users_(ComputeUsers(graph)), is_output_(graph.values().size()) {
+    for (const GraphOutput& output : graph.outputs()) is_output_[output.value] = true;
+  }
+  std::vector<bool> Get(const Node& node) const {
+    std::vector<bool> read;
+    for (const ValueId v : node.outputs) read.push_back(is_output_[v] || !users_[v].empty());
+    return read;
+  }
+
+ private:
+  const Users users_;
+  std::vector<bool> is_output_;
+};
+
+absl::Status PluginKernel::Run(void* const* inputs, void* const* outputs, void* workspace) const {
+  const OnnxtrainKernelArgs args{.inputs = inputs, .outputs = outputs, .workspace = workspace};
+  PluginMessage message;
+  const int code = kernel_.run(kernel_.state, &args, message.get());
+  return code == 0 ? absl::OkStatus() : message.ToStatus(code, "the backend failed");
+}
+
+// By node; nothing for dead ones.
+absl::StatusOr<std::vector<PreparedNode>> PrepareNodes(const PluginLibrary& library, Backend& host, const Graph& graph,
+                                                       const PluginGraph& view) {
+  const std::vector<bool> running = FindLiveNodes(graph);
+  const ReadOutputs read(graph);
+  std::vector<PreparedNode> prepared(graph.nodes().size());
+  for (size_t n = 0; n < prepared.size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (!running[n] || FindOp(node.op)->view) continue;
+    RETURN_IF_ERROR(CheckCancelled());
+    if (LibraryRuns(library, graph, node)) {
+      auto kernel = library.Prepare(*view.get(), n);
+      if (!kernel.ok()) return Annotate(kernel.status(), NodeTag(node));
+      prepared[n].kernel = std::make_unique<PluginKernel>(*kernel);
+    } else {
+      auto on_host = HostNode::Make(host, graph, node, read.Get(node));
+      if (!on_host.ok()) return Annotate(on_host.status(), NodeTag(node));
+      prepared[n].host = *std::move(on_host);
+    }
+  }
+  return prepared;
+}
 
 using Where = Place::Where;
 

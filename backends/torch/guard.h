@@ -8,7 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "absl/status/status.h"
-#include "backends/kernel_failure.h"
+#include "backends/kernel_table.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::aten {

@@ -13,7 +13,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-
 #include "backends/collectives.h"
 #include "backends/kernel_table.h"
 #include "frontend/graph/graph.h"
@@ -81,5 +80,10 @@ void AlignRanks(Args& args);
 
 // Returns whether a kernel supports the node's element types on the device.
 bool HasKernel(const Graph& graph, const Node& node, at::Device device);
+
+// Kernels that operators of other parties bring along (frontend/ops/added_ops.h), on the CPU.
+
+bool HasHostKernel(const Graph& graph, const Node& node, at::Device device);
+Run PrepareHostKernel(const Args& args);
 
 }  // namespace onnxtrain::aten

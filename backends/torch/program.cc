@@ -2,26 +2,29 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
-
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include "backends/bindings.h"
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
-#include "backends/rank_groups.h"
 #include "backends/torch/batches.h"
+#include "backends/torch/compat.h"
 #include "backends/torch/cuda.h"
 #include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/guard.h"
-#include "backends/torch/host_kernel.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/fused.h"
-#include "backends/torch/scratch.h"
 #include "backends/torch/tensor.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
@@ -29,6 +32,34 @@
 
 namespace onnxtrain::aten {
 namespace {
+
+class PeakReporter : public c10::MemoryReportingInfoBase {
+ public:
+  explicit PeakReporter(c10::Device device) : device_(device) {}
+
+  void reportMemoryUsage(void* ptr, int64_t alloc_size, ReportedBytes total_allocated, ReportedBytes total_reserved,
+                         c10::Device device) override {
+    if (device.type() != device_.type()) return;
+    live_ += alloc_size;
+    peak_ = std::max(peak_, live_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  c10::Device device_;
+  int64_t live_ = 0, peak_ = 0;
+};
+
+// Returns the peak bytes on the device that `run` allocates on this thread.
+size_t PeakScratch(c10::Device device, const std::function<void()>& run) {
+  auto reporter = std::make_shared<PeakReporter>(device);
+  {
+    c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, reporter);
+    run();
+  }
+  return static_cast<size_t>(reporter->peak());
+}
 
 struct Step {
   std::string where;  // for messages

@@ -3,11 +3,10 @@
 
 #include <memory>
 
+#include <c10/core/Device.h>
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "backends/torch/fuse/kernel_compiler.h"
-
-#include <c10/core/Device.h>
 
 namespace onnxtrain::aten {
 

@@ -1,6 +1,7 @@
 #include "frontend/base/machine.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,11 +12,20 @@
 #include <string>
 #include <vector>
 
-#include "frontend/base/address_space.h"
-#include "frontend/base/machine_share.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain {
+
+double AvailableAddressSpace() {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNone;
+  std::ifstream file("/proc/self/statm");
+  double pages;
+  if (!(file >> pages)) return kNone;
+  return std::max(0.0, static_cast<double>(limit.rlim_cur) - pages * static_cast<double>(sysconf(_SC_PAGESIZE)));
+}
+
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
@@ -79,10 +89,8 @@ double MemAvailable() {
   return kNone;
 }
 
-}  // namespace
-
-namespace {
 std::atomic<int> sharing_processes{1};
+
 }  // namespace
 
 void ShareMemory(int processes) { sharing_processes = std::max(1, processes); }

@@ -6,6 +6,14 @@
 
 namespace onnxtrain {
 
+// Returns the bytes that can still be mapped under RLIMIT_AS, infinity without a limit.
+double AvailableAddressSpace();
+
+// Processes of one job on one machine.
+
+// AvailableMemory() returns this process's share from now on, where `processes` of one size run on the machine.
+void ShareMemory(int processes);
+
 // Returns the smaller of the CPUs in the affinity mask and the cgroup's quota, rounded up; at least 1.
 int CpuCount();
 

@@ -4,9 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace onnxtrain {
+
+float HalfToFloat(uint16_t bits);
+uint16_t FloatToHalf(float value);
+float BFloat16ToFloat(uint16_t bits);
+uint16_t FloatToBFloat16(float value);
+
+// The same for arrays of equal sizes.
+void BFloat16ToFloat(std::span<const uint16_t> bits, std::span<float> values);
+void FloatToBFloat16(std::span<const float> values, std::span<uint16_t> bits);
 
 enum class SmallFloat : uint8_t { kE4M3FN, kE4M3FNUZ, kE5M2, kE5M2FNUZ, kE8M0, kE2M1 };
 inline constexpr int kSmallFloats = 6;

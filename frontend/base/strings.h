@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -35,5 +37,21 @@ template <typename... Args>
 void StrAppend(std::string* out, const Args&... args) {
   absl::StrAppend(out, internal::StrCatArg(args)...);
 }
+
+// Makes messages about a user's file printable on one line, and measures text of a terminal.
+
+// Returns a name for a message of one line: control characters become '?', long names are truncated.
+std::string Printable(std::string_view name);
+// Does the same for a whole message, with a higher limit.
+std::string PrintableLine(std::string_view message);
+// Returns the same error with such a message.
+absl::Status OneLine(const absl::Status& status);
+// Terminal columns of UTF-8 text, as if every character took one.
+size_t CountColumns(std::string_view text);
+
+// Proposes what a misspelled word was meant to be.
+
+// Returns the candidate that is nearest to `word` (edit distance with transpositions), or "" where none is near.
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace onnxtrain

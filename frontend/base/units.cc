@@ -3,8 +3,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,6 +1,7 @@
 // The attributes of a node: a small sorted map from name to value. Copies share it until one is changed.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>
@@ -63,5 +64,14 @@ class Attrs {
 
   Shared<Map> map_;
 };
+
+// Hashes of attributes and tensors: equal for equal ones.
+
+// Returns a hash of what `hash` stands for, followed by `more`.
+inline size_t MixHash(size_t hash, size_t more) { return (hash ^ more) * 0x9E3779B97F4A7C15u + (hash >> 29); }
+
+// Hashes the beginning of a long tensor.
+size_t HashTensor(const HostTensor& tensor);
+size_t HashAttrs(const Attrs& attrs);
 
 }  // namespace onnxtrain

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "frontend/base/shared.h"
 #include "frontend/graph/attrs.h"
 #include "frontend/graph/type.h"
@@ -127,5 +128,10 @@ using Users = std::vector<absl::InlinedVector<int32_t, 4>>;
 
 // A node that reads a value twice is listed once.
 Users ComputeUsers(const Graph& graph);
+
+// Verifies the structural invariants of a graph. ops/check.h checks types against the operator rows.
+
+// Checks ids, topological order, one producer per value, shapes, bound outputs, and that `into` has the output's type.
+absl::Status VerifyStructure(const Graph& graph);
 
 }  // namespace onnxtrain

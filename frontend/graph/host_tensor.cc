@@ -8,8 +8,8 @@
 #include <limits>
 #include <new>
 
-#include "frontend/base/half.h"
 #include "frontend/base/log.h"
+#include "frontend/base/small_float.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/small_types.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain::text {

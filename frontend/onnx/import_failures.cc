@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/base/units.h"
 
 namespace onnxtrain {

@@ -6,7 +6,7 @@
 #include "frontend/onnx/interop/ort_artifacts.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
-#include "frontend/onnx/recover/joined_weights.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/write/stored_forms.h"
 
 namespace onnxtrain {

@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "frontend/ops/formula.h"
-#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {

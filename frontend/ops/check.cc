@@ -1,7 +1,7 @@
 #include "frontend/ops/check.h"
 
 #include "frontend/base/status.h"
-#include "frontend/graph/verify.h"
+#include "frontend/graph/graph.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {

@@ -1,7 +1,7 @@
 #include "frontend/ops/collective.h"
 
-#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {

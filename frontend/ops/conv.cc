@@ -2,8 +2,8 @@
 // other two: the family is closed under differentiation.
 #include <numeric>
 
-#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
 #include "frontend/ops/windows.h"
 
 namespace onnxtrain {

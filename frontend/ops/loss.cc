@@ -1,8 +1,8 @@
 // Losses per sample; reductions over samples are operators of their own.
 #include <numeric>
 
-#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {

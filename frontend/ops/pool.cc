@@ -1,6 +1,6 @@
 // Pooling over windows.
-#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
 #include "frontend/ops/windows.h"
 
 namespace onnxtrain {

@@ -1,10 +1,12 @@
-// Random operators: functions of a fed key and of their stream attribute (philox.h, README.md).
-#include "frontend/ops/nn_rules.h"
-#include "frontend/ops/philox.h"
+#include "frontend/ops/random.h"
+
 #include "frontend/ops/row.h"
+#include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
+
+// Random operators: functions of a fed key and of their stream attribute (philox.h, README.md).
 
 absl::StatusOr<std::vector<Type>> InferDropout(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 1));

@@ -3,7 +3,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/host_eval.h"
-#include "frontend/ops/nn_rules.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 

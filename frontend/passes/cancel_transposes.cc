@@ -8,7 +8,6 @@
 #include "frontend/passes/dce.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
-#include "frontend/passes/rule.h"
 
 namespace onnxtrain {
 namespace {

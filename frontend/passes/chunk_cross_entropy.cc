@@ -9,7 +9,6 @@
 #include "frontend/base/status.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/match.h"
-#include "frontend/passes/reorder.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {

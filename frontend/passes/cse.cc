@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "absl/container/flat_hash_set.h"
-#include "frontend/graph/attrs_hash.h"
+#include "frontend/graph/attrs.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/rewrite.h"
 

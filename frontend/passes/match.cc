@@ -6,7 +6,6 @@
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"
 #include "frontend/graph/text.h"
-#include "frontend/passes/rule.h"
 
 namespace onnxtrain {
 

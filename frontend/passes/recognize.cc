@@ -1,14 +1,282 @@
 #include "frontend/passes/recognize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
+#include <map>
+#include <random>
 #include <set>
 
+#include "frontend/base/small_float.h"
+#include "frontend/base/strings.h"
+#include "frontend/ops/interpret.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
-#include "frontend/passes/prove.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
+namespace {
+
+DType ToFloat64(DType t) { return IsFloat(t) ? DType::kFloat64 : t; }
+
+// Copies the graph's form onto inputs that replace the leaves.
+class Copy {
+ public:
+  Copy(const Graph& graph, Builder& b) : graph_(graph), b_(b) {}
+
+  void Bind(ValueId leaf, Val v) { map_[leaf] = v; }
+  // Returns what a leaf is bound to, or an invalid Val.
+  Val Find(ValueId leaf) const {
+    const auto it = map_.find(leaf);
+    return it == map_.end() ? Val() : it->second;
+  }
+
+  // Returns an invalid Val if a value depends on more than the leaves or is undefined for the small shapes.
+  Val Of(ValueId root) {
+    const std::set<ValueId> needed = Needed(root);
+    for (ValueId v : needed) {
+      if (!map_.contains(v)) map_[v] = Make(v);
+      if (!map_[v].valid()) return Val();
+    }
+    return map_.at(root);
+  }
+
+  // Returns whether the numbers were rounded to 16 bits: √2 as 1.4140625.
+  bool HasRoundedNumbers() const { return rounded_ && !precise_; }
+
+ private:
+  void Classify(double number) {
+    const auto x = static_cast<float>(number);
+    const bool bf16 = BFloat16ToFloat(FloatToBFloat16(x)) == x, f16 = HalfToFloat(FloatToHalf(x)) == x;
+    int exponent = 0;
+    const double digits = std::frexp(number, &exponent) * 32;
+    if (!bf16 && !f16) precise_ = true;
+    if (digits != std::round(digits)) rounded_ = true;  // no power of two or small multiple of one
+  }
+
+  std::set<ValueId> Needed(ValueId root) const {
+    std::set<ValueId> needed, open = {root};
+    while (!open.empty()) {
+      const ValueId v = *open.rbegin();
+      open.erase(v);
+      if (!needed.insert(v).second || map_.contains(v) || FindSplat(graph_, v).has_value()) continue;
+      const Node* node = graph_.producer(v);
+      for (ValueId input : node == nullptr ? ValueIds() : node->inputs) {
+        if (input != kNoValue) open.insert(input);
+      }
+    }
+    return needed;
+  }
+
+  Val Make(ValueId v) {
+    if (const auto number = FindSplat(graph_, v)) {
+      Classify(*number);
+      return b_.Scalar(ToFloat64(graph_.type(v).dtype), *number);
+    }
+    const Node* node = graph_.producer(v);
+    if (node == nullptr || node->outputs.size() != 1) return Val();
+    if (const HostTensor* t = graph_.FindConstant(v)) return b_.Constant(t->CastTo(ToFloat64(t->dtype())));
+    std::vector<Val> inputs;
+    for (ValueId input : node->inputs) inputs.push_back(input == kNoValue ? Val() : map_.at(input));
+    if (node->op == "Reshape") return MakeReshape(graph_.type(node->inputs[0]).shape, graph_.type(v).shape, inputs[0]);
+    Attrs attrs = node->attrs;
+    if (const std::string* to = attrs.Find<std::string>("to"); to != nullptr && IsFloat(*ParseDType(*to)))
+      attrs.Set("to", "f64");
+    return b_.Op(node->op, std::move(inputs), std::move(attrs));
+  }
+
+  // Where only leading axes are regrouped, the last two may be small.
+  static Val MakeReshape(const Shape& from, Shape to, Val x) {
+    const auto rank = std::ssize(from), to_rank = std::ssize(to);
+    if (rank >= 2 && to_rank >= 2 && from[rank - 1] == to[to_rank - 1] && from[rank - 2] == to[to_rank - 2]) {
+      to[to_rank - 1] = x.dim(-1);
+      to[to_rank - 2] = x.dim(-2);
+    }
+    return Reshape(x, std::move(to));
+  }
+
+  const Graph& graph_;
+  Builder& b_;
+  std::map<ValueId, Val> map_;
+  bool precise_ = false, rounded_ = false;
+};
+
+// Rows of several magnitudes. `again`: not the first time.
+HostTensor Draw(const Type& type, const Match::Leaf& leaf, double scale, bool again, std::mt19937& random) {
+  constexpr double kMagnitudes[] = {1, 1e-2, 3, 1e-4};
+  std::normal_distribution<double> normal;
+  HostTensor t(type);
+  const int64_t row = type.shape.empty() ? 1 : std::max<int64_t>(1, type.shape.back());
+  for (int64_t i = 0; i < t.size(); ++i) {
+    if (again && leaf.first_row.has_value() && i < row) {
+      t.Set(i, *leaf.first_row);
+    } else if (leaf.first.has_value() && i % row == 0) {
+      t.Set(i, *leaf.first ? 1 : 0);
+    } else if (IsFloat(type.dtype) && !leaf.first.has_value()) {
+      t.Set(i, normal(random) * kMagnitudes[i / row % 4] * scale);
+    } else if (IsFloat(type.dtype)) {
+      t.Set(i, static_cast<double>(random() % 2));
+    } else {
+      t.SetInt(i, static_cast<int64_t>(random() % leaf.below));
+    }
+  }
+  return t;
+}
+
+// |x − y| may be relative·(|x| + floor).
+struct Tolerance {
+  double relative, floor;
+};
+
+bool ResultsAgree(const HostTensor& a, const HostTensor& b, Tolerance tolerance) {
+  for (int64_t i = 0; i < a.size(); ++i) {
+    const double x = a.At(i), y = b.At(i);
+    const bool same = x == y || (std::isnan(x) && std::isnan(y));
+    if (!same && !(std::abs(x - y) <= tolerance.relative * (std::abs(x) + tolerance.floor))) return false;
+  }
+  return true;
+}
+
+// Regions over larger leaves would take seconds to evaluate.
+bool IsSmallEnough(const Match& match) {
+  constexpr int64_t kMaxElements = int64_t{1} << 22;
+  return std::ranges::all_of(match.leaves, [](const Match::Leaf& leaf) {
+    return CheckShape(leaf.small).ok() && NumElements(leaf.small) <= kMaxElements;
+  });
+}
+
+bool HasType(const Graph& graph, const Match& match) {
+  Graph real;
+  Builder b(&real);
+  std::vector<Val> leaves;
+  for (const auto& leaf : match.leaves)
+    leaves.push_back(b.Input(InputKind::kFeed, StrCat(leaves.size()), graph.type(leaf.value)));
+  const Val y = match.form(b, leaves);
+  return b.status().ok() && y.valid() && y.type() == graph.type(match.root);
+}
+
+// Evaluates match.root from match.leaves, on their small shapes, by the graph and by match.form, in float64 and on the
+// same numbers: normal, of several magnitudes (an epsilon only matters for small variances), from a fixed seed. Returns
+// true if the results agree within 1e-5 relative (2e-3 for 16-bit graphs, and where all constants of the match were
+// rounded to 16 bits) and `form` has the root's type on the real leaves. Returns false if a form cannot be evaluated.
+bool IsMatchProven(const Graph& graph, const Match& match) {
+  if (!HasType(graph, match) || !IsSmallEnough(match)) return false;
+  Graph both;
+  Builder b(&both);
+  Copy copy(graph, b);
+  std::vector<Val> leaves;
+  for (const auto& leaf : match.leaves) {
+    const Val known = copy.Find(leaf.value);  // keys that are also values
+    leaves.push_back(known ? known
+                           : b.Input(InputKind::kFeed, StrCat(leaves.size()),
+                                     {ToFloat64(graph.type(leaf.value).dtype), leaf.small}));
+    copy.Bind(leaf.value, leaves.back());
+  }
+  const Val before = copy.Of(match.root);
+  const Val after = before ? match.form(b, leaves) : Val();
+  if (!b.status().ok() || !after.valid() || before.type() != after.type()) return false;
+  both.AddOutput("before", before.id());
+  both.AddOutput("after", after.id());
+  const bool half = DTypeSize(graph.type(match.root).dtype) < 4;
+  const Tolerance tolerance{half || copy.HasRoundedNumbers() ? 2e-3 : 1e-5, copy.HasRoundedNumbers() ? 2e-2 : 1e-3};
+  std::mt19937 random(20);
+  for (double scale : {1.0, 1e-3}) {
+    std::map<std::string, HostTensor> inputs;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (both.FindInput(StrCat(i)) == nullptr) continue;
+      inputs.emplace(StrCat(i), Draw(leaves[i].type(), match.leaves[i], scale, scale != 1, random));
+    }
+    const auto results = Interpret(both, inputs);
+    if (!results.ok() || !ResultsAgree((*results)[0], (*results)[1], tolerance)) return false;
+  }
+  return true;
+}
+
+// Elementwise functions of one value. Exporters vary the order of factors and sums, so the patterns do not fix a form:
+// every region of elementwise operators over one leaf that has the operator `needs` of a row's written form is
+// proposed, and the proof decides.
+
+// Returns the rows with written forms, in table order.
+const std::vector<const OpRow*>& WrittenOps() {
+  static const auto* written = [] {
+    auto* rows = new std::vector<const OpRow*>;
+    std::ranges::copy_if(AllOps(), std::back_inserter(*rows),
+                         [](const OpRow* row) { return !row->written_as.empty(); });
+    return rows;
+  }();
+  return *written;
+}
+
+bool Allows(const Node& node) {
+  const OpRow* row = FindOp(node.op);
+  return row != nullptr && row->elementwise && node.op != "Cast" && node.op != "Where" && node.inputs.size() <= 2;
+}
+
+Proposals Propose(const MatchedRegion& region) {
+  const ValueId x = *region.only_leaf();
+  const Graph& graph = region.pattern().graph();
+  Proposals proposals;
+  if (region.nodes().size() < 2 || !region.weights().empty() || graph.type(x) != graph.type(region.root()))
+    return proposals;
+  for (const OpRow* row : WrittenOps()) {
+    for (const WrittenForm& form : row->written_as) {
+      if (region.Count(form.needs) == 0) continue;
+      auto build = [row, &form](Builder& b, std::span<const Val> leaves) {
+        return b.Op(row->name, {leaves[0]}, form.attrs);
+      };
+      proposals.push_back({region.root(), row->name, {{x, {8, 32}}}, build, region.covers()});
+    }
+  }
+  return proposals;
+}
+
+}  // namespace
+
+std::span<const RegionPattern> FunctionPatterns() {
+  static constexpr RegionPattern kPatterns[] = {{Allows, 14, Propose}};
+  return kPatterns;
+}
+
+namespace {
+
+// Cross entropy: the log-probability of a label, gathered from a LogSoftmax.
+
+// −log p(label) by CrossEntropy, for labels from 0 and classes on axis 1 or the last axis.
+Val Form(Val x, Val index, int64_t axis) {
+  Shape samples = index.shape();
+  samples.erase(samples.begin() + axis);
+  if (axis != 1) {
+    samples = {NumElements(samples)};
+    x = Reshape(x, {samples[0], x.dim(-1)});
+  }
+  const Attrs attrs = {{"ignore_index", std::numeric_limits<int64_t>::min()}};
+  return x ? -Reshape(x.b().Op("CrossEntropy", {x, Reshape(index, samples)}, attrs), index.shape()) : Val();
+}
+
+}  // namespace
+
+Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root) {
+  if (root.op != "GatherElements" || !pattern.HasOneUse(root.inputs[0])) return {};
+  const Node* softmax = pattern.Producer(root.inputs[0], "LogSoftmax");
+  const int64_t axis = root.attrs.Int("axis");
+  if (softmax == nullptr || softmax->attrs.Int("axis") != axis) return {};
+  const ValueId x = softmax->inputs[0], index = root.inputs[1];
+  Shape one = pattern.graph().type(x).shape;
+  const auto rank = static_cast<int64_t>(one.size());
+  one[axis] = 1;
+  if (pattern.graph().type(index) != Type{DType::kInt64, one} || (axis != 1 && axis != rank - 1)) return {};
+  Shape small(rank, 2), small_index = small;
+  small[axis] = 5;
+  small_index[axis] = 1;
+  auto form = [axis](Builder&, std::span<const Val> v) { return Form(v[0], v[1], axis); };
+  return {{root.outputs[0],
+           "CrossEntropy",
+           {{x, small}, {index, small_index, 5}},
+           form,
+           {root.outputs[0], softmax->outputs[0]}}};
+}
+
 namespace {
 
 // Limits the proofs of one graph. Real models have some hundred different regions, files made to be slow any number.

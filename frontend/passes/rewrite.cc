@@ -97,4 +97,12 @@ absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool*
   return result;
 }
 
+Graph ReorderNodes(const Graph& graph, const std::vector<int32_t>& order) {
+  Graph result;
+  Rewriter r(graph, &result);
+  for (int32_t n : order) r.Copy(graph.nodes()[n]);
+  r.CopyOutputs();
+  return result;
+}
+
 }  // namespace onnxtrain

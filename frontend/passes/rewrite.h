@@ -51,4 +51,9 @@ using RewriteRule = std::function<std::optional<std::vector<Val>>(Rewriter& r, c
 absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed = nullptr,
                               std::vector<ValueId>* values = nullptr);
 
+// Reorders the nodes of a graph.
+
+// `order`: a topological order. Drops nodes that it omits; outputs must not depend on them.
+Graph ReorderNodes(const Graph& graph, const std::vector<int32_t>& order);
+
 }  // namespace onnxtrain

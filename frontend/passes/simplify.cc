@@ -5,8 +5,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
+#include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
-#include "frontend/passes/rule.h"
 
 namespace onnxtrain {
 

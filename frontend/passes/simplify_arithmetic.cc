@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "frontend/ops/row.h"
-#include "frontend/passes/rule.h"
+#include "frontend/passes/match.h"
 
 namespace onnxtrain {
 namespace {

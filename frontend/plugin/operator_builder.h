@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "frontend/ops/builder.h"
+#include "frontend/plugin/library.h"
 #include "frontend/plugin/onnxtrain_plugin.h"
-#include "frontend/plugin/plugin_message.h"
 #include "frontend/plugin/plugin_node.h"
 
 namespace onnxtrain {

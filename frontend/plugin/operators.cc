@@ -15,7 +15,6 @@
 #include "frontend/ops/row.h"
 #include "frontend/plugin/library.h"
 #include "frontend/plugin/operator_builder.h"
-#include "frontend/plugin/plugin_message.h"
 #include "frontend/plugin/plugin_node.h"
 
 namespace onnxtrain {

@@ -8,8 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,7 +1,7 @@
 // The table of fields: one row makes a field of TrainConfig, its flag, its line of help and its place in files.
 #include "backends/registry.h"
 #include "optim/config/config.h"
-#include "optim/step/onnx_rule.h"
+#include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {
 namespace {

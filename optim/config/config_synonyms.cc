@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/base/units.h"
 
 namespace onnxtrain {

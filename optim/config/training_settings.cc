@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/model_metadata.h"
+#include "frontend/onnx/read/metadata.h"
 
 namespace onnxtrain {
 namespace {

@@ -4,8 +4,8 @@
 #include <numbers>
 #include <numeric>
 
-#include "optim/loop/metric_rows.h"
-#include "optim/step/losses/shared.h"
+#include "optim/loop/metrics.h"
+#include "optim/step/losses/loss_function.h"
 
 namespace onnxtrain {
 namespace {

@@ -10,7 +10,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {

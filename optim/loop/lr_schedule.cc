@@ -1,6 +1,3 @@
-// Cosine restarts: Loshchilov & Hutter, SGDR (2017). One cycle: Smith & Topin, Super-Convergence (2019). Inverse square
-// root: Vaswani et al., Attention Is All You Need (2017). Warm-up, stable, decay: Hu et al., MiniCPM (2024); Hägele et
-// al. (2024).
 #include "optim/loop/lr_schedule.h"
 
 #include <algorithm>
@@ -12,6 +9,10 @@
 
 namespace onnxtrain {
 namespace {
+
+// Cosine restarts: Loshchilov & Hutter, SGDR (2017). One cycle: Smith & Topin, Super-Convergence (2019). Inverse square
+// root: Vaswani et al., Attention Is All You Need (2017). Warm-up, stable, decay: Hu et al., MiniCPM (2024); Hägele et
+// al. (2024).
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -232,6 +233,38 @@ Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step) {
   const Val factor = RowOf(schedule.name).graph(schedule, plan.min, plan.rest, u);
   if (plan.warmup <= 0) return factor;
   return Where(Less(step, b.Scalar(step.dtype(), plan.warmup)), (step + 1.0) / plan.warmup, factor);
+}
+
+Plateau::Plateau(const ScheduleSpec& spec, double lr, bool maximize)
+    : lr_(lr),
+      min_lr_(spec.min_lr),
+      fall_(OptionOr(spec.options, "factor", 0.1)),
+      patience_(OptionOr(spec.options, "patience", 10)),
+      threshold_(OptionOr(spec.options, "threshold", 1e-4)),
+      cooldown_(OptionOr(spec.options, "cooldown", 0)),
+      maximize_(maximize) {}
+
+bool Plateau::Better(double metric) const {
+  const double worst = (maximize_ ? -1 : 1) * std::numeric_limits<double>::infinity();
+  const double best = std::isnan(state_.best) ? worst : state_.best;
+  return maximize_ ? metric > best * (1 + threshold_) : metric < best * (1 - threshold_);
+}
+
+double Plateau::Step(double metric) {
+  const bool better = Better(metric);
+  if (better) state_.best = metric;
+  state_.bad = better ? 0 : state_.bad + 1;
+  if (state_.cooling > 0) {
+    --state_.cooling;
+    state_.bad = 0;
+  }
+  if (state_.bad <= patience_) return state_.factor;
+  state_.cooling = cooldown_;
+  state_.bad = 0;
+  const double lower = std::max(lr_ * state_.factor * fall_, min_lr_);
+  constexpr double kLeastChange = 1e-8;
+  if (lr_ * state_.factor - lower > kLeastChange) state_.factor = lower / lr_;
+  return state_.factor;
 }
 
 }  // namespace onnxtrain

@@ -6,7 +6,6 @@
 
 #include "absl/strings/numbers.h"
 #include "frontend/base/status.h"
-#include "optim/loop/metric_rows.h"
 
 namespace onnxtrain {
 namespace {

@@ -3,6 +3,7 @@
 // on the split into batches, up to rounding.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/text_unit.h"
+#include "frontend/data/text/token_blocks.h"
 #include "optim/step/loss.h"
 
 namespace onnxtrain {
@@ -85,5 +86,12 @@ class MetricSums {
 
   std::vector<MetricStats> stats_;  // by metric
 };
+
+// The tables of metrics.
+
+inline constexpr double kUndefinedMetric = std::numeric_limits<double>::quiet_NaN();
+
+std::span<const MetricRow> ClassMetrics();
+std::span<const MetricRow> ValueMetrics();
 
 }  // namespace onnxtrain

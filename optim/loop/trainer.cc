@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "optim/parallel/compare_weights.h"
-#include "optim/parallel/gather_evaluation.h"
-#include "optim/record/telemetry/durations.h"
+#include "optim/parallel/gather.h"
+#include "optim/record/telemetry/statistics.h"
 #include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain {

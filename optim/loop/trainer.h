@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/text_unit.h"
 #include "frontend/data/load/loader.h"
-#include "optim/loop/plateau.h"
-#include "optim/parallel/communication_time.h"
-#include "optim/record/telemetry/outliers.h"
+#include "frontend/data/text/token_blocks.h"
+#include "optim/loop/lr_schedule.h"
+#include "optim/parallel/traffic.h"
 #include "optim/record/telemetry/resources.h"
+#include "optim/record/telemetry/statistics.h"
 #include "optim/step/session.h"
 
 namespace onnxtrain {

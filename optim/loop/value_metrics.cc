@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "optim/loop/metric_rows.h"
-#include "optim/step/losses/shared.h"
+#include "optim/loop/metrics.h"
+#include "optim/step/losses/loss_function.h"
 
 namespace onnxtrain {
 namespace {

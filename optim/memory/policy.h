@@ -75,4 +75,12 @@ class RecomputePlanner {
 absl::StatusOr<RecomputePlan> ChooseRecompute(const RecomputePlanner& planner, RecomputeMode mode, size_t limit,
                                               size_t* smallest);
 
+// Applies a schedule of fused kernels to the graph before fusion.
+
+// Returns the legalized graph with the clones that `recomputed` (by node of the planner's model) asks for. The planner
+// was made of fused.graph. All nodes of a kernel are cloned together, for the same users, so that a clone can fuse like
+// its original. The list order of the result is the planner's.
+Graph ApplyRecompute(const Graph& legal, const FusedGraph& fused, const RecomputePlanner& planner,
+                     const RecomputeSchedule& recomputed);
+
 }  // namespace onnxtrain

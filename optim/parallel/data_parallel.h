@@ -16,10 +16,10 @@
 #include "backends/backend.h"
 #include "backends/collectives.h"
 #include "backends/ordered_reduce.h"
-#include "optim/parallel/communication_time.h"
-#include "optim/parallel/gradient_buckets.h"
+#include "optim/parallel/gradient_pieces.h"
 #include "optim/parallel/gradient_tree.h"
 #include "optim/parallel/rounded_sum.h"
+#include "optim/parallel/traffic.h"
 
 namespace onnxtrain {
 

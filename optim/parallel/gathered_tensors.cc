@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "backends/allocate.h"
+#include "backends/backend.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/mapped_file.h"
 

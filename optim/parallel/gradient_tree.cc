@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/allocate.h"
+#include "backends/backend.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "backends/backend.h"
 #include "backends/collectives.h"
-#include "optim/step/micro_batches.h"
+#include "optim/step/global_batch.h"
 
 namespace onnxtrain {
 

@@ -13,7 +13,7 @@
 #include "optim/parallel/pipeline/message_queue.h"
 #include "optim/parallel/whole_state.h"
 #include "optim/step/session_impl.h"
-#include "optim/step/state_parts.h"
+#include "optim/step/state.h"
 
 namespace onnxtrain {
 

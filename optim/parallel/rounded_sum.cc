@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain {

@@ -1,13 +1,33 @@
 #include "optim/parallel/running_averages.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "optim/parallel/scale.h"
+#include "frontend/graph/type.h"
 
 namespace onnxtrain {
 namespace {
+
+// Scales values of a floating-point type in host memory.
+
+template <typename T>
+void ScaleValues(std::span<std::byte> bytes, double factor) {
+  const std::span values(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
+  if (factor == 0) {
+    std::ranges::fill(values, T{0});
+    return;
+  }
+  for (T& value : values) value = static_cast<T>(value * factor);
+}
+
+// `dtype`: f32 or f64. A factor of 0 clears values that are not finite, too.
+inline void Scale(std::span<std::byte> bytes, DType dtype, double factor) {
+  dtype == DType::kFloat64 ? ScaleValues<double>(bytes, factor) : ScaleValues<float>(bytes, factor);
+}
 
 // sums += factor·terms.
 template <typename T>

@@ -4,6 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "optim/config/config.h"
+#include "optim/config/optimizer.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 
@@ -62,5 +67,26 @@ inline ShardRange RangeOf(const ShardUnit& unit, const Shard& shard) {
 inline ShardRange RangeOf(int64_t elements, const Shard& shard) {
   return RangeOf(ShardUnit{.name = {}, .elements = elements}, shard);
 }
+
+// `--shard`: names of ShardLevel, and the choice among them by memory.
+
+// Returns the level that TrainConfig::shard names; kNone for "auto".
+ShardLevel FindShardLevel(std::string_view name);
+std::string_view ShardName(ShardLevel level);
+
+// Whether a run on this device may divide gradients: not where they are summed or shown whole.
+bool MayDivideGradients(const TrainConfig& config, std::string_view device);
+
+// What a choice is made from.
+struct ShardOptions {
+  int ranks = 1;
+  SessionMemory whole;               // of a rank, where nothing is divided
+  int64_t available = 0;             // bytes
+  bool may_divide = true;            // moments (CheckDivides)
+  bool may_divide_gradients = true;  // where moments are divided
+};
+
+// Returns the first level with which a rank takes at most half of the memory, or else the last one that it can take.
+ShardLevel ChooseShardLevel(const ShardOptions& options);
 
 }  // namespace onnxtrain

@@ -6,7 +6,7 @@
 #include "frontend/ops/collective.h"
 #include "frontend/ops/row.h"
 #include "optim/parallel/gradient_tree.h"
-#include "optim/step/micro_batches.h"
+#include "optim/step/global_batch.h"
 
 namespace onnxtrain {
 namespace {

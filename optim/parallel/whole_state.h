@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 #include "optim/step/rules/rule.h"
 #include "optim/step/training_state.h"
 

@@ -11,9 +11,8 @@
 #include "frontend/base/status.h"
 #include "optim/plan/learning_rates.h"
 #include "optim/plan/micro_batch.h"
-#include "optim/plan/micro_timer.h"
+#include "optim/plan/threads.h"
 #include "optim/plan/training_run.h"
-#include "optim/plan/worker_limit.h"
 #include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {

@@ -5,11 +5,11 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/source.h"
+#include "optim/plan/folders.h"
 #include "optim/plan/label_names.h"
 #include "optim/plan/model_setup.h"
-#include "optim/plan/picture_folders.h"
 #include "optim/plan/surgery.h"
-#include "optim/plan/worker_limit.h"
+#include "optim/plan/threads.h"
 
 namespace onnxtrain {
 

@@ -13,7 +13,7 @@
 #include "optim/loop/trainer.h"
 #include "optim/plan/open_data.h"
 #include "optim/step/loss.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 
 namespace onnxtrain {
 

@@ -3,7 +3,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/split_files.h"
-#include "optim/plan/picture_folders.h"
+#include "optim/plan/folders.h"
 #include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {

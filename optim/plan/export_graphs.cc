@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "frontend/base/atomic_file.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/interop/preview_training_writer.h"
-#include "frontend/onnx/interop/training_info_writer.h"
+#include "frontend/onnx/interop/training_info.h"
 #include "frontend/onnx/write/free_batch.h"
 #include "frontend/onnx/write/graph_writer.h"
 #include "optim/config/training_settings.h"

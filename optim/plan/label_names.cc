@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/class_index.h"
+#include "frontend/data/bind/classes.h"
 #include "optim/config/loss_text.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/session_setup.h"

@@ -1,19 +1,209 @@
 #include "optim/plan/language_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <optional>
+#include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/data/bind/binding.h"
+#include "frontend/data/bind/names.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/token_shard.h"
 #include "frontend/data/text/documents.h"
 #include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/token_blocks.h"
+#include "frontend/ops/row.h"
+#include "optim/plan/data_setup.h"
+#include "optim/plan/value_checks.h"
 #include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
+namespace {
+
+bool NamesLabels(const std::string& name) {
+  static const std::set<std::string> kNames = {"labels", "label", "targets", "target", "target_ids", "lm_labels"};
+  return kNames.contains(absl::AsciiStrToLower(name));
+}
+
+// Is it [batch, length, tokens], as the loss wants logits?
+bool IsTokenLogits(const ImportedModel& model, const std::string& name, int64_t length) {
+  if (name.starts_with("present")) return false;
+  const Type& type = model.graph.type(model.graph.FindOutput(name)->value);
+  return IsFloat(type.dtype) && type.rank() == 3 && type.shape[0] == kTrialBatch && type.shape[1] == length;
+}
+
+// Is it [batch, classes], so that the model may classify texts?
+bool ScoresSamples(const ImportedModel& model, const std::string& name) {
+  const Type& type = model.graph.type(model.graph.FindOutput(name)->value);
+  return IsFloat(type.dtype) && type.rank() == 2 && type.shape[0] == kTrialBatch;
+}
+
+bool IsScalarLoss(const ImportedModel& model, const std::string& name) {
+  const Type& type = model.graph.type(model.graph.FindOutput(name)->value);
+  return IsFloat(type.dtype) && type.elements() == 1;
+}
+
+// Does the model cut its labels, to compare each position with the label behind it?
+bool CutsInput(const Graph& graph, const std::string& input) {
+  std::vector<bool> moved(graph.values().size(), false);
+  if (const GraphInput* found = graph.FindInput(input)) moved[found->value] = true;
+  for (const Node& node : graph.nodes()) {
+    const bool reads = !node.inputs.empty() && node.inputs[0] != kNoValue && moved[node.inputs[0]];
+    const OpRow& row = *FindOp(node.op);
+    if (!reads || !(row.moves_data || row.copies)) continue;
+    const auto elements = [&](ValueId v) { return graph.type(v).elements(); };
+    if (row.moves_data && elements(node.outputs[0]) < elements(node.inputs[0])) return true;
+    moved[node.outputs[0]] = true;
+  }
+  return false;
+}
+
+std::optional<ValueRange> FindRange(const ImportedModel& model, const std::string& input) {
+  std::vector<FeedSpec> feeds = {{.feed = input}};
+  AddValueChecks(model, &feeds);
+  return feeds[0].range;
+}
+
+int64_t CountRows(const ImportedModel& model, const std::string& input) {
+  const auto range = FindRange(model, input);
+  return range.has_value() ? static_cast<int64_t>(range->max) + 1 : 0;
+}
+
+// Sorts the inputs of tokens by what they are. False where several could be the ids.
+bool SortInputs(const OnnxModel& model, LanguageModel* found) {
+  for (const ModelInput& input : model.inputs()) {
+    const bool positions = IsTokenInput(input) && FindTokenRole(input.name) == TokenRole::kPositions;
+    if (positions) found->positions = input.name;
+    if (IsPairMask(input)) found->pair_mask = input.name;
+    if (!IsTokenInput(input) || FindTokenRole(input.name).has_value()) continue;
+    std::string& place = NamesLabels(input.name) ? found->label_input : found->ids;
+    if (!place.empty()) return false;
+    place = input.name;
+  }
+  return !found->ids.empty();
+}
+
+LengthLimit FindLimit(const OnnxModel& model, const ImportedModel& imported) {
+  int64_t rows = FindPositionRows(imported.graph, kTrialLength);
+  for (const ModelInput& input : model.inputs()) {
+    const bool positions = IsTokenInput(input) && FindTokenRole(input.name) == TokenRole::kPositions;
+    const int64_t own = positions ? CountRows(imported, input.name) : 0;
+    if (own > 0 && (rows == 0 || own < rows)) rows = own;
+  }
+  return {rows};
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<LanguageModel>> FindLanguageModel(const TrainConfig& config, const OnnxModel& model,
+                                                               const LossSpec& loss) {
+  LanguageModel found;
+  if (!SortInputs(model, &found)) return std::nullopt;
+  const auto imported = ImportAtTrialLength(config, model);
+  if (!imported.ok()) return std::nullopt;  // the error comes with the length of the data
+  ASSIGN_OR_RETURN(found.limit, FindDeclaredLength(config, model));
+  const int64_t length = found.limit.length > 0 ? found.limit.length : kTrialLength;
+  const auto is_trained = [&](const std::string& name) { return loss.logits.empty() || name == loss.logits; };
+  const auto has_logits = [&](const std::string& name) {
+    return is_trained(name) && IsTokenLogits(*imported, name, length);
+  };
+  const auto is_loss = [&](const std::string& name) { return is_trained(name) && IsScalarLoss(*imported, name); };
+  const auto classifies = [&](const std::string& name) { return is_trained(name) && ScoresSamples(*imported, name); };
+  if (std::ranges::any_of(imported->outputs, classifies)) return std::nullopt;
+  if (std::ranges::none_of(imported->outputs, has_logits)) {
+    const auto own = std::ranges::find_if(imported->outputs, is_loss);
+    if (found.label_input.empty() || own == imported->outputs.end()) return std::nullopt;
+    found.own_loss = *own;
+  }
+  if (!found.limit.exact) found.limit = FindLimit(model, *imported);
+  found.rows = CountRows(*imported, found.ids);
+  found.shifts_labels = CutsInput(imported->graph, found.label_input);
+  return found;
+}
+
+namespace {
+
+// Of the change behind: what rounding may do to a model that sees nothing of it, as one that computes by FFT.
+constexpr double kRounding = 1e-5;
+constexpr int64_t kSamples = 1;
+
+// Replaces the tokens from position `from` on by one of `count` ids, another than the first of them has: a permutation
+// of the tokens could leave what a model pools over them.
+HostTensor ReplaceTokens(const HostTensor& ids, int64_t from, int64_t count) {
+  HostTensor replaced = ids.Clone();
+  const int64_t length = ids.shape()[1];
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    const int64_t first = ids.IntAt(i / length * length + from);
+    if (i % length >= from) replaced.SetInt(i, (first + 1) % count);
+  }
+  return replaced;
+}
+
+struct Changes {
+  double before = 0, behind = 0;  // the greatest change of a value before position `at`, and from there on
+};
+Changes CompareHalves(const HostTensor& a, const HostTensor& b, int64_t at) {
+  Changes changes;
+  const int64_t length = a.shape()[1], inner = a.size() / (a.shape()[0] * length);
+  for (int64_t i = 0; i < a.size(); ++i) {
+    double& change = i / inner % length < at ? changes.before : changes.behind;
+    change = std::max(change, std::abs(a.At(i) - b.At(i)));  // NaN changes nothing
+  }
+  return changes;
+}
+
+std::optional<size_t> FindFeed(const TrainData& data, const std::string& name) {
+  const auto feed = std::ranges::find(data.specs, name, &FeedSpec::feed);
+  return feed == data.specs.end() ? std::nullopt : std::optional<size_t>(feed - data.specs.begin());
+}
+
+// Ids that the input may have; 0: unknown.
+int64_t CountIds(const FeedSpec& feed, const HostTensor& ids) {
+  if (feed.range.has_value()) return static_cast<int64_t>(feed.range->max) + 1;
+  int64_t max = 0;
+  for (int64_t i = 0; i < ids.size(); ++i) max = std::max(max, ids.IntAt(i));
+  return max + 1;
+}
+
+// Keeps no other output; a scalar where there is none of this name.
+absl::StatusOr<HostTensor> PredictOutput(Session& session, const GlobalBatch& batch, const std::string& output) {
+  ASSIGN_OR_RETURN(Evaluation e, session.Predict(batch));
+  const auto found = e.outputs.find(output);
+  return found == e.outputs.end() ? HostTensor::Scalar(DType::kFloat32, 0) : std::move(found->second);
+}
+
+bool HasTokens(const HostTensor& output, const HostTensor& ids) {
+  return output.type().rank() >= 3 && output.size() > 0 && output.shape()[0] == ids.shape()[0] &&
+         output.shape()[1] == ids.shape()[1];
+}
+
+}  // namespace
+
+absl::Status CheckCausal(Session& session, const TrainData& data, const std::string& ids) {
+  const auto feed = FindFeed(data, ids);
+  if (!feed.has_value()) return absl::OkStatus();
+  const int64_t samples = session.fixed_batch() > 0 ? session.fixed_batch() : std::min(session.micro_batch(), kSamples);
+  ASSIGN_OR_RETURN(GlobalBatch batch, ReadGlobalBatch(data, samples));
+  const HostTensor tokens = batch.tensor(*feed).Clone();
+  const int64_t count = CountIds(data.specs[*feed], tokens), half = tokens.shape()[1] / 2;
+  if (half == 0 || count < 2) return absl::OkStatus();
+  const std::string& output = session.loss().output();
+  ASSIGN_OR_RETURN(const HostTensor as_read, PredictOutput(session, batch, output));
+  if (!HasTokens(as_read, tokens)) return absl::OkStatus();
+  batch.Set(*feed, ReplaceTokens(tokens, half, count));
+  ASSIGN_OR_RETURN(const HostTensor replaced, PredictOutput(session, batch, output));
+  const Changes changes = CompareHalves(as_read, replaced, half);
+  if (!(changes.before > kRounding * changes.behind)) return absl::OkStatus();
+  return Invalid("output '", output, "' sees the tokens behind each position, so that it would copy its labels, the ",
+                 "next tokens, from input '", ids, "': it is no causal language model. A masked language model trains ",
+                 "on data that holds tokens with masks and labels (`input` ", ids, "=COLUMN, `label` COLUMN)");
+}
+
 namespace {
 
 // Of models without a table of positions.

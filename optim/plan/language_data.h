@@ -6,13 +6,42 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/text_unit.h"
+#include "frontend/data/text/token_blocks.h"
+#include "optim/config/config.h"
+#include "optim/loop/trainer.h"
 #include "optim/plan/data_split.h"
-#include "optim/plan/language_model.h"
 #include "optim/plan/text_setup.h"
+#include "optim/step/loss.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
+
+// What a language model takes.
+struct LanguageModel {
+  LengthLimit limit;
+  std::string ids;             // the input of token ids
+  int64_t rows = 0;            // of their embedding table; 0: unknown
+  std::string label_input;     // an input of labels, from which the model computes its own loss; "": none
+  std::string own_loss;        // the output that is this loss, where there are no logits
+  bool shifts_labels = false;  // it compares position k with label k + 1: its labels are the ids themselves
+  std::string positions;       // the input of positions, which begin at 0 in each document; "": none
+  std::string pair_mask;       // the mask of pairs of tokens, which keeps documents apart; "": none
+};
+
+// nullopt unless the model has one input of token ids, and an output [batch, length, tokens] to train on and none of
+// [batch, classes], or labels of its own and a scalar output.
+absl::StatusOr<std::optional<LanguageModel>> FindLanguageModel(const TrainConfig& config, const OnnxModel& model,
+                                                               const LossSpec& loss);
+
+// Whether a language model sees the tokens that it is to predict.
+
+// Fails where the predictions for the first half of a sample change with the tokens of its second half: such a model
+// would read the next token, which is its label, from its input. `ids`: the input of token ids, whose samples are
+// blocks of a language model. Runs the model twice on a few samples; says nothing where its trained output has no
+// values for each token.
+absl::Status CheckCausal(Session& session, const TrainData& data, const std::string& ids);
 
 struct BlockRequest {
   std::string path;

@@ -3,14 +3,31 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
 #include "optim/config/optimizer.h"
-#include "optim/plan/weight_origin.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 
 namespace onnxtrain {
+
+struct ModelOrigin {
+  bool trained = false;
+  std::string why;  // for people
+};
+
+struct NamedWeight {
+  std::string name;
+  HostTensor value;
+  bool statistics = false;  // running mean or variance
+};
+
+// Initializers draw matrices from a uniform or a normal distribution (flat, or with excess kurtosis 0 and no outliers)
+// of mean 0; training shifts them and adds tails. The class with more elements wins, among the tensors that are large
+// enough to classify.
+ModelOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights);
 
 // Factor of the learning rate of a new head on a pre-trained model.
 inline constexpr double kHeadFactor = 10;

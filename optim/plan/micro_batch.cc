@@ -1,16 +1,127 @@
 #include "optim/plan/micro_batch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "optim/plan/batch_size.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/step/program/programs.h"
+#include "optim/step/training_graph.h"
 
 namespace onnxtrain {
+namespace {
+
+// Allocates the weights of a graph as zeros, which take as long as any numbers.
+absl::Status AllocateWeights(const Graph& graph, Backend& backend, Arena* weights) {
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind != InputKind::kFeed) weights->Add(input.name, graph.type(input.value));
+  }
+  return weights->Allocate(backend, "weights");
+}
+
+absl::StatusOr<std::vector<double>> MeasureSeconds(Programs& programs, CompiledProgram& program, Backend& backend) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  double total = 0;
+  constexpr double kEnough = 0.3;
+  while (seconds.size() < 20 && total < kEnough) {
+    const auto begin = Clock::now();
+    RETURN_IF_ERROR(programs.Run(program));
+    RETURN_IF_ERROR(backend.Synchronize());
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    total += seconds.back();
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options) {
+  ASSIGN_OR_RETURN(const PreparedModel prepared,
+                   models.Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
+  return BuildMicro(prepared.model, prepared.loss, options.loss, options.micro_batch, {});
+}
+
+absl::StatusOr<std::vector<double>> MicroTimer::Time(DType compute) const {
+  Arena weights;
+  RETURN_IF_ERROR(AllocateWeights(graph_, backend_, &weights));
+  Bindings state;
+  for (const std::string& name : weights.names()) state[name] = weights.At(name);
+  Programs programs(&backend_, compute, false, recompute_,
+                    {.other_bytes = [this] { return static_cast<size_t>(session_bytes_); }});
+  ASSIGN_OR_RETURN(const auto program, programs.Compile(graph_, {}, state));
+  RETURN_IF_ERROR(programs.Run(*program));  // the first run faults memory in
+  return MeasureSeconds(programs, *program, backend_);
+}
+
+absl::StatusOr<SessionMemory> PlannedMemory(std::shared_ptr<PreparedModels> models, Backend& backend,
+                                            SessionOptions options, int64_t micro_batch, int64_t global_batch) {
+  options.plan_only = true;
+  options.micro_batch = micro_batch;
+  ASSIGN_OR_RETURN(const auto session, Session::Create(std::move(models), &backend, std::move(options)));
+  RETURN_IF_ERROR(session->Plan(global_batch));
+  return session->memory();
+}
+
+namespace {
+
+class Fit {
+ public:
+  Fit(const std::function<absl::StatusOr<int64_t>(int64_t)>& peak, int64_t limit) : peak_(peak), limit_(limit) {}
+
+  absl::StatusOr<bool> Fits(int64_t size) {
+    ASSIGN_OR_RETURN(const int64_t bytes, peak_(size));
+    known_[size] = bytes;
+    return bytes <= limit_;
+  }
+
+  // Extrapolates the line through the two sizes nearest to the limit.
+  int64_t Guess() const {
+    auto above = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.second > limit_; });
+    if (above == known_.end()) --above;
+    if (above == known_.begin()) ++above;
+    const auto below = std::prev(above);
+    const double slope =
+        static_cast<double>(above->second - below->second) / static_cast<double>(above->first - below->first);
+    if (slope <= 0) return above->first * 2;
+    return below->first + static_cast<int64_t>(std::min(1e15, static_cast<double>(limit_ - below->second) / slope));
+  }
+
+ private:
+  const std::function<absl::StatusOr<int64_t>(int64_t)>& peak_;
+  const int64_t limit_;
+  std::map<int64_t, int64_t> known_;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> LargestFitting(const std::function<absl::StatusOr<int64_t>(int64_t)>& peak, int64_t limit,
+                                       int64_t most) {
+  Fit fit(peak, limit);
+  int64_t good = 0, bad = most + 1;
+  for (int64_t first : {int64_t{1}, std::min<int64_t>(4, most)}) {
+    ASSIGN_OR_RETURN(const bool fits, fit.Fits(first));
+    (fits ? good : bad) = first;
+    if (!fits && good == 0) return 0;
+    if (!fits || most == 1) break;
+  }
+  // Guesses from the line, one below and one above the limit where it is straight; then bisects.
+  for (int guesses = 0; bad - good > 1; ++guesses) {
+    constexpr int kGuesses = 6;
+    const int64_t guess = guesses < kGuesses ? fit.Guess() + (guesses % 2) : good + (bad - good) / 2;
+    const int64_t size = std::clamp(guess, good + 1, bad - 1);
+    ASSIGN_OR_RETURN(const bool fits, fit.Fits(size));
+    (fits ? good : bad) = size;
+  }
+  return good;
+}
+
 namespace {
 
 // The share of memory that stays free for what no plan knows: rounding of allocators, stacks of threads.

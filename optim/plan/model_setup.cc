@@ -14,9 +14,9 @@
 #include "optim/plan/batch_axes.h"
 #include "optim/plan/default_inputs.h"
 #include "optim/plan/input_plan.h"
-#include "optim/plan/mixing.h"
+#include "optim/plan/train_data.h"
 #include "optim/record/telemetry/format.h"
-#include "optim/step/onnx_loss.h"
+#include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {
 namespace {

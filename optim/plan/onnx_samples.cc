@@ -5,7 +5,6 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/folder.h"
 #include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/onnx/read/value_file.h"

@@ -1,34 +1,83 @@
 #include "optim/plan/open_data.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/class_index.h"
-#include "frontend/data/bind/class_map.h"
+#include "frontend/base/units.h"
+#include "frontend/data/bind/classes.h"
 #include "frontend/data/bind/data_view.h"
-#include "frontend/data/bind/input_names.h"
+#include "frontend/data/bind/names.h"
+#include "frontend/data/bind/preprocess.h"
+#include "frontend/data/load/cache.h"
+#include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/stdin.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_blocks.h"
-#include "frontend/onnx/edit/class_labels.h"
+#include "frontend/onnx/edit/chosen_scores.h"
+#include "optim/config/config.h"
 #include "optim/config/loss_text.h"
-#include "optim/plan/audio_plan.h"
 #include "optim/plan/batch_axes.h"
-#include "optim/plan/cache_setup.h"
 #include "optim/plan/column_choice.h"
+#include "optim/plan/data_setup.h"
 #include "optim/plan/default_inputs.h"
-#include "optim/plan/image_plan.h"
+#include "optim/plan/folders.h"
+#include "optim/plan/free_dims.h"
 #include "optim/plan/language_data.h"
+#include "optim/plan/media_plan.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/open_samples.h"
-#include "optim/plan/picture_folders.h"
 #include "optim/plan/pixel_hints.h"
 #include "optim/plan/sample_places.h"
-#include "optim/plan/size_multiple.h"
-#include "optim/plan/stream_setup.h"
+#include "optim/plan/step_plan.h"
+#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
+namespace {
+
+bool NeedsAllSamples(const TrainConfig& c, const std::optional<Preprocess>& before) {
+  const bool transforms = !c.encode.empty() || !c.fill.empty() || c.standardize || c.scale_targets;
+  const bool text = !c.text.empty() || !c.tokenizer.empty();
+  const bool carried = before.has_value() && !(before->columns.empty() && before->text.columns.empty());
+  return transforms || text || carried || !c.eval_split.empty() || c.on_bad_sample == "skip" || c.lr_find;
+}
+
+// Samples of a window of the pipe that `request` names: whole batches, more where they are shuffled. 0 where the data
+// is read to its end before training: it is no pipe, or max_steps does not say when training ends, or something needs
+// all samples (a split, text, fitted transforms, a second look at samples).
+int64_t StreamWindow(const TrainConfig& config, const OnnxModel& model, const std::optional<Preprocess>& before,
+                     const DataRequest& request) {
+  constexpr int64_t kShuffled = 4096, kBatches = 8;
+  const bool endless = request.fit && IsStdin(request.path) && config.max_steps > 0 && config.epochs == 0;
+  const auto plan = PlanBatch(config, GlobalBatchSize(config, model));
+  if (!endless || !plan.ok() || NeedsAllSamples(config, before)) return 0;
+  return plan->global * std::max(kBatches, config.shuffle ? kShuffled / plan->global : 0);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& config) {
+  if (config.cache == "none") return nullptr;
+  if (config.cache == "ram") return std::make_shared<CacheBudget>(DefaultMemoryLimit());
+  const auto bytes =
+      config.cache.starts_with("ram:") ? ParseSize(config.cache.substr(4)) : absl::StatusOr<int64_t>(Invalid(""));
+  if (!bytes.ok() || *bytes < 1)
+    return Invalid("`cache`: expected none, ram or ram:SIZE like ram:2GiB, got '", config.cache, "'");
+  return std::make_shared<CacheBudget>(*bytes);
+}
+
+absl::Status KeepInMemory(const std::string& path, const std::shared_ptr<CacheBudget>& budget, BoundData* bound) {
+  std::vector<int> columns;
+  for (const FeedSpec& feed : bound->feeds) columns.insert(columns.end(), feed.columns.begin(), feed.columns.end());
+  auto cached = CacheInRam(bound->dataset, columns, budget);
+  if (cached == nullptr) return Invalid("`cache` ram: has no effect: the samples of ", path, " are in memory already");
+  bound->dataset = std::move(cached);
+  bound->notes.push_back(StrCat("decoded samples stay in memory, up to ",
+                                FormatBytes(static_cast<double>(budget->bytes())), " (`cache`)"));
+  return absl::OkStatus();
+}
+
 namespace {
 
 using Columns = std::vector<Column>;

@@ -9,18 +9,24 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/bind/binding.h"
 #include "frontend/data/bind/preprocess.h"
-#include "frontend/data/image/picture_pairs.h"
+#include "frontend/data/image/image_folder.h"
 #include "frontend/data/load/cache_budget.h"
 #include "frontend/data/transform/transform.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
-#include "optim/plan/augmented_arrays.h"
+#include "optim/plan/column_choice.h"
 #include "optim/plan/data_split.h"
-#include "optim/plan/raw_inputs.h"
+#include "optim/plan/media_plan.h"
 #include "optim/plan/text_setup.h"
 #include "optim/step/loss.h"
 
 namespace onnxtrain {
+
+// Parses config.cache; null: "none".
+absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& config);
+
+// Makes the data set keep what its inputs are fed with. Fails where all of it is in memory already.
+absl::Status KeepInMemory(const std::string& path, const std::shared_ptr<CacheBudget>& budget, BoundData* bound);
 
 // A file of data, bound by input, label, normalize, header and by the preprocess.json of the model.
 struct OpenedData {

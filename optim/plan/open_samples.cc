@@ -7,7 +7,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/part_names.h"
+#include "frontend/data/bind/names.h"
 #include "optim/config/loss_text.h"
 #include "optim/plan/column_choice.h"
 

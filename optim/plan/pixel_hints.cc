@@ -1,20 +1,313 @@
 #include "optim/plan/pixel_hints.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
+#include <nlohmann/json.hpp>
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
+#include "frontend/data/load/loader.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/onnx/read/model_metadata.h"
-#include "optim/plan/inner_pixels.h"
+#include "frontend/data/sources/json.h"
+#include "frontend/onnx/import.h"
+#include "frontend/onnx/read/metadata.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {
+
+// Normalization of pixels within a model: what its first nodes do to them tells what they take.
+
+// y = scale[c] · x + shift[c] for channel c of the input, whose channels come out in reverse order if `reversed`.
+struct InnerPixels {
+  std::vector<double> scale, shift;
+  bool reversed = false;
+};
+
+// The pixels that come out of it as pixels usually do, as `normalize` and `channel_order` take them; "": it does not
+// tell. Pixels of one model come out in 0 to 1, around 0 with a span of about 2 to 5, or, less a mean, as 0 to 255.
+struct PixelProposal {
+  std::string normalize, order;
+};
+
+constexpr int kMaxDepth = 12;  // nodes behind the input
+
+constexpr int64_t kMaxElements = 1 << 22;  // of a picture: evaluation is slow
+
+constexpr int64_t kOpenSide = 64;  // of a picture whose size is open
+
+constexpr double kLargest = 255;  // of a pixel
+
+constexpr double kRelativeRounding = 1e-4;
+
+// Names of values within kMaxDepth nodes behind the input that depend on it and on constants alone.
+std::vector<std::string> FirstValues(const OnnxModel& model, const std::string& input) {
+  std::map<std::string, int> depth = {{input, 0}};  // 0: the input; < 0: a constant
+  for (const std::string& name : model.InitializerNames()) depth.emplace(name, -1);
+  depth.emplace("", -1);
+  std::vector<std::string> names;
+  for (const OnnxModel::Node& node : model.nodes()) {
+    int deepest = -1;
+    bool known = true;
+    for (const std::string& name : node.inputs) {
+      const auto found = depth.find(name);
+      known &= found != depth.end();
+      if (known) deepest = std::max(deepest, found->second);
+    }
+    if (!known || deepest >= kMaxDepth) continue;
+    for (const std::string& name : node.outputs) {
+      depth.emplace(name, deepest < 0 ? -1 : deepest + 1);
+      if (deepest >= 0 && !name.empty()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+using Values = std::map<ValueId, HostTensor>;
+
+// Evaluates the cheap nodes at the beginning of a graph.
+class Prober {
+ public:
+  Prober(const ImportedModel& model, const std::string& input, int channel_axis)
+      : graph_(model.graph), input_(graph_.FindInput(input)->value), channel_axis_(channel_axis) {
+    for (const ImportedWeight& weight : model.weights) {
+      const GraphInput* of = graph_.FindInput(weight.name);
+      if (of != nullptr && weight.value.type() == graph_.type(of->value)) weights_[of->value] = weight.value;
+    }
+  }
+
+  const Graph& graph() const { return graph_; }
+  ValueId input() const { return input_; }
+
+  // Of a picture whose channel c is by_channel[c] everywhere.
+  Values Run(const std::vector<double>& by_channel) const {
+    Values values = weights_;
+    values[input_] = Picture(by_channel);
+    for (const Node& node : graph_.nodes()) RunNode(node, &values);
+    return values;
+  }
+
+ private:
+  HostTensor Picture(const std::vector<double>& by_channel) const {
+    HostTensor picture(graph_.type(input_));
+    const Shape& shape = picture.shape();
+    const int64_t inner = NumElements(Shape(shape.begin() + channel_axis_ + 2, shape.end()));
+    for (int64_t i = 0; i < picture.size(); ++i) picture.Set(i, by_channel[i / inner % by_channel.size()]);
+    return picture;
+  }
+
+  void RunNode(const Node& node, Values* values) const {
+    const OpRow* row = FindOp(node.op);
+    if (row == nullptr || row->evaluate == nullptr || row->recompute > Recompute::kCheap) return;
+    std::vector<const HostTensor*> operands;
+    std::vector<Type> types;
+    for (const ValueId v : node.inputs) {
+      const auto found = values->find(v);
+      if (v != kNoValue && found == values->end()) return;
+      operands.push_back(v == kNoValue ? nullptr : &found->second);
+    }
+    for (const ValueId v : node.outputs) types.push_back(graph_.type(v));
+    auto results = row->evaluate({node.attrs, operands, types});
+    for (size_t i = 0; i < results.size(); ++i) (*values)[node.outputs[i]] = std::move(results[i]);
+  }
+
+  const Graph& graph_;
+  ValueId input_;
+  int channel_axis_;  // of a sample, or -1
+  Values weights_;
+};
+
+bool AreNear(double a, double b) { return std::fabs(a - b) <= kRelativeRounding * (1 + std::fabs(a)); }
+
+// What came out of probes: of black, of each channel alone at 1, of white.
+struct Responses {
+  const HostTensor *black, *white;
+  std::vector<const HostTensor*> single;
+};
+
+// The channel that element i depends on; nullopt: none, or several.
+std::optional<size_t> FindChannel(const Responses& r, int64_t i) {
+  std::optional<size_t> found;
+  for (size_t c = 0; c < r.single.size(); ++c) {
+    if (r.single[c]->At(i) == r.black->At(i)) continue;
+    if (found.has_value()) return std::nullopt;
+    found = c;
+  }
+  return found;
+}
+
+// nullopt: the value is no affine function of single pixels.
+std::optional<InnerPixels> FitAffine(const Responses& r) {
+  const size_t channels = r.single.size();
+  InnerPixels inner{std::vector<double>(channels), std::vector<double>(channels)};
+  std::vector<int64_t> first(channels, -1);
+  for (int64_t i = 0; i < r.black->size(); ++i) {
+    const std::optional<size_t> c = FindChannel(r, i);
+    if (!c.has_value()) return std::nullopt;
+    const double shift = r.black->At(i), scale = r.single[*c]->At(i) - shift;
+    if (first[*c] < 0) first[*c] = i, inner.scale[*c] = scale, inner.shift[*c] = shift;
+    const bool same = AreNear(scale, inner.scale[*c]) && AreNear(shift, inner.shift[*c]);
+    if (!same || !AreNear(r.white->At(i), shift + kLargest * scale)) return std::nullopt;
+  }
+  if (std::ranges::find(first, -1) != first.end()) return std::nullopt;
+  inner.reversed = channels == 3 && first[2] < first[1] && first[1] < first[0];
+  return inner;
+}
+
+bool AreEqual(const InnerPixels& a, const InnerPixels& b) {
+  return std::ranges::equal(a.scale, b.scale, AreNear) && std::ranges::equal(a.shift, b.shift, AreNear) &&
+         a.reversed == b.reversed;
+}
+
+// Responses of all values that were evaluated.
+class Responder {
+ public:
+  Responder(const Prober& prober, size_t channels)
+      : black_(prober.Run(std::vector<double>(channels, 0))),
+        white_(prober.Run(std::vector<double>(channels, kLargest))) {
+    for (size_t c = 0; c < channels; ++c) {
+      std::vector<double> one(channels, 0);
+      one[c] = 1;
+      single_.push_back(prober.Run(one));
+    }
+  }
+
+  const Values& values() const { return black_; }
+  Responses At(ValueId v) const {
+    Responses r{&black_.at(v), &white_.at(v), {}};
+    for (const Values& values : single_) r.single.push_back(&values.at(v));
+    return r;
+  }
+
+ private:
+  Values black_, white_;
+  std::vector<Values> single_;
+};
+
+// Affine functions of single pixels, by value of the input's size.
+std::map<ValueId, InnerPixels> FitAll(const Prober& prober, const Responder& responder) {
+  std::map<ValueId, InnerPixels> fits;
+  for (const auto& [v, tensor] : responder.values()) {
+    if (tensor.size() != prober.graph().type(prober.input()).elements()) continue;
+    if (const auto inner = FitAffine(responder.At(v))) fits.emplace(v, *inner);
+  }
+  return fits;
+}
+
+// Of the fitting values that a node reads which leads to no other one: the same for all of them, or nothing.
+std::optional<InnerPixels> FindInnerPixels(const Prober& prober, size_t channels) {
+  const std::map<ValueId, InnerPixels> fits = FitAll(prober, Responder(prober, channels));
+  const std::vector<Node>& nodes = prober.graph().nodes();
+  std::vector<bool> leads(prober.graph().values().size());  // to a fitting value, or is one
+  for (const auto& [v, inner] : fits) leads[v] = true;
+  const auto goes_on = [&](const Node& node) {
+    return std::ranges::any_of(node.outputs, [&](ValueId y) { return leads[y]; });
+  };
+  std::set<ValueId> ends;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    for (const ValueId v : node->inputs) {
+      if (v == kNoValue) continue;
+      if (goes_on(*node)) {
+        leads[v] = true;
+      } else {
+        ends.insert(v);
+      }
+    }
+  }
+  std::optional<InnerPixels> found;
+  for (const auto& [v, inner] : fits) {
+    if (!ends.contains(v)) continue;
+    if (found.has_value() && !AreEqual(*found, inner)) return std::nullopt;
+    found = inner;
+  }
+  return found;
+}
+
+bool ChangesPixels(const InnerPixels& inner) {
+  return inner.reversed || std::ranges::any_of(inner.scale, [](double a) { return a != 1; }) ||
+         std::ranges::any_of(inner.shift, [](double b) { return b != 0; });
+}
+
+// How far the outputs for inputs from `low` to `high` are from what models compute with: 0 is centered around 0;
+// above 1 they are too narrow, too wide or beside 0.
+double Misfit(const InnerPixels& inner, double low, double high) {
+  double worst = 0;
+  for (size_t c = 0; c < inner.scale.size(); ++c) {
+    const double span = inner.scale[c] * (high - low);
+    const double center = inner.shift[c] + inner.scale[c] * (high + low) / 2;
+    const bool less_mean = inner.shift[c] != 0 && span >= 200 && span <= 300;
+    const bool usual = (span >= 0.9 && span <= 6) || less_mean;
+    worst = std::max(worst, usual ? std::fabs(center) / span : 2);
+  }
+  return worst;
+}
+
+// Of ImageNet's mean, from 0 to 1, that the model subtracts: in the order of RGB or BGR.
+std::string FindOrder(const InnerPixels& inner, double white) {
+  constexpr double kMean[] = {0.485, 0.456, 0.406};
+  const auto is_mean = [&](size_t c, double mean) {
+    return std::fabs(-inner.shift[c] / inner.scale[c] / white - mean) < 0.006;
+  };
+  if (inner.scale.size() != 3) return "";
+  const bool rgb = is_mean(0, kMean[0]) && is_mean(1, kMean[1]) && is_mean(2, kMean[2]);
+  const bool bgr = is_mean(0, kMean[2]) && is_mean(1, kMean[1]) && is_mean(2, kMean[0]);
+  return rgb ? "rgb" : bgr ? "bgr" : "";
+}
+
+// Of the three channels of a sample; -1: it has one.
+int FindChannelAxis(const Shape& sample) {
+  if (sample.size() != 3) return -1;
+  return sample[0] == 3 ? 0 : sample[2] == 3 ? 2 : -1;
+}
+
+// Finds by evaluating the nodes behind the input of `feed` how far they do the same to all pixels. nullopt: they do
+// nothing, or different things on several ways.
+std::optional<InnerPixels> FindInnerPixels(const OnnxModel& model, ImportOptions options, const FeedSpec& feed) {
+  Shape shape = feed.sample.shape;
+  if (feed.height_axis >= 0) shape[feed.height_axis] = shape[feed.height_axis + 1] = kOpenSide;
+  if (NumElements(shape) > kMaxElements) return std::nullopt;
+  const int channel_axis = FindChannelAxis(shape);
+  const size_t channels = channel_axis < 0 ? 1 : 3;
+  options.outputs = FirstValues(model, feed.feed);
+  if (options.outputs.empty()) return std::nullopt;
+  shape.insert(shape.begin(), 1);
+  options.input_shapes[feed.feed] = std::move(shape);
+  options.batch = 1;
+  const auto imported = Import(model, options);
+  if (!imported.ok() || imported->graph.FindInput(feed.feed) == nullptr) return std::nullopt;
+  const auto inner = FindInnerPixels(Prober(*imported, feed.feed, channel_axis), channels);
+  return inner.has_value() && ChangesPixels(*inner) ? inner : std::nullopt;
+}
+
+PixelProposal ProposePixels(const InnerPixels& inner) {
+  constexpr double kMostMisfit = 0.6;  // 0 to 1 has 0.5
+  const struct {
+    const char* normalize;
+    double low, high;
+  } forms[] = {{"raw", 0, 255}, {"unit", 0, 1}, {"0.5/0.5", -1, 1}};
+  PixelProposal best;
+  double least = kMostMisfit, white = 1;
+  const bool shifts = !std::ranges::all_of(inner.shift, [](double b) { return b == 0; });
+  const bool scales = shifts || !std::ranges::all_of(inner.scale, [](double a) { return a == 1; });
+  for (const auto& form : forms) {
+    const double misfit = Misfit(inner, form.low, form.high);
+    if (!scales || misfit >= least || (form.low < 0 && !shifts)) continue;  // a factor alone keeps signs
+    least = misfit;
+    white = form.high;
+    best.normalize = form.normalize;
+  }
+  if (!best.normalize.empty() && best.normalize != "0.5/0.5") best.order = FindOrder(inner, white);
+  if (best.order.empty() && inner.reversed) best.order = "rgb";
+  return best;
+}
 
 using Json = nlohmann::json;
 

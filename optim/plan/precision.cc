@@ -3,7 +3,6 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "optim/plan/micro_batch.h"
-#include "optim/plan/micro_timer.h"
 #include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {

@@ -1,10 +1,24 @@
 // The memory of a whole run: what it holds besides the session, and choices that make its plan fit a budget.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "frontend/data/load/loader.h"
 #include "optim/plan/training_run.h"
+#include "optim/step/loss.h"
 
 namespace onnxtrain {
+
+struct ReportedSamples {
+  int64_t most = 0;   // of which predictions take bounded time and memory; 0: none
+  int64_t batch = 0;  // samples of one prediction; 0: none
+};
+
+// At most `most` samples, in batches of at most `micro_batch`. `fixed_batch`: as in SessionOptions.
+ReportedSamples PlanReportedSamples(const LossChoice& loss, const std::vector<FeedSpec>& specs, int64_t most,
+                                    int64_t micro_batch, int64_t fixed_batch);
 
 // Bytes that a copy of the state may take without a budget: a share of the free memory.
 int64_t RoomForCopy();

@@ -11,8 +11,7 @@
 #include "optim/loop/lr_schedule.h"
 #include "optim/plan/batch_axes.h"
 #include "optim/plan/model_setup.h"
-#include "optim/step/onnx_loss.h"
-#include "optim/step/onnx_rule.h"
+#include "optim/step/onnx_functions.h"
 #include "optim/step/rules/rule.h"
 
 namespace onnxtrain {

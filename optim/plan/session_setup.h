@@ -11,7 +11,7 @@
 #include "frontend/onnx/interop/training_info.h"
 #include "optim/config/config.h"
 #include "optim/plan/step_plan.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 #include "optim/step/session.h"
 
 namespace onnxtrain {

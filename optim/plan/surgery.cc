@@ -4,12 +4,12 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/class_index.h"
+#include "frontend/data/bind/classes.h"
 #include "frontend/onnx/edit/surgery.h"
 #include "optim/config/weight_globs.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/synthetic_data.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 #include "optim/step/weight_initializer.h"
 
 namespace onnxtrain {

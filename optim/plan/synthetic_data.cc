@@ -4,13 +4,55 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/synthetic.h"
+#include "frontend/onnx/interop/training_info.h"
+#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
+#include "optim/config/training_settings.h"
 #include "optim/plan/default_inputs.h"
 #include "optim/plan/free_dims.h"
+#include "optim/plan/micro_batch.h"
+#include "optim/plan/model_setup.h"
 #include "optim/plan/session_setup.h"
-#include "optim/step/prepare.h"
+#include "optim/plan/surgery.h"
+#include "optim/plan/threads.h"
+#include "optim/step/prepared_models.h"
+#include "optim/step/training_state.h"
 
 namespace onnxtrain {
+namespace {
+
+constexpr int64_t kMinBatch = 2;
+constexpr double kStepFlops = 2e11;      // a second or two on two CPUs
+constexpr double kBackwardFactor = 3.0;  // forward and backward pass, by the forward pass
+
+bool ChoosesBatch(const TrainConfig& config) {
+  const char* const fields[] = {"batch_size", "micro_batch_size", "gradient_accumulation_steps"};
+  return std::ranges::any_of(fields, [&](const char* field) { return IsSpecified(config, field); });
+}
+
+// Floating-point operations of a training step for one sample; 0 where the model cannot be imported, which later stages
+// report.
+double StepFlops(PreparedModels& models, const PrepareOptions& options, int64_t batch) {
+  const auto imported = models.ImportForward(options, batch, true, true);
+  if (!imported.ok() && batch > 1) return StepFlops(models, options, 1);  // it may take one sample at a time
+  if (!imported.ok()) return 0;
+  const Graph& graph = (*imported)->graph;
+  double flops = 0;
+  for (const Node& node : graph.nodes()) flops += NodeFlops(graph, node);
+  return flops * kBackwardFactor / static_cast<double>(batch);
+}
+
+}  // namespace
+
+int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, const PrepareOptions& options) {
+  const OnnxModel& model = *models.model();
+  int64_t batch = GlobalBatchSize(config, model, options.import.batch_axes);
+  if (ChoosesBatch(config) || ExportedBatch(model, options.import.batch_axes) > 1) return batch;
+  const double flops = StepFlops(models, options, batch);
+  while (batch > kMinBatch && static_cast<double>(batch) * flops > kStepFlops) batch /= 2;
+  return batch;
+}
+
 namespace {
 
 // Returns the extent of the table that a feed indexes, directly or through data movement; 2 where it indexes none.
@@ -148,6 +190,44 @@ absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const Import
   RETURN_IF_ERROR(AddLabelColumns(loss, prepared->loss, &data, &columns));
   data.dataset = SyntheticDataset(std::move(columns), size, seed);
   return data;
+}
+
+absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& given, const BackendFactory& make_backend) {
+  RETURN_IF_ERROR(Validate(given));
+  SyntheticSetup setup;
+  ASSIGN_OR_RETURN(auto loaded, LoadRunnableModel(given));
+  const TrainConfig config = WithTrainingSettings(given, *loaded);
+  ASSIGN_OR_RETURN(LossSpec loss, MakeLossSpec(config, *loaded, std::nullopt));
+  loss.sum_outputs = true;
+  if (HasSurgery(config)) {
+    ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, loaded, nullptr, loss.logits));
+    loaded = std::move(surgery.model);
+    setup.surgery = std::move(surgery.lines);
+    if (!surgery.logits.empty()) loss.logits = surgery.logits;
+  }
+  setup.models = std::make_shared<PreparedModels>(std::move(loaded));
+  const OnnxModel& model = *setup.models->model();
+  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, model));
+  ASSIGN_OR_RETURN(setup.batch, PlanBatch(config, GlobalBatchSize(config, model, import.batch_axes)));
+  ASSIGN_OR_RETURN(const BoundData bound,
+                   MakeSyntheticData(*setup.models, import, loss, setup.batch.global, setup.batch.micro, config.seed));
+  RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, setup.batch.global));
+  ASSIGN_OR_RETURN(setup.options, MakeSessionOptions(config, model, bound, loss, setup.batch.micro));
+  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*setup.models, bound, &setup.options, true));
+  RETURN_IF_ERROR(FixMicroBatch(config, setup.options, &setup.batch));
+  ASSIGN_OR_RETURN(setup.data, MakeTrainData(bound, prepared, loss.ignore_index));
+  setup.options.caller_bytes = BatchBytes(setup.data, setup.batch.global);
+  ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
+  ASSIGN_OR_RETURN(setup.options.optimizer, LoadOptimizer(config, model, info));
+  setup.options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
+  setup.options.recompute = MakeRecomputeSpec(config);
+  setup.state_bytes = StateBytes(setup.options.optimizer, prepared.weights);
+  TrainConfig with_threads = config;
+  ASSIGN_OR_RETURN(setup.backend, MakeBackendForModel(setup.models, setup.options, make_backend, &with_threads));
+  setup.threads = with_threads.threads;
+  ASSIGN_OR_RETURN(setup.precision, ChoosePrecisionAndBatch(config, setup.models, *setup.backend, setup.batch.global,
+                                                            &setup.batch, &setup.options));
+  return setup;
 }
 
 }  // namespace onnxtrain

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/onnx/edit/output_layer.h"
 #include "optim/loop/trainer.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 
 namespace onnxtrain {
 

@@ -6,7 +6,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
-#include "optim/plan/micro_timer.h"
+#include "optim/plan/micro_batch.h"
 
 namespace onnxtrain {
 namespace {

@@ -11,6 +11,9 @@
 
 namespace onnxtrain {
 
+// Each holds batches in memory. Decoding pictures for a GPU takes most workers.
+inline constexpr int kMostAutoWorkers = 16;
+
 // Returns the smallest number of threads that is within 5 % of the fastest. `seconds` by number of threads; not empty.
 int FewestFastThreads(const std::map<int, double>& seconds);
 

@@ -18,7 +18,7 @@
 #include "optim/config/config.h"
 #include "optim/config/unused_fields.h"
 #include "optim/loop/lr_range_test.h"
-#include "optim/loop/plateau.h"
+#include "optim/loop/lr_schedule.h"
 #include "optim/loop/trainer.h"
 #include "optim/plan/auto_choices.h"
 #include "optim/plan/data_setup.h"
@@ -26,7 +26,6 @@
 #include "optim/plan/precision.h"
 #include "optim/plan/step_plan.h"
 #include "optim/plan/target_unit.h"
-#include "optim/plan/token_budget.h"
 #include "optim/record/checkpoint/save_plan.h"
 #include "optim/step/session.h"
 

@@ -11,6 +11,20 @@
 
 namespace onnxtrain {
 
+// Is it the basis of a transform into frequencies: windowed cosines and sines of equally spaced frequencies, by rows or
+// by columns, cosines and sines in two halves, in turn, or alone (Fourier, DCT)?
+bool IsFrequencyBasis(const HostTensor& tensor);
+
+// Is it a bank of overlapping band filters, by rows or by columns: no negative numbers, half of them zeros, each band
+// in one piece and none before the last one (mel scale)?
+bool IsBandFilterBank(const HostTensor& tensor);
+
+// Of a convolution. Are they small multiples of one number, not zeros and ones alone (Sobel, Laplace, Haar, binomial)?
+bool HasIntegerKernels(const HostTensor& tensor);
+
+// Of a convolution. Does each of several channels have the same kernel for itself, as in filters that blur?
+bool RepeatsOneKernel(const HostTensor& tensor);
+
 enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers, kSlopes, kFilters };
 
 // The first of the kinds below that the weight is, or filters (fixed_filters.h). Releases the pages of a mapped file

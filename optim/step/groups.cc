@@ -1,6 +1,8 @@
 #include "optim/step/groups.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 
 #include "frontend/base/status.h"
 #include "optim/config/weight_globs.h"
@@ -43,6 +45,71 @@ absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
   std::vector<WeightGroup> out;
   for (auto& [rule, group] : groups) out.push_back(std::move(group));
   return out;
+}
+
+namespace {
+
+bool EndsInNumber(const std::string& module) {
+  const size_t at = module.find_last_of("./");
+  const std::string last = module.substr(at == std::string::npos ? 0 : at + 1);
+  return !last.empty() && last.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// "" where the weight is in no module.
+std::string ModuleLayer(const std::vector<std::string>& modules) {
+  const auto numbered = std::find_if(modules.begin(), modules.end(), EndsInNumber);
+  if (numbered != modules.end()) return *numbered;
+  return modules.empty() ? "" : modules[std::min<size_t>(1, modules.size() - 1)];
+}
+
+std::string LayerName(const WeightDecision& w) {
+  std::vector<std::string> modules = ListModules(w.alias.empty() ? w.name : w.alias);
+  const std::string node = w.consumer.substr(w.consumer.find(' ') + 1);
+  if (modules.empty()) {
+    modules = ListModules(node);
+    std::erase_if(modules,
+                  [](const std::string& m) { return m.starts_with("/"); });  // the dotted form is in the list, too
+  }
+  const std::string layer = ModuleLayer(modules);
+  return !layer.empty() ? layer : node.empty() ? w.name : node;
+}
+
+}  // namespace
+
+std::map<std::string, int32_t> FindFirstReaders(const Graph& graph) {
+  const auto readers = ComputeUsers(graph);
+  std::map<std::string, int32_t> first;
+  for (const GraphInput& input : graph.inputs()) {
+    const auto& nodes = readers[input.value];
+    first[input.name] =
+        nodes.empty() ? std::numeric_limits<int32_t>::max() : *std::min_element(nodes.begin(), nodes.end());
+  }
+  return first;
+}
+
+std::vector<Layer> ListLayers(const PreparedModel& model) {
+  const auto first = FindFirstReaders(model.model.graph);
+  std::vector<const WeightDecision*> order;
+  for (const WeightDecision& w : model.weights) order.push_back(&w);
+  const auto position = [&](const WeightDecision* w) {
+    const auto it = first.find(w->name);
+    return it == first.end() ? std::numeric_limits<int32_t>::max() : it->second;
+  };
+  std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) { return position(a) < position(b); });
+  std::map<std::string, bool> has_matrix;
+  for (const WeightDecision* w : order) has_matrix[LayerName(*w)] |= w->type.rank() > 1;
+  std::vector<Layer> layers;
+  std::map<std::string, size_t> index;
+  for (const WeightDecision* w : order) {
+    const std::string name = LayerName(*w);
+    auto known = index.find(name);
+    if (known == index.end()) {
+      if (layers.empty() || has_matrix[name]) layers.push_back({name, {}});
+      known = index.emplace(name, layers.size() - 1).first;
+    }
+    layers[known->second].weights.push_back(w->name);
+  }
+  return layers;
 }
 
 }  // namespace onnxtrain

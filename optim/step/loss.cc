@@ -9,7 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "optim/config/loss_text.h"
-#include "optim/step/onnx_loss.h"
+#include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/label_info.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/onnx/import.h"
 #include "optim/step/losses/loss_function.h"
 

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "optim/loop/update_reader.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/parallel/divided_state.h"
 #include "optim/parallel/gradient_pieces.h"
@@ -18,9 +17,9 @@
 #include "optim/parallel/graph_exchange.h"
 #include "optim/parallel/running_averages.h"
 #include "optim/step/batch_feeds.h"
-#include "optim/step/micro_batches.h"
-#include "optim/step/prepare.h"
-#include "optim/step/program/kinds.h"
+#include "optim/step/device_scalars.h"
+#include "optim/step/global_batch.h"
+#include "optim/step/prepared_models.h"
 #include "optim/step/program/planning_backend.h"
 #include "optim/step/program/programs.h"
 #include "optim/step/session.h"

@@ -5,9 +5,8 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/passes/gather_weights.h"
-#include "frontend/passes/prefetch_gathers.h"
-#include "optim/parallel/shard_choice.h"
+#include "frontend/passes/collectives.h"
+#include "optim/parallel/shard.h"
 #include "optim/step/session_impl.h"
 
 namespace onnxtrain {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/resident_pages.h"
-#include "optim/step/state_parts.h"
+#include "frontend/onnx/read/mapped_file.h"
+#include "optim/step/state.h"
 
 namespace onnxtrain {
 

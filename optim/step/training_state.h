@@ -19,9 +19,9 @@
 #include "optim/parallel/shard.h"
 #include "optim/step/device_scalars.h"
 #include "optim/step/groups.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 #include "optim/step/rules/rule.h"
-#include "optim/step/session_memory.h"
+#include "optim/step/session.h"
 #include "optim/step/state.h"
 #include "optim/step/training_graph.h"
 

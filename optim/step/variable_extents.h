@@ -2,7 +2,7 @@
 #pragma once
 
 #include "optim/step/global_batch.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 #include "optim/step/session.h"
 
 namespace onnxtrain {

@@ -9,7 +9,7 @@
 #include "backends/arena_packing.h"
 #include "backends/output_notices.h"
 #include "frontend/base/strings.h"
-#include "frontend/graph/verify.h"
+#include "frontend/graph/graph.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {

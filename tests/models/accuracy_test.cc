@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/idx.h"
 #include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/rows.h"
 #include "tests/paths.h"
 #include "tests/shared_files.h"
 #include "tests/tools/scratch.h"

@@ -13,8 +13,8 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/idx.h"
 #include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/rows.h"
 #include "tests/models/specs.h"
 #include "tests/shared_files.h"
 #include "tests/tools/scratch.h"

@@ -9,7 +9,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "frontend/ops/philox.h"
+#include "frontend/ops/random.h"
 #include "reference.h"
 
 namespace onnxtrain::cases {

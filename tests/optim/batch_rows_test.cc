@@ -1,4 +1,4 @@
-#include "optim/step/batch_rows.h"
+#include "optim/step/batch_feeds.h"
 
 #include <gmock/gmock.h>
 

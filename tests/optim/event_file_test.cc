@@ -1,4 +1,4 @@
-#include "optim/record/telemetry/event_file.h"
+#include "optim/record/telemetry/tensorboard.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,6 @@
 #include <limits>
 
 #include "frontend/base/strings.h"
-#include "optim/record/telemetry/graph_def.h"
-#include "optim/record/telemetry/histogram.h"
 #include "tests/tools/event_records.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -1,5 +1,5 @@
 // Filters of formulas, and weights that look like them.
-#include "optim/step/fixed_filters.h"
+#include "optim/step/fixed_tables.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <functional>
 #include <numbers>
 
-#include "optim/step/fixed_tables.h"
 
 namespace onnxtrain {
 namespace {

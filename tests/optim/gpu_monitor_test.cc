@@ -1,5 +1,5 @@
 // GPUs, by an NVML that the test builds.
-#include "optim/record/telemetry/gpu_monitor.h"
+#include "optim/record/telemetry/resources.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "optim/step/layers.h"
+#include "optim/step/groups.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "optim/record/telemetry/outliers.h"
+#include "optim/record/telemetry/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
-#include "optim/step/program/hoist_policy.h"
+#include "optim/step/program/optimize.h"
 #include "optim/step/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -6,7 +6,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
-#include "optim/plan/batch_size.h"
+#include "optim/plan/micro_batch.h"
 #include "optim/step/session.h"
 #include "tests/optim/parallel/failing_backend.h"
 #include "tests/tools/scratch.h"

@@ -12,10 +12,9 @@
 #include "frontend/base/strings.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/rematerialize.h"
-#include "optim/memory/apply.h"
 #include "optim/memory/policy.h"
 #include "optim/memory/search.h"
-#include "optim/plan/batch_size.h"
+#include "optim/plan/micro_batch.h"
 #include "optim/step/loss.h"
 
 namespace onnxtrain {

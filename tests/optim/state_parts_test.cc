@@ -1,4 +1,4 @@
-#include "optim/step/state_parts.h"
+#include "optim/step/state.h"
 
 #include <gtest/gtest.h>
 

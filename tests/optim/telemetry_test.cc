@@ -9,11 +9,10 @@
 #include <thread>
 
 #include "optim/record/telemetry/console.h"
-#include "optim/record/telemetry/diagnosis.h"
-#include "optim/record/telemetry/durations.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/metrics_file.h"
 #include "optim/record/telemetry/resources.h"
+#include "optim/record/telemetry/statistics.h"
 #include "optim/record/telemetry/summary.h"
 
 namespace onnxtrain {

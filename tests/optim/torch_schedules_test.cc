@@ -1,5 +1,5 @@
 // Schedules against PyTorch, as numbers and as graphs on both backends.
-#include "optim/loop/plateau.h"
+#include "optim/loop/lr_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/npz.h"
-#include "optim/loop/lr_schedule.h"
 #include "tests/optim/replay.h"
 #include "tests/paths.h"
 

@@ -1,8 +1,7 @@
-#include "tools/onnxtrain/report/terminal_text.h"
+#include "tools/onnxtrain/report/run_table.h"
 
 #include <gtest/gtest.h>
 
-#include "tools/onnxtrain/report/run_table.h"
 
 namespace onnxtrain::cli {
 namespace {

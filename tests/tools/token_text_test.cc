@@ -1,5 +1,5 @@
 // Tokens of every kind of vocabulary become the text that they were made of.
-#include "tools/onnxtrain/report/token_text.h"
+#include "tools/onnxtrain/report/sample_view.h"
 
 #include <gtest/gtest.h>
 

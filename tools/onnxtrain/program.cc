@@ -9,12 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "frontend/base/files.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/passes/pass.h"
-#include "optim/plan/model_folder.h"
-#include "optim/plan/picture_folders.h"
+#include "optim/plan/folders.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/environment.h"

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
 

@@ -14,7 +14,7 @@
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 
 namespace onnxtrain::cpu {
 

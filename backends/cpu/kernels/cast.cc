@@ -5,7 +5,6 @@
 
 #include "backends/cpu/kernels/spans.h"
 #include "backends/cpu/kernels/typed.h"
-#include "frontend/base/half.h"
 #include "frontend/base/small_float.h"
 #include "frontend/graph/small_types.h"
 

@@ -1,18 +1,101 @@
-// Convolutions by oneDNN. Over row-major tensors they reorder operands, inside the node and in planned workspace, to
-// the layouts of the fastest implementation; channels last tensors and packed weights are read as they are.
-#include <algorithm>
-
 #include "backends/cpu/kernels/conv.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "backends/cpu/kernels/conv_weight_grad.h"
 #include "backends/cpu/kernels/relu.h"
-#include "backends/cpu/kernels/reordered_call.h"
 #include "backends/cpu/kernels/typed.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
+
+// A oneDNN primitive with reorders of its operands.
+
+// Runs a primitive that may require other layouts than the graph's: reorders inputs before it and the output after it.
+// One thread at a time; copies are independent.
+class ReorderedCall {
+ public:
+  // The last operand is the output. `arg` is DNNL_ARG_…
+  struct Operand {
+    int arg;
+    dnnl::memory::desc plain, wanted;
+  };
+
+  ReorderedCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
+                const std::vector<Operand>& operands);
+
+  size_t workspace() const { return workspace_; }
+
+  // Two inputs, an optional third, and the output.
+  void Run(const void* a, const void* b, const void* bias, void* out, void* workspace) const;
+
+ private:
+  struct Side {
+    std::optional<DnnlCall> reorder;  // none where the layouts agree
+    size_t offset = 0;                // of the reordered copy in the workspace
+    size_t scratch = 0;
+  };
+  DnnlCall call_;
+  std::vector<Side> sides_;
+  size_t scratch_ = 0, workspace_ = 0;
+};
+
+DnnlCall MakeCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
+                  const std::vector<ReorderedCall::Operand>& operands) {
+  std::vector<std::pair<int, dnnl::memory::desc>> arguments;
+  for (const auto& o : operands) arguments.emplace_back(o.arg, o.wanted);
+  arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpad);
+  return {primitive, arguments};
+}
+
+ReorderedCall::ReorderedCall(const dnnl::primitive& primitive, const dnnl::memory::desc& scratchpad,
+                             const std::vector<Operand>& operands)
+    : call_(MakeCall(primitive, scratchpad, operands)) {
+  for (const Operand& o : operands) {
+    const bool output = &o == &operands.back();
+    Side side{.offset = workspace_};
+    if (o.plain != o.wanted) {
+      Reorder reorder = MakeReorder(output ? o.wanted : o.plain, output ? o.plain : o.wanted);
+      side.scratch = Aligned64(reorder.scratch);
+      side.reorder.emplace(std::move(reorder.call));
+      workspace_ += Aligned64(o.wanted.get_size());
+    }
+    sides_.push_back(std::move(side));
+  }
+  scratch_ = workspace_;
+  workspace_ += Aligned64(scratchpad.get_size());
+  for (const Side& side : sides_) workspace_ = std::max(workspace_, scratch_ + side.scratch);
+}
+
+void ReorderedCall::Run(const void* a, const void* b, const void* bias, void* out, void* workspace) const {
+  auto* base = static_cast<char*>(workspace);
+  const auto inside = [&](size_t i, const void* outside) -> const void* {
+    return sides_[i].reorder ? base + sides_[i].offset : outside;
+  };
+  const size_t last = sides_.size() - 1;
+  const auto enter = [&](size_t i, const void* p) {
+    if (sides_[i].reorder) sides_[i].reorder->Run({p, base + sides_[i].offset, base + scratch_});
+  };
+  enter(0, a);
+  enter(1, b);
+  const void* y = inside(last, out);
+  if (bias != nullptr) {
+    call_.Run({inside(0, a), inside(1, b), bias, y, base + scratch_});
+  } else {
+    call_.Run({inside(0, a), inside(1, b), y, base + scratch_});
+  }
+  if (sides_[last].reorder) sides_[last].reorder->Run({y, out, base + scratch_});
+}
+
+// Convolutions by oneDNN. Over row-major tensors they reorder operands, inside the node and in planned workspace, to
+// the layouts of the fastest implementation; channels last tensors and packed weights are read as they are.
 
 using dnnl::memory;
 

@@ -10,7 +10,7 @@
 
 #include "backends/cpu/kernels/bfloat16-inl.h"
 #include "backends/cpu/kernels/vec-inl.h"
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

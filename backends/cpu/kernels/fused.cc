@@ -1,11 +1,15 @@
-// Chains of elementwise operators over tiles that stay in the first-level cache.
-#include "backends/cpu/kernels/peephole.h"
-
+// Reductions of values of a chain, accumulated while its tiles are in the cache. The parts depend on the shape, not on
+// the number of threads.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/kernels/fused_reductions.h"
+#include "backends/cpu/kernels/peephole.h"
+#include "backends/cpu/kernels/reduce.h"
+#include "backends/cpu/ops/fused.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
@@ -13,6 +17,109 @@
 
 namespace onnxtrain::cpu {
 namespace {
+
+class FusedReductions {
+ public:
+  FusedReductions() = default;
+  // Over tensors of `size` elements, at least one.
+  FusedReductions(const std::vector<FusedReduction>& sums, int64_t size);
+
+  const std::vector<FusedReduction>& sums() const { return sums_; }
+  int64_t parts() const { return parts_; }
+  // Returns the first element of a part. One thread computes a part.
+  int64_t Begin(int64_t part) const;
+  size_t workspace() const;  // bytes
+
+  // A run calls, for every sum, Start for each part, then Add for its elements in order; after all parts, Finish.
+  void Start(int64_t part, double* workspace) const;
+  // `first`: index of the first of n elements at x.
+  void Add(size_t sum, int64_t part, int64_t first, const float* x, int64_t n, double* workspace) const;
+  void Finish(size_t sum, double* workspace, float* to) const;
+
+ private:
+  int64_t rows() const { return size_ / columns_; }
+  bool HasCopies(const FusedReduction& sum) const { return sum.by_column || rows() == 1; }
+  int64_t Width(const FusedReduction& sum) const { return sum.by_column ? period_ : rows(); }
+  // Returns the accumulators of a part, Width of them; parts share them where each has its own rows.
+  double* Accumulators(size_t sum, int64_t part, double* workspace) const;
+
+  std::vector<FusedReduction> sums_;
+  std::vector<int64_t> offsets_;  // of the accumulators of a sum; last: their total
+  int64_t size_ = 0, columns_ = 1, parts_ = 1;
+  int64_t period_ = 1;  // by column: number of accumulators, a multiple of the columns
+  int64_t grain_ = 1;   // parts begin at its multiples
+};
+
+// By column, every part has its own accumulators, which are added up at the end.
+constexpr int64_t kMaxParts = 16, kRowsPerPart = 8;
+
+constexpr int64_t kMaxRowParts = 64, kElementsPerPart = 1 << 13;
+
+constexpr int64_t kMinLoopLength = 256;  // accumulators worth a loop: processes several narrower rows at a time
+
+FusedReductions::FusedReductions(const std::vector<FusedReduction>& sums, int64_t size)
+    : sums_(sums), size_(size), columns_(sums[0].columns) {
+  const bool by_column = std::any_of(sums.begin(), sums.end(), [](const FusedReduction& s) { return s.by_column; });
+  period_ = columns_ * std::max<int64_t>(1, kMinLoopLength / columns_);
+  grain_ = rows() == 1 ? 512 : columns_;
+  const int64_t grains = (size + grain_ - 1) / grain_;
+  parts_ = by_column ? std::clamp<int64_t>(rows() / kRowsPerPart, 1, kMaxParts)
+                     : std::clamp<int64_t>(size / kElementsPerPart, 1, std::min(grains, kMaxRowParts));
+  offsets_.push_back(0);
+  for (const FusedReduction& s : sums) offsets_.push_back(offsets_.back() + Width(s) * (HasCopies(s) ? parts_ : 1));
+}
+
+int64_t FusedReductions::Begin(int64_t part) const {
+  const int64_t grains = (size_ + grain_ - 1) / grain_;
+  return std::min(size_, grains * part / parts_ * grain_);
+}
+
+size_t FusedReductions::workspace() const { return sums_.empty() ? 0 : offsets_.back() * sizeof(double); }
+
+double* FusedReductions::Accumulators(size_t sum, int64_t part, double* workspace) const {
+  const FusedReduction& s = sums_[sum];
+  return workspace + offsets_[sum] + (HasCopies(s) ? part * Width(s) : 0);
+}
+
+void FusedReductions::Start(int64_t part, double* workspace) const {
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    double* accs = Accumulators(i, part, workspace);
+    if (HasCopies(sums_[i])) {
+      std::fill_n(accs, Width(sums_[i]), 0.0);
+    } else {
+      std::fill(accs + Begin(part) / columns_, accs + Begin(part + 1) / columns_, 0.0);
+    }
+  }
+}
+
+void FusedReductions::Add(size_t sum, int64_t part, int64_t first, const float* x, int64_t n, double* workspace) const {
+  double* accs = Accumulators(sum, part, workspace);
+  const bool by_column = sums_[sum].by_column;
+  const int64_t length = by_column ? period_ : columns_;
+  while (n > 0) {
+    const int64_t row = first / length, column = first % length, count = std::min(n, length - column);
+    by_column ? GetFloatSumReducer().columns(x, count, accs + column) : GetFloatSumReducer().row(x, count, accs + row);
+    x += count;
+    first += count;
+    n -= count;
+  }
+}
+
+void FusedReductions::Finish(size_t sum, double* workspace, float* to) const {
+  const FusedReduction& s = sums_[sum];
+  const int64_t width = Width(s), copies = HasCopies(s) ? parts_ : 1;
+  const double divisor = s.mean ? static_cast<double>(s.by_column ? rows() : columns_) : 1;
+  double* total = Accumulators(sum, 0, workspace);
+  Parallel(width, copies, [&](int64_t begin, int64_t end) {
+    for (int64_t copy = 1; copy < copies; ++copy)
+      GetFloatSumReducer().merge(total + begin, total + copy * width + begin, end - begin);
+  });
+  const int64_t results = s.by_column ? columns_ : width;
+  for (int64_t i = results; i < width; i += results) GetFloatSumReducer().merge(total, total + i, results);
+  GetFloatSumReducer().finish(total, results, divisor, to);
+}
+
+// Chains of elementwise operators over tiles that stay in the first-level cache.
 
 constexpr int64_t kTile = 512;
 constexpr int kSlots = kMaxFusedInputs + kMaxInstructions;

@@ -8,7 +8,7 @@
 
 #include "backends/cpu/kernels/dropout.h"
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/kernels/reducer.h"
+#include "backends/cpu/kernels/reduce.h"
 #include "backends/cpu/ops/norm_ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"

@@ -9,7 +9,7 @@
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/host_tensor.h"
 

@@ -5,7 +5,7 @@
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
-#include "frontend/ops/philox.h"
+#include "frontend/ops/random.h"
 
 namespace onnxtrain::cpu {
 

@@ -1,17 +1,104 @@
-// Recurrences: in each step one product of the samples' states with the recurrent weights, and one pass over the gates.
-#include "backends/cpu/runtime/kernel.h"
-
+// The product in each step of a recurrence: the states of all samples with the same weights.
 #include <omp.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <optional>
 #include <type_traits>
+#include <vector>
 
-#include "backends/cpu/kernels/recurrent_gemm.h"
+#include "backends/cpu/runtime/dnnl_call.h"
+#include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
+namespace {
+
+class RecurrentGemm {
+ public:
+  // The weights [k,n] have these strides; `adds`: accumulates into y.
+  struct Spec {
+    int64_t rows, k, n;
+    Shape strides;
+    bool adds;
+  };
+
+  // `blocks` parts of spec.rows rows each, which as many threads may multiply at a time; with one block, all threads
+  // work on it.
+  RecurrentGemm(const Spec& spec, int64_t blocks);
+
+  size_t workspace() const { return packed_ + calls_.size() * scratch_; }
+  // Packs the weights if that is faster. Call it before Run in each run of the kernel; weights and workspace must
+  // outlive the run.
+  void Load(const float* weights, std::byte* workspace);
+  // Computes y[rows,n] = a[rows,k]·weights for this block, in the calling thread.
+  void Run(int64_t block, const float* a, float* y) {
+    calls_[block].Run({a, weights_, y, scratchpad_ + block * scratch_});
+  }
+
+ private:
+  std::vector<DnnlCall> calls_;      // by block
+  std::optional<DnnlCall> pack_;     // none: the weights stay as they are
+  size_t packed_ = 0, scratch_ = 0;  // bytes
+  std::byte* scratchpad_ = nullptr;
+  const void* weights_ = nullptr;
+};
+
+dnnl::matmul::primitive_desc Describe(const RecurrentGemm::Spec& spec, const dnnl::memory::desc& weights) {
+  dnnl::primitive_attr attr = UserScratchpad();
+  if (spec.adds) {
+    dnnl::post_ops ops;
+    ops.append_sum(1);
+    attr.set_post_ops(ops);
+  }
+  return {dnnl::matmul::desc(Plain({spec.rows, spec.k}), weights, Plain({spec.rows, spec.n})), attr, Engine()};
+}
+
+// oneDNN's primitives run in as many threads as there were when they were made.
+class OneThread {
+ public:
+  OneThread() { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(threads_); }
+  OneThread(const OneThread&) = delete;
+
+ private:
+  const int threads_ = omp_get_max_threads();
+};
+
+RecurrentGemm::RecurrentGemm(const Spec& spec, int64_t blocks) {
+  std::unique_ptr<OneThread> alone = blocks > 1 ? std::make_unique<OneThread>() : nullptr;
+  const auto plain = Plain({spec.k, spec.n}, spec.strides);
+  const auto best = Describe(spec, AnyLayout({spec.k, spec.n}));
+  const bool packs = !IsReference(best) && best.weights_desc() != plain;
+  const auto desc = packs ? best : Describe(spec, plain);
+  const dnnl::matmul product(desc);
+  for (int64_t b = 0; b < blocks; ++b) {
+    calls_.emplace_back(product,
+                        std::vector<std::pair<int, dnnl::memory::desc>>{{DNNL_ARG_SRC, desc.src_desc()},
+                                                                        {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+                                                                        {DNNL_ARG_DST, desc.dst_desc()},
+                                                                        {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}});
+  }
+  scratch_ = Aligned64(desc.scratchpad_desc().get_size());
+  alone.reset();
+  if (!packs) return;
+  Reorder reorder = MakeReorder(plain, desc.weights_desc());
+  pack_.emplace(std::move(reorder.call));
+  packed_ = Aligned64(desc.weights_desc().get_size());
+  scratch_ = std::max(scratch_, Aligned64(reorder.scratch));
+}
+
+void RecurrentGemm::Load(const float* weights, std::byte* workspace) {
+  scratchpad_ = workspace + packed_;
+  weights_ = !pack_ ? static_cast<const void*>(weights) : workspace;
+  if (pack_) pack_->Run({weights, workspace, scratchpad_});
+}
+
+}  // namespace
+
+// Recurrences: in each step one product of the samples' states with the recurrent weights, and one pass over the gates.
 
 // Functions over the n units of one sample. `gates`, `recurrent` and `h` hold the product, to which they add x.
 struct RecurrentSimd {
@@ -38,6 +125,7 @@ struct RecurrentSimd {
 namespace onnxtrain::cpu {
 
 HWY_EXPORT(RecurrentTable);
+
 namespace {
 
 const RecurrentSimd& Simd() { return HWY_DYNAMIC_DISPATCH(RecurrentTable)(); }

@@ -1,15 +1,17 @@
-// Reductions over any axes, and cumulative sums. Results do not depend on the number of threads.
+#include "backends/cpu/kernels/reduce.h"
+
 #include <algorithm>
 #include <limits>
 
 #include "backends/cpu/kernels/axis.h"
-#include "backends/cpu/kernels/reducer.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {
+
+// Reductions over any axes, and cumulative sums. Results do not depend on the number of threads.
 
 struct ReducerTable {
   Reducer sum, max, min, prod, sum_squares;
@@ -26,6 +28,7 @@ struct ReducerTable {
 namespace onnxtrain::cpu {
 
 HWY_EXPORT(FloatReducers);
+
 namespace {
 
 constexpr int64_t kColumns = 512;  // accumulators on the stack

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "backends/cpu/lower/layout_rewriter.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"

@@ -1,7 +1,7 @@
 #include <optional>
 
 #include "backends/cpu/kernels/conv.h"
-#include "backends/cpu/lower/layout_rewriter.h"
+#include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
 
 namespace onnxtrain::cpu {

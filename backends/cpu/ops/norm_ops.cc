@@ -4,7 +4,7 @@
 
 #include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/nn_rules.h"
+#include "frontend/ops/rules.h"
 
 namespace onnxtrain::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/kernel_cache.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "backends/cpu/runtime/program.h"
-#include "backends/cpu/runtime/threads.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {

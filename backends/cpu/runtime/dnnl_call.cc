@@ -2,8 +2,8 @@
 
 #include <new>
 
-#include "backends/kernel_failure.h"
-#include "frontend/base/address_space.h"
+#include "backends/kernel_table.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {

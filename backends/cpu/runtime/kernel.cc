@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/kernel_failure.h"
+#include "backends/kernel_table.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/added_ops.h"
 

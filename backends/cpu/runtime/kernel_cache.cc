@@ -7,7 +7,7 @@
 
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
-#include "frontend/graph/attrs_hash.h"
+#include "frontend/graph/attrs.h"
 #include "frontend/ops/added_ops.h"
 
 namespace onnxtrain::cpu {

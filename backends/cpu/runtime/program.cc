@@ -1,27 +1,53 @@
 #include "backends/cpu/runtime/program.h"
 
+#include <omp.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <set>
 
 #include "backends/bindings.h"
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/dnnl_call.h"
-#include "backends/cpu/runtime/free_lists.h"
 #include "backends/cpu/runtime/kernel.h"
-#include "backends/cpu/runtime/threads.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "backends/dataflow.h"
-#include "backends/fetch_value.h"
 #include "backends/memory_plan.h"
 #include "backends/output_notices.h"
-#include "backends/rank_groups.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
+
+// Of glibc's lists (tcache): how many there are, the sizes between them and how many blocks one takes.
+constexpr size_t kLists = 64, kStep = 16, kBlocks = 7;
+
+constexpr size_t kHeader = sizeof(size_t);  // of a block, of which it is part
+
+void FillOwnFreeLists() {
+  for (size_t list = 1; list <= kLists; ++list) {
+    std::array<std::unique_ptr<std::byte[]>, kBlocks> blocks;
+    for (auto& block : blocks) block.reset(new std::byte[(list + 1) * kStep - kHeader]);
+  }
+}
+
+// Fills the lists of small free blocks that glibc keeps for each thread: the calling thread's and those of the pool
+// that SetNumThreads has sized. A block that goes into such a list is not merged with its neighbors.
+//
+// oneDNN's products for AVX2 take megabytes at aligned addresses and give them back when they end. What lies before
+// such an address goes into a list that has room, the hole is then smaller than the next product's request, and the
+// heap grows by a product's memory, up to seven times for each size of small blocks. Compiling, and code that oneDNN
+// generates for the first product of a kind, take blocks from the lists.
+void FillFreeLists() {
+#pragma omp parallel
+  FillOwnFreeLists();
+}
 
 using Where = Place::Where;
 

@@ -7,7 +7,6 @@
 
 #include "backends/promote_types.h"
 #include "backends/torch/fuse/element_functions.h"
-#include "backends/torch/fuse/fold.h"
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/fuse/generate.h"
 #include "backends/torch/fuse/kernel_plan.h"

@@ -1,13 +1,46 @@
 // Plans a generated kernel: what it computes in which pass over a row.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "backends/torch/fuse/operand_index.h"
 #include "frontend/graph/graph.h"
+#include "frontend/graph/type.h"
 
 namespace onnxtrain::aten {
+
+// The iteration space of a kernel: rows × columns elements in the order of memory.
+struct KernelSpace {
+  int64_t rows = 1, columns = 1;
+
+  int64_t elements() const { return rows * columns; }
+};
+
+struct OperandIndex {
+  static constexpr int64_t kAnyRun = std::numeric_limits<int64_t>::max();
+
+  std::string offset;   // of the element at column c of row r: an expression of C++
+  bool of_row = false;  // depends on r alone
+  bool same = false;    // adjacent elements are one and the same; else they are adjacent
+  int64_t run = 1;      // how many elements, from a multiple of that number on, are so
+};
+
+// `operand` broadcasts to `shape`, which has the elements of the space.
+OperandIndex MakeOperandIndex(const Shape& operand, const Shape& shape, const KernelSpace& space);
+
+// The axes of a reduction as rows and columns.
+
+struct Fold {
+  int64_t columns = 0;     // of the tensor as a matrix
+  bool by_column = false;  // folds leading axes: reduces each column; else each row
+};
+
+// Nullopt where the axes (empty: all) are neither the leading nor the trailing ones, or none is longer than 1.
+std::optional<Fold> FindFold(const Shape& shape, std::vector<int64_t> axes);
 
 // How a value of the body varies.
 enum class Level : uint8_t {

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "backends/collective_call.h"
-#include "backends/kernel_failure.h"
+#include "backends/kernel_table.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/tensor.h"
 #include "frontend/ops/collective.h"

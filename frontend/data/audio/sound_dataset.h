@@ -1,24 +1,27 @@
-// A data set with sounds in files of their own.
+// Folders of sound files.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/path_table.h"
 
 namespace onnxtrain {
 
-struct SoundFiles {
-  std::string column, root;        // the name of the column; the folder that the names are relative to
-  std::vector<std::string> names;  // by sample
-};
+// Whether it is a regular file with the suffix of a sound.
+bool IsSoundPath(const std::string& path);
 
-// Makes a column of f32 between -1 and 1, [frames] or, of several channels, [channels, frames], then the columns of
-// `table` (may be null) but `leave_out` (-1: none). Files are read when they are needed. What options.audio leaves open
-// is that of the first file that can be read; any other is an error that names the file and both numbers.
-absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundFiles files, std::shared_ptr<const Dataset> table,
-                                                                int leave_out, const DatasetOptions& options);
+// Opens the table with the column of paths as a column of sounds, the first one; the others are as `open` makes them.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, const OpenTableFn& open,
+                                                              const PathColumn& column, const DatasetOptions& options);
+
+// Whether a folder, or a folder in it, holds .wav, .flac, .ogg or .aiff files.
+bool IsAudioFolder(const std::string& path);
+
+// Opens a folder with a folder per class, or with files alone. Columns: "audio", as MakeSoundDataset describes it; and
+// "label", the folder's place among the names sorted by bytes, or in DatasetOptions::folder_classes.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioFolder(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -4,14 +4,13 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/base/units.h"
 #include "frontend/data/bind/channel_axis.h"
-#include "frontend/data/bind/class_index.h"
-#include "frontend/data/bind/class_spelling.h"
+#include "frontend/data/bind/classes.h"
 #include "frontend/data/bind/data_view.h"
-#include "frontend/data/bind/input_names.h"
+#include "frontend/data/bind/names.h"
 #include "frontend/data/text/token_blocks.h"
 
 namespace onnxtrain {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/bind/label_info.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/mask_encoding.h"
 #include "frontend/data/bind/preprocess.h"
-#include "frontend/data/bind/text_unit.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/text/text_dataset.h"
+#include "frontend/data/text/token_blocks.h"
 #include "frontend/graph/model_input.h"
 
 namespace onnxtrain {

@@ -1,10 +1,12 @@
+#include "frontend/data/bind/labels.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/bad_samples.h"
-#include "frontend/data/bind/class_index.h"
+#include "frontend/data/bind/classes.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/transform/convert.h"
 

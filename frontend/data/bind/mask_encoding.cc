@@ -6,10 +6,10 @@
 #include <numeric>
 #include <optional>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/bind/data_view.h"
-#include "frontend/data/transform/value_types.h"
+#include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {

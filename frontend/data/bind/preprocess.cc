@@ -5,13 +5,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "frontend/base/printable.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
+#include "frontend/base/strings.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 
 namespace onnxtrain {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/part_names.h"
+#include "frontend/data/bind/names.h"
 
 namespace onnxtrain {
 namespace {

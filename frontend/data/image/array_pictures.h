@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "frontend/data/image/augmentation.h"
+#include "frontend/data/image/image_options.h"
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {

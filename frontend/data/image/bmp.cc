@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "frontend/base/status.h"
-#include "frontend/data/image/formats.h"
+#include "frontend/data/image/decode.h"
 
 namespace onnxtrain {
 namespace {

@@ -12,6 +12,10 @@
 
 namespace onnxtrain {
 
+// Returns the orientation tag (1 to 8) of the first directory of a TIFF structure, which may follow "Exif\0\0". 1 where
+// there is none or the structure is broken.
+int ExifOrientation(std::span<const uint8_t> exif);
+
 using ByteSpan = std::span<const uint8_t>;
 
 // Pictures that declare more pixels are refused before memory is allocated for them.
@@ -54,5 +58,17 @@ class PictureDecoder {
   std::vector<std::unique_ptr<PictureReader>> readers_;  // by format, created with the first picture
   PictureReader* current_ = nullptr;
 };
+
+// The formats of pictures: each file NAME.cc has one.
+
+std::unique_ptr<PictureReader> MakeJpegReader();
+std::unique_ptr<PictureReader> MakePngReader();
+std::unique_ptr<PictureReader> MakeWebpReader();
+std::unique_ptr<PictureReader> MakeGifReader();
+std::unique_ptr<PictureReader> MakeBmpReader();
+std::unique_ptr<PictureReader> MakeTiffReader();
+
+// Fails where a header declares no pixels or too many.
+absl::Status CheckPixels(int64_t width, int64_t height);
 
 }  // namespace onnxtrain

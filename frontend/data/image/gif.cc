@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "frontend/base/status.h"
-#include "frontend/data/image/formats.h"
+#include "frontend/data/image/decode.h"
 
 namespace onnxtrain {
 namespace {

@@ -6,9 +6,35 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/image/picture_pipeline.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/path_table.h"
 
 namespace onnxtrain {
+
+// Whether a regular file begins as a picture does.
+bool IsPictureFile(const std::string& path);
+
+// Opens the table with the column of paths as a column of pictures; the others are as `open` makes them.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, const OpenTableFn& open,
+                                                                const PathColumn& column,
+                                                                const DatasetOptions& options);
+
+// Pictures in several folders that belong together by the stems of their names: photographs and masks.
+
+struct FolderColumn {
+  std::string name;    // of the column
+  std::string folder;  // relative to the root of the data
+  PictureKind kind = PictureKind::kColors;
+
+  bool operator==(const FolderColumn&) const = default;
+};
+
+// Opens a column of pictures for each folder below `root`. Sample i of all of them has the same name, suffixes apart;
+// fails where one is missing, or where two files of a folder differ in their suffixes alone.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenPicturePairs(const std::string& root,
+                                                                const std::vector<FolderColumn>& folders,
+                                                                const ImageOptions& options);
 
 // Names of the pictures in a folder and in all folders below it, relative to it, sorted bytewise. What has the suffix
 // of a picture counts as one, whatever it holds; other files are looked into. Hidden files and those that operating

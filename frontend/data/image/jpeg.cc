@@ -11,8 +11,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/image/color.h"
-#include "frontend/data/image/exif.h"
-#include "frontend/data/image/formats.h"
+#include "frontend/data/image/decode.h"
 
 namespace onnxtrain {
 namespace {

@@ -7,11 +7,21 @@
 #include "absl/status/status.h"
 #include "frontend/data/image/augment.h"
 #include "frontend/data/image/decode.h"
+#include "frontend/data/image/image.h"
 #include "frontend/data/image/image_options.h"
 #include "frontend/data/image/resample.h"
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
+
+// Turns a picture in place; `spare` lends its memory.
+void TurnImage(const Turn& turn, Image* image, Image* spare);
+
+// Returns the turn that does what `first` does and then mirrors and flips as `then` does, which does not transpose.
+Turn Compose(const Turn& first, const Turn& then);
+
+// Returns the part of the stored picture (width × height) that `upright` is a part of once the picture is turned.
+Box StoredBox(const Turn& turn, int width, int height, const Box& upright);
 
 enum class PictureKind : uint8_t {
   kColors,  // [channels, height, width] or [height, width, channels]

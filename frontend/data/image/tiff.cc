@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/image/color.h"
-#include "frontend/data/image/formats.h"
+#include "frontend/data/image/decode.h"
 
 namespace onnxtrain {
 namespace {

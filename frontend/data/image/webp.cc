@@ -7,8 +7,7 @@
 #include <optional>
 
 #include "frontend/base/status.h"
-#include "frontend/data/image/exif.h"
-#include "frontend/data/image/formats.h"
+#include "frontend/data/image/decode.h"
 
 namespace onnxtrain {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "frontend/data/image/image.h"
 #include "frontend/data/load/keyed_random.h"
-#include "frontend/data/transform/value_types.h"
+#include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/transform/convert.h"
-#include "frontend/data/transform/value_types.h"
 
 namespace onnxtrain {
 namespace {

@@ -4,19 +4,154 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/load/batch_schedule.h"
-#include "frontend/data/load/worker_climber.h"
+#include "frontend/data/load/epoch_order.h"
+#include "frontend/data/load/token_batches.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
+namespace {
+
+// Which samples the batches of a loader hold: a pure function of its options, so it does not matter who makes them.
+
+// The epoch and the place of batch number t.
+class BatchSchedule {
+ public:
+  // `tokens`: how epochs are cut; null: into equal batches.
+  BatchSchedule(int64_t samples, const LoaderOptions& options, const TokenBatches* tokens);
+
+  struct Place {
+    int64_t epoch, batch, begin, end;  // batch: within the epoch; [begin, end): its samples, where batches are equal
+  };
+  Place At(int64_t t) const;
+  bool Has(int64_t t) const;
+  bool empty() const { return each_ == 0; }
+  bool begins_within_epoch() const { return first_ >= 0; }
+
+ private:
+  int64_t CountBatches(int64_t samples) const;
+
+  int64_t samples_;
+  LoaderOptions options_;
+  int64_t first_, each_;  // batches of the first epoch, from where it begins, and of the others
+};
+
+// The order of an epoch, and its batches where they are not equal.
+struct Epoch {
+  int64_t number = 0;
+  std::vector<int64_t> order;
+  std::vector<TokenBatches::Cut> cuts;
+
+  TokenBatches::Cut At(const BatchSchedule::Place& place) const {
+    return cuts.empty() ? TokenBatches::Cut{place.begin, place.end, 0} : cuts[place.batch];
+  }
+};
+
+// The epochs that workers are in: two at most matter at a time. Any thread may ask.
+class Epochs {
+ public:
+  // Data and tokens, which may be null, must outlive it.
+  Epochs(const Dataset& data, const LoaderOptions& options, const TokenBatches* tokens)
+      : data_(data), options_(options), tokens_(tokens) {}
+
+  std::shared_ptr<const Epoch> Get(int64_t number);
+
+ private:
+  Epoch Make(int64_t number) const;
+
+  const Dataset& data_;
+  LoaderOptions options_;
+  const TokenBatches* tokens_;
+  std::mutex mutex_;
+  std::shared_ptr<const Epoch> epochs_[2];
+};
+
+BatchSchedule::BatchSchedule(int64_t samples, const LoaderOptions& options, const TokenBatches* tokens)
+    : samples_(samples), options_(options) {
+  each_ = tokens != nullptr ? tokens->size() : CountBatches(samples);
+  first_ = (tokens != nullptr ? each_ : CountBatches(samples - options.first_sample)) - options.first_batch;
+}
+
+BatchSchedule::Place BatchSchedule::At(int64_t t) const {
+  t *= options_.batch_stride;
+  const bool resumed = t < first_;
+  const int64_t after = t - first_;
+  const int64_t epoch = options_.first_epoch + (resumed ? 0 : 1 + after / each_);
+  const int64_t batch = resumed ? options_.first_batch + t : after % each_;
+  const int64_t begin = (resumed ? options_.first_sample : 0) + batch * options_.batch_size;
+  return {epoch, batch, begin, std::min(begin + options_.batch_size, samples_)};
+}
+
+bool BatchSchedule::Has(int64_t t) const {
+  if (options_.epochs < 0) return true;
+  return options_.epochs > 0 && t * options_.batch_stride < first_ + (options_.epochs - 1) * each_;
+}
+
+int64_t BatchSchedule::CountBatches(int64_t samples) const {
+  return (samples + (options_.drop_last ? 0 : options_.batch_size - 1)) / options_.batch_size;
+}
+
+std::shared_ptr<const Epoch> Epochs::Get(int64_t number) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<const Epoch>& epoch = epochs_[number % 2];
+  if (epoch == nullptr || epoch->number != number) epoch = std::make_shared<const Epoch>(Make(number));
+  return epoch;
+}
+
+Epoch Epochs::Make(int64_t number) const {
+  Epoch epoch{.number = number, .order = EpochOrder(data_.size(), options_.seed, number, options_.shuffle)};
+  const auto length = [this](int64_t i) { return data_.Length(i); };
+  if (tokens_ != nullptr) {
+    epoch.cuts = tokens_->CutEpoch(options_.seed, number, options_.shuffle, &epoch.order);
+  } else if (options_.length_grouping) {
+    GroupByLength(options_.batch_size, length, options_.seed, number, &epoch.order);
+  }
+  return epoch;
+}
+
+constexpr int64_t kBatches = 16;  // a window has at least these
+constexpr double kSeconds = 0.5;  // and lasts as long
+constexpr double kWaits = 0.05;   // a smaller share of the time is no reason for another thread
+constexpr double kGain = 1.05;    // times as many batches/s, or the thread is not worth its core
+
+}  // namespace
+
+void WorkerClimber::Begin(double now, double waited) {
+  begun_ = true;
+  batches_ = 0;
+  begin_ = now;
+  waited_ = waited;
+}
+
+int WorkerClimber::Observe(double now, double waited) {
+  if (!climbing_) return workers_;
+  if (!begun_) Begin(now, waited);
+  const double seconds = now - begin_;
+  if (batches_++ < kBatches || seconds < kSeconds) return workers_;
+  const double rate = static_cast<double>(batches_) / seconds, waits = (waited - waited_) / seconds;
+  if (added_ && rate < kGain * rate_) {
+    --workers_;
+    climbing_ = false;
+    return workers_;
+  }
+  added_ = waits > kWaits && workers_ < max_workers_;
+  workers_ += added_ ? 1 : 0;
+  climbing_ = workers_ < max_workers_ || added_;
+  rate_ = rate;
+  Begin(now, waited);
+  return workers_;
+}
+
 namespace {
 
 // The memory of one batch, which serves one batch after another.

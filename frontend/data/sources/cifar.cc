@@ -1,11 +1,11 @@
-#include "frontend/data/sources/cifar.h"
+#include "frontend/data/sources/rows.h"
 
 #include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_split.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/memory_dataset.h"
 

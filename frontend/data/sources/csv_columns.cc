@@ -10,9 +10,9 @@
 #include <unordered_map>
 
 #include "absl/strings/ascii.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/class_spelling.h"
+#include "frontend/base/strings.h"
+#include "frontend/data/bind/classes.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,15 +1,26 @@
 // Opens the files of a data set with checks of type, size and memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace onnxtrain {
+
+// Reverses the bytes of every element of `width` bytes.
+void SwapBytes(std::span<std::byte> data, size_t width);
+
+// Lists folders of samples.
+
+// Returns the names in a folder, sorted by their bytes, without hidden ones (".DS_Store"). Fails, naming the folder,
+// where it cannot be read.
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
 
 // Reads up to out.size() bytes of a stream; fewer only at its end.
 using ReadFn = std::function<absl::StatusOr<size_t>(std::span<std::byte> out)>;
@@ -70,6 +81,26 @@ class InputFile {
  private:
   ReadFn read_;
   int64_t max_size_ = 0;
+};
+
+// Compresses and decompresses Zstandard (RFC 8878).
+
+// A decompressed stream of `read`; any number of frames. Frames with windows of more than 128 MiB are refused.
+ReadFn DecompressZstd(ReadFn read);
+
+// Compresses what is appended to one frame with a checksum, fast.
+class ZstdCompressor {
+ public:
+  // `write` takes the compressed bytes; a failure of it ends the call that made it.
+  explicit ZstdCompressor(std::function<absl::Status(std::span<const std::byte> bytes)> write);
+  absl::Status Append(std::span<const std::byte> bytes);
+  absl::Status Finish();                  // once, at the end
+  int64_t size() const { return size_; }  // of what was appended
+
+ private:
+  struct Context;
+  std::shared_ptr<Context> context_;
+  int64_t size_ = 0;
 };
 
 }  // namespace onnxtrain

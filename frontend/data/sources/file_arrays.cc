@@ -4,7 +4,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/bytes.h"
+#include "frontend/data/sources/file.h"
 #include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {

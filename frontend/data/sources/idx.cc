@@ -1,4 +1,4 @@
-#include "frontend/data/sources/idx.h"
+#include "frontend/data/sources/rows.h"
 
 #include <array>
 #include <filesystem>
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/bytes.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/memory_dataset.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 
 namespace onnxtrain {
 namespace {

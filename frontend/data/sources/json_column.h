@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/sources/csv_columns.h"
-#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {

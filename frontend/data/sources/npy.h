@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
+#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 
@@ -62,5 +63,16 @@ absl::StatusOr<std::string> NpyPreamble(const Type& type);
 // Opens an array as a data set of one column. Holds arrays up to 64 MiB and column-major ones in memory and reads
 // larger ones sample by sample. Reads .npy.gz and .npy.zst into memory.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpy(const std::string& path, const DatasetOptions& options);
+
+// Arrays of texts, NumPy's types S and U.
+
+// Decodes the elements of an array [], [n] or [n, 1] of texts to UTF-8, without the zeros behind them. Fails on other
+// shapes, naming the text on bytes that are no Unicode.
+absl::StatusOr<std::vector<std::string>> DecodeTexts(const NpyHeader& header, std::span<const std::byte> elements);
+
+// Makes a column of an array of the file `path`: of texts as of a CSV file, where a column is a label if
+// DatasetOptions::label has it, or by its name where that is empty.
+absl::StatusOr<NamedTensor> MakeArrayColumn(const std::string& path, const std::string& name, NpyArray array,
+                                            const DatasetOptions& options);
 
 }  // namespace onnxtrain

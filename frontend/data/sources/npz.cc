@@ -6,8 +6,8 @@
 #include <memory>
 #include <set>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/npy.h"

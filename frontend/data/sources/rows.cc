@@ -3,22 +3,13 @@
 #include <functional>
 #include <optional>
 
-#include "frontend/data/audio/audio_folder.h"
-#include "frontend/data/audio/audio_table.h"
+#include "frontend/data/audio/sound_dataset.h"
 #include "frontend/data/image/image_folder.h"
-#include "frontend/data/image/picture_table.h"
-#include "frontend/data/sources/cifar.h"
-#include "frontend/data/sources/csv.h"
-#include "frontend/data/sources/idx.h"
 #include "frontend/data/sources/jsonl.h"
 #include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/npy_folder.h"
 #include "frontend/data/sources/npz.h"
-#include "frontend/data/sources/npz_folder.h"
 #include "frontend/data/sources/safetensors.h"
 #include "frontend/data/sources/stdin.h"
-#include "frontend/data/sources/tar.h"
-#include "frontend/data/sources/text_files.h"
 #include "frontend/data/sources/token_shard.h"
 
 namespace onnxtrain {

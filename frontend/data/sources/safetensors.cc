@@ -6,12 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/file_arrays.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {

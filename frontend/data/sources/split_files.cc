@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "frontend/data/bind/part_names.h"
+#include "frontend/data/bind/names.h"
 #include "frontend/data/sources/csv_reader.h"
-#include "frontend/data/sources/folder.h"
-#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/file.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
-#include "frontend/data/sources/line_reader.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
 
 namespace onnxtrain {

@@ -1,20 +1,295 @@
 #include "frontend/data/sources/stdin.h"
 
-#include <algorithm>
-#include <mutex>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/csv.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/json_stream.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
 #include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/pipe.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/data/text/text_encoding.h"
+#include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {
+
+// The standard input of the process: bytes that can be read once.
+
+// What was looked at and not yet read.
+std::string& Peeked() {
+  static auto* const peeked = new std::string;
+  return *peeked;
+}
+
+absl::Status WaitForInput(const std::atomic<bool>* stop) {
+  constexpr int kMilliseconds = 100;
+  pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  while (true) {
+    RETURN_IF_ERROR(CheckCancelled());
+    if (stop != nullptr && stop->load()) return absl::CancelledError("nobody waits for the samples");
+    const int ready = poll(&input, 1, kMilliseconds);
+    if (ready < 0 && errno != EINTR) return Invalid(std::strerror(errno));
+    if (ready > 0) return absl::OkStatus();
+  }
+}
+
+// Reads at least one byte, unless the input has ended, and at most out.size(). Waits for it; fails with kCancelled once
+// preparations are cancelled (frontend/base/cancellation.h), or *stop is set (null: never). One thread at a time.
+absl::StatusOr<size_t> ReadStdin(std::span<std::byte> out, const std::atomic<bool>* stop = nullptr) {
+  std::string& peeked = Peeked();
+  if (!peeked.empty()) {
+    const size_t size = std::min(out.size(), peeked.size());
+    std::memcpy(out.data(), peeked.data(), size);
+    peeked.erase(0, size);
+    return size;
+  }
+  while (true) {
+    RETURN_IF_ERROR(WaitForInput(stop));
+    const ssize_t got = read(STDIN_FILENO, out.data(), out.size());
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR && errno != EAGAIN) return Invalid(std::strerror(errno));
+  }
+}
+
+// Looks at the first byte that is no white space, and leaves everything to be read; '\0' where there is none.
+absl::StatusOr<char> PeekStdin() {
+  std::string& peeked = Peeked();
+  while (true) {
+    const size_t first = peeked.find_first_not_of(" \t\r\n");
+    if (first != std::string::npos) return peeked[first];
+    std::byte more[4096];
+    // Behind what is there already.
+    std::string before = std::move(peeked);
+    peeked.clear();
+    auto got = ReadStdin(more);
+    peeked = std::move(before);
+    RETURN_IF_ERROR(got.status());
+    if (*got == 0) return '\0';
+    peeked.append(reinterpret_cast<const char*>(more), *got);
+  }
+}
+
+using Window = std::shared_ptr<const Dataset>;
+
+// Lines of the input, by window. Any thread; one reads, and others find what has been read.
+class LineWindows {
+ public:
+  explicit LineWindows(int64_t samples) : samples_(samples) {}
+
+  struct Lines {
+    int64_t number = 0;  // of the window
+    std::string text;
+    int64_t samples = 0, first_row = 1;
+  };
+
+  // Fails where the window is gone. Fewer lines than a window has: the input has ended.
+  absl::StatusOr<std::shared_ptr<const Lines>> Get(int64_t number, const std::atomic<bool>* stop) {
+    if (auto found = Find(number)) return found;
+    std::lock_guard reading(reading_);
+    stop_ = stop;
+    while (last_ < number) RETURN_IF_ERROR(ReadWindow());
+    if (auto found = Find(number)) return found;
+    return Invalid("window ", number, " of the samples has been read and forgotten");
+  }
+  int64_t samples() const { return samples_; }
+  // Has the first window all that there is? Only once it has been read.
+  bool fits_one() const { return fits_one_; }
+
+ private:
+  std::shared_ptr<const Lines> Find(int64_t number) {
+    std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(kept_, number, [](const auto& lines) { return lines->number; });
+    return found == kept_.end() ? nullptr : *found;
+  }
+
+  // Looks one line ahead: a window behind which the input ends is the last one. A read that is stopped goes on later.
+  absl::Status ReadWindow() {
+    while (part_.samples <= samples_ && !ended_) {
+      ASSIGN_OR_RETURN(const bool more, reader_.Next(&line_));
+      if (!more) ended_ = true;
+      if (!more || line_.find_first_not_of(" \t") == std::string::npos) continue;
+      if (part_.samples == samples_) return FinishWindow(line_ + "\n");
+      part_.text += line_ + "\n";
+      ++part_.samples;
+    }
+    return FinishWindow("");
+  }
+
+  absl::Status FinishWindow(const std::string& next) {
+    Lines lines = std::exchange(part_, Lines{.text = next, .samples = next.empty() ? 0 : 1});
+    part_.first_row = lines.first_row + lines.samples;
+    lines.number = ++last_;
+    if (last_ == 0) fits_one_ = next.empty();
+    std::lock_guard lock(mutex_);
+    constexpr size_t kKept = 3;  // with the first one
+    if (kept_.size() == kKept) kept_.erase(kept_.begin() + 1);
+    kept_.push_back(std::make_shared<const Lines>(std::move(lines)));
+    return absl::OkStatus();
+  }
+
+  const int64_t samples_;
+  std::mutex reading_, mutex_;
+  const std::atomic<bool>* stop_ = nullptr;
+  LineReader reader_{[this](std::span<std::byte> out) { return ReadStdin(out, stop_); }};
+  std::string line_;
+  Lines part_;  // that is being read
+  int64_t last_ = -1;
+  bool ended_ = false, fits_one_ = false;
+  std::vector<std::shared_ptr<const Lines>> kept_;
+};
+
+// There is one standard input.
+absl::StatusOr<LineWindows*> GetLineWindows(int64_t samples) {
+  static auto* const mutex = new std::mutex;
+  static LineWindows* windows = nullptr;
+  std::lock_guard lock(*mutex);
+  if (windows == nullptr) windows = new LineWindows(samples);
+  if (windows->samples() != samples) return Invalid("is read in windows of ", windows->samples(), " samples already");
+  return windows;
+}
+
+class JsonStream : public Dataset {
+ public:
+  // Numbers but for labels are floats: those of later windows may be.
+  JsonStream(std::string name, LineWindows* lines, const DatasetOptions& options, Window first)
+      : name_(std::move(name)),
+        lines_(*lines),
+        options_(options),
+        columns_(first->columns()),
+        first_(std::move(first)) {
+    for (Column& column : columns_) {
+      column.augmented = true;
+      column.bounds.reset();  // of the first window
+      if (!column.classes.empty()) options_.class_names = column.classes;
+      const bool label = std::ranges::find(options_.label, column.name) != options_.label.end();
+      if (!label && IsInteger(column.sample.dtype)) column.sample.dtype = DType::kFloat64;
+    }
+  }
+
+  int64_t size() const override { return first_->size(); }
+  const std::vector<Column>& columns() const override { return columns_; }
+  bool streams() const override { return true; }
+  std::string Describe(int64_t i) const override { return StrCat(name_, ": line ", i + 1, " of a window"); }
+  int64_t memory_bytes() const override { return 3 * first_->memory_bytes(); }
+  std::vector<std::string> notes() const override {
+    return {StrCat("a stream: an epoch is a window of ", size(),
+                   " samples, whose columns and classes are those of the first one")};
+  }
+
+  absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
+    ASSIGN_OR_RETURN(const Window window, GetWindow(pass));
+    const std::vector<Column>& columns = window->columns();
+    const auto column = std::ranges::find(columns, columns_[c].name, &Column::name);
+    if (column == columns.end()) return Invalid(name_, ": column '", columns_[c].name, "' is missing in a window");
+    if (!column->problem.empty()) return Invalid(column->problem);
+    const auto own = static_cast<int>(column - columns.begin());
+    if (column->sample == columns_[c].sample) return window->Read(i, own, out);
+    return ReadConverted(*window, i, own, columns_[c], out);
+  }
+
+ private:
+  struct Parsed {
+    int64_t number;
+    Window samples;
+  };
+
+  absl::Status ReadConverted(const Dataset& window, int64_t i, int own, const Column& wanted,
+                             std::span<std::byte> out) const {
+    const Type& type = window.columns()[own].sample;
+    if (type.shape != wanted.sample.shape)
+      return Invalid(name_, ": column '", wanted.name, "' is ", ToString(wanted.sample), " at first and ",
+                     ToString(type), " later");
+    std::vector<std::byte> raw(type.bytes());
+    RETURN_IF_ERROR(window.Read(i, own, raw));
+    return Annotate(ConvertValues(type.dtype, raw, wanted.sample.dtype, out.data(), 1),
+                    StrCat(window.Describe(i), ", column '", wanted.name, "': "));
+  }
+
+  absl::StatusOr<Window> GetWindow(const ReadPass& pass) const {
+    if (Window found = Find(pass.epoch)) return found;
+    std::lock_guard parsing(parsing_);
+    if (Window found = Find(pass.epoch)) return found;
+    ASSIGN_OR_RETURN(const auto lines, lines_.Get(pass.epoch, pass.stop));
+    if (lines->samples < size())
+      return absl::OutOfRangeError(StrCat(name_, ": ended after ", lines->first_row - 1 + lines->samples, " samples"));
+    ASSIGN_OR_RETURN(Window window, Parse(*lines, name_, options_));
+    constexpr size_t kKept = 2;
+    std::lock_guard lock(mutex_);
+    if (windows_.size() == kKept) windows_.erase(windows_.begin());
+    windows_.push_back({pass.epoch, window});
+    return window;
+  }
+
+  Window Find(int64_t number) const {
+    if (number == 0) return first_;
+    std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(windows_, number, &Parsed::number);
+    return found != windows_.end() ? found->samples : nullptr;
+  }
+
+ public:
+  static absl::StatusOr<Window> Parse(const LineWindows::Lines& lines, const std::string& name,
+                                      const DatasetOptions& options) {
+    const std::string place = lines.first_row == 1 ? name : StrCat(name, " from sample ", lines.first_row, " on");
+    const ReadFn read = [rest = std::as_bytes(std::span(lines.text))](std::span<std::byte> out) mutable {
+      const size_t size = std::min(out.size(), rest.size());
+      std::copy_n(rest.begin(), size, out.begin());
+      rest = rest.subspan(size);
+      return absl::StatusOr<size_t>(size);
+    };
+    return ReadJsonLines(place, read, options);
+  }
+
+ private:
+  std::string name_;
+  LineWindows& lines_;
+  DatasetOptions options_;
+  std::vector<Column> columns_;
+  const Window first_;
+  mutable std::mutex parsing_, mutex_;
+  mutable std::vector<Parsed> windows_;  // the last two
+};
+
+// Of the first line: the label where no other is named.
+std::string LastKey(const std::string& lines) {
+  const auto json = ParseJsonObject(lines.substr(0, lines.find('\n')));
+  return json.ok() && !json->empty() ? std::prev(json->end()).key() : "";
+}
+
+// Opens the lines of the standard input, `options.stream_window` samples at a time. The data set is as large as a
+// window: pass e of Dataset::Read sees window e, which is read when it is first asked for; those before the last two
+// are gone, but for the first one. So an epoch is a window, which the loader shuffles. Columns, their shapes and
+// classes are those of the first window. Where the input ends within it, the samples are an ordinary data set in
+// memory.
+//
+// Read fails with kOutOfRange where the input has ended before the window is full, and with kCancelled where
+// ReadPass::stop is set while it waits. The input can be opened several times, from the first window on.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonStream(const std::string& name, const DatasetOptions& options) {
+  auto windows = GetLineWindows(options.stream_window);
+  if (!windows.ok()) return Annotate(windows.status(), StrCat(name, ": "));
+  const auto lines = (*windows)->Get(0, nullptr);
+  if (!lines.ok()) return Annotate(lines.status(), StrCat(name, ": "));
+  ASSIGN_OR_RETURN(Window first, JsonStream::Parse(**lines, name, options));
+  if ((*windows)->fits_one()) return first;
+  DatasetOptions later = options;
+  if (later.label.empty()) later.label = {LastKey((*lines)->text)};
+  return std::make_shared<JsonStream>(name, *windows, later, std::move(first));
+}
 
 constexpr std::string_view kNpy = "\x93NUMPY";
 

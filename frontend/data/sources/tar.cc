@@ -1,4 +1,4 @@
-#include "frontend/data/sources/tar.h"
+#include "frontend/data/sources/rows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,8 +12,7 @@
 #include "frontend/data/bind/data_view.h"
 #include "frontend/data/image/array_pictures.h"
 #include "frontend/data/image/picture_dataset.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
 #include "frontend/data/sources/npy.h"
 #include "frontend/data/sources/source.h"

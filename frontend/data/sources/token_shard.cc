@@ -4,15 +4,13 @@
 #include <array>
 #include <filesystem>
 
+#include "frontend/base/files.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/data/bind/data_view.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/file_arrays.h"
-#include "frontend/data/sources/folder.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/tar_index.h"
 

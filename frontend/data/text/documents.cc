@@ -6,8 +6,8 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/parallel_parts.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 
 namespace onnxtrain {
 namespace {

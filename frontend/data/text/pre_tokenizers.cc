@@ -2,15 +2,77 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "frontend/base/status.h"
 #include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/byte_level_scanner.h"
-#include "frontend/data/text/regex.h"
-#include "frontend/data/text/splitter.h"
+#include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
 namespace {
+
+// Splits text by the matches of a pattern, as SplitBehavior says.
+
+struct Segment {
+  size_t begin, end;
+  bool match;
+};
+
+// Splits by single characters for which is_match(c) holds.
+template <typename IsMatch>
+void SplitByChars(std::string_view text, SplitBehavior behavior, IsMatch is_match, PieceSink emit) {
+  std::vector<Segment> segments;
+  size_t rest = 0, at = 0;
+  for (char32_t c; at < text.size();) {
+    const size_t bytes = DecodeChar(text.substr(at), &c);
+    if (is_match(c)) {
+      if (rest < at) segments.push_back({rest, at, false});
+      segments.push_back({at, at + bytes, true});
+      rest = at + bytes;
+    }
+    at += bytes;
+  }
+  if (rest < at) segments.push_back({rest, at, false});
+  EmitSegments(text, std::move(segments), behavior, emit);
+}
+
+// Joins neighbors for which join(before, after) holds; `before` is the segment as it was, not as it was joined.
+template <typename Join>
+std::vector<Segment> JoinNeighbors(const std::vector<Segment>& segments, Join join) {
+  std::vector<Segment> joined;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (i > 0 && join(segments[i - 1], segments[i])) {
+      joined.back().end = segments[i].end;
+    } else {
+      joined.push_back(segments[i]);
+    }
+  }
+  return joined;
+}
+
+// Emits the pieces of `text` that its segments, matches and what is between them, make. Pieces are never empty.
+void EmitSegments(std::string_view text, std::vector<Segment> segments, SplitBehavior behavior, PieceSink emit) {
+  switch (behavior) {
+    case SplitBehavior::kRemoved:
+      std::erase_if(segments, [](const Segment& s) { return s.match; });
+      break;
+    case SplitBehavior::kIsolated:
+      break;
+    case SplitBehavior::kMergedWithPrevious:
+      segments = JoinNeighbors(segments, [](const Segment& a, const Segment& b) { return b.match && !a.match; });
+      break;
+    case SplitBehavior::kMergedWithNext:
+      segments = JoinNeighbors(segments, [](const Segment& a, const Segment& b) { return a.match && !b.match; });
+      break;
+    case SplitBehavior::kContiguous:
+      segments = JoinNeighbors(segments, [](const Segment& a, const Segment& b) { return a.match == b.match; });
+      break;
+  }
+  for (const Segment& s : segments) {
+    if (s.begin < s.end) emit(text.substr(s.begin, s.end - s.begin));
+  }
+}
 
 bool IsPunctuation(char32_t c) { return HasFlags(c, kBertPunctuation); }
 

@@ -1,6 +1,6 @@
 #include "frontend/base/status.h"
+#include "frontend/data/text/load_tokenizer.h"
 #include "frontend/data/text/sentence_piece_library.h"
-#include "frontend/data/text/vocab_files.h"
 
 namespace onnxtrain {
 namespace {

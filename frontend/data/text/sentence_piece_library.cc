@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "frontend/base/library_folder.h"
+#include "frontend/base/files.h"
 
 namespace onnxtrain {
 namespace {

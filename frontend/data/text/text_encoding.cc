@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {

@@ -1,6 +1,7 @@
 // Sequences of tokens as samples of a language model: blocks of one length, whose labels are the next tokens.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,12 @@
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
+
+struct TextUnit {
+  int64_t tokens_per_sample = 0;  // 0: samples are no blocks of tokens
+  double bytes_per_token = 0;     // 0: unknown
+  bool tokens_are_characters = false;
+};
 
 // What a column of blocks holds.
 enum class BlockRole : uint8_t { kIds, kMask, kPadding, kTypes, kPositions, kLabels, kOwnLabels, kAttention, kBias };

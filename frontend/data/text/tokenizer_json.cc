@@ -7,7 +7,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/text/models.h"
 #include "frontend/data/text/tokenizer_stages.h"
 

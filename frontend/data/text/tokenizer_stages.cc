@@ -2,7 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "frontend/base/status.h"
-#include "frontend/data/text/charsmap.h"
+#include "frontend/data/text/normalizers.h"
 
 namespace onnxtrain {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {

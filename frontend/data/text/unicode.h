@@ -4,8 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 
 namespace onnxtrain {
 
@@ -49,5 +53,17 @@ void AppendLower(char32_t c, std::string* out);
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 // Characters that Unicode 9 does not have are left as they are.
 void AppendNormalized(NormalForm form, std::string_view text, std::string* out);
+
+// Regular expressions over UTF-8, by ICU.
+
+// Immutable; any number of threads may match at once.
+class Regex {
+ public:
+  static absl::StatusOr<std::shared_ptr<const Regex>> Compile(const std::string& expression);
+  virtual ~Regex() = default;
+  // Calls visit(begin, end) for each match, in bytes, from left to right; empty matches do not count. Throws
+  // std::bad_alloc where memory runs out.
+  virtual void ForEachMatch(std::string_view text, absl::FunctionRef<void(size_t, size_t)> visit) const = 0;
+};
 
 }  // namespace onnxtrain

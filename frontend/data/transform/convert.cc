@@ -8,7 +8,6 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/transform/value_types.h"
 
 namespace onnxtrain {
 namespace {

@@ -2,16 +2,78 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/base/small_float.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/graph/type.h"
 
 namespace onnxtrain {
+
+// Storage types that share a C++ type.
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Bool {
+  uint8_t value;
+};
+
+template <typename T>
+using Tag = std::type_identity<T>;
+
+template <typename F>
+decltype(auto) Visit(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(Tag<float>());
+    case DType::kFloat64:
+      return f(Tag<double>());
+    case DType::kFloat16:
+      return f(Tag<Half>());
+    case DType::kBFloat16:
+      return f(Tag<BFloat16>());
+    case DType::kInt8:
+      return f(Tag<int8_t>());
+    case DType::kInt16:
+      return f(Tag<int16_t>());
+    case DType::kInt32:
+      return f(Tag<int32_t>());
+    case DType::kInt64:
+      return f(Tag<int64_t>());
+    case DType::kUInt8:
+      return f(Tag<uint8_t>());
+    case DType::kUInt16:
+      return f(Tag<uint16_t>());
+    case DType::kUInt32:
+      return f(Tag<uint32_t>());
+    case DType::kUInt64:
+      return f(Tag<uint64_t>());
+    case DType::kBool:
+      return f(Tag<Bool>());
+    default:  // storage types, which ConvertValues rejects
+      break;
+  }
+  std::abort();
+}
+
+// Converts a stored value for arithmetic.
+inline float ReadScalar(Half h) { return HalfToFloat(h.bits); }
+inline float ReadScalar(BFloat16 b) { return BFloat16ToFloat(b.bits); }
+inline uint8_t ReadScalar(Bool b) { return b.value != 0; }
+template <typename T>
+T ReadScalar(T v) {
+  return v;
+}
 
 // Converts `from.size() / DTypeSize(from_type)` values to elements 0, stride, 2·stride… of `to`, rounding to nearest
 // even. Fails, naming the value, on a float that is not an integer in the range of an integer `to_type`.

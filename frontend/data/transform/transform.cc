@@ -6,9 +6,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/class_index.h"
+#include "frontend/data/bind/classes.h"
 #include "frontend/data/bind/data_view.h"
-#include "frontend/data/transform/category_text.h"
 
 namespace onnxtrain {
 namespace {

@@ -16,6 +16,21 @@
 
 namespace onnxtrain {
 
+class CategoryReader {
+ public:
+  // The column holds one value per sample: names (Column::classes) or numbers, which are their own names.
+  CategoryReader(const Dataset& data, int c);
+  // Nullopt where the value is missing.
+  absl::StatusOr<std::optional<std::string>> Read(int64_t i) const;
+
+ private:
+  const Dataset& data_;
+  int c_;
+};
+
+// By number where all are integers, else by name.
+void SortCategories(std::vector<std::string>* names);
+
 // How one column of a file becomes columns of numbers.
 struct ColumnTransform {
   std::string column;

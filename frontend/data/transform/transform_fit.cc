@@ -4,7 +4,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/transform/category_text.h"
 #include "frontend/data/transform/convert.h"
 #include "frontend/data/transform/transform.h"
 

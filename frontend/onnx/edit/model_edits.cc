@@ -5,10 +5,9 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/model_proto.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
-#include "frontend/onnx/write/node_copies.h"
+#include "frontend/onnx/write/weight_replacer.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/graph.h"
-#include "frontend/onnx/edit/classifier_path.h"
+#include "frontend/onnx/edit/output_layer.h"
 #include "frontend/onnx/edit/surgery.h"
 
 namespace onnxtrain {

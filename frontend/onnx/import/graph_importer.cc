@@ -1,13 +1,272 @@
 #include "frontend/onnx/import/graph_importer.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/gradient_node.h"
-#include "frontend/onnx/import/operator_importer.h"
+#include "frontend/onnx/import/import_state.h"
+#include "frontend/onnx/import/scope.h"
 #include "frontend/onnx/import/sequence_ops.h"
+#include "frontend/ops/import/index.h"
+#include "frontend/ops/import/onnx_import.h"
+#include "frontend/passes/differentiate.h"
 
 namespace onnxtrain {
 namespace {
+
+// The ImportContext that the import functions of operators see.
+
+// One node of the model being imported. All arguments must outlive it.
+class NodeImportContext : public ImportContext {
+ public:
+  NodeImportContext(ImportState& state, const ImportScope& scope, const ParsedNode& parsed, const NodeView& view);
+
+  const HostTensor* Known(size_t i) override { return state_.known.Find(in(i)); }
+  Val AttributeWeight(std::string_view attribute, HostTensor tensor) override;
+  void SetLogits(Val prediction, Val logits) override;
+  Val FindLogits(Val prediction) override;
+  Val AsFloatWeight(size_t i, const HostTensor& value) override;
+  absl::StatusOr<Val> AsState(size_t i) override;
+  void UpdateState(Val state, Val value, double momentum) override;
+  Val RandomKey() override;
+  int64_t RandomStream() override;
+
+ private:
+  absl::Status CheckUpdate(const ImportWeight& weight, Val value) const;
+
+  ImportState& state_;
+  const ImportScope& scope_;
+  const ParsedNode& parsed_;
+};
+
+// FNV-1a, 31 bits.
+int64_t HashName(std::string_view text) {
+  uint32_t hash = 2166136261u;
+  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  return hash >> 1;
+}
+
+NodeImportContext::NodeImportContext(ImportState& state, const ImportScope& scope, const ParsedNode& parsed,
+                                     const NodeView& view)
+    : state_(state), scope_(scope), parsed_(parsed) {
+  const ImportOptions& options = state.options;
+  node_ = &view;
+  b_ = &state.builder;
+  training = options.training;
+  batch_norm_frozen = options.batch_norm_frozen || HasFrozenScale(options, parsed);
+  dropout = options.dropout;
+  float_type = options.float_type;
+  conformance = options.conformance;
+}
+
+Val NodeImportContext::AttributeWeight(std::string_view attribute, HostTensor tensor) {
+  if (!scope_.is_top() || conformance) return b_->Constant(std::move(tensor));
+  return state_.weights.AddFromAttribute(parsed_, attribute, tensor);
+}
+
+void NodeImportContext::SetLogits(Val prediction, Val logits) {
+  if (prediction.valid() && logits.valid()) state_.effects.logits[prediction.id()] = logits.id();
+}
+
+Val NodeImportContext::FindLogits(Val prediction) {
+  const auto& logits = state_.effects.logits;
+  const auto it = prediction.valid() ? logits.find(prediction.id()) : logits.end();
+  return it == logits.end() ? Val() : b_->Wrap(it->second);
+}
+
+Val NodeImportContext::AsFloatWeight(size_t i, const HostTensor& value) {
+  return has(i) && !conformance ? state_.weights.AddDequantized(in(i), value, parsed_) : Val();
+}
+
+absl::StatusOr<Val> NodeImportContext::AsState(size_t i) {
+  ImportWeight* weight = state_.weights.Find(in(i));
+  if (weight == nullptr && has(i) && !training) return in(i);  // computed statistics can be read, not updated
+  if (weight == nullptr) return Invalid("input ", i, " must be an initializer");
+  weight->state = true;
+  return in(i);
+}
+
+absl::Status NodeImportContext::CheckUpdate(const ImportWeight& weight, Val value) const {
+  if (scope_.conditional)
+    return absl::UnimplementedError(
+        StrCat("updates '", weight.name, "' under a condition that is known only at run time"));
+  if (weight.updated) return Invalid("updates '", weight.name, "', which another node updates too");
+  const Type& type = state_.graph.type(weight.value);
+  if (type == value.type()) return absl::OkStatus();
+  return Invalid("replaces '", weight.name, "' of type ", ToString(type), " by ", ToString(value.type()));
+}
+
+void NodeImportContext::UpdateState(Val state, Val value, double momentum) {
+  ImportWeight* weight = training && value.valid() ? state_.weights.Find(state) : nullptr;
+  if (weight == nullptr) return;
+  if (absl::Status status = CheckUpdate(*weight, value); !status.ok()) {
+    b_->Fail(std::move(status));
+    return;
+  }
+  weight->updated = true;
+  state_.effects.updates.push_back({state.id(), value.id(), momentum});
+}
+
+Val NodeImportContext::RandomKey() {
+  Val& key = state_.effects.random_key;
+  if (key.valid()) return key;
+  std::string name = "random_key";
+  while (state_.graph.FindInput(name) != nullptr || state_.model.graph.initializers.count(name) > 0) name += "_";
+  return key = b_->Input(InputKind::kFeed, name, {DType::kUInt32, {4}});
+}
+
+int64_t NodeImportContext::RandomStream() { return HashName(b_->source()); }
+
+absl::Status CheckArity(const std::vector<Val>& inputs, const OnnxOp& op) {
+  const auto count = static_cast<int>(inputs.size());
+  if (count < op.min_inputs || count > op.max_inputs)
+    return Invalid("has ", count, " inputs, which is too ", count < op.min_inputs ? "few" : "many");
+  for (int i = 0; i < op.min_inputs; ++i) {
+    if (!inputs[i].valid()) return Invalid("input ", i, " is missing");
+  }
+  return absl::OkStatus();
+}
+
+// The node's inputs, without absent ones at the end.
+absl::StatusOr<std::vector<Val>> FindOperands(SymbolTable& symbols, ImportScope& scope, const ParsedNode& node) {
+  std::vector<Val> operands;
+  for (const std::string& name : node.inputs) {
+    const std::optional<Val> v = name.empty() ? Val() : symbols.FindTensor(scope, name, node);
+    if (!v) return AlreadyReported();
+    operands.push_back(*v);
+  }
+  while (!operands.empty() && !operands.back().valid()) operands.pop_back();
+  return operands;
+}
+
+absl::StatusOr<NodeView> ViewNode(ImportState& state, ImportScope& scope, const ParsedNode& node, const OnnxOp& op) {
+  NodeView view{.domain = op.domain,
+                .op_type = node.op_type,
+                .name = state.builder.source(),
+                .version = 1,
+                .num_outputs = static_cast<int>(node.outputs.size()),
+                .strings = node.strings};
+  if (auto opset = scope.opsets->find(node.domain); opset != scope.opsets->end()) {
+    view.version = static_cast<int>(opset->second.newest);
+    view.older_version = opset->second.oldest;
+  }
+  ASSIGN_OR_RETURN(view.inputs, FindOperands(state.symbols, scope, node));
+  RETURN_IF_ERROR(CheckArity(view.inputs, op));
+  for (const std::string& name : node.outputs)
+    view.used.push_back(!name.empty() && (!scope.is_top() || state.live.IsRead(name)));
+  ASSIGN_OR_RETURN(view.attrs, ResolveAttrs(scope, node));
+  state.types.MapAttrs(node, &view.attrs);
+  // A row that was guessed is trained like what else a user has named.
+  if (!state.options.constant_factors && node.fx == nullptr) view.attrs.Erase(kPaddingRow);
+  return view;
+}
+
+}  // namespace
+
+bool HasFrozenScale(const ImportOptions& options, const ParsedNode& node) {
+  return node.op_type == "BatchNormalization" && node.inputs.size() > 1 &&
+         options.frozen_scales.count(node.inputs[1]) > 0;
+}
+
+ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const ParsedNode& node, const OnnxOp& op) {
+  ASSIGN_OR_RETURN(NodeView view, ViewNode(state, scope, node, op));
+  state.known.Update();  // initializers that the view has created
+  RETURN_IF_ERROR(state.batch_unfixer.UnfixNode(node, &view.inputs, &view.attrs));
+  NodeImportContext context(state, scope, node, view);
+  ASSIGN_OR_RETURN(std::vector<Val> results, op.import(context));
+  RETURN_IF_ERROR(state.builder.status());
+  if (context.opset_matters())
+    return Invalid("means one thing in opset ", view.version, " and another in ", *view.older_version,
+                   ", and the file imports both");
+  results.resize(std::max(results.size(), node.outputs.size()));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (view.used[i] && !results[i].valid()) return absl::UnimplementedError(StrCat("output ", i, " is not supported"));
+  }
+  return ImportValues(results.begin(), results.end());
+}
+
+namespace {
+
+// ai.onnx.preview.training.Gradient: the gradient of a named value of the graph around the node.
+
+// Finds the tensor that a name stands for; an error if that failed or is not a tensor.
+using FindTensorFn = std::function<absl::StatusOr<Val>(const std::string&)>;
+
+struct GradientSpec {
+  std::vector<std::string> names;  // xs, then zs
+  size_t differentiated = 0;       // how many of them are xs
+};
+
+absl::StatusOr<GradientSpec> ReadSpec(const ParsedNode& node) {
+  GradientSpec spec;
+  for (std::string_view list : {"xs", "zs"}) {
+    if (auto it = node.strings.find(std::string(list)); it != node.strings.end())
+      spec.names.insert(spec.names.end(), it->second.begin(), it->second.end());
+    if (list == "xs") spec.differentiated = spec.names.size();
+  }
+  if (spec.differentiated == 0) return Invalid("attribute 'xs' names no value");
+  if (spec.names.size() != node.inputs.size())
+    return Invalid("has ", node.inputs.size(), " inputs for the ", spec.names.size(), " values of xs and zs");
+  if (node.outputs.size() > spec.differentiated)
+    return Invalid("has ", node.outputs.size(), " outputs for ", spec.differentiated, " values of xs");
+  return spec;
+}
+
+// Appends a clone of `node` that reads the replacements of its inputs, and maps its outputs to the clone's.
+void CloneWith(Graph* graph, Node node, std::map<ValueId, ValueId>* replaced) {
+  bool differs = false;
+  for (ValueId& v : node.inputs) {
+    const auto it = v == kNoValue ? replaced->end() : replaced->find(v);
+    if (it == replaced->end()) continue;
+    v = it->second;
+    differs = true;
+  }
+  if (!differs) return;
+  std::vector<Type> types;
+  for (ValueId v : node.outputs) types.push_back(graph->type(v));
+  const ValueIds outputs =
+      graph->AddNode(node.op, std::move(node.inputs), node.attrs, std::move(types), node.source).outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) replaced->emplace(node.outputs[i], outputs[i]);
+}
+
+// Clones the nodes that lead from the keys of `replaced` to `target`; returns the target of the clones.
+ValueId CloneFor(Graph* graph, std::map<ValueId, ValueId> replaced, ValueId target) {
+  const size_t count = graph->nodes().size();
+  for (size_t n = 0; n < count; ++n) CloneWith(graph, graph->nodes()[n], &replaced);
+  const auto it = replaced.find(target);
+  return it == replaced.end() ? target : it->second;
+}
+
+// Differentiates y with respect to the values named by the attribute xs, at the point that the inputs give for xs and
+// zs: most often these values themselves. Returns one gradient for each output.
+ImportValuesOr ImportGradientNode(const ParsedNode& node, Builder* builder, const FindTensorFn& find) {
+  ASSIGN_OR_RETURN(const GradientSpec spec, ReadSpec(node));
+  ASSIGN_OR_RETURN(const Val y, find(node.attrs.String("y")));
+  if (!y.valid()) return Invalid("attribute 'y' names no value");
+  std::map<ValueId, ValueId> replaced;
+  std::vector<ValueId> wrt;
+  for (size_t i = 0; i < spec.names.size(); ++i) {
+    ASSIGN_OR_RETURN(const Val named, find(spec.names[i]));
+    ASSIGN_OR_RETURN(const Val given, find(node.inputs[i]));
+    if (!named.valid() || !given.valid()) return Invalid("input ", i, " is missing");
+    if (!(named.type() == given.type()))
+      return Invalid("input ", i, " is ", ToString(given.type()), " in place of ", ToString(named.type()));
+    if (named.id() != given.id()) replaced[named.id()] = given.id();
+    if (i < spec.differentiated) wrt.push_back(given.id());
+  }
+  Graph& graph = builder->graph();
+  const ValueId target = replaced.empty() ? y.id() : CloneFor(&graph, std::move(replaced), y.id());
+  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, target, wrt));
+  ImportValues results;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const auto it = gradients.find(wrt[i]);
+    results.emplace_back(it == gradients.end() ? ZerosLike(builder->Wrap(wrt[i])) : builder->Wrap(it->second));
+  }
+  return results;
+}
 
 // Functions that call functions multiply nodes, and so do loops in loops.
 constexpr int64_t kMaxExpandedNodes = 200'000;  // beyond the file's own

@@ -3,8 +3,15 @@
 
 #include "frontend/onnx/import/control_flow.h"
 #include "frontend/onnx/import/import_state.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
+
+// Whether the node is a BatchNormalization whose scale is frozen, so that it stays in inference mode.
+bool HasFrozenScale(const ImportOptions& options, const ParsedNode& node);
+
+// Returns the values of the node's outputs. All of its inputs have been found.
+ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const ParsedNode& node, const OnnxOp& op);
 
 // Imports nodes into the state's graph, with the functions that they call and the bodies that they hold. Errors of
 // nodes are collected in the state; what depends on a failed node is skipped.

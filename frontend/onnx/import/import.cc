@@ -5,12 +5,9 @@
 #include <map>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/feeds.h"
 #include "frontend/onnx/import/graph_importer.h"
 #include "frontend/onnx/import/notes.h"
-#include "frontend/onnx/import/outputs.h"
-#include "frontend/onnx/import/supported_ops.h"
-#include "frontend/onnx/import/sweep.h"
+#include "frontend/onnx/import/stages.h"
 #include "frontend/onnx/import_failures.h"
 #include "frontend/ops/row.h"
 

@@ -4,9 +4,8 @@
 #include <map>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/operator_importer.h"
-#include "frontend/onnx/recover/position_tables.h"
-#include "frontend/onnx/recover/row_copies.h"
+#include "frontend/onnx/import/graph_importer.h"
+#include "frontend/onnx/recover/rows.h"
 
 namespace onnxtrain {
 namespace {

@@ -7,11 +7,29 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/onnx/import_failures.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/ops/builder.h"
 
 namespace onnxtrain {
+
+class ErrorList {
+ public:
+  // `extents` as in NodeFailure.
+  void Add(const ParsedNode& node, const absl::Status& status, std::vector<int64_t> extents = {});
+  size_t size() const { return failures_.size(); }
+  // OK, or one status with the code of the first error, the messages of the first 20, and the failures of all.
+  absl::Status Summary() const;
+
+ private:
+  std::vector<NodeFailure> failures_;
+  absl::StatusCode code_ = absl::StatusCode::kOk;
+};
+
+// The status of a node that fails because another one has failed and was reported.
+absl::Status AlreadyReported();
 
 // A sequence or an optional. Only the importer knows them: at run time there are only their elements.
 struct ListValue {

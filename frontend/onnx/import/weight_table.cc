@@ -2,10 +2,70 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
+#include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/import/notes.h"
+#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of one weight; VGG19's largest layer has 411 MB
+constexpr int64_t kMaxTotalBytes = 2 * kMaxBytes;
+constexpr int kMaxViews = 4;  // between a weight and the operator that takes it
+
+// Whether the node takes `name` in weight inputs only.
+bool TakesAsWeight(const ParsedNode& node, const std::string& name) {
+  const uint32_t weights = GetOnnxTraits(node).weight_inputs;
+  if (weights == 0) return false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == name && (i >= 32 || (weights >> i & 1) == 0)) return false;
+  }
+  return true;
+}
+
+// A view of a weight is still that weight.
+bool IsViewOf(const ParsedNode& node, const std::string& name) {
+  return GetOnnxTraits(node).view && node.inputs[0] == name && !node.outputs.empty();
+}
+
+}  // namespace
+
+bool FilledWeights::OnlyFeedsWeightInputs(const std::string& name, int depth) const {
+  const auto& users = live_.Users(name);
+  if (users.empty() || depth > kMaxViews) return false;
+  return std::ranges::all_of(users, [&](const ParsedNode* user) {
+    return TakesAsWeight(*user, name) || (IsViewOf(*user, name) && OnlyFeedsWeightInputs(user->outputs[0], depth + 1));
+  });
+}
+
+bool FilledWeights::IsFilledWeight(const ParsedNode& node) const {
+  if (!node.domain.empty() || node.op_type != "ConstantOfShape") return false;
+  if (node.inputs.size() != 1 || node.outputs.size() != 1 || node.outputs[0].empty()) return false;
+  const ParsedNode* shape = live_.Producer(node.inputs[0]);
+  const bool given = graph_.initializers.count(node.inputs[0]) > 0 || (shape != nullptr && IsConstantNode(*shape));
+  return given && OnlyFeedsWeightInputs(node.outputs[0], 0);
+}
+
+absl::StatusOr<std::optional<HostTensor>> FilledWeights::Fill(const Attrs& attrs, const HostTensor* extents) {
+  const HostTensor* value = attrs.Tensor("value");
+  const DType stored = value != nullptr ? value->dtype() : DType::kFloat32;
+  if (extents == nullptr || extents->dtype() != DType::kInt64 || !IsFloat(stored)) return std::nullopt;
+  if (value != nullptr && value->size() != 1) return std::nullopt;
+  const Type type{types_.Map(stored), extents->ToInts()};
+  RETURN_IF_ERROR(CheckShape(type.shape));
+  if (type.elements() <= 1) return std::nullopt;
+  const auto bytes = static_cast<int64_t>(type.bytes());
+  if (bytes > kMaxBytes || (bytes_ += bytes) > kMaxTotalBytes)
+    return Invalid("fills ", ToString(type), ": store weights of this size in the file");
+  ++count_;
+  return HostTensor::Filled(type, value != nullptr ? value->At(0) : 0);
+}
+
 namespace {
 
 // Kernels read constants in place, so the address must be aligned for the element type.
@@ -153,6 +213,80 @@ Val WeightTable::SplitMergedCopy(const ParsedNode& node) {
 ImportWeight* WeightTable::Find(ValueId value) {
   const auto it = index_.find(value);
   return it == index_.end() ? nullptr : &weights_[it->second];
+}
+
+namespace {
+
+constexpr size_t kMaxShown = 4;
+
+std::vector<const ImportWeight*> FloatWeights(const WeightTable& table) {
+  std::vector<const ImportWeight*> weights;
+  for (const ImportWeight& weight : table.weights()) {
+    if (!weight.state && IsFloat(weight.tensor.dtype())) weights.push_back(&weight);
+  }
+  return weights;
+}
+
+// What a matrix and its transpose have in common: the extents, the type and the elements of the diagonal.
+std::string TransposeInvariant(const HostTensor& matrix) {
+  constexpr int64_t kMaxElements = 16;
+  const auto [rows, columns] = std::pair(matrix.shape()[0], matrix.shape()[1]);
+  const size_t size = DTypeSize(matrix.dtype());
+  std::string key = StrCat(std::min(rows, columns), "x", std::max(rows, columns), ToString(matrix.dtype()), ":");
+  for (int64_t i = 0; i < std::min({rows, columns, kMaxElements}); ++i) {
+    const std::byte* element = matrix.bytes().data() + size * (i * columns + i);
+    key.append(reinterpret_cast<const char*>(element), size);
+  }
+  return key;
+}
+
+// "'a' and 'b'" for each matrix b that equals an earlier one, a, up to a transpose. Constant fills prove nothing.
+class EqualPairs {
+ public:
+  void Add(const ImportWeight& weight) {
+    if (weight.tensor.shape().size() != 2 || IsSplat(weight.tensor)) return;
+    std::vector<const ImportWeight*>& candidates = different_[TransposeInvariant(weight.tensor)];
+    for (const ImportWeight* other : candidates) {
+      const HostTensor &a = other->tensor, &b = weight.tensor;
+      const bool transposed = IsTransposeOf(a, b);
+      const bool equal = transposed || (a.type() == b.type() && a.SameBytes(b));
+      ReleaseMappedPages(a.bytes());
+      if (!equal) continue;
+      pairs_.push_back(StrCat("'", Printable(other->name), "' and '", Printable(weight.name), "'",
+                              transposed ? " (transposed)" : ""));
+      return;
+    }
+    if (candidates.size() < kMaxCandidates) candidates.push_back(&weight);
+  }
+
+  std::vector<std::string> Take() && { return std::move(pairs_); }
+
+ private:
+  // Bounds the comparisons for files whose matrices have one diagonal in common.
+  static constexpr size_t kMaxCandidates = 16;
+
+  std::map<std::string, std::vector<const ImportWeight*>> different_;
+  std::vector<std::string> pairs_;
+};
+
+}  // namespace
+
+void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vector<std::string>* notes) {
+  const std::vector<const ImportWeight*> floats = FloatWeights(weights);
+  const auto tied = std::ranges::count_if(floats, [&](auto* w) { return live.Users(w->name).size() > 1; });
+  if (tied > 0)
+    notes->push_back(StrCat("weights with several readers: ", tied, ", each one weight (its gradients are summed)"));
+  EqualPairs equal;
+  for (const ImportWeight* weight : floats) {
+    equal.Add(*weight);
+    ReleaseMappedPages(weight->tensor.bytes());
+  }
+  std::vector<std::string> pairs = std::move(equal).Take();
+  if (pairs.empty()) return;
+  const std::string more = pairs.size() > kMaxShown ? StrCat(" and ", pairs.size() - kMaxShown, " more pairs") : "";
+  pairs.resize(std::min(pairs.size(), kMaxShown));
+  notes->push_back(StrCat("weights with equal values, possibly tied: ", absl::StrJoin(pairs, ", "), more,
+                          "; each is trained separately (`tie` A=B trains two as one)"));
 }
 
 }  // namespace onnxtrain

@@ -2,13 +2,24 @@
 // eval_model.onnx, optimizer_model.onnx and a checkpoint in one folder.
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
+
+// Whether the file holds a checkpoint with values. A nominal one has names alone.
+bool IsOrtCheckpoint(const std::string& path);
+
+// Returns the trained and the frozen weights by name. The bytes are not trusted. Errors do not name the file.
+absl::StatusOr<std::map<std::string, HostTensor>> ParseOrtCheckpoint(std::span<const std::byte> bytes);
 
 // Returns the bytes of the inference model with the weights of the checkpoint; nullopt where `path` is neither a folder
 // of artifacts nor one of them. Where eval_model.onnx does not name the outputs of inference, the loss stays the output

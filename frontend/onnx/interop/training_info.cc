@@ -1,24 +1,22 @@
 #include "frontend/onnx/interop/training_info.h"
 
-#include <onnx/onnx_pb.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wire_format_lite.h"
-
-#include "frontend/base/printable.h"
+#include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/extract_initializers.h"
+#include "frontend/base/strings.h"
+#include "frontend/onnx/interop/training_algorithm.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/guard.h"
-#include "frontend/onnx/read/model_proto.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
 
 namespace onnxtrain {
 namespace {
@@ -236,10 +234,6 @@ class AlgorithmReader {
   std::set<std::string> collected_;
 };
 
-}  // namespace
-
-namespace {
-
 // Whether a message has a training_info, without parsing it.
 bool HasTrainingInfo(std::span<const std::byte> bytes) {
   using google::protobuf::internal::WireFormatLite;
@@ -270,6 +264,24 @@ absl::StatusOr<std::optional<TrainingInfo>> ReadTrainingInfo(const OnnxModel& mo
   const ExtractedModel without_weights = ExtractInitializers(file->bytes(), kMinMappedBytes);
   ASSIGN_OR_RETURN(const auto proto, ParseModelProto(std::as_bytes(std::span(without_weights.rest))));
   return ReadAlgorithm(*proto);
+}
+
+absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const std::string& step,
+                                            const std::pair<std::string, std::string>& metadata) {
+  ASSIGN_OR_RETURN(const auto model, ParseModelProto(std::as_bytes(std::span(inference))));
+  ASSIGN_OR_RETURN(const auto training, ParseModelProto(std::as_bytes(std::span(step))));
+  onnx::GraphProto &graph = *model->mutable_graph(), &algorithm = *training->mutable_graph();
+  // Only what is no input can be updated.
+  Erase(ListNames(graph.initializer()), graph.mutable_input());
+  RenameClashes(graph, &algorithm);
+  Names shared = ListNames(graph.input());
+  shared.merge(ListNames(graph.initializer()));
+  Erase(shared, algorithm.mutable_initializer());
+  Names known = shared;  // no input of the algorithm
+  known.merge(ListNames(algorithm.initializer()));
+  Erase(known, algorithm.mutable_input());
+  AppendTrainingInfo(&algorithm, metadata, model.get());
+  return model->SerializeAsString();
 }
 
 }  // namespace onnxtrain

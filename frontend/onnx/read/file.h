@@ -62,4 +62,11 @@ class ExternalFiles {
   int64_t bytes_in_files_ = 0, bytes_copied_ = 0;
 };
 
+// The files of a model.
+
+// Returns the files that a model is read from: its own, external data, and of artifacts of ONNX Runtime's training API
+// the eval model and the checkpoints beside it. Reads the model. Of one that cannot be read, `path` alone: loading it
+// tells why.
+std::vector<std::string> ListModelFiles(const std::string& path);
+
 }  // namespace onnxtrain

@@ -1,19 +1,113 @@
 #include "frontend/onnx/read/graph_reader.h"
 
-#include <onnx/onnx_pb.h>
-
+#include <cstring>
 #include <unordered_set>
 
+#include <onnx/onnx_pb.h>
+#include "absl/status/statusor.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/graph.h"
+#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/metadata.h"
-#include "frontend/onnx/read/sparse_proto.h"
-#include "frontend/onnx/read/value_info.h"
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/read/tensor_proto.h"
+#include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
+
+// Describes a type in words: "sequence of tensor of float".
+std::string TypeKind(const onnx::TypeProto& type) {
+  if (type.has_sequence_type()) return StrCat("sequence of ", TypeKind(type.sequence_type().elem_type()));
+  if (type.has_map_type()) return "map";
+  if (type.has_optional_type()) return StrCat("optional ", TypeKind(type.optional_type().elem_type()));
+  if (type.has_tensor_type()) return StrCat("tensor of ", OnnxTypeName(type.tensor_type().elem_type()));
+  if (type.has_sparse_tensor_type()) return "sparse tensor";
+  return "value of unknown type";
+}
+
+// Reads the type of a sequence, optional or optional sequence of tensors. Deeper nesting leaves `element` empty.
+void ReadList(const onnx::TypeProto& type, ParsedValue* value) {
+  value->kind = TypeKind(type);
+  value->form.optional = type.has_optional_type();
+  const onnx::TypeProto& inner = type.has_optional_type() ? type.optional_type().elem_type() : type;
+  value->form.sequence = inner.has_sequence_type();
+  const onnx::TypeProto& element = inner.has_sequence_type() ? inner.sequence_type().elem_type() : inner;
+  if (element.has_tensor_type()) value->element = DTypeFromOnnx(element.tensor_type().elem_type());
+}
+
+// Reads the declared name, type and shape of an input or output. Extents of 0 and below are free: exporters write them
+// for unknown extents.
+ParsedValue ReadValueInfo(const onnx::ValueInfoProto& proto) {
+  ParsedValue value{.name = proto.name()};
+  if (!proto.type().has_tensor_type()) {
+    ReadList(proto.type(), &value);
+    return value;
+  }
+  const auto& tensor = proto.type().tensor_type();
+  value.dtype = DTypeFromOnnx(tensor.elem_type());
+  value.kind = StrCat("tensor of ", OnnxTypeName(tensor.elem_type()));
+  value.has_shape = tensor.has_shape();
+  for (const auto& dim : tensor.shape().dim()) {
+    // Exporters write 0 and -1 for "unknown"; neither can be an extent of real data.
+    value.dims.push_back(dim.has_dim_value() && dim.dim_value() > 0 ? dim.dim_value() : -1);
+    value.dim_names.push_back(dim.has_dim_param() ? Printable(dim.dim_param()) : "");
+  }
+  return value;
+}
+
+absl::StatusOr<HostTensor> ReadPart(const onnx::TensorProto& proto, std::string_view what, ExternalFiles* files) {
+  auto part = ReadTensor(proto, nullptr, files);
+  if (!part.ok()) return Annotate(part.status(), StrCat("(", what, ") "));
+  if (!part->opaque.empty()) return absl::UnimplementedError(StrCat("holds ", what, " of type ", part->opaque));
+  return part->tensor.Clone();  // the tensor may outlive the message
+}
+
+// Converts indices [n] (already offsets) or [n, rank] to row-major offsets of the values.
+absl::StatusOr<std::vector<int64_t>> ComputeOffsets(const HostTensor& indices, const Shape& shape, int64_t count) {
+  const auto rank = static_cast<int64_t>(shape.size());
+  const bool linear = indices.shape() == Shape{count};
+  if (indices.dtype() != DType::kInt64 || (!linear && indices.shape() != Shape{count, rank})) {
+    return Invalid("has indices ", ToString(indices.type()), " for ", count, " values of ", ToString(shape));
+  }
+  const Shape strides = Strides(shape);
+  std::vector<int64_t> offsets(count);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t axis = 0; axis < (linear ? 1 : rank); ++axis) {
+      const int64_t index = indices.IntAt(linear ? i : i * rank + axis),
+                    extent = linear ? NumElements(shape) : shape[axis];
+      if (index < 0 || index >= extent)
+        return Invalid("has the index ", index, ", which is outside its shape ", ToString(shape));
+      offsets[i] += linear ? index : index * strides[axis];
+    }
+    if (i > 0 && offsets[i] <= offsets[i - 1]) return Invalid("has indices that do not increase");
+  }
+  return offsets;
+}
+
+// Makes the tensor dense. Fails above `budget` bytes, as a few numbers can declare a large tensor, and on indices out
+// of range or not in increasing order. Errors do not name the tensor.
+absl::StatusOr<HostTensor> ReadSparseTensor(const onnx::SparseTensorProto& proto, ExternalFiles* files,
+                                            int64_t budget) {
+  const Shape shape(proto.dims().begin(), proto.dims().end());
+  RETURN_IF_ERROR(CheckShape(shape));
+  ASSIGN_OR_RETURN(const HostTensor values, ReadPart(proto.values(), "values", files));
+  ASSIGN_OR_RETURN(const HostTensor indices, ReadPart(proto.indices(), "indices", files));
+  if (values.shape().size() != 1) return Invalid("has values ", ToString(values.type()), ", not a list");
+  ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, ComputeOffsets(indices, shape, values.size()));
+  const Type type{values.dtype(), shape};
+  if (static_cast<int64_t>(type.bytes()) > budget)
+    return Invalid("of type ", ToString(type), " is too large when dense");
+  HostTensor dense(type);
+  const size_t size = DTypeSize(type.dtype);
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    std::memcpy(dense.mutable_bytes().data() + offsets[i] * size, values.bytes().data() + i * size, size);
+  }
+  return dense;
+}
 
 // Returns the type of an attribute. Files of IR version 1 leave it out: then the field that is set decides.
 onnx::AttributeProto::AttributeType GetAttributeType(const onnx::AttributeProto& proto) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "frontend/onnx/read/extract_initializers.h"
 #include "frontend/onnx/read/file.h"
+#include "frontend/onnx/read/guard.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/tensor_proto.h"
 

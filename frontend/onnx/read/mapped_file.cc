@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/resident_pages.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,7 +1,7 @@
 #include "frontend/onnx/read/metadata.h"
 
 #include <onnx/onnx_pb.h>
-
+#include "frontend/onnx/read/parsed.h"
 #include "google/protobuf/unknown_field_set.h"
 
 namespace onnxtrain {
@@ -46,6 +46,10 @@ const std::string& FindMetadata(const Metadata& metadata, const std::string& key
   static const std::string none;
   const auto it = metadata.find(key);
   return it == metadata.end() ? none : it->second;
+}
+
+const std::string& FindModelMetadata(const OnnxModel& model, const std::string& key) {
+  return FindMetadata(model.parsed().metadata, key);
 }
 
 }  // namespace onnxtrain

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "frontend/onnx/import.h"
+
 namespace onnx {
 class GraphProto;
 class ModelProto;
@@ -23,5 +25,10 @@ Metadata ReadMetadata(const onnx::ValueInfoProto& proto);
 
 // Returns the value of a key, "" if there is none.
 const std::string& FindMetadata(const Metadata& metadata, const std::string& key);
+
+// What a model file says about itself in metadata_props.
+
+// Returns the value of a key of the model's metadata; "" if there is none.
+const std::string& FindModelMetadata(const OnnxModel& model, const std::string& key);
 
 }  // namespace onnxtrain

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "frontend/base/printable.h"
+#include "frontend/base/strings.h"
 #include "frontend/graph/attrs.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/read/mapped_file.h"

@@ -1,9 +1,8 @@
 #include "frontend/onnx/read/proto_util.h"
 
-#include <onnx/onnx_pb.h>
-
 #include <cstring>
 
+#include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/ops/import/onnx_import.h"

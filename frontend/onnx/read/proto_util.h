@@ -1,13 +1,19 @@
 // Helpers for editing the messages of a model. For the sources of this folder alone.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "frontend/graph/attrs.h"
 #include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/edit/model_edits.h"
+#include "frontend/onnx/read/guard.h"
 
 namespace onnx {
 class AttributeProto;
@@ -18,6 +24,21 @@ class TensorProto;
 }  // namespace onnx
 
 namespace onnxtrain {
+
+// Parses the bytes after GuardModelBytes has accepted them.
+absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);
+
+// A message without the raw_data of large initializers, which stays where it is.
+struct PartialModel {
+  std::shared_ptr<onnx::ModelProto> proto;
+  ExtractedData extracted;
+};
+
+// As ParseModelProto, without copying large initializers.
+absl::StatusOr<PartialModel> ParsePartialModel(std::span<const std::byte> bytes);
+
+// Applies edits. Their tensors take the element type of the tensors that they replace.
+absl::Status ApplyEdits(const ModelEdits& edits, onnx::ModelProto* model);
 
 // Whether the node is this operator of ai.onnx.
 bool IsOnnxOp(const onnx::NodeProto& node, std::string_view op_type);

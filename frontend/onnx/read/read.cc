@@ -1,31 +1,136 @@
-// Reads an ONNX model: bytes → protobuf → plain structs.
-#include <onnx/onnx_pb.h>
-
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
 
-#include "google/protobuf/io/coded_stream.h"
-
+#include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/body_weights.h"
-#include "frontend/onnx/read/extract_initializers.h"
-#include "frontend/onnx/read/filled_inputs.h"
 #include "frontend/onnx/read/graph_reader.h"
 #include "frontend/onnx/read/guard.h"
-#include "frontend/onnx/read/input_texts.h"
-#include "frontend/onnx/read/model_proto.h"
-#include "frontend/onnx/recover/joined_weights.h"
-#include "frontend/onnx/recover/padding_rows.h"
-#include "frontend/onnx/recover/parameter_functions.h"
-#include "frontend/onnx/recover/position_tables.h"
-#include "frontend/onnx/recover/product_scales.h"
-#include "frontend/onnx/recover/row_copies.h"
-#include "frontend/onnx/recover/single_biases.h"
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/read/proto_util.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/weight_names.h"
+#include "google/protobuf/io/coded_stream.h"
 
 namespace onnxtrain {
 namespace {
+
+bool Moves(const ParsedNode& node) {
+  const OnnxTraits& traits = GetOnnxTraits(node);
+  return traits.view || traits.moves || (node.domain.empty() && node.op_type == "Cast");
+}
+
+bool TestsForNan(const ParsedNode& node) {
+  if (node.domain.empty()) return node.op_type == "IsNaN";
+  return node.domain == "ai.onnx.ml" && node.op_type == "Imputer" &&
+         std::isnan(node.attrs.Float("replaced_value_float"));
+}
+
+// Returns the inputs whose values reach, moved or cast at most, an Imputer that replaces NaN, or IsNaN.
+std::set<std::string> FindFilledInputs(const ParsedGraph& graph) {
+  std::unordered_set<std::string> tested;
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const auto is_tested = [&](const std::string& output) { return tested.contains(output); };
+    const bool moves = std::ranges::any_of(node->outputs, is_tested) && Moves(*node);
+    if (moves || TestsForNan(*node)) tested.insert(node->inputs.begin(), node->inputs.end());
+  }
+  std::set<std::string> inputs;
+  for (const ParsedValue& input : graph.inputs) {
+    if (input.dtype && IsFloat(*input.dtype) && tested.contains(input.name)) inputs.insert(input.name);
+  }
+  return inputs;
+}
+
+class TextNumberer {
+ public:
+  explicit TextNumberer(ParsedGraph* graph) : graph_(*graph) {}
+
+  // Returns the texts by place; null where nothing changed.
+  std::shared_ptr<const std::vector<std::string>> Run() {
+    for (const ParsedValue& input : graph_.inputs) {
+      if (IsTextInput(input)) values_.insert(input.name);
+    }
+    if (values_.empty() || !std::ranges::all_of(graph_.nodes, [this](const auto& node) { return Follow(node); }))
+      return nullptr;
+    for (ParsedNode& node : graph_.nodes) {
+      if (ReadsTexts(node)) Rewrite(&node);
+    }
+    for (ParsedValue& input : graph_.inputs) {
+      if (IsTextInput(input)) input.dtype = DType::kInt64;
+    }
+    return std::make_shared<const std::vector<std::string>>(std::move(texts_));
+  }
+
+ private:
+  static bool IsTextInput(const ParsedValue& input) { return !input.dtype && input.kind == kTextKind; }
+
+  bool ReadsTexts(const ParsedNode& node) const {
+    const auto is_text = [this](const std::string& name) { return values_.contains(name); };
+    return std::ranges::any_of(node.inputs, is_text) || std::ranges::any_of(node.captured, is_text);
+  }
+
+  // Follows the texts through a node. False: it does something else with them.
+  bool Follow(const ParsedNode& node) {
+    if (!ReadsTexts(node)) return true;
+    const OnnxTraits& traits = GetOnnxTraits(node);
+    const bool looks_up = Has(node, traits.text_keys), moves = traits.view || (traits.moves && MovesTextsOnly(node));
+    if (!node.graphs.empty() || (!looks_up && !moves)) return false;
+    if (moves || Has(node, traits.text_values)) values_.insert(node.outputs.begin(), node.outputs.end());
+    values_.erase("");
+    return true;
+  }
+
+  static bool Has(const ParsedNode& node, const TextAttr& attr) {
+    return !attr.texts.empty() && node.strings.contains(std::string(attr.texts));
+  }
+
+  // Strings of the file beside those of the input have no numbers.
+  bool MovesTextsOnly(const ParsedNode& node) const {
+    return std::ranges::none_of(node.inputs, [this](const auto& name) { return graph_.opaque.contains(name); });
+  }
+
+  void Rewrite(ParsedNode* node) {
+    const OnnxTraits& traits = GetOnnxTraits(*node);
+    if (Has(*node, traits.text_keys)) Number(traits.text_keys, node);
+    if (!Has(*node, traits.text_values)) return;
+    Number(traits.text_values, node);
+    node->attrs.Set("default_int64", FindPlace(node->attrs.String("default_string", "_Unused")));
+  }
+
+  void Number(const TextAttr& attr, ParsedNode* node) {
+    const std::string texts(attr.texts);
+    std::vector<int64_t> places;
+    for (const std::string& text : node->strings.at(texts)) places.push_back(FindPlace(text));
+    node->attrs.Erase(texts);
+    node->strings.erase(texts);
+    node->opaque.erase(texts);
+    node->attrs.Set(std::string(attr.places), std::move(places));
+  }
+
+  int64_t FindPlace(const std::string& text) {
+    const auto [it, added] = places_.emplace(text, std::ssize(texts_));
+    if (added) texts_.push_back(text);
+    return it->second;
+  }
+
+  ParsedGraph& graph_;
+  std::vector<std::string> texts_;
+  std::set<std::string> values_;  // that hold texts
+  std::unordered_map<std::string, int64_t> places_;
+};
+
+// Makes inputs of strings inputs of int64 where the graph only moves their strings and looks them up in lists of the
+// file, as encoders of categories do. Each string is its place in OnnxModel::Parsed::texts, which lists all that the
+// model compares with, and -1 if it is not there; the operators become those on integers. Where another operator reads
+// the strings, nothing changes. The file keeps its own form.
+void NumberInputTexts(OnnxModel::Parsed* model) { model->texts = TextNumberer(&model->graph).Run(); }
+
+// Reads an ONNX model: bytes → protobuf → plain structs.
 
 constexpr int64_t kMaxVersion = 1000;  // of opsets and IR; real ones are below 30
 

@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/joined_weights.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,15 +1,188 @@
-#include "frontend/onnx/recover/merged_nodes.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "frontend/base/strings.h"
-#include "frontend/onnx/recover/copied_nodes.h"
-#include "frontend/onnx/recover/fx_names.h"
+#include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
+#include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {
+namespace {
+
+// Copies of nodes that read parameters of their own: the parts that the readers of merged nodes share.
+
+// Collects copies of a graph's nodes.
+class CopiedNodes {
+ public:
+  explicit CopiedNodes(const ParsedGraph& graph) : graph_(graph) {}
+
+  // Returns OUTPUT/MODULE, with a number where the graph has a value of that name.
+  std::string NameOutput(std::string_view output, std::string_view module);
+  // Adds a copy, to follow the node at this position and the copies that were added there before.
+  void Add(size_t position, ParsedNode copy) { copies_[position].push_back(std::move(copy)); }
+  // Inserts the copies into the graph, and forgets them.
+  void InsertInto(ParsedGraph* graph);
+
+ private:
+  const ParsedGraph& graph_;
+  std::set<std::string> taken_;  // names of values; filled when the first is asked for
+  std::map<size_t, std::vector<ParsedNode>> copies_;
+};
+
+std::set<std::string> ListValues(const ParsedGraph& graph) {
+  std::set<std::string> names;
+  for (const ParsedValue& input : graph.inputs) names.insert(input.name);
+  for (const auto& [name, tensor] : graph.initializers) names.insert(name);
+  for (const ParsedNode& node : graph.nodes) names.insert(node.outputs.begin(), node.outputs.end());
+  return names;
+}
+
+// Returns the placeholders of the parameters that no fx node reads, by the parameters' names.
+std::map<std::string, std::string> FindUnreadParameters(const TorchMetadata& metadata, const ParsedGraph& graph) {
+  std::set<std::string_view> args;
+  for (const ParsedNode& node : graph.nodes) {
+    if (node.fx != nullptr) args.insert(node.fx->args.begin(), node.fx->args.end());
+  }
+  std::map<std::string, std::string> unread;
+  for (const auto& [placeholder, entry] : metadata.signature) {
+    if (entry.kind == SignatureEntry::Kind::kParameter && !args.contains(placeholder))
+      unread.emplace(entry.target, placeholder);
+  }
+  return unread;
+}
+
+std::string CopiedNodes::NameOutput(std::string_view output, std::string_view module) {
+  if (taken_.empty()) taken_ = ListValues(graph_);
+  const std::string name = StrCat(output, "/", module);
+  std::string own = name;
+  for (int i = 2; !taken_.insert(own).second; ++i) own = StrCat(name, "_", i);
+  return own;
+}
+
+void CopiedNodes::InsertInto(ParsedGraph* graph) {
+  if (copies_.empty()) return;
+  std::vector<ParsedNode> nodes;
+  for (size_t i = 0; i < graph->nodes.size(); ++i) {
+    nodes.push_back(std::move(graph->nodes[i]));
+    const auto found = copies_.find(i);
+    if (found != copies_.end()) std::ranges::move(found->second, std::back_inserter(nodes));
+  }
+  graph->nodes = std::move(nodes);
+  copies_.clear();
+}
+
+using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;  // by module
+
+class PartSeparator {
+ public:
+  PartSeparator(const TorchMetadata& metadata, ParsedGraph* graph)
+      : graph_(*graph), unread_(FindUnreadParameters(metadata, *graph)), copies_(*graph) {
+    for (const ParsedValue& output : graph_.outputs) outputs_.insert(output.name);
+  }
+
+  void Run() {
+    if (unread_.empty()) return;
+    std::vector<size_t> found;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (TakesApart(graph_.nodes[i])) found.push_back(i);
+    }
+    ListReaders(found);
+    for (const size_t i : found) Separate(i);
+    copies_.InsertInto(&graph_);
+  }
+
+ private:
+  bool TakesApart(const ParsedNode& node) const {
+    if (!node.domain.empty() || node.op_type != "Split" || node.fx != nullptr || node.inputs.empty()) return false;
+    const auto stored = graph_.initializers.find(node.inputs[0]);
+    return stored != graph_.initializers.end() && IsSplat(stored->second) &&
+           std::ranges::none_of(node.outputs, [&](const auto& o) { return o.empty() || outputs_.contains(o); });
+  }
+
+  void ListReaders(const std::vector<size_t>& splits) {
+    for (const size_t i : splits) {
+      for (const std::string& output : graph_.nodes[i].outputs) readers_[output];
+    }
+    for (ParsedNode& node : graph_.nodes) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const auto read = readers_.find(node.inputs[i]);
+        if (read != readers_.end()) read->second.push_back({.node = &node, .input = i});
+      }
+    }
+  }
+
+  // The readers of its outputs by module. Empty where one belongs to no module.
+  Readers FindReaders(const ParsedNode& split) const {
+    Readers by_module;
+    for (const std::string& output : split.outputs) {
+      for (const WeightReader& reader : readers_.at(output)) {
+        const ParsedNode& node = *reader.node;
+        const bool known = node.fx != nullptr && !node.fx->module.empty();
+        if (!known || node.outputs.empty() || node.outputs[0].empty()) return {};
+        by_module[node.fx->module].push_back(reader);
+      }
+    }
+    return by_module;
+  }
+
+  void Separate(size_t at) {
+    ParsedNode& split = graph_.nodes[at];
+    const std::string weight = split.inputs[0], part(LastPart(weight));
+    const Readers readers = FindReaders(split);
+    bool free = !readers.contains(std::string(ParentOf(weight)));  // its module reads the parameter itself
+    for (const auto& [module, own] : readers) {
+      const auto parameter = unread_.find(StrCat(module, ".", part));
+      if (parameter == unread_.end()) continue;
+      const auto fx = std::make_shared<FxNode>(FxNode{.name = StrCat("parts of ", parameter->first),
+                                                      .target = "split",
+                                                      .args = {parameter->second},
+                                                      .module = module});
+      if (parameter->first == weight || std::exchange(free, false)) {
+        split.fx = fx;
+      } else {
+        Copy(at, fx, own);
+      }
+    }
+  }
+
+  void Copy(size_t at, const std::shared_ptr<const FxNode>& fx, const std::vector<WeightReader>& readers) {
+    ParsedNode copy = graph_.nodes[at];
+    SplitNodes split;
+    copy.source = StrCat(copy.source, "/", fx->module);
+    copy.fx = fx;
+    for (std::string& output : copy.outputs) {
+      split.outputs.emplace_back(output, copies_.NameOutput(output, fx->module));
+      output = split.outputs.back().second;
+    }
+    for (const WeightReader& reader : readers) {
+      split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
+      for (const auto& [old, own] : split.outputs) {
+        if (reader.node->inputs[reader.input] == old) reader.node->inputs[reader.input] = own;
+      }
+    }
+    copies_.Add(at, std::move(copy));
+    graph_.shared.nodes.push_back(std::move(split));
+  }
+
+  ParsedGraph& graph_;
+  std::map<std::string, std::string> unread_;  // placeholders of parameters that no fx node reads, by name
+  std::set<std::string> outputs_;              // of the model
+  std::map<std::string, std::vector<WeightReader>> readers_;  // by output of the nodes that take parameters apart
+  CopiedNodes copies_;
+};
+
+}  // namespace
+
+void SplitMergedParts(const TorchMetadata& metadata, ParsedGraph* graph) { PartSeparator(metadata, graph).Run(); }
+
 namespace {
 
 using Parts = std::map<std::string, std::string>;  // placeholder, by the last part of the parameter's name

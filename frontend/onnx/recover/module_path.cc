@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_set>
 
 #include "frontend/base/strings.h"
 
@@ -105,6 +106,145 @@ bool IsBufferName(std::string_view name) {
   constexpr std::string_view kNames[] = {"final_logits_bias", "e_score_correction_bias", "inv_freq",
                                          "original_inv_freq", "positional_encoding_gaussian_matrix"};
   return std::ranges::find(kNames, LastPart(name)) != std::end(kNames);
+}
+
+namespace {
+
+using Operators = std::unordered_set<std::string_view>;
+
+// Whether the operator gives the same elements another shape or type.
+bool IsReshape(std::string_view op) {
+  static const Operators kReshapes = {
+      "_to_copy",        "_unsafe_view", "alias",     "clone",     "contiguous", "convert_element_type",
+      "detach",          "flatten",      "float",     "movedim",   "numpy_t",    "permute",
+      "lift_fresh_copy", "reshape",      "squeeze",   "swapaxes",  "t",          "to",
+      "transpose",       "type_as",      "unflatten", "unsqueeze", "view",       "view_as"};
+  return kReshapes.contains(op);
+}
+
+// Whether the operator selects elements by their positions.
+bool IsSelection(std::string_view op) {
+  static const Operators kSelections = {"chunk", "getitem", "narrow",           "select",
+                                        "slice", "split",   "split_with_sizes", "unbind"};
+  return kSelections.contains(op);
+}
+
+// Whether the operator moves, selects or repeats elements.
+bool IsView(std::string_view op) {
+  static const Operators kViews = {"as_strided", "broadcast_to", "diagonal", "expand", "expand_as",
+                                   "flip",       "repeat",       "roll",     "rot90",  "tile"};
+  return IsReshape(op) || IsSelection(op) || kViews.contains(op);
+}
+
+// Whether the operator is a function of single numbers.
+bool IsUnary(std::string_view op) {
+  static const Operators kUnary = {"abs",   "exp",     "expm1",    "log",    "log1p", "neg", "reciprocal",
+                                   "rsqrt", "sigmoid", "softplus", "square", "sqrt",  "tanh"};
+  return kUnary.contains(op);
+}
+
+// Whether the operator reads elements by indices, which may be computed in any way.
+bool IsLookup(std::string_view op) {
+  static const Operators kLookups = {"embedding", "gather", "index", "index_select", "take_along_dim"};
+  return kLookups.contains(op);
+}
+
+bool IsSum(std::string_view op) { return op == "add" || op == "sub"; }
+
+// Whether the operator computes floating-point numbers of such; sizes and positions are never made so.
+bool ComputesFloats(std::string_view op) {
+  static const Operators kFloat = {"exp",
+                                   "expm1",
+                                   "linalg_vector_norm",
+                                   "linear",
+                                   "matmul",
+                                   "mm",
+                                   "norm",
+                                   "reciprocal",
+                                   "rsqrt",
+                                   "select_scatter",
+                                   "sigmoid",
+                                   "softmax",
+                                   "slice_scatter",
+                                   "softplus",
+                                   "tanh",
+                                   "_softmax",
+                                   "_weight_norm_interface"};
+  return kFloat.contains(op);
+}
+
+// Whether the operator rounds or selects: w + (round(w) − w) is a quantized weight.
+bool IsStep(std::string_view op) {
+  static const Operators kSteps = {"argmax", "argmin", "round", "sign"};
+  return kSteps.contains(op);
+}
+
+// Takes the digits at the beginning of a text, without zeros before them.
+std::string_view TakeNumber(std::string_view* text) {
+  const size_t end = std::min(text->find_first_not_of("0123456789"), text->size());
+  std::string_view digits = text->substr(0, end);
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+  text->remove_prefix(end);
+  return digits;
+}
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+}  // namespace
+
+bool ByNumber::operator()(std::string_view a, std::string_view b) const {
+  std::string_view x = a, y = b;
+  while (!x.empty() && !y.empty()) {
+    if (IsDigit(x[0]) && IsDigit(y[0])) {
+      const std::string_view m = TakeNumber(&x), n = TakeNumber(&y);
+      if (m != n) return m.size() != n.size() ? m.size() < n.size() : m < n;
+    } else {
+      if (x[0] != y[0]) return x[0] < y[0];
+      x.remove_prefix(1), y.remove_prefix(1);
+    }
+  }
+  return x.empty() != y.empty() ? x.empty() : a < b;
+}
+
+std::string_view StripNumber(std::string_view name) {
+  const size_t digits = name.find_last_not_of("0123456789");
+  const bool numbered = digits != name.npos && digits + 1 < name.size() && digits > 0 && name[digits] == '_';
+  return numbered ? name.substr(0, digits) : name;
+}
+
+bool IsExporterName(const std::string& name) {
+  const std::string_view op = StripNumber(name);
+  return op == "val" || op == "value" || op == "tmp";
+}
+
+bool IsPart(const std::string& name) { return IsSelection(StripNumber(name)); }
+
+bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources) {
+  return IsLookup(StripNumber(name)) ||
+         std::ranges::any_of(sources, [](const std::string& s) { return IsLookup(StripNumber(s)); });
+}
+
+std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources) {
+  std::vector<std::string_view> steps;
+  const auto add = [&](const std::string& s) {
+    if (!IsExporterName(s) && !IsReshape(StripNumber(s))) steps.push_back(StripNumber(s));
+  };
+  add(name);
+  std::ranges::for_each(sources, add);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+bool MayRepeat(const std::string& name, const std::vector<std::string>& sources) {
+  return IsExporterName(name) || !std::ranges::all_of(ListSteps(name, sources), IsUnary);
+}
+
+bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources) {
+  const std::string_view op = StripNumber(name);
+  if (IsExporterName(name) || IsLookup(op)) return false;
+  if (IsSum(op)) return std::ranges::any_of(sources, [](const std::string& s) { return IsStep(StripNumber(s)); });
+  if (!IsView(op)) return name.find('.') == name.npos;  // a name of the module is no fx node's
+  return std::ranges::any_of(sources, [](const std::string& s) { return ComputesFloats(StripNumber(s)); });
 }
 
 }  // namespace onnxtrain

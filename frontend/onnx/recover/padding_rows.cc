@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/padding_rows.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
 #include <map>

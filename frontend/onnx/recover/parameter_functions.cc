@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/parameter_functions.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
 #include <cmath>

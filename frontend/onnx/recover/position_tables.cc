@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/position_tables.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "frontend/onnx/read/resident_pages.h"
+#include "frontend/onnx/read/mapped_file.h"
 #include "frontend/onnx/recover/weight_names.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/product_scales.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
 #include <string_view>

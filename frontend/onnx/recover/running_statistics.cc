@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/running_statistics.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/single_biases.h"
+#include "frontend/onnx/recover/rows.h"
 
 #include "frontend/base/status.h"
 #include "frontend/ops/import/recurrent.h"

@@ -7,10 +7,8 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/recover/fx_names.h"
-#include "frontend/onnx/recover/merged_nodes.h"
-#include "frontend/onnx/recover/merged_parts.h"
 #include "frontend/onnx/recover/module_path.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {

@@ -8,17 +8,15 @@
 #include <memory>
 #include <set>
 
-#include "frontend/base/atomic_file.h"
+#include "frontend/base/files.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/body_weights.h"
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/read/model_proto.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/write/external_writer.h"
-#include "frontend/onnx/write/insert_initializers.h"
 #include "frontend/onnx/write/stored_forms.h"
 #include "frontend/onnx/write/weight_replacer.h"
 

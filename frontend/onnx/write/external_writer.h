@@ -1,16 +1,31 @@
 // Writes external data beneath the target's folder, under its old names.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/base/atomic_file.h"
+#include "frontend/base/files.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
+
+// A part of a serialized message: the bytes of `head`, and `data` after them.
+struct MessagePiece {
+  std::string head;
+  LazyTensor data;
+};
+
+uint64_t CountBytes(const std::vector<MessagePiece>& pieces);
+
+// Returns the serialized model `message` with raw_data[i] for initializer i of its graph, whose raw_data must be empty,
+// but present, where raw_data[i] is not empty.
+std::vector<MessagePiece> InsertInitializers(std::string_view message, const std::vector<LazyTensor>& raw_data);
 
 // Writes the tensor's bytes at `offset` in blocks.
 absl::Status WriteAt(int64_t offset, const LazyTensor& tensor, AtomicFile& file);

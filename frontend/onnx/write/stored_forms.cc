@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/recover/complements.h"
-#include "frontend/onnx/recover/joined_weights.h"
-#include "frontend/onnx/recover/parameter_functions.h"
-#include "frontend/onnx/recover/row_copies.h"
+#include "frontend/onnx/recover/rows.h"
+#include "frontend/onnx/recover/weight_ties.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,21 +1,167 @@
 #include "frontend/onnx/write/weight_replacer.h"
 
-#include <onnx/onnx_pb.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
+#include <unordered_set>
+#include <vector>
 
+#include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/body_weights.h"
+#include "frontend/onnx/read/mapped_file.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
-#include "frontend/onnx/read/resident_pages.h"
 #include "frontend/onnx/read/tensor_proto.h"
-#include "frontend/onnx/write/node_copies.h"
+#include "frontend/onnx/recover/rows.h"
 
 namespace onnxtrain {
+namespace {
+
+using Positions = std::map<std::string, int>;  // of nodes, by output
+
+Positions FindNodes(const onnx::GraphProto& graph) {
+  Positions positions;
+  for (int i = 0; i < graph.node_size(); ++i) {
+    for (const std::string& output : graph.node(i).output()) positions.emplace(output, i);
+  }
+  return positions;
+}
+
+// Moves the last node to a position.
+void MoveLast(int position, onnx::GraphProto* graph) {
+  auto* nodes = graph->mutable_node();
+  for (int i = graph->node_size() - 1; i > position; --i) nodes->SwapElements(i, i - 1);
+}
+
+bool HasReader(const FileReader& reader, const Positions& positions, const onnx::GraphProto& graph) {
+  const auto node = positions.find(reader.node);
+  return node != positions.end() && static_cast<int>(reader.input) < graph.node(node->second).input_size();
+}
+
+// The copy of a value that a reader of the copies has; of others, which a node between them made, that of the last.
+const std::string& CopyOf(const std::string& value, const SplitNodes& split) {
+  const auto found = std::ranges::find(split.outputs, value, &std::pair<std::string, std::string>::first);
+  return found == split.outputs.end() ? split.outputs.back().second : found->second;
+}
+
+onnx::NodeProto MakeCopy(const onnx::NodeProto& node, const SplitNodes& split) {
+  onnx::NodeProto copy = node;
+  for (const auto& [old, own] : split.outputs) {
+    std::replace(copy.mutable_input()->begin(), copy.mutable_input()->end(), old, own);
+    std::replace(copy.mutable_output()->begin(), copy.mutable_output()->end(), old, own);
+  }
+  if (!copy.name().empty()) copy.set_name(copy.output(0));
+  return copy;
+}
+
+}  // namespace
+
+bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph) {
+  const Positions positions = FindNodes(*graph);
+  const bool complete =
+      std::ranges::all_of(split.outputs, [&](const auto& output) { return positions.contains(output.first); }) &&
+      std::ranges::all_of(split.readers, [&](const auto& reader) { return HasReader(reader, positions, *graph); });
+  if (!complete) return false;
+  for (const FileReader& reader : split.readers) {
+    std::string* input = graph->mutable_node(positions.at(reader.node))->mutable_input(static_cast<int>(reader.input));
+    *input = CopyOf(*input, split);
+  }
+  std::vector<onnx::NodeProto> made;
+  std::set<int> copied;  // one of several outputs has a copy for each of them
+  for (const auto& [output, copy] : split.outputs) {
+    const int at = positions.at(output);
+    if (copied.insert(at).second) made.push_back(MakeCopy(graph->node(at), split));
+  }
+  int behind = *copied.rbegin() + 1;
+  for (onnx::NodeProto& copy : made) {
+    *graph->add_node() = std::move(copy);
+    MoveLast(behind++, graph);
+  }
+  return true;
+}
+
+namespace {
+
+Attrs ReadIntAttrs(const onnx::NodeProto& node) {
+  Attrs attrs;
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.has_i()) attrs.Set(attribute.name(), int64_t{attribute.i()});
+  }
+  return attrs;
+}
+
+std::string DomainOf(const onnx::NodeProto& node) { return node.domain() == "ai.onnx" ? "" : node.domain(); }
+
+std::map<size_t, std::string> FindScalesBehind(const onnx::GraphProto& graph) {
+  std::vector<NodeNames> nodes;
+  for (const onnx::NodeProto& node : graph.node()) {
+    nodes.push_back({DomainOf(node),
+                     node.op_type(),
+                     {node.input().begin(), node.input().end()},
+                     {node.output().begin(), node.output().end()}});
+  }
+  std::unordered_set<std::string> initializers;
+  for (const auto& initializer : graph.initializer()) initializers.insert(initializer.name());
+  return FindProductScales(nodes, [&](const std::string& name) { return initializers.contains(name); });
+}
+
+}  // namespace
+
+Requantizer::Requantizer(const onnx::GraphProto& graph) {
+  for (const onnx::NodeProto& node : graph.node()) {
+    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1)
+      copies_[node.output(0)] = node.input(0);
+  }
+  std::map<size_t, std::string> behind = FindScalesBehind(graph);
+  for (int i = 0; i < graph.node_size(); ++i) AddUses(graph.node(i), behind[i]);
+}
+
+void Requantizer::AddUses(const onnx::NodeProto& node, const std::string& scale_behind) {
+  const auto input = [&](size_t i) -> std::string {
+    return i < static_cast<size_t>(node.input_size()) ? Source(node.input(static_cast<int>(i))) : "";
+  };
+  for (size_t i = 0; i < static_cast<size_t>(node.input_size()); ++i) {
+    const QuantizedWeight* row = FindQuantizedWeight(DomainOf(node), node.op_type(), i);
+    if (row == nullptr || row->packed) continue;
+    const std::string scale = row->scale_behind ? scale_behind : input(row->scale);
+    if (!scale.empty()) uses_.try_emplace(input(i), Use{&node, row, scale, input(row->factor), input(row->zero)});
+  }
+}
+
+const std::string& Requantizer::Source(const std::string& name) const {
+  const std::string* source = &name;
+  for (auto it = copies_.find(name); it != copies_.end(); it = copies_.find(*source)) source = &it->second;
+  return *source;
+}
+
+absl::StatusOr<HostTensor> Requantizer::Quantize(const std::string& name, const HostTensor& value,
+                                                 const HostTensor& stored, const FindConstant& find) const {
+  if (value.shape() != stored.shape())
+    return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape()));
+  const auto use = uses_.find(name);
+  if (use == uses_.end() || !FindGrid(stored.dtype()))
+    return Invalid("is stored as ", ToString(stored.type()), ", and no node says what its numbers stand for");
+  const auto& [node, row, scale_name, factor, zero_name] = use->second;
+  ASSIGN_OR_RETURN(HostTensor scale, find(scale_name));
+  if (!factor.empty()) {
+    ASSIGN_OR_RETURN(const HostTensor other, find(factor));
+    scale = ProductOfScales(scale, other);
+  }
+  HostTensor zero;
+  if (!zero_name.empty()) {
+    ASSIGN_OR_RETURN(zero, find(zero_name));
+  }
+  ASSIGN_OR_RETURN(const ScaleLayout layout,
+                   WeightScaleLayout(*row, ReadIntAttrs(*node), stored.shape(), scale.shape()));
+  if (!zero_name.empty() && !layout.Fits(zero.shape()))
+    return Invalid("has a zero point ", ToString(zero.type()), " beside scales ", ToString(scale.type()));
+  return Requantized(value, stored, scale, zero_name.empty() ? nullptr : &zero, layout);
+}
+
 namespace {
 
 // A finite weight may leave the range of the type that the file stores it in: 65504 for f16.

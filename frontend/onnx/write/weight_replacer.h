@@ -1,18 +1,21 @@
 // Writes trained weights into the message of a model.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/weight_origin.h"
 #include "frontend/onnx/write/lazy_tensor.h"
-#include "frontend/onnx/write/requantize.h"
+#include "frontend/ops/quantize.h"
 
 namespace onnx {
 class GraphProto;
@@ -22,6 +25,40 @@ class TensorProto;
 }  // namespace onnx
 
 namespace onnxtrain {
+
+// Adds the copies behind the nodes and makes their readers read them. Returns false, and changes nothing, where the
+// graph has no such nodes. Pointers to nodes stay valid.
+bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph);
+
+// Quantizes trained weights that the file stores as integers.
+
+class Requantizer {
+ public:
+  // `graph` must outlive the requantizer and keep its nodes.
+  explicit Requantizer(const onnx::GraphProto& graph);
+
+  // Returns the tensor of a constant by name.
+  using FindConstant = std::function<absl::StatusOr<HostTensor>(const std::string&)>;
+
+  // Quantizes `value` with scale and zero point of the first node that reads the initializer or constant `name` as a
+  // quantized weight, into the type of `stored`. Elements that training did not change keep their stored numbers.
+  absl::StatusOr<HostTensor> Quantize(const std::string& name, const HostTensor& value, const HostTensor& stored,
+                                      const FindConstant& find) const;
+
+ private:
+  struct Use {
+    const onnx::NodeProto* node = nullptr;
+    const QuantizedWeight* row = nullptr;
+    std::string scale, factor, zero;  // "": absent
+  };
+
+  void AddUses(const onnx::NodeProto& node, const std::string& scale_behind);
+  // The value that a chain of Identity nodes copies.
+  const std::string& Source(const std::string& name) const;
+
+  std::unordered_map<std::string, std::string> copies_;  // output of Identity → its input
+  std::unordered_map<std::string, Use> uses_;            // by weight
+};
 
 // Replaces weights wherever the importer finds them, in the graph and in bodies: initializers, Constant nodes,
 // attributes of ai.onnx.ml, Identity nodes over shared initializers, and ConstantOfShape nodes. Values are cast to the

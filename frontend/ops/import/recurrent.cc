@@ -9,7 +9,7 @@
 #include "frontend/ops/import/nn.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/import/recurrent.h"
-#include "frontend/ops/recurrent_cells.h"
+#include "frontend/ops/recurrent.h"
 
 namespace onnxtrain {
 namespace {

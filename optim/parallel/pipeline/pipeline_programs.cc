@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/allocate.h"
+#include "backends/backend.h"
 #include "frontend/base/status.h"
 #include "optim/parallel/pipeline/pipeline_session.h"
 

@@ -6,8 +6,8 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/philox.h"
-#include "optim/parallel/shard_choice.h"
+#include "frontend/ops/random.h"
+#include "optim/parallel/shard.h"
 #include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain {

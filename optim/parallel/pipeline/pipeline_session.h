@@ -6,6 +6,8 @@
 // its own weights.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,11 +18,35 @@
 #include "optim/parallel/part_session.h"
 #include "optim/parallel/pipeline/message_queue.h"
 #include "optim/parallel/pipeline/placement.h"
-#include "optim/parallel/pipeline/schedule.h"
 #include "optim/parallel/pipeline/stage.h"
 #include "optim/parallel/pipeline/stage_graphs.h"
 
 namespace onnxtrain {
+
+struct PassOfMicro {
+  bool backward = false;
+  int64_t micro = 0;
+
+  bool operator==(const PassOfMicro&) const = default;
+};
+
+// Returns how many micro-batches a stage keeps at a time.
+inline int64_t InFlight(int stage, int stages, int64_t micros) { return std::min<int64_t>(stages - stage, micros); }
+
+inline std::vector<PassOfMicro> OneForwardOneBackward(int stage, int stages, int64_t micros) {
+  const int64_t ahead = InFlight(stage, stages, micros) - 1;
+  std::vector<PassOfMicro> passes;
+  for (int64_t i = 0; i < micros + ahead; ++i) {
+    if (i < micros) passes.push_back({false, i});
+    if (i >= ahead) passes.push_back({true, i - ahead});
+  }
+  return passes;
+}
+
+// Returns the share of an update in which a stage waits, where all take equal times.
+inline double BubbleShare(int stages, int64_t micros) {
+  return static_cast<double>(stages - 1) / static_cast<double>(micros + stages - 1);
+}
 
 class PipelineSession : public PartSession {
  public:

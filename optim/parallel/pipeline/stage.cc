@@ -6,7 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/dce.h"
-#include "optim/parallel/pipeline/extract.h"
+#include "optim/parallel/pipeline/stage_graphs.h"
 
 namespace onnxtrain {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "optim/parallel/pipeline/placement.h"
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 
 namespace onnxtrain {
 

@@ -6,7 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "optim/parallel/tensor/split_model.h"
-#include "optim/step/program/kinds.h"
+#include "optim/step/program/programs.h"
 
 namespace onnxtrain {
 

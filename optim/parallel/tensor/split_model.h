@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "optim/parallel/tensor/axis_split.h"
-#include "optim/step/prepare.h"
+#include "optim/parallel/tensor/split_rules.h"
+#include "optim/step/prepared_models.h"
 
 namespace onnxtrain {
 

@@ -5,7 +5,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "optim/parallel/shard_choice.h"
+#include "optim/parallel/shard.h"
 #include "optim/parallel/tensor/part_plan.h"
 #include "optim/parallel/tensor/split_graph.h"
 #include "optim/record/telemetry/trace.h"

@@ -15,13 +15,10 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
-#include "frontend/data/sources/zstd_stream.h"
-#include "optim/record/checkpoint/crc64.h"
+#include "frontend/data/sources/file.h"
+#include "frontend/data/sources/json.h"
 #include "optim/record/checkpoint/file_writer.h"
-#include "optim/record/checkpoint/manifest.h"
-#include "optim/record/checkpoint/retry.h"
+#include "optim/record/checkpoint/stored_checkpoint.h"
 
 namespace onnxtrain {
 namespace {

@@ -9,11 +9,18 @@
 #include <new>
 #include <utility>
 
+#include <isa-l/crc64.h>
+#include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "optim/record/checkpoint/crc64.h"
-#include "optim/record/checkpoint/retry.h"
 
 namespace onnxtrain {
+
+uint64_t ExtendCrc64(uint64_t crc, std::span<const std::byte> bytes) {
+  return crc64_ecma_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
+
+std::string Crc64Text(uint64_t crc) { return absl::StrFormat("%016x", crc); }
+
 namespace {
 
 constexpr std::align_val_t kAlignment{4096};  // of memory, offsets and sizes that bypass the page cache

@@ -1,6 +1,8 @@
 // Writes the files of a checkpoint: every byte is counted, checksummed and synced.
 #pragma once
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,6 +12,22 @@
 #include "absl/status/statusor.h"
 
 namespace onnxtrain {
+
+// Returns the checksum of bytes whose beginning has the checksum `crc` and whose end is `bytes`; 0: of no bytes.
+uint64_t ExtendCrc64(uint64_t crc, std::span<const std::byte> bytes);
+
+// 16 lower-case hex digits.
+std::string Crc64Text(uint64_t crc);
+
+// Calls of the system that a signal may interrupt.
+
+// Calls again while a signal interrupts the call. Returns the result of the last one.
+template <typename Call>
+auto Retry(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 // A new file while it is written. Whole chunks bypass the page cache where the file system allows: the processors are
 // free for the run meanwhile, and its data stay cached.

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/data/bind/data_view.h"
 #include "optim/step/training_graph.h"
 

@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 
 namespace onnxtrain {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/safetensors.h"
-#include "optim/record/checkpoint/crc64.h"
+#include "optim/record/checkpoint/file_writer.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {

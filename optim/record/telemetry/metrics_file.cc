@@ -8,10 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 
 namespace onnxtrain {
 namespace {

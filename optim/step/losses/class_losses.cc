@@ -1,6 +1,5 @@
 // Losses over class indices or class distributions.
 #include "optim/step/losses/loss_function.h"
-#include "optim/step/losses/shared.h"
 
 namespace onnxtrain {
 

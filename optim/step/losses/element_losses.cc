@@ -1,6 +1,5 @@
 // Elementwise losses.
 #include "optim/step/losses/loss_function.h"
-#include "optim/step/losses/shared.h"
 
 namespace onnxtrain {
 

@@ -1,7 +1,6 @@
 // Losses for rare classes and regions. Focal: Lin et al., Focal Loss for Dense Object Detection (2017), as
 // torchvision.ops.sigmoid_focal_loss. Dice: Milletari et al., V-Net (2016), with unsquared sums in the denominator.
 #include "optim/step/losses/loss_function.h"
-#include "optim/step/losses/shared.h"
 
 namespace onnxtrain {
 

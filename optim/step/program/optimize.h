@@ -1,10 +1,23 @@
 // The passes before a backend legalizes a graph.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/statusor.h"
+#include "backends/backend.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain {
+
+// Is there a node that could be hoisted? What follows is expensive.
+bool MayHoist(const Graph& legal);
+
+// Returns the predicate for Hoist (frontend/passes/hoist.h) over a legalized graph, for a program that may run several
+// times between two updates. Hoisted are values of frozen weights, values with several users (they would stay in the
+// arena between them), and values that are expensive beside their users: where products have few rows. Any other value
+// would take memory all the time and be read from memory instead of caches, for less than it saves. `fused`: the graph
+// as it runs; what a kernel computes on the way is not hoisted. Must outlive the predicate.
+std::function<bool(const Graph&, const Node&)> ShouldHoist(const FusedGraph& fused);
 
 // Folds and simplifies an imported forward graph and recognizes composites.
 absl::StatusOr<Graph> OptimizeForward(Graph graph);

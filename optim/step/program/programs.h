@@ -2,20 +2,93 @@
 // for feeds and outputs, and derived values (packed weights).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "frontend/graph/graph.h"
 #include "optim/memory/policy.h"
-#include "optim/step/program/code_estimate.h"
 #include "optim/step/state.h"
 
 namespace onnxtrain {
+
+enum class ProgramKind : uint8_t {
+  kMicroFirst,
+  kMicroNext,
+  kMicroOutputsFirst,
+  kMicroOutputsNext,
+  kMicroInputsFirst,
+  kMicroInputsNext,
+  kStep,
+  kFiniteCheck,
+  kTrainingLoss,
+  kEval,
+  kPredict
+};
+
+inline constexpr const char* kProgramNames[] = {"micro_first",
+                                                "micro_next",
+                                                "micro_outputs_first",
+                                                "micro_outputs_next",
+                                                "micro_inputs_first",
+                                                "micro_inputs_next",
+                                                "step",
+                                                "finite_check",
+                                                "training_loss",
+                                                "eval",
+                                                "predict"};
+
+static_assert(std::size(kProgramNames) == static_cast<size_t>(ProgramKind::kPredict) + 1);
+
+inline bool IsMicro(ProgramKind kind) { return kind <= ProgramKind::kMicroInputsNext; }
+inline bool IsTraining(ProgramKind kind) { return kind <= ProgramKind::kTrainingLoss; }
+inline bool IsFirst(ProgramKind kind) {
+  return kind == ProgramKind::kMicroFirst || kind == ProgramKind::kMicroOutputsFirst ||
+         kind == ProgramKind::kMicroInputsFirst;
+}
+inline bool HasInputGradients(ProgramKind kind) {
+  return kind == ProgramKind::kMicroInputsFirst || kind == ProgramKind::kMicroInputsNext;
+}
+inline bool HasOutputs(ProgramKind kind) {
+  return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext || HasInputGradients(kind);
+}
+// What is pending is overwritten by the next update; a step changes weights from some node on.
+inline Interruption FindInterruption(ProgramKind kind) {
+  return kind == ProgramKind::kStep ? Interruption::kBeforeUpdate : Interruption::kAnywhere;
+}
+// Returns the kind for the micro-batch of this number, of the pair that begins with `first`.
+inline ProgramKind MicroKind(ProgramKind first, int64_t micro) {
+  return micro == 0 ? first : static_cast<ProgramKind>(static_cast<uint8_t>(first) + 1);
+}
+
+// Estimates the memory that compiled products and convolutions take.
+
+// Products and convolutions of one kind (operator, attributes, types of operands) share the kernels that libraries
+// generate for them, also in several programs; each has a call of its own, with descriptions of its operands.
+class CodeEstimate {
+ public:
+  CodeEstimate() = default;
+  explicit CodeEstimate(const Graph& graph);
+
+  // Adds another program.
+  void Include(const CodeEstimate& other);
+  size_t bytes() const { return kind_bytes() + call_bytes(); }
+  size_t kind_bytes() const;
+  size_t call_bytes() const;
+
+ private:
+  std::set<size_t> kinds_;  // hashes
+  size_t calls_ = 0;
+};
 
 class Trace;
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "frontend/ops/formula.h"
-#include "optim/step/rules/adam.h"
+#include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,7 +1,7 @@
 // You et al., Large Batch Optimization for Deep Learning (LAMB, 2020) and Large Batch Training of Convolutional
 // Networks (LARS, 2017); Shazeer & Stern, Adafactor (2018).
 #include "frontend/ops/formula.h"
-#include "optim/step/rules/adam.h"
+#include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
 namespace {

@@ -3,6 +3,7 @@
 // factored moments) run on each parameter.
 #pragma once
 
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -56,5 +57,19 @@ std::vector<const OptimizerRule*> NamedRules();
 
 std::span<const OptimizerRule> ElementwiseRules();
 std::span<const OptimizerRule> PerTensorRules();
+
+// Moments and bias correction of the Adam family.
+
+// 1 − βᵗ without the cancellation that float32 would suffer for β near 1.
+inline Val BiasCorrection(double beta, Val t) { return -t.b().Op("Expm1", {t * std::log(beta)}); }
+
+struct AdamMoments {
+  Val m, v;  // state 0 and 1 after this gradient
+};
+
+inline AdamMoments UpdateMoments(const RuleContext& c, Val grad) {
+  const OptimizerSpec& s = c.spec;
+  return {c.state[0] * s.beta1 + grad * (1 - s.beta1), c.state[1] * s.beta2 + grad * grad * (1 - s.beta2)};
+}
 
 }  // namespace onnxtrain

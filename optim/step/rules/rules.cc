@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "optim/step/onnx_rule.h"
+#include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {
 namespace {

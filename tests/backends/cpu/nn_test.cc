@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "frontend/ops/builder.h"
-#include "frontend/ops/philox.h"
+#include "frontend/ops/random.h"
 #include "tests/backends/cpu/testing.h"
 
 namespace onnxtrain {

@@ -8,7 +8,7 @@
 #include "frontend/graph/print.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/formula.h"
-#include "frontend/ops/philox.h"
+#include "frontend/ops/random.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/differentiate.h"
 #include "test_backends.h"

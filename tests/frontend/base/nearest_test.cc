@@ -1,4 +1,4 @@
-#include "frontend/base/nearest.h"
+#include "frontend/base/strings.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "frontend/data/text/charsmap.h"
+#include "frontend/data/text/normalizers.h"
 
 #include <cstring>
 

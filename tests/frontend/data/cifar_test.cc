@@ -1,4 +1,4 @@
-#include "frontend/data/sources/cifar.h"
+#include "frontend/data/sources/rows.h"
 
 #include <gmock/gmock.h>
 

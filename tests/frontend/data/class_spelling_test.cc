@@ -1,4 +1,4 @@
-#include "frontend/data/bind/class_spelling.h"
+#include "frontend/data/bind/classes.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/csv.h"
+#include "frontend/data/sources/rows.h"
 
 #include <gmock/gmock.h>
 

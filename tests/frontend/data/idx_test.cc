@@ -1,4 +1,4 @@
-#include "frontend/data/sources/idx.h"
+#include "frontend/data/sources/rows.h"
 
 #include <zlib.h>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "frontend/data/sources/bytes.h"
+#include "frontend/data/sources/file.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

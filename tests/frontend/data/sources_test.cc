@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <numbers>
 
-#include "frontend/data/bind/class_map.h"
+#include "frontend/data/bind/classes.h"
 #include "frontend/data/sources/npy.h"
 #include "frontend/data/sources/npz.h"
 #include "frontend/data/sources/safetensors.h"

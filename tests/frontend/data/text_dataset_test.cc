@@ -8,7 +8,7 @@
 #include "frontend/data/bind/data_view.h"
 #include "frontend/data/load/epoch_order.h"
 #include "frontend/data/load/loader.h"
-#include "frontend/data/text/vocab_files.h"
+#include "frontend/data/text/load_tokenizer.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

@@ -7,10 +7,9 @@
 #include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/byte_level_scanner.h"
 #include "frontend/data/text/documents.h"
-#include "frontend/data/text/regex.h"
+#include "frontend/data/text/load_tokenizer.h"
 #include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"
-#include "frontend/data/text/vocab_files.h"
 #include "tests/frontend/data/files.h"
 #include "tests/paths.h"
 

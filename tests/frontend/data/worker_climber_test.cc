@@ -1,4 +1,4 @@
-#include "frontend/data/load/worker_climber.h"
+#include "frontend/data/load/loader.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "frontend/base/strings.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/parse.h"
 #include "frontend/graph/print.h"
-#include "frontend/graph/verify.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,5 +1,5 @@
 // Tests that large initializers are views of the file.
-#include "frontend/onnx/read/extract_initializers.h"
+#include "frontend/onnx/read/guard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/write/export.h"
-#include "frontend/onnx/write/insert_initializers.h"
+#include "frontend/onnx/write/external_writer.h"
 #include "model_builder.h"
 #include "tests/tools/tiny_onnx.h"
 

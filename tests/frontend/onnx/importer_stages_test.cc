@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/error_list.h"
-#include "frontend/onnx/import/float_types.h"
 #include "frontend/onnx/import/input_shapes.h"
 #include "frontend/onnx/import/live_graph.h"
-#include "frontend/onnx/import/sweep.h"
+#include "frontend/onnx/import/scope.h"
+#include "frontend/onnx/import/stages.h"
 #include "tests/frontend/onnx/model_builder.h"
 
 namespace onnxtrain {

@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "frontend/onnx/read/mapped_file.h"
-#include "frontend/onnx/read/resident_pages.h"
 #include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 

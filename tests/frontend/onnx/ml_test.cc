@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "frontend/onnx/edit/class_labels.h"
+#include "frontend/onnx/edit/chosen_scores.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/write/export.h"
 #include "frontend/ops/interpret.h"

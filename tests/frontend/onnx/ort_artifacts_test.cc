@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/interop/ort_checkpoint.h"
-#include "frontend/onnx/read/model_files.h"
+#include "frontend/onnx/interop/ort_artifacts.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/write/export.h"
 #include "tests/frontend/onnx/model_builder.h"
 #include "tests/shared_files.h"

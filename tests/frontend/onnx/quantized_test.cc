@@ -3,7 +3,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/recover/untrained_weights.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 #include "optim/step/session.h"

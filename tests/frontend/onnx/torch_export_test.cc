@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/recover/folded_weights.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/torch_export.h"
 #include "tests/frontend/onnx/model_builder.h"
 #include "tests/frontend/onnx/torch_metadata.h"

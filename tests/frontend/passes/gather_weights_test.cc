@@ -1,4 +1,4 @@
-#include "frontend/passes/gather_weights.h"
+#include "frontend/passes/collectives.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "backends/registry.h"
-#include "frontend/onnx/read/resident_pages.h"
+#include "frontend/onnx/read/mapped_file.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "optim/parallel/gradient_buckets.h"
+#include "optim/parallel/gradient_pieces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

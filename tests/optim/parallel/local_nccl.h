@@ -2,8 +2,8 @@
 // before they return, so that the queue of the device is empty.
 #pragma once
 
-#include "backends/torch/nccl/device_queue.h"
 #include "backends/torch/nccl/nccl.h"
+#include "backends/torch/nccl/nccl_collectives.h"
 
 namespace onnxtrain {
 

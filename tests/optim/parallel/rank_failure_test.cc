@@ -9,7 +9,7 @@
 
 #include "backends/registry.h"
 #include "optim/parallel/data_parallel.h"
-#include "optim/parallel/shard_choice.h"
+#include "optim/parallel/shard.h"
 #include "optim/step/session.h"
 #include "tests/optim/parallel/blob_batches.h"
 #include "tests/optim/parallel/failing_backend.h"

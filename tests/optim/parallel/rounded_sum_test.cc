@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "frontend/base/half.h"
+#include "frontend/base/small_float.h"
 #include "tests/optim/parallel/gloo_ranks.h"
 #include "tests/tools/scratch.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "optim/step/session.h"
-#include "optim/step/state_parts.h"
+#include "optim/step/state.h"
 
 namespace onnxtrain {
 

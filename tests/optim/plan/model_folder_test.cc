@@ -1,4 +1,4 @@
-#include "optim/plan/model_folder.h"
+#include "optim/plan/folders.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "optim/plan/picture_folders.h"
+#include "optim/plan/folders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "optim/plan/image_plan.h"
+#include "optim/plan/media_plan.h"
 
 namespace onnxtrain {
 namespace {

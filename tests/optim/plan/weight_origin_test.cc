@@ -1,4 +1,4 @@
-#include "optim/plan/weight_origin.h"
+#include "optim/plan/learning_rates.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/file.h"
-#include "optim/record/checkpoint/manifest.h"
-#include "optim/step/state_parts.h"
+#include "optim/record/checkpoint/stored_checkpoint.h"
+#include "optim/step/state.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {

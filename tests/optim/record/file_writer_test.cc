@@ -8,7 +8,6 @@
 #include <random>
 
 #include "frontend/base/strings.h"
-#include "optim/record/checkpoint/crc64.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {

@@ -13,8 +13,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/image/decode.h"
+#include "frontend/data/image/picture_pipeline.h"
 #include "frontend/data/image/resample.h"
-#include "frontend/data/image/turn.h"
 
 namespace onnxtrain {
 namespace {

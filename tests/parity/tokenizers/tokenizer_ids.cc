@@ -4,8 +4,8 @@
 #include <ctime>
 #include <string>
 
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {

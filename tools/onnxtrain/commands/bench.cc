@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
-#include "optim/plan/synthetic_setup.h"
+#include "optim/plan/synthetic_data.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"

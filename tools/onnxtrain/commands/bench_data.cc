@@ -16,7 +16,7 @@
 #include "frontend/data/bind/data_view.h"
 #include "frontend/data/load/epoch_order.h"
 #include "frontend/data/load/loader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "optim/plan/data_setup.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/common.h"

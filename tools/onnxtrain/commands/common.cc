@@ -1,5 +1,8 @@
 #include "tools/onnxtrain/commands/common.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -66,6 +69,13 @@ std::string DescribeModel(const OnnxModel& model) {
   if (!model.producer().empty()) StrAppend(&text, ", by ", model.producer());
   if (opset != opsets.end()) StrAppend(&text, ", opset ", opset->second);
   return text;
+}
+
+std::optional<TerminalSize> StdoutTerminal() {
+  if (isatty(STDOUT_FILENO) != 1) return std::nullopt;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return TerminalSize();
+  return TerminalSize{size.ws_col, size.ws_row};
 }
 
 }  // namespace onnxtrain::cli

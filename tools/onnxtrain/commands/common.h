@@ -1,7 +1,9 @@
 // What the subcommands share: exit codes, output, the backend.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -40,5 +42,13 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadNamedBackend(TrainConfig config, co
 std::string DescribeBackend(const Backend& backend);
 // "cnn.onnx, by pytorch 1.9, opset 9"
 std::string DescribeModel(const OnnxModel& model);
+
+// The terminal that stdout is.
+
+struct TerminalSize {
+  size_t columns = 80, rows = 24;
+};
+// nullopt where stdout is a file or a pipe.
+std::optional<TerminalSize> StdoutTerminal();
 
 }  // namespace onnxtrain::cli

@@ -2,13 +2,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
-#include "frontend/data/sources/json_reader.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
-#include "tools/onnxtrain/commands/terminal.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/run_table.h"
 

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "optim/plan/data_hints.h"
 #include "optim/plan/pixel_hints.h"
-#include "optim/plan/sequence_checks.h"
+#include "optim/plan/value_checks.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"

@@ -2,14 +2,14 @@
 // graph that computes them, for other runtimes.
 #include <cmath>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "optim/plan/export_graphs.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
+#include "tools/onnxtrain/report/differences.h"
 #include "tools/onnxtrain/report/exported_graphs.h"
-#include "tools/onnxtrain/report/named_results.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

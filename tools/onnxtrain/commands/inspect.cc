@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"

@@ -7,7 +7,6 @@
 #include "frontend/base/status.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
-#include "tools/onnxtrain/commands/terminal.h"
 #include "tools/onnxtrain/report/run_record.h"
 #include "tools/onnxtrain/report/run_table.h"
 #include "tools/onnxtrain/report/terminal_plot.h"

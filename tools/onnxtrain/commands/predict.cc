@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "frontend/base/printable.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
+#include "frontend/base/strings.h"
 #include "optim/plan/value_checks.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"

@@ -6,7 +6,7 @@
 #include "frontend/base/free_pages.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "optim/parallel/shard_choice.h"
+#include "optim/parallel/shard.h"
 #include "optim/record/checkpoint/resume.h"
 #include "optim/record/checkpoint/write_together.h"
 #include "optim/record/telemetry/resources.h"

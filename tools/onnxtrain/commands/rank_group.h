@@ -8,7 +8,7 @@
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/checkpoint/run_state.h"
-#include "optim/record/checkpoint/saving_group.h"
+#include "optim/record/checkpoint/write_together.h"
 #include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {

@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/onnx/write/export.h"
 #include "optim/parallel/data_parallel.h"
-#include "optim/plan/model_folder.h"
+#include "optim/plan/folders.h"
 #include "optim/plan/surgery.h"
 #include "optim/record/telemetry/format.h"
-#include "optim/record/telemetry/graph_def.h"
+#include "optim/record/telemetry/tensorboard.h"
 #include "optim/step/training_graph.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/html_report.h"

@@ -10,9 +10,9 @@
 #include <memory>
 #include <numeric>
 
+#include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/token_shard.h"
 #include "frontend/data/text/documents.h"

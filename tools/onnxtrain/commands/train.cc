@@ -1,15 +1,23 @@
-// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
+// Writes which samples each update was trained on (`dump_order`).
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 
+#include "absl/status/statusor.h"
 #include "frontend/base/cancellation.h"
+#include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
+#include "frontend/data/load/loader.h"
 #include "optim/parallel/divided_state.h"
-#include "optim/parallel/shard_choice.h"
+#include "optim/parallel/shard.h"
 #include "optim/plan/model_setup.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -17,14 +25,54 @@
 #include "tools/onnxtrain/commands/rank_group.h"
 #include "tools/onnxtrain/commands/recorder.h"
 #include "tools/onnxtrain/commands/train_as_rank.h"
-#include "tools/onnxtrain/rank_log.h"
-#include "tools/onnxtrain/report/order_file.h"
+#include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/report/output_folder.h"
 #include "tools/onnxtrain/report/start_page.h"
 #include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
 namespace {
+
+// One line per sample, separated by tabs: update (the first is 1), epoch (the first is 0), where the sample stands in
+// the data.
+class OrderFile {
+ public:
+  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
+  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
+  absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
+
+ private:
+  OrderFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::string path_;
+  std::ofstream file_;
+};
+
+// Bytes of the lines of the first `done` updates.
+int64_t FindEnd(const std::string& path, int64_t done) {
+  std::ifstream file(path);
+  int64_t end = 0;
+  for (std::string line; std::getline(file, line) && !file.eof(); end += std::ssize(line) + 1) {
+    if (std::strtoll(line.c_str(), nullptr, 10) > done) break;
+  }
+  return end;
+}
+
+absl::StatusOr<std::unique_ptr<OrderFile>> OrderFile::Open(const std::string& path, int64_t done) {
+  std::error_code missing;
+  if (done > 0) std::filesystem::resize_file(path, FindEnd(path, done), missing);
+  std::ofstream file(path, done > 0 ? std::ios::app : std::ios::trunc);
+  if (!file) return Invalid("`dump_order` ", path, ": ", std::strerror(errno));
+  return std::unique_ptr<OrderFile>(new OrderFile(path, std::move(file)));
+}
+
+absl::Status OrderFile::Write(int64_t update, const Batch& batch, const Dataset& data) {
+  for (const int64_t sample : batch.samples)
+    file_ << update << '\t' << batch.epoch << '\t' << data.Describe(sample) << '\n';
+  if (!file_.flush()) return absl::DataLossError(StrCat("`dump_order` ", path_, ": ", std::strerror(errno)));
+  return absl::OkStatus();
+}
+
+// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 
 namespace fs = std::filesystem;
 

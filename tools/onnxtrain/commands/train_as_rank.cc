@@ -12,7 +12,7 @@
 #include "optim/record/telemetry/resources.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/rank_log.h"
+#include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_split.h"
-#include "frontend/base/nearest.h"
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "optim/config/config_synonyms.h"
 #include "tools/onnxtrain/flags/require.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "frontend/base/nearest.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "optim/config/config_synonyms.h"
 
 namespace onnxtrain::cli {

@@ -7,9 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "frontend/data/sources/npz.h"
 #include "frontend/graph/host_tensor.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain::cli {
+
+inline constexpr char kGradPrefix[] = "grad:";
+
+// "loss", then the model's outputs by name, then "grad:WEIGHT" or "grad:INPUT" for each gradient. An output whose
+// name clashes with one of the others is "output:NAME".
+NamedArrays NamedResults(const GradientResult& result);
 
 struct Difference {
   std::string name;

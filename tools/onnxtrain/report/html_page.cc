@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/json_writer.h"
+#include "frontend/data/sources/json.h"
 
 namespace onnxtrain::cli {
 namespace {

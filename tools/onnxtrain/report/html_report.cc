@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"

@@ -7,7 +7,7 @@
 #include "frontend/base/strings.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
-#include "tools/onnxtrain/report/stacked_areas.h"
+#include "tools/onnxtrain/report/memory_timeline.h"
 
 namespace onnxtrain::cli {
 namespace {

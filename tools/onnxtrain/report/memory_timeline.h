@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,16 @@
 #include "backends/backend.h"
 
 namespace onnxtrain::cli {
+
+struct StackedAreas {
+  size_t columns = 0, layers = 0;
+  std::function<double(size_t column, size_t layer)> height;  // layer 0 is the lowest
+  std::function<double(size_t border)> x;                     // column c is between the borders c and c + 1
+  std::function<double(double height)> y;
+};
+
+// Returns the `points` of a polygon for each layer.
+std::vector<std::string> StackOutlines(const StackedAreas& areas);
 
 enum class TensorKind : uint8_t {
   kSaved,     // made in the forward pass, read in the backward pass

@@ -14,8 +14,8 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/onnx/read/model_files.h"
-#include "optim/plan/model_folder.h"
+#include "frontend/onnx/read/file.h"
+#include "optim/plan/folders.h"
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "optim/record/checkpoint/resume.h"
 

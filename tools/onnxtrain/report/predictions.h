@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "optim/step/prepare.h"
+#include "optim/step/prepared_models.h"
 
 namespace onnxtrain::cli {
 

@@ -2,16 +2,268 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <memory>
+#include <set>
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
-#include "optim/plan/reported_samples.h"
-#include "tools/onnxtrain/report/quality_collector.h"
+#include "optim/plan/run_memory.h"
+#include "optim/step/loss.h"
+#include "tools/onnxtrain/report/predictions.h"
 
 namespace onnxtrain::cli {
 namespace {
+
+// Adds predictions and labels up to a Quality: one collector for each kind of prediction.
+
+// What a batch holds: [n, …] each.
+struct PredictedBatch {
+  const HostTensor &labels, &values;
+  int64_t samples() const { return values.shape()[0]; }
+};
+
+class QualityCollector {
+ public:
+  virtual ~QualityCollector() = default;
+  // Adds sample i of a batch, which is sample `sample` of the data.
+  virtual void Add(int64_t sample, const PredictedBatch& batch, int64_t i) = 0;
+  virtual Quality Take() { return std::move(quality_); }
+
+ protected:
+  Quality quality_;
+};
+
+constexpr double kLeastProbability = 1e-300;
+constexpr int64_t kMostTargets = 64, kMostLabels = 1000;
+
+// NaN counts as no probability at all.
+double Log(double probability) { return std::log(probability > kLeastProbability ? probability : kLeastProbability); }
+
+// A prediction of NaN, as of a model that has diverged, is never correct.
+void AddConfidence(double confidence, bool correct, Quality* quality) {
+  if (std::isnan(confidence)) confidence = 0, correct = false;
+  ConfidenceBin& bin = quality->bins[static_cast<size_t>(std::clamp(10 * confidence, 0.0, 9.0))];
+  bin.samples += 1;
+  bin.correct += correct;
+  bin.confidence += confidence;
+}
+
+// One class for each sample.
+class ClassCollector : public QualityCollector {
+ public:
+  ClassCollector(const ScoreReader& scores, LabelForm form, int64_t ignore_index)
+      : scores_(scores), form_(form), ignore_index_(ignore_index) {
+    quality_.classes = std::max<int64_t>(2, scores.width());
+  }
+
+  void Add(int64_t sample, const PredictedBatch& batch, int64_t i) override {
+    std::vector<double> row = scores_.Read(batch.values, i);
+    if (row.size() == 1) row = {1 - row[0], row[0]};
+    const int64_t label = Label(batch.labels, i);
+    if (label >= 0 && label < quality_.classes) AddRow(sample, label, row);
+  }
+
+ private:
+  int64_t Label(const HostTensor& labels, int64_t i) const {
+    if (form_ != LabelForm::kDistribution) {
+      const auto label = static_cast<int64_t>(std::llround(labels.At(i)));
+      return label == ignore_index_ ? -1 : label;
+    }
+    int64_t best = 0;
+    for (int64_t c = 1; c < quality_.classes; ++c) {
+      if (labels.At(i * quality_.classes + c) > labels.At(i * quality_.classes + best)) best = c;
+    }
+    return best;
+  }
+
+  void AddRow(int64_t sample, int64_t label, const std::vector<double>& row) {
+    const int64_t best = std::ranges::max_element(row) - row.begin();
+    ++quality_.samples;
+    ++quality_.confusion[{label, best}];
+    AddConfidence(row[best], best == label, &quality_);
+    quality_.results.push_back({.sample = sample,
+                                .labels = {static_cast<double>(label)},
+                                .predictions = {static_cast<double>(best)},
+                                .probability = row[best],
+                                .loss = -Log(row[label])});
+  }
+
+  const ScoreReader scores_;
+  const LabelForm form_;
+  const int64_t ignore_index_;
+};
+
+// A class for each position: scores [n, classes, …], [n, …, classes], or [n, …] of one class or none.
+class PositionCollector : public QualityCollector {
+ public:
+  PositionCollector(const LossTerm& term, const PredictedBatch& first, int64_t classes, bool classes_first,
+                    int64_t ignore_index)
+      : tail_(term.activation), classes_first_(classes_first), binary_(classes == 1), ignore_index_(ignore_index) {
+    quality_.kind = QualityKind::kPositions;
+    quality_.areas = first.labels.type().rank() > 2;
+    quality_.classes = std::max<int64_t>(2, classes);
+    row_.resize(quality_.classes);
+  }
+
+  void Add(int64_t sample, const PredictedBatch& batch, int64_t i) override {
+    const int64_t positions = batch.labels.size() / batch.samples();
+    SampleResult result{.sample = sample};
+    int64_t counted = 0, correct = 0;
+    for (int64_t p = 0; p < positions; ++p) {
+      const auto label = static_cast<int64_t>(std::llround(batch.labels.At(i * positions + p)));
+      const int64_t best = ReadRow(batch.values, i, p, positions);
+      const bool counts = label != ignore_index_ && label >= 0 && label < quality_.classes;
+      result.labels.push_back(counts ? static_cast<double>(label) : -1);
+      result.predictions.push_back(static_cast<double>(best));
+      if (!counts) continue;
+      ++counted, correct += best == label;
+      result.loss -= Log(row_[label]);
+      Count(label, best);
+    }
+    if (counted == 0) return;
+    result.loss /= static_cast<double>(counted);
+    result.probability = static_cast<double>(correct) / static_cast<double>(counted);
+    quality_.samples += 1;
+    quality_.positions += counted;
+    Keep(std::move(result));
+  }
+
+ private:
+  void Count(int64_t label, int64_t best) {
+    ++quality_.confusion[{label, best}];
+    AddConfidence(row_[best], best == label, &quality_);
+  }
+
+  // Probabilities of the classes to row_; returns the most probable class.
+  int64_t ReadRow(const HostTensor& values, int64_t i, int64_t p, int64_t positions) {
+    const int64_t classes = quality_.classes, begin = i * classes * positions;
+    if (binary_) {
+      const double x = values.At(i * positions + p);
+      row_[1] = tail_ == "Sigmoid" ? x : 1 / (1 + std::exp(-x));
+      row_[0] = 1 - row_[1];
+      return row_[1] > row_[0];
+    }
+    for (int64_t c = 0; c < classes; ++c)
+      row_[c] = values.At(begin + (classes_first_ ? c * positions + p : p * classes + c));
+    const int64_t best = std::ranges::max_element(row_) - row_.begin();
+    if (tail_ == "Softmax") return best;
+    const double most = tail_ == "LogSoftmax" ? 0 : row_[best];
+    double sum = 0;
+    for (double& x : row_) sum += x = std::exp(x - most);
+    if (tail_ == "LogSoftmax") return best;
+    for (double& x : row_) x /= sum;
+    return best;
+  }
+
+  // Positions of all samples would take too much memory.
+  void Keep(SampleResult result) {
+    worst_.emplace(result.loss, quality_.results.size());
+    quality_.results.push_back(std::move(result));
+    if (worst_.size() <= kWorstSamples) return;
+    SampleResult& dropped = quality_.results[worst_.begin()->second];
+    dropped.labels.clear(), dropped.labels.shrink_to_fit();
+    dropped.predictions.clear(), dropped.predictions.shrink_to_fit();
+    worst_.erase(worst_.begin());
+  }
+
+  const std::string tail_;
+  const bool classes_first_, binary_;
+  const int64_t ignore_index_;
+  std::vector<double> row_;
+  std::set<std::pair<double, size_t>> worst_;  // loss and index into results
+};
+
+// Each of several classes, or not.
+class LabelCollector : public QualityCollector {
+ public:
+  explicit LabelCollector(const ScoreReader& scores) : scores_(scores) {
+    quality_.kind = QualityKind::kLabels;
+    quality_.classes = scores.width();
+  }
+
+  void Add(int64_t sample, const PredictedBatch& batch, int64_t i) override {
+    const std::vector<double> row = scores_.Read(batch.values, i);
+    SampleResult result{.sample = sample, .probability = 0};
+    for (int64_t c = 0; c < quality_.classes; ++c) {
+      const bool has = batch.labels.At(i * quality_.classes + c) >= 0.5, found = row[c] >= 0.5;
+      if (has || found) ++quality_.confusion[{has ? c : Quality::kNone, found ? c : Quality::kNone}];
+      if (has) result.labels.push_back(static_cast<double>(c));
+      if (found) result.predictions.push_back(static_cast<double>(c));
+      AddConfidence(std::max(row[c], 1 - row[c]), has == found, &quality_);
+      result.loss -= Log(has ? row[c] : 1 - row[c]) / static_cast<double>(quality_.classes);
+      result.probability += (has == found ? 1.0 : 0.0) / static_cast<double>(quality_.classes);
+    }
+    ++quality_.samples;
+    quality_.results.push_back(std::move(result));
+  }
+
+ private:
+  const ScoreReader scores_;
+};
+
+class NumberCollector : public QualityCollector {
+ public:
+  explicit NumberCollector(const ScoreReader& scores) : scores_(scores) { quality_.kind = QualityKind::kNumbers; }
+
+  void Add(int64_t sample, const PredictedBatch& batch, int64_t i) override {
+    SampleResult result{.sample = sample, .labels = {}, .predictions = scores_.Read(batch.values, i)};
+    for (int64_t t = 0; t < scores_.width(); ++t) result.labels.push_back(batch.labels.At(i * scores_.width() + t));
+    ++quality_.samples;
+    quality_.results.push_back(std::move(result));
+  }
+
+  // Errors of targets with other units count alike.
+  Quality Take() override {
+    const auto targets = static_cast<size_t>(scores_.width());
+    for (size_t t = 0; t < targets; ++t) {
+      const double spread = ErrorsOf(quality_, t).spread;
+      for (SampleResult& r : quality_.results)
+        r.loss += std::abs(r.predictions[t] - r.labels[t]) / (spread > 0 ? spread : 1) / static_cast<double>(targets);
+    }
+    return std::move(quality_);
+  }
+
+ private:
+  const ScoreReader scores_;
+};
+
+// `labels`: one for each sample and position.
+std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, const PredictedBatch& first,
+                                                        int64_t ignore_index) {
+  const Shape& shape = first.values.shape();
+  const Shape label(first.labels.shape().begin() + 1, first.labels.shape().end());
+  const auto axis = ClassAxis(shape, label);
+  if (!axis || first.values.size() / shape[*axis] != first.labels.size()) return nullptr;
+  return std::make_unique<PositionCollector>(term, first, shape[*axis], *axis == 1, ignore_index);
+}
+
+// Null where labels and predictions like those of `first` cannot be compared. Later batches may have other extents
+// behind the batch.
+std::unique_ptr<QualityCollector> MakeCollector(const LossChoice& loss, const PredictedBatch& first,
+                                                int64_t ignore_index) {
+  const LossTerm& term = loss.leading();
+  const ScoreReader scores(loss, first.values.shape());
+  const int64_t n = first.samples(), labels = first.labels.size(), width = scores.width();
+  using Form = ScoreReader::Form;
+  if (scores.form() == Form::kClasses) {
+    if (labels != n * (term.form == LabelForm::kClasses ? 1 : width)) return nullptr;
+    return std::make_unique<ClassCollector>(scores, term.form, ignore_index);
+  }
+  if (term.form == LabelForm::kClasses) return MakePositionCollector(term, first, ignore_index);
+  if (term.form != LabelForm::kElements || labels != n * width) return nullptr;
+  if (scores.form() == Form::kBinary && width == 1)
+    return std::make_unique<ClassCollector>(scores, term.form, ignore_index);
+  const bool vector = first.values.type().rank() <= 2;
+  if (scores.form() == Form::kBinary && !vector)
+    return std::make_unique<PositionCollector>(term, first, 1, false, ignore_index);
+  if (scores.form() == Form::kBinary && width <= kMostLabels) return std::make_unique<LabelCollector>(scores);
+  if (scores.form() == Form::kNumbers && vector && width <= kMostTargets)
+    return std::make_unique<NumberCollector>(scores);
+  return nullptr;
+}
 
 std::vector<int64_t> Spread(int64_t samples, int64_t most) {
   const int64_t count = std::min(samples, most);

@@ -6,9 +6,9 @@
 #include <set>
 #include <span>
 
-#include "frontend/base/printable.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/recover/folded_weights.h"
+#include "frontend/base/strings.h"
+#include "frontend/onnx/recover/rows.h"
 
 namespace onnxtrain::cli {
 namespace {

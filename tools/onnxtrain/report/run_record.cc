@@ -5,9 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
-#include "frontend/base/text_file.h"
-#include "frontend/data/sources/json_reader.h"
+#include "frontend/data/sources/json.h"
 #include "tools/onnxtrain/report/output_folder.h"
 
 namespace onnxtrain::cli {

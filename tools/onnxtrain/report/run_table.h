@@ -1,13 +1,21 @@
 // Several runs side by side.
 #pragma once
 
+#include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/onnxtrain/report/run_record.h"
 
 namespace onnxtrain::cli {
+
+// Columns that UTF-8 takes: two for the wide characters of East Asia and for emoji, none for combining marks.
+size_t TextColumns(std::string_view text);
+
+// The beginning of `text` with "…", where it takes more than `columns`, which is at least 1.
+std::string ClipText(std::string_view text, size_t columns);
 
 struct RunTable {
   std::vector<std::string> header;             // "", then one name per run

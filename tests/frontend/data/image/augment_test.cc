@@ -6,8 +6,7 @@
 #include <numeric>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/image/adjust.h"
-#include "frontend/data/image/turn.h"
+#include "frontend/data/image/picture_pipeline.h"
 
 namespace onnxtrain {
 namespace {

@@ -5,9 +5,8 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
 #include "frontend/data/bind/split.h"
-#include "frontend/data/image/picture_pairs.h"
+#include "frontend/data/load/cache.h"
 #include "frontend/data/load/loader.h"
-#include "frontend/data/load/ram_cache.h"
 #include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/ops/philox.h"
+#include "frontend/ops/random.h"
 
 #include <gtest/gtest.h>
 

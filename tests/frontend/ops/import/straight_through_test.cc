@@ -1,5 +1,5 @@
 // Straight-through estimators: x + (q(x) − x), where the program had detached the difference.
-#include "frontend/ops/import/straight_through.h"
+#include "frontend/ops/import/elementwise.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,92 @@
+// Update rules given as ONNX models: `optimizer` onnx:FILE.
+//
+// Inputs: weight and gradient, in any order; of lr (the learning rate), step (updates made before this one) and
+// weight_decay those that the rule reads, scalars; every other input is a state of the weight's shape, zeros before the
+// first update. Outputs: weight_new, and NAME_new of every state. The model is made for each shape of a weight; where
+// it declares one axis for `weight`, all its tensors are flat. Its own weights are constants. Where it reads no
+// weight_decay, a decay is added to the gradient (L2).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/onnx/import.h"
+#include "optim/config/loss_text.h"
+#include "optim/step/loss.h"
+#include "optim/step/rules/rule.h"
+
+namespace onnxtrain {
+
+// FILE of onnx:FILE, for losses and update rules, that stands for the training_info of the trained model.
+inline constexpr char kOwnTrainingInfo[] = "model";
+
+struct OnnxLossInput {
+  std::string name;
+  ValueId value = kNoValue;  // value of the trained model; kNoValue: a feed
+  bool prediction = false;   // `value` is a model output
+  std::string feed;          // LossFeed::name of a label or column, or name of a model input
+  Type type;                 // with the batch that the loss was chosen for
+};
+
+struct OnnxLoss {
+  std::shared_ptr<const OnnxModel> model;
+  std::vector<OnnxLossInput> inputs;
+  DType float_type = DType::kFloat32;
+  bool weighted = false;  // has outputs loss_sum and weight
+};
+
+// Loads the files named in spec->name into spec->onnx. `model` is the trained one.
+absl::Status LoadOnnxLosses(const OnnxModel& model, LossSpec* spec);
+
+// Returns the inputs of the loss that are bound to data: neither outputs nor inputs of the trained model.
+std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel& model);
+// Is the input bound to the label by its name?
+bool MeansLabel(const std::string& input);
+
+// Binds the inputs and adds the feeds that they need. Errors name the input that cannot be bound.
+absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
+                                        const LabelInfo& labels, std::vector<LossFeed>* feeds);
+
+// Appends the loss. Returns values, [batch], [batch,1] or [1], whose sum is the loss of the batch. `feeds`: label feeds
+// by LossFeed::name.
+absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds,
+                                   int64_t batch);
+
+// Appends the weight alone, of a loss that has one. Reads the inputs named OnnxLossInput::feed; adds missing ones.
+absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64_t samples);
+// Builds a graph of that.
+absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples);
+
+// Is the name of an optimizer that of a file?
+inline bool NamesOnnxRule(std::string_view optimizer) { return optimizer.starts_with("onnx:"); }
+
+class OnnxRule {
+ public:
+  // Fails, naming the model, where an input or output is missing, is called otherwise, or has another shape.
+  static absl::StatusOr<std::shared_ptr<const OnnxRule>> Make(std::shared_ptr<const OnnxModel> model,
+                                                              std::string_view name);
+
+  const OptimizerRule& rule() const { return rule_; }
+
+  // Appends the update of one weight, or of a flat group where rule().per_tensor is false. Errors are the builder's.
+  RuleResult Append(const RuleContext& c) const;
+
+ private:
+  explicit OnnxRule(std::shared_ptr<const OnnxModel> model) : model_(std::move(model)) {}
+  absl::Status FindStates();
+  bool Reads(std::string_view input) const;
+  absl::StatusOr<RuleResult> TryAppend(const RuleContext& c) const;
+  absl::StatusOr<bool> IsElementwise() const;
+
+  std::shared_ptr<const OnnxModel> model_;
+  std::string name_;
+  std::vector<std::string> states_;
+  bool flat_ = false;  // `weight` is declared with one axis
+  OptimizerRule rule_;
+};
+
+}  // namespace onnxtrain

@@ -1,0 +1,18 @@
+// onnxtrain plan --tensor: the part of a model that each rank has.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "optim/config/config.h"
+#include "optim/plan/synthetic_data.h"
+
+namespace onnxtrain::cli {
+
+// Returns the page, or JSON where config.json asks for it.
+absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const SyntheticSetup& setup);
+
+// Returns the page, or JSON where config.json asks for it.
+absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const SyntheticSetup& setup);
+
+}  // namespace onnxtrain::cli
