@@ -14,12 +14,6 @@
 namespace onnxtrain {
 namespace {
 
-// Fails for an empty axis: no index can be clamped into it.
-absl::Status CheckIndexable(const Shape& x, int64_t axis, const Shape& index);
-
-// Checks an index of GatherElements or ScatterElements: it has x's rank and may be smaller along every axis but `axis`.
-absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis);
-
 // Resolves an index: one in [−n, 0) counts from the end, one outside [−n, n) is clamped.
 inline int64_t ResolveIndex(int64_t index, int64_t n) {
   return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1);
@@ -36,15 +30,13 @@ void WalkElements(const Shape& x, const HostTensor& index, int64_t axis, F f) {
   });
 }
 
-}  // namespace
-
-// Gather, GatherElements and their gradients.
-
+// Fails for an empty axis: no index can be clamped into it.
 absl::Status CheckIndexable(const Shape& x, int64_t axis, const Shape& index) {
   if (x[axis] > 0 || NumElements(index) == 0) return absl::OkStatus();
   return Invalid("axis ", axis, " of ", ToString(x), " is empty, but the index is not: ", ToString(index));
 }
 
+// Checks an index of GatherElements or ScatterElements: it has x's rank and may be smaller along every axis but `axis`.
 absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis) {
   RETURN_IF_ERROR(CheckIndexable(x, axis, index));
   bool ok = x.size() == index.size();
@@ -52,7 +44,7 @@ absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis
   return ok ? absl::OkStatus() : Invalid("an index of shape ", ToString(index), " does not fit into ", ToString(x));
 }
 
-namespace {
+// Gather, GatherElements and their gradients.
 
 // The shape of Gather's output: the index's shape in place of the axis.
 Shape GatheredShape(const Shape& x, const Shape& index, int64_t axis) {

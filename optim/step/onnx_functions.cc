@@ -304,7 +304,7 @@ absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples)
 
 namespace {
 
-constexpr std::string_view kWeight = "weight", kGradient = "gradient";
+constexpr std::string_view kRuleWeight = "weight", kRuleGradient = "gradient";
 constexpr std::string_view kScalars[] = {"lr", "step", "weight_decay"};
 
 std::string NewName(std::string_view name) { return StrCat(name, "_new"); }
@@ -324,13 +324,13 @@ bool OnnxRule::Reads(std::string_view input) const {
 }
 
 absl::Status OnnxRule::FindStates() {
-  for (const std::string_view needed : {kWeight, kGradient}) {
+  for (const std::string_view needed : {kRuleWeight, kRuleGradient}) {
     if (!Reads(needed)) return Invalid("has no input '", needed, "': an update rule reads weight and gradient");
   }
-  std::vector<std::string> expected = {NewName(kWeight)};
+  std::vector<std::string> expected = {NewName(kRuleWeight)};
   for (const OnnxModel::Input& input : model_->inputs()) {
-    if (input.name == kWeight) flat_ = input.has_shape && input.dims.size() == 1;
-    if (input.name == kWeight || input.name == kGradient ||
+    if (input.name == kRuleWeight) flat_ = input.has_shape && input.dims.size() == 1;
+    if (input.name == kRuleWeight || input.name == kRuleGradient ||
         std::ranges::find(kScalars, input.name) != std::end(kScalars))
       continue;
     if (!IsFloat(input.dtype))
@@ -397,8 +397,8 @@ absl::StatusOr<RuleResult> OnnxRule::TryAppend(const RuleContext& c) const {
   const Shape shape = flat_ ? Shape{c.param.type().elements()} : c.param.shape();
   const bool decays = Reads("weight_decay");
   std::map<std::string, Val> inputs = {
-      {std::string(kWeight), Reshape(c.param, shape)},
-      {std::string(kGradient),
+      {std::string(kRuleWeight), Reshape(c.param, shape)},
+      {std::string(kRuleGradient),
        Reshape(c.weight_decay != 0 && !decays ? c.grad + c.param * c.weight_decay : c.grad, shape)}};
   for (size_t i = 0; i < states_.size(); ++i) inputs[states_[i]] = Reshape(c.state[i], shape);
   const std::map<std::string_view, Val> scalars = {
@@ -425,7 +425,7 @@ absl::StatusOr<RuleResult> OnnxRule::TryAppend(const RuleContext& c) const {
     return Reshape(v, c.param.shape());
   };
   RuleResult result;
-  ASSIGN_OR_RETURN(result.param, find(kWeight));
+  ASSIGN_OR_RETURN(result.param, find(kRuleWeight));
   for (const std::string& state : states_) {
     ASSIGN_OR_RETURN(result.state.emplace_back(), find(state));
   }

@@ -125,7 +125,7 @@ absl::StatusOr<DataSet> LoadLightDataSet(const fs::path& path, const OnnxModel& 
   return data;
 }
 
-absl::Status CompareOutput(const std::string& name, const HostTensor& got, const HostTensor& want,
+absl::Status CompareOutput(const std::string& name, const HostTensor& got, const HostTensor& stored,
                            double absolute = kAbsoluteTolerance) {
   // ONNX's runner compares stored numbers, of bfloat16 too: its cases were made by truncation, kernels round to
   // nearest.

@@ -56,7 +56,7 @@ void CubinCache::Store(const std::string& key, const std::string& bytes) const {
 namespace {
 
 // Functions of libcuda.so.1, whose interface has not changed since CUDA 4. 0 is success.
-struct Api {
+struct DriverApi {
   int (*load)(void** module, const void* image);
   int (*find)(void** function, void* module, const char* name);
   int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
@@ -68,7 +68,7 @@ struct Api {
 
 class CudaDriver : public GpuDriver {
  public:
-  CudaDriver(const Api& api, std::function<void*()> current_stream)
+  CudaDriver(const DriverApi& api, std::function<void*()> current_stream)
       : api_(api), current_stream_(std::move(current_stream)) {}
 
   absl::StatusOr<void*> LoadModule(const std::string& module) override {
@@ -108,7 +108,7 @@ class CudaDriver : public GpuDriver {
     return code == kOutOfMemory ? absl::ResourceExhaustedError(message) : absl::InternalError(message);
   }
 
-  const Api api_;
+  const DriverApi api_;
   const std::function<void*()> current_stream_;
   void* context_ = nullptr;  // of the modules
 };
@@ -118,7 +118,7 @@ class CudaDriver : public GpuDriver {
 absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> current_stream) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // never closed
   if (library == nullptr) return absl::UnavailableError("there is no NVIDIA driver (libcuda.so.1)");
-  Api api{};
+  DriverApi api{};
   const bool complete =
       FindSymbol(library, "cuModuleLoadData", &api.load) && FindSymbol(library, "cuModuleGetFunction", &api.find) &&
       FindSymbol(library, "cuLaunchKernel", &api.launch) && FindSymbol(library, "cuGetErrorString", &api.error) &&
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> 
 namespace {
 
 // The C interface of NVRTC, which versions 11.1 to 13 share. 0 is success.
-struct Api {
+struct NvrtcApi {
   using Program = void*;
   int (*version)(int* major, int* minor);
   int (*create)(Program*, const char* source, const char* name, int headers, const char* const*, const char* const*);
@@ -158,7 +158,7 @@ void* OpenLibrary(std::span<const std::string> folders) {
   return nullptr;
 }
 
-bool FindAll(void* library, bool ptx, Api* api) {
+bool FindAll(void* library, bool ptx, NvrtcApi* api) {
   return FindSymbol(library, "nvrtcVersion", &api->version) &&
          FindSymbol(library, "nvrtcCreateProgram", &api->create) &&
          FindSymbol(library, "nvrtcCompileProgram", &api->compile) &&
@@ -171,7 +171,7 @@ bool FindAll(void* library, bool ptx, Api* api) {
 
 class NvrtcCompiler : public SourceCompiler {
  public:
-  NvrtcCompiler(const Api& api, int architecture, bool ptx)
+  NvrtcCompiler(const NvrtcApi& api, int architecture, bool ptx)
       : api_(api), target_(StrCat(ptx ? "compute_" : "sm_", architecture)) {}
 
   std::string version() const override {
@@ -181,7 +181,7 @@ class NvrtcCompiler : public SourceCompiler {
   }
 
   absl::StatusOr<std::string> Compile(const std::string& source) const override {
-    Api::Program program = nullptr;
+    NvrtcApi::Program program = nullptr;
     if (api_.create(&program, source.c_str(), "fused.cu", 0, nullptr, nullptr) != 0)
       return absl::InternalError("NVRTC takes no program");
     absl::StatusOr<std::string> result = CompileProgram(program);
@@ -190,7 +190,7 @@ class NvrtcCompiler : public SourceCompiler {
   }
 
  private:
-  absl::StatusOr<std::string> CompileProgram(Api::Program program) const {
+  absl::StatusOr<std::string> CompileProgram(NvrtcApi::Program program) const {
     const std::string target = StrCat("-arch=", target_);
     // Products and sums stay apart, as between kernels of single operators: recomputing a value gives the same bits.
     const char* options[] = {target.c_str(), "-std=c++17", "-fmad=false"};
@@ -201,15 +201,15 @@ class NvrtcCompiler : public SourceCompiler {
     return module;
   }
 
-  static std::string Read(Api::Program program, int (*get_size)(Api::Program, size_t*),
-                          int (*get)(Api::Program, char*)) {
+  static std::string Read(NvrtcApi::Program program, int (*get_size)(NvrtcApi::Program, size_t*),
+                          int (*get)(NvrtcApi::Program, char*)) {
     size_t size = 0;
     if (get_size(program, &size) != 0) return "";
     std::string bytes(size, '\0');
     return get(program, bytes.data()) == 0 ? bytes : "";
   }
 
-  const Api api_;
+  const NvrtcApi api_;
   const std::string target_;
 };
 
@@ -219,7 +219,7 @@ absl::StatusOr<std::unique_ptr<SourceCompiler>> LoadNvrtc(int architecture, std:
                                                           bool ptx) {
   void* library = OpenLibrary(folders);  // never closed
   if (library == nullptr) return absl::UnavailableError("libnvrtc.so.13 or .12 is not installed");
-  Api api{};
+  NvrtcApi api{};
   if (!FindAll(library, ptx, &api)) return absl::UnavailableError("libnvrtc.so lacks a function");
   return std::make_unique<NvrtcCompiler>(api, architecture, ptx);
 }

@@ -19,24 +19,6 @@ struct Segment {
   bool match;
 };
 
-// Splits by single characters for which is_match(c) holds.
-template <typename IsMatch>
-void SplitByChars(std::string_view text, SplitBehavior behavior, IsMatch is_match, PieceSink emit) {
-  std::vector<Segment> segments;
-  size_t rest = 0, at = 0;
-  for (char32_t c; at < text.size();) {
-    const size_t bytes = DecodeChar(text.substr(at), &c);
-    if (is_match(c)) {
-      if (rest < at) segments.push_back({rest, at, false});
-      segments.push_back({at, at + bytes, true});
-      rest = at + bytes;
-    }
-    at += bytes;
-  }
-  if (rest < at) segments.push_back({rest, at, false});
-  EmitSegments(text, std::move(segments), behavior, emit);
-}
-
 // Joins neighbors for which join(before, after) holds; `before` is the segment as it was, not as it was joined.
 template <typename Join>
 std::vector<Segment> JoinNeighbors(const std::vector<Segment>& segments, Join join) {
@@ -72,6 +54,24 @@ void EmitSegments(std::string_view text, std::vector<Segment> segments, SplitBeh
   for (const Segment& s : segments) {
     if (s.begin < s.end) emit(text.substr(s.begin, s.end - s.begin));
   }
+}
+
+// Splits by single characters for which is_match(c) holds.
+template <typename IsMatch>
+void SplitByChars(std::string_view text, SplitBehavior behavior, IsMatch is_match, PieceSink emit) {
+  std::vector<Segment> segments;
+  size_t rest = 0, at = 0;
+  for (char32_t c; at < text.size();) {
+    const size_t bytes = DecodeChar(text.substr(at), &c);
+    if (is_match(c)) {
+      if (rest < at) segments.push_back({rest, at, false});
+      segments.push_back({at, at + bytes, true});
+      rest = at + bytes;
+    }
+    at += bytes;
+  }
+  if (rest < at) segments.push_back({rest, at, false});
+  EmitSegments(text, std::move(segments), behavior, emit);
 }
 
 bool IsPunctuation(char32_t c) { return HasFlags(c, kBertPunctuation); }

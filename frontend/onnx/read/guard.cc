@@ -221,7 +221,7 @@ using google::protobuf::internal::WireFormatLite;
 
 // The path to raw_data: field numbers in a model, a graph, a tensor.
 constexpr int kPath[] = {7, 5, 9};
-constexpr size_t kTensor = 2;  // depth of the last message on the path
+constexpr size_t kTensorDepth = 2;  // depth of the last message on the path
 
 // Writes a length as a varint of five bytes, whatever its value, so that it can be written before the content is known.
 constexpr size_t kLengthBytes = 5;
@@ -248,7 +248,7 @@ class InitializerExtractor {
       const size_t body = begin + in.CurrentPosition();
       if (!on_path) {
         Append(at, body);
-      } else if (depth == kTensor) {
+      } else if (depth == kTensorDepth) {
         ExtractRawData(at, body, size);
       } else {
         Append(at, at + 1);  // the tag: fields up to 15 take one byte
@@ -265,7 +265,7 @@ class InitializerExtractor {
   }
 
   void CopyMessage(size_t body, size_t size, size_t depth) {
-    if (depth == kTensor) to_.raw_data.emplace_back();
+    if (depth == kTensorDepth) to_.raw_data.emplace_back();
     const size_t length_at = to_.rest.size();
     to_.rest.append(kLengthBytes, '\0');
     Copy(body, body + size, depth);

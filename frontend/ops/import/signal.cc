@@ -114,11 +114,6 @@ Val Joined(Complex x) {
   return x.im ? Concat({column(x.re), column(x.im)}, x.re.rank()) : column(x.re);
 }
 
-template <typename F>
-Complex Each(Complex x, F f) {
-  return {f(x.re), x.im ? f(x.im) : Val()};
-}
-
 Val AxisLast(Val x, int64_t axis) {
   std::vector<int64_t> perm(x.rank());
   std::iota(perm.begin(), perm.end(), 0);

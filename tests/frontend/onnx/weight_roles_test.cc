@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "frontend/base/strings.h"
 #include "tests/frontend/onnx/model_builder.h"
 #include "tests/frontend/onnx/torch_metadata.h"
 
