@@ -22,7 +22,7 @@ size_t PeakLiveBytes(const std::vector<Block>& blocks);
 
 // Places blocks so that live ranges with a common step do not overlap. Tries several greedy orders and fits; where the
 // best is more than 0.5 % above the lower bound, improves it by random moves, whose number depends on that of the
-// blocks. Of several thousand blocks, tries the orders of arena_sweep.h first, and of more than 12,000 no others.
+// blocks. Of several thousand blocks, tries orders by size and by time first, and of more than 12,000 no others.
 Packing PackBlocks(const std::vector<Block>& blocks);
 
 }  // namespace onnxtrain

@@ -49,7 +49,7 @@ struct MemoryPlan {
   size_t lower_bound = 0;
 };
 
-// Keeps the candidate order (schedule.h) with the lowest peak. Every operator must be known. Deterministic.
+// Keeps the candidate order with the lowest peak. Every operator must be known. Deterministic.
 MemoryPlan PlanMemory(const Graph& graph, const PlanOptions& options);
 
 }  // namespace onnxtrain

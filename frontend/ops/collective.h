@@ -1,7 +1,7 @@
 // Operators in which the ranks of a group take part: values go from rank to rank within a program.
 //
 // All ranks of a group must run them in the same order. Their second output is a token, which the next one takes as its
-// second input (passes/order_collectives.h), so that the order is a matter of data flow.
+// second input (passes/collectives.h), so that the order is a matter of data flow.
 #pragma once
 
 #include <string>

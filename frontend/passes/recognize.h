@@ -11,7 +11,7 @@
 
 namespace onnxtrain {
 
-// Applies the proposals of the patterns (recognize_*.cc) that a proof confirms (prove.h). Runs before Differentiate and
+// Applies the proposals of the patterns (recognize_*.cc) that a proof confirms. Runs before Differentiate and
 // after Simplify, whose canonical forms the patterns expect (x·x for Pow(x, 2), trans_b for transposed keys). `found`,
 // if not null, counts the inserted composites by operator.
 absl::StatusOr<Graph> Recognize(const Graph& graph, std::map<std::string, int>* found = nullptr);

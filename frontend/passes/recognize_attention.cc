@@ -269,8 +269,7 @@ Val MakeMask(Builder& b, const Found& found, std::span<const Val> leaves, DType 
 // Where the graph replaces all scores of a query, they get no gradient, but Attention passes one through its softmax.
 // Queries of 0 have the same probabilities there, and neither they nor the keys get a gradient from these rows.
 Val ZeroHiddenQueries(Builder& b, const Found& found, std::span<const Val> leaves, Val q) {
-  const bool finite =
-      std::ranges::any_of(found.terms, [](const Term& t) { return t.choice && std::isfinite(t.fill); });
+  const bool finite = std::ranges::any_of(found.terms, [](const Term& t) { return t.choice && std::isfinite(t.fill); });
   if (!finite) return q;  // Attention has no gradient in rows of -inf
   const Val fills = MakeMask(b, found, leaves, q.dtype(), /*addends=*/false);
   if (!fills) return q;

@@ -2,7 +2,7 @@
 //
 //   cross_entropy                            huber:delta=0.5
 //   ce@digit+0.5*l1:label=angle@angle        output:NAME
-//   onnx:own.onnx+0.1*mse@aux                onnx:FILE (see onnx_loss.h)
+//   onnx:own.onnx+0.1*mse@aux                onnx:FILE (see onnx_functions.h)
 //
 // A FILE that is followed by another term must end in .onnx. LOSS is a name or alias from the tables in losses/. The
 // option label=COLUMN[/COLUMN…] selects the term's labels.

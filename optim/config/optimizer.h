@@ -16,7 +16,7 @@ namespace onnxtrain {
 // A number that the rule has a default for: see Resolved in rules/rule.h.
 inline constexpr double kRuleDefault = std::numeric_limits<double>::quiet_NaN();
 
-class OnnxRule;  // onnx_rule.h
+class OnnxRule;  // onnx_functions.h
 
 struct OptimizerSpec {
   std::string rule = "adamw";                 // of AllRules() in rules/rule.h, or onnx:FILE

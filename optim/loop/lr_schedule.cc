@@ -165,7 +165,7 @@ const std::vector<ScheduleRow>& Rows() {
                              {{"scale", kOpenOption, 1, kInf}}),
       Row<BOTH(Constant)>(
           "plateau",
-          "× factor after more than `patience` evaluations that are not better by `threshold`: see plateau.h",
+          "× factor after more than `patience` evaluations that are not better by `threshold`: see lr_schedule.h",
           {{"factor", 0.1, 1e-9, 1}, {"patience", 10, 0, 1e9}, {"threshold", 1e-4, 0, 1}, {"cooldown", 0, 0, 1e9}}),
       Row<BOTH(OneCycle)>("one_cycle",
                           "from 1/div up to 1 in the first `pct` of the run, down to 1/(div·final_div), by cosine",

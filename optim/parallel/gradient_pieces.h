@@ -1,4 +1,4 @@
-// How summed gradients are divided among ranks: each bucket (gradient_buckets.h) is cut into pieces, of which every
+// How summed gradients are divided among ranks: each bucket is cut into pieces, of which every
 // rank keeps and updates a slice.
 #pragma once
 

@@ -66,7 +66,7 @@ absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, co
                                        const ModelOrigin& origin, const std::vector<std::string>& fresh,
                                        const OptimizerSpec& optimizer, double scale = 1);
 
-// Multiplies the rate of layer i of L by decay^(L−1−i): see layers.h.
+// Multiplies the rate of layer i of L by decay^(L−1−i): see groups.h.
 absl::Status DecayByLayer(double decay, const PreparedModel& prepared, RateChoice* choice);
 
 // The model's weights, except those in `without`, for ClassifyWeightOrigin.

@@ -19,7 +19,7 @@ struct GivenPixels {
 };
 
 // What the model declares where the normalization or the order of the channels is another one; else "". Its first nodes
-// tell (inner_pixels.h), or, where nothing was asked for, its metadata (ONNX: Image.NominalPixelRange,
+// tell, or, where nothing was asked for, its metadata (ONNX: Image.NominalPixelRange,
 // Image.BitmapPixelFormat) or a preprocessor_config.json beside it.
 std::string DescribeDeclaredPixels(const OnnxModel& model, const ImportOptions& import, const FeedSpec& feed,
                                    const GivenPixels& given);

@@ -27,7 +27,7 @@ bool RepeatsOneKernel(const HostTensor& tensor);
 
 enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers, kSlopes, kFilters };
 
-// The first of the kinds below that the weight is, or filters (fixed_filters.h). Releases the pages of a mapped file
+// The first of the kinds below that the weight is, or filters. Releases the pages of a mapped file
 // that it reads.
 FixedTable FindFixedTable(const ImportedWeight& weight);
 

@@ -34,7 +34,7 @@ struct LossSpec {
 // Returns the logit of spec.least_probability; nullopt where that is.
 std::optional<double> LeastLogit(const LossSpec& spec);
 
-struct OnnxLoss;  // onnx_loss.h
+struct OnnxLoss;  // onnx_functions.h
 
 // A feed of labels, [micro_batch, sample…].
 struct LossFeed {

@@ -58,7 +58,7 @@ class PreparedModels {
 
   const std::shared_ptr<const OnnxModel>& model() const { return model_; }
 
-  // As the functions of prepare.h. `values`: every ImportedWeight has its value. Without it, values that the import
+  // As the functions above. `values`: every ImportedWeight has its value. Without it, values that the import
   // converted, and that are thus copies as large as the weights, may be missing.
   absl::StatusOr<std::shared_ptr<const ImportedModel>> ImportForward(const PrepareOptions& options, int64_t batch,
                                                                      bool training, bool values);

@@ -297,7 +297,7 @@ class Session {
   virtual absl::Status RestoreCounters(const SessionCounters& counters) = 0;
 
   // Returns what this rank writes of a checkpoint where the moments are divided: parts of the tensors of State(), named
-  // by PartName (state_parts.h). Every element is in the part of one rank. Not elsewhere.
+  // by PartName (state.h). Every element is in the part of one rank. Not elsewhere.
   virtual absl::StatusOr<std::vector<StateTensor>> StateParts() = 0;
   // As GatherState, of the weights alone: Weights() of rank 0 has all until the next Step.
   virtual absl::Status GatherWeights() = 0;

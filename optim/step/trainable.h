@@ -31,7 +31,7 @@ enum class WeightReason : uint8_t {
   kGrid,       // IsCoordinateTable
   kPowers,     // IsPowerTable
   kSlopes,     // IsSlopeTable
-  kFilters,    // fixed_filters.h
+  kFilters,    // fixed_tables.h
 };
 
 struct WeightDecision {

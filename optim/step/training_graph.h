@@ -49,7 +49,7 @@ inline constexpr char kScaleApplied[] = "$scale_applied";  // i64: updates appli
 inline constexpr char kSquaredNorm[] = "$squared_norm";    // f64: of the gradient, where ranks have parts of it
 }  // namespace device_scalar
 
-// Names that training adds to a graph begin with "$"; models with such names are rejected (prepare.h).
+// Names that training adds to a graph begin with "$"; models with such names are rejected (prepared_models.h).
 std::string GradName(const std::string& parameter);   // of its gradient: graph output, and input when accumulating
 std::string WholeGradName(const std::string& group);  // of a group of which GradName is a slice
 std::string ParamName(const std::string& group);      // of a group's flat parameters

@@ -7,7 +7,6 @@
 #include <functional>
 #include <numbers>
 
-
 namespace onnxtrain {
 namespace {
 

@@ -1,8 +1,8 @@
 // Collective operators, on the group of ranks that the program is bound to.
+#include "frontend/ops/collective.h"
 #include "backends/collective_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/kernel_table.h"
-#include "frontend/ops/collective.h"
 
 namespace onnxtrain::cpu {
 namespace {

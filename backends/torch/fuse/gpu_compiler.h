@@ -68,7 +68,7 @@ std::unique_ptr<KernelCompiler> MakeGpuCompiler(std::unique_ptr<SourceCompiler> 
                                                 std::unique_ptr<GpuDriver> driver);
 
 // With NVRTC, the installed driver and the user's cache. Fails where one of them is missing or does not know the
-// architecture (nvrtc.h).
+// architecture.
 absl::StatusOr<std::unique_ptr<KernelCompiler>> LoadGpuCompiler(int architecture, std::span<const std::string> folders,
                                                                 std::function<void*()> current_stream);
 

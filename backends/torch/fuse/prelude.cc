@@ -168,7 +168,7 @@ DEVICE real ReduceSlices(real x) {
 }
 )";
 
-// Philox4x32-10, as frontend/ops/philox.h has it.
+// Philox4x32-10, as frontend/ops/random.h has it.
 constexpr std::string_view kRandom = R"(
 typedef unsigned long long uint64;
 

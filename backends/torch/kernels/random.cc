@@ -59,7 +59,7 @@ at::Tensor Words(const at::Tensor& k, int64_t stream, const at::Tensor& first, i
       .flatten();
 }
 
-// `piece` is a word of the key: the first of `elements` elements (frontend/ops/philox.h).
+// `piece` is a word of the key: the first of `elements` elements (frontend/ops/random.h).
 at::Tensor FirstElement(const at::Tensor& piece, int64_t elements) {
   const at::Tensor part = piece.bitwise_and(0xFFFF).clamp_min(1);
   return (piece.bitwise_right_shift(16) * elements).floor_divide(part);

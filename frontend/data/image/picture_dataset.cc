@@ -185,7 +185,7 @@ Column DescribeColumn(const PictureColumn& p, const PictureExtents& extents) {
                                                            : 1};
 }
 
-// Samples that are equal in every pass are kept as a whole (ram_cache.h).
+// Samples that are equal in every pass are kept as a whole (cache.h).
 bool KeepsDecoded(const ImageOptions& o) {
   return o.cache != nullptr && o.augment.changes_pictures() && !o.decode_scaling;
 }

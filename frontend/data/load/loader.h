@@ -95,7 +95,7 @@ struct LoaderOptions {
   bool keep_order = false;                    // within a batch: samples of one size are not brought together
   TokenBudget tokens = {};                    // on: in place of batch_size and length_grouping, as TokenBatches cuts
   int num_workers = 1;                        // threads; 0: read in Next()
-  int max_workers = 0;                        // above num_workers: as many as WorkerClimber (worker_climber.h) chooses
+  int max_workers = 0;                        // above num_workers: as many as WorkerClimber chooses
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
   int64_t first_batch = 0;                    // and batches, behind these samples

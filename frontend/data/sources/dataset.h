@@ -129,7 +129,7 @@ struct DatasetOptions {
   ColumnSet text = {};
   // CSV: a field that cannot be used makes its sample unreadable, not its column: Read fails for it.
   bool skip_bad = false;
-  // Samples of a window of a pipe that is read as it comes (formats/json_stream.h); 0: to its end.
+  // Samples of a window of a pipe that is read as it comes (stdin.h); 0: to its end.
   int64_t stream_window = 0;
   bool eval_split = false;  // evaluation samples of a path that has some, as MNIST's folder with its t10k files
   int64_t max_bytes = 0;    // memory limit for samples; 0: half of the available memory

@@ -16,7 +16,7 @@ namespace onnxtrain {
 // values. Without DatasetOptions::label the label is the last key of the first line.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options);
 
-// The lines of such a file, or those that its document stands for (json_document.h).
+// The lines of such a file, or those that its document stands for.
 absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit, const std::string& encoding);
 
 // The same from a stream. Messages name `name`.

@@ -17,7 +17,7 @@ bool IsStdin(const std::string& path);
 
 // Reads the standard input to its end, once per process, into memory: JSON lines, a CSV table, or .npy arrays behind
 // one another as numpy.save writes them to one file, which are columns "0", "1", … Fails where the samples do not fit
-// the memory limit. JSON lines are read as they come where DatasetOptions::stream_window is set (json_stream.h).
+// the memory limit. JSON lines are read as they come where DatasetOptions::stream_window is set.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenStdin(const std::string& path, const DatasetOptions& options);
 
 // The same from any bytes. Messages name `name`.

@@ -42,9 +42,9 @@ using ControlFn = ImportValuesOr (*)(ControlNode&);
 // Null where the node has no bodies to resolve.
 ControlFn FindControl(const ParsedNode& node);
 
-ImportValuesOr ImportIf(ControlNode& c);           // control_if.cc
-ImportValuesOr ImportLoop(ControlNode& c);         // control_loop.cc
-ImportValuesOr ImportScan(ControlNode& c);         // control_scan.cc
+ImportValuesOr ImportIf(ControlNode& c);
+ImportValuesOr ImportLoop(ControlNode& c);
+ImportValuesOr ImportScan(ControlNode& c);
 ImportValuesOr ImportSequenceMap(ControlNode& c);  // control_flow.cc
 
 // x at position i of an axis, which is dropped.

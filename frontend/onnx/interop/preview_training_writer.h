@@ -19,7 +19,7 @@ struct PreviewUpdate {
   std::vector<std::string> weights;
 };
 
-// As AddTrainingInfo (training_info_writer.h), with three parts: the loss of outputs of the model, Gradient, the
+// As AddTrainingInfo (training_info.h), with three parts: the loss of outputs of the model, Gradient, the
 // update. `gradients` are bytes of SerializeGraph of loss and outputs. nullopt where the loss reads other values of the
 // model.
 absl::StatusOr<std::optional<std::string>> AddPreviewTraining(const std::string& inference,

@@ -97,7 +97,7 @@ class ImportContext {
 
 // What the importer and model surgery (frontend/onnx) ask of an operator besides its import.
 // An attribute that lists strings, and the one that lists their places in their stead
-// (frontend/onnx/read/input_texts.h).
+// (frontend/onnx/read/read.cc).
 struct TextAttr {
   std::string_view texts, places;
 };

@@ -1,9 +1,9 @@
 // A session that computes one stage of a model; the other ranks compute the others.
 //
-// An update: every stage runs the forward and backward passes of all micro-batches in the order of `schedule.h`,
-// sends activations to the next stage and gradients to the one before; the stages of a weight that several read sum its
-// gradient; the squared norms and the losses are exchanged, so that all clip, skip and report alike; each stage updates
-// its own weights.
+// An update: every stage runs the forward and backward passes of all micro-batches in the order of
+// OneForwardOneBackward, sends activations to the next stage and gradients to the one before; the stages of a weight
+// that several read sum its gradient; the squared norms and the losses are exchanged, so that all clip, skip and report
+// alike; each stage updates its own weights.
 #pragma once
 
 #include <algorithm>

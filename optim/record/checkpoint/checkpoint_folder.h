@@ -6,7 +6,7 @@
 //   MANIFEST.json          size and CRC-64 of each file, and its own
 //
 // Compressed tensors are in model.safetensors.zst and optimizer.safetensors.zst. Ranks that divide the state write
-// parts of the tensors (state_parts.h), each to model.rank-R-of-N.safetensors and optimizer.rank-R-of-N.safetensors;
+// parts of the tensors (state.h), each to model.rank-R-of-N.safetensors and optimizer.rank-R-of-N.safetensors;
 // the manifest then lists the tensors, too.
 //
 // A checkpoint is written under a name that begins with ".tmp-", synced file by file with the manifest last, and then

@@ -45,7 +45,7 @@ class FileWriter {
   absl::Status Finish();
 
   int64_t size() const { return size_; }
-  uint64_t crc() const { return crc_; }  // crc64.h
+  uint64_t crc() const { return crc_; }
 
  private:
   struct Free {

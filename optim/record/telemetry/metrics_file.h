@@ -13,7 +13,7 @@ namespace onnxtrain {
 // Returns one line without its newline. Keys of a step: event step epoch loss accuracy? lr grad_norm skipped
 // loss_scale? samples_per_second data_wait busy_cpus resident_bytes machine_busy_cpus disk_read_rate
 // disk_write_rate gpuN_{utilization,memory_bytes,watts,celsius}? seconds, and where updates since the last report
-// were outliers (outliers.h): outliers (their number), loss_outlier? loss_outlier_step? grad_norm_outlier?
+// were outliers (statistics.h): outliers (their number), loss_outlier? loss_outlier_step? grad_norm_outlier?
 // grad_norm_outlier_step?; of an evaluation: event step epoch eval_loss eval_accuracy? eval_METRIC… eval_samples
 // seconds. Numbers that are not finite are null.
 std::string ToJsonLine(const TrainEvent& event, bool has_accuracy);

@@ -66,7 +66,7 @@ class EventFile {
   void Write(int64_t step, const Scalars& scalars);
   // Nothing where it has counted nothing.
   void Write(int64_t step, const std::string& tag, const Histogram& histogram);
-  void WriteGraph(const std::string& graph_def);  // graph_def.h
+  void WriteGraph(const std::string& graph_def);
   const absl::Status& status() const { return status_; }
 
  private:

@@ -61,7 +61,7 @@ std::span<const LossFunction> ElementLosses() {
        .elements = true,
        .mean = LossMean::kSamples,
        .parts = Dot},
-      {.name = "onnx", .text = "a model of its own: see onnx_loss.h", .mean = LossMean::kSamples},
+      {.name = "onnx", .text = "a model of its own: see onnx_functions.h", .mean = LossMean::kSamples},
       {.name = "output", .text = "an output of the model is the loss", .mean = LossMean::kSamples, .parts = Output},
   };
   return rows;

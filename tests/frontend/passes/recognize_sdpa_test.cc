@@ -269,9 +269,9 @@ TEST(RecognizeSdpa, QueriesWithoutKeysPassTheSameGradients) {
 // Exports of GPT-2 replace the scores of later keys and add the mask of padding.
 TEST(RecognizeSdpa, TakesFillsBesideAddedMasks) {
   const std::string inputs = StrCat(kQkv, ", feed %mask: bool[3,5], feed %keep: f32[2,1,1,5]");
-  const std::string body = StrCat(
-      kScores, "%b: f32[2,2,3,5] = Where(%mask, %a, %least); %s: f32[2,2,3,5] = Add(%b, %keep); ",
-      "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
+  const std::string body =
+      StrCat(kScores, "%b: f32[2,2,3,5] = Where(%mask, %a, %least); %s: f32[2,2,3,5] = Add(%b, %keep); ",
+             "%g: f32[2,2,3,5] = Softmax(%s) {axis=3}; ", kProduct);
   std::map<std::string, int> found;
   EXPECT_TRUE(Recognize(CleanUp(MustParse(GraphText(inputs, Numbers() + body))).value(), &found).ok());
   EXPECT_EQ(FoundCounts(found), "Attention 1");
