@@ -18,6 +18,8 @@
 
 namespace onnxtrain {
 
+// Shared by programs: the checks of Program::Fetch.
+
 struct ValueReader {
   std::function<const std::byte*(ValueId)> find;  // null: not computed yet
   std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy;

@@ -11,6 +11,9 @@
 
 namespace onnxtrain {
 
+// Ends the run of a kernel that may fail, among those that may not; it becomes a Status where the exceptions of the
+// backend's library do.
+
 class KernelFailure : public std::exception {
  public:
   explicit KernelFailure(absl::Status status) : status_(std::move(status)) {}

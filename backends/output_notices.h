@@ -9,6 +9,8 @@
 
 namespace onnxtrain {
 
+// When the memory of a program's outputs is in use: outputs whose ranges do not overlap may be bound to the same bytes.
+
 // Nodes, by their place in a run, from the first to the last one that touches the memory which an output is bound to.
 struct OutputRange {
   size_t first = 0, last = 0;

@@ -16,6 +16,8 @@
 
 namespace onnxtrain::capi {
 
+// Handles of the C interface: numbers that are never used again, so that a released handle is always recognized.
+
 // Returns a number that no handle of the process had. They look like no address that a program may have.
 inline uintptr_t NextHandle() {
   static std::atomic<uintptr_t> last{0};

@@ -78,15 +78,17 @@ class TorchBackend : public Backend {
     ASSIGN_OR_RETURN(FusedGraph fused, Backend::Fuse(legal));
     if (Lowerings().empty()) return fused;
     std::vector<ValueId> now;
-    const auto follow = [&] {
-      for (ValueId& v : fused.values) v = v == kNoValue ? v : now[v];
+    const auto follow = [&](absl::StatusOr<Graph> rewritten) {
+      for (ValueId& v : fused.values) v = v == kNoValue || !rewritten.ok() ? v : now[v];
+      return rewritten;
     };
+    std::vector<Pass> passes;
     for (const Lowering& lowering : Lowerings()) {
-      ASSIGN_OR_RETURN(fused.graph, lowering.rewrite(fused.graph, &now));
-      follow();
+      passes.push_back(
+          {std::string(lowering.name), [&, lowering](const Graph& g) { return follow(lowering.rewrite(g, &now)); }});
     }
-    fused.graph = Dce(fused.graph, {}, &now);
-    follow();
+    passes.push_back({"dce", [&](const Graph& g) { return follow(Dce(g, {}, &now)); }});
+    ASSIGN_OR_RETURN(fused.graph, RunPasses(std::move(fused.graph), passes));
     return fused;
   }
 

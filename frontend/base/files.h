@@ -1,4 +1,4 @@
-// Where shared libraries of this project lie.
+// Reads small text files, writes files atomically, and finds the folder of this project's shared libraries.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,8 @@
 #include "absl/status/statusor.h"
 
 namespace onnxtrain {
+
+// Small text files, whole.
 
 // A regular file of at most `limit` bytes. The error names the path.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit);
@@ -47,6 +49,8 @@ class AtomicFile {
   std::string name_, shown_;
   int fd_ = -1;
 };
+
+// Where shared libraries of this project lie.
 
 // The folder of the shared library, or of the program, that this function is linked into; "." where it is unknown.
 std::filesystem::path LibraryFolder();

@@ -6,6 +6,8 @@
 
 namespace onnxtrain {
 
+// The address space that `ulimit -v` leaves this process.
+
 // Returns the bytes that can still be mapped under RLIMIT_AS, infinity without a limit.
 double AvailableAddressSpace();
 

@@ -1,6 +1,4 @@
-// Converts floats of 8 and 4 bits from and to float64, with the rounding rules of ONNX's Cast. Formats: OCP 8-bit
-// floating point, 2023; OCP Microscaling formats, 2023; Micikevicius et al., 2022, arXiv:2209.05433; Noune et al.,
-// 2022, arXiv:2206.02915 for the …FNUZ variants.
+// Converts floats of 16, 8 and 4 bits from and to wider ones.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +6,9 @@
 #include <vector>
 
 namespace onnxtrain {
+
+// Converts IEEE binary16 and bfloat16 from and to float32, rounding to nearest even. For the host; kernels have their
+// own conversions.
 
 float HalfToFloat(uint16_t bits);
 uint16_t FloatToHalf(float value);
@@ -17,6 +18,10 @@ uint16_t FloatToBFloat16(float value);
 // The same for arrays of equal sizes.
 void BFloat16ToFloat(std::span<const uint16_t> bits, std::span<float> values);
 void FloatToBFloat16(std::span<const float> values, std::span<uint16_t> bits);
+
+// Converts floats of 8 and 4 bits from and to float64, with the rounding rules of ONNX's Cast. Formats: OCP 8-bit
+// floating point, 2023; OCP Microscaling formats, 2023; Micikevicius et al., 2022, arXiv:2209.05433; Noune et al.,
+// 2022, arXiv:2206.02915 for the …FNUZ variants.
 
 enum class SmallFloat : uint8_t { kE4M3FN, kE4M3FNUZ, kE5M2, kE5M2FNUZ, kE8M0, kE2M1 };
 inline constexpr int kSmallFloats = 6;

@@ -1,4 +1,5 @@
-// Batch normalization with the statistics of all ranks.
+// Passes over programs that several ranks run together: gathers of divided weights, one order for all exchanges, and
+// batch normalization with the statistics of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 #include "frontend/ops/collective.h"
 
 namespace onnxtrain {
+
+// Weights of which every rank has a part (ZeRO-3; Rajbhandari et al., "ZeRO", 2020), gathered where they are read.
 
 // Every rank has columns [rows, slice] of the matrix [rows, ranks · slice] that holds the elements of the weight.
 struct WeightColumns {
@@ -46,6 +49,8 @@ bool HasCollectives(const Graph& graph);
 // Has every collective operator take the token of the one before, in the order of the graph: no pass and no schedule
 // runs them in another, so ranks with equal graphs (of any batch size) meet in the same operators.
 absl::StatusOr<Graph> OrderCollectives(const Graph& graph);
+
+// Batch normalization with the statistics of all ranks.
 
 // Has every BatchNorm of a training graph take mean and variance over the samples of all ranks of the group, of which
 // each has at least one. Ranks gather count, mean and squared deviations of their samples and merge them as Chan,

@@ -9,6 +9,8 @@
 
 namespace onnxtrain {
 
+// Counts the forms of language models that need no composite: kernels for elementwise regions compute them in one pass.
+
 // Returns how often a canonical graph, after recognize, has
 //   SwiGlu, GeGlu: x·σ(x)·u, gelu(x)·u — gated units (Shazeer, 2020)
 //   RotaryEmbedding: x·cos + rotated(x)·sin, where one half of a head's components, or every other one, changes its

@@ -19,6 +19,11 @@ constexpr bool kVerifyByDefault = true;
 
 std::atomic<bool> verify_passes = kVerifyByDefault;
 
+absl::Status VerifyResult(std::string_view pass, const Graph& result) {
+  if (!verify_passes) return absl::OkStatus();
+  return Annotate(Verify(result), StrCat("pass ", pass, ": "));
+}
+
 // `changed` may be null; then the graphs are compared for the observer only.
 absl::StatusOr<Graph> RunOne(Graph graph, const Pass& pass, const PassObserver& observer, bool* changed) {
   RETURN_IF_ERROR(CheckCancelled());
@@ -43,9 +48,12 @@ absl::StatusOr<Graph> RunOne(Graph graph, const Pass& pass, const PassObserver& 
 
 void SetVerifyPasses(bool verify) { verify_passes = verify; }
 
-absl::Status VerifyResult(std::string_view pass, const Graph& result) {
-  if (!verify_passes) return absl::OkStatus();
-  return Annotate(Verify(result), StrCat("pass ", pass, ": "));
+absl::Status RunRewrite(std::string_view pass, const std::function<absl::Status()>& rewrite,
+                        std::initializer_list<const Graph*> results) {
+  RETURN_IF_ERROR(CheckCancelled());
+  RETURN_IF_ERROR(rewrite());
+  for (const Graph* result : results) RETURN_IF_ERROR(VerifyResult(pass, *result));
+  return absl::OkStatus();
 }
 
 std::function<bool(const Graph&)> AnyNode(std::function<bool(const Graph&, const Node&)> has) {

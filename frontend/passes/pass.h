@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,12 +40,13 @@ using PassObserver = std::function<void(const PassReport&, const Graph&)>;
 // and `--verify-passes` turn it on. Call it before the first pass; its cost is in README.md.
 void SetVerifyPasses(bool verify);
 
-// Returns the error of a graph that breaks an invariant, with the name of the pass that made it: "pass cse: [Add 'x']
-// …". For passes that return more than a graph (Hoist, Rematerialize). OK where verification is off.
-absl::Status VerifyResult(std::string_view pass, const Graph& result);
-
 // Runs the passes in order and verifies the result of each. Errors name the pass.
 absl::StatusOr<Graph> RunPasses(Graph graph, std::span<const Pass> passes, const PassObserver& observer = nullptr);
+
+// Runs a rewrite that returns more than one graph (Hoist) or appends to one (Differentiate), and verifies its results.
+// Returns errors of the rewrite as they are.
+absl::Status RunRewrite(std::string_view pass, const std::function<absl::Status()>& rewrite,
+                        std::initializer_list<const Graph*> results);
 
 // Runs the passes in turn until each of them has left the graph as it is, at most `rounds` times each. The last `clean`
 // passes are known to leave the given graph as it is.

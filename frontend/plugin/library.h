@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 
+// Codes and texts of a library as statuses.
+
 // Memory for the text of one call.
 class PluginMessage {
  public:

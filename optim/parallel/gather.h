@@ -1,5 +1,4 @@
-// Finds ranks whose weights differ, which nothing else would show: a bit that flipped, a library that computes
-// otherwise.
+// Merges the evaluations of several ranks, and compares their weights.
 #pragma once
 
 #include <vector>
@@ -11,6 +10,8 @@
 
 namespace onnxtrain {
 
+// Merges the evaluations that several ranks have made of different samples.
+
 // Adds losses, counts and metrics of further samples.
 void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total);
 
@@ -18,6 +19,9 @@ void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, E
 // Returns the first error that a rank had.
 absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
                               const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples);
+
+// Finds ranks whose weights differ, which nothing else would show: a bit that flipped, a library that computes
+// otherwise.
 
 // Compares checksums of weights, running statistics and averages after an update. Called by all ranks; fails alike on
 // all of them, naming the ranks that differ from rank 0.

@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Cuts the flat gradient into buckets that are summed over the ranks while the backward pass computes the next ones.
+
 // The gradient of a weight in the flat gradient.
 struct GradientSlice {
   std::string name;  // of the program's output

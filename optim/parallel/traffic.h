@@ -8,6 +8,8 @@
 
 namespace onnxtrain {
 
+// What a rank spends on communication.
+
 // Of updates, without the first one of a process, in which programs are compiled. With waits for other ranks.
 struct CommunicationTime {
   int64_t updates = 0;

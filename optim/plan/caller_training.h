@@ -1,10 +1,4 @@
-// A session for a program that hands over its own batches: no data is opened, and the program runs the loop.
-//
-//   auto training = PrepareFedTraining(config, model, {}, MakeBackend);
-//   for (...) {
-//     auto batch = training->batches.Fill(views, true);
-//     training->session->Step(**batch);
-//   }
+// Trains on batches that a program hands over: no data is opened, and the program runs the loop.
 #pragma once
 
 #include <map>
@@ -26,6 +20,8 @@
 #include "optim/step/session.h"
 
 namespace onnxtrain {
+
+// Batches that a program hands over as tensors by name: checked, converted where they must be, and fed to a session.
 
 // The name of the default labels in such batches; labels of their own have the names of LossFeed::label.
 inline constexpr char kFedLabel[] = "label";
@@ -74,6 +70,14 @@ class FedBatches {
   size_t inputs_ = 0;
   GlobalBatch with_labels_, inputs_only_;
 };
+
+// A session for a program that hands over its own batches: no data is opened, and the program runs the loop.
+//
+//   auto training = PrepareFedTraining(config, model, {}, MakeBackend);
+//   for (...) {
+//     auto batch = training->batches.Fill(views, true);
+//     training->session->Step(**batch);
+//   }
 
 // What the program says of a sample, without the batch axis. Everything may be left out that follows from the model.
 struct FedSample {

@@ -17,6 +17,9 @@
 
 namespace onnxtrain {
 
+// Inputs that take data as it is in a file, because the model encodes it: strings, which encoders of categories read,
+// and missing values, which an imputer fills in.
+
 struct RawInput {
   std::string name;
   std::vector<std::string> columns;  // that feed it, by name or 0-based index; empty: those of its name

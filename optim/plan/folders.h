@@ -1,4 +1,4 @@
-// Inputs and labels that are folders of pictures: `input` x=images/ and `label` mask=masks/.
+// Finds models, tokenizers and pictures in folders.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,9 @@
 
 namespace onnxtrain {
 
+// Models and tokenizers in folders, as Hugging Face's hub and exporters lay them out: model.onnx or onnx/model.onnx
+// beside tokenizer.json.
+
 // Returns the model in a folder: model.onnx, onnx/model.onnx, or the only .onnx file in either place. Fails where there
 // are several, and lists them. Returns paths that are no folders unchanged.
 absl::StatusOr<std::string> FindModelFile(const std::string& path);
@@ -22,6 +25,8 @@ inline constexpr char kTokenizerFolder[] = "tokenizer";  // in the folder of a r
 // Returns the folder of a model's tokenizer files: that of the model, its folder "tokenizer", which runs write, or the
 // one above a folder "onnx"; "": none has any.
 std::string FindTokenizerFolder(const std::string& model);
+
+// Inputs and labels that are folders of pictures: `input` x=images/ and `label` mask=masks/.
 
 // Folders are relative to `data`; without it, to the working directory: sets data to "." where an input or label names
 // a folder there.

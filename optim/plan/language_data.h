@@ -18,6 +18,8 @@
 
 namespace onnxtrain {
 
+// Language models: decoders that predict the next token at every position.
+
 // What a language model takes.
 struct LanguageModel {
   LengthLimit limit;

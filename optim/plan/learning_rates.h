@@ -13,6 +13,8 @@
 
 namespace onnxtrain {
 
+// Tells a pre-trained model from one whose weights an initializer drew.
+
 struct ModelOrigin {
   bool trained = false;
   std::string why;  // for people

@@ -1,4 +1,4 @@
-// `augment` for pictures in arrays.
+// Plans what files of pictures and of sound must become for a model: size, channels, layout, rate and length.
 #pragma once
 
 #include <map>
@@ -18,6 +18,8 @@
 #include "optim/config/config.h"
 
 namespace onnxtrain {
+
+// What files of pictures must become for a model: size, channels and layout.
 
 // Plans for the first input that can be fed with pictures: image_size, resize and channel_order where they are
 // specified, else as `before` has it, else as the input has it. `dims` are the values of named dimensions. Where that
@@ -49,6 +51,8 @@ std::optional<AudioPreprocess> DescribeAudio(const BoundData& data);
 
 // Fails where a field for sounds is specified and no input is fed with some.
 absl::Status CheckAudioFields(const TrainConfig& config, const std::string& path, bool feeds_sounds);
+
+// `augment` for pictures in arrays.
 
 // The columns of inputs that are changed, which have one size.
 struct AugmentedArrays {

@@ -17,6 +17,8 @@
 
 namespace onnxtrain {
 
+// Times a micro-batch for choices that depend on the machine.
+
 // Returns forward and backward pass of a micro-batch of options.micro_batch samples.
 absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options);
 

@@ -22,6 +22,8 @@
 
 namespace onnxtrain {
 
+// Decoded samples that stay in memory, as `cache` says.
+
 // Parses config.cache; null: "none".
 absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& config);
 

@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 
+// Starts a run from the weights of a checkpoint.
+
 // Returns the model with the weights and running statistics of a checkpoint (a folder of checkpoints, or of a run:
 // its newest one) in place of its initializers of the same name and shape. Says in *lines how many they are, and which
 // are left out. Fails where none fits.

@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 
+// How many evaluation samples the report of a run predicts, and how many of them at once.
+
 struct ReportedSamples {
   int64_t most = 0;   // of which predictions take bounded time and memory; 0: none
   int64_t batch = 0;  // samples of one prediction; 0: none

@@ -21,6 +21,8 @@
 
 namespace onnxtrain {
 
+// The batch of runs without data.
+
 // The global batch of a run that only shows that the model trains: GlobalBatchSize, and where nobody chose it, halved
 // while a step would take long, but not below 2, which statistics of the batch need. `options`: as the run will import
 // the model.

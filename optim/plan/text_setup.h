@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Inputs of tokens, [batch, length] of integers: which lengths a model takes.
+
 bool IsTokenInput(const ModelInput& input);
 // Is it a mask of pairs of tokens, [batch, (heads,) length, length], by its name?
 bool IsPairMask(const ModelInput& input);

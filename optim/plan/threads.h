@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 
+// Workers that automatic choices come to at most.
+
 // Each holds batches in memory. Decoding pictures for a GPU takes most workers.
 inline constexpr int kMostAutoWorkers = 16;
 

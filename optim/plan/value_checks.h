@@ -13,6 +13,8 @@
 
 namespace onnxtrain {
 
+// Whether the outputs that ctc is computed on have enough steps for the labels of each sample.
+
 // Returns a check for each term of the loss that aligns labels with steps; empty where none does, or where the samples
 // are read as they come. `prepared` was prepared with these options. Where samples have sizes of their own, the model
 // is imported with each of them, to see how many steps it gives. The checks refer to data.dataset.

@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Rows of tensors whose first axis is the batch.
+
 // Copies the outputs of samples [begin, begin + count) into *all, which the call with begin = 0 allocates for `total`
 // samples. Keeps the last of outputs without a batch axis. Fails where the samples have outputs of several sizes.
 absl::Status PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total);

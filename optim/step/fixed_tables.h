@@ -11,6 +11,9 @@
 
 namespace onnxtrain {
 
+// Recognizes filters that programs compute once and exporters write as if they were weights: no initializer draws such
+// numbers, and training would not keep them.
+
 // Is it the basis of a transform into frequencies: windowed cosines and sines of equally spaced frequencies, by rows or
 // by columns, cosines and sines in two halves, in turn, or alone (Fourier, DCT)?
 bool IsFrequencyBasis(const HostTensor& tensor);

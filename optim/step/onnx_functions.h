@@ -1,10 +1,4 @@
-// Update rules given as ONNX models: `optimizer` onnx:FILE.
-//
-// Inputs: weight and gradient, in any order; of lr (the learning rate), step (updates made before this one) and
-// weight_decay those that the rule reads, scalars; every other input is a state of the weight's shape, zeros before the
-// first update. Outputs: weight_new, and NAME_new of every state. The model is made for each shape of a weight; where
-// it declares one axis for `weight`, all its tensors are flat. Its own weights are constants. Where it reads no
-// weight_decay, a decay is added to the gradient (L2).
+// Losses and update rules that are given as ONNX models.
 #pragma once
 
 #include <map>
@@ -20,6 +14,14 @@
 #include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
+
+// Loss functions given as ONNX models: the term onnx:FILE.
+//
+// Inputs are bound by name: to outputs of the trained model, else to its inputs, else to data columns; inputs named
+// label, labels, target, targets or y are bound to the label. Axis 0 of each is the batch. The model outputs either
+//   loss_sum and weight   scalars, sums over the batch; `weight` must depend on labels, columns and inputs alone
+//   one other tensor      a loss per sample, [batch] or [batch,1]; the weight is the number of samples
+// Weights of the loss model are constants.
 
 // FILE of onnx:FILE, for losses and update rules, that stands for the training_info of the trained model.
 inline constexpr char kOwnTrainingInfo[] = "model";
@@ -60,6 +62,14 @@ absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::
 absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64_t samples);
 // Builds a graph of that.
 absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples);
+
+// Update rules given as ONNX models: `optimizer` onnx:FILE.
+//
+// Inputs: weight and gradient, in any order; of lr (the learning rate), step (updates made before this one) and
+// weight_decay those that the rule reads, scalars; every other input is a state of the weight's shape, zeros before the
+// first update. Outputs: weight_new, and NAME_new of every state. The model is made for each shape of a weight; where
+// it declares one axis for `weight`, all its tensors are flat. Its own weights are constants. Where it reads no
+// weight_decay, a decay is added to the gradient (L2).
 
 // Is the name of an optimizer that of a file?
 inline bool NamesOnnxRule(std::string_view optimizer) { return optimizer.starts_with("onnx:"); }

@@ -15,6 +15,9 @@
 
 namespace onnxtrain {
 
+// From a model file to a forward graph that training can start from: import, recognize, choose loss and weights.
+// Whatever asks more than once goes through PreparedModels (prepared_models.h).
+
 struct PrepareOptions {
   ImportOptions import;  // batch and training are overridden; extents of -1 in input_shapes are the batch
   LossSpec loss;

@@ -35,6 +35,8 @@
 
 namespace onnxtrain {
 
+// Memory of a training session by purpose, in bytes.
+
 // Allocated by a session, or planned by one that only plans.
 struct SessionMemory {
   int64_t parameters = 0;  // trained and frozen

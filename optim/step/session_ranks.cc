@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/random.h"
 #include "frontend/passes/collectives.h"
+#include "frontend/passes/pass.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/parallel/traffic.h"
 #include "optim/record/telemetry/trace.h"
@@ -35,7 +36,9 @@ void SessionImpl::DropMicroPrograms() {
 
 absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
   std::vector<ValueId> values;
-  ASSIGN_OR_RETURN(prepared->model.graph, SyncBatchNorm(prepared->model.graph, {.size = CountRanks()}, &values));
+  const Pass sync = {"sync_batch_norm",
+                     [&](const Graph& g) { return SyncBatchNorm(g, {.size = CountRanks()}, &values); }};
+  ASSIGN_OR_RETURN(prepared->model.graph, RunPasses(prepared->model.graph, {&sync, 1}));
   for (LossTerm& term : prepared->loss.terms) {
     if (term.value != kNoValue) term.value = values[term.value];
   }

@@ -6,6 +6,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/collectives.h"
+#include "frontend/passes/pass.h"
 #include "optim/parallel/shard.h"
 #include "optim/step/session_impl.h"
 
@@ -57,8 +58,11 @@ absl::StatusOr<Graph> SessionImpl::GatherDivided(Graph graph) const {
     options.weights[name] = {columns, state_.bindings().at(columns).type};
     options.keep = std::max(options.keep, state_.whole_type(name).bytes());
   }
-  ASSIGN_OR_RETURN(graph, onnxtrain::GatherWeights(graph, options));
-  return PrefetchGathers(graph, options.keep);
+  const Pass passes[] = {
+      {"gather_weights", [&](const Graph& g) { return onnxtrain::GatherWeights(g, options); }},
+      {"prefetch_gathers", [&](const Graph& g) { return PrefetchGathers(g, options.keep); }},
+  };
+  return RunPasses(std::move(graph), passes);
 }
 
 absl::Status SessionImpl::CheckWholeWeights() const {

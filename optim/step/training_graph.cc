@@ -181,8 +181,12 @@ absl::StatusOr<Backward> AppendBackward(Builder& b, const LossChoice& choice, co
     seeds.push_back({seeded.value, b.Input(InputKind::kFeed, seeded.feed, graph.type(seeded.value)).id()});
   std::vector<ValueId> inputs = TrainedInputs(graph);
   inputs.insert(inputs.end(), options.feeds.begin(), options.feeds.end());
-  ASSIGN_OR_RETURN(const auto gradients, Differentiate(&graph, seeds, inputs));
-  RETURN_IF_ERROR(VerifyResult("differentiate", graph));
+  std::map<ValueId, ValueId> gradients;
+  const auto differentiate = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(gradients, Differentiate(&graph, seeds, inputs));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunRewrite("differentiate", differentiate, {&graph}));
   for (ValueId input : inputs) {
     auto it = gradients.find(input);
     const std::string name = graph.inputs()[graph.value(input).index].name;

@@ -4,21 +4,15 @@
 #include "frontend/passes/pass.h"
 
 namespace onnxtrain::cpu {
-namespace {
-
-const Pass kEpilogues = {"fuse_epilogues", [](const Graph&g) { return FuseEpilogues(g); }},
-           kNorms = {"fuse_norms", FuseNorms},
-           kElementwise = {"fuse_elementwise", [](const Graph&g) { return FuseElementwise(g); }};
-
-}  // namespace
 
 absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal) {
   ValueMap epilogues, live, chains;
-  ASSIGN_OR_RETURN(Graph graph, FuseEpilogues(legal, &epilogues));
-  RETURN_IF_ERROR(VerifyResult(kEpilogues.name, graph));
-  graph = Dce(graph, {}, &live);
-  ASSIGN_OR_RETURN(graph, FuseElementwise(graph, &chains));
-  RETURN_IF_ERROR(VerifyResult(kElementwise.name, graph));
+  const Pass passes[] = {
+      {"fuse_epilogues", [&](const Graph& g) { return FuseEpilogues(g, &epilogues); }},
+      {"dce", [&](const Graph& g) { return Dce(g, {}, &live); }},
+      {"fuse_elementwise", [&](const Graph& g) { return FuseElementwise(g, &chains); }},
+  };
+  ASSIGN_OR_RETURN(Graph graph, RunPasses(legal, passes));
   for (ValueId& v : epilogues) {
     for (const ValueMap* next : {&live, &chains}) v = v == kNoValue ? v : (*next)[v];
   }
@@ -26,7 +20,13 @@ absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal) {
 }
 
 absl::StatusOr<Graph> FuseGraph(const Graph& legal) {
-  const Pass passes[] = {kEpilogues, DcePass(), kNorms, DcePass(), kElementwise};
+  const Pass passes[] = {
+      {"fuse_epilogues", [](const Graph& g) { return FuseEpilogues(g); }},
+      DcePass(),
+      {"fuse_norms", FuseNorms},
+      DcePass(),
+      {"fuse_elementwise", [](const Graph& g) { return FuseElementwise(g); }},
+  };
   return RunPasses(legal, passes);
 }
 

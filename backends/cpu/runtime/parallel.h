@@ -11,6 +11,8 @@
 
 namespace onnxtrain::cpu {
 
+// How many threads loops and primitives run in.
+
 // From now on loops of the calling thread run in so many threads (0: as many as its environment says), as far as
 // OMP_THREAD_LIMIT lets them, and never in fewer because the machine is busy (OMP_DYNAMIC). oneDNN's primitives are
 // made for a number of threads, which wait for each other: one that never comes is waited for without end.

@@ -12,6 +12,8 @@
 
 namespace onnxtrain::aten {
 
+// Keeps compiled kernels on disk, for later processes.
+
 // Files in one folder, each with a digest of its bytes, written atomically: processes may share the folder. A cache
 // that cannot be read or written is no error: everything is compiled again.
 class CubinCache {

@@ -13,6 +13,8 @@
 
 namespace onnxtrain::aten {
 
+// Where a kernel finds the element of a broadcast operand.
+
 // The iteration space of a kernel: rows × columns elements in the order of memory.
 struct KernelSpace {
   int64_t rows = 1, columns = 1;

@@ -13,6 +13,8 @@
 
 namespace onnxtrain::aten {
 
+// The queue of a device's work, as its engine of collectives uses it.
+
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;

@@ -10,6 +10,8 @@
 
 namespace onnxtrain {
 
+// Tables with a column of paths to sounds, relative to the folder of the table.
+
 // Whether it is a regular file with the suffix of a sound.
 bool IsSoundPath(const std::string& path);
 

@@ -1,4 +1,5 @@
-// Names of classes that a file spells differently from the training data: "<=50K." for "<=50K", "Spam" for "spam".
+// Lists of classes: files that give their order, classes by value, and names that a file spells differently from the
+// training data.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,8 @@
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
+
+// Files that give the order of classes.
 
 // Reads a name per line, in the order of the indices, or "name,index" on every line (the name in quotes where it has a
 // comma). The indices must be 0 to n - 1. Blank lines do not count. Errors name the file and the row.
@@ -33,6 +36,8 @@ std::vector<int64_t> FindDistinctLabels(const Dataset& data, int column, int64_t
 // other numbers, with the row and the value. `ignore_index` stays.
 std::shared_ptr<const Dataset> WithClassIndices(std::shared_ptr<const Dataset> source, int column,
                                                 const std::vector<std::string>& classes, int64_t ignore_index);
+
+// Names of classes that a file spells differently from the training data: "<=50K." for "<=50K", "Spam" for "spam".
 
 class ClassSpellings {
  public:

@@ -1,4 +1,4 @@
-// What the names of a model's inputs tell.
+// The names of a model's inputs, and of the parts that data sets are divided into.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,12 @@
 
 namespace onnxtrain {
 
+// The names of the parts that data sets are divided into.
+
 // Parts for evaluation while a model is trained, the preferred ones first: what is called validation, then tests.
 inline constexpr std::string_view kEvalPartNames[] = {"val", "valid", "validation", "dev", "eval", "test"};
+
+// What the names of a model's inputs tell.
 
 // The program's own name in what exporters make of it: "serving_default_NAME:0", as TensorFlow writes it, and behind
 // scopes, "a/NAME".

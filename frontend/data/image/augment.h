@@ -12,6 +12,8 @@
 
 namespace onnxtrain {
 
+// Changes of the colors and of the geometry of whole pictures, as torchvision's functional transforms define them.
+
 // Moves each value away from a degenerate picture: to degenerate + factor · (value − degenerate), rounded and clamped.
 // The picture is degenerate where it is black, all of its mean luma, grey, or blurred.
 void AdjustBrightness(double factor, Image* image);

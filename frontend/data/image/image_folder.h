@@ -12,6 +12,8 @@
 
 namespace onnxtrain {
 
+// Tables with a column of paths to pictures, relative to the folder of the table.
+
 // Whether a regular file begins as a picture does.
 bool IsPictureFile(const std::string& path);
 

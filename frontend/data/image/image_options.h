@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Random changes of training pictures.
+
 // Zeros change nothing.
 struct Augmentation {
   double crop_min = 0, crop_max = 0;   // a part of this share of the area, resized

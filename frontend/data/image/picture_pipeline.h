@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Turns pictures and parts of them.
+
 // Turns a picture in place; `spare` lends its memory.
 void TurnImage(const Turn& turn, Image* image, Image* spare);
 

@@ -1,4 +1,4 @@
-// Keeps the samples of files in memory.
+// Keeps decoded samples in memory.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,8 @@
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
+
+// Values of samples that stay in memory.
 
 // Keeps at most one value for each sample, for ever. Any thread may call.
 template <typename T>
@@ -33,6 +35,8 @@ class SampleCache {
  private:
   std::vector<std::atomic<const T*>> values_;
 };
+
+// Keeps the samples of files in memory.
 
 // Returns a view that keeps the values of `columns` from their first read on, as far as the budget lasts. Keeps no
 // single values, no values of their own lengths, and none that depend on the pass (Column::augmented), which sources

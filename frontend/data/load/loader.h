@@ -18,6 +18,8 @@
 
 namespace onnxtrain {
 
+// How many threads of a loader are worth their cores.
+
 // Adds one thread after the other as long as the consumer waits for batches, and takes the last one back where it did
 // not make batches come faster: the cores then belong to the consumer.
 class WorkerClimber {

@@ -13,6 +13,8 @@
 
 namespace onnxtrain {
 
+// Changes byte order in place.
+
 // Reverses the bytes of every element of `width` bytes.
 void SwapBytes(std::span<std::byte> data, size_t width);
 

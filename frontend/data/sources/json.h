@@ -1,4 +1,5 @@
-// Writes JSON that may hold a user's texts.
+// Parses JSON of unknown origin, reads fields of its objects with errors that name them, and writes JSON that may hold
+// a user's texts.
 #pragma once
 
 #include <string>
@@ -7,6 +8,8 @@
 #include "frontend/base/status.h"
 
 namespace onnxtrain {
+
+// Parses JSON of unknown origin and reads fields of its objects with errors that name them.
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -44,6 +47,8 @@ inline const nlohmann::json& Part(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   return it == json.end() || it->is_null() ? kNone : *it;
 }
+
+// Writes JSON that may hold a user's texts.
 
 // Returns the text of a nlohmann value: on one line, or indented by `indent`. Bytes that are not UTF-8 (of a path, a
 // column, a node's name) become U+FFFD, where the library's own default throws.

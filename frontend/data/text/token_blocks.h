@@ -12,6 +12,8 @@
 
 namespace onnxtrain {
 
+// What the tokens of a language model's samples stand for.
+
 struct TextUnit {
   int64_t tokens_per_sample = 0;  // 0: samples are no blocks of tokens
   double bytes_per_token = 0;     // 0: unknown

@@ -25,6 +25,8 @@
 
 namespace onnxtrain {
 
+// Tokens that are found in text before it is split: special tokens and those that were added to a vocabulary.
+
 struct AddedToken {
   std::string content;
   TokenId id = 0;

@@ -17,6 +17,8 @@
 
 namespace onnxtrain {
 
+// Element types as C++ types: calls a generic function with the type that stores the elements.
+
 // Storage types that share a C++ type.
 struct Half {
   uint16_t bits;

@@ -16,6 +16,8 @@
 
 namespace onnxtrain {
 
+// Reads values of a column as names of categories.
+
 class CategoryReader {
  public:
   // The column holds one value per sample: names (Column::classes) or numbers, which are their own names.

@@ -7,6 +7,8 @@
 
 namespace onnxtrain {
 
+// Imports one node by the row of its ONNX operator (frontend/ops/import).
+
 // Whether the node is a BatchNormalization whose scale is frozen, so that it stays in inference mode.
 bool HasFrozenScale(const ImportOptions& options, const ParsedNode& node);
 

@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Resolves names to values while a graph is imported.
+
 class SymbolTable {
  public:
   SymbolTable(Builder* builder, WeightTable* weights, ErrorList* errors)

@@ -10,6 +10,8 @@
 
 namespace onnxtrain {
 
+// The element types that a model's float types become.
+
 // Whether the graph stores weights in float64, and not just a number of a formula. Numbers are weights where all that
 // is float is float64: y = w x + b.
 bool HasDoubleWeights(const ParsedGraph& graph);

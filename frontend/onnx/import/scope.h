@@ -15,6 +15,8 @@
 
 namespace onnxtrain {
 
+// The errors of an import: all of them are collected, then reported as one.
+
 class ErrorList {
  public:
   // `extents` as in NodeFailure.

@@ -1,4 +1,5 @@
-// Removes what an imported graph does not need.
+// The stages of an import around the walk over its nodes: supported operators, feeds, outputs, and the removal of what
+// nothing needs.
 #pragma once
 
 #include <map>
@@ -12,6 +13,8 @@
 #include "frontend/onnx/import/scope.h"
 
 namespace onnxtrain {
+
+// Whether every operator of a model can be imported.
 
 // Collects all unsupported operators of live nodes, and of the functions that they call, into one error with counts and
 // node names. Needs no shapes. Bodies are checked when they are imported, as a branch may never be taken.
@@ -43,6 +46,8 @@ std::map<std::string, Logits> ExposeLogits(ImportState& state, const std::vector
 
 // Adds the new value of each state that a node updates as an output into it ("running_mean.next").
 std::vector<StateUpdate> BindStateUpdates(ImportState& state);
+
+// Removes what an imported graph does not need.
 
 struct SweptGraph {
   Graph graph;

@@ -14,6 +14,8 @@
 
 namespace onnxtrain {
 
+// Weights that ConstantOfShape nodes fill.
+
 // Finds them in the model's own graph.
 //
 // Models that were stripped of their weights for size (the ONNX project's own) fill them by ConstantOfShape nodes whose

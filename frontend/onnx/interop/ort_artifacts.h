@@ -15,6 +15,8 @@
 
 namespace onnxtrain {
 
+// Reads checkpoints of ONNX Runtime's training API: a flatbuffer with the identifier "ODTC".
+
 // Whether the file holds a checkpoint with values. A nominal one has names alone.
 bool IsOrtCheckpoint(const std::string& path);
 

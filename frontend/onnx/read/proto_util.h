@@ -25,6 +25,8 @@ class TensorProto;
 
 namespace onnxtrain {
 
+// Bytes → ModelProto. For the sources of this folder only.
+
 // Parses the bytes after GuardModelBytes has accepted them.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);
 

@@ -1,4 +1,5 @@
-// Finds the rows of embedding tables that stand for padding, which PyTorch does not train.
+// The forms in which exporters store parameters. Each function finds one form in a parsed graph, and puts there what is
+// trained in its place.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,8 @@
 #include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
+
+// Finds the rows of embedding tables that stand for padding, which PyTorch does not train.
 
 // Sets the attribute kPaddingRow (frontend/ops/import/index.h) of each Gather that was an embedding with padding_idx,
 // and notes which rows are not trained. torch.export writes the row into the metadata. In other files of PyTorch it is

@@ -15,6 +15,8 @@
 
 namespace onnxtrain {
 
+// Writes large initializers into a model's message from where they are in memory.
+
 // A part of a serialized message: the bytes of `head`, and `data` after them.
 struct MessagePiece {
   std::string head;

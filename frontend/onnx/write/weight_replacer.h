@@ -26,6 +26,8 @@ class TensorProto;
 
 namespace onnxtrain {
 
+// Writes copies of nodes (copied_nodes.h) into a model.
+
 // Adds the copies behind the nodes and makes their readers read them. Returns false, and changes nothing, where the
 // graph has no such nodes. Pointers to nodes stay valid.
 bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph);

@@ -23,6 +23,12 @@
 
 namespace onnxtrain {
 
+// The order in which a stage of a pipeline computes the micro-batches of an update: one forward, one backward (1F1B).
+//
+// A stage runs as many micro-batches ahead as there are stages behind it, then one backward pass after every forward
+// pass: no more than `InFlight` micro-batches are kept at a time, however many an update has. Source: Narayanan et al.,
+// "PipeDream: Generalized Pipeline Parallelism for DNN Training" (2019), with a flush per update.
+
 struct PassOfMicro {
   bool backward = false;
   int64_t micro = 0;

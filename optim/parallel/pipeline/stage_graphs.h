@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 
+// Copies a part of a graph into a graph of its own.
+
 // A value of another part, which becomes an input.
 struct CutValue {
   ValueId value;

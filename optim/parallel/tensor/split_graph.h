@@ -15,6 +15,14 @@
 
 namespace onnxtrain {
 
+// Which weights and nodes of a forward graph are divided among the ranks of a tensor-parallel group.
+//
+// A region begins at a product whose output is divided by the columns of its weight, and ends at products that sum over
+// the divided axis, after which the whole value is the sum over the ranks (Shoeybi et al., "Megatron-LM", 2019). It
+// grows along the axis, forward and backward, by the rules of single nodes (split_rules.h), so that attention by heads,
+// biases, gated units, grouped keys and channels of convolutions need no pattern. Regions that meet a node that needs
+// the whole axis are not divided; values that the loss reads are joined.
+
 struct SplitPlan {
   int ranks = 1;
   std::map<ValueId, AxisSplit> values;  // graph inputs and outputs of nodes

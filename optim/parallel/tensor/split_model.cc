@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "frontend/base/status.h"
+#include "frontend/passes/pass.h"
 #include "optim/parallel/pipeline/stage.h"
 #include "optim/parallel/tensor/split_graph.h"
 
@@ -60,7 +61,8 @@ void KeepWeights(const PreparedModel& whole, const WeightSplits& splits, int ran
 absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSplits* decided, int rank, int ranks) {
   const LossGraph reduced = ReduceToLoss(whole);
   std::vector<ValueId> plain;
-  ASSIGN_OR_RETURN(const Graph graph, DecomposeDropout(reduced.graph, &plain));
+  const Pass decompose = {"decompose_dropout", [&](const Graph& g) { return DecomposeDropout(g, &plain); }};
+  ASSIGN_OR_RETURN(const Graph graph, RunPasses(reduced.graph, {&decompose, 1}));
   std::vector<ValueId> results;
   for (const ValueId v : reduced.results) results.push_back(plain[v]);
   const auto splits_table = [&](const Node& gather) {

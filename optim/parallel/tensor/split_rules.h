@@ -12,6 +12,8 @@
 
 namespace onnxtrain {
 
+// How an axis of a tensor is divided among ranks.
+
 // The axis consists of `blocks` equal blocks, and every rank has an equal part of each: rows of query, key and value in
 // one weight are three blocks.
 struct AxisSplit {

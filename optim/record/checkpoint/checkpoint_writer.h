@@ -16,6 +16,8 @@
 
 namespace onnxtrain {
 
+// The state of a session as the content of a checkpoint: views of it, or a copy in host memory.
+
 // Appends views of the tensors of a session whose state is in host memory: they show its next update. `parts`: as in
 // StateCopy.
 absl::Status AppendViews(Session& session, bool parts, CheckpointContent* content);

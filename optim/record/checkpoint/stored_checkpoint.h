@@ -13,6 +13,8 @@
 
 namespace onnxtrain {
 
+// The manifest of a checkpoint: which files it has, with size and CRC-64 of each, and a checksum of its own.
+
 inline constexpr char kManifestFile[] = "MANIFEST.json", kStateFile[] = "state.json";
 inline constexpr char kModelTensors[] = "model", kOptimizerTensors[] = "optimizer";
 inline constexpr char kCompressedSuffix[] = ".zst";

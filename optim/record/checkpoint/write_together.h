@@ -12,6 +12,8 @@
 
 namespace onnxtrain {
 
+// The ranks that write checkpoints together, on connections of their own.
+
 class SavingGroup {
  public:
   // Called by all ranks of `training`, which must outlive the group.

@@ -9,6 +9,8 @@
 
 namespace onnxtrain {
 
+// What the GPUs of the machine are busy with, by NVML, which is loaded at run time.
+
 struct GpuReading {
   double utilization = 0;  // share of the last second or less that a kernel ran
   int64_t memory_bytes = 0;

@@ -1,4 +1,4 @@
-// Finds values of an update that are far above those of the updates before it.
+// Quantiles of durations, and values of an update that are far above those of the updates before it.
 #pragma once
 
 #include <array>
@@ -7,6 +7,8 @@
 #include <vector>
 
 namespace onnxtrain {
+
+// Quantiles of many durations in fixed memory.
 
 // Counts durations in buckets that grow by 1 %, from 100 ns to 11 hours; what is outside counts for the nearest.
 class Durations {
@@ -21,6 +23,8 @@ class Durations {
   std::array<int64_t, 2680> buckets_ = {};
   int64_t count_ = 0;
 };
+
+// Finds values of an update that are far above those of the updates before it.
 
 // An update whose loss or gradient norm is an outlier.
 struct Outlier {

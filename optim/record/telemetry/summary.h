@@ -11,6 +11,8 @@
 
 namespace onnxtrain {
 
+// Names what limited a run, and the setting that changes it.
+
 struct RunConditions {
   int threads = 1;
   double busy_cpus = 0;        // mean over the loop

@@ -1,4 +1,4 @@
-// Writes histograms of weights and gradients to TensorBoard while a session trains.
+// Writes TensorBoard's event files: scalars, histograms of weights and gradients, and the graph.
 #pragma once
 
 #include <array>
@@ -20,6 +20,8 @@
 #include "optim/step/session.h"
 
 namespace onnxtrain {
+
+// Distribution of many numbers, as TensorBoard shows it.
 
 // Counts numbers in buckets of their sign and size, eight for each power of two. Leaves out NaN and infinities.
 class Histogram {
@@ -83,6 +85,8 @@ class EventFile {
 // Returns a GraphDef (tensorflow/core/framework/graph.proto) of the model's nodes, inputs, outputs and weights. Slashes
 // and, in names without a slash, dots make the groups that a viewer folds.
 std::string GraphDef(const OnnxModel& model);
+
+// Writes histograms of weights and gradients to TensorBoard while a session trains.
 
 class HistogramRecorder {
  public:

@@ -9,6 +9,8 @@
 
 namespace onnxtrain {
 
+// Chooses which values that depend on weights alone (packed, cast, transposed) are derived once per update and kept.
+
 // Is there a node that could be hoisted? What follows is expensive.
 bool MayHoist(const Graph& legal);
 

@@ -209,8 +209,12 @@ absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, Compile
 // that the program needs more than planned, the next smaller plan is taken.
 absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                          CompiledProgram* compiled, size_t* smallest) {
-  ASSIGN_OR_RETURN(const FusedGraph fused, backend_.Fuse(legal));
-  RETURN_IF_ERROR(VerifyResult("fuse", fused.graph));
+  FusedGraph fused;
+  const auto fuse = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(fused, backend_.Fuse(legal));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunRewrite("fuse", fuse, {&fused.graph}));
   ASSIGN_OR_RETURN(const std::vector<size_t> workspaces, backend_.Workspaces(fused.graph));
   const RecomputePlanner planner(fused.graph, workspaces, backend_.device() == "cpu" ? 64 : 512);
   size_t least = std::numeric_limits<size_t>::max();  // of the programs that were compiled and are too large
@@ -219,8 +223,9 @@ absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOption
     if (absl::IsResourceExhausted(chosen.status()) && least != std::numeric_limits<size_t>::max()) *smallest = least;
     RETURN_IF_ERROR(chosen.status());
     const RecomputePlan& plan = *chosen;
-    const Graph recomputed = ApplyRecompute(legal, fused, planner, plan.recomputed);
-    RETURN_IF_ERROR(VerifyResult("rematerialize", recomputed));
+    const Pass rematerialize = {"rematerialize",
+                                [&](const Graph& g) { return ApplyRecompute(g, fused, planner, plan.recomputed); }};
+    ASSIGN_OR_RETURN(const Graph recomputed, RunPasses(legal, {&rematerialize, 1}));
     ASSIGN_OR_RETURN(compiled->program, backend_.Compile(recomputed, options));
     if (const size_t arena = compiled->program->memory().arena; arena > limit && plan.arena > 0) {
       least = std::min(least, arena);
@@ -405,8 +410,12 @@ void Programs::Clear() {
 absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state) {
   if (!MayHoist(legal)) return legal;
   ASSIGN_OR_RETURN(const FusedGraph fused, backend_.Fuse(legal));
-  ASSIGN_OR_RETURN(Hoisted hoisted, Hoist(legal, ShouldHoist(fused)));
-  for (const Graph* part : {&hoisted.main, &hoisted.derive}) RETURN_IF_ERROR(VerifyResult("hoist", *part));
+  Hoisted hoisted;
+  const auto hoist = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(hoisted, Hoist(legal, ShouldHoist(fused)));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunRewrite("hoist", hoist, {&hoisted.main, &hoisted.derive}));
   // Derive programs of other programs may compute some of these values already.
   Graph fresh = hoisted.derive;
   fresh.ClearOutputs();

@@ -21,6 +21,8 @@
 
 namespace onnxtrain {
 
+// The programs of a session.
+
 enum class ProgramKind : uint8_t {
   kMicroFirst,
   kMicroNext,

@@ -1,4 +1,4 @@
-// onnxtrain plan --tensor: the part of a model that each rank has.
+// onnxtrain plan --pipeline and --tensor: the part of a model that each rank has.
 #pragma once
 
 #include <string>
@@ -8,6 +8,10 @@
 #include "optim/plan/synthetic_data.h"
 
 namespace onnxtrain::cli {
+
+// onnxtrain plan --pipeline: the stages of a model.
+
+// onnxtrain plan --tensor: the part of a model that each rank has.
 
 // Returns the page, or JSON where config.json asks for it.
 absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const SyntheticSetup& setup);

@@ -13,6 +13,8 @@
 
 namespace onnxtrain::cli {
 
+// Names of loss, outputs and gradients in files and comparisons.
+
 inline constexpr char kGradPrefix[] = "grad:";
 
 // "loss", then the model's outputs by name, then "grad:WEIGHT" or "grad:INPUT" for each gradient. An output whose

@@ -16,6 +16,8 @@
 
 namespace onnxtrain::cli {
 
+// How each backend runs the operators of a model, and whether gradients pass them.
+
 struct OperatorSupport {
   std::string op;  // of the file
   int count = 0;

@@ -13,6 +13,8 @@
 
 namespace onnxtrain::cli {
 
+// Outlines of stacked areas, as SVG's polygons take them.
+
 struct StackedAreas {
   size_t columns = 0, layers = 0;
   std::function<double(size_t column, size_t layer)> height;  // layer 0 is the lowest

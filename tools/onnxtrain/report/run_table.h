@@ -11,6 +11,8 @@
 
 namespace onnxtrain::cli {
 
+// Text that fits a terminal.
+
 // Columns that UTF-8 takes: two for the wide characters of East Asia and for emoji, none for combining marks.
 size_t TextColumns(std::string_view text);
 

@@ -12,6 +12,8 @@
 
 namespace onnxtrain::cli {
 
+// Tokens as people read them.
+
 // The vocabulary of a tokenizer, from the files that it was read from. Immutable.
 class TokenText {
  public:
