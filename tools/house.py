@@ -72,7 +72,7 @@ def print_sizes(files, functions):
 
 
 def print_operator_names(files):
-    table = (ROOT / 'docs/operators.md') if (ROOT / 'docs/operators.md').exists() else ROOT / 'frontend/ops/GRADIENTS.md'
+    table = ROOT / 'frontend/ops/GRADIENTS.md'
     names = set(re.findall(r'^\| `?([A-Z]\w+)`? ', table.read_text(encoding='utf-8'), re.M))
     uses = collections.Counter()
     for file in files:
@@ -85,18 +85,18 @@ def print_operator_names(files):
 
 
 def print_rewriters(files):
-    """Functions of headers from graph to graph that no list of passes names."""
-    named = set()
-    for file in files:
-        text = read(file)
-        for body in re.findall(r'\{"[a-z_]+",((?:[^{}]|\{[^{}]*\})*)\}', text):
-            named.update(re.findall(r'\b([A-Z]\w+)\b', body))
+    """Functions of headers from graph to graph that no pass calls and that run no passes themselves."""
+    text = '\n'.join(read(f) for f in files if f.endswith('.cc'))
+    called = set(re.findall(r'\b([A-Z]\w+)\b', ''.join(re.findall(r'\{"[a-z_]+",[^;]*?;?[^;]*?\}', text))))
     found = []
     for file in files:
-        if file.endswith('.h') and not FOUNDATIONS.match(file):
-            for name in re.findall(r'^(?:absl::StatusOr<)?Graph>? (\w+)\([^;{]*\bGraph\b[^;{]*;', read(file), re.M):
-                if name not in named:
-                    found.append(name)
+        if not file.endswith('.h') or FOUNDATIONS.match(file) or re.match(r'frontend/passes/(pass|rewrite)\.h', file):
+            continue
+        for name in re.findall(r'^(?:absl::StatusOr<)?Graph>? (\w+)\([^;{]*\bGraph\b[^;{]*;', read(file), re.M):
+            body = re.search(rf'Graph>? {name}\([^;]*?\{{\n.*?^\}}', text, re.M | re.S)
+            runs_passes = body and re.search(r'Run(Passes|ToFixedPoint|BeforeCleanUp)|CleanUp|Canonicalize', body[0])
+            if name not in called and not runs_passes:
+                found.append(name)
     print(f'rewriters without a pass  {len(found)}: {", ".join(sorted(found))}')
 
 

@@ -3,8 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/ops/row.h"
 
@@ -95,5 +99,12 @@ int64_t SafeDiv(int64_t a, int64_t b);
 int64_t SafeMod(int64_t a, int64_t b);   // the sign of a; a mod 0 = 0
 int64_t FloorMod(int64_t a, int64_t b);  // the sign of b
 int64_t WrapPow(int64_t a, int64_t b);   // 0 for negative exponents, but of ±1
+
+// Evaluates a graph on the host by the rows' `evaluate`, or by the decomposition of rows without it. For proofs and
+// tests: slow, and keeps every value in memory until the end.
+
+// Returns the graph outputs, in order. Fails if an input is missing or has another type, and on operators that can be
+// neither evaluated nor decomposed (random operators).
+absl::StatusOr<std::vector<HostTensor>> Interpret(const Graph& graph, const std::map<std::string, HostTensor>& inputs);
 
 }  // namespace onnxtrain

@@ -10,7 +10,7 @@
 
 #include "frontend/base/small_float.h"
 #include "frontend/base/strings.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"

@@ -189,8 +189,8 @@ absl::Status DataParallel::ExchangeSlices(std::string_view what, size_t bytes, s
 absl::Status DataParallel::AgreeToBegin(const absl::Status& own) { return Agree("begin of an update", own); }
 
 void DataParallel::EndLoop(const absl::Status& ended) {
-  apart_ = !ended.ok() && !failed_together_;
-  if (!apart_) return;
+  unshared_error_ = !ended.ok() && !failed_together_;
+  if (!unshared_error_) return;
   if (finish_saves_) finish_saves_();  // other ranks wait in them for this one
   ranks_.Close(ended);
 }

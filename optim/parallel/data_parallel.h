@@ -94,7 +94,7 @@ class DataParallel : private OutputListener {
   // Has the last Exchange or agreement returned an error, the same to all ranks?
   bool failed_together() const { return failed_together_; }
   // Has the loop ended with an error that the other ranks do not know?
-  bool apart() const { return apart_; }
+  bool ended_with_unshared_error() const { return unshared_error_; }
   // Returns the first error that a rank had, on all of them.
   absl::Status Agree(std::string_view what, const absl::Status& own);
 
@@ -122,7 +122,7 @@ class DataParallel : private OutputListener {
   const DataParallelOptions options_;
   RoundedSum rounded_;
   unsigned asked_ = 0, agreed_ = 0;
-  bool begins_together_ = false, failed_together_ = false, apart_ = false;
+  bool begins_together_ = false, failed_together_ = false, unshared_error_ = false;
   std::function<void()> finish_saves_;  // null: rank 0 saves all
   std::string scratch_folder_;
   std::vector<double> own_, all_;   // memory of Exchange

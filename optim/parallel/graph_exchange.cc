@@ -12,7 +12,7 @@ absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Create(Collectives
   return std::unique_ptr<GraphExchange>(new GraphExchange(std::move(group)));
 }
 
-void GraphExchange::AddRound(const absl::Status& ran) {
+void GraphExchange::AddIteration(const absl::Status& ran) {
   --missing_;
   if (!ran.ok()) Break(ran);
 }
@@ -52,7 +52,7 @@ absl::Status GraphExchange::RunIdle(const Graph& program, const Bindings& state)
     return absl::OkStatus();
   };
   const absl::Status ran = run();
-  AddRound(ran);
+  AddIteration(ran);
   return ran;
 }
 

@@ -25,7 +25,7 @@ class GraphExchange {
   // Begins an update.
   void Begin(int64_t rounds) { missing_ = rounds, broken_ = false; }
   // A program has run, or has failed at any of its operators.
-  void AddRound(const absl::Status& ran);
+  void AddIteration(const absl::Status& ran);
   // This rank takes part in no round any more, for an error of its own or of another: all ranks fail in theirs at once.
   void Break(const absl::Status& why);
   // Has an operation failed since ranks do not answer? If not, those of the whole training can still agree.

@@ -46,7 +46,7 @@ absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* boun
   return absl::OkStatus();
 }
 
-absl::Status MakeUpData(const TrainConfig& config, std::optional<int64_t> wanted, TrainingData* data) {
+absl::Status MakeSyntheticDataset(const TrainConfig& config, std::optional<int64_t> wanted, TrainingData* data) {
   data->synthetic = true;
   data->loss.sum_outputs = true;
   data->train_text = "synthetic";
@@ -233,7 +233,7 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
   if (before.has_value()) data.preprocess_path = PreprocessPath(config.model);
   ASSIGN_OR_RETURN(data.loss, MakeLossSpec(config, *data.model, before));
   if (config.data.empty()) {
-    RETURN_IF_ERROR(MakeUpData(config, synthetic_batch, &data));
+    RETURN_IF_ERROR(MakeSyntheticDataset(config, synthetic_batch, &data));
     return data;
   }
   data.train_text = config.data;

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "frontend/base/status.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "optim/step/onnx_functions.h"
 #include "optim/step/program/optimize.h"
 
@@ -218,7 +218,7 @@ int64_t CountMicros(const SampleRange& share, const std::vector<MicroBatch>& mic
   });
 }
 
-void KeepShare(const SampleRange& share, std::vector<MicroBatch>* micros) {
+void ClipToShare(const SampleRange& share, std::vector<MicroBatch>* micros) {
   for (MicroBatch& m : *micros) {
     m.skipped = std::clamp<int64_t>(share.begin - m.place, 0, m.count);
     m.count = std::clamp<int64_t>(share.end - m.place, m.skipped, m.count) - m.skipped;

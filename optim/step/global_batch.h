@@ -147,6 +147,6 @@ int64_t LargestShare(int64_t samples, int64_t unit, int size);
 int64_t CountMicros(const SampleRange& share, const std::vector<MicroBatch>& micros);
 
 // Keeps what lies in the range.
-void KeepShare(const SampleRange& share, std::vector<MicroBatch>* micros);
+void ClipToShare(const SampleRange& share, std::vector<MicroBatch>* micros);
 
 }  // namespace onnxtrain

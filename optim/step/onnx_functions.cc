@@ -11,7 +11,7 @@
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/interop/training_info.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {

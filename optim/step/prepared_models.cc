@@ -6,10 +6,10 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/import_failures.h"
+#include "frontend/passes/pipeline.h"
 #include "optim/step/fixed_masks.h"
 #include "optim/step/fixed_tables.h"
 #include "optim/step/logits.h"
-#include "optim/step/program/optimize.h"
 
 namespace onnxtrain {
 namespace {
@@ -44,7 +44,7 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                             bool training) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(model, options, batch, training));
-  ASSIGN_OR_RETURN(imported.graph, OptimizeForward(std::move(imported.graph)));
+  ASSIGN_OR_RETURN(imported.graph, Canonicalize(std::move(imported.graph)));
   ExposeLogits(&imported);
   return imported;
 }

@@ -56,7 +56,7 @@ absl::Status SessionImpl::Init() {
 absl::Status SessionImpl::CheckBatch() {
   const int64_t exported = FindExportedBatch();
   const absl::Status follows = VerifyFrozenBatch(exported);
-  return absl::IsInvalidArgument(follows) ? FallBackTo(exported) : follows;
+  return absl::IsInvalidArgument(follows) ? UseExportedBatch(exported) : follows;
 }
 
 // The batch of the file that another one may replace; 0: it is free. Micro-batches of that very size show it only where
@@ -76,7 +76,7 @@ int64_t SessionImpl::FindExportedBatch() {
 
 // Micro-batches get the size that the model was exported for. Weights and their layout, which the state refers to,
 // stay. Labels that fit its outputs with another batch only are kOutOfRange.
-absl::Status SessionImpl::FallBackTo(int64_t exported) {
+absl::Status SessionImpl::UseExportedBatch(int64_t exported) {
   options_.micro_batch = options_.fixed_batch = exported;
   ASSIGN_OR_RETURN(PreparedModel fixed, models_->PrepareWeights(prepare_, exported, true, false));
   auto loss = ChooseLoss(fixed.model, prepare_.loss, prepare_.labels);
@@ -222,8 +222,8 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, in
   ASSIGN_OR_RETURN(Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
   ASSIGN_OR_RETURN(graph, GatherDivided(std::move(graph)));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
-  const OutputGroups fleeting = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
-  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, fleeting));
+  const OutputGroups transient_outputs = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
+  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, transient_outputs));
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
   if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
@@ -277,7 +277,7 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   RETURN_IF_ERROR(state_.EnsureGradients());
   CutMicros(global_batch);
   if (averages_) averages_->Begin(micro + std::ssize(micros_));
-  if (share != nullptr) KeepShare(*share, &micros_);
+  if (share != nullptr) ClipToShare(*share, &micros_);
   const auto kind = [&](const MicroBatch& m) { return MicroKind(first, micro == 0 && &m == micros_.data() ? 0 : 1); };
   // Compilation takes memory that is planned while none of the programs' own is in use. Programs of varying sizes may
   // give way to each other: they are compiled as they come.
@@ -303,7 +303,7 @@ absl::StatusOr<SessionImpl::Ready*> SessionImpl::RunMicro(ProgramKind kind, cons
   ASSIGN_OR_RETURN(Ready * program, Get(kind, micro.count, FindExtents(*micro.part)));
   RETURN_IF_ERROR(FillFeeds(*program, micro, key));
   const absl::Status ran = programs_.Run(*program->compiled);
-  AddRound(program, ran);
+  AddIteration(program, ran);
   RETURN_IF_ERROR(ran);
   return program;
 }
@@ -389,7 +389,7 @@ absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t sample
   if (whole) return RunStep(global_batch, samples);
   if (ranks_ != nullptr && ranks_->begins_together()) RETURN_IF_ERROR(ranks_->AgreeToBegin(absl::OkStatus()));
   RETURN_IF_ERROR(options_.deterministic ? RunTree(global_batch, samples)
-                  : share_ != nullptr    ? RunRounds(global_batch, samples)
+                  : share_ != nullptr    ? RunIterations(global_batch, samples)
                   : ranks_ != nullptr    ? RunShare(global_batch, samples)
                                          : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   RETURN_IF_ERROR(RunApply());
@@ -426,7 +426,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   const bool may_halve = options_.fixed_batch == 0 && !options_.deterministic;
   while (absl::IsResourceExhausted(status) && may_halve && std::min(samples, MicroSamples(length)) > 1) {
     HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
-    if (exchange_ != nullptr) RETURN_IF_ERROR(MeetForGraphs(ranks_->ranks()));
+    if (exchange_ != nullptr) RETURN_IF_ERROR(CreateGraphCollectives(ranks_->ranks()));
     status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);
@@ -525,7 +525,7 @@ absl::StatusOr<Evaluation> SessionImpl::EvaluateMicros(ProgramKind kind, const G
     ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(micro++)));
     const absl::Status ran = programs_.Run(*program->compiled);
-    if (state_.divides_weights()) AddRound(program, ran);
+    if (state_.divides_weights()) AddIteration(program, ran);
     RETURN_IF_ERROR(ran);
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
   }

@@ -118,7 +118,7 @@ class SessionImpl : public Session {
   virtual absl::Status EnsureFrozen(const ImportedModel& model, int64_t batch, bool training);
   absl::Status VerifyFrozenBatch(int64_t frozen);
   int64_t FindExportedBatch();
-  absl::Status FallBackTo(int64_t exported);
+  absl::Status UseExportedBatch(int64_t exported);
   UpdateSpec MakeUpdateSpec() const {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
@@ -179,12 +179,12 @@ class SessionImpl : public Session {
   absl::StatusOr<Graph> GatherDivided(Graph graph) const;
   absl::StatusOr<Evaluation> EvaluateShare(const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
-  void AddRound(Ready* program, const absl::Status& ran);
+  void AddIteration(Ready* program, const absl::Status& ran);
   void CountExchange(Ready* program);
   absl::Status CheckWholeGradients() const;
   void DropMicroPrograms();
   void ShareGradients(Ready* ready);
-  absl::Status RunRounds(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status RunIterations(const GlobalBatch& global_batch, int64_t samples);
   absl::Status AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share);
   int64_t CountRounds(int64_t samples) const;
   int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
@@ -194,14 +194,14 @@ class SessionImpl : public Session {
   bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
   absl::Status SyncStatistics(PreparedModel* prepared) const;
   bool LostRanks() const { return exchange_ != nullptr && exchange_->LostRanks(); }
-  absl::Status MeetForGraphs(Collectives& ranks);
+  absl::Status CreateGraphCollectives(Collectives& ranks);
   absl::Status Exchange(const absl::Status& ran);
   absl::Status RunIdle(ProgramKind kind, const GlobalBatch& global_batch);
-  absl::Status RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status);
+  absl::Status RunEmptyShardedStep(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status);
   absl::Status RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch);
   absl::Status RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro);
   absl::Status BeginTree(int64_t micros);
-  absl::Status GrowTree(const GlobalBatch& global_batch, int64_t samples);
+  absl::Status AccumulateIntoTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
   absl::Status PlanTree(int64_t samples);
   absl::Status PlanUpdate(int64_t samples);

@@ -47,7 +47,7 @@ absl::Status SessionImpl::SyncStatistics(PreparedModel* prepared) const {
 
 absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
   if (options_.sync_batch_norm || shard == ShardLevel::kFull) {
-    RETURN_IF_ERROR(MeetForGraphs(ranks->ranks()));
+    RETURN_IF_ERROR(CreateGraphCollectives(ranks->ranks()));
     DropMicroPrograms();
   }
   RETURN_IF_ERROR(ComposeAverages());
@@ -73,7 +73,7 @@ absl::Status SessionImpl::Distribute(DataParallel* ranks, ShardLevel shard) {
 }
 
 // Programs that are compiled from now on meet in a new group.
-absl::Status SessionImpl::MeetForGraphs(Collectives& ranks) {
+absl::Status SessionImpl::CreateGraphCollectives(Collectives& ranks) {
   ASSIGN_OR_RETURN(exchange_, GraphExchange::Create(ranks, oom_retries_));
   programs_.BindGroup(kWorldGroup, exchange_->ranks());
   return absl::OkStatus();
@@ -141,9 +141,9 @@ absl::Status SessionImpl::RunIdleRound(ProgramKind kind, const GlobalBatch& glob
 }
 
 // Ends a round of a program with collective operators.
-void SessionImpl::AddRound(Ready* program, const absl::Status& ran) {
+void SessionImpl::AddIteration(Ready* program, const absl::Status& ran) {
   if (exchange_ == nullptr) return;
-  exchange_->AddRound(ran);
+  exchange_->AddIteration(ran);
   CountExchange(program);
 }
 
@@ -161,7 +161,7 @@ void SessionImpl::ShareGradients(Ready* ready) {
 }
 
 // Runs the share of a rank that keeps its part of the summed gradients only.
-absl::Status SessionImpl::RunRounds(const GlobalBatch& global_batch, int64_t samples) {
+absl::Status SessionImpl::RunIterations(const GlobalBatch& global_batch, int64_t samples) {
   const SampleRange share =
       ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), ranks_->rank(), ranks_->size());
   ranks_->BeginUpdate();
@@ -183,7 +183,7 @@ absl::Status SessionImpl::AccumulateRounds(const GlobalBatch& global_batch, int6
   if (averages_) averages_->Begin(std::ssize(micros_));
   const int64_t rounds = CountRounds(samples);
   if (exchange_ != nullptr) exchange_->Begin(rounds);
-  KeepShare(share, &micros_);
+  ClipToShare(share, &micros_);
   for (int64_t i = 0; i < rounds && !LostRanks(); ++i) {
     const MicroBatch* const micro = status.ok() && i < std::ssize(micros_) ? &micros_[i] : nullptr;
     status.Update(RunRound(i == 0 ? ProgramKind::kMicroFirst : ProgramKind::kMicroNext, global_batch, micro));
@@ -207,16 +207,16 @@ absl::Status SessionImpl::RunRound(ProgramKind kind, const GlobalBatch& global_b
   share_->BeginRound(runs ? std::span<const Region* const>(program->gradients) : std::span<const Region* const>());
   if (runs) {
     status = programs_.Run(*program->compiled);
-    AddRound(program, status);
+    AddIteration(program, status);
   } else if (exchange_ != nullptr && exchange_->IsBehind()) {
-    return RunIdleRoundOfShare(kind, global_batch, std::move(status));
+    return RunEmptyShardedStep(kind, global_batch, std::move(status));
   }
   status.Update(share_->EndRound(runs && status.ok(), LostRanks() ? status : absl::OkStatus()));
   return status;
 }
 
 // Programs of other ranks wait for sums of gradients while they exchange values: an idle rank takes part in both.
-absl::Status SessionImpl::RunIdleRoundOfShare(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status) {
+absl::Status SessionImpl::RunEmptyShardedStep(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status) {
   share_->SendZeros();
   const absl::Status ran = RunIdleRound(kind, global_batch);
   status.Update(ran);
@@ -232,7 +232,7 @@ absl::Status SessionImpl::BeginTree(int64_t micros) {
 }
 
 // Adds the micro-batches of this rank's share, of which none is divided.
-absl::Status SessionImpl::GrowTree(const GlobalBatch& global_batch, int64_t samples) {
+absl::Status SessionImpl::AccumulateIntoTree(const GlobalBatch& global_batch, int64_t samples) {
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(BeginTree(std::ssize(CutMicros(global_batch))));
   const SampleRange share = tree_->share();
@@ -247,7 +247,7 @@ absl::Status SessionImpl::GrowTree(const GlobalBatch& global_batch, int64_t samp
 }
 
 absl::Status SessionImpl::RunTree(const GlobalBatch& global_batch, int64_t samples) {
-  const absl::Status ran = GrowTree(global_batch, samples);
+  const absl::Status ran = AccumulateIntoTree(global_batch, samples);
   if (ranks_ == nullptr) {
     RETURN_IF_ERROR(ran);
     tree_->Finish();

@@ -92,7 +92,7 @@ absl::StatusOr<Evaluation> SessionImpl::EvaluateShare(const GlobalBatch& global_
       ShareOfRank(samples, std::max<int64_t>(1, options_.fixed_batch), ranks_->rank(), ranks_->size());
   CutMicros(global_batch);
   exchange_->Begin(CountRounds(samples));
-  KeepShare(share, &micros_);
+  ClipToShare(share, &micros_);
   auto evaluated = EvaluateMicros(ProgramKind::kEval, global_batch, samples);
   absl::Status status = evaluated.status();
   status.Update(RunIdle(ProgramKind::kEval, global_batch));

@@ -10,7 +10,7 @@
 #include "frontend/graph/parse.h"
 #include "frontend/graph/print.h"
 #include "frontend/ops/check.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
 #include "frontend/passes/mixed_precision.h"

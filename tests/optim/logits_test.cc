@@ -10,7 +10,7 @@
 
 #include "frontend/ops/builder.h"
 #include "frontend/ops/formula.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 
 namespace onnxtrain {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <numbers>
 
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 
 namespace onnxtrain {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/ops/check.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 
 namespace onnxtrain {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -14,7 +14,7 @@
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/read/value_file.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 
 namespace onnxtrain {
 namespace {

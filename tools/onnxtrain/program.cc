@@ -90,7 +90,7 @@ absl::StatusOr<int> RunGuarded(const Command& command, const TrainConfig& config
 }
 
 // Those that are parsed by the tables: of a subcommand that takes all words, its name and whether help is asked for.
-std::vector<std::string> OwnWords(const std::vector<std::string>& words) {
+std::vector<std::string> WordsForParser(const std::vector<std::string>& words) {
   const bool whole = words.empty() || !std::ranges::any_of(kCommands, [&](const Command& c) {
                        return c.run_words != nullptr && c.name == words[0];
                      });
@@ -115,7 +115,7 @@ absl::StatusOr<TrainConfig> ReadConfig(const Command& command, const Arguments& 
 
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
   const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
-  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(OwnWords(words), ListCommands(), read));
+  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(WordsForParser(words), ListCommands(), read));
   if (args.version) {
     RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, "\n")));
     return kDone;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "backends/cpu/kernels/axis.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/loop.h"

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "backends/cpu/kernels/axis.h"
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "backends/cpu/kernels/axis.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"

@@ -1,5 +1,7 @@
 #include "backends/cpu/ops/ops.h"
 
+#include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
@@ -135,6 +137,181 @@ void RegisterCpuOps() {
     return all;
   }();
   RegisterOps(*rows);
+}
+
+namespace {
+
+// cpu.View and cpu.PackWeight: other layouts of the same elements.
+
+TypesOr ViewTypes(const TypeContext& c) {
+  Type type = {c.in(0).dtype, c.attrs.Ints("shape")};
+  RETURN_IF_ERROR(CheckShape(type.shape));
+  if (c.attrs.Int("channels_last") != 0) type.layout = Layout::kChannelsLast;
+  const bool fits = type.rank() > 2 || type.layout == Layout::kRowMajor;
+  if (!fits || type.bytes() != c.in(0).bytes())
+    return Invalid("no view of ", ToString(c.in(0)), " as ", ToString(type));
+  return Types{type};
+}
+
+TypesOr PackTypes(const TypeContext& c) {
+  const int64_t group = c.attrs.Int("group");
+  const bool flipped = c.attrs.Int("flipped") != 0;
+  const std::string to = c.attrs.String("to");
+  Type w = c.in(0);
+  const auto packed = to.empty() ? w.dtype : ParseDType(to);
+  if (!IsMultiplied(w.dtype) || !packed || !IsMultiplied(*packed) || w.rank() < 2)
+    return Invalid("cannot pack ", ToString(w), to.empty() ? "" : " to ", to);
+  if (group < 1 || w.shape[0] % group != 0 || (flipped && group != 1))
+    return Invalid("no ", group, " groups in ", ToString(w));
+  if (flipped) w = FlippedWeights(w);
+  w.dtype = *packed;
+  w.layout = Layout::kPacked;
+  RETURN_IF_ERROR(CatchDnnlErrors([&] {
+    if (const auto layout = PackedWeightLayout(w, group, c.attrs.Ints("layout"))) w.packed_bytes = layout->get_size();
+  }));
+  if (w.packed_bytes == 0) return Invalid("no such layout of ", ToString(c.in(0)));
+  return Types{w};
+}
+
+}  // namespace
+
+std::vector<OpRow> LayoutRows() {
+  const AttrSpec shape = {"shape", std::vector<int64_t>(), true}, layout = {"layout", std::vector<int64_t>(), true};
+  return {{.name = "cpu.View",
+           .attrs = {shape, {"channels_last", int64_t{0}}},
+           .infer = ViewTypes,
+           .recompute = Recompute::kFree,
+           .layout = {.inputs = 1, .any_order = true},
+           .view = true},
+          {.name = "cpu.PackWeight",
+           .attrs = {{"group", int64_t{1}}, layout, {"flipped", int64_t{0}}, {"to", std::string()}},
+           .infer = PackTypes,
+           .recompute = Recompute::kExpensive,
+           .derive = true}};
+}
+
+bool IsMultiplied(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
+
+Val Reinterpret(Val x, const Type& type) {
+  if (x.type() == type) return x;
+  if (x.type().layout == Layout::kRowMajor && type.layout == Layout::kRowMajor) return Reshape(x, type.shape);
+  return x.b().Op("cpu.View", {x},
+                  {{"shape", type.shape}, {"channels_last", int64_t{type.layout == Layout::kChannelsLast}}});
+}
+
+Val ToNhwc(Val x) {
+  const Type to = {x.dtype(), x.shape(), Layout::kChannelsLast};
+  return Reinterpret(IsTrivialChannelsLast(x.shape()) ? x : Transpose(x, NchwToNhwcPerm(x.rank())), to);
+}
+
+Val ToNchw(Val x) {
+  const Type to = {x.dtype(), x.shape()};
+  if (IsTrivialChannelsLast(x.shape())) return Reinterpret(x, to);
+  return Transpose(Reinterpret(x, {x.dtype(), PhysicalShape(x.type())}), NhwcToNchwPerm(x.rank()));
+}
+
+namespace {
+
+// cpu.Attention and cpu.AttentionGrad: attention over heads in the layout of the projections. Strides replace the
+// transposes around the canonical operators. The attribute "perms" holds one permutation for every input before the
+// mask, then one for every output: they transpose an input to the operand, and a result to the output.
+
+using Perm = std::vector<int64_t>;
+
+Perm GetPerm(const Attrs& attrs, size_t index, size_t rank) {
+  const Perm all = attrs.Ints("perms");
+  return {all.begin() + index * rank, all.begin() + (index + 1) * rank};
+}
+
+Shape Permuted(const Shape& shape, const Perm& perm) {
+  Shape result;
+  for (int64_t a : perm) result.push_back(shape[a]);
+  return result;
+}
+
+// Transposes the first `count` types by the permutations from `first` on.
+TypesOr Transposed(Types types, size_t count, size_t first, const Attrs& attrs) {
+  const size_t rank = types[0].rank();
+  for (size_t i = 0; i < count; ++i) {
+    const Type* x = &types[i];
+    Attrs transpose = {{"perm", GetPerm(attrs, first + i, rank)}};
+    ASSIGN_OR_RETURN(const Types y, InferTypes("Transpose", {&x, 1}, transpose));
+    types[i] = y[0];
+  }
+  return types;
+}
+
+// The inputs of the operator without "cpu.". `inputs` are those of its form here.
+class Operands {
+ public:
+  static absl::StatusOr<Operands> Make(std::span<const Type* const> inputs, size_t mask, const Attrs& attrs) {
+    Operands operands;
+    for (const Type* type : inputs) operands.types_.push_back(type == nullptr ? Type{} : *type);
+    ASSIGN_OR_RETURN(operands.types_, Transposed(std::move(operands.types_), mask, 0, attrs));
+    for (const Type* type : inputs) operands.present_.push_back(type != nullptr);
+    return operands;
+  }
+
+  // Null where an input is absent.
+  std::vector<const Type*> pointers() const {
+    std::vector<const Type*> pointers;
+    for (size_t i = 0; i < types_.size(); ++i) pointers.push_back(present_[i] ? &types_[i] : nullptr);
+    return pointers;
+  }
+
+ private:
+  Types types_;
+  std::vector<bool> present_;
+};
+
+TypesOr InferHeadTypes(const TypeContext& c) {
+  const size_t mask = MaskIndex(c.op), outputs = FindOp(BaseName(c.op))->outputs;
+  if (c.attrs.Ints("perms").size() != (mask + outputs) * c.in(0).rank())
+    return Invalid("permutations of the wrong length");
+  ASSIGN_OR_RETURN(const Operands operands, Operands::Make(c.inputs, mask, c.attrs));
+  Attrs attrs = c.attrs;
+  attrs.Erase("perms");
+  ASSIGN_OR_RETURN(Types types, InferTypes(BaseName(c.op), operands.pointers(), attrs));
+  return Transposed(std::move(types), outputs, mask, c.attrs);
+}
+
+template <const char* kOp>
+double Flops(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
+  const Operands operands = *Operands::Make(inputs, MaskIndex(kOp), attrs);
+  return FindOp(kOp)->flops(operands.pointers(), outputs, attrs);
+}
+
+constexpr char kForward[] = "Attention", kBackward[] = "AttentionGrad";
+
+}  // namespace
+
+size_t MaskIndex(std::string_view op) { return op.ends_with(kBackward) ? 4 : 3; }
+
+std::vector<OpRow> AttentionRows() {
+  const AttrSpec perms = {"perms", std::vector<int64_t>(), true};
+  OpRow forward = FormOf("cpu.Attention", InferHeadTypes, 0, {perms}),
+        backward = FormOf("cpu.AttentionGrad", InferHeadTypes, 0, {perms});
+  forward.flops = Flops<kForward>;
+  backward.flops = Flops<kBackward>;
+  return {forward, backward};
+}
+
+std::vector<StridedType> GetHeadOperands(const KernelContext& c) {
+  const size_t rank = c.in(0).rank(), mask = MaskIndex(c.node.op);
+  std::vector<StridedType> operands;
+  const auto add = [&](const Shape& shape, const Perm& perm) {
+    operands.push_back({Permuted(shape, perm), Permuted(Strides(shape), perm)});
+  };
+  for (size_t i = 0; i < mask; ++i) add(c.in(i).shape, GetPerm(c.attrs(), i, rank));
+  const Shape mask_shape = c.has(mask) ? c.in(mask).shape : Shape();
+  operands.push_back({mask_shape, Strides(mask_shape)});
+  for (size_t o = 0; o < c.node.outputs.size(); ++o) {
+    const Perm perm = GetPerm(c.attrs(), mask + o, rank);
+    Perm back(rank);
+    for (size_t a = 0; a < rank; ++a) back[perm[a]] = static_cast<int64_t>(a);
+    add(c.out(o).shape, back);
+  }
+  return operands;
 }
 
 }  // namespace onnxtrain::cpu

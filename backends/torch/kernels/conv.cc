@@ -1,13 +1,46 @@
-// Convolutions. ATen pads both ends of an axis alike; where the node does not, the input is padded first.
+// torch.NhwcConv …: the kernels of the canonical operators, over views [N,C,…] of what is stored [N,…,C].
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
-
 #include "backends/torch/compat.h"
+#include "backends/torch/kernel.h"
 #include "backends/torch/kernels/window.h"
+#include "backends/torch/layout/channels_last_op.h"
+#include "frontend/ops/layout.h"
 
 namespace onnxtrain::aten {
 namespace {
+
+void ViewChannelsFirst(std::vector<at::Tensor>* tensors, uint32_t channels_last) {
+  for (size_t i = 0; i < tensors->size(); ++i) {
+    at::Tensor& t = (*tensors)[i];
+    if (t.defined() && HasBit(channels_last, i)) t = t.movedim(-1, 1);
+  }
+}
+
+Run ChannelsLast(const Args& a) {
+  const ChannelsLastOp& op = GetChannelsLastOp(a.node.op);
+  Args logical = a;
+  logical.channels_last_outputs = op.outputs;
+  ViewChannelsFirst(&logical.in, op.inputs);
+  ViewChannelsFirst(&logical.out, op.outputs);
+  return AllKernels().Find(op.canonical)->prepare(logical);
+}
+
+}  // namespace
+
+std::span<const NamedKernel> ChannelsLastKernels() {
+  static const auto* kernels = [] {
+    auto* made = new std::vector<NamedKernel>;
+    for (const ChannelsLastOp& op : ChannelsLastOps()) made->push_back({op.name, {ChannelsLast, Types::kNumber}});
+    return made;
+  }();
+  return *kernels;
+}
+
+namespace {
+
+// Convolutions. ATen pads both ends of an axis alike; where the node does not, the input is padded first.
 
 std::vector<int64_t> Zeros(size_t n) { return std::vector<int64_t>(n, 0); }
 

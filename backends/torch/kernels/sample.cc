@@ -19,7 +19,7 @@
 #include <array>
 
 #include "backends/torch/kernel.h"
-#include "backends/torch/kernels/index.h"
+#include "backends/torch/kernels/scatter.h"
 
 namespace onnxtrain::aten {
 namespace {

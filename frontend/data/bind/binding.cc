@@ -162,7 +162,7 @@ class Binder {
   absl::Status DescribeLabels();
   absl::Status NumberClasses();
   absl::Status ReadDrawnMasks();
-  absl::StatusOr<MaskInk> GetMaskInk(int c) const;
+  absl::StatusOr<MaskEncoding> GetMaskInk(int c) const;
   std::set<int> LabelColumns() const;
   absl::StatusOr<std::vector<int>> ResolveLabel(const std::vector<std::string>& names, std::string_view flag) const;
   absl::StatusOr<Shape> FixedDims(const ModelInput& input) const;
@@ -676,10 +676,10 @@ absl::Status Binder::NumberClasses() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<MaskInk> Binder::GetMaskInk(int c) const {
+absl::StatusOr<MaskEncoding> Binder::GetMaskInk(int c) const {
   if (!spec_.mask_inks.has_value()) return FindMaskInk(*out_.dataset, c, spec_.skip_bad);
   const auto trained = spec_.mask_inks->find(columns_[c].name);
-  return trained == spec_.mask_inks->end() ? MaskInk::kClasses : trained->second;
+  return trained == spec_.mask_inks->end() ? MaskEncoding::kClasses : trained->second;
 }
 
 // Masks of 0 and 255 that nothing but the label reads become 0 and 1.
@@ -687,17 +687,17 @@ absl::Status Binder::ReadDrawnMasks() {
   if (spec_.ignore_index == 255) return absl::OkStatus();
   std::set<int> fed;
   for (const auto& [input, columns] : bound_) fed.insert(columns.begin(), columns.end());
-  std::map<int, MaskInk> inks;
+  std::map<int, MaskEncoding> inks;
   for (const std::string& key : spec_.class_labels) {
     const BoundLabel* label = FindBoundLabel(out_, key);
     const int c = label == nullptr || label->columns.size() != 1 ? -1 : label->columns[0];
     if (c < 0 || fed.contains(c) || !columns_[c].classes.empty()) continue;
-    ASSIGN_OR_RETURN(const MaskInk ink, GetMaskInk(c));
-    if (ink == MaskInk::kClasses || !inks.emplace(c, ink).second) continue;
+    ASSIGN_OR_RETURN(const MaskEncoding ink, GetMaskInk(c));
+    if (ink == MaskEncoding::kClasses || !inks.emplace(c, ink).second) continue;
     out_.mask_inks[columns_[c].name] = ink;
     out_.notes.push_back(StrCat("labels '", columns_[c].name,
-                                ink == MaskInk::kGreys ? "' of greys are taken for 0 and 1 (from 128 on)"
-                                                       : "' of 0 and 255 are taken for 0 and 1"));
+                                ink == MaskEncoding::kGreys ? "' of greys are taken for 0 and 1 (from 128 on)"
+                                                            : "' of 0 and 255 are taken for 0 and 1"));
   }
   out_.dataset = WithMaskClasses(out_.dataset, inks);
   for (const auto& [c, ink] : inks) columns_[c] = out_.dataset->columns()[c];

@@ -34,7 +34,7 @@ struct BindSpec {
   // Labels whose losses take classes or probabilities, by the keys of own_labels and "" for the common ones: masks of 0
   // and 255 are classes to them. What the columns are, from training; nullopt: what FindMaskInk says.
   std::set<std::string> class_labels;
-  std::optional<std::map<std::string, MaskInk>> mask_inks;
+  std::optional<std::map<std::string, MaskEncoding>> mask_inks;
   int64_t ignore_index = -100;  // does not count for the range of the labels
   bool skip_bad = false;        // leaves labels that are no integers out of their range
   std::string leave_out;        // a column that is neither input nor label
@@ -53,7 +53,7 @@ struct BoundData {
   std::vector<FeedSpec> feeds;             // of the model's inputs
   BoundLabel label;
   std::map<std::string, BoundLabel> own_labels;    // as BindSpec has them
-  std::map<std::string, MaskInk> mask_inks;        // of label columns that are drawn masks
+  std::map<std::string, MaskEncoding> mask_inks;   // of label columns that are drawn masks
   std::vector<std::string> classes;                // names, where the label has them
   bool classes_are_sorted = false;                 // they were numbered in the order of their names
   std::map<std::string, int> batch_axes;           // of inputs and outputs, as ImportOptions has them

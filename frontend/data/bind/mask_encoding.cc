@@ -27,13 +27,13 @@ class Histogram {
   void Add(std::span<const uint8_t> pixels) {
     for (const uint8_t p : pixels) ++counts_[p];
   }
-  MaskInk FindInk() const {
+  MaskEncoding FindInk() const {
     const int64_t all = Count(0, kWhite), white = Count(kNearlyWhite, kWhite);
-    if (white == 0) return MaskInk::kClasses;
-    if (counts_[0] + counts_[kWhite] == all) return MaskInk::kBlackAndWhite;
+    if (white == 0) return MaskEncoding::kClasses;
+    if (counts_[0] + counts_[kWhite] == all) return MaskEncoding::kBlackAndWhite;
     const int64_t sharp = white + Count(0, kNearlyBlack);
     const bool greys = Count(kNearlyWhite, kWhite - 1) > 0 && sharp >= all / 10 * 9;
-    return greys ? MaskInk::kGreys : MaskInk::kClasses;
+    return greys ? MaskEncoding::kGreys : MaskEncoding::kClasses;
   }
 
  private:
@@ -79,14 +79,14 @@ class InkFinder {
       inked_ += white ? 1 : 0;
     });
   }
-  MaskInk FindInk() const {
-    if (dtype_ != DType::kUInt8) return white_ && !others_ ? MaskInk::kBlackAndWhite : MaskInk::kClasses;
-    const MaskInk ink = histogram_.FindInk();
-    return ink == MaskInk::kGreys && !picture_ ? MaskInk::kClasses : ink;
+  MaskEncoding FindInk() const {
+    if (dtype_ != DType::kUInt8) return white_ && !others_ ? MaskEncoding::kBlackAndWhite : MaskEncoding::kClasses;
+    const MaskEncoding ink = histogram_.FindInk();
+    return ink == MaskEncoding::kGreys && !picture_ ? MaskEncoding::kClasses : ink;
   }
   // Whether further samples need not be looked at.
   bool Decided() const {
-    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && FindInk() == MaskInk::kClasses);
+    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && FindInk() == MaskEncoding::kClasses);
   }
 
  private:
@@ -99,7 +99,7 @@ class InkFinder {
 
 class MaskClasses : public DatasetView {
  public:
-  MaskClasses(std::shared_ptr<const Dataset> source, const std::map<int, MaskInk>& inks)
+  MaskClasses(std::shared_ptr<const Dataset> source, const std::map<int, MaskEncoding>& inks)
       : DatasetView(std::move(source)), inks_(inks), columns_(source_->columns()) {
     for (const auto& [c, ink] : inks_) columns_[c].bounds = {0, 1};
   }
@@ -113,7 +113,7 @@ class MaskClasses : public DatasetView {
     if (ink == inks_.end()) return absl::OkStatus();
     return Visit(columns_[c].sample.dtype, [&]<typename T>(Tag<T>) -> absl::Status {
       const std::span<T> values = ValuesOf<T>(out);
-      if (ink->second == MaskInk::kBlackAndWhite) {
+      if (ink->second == MaskEncoding::kBlackAndWhite) {
         if (const auto other = FindOther<T>(values))
           return Invalid(Describe(i), ", column '", columns_[c].name, "': ", *other, " in a mask of 0 and 255");
       }
@@ -125,7 +125,7 @@ class MaskClasses : public DatasetView {
   }
 
  private:
-  std::map<int, MaskInk> inks_;
+  std::map<int, MaskEncoding> inks_;
   std::vector<Column> columns_;
 };
 
@@ -136,18 +136,18 @@ bool MayHoldWhite(DType dtype) {
 
 }  // namespace
 
-std::string ToString(MaskInk ink) { return std::string(kNames[static_cast<size_t>(ink)]); }
+std::string ToString(MaskEncoding ink) { return std::string(kNames[static_cast<size_t>(ink)]); }
 
-absl::StatusOr<MaskInk> ParseMaskInk(const std::string& text) {
+absl::StatusOr<MaskEncoding> ParseMaskInk(const std::string& text) {
   const auto found = std::ranges::find(kNames, text);
   if (found == std::end(kNames)) return Invalid("no mask is of '", Printable(text), "'");
-  return static_cast<MaskInk>(found - std::begin(kNames));
+  return static_cast<MaskEncoding>(found - std::begin(kNames));
 }
 
-absl::StatusOr<MaskInk> FindMaskInk(const Dataset& data, int column, bool skip_bad) {
+absl::StatusOr<MaskEncoding> FindMaskInk(const Dataset& data, int column, bool skip_bad) {
   const Column& c = data.columns()[column];
   const bool mask = c.sample.rank() >= 2 && !c.text && !c.variable && c.problem.empty() && !data.streams();
-  if (!mask || IsStorage(c.sample.dtype) || !MayHoldWhite(c.sample.dtype)) return MaskInk::kClasses;
+  if (!mask || IsStorage(c.sample.dtype) || !MayHoldWhite(c.sample.dtype)) return MaskEncoding::kClasses;
   InkFinder finder(c);
   std::vector<std::byte> sample;
   for (int64_t i = 0; i < data.size() && !finder.Decided(); ++i) {
@@ -160,7 +160,7 @@ absl::StatusOr<MaskInk> FindMaskInk(const Dataset& data, int column, bool skip_b
 }
 
 std::shared_ptr<const Dataset> WithMaskClasses(std::shared_ptr<const Dataset> source,
-                                               const std::map<int, MaskInk>& columns) {
+                                               const std::map<int, MaskEncoding>& columns) {
   if (columns.empty()) return source;
   return std::make_shared<MaskClasses>(std::move(source), columns);
 }

@@ -126,14 +126,14 @@ constexpr double kGain = 1.05;    // times as many batches/s, or the thread is n
 
 }  // namespace
 
-void WorkerClimber::Begin(double now, double waited) {
+void WorkerCountTuner::Begin(double now, double waited) {
   begun_ = true;
   batches_ = 0;
   begin_ = now;
   waited_ = waited;
 }
 
-int WorkerClimber::Observe(double now, double waited) {
+int WorkerCountTuner::Observe(double now, double waited) {
   if (!climbing_) return workers_;
   if (!begun_) Begin(now, waited);
   const double seconds = now - begin_;
@@ -463,7 +463,7 @@ class LoaderImpl : public Loader {
   absl::Status failed_;
   double waited_ = 0;
   int prefetch_factor_;
-  WorkerClimber climber_;
+  WorkerCountTuner climber_;
   bool climbs_ = false;
   std::vector<BatchBuffer> buffers_;
   BatchBuffer* current_ = nullptr;  // the consumer's

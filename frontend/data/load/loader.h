@@ -22,9 +22,9 @@ namespace onnxtrain {
 
 // Adds one thread after the other as long as the consumer waits for batches, and takes the last one back where it did
 // not make batches come faster: the cores then belong to the consumer.
-class WorkerClimber {
+class WorkerCountTuner {
  public:
-  WorkerClimber(int workers, int max_workers) : workers_(workers), max_workers_(max_workers) {}
+  WorkerCountTuner(int workers, int max_workers) : workers_(workers), max_workers_(max_workers) {}
 
   // Called with each batch: the time of day, and how long the consumer has waited so far, in seconds. Returns the
   // number of threads from now on.
@@ -97,7 +97,7 @@ struct LoaderOptions {
   bool keep_order = false;                    // within a batch: samples of one size are not brought together
   TokenBudget tokens = {};                    // on: in place of batch_size and length_grouping, as TokenBatches cuts
   int num_workers = 1;                        // threads; 0: read in Next()
-  int max_workers = 0;                        // above num_workers: as many as WorkerClimber chooses
+  int max_workers = 0;                        // above num_workers: as many as WorkerCountTuner chooses
   int prefetch_factor = 2;                    // batches ahead per worker
   int64_t first_epoch = 0, first_sample = 0;  // where to begin: (epoch, samples already consumed in it)
   int64_t first_batch = 0;                    // and batches, behind these samples

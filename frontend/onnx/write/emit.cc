@@ -12,7 +12,7 @@
 namespace onnxtrain {
 namespace {
 
-// Whether a name might be generated: "v12", "t3", and what spellings add to them.
+// Whether a name might be generated: "v12", "t3", and what emitters add to them.
 bool IsGenerated(std::string_view name) {
   const bool numbered = name.size() > 1 && (name[0] == 'v' || name[0] == 't') && std::isdigit(name[1]) != 0;
   return numbered || name.starts_with(kMaskName);
@@ -20,42 +20,42 @@ bool IsGenerated(std::string_view name) {
 
 }  // namespace
 
-void Speller::Avoid(const std::set<std::string>& names) {
+void OnnxEmitter::Avoid(const std::set<std::string>& names) {
   const auto clashes = [&](std::string_view name) {
     return name.starts_with(prefix_) && IsGenerated(name.substr(prefix_.size()));
   };
   while (std::ranges::any_of(names, clashes)) prefix_ += '_';
 }
 
-std::string Speller::Prefixed(std::string_view name) const { return StrCat(prefix_, name); }
+std::string OnnxEmitter::Prefixed(std::string_view name) const { return StrCat(prefix_, name); }
 
-std::string Speller::NewName() { return StrCat(prefix_, "t", temporaries_++); }
+std::string OnnxEmitter::NewName() { return StrCat(prefix_, "t", temporaries_++); }
 
-std::string Speller::Name(ValueId value) const {
+std::string OnnxEmitter::Name(ValueId value) const {
   if (value == kNoValue) return "";
   const size_t i = static_cast<size_t>(value);
   return i < names_.size() && !names_[i].empty() ? names_[i] : StrCat(prefix_, "v", value);
 }
 
-std::vector<std::string> Speller::Names(const ValueIds& values) const {
+std::vector<std::string> OnnxEmitter::Names(const ValueIds& values) const {
   std::vector<std::string> names;
   for (const ValueId value : values) names.push_back(Name(value));
   return names;
 }
 
-void Speller::SetName(ValueId value, std::string name) {
+void OnnxEmitter::SetName(ValueId value, std::string name) {
   names_.resize(std::max(names_.size(), static_cast<size_t>(value) + 1));
   names_[value] = std::move(name);
 }
 
-std::string Speller::Op(std::string_view op_type, const std::vector<std::string>& inputs, const Attrs& attrs) {
+std::string OnnxEmitter::Op(std::string_view op_type, const std::vector<std::string>& inputs, const Attrs& attrs) {
   std::string name = NewName();
   OpTo({name}, op_type, inputs, attrs);
   return name;
 }
 
-void Speller::OpTo(const std::vector<std::string>& outputs, std::string_view op_type,
-                   const std::vector<std::string>& inputs, const Attrs& attrs) {
+void OnnxEmitter::OpTo(const std::vector<std::string>& outputs, std::string_view op_type,
+                       const std::vector<std::string>& inputs, const Attrs& attrs) {
   onnx::NodeProto* node = proto_->add_node();
   node->set_op_type(std::string(op_type));
   for (const std::string& input : inputs) node->add_input(input);
@@ -63,7 +63,7 @@ void Speller::OpTo(const std::vector<std::string>& outputs, std::string_view op_
   for (const auto& [name, value] : attrs) SetAttribute(name, value, node->add_attribute());
 }
 
-std::string Speller::Constant(const HostTensor& value) {
+std::string OnnxEmitter::Constant(const HostTensor& value) {
   onnx::TensorProto* tensor = proto_->add_initializer();
   tensor->set_name(NewName());
   tensor->set_data_type(static_cast<int32_t>(DTypeToOnnx(value.dtype())));
@@ -73,15 +73,15 @@ std::string Speller::Constant(const HostTensor& value) {
   return tensor->name();
 }
 
-std::string Speller::Zeros(DType dtype, const Shape& shape) {
+std::string OnnxEmitter::Zeros(DType dtype, const Shape& shape) {
   return Op("Expand", {Constant(HostTensor::Scalar(dtype, 0)), Ints(shape)});
 }
 
-std::string Speller::Reshape(const std::string& x, const Shape& shape) {
+std::string OnnxEmitter::Reshape(const std::string& x, const Shape& shape) {
   return Op("Reshape", {x, Ints(shape)}, {{"allowzero", int64_t{1}}});
 }
 
-std::string Speller::Transpose(const std::string& x, const std::vector<int64_t>& perm) {
+std::string OnnxEmitter::Transpose(const std::string& x, const std::vector<int64_t>& perm) {
   return Op("Transpose", {x}, {{"perm", perm}});
 }
 

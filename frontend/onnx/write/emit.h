@@ -1,4 +1,4 @@
-// Spells operators of the graph with those of ai.onnx, opset 18. For the sources of this folder alone.
+// Writes operators of the graph as nodes of ai.onnx, opset 18. For the sources of this folder alone.
 #pragma once
 
 #include <set>
@@ -15,16 +15,16 @@ class GraphProto;
 
 namespace onnxtrain {
 
-inline constexpr int kSpelledOpset = 18;
+inline constexpr int kExportOpset = 18;
 // How the names of masks that forward and backward pass share begin.
 inline constexpr std::string_view kMaskName = "dropout_mask_";
 
 // Appends nodes and initializers to a GraphProto. Value names are "v" and the id unless they were set, those of
 // temporaries "t" and a number.
-class Speller {
+class OnnxEmitter {
  public:
-  // Both must outlive the speller.
-  Speller(const Graph& graph, onnx::GraphProto* proto) : graph_(graph), proto_(proto) {}
+  // Both must outlive the emitter.
+  OnnxEmitter(const Graph& graph, onnx::GraphProto* proto) : graph_(graph), proto_(proto) {}
 
   const Graph& graph() const { return graph_; }
   const Shape& shape(ValueId value) const { return graph_.type(value).shape; }
@@ -62,9 +62,9 @@ class Speller {
 };
 
 // Whether ONNX has the operator, or a few nodes for it. Where it has not, a decomposition is needed.
-bool HasSpelling(const Node& node);
+bool HasEmitter(const Node& node);
 
-// Appends the nodes of one operator with a spelling. Fails, without the node's tag, on attributes that ONNX lacks.
-absl::Status Spell(Speller& speller, const Node& node);
+// Appends the nodes of one operator that has an emitter. Fails, without the node's tag, on attributes that ONNX lacks.
+absl::Status Emit(OnnxEmitter& emitter, const Node& node);
 
 }  // namespace onnxtrain

@@ -35,7 +35,7 @@ HostTensor MakeMatrix(const Taps& taps, DType dtype) {
   return matrix;
 }
 
-absl::StatusOr<std::string> SpellAxis(Speller& s, const std::string& x, const Type& type, const Taps& taps) {
+absl::StatusOr<std::string> EmitAxis(OnnxEmitter& s, const std::string& x, const Type& type, const Taps& taps) {
   if (Selects(taps)) return s.Op("Gather", {x, s.Ints(taps.index)}, {{"axis", taps.axis}});
   if (taps.in * taps.out() > kMostElements)
     return Invalid("resizes ", taps.in, " to ", taps.out(), " elements, which is too large for a matrix of taps");
@@ -51,39 +51,39 @@ absl::StatusOr<std::string> SpellAxis(Speller& s, const std::string& x, const Ty
 
 // Resample and ResampleGrad: along each axis a Gather where every output is one element, else a product with the matrix
 // of the taps.
-absl::Status SpellResample(Speller& s, const Node& node) {
+absl::Status EmitResample(OnnxEmitter& s, const Node& node) {
   const bool gradient = node.attrs.Has("input_sizes");
   const Type& type = s.graph().type(node.inputs[0]);
   std::string value = s.Name(node.inputs[0]);
   for (const Taps& taps : ResampleTaps(node.attrs, s.shape(gradient ? node.outputs[0] : node.inputs[0]))) {
-    ASSIGN_OR_RETURN(value, SpellAxis(s, value, type, gradient ? taps.Transposed() : taps));
+    ASSIGN_OR_RETURN(value, EmitAxis(s, value, type, gradient ? taps.Transposed() : taps));
   }
   s.OpTo({s.Name(node.outputs[0])}, "Identity", {value});
   return absl::OkStatus();
 }
 
-using SpellFn = absl::Status (*)(Speller& s, const Node& node);
+using EmitFn = absl::Status (*)(OnnxEmitter& s, const Node& node);
 
-std::string Output(const Speller& s, const Node& node) { return s.Name(node.outputs[0]); }
+std::string Output(const OnnxEmitter& s, const Node& node) { return s.Name(node.outputs[0]); }
 
-absl::Status SpellSame(Speller& s, const Node& node) {
+absl::Status EmitSame(OnnxEmitter& s, const Node& node) {
   s.OpTo(s.Names(node.outputs), node.op, s.Names(node.inputs), node.attrs);
   return absl::OkStatus();
 }
 
 // Without attributes that ONNX lacks, such as the padding index.
-absl::Status SpellGather(Speller& s, const Node& node) {
+absl::Status EmitGather(OnnxEmitter& s, const Node& node) {
   s.OpTo({Output(s, node)}, "Gather", s.Names(node.inputs), {{"axis", node.attrs.Int("axis")}});
   return absl::OkStatus();
 }
 
-absl::Status SpellConstant(Speller& s, const Node& node) {
+absl::Status EmitConstant(OnnxEmitter& s, const Node& node) {
   s.OpTo({Output(s, node)}, "Identity", {s.Constant(*node.attrs.Tensor("value"))});
   return absl::OkStatus();
 }
 
 // PRelu of ONNX broadcasts the slope alone.
-absl::Status SpellPRelu(Speller& s, const Node& node) {
+absl::Status EmitPRelu(OnnxEmitter& s, const Node& node) {
   const std::string x = s.Name(node.inputs[0]);
   const std::string zero = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 0));
   s.OpTo({Output(s, node)}, "Where", {s.Op("Less", {x, zero}), s.Op("Mul", {x, s.Name(node.inputs[1])}), x});
@@ -92,7 +92,7 @@ absl::Status SpellPRelu(Speller& s, const Node& node) {
 
 // Kahan's corrections: u = 1 + x loses the low digits of x, and log(u)/(u − 1) at the rounded u is exact. Denominators
 // are 1 where the quotient is not used, so that gradients stay finite.
-absl::Status SpellLog1p(Speller& s, const Node& node) {
+absl::Status EmitLog1p(OnnxEmitter& s, const Node& node) {
   const std::string x = s.Name(node.inputs[0]);
   const std::string one = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 1));
   const std::string u = s.Op("Add", {x, one}), log = s.Op("Log", {u});
@@ -104,7 +104,7 @@ absl::Status SpellLog1p(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellExpm1(Speller& s, const Node& node) {
+absl::Status EmitExpm1(OnnxEmitter& s, const Node& node) {
   const DType dtype = s.graph().type(node.inputs[0]).dtype;
   const std::string x = s.Name(node.inputs[0]), one = s.Constant(HostTensor::Scalar(dtype, 1));
   const std::string u = s.Op("Exp", {x}), minus = s.Op("Sub", {u, one});
@@ -116,18 +116,18 @@ absl::Status SpellExpm1(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellRsqrt(Speller& s, const Node& node) {
+absl::Status EmitRsqrt(OnnxEmitter& s, const Node& node) {
   s.OpTo({Output(s, node)}, "Reciprocal", {s.Op("Sqrt", {s.Name(node.inputs[0])})});
   return absl::OkStatus();
 }
 
-absl::Status SpellCast(Speller& s, const Node& node) {
+absl::Status EmitCast(OnnxEmitter& s, const Node& node) {
   const int64_t to = DTypeToOnnx(s.graph().type(node.outputs[0]).dtype);
   s.OpTo({Output(s, node)}, "Cast", {s.Name(node.inputs[0])}, {{"to", to}});
   return absl::OkStatus();
 }
 
-absl::Status SpellClip(Speller& s, const Node& node) {
+absl::Status EmitClip(OnnxEmitter& s, const Node& node) {
   const auto bound = [&](const char* name, double none) {
     const double value = node.attrs.Float(name, none);
     return value == none ? "" : s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, value));
@@ -138,14 +138,14 @@ absl::Status SpellClip(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellReduce(Speller& s, const Node& node) {
+absl::Status EmitReduce(OnnxEmitter& s, const Node& node) {
   std::vector<std::string> inputs = s.Names(node.inputs);
   if (const auto axes = node.attrs.Ints("axes"); !axes.empty()) inputs.push_back(s.Ints(axes));
   s.OpTo({Output(s, node)}, node.op, inputs, {{"keepdims", node.attrs.Int("keepdims", 1)}});
   return absl::OkStatus();
 }
 
-absl::Status SpellCumSum(Speller& s, const Node& node) {
+absl::Status EmitCumSum(OnnxEmitter& s, const Node& node) {
   Attrs attrs = node.attrs;
   attrs.Erase("axis");
   const std::string axis = s.Constant(HostTensor::Scalar(DType::kInt64, static_cast<double>(node.attrs.Int("axis"))));
@@ -154,7 +154,7 @@ absl::Status SpellCumSum(Speller& s, const Node& node) {
 }
 
 // Forward and backward pass share the mask of a stream. ONNX draws its own numbers: no node reads the random key.
-absl::Status SpellDropout(Speller& s, const Node& node) {
+absl::Status EmitDropout(OnnxEmitter& s, const Node& node) {
   const std::string x = s.Name(node.inputs[0]), mask = s.Prefixed(StrCat(kMaskName, node.attrs.Int("stream")));
   const DType dtype = s.graph().type(node.inputs[0]).dtype;
   const double ratio = node.attrs.Float("ratio");
@@ -170,7 +170,7 @@ absl::Status SpellDropout(Speller& s, const Node& node) {
 
 // --- products
 
-std::string MatrixOperand(Speller& s, ValueId value, bool transposed) {
+std::string MatrixOperand(OnnxEmitter& s, ValueId value, bool transposed) {
   if (!transposed) return s.Name(value);
   std::vector<int64_t> perm(s.shape(value).size());
   std::iota(perm.begin(), perm.end(), 0);
@@ -178,14 +178,14 @@ std::string MatrixOperand(Speller& s, ValueId value, bool transposed) {
   return s.Transpose(s.Name(value), perm);
 }
 
-absl::Status SpellMatMul(Speller& s, const Node& node) {
+absl::Status EmitMatMul(OnnxEmitter& s, const Node& node) {
   const std::string a = MatrixOperand(s, node.inputs[0], node.attrs.Int("trans_a") != 0);
   const std::string b = MatrixOperand(s, node.inputs[1], node.attrs.Int("trans_b") != 0);
   s.OpTo({Output(s, node)}, "MatMul", {a, b});
   return absl::OkStatus();
 }
 
-absl::Status CheckUnrounded(const Speller& s, const Node& node) {
+absl::Status CheckUnrounded(const OnnxEmitter& s, const Node& node) {
   if (s.graph().type(node.inputs[0]).dtype == s.graph().type(node.outputs[0]).dtype) return absl::OkStatus();
   return Invalid("ONNX has no convolution of ", ToString(s.graph().type(node.inputs[0]).dtype), " to ",
                  ToString(s.graph().type(node.outputs[0]).dtype));
@@ -199,7 +199,7 @@ Attrs Pick(const Attrs& attrs, std::initializer_list<const char*> names) {
   return picked;
 }
 
-absl::Status SpellConv(Speller& s, const Node& node) {
+absl::Status EmitConv(OnnxEmitter& s, const Node& node) {
   RETURN_IF_ERROR(CheckUnrounded(s, node));
   s.OpTo({Output(s, node)}, "Conv", s.Names(node.inputs), Pick(node.attrs, {"strides", "pads", "dilations", "group"}));
   return absl::OkStatus();
@@ -217,7 +217,7 @@ Shape BehindWindows(const Windows& w, std::span<const int64_t> extents, std::spa
 
 // A transposed convolution whose output has these spatial extents. The elements behind the last window are 0, and are
 // padded: output_padding may not exceed the stride.
-std::string TransposeConv(Speller& s, const std::string& dy, std::span<const int64_t> counts, const std::string& w,
+std::string TransposeConv(OnnxEmitter& s, const std::string& dy, std::span<const int64_t> counts, const std::string& w,
                           const Windows& windows, int64_t group, std::span<const int64_t> extents) {
   const Attrs attrs = {{"strides", windows.strides}, {"dilations", windows.dilations}, {"group", group}};
   const std::string whole = s.Op("ConvTranspose", {dy, w}, attrs);
@@ -231,7 +231,7 @@ std::string TransposeConv(Speller& s, const std::string& dy, std::span<const int
   return s.Op("Pad", {whole, s.Ints(pads)});
 }
 
-absl::Status SpellConvTranspose(Speller& s, const Node& node) {
+absl::Status EmitConvTranspose(OnnxEmitter& s, const Node& node) {
   RETURN_IF_ERROR(CheckUnrounded(s, node));
   const auto kernel = Spatial(s.shape(node.inputs[1]));
   ASSIGN_OR_RETURN(const Windows windows, ReadWindows(node.attrs, Shape(kernel.begin(), kernel.end())));
@@ -255,7 +255,7 @@ Shape WithSpatial(Shape leading, std::span<const int64_t> spatial) {
 
 // The convolution of x with dy as the kernel, batch and channels exchanged, strides and dilations exchanged:
 // [C/g, g·N, …] * [M, N, …] → [C/g, M, …], transposed.
-absl::Status SpellConvWeightGrad(Speller& s, const Node& node) {
+absl::Status EmitConvWeightGrad(OnnxEmitter& s, const Node& node) {
   RETURN_IF_ERROR(CheckUnrounded(s, node));
   const Shape &x = s.shape(node.inputs[0]), &dy = s.shape(node.inputs[1]), &dw = s.shape(node.outputs[0]);
   const int64_t group = node.attrs.Int("group", 1);
@@ -286,7 +286,7 @@ int64_t Product(std::span<const int64_t> extents) {
 }
 
 // ONNX counts indices from the start of the tensor, the graph from the start of the plane.
-absl::Status SpellMaxPool(Speller& s, const Node& node) {
+absl::Status EmitMaxPool(OnnxEmitter& s, const Node& node) {
   if (node.attrs.Int("index_in_window") != 0) return Invalid("ONNX has no index within the window");
   const std::string whole = StrCat(Output(s, node), "_index"), x = s.Name(node.inputs[0]);
   s.OpTo({Output(s, node), whole}, "MaxPool", {x}, Pick(node.attrs, {"kernel_shape", "strides", "pads", "dilations"}));
@@ -295,7 +295,7 @@ absl::Status SpellMaxPool(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellMaxPoolGrad(Speller& s, const Node& node) {
+absl::Status EmitMaxPoolGrad(OnnxEmitter& s, const Node& node) {
   const Shape &dx = s.shape(node.outputs[0]), &dy = s.shape(node.inputs[0]);
   if (!node.attrs.Ints("kernel_shape").empty()) return Invalid("ONNX has no index within the window");
   const Shape planes = {dy[0], dy[1], Product(Spatial(dy))};
@@ -307,7 +307,7 @@ absl::Status SpellMaxPoolGrad(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellAveragePool(Speller& s, const Node& node) {
+absl::Status EmitAveragePool(OnnxEmitter& s, const Node& node) {
   const auto dilations = node.attrs.Ints("dilations");
   if (std::any_of(dilations.begin(), dilations.end(), [](int64_t d) { return d != 1; }))
     return Invalid("dilated averages need a later opset than 18");
@@ -329,7 +329,7 @@ std::vector<double> InnerElements(const Windows& w, size_t axis, int64_t extent,
 }
 
 // Spreads dy / (elements of the window) over the windows, with a transposed convolution per channel.
-absl::Status SpellAveragePoolGrad(Speller& s, const Node& node) {
+absl::Status EmitAveragePoolGrad(OnnxEmitter& s, const Node& node) {
   const Shape &dx = s.shape(node.outputs[0]), &dy = s.shape(node.inputs[0]);
   const DType dtype = s.graph().type(node.outputs[0]).dtype;
   ASSIGN_OR_RETURN(const Windows w, ReadWindows(node.attrs, node.attrs.Ints("kernel_shape")));
@@ -350,24 +350,24 @@ absl::Status SpellAveragePoolGrad(Speller& s, const Node& node) {
 
 // --- shapes and indices
 
-absl::Status SpellReshape(Speller& s, const Node& node) {
+absl::Status EmitReshape(OnnxEmitter& s, const Node& node) {
   s.OpTo({Output(s, node)}, "Reshape", {s.Name(node.inputs[0]), s.Ints(s.shape(node.outputs[0]))},
          {{"allowzero", int64_t{1}}});
   return absl::OkStatus();
 }
 
-absl::Status SpellExpand(Speller& s, const Node& node) {
+absl::Status EmitExpand(OnnxEmitter& s, const Node& node) {
   s.OpTo({Output(s, node)}, "Expand", {s.Name(node.inputs[0]), s.Ints(s.shape(node.outputs[0]))});
   return absl::OkStatus();
 }
 
-absl::Status SpellSplit(Speller& s, const Node& node) {
+absl::Status EmitSplit(OnnxEmitter& s, const Node& node) {
   s.OpTo(s.Names(node.outputs), "Split", {s.Name(node.inputs[0]), s.Ints(node.attrs.Ints("sizes"))},
          {{"axis", node.attrs.Int("axis")}});
   return absl::OkStatus();
 }
 
-absl::Status SpellSlice(Speller& s, const Node& node) {
+absl::Status EmitSlice(OnnxEmitter& s, const Node& node) {
   const auto starts = node.attrs.Ints("starts"), sizes = node.attrs.Ints("sizes"), steps = node.attrs.Ints("steps");
   std::vector<int64_t> ends(starts.size()), axes(starts.size());
   std::iota(axes.begin(), axes.end(), 0);
@@ -381,14 +381,14 @@ absl::Status SpellSlice(Speller& s, const Node& node) {
 }
 
 // Adds `updates` to zeros at positions along `axis`; `index` has the shape of `updates`.
-std::string ScatterAdd(Speller& s, DType dtype, const Shape& shape, const std::string& index,
+std::string ScatterAdd(OnnxEmitter& s, DType dtype, const Shape& shape, const std::string& index,
                        const std::string& updates, int64_t axis) {
   return s.Op("ScatterElements", {s.Zeros(dtype, shape), index, updates},
               {{"axis", axis}, {"reduction", std::string("add")}});
 }
 
 // One axis after the other: pads where the step is 1, scatters otherwise.
-absl::Status SpellSliceGrad(Speller& s, const Node& node) {
+absl::Status EmitSliceGrad(OnnxEmitter& s, const Node& node) {
   const auto starts = node.attrs.Ints("starts"), steps = node.attrs.Ints("steps");
   const Shape& whole = s.shape(node.outputs[0]);
   Shape shape = s.shape(node.inputs[0]);
@@ -414,7 +414,7 @@ absl::Status SpellSliceGrad(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellPad(Speller& s, const Node& node) {
+absl::Status EmitPad(OnnxEmitter& s, const Node& node) {
   const DType dtype = s.graph().type(node.inputs[0]).dtype;
   const std::string value = s.Constant(HostTensor::Scalar(dtype, node.attrs.Float("value")));
   s.OpTo({Output(s, node)}, "Pad", {s.Name(node.inputs[0]), s.Ints(node.attrs.Ints("pads")), value});
@@ -422,7 +422,7 @@ absl::Status SpellPad(Speller& s, const Node& node) {
 }
 
 // As [before, extent, behind] with one index per row.
-absl::Status SpellGatherGrad(Speller& s, const Node& node) {
+absl::Status EmitGatherGrad(OnnxEmitter& s, const Node& node) {
   const Shape& shape = s.shape(node.outputs[0]);
   const size_t axis = static_cast<size_t>(node.attrs.Int("axis"));
   const int64_t before = Product(std::span(shape).first(axis)), behind = Product(std::span(shape).subspan(axis + 1));
@@ -435,100 +435,100 @@ absl::Status SpellGatherGrad(Speller& s, const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status SpellGatherElementsGrad(Speller& s, const Node& node) {
+absl::Status EmitGatherElementsGrad(OnnxEmitter& s, const Node& node) {
   const std::string sums = ScatterAdd(s, s.graph().type(node.outputs[0]).dtype, s.shape(node.outputs[0]),
                                       s.Name(node.inputs[1]), s.Name(node.inputs[0]), node.attrs.Int("axis"));
   s.OpTo({Output(s, node)}, "Identity", {sums});
   return absl::OkStatus();
 }
 
-absl::Status SpellTopK(Speller& s, const Node& node) {
+absl::Status EmitTopK(OnnxEmitter& s, const Node& node) {
   s.OpTo(s.Names(node.outputs), "TopK", {s.Name(node.inputs[0]), s.Ints({node.attrs.Int("k")})},
          Pick(node.attrs, {"axis", "largest"}));
   return absl::OkStatus();
 }
 
-const std::map<std::string, SpellFn, std::less<>>& Spellings() {
-  static const std::map<std::string, SpellFn, std::less<>> spellings = {
-      {"Constant", SpellConstant},
-      {"Add", SpellSame},
-      {"Sub", SpellSame},
-      {"Mul", SpellSame},
-      {"Div", SpellSame},
-      {"Pow", SpellSame},
-      {"Min", SpellSame},
-      {"Max", SpellSame},
-      {"Mod", SpellSame},
-      {"PRelu", SpellPRelu},
-      {"Equal", SpellSame},
-      {"Less", SpellSame},
-      {"LessOrEqual", SpellSame},
-      {"Greater", SpellSame},
-      {"GreaterOrEqual", SpellSame},
-      {"And", SpellSame},
-      {"Or", SpellSame},
-      {"Xor", SpellSame},
-      {"Not", SpellSame},
-      {"Where", SpellSame},
-      {"Softmax", SpellSame},
-      {"LogSoftmax", SpellSame},
-      {"ArgMax", SpellSame},
-      {"ArgMin", SpellSame},
-      {"Transpose", SpellSame},
-      {"Concat", SpellSame},
-      {"Gather", SpellGather},
-      {"GatherElements", SpellSame},
-      {"ScatterElements", SpellSame},
-      {"Log1p", SpellLog1p},
-      {"Expm1", SpellExpm1},
-      {"Rsqrt", SpellRsqrt},
-      {"Cast", SpellCast},
-      {"Clip", SpellClip},
-      {"Dropout", SpellDropout},
-      {"ReduceSum", SpellReduce},
-      {"ReduceMean", SpellReduce},
-      {"ReduceMax", SpellReduce},
-      {"ReduceMin", SpellReduce},
-      {"ReduceProd", SpellReduce},
-      {"CumSum", SpellCumSum},
-      {"MatMul", SpellMatMul},
-      {"Conv", SpellConv},
-      {"ConvTranspose", SpellConvTranspose},
-      {"ConvWeightGrad", SpellConvWeightGrad},
-      {"MaxPool", SpellMaxPool},
-      {"MaxPoolGrad", SpellMaxPoolGrad},
-      {"AveragePool", SpellAveragePool},
-      {"AveragePoolGrad", SpellAveragePoolGrad},
-      {"Resample", SpellResample},
-      {"ResampleGrad", SpellResample},
-      {"Reshape", SpellReshape},
-      {"Expand", SpellExpand},
-      {"Split", SpellSplit},
-      {"Slice", SpellSlice},
-      {"SliceGrad", SpellSliceGrad},
-      {"Pad", SpellPad},
-      {"GatherGrad", SpellGatherGrad},
-      {"GatherElementsGrad", SpellGatherElementsGrad},
-      {"TopK", SpellTopK},
+const std::map<std::string, EmitFn, std::less<>>& Emitters() {
+  static const std::map<std::string, EmitFn, std::less<>> emitters = {
+      {"Constant", EmitConstant},
+      {"Add", EmitSame},
+      {"Sub", EmitSame},
+      {"Mul", EmitSame},
+      {"Div", EmitSame},
+      {"Pow", EmitSame},
+      {"Min", EmitSame},
+      {"Max", EmitSame},
+      {"Mod", EmitSame},
+      {"PRelu", EmitPRelu},
+      {"Equal", EmitSame},
+      {"Less", EmitSame},
+      {"LessOrEqual", EmitSame},
+      {"Greater", EmitSame},
+      {"GreaterOrEqual", EmitSame},
+      {"And", EmitSame},
+      {"Or", EmitSame},
+      {"Xor", EmitSame},
+      {"Not", EmitSame},
+      {"Where", EmitSame},
+      {"Softmax", EmitSame},
+      {"LogSoftmax", EmitSame},
+      {"ArgMax", EmitSame},
+      {"ArgMin", EmitSame},
+      {"Transpose", EmitSame},
+      {"Concat", EmitSame},
+      {"Gather", EmitGather},
+      {"GatherElements", EmitSame},
+      {"ScatterElements", EmitSame},
+      {"Log1p", EmitLog1p},
+      {"Expm1", EmitExpm1},
+      {"Rsqrt", EmitRsqrt},
+      {"Cast", EmitCast},
+      {"Clip", EmitClip},
+      {"Dropout", EmitDropout},
+      {"ReduceSum", EmitReduce},
+      {"ReduceMean", EmitReduce},
+      {"ReduceMax", EmitReduce},
+      {"ReduceMin", EmitReduce},
+      {"ReduceProd", EmitReduce},
+      {"CumSum", EmitCumSum},
+      {"MatMul", EmitMatMul},
+      {"Conv", EmitConv},
+      {"ConvTranspose", EmitConvTranspose},
+      {"ConvWeightGrad", EmitConvWeightGrad},
+      {"MaxPool", EmitMaxPool},
+      {"MaxPoolGrad", EmitMaxPoolGrad},
+      {"AveragePool", EmitAveragePool},
+      {"AveragePoolGrad", EmitAveragePoolGrad},
+      {"Resample", EmitResample},
+      {"ResampleGrad", EmitResample},
+      {"Reshape", EmitReshape},
+      {"Expand", EmitExpand},
+      {"Split", EmitSplit},
+      {"Slice", EmitSlice},
+      {"SliceGrad", EmitSliceGrad},
+      {"Pad", EmitPad},
+      {"GatherGrad", EmitGatherGrad},
+      {"GatherElementsGrad", EmitGatherElementsGrad},
+      {"TopK", EmitTopK},
   };
-  return spellings;
+  return emitters;
 }
 
 // The operator of the table, else the ONNX operator of the same name where the row has no decomposition.
-SpellFn FindSpelling(const Node& node) {
-  const auto found = Spellings().find(node.op);
-  if (found != Spellings().end()) return found->second;
+EmitFn FindEmitter(const Node& node) {
+  const auto found = Emitters().find(node.op);
+  if (found != Emitters().end()) return found->second;
   const OpRow* row = FindOp(node.op);
-  return row != nullptr && row->onnx != nullptr && row->decompose == nullptr ? SpellSame : nullptr;
+  return row != nullptr && row->onnx != nullptr && row->decompose == nullptr ? EmitSame : nullptr;
 }
 
 }  // namespace
 
-bool HasSpelling(const Node& node) { return FindSpelling(node) != nullptr; }
+bool HasEmitter(const Node& node) { return FindEmitter(node) != nullptr; }
 
-absl::Status Spell(Speller& speller, const Node& node) {
-  const SpellFn spell = FindSpelling(node);
-  return spell == nullptr ? Invalid("standard ONNX has no operator for it") : spell(speller, node);
+absl::Status Emit(OnnxEmitter& emitter, const Node& node) {
+  const EmitFn emit = FindEmitter(node);
+  return emit == nullptr ? Invalid("standard ONNX has no operator for it") : emit(emitter, node);
 }
 
 }  // namespace onnxtrain

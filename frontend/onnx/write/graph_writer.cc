@@ -19,17 +19,17 @@ constexpr int kIrVersion = 8;
 
 class GraphWriter {
  public:
-  explicit GraphWriter(const Graph& graph) : graph_(graph), speller_(graph, model_.mutable_graph()) {
+  explicit GraphWriter(const Graph& graph) : graph_(graph), emitter_(graph, model_.mutable_graph()) {
     model_.set_ir_version(kIrVersion);
     model_.set_producer_name("onnxtrain");
-    model_.add_opset_import()->set_version(kSpelledOpset);
+    model_.add_opset_import()->set_version(kExportOpset);
     model_.mutable_graph()->set_name("onnxtrain");
   }
 
   absl::StatusOr<std::string> Write(const std::map<std::string, HostTensor>& values) {
-    speller_.Avoid(ListPublicNames());
+    emitter_.Avoid(ListPublicNames());
     for (const GraphInput& input : graph_.inputs()) RETURN_IF_ERROR(AddInput(input, values));
-    for (const Node& node : graph_.nodes()) RETURN_IF_ERROR(Annotate(Spell(speller_, node), NodeTag(node)));
+    for (const Node& node : graph_.nodes()) RETURN_IF_ERROR(Annotate(Emit(emitter_, node), NodeTag(node)));
     for (const GraphOutput& output : graph_.outputs()) RETURN_IF_ERROR(AddOutput(output));
     const size_t size = model_.ByteSizeLong();
     if (size > static_cast<size_t>(std::numeric_limits<int>::max() - 1))
@@ -58,7 +58,7 @@ class GraphWriter {
   absl::Status AddInput(const GraphInput& input, const std::map<std::string, HostTensor>& values) {
     if (IsRandomKey(input)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::string name, PublicName(input.name));
-    speller_.SetName(input.value, name);
+    emitter_.SetName(input.value, name);
     const auto value = values.find(input.name);
     const bool fed = input.kind != InputKind::kFrozen && input.kind != InputKind::kDerived;
     if (fed) Describe(name, input.value, model_.mutable_graph()->add_input());
@@ -70,15 +70,15 @@ class GraphWriter {
     return absl::OkStatus();
   }
 
-  // Spelled operators read none.
+  // Emitters read none.
   bool IsRandomKey(const GraphInput& input) const {
     return input.kind == InputKind::kFeed && graph_.type(input.value) == Type{DType::kUInt32, {4}};
   }
 
   absl::Status AddOutput(const GraphOutput& output) {
     const bool updates = output.into != kNoValue;
-    ASSIGN_OR_RETURN(const std::string name, PublicName(updates ? speller_.Name(output.into) + "_new" : output.name));
-    speller_.OpTo({name}, "Identity", {speller_.Name(output.value)});
+    ASSIGN_OR_RETURN(const std::string name, PublicName(updates ? emitter_.Name(output.into) + "_new" : output.name));
+    emitter_.OpTo({name}, "Identity", {emitter_.Name(output.value)});
     Describe(name, output.value, model_.mutable_graph()->add_output());
     return absl::OkStatus();
   }
@@ -93,7 +93,7 @@ class GraphWriter {
 
   const Graph& graph_;
   onnx::ModelProto model_;
-  Speller speller_;
+  OnnxEmitter emitter_;
   std::set<std::string> used_;
 };
 
@@ -101,7 +101,7 @@ class GraphWriter {
 
 absl::StatusOr<std::string> SerializeGraph(const Graph& graph, const std::map<std::string, HostTensor>& values) {
   ASSIGN_OR_RETURN(Graph clean, CleanUp(graph));
-  const auto lacks = [](const Graph&, const Node& node) { return !HasSpelling(node); };
+  const auto lacks = [](const Graph&, const Node& node) { return !HasEmitter(node); };
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(clean, lacks));
   ASSIGN_OR_RETURN(clean, CleanUp(decomposed));
   return GraphWriter(clean).Write(values);

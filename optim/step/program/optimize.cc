@@ -81,8 +81,6 @@ std::function<bool(const Graph&, const Node&)> ShouldHoist(const FusedGraph& fus
   };
 }
 
-absl::StatusOr<Graph> OptimizeForward(Graph graph) { return Canonicalize(std::move(graph)); }
-
 absl::StatusOr<Graph> OptimizeProgram(Graph graph, DType compute) {
   ASSIGN_OR_RETURN(graph, CleanUp(std::move(graph)));
   if (HasCollectives(graph)) {

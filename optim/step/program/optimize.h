@@ -21,9 +21,6 @@ bool MayHoist(const Graph& legal);
 // as it runs; what a kernel computes on the way is not hoisted. Must outlive the predicate.
 std::function<bool(const Graph&, const Node&)> ShouldHoist(const FusedGraph& fused);
 
-// Folds and simplifies an imported forward graph and recognizes composites.
-absl::StatusOr<Graph> OptimizeForward(Graph graph);
-
 // Simplifies a program's graph, forward and backward nodes together, and inserts casts so that products compute in
 // `compute`: f32 (no casts), bf16 or f16.
 absl::StatusOr<Graph> OptimizeProgram(Graph graph, DType compute);

@@ -83,7 +83,7 @@ const Region* Destination(const Graph& graph, const std::string& output, const B
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
                                                                    const Bindings& state, int64_t samples,
-                                                                   const OutputGroups& fleeting) {
+                                                                   const OutputGroups& transient_outputs) {
   const PreparingScope preparing;
   const auto start = std::chrono::steady_clock::now();
   // No program runs meanwhile: graphs and plans of this one take memory that the arena would hold.
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   LayOutExchange(legal, overrides, state, compiled.get());
   compiled->code = CodeEstimate(legal);
   RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
-  PackOutputs(fleeting, compiled.get());
+  PackOutputs(transient_outputs, compiled.get());
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   backend_.DropUnusedKernels();  // of plans that were not taken
@@ -290,13 +290,13 @@ std::vector<Block> ListBlocks(const Graph& graph, const std::vector<OutputRange>
 }  // namespace
 
 // Lays out feeds and other outputs first.
-void Programs::PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const {
+void Programs::PackOutputs(const OutputGroups& transient_outputs, CompiledProgram* program) const {
   const auto* ranges = dynamic_cast<const OutputRanges*>(program->program.get());
-  if (fleeting.empty() || ranges == nullptr) return;
-  const std::vector<Block> blocks = ListBlocks(program->program->graph(), ranges->TouchedRanges(), fleeting);
+  if (transient_outputs.empty() || ranges == nullptr) return;
+  const std::vector<Block> blocks = ListBlocks(program->program->graph(), ranges->TouchedRanges(), transient_outputs);
   const Packing packing = PackBlocks(blocks);
   std::set<std::string> packed;
-  for (const auto& group : fleeting) packed.insert(group.begin(), group.end());
+  for (const auto& group : transient_outputs) packed.insert(group.begin(), group.end());
   program->exchanged = 0;
   for (auto* regions : {&program->feeds, &program->outputs}) {
     for (auto& [name, region] : *regions) {
@@ -306,7 +306,7 @@ void Programs::PackOutputs(const OutputGroups& fleeting, CompiledProgram* progra
     }
   }
   auto offset = packing.offsets.begin();
-  for (const auto& group : fleeting) {
+  for (const auto& group : transient_outputs) {
     for (const std::string& name : group) program->outputs.at(name).view.offset = program->exchanged + *offset++;
   }
   program->exchanged += packing.total;

@@ -147,11 +147,11 @@ class Programs {
   // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
   // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
   // the exchange buffer. These regions may move when another program is compiled. `samples`: its batch size; where
-  // memory is too small for more than one, the error suggests fewer. `fleeting`: outputs in the exchange buffer that
-  // share memory where the program tells when they are complete.
+  // memory is too small for more than one, the error suggests fewer. `transient_outputs`: outputs in the exchange
+  // buffer that share memory where the program tells when they are complete.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
                                                            const Bindings& state, int64_t samples = 1,
-                                                           const OutputGroups& fleeting = {});
+                                                           const OutputGroups& transient_outputs = {});
 
   // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
   absl::Status Run(CompiledProgram& program);
@@ -196,7 +196,7 @@ class Programs {
   absl::Status TooLarge(size_t arena, const CompiledProgram& program, int64_t samples) const;
   void LayOutExchange(const Graph& graph, const Bindings& overrides, const Bindings& state,
                       CompiledProgram* program) const;
-  void PackOutputs(const OutputGroups& fleeting, CompiledProgram* program) const;
+  void PackOutputs(const OutputGroups& transient_outputs, CompiledProgram* program) const;
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
   // Memory that programs use one after the other, as large as the largest program needs.
   struct Shared {

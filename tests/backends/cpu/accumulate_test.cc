@@ -3,7 +3,7 @@
 
 #include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "tests/backends/cpu/testing.h"
 
 namespace onnxtrain {

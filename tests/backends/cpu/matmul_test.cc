@@ -4,7 +4,7 @@
 
 #include "frontend/graph/print.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/rewrite.h"
 #include "tests/backends/cpu/testing.h"

@@ -38,58 +38,58 @@ std::vector<uint8_t> Fill(std::initializer_list<uint8_t> values) {
   return pixels;
 }
 
-MaskInk Find(const std::vector<std::vector<uint8_t>>& samples, bool picture = true) {
+MaskEncoding Find(const std::vector<std::vector<uint8_t>>& samples, bool picture = true) {
   return *FindMaskInk(*MakeMasks(samples, picture), 0, false);
 }
 
-TEST(MaskInk, BlackAndWhite) {
+TEST(MaskEncoding, BlackAndWhite) {
   std::vector<std::vector<uint8_t>> samples(100, Fill({0}));
-  EXPECT_EQ(Find(samples), MaskInk::kClasses) << "empty masks tell nothing";
+  EXPECT_EQ(Find(samples), MaskEncoding::kClasses) << "empty masks tell nothing";
   samples.push_back(Fill({0, 255}));
-  EXPECT_EQ(Find(samples), MaskInk::kBlackAndWhite);
-  EXPECT_EQ(Find(samples, false), MaskInk::kBlackAndWhite);
+  EXPECT_EQ(Find(samples), MaskEncoding::kBlackAndWhite);
+  EXPECT_EQ(Find(samples, false), MaskEncoding::kBlackAndWhite);
   samples.push_back(Fill({0, 255, 1}));
-  EXPECT_EQ(Find(samples), MaskInk::kClasses) << "255 marks pixels of no class";
+  EXPECT_EQ(Find(samples), MaskEncoding::kClasses) << "255 marks pixels of no class";
 }
 
-TEST(MaskInk, NumbersOfClassesAreNone) {
-  EXPECT_EQ(Find({Fill({0, 1})}), MaskInk::kClasses);
-  EXPECT_EQ(Find({Fill({0, 5, 15, 20, 255})}), MaskInk::kClasses);
-  EXPECT_EQ(Find({Fill({1, 2, 3})}), MaskInk::kClasses);
+TEST(MaskEncoding, NumbersOfClassesAreNone) {
+  EXPECT_EQ(Find({Fill({0, 1})}), MaskEncoding::kClasses);
+  EXPECT_EQ(Find({Fill({0, 5, 15, 20, 255})}), MaskEncoding::kClasses);
+  EXPECT_EQ(Find({Fill({1, 2, 3})}), MaskEncoding::kClasses);
 }
 
-TEST(MaskInk, GreysOfJpegAndOfSmoothEdges) {
+TEST(MaskEncoding, GreysOfJpegAndOfSmoothEdges) {
   const std::vector<std::vector<uint8_t>> jpeg = {Fill({0, 1, 3, 0, 255, 254, 250, 253})};
-  EXPECT_EQ(Find(jpeg), MaskInk::kGreys);
-  EXPECT_EQ(Find(jpeg, false), MaskInk::kClasses) << "an array is no JPEG";
-  EXPECT_EQ(Find({Fill({0, 0, 0, 0, 0, 128, 250, 255, 255, 255, 255, 255, 255, 0, 0, 0})}), MaskInk::kGreys);
-  EXPECT_EQ(Find({Fill({0, 40, 90, 128, 250, 255})}), MaskInk::kClasses) << "a picture";
+  EXPECT_EQ(Find(jpeg), MaskEncoding::kGreys);
+  EXPECT_EQ(Find(jpeg, false), MaskEncoding::kClasses) << "an array is no JPEG";
+  EXPECT_EQ(Find({Fill({0, 0, 0, 0, 0, 128, 250, 255, 255, 255, 255, 255, 255, 0, 0, 0})}), MaskEncoding::kGreys);
+  EXPECT_EQ(Find({Fill({0, 40, 90, 128, 250, 255})}), MaskEncoding::kClasses) << "a picture";
 }
 
-TEST(MaskInk, BecomesClasses) {
+TEST(MaskEncoding, BecomesClasses) {
   const auto source = MakeMasks({Fill({0, 127, 128, 255}), Fill({0, 255})}, true);
-  EXPECT_EQ(ColumnValues(*WithMaskClasses(source, {{0, MaskInk::kGreys}}), 0)[2], 1);
-  const auto exact = WithMaskClasses(source, {{0, MaskInk::kBlackAndWhite}});
+  EXPECT_EQ(ColumnValues(*WithMaskClasses(source, {{0, MaskEncoding::kGreys}}), 0)[2], 1);
+  const auto exact = WithMaskClasses(source, {{0, MaskEncoding::kBlackAndWhite}});
   HostTensor sample(exact->columns()[0].sample);
   EXPECT_EQ(Message(exact->Read(0, 0, sample.mutable_bytes())), "sample 0, column 'mask': 127 in a mask of 0 and 255");
   ASSERT_TRUE(exact->Read(1, 0, sample.mutable_bytes()).ok());
   EXPECT_EQ(sample.ToDoubles()[1], 1);
 }
 
-TEST(MaskInk, NumbersOfOtherTypes) {
+TEST(MaskEncoding, NumbersOfOtherTypes) {
   for (const DType dtype : {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kFloat64}) {
     const auto find = [&](std::vector<double> values) {
       const auto data = InMemoryDataset("d", {"mask"}, {HostTensor::FromDoubles({dtype, {1, 2, 2}}, values)});
       return *FindMaskInk(**data, 0, false);
     };
-    EXPECT_EQ(find({0, 255, 0, 0}), MaskInk::kBlackAndWhite) << ToString(dtype);
-    EXPECT_EQ(find({0, 255, 1, 0}), MaskInk::kClasses);
-    EXPECT_EQ(find({0, 1, 1, 0}), MaskInk::kClasses);
+    EXPECT_EQ(find({0, 255, 0, 0}), MaskEncoding::kBlackAndWhite) << ToString(dtype);
+    EXPECT_EQ(find({0, 255, 1, 0}), MaskEncoding::kClasses);
+    EXPECT_EQ(find({0, 1, 1, 0}), MaskEncoding::kClasses);
   }
 }
 
-TEST(MaskInk, Names) {
-  for (const MaskInk ink : {MaskInk::kClasses, MaskInk::kBlackAndWhite, MaskInk::kGreys})
+TEST(MaskEncoding, Names) {
+  for (const MaskEncoding ink : {MaskEncoding::kClasses, MaskEncoding::kBlackAndWhite, MaskEncoding::kGreys})
     EXPECT_EQ(ParseMaskInk(ToString(ink)).value(), ink);
   EXPECT_FALSE(ParseMaskInk("sepia").ok());
 }

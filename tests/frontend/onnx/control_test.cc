@@ -5,7 +5,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/check.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/passes/differentiate.h"
 #include "model_builder.h"
 

@@ -9,7 +9,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/onnx/import_failures.h"
 #include "frontend/ops/check.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "model_builder.h"
 #include "tests/shared_files.h"
 

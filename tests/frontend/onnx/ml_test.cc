@@ -7,7 +7,7 @@
 #include "frontend/onnx/edit/chosen_scores.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/write/export.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "model_builder.h"
 
 namespace onnxtrain {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "frontend/onnx/read/parsed.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "model_builder.h"
 
 namespace onnxtrain {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "frontend/base/strings.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
 #include "row_testing.h"

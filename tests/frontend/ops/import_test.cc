@@ -6,8 +6,8 @@
 #include <random>
 
 #include "frontend/base/strings.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/import/onnx_import.h"
-#include "frontend/ops/interpret.h"
 #include "frontend/ops/row.h"
 #include "row_testing.h"
 

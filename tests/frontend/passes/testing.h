@@ -13,7 +13,7 @@
 #include "frontend/graph/parse.h"
 #include "frontend/graph/print.h"
 #include "frontend/ops/check.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 
 namespace onnxtrain {
 

@@ -8,7 +8,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/npz.h"
 #include "frontend/onnx/import.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -142,7 +142,7 @@ absl::Status RankGroup::Follow(const absl::Status& ready, const RunState& state,
 absl::Status RankGroup::AgreeToTrain(const absl::Status& own) { return AgreeOnStatus(*ranks_, kStart, own); }
 
 int RankGroup::ShareExitCode(int own) {
-  if (data_parallel_ != nullptr && data_parallel_->apart()) return own;
+  if (data_parallel_ != nullptr && data_parallel_->ended_with_unshared_error()) return own;
   const auto start = std::chrono::steady_clock::now();
   int32_t code = own;
   const absl::Status shared =

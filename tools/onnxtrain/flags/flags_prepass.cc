@@ -336,7 +336,7 @@ absl::StatusOr<const CommandSpec*> ChooseCommand(const std::vector<std::string>&
                  near.empty() ? " (see onnxtrain --help)" : StrCat("; did you mean ", near, "?"));
 }
 
-bool Asks(const std::vector<std::string>& words, std::initializer_list<std::string_view> questions) {
+bool ContainsAny(const std::vector<std::string>& words, std::initializer_list<std::string_view> questions) {
   return std::any_of(words.begin(), words.end(), [&](const std::string& w) {
     return std::find(questions.begin(), questions.end(), w) != questions.end();
   });
@@ -358,8 +358,8 @@ std::string FormatFlag(std::string_view flag) {
 absl::StatusOr<Arguments> ParseArguments(const std::vector<std::string>& words,
                                          const std::vector<CommandSpec>& commands, const ReadTextFn& read) {
   Arguments args{.command = commands[0].name};
-  args.help = Asks(words, {"--help", "-help", "-h", "--help=true"});
-  args.version = Asks(words, {"--version", "-version"});
+  args.help = ContainsAny(words, {"--help", "-help", "-h", "--help=true"});
+  args.version = ContainsAny(words, {"--version", "-version"});
   if (args.version) return args;
   ASSIGN_OR_RETURN(const CommandSpec* command, ChooseCommand(words, commands));
   args.command = command->name;

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "frontend/base/strings.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "tests/frontend/ops/import/import_fixture.h"
 
 namespace onnxtrain {

@@ -8,7 +8,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
 

@@ -7,7 +7,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/ops/check.h"
 #include "frontend/ops/formula.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/passes/differentiate.h"
 #include "tests/frontend/ops/import/import_fixture.h"
 

@@ -6,7 +6,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/ops/formula.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/single_node_importer.h"
 #include "frontend/passes/differentiate.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/single_node_importer.h"
 
 namespace onnxtrain {

@@ -2,7 +2,7 @@
 // conformance cases.
 #include <gtest/gtest.h>
 
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/ops/quantize.h"
 #include "frontend/passes/differentiate.h"
 #include "tests/frontend/ops/import/import_fixture.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <complex>
 
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "tests/frontend/ops/import/import_fixture.h"
 
 namespace onnxtrain {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "frontend/ops/formula.h"
-#include "frontend/ops/interpret.h"
+#include "frontend/ops/host_eval.h"
 #include "frontend/passes/differentiate.h"
 
 namespace onnxtrain {

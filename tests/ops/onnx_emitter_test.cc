@@ -14,7 +14,7 @@ namespace onnxtrain::cases {
 namespace {
 
 // Operators that ai.onnx lacks, forward or backward, in opset 18.
-bool IsUnspelled(const Case& c) {
+bool HasNoEmitter(const Case& c) {
   static const std::set<std::string, std::less<>> names = {
       "EncodeFloat", "GridSample", "GridSampleInputGrad", "GridSampleGridGrad", "RoiAlign",     "RoiAlignGrad", "Det",
       "Cofactor",    "ShiftLeft",  "ShiftRight",          "RandomUniform",      "RandomNormal", "SumGradient"};
@@ -29,7 +29,7 @@ bool IsRandom(const Case& c) {
 }
 
 absl::StatusOr<ImportedModel> ReadAgain(const std::string& bytes, const Graph& original) {
-  const auto model = OnnxModel::LoadBytes(std::as_bytes(std::span(bytes)), "spelled");
+  const auto model = OnnxModel::LoadBytes(std::as_bytes(std::span(bytes)), "emitted");
   if (!model.ok()) return model.status();
   ImportOptions options;
   options.conformance = true;
@@ -37,12 +37,12 @@ absl::StatusOr<ImportedModel> ReadAgain(const std::string& bytes, const Graph& o
   return Import(**model, options);
 }
 
-class OnnxSpelling : public ::testing::TestWithParam<Case> {};
+class OnnxEmission : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(Table, OnnxSpelling, ::testing::ValuesIn(AllCases()),
+INSTANTIATE_TEST_SUITE_P(Table, OnnxEmission, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(OnnxSpelling, ComputesTheSame) {
+TEST_P(OnnxEmission, ComputesTheSame) {
   const Case& c = GetParam();
   if (c.name.ends_with("_hostile")) GTEST_SKIP() << "labels out of range, which ONNX leaves undefined";
   if (c.name.ends_with("_one_class_smooth")) GTEST_SKIP() << "0 but for rounding, which is relative to nothing";
@@ -51,7 +51,7 @@ TEST_P(OnnxSpelling, ComputesTheSame) {
     ASSERT_TRUE(AddGradients(c, &graph).ok());
   }
   const auto bytes = SerializeGraph(graph, {});
-  ASSERT_EQ(bytes.ok(), !IsUnspelled(c)) << bytes.status();
+  ASSERT_EQ(bytes.ok(), !HasNoEmitter(c)) << bytes.status();
   if (!bytes.ok()) GTEST_SKIP() << bytes.status();
   if (IsRandom(c)) GTEST_SKIP() << "draws other numbers";
   const auto again = ReadAgain(*bytes, graph);
