@@ -67,7 +67,7 @@ absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, co
                                        const OptimizerSpec& optimizer, double scale = 1);
 
 // Multiplies the rate of layer i of L by decay^(L−1−i): see layers.h.
-absl::Status DecayByLayer(double decay, const PreparedModel& prepared, RateChoice* choice);
+absl::Status DecayByLayer(const TrainConfig& config, const PreparedModel& prepared, RateChoice* choice);
 
 // The model's weights, except those in `without`, for ClassifyWeightOrigin.
 std::vector<NamedWeight> CollectWeights(const ImportedModel& model, const std::vector<std::string>& without);
