@@ -12,45 +12,11 @@
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/write/export.h"
 #include "optim/config/config.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/session_setup.h"
 
 namespace onnxtrain::capi {
 namespace {
-
-struct Refusal {
-  const char* field;
-  const char* why;
-};
-
-constexpr const char* kNoFolder = "the library writes no folder of a run";
-constexpr const char* kNoCheckpoints = "the program saves checkpoints itself";
-constexpr const char* kOneProcess = "a trainer is no rank of several";
-constexpr const char* kNoConsole = "the library prints nothing";
-
-constexpr Refusal kRefusals[] = {
-    {"model", "the model is a handle"},
-    {"tie", "the model has been loaded"},
-    {"plugin", "LoadPlugin loads it before the model"},
-    {"data", "the program hands over batches"},
-    {"out", kNoFolder},
-    {"overwrite", kNoFolder},
-    {"profile", kNoFolder},
-    {"profile_steps", kNoFolder},
-    {"histogram_every", kNoFolder},
-    {"dump_order", kNoFolder},
-    {"resume", kNoCheckpoints},
-    {"resume_force", kNoCheckpoints},
-    {"save_every", kNoCheckpoints},
-    {"keep_last", kNoCheckpoints},
-    {"keep_best", kNoCheckpoints},
-    {"checkpoint_compression", kNoCheckpoints},
-    {"quiet", kNoConsole},
-    {"json", kNoConsole},
-    {"require", "the program judges results itself"},
-    {"verify_passes", "it counts for the whole process"},
-    {"comm_interface", kOneProcess},
-    {"comm_timeout", kOneProcess},
-};
 
 // Parses JSON; null: all defaults. Fails, with the reason, on fields that mean something to the command line alone.
 absl::StatusOr<TrainConfig> ReadConfig(const char* json) {
@@ -61,10 +27,7 @@ absl::StatusOr<TrainConfig> ReadConfig(const char* json) {
     if ((FindField(name)->tasks & kTaskTrain) == 0)
       return Invalid("configuration: `", name, "`: configures no training");
   }
-  for (const Refusal& refusal : kRefusals) {
-    if (IsSpecified(*config, refusal.field))
-      return Invalid("configuration: `", refusal.field, "`: has no effect: ", refusal.why);
-  }
+  RETURN_IF_ERROR(Annotate(RefuseUnused(*config, {.is_program = false}), "configuration: "));
   if (config->export_weights == "best")
     return Invalid("configuration: `export_weights` best: the library keeps no checkpoint of the best weights");
   return config;

@@ -216,15 +216,6 @@ struct CheckField {
   }
 };
 
-bool DiffersFromDefault(const TrainConfig& config, const ConfigField& field) {
-  static const TrainConfig kDefaults;
-  return std::visit([&](auto member) { return !(config.*member == kDefaults.*member); }, field.member);
-}
-
-bool IsSpecified(const TrainConfig& config, const ConfigField& field) {
-  return config.specified.contains(field.name) || DiffersFromDefault(config, field);
-}
-
 Json FieldJson(const TrainConfig& config, const ConfigField& field) {
   return std::visit(Overloaded{[&](std::string TrainConfig::*m) { return Json(config.*m); },
                                [&](std::vector<std::string> TrainConfig::*m) { return Json(config.*m); },
@@ -255,6 +246,15 @@ absl::Status SetArray(TrainConfig* config, const ConfigField& field, const Json&
 }
 
 }  // namespace
+
+bool DiffersFromDefault(const TrainConfig& config, const ConfigField& field) {
+  static const TrainConfig kDefaults;
+  return std::visit([&](auto member) { return !(config.*member == kDefaults.*member); }, field.member);
+}
+
+bool IsSpecified(const TrainConfig& config, const ConfigField& field) {
+  return config.specified.contains(field.name) || DiffersFromDefault(config, field);
+}
 
 absl::Status SetField(TrainConfig* config, const ConfigField& field, std::string_view text) {
   RETURN_IF_ERROR(std::visit([&](auto member) { return SetText(field, text, &(config->*member)); }, field.member));

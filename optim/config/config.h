@@ -13,6 +13,7 @@
 // replaces them by flags (tools/onnxtrain/flags).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -200,10 +201,28 @@ struct FieldTraits {
   OnResume on_resume = OnResume::kFixed;
 };
 
+struct RunFacts;  // optim/config/unused_fields.h
+
+// How much of a configuration is known: other flags, and then the settings of the model, may still set fields.
+enum class ConfigState : uint8_t { kOpen, kParsed, kFinal };
+
+// What a field needs to have an effect: a fact of the run that holds, or a predicate over the other fields.
+struct Condition {
+  bool RunFacts::*fact = nullptr;
+  bool (*holds)(const TrainConfig& config) = nullptr;
+  ConfigState from = ConfigState::kOpen;  // `holds` is asked from this state on
+  // The message behind the name of the field. Replaces {value}, {subject} and {hint} (RunFacts), and {division}: the
+  // field that divides the model among ranks. `about`: the message of runs with a subject, if it is another one.
+  const char* otherwise;
+  const char* about = nullptr;
+  bool of_value = false;  // the default needs nothing, even where it is specified
+};
+
 struct ConfigField {
   const char* group;  // model, data, step, run
   const char* name;
-  unsigned tasks;  // of ConfigTask
+  unsigned tasks;                         // of ConfigTask
+  std::array<const Condition*, 3> needs;  // all of them; the first is never null
   ConfigMember member;
   const char* value;  // placeholder for the help: "N|auto"; in brackets where it may be left out; "" for a bool
   const char* help;
@@ -227,6 +246,8 @@ std::vector<std::string> FieldTexts(const TrainConfig& config, const ConfigField
 
 // Was the field set by name, or does it differ from its default?
 bool IsSpecified(const TrainConfig& config, std::string_view name);
+bool IsSpecified(const TrainConfig& config, const ConfigField& field);
+bool DiffersFromDefault(const TrainConfig& config, const ConfigField& field);
 
 // Checks limits and choices of single fields.
 absl::Status CheckFields(const TrainConfig& config);

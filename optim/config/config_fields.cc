@@ -1,7 +1,9 @@
 // The table of fields: one row makes a field of TrainConfig, its flag, its line of help and its place in files.
 #include "backends/registry.h"
 #include "optim/config/config.h"
+#include "optim/config/unused_fields.h"
 #include "optim/step/onnx_functions.h"
+#include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
 namespace {
@@ -22,380 +24,513 @@ constexpr unsigned kRules = kSteps | kTaskGraph;                                
 constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;           // change the structure
 constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare | kTaskGraph;  // weigh labels
 
-// One field a row: group, name, tasks, member, placeholder, help, traits.
+// Conditions of the column `needs`: a fact of the run, or a predicate over the flags or the final configuration.
+using F = RunFacts;
+constexpr Condition Fact(bool F::*fact, const char* otherwise) { return {.fact = fact, .otherwise = otherwise}; }
+constexpr Condition OfLoss(bool F::*fact, const char* otherwise) {
+  return {.fact = fact, .otherwise = otherwise, .about = ": has no effect on loss {subject}"};
+}
+constexpr Condition Parsed(bool (*holds)(const C& c), const char* otherwise) {
+  return {.holds = holds, .from = ConfigState::kParsed, .otherwise = otherwise};
+}
+constexpr Condition Final(bool (*holds)(const C& c), const char* otherwise) {
+  return {.holds = holds, .from = ConfigState::kFinal, .otherwise = otherwise};
+}
+// Asked of other values than the default alone.
+constexpr Condition OfValue(Condition condition) { return condition.of_value = true, condition; }
+
+bool RuleTakes(const C& c, std::string_view number) {
+  const OptimizerRule* rule = FindRule({.rule = c.optimizer});
+  return rule != nullptr && rule->takes.find(number) != std::string_view::npos;
+}
+bool HasSchedule(const C& c, std::string_view name) {
+  return c.lr_scheduler.substr(0, c.lr_scheduler.find(':')) == name;
+}
+bool IsNoCycle(const C& c) { return !HasSchedule(c, "one_cycle"); }
+bool IsWhole(const C& c) { return c.pipeline == 1 && c.tensor == 1; }
+
+constexpr Condition kAlways{.otherwise = ""};
+constexpr Condition kNeedsData = Fact(&F::has_data, ": has no effect: there is no `data`");
+constexpr Condition kNeedsDataOrSteps = Fact(&F::has_data, ": has no effect: there is no `data` (say `max_steps`)");
+constexpr Condition kNeedsLoop = Fact(&F::has_loop, ": has no effect: there is no `data`");
+constexpr Condition kNeedsEval =
+    Fact(&F::has_eval, ": has no effect: there is no evaluation data (`eval_data`, `eval_split`)");
+constexpr Condition kNeedsNoEvalData =
+    Final([](const C& c) { return c.eval_data.empty(); }, ": has no effect: `eval_data` is given");
+constexpr Condition kNeedsTextFile = Fact(&F::is_text_file, ": has no effect: {subject} is no file of text");
+constexpr Condition kNeedsTextColumns = Fact(&F::has_text_columns, ": has no effect: which columns are text? (`text`)");
+constexpr Condition kNeedsImages = Fact(&F::has_images, ": has no effect: {subject} feeds no 8-bit images");
+constexpr Condition kNeedsPictures = Fact(&F::has_pictures, ": has no effect: {subject} feeds no files of pictures");
+constexpr Condition kNeedsPixels = Fact(&F::augments, ": has no effect: {subject} feeds no pictures{hint}");
+constexpr Condition kNeedsSounds = Fact(&F::has_sounds, ": has no effect: {subject} feeds no files of sound");
+constexpr Condition kNeedsCategories = OfValue(
+    Fact(&F::has_categories, ": has no effect: no column but the label holds text (COLUMN=HOW encodes numbers)"));
+constexpr Condition kNeedsGaps =
+    OfValue(Fact(&F::has_gaps, ": has no effect: no column but the label can have missing values"));
+constexpr Condition kNeedsNumbers =
+    Fact(&F::has_numbers, ": has no effect: no column of numbers feeds an input of floats");
+constexpr Condition kNeedsDecoding =
+    Fact(&F::decodes, " ram: has no effect: the samples of {subject} are in memory already");
+constexpr Condition kNeedsShuffle =
+    OfValue(Final([](const C& c) { return c.shuffle; }, ": has no effect without `shuffle`"));
+constexpr Condition kNeedsLengths =
+    OfValue(Fact(&F::lengths_differ, ": has no effect: all samples have the same length"));
+constexpr Condition kNeedsWorkers =
+    Parsed([](const C& c) { return c.num_workers != 0; }, ": has no effect with `num_workers` 0");
+
+constexpr Condition kNeedsClasses = Fact(&F::has_classes, ": has no effect: the `loss` has no classes");
+constexpr Condition kNeedsSmoothing =
+    OfLoss(&F::takes_label_smoothing, ": has no effect: the loss is not cross_entropy");
+constexpr Condition kNeedsIgnoredLabels =
+    OfLoss(&F::takes_ignore_index, ": has no effect: the loss has no class labels");
+constexpr Condition kNeedsWeighedClasses =
+    OfLoss(&F::takes_class_weights, ": has no effect: the loss has no class labels");
+constexpr Condition kNeedsBatchNorm = Fact(&F::has_batch_norm, ": the model has no BatchNormalization nodes");
+constexpr Condition kNeedsBatchStatistics =
+    Fact(&F::has_statistics, ": has no effect: the model has no BatchNormalization nodes");
+constexpr Condition kNeedsDropout = Fact(&F::has_dropout, ": the model has no Dropout nodes");
+constexpr Condition kNeedsLayers = OfValue(Fact(&F::has_layers, ": has no effect: the model has one layer"));
+constexpr Condition kNeedsMicroBatches = Fact(&F::has_micro_batches, ": has no effect on a gradient graph");
+
+constexpr Condition kNeedsMomentum = Final([](const C& c) { return RuleTakes(c, "momentum"); },
+                                           ": has no effect: only `optimizer` sgd, rmsprop and lars have momentum");
+constexpr Condition kNeedsSgdMomentum = Final([](const C& c) { return c.optimizer == "sgd" && c.momentum > 0; },
+                                              ": has no effect: only `optimizer` sgd with `momentum` has it");
+constexpr Condition kNeedsBetas =
+    Final([](const C& c) { return RuleTakes(c, "betas"); }, ": has no effect: the `optimizer` has none");
+constexpr Condition kNeedsEps =
+    Final([](const C& c) { return RuleTakes(c, "eps"); }, ": has no effect: the `optimizer` has none");
+constexpr Condition kNeedsDecay =
+    Final([](const C& c) { return c.weight_decay != 0; }, ": has no effect: there is no `weight_decay`");
+constexpr Condition kNeedsScaledRate =
+    Final([](const C& c) { return c.lr_scale != "none"; }, ": has no effect: there is no `lr_scale`");
+constexpr Condition kNeedsFallingRate = Final([](const C& c) { return !HasSchedule(c, "constant"); },
+                                              ": has no effect: `lr_scheduler` constant never falls");
+constexpr Condition kNeedsOpenEnd =
+    Final(IsNoCycle, ": has no effect: `lr_scheduler` one_cycle has an end of its own (final_div)");
+constexpr Condition kNeedsOpenStart =
+    Final(IsNoCycle, ": has no effect: `lr_scheduler` one_cycle rises by itself (pct)");
+constexpr Condition kNeedsFp16 = Parsed([](const C& c) { return c.mixed_precision == "fp16"; },
+                                        ": has no effect: only `mixed_precision` fp16 scales the loss");
+constexpr Condition kNeedsComparison = Final(
+    ComparesEvaluations,
+    ": has no effect: nothing compares evaluations (`lr_scheduler` plateau, `keep_best`, `early_stopping_patience`, "
+    "`export_weights` best)");
+
+constexpr Condition kNeedsModelFile =
+    OfValue(Fact(&F::writes_model, ": has no effect beside `gradient_graph` and `training_graph`"));
+constexpr Condition kNeedsResume =
+    OfValue(Parsed([](const C& c) { return !c.resume.empty(); }, ": has no effect without `resume`"));
+constexpr Condition kNeedsProfile =
+    OfValue(Parsed([](const C& c) { return !c.profile.empty(); }, ": has no effect without `profile`"));
+constexpr Condition kNeedsOpenOrder =
+    OfValue(Parsed(IsWhole, ": has no effect with `{division}`, where every rank runs all micro-batches in one order"));
+constexpr Condition kNeedsWholeModel =
+    OfValue(Parsed(IsWhole, ": has no effect with `{division}`, whose ranks see whole micro-batches"));
+constexpr const char* kNoRank = " {value}: this process is no rank of a distributed run (onnxtrain launch)";
+constexpr Condition kNeedsParts = OfValue(Fact(&F::is_launched, kNoRank));
+constexpr Condition OfRanks(bool F::*fact) {
+  return {
+      .fact = fact, .otherwise = kNoRank, .about = " {value}: has no effect on {subject} (`world`)", .of_value = true};
+}
+constexpr Condition kNeedsShards = OfRanks(&F::has_shards);
+constexpr Condition kNeedsRanks = OfRanks(&F::has_ranks);
+constexpr Condition kNeedsOtherRanks =
+    OfValue(Fact(&F::is_launched, ": this process is no rank of a distributed run (onnxtrain launch)"));
+
+// What the C library leaves to the program that calls it.
+constexpr Condition kNeedsModelPath = Fact(&F::is_program, ": has no effect: the model is a handle");
+constexpr Condition kNeedsOwnLoading = Fact(&F::is_program, ": has no effect: the model has been loaded");
+constexpr Condition kNeedsOwnPlugins = Fact(&F::is_program, ": has no effect: LoadPlugin loads it before the model");
+constexpr Condition kNeedsOwnData = Fact(&F::is_program, ": has no effect: the program hands over batches");
+constexpr Condition kNeedsFolder = Fact(&F::is_program, ": has no effect: the library writes no folder of a run");
+constexpr Condition kNeedsCheckpoints = Fact(&F::is_program, ": has no effect: the program saves checkpoints itself");
+constexpr Condition kNeedsConsole = Fact(&F::is_program, ": has no effect: the library prints nothing");
+constexpr Condition kNeedsOwnResult = Fact(&F::is_program, ": has no effect: the program judges results itself");
+constexpr Condition kNeedsOwnProcess = Fact(&F::is_program, ": has no effect: it counts for the whole process");
+constexpr Condition kNeedsGroup = Fact(&F::is_program, ": has no effect: a trainer is no rank of several");
+
+// One field a row: group, name, tasks, needs, member, placeholder, help, traits.
 // clang-format off
 constexpr ConfigField kFields[] = {
-    {"model", "model", kTaskAll, &C::model, "FILE", "Path of the ONNX model", {.on_resume = kFree}},
-    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport | kTaskCompareRuns | kTaskTokenize, &C::out,
+    {"model", "model", kTaskAll, {&kNeedsModelPath}, &C::model, "FILE", "Path of the ONNX model", {.on_resume = kFree}},
+    {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport | kTaskCompareRuns | kTaskTokenize,
+     {&kNeedsFolder, &kNeedsModelFile}, &C::out,
      "PATH",
      "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export, compare-runs, tokenize: a file",
      {.on_resume = kFree}},
-    {"model", "overwrite", kTaskTrain | kTaskTokenize, &C::overwrite, "",
+    {"model", "overwrite", kTaskTrain | kTaskTokenize, {&kNeedsFolder}, &C::overwrite, "",
      "Replaces the run that the output folder holds, or the file", {.transient = true, .on_resume = kFree}},
-    {"model", "weights", kTaskExport, &C::weights, "FILE",
+    {"model", "weights", kTaskExport, {&kAlways}, &C::weights, "FILE",
      "Replaces weights by initializer name: an .npz, or another .onnx of the same architecture"},
-    {"model", "export_weights", kTaskTrain, &C::export_weights, "WHICH",
+    {"model", "export_weights", kTaskTrain, {&kAlways}, &C::export_weights, "WHICH",
      "Weights to export: last, ema (needs `ema_decay`), best (by `monitor`); auto: ema where `ema_decay` is set, else "
      "last",
      {.choices = "auto|last|ema|best", .on_resume = kFree}},
-    {"model", "checkpoint", kTaskExport, &C::checkpoint, "PATH",
+    {"model", "checkpoint", kTaskExport, {&kAlways}, &C::checkpoint, "PATH",
      "Checkpoint, or folder of a run, whose weights replace the model's"},
-    {"model", "gradient_graph", kTaskExport, &C::gradient_graph, "FILE",
+    {"model", "gradient_graph", kTaskExport, {&kAlways}, &C::gradient_graph, "FILE",
      "Writes loss and gradients as one ONNX model for other runtimes"},
-    {"model", "training_graph", kTaskExport, &C::training_graph, "FILE",
+    {"model", "training_graph", kTaskExport, {&kAlways}, &C::training_graph, "FILE",
      "Writes a training step as one ONNX model for other runtimes: from samples, labels, weights, moments and learning "
      "rate to loss, new weights and new moments"},
-    {"model", "training_info", kTaskGraph, &C::training_info, "",
+    {"model", "training_info", kTaskGraph, {&kAlways}, &C::training_info, "",
      "Writes the training graph as the training_info of the inference model: its initializers are updated",
      {.transient = true}},
-    {"model", "input_gradients", kTaskGrad | kTaskGraph, &C::input_gradients, "",
+    {"model", "input_gradients", kTaskGrad | kTaskGraph, {&kAlways}, &C::input_gradients, "",
      "Computes the gradients of the model's float inputs, too"},
-    {"model", "init_from", kTaskTrain, &C::init_from, "CHECKPOINT",
+    {"model", "init_from", kTaskTrain, {&kNeedsLoop}, &C::init_from, "CHECKPOINT",
      "Starts from the weights of a checkpoint, or of the newest one of a run, with a new optimizer"},
-    {"model", "loss", kReads | kTaskInspect | kSynthetic, &C::loss, "NAME",
+    {"model", "loss", kReads | kTaskInspect | kSynthetic, {&kAlways}, &C::loss, "NAME",
      "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, dot, output:NAME or onnx:FILE (an ONNX model of "
      "the loss), with options: focal:gamma=2,alpha=0.25; a sum of several, each with its output and label: "
      "ce@out1+0.5*l1:label=COLUMN@out2", {.otherwise = "auto"}},
-    {"model", "logits", kReads | kTaskInspect | kSynthetic, &C::logits, "NAME",
+    {"model", "logits", kReads | kTaskInspect | kSynthetic, {&kAlways}, &C::logits, "NAME",
      "Value of the model to train on, where `loss` auto cannot choose one"},
-    {"model", "train", kGradients | kTaskInspect | kSynthetic, &C::train, "GLOB",
+    {"model", "train", kGradients | kTaskInspect | kSynthetic, {&kAlways}, &C::train, "GLOB",
      "Trains only the weights that match by weight, node or module name; repeatable", {.repeatable = true}},
-    {"model", "freeze", kGradients | kTaskInspect | kSynthetic, &C::freeze, "GLOB",
+    {"model", "freeze", kGradients | kTaskInspect | kSynthetic, {&kAlways}, &C::freeze, "GLOB",
      "Does not train the weights that match; takes precedence over `train`; repeatable", {.repeatable = true}},
-    {"model", "tie", kTaskAll, &C::tie, "A=B",
+    {"model", "tie", kTaskAll, {&kNeedsOwnLoading}, &C::tie, "A=B",
      "Trains two initializers of equal values, or a transpose, as one weight; none: also those that the file stores "
      "twice are trained apart; repeatable", {.repeatable = true}},
-    {"model", "reinit", kSurgery, &C::reinit, "GLOB",
+    {"model", "reinit", kSurgery, {&kAlways}, &C::reinit, "GLOB",
      "Re-initializes the weights that match (Kaiming or Xavier, chosen from the consuming operator); repeatable",
      {.repeatable = true}},
-    {"model", "num_classes", kSurgery, &C::num_classes, "N|auto",
+    {"model", "num_classes", kSurgery, {&kAlways}, &C::num_classes, "N|auto",
      "Replaces the last layer by one with N outputs; auto: one for each class of the labels",
      {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto}},
-    {"model", "head", kSurgery, &C::head, "HOW",
+    {"model", "head", kSurgery, {&kAlways}, &C::head, "HOW",
      "Appends a classifier to an encoder, behind pooling over the sequence: first position, mean or maximum",
      {.choices = "cls|mean|max"}},
-    {"model", "batch_axis", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::batch_axis, "WHICH",
+    {"model", "batch_axis", kReads | kTaskInspect | kSynthetic | kTaskExport, {&kAlways}, &C::batch_axis, "WHICH",
      "auto: by the names of dimensions, by trial imports and by the data; none: a sample is the whole tensor of each "
      "input, and the model takes one sample at a time",
      {.choices = "auto|none"}},
-    {"model", "batch_norm", kGradients | kSynthetic, &C::batch_norm, "MODE",
+    {"model", "batch_norm", kGradients | kSynthetic, {&kNeedsBatchNorm}, &C::batch_norm, "MODE",
      "train: batch statistics, running statistics are updated; frozen: running statistics, unchanged",
      {.choices = "train|frozen", .on_resume = kChanges}},
-    {"model", "dropout", kGradients | kSynthetic, &C::dropout, "P",
+    {"model", "dropout", kGradients | kSynthetic, {&kNeedsDropout}, &C::dropout, "P",
      "Activates the model's Dropout nodes with this probability", {.min = 0, .below = 1, .on_resume = kChanges}},
-    {"model", "dim", kReads | kTaskInspect | kSynthetic | kTaskExport, &C::dim, "NAME=N",
+    {"model", "dim", kReads | kTaskInspect | kSynthetic | kTaskExport, {&kAlways}, &C::dim, "NAME=N",
      "Sets a free dimension of the model's inputs; repeatable", {.repeatable = true}},
 
-    {"data", "data", kTexts, &C::data, "PATH",
+    {"data", "data", kTexts, {&kNeedsOwnData}, &C::data, "PATH",
      "Samples: .npz, .npy, .safetensors, .csv, .tsv, .jsonl, .txt (also .gz, .zst), s-{000..099}.tar, IDX, .bin (token "
      "shards); a folder of .npz, .wav, .txt or picture files, MNIST's, or test_data_set_0, …; -: a pipe (JSON lines, "
      "CSV, .npy; with `max_steps` and without `epochs`, JSON lines may never end); KIND:PATH names the kind "
      "(lines:FILE.txt: each line is a document)",
      {.on_resume = kFree}},
-    {"data", "eval_data", kTaskTrain, &C::eval_data, "PATH",
+    {"data", "eval_data", kTaskTrain, {&kNeedsData}, &C::eval_data, "PATH",
      "Evaluation samples, used before, during and after training (an MNIST folder has its own)", {.on_resume = kFree}},
-    {"data", "eval_split", kTaskTrain, &C::eval_split, "F|last:F|COLUMN",
+    {"data", "eval_split", kTaskTrain, {&kNeedsData, &kNeedsNoEvalData}, &C::eval_split, "F|last:F|COLUMN",
      "Holds out evaluation samples from `data`. 0.1: about a tenth, by a hash of each sample, so that samples added "
      "later move none; last:0.1: the last tenth; COLUMN: the samples "
      "where it is not 0, or test, eval, valid, dev"},
-    {"data", "input", kReads | kTaskInspect | kSynthetic, &C::input, "MODEL_INPUT=COLUMN[,…]",
+    {"data", "input", kReads | kTaskInspect | kSynthetic, {&kAlways}, &C::input, "MODEL_INPUT=COLUMN[,…]",
      "Columns of a model input; several are concatenated. NUMBER for an input without a batch axis, and @FILE.npy: a "
      "constant for all samples. Repeatable", {.repeatable = true}},
-    {"data", "label", kOpens, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
-    {"data", "text", kTexts, &C::text, "COLUMN[,PAIR]",
+    {"data", "label", kOpens, {&kNeedsData}, &C::label, "COLUMN[,…]", "Label column, by name or 0-based index"},
+    {"data", "text", kTexts, {&kNeedsData}, &C::text, "COLUMN[,PAIR]",
      "Columns of text, by name or 0-based index, that the tokenizer turns into the model's token inputs; a second one "
      "is the other text of a pair. Language models read one; of text files it is known"},
-    {"data", "tokenizer", kTexts, &C::tokenizer, "FILE",
+    {"data", "tokenizer", kTexts, {&kNeedsData, &kNeedsTextColumns}, &C::tokenizer, "FILE",
      "tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of "
      "them, or chars: a token for each character of the training text", {.otherwise = "that of preprocess.json"}},
-    {"data", "max_length", kOpens, &C::max_length, "N",
+    {"data", "max_length", kOpens, {&kNeedsData, &kNeedsTextColumns}, &C::max_length, "N",
      "Tokens of a sample, special ones included; longer texts are truncated, and cut into several samples for language "
      "models. auto: as many as the model has positions for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
-    {"data", "length_grouping", kTaskTrain, &C::length_grouping, "",
+    {"data", "length_grouping", kTaskTrain, {&kNeedsData, &kNeedsShuffle, &kNeedsLengths}, &C::length_grouping, "",
      "Batches samples of similar length, which are padded less; the batches stay in random order"},
-    {"data", "max_tokens_per_batch", kTaskTrain, &C::max_tokens_per_batch, "N",
+    {"data", "max_tokens_per_batch", kTaskTrain, {&kNeedsData}, &C::max_tokens_per_batch, "N",
      "Tokens of a batch, padding included, in place of `batch_size`, which becomes an upper limit: batches hold "
      "samples of similar length, many short ones or few long ones",
      {.min = 1, .max = 1e12, .otherwise = "none"}},
-    {"data", "class_map", kLabels, &C::class_map, "FILE",
+    {"data", "class_map", kLabels, {&kNeedsData, &kNeedsClasses}, &C::class_map, "FILE",
      "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
-    {"data", "header", kTexts, &C::header, "WHETHER",
+    {"data", "header", kTexts, {&kNeedsData}, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
-    {"data", "encoding", kTexts, &C::encoding, "NAME",
+    {"data", "encoding", kTexts, {&kNeedsData, &kNeedsTextFile}, &C::encoding, "NAME",
      "Encoding of files of text, as ICU names it: latin1, cp1251, gb18030, Shift_JIS",
      {.otherwise = "UTF-8; UTF-16 with a byte order mark; what is neither, Windows-1252"}},
-    {"data", "encode", kTaskTrain, &C::encode, "[COLUMN=]HOW",
+    {"data", "encode", kTaskTrain, {&kNeedsData, &kNeedsCategories}, &C::encode, "[COLUMN=]HOW",
      "Encodes columns of categories, all columns of text or COLUMN. onehot: an input value for each category; index: "
      "its place among the sorted categories; repeatable", {.repeatable = true}},
-    {"data", "fill", kTaskTrain, &C::fill, "[COLUMN=]HOW",
+    {"data", "fill", kTaskTrain, {&kNeedsData, &kNeedsGaps}, &C::fill, "[COLUMN=]HOW",
      "Fills missing values of all columns or of COLUMN, as the training samples have it: mean, median, most_frequent "
      "or a number; missing categories become the most frequent one; repeatable", {.repeatable = true}},
-    {"data", "standardize", kTaskTrain, &C::standardize, "",
+    {"data", "standardize", kTaskTrain, {&kNeedsData, &kNeedsNumbers}, &C::standardize, "",
      "Standardizes numbers that are no pixels: subtracts each column's mean over the training samples and divides by "
      "its standard deviation"},
-    {"data", "scale_targets", kTaskTrain, &C::scale_targets, "",
+    {"data", "scale_targets", kTaskTrain, {&kNeedsData}, &C::scale_targets, "",
      "Trains a regression on standardized targets; the last layer of the exported model predicts in the original unit"},
-    {"data", "on_bad_sample", kRuns | kTaskTokenize, &C::on_bad_sample, "WHAT",
+    {"data", "on_bad_sample", kRuns | kTaskTokenize, {&kNeedsData}, &C::on_bad_sample, "WHAT",
      "A sample that cannot be read or used (NaN, a label or index out of range). abort: ends the run; skip: leaves it "
      "out, and says how many", {.choices = "abort|skip"}},
-    {"data", "normalize", kRuns | kTaskBench, &C::normalize, "HOW",
+    {"data", "normalize", kRuns | kTaskBench, {&kNeedsData, &kNeedsImages}, &C::normalize, "HOW",
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
-    {"data", "image_size", kOpens, &C::image_size, "N|HxW",
+    {"data", "image_size", kOpens, {&kNeedsData, &kNeedsPictures}, &C::image_size, "N|HxW",
      "Height and width of the samples that files of pictures become, where the model leaves them open",
      {.otherwise = "pictures keep their sizes, where the model takes several"}},
-    {"data", "resize", kRuns | kTaskBench, &C::resize, "HOW",
+    {"data", "resize", kRuns | kTaskBench, {&kNeedsData, &kNeedsPictures}, &C::resize, "HOW",
      "How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions; "
      "pad: adds black bars", {.choices = "stretch|crop|pad", .otherwise = "crop"}},
-    {"data", "channel_order", kRuns | kTaskBench, &C::channel_order, "ORDER",
+    {"data", "channel_order", kRuns | kTaskBench, {&kNeedsData, &kNeedsPictures}, &C::channel_order, "ORDER",
      "Order of the color channels that the model takes from files of pictures",
      {.choices = "rgb|bgr", .otherwise = "rgb"}},
-    {"data", "augment", kTaskTrain | kTaskBench, &C::augment, "HOW[,…]",
+    {"data", "augment", kTaskTrain | kTaskBench, {&kNeedsData, &kNeedsPixels}, &C::augment, "HOW[,…]",
      "Changes training pictures at random, as a function of seed, epoch and sample: crop[:MIN[-MAX]] (a part of this "
      "share of the area, default 0.08-1), flip[:P], vflip[:P], rotate:DEGREES, color[:X], randaugment[:N[/M]], "
      "erase[:P]; mixup[:ALPHA], cutmix[:ALPHA] (mix the samples of a batch, and their labels)"},
-    {"data", "decode_scaling", kTaskTrain, &C::decode_scaling, "",
+    {"data", "decode_scaling", kTaskTrain, {&kNeedsLoop, &kNeedsPictures}, &C::decode_scaling, "",
      "Decodes JPEG files at a half, a quarter or an eighth of their size where that is enough: faster, other pixels"},
-    {"data", "sample_rate", kOpens, &C::sample_rate, "HZ",
+    {"data", "sample_rate", kOpens, {&kNeedsData, &kNeedsSounds}, &C::sample_rate, "HZ",
      "Sample rate of sounds; files of another one are resampled", {.min = 1, .max = 1 << 20,
       .otherwise = "that of the model's metadata, else of the files"}},
-    {"data", "audio_length", kOpens, &C::audio_length, "N|SECONDSs",
+    {"data", "audio_length", kOpens, {&kNeedsData, &kNeedsSounds}, &C::audio_length, "N|SECONDSs",
      "Length of sounds in frames, or in seconds as in 1.5s; longer ones are cut at their end, shorter ones padded with "
      "zeros", {.otherwise = "that of the model's input, else of the files"}},
-    {"data", "shuffle", kTaskTrain, &C::shuffle, "", "Shuffles the samples in every epoch"},
-    {"data", "drop_last", kTaskTrain, &C::drop_last, "", "Drops the last batch of an epoch if it is short"},
-    {"data", "cache", kTaskTrain, &C::cache, "none|ram[:SIZE]",
+    {"data", "shuffle", kTaskTrain, {&kNeedsData}, &C::shuffle, "", "Shuffles the samples in every epoch"},
+    {"data", "drop_last", kTaskTrain, {&kNeedsLoop}, &C::drop_last, "",
+     "Drops the last batch of an epoch if it is short"},
+    {"data", "cache", kTaskTrain, {&kNeedsData, &kNeedsDecoding}, &C::cache, "none|ram[:SIZE]",
      "ram: keeps decoded samples in memory, up to SIZE bytes (ram:2GiB; default: half of what is free)",
      {.on_resume = kFree}},
-    {"data", "dump_order", kTaskTrain, &C::dump_order, "FILE",
+    {"data", "dump_order", kTaskTrain, {&kNeedsFolder}, &C::dump_order, "FILE",
      "Writes the samples of each update: update, epoch and place in the data, separated by tabs",
      {.on_resume = kFree}},
-    {"data", "num_workers", kTaskTrain | kTaskEval, &C::num_workers, "N|auto",
+    {"data", "num_workers", kTaskTrain | kTaskEval, {&kNeedsLoop}, &C::num_workers, "N|auto",
      "Threads that read and convert samples; 0: the training thread does it; auto: one more as long as the step waits "
      "for data and that helps",
      {.min = 0, .max = 1024, .word = "auto", .word_value = C::kAuto, .on_resume = kFree}},
-    {"data", "prefetch_factor", kTaskTrain, &C::prefetch_factor, "N",
+    {"data", "prefetch_factor", kTaskTrain, {&kNeedsLoop, &kNeedsWorkers}, &C::prefetch_factor, "N",
      "Batches that each worker prepares ahead", {.min = 1, .max = 1024, .on_resume = kFree}},
 
-    {"step", "batch_size", kReads | kSynthetic, &C::batch_size, "N",
+    {"step", "batch_size", kReads | kSynthetic, {&kAlways}, &C::batch_size, "N",
      "Global batch: samples per update (train, plan, bench) or run (eval, predict); samples in all: grad (default "
      "all), compare (default 8; with `reference` all); the one size that a graph takes: export (default: any)",
      {.min = 1, .max = kBatchLimit, .otherwise = "32"}},
-    {"step", "micro_batch_size", kSteps | kTaskGrad, &C::micro_batch_size, "N|auto",
+    {"step", "micro_batch_size", kSteps | kTaskGrad, {&kNeedsMicroBatches}, &C::micro_batch_size, "N|auto",
      "Samples per forward and backward pass (default: the global batch); auto: as many as fit the memory",
      {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto, .on_resume = kChanges}},
-    {"step", "gradient_accumulation_steps", kSteps, &C::gradient_accumulation_steps, "N",
+    {"step", "gradient_accumulation_steps", kSteps, {&kAlways}, &C::gradient_accumulation_steps, "N",
      "Micro-batches per update", {.min = 1, .max = 1 << 20, .otherwise = "1", .on_resume = kChanges}},
-    {"step", "mixed_precision", kSteps, &C::mixed_precision, "PRECISION",
+    {"step", "mixed_precision", kSteps, {&kAlways}, &C::mixed_precision, "PRECISION",
      "Computes matrix products and convolutions in bf16 or fp16; weights, their gradients, norms and sums stay "
      "float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model; tf32: float32, "
      "but factors are rounded to 10 bits, on CUDA devices alone (otherwise never done)",
      {.choices = "no|tf32|bf16|fp16|auto"}},
-    {"step", "loss_scale", kSteps, &C::loss_scale, "dynamic|X",
+    {"step", "loss_scale", kSteps, {&kNeedsFp16}, &C::loss_scale, "dynamic|X",
      "Factor of the loss in fp16; dynamic: starts at 65536, is halved after a non-finite gradient and doubled after "
      "2000 updates without one", {.above = 0, .word = "dynamic"}},
-    {"step", "on_nonfinite", kTaskTrain, &C::on_nonfinite, "WHAT",
+    {"step", "on_nonfinite", kTaskTrain, {&kNeedsLoop}, &C::on_nonfinite, "WHAT",
      "skip: skips an update whose gradient is not finite (20 in a row end the run); abort: ends the run",
      {.choices = "skip|abort", .on_resume = kChanges}},
-    {"step", "gradient_checkpointing", kSteps, &C::gradient_checkpointing, "HOW",
+    {"step", "gradient_checkpointing", kSteps, {&kAlways}, &C::gradient_checkpointing, "HOW",
      "What the backward pass recomputes instead of keeping it. none; auto: as little as the memory allows; sqrt: all "
      "but the borders of √n segments; all: everything cheap; budget: as auto, within `memory_budget`",
      {.choices = "none|auto|sqrt|all|budget", .on_resume = kFree}},
-    {"step", "memory_budget", kSteps, &C::memory_budget, "BYTES",
+    {"step", "memory_budget", kSteps, {&kAlways}, &C::memory_budget, "BYTES",
      "Memory that training may use in all: 900MiB, 2GiB (default: what is free)",
      {.min = 1, .unit = Unit::kBytes, .on_resume = kFree}},
-    {"step", "max_grad_norm", kRules, &C::max_grad_norm, "X",
+    {"step", "max_grad_norm", kRules, {&kAlways}, &C::max_grad_norm, "X",
      "Clips gradients to this global norm; 0: off (default where `clip_value` or `agc` is set)",
      {.min = 0, .otherwise = "1", .on_resume = kChanges}},
-    {"step", "clip_value", kRules, &C::clip_value, "X", "Clips each element of a gradient to ±X; 0: off",
+    {"step", "clip_value", kRules, {&kAlways}, &C::clip_value, "X", "Clips each element of a gradient to ±X; 0: off",
      {.min = 0, .on_resume = kChanges}},
-    {"step", "agc", kRules, &C::agc, "RATIO",
+    {"step", "agc", kRules, {&kAlways}, &C::agc, "RATIO",
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
-    {"step", "optimizer", kRules, &C::optimizer, "NAME",
+    {"step", "optimizer", kRules, {&kAlways}, &C::optimizer, "NAME",
      "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor or onnx:FILE (an ONNX model of the update rule; "
      "onnx:model: that of the model's training_info, the default where it has one)",
      {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor",
       .also = NamesOnnxRule,
       .also_text = " or onnx:FILE"}},
-    {"step", "lr", kTaskTrain | kTaskGraph, &C::lr, "[GLOB=]X",
+    {"step", "lr", kTaskTrain | kTaskGraph, {&kAlways}, &C::lr, "[GLOB=]X",
      "Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer, "
      "ten times that for its new head, and in long runs of sgd by `lr_find`; GLOB=X: of the weights that match; "
      "repeatable",
      {.otherwise = "auto", .repeatable = true, .on_resume = kChanges}},
-    {"step", "lr_find", kTaskTrain, &C::lr_find, "",
+    {"step", "lr_find", kTaskTrain, {&kNeedsLoop}, &C::lr_find, "",
      "Finds the learning rate by a range test: some hundred updates on a copy of the model, at rates that rise from "
      "1e-6 to 10 times the usual ones; takes the rate where the loss falls fastest",
      {.transient = true, .decides = true, .on_resume = kFree}},
-    {"step", "momentum", kTaskTrain | kTaskGraph, &C::momentum, "X",
+    {"step", "momentum", kTaskTrain | kTaskGraph, {&kNeedsMomentum}, &C::momentum, "X",
      "Momentum of sgd, rmsprop and lars; auto: 0, for lars 0.9",
      {.min = 0, .below = 1, .word = "auto", .word_value = -1, .on_resume = kChanges}},
-    {"step", "dampening", kTaskTrain | kTaskGraph, &C::dampening, "X", "Dampening of the momentum of sgd",
+    {"step", "dampening", kTaskTrain | kTaskGraph, {&kNeedsSgdMomentum}, &C::dampening, "X",
+     "Dampening of the momentum of sgd",
      {.min = 0, .max = 1, .on_resume = kChanges}},
-    {"step", "nesterov", kTaskTrain | kTaskGraph, &C::nesterov, "", "Nesterov momentum for sgd",
+    {"step", "nesterov", kTaskTrain | kTaskGraph, {&kNeedsSgdMomentum}, &C::nesterov, "", "Nesterov momentum for sgd",
      {.on_resume = kChanges}},
-    {"step", "betas", kTaskTrain | kTaskGraph, &C::betas, "A,B",
+    {"step", "betas", kTaskTrain | kTaskGraph, {&kNeedsBetas}, &C::betas, "A,B",
      "Decay rates of the moment estimates of adam, adamw, lamb and lion; rmsprop uses the second; auto: 0.9,0.999, "
      "for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
-    {"step", "eps", kTaskTrain | kTaskGraph, &C::eps, "X",
+    {"step", "eps", kTaskTrain | kTaskGraph, {&kNeedsEps}, &C::eps, "X",
      "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
      {.min = 0, .word = "auto", .word_value = -1, .on_resume = kChanges}},
-    {"step", "weight_decay", kRules, &C::weight_decay, "X",
+    {"step", "weight_decay", kRules, {&kAlways}, &C::weight_decay, "X",
      "Weight decay: decoupled for adamw, lion, lamb and adafactor; L2 for the others",
      {.min = 0, .on_resume = kChanges}},
-    {"step", "no_decay", kTaskTrain | kTaskGraph, &C::no_decay, "auto|none|GLOB",
+    {"step", "no_decay", kTaskTrain | kTaskGraph, {&kNeedsDecay}, &C::no_decay, "auto|none|GLOB",
      "Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights",
      {.on_resume = kChanges}},
-    {"step", "lr_scale", kTaskTrain, &C::lr_scale, "HOW",
+    {"step", "lr_scale", kTaskTrain, {&kAlways}, &C::lr_scale, "HOW",
      "Scales the learning rate with the batch: linear (× batch/base), sqrt (× √(batch/base)) or auto (linear for sgd "
      "and lars, sqrt for the others)", {.choices = "none|linear|sqrt|auto", .on_resume = kChanges}},
-    {"step", "lr_scale_base", kTaskTrain, &C::lr_scale_base, "N",
+    {"step", "lr_scale_base", kTaskTrain, {&kNeedsScaledRate}, &C::lr_scale_base, "N",
      "Batch size that `lr` is meant for", {.min = 1, .max = kBatchLimit, .on_resume = kChanges}},
-    {"step", "layer_lr_decay", kTaskTrain | kTaskGraph, &C::layer_lr_decay, "D",
+    {"step", "layer_lr_decay", kTaskTrain | kTaskGraph, {&kNeedsLayers}, &C::layer_lr_decay, "D",
      "Multiplies each layer's learning rate by D relative to the next layer (layer-wise decay)",
      {.min = 1e-6, .max = 1, .on_resume = kChanges}},
-    {"step", "ema_decay", kTaskTrain | kTaskGraph, &C::ema_decay, "D",
+    {"step", "ema_decay", kTaskTrain | kTaskGraph, {&kAlways}, &C::ema_decay, "D",
      "Keeps an exponential moving average of the weights, e = D·e + (1 − D)·w after each update, and evaluates it; 0: "
      "off", {.min = 0, .below = 1}},
-    {"step", "lr_scheduler", kTaskTrain, &C::lr_scheduler, "NAME[:OPTIONS]",
+    {"step", "lr_scheduler", kTaskTrain, {&kAlways}, &C::lr_scheduler, "NAME[:OPTIONS]",
      "constant, linear, cosine, cosine_restarts, polynomial, step, multistep, exponential, inverse_sqrt, plateau, "
      "one_cycle, wsd, wsd_cosine or wsd_sqrt, with options: step:size=1000,gamma=0.5", {.on_resume = kChanges}},
-    {"step", "warmup", kTaskTrain, &C::warmup, "N|RATIO",
+    {"step", "warmup", kTaskTrain, {&kNeedsOpenStart}, &C::warmup, "N|RATIO",
      "Updates over which the learning rate rises from 0; below 1: fraction of the run",
      {.min = 0, .on_resume = kChanges}},
-    {"step", "min_lr", kTaskTrain, &C::min_lr, "X",
+    {"step", "min_lr", kTaskTrain, {&kNeedsFallingRate, &kNeedsOpenEnd}, &C::min_lr, "X",
      "Lower bound of the learning rate, where linear, cosine, polynomial and wsd end",
      {.min = 0, .on_resume = kChanges}},
-    {"step", "label_smoothing", kLabels, &C::label_smoothing, "X",
+    {"step", "label_smoothing", kLabels, {&kNeedsSmoothing}, &C::label_smoothing, "X",
      "Label smoothing of cross_entropy", {.min = 0, .below = 1, .on_resume = kChanges}},
-    {"step", "class_weights", kLabels, &C::class_weights, "W0,W1,…",
+    {"step", "class_weights", kLabels, {&kNeedsWeighedClasses}, &C::class_weights, "W0,W1,…",
      "Weight of each class in cross_entropy and nll, in order", {.min = 0, .on_resume = kChanges}},
-    {"step", "ignore_index", kLabels, &C::ignore_index, "LABEL", "Label that cross_entropy and nll leave out"},
-    {"step", "epochs", kTaskTrain, &C::epochs, "N", "Passes over the data",
+    {"step", "ignore_index", kLabels, {&kNeedsIgnoredLabels}, &C::ignore_index, "LABEL",
+     "Label that cross_entropy and nll leave out"},
+    {"step", "epochs", kTaskTrain, {&kNeedsDataOrSteps}, &C::epochs, "N", "Passes over the data",
      {.min = 1, .max = 1e9, .otherwise = "3", .on_resume = kChanges}},
-    {"step", "max_steps", kTaskTrain | kTaskBench, &C::max_steps, "N",
+    {"step", "max_steps", kTaskTrain | kTaskBench, {&kAlways}, &C::max_steps, "N",
      "Stops after N updates, or after `epochs` where that comes first; without `epochs`: trains exactly N",
      {.min = 1, .max = 1e15, .on_resume = kChanges}},
-    {"step", "max_time", kTaskTrain, &C::max_time, "TIME",
+    {"step", "max_time", kTaskTrain, {&kNeedsLoop}, &C::max_time, "TIME",
      "Stops after this time: 90s, 10m, 2h", {.above = 0, .unit = Unit::kSeconds, .on_resume = kFree}},
-    {"step", "seed", kGradients | kSynthetic | kSurgery, &C::seed, "N",
+    {"step", "seed", kGradients | kSynthetic | kSurgery, {&kAlways}, &C::seed, "N",
      "Seed of the data order, dropout, new weights and synthetic data", {.min = 0}},
 
-    {"run", "backend", kSteps | kTaskInspect | kRuns, &C::backend, "NAME",
+    {"run", "backend", kSteps | kTaskInspect | kRuns, {&kAlways}, &C::backend, "NAME",
      "auto (torch where there is a GPU, else cpu), cpu or torch; or a library of your own: path/libX.so. compare: the "
      "one to compare with cpu; auto: all that are installed",
      {.choices = "auto|cpu|torch",
       .also = IsPluginPath,
       .also_text = " or the path of a library",
       .on_resume = kChanges}},
-    {"run", "plugin", kTaskAll, &C::plugin, "LIBRARY",
+    {"run", "plugin", kTaskAll, {&kNeedsOwnPlugins}, &C::plugin, "LIBRARY",
      "Loads a library with operators of other domains that the model uses; repeatable",
      {.repeatable = true, .on_resume = kChanges}},
-    {"run", "device", kRuns | kSynthetic, &C::device, "NAME",
+    {"run", "device", kRuns | kSynthetic, {&kAlways}, &C::device, "NAME",
      "auto, cpu or cuda:N (experimental, not yet run on a GPU)", {.on_resume = kChanges}},
-    {"run", "threads", kRuns | kSynthetic | kTaskTokenize, &C::threads, "N",
+    {"run", "threads", kRuns | kSynthetic | kTaskTokenize, {&kAlways}, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
-    {"run", "log_every", kTaskTrain, &C::log_every, "INTERVAL",
+    {"run", "log_every", kTaskTrain, {&kNeedsLoop}, &C::log_every, "INTERVAL",
      "Updates (500), epochs (0.1ep) or time (10m) between progress lines; auto: about 20 an epoch",
      {.word = "auto", .on_resume = kFree}},
-    {"run", "eval_every", kTaskTrain, &C::eval_every, "INTERVAL",
+    {"run", "eval_every", kTaskTrain, {&kNeedsLoop, &kNeedsEval}, &C::eval_every, "INTERVAL",
      "Updates (500), epochs (1ep) or time (10m) between evaluations", {.on_resume = kChanges}},
-    {"run", "save_every", kTaskTrain, &C::save_every, "INTERVAL",
+    {"run", "save_every", kTaskTrain, {&kNeedsCheckpoints, &kNeedsData}, &C::save_every, "INTERVAL",
      "Time (10m), updates (500) or epochs (1ep) between checkpoints; end: only when the run ends or is stopped",
      {.word = "end", .on_resume = kFree}},
-    {"run", "keep_last", kTaskTrain, &C::keep_last, "N", "Newest checkpoints to keep",
+    {"run", "keep_last", kTaskTrain, {&kNeedsCheckpoints, &kNeedsData}, &C::keep_last, "N",
+     "Newest checkpoints to keep",
      {.min = 1, .max = 1 << 20, .on_resume = kFree}},
-    {"run", "keep_best", kTaskTrain, &C::keep_best, "N",
+    {"run", "keep_best", kTaskTrain, {&kNeedsCheckpoints, &kNeedsEval}, &C::keep_best, "N",
      "Checkpoints of the best evaluations, by `monitor`, to keep besides",
      {.min = 0, .max = 1 << 20, .on_resume = kFree}},
-    {"run", "checkpoint_compression", kTaskTrain, &C::checkpoint_compression, "none|zstd",
+    {"run", "checkpoint_compression", kTaskTrain, {&kNeedsCheckpoints}, &C::checkpoint_compression, "none|zstd",
      "Compresses the tensors of checkpoints: less space on the disk, more time of a core in the background",
      {.choices = "none|zstd", .on_resume = kFree}},
-    {"run", "resume", kTaskTrain, &C::resume, "[auto|PATH]",
+    {"run", "resume", kTaskTrain, {&kNeedsCheckpoints}, &C::resume, "[auto|PATH]",
      "Continues a run exactly. auto, or no value: the one in `out`, from its newest valid checkpoint; starts where "
      "there is none, does nothing where it is finished. PATH: a checkpoint, or the folder of a run",
      {.transient = true, .on_resume = kFree}},
-    {"run", "resume_force", kTaskTrain, &C::resume_force, "",
+    {"run", "resume_force", kTaskTrain, {&kNeedsCheckpoints, &kNeedsResume}, &C::resume_force, "",
      "Resumes although the data, the model or fields that make another run have changed, and says what it ignores",
      {.transient = true, .on_resume = kFree}},
-    {"run", "early_stopping_patience", kTaskTrain, &C::early_stopping_patience, "N",
+    {"run", "early_stopping_patience", kTaskTrain, {&kNeedsLoop, &kNeedsEval}, &C::early_stopping_patience, "N",
      "Stops after N evaluations in a row that are no better, by `monitor`",
      {.min = 1, .max = 1 << 20, .on_resume = kFree}},
-    {"run", "world", kTaskPlan, &C::world, "N",
+    {"run", "world", kTaskPlan, {&kAlways}, &C::world, "N",
      "Plans for one of N ranks of a distributed run, which share every batch",
      {.min = 1, .max = 1 << 20, .transient = true, .on_resume = kFree}},
-    {"run", "shard", kTaskTrain | kTaskPlan, &C::shard, "none|optimizer|gradients|full|auto",
+    {"run", "shard", kTaskTrain | kTaskPlan, {&kNeedsShards}, &C::shard, "none|optimizer|gradients|full|auto",
      "optimizer: each rank of a distributed run keeps and updates the moments of a share of the weights, and gets the "
      "others' weights after the update; gradients: it keeps the gradients of that share alone, too; full: it keeps "
      "that share of large weights alone, and gathers each where it is used; auto: the first with which a rank takes at "
      "most half of its memory",
      {.choices = "none|optimizer|gradients|full|auto", .on_resume = kFree}},
-    {"run", "pipeline", kTaskTrain | kTaskPlan, &C::pipeline, "P",
+    {"run", "pipeline", kTaskTrain | kTaskPlan, {&kNeedsParts}, &C::pipeline, "P",
      "Cuts the model into P stages of equal predicted time, each on a rank of its own, which holds the weights of its "
      "stage alone; micro-batches pass through them (by default, at least 4 P make a batch)",
      {.min = 1, .max = 1 << 10, .on_resume = kFree}},
-    {"run", "tensor", kTaskTrain | kTaskPlan, &C::tensor, "T",
+    {"run", "tensor", kTaskTrain | kTaskPlan, {&kNeedsParts}, &C::tensor, "T",
      "Divides the layers of the model among T ranks: heads of attention, columns and rows of products, channels of "
      "convolutions, rows of embeddings; each rank holds its part of their weights alone, and runs all samples",
      {.min = 1, .max = 1 << 10, .on_resume = kFree}},
-    {"run", "comm_dtype", kTaskTrain | kTaskPlan, &C::comm_dtype, "f32|bf16",
+    {"run", "comm_dtype", kTaskTrain | kTaskPlan, {&kNeedsRanks}, &C::comm_dtype, "f32|bf16",
      "What the ranks of a distributed run send of float32 gradients; bf16: rounded, half the bytes, summed in float32",
      {.choices = "f32|bf16", .on_resume = kChanges}},
-    {"run", "deterministic", kTaskTrain | kTaskPlan, &C::deterministic, "",
+    {"run", "deterministic", kTaskTrain | kTaskPlan, {&kNeedsOpenOrder}, &C::deterministic, "",
      "Sums micro-batches in an order that does not depend on the number of ranks, each of which computes whole ones: "
      "the same bits for any number, with the same `threads` and `micro_batch_size`",
      {.on_resume = kChanges}},
-    {"run", "sync_batch_norm", kTaskTrain | kTaskPlan, &C::sync_batch_norm, "",
+    {"run", "sync_batch_norm", kTaskTrain | kTaskPlan, {&kNeedsWholeModel, &kNeedsBatchStatistics}, &C::sync_batch_norm,
+     "",
      "Batch normalization in training takes the statistics of what all ranks compute at the same time, not those of "
      "each rank's samples",
      {.on_resume = kChanges}},
-    {"run", "compare_weights_every", kTaskTrain, &C::compare_weights_every, "N",
+    {"run", "compare_weights_every", kTaskTrain, {&kNeedsOtherRanks}, &C::compare_weights_every, "N",
      "Updates between comparisons of the weights of all ranks of a distributed run, which ends where they differ",
      {.min = 1, .otherwise = "never", .on_resume = kFree}},
-    {"run", "comm_interface", kTaskTrain, &C::comm_interface, "NAME",
+    {"run", "comm_interface", kTaskTrain, {&kNeedsGroup}, &C::comm_interface, "NAME",
      "Network interface, or address of this machine, through which the ranks of a distributed run talk (default: "
      "GLOO_SOCKET_IFNAME, else loopback where all ranks are on one machine)",
      {.transient = true, .on_resume = kFree}},
-    {"run", "comm_timeout", kTaskTrain, &C::comm_timeout, "TIME",
+    {"run", "comm_timeout", kTaskTrain, {&kNeedsGroup}, &C::comm_timeout, "TIME",
      "Ends a distributed run where a rank does not answer for this time",
      {.above = 0, .transient = true, .unit = Unit::kSeconds, .on_resume = kFree}},
-    {"run", "quiet", kReads | kTaskBench | kTaskTokenize, &C::quiet, "", "Prints no start page and no progress",
+    {"run", "quiet", kReads | kTaskBench | kTaskTokenize, {&kNeedsConsole}, &C::quiet, "",
+     "Prints no start page and no progress",
      {.transient = true, .on_resume = kFree}},
-    {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare | kTaskCompareRuns, &C::json, "",
+    {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare | kTaskCompareRuns, {&kNeedsConsole}, &C::json, "",
      "Prints the result as JSON", {.transient = true, .on_resume = kFree}},
-    {"run", "verify_passes", kTaskAll, &C::verify_passes, "",
+    {"run", "verify_passes", kTaskAll, {&kNeedsOwnProcess}, &C::verify_passes, "",
      "Verifies the graph after every pass (frontend/passes), for debugging", {.transient = true, .on_resume = kFree}},
-    {"run", "auto", kTaskTrain, &C::automatic, "",
+    {"run", "auto", kTaskTrain, {&kNeedsLoop}, &C::automatic, "",
      "Chooses what is not given of `mixed_precision`, `micro_batch_size`, `gradient_checkpointing`, `num_workers`, "
      "`threads` and `lr_scale` from plans and short measurements, and says why",
      {.transient = true, .decides = true, .on_resume = kFree}},
-    {"run", "steps_only", kTaskBench, &C::steps_only, "", "Times whole steps and nothing else"},
-    {"run", "monitor", kTaskTrain, &C::monitor, "METRIC[:min|:max]",
+    {"run", "steps_only", kTaskBench, {&kAlways}, &C::steps_only, "", "Times whole steps and nothing else"},
+    {"run", "monitor", kTaskTrain, {&kNeedsLoop, &kNeedsComparison}, &C::monitor, "METRIC[:min|:max]",
      "Metric by which evaluations are compared (`lr_scheduler` plateau, `keep_best`, `early_stopping_patience`): loss, "
      "accuracy or one of `metrics`, minimized or maximized", {.on_resume = kChanges}},
-    {"run", "metrics", kTaskTrain | kTaskEval, &C::metrics, "NAME[,…]",
+    {"run", "metrics", kTaskTrain | kTaskEval, {&kNeedsLoop, &kNeedsEval}, &C::metrics, "NAME[,…]",
      "Metrics of evaluations besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity; of numbers "
      "mae, rmse, r2, also of each target (rmse_0; default for regressions: rmse,r2); of one of several outputs: "
      "f1@OUTPUT", {.on_resume = kFree}},
-    {"run", "plot", kTaskPlan, &C::plot, "FILE", "Plots live memory over the step as SVG"},
-    {"run", "runs", kTaskMonitor | kTaskCompareRuns, &C::runs, "RUN",
+    {"run", "plot", kTaskPlan, {&kAlways}, &C::plot, "FILE", "Plots live memory over the step as SVG"},
+    {"run", "runs", kTaskMonitor | kTaskCompareRuns, {&kAlways}, &C::runs, "RUN",
      "Folder of a run; the words behind the subcommand are RUNs too", {.repeatable = true, .transient = true}},
-    {"run", "require", kTaskTrain | kTaskEval, &C::require, "'METRIC>=X'",
+    {"run", "require", kTaskTrain | kTaskEval, {&kNeedsOwnResult}, &C::require, "'METRIC>=X'",
      "Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable", {.repeatable = true, .on_resume = kFree}},
-    {"run", "profile", kTaskTrain, &C::profile, "FILE.json",
+    {"run", "profile", kTaskTrain, {&kNeedsFolder}, &C::profile, "FILE.json",
      "Writes what the threads do and when, down to the operators of `profile_steps`, as a Chrome trace "
      "(chrome://tracing, ui.perfetto.dev), and prints the operators that take the most time",
      {.transient = true, .on_resume = kFree}},
-    {"run", "profile_steps", kTaskTrain, &C::profile_steps, "A-B",
+    {"run", "profile_steps", kTaskTrain, {&kNeedsFolder, &kNeedsProfile}, &C::profile_steps, "A-B",
      "Updates whose operators are recorded, the first is 1",
      {.otherwise = "the third to the fifth of this process", .transient = true, .on_resume = kFree}},
-    {"run", "histogram_every", kTaskTrain, &C::histogram_every, "INTERVAL",
+    {"run", "histogram_every", kTaskTrain, {&kNeedsFolder}, &C::histogram_every, "INTERVAL",
      "Updates (500), epochs (1ep) or time (10m) between histograms of weights and gradients for TensorBoard",
      {.word = "never", .on_resume = kFree}},
-    {"run", "reference", kTaskCompare, &C::reference, "FILE",
+    {"run", "reference", kTaskCompare, {&kAlways}, &C::reference, "FILE",
      "Compares with an .npz of outputs by name, loss and grad:NAME (as grad writes it)"},
-    {"run", "gradcheck", kTaskCompare, &C::gradcheck, "N",
+    {"run", "gradcheck", kTaskCompare, {&kAlways}, &C::gradcheck, "N",
      "Checks N coordinates per parameter against float64 central differences", {.min = 1, .max = 1 << 20}},
 };
 // clang-format on

@@ -5,6 +5,7 @@
 #include "frontend/data/bind/preprocess.h"
 #include "optim/config/config.h"
 #include "optim/config/loss_text.h"
+#include "optim/config/unused_fields.h"
 #include "optim/loop/lr_schedule.h"
 #include "optim/plan/learning_rates.h"
 #include "optim/record/telemetry/trace.h"
@@ -33,14 +34,11 @@ constexpr Rule kRules[] = {
     {[](const C& c) { return !c.checkpoint.empty() && !c.weights.empty(); },
      "`checkpoint`: holds weights, and `weights` is given too"},
     {[](const C& c) { return c.resume == "auto" && c.out.empty(); }, "`resume` auto: in which folder? (`out`)"},
-    {[](const C& c) { return c.resume_force && c.resume.empty(); }, "`resume_force`: has no effect without `resume`"},
     {[](const C& c) { return !c.resume.empty() && c.overwrite; }, "`resume`: continues what `overwrite` would remove"},
     {[](const C& c) { return c.export_weights == "ema" && c.ema_decay == 0; },
      "`export_weights` ema: no average is kept; say `ema_decay`"},
     {[](const C& c) { return c.cache != "none" && c.decode_scaling && !c.augment.empty(); },
      "`cache`: keeps whole pictures for `augment`, of which `decode_scaling` decodes another copy every time"},
-    {[](const C& c) { return c.num_workers == 0 && IsSpecified(c, "prefetch_factor"); },
-     "`prefetch_factor`: has no effect with `num_workers` 0"},
     {[](const C& c) { return c.micro_batch_size == C::kAuto && c.gradient_accumulation_steps != 0; },
      "`micro_batch_size` auto: chooses `gradient_accumulation_steps`, which is specified too"},
     {[](const C& c) { return c.max_tokens_per_batch > 0 && c.micro_batch_size != 0; },
@@ -50,10 +48,6 @@ constexpr Rule kRules[] = {
      "`lr_scale`: follows the samples of a batch, which `max_tokens_per_batch` leaves open"},
     {[](const C& c) { return c.gradient_checkpointing == "budget" && c.memory_budget == 0; },
      "`gradient_checkpointing` budget: needs a `memory_budget`"},
-    {[](const C& c) { return c.mixed_precision != "fp16" && IsSpecified(c, "loss_scale"); },
-     "`loss_scale`: has no effect: only `mixed_precision` fp16 scales the loss"},
-    {[](const C& c) { return !c.profile_steps.empty() && c.profile.empty(); },
-     "`profile_steps`: has no effect without `profile`"},
     {[](const C& c) { return c.nesterov && c.dampening != 0; }, "`nesterov`: needs a `dampening` of 0"},
     {[](const C& c) { return c.lr_find && SpecifiesBaseRate(c.lr); },
      "`lr_find`: finds the learning rate, which `lr` specifies too"},
@@ -88,10 +82,6 @@ constexpr Rule kDividedRules[] = {
      "`comm_dtype`: rounds gradients that ranks sum, those of `$` have none"},
     {[](const C& c) { return c.compare_weights_every > 0; },
      "`compare_weights_every`: the ranks of `$` have different weights"},
-    {[](const C& c) { return c.deterministic; },
-     "`deterministic`: has no effect with `$`, where every rank runs all micro-batches in one order"},
-    {[](const C& c) { return c.sync_batch_norm; },
-     "`sync_batch_norm`: has no effect with `$`, whose ranks see whole micro-batches"},
     {[](const C& c) { return c.automatic || c.lr_find; },
      "`$`: trials need the whole model on one rank (no `auto`, no `lr_find`)"},
     {[](const C& c) { return c.micro_batch_size == C::kAuto || c.mixed_precision == "auto"; },
@@ -138,6 +128,7 @@ absl::Status Validate(const TrainConfig& c) {
     if (rule.broken(c)) return Invalid(rule.message);
   }
   RETURN_IF_ERROR(CheckDivision(c));
+  RETURN_IF_ERROR(RefuseUnused(c, {.config = ConfigState::kParsed}));
   RETURN_IF_ERROR(CheckDevice(c));
   RETURN_IF_ERROR(CheckPairs("input", c.input, "MODEL_INPUT=COLUMN[,…]"));
   if (!c.normalize.empty()) RETURN_IF_ERROR(Annotate(ParseNormalize(c.normalize).status(), "`normalize`: "));

@@ -1,4 +1,5 @@
-// Fields that mean nothing in a run: specifying one is an error, not silence.
+// Fields that mean nothing in a run: specifying one is an error, not silence. The column `needs` of ConfigFields says
+// when a field has an effect.
 #pragma once
 
 #include <string>
@@ -8,28 +9,40 @@
 
 namespace onnxtrain {
 
-// What decides whether a field of a training run means anything.
+// What conditions are about. A fact that is not known yet holds.
 struct RunFacts {
-  bool has_data = true;  // else synthetic
+  ConfigState config = ConfigState::kOpen;
+  unsigned makes = 0;   // of an export: kTaskExport a model, kTaskGrad a graph of gradients; 0: all that it can make
+  std::string subject;  // what the message is about: the file of the data ("": "the data"), the loss
+  std::string hint;     // for data without pictures
+
+  bool is_program = true;  // not the library, which leaves files and messages to the program
+  bool has_data = true;    // else synthetic, or batches of the caller
+  bool has_loop = true;    // else the caller's
   bool has_eval = true;
-  std::string optimizer = "adamw";  // a rule that exists
-  double momentum = 0;
-  std::string scheduler;
-  double weight_decay = 0;
-  bool scales_lr = true;
-  std::string loss_takes = "label_smoothing ignore_index";  // what the losses read: see LossTakes
-  bool has_images = true, has_pictures = true, has_sounds = true, has_batch_norm = true, has_dropout = true;
-  bool augments = true;  // the data feeds pictures, from files or arrays
-  bool eval_data_given = false;
-  bool fp16 = false;
-  bool compares_evals = false;  // plateau, keep_best, early_stopping_patience or export_weights best
+
+  bool is_text_file = true, has_text_columns = true;
+  bool has_images = true, has_pictures = true, has_sounds = true;  // bytes of pixels; files of pictures, of sound
+  bool augments = true;                                            // pictures, from files or arrays
+  bool has_categories = true, has_gaps = true, has_numbers = true;
+  bool decodes = true;  // else the samples are in memory
+  bool lengths_differ = true;
+
+  bool has_classes = true, takes_label_smoothing = true, takes_ignore_index = true, takes_class_weights = true;
+  bool has_batch_norm = true, has_statistics = true;  // nodes; statistics of batches to share
+  bool has_dropout = true, has_layers = true;
+  bool has_micro_batches = true, writes_model = true;
+
+  bool is_launched = true, has_ranks = true, has_shards = true;  // by onnxtrain launch, or as planned
 };
-// Why a field has no effect in such a run; "" where it has one.
-std::string WhyNoEffect(std::string_view field, const RunFacts& facts);
+
+// What compares evaluations, by `monitor`: plateau, keep_best, early_stopping_patience or export_weights best.
+bool ComparesEvaluations(const TrainConfig& config);
+
+// Why a field has no effect in such a run, as the message behind its name; "" where it has one.
+std::string ExplainUnused(const TrainConfig& config, const ConfigField& field, const RunFacts& facts);
 
 // Fails for the first specified field without effect.
-absl::Status CheckEffects(const TrainConfig& config, const RunFacts& facts);
-// The same of what is known before anything is read: a run without data.
-absl::Status CheckEffectsWithoutData(const TrainConfig& config);
+absl::Status RefuseUnused(const TrainConfig& config, const RunFacts& facts);
 
 }  // namespace onnxtrain

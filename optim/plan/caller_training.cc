@@ -176,17 +176,9 @@ void FedBatches::Clear() {
 
 namespace {
 
-// Fields of the loop, the loader and evaluations, which the program runs itself.
-constexpr const char* kLoopFields[] = {
-    "log_every", "eval_every", "max_time", "num_workers",  "prefetch_factor",         "decode_scaling", "lr_find",
-    "auto",      "drop_last",  "metrics",  "on_nonfinite", "early_stopping_patience", "monitor",        "init_from"};
-
 absl::Status CheckFedConfig(const TrainConfig& config) {
   RETURN_IF_ERROR(Validate(config));
-  RETURN_IF_ERROR(CheckEffectsWithoutData(config));
-  for (const char* field : kLoopFields) {
-    if (IsSpecified(config, field)) return Invalid("`", field, "`: has no effect: there is no `data`");
-  }
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_data = false, .has_loop = false, .has_eval = false}));
   if (config.lr_scheduler.starts_with("plateau"))
     return Invalid("`lr_scheduler` plateau: there is no evaluation data (`eval_data`, `eval_split`)");
   if (config.max_steps == 0 && config.lr_scheduler != "constant")
@@ -194,25 +186,6 @@ absl::Status CheckFedConfig(const TrainConfig& config) {
   if (config.max_steps == 0 && config.warmup > 0 && config.warmup < 1)
     return Invalid("`warmup` ", config.warmup, ": a share of how many updates? (`max_steps`)");
   return absl::OkStatus();
-}
-
-// As in a run without evaluation data.
-absl::Status CheckRunEffects(const TrainConfig& config, const OnnxModel& model, const LossChoice& loss) {
-  const auto ops = model.op_histogram();
-  return CheckEffects(config, {.has_data = false,
-                               .has_eval = false,
-                               .optimizer = config.optimizer,
-                               .momentum = MakeOptimizer(config).momentum,
-                               .scheduler = config.lr_scheduler.substr(0, config.lr_scheduler.find(':')),
-                               .weight_decay = config.weight_decay,
-                               .scales_lr = config.lr_scale != "none",
-                               .loss_takes = LossTakes(loss),
-                               .has_images = false,
-                               .has_pictures = false,
-                               .has_sounds = false,
-                               .has_batch_norm = ops.contains("BatchNormalization"),
-                               .has_dropout = ops.contains("Dropout"),
-                               .fp16 = config.mixed_precision == "fp16"});
 }
 
 absl::Status SetShapes(const OnnxModel& model, const FedSample& sample, BoundData* bound) {
@@ -342,7 +315,7 @@ absl::StatusOr<FedTraining> PrepareFedTraining(const TrainConfig& given, std::sh
   if (!prepared.ok()) return NameFreeDims(prepared.status(), *model, options);
   RETURN_IF_ERROR(CheckLabelNames(sample, prepared->loss));
   RETURN_IF_ERROR(CheckTrains(*prepared));
-  RETURN_IF_ERROR(CheckRunEffects(config, *model, prepared->loss));
+  RETURN_IF_ERROR(RefuseUnused(config, MakeRunFacts(*model, prepared->loss)));
   RETURN_IF_ERROR(FixMicroBatch(config, options, &training.batch));
   ASSIGN_OR_RETURN(training.optimizer,
                    ChooseOptimizer(config, *model, *prepared, fresh, training.batch.global, config.max_steps));

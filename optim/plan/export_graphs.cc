@@ -28,17 +28,6 @@ using Values = std::map<std::string, HostTensor>;
 
 constexpr int64_t kSampleBatches[] = {6, 10, 15};  // that a graph for any batch is made from
 
-// Fields of the update that a gradient graph does not have.
-absl::Status CheckUpdateFields(const TrainConfig& config) {
-  if (!config.training_graph.empty()) return absl::OkStatus();
-  for (const ConfigField& field : ConfigFields()) {
-    const bool updates = (field.tasks & kTaskGraph) != 0 && (field.tasks & kTaskGrad) == 0;
-    if (updates && IsSpecified(config, field.name))
-      return Invalid("`", field.name, "`: has no effect on a graph of gradients (`training_graph`)");
-  }
-  return absl::OkStatus();
-}
-
 // The update as a node of ai.onnx.preview.training, with one rate and one decay for all weights and without clipping.
 // nullopt where there is none with the same numbers: the node Adam adds its epsilon before it corrects the bias.
 std::optional<PreviewUpdate> MakePreviewUpdate(const OptimizerSpec& spec,
@@ -77,7 +66,7 @@ class GraphExporter {
     const int64_t batch = GlobalBatchSize(config_, *data_.model, bound.batch_axes);
     ASSIGN_OR_RETURN(options_, MakeSessionOptions(config_, *data_.model, bound, data_.loss, batch));
     ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(models_, bound, &options_, true));
-    RETURN_IF_ERROR(CheckEffects(config_, MakeRunFacts(config_, data_, look.loss)));
+    RETURN_IF_ERROR(RefuseUnused(config_, MakeRunFacts(config_, data_, look.loss)));
     RETURN_IF_ERROR(CheckWeights(look.model.graph));
     if (options_.fixed_batch == 0 && look.model.exported_batch > 1 && config_.batch_size == 0)
       options_.fixed_batch = options_.micro_batch = look.model.exported_batch;
@@ -235,9 +224,9 @@ class GraphExporter {
 
 absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
                                             const Values& weights) {
-  RETURN_IF_ERROR(CheckUpdateFields(given));
   const TrainConfig config = given.training_graph.empty() ? given : WithTrainingSettings(given, *model);
-  if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  const unsigned makes = config.training_graph.empty() ? unsigned{kTaskGrad} : 0;
+  RETURN_IF_ERROR(RefuseUnused(config, {.makes = makes, .has_data = !config.data.empty()}));
   const int64_t batch = GlobalBatchSize(config, *model);
   ASSIGN_OR_RETURN(TrainingData data, LoadTrainingData(config, std::move(model), batch));
   GraphExporter exporter(config, std::move(data), weights);

@@ -7,6 +7,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
+#include "optim/config/unused_fields.h"
 #include "optim/config/weight_globs.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/step/fixed_tables.h"
@@ -225,10 +226,11 @@ RateScale ScaleForBatch(const std::string& how, const std::string& rule, int64_t
   return {linear ? ratio : std::sqrt(ratio), linear ? StrCat(batch, "/", base) : StrCat("√(", batch, "/", base, ")")};
 }
 
-absl::Status DecayByLayer(double decay, const PreparedModel& prepared, RateChoice* choice) {
+absl::Status DecayByLayer(const TrainConfig& config, const PreparedModel& prepared, RateChoice* choice) {
+  const double decay = config.layer_lr_decay;
   if (decay == 1) return absl::OkStatus();
   const std::vector<Layer> layers = ListLayers(prepared);
-  if (layers.size() < 2) return Invalid("`layer_lr_decay`: has no effect: the model has one layer");
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_layers = layers.size() > 1}));
   double factor = 1;
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer, factor *= decay) {
     for (const std::string& name : layer->weights) choice->factors.emplace(name, 1).first->second *= factor;

@@ -158,14 +158,6 @@ bool FeedsPictures(const BoundData& data) {
   });
 }
 
-absl::Status CheckPictureFields(const TrainConfig& config, const std::string& path, bool feeds_pictures) {
-  for (const char* field : {"image_size", "resize", "channel_order", "decode_scaling"}) {
-    if (!feeds_pictures && IsSpecified(config, field))
-      return Invalid("`", field, "`: has no effect: ", path, " feeds no files of pictures");
-  }
-  return absl::OkStatus();
-}
-
 namespace {
 
 constexpr int64_t kMaxRate = 1 << 20, kMaxFrames = int64_t{1} << 31, kMaxChannels = 64;
@@ -252,14 +244,6 @@ std::optional<AudioPreprocess> DescribeAudio(const BoundData& data) {
     return AudioPreprocess{column.sample_rate, shape.size() > 1 ? shape.front() : 1, shape.back()};
   }
   return std::nullopt;
-}
-
-absl::Status CheckAudioFields(const TrainConfig& config, const std::string& path, bool feeds_sounds) {
-  for (const char* field : {"sample_rate", "audio_length"}) {
-    if (!feeds_sounds && IsSpecified(config, field))
-      return Invalid("`", field, "`: has no effect: ", path, " feeds no files of sound");
-  }
-  return absl::OkStatus();
 }
 
 namespace {

@@ -34,9 +34,6 @@ PicturePreprocess DescribeImages(const ImageOptions& options, int64_t size_multi
 // Is an input fed with files of pictures?
 bool FeedsPictures(const BoundData& data);
 
-// Fails where a field for files of pictures is specified and no input is fed with some.
-absl::Status CheckPictureFields(const TrainConfig& config, const std::string& path, bool feeds_pictures);
-
 // What files of sound must become for a model: rate, channels and length.
 
 // Plans for the first input that can be fed with sounds, [N,T], [N,C,T] or [N,T,1]: sample_rate and audio_length where
@@ -49,11 +46,14 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
 // What the sounds were made to that feed an input; nullopt where none are fed.
 std::optional<AudioPreprocess> DescribeAudio(const BoundData& data);
 
+<<<<<<< HEAD
 // Fails where a field for sounds is specified and no input is fed with some.
 absl::Status CheckAudioFields(const TrainConfig& config, const std::string& path, bool feeds_sounds);
 
 // `augment` for pictures in arrays.
 
+=======
+>>>>>>> w-b-41
 // The columns of inputs that are changed, which have one size.
 struct AugmentedArrays {
   std::vector<int> columns;

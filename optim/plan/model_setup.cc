@@ -218,9 +218,8 @@ TrainableSpec MakeTrainableSpec(const TrainConfig& config) { return {.train = co
 
 absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model) {
   const std::map<std::string, int> ops = model.op_histogram();
-  if (IsSpecified(config, "batch_norm") && !ops.contains("BatchNormalization"))
-    return Invalid("`batch_norm`: the model has no BatchNormalization nodes");
-  if (config.dropout >= 0 && !ops.contains("Dropout")) return Invalid("`dropout`: the model has no Dropout nodes");
+  RETURN_IF_ERROR(RefuseUnused(
+      config, {.has_batch_norm = ops.contains("BatchNormalization"), .has_dropout = ops.contains("Dropout")}));
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
   import.constant_factors = config.train.empty();  // else they are weights, and `train` may name one
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
@@ -288,21 +287,26 @@ int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model, const
   return ChooseGlobalBatch(config, ExportedBatch(model, axes));
 }
 
-std::string LossTakes(const LossChoice& loss) {
-  std::string takes;
-  for (const LossTerm& term : loss.terms) {
-    if (term.form != LabelForm::kElements) StrAppend(&takes, term.function->takes, " ");
-  }
-  return takes;
+RunFacts MakeLossFacts(const LossChoice& loss) {
+  const auto takes = [&](const char* field) {
+    return std::ranges::any_of(loss.terms, [&](const LossTerm& term) {
+      return term.form != LabelForm::kElements && term.function->takes.find(field) != std::string::npos;
+    });
+  };
+  return {.subject = loss.name,
+          .takes_label_smoothing = takes("label_smoothing"),
+          .takes_ignore_index = takes("ignore_index"),
+          .takes_class_weights = takes("class_weights")};
 }
 
-absl::Status CheckLossFields(const TrainConfig& config, const LossChoice& loss) {
-  const std::string takes = LossTakes(loss);
-  for (const char* field : {"label_smoothing", "ignore_index", "class_weights"}) {
-    if (IsSpecified(config, field) && takes.find(field) == std::string::npos)
-      return Invalid("`", field, "`: has no effect on loss ", loss.name);
-  }
-  return absl::OkStatus();
+RunFacts MakeRunFacts(const OnnxModel& model, const LossChoice& loss) {
+  RunFacts facts = MakeLossFacts(loss);
+  facts.subject.clear();
+  facts.config = ConfigState::kFinal;
+  const auto ops = model.op_histogram();
+  facts.has_batch_norm = facts.has_statistics = ops.contains("BatchNormalization");
+  facts.has_dropout = ops.contains("Dropout");
+  return facts;
 }
 
 }  // namespace onnxtrain

@@ -11,6 +11,7 @@
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/batch_axes.h"
 #include "optim/step/loss.h"
 #include "optim/step/trainable.h"
@@ -56,9 +57,9 @@ int64_t ExportedBatch(const OnnxModel& model, const BatchAxes& axes);
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model);
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model, const BatchAxes& axes);
 
-// Which of label_smoothing, ignore_index, class_weights the losses read, separated by blanks.
-std::string LossTakes(const LossChoice& loss);
-// Fails where such a field is specified and no loss reads it.
-absl::Status CheckLossFields(const TrainConfig& config, const LossChoice& loss);
+// Which fields the loss reads.
+RunFacts MakeLossFacts(const LossChoice& loss);
+// Facts of loss and model, for a final configuration.
+RunFacts MakeRunFacts(const OnnxModel& model, const LossChoice& loss);
 
 }  // namespace onnxtrain

@@ -67,11 +67,12 @@ absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& 
   return std::make_shared<CacheBudget>(*bytes);
 }
 
-absl::Status KeepInMemory(const std::string& path, const std::shared_ptr<CacheBudget>& budget, BoundData* bound) {
+absl::Status KeepInMemory(const TrainConfig& config, const std::string& path,
+                          const std::shared_ptr<CacheBudget>& budget, BoundData* bound) {
   std::vector<int> columns;
   for (const FeedSpec& feed : bound->feeds) columns.insert(columns.end(), feed.columns.begin(), feed.columns.end());
   auto cached = CacheInRam(bound->dataset, columns, budget);
-  if (cached == nullptr) return Invalid("`cache` ram: has no effect: the samples of ", path, " are in memory already");
+  if (cached == nullptr) return RefuseUnused(config, {.subject = path, .decodes = false});
   bound->dataset = std::move(cached);
   bound->notes.push_back(StrCat("decoded samples stay in memory, up to ",
                                 FormatBytes(static_cast<double>(budget->bytes())), " (`cache`)"));
@@ -100,7 +101,7 @@ absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config
                                                        const std::optional<Preprocess>& before,
                                                        const DataRequest& request, const LossSpec& loss) {
   if (!config.class_map.empty()) {
-    if (!LabelsAreClasses(loss)) return Invalid("`class_map`: has no effect: the `loss` has no classes");
+    RETURN_IF_ERROR(RefuseUnused(config, {.has_classes = LabelsAreClasses(loss)}));
     auto classes = ReadClassMap(config.class_map);
     return classes.ok() ? classes : Annotate(classes.status(), "`class_map`: ");
   }
@@ -142,7 +143,7 @@ bool IsStandardized(const OpenedData& data, const FeedSpec& feed) {
   return IsFloat(feed.sample.dtype) && std::ranges::any_of(feed.columns, measured);
 }
 
-absl::Status FitStandardizations(OpenedData* data) {
+absl::Status FitStandardizations(const TrainConfig& config, OpenedData* data) {
   std::shared_ptr<const Dataset> training = data->bound.dataset;
   if (data->held_out.has_value()) training = SubsetDataset(training, data->held_out->rows.train);
   int64_t fitted = 0;
@@ -153,7 +154,7 @@ absl::Status FitStandardizations(OpenedData* data) {
     feed.divisor = std::move(standardization.divisor);
     fitted += static_cast<int64_t>(feed.columns.size());
   }
-  if (fitted == 0) return Invalid("`standardize`: has no effect: no column of numbers feeds an input of floats");
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_numbers = fitted > 0}));
   data->bound.notes.push_back(StrCat("standardized: ", fitted, fitted == 1 ? " column" : " columns"));
   return absl::OkStatus();
 }
@@ -161,7 +162,7 @@ absl::Status FitStandardizations(OpenedData* data) {
 // Fits what `standardize` asks for; else takes what the model was trained with.
 absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
                                 const DataRequest& request, OpenedData* data) {
-  if (request.fit && config.standardize) return FitStandardizations(data);
+  if (request.fit && config.standardize) return FitStandardizations(config, data);
   if (!before.has_value()) return absl::OkStatus();
   for (FeedSpec& feed : data->bound.feeds) {
     const auto known = before->standardize.find(feed.feed);
@@ -286,7 +287,7 @@ class DataOpener {
     if (config_.encoding.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(Annotate(CheckEncoding(config_.encoding), "`encoding`: "));
     const bool text = IsTableFile(request_.path) || !DocumentColumns(request_.path).empty();
-    return text ? absl::OkStatus() : Invalid("`encoding`: has no effect: ", request_.path, " is no file of text");
+    return RefuseUnused(config_, {.subject = request_.path, .is_text_file = text});
   }
 
   // Of the model's first input of pictures.
@@ -359,7 +360,7 @@ class DataOpener {
       return MakeBlocks(config_, *language_, block_request, request_.want_label, &samples_, &opened_, &spec_);
     }
     if (opened_.text.columns.empty()) {
-      if (!request_.text.has_value()) RETURN_IF_ERROR(CheckTextFields(config_));
+      if (!request_.text.has_value()) RETURN_IF_ERROR(RefuseUnused(config_, {.has_text_columns = false}));
       return language_.has_value() ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
     }
     auto tokens = AddTokens(config_, model_, &opened_.text, samples_.dataset, &samples_.notes);
@@ -502,18 +503,16 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  absl::Status ChangeArrays() {
-    ASSIGN_OR_RETURN(opened_.arrays, AugmentBoundArrays(config_, request_.path, &opened_.bound));
-    if (opened_.arrays.has_value() || !IsSpecified(config_, "augment")) return absl::OkStatus();
+  // Why arrays of pixels are no pictures.
+  const char* ExplainNoPictures() const {
     const auto& feeds = opened_.bound.feeds;
     const bool table = std::ranges::any_of(feeds, [](const FeedSpec& feed) { return feed.columns.size() >= 64; });
     const bool bits = std::ranges::any_of(opened_.bound.dataset->columns(), [](const Column& column) {
       return column.sample.dtype == DType::kBool && column.sample.rank() >= 2;
     });
-    return Invalid("`augment`: has no effect: ", request_.path, " feeds no pictures",
-                   table  ? " (pixels in columns of their own are none: an .npy or .npz array of all is)"
-                   : bits ? " (arrays of bool are none: of uint8 or float32 they are)"
-                          : "");
+    return table  ? " (pixels in columns of their own are none: an .npy or .npz array of all is)"
+           : bits ? " (arrays of bool are none: of uint8 or float32 they are)"
+                  : "";
   }
 
   // Pictures and sounds, now that it is known whether they are fed.
@@ -524,14 +523,18 @@ class DataOpener {
       opened_.pictures = DescribeImages(options_.images, SizeMultiple(opened_.bound), request_.folders);
       RETURN_IF_ERROR(CheckSmallestPictures(config_, model_, loss_, opened_.bound));
     }
-    RETURN_IF_ERROR(CheckPictureFields(config_, request_.path, opened_.pictures.has_value()));
     opened_.audio = DescribeAudio(opened_.bound);
-    RETURN_IF_ERROR(CheckAudioFields(config_, request_.path, opened_.audio.has_value()));
-    if (request_.cache != nullptr) RETURN_IF_ERROR(KeepInMemory(request_.path, request_.cache, &opened_.bound));
-    if (!opened_.pictures.has_value()) RETURN_IF_ERROR(ChangeArrays());
-    if (IsSpecified(config_, "normalize") && !opened_.bound.has_images)
-      return Invalid("`normalize`: has no effect: ", request_.path, " feeds no 8-bit images");
-    return absl::OkStatus();
+    if (request_.cache != nullptr)
+      RETURN_IF_ERROR(KeepInMemory(config_, request_.path, request_.cache, &opened_.bound));
+    if (!opened_.pictures.has_value()) {
+      ASSIGN_OR_RETURN(opened_.arrays, AugmentBoundArrays(config_, request_.path, &opened_.bound));
+    }
+    return RefuseUnused(config_, {.subject = request_.path,
+                                  .hint = ExplainNoPictures(),
+                                  .has_images = opened_.bound.has_images,
+                                  .has_pictures = opened_.pictures.has_value(),
+                                  .has_sounds = opened_.audio.has_value(),
+                                  .augments = opened_.pictures.has_value() || opened_.arrays.has_value()});
   }
 
   const Columns& columns() const { return samples_.dataset->columns(); }

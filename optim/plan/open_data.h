@@ -28,7 +28,8 @@ namespace onnxtrain {
 absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& config);
 
 // Makes the data set keep what its inputs are fed with. Fails where all of it is in memory already.
-absl::Status KeepInMemory(const std::string& path, const std::shared_ptr<CacheBudget>& budget, BoundData* bound);
+absl::Status KeepInMemory(const TrainConfig& config, const std::string& path,
+                          const std::shared_ptr<CacheBudget>& budget, BoundData* bound);
 
 // A file of data, bound by input, label, normalize, header and by the preprocess.json of the model.
 struct OpenedData {

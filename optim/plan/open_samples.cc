@@ -9,6 +9,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/bind/names.h"
 #include "optim/config/loss_text.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/column_choice.h"
 
 namespace onnxtrain {
@@ -102,16 +103,6 @@ void AllowTransforms(const TransformSpec& spec, const std::optional<Preprocess>&
   }
 }
 
-absl::Status CheckFitted(const TrainConfig& config, const std::vector<ColumnTransform>& transforms) {
-  const auto encoded = [](const ColumnTransform& t) { return !t.categories.empty(); };
-  const auto filled = [](const ColumnTransform& t) { return !t.fill.empty(); };
-  if (!config.encode.empty() && std::ranges::none_of(transforms, encoded))
-    return Invalid("`encode`: has no effect: no column but the label holds text (COLUMN=HOW encodes numbers)");
-  if (!config.fill.empty() && std::ranges::none_of(transforms, filled))
-    return Invalid("`fill`: has no effect: no column but the label can have missing values");
-  return absl::OkStatus();
-}
-
 struct ColumnRoles {
   std::vector<ColumnTransform> texts;  // of the columns that feed inputs of strings
   std::set<std::string> untouched;     // columns that other transforms leave alone
@@ -178,7 +169,10 @@ absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::
   }
   if (fits) {
     ASSIGN_OR_RETURN(opened.transforms, FitTransforms(*opened.dataset, TrainingRows(opened), spec, roles.untouched));
-    RETURN_IF_ERROR(CheckFitted(config, opened.transforms));
+    const auto encoded = [](const ColumnTransform& t) { return !t.categories.empty(); };
+    const auto filled = [](const ColumnTransform& t) { return !t.fill.empty(); };
+    RETURN_IF_ERROR(RefuseUnused(config, {.has_categories = std::ranges::any_of(opened.transforms, encoded),
+                                          .has_gaps = std::ranges::any_of(opened.transforms, filled)}));
   } else if (before.has_value()) {
     const bool same_columns = request.same_columns && !HoldsModelInputs(opened.file_columns, before->inputs);
     opened.transforms = CarryOver(*before, opened.file_columns, same_columns);

@@ -1,6 +1,7 @@
 // The configuration that repeats a run.
 #include "backends/registry.h"
 #include "frontend/base/status.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/training_run.h"
 
 namespace onnxtrain {
@@ -39,9 +40,9 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
   // A default of epochs stays unset: it would be a limit beside the max_steps of a run that goes on from here.
   c.specified.clear();
+  const TrainConfig resolved = c;
   for (const ConfigField& field : ConfigFields()) {
-    const bool has_effect = WhyNoEffect(field.name, run.facts).empty() &&
-                            !(field.name == std::string_view("prefetch_factor") && c.num_workers == 0);
+    const bool has_effect = ExplainUnused(resolved, field, run.facts).empty();
     if (field.traits.decides || (!has_effect && !IsSpecified(run.config, field.name))) {
       ResetField(field, &c);
     } else if ((field.tasks & kTaskTrain) != 0 && !field.traits.transient && !FieldTexts(c, field).empty()) {

@@ -129,13 +129,6 @@ std::string DescribeTokens(const TokenizedText& text, const TextSetup& setup, co
 
 }  // namespace
 
-absl::Status CheckTextFields(const TrainConfig& config) {
-  for (const char* field : {"tokenizer", "max_length"}) {
-    if (IsSpecified(config, field)) return Invalid("`", field, "`: has no effect: which columns are text? (`text`)");
-  }
-  return absl::OkStatus();
-}
-
 std::vector<std::string> ResolveColumns(const Dataset& data, std::vector<std::string> names) {
   const std::vector<Column>& columns = data.columns();
   for (std::string& name : names) {

@@ -54,9 +54,6 @@ struct TextSetup {
 absl::StatusOr<TextSetup> MakeTextSetup(const TrainConfig& config, const std::optional<Preprocess>& before,
                                         const std::string& path, bool may_fit);
 
-// Fails where `tokenizer` or `max_length` is set though there is no text.
-absl::Status CheckTextFields(const TrainConfig& config);
-
 // The names of columns that are given by name or 0-based index.
 std::vector<std::string> ResolveColumns(const Dataset& data, std::vector<std::string> names);
 

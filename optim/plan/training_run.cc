@@ -123,32 +123,24 @@ absl::Status CheckWork(const TrainConfig& config, const OnnxModel& model, const 
   return absl::OkStatus();
 }
 
-bool ComparesEvaluations(const TrainConfig& c) {
-  return c.lr_scheduler.starts_with("plateau") || c.keep_best > 0 || c.early_stopping_patience > 0 ||
-         c.export_weights == "best";
+bool LengthsDiffer(const Dataset& data) {
+  int64_t i = 1;
+  while (i < data.size() && data.Length(i) == data.Length(0)) ++i;
+  return i < data.size();
 }
 
 }  // namespace
 
 RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss) {
-  const auto ops = data.model->op_histogram();
-  return {.has_data = !data.synthetic,
-          .has_eval = data.has_eval(),
-          .optimizer = config.optimizer,
-          .momentum = MakeOptimizer(config).momentum,
-          .scheduler = config.lr_scheduler.substr(0, config.lr_scheduler.find(':')),
-          .weight_decay = config.weight_decay,
-          .scales_lr = config.lr_scale != "none",
-          .loss_takes = LossTakes(loss),
-          .has_images = data.train.bound.has_images,
-          .has_pictures = data.train.pictures.has_value(),
-          .has_sounds = data.train.audio.has_value(),
-          .has_batch_norm = ops.contains("BatchNormalization"),
-          .has_dropout = ops.contains("Dropout"),
-          .augments = data.train.pictures.has_value() || data.train.arrays.has_value(),
-          .eval_data_given = !config.eval_data.empty(),
-          .fp16 = config.mixed_precision == "fp16",
-          .compares_evals = ComparesEvaluations(config)};
+  RunFacts facts = MakeRunFacts(*data.model, loss);
+  facts.has_data = !data.synthetic;
+  facts.has_eval = data.has_eval();
+  facts.has_images = data.train.bound.has_images;
+  facts.has_pictures = data.train.pictures.has_value();
+  facts.has_sounds = data.train.audio.has_value();
+  facts.augments = facts.has_pictures || data.train.arrays.has_value();
+  facts.lengths_differ = !config.length_grouping || LengthsDiffer(*data.train.bound.dataset);
+  return facts;
 }
 
 namespace {
@@ -182,24 +174,10 @@ const ModelPart& PartOf(const SessionOptions& options) {
   return options.tensor.on() ? options.tensor : options.pipeline;
 }
 
-bool LengthsDiffer(const Dataset& data) {
-  int64_t i = 1;
-  while (i < data.size() && data.Length(i) == data.Length(0)) ++i;
-  return i < data.size();
-}
-
 // Pictures that keep their sizes are grouped, unless that was decided: a batch of many sizes takes long.
 void ChooseGrouping(const BoundData& data, TrainConfig* config) {
   const bool open = !IsSpecified(*config, "length_grouping") && config->shuffle && SizeMultiple(data) > 0;
   if (open) config->length_grouping = LengthsDiffer(*data.dataset);
-}
-
-// Grouping needs an order to change and lengths that differ.
-absl::Status CheckGrouping(const TrainConfig& config, const Dataset& data) {
-  if (!config.length_grouping) return absl::OkStatus();
-  if (!config.shuffle) return Invalid("`length_grouping`: has no effect without `shuffle`");
-  return LengthsDiffer(data) ? absl::OkStatus()
-                             : Invalid("`length_grouping`: has no effect: all samples have the same length");
 }
 
 absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
@@ -323,7 +301,7 @@ absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const
   const RateScale scale = ScaleForBatch(config.lr_scale, choice.spec.rule, global_batch, config.lr_scale_base);
   ASSIGN_OR_RETURN(RateChoice rates, ChooseRates(GetRates(config, info, choice.spec), prepared, choice.origin, fresh,
                                                  choice.spec, scale.factor));
-  RETURN_IF_ERROR(DecayByLayer(config.layer_lr_decay, prepared, &rates));
+  RETURN_IF_ERROR(DecayByLayer(config, prepared, &rates));
   choice.spec.lr = rates.lr;
   choice.spec.lr_factors = std::move(rates.factors);
   choice.unscaled_lr = rates.lr / scale.factor;
@@ -420,7 +398,7 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
                                        const BackendFactory& make_backend, const ProcessRank& place) {
   TrainConfig config = WithTrainingSettings(WithSplitFiles(WithFolderRoot(given)), *model);
   RETURN_IF_ERROR(Validate(config));
-  if (config.data.empty()) RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_data = !config.data.empty()}));
   TrainingRun run;
   AutoChooser chooser(given);
   if (config.automatic) SetAutoFields(GlobalBatchSize(config, *model), &config);
@@ -459,17 +437,15 @@ absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr
   run.steps = PlanSteps(config, run.data, run.batch.global, run.tokens);
   run.options = PlanLoop(config, run.steps, run.batch.global);
   run.options.tokens = run.tokens;
-  RETURN_IF_ERROR(CheckGrouping(config, *bound.dataset));
   RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
   RETURN_IF_ERROR(CheckLastBatch(run, options));
   if (run.data.has_eval() && config.metrics.empty())
     run.config.metrics = options.metrics = DefaultMetrics(prepared.loss, run.data.eval.bound.text_unit);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
   run.facts = MakeRunFacts(config, run.data, prepared.loss);
-  RETURN_IF_ERROR(CheckEffects(config, run.facts));
+  RETURN_IF_ERROR(RefuseUnused(config, run.facts));
   ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, *run.data.model, prepared, run.data.fresh, run.batch.global,
                                                   run.steps.total));
-  run.facts.optimizer = run.optimizer.spec.rule;  // the model may have one of its own
   ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
   ASSIGN_OR_RETURN(run.options.mix, PlanMixing(config, run.data.train, prepared.loss, &run.train));
   RETURN_IF_ERROR(CheckVocabulary(run.data.train, run.train));

@@ -63,14 +63,5 @@ TEST_F(PictureFolders, TheWorkingDirectoryIsTheirRootWithoutData) {
   EXPECT_THAT(WithLabelColumns(config).label, ElementsAre("kind"));
 }
 
-TEST(PictureFields, HaveNoEffectWithoutPictures) {
-  TrainConfig config;
-  EXPECT_TRUE(CheckPictureFields(config, "x.npz", false).ok());
-  config.resize = "pad";
-  EXPECT_TRUE(CheckPictureFields(config, "images", true).ok());
-  EXPECT_EQ(CheckPictureFields(config, "x.npz", false).message(),
-            "`resize`: has no effect: x.npz feeds no files of pictures");
-}
-
 }  // namespace
 }  // namespace onnxtrain

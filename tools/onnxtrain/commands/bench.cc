@@ -243,7 +243,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
 
 absl::StatusOr<int> RunBench(const TrainConfig& config) {
   if (!config.data.empty()) return BenchData(config);
-  RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_data = false}));
   const double begin = Now();
   const int64_t resident = PeakResidentBytes();
   ASSIGN_OR_RETURN(const Setup setup, SetUp(config));

@@ -11,6 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/npz.h"
+#include "optim/config/unused_fields.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/program/optimize.h"
@@ -126,7 +127,7 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   s.options.optimizer.rule = "sgd";  // keeps no moments: there is no update
   s.models = std::make_shared<PreparedModels>(s.data.model);
   ASSIGN_OR_RETURN(s.look, PrepareFor(*s.models, s.data.data.bound, &s.options, true));
-  RETURN_IF_ERROR(CheckLossFields(config, s.look.loss));
+  RETURN_IF_ERROR(RefuseUnused(config, MakeLossFacts(s.look.loss)));
   ASSIGN_OR_RETURN(s.train, MakeTrainData(s.data.data.bound, s.look, s.data.loss.ignore_index));
   ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.train, samples));
   ASSIGN_OR_RETURN(s.traced, ReadGlobalBatch(s.train, s.options.fixed_batch > 0 ? s.options.fixed_batch : samples));

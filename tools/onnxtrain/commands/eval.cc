@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/data_hints.h"
 #include "optim/plan/pixel_hints.h"
 #include "optim/plan/value_checks.h"
@@ -71,7 +72,7 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, false));
-  RETURN_IF_ERROR(CheckLossFields(config, look.loss));
+  RETURN_IF_ERROR(RefuseUnused(config, MakeLossFacts(look.loss)));
   if (options.metrics.empty()) options.metrics = DefaultMetrics(look.loss, setup.data.bound.text_unit);
   RETURN_IF_ERROR(ChooseMetrics(options.metrics, look.loss).status());
   ASSIGN_OR_RETURN(const std::vector<Requirement> requirements,

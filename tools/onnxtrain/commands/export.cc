@@ -6,6 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/npz.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/export_graphs.h"
 #include "optim/plan/surgery.h"
 #include "optim/record/checkpoint/resume.h"
@@ -74,17 +75,8 @@ absl::StatusOr<Weights> LoadSpecifiedWeights(const TrainConfig& config, const On
   return weights;
 }
 
-// Fields of graphs alone.
-absl::Status CheckModelFields(const TrainConfig& config) {
-  for (const ConfigField& field : ConfigFields()) {
-    if ((field.tasks & kTaskExport) == 0 && (field.tasks & kTaskGraph) != 0 && IsSpecified(config, field.name))
-      return Invalid("`", field.name, "`: has no effect on a model (`gradient_graph`, `training_graph`)");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<int> WriteGraphs(const TrainConfig& config) {
-  if (!config.out.empty()) return Invalid("`out`: has no effect beside `gradient_graph` and `training_graph`");
+  RETURN_IF_ERROR(RefuseUnused(config, {.writes_model = false}));
   for (const std::string& graph : {config.gradient_graph, config.training_graph})
     RETURN_IF_ERROR(CheckNotInput(graph, ListInputs(config, graph)));
   const bool both = !config.gradient_graph.empty() && !config.training_graph.empty();
@@ -103,7 +95,7 @@ absl::StatusOr<int> WriteGraphs(const TrainConfig& config) {
 
 absl::StatusOr<int> RunExport(const TrainConfig& config) {
   if (!config.gradient_graph.empty() || !config.training_graph.empty()) return WriteGraphs(config);
-  RETURN_IF_ERROR(CheckModelFields(config));
+  RETURN_IF_ERROR(RefuseUnused(config, {.makes = kTaskExport}));
   ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "y.onnx"));
   ASSIGN_OR_RETURN(auto model, LoadModel(config));
   if (config.weights.empty() && config.checkpoint.empty() && !HasSurgery(config))

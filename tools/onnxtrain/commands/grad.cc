@@ -4,6 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/export_graphs.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -16,7 +17,7 @@ namespace onnxtrain::cli {
 namespace {
 
 absl::StatusOr<int> WriteGradientGraph(TrainConfig config) {
-  if (config.micro_batch_size > 0) return Invalid("`micro_batch_size`: has no effect on a gradient graph");
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_micro_batches = config.micro_batch_size <= 0}));
   config.gradient_graph = config.out;
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(const ExportedGraphs exported, ExportGraphs(config, std::move(model), {}));
@@ -65,7 +66,7 @@ absl::StatusOr<int> RunGrad(const TrainConfig& config) {
   options.optimizer.rule = "sgd";  // keeps no moments: there is no update
   const auto models = std::make_shared<PreparedModels>(setup.model);
   ASSIGN_OR_RETURN(const PreparedModel look, PrepareFor(*models, setup.data.bound, &options, true));
-  RETURN_IF_ERROR(CheckLossFields(config, look.loss));
+  RETURN_IF_ERROR(RefuseUnused(config, MakeLossFacts(look.loss)));
   ASSIGN_OR_RETURN(const TrainData data, MakeTrainData(setup.data.bound, look, setup.loss.ignore_index));
   LogInfo(config, look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kSamples = 8;
 
 absl::StatusOr<ModelAndData> MakeUpInputs(TrainConfig config) {
-  RETURN_IF_ERROR(CheckEffectsWithoutData(config));
+  RETURN_IF_ERROR(RefuseUnused(config, {.has_data = false}));
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   const int64_t exported = ExportedBatch(*model);
   const int64_t samples = config.batch_size > 0 ? config.batch_size : exported > 1 ? exported : kSamples;

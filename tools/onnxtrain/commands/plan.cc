@@ -354,10 +354,9 @@ Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMe
 }  // namespace
 
 absl::StatusOr<int> RunPlan(const TrainConfig& config) {
-  if (config.world == 1 && FindShardLevel(config.shard) != ShardLevel::kNone)
-    return Invalid("`shard` ", config.shard, ": has no effect on one rank (`world`)");
-  if (config.world == 1 && config.comm_dtype != "f32")
-    return Invalid("`comm_dtype` ", config.comm_dtype, ": has no effect on one rank (`world`)");
+  const bool many = config.world > 1;
+  RETURN_IF_ERROR(
+      RefuseUnused(config, {.subject = "one rank", .has_ranks = many, .has_shards = many || config.shard == "auto"}));
   if ((config.pipeline > 1 || config.tensor > 1) && !config.plot.empty())
     return Invalid("`plot`: shows the memory of a whole model, not of a `", config.pipeline > 1 ? "pipeline" : "tensor",
                    "`");

@@ -376,15 +376,6 @@ absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* 
   return group.Lead(own, &state, &ready->run);
 }
 
-absl::Status CheckAlone(const TrainConfig& config) {
-  constexpr char kWhy[] = ": this process is no rank of a distributed run (onnxtrain launch)";
-  if (FindShardLevel(config.shard) != ShardLevel::kNone) return Invalid("`shard` ", config.shard, kWhy);
-  if (config.pipeline > 1) return Invalid("`pipeline` ", config.pipeline, kWhy);
-  if (config.tensor > 1) return Invalid("`tensor` ", config.tensor, kWhy);
-  if (config.comm_dtype != "f32") return Invalid("`comm_dtype` ", config.comm_dtype, kWhy);
-  return config.compare_weights_every == 0 ? absl::OkStatus() : Invalid("`compare_weights_every`", kWhy);
-}
-
 absl::StatusOr<int> TrainAlone(const TrainConfig& config, const Rank& rank, const SignalFlags& signals) {
   ReadyRun ready;
   RETURN_IF_ERROR(Prepare(config, rank, PeakResidentBytes(), &ready));
@@ -422,7 +413,8 @@ absl::StatusOr<int> RunTrain(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const Rank rank, ReadRank());
   const SignalFlags signals = CatchSignals();
   if (rank.alone()) {
-    RETURN_IF_ERROR(CheckAlone(config));
+    RETURN_IF_ERROR(
+        RefuseUnused(config, {.is_launched = false, .has_ranks = false, .has_shards = config.shard == "auto"}));
     return TrainAlone(config, rank, signals);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, RankGroup::Join(rank, config));
