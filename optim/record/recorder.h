@@ -1,4 +1,4 @@
-// Trains, and writes what a run leaves in its folder: model, metrics, checkpoints, summary.
+// Trains, and writes the folder of the run: model, metrics, checkpoints, summary.
 #pragma once
 
 #include <map>
@@ -11,37 +11,45 @@
 #include "optim/plan/training_run.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/resume.h"
-#include "optim/record/telemetry/console.h"
+#include "optim/record/output_folder.h"
+#include "optim/record/quality.h"
 #include "optim/record/telemetry/metrics_file.h"
 #include "optim/record/telemetry/summary.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/record/telemetry/trace.h"
-#include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/flags/require.h"
-#include "tools/onnxtrain/report/output_folder.h"
-#include "tools/onnxtrain/report/quality.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 
-// Warnings for stderr and summary.json, each once.
+// Shows people what a run does. Called on the thread that trains; texts may name fields in backquotes.
+class RunDisplay {
+ public:
+  virtual ~RunDisplay() = default;
+  virtual void ShowProgress(const TrainEvent& event) {}
+  virtual void EndProgress() {}  // no event follows
+  virtual void ShowWarning(const std::string& text) {}
+  virtual void ShowInfo(const std::string& text) {}
+  virtual void ShowProfile(const Trace& trace) {}
+};
+
+// Passes warnings to a display and keeps them for summary.json, each once.
 class Warnings {
  public:
+  explicit Warnings(RunDisplay* display) : display_(*display) {}
   void Add(const std::string& text);
   const std::vector<std::string>& texts() const { return texts_; }
-  // Of a line of progress that warnings must not be written behind, and which outlives its use; null: none.
-  void SetConsole(Console* console) { console_ = console; }
 
  private:
+  RunDisplay& display_;
   std::vector<std::string> texts_;
-  Console* console_ = nullptr;
 };
 
 // The parts of a run that is about to begin.
 struct RecordedRun {
   TrainingRun* run;
   OutputFolder* folder;
+  RunDisplay* display;
   TrainConfig resolved;
-  std::vector<Requirement> requirements;
+  std::string flag_file;          // the text of config.flags, which repeats the run
   int64_t resident_at_start = 0;  // bytes
   std::string data_fingerprint;
   std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
@@ -50,16 +58,34 @@ struct RecordedRun {
   SavingGroup* group = nullptr;         // as in CheckpointOptions
 };
 
+// How a run has ended.
+struct RunOutcome {
+  RunSummary summary;
+  std::string json;                // the text of summary.json
+  std::vector<std::string> files;  // names in the folder
+  absl::Status status;             // why the training failed, or the model or the summary could not be written
+  bool bad_input = false;          // the training failed at a sample that is wrong
+  bool summary_written = false;
+  // For a report: predictions with the weights at the start, and with those of the model. report_status: why the latter
+  // could not be made.
+  std::optional<Quality> before, after;
+  absl::Status report_status;
+};
+
 class Recorder {
  public:
   explicit Recorder(RecordedRun recorded)
-      : recorded_(std::move(recorded)), run_(*recorded_.run), folder_(*recorded_.folder) {}
+      : recorded_(std::move(recorded)),
+        run_(*recorded_.run),
+        folder_(*recorded_.folder),
+        display_(*recorded_.display),
+        warnings_(recorded_.display) {}
 
   // Opens the files of the run, once an old one is removed.
   absl::Status Begin();
-  // Returns the exit code. Begin must have succeeded. A run that does not come to its end leaves its last good weights
-  // in a checkpoint and in model.unfinished.onnx.
-  absl::StatusOr<int> TrainAndWrite(const SignalFlags& signals);
+  // Begin must have succeeded. A run that does not come to its end leaves its last good weights in a checkpoint and in
+  // model.unfinished.onnx. Afterwards the session has the weights of the model, where there is evaluation data.
+  RunOutcome TrainAndWrite();
 
  private:
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
@@ -70,7 +96,7 @@ class Recorder {
   void FindFolderAgain();
   absl::Status BeginCheckpoints();
   void RecordHistograms(TrainOptions* options);
-  absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
+  absl::StatusOr<TrainResult> Loop();
   void OnEvent(const TrainEvent& event);
   void WarnOfOutliers(const std::vector<Outlier>& outliers);
   void WarnOfNoGradient(const TrainEvent& event);
@@ -87,13 +113,13 @@ class Recorder {
   absl::Status NameCheckpoint(const absl::Status& failed) const;
   void WriteProfile();
   std::optional<Quality> EvaluateForReport(const std::atomic<bool>* stop);
-  absl::Status WriteReport(const std::string& summary);
-  absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
-  int CheckRequirements(const std::string& json) const;
+  absl::Status EvaluateModel();
+  RunOutcome Finish(const TrainResult& result, const std::string& failure);
 
   RecordedRun recorded_;
   TrainingRun& run_;
   OutputFolder& folder_;
+  RunDisplay& display_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<HistogramRecorder> histograms_;  // null: none are written
@@ -113,4 +139,4 @@ class Recorder {
   std::vector<std::string> files_;
 };
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain
