@@ -1,7 +1,10 @@
 #include "optim/record/recorder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -156,6 +159,31 @@ void Warnings::Add(const std::string& text) {
   if (std::find(texts_.begin(), texts_.end(), text) != texts_.end()) return;
   texts_.push_back(text);
   display_.ShowWarning(text);
+}
+
+// Bytes of the lines of the first `done` updates.
+int64_t FindEnd(const std::string& path, int64_t done) {
+  std::ifstream file(path);
+  int64_t end = 0;
+  for (std::string line; std::getline(file, line) && !file.eof(); end += std::ssize(line) + 1) {
+    if (std::strtoll(line.c_str(), nullptr, 10) > done) break;
+  }
+  return end;
+}
+
+absl::StatusOr<std::unique_ptr<OrderFile>> OrderFile::Open(const std::string& path, int64_t done) {
+  std::error_code missing;
+  if (done > 0) std::filesystem::resize_file(path, FindEnd(path, done), missing);
+  std::ofstream file(path, done > 0 ? std::ios::app : std::ios::trunc);
+  if (!file) return Invalid("`dump_order` ", path, ": ", std::strerror(errno));
+  return std::unique_ptr<OrderFile>(new OrderFile(path, std::move(file)));
+}
+
+absl::Status OrderFile::Write(int64_t update, const Batch& batch, const Dataset& data) {
+  for (const int64_t sample : batch.samples)
+    file_ << update << '\t' << batch.epoch << '\t' << data.Describe(sample) << '\n';
+  if (!file_.flush()) return absl::DataLossError(StrCat("`dump_order` ", path_, ": ", std::strerror(errno)));
+  return absl::OkStatus();
 }
 
 // Hours of training must not end in a model that cannot be written.
@@ -318,15 +346,16 @@ void Recorder::WarnOfFirstGradient(const std::string& where) {
   warnings_.Add(StrCat("update 1 is skipped, its gradient is not finite: ", not_finite_));
 }
 
-void Recorder::RecordHistograms(TrainOptions* options) {
+void Recorder::RecordBatches(TrainOptions* options) {
   const Interval& every = run_.config.histogram_every;
-  if (every.value == 0) return;
   const double seconds = every.unit == Interval::Unit::kSeconds ? every.value : 0;
-  histograms_ = std::make_unique<HistogramRecorder>(*run_.session, *events_, run_.train,
-                                                    IntervalSteps(every, run_.steps.per_epoch), seconds);
-  options->on_batch = [this, first = options->on_batch](int64_t update, const Batch& batch) {
-    if (first) RETURN_IF_ERROR(first(update, batch));
-    return histograms_->OnBatch(update, batch);
+  if (every.value != 0)
+    histograms_ = std::make_unique<HistogramRecorder>(*run_.session, *events_, run_.train,
+                                                      IntervalSteps(every, run_.steps.per_epoch), seconds);
+  if (recorded_.order == nullptr && histograms_ == nullptr) return;
+  options->on_batch = [this](int64_t update, const Batch& batch) -> absl::Status {
+    if (recorded_.order != nullptr) RETURN_IF_ERROR(recorded_.order->Write(update, batch, *run_.train.dataset));
+    return histograms_ != nullptr ? histograms_->OnBatch(update, batch) : absl::OkStatus();
   };
 }
 
@@ -334,7 +363,7 @@ absl::StatusOr<TrainResult> Recorder::Loop() {
   TrainOptions options = run_.options;
   options.resume = recorded_.resumed;
   options.trace = recorded_.trace.get();
-  RecordHistograms(&options);
+  RecordBatches(&options);
   options.on_not_finite = [this](const std::string& where) { WarnOfFirstGradient(where); };
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });

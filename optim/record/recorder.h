@@ -1,6 +1,7 @@
 // Trains, and writes the folder of the run: model, metrics, checkpoints, summary.
 #pragma once
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,20 @@ class Warnings {
   std::vector<std::string> texts_;
 };
 
+// Writes which samples each update was trained on: one line per sample, separated by tabs: update (the first is 1),
+// epoch (the first is 0), where the sample stands in the data.
+class OrderFile {
+ public:
+  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
+  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
+  absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
+
+ private:
+  OrderFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::string path_;
+  std::ofstream file_;
+};
+
 // The parts of a run that is about to begin.
 struct RecordedRun {
   TrainingRun* run;
@@ -55,6 +70,7 @@ struct RecordedRun {
   std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
   bool continues_folder = false;        // the folder's files are those of the run that goes on
   std::unique_ptr<Trace> trace;         // for `profile`; may be null
+  std::unique_ptr<OrderFile> order;     // for `dump_order`; may be null
   SavingGroup* group = nullptr;         // as in CheckpointOptions
 };
 
@@ -95,7 +111,7 @@ class Recorder {
   absl::Status WriteTokenizer() const;
   void FindFolderAgain();
   absl::Status BeginCheckpoints();
-  void RecordHistograms(TrainOptions* options);
+  void RecordBatches(TrainOptions* options);
   absl::StatusOr<TrainResult> Loop();
   void OnEvent(const TrainEvent& event);
   void WarnOfOutliers(const std::vector<Outlier>& outliers);

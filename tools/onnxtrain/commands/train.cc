@@ -1,10 +1,6 @@
-// Writes which samples each update was trained on (`dump_order`).
+// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +12,6 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/version.h"
-#include "frontend/data/load/loader.h"
 #include "optim/parallel/divided_state.h"
 #include "optim/parallel/shard.h"
 #include "optim/plan/model_setup.h"
@@ -37,47 +32,6 @@
 
 namespace onnxtrain::cli {
 namespace {
-
-// One line per sample, separated by tabs: update (the first is 1), epoch (the first is 0), where the sample stands in
-// the data.
-class OrderFile {
- public:
-  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
-  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
-  absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
-
- private:
-  OrderFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
-  std::string path_;
-  std::ofstream file_;
-};
-
-// Bytes of the lines of the first `done` updates.
-int64_t FindEnd(const std::string& path, int64_t done) {
-  std::ifstream file(path);
-  int64_t end = 0;
-  for (std::string line; std::getline(file, line) && !file.eof(); end += std::ssize(line) + 1) {
-    if (std::strtoll(line.c_str(), nullptr, 10) > done) break;
-  }
-  return end;
-}
-
-absl::StatusOr<std::unique_ptr<OrderFile>> OrderFile::Open(const std::string& path, int64_t done) {
-  std::error_code missing;
-  if (done > 0) std::filesystem::resize_file(path, FindEnd(path, done), missing);
-  std::ofstream file(path, done > 0 ? std::ios::app : std::ios::trunc);
-  if (!file) return Invalid("`dump_order` ", path, ": ", std::strerror(errno));
-  return std::unique_ptr<OrderFile>(new OrderFile(path, std::move(file)));
-}
-
-absl::Status OrderFile::Write(int64_t update, const Batch& batch, const Dataset& data) {
-  for (const int64_t sample : batch.samples)
-    file_ << update << '\t' << batch.epoch << '\t' << data.Describe(sample) << '\n';
-  if (!file_.flush()) return absl::DataLossError(StrCat("`dump_order` ", path_, ": ", std::strerror(errno)));
-  return absl::OkStatus();
-}
-
-// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 
 namespace fs = std::filesystem;
 
@@ -220,15 +174,10 @@ absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, cons
   return absl::OkStatus();
 }
 
-// Has every batch recorded in the file of `dump_order`.
-absl::Status DumpOrder(const TrainConfig& config, int64_t done, TrainingRun* run) {
-  if (config.dump_order.empty()) return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<OrderFile>> OpenOrderFile(const TrainConfig& config, int64_t done) {
+  if (config.dump_order.empty()) return nullptr;
   RETURN_IF_ERROR(Annotate(CheckNotInput(config.dump_order, ListInputs(config, config.dump_order)), "`dump_order` "));
-  ASSIGN_OR_RETURN(std::shared_ptr<OrderFile> file, OrderFile::Open(config.dump_order, done));
-  run->options.on_batch = [file, data = run->train.dataset](int64_t update, const Batch& batch) {
-    return file->Write(update, batch, *data);
-  };
-  return absl::OkStatus();
+  return OrderFile::Open(config.dump_order, done);
 }
 
 // The updates to record, where `done` of `total` are done.
@@ -366,7 +315,7 @@ absl::Status Begin(const TrainConfig& config, const SignalFlags& signals, ReadyR
     recorded.continues_folder = ready->start.old_run == OldRun::kContinue;
   }
   const int64_t done = recorded.resumed ? recorded.resumed->result.steps : 0;
-  RETURN_IF_ERROR(DumpOrder(run.config, done, &run));
+  ASSIGN_OR_RETURN(recorded.order, OpenOrderFile(run.config, done));
   ASSIGN_OR_RETURN(recorded.trace, OpenTrace(run, done));
   return absl::OkStatus();
 }
