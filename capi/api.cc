@@ -10,6 +10,7 @@
 #include "capi/trainer.h"
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
+#include "frontend/base/version.h"
 #include "frontend/onnx/import.h"
 #include "frontend/plugin/operators.h"
 
@@ -88,7 +89,7 @@ absl::Status WithTrainer(OnnxtrainTrainer* handle, const Work& work) {
   return trainer->Run([&] { return work(*trainer); });
 }
 
-const char* GetVersion() { return ONNXTRAIN_VERSION; }
+const char* GetVersion() { return kVersion; }
 
 OnnxtrainStatus* LoadModelFromFile(const char* path, OnnxtrainModel** out) {
   return Guard([&]() -> absl::Status {

@@ -111,4 +111,13 @@ size_t AvailableMemory() {
   return bytes >= 1e18 ? std::numeric_limits<size_t>::max() : static_cast<size_t>(bytes / sharing_processes);
 }
 
+std::string CpuName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
 }  // namespace onnxtrain

@@ -25,6 +25,9 @@ int CpuCount();
 double CgroupCpuLimit(const std::string& root = "");
 double CgroupAvailableMemory(const std::string& root = "");
 
+// Returns the model of the processor, "Intel(R) Xeon(R) Processor @ 2.20GHz", or "unknown".
+std::string CpuName();
+
 // Returns the bytes that can still be allocated: the smaller of MemAvailable and CgroupAvailableMemory().
 size_t AvailableMemory();
 

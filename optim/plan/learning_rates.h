@@ -68,13 +68,8 @@ absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, co
                                        const ModelOrigin& origin, const std::vector<std::string>& fresh,
                                        const OptimizerSpec& optimizer, double scale = 1);
 
-<<<<<<< HEAD
 // Multiplies the rate of layer i of L by decay^(L−1−i): see groups.h.
-absl::Status DecayByLayer(double decay, const PreparedModel& prepared, RateChoice* choice);
-=======
-// Multiplies the rate of layer i of L by decay^(L−1−i): see layers.h.
 absl::Status DecayByLayer(const TrainConfig& config, const PreparedModel& prepared, RateChoice* choice);
->>>>>>> w-b-41
 
 // The model's weights, except those in `without`, for ClassifyWeightOrigin.
 std::vector<NamedWeight> CollectWeights(const ImportedModel& model, const std::vector<std::string>& without);

@@ -46,14 +46,8 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
 // What the sounds were made to that feed an input; nullopt where none are fed.
 std::optional<AudioPreprocess> DescribeAudio(const BoundData& data);
 
-<<<<<<< HEAD
-// Fails where a field for sounds is specified and no input is fed with some.
-absl::Status CheckAudioFields(const TrainConfig& config, const std::string& path, bool feeds_sounds);
-
 // `augment` for pictures in arrays.
 
-=======
->>>>>>> w-b-41
 // The columns of inputs that are changed, which have one size.
 struct AugmentedArrays {
   std::vector<int> columns;

@@ -34,7 +34,30 @@ absl::StatusOr<int> MeasureThreads(const Graph& graph, const BackendFactory& mak
   }
 }
 
+// Returns 0 where the variable is not set.
+int NumberIn(const char* variable) {
+  const char* set = std::getenv(variable);
+  return set == nullptr ? 0 : std::atoi(set);
+}
+
+int WantedThreads(const TrainConfig& config) {
+  return config.threads > 0 ? static_cast<int>(config.threads) : NumberIn("OMP_NUM_THREADS");
+}
+
 }  // namespace
+
+int ComputeThreads(const TrainConfig& config) {
+  const int wanted = WantedThreads(config), limit = NumberIn("OMP_THREAD_LIMIT");
+  const int cpus = limit > 0 ? std::min(limit, CpuCount()) : CpuCount();
+  return wanted <= 0 ? cpus : std::min(wanted, cpus);
+}
+
+std::string DescribeThreadLimit(const TrainConfig& config) {
+  const int wanted = WantedThreads(config);
+  if (wanted <= CpuCount()) return "";
+  return StrCat(config.threads > 0 ? "`threads`" : "OMP_NUM_THREADS", " ", wanted, ": there are ", CpuCount(),
+                " CPUs, so ", ComputeThreads(config), " threads are used");
+}
 
 int FewestFastThreads(const std::map<int, double>& seconds) {
   const auto by_seconds = [](const auto& a, const auto& b) { return a.second < b.second; };

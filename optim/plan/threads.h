@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "optim/plan/training_run.h"
@@ -15,6 +16,12 @@ namespace onnxtrain {
 
 // Each holds batches in memory. Decoding pictures for a GPU takes most workers.
 inline constexpr int kMostAutoWorkers = 16;
+
+// Returns the number of threads for compute: config.threads if above 0, else OMP_NUM_THREADS if the user set it, else
+// CpuCount(); no more than OMP_THREAD_LIMIT and CpuCount().
+int ComputeThreads(const TrainConfig& config);
+// Says so where config.threads or OMP_NUM_THREADS asks for more threads than there are CPUs; else returns "".
+std::string DescribeThreadLimit(const TrainConfig& config);
 
 // Returns the smallest number of threads that is within 5 % of the fastest. `seconds` by number of threads; not empty.
 int FewestFastThreads(const std::map<int, double>& seconds);

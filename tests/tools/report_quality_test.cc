@@ -5,9 +5,9 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/npz.h"
+#include "optim/record/quality.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
-#include "tools/onnxtrain/report/quality.h"
 #include "tools/onnxtrain/report/sample_view.h"
 
 namespace onnxtrain::cli {

@@ -4,15 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
-#include <string_view>
 
 #include "frontend/base/cancellation.h"
-#include "frontend/base/machine.h"
-#include "frontend/base/strings.h"
 #include "frontend/onnx/read/mapped_file.h"
 #include "tools/onnxtrain/commands/common.h"
 
@@ -103,27 +98,7 @@ void Catch(int number, void (*handler)(int)) {
   sigaction(number, &action, nullptr);
 }
 
-// Returns 0 where the variable is not set.
-int NumberIn(const char* variable) {
-  const char* set = std::getenv(variable);
-  return set == nullptr ? 0 : std::atoi(set);
-}
-
 }  // namespace
-
-int ChooseThreads(int wanted) {
-  if (wanted <= 0) wanted = NumberIn("OMP_NUM_THREADS");
-  const int limit = NumberIn("OMP_THREAD_LIMIT"), cpus = limit > 0 ? std::min(limit, CpuCount()) : CpuCount();
-  return wanted <= 0 ? cpus : std::min(wanted, cpus);
-}
-
-std::string DescribeThreadLimit(int wanted) {
-  const std::string source = wanted > 0 ? "--threads" : "OMP_NUM_THREADS";
-  if (wanted <= 0) wanted = NumberIn("OMP_NUM_THREADS");
-  if (wanted <= CpuCount()) return "";
-  return StrCat(source, " ", wanted, ": there are ", CpuCount(), " CPUs, so ", ChooseThreads(wanted),
-                " threads are used");
-}
 
 void SetEnvironment(int threads) {
   const std::string count = std::to_string(threads);
@@ -135,15 +110,6 @@ void SetEnvironment(int threads) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "20000", 0);
   setenv("OMP_WAIT_POLICY", "PASSIVE", 0);
   if (HasAvx512()) setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
-}
-
-std::string CpuName() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
 }
 
 void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }

@@ -6,18 +6,9 @@
 
 namespace onnxtrain::cli {
 
-// Threads for compute: --threads if above 0, else OMP_NUM_THREADS if the user set it, else CpuCount(); no more than
-// OMP_THREAD_LIMIT and CpuCount().
-int ChooseThreads(int wanted);
-// Where --threads or OMP_NUM_THREADS asks for more threads than there are CPUs: says so. Else "".
-std::string DescribeThreadLimit(int wanted);
-
 // Sets thread counts, wait policy and, where the CPU has AVX-512, OpenBLAS's core type. libgomp and OpenBLAS read them
 // when they are loaded, so this must come before CreateBackend. Keeps what the user has set.
 void SetEnvironment(int threads);
-
-// "Intel(R) Xeon(R) Processor @ 2.20GHz"
-std::string CpuName();
 
 // Turns writes to a closed pipe into errors instead of signals.
 void IgnoreBrokenPipes();

@@ -12,6 +12,7 @@
 #include "frontend/base/files.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/base/version.h"
 #include "frontend/passes/pass.h"
 #include "optim/plan/folders.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -19,7 +20,6 @@
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/ranks.h"
-#include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/synthetic_data.h"
+#include "optim/plan/threads.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"

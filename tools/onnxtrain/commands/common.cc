@@ -9,6 +9,7 @@
 
 #include "frontend/base/status.h"
 #include "optim/plan/session_setup.h"
+#include "optim/plan/threads.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
 
@@ -39,11 +40,8 @@ absl::Status Print(const std::string& text) {
   return errno == EPIPE ? absl::OkStatus() : Invalid("stdout: ", std::strerror(errno));
 }
 
-int ComputeThreads(const TrainConfig& config) { return ChooseThreads(static_cast<int>(config.threads)); }
-
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const TrainConfig& config) {
-  if (const std::string limit = DescribeThreadLimit(static_cast<int>(config.threads)); !limit.empty())
-    LogInfo(config, limit);
+  if (const std::string limit = DescribeThreadLimit(config); !limit.empty()) LogInfo(config, limit);
   TrainConfig with_threads = config;
   with_threads.threads = ComputeThreads(config);
   SetEnvironment(static_cast<int>(with_threads.threads));

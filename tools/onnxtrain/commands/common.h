@@ -31,8 +31,6 @@ int ReportUnmet(const std::vector<std::string>& unmet);
 // Results, on stdout. A reader that went away is no error; a full disk is.
 absl::Status Print(const std::string& text);
 
-// --threads, else what the environment and the CPUs say.
-int ComputeThreads(const TrainConfig& config);
 // Sets the environment that libraries read when they are loaded, then loads the backend.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const TrainConfig& config);
 // The backend of that name in place of --backend.

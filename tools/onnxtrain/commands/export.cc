@@ -10,10 +10,10 @@
 #include "optim/plan/export_graphs.h"
 #include "optim/plan/surgery.h"
 #include "optim/record/checkpoint/resume.h"
+#include "optim/record/output_folder.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/exported_graphs.h"
-#include "tools/onnxtrain/report/output_folder.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

@@ -7,7 +7,7 @@
 #include "optim/config/unused_fields.h"
 #include "optim/plan/training_run.h"
 #include "optim/plan/value_checks.h"
-#include "tools/onnxtrain/report/output_folder.h"
+#include "optim/record/output_folder.h"
 
 namespace onnxtrain::cli {
 namespace {

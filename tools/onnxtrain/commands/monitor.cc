@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "frontend/base/status.h"
+#include "optim/record/run_record.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
-#include "tools/onnxtrain/report/run_record.h"
 #include "tools/onnxtrain/report/run_table.h"
 #include "tools/onnxtrain/report/terminal_plot.h"
 

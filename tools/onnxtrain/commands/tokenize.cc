@@ -18,10 +18,10 @@
 #include "frontend/data/text/documents.h"
 #include "frontend/data/text/text_encoding.h"
 #include "optim/plan/text_setup.h"
+#include "optim/record/output_folder.h"
 #include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
-#include "tools/onnxtrain/report/output_folder.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

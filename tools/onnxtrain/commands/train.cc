@@ -1,10 +1,6 @@
-// Writes which samples each update was trained on (`dump_order`).
+// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,64 +11,27 @@
 #include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "frontend/data/load/loader.h"
+#include "frontend/base/version.h"
 #include "optim/parallel/divided_state.h"
 #include "optim/parallel/shard.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/threads.h"
+#include "optim/record/output_folder.h"
+#include "optim/record/recorder.h"
+#include "optim/record/telemetry/console.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/rank_group.h"
-#include "tools/onnxtrain/commands/recorder.h"
 #include "tools/onnxtrain/commands/train_as_rank.h"
+#include "tools/onnxtrain/flags/require.h"
 #include "tools/onnxtrain/ranks.h"
-#include "tools/onnxtrain/report/output_folder.h"
+#include "tools/onnxtrain/report/html_report.h"
+#include "tools/onnxtrain/report/profile_tables.h"
 #include "tools/onnxtrain/report/start_page.h"
-#include "tools/onnxtrain/version.h"
 
 namespace onnxtrain::cli {
 namespace {
-
-// One line per sample, separated by tabs: update (the first is 1), epoch (the first is 0), where the sample stands in
-// the data.
-class OrderFile {
- public:
-  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
-  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
-  absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
-
- private:
-  OrderFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
-  std::string path_;
-  std::ofstream file_;
-};
-
-// Bytes of the lines of the first `done` updates.
-int64_t FindEnd(const std::string& path, int64_t done) {
-  std::ifstream file(path);
-  int64_t end = 0;
-  for (std::string line; std::getline(file, line) && !file.eof(); end += std::ssize(line) + 1) {
-    if (std::strtoll(line.c_str(), nullptr, 10) > done) break;
-  }
-  return end;
-}
-
-absl::StatusOr<std::unique_ptr<OrderFile>> OrderFile::Open(const std::string& path, int64_t done) {
-  std::error_code missing;
-  if (done > 0) std::filesystem::resize_file(path, FindEnd(path, done), missing);
-  std::ofstream file(path, done > 0 ? std::ios::app : std::ios::trunc);
-  if (!file) return Invalid("`dump_order` ", path, ": ", std::strerror(errno));
-  return std::unique_ptr<OrderFile>(new OrderFile(path, std::move(file)));
-}
-
-absl::Status OrderFile::Write(int64_t update, const Batch& batch, const Dataset& data) {
-  for (const int64_t sample : batch.samples)
-    file_ << update << '\t' << batch.epoch << '\t' << data.Describe(sample) << '\n';
-  if (!file_.flush()) return absl::DataLossError(StrCat("`dump_order` ", path_, ": ", std::strerror(errno)));
-  return absl::OkStatus();
-}
-
-// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 
 namespace fs = std::filesystem;
 
@@ -215,15 +174,10 @@ absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, cons
   return absl::OkStatus();
 }
 
-// Has every batch recorded in the file of `dump_order`.
-absl::Status DumpOrder(const TrainConfig& config, int64_t done, TrainingRun* run) {
-  if (config.dump_order.empty()) return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<OrderFile>> OpenOrderFile(const TrainConfig& config, int64_t done) {
+  if (config.dump_order.empty()) return nullptr;
   RETURN_IF_ERROR(Annotate(CheckNotInput(config.dump_order, ListInputs(config, config.dump_order)), "`dump_order` "));
-  ASSIGN_OR_RETURN(std::shared_ptr<OrderFile> file, OrderFile::Open(config.dump_order, done));
-  run->options.on_batch = [file, data = run->train.dataset](int64_t update, const Batch& batch) {
-    return file->Write(update, batch, *data);
-  };
-  return absl::OkStatus();
+  return OrderFile::Open(config.dump_order, done);
 }
 
 // The updates to record, where `done` of `total` are done.
@@ -287,6 +241,7 @@ struct ReadyRun {
   std::unique_ptr<OutputFolder> folder;
   TrainingRun run;
   RecordedRun recorded;
+  std::vector<Requirement> requirements;
   bool finished = false;  // nothing is left to do, and nothing else is set
 };
 
@@ -340,15 +295,18 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, int64_t reside
   RecordedRun& recorded = ready->recorded;
   recorded.run = &run;
   recorded.folder = ready->folder.get();
-  ASSIGN_OR_RETURN(recorded.requirements, ReadRequirements(run));
+  ASSIGN_OR_RETURN(ready->requirements, ReadRequirements(run));
   recorded.resolved = ResolveForFile(run, *ready->folder);
+  recorded.flag_file = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded.resolved, kTaskTrain));
   recorded.data_fingerprint = run.data.synthetic ? "" : DataFingerprint(run.train);
   return absl::OkStatus();
 }
 
-absl::Status Begin(const TrainConfig& config, ReadyRun* ready) {
+absl::Status Begin(const TrainConfig& config, const SignalFlags& signals, ReadyRun* ready) {
   if (ready->finished) return absl::OkStatus();
   TrainingRun& run = ready->run;
+  run.options.stop = signals.stop;
+  run.options.save_now = signals.save;
   RecordedRun& recorded = ready->recorded;
   Announce(run, recorded.resolved);
   if (ready->start.point) {
@@ -357,7 +315,7 @@ absl::Status Begin(const TrainConfig& config, ReadyRun* ready) {
     recorded.continues_folder = ready->start.old_run == OldRun::kContinue;
   }
   const int64_t done = recorded.resumed ? recorded.resumed->result.steps : 0;
-  RETURN_IF_ERROR(DumpOrder(run.config, done, &run));
+  ASSIGN_OR_RETURN(recorded.order, OpenOrderFile(run.config, done));
   ASSIGN_OR_RETURN(recorded.trace, OpenTrace(run, done));
   return absl::OkStatus();
 }
@@ -376,14 +334,58 @@ absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* 
   return group.Lead(own, &state, &ready->run);
 }
 
+// Prints progress and messages to stderr.
+class Terminal : public RunDisplay {
+ public:
+  explicit Terminal(const TrainingRun& run)
+      : config_(run.config),
+        console_(stderr, {.total_steps = run.options.max_seconds > 0 ? 0 : run.steps.total,
+                          .has_accuracy = run.session->loss().classes,
+                          .tokens_per_sample = run.train.text_unit.tokens_per_sample}) {}
+  void ShowProgress(const TrainEvent& event) override {
+    if (!config_.quiet) console_.Show(event);
+  }
+  void EndProgress() override { console_.Finish(); }
+  void ShowWarning(const std::string& text) override {
+    console_.Finish();
+    Warn(text);
+  }
+  void ShowInfo(const std::string& text) override { LogInfo(config_, text); }
+  void ShowProfile(const Trace& trace) override { LogInfo(config_, ProfileTables(trace)); }
+
+ private:
+  const TrainConfig& config_;
+  Console console_;
+};
+
+// Writes the report and prints the result. Returns the exit code.
+absl::StatusOr<int> ReportOutcome(const ReadyRun& ready, RunOutcome outcome) {
+  if (outcome.summary_written) {
+    const absl::Status reported = WriteReport(ready.run, outcome, *ready.folder);
+    if (reported.ok()) outcome.files.emplace_back(kReportFile);
+    if (!reported.ok()) Warn(StrCat("there is no report: ", ToStd(reported.message())));
+  }
+  if (!outcome.status.ok()) {
+    const int failed = ReportFailure(outcome.status);
+    return outcome.bad_input ? static_cast<int>(kBadInput) : failed;
+  }
+  RETURN_IF_ERROR(
+      Print(ready.run.config.json ? outcome.json : EndPage(outcome.summary, ready.folder->path(), outcome.files)));
+  if (outcome.summary.result.stop_reason == "signal") return kStopped;
+  return ReportUnmet(FindUnmetRequirements(
+      ready.requirements, [&](const std::string& name) { return FindSummaryMetric(outcome.json, name); }));
+}
+
 absl::StatusOr<int> TrainAlone(const TrainConfig& config, const Rank& rank, const SignalFlags& signals) {
   ReadyRun ready;
   RETURN_IF_ERROR(Prepare(config, rank, PeakResidentBytes(), &ready));
-  RETURN_IF_ERROR(Begin(config, &ready));
+  RETURN_IF_ERROR(Begin(config, signals, &ready));
   if (ready.finished) return ReportFinished(ready.start.config);
+  Terminal terminal(ready.run);
+  ready.recorded.display = &terminal;
   Recorder recorder(std::move(ready.recorded));
   RETURN_IF_ERROR(recorder.Begin());
-  return recorder.TrainAndWrite(signals);
+  return ReportOutcome(ready, recorder.TrainAndWrite());
 }
 
 // Of rank 0. The other ranks know of every error up to the first update; from then on, of the exit code.
@@ -391,17 +393,19 @@ absl::StatusOr<int> TrainTogether(const TrainConfig& config, RankGroup& group, c
   RETURN_IF_ERROR(group.Compare(config));
   ReadyRun ready;
   absl::Status began = Prepare(config, group.rank(), group.resident_before(), &ready);
-  if (began.ok()) began = Begin(config, &ready);
+  if (began.ok()) began = Begin(config, signals, &ready);
   RETURN_IF_ERROR(BeginTogether(began, group, &ready));
   absl::StatusOr<int> code = kDone;
   if (ready.finished) {
     code = ReportFinished(ready.start.config);
   } else {
     ready.recorded.group = group.checkpoints();
+    Terminal terminal(ready.run);
+    ready.recorded.display = &terminal;
     Recorder recorder(std::move(ready.recorded));
     RETURN_IF_ERROR(group.AgreeToTrain(recorder.Begin()));
     if (group.checkpoints() != nullptr) RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
-    code = recorder.TrainAndWrite(signals);
+    code = ReportOutcome(ready, recorder.TrainAndWrite());
   }
   group.ShareExitCode(code.ok() ? *code : ExitCodeOf(code.status()));
   return code;

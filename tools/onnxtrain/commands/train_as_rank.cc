@@ -6,6 +6,7 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/threads.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/resume.h"
 #include "optim/record/telemetry/console.h"

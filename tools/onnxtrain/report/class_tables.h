@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/onnxtrain/report/quality.h"
+#include "optim/record/quality.h"
 
 namespace onnxtrain::cli {
 

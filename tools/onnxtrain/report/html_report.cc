@@ -7,7 +7,8 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
-#include "frontend/base/strings.h"
+#include "frontend/base/files.h"
+#include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/summary.h"
@@ -15,6 +16,7 @@
 #include "tools/onnxtrain/report/class_tables.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/run_table.h"
+#include "tools/onnxtrain/report/sample_view.h"
 #include "tools/onnxtrain/report/svg_plot.h"
 
 namespace onnxtrain::cli {
@@ -247,6 +249,60 @@ std::string HtmlReport(const ReportContents& c) {
   }
   body += Section("Configuration", c.flags.empty() ? "" : StrCat("<pre>", EscapeHtml(c.flags), "</pre>\n"));
   return HtmlPage("onnxtrain: " + RunName(c.record), body);
+}
+
+namespace {
+
+// Null where nothing was trained.
+const Program* LargestTrainingProgram(const Session& session) {
+  const Program* largest = nullptr;
+  for (const ProgramProfile& p : session.Profile()) {
+    const bool trains = p.name.starts_with("micro") || p.name == "step";
+    if (trains && (largest == nullptr || p.program->memory().arena > largest->memory().arena)) largest = p.program;
+  }
+  return largest;
+}
+
+// Of the labels of a sample, as a batch pads pictures of several sizes.
+Shape LabelShape(const TrainingRun& run, int64_t sample) {
+  const auto spec = std::ranges::find(run.eval.specs, run.session->loss().leading().feed, &FeedSpec::feed);
+  if (spec == run.eval.specs.end()) return {};
+  Shape shape = spec->sample.shape;
+  if (spec->height_axis < 0) return shape;
+  const PictureExtents extents = run.eval.dataset->Extents(sample);
+  shape[spec->height_axis] = extents.padded_height;
+  shape[spec->height_axis + 1] = extents.padded_width;
+  return shape;
+}
+
+}  // namespace
+
+absl::Status WriteReport(const TrainingRun& run, const RunOutcome& outcome, const OutputFolder& folder) {
+  RETURN_IF_ERROR(outcome.report_status);
+  ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder.path()));
+  record.summary = outcome.json;
+  const std::optional<Quality>& after = outcome.after;
+  const Preprocess binding = DescribeBinding(run.data.train);
+  const bool numbers = after && after->kind == QualityKind::kNumbers;
+  const auto& tokenizer = run.data.train.text.tokenizer;
+  const auto tokens = tokenizer != nullptr ? std::optional<TokenText>(*tokenizer) : std::nullopt;
+  const bool predicts_tokens =
+      tokens && after && after->kind == QualityKind::kPositions && after->classes >= std::ssize(tokens->names());
+  ReportContents report{.record = std::move(record),
+                        .flags = ToFlags(outcome.summary.config, kTaskTrain),
+                        .classes = numbers           ? binding.label
+                                   : predicts_tokens ? tokens->VisibleNames()
+                                                     : binding.classes,
+                        .before = outcome.before,
+                        .after = after};
+  if (const Program* largest = LargestTrainingProgram(*run.session)) report.memory = TraceMemory(*largest);
+  if (after) report.worst = FindWorst(*after, kWorstSamples);
+  for (const SampleResult& worst : report.worst) {
+    report.pictures.push_back(SampleHtml(run.eval, worst.sample, tokens ? &*tokens : nullptr) +
+                              ClassMapsHtml(worst, LabelShape(run, worst.sample)));
+    report.places.push_back(run.eval.dataset->Describe(worst.sample));
+  }
+  return WriteTextFile(folder.File(kReportFile), HtmlReport(report));
 }
 
 std::string HtmlComparison(const std::vector<RunRecord>& runs) {

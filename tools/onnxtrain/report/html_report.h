@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "optim/plan/training_run.h"
+#include "optim/record/output_folder.h"
+#include "optim/record/quality.h"
+#include "optim/record/recorder.h"
+#include "optim/record/run_record.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
-#include "tools/onnxtrain/report/quality.h"
-#include "tools/onnxtrain/report/run_record.h"
 
 namespace onnxtrain::cli {
 
@@ -23,6 +26,10 @@ struct ReportContents {
 };
 
 std::string HtmlReport(const ReportContents& contents);
+
+inline constexpr char kReportFile[] = "report.html";
+// Writes the page of a run that has ended, by its session and its folder, to report.html in the folder.
+absl::Status WriteReport(const TrainingRun& run, const RunOutcome& outcome, const OutputFolder& folder);
 
 // Several runs in one table and one set of plots.
 std::string HtmlComparison(const std::vector<RunRecord>& runs);

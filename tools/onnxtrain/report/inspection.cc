@@ -14,6 +14,7 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/synthetic_data.h"
+#include "optim/plan/threads.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/program/optimize.h"
 #include "optim/step/training_graph.h"
@@ -69,7 +70,7 @@ void LookAtNode(const Graph& graph, const Node& node, const std::vector<Installe
 }  // namespace
 
 InstalledBackend LoadInstalledBackend(const std::string& name) {
-  const int threads = ChooseThreads(0);
+  const int threads = ComputeThreads({});
   SetEnvironment(threads);
   InstalledBackend b{.name = name};
   const std::vector<std::string> installed = BackendNames();

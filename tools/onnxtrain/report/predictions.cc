@@ -1,8 +1,6 @@
 #include "tools/onnxtrain/report/predictions.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
@@ -19,34 +17,6 @@ std::string CsvField(const std::string& text) {
   std::string quoted = "\"";
   for (char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
   return quoted + "\"";
-}
-
-ScoreReader::ScoreReader(const LossChoice& loss, const Shape& output) {
-  for (size_t i = 1; i < output.size(); ++i) width_ *= output[i];
-  const std::string& activation = loss.leading().activation;
-  if (activation == "Softmax") tail_ = Tail::kSoftmax;
-  if (activation == "LogSoftmax") tail_ = Tail::kLogSoftmax;
-  if (activation == "Sigmoid") tail_ = Tail::kSigmoid;
-  const LabelForm form = loss.leading().form;
-  const bool scores = form == LabelForm::kClasses || form == LabelForm::kDistribution;
-  if (scores && output.size() == 2 && width_ > 1) form_ = Form::kClasses;
-  if (form == LabelForm::kElements &&
-      loss.leading().function->final_activations.find("Sigmoid") != std::string_view::npos)
-    form_ = Form::kBinary;
-}
-
-std::vector<double> ScoreReader::Read(const HostTensor& values, int64_t i) const {
-  std::vector<double> row(width_);
-  for (int64_t c = 0; c < width_; ++c) row[c] = values.At(i * width_ + c);
-  if (form_ == Form::kBinary && tail_ != Tail::kSigmoid) {
-    for (double& x : row) x = 1 / (1 + std::exp(-x));
-  }
-  if (form_ != Form::kClasses || tail_ == Tail::kSoftmax) return row;
-  const double most = tail_ == Tail::kLogSoftmax ? 0 : *std::max_element(row.begin(), row.end());
-  for (double& x : row) x = std::exp(x - most);
-  const double sum = tail_ == Tail::kLogSoftmax ? 1 : std::accumulate(row.begin(), row.end(), 0.0);
-  for (double& x : row) x /= sum;
-  return row;
 }
 
 PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability)

@@ -6,29 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "optim/record/quality.h"
 #include "optim/step/prepared_models.h"
 
 namespace onnxtrain::cli {
-
-// How the numbers of the leading output become probabilities.
-class ScoreReader {
- public:
-  enum class Form : uint8_t { kClasses, kBinary, kNumbers };
-
-  // `output`: [n, …], of the loss's leading output.
-  ScoreReader(const LossChoice& loss, const Shape& output);
-
-  Form form() const { return form_; }
-  int64_t width() const { return width_; }  // numbers per sample
-  // Of sample i of `values`: probabilities of classes, or of each output to be 1, or the numbers as they are.
-  std::vector<double> Read(const HostTensor& values, int64_t i) const;
-
- private:
-  enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid } tail_ = Tail::kNone;
-
-  Form form_ = Form::kNumbers;
-  int64_t width_ = 1;
-};
 
 // How an output is written: class scores become the best class and a probability for each, Sigmoid scores a class and a
 // probability, other outputs their numbers.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/onnxtrain/report/run_record.h"
+#include "optim/record/run_record.h"
 
 namespace onnxtrain::cli {
 

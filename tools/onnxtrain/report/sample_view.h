@@ -8,7 +8,7 @@
 
 #include "frontend/data/text/tokenizer.h"
 #include "optim/loop/trainer.h"
-#include "tools/onnxtrain/report/quality.h"
+#include "optim/record/quality.h"
 
 namespace onnxtrain::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/onnxtrain/report/run_record.h"
+#include "optim/record/run_record.h"
 
 namespace onnxtrain::cli {
 

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/report/output_folder.h"
+#include "optim/record/output_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -19,7 +19,7 @@
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "optim/record/checkpoint/resume.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,12 +52,12 @@ bool TryLock(int fd) {
 
 absl::StatusOr<int> Lock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Invalid("--out ", path, ": ", std::strerror(errno));
+  if (fd < 0) return Invalid("`out` ", path, ": ", std::strerror(errno));
   if (TryLock(fd)) return fd;
   const int error = errno;
   close(fd);
-  if (error == EWOULDBLOCK) return Invalid("--out ", path, ": another process is writing a run there");
-  return Invalid("--out ", path, ": cannot be locked: ", std::strerror(error));
+  if (error == EWOULDBLOCK) return Invalid("`out` ", path, ": another process is writing a run there");
+  return Invalid("`out` ", path, ": cannot be locked: ", std::strerror(error));
 }
 
 // Checkpoints and links to them, and the folder if nothing else is in it.
@@ -152,16 +152,16 @@ absl::StatusOr<std::unique_ptr<OutputFolder>> OutputFolder::Open(const std::stri
   std::error_code error;
   const bool made = fs::create_directories(path, error);
   if (error || !fs::is_directory(path)) {
-    return Invalid("--out ", path, ": ", error ? error.message() : std::string("not a folder"));
+    return Invalid("`out` ", path, ": ", error ? error.message() : std::string("not a folder"));
   }
   ASSIGN_OR_RETURN(const int fd, Lock(path));
   std::unique_ptr<OutputFolder> folder(new OutputFolder(path, fd, made));
   for (const char* name : kRunFiles) RETURN_IF_ERROR(CheckNotInput(folder->File(name), inputs));
   if (const std::string file = RunFileIn(path); !file.empty() && old_run == OldRun::kRefuse) {
-    return Invalid("--out ", path, ": holds a run already (", file,
-                   "); choose another folder, or say --resume auto or --overwrite");
+    return Invalid("`out` ", path, ": holds a run already (", file,
+                   "); choose another folder, or say `resume` auto or `overwrite`");
   }
-  if (access(path.c_str(), W_OK) != 0) return Invalid("--out ", path, ": ", std::strerror(errno));
+  if (access(path.c_str(), W_OK) != 0) return Invalid("`out` ", path, ": ", std::strerror(errno));
   return folder;
 }
 
@@ -183,11 +183,11 @@ absl::StatusOr<std::string> OutputFolder::FindAgain() {
   const std::string before = path_, now = fs::read_symlink(opened, error).string();
   if (!error && fs::equivalent(opened, now, error)) {
     path_ = now;
-    return StrCat("--out ", before, ": was moved to ", now, " while it was written to");
+    return StrCat("`out` ", before, ": was moved to ", now, " while it was written to");
   }
   fs::create_directories(path_, error);
-  if (error) return Invalid("--out ", path_, ": was removed, and cannot be made again: ", error.message());
-  return StrCat("--out ", path_, ": was removed while it was written to, with all that was in it");
+  if (error) return Invalid("`out` ", path_, ": was removed, and cannot be made again: ", error.message());
+  return StrCat("`out` ", path_, ": was removed while it was written to, with all that was in it");
 }
 
 OutputFolder::~OutputFolder() {
@@ -196,4 +196,4 @@ OutputFolder::~OutputFolder() {
   close(fd_);
 }
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/report/quality.h"
+#include "optim/record/quality.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,15 +6,15 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
 #include "optim/plan/run_memory.h"
 #include "optim/step/loss.h"
-#include "tools/onnxtrain/report/predictions.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 namespace {
 
 // Adds predictions and labels up to a Quality: one collector for each kind of prediction.
@@ -288,6 +288,34 @@ const FeedSpec* FindFeed(const std::vector<FeedSpec>& specs, const std::string& 
 
 }  // namespace
 
+ScoreReader::ScoreReader(const LossChoice& loss, const Shape& output) {
+  for (size_t i = 1; i < output.size(); ++i) width_ *= output[i];
+  const std::string& activation = loss.leading().activation;
+  if (activation == "Softmax") tail_ = Tail::kSoftmax;
+  if (activation == "LogSoftmax") tail_ = Tail::kLogSoftmax;
+  if (activation == "Sigmoid") tail_ = Tail::kSigmoid;
+  const LabelForm form = loss.leading().form;
+  const bool scores = form == LabelForm::kClasses || form == LabelForm::kDistribution;
+  if (scores && output.size() == 2 && width_ > 1) form_ = Form::kClasses;
+  if (form == LabelForm::kElements &&
+      loss.leading().function->final_activations.find("Sigmoid") != std::string_view::npos)
+    form_ = Form::kBinary;
+}
+
+std::vector<double> ScoreReader::Read(const HostTensor& values, int64_t i) const {
+  std::vector<double> row(width_);
+  for (int64_t c = 0; c < width_; ++c) row[c] = values.At(i * width_ + c);
+  if (form_ == Form::kBinary && tail_ != Tail::kSigmoid) {
+    for (double& x : row) x = 1 / (1 + std::exp(-x));
+  }
+  if (form_ != Form::kClasses || tail_ == Tail::kSoftmax) return row;
+  const double most = tail_ == Tail::kLogSoftmax ? 0 : *std::max_element(row.begin(), row.end());
+  for (double& x : row) x = std::exp(x - most);
+  const double sum = tail_ == Tail::kLogSoftmax ? 1 : std::accumulate(row.begin(), row.end(), 0.0);
+  for (double& x : row) x /= sum;
+  return row;
+}
+
 int64_t Quality::Count(int64_t label, int64_t prediction) const {
   const auto found = confusion.find({label, prediction});
   return found == confusion.end() ? 0 : found->second;
@@ -374,4 +402,4 @@ absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const T
   return quality.samples > 0 ? std::optional(std::move(quality)) : std::nullopt;
 }
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/report/run_record.h"
+#include "optim/record/run_record.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,9 +8,9 @@
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
-#include "tools/onnxtrain/report/output_folder.h"
+#include "optim/record/output_folder.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 namespace {
 
 using Json = nlohmann::json;
@@ -88,4 +88,4 @@ const Series* FindSeries(const std::map<std::string, Series>& all, const std::st
   return found == all.end() ? nullptr : &found->second;
 }
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

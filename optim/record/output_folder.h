@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "optim/config/config.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 
 // "runs/NAME-YYYYMMDD-HHMMSS" for NAME.onnx, with -2, -3, … where that is taken.
 std::string DefaultOutputFolder(const std::string& model_path);
@@ -60,4 +60,4 @@ class OutputFolder {
 // Is a process writing a run to this folder?
 bool IsLocked(const std::string& path);
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

@@ -14,7 +14,27 @@
 #include "optim/loop/trainer.h"
 #include "optim/step/session.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
+
+// How the numbers of the leading output become probabilities.
+class ScoreReader {
+ public:
+  enum class Form : uint8_t { kClasses, kBinary, kNumbers };
+
+  // `output`: [n, …], of the loss's leading output.
+  ScoreReader(const LossChoice& loss, const Shape& output);
+
+  Form form() const { return form_; }
+  int64_t width() const { return width_; }  // numbers per sample
+  // Of sample i of `values`: probabilities of classes, or of each output to be 1, or the numbers as they are.
+  std::vector<double> Read(const HostTensor& values, int64_t i) const;
+
+ private:
+  enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid } tail_ = Tail::kNone;
+
+  Form form_ = Form::kNumbers;
+  int64_t width_ = 1;
+};
 
 inline constexpr size_t kWorstSamples = 12;
 
@@ -77,4 +97,4 @@ std::vector<SampleResult> FindWorst(const Quality& quality, size_t count);
 absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const TrainData& data, int64_t most,
                                                        int64_t ignore_index, const std::atomic<bool>* stop);
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

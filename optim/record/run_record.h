@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 
 using Series = std::vector<std::pair<double, double>>;  // (update, value), ascending; finite values only
 
@@ -45,4 +45,4 @@ std::set<std::string> OtherMetrics(const std::vector<RunRecord>& runs);
 // Null where there is none of that name.
 const Series* FindSeries(const std::map<std::string, Series>& all, const std::string& name);
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

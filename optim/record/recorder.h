@@ -1,6 +1,7 @@
-// Trains, and writes what a run leaves in its folder: model, metrics, checkpoints, summary.
+// Trains, and writes the folder of the run: model, metrics, checkpoints, summary.
 #pragma once
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,55 +12,96 @@
 #include "optim/plan/training_run.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/resume.h"
-#include "optim/record/telemetry/console.h"
+#include "optim/record/output_folder.h"
+#include "optim/record/quality.h"
 #include "optim/record/telemetry/metrics_file.h"
 #include "optim/record/telemetry/summary.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/record/telemetry/trace.h"
-#include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/flags/require.h"
-#include "tools/onnxtrain/report/output_folder.h"
-#include "tools/onnxtrain/report/quality.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 
-// Warnings for stderr and summary.json, each once.
+// Shows people what a run does. Called on the thread that trains; texts may name fields in backquotes.
+class RunDisplay {
+ public:
+  virtual ~RunDisplay() = default;
+  virtual void ShowProgress(const TrainEvent& event) {}
+  virtual void EndProgress() {}  // no event follows
+  virtual void ShowWarning(const std::string& text) {}
+  virtual void ShowInfo(const std::string& text) {}
+  virtual void ShowProfile(const Trace& trace) {}
+};
+
+// Passes warnings to a display and keeps them for summary.json, each once.
 class Warnings {
  public:
+  explicit Warnings(RunDisplay* display) : display_(*display) {}
   void Add(const std::string& text);
   const std::vector<std::string>& texts() const { return texts_; }
-  // Of a line of progress that warnings must not be written behind, and which outlives its use; null: none.
-  void SetConsole(Console* console) { console_ = console; }
 
  private:
+  RunDisplay& display_;
   std::vector<std::string> texts_;
-  Console* console_ = nullptr;
+};
+
+// Writes which samples each update was trained on: one line per sample, separated by tabs: update (the first is 1),
+// epoch (the first is 0), where the sample stands in the data.
+class OrderFile {
+ public:
+  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
+  static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
+  absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
+
+ private:
+  OrderFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::string path_;
+  std::ofstream file_;
 };
 
 // The parts of a run that is about to begin.
 struct RecordedRun {
   TrainingRun* run;
   OutputFolder* folder;
+  RunDisplay* display;
   TrainConfig resolved;
-  std::vector<Requirement> requirements;
+  std::string flag_file;          // the text of config.flags, which repeats the run
   int64_t resident_at_start = 0;  // bytes
   std::string data_fingerprint;
   std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
   bool continues_folder = false;        // the folder's files are those of the run that goes on
   std::unique_ptr<Trace> trace;         // for `profile`; may be null
+  std::unique_ptr<OrderFile> order;     // for `dump_order`; may be null
   SavingGroup* group = nullptr;         // as in CheckpointOptions
+};
+
+// How a run has ended.
+struct RunOutcome {
+  RunSummary summary;
+  std::string json;                // the text of summary.json
+  std::vector<std::string> files;  // names in the folder
+  absl::Status status;             // why the training failed, or the model or the summary could not be written
+  bool bad_input = false;          // the training failed at a sample that is wrong
+  bool summary_written = false;
+  // For a report: predictions with the weights at the start, and with those of the model. report_status: why the latter
+  // could not be made.
+  std::optional<Quality> before, after;
+  absl::Status report_status;
 };
 
 class Recorder {
  public:
   explicit Recorder(RecordedRun recorded)
-      : recorded_(std::move(recorded)), run_(*recorded_.run), folder_(*recorded_.folder) {}
+      : recorded_(std::move(recorded)),
+        run_(*recorded_.run),
+        folder_(*recorded_.folder),
+        display_(*recorded_.display),
+        warnings_(recorded_.display) {}
 
   // Opens the files of the run, once an old one is removed.
   absl::Status Begin();
-  // Returns the exit code. Begin must have succeeded. A run that does not come to its end leaves its last good weights
-  // in a checkpoint and in model.unfinished.onnx.
-  absl::StatusOr<int> TrainAndWrite(const SignalFlags& signals);
+  // Begin must have succeeded. A run that does not come to its end leaves its last good weights in a checkpoint and in
+  // model.unfinished.onnx. Afterwards the session has the weights of the model, where there is evaluation data.
+  RunOutcome TrainAndWrite();
 
  private:
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
@@ -69,8 +111,8 @@ class Recorder {
   absl::Status WriteTokenizer() const;
   void FindFolderAgain();
   absl::Status BeginCheckpoints();
-  void RecordHistograms(TrainOptions* options);
-  absl::StatusOr<TrainResult> Loop(const SignalFlags& signals);
+  void RecordBatches(TrainOptions* options);
+  absl::StatusOr<TrainResult> Loop();
   void OnEvent(const TrainEvent& event);
   void WarnOfOutliers(const std::vector<Outlier>& outliers);
   void WarnOfNoGradient(const TrainEvent& event);
@@ -87,13 +129,13 @@ class Recorder {
   absl::Status NameCheckpoint(const absl::Status& failed) const;
   void WriteProfile();
   std::optional<Quality> EvaluateForReport(const std::atomic<bool>* stop);
-  absl::Status WriteReport(const std::string& summary);
-  absl::StatusOr<int> Finish(const TrainResult& result, const std::string& failure);
-  int CheckRequirements(const std::string& json) const;
+  absl::Status EvaluateModel();
+  RunOutcome Finish(const TrainResult& result, const std::string& failure);
 
   RecordedRun recorded_;
   TrainingRun& run_;
   OutputFolder& folder_;
+  RunDisplay& display_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<HistogramRecorder> histograms_;  // null: none are written
@@ -113,4 +155,4 @@ class Recorder {
   std::vector<std::string> files_;
 };
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

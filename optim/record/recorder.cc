@@ -1,29 +1,29 @@
-#include "tools/onnxtrain/commands/recorder.h"
+#include "optim/record/recorder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/files.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/version.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/onnx/write/export.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/folders.h"
 #include "optim/plan/surgery.h"
+#include "optim/plan/threads.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/step/training_graph.h"
-#include "tools/onnxtrain/commands/common.h"
-#include "tools/onnxtrain/report/html_report.h"
-#include "tools/onnxtrain/report/profile_tables.h"
-#include "tools/onnxtrain/report/sample_view.h"
-#include "tools/onnxtrain/report/start_page.h"
-#include "tools/onnxtrain/version.h"
 
-namespace onnxtrain::cli {
+namespace onnxtrain {
 namespace {
 
 Preprocess MakePreprocess(const TrainingRun& run) {
@@ -31,16 +31,6 @@ Preprocess MakePreprocess(const TrainingRun& run) {
   p.loss = run.session->loss().name;
   p.output = run.session->loss().output();
   return p;
-}
-
-// Null where nothing was trained.
-const Program* LargestTrainingProgram(const Session& session) {
-  const Program* largest = nullptr;
-  for (const ProgramProfile& p : session.Profile()) {
-    const bool trains = p.name.starts_with("micro") || p.name == "step";
-    if (trains && (largest == nullptr || p.program->memory().arena > largest->memory().arena)) largest = p.program;
-  }
-  return largest;
 }
 
 bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
@@ -101,7 +91,7 @@ void WarnAtChance(const TrainingRun& run, const EvalMetrics& before, Warnings* w
   warnings->Add(absl::StrFormat(
       "the model looks trained (%s) but starts at %.1f%% accuracy, which is chance: the preprocessing is "
       "probably wrong%s",
-      origin.why, 100 * before.accuracy, normalize.empty() ? "" : StrCat(" (--normalize is ", normalize, ")")));
+      origin.why, 100 * before.accuracy, normalize.empty() ? "" : StrCat(" (`normalize` is ", normalize, ")")));
 }
 
 void WarnAtSmallScale(const StepReport& report, Warnings* warnings) {
@@ -117,7 +107,7 @@ void WarnIfWorse(const TrainingRun& run, const TrainResult& r, Warnings* warning
   // A few samples more or less tell nothing while the loss falls.
   if (r.eval.loss <= r.eval_before.loss || (accuracy && after >= before)) return;
   warnings->Add(StrCat("the model looks trained and ends worse than it began (", accuracy ? "accuracy " : "loss ",
-                       FormatNumber(before), " → ", FormatNumber(after), "): the preprocessing or --lr ",
+                       FormatNumber(before), " → ", FormatNumber(after), "): the preprocessing or `lr` ",
                        FormatNumber(run.optimizer.spec.lr), " is probably wrong"));
 }
 
@@ -127,12 +117,12 @@ std::string FindFailure(const TrainConfig& config, const TrainResult& r, const s
   if (r.steps > 0 && r.skipped_steps == r.steps)
     return StrCat("every update was skipped: the gradient was never finite", where.empty() ? "" : ": ", where);
   if (r.stop_reason == "not_finite" && config.on_nonfinite == "abort")
-    return StrCat("the gradient of update ", r.steps, " was not finite (--on-nonfinite abort)");
+    return StrCat("the gradient of update ", r.steps, " was not finite (`on_nonfinite` abort)");
   if (r.stop_reason == "not_finite" && !where.empty())
     return StrCat("the gradient was not finite in update after update: ", where);
   if (r.stop_reason == "not_finite")
-    return "the gradient was not finite in update after update (a lower --lr may help)";
-  if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower --lr may help)";
+    return "the gradient was not finite in update after update (a lower `lr` may help)";
+  if (!std::isfinite(r.final_loss)) return "the last loss is not finite (a lower `lr` may help)";
   return "";
 }
 
@@ -143,18 +133,6 @@ bool IsEnd(const std::string& stop_reason) {
 absl::StatusOr<std::map<std::string, HostTensor>> ReadCheckpointWeights(const std::string& path, bool average) {
   ASSIGN_OR_RETURN(const StoredCheckpoint checkpoint, OpenCheckpoint(path));
   return ReadWeights(checkpoint, average);
-}
-
-// Of the labels of a sample, as a batch pads pictures of several sizes.
-Shape LabelShape(const TrainingRun& run, int64_t sample) {
-  const auto spec = std::ranges::find(run.eval.specs, run.session->loss().leading().feed, &FeedSpec::feed);
-  if (spec == run.eval.specs.end()) return {};
-  Shape shape = spec->sample.shape;
-  if (spec->height_axis < 0) return shape;
-  const PictureExtents extents = run.eval.dataset->Extents(sample);
-  shape[spec->height_axis] = extents.padded_height;
-  shape[spec->height_axis + 1] = extents.padded_width;
-  return shape;
 }
 
 // Views of the weights in a session's memory, or of their averages, until its next update.
@@ -173,7 +151,6 @@ absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session, 
 }
 
 constexpr int64_t kReportedSamples = 1000;
-constexpr char kReportFile[] = "report.html";
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 
 }  // namespace
@@ -181,8 +158,32 @@ constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 void Warnings::Add(const std::string& text) {
   if (std::find(texts_.begin(), texts_.end(), text) != texts_.end()) return;
   texts_.push_back(text);
-  if (console_ != nullptr) console_->Finish();
-  Warn(text);
+  display_.ShowWarning(text);
+}
+
+// Bytes of the lines of the first `done` updates.
+int64_t FindEnd(const std::string& path, int64_t done) {
+  std::ifstream file(path);
+  int64_t end = 0;
+  for (std::string line; std::getline(file, line) && !file.eof(); end += std::ssize(line) + 1) {
+    if (std::strtoll(line.c_str(), nullptr, 10) > done) break;
+  }
+  return end;
+}
+
+absl::StatusOr<std::unique_ptr<OrderFile>> OrderFile::Open(const std::string& path, int64_t done) {
+  std::error_code missing;
+  if (done > 0) std::filesystem::resize_file(path, FindEnd(path, done), missing);
+  std::ofstream file(path, done > 0 ? std::ios::app : std::ios::trunc);
+  if (!file) return Invalid("`dump_order` ", path, ": ", std::strerror(errno));
+  return std::unique_ptr<OrderFile>(new OrderFile(path, std::move(file)));
+}
+
+absl::Status OrderFile::Write(int64_t update, const Batch& batch, const Dataset& data) {
+  for (const int64_t sample : batch.samples)
+    file_ << update << '\t' << batch.epoch << '\t' << data.Describe(sample) << '\n';
+  if (!file_.flush()) return absl::DataLossError(StrCat("`dump_order` ", path_, ": ", std::strerror(errno)));
+  return absl::OkStatus();
 }
 
 // Hours of training must not end in a model that cannot be written.
@@ -215,8 +216,7 @@ absl::Status Recorder::BeginCheckpoints() {
 }
 
 absl::Status Recorder::WriteSettings() const {
-  const std::string flags = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded_.resolved, kTaskTrain));
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), flags));
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), recorded_.flag_file));
   RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
   return WriteTokenizer();
 }
@@ -324,7 +324,7 @@ void Recorder::WarnOfOutliers(const std::vector<Outlier>& outliers) {
     if (rest != 1) continue;
     warnings_.Add(StrCat("update ", o.step, ": ", o.of == Outlier::Of::kLoss ? "the loss" : "the gradient norm", " is ",
                          FormatNumber(o.value), ", the median of the updates before it ", FormatNumber(o.median),
-                         number == 1 ? " (--dump-order lists the samples of each update)"
+                         number == 1 ? " (`dump_order` lists the samples of each update)"
                                      : StrCat("; ", number, " such updates so far")));
   }
 }
@@ -337,7 +337,7 @@ void Recorder::WarnOfNoGradient(const TrainEvent& event) {
   if (std::exchange(told_of_no_gradient_, true)) return;
   warnings_.Add(StrCat("update ", event.step,
                        ": the gradient of every trained weight is exactly 0: none of them changes ",
-                       "the loss of these samples (--logits and --loss choose what is trained on)"));
+                       "the loss of these samples (`logits` and `loss` choose what is trained on)"));
 }
 
 void Recorder::WarnOfFirstGradient(const std::string& where) {
@@ -346,42 +346,35 @@ void Recorder::WarnOfFirstGradient(const std::string& where) {
   warnings_.Add(StrCat("update 1 is skipped, its gradient is not finite: ", not_finite_));
 }
 
-void Recorder::RecordHistograms(TrainOptions* options) {
+void Recorder::RecordBatches(TrainOptions* options) {
   const Interval& every = run_.config.histogram_every;
-  if (every.value == 0) return;
   const double seconds = every.unit == Interval::Unit::kSeconds ? every.value : 0;
-  histograms_ = std::make_unique<HistogramRecorder>(*run_.session, *events_, run_.train,
-                                                    IntervalSteps(every, run_.steps.per_epoch), seconds);
-  options->on_batch = [this, first = options->on_batch](int64_t update, const Batch& batch) {
-    if (first) RETURN_IF_ERROR(first(update, batch));
-    return histograms_->OnBatch(update, batch);
+  if (every.value != 0)
+    histograms_ = std::make_unique<HistogramRecorder>(*run_.session, *events_, run_.train,
+                                                      IntervalSteps(every, run_.steps.per_epoch), seconds);
+  if (recorded_.order == nullptr && histograms_ == nullptr) return;
+  options->on_batch = [this](int64_t update, const Batch& batch) -> absl::Status {
+    if (recorded_.order != nullptr) RETURN_IF_ERROR(recorded_.order->Write(update, batch, *run_.train.dataset));
+    return histograms_ != nullptr ? histograms_->OnBatch(update, batch) : absl::OkStatus();
   };
 }
 
-absl::StatusOr<TrainResult> Recorder::Loop(const SignalFlags& signals) {
+absl::StatusOr<TrainResult> Recorder::Loop() {
   TrainOptions options = run_.options;
-  options.stop = signals.stop;
-  options.save_now = signals.save;
   options.resume = recorded_.resumed;
   options.trace = recorded_.trace.get();
-  RecordHistograms(&options);
+  RecordBatches(&options);
   options.on_not_finite = [this](const std::string& where) { WarnOfFirstGradient(where); };
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
   if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
   if (options.ranks != nullptr) options.ranks->SetScratchFolder(folder_.path());
-  Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run_.steps.total,
-                           .has_accuracy = run_.session->loss().classes,
-                           .tokens_per_sample = run_.train.text_unit.tokens_per_sample});
-  if (!run_.config.quiet) warnings_.SetConsole(&console);
   ResourceMonitor resources;
   auto result = Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
     OnEvent(event);
-    if (!run_.config.quiet) console.Show(event);
-    if (event.kind != TrainEvent::Kind::kEval || event.step > 0) return;
-    console.Finish();
-    WarnAtChance(run_, event.eval, &warnings_);
+    display_.ShowProgress(event);
+    if (event.kind == TrainEvent::Kind::kEval && event.step == 0) WarnAtChance(run_, event.eval, &warnings_);
   });
-  warnings_.SetConsole(nullptr);
+  display_.EndProgress();
   used_ = resources.Take();
   return result;
 }
@@ -446,8 +439,8 @@ void Recorder::FindFolderAgain() {
 absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
   if (failed.ok() || writer_ == nullptr || writer_->newest_written() <= 0) return failed;
   return absl::Status(failed.code(), StrCat(ToStd(failed.message()), "; update ", writer_->newest_written(),
-                                            " is saved: onnxtrain export --model ", run_.data.model->path(),
-                                            " --checkpoint ", folder_.path(), " --out FILE.onnx"));
+                                            " is saved: onnxtrain export `model` ", run_.data.model->path(),
+                                            " `checkpoint` ", folder_.path(), " `out` FILE.onnx"));
 }
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
@@ -458,7 +451,7 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   MakeRoomFor(weights);
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
-  for (const std::string& edit : edits) LogInfo(run_.config, "export: " + edit);
+  for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
   summary->exported = true;
   summary->exported_file = name;
   files_.insert(files_.begin(), name);
@@ -486,37 +479,13 @@ absl::Status Recorder::WriteUnfinished() {
   return absl::OkStatus();
 }
 
-// Comes last: whatever fails here, model and summary are written.
-absl::Status Recorder::WriteReport(const std::string& summary) {
-  if (exported_) {
-    RETURN_IF_ERROR(run_.session->SetWeights(*exported_));
-    RETURN_IF_ERROR(run_.session->UseAverage(exported_->empty() && ExportsAverage(run_.config)));
-    after_ = EvaluateForReport(nullptr);
-    RETURN_IF_ERROR(run_.session->UseAverage(false));
-  }
-  ASSIGN_OR_RETURN(RunRecord record, ReadRun(folder_.path()));
-  record.summary = summary;
-  const Preprocess binding = DescribeBinding(run_.data.train);
-  const bool numbers = after_ && after_->kind == QualityKind::kNumbers;
-  const auto& tokenizer = run_.data.train.text.tokenizer;
-  const auto tokens = tokenizer != nullptr ? std::optional<TokenText>(*tokenizer) : std::nullopt;
-  const bool predicts_tokens =
-      tokens && after_ && after_->kind == QualityKind::kPositions && after_->classes >= std::ssize(tokens->names());
-  ReportContents report{.record = std::move(record),
-                        .flags = ToFlags(recorded_.resolved, kTaskTrain),
-                        .classes = numbers           ? binding.label
-                                   : predicts_tokens ? tokens->VisibleNames()
-                                                     : binding.classes,
-                        .before = before_,
-                        .after = after_};
-  if (const Program* largest = LargestTrainingProgram(*run_.session)) report.memory = TraceMemory(*largest);
-  if (after_) report.worst = FindWorst(*after_, kWorstSamples);
-  for (const SampleResult& worst : report.worst) {
-    report.pictures.push_back(SampleHtml(run_.eval, worst.sample, tokens ? &*tokens : nullptr) +
-                              ClassMapsHtml(worst, LabelShape(run_, worst.sample)));
-    report.places.push_back(run_.eval.dataset->Describe(worst.sample));
-  }
-  return WriteTextFile(folder_.File(kReportFile), HtmlReport(report));
+// Predicts with the weights of the model. Comes last: whatever fails here, model and summary are written.
+absl::Status Recorder::EvaluateModel() {
+  if (!exported_) return absl::OkStatus();
+  RETURN_IF_ERROR(run_.session->SetWeights(*exported_));
+  RETURN_IF_ERROR(run_.session->UseAverage(exported_->empty() && ExportsAverage(run_.config)));
+  after_ = EvaluateForReport(nullptr);
+  return run_.session->UseAverage(false);
 }
 
 // A profile that cannot be written costs no model.
@@ -524,15 +493,10 @@ void Recorder::WriteProfile() {
   if (recorded_.trace == nullptr) return;
   const absl::Status written = WriteTextFile(run_.config.profile, recorded_.trace->ToJson());
   if (!written.ok()) warnings_.Add(StrCat("`profile`: ", ToStd(written.message())));
-  LogInfo(run_.config, ProfileTables(*recorded_.trace));
+  display_.ShowProfile(*recorded_.trace);
 }
 
-int Recorder::CheckRequirements(const std::string& json) const {
-  return ReportUnmet(FindUnmetRequirements(recorded_.requirements,
-                                           [&](const std::string& name) { return FindSummaryMetric(json, name); }));
-}
-
-absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::string& failure) {
+RunOutcome Recorder::Finish(const TrainResult& result, const std::string& failure) {
   if (failure.empty()) WarnIfWorse(run_, result, &warnings_);
   if (writer_ != nullptr) WarnOfFailedSave(writer_->Finish());
   WriteProfile();
@@ -555,32 +519,32 @@ absl::StatusOr<int> Recorder::Finish(const TrainResult& result, const std::strin
   summary.config = recorded_.resolved;
   summary.choices = run_.choices;
   summary.warnings = warnings_.texts();
-  const std::string json = ToJson(summary);
-  const absl::Status saved = WriteTextFile(folder_.File("summary.json"), json);
-  const absl::Status reported = saved.ok() ? WriteReport(json) : saved;
-  if (reported.ok()) files_.emplace_back(kReportFile);
-  if (saved.ok() && !reported.ok()) Warn(StrCat("there is no report: ", ToStd(reported.message())));
-  for (const absl::Status& status : {written, saved}) {
-    if (!status.ok()) return ReportFailure(status);
-  }
-  if (!failure.empty()) return ReportFailure(Invalid(failure));
-  const std::string page = run_.config.json ? json : EndPage(summary, folder_.path(), files_);
-  RETURN_IF_ERROR(Print(page));
-  return stopped ? kStopped : CheckRequirements(json);
+  RunOutcome outcome{.json = ToJson(summary), .before = before_};
+  const absl::Status saved = WriteTextFile(folder_.File("summary.json"), outcome.json);
+  outcome.summary_written = saved.ok();
+  if (saved.ok()) outcome.report_status = EvaluateModel();
+  outcome.after = std::move(after_);
+  outcome.summary = std::move(summary);
+  outcome.files = files_;
+  outcome.status = !written.ok()     ? written
+                   : !saved.ok()     ? saved
+                   : failure.empty() ? absl::OkStatus()
+                                     : Invalid(failure);
+  return outcome;
 }
 
-absl::StatusOr<int> Recorder::TrainAndWrite(const SignalFlags& signals) {
-  if (!recorded_.resumed) before_ = EvaluateForReport(signals.stop);
-  const auto result = Loop(signals);
+RunOutcome Recorder::TrainAndWrite() {
+  if (!recorded_.resumed) before_ = EvaluateForReport(run_.options.stop);
+  const auto result = Loop();
   if (result.ok()) return Finish(*result, FindFailure(run_.config, *result, not_finite_));
   TrainResult so_far = recorded_.resumed ? recorded_.resumed->result : TrainResult();
   if (at_end_) so_far = *at_end_;
   const bool cancelled = absl::IsCancelled(result.status());  // before the first step
   so_far.stop_reason = cancelled ? "signal" : "error";
   if (cancelled) return Finish(so_far, "");
-  ASSIGN_OR_RETURN(const int code, Finish(so_far, std::string(ToStd(result.status().message()))));
-  // A broken sample found while training is bad input, as before the first step.
-  return absl::IsInvalidArgument(result.status()) ? kBadInput : code;
+  RunOutcome outcome = Finish(so_far, std::string(ToStd(result.status().message())));
+  outcome.bad_input = absl::IsInvalidArgument(result.status());  // as before the first step
+  return outcome;
 }
 
-}  // namespace onnxtrain::cli
+}  // namespace onnxtrain

@@ -1,0 +1,7 @@
+#include "frontend/base/version.h"
+
+namespace onnxtrain {
+
+const char kVersion[] = ONNXTRAIN_VERSION;
+
+}  // namespace onnxtrain

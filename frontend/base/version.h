@@ -1,0 +1,7 @@
+#pragma once
+
+namespace onnxtrain {
+
+extern const char kVersion[];  // of the CMake project
+
+}  // namespace onnxtrain
