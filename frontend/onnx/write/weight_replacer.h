@@ -26,7 +26,7 @@ class TensorProto;
 
 namespace onnxtrain {
 
-// Writes copies of nodes (copied_nodes.h) into a model.
+// Writes copies of nodes into a model.
 
 // Adds the copies behind the nodes and makes their readers read them. Returns false, and changes nothing, where the
 // graph has no such nodes. Pointers to nodes stay valid.
