@@ -72,7 +72,7 @@ Packing Sweep(const std::vector<Block>& blocks, bool tightest) {
   std::vector<int32_t> starts(blocks.size());
   std::iota(starts.begin(), starts.end(), 0);
   std::vector<int32_t> ends = starts;
-  // Of blocks that start together, the one that lives longest comes first.
+  // Blocks that start together are in the order of their ends, the last one first.
   std::ranges::stable_sort(starts, {}, [&](int32_t b) { return std::pair(blocks[b].first, -blocks[b].last); });
   std::ranges::stable_sort(ends, {}, [&](int32_t b) { return blocks[b].last; });
   Packing packing{.offsets = std::vector<size_t>(blocks.size(), 0)};

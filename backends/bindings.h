@@ -32,7 +32,7 @@ absl::StatusOr<HostTensor> FetchValue(const Graph& graph, const CompileOptions& 
 
 // The groups of ranks that a program is bound to, for its collective operators.
 
-// Is the node a collective operator of more than one rank?
+// Returns whether the node is a collective operator of more than one rank.
 bool NeedsRanks(const Node& node);
 
 class RankGroups {

@@ -16,7 +16,7 @@ struct OutputRange {
   size_t first = 0, last = 0;
 };
 
-// What programs of a backend that plans its memory (memory_plan.h) implement beside Program.
+// Implemented, in addition to Program, by programs whose memory is planned (memory_plan.h).
 class OutputRanges {
  public:
   virtual ~OutputRanges() = default;

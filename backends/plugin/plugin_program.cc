@@ -44,14 +44,14 @@ struct PreparedNode {
   std::unique_ptr<PluginKernel> kernel;
   std::unique_ptr<HostNode> host;
 
-  // That the plan reserves: of a library with memory of its own, host nodes work elsewhere.
+  // Returns the bytes that the plan reserves. Host nodes of a library with its own memory work outside of it.
   size_t workspace(bool has_memory) const {
     if (host != nullptr) return has_memory ? 0 : host->workspace();
     return kernel == nullptr ? 0 : kernel->workspace();
   }
 };
 
-// Which outputs of a node anyone reads.
+// Finds the outputs of a node that have a reader.
 class ReadOutputs {
  public:
   explicit ReadOutputs(const Graph& graph) : users_(ComputeUsers(graph)), is_output_(graph.values().size()) {

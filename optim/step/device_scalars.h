@@ -51,9 +51,10 @@ struct DeviceScalars {
 // Everything on the device has finished when it is called.
 class UpdateReader {
  public:
-  // Of the last update alone, if every update is asked for. A skipped one adds nothing to the sums: its loss is NaN.
+  // Returns the values of the last update, provided that it is called after every update. A skipped one adds nothing to
+  // the sums: its loss is NaN.
   absl::StatusOr<UpdateValues> Last(DeviceScalars& device_scalars, const LossChoice& loss);
-  // Since the last report, with which the sums start anew. `attempted`: updates so far, skipped ones included.
+  // Reports the updates since the last report and resets the sums. `attempted`: updates so far, including skipped ones.
   absl::StatusOr<StepReport> Report(DeviceScalars& device_scalars, const LossChoice& loss, bool scaled_loss,
                                     int64_t attempted);
 

@@ -87,7 +87,7 @@ absl::StatusOr<Kernel> GatherElementsKernel(const KernelContext& c) {
   const int64_t axis = c.attrs().Int("axis");
   const Loop loop = ElementsLoop(c.in(1).shape, c.in().shape, axis);
   const int64_t n = c.in().shape[axis], step = Strides(c.in().shape)[axis];
-  return ForSize(c.in().dtype, [&]<typename T>(T) {
+  return ForSize(DTypeSize(c.in().dtype), [&]<typename T>(T) {
     return Kernel{.run = [=](const Args& args) {
       Parallel(loop.size(), 4, [&](int64_t begin, int64_t end) {
         ForElements(loop, begin, end, args.in<I>(1), n, step,

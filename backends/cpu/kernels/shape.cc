@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
@@ -42,20 +43,6 @@ class StridedCopy {
 };
 
 constexpr int64_t kTile = 32;
-
-template <typename F>
-void WithSize(size_t element_size, F&& f) {
-  switch (element_size) {
-    case 1:
-      return f(uint8_t());
-    case 2:
-      return f(uint16_t());
-    case 4:
-      return f(uint32_t());
-    default:
-      return f(uint64_t());
-  }
-}
 
 StridedCopy::StridedCopy(const Shape& extents, const Strided& to, const Strided& from, size_t element_size)
     : element_size_(element_size), to_offset_(to.offset), from_offset_(from.offset) {
@@ -120,7 +107,7 @@ void StridedCopy::Tiles(T* to, const T* from) const {
 }
 
 void StridedCopy::Run(void* to, const void* from) const {
-  WithSize(element_size_, [&]<typename T>(T) {
+  ForSize(element_size_, [&]<typename T>(T) {
     T* y = static_cast<T*>(to) + to_offset_;
     const T* x = static_cast<const T*>(from) + from_offset_;
     tiled_ ? Tiles(y, x) : Rows(y, x);
@@ -129,7 +116,7 @@ void StridedCopy::Run(void* to, const void* from) const {
 
 // Fills n elements with a pattern of element_size bytes.
 void Fill(void* to, int64_t n, const void* pattern, size_t element_size) {
-  WithSize(element_size, [&]<typename T>(T value) {
+  ForSize(element_size, [&]<typename T>(T value) {
     std::memcpy(&value, pattern, sizeof(T));
     Parallel(n, 1, [&](int64_t begin, int64_t end) { std::fill_n(static_cast<T*>(to) + begin, end - begin, value); });
   });

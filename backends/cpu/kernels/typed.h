@@ -66,10 +66,10 @@ auto ForNumber(DType dtype, F&& f) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 ? ForReal(dtype, f) : ForInteger(dtype, f);
 }
 
-// An unsigned type of the element's size: for kernels that only move elements.
+// Calls f with an unsigned integer of so many bytes: for kernels that only move elements.
 template <typename F>
-auto ForSize(DType dtype, F&& f) {
-  switch (DTypeSize(dtype)) {
+auto ForSize(size_t element_size, F&& f) {
+  switch (element_size) {
     case 1:
       return f(uint8_t());
     case 2:

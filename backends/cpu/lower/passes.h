@@ -105,9 +105,8 @@ absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values = nul
 // reductions alone? A kernel with such operators of its own can take these nodes instead (fuse_norm.cc).
 std::vector<bool> FindSumChains(const Graph& graph);
 
-// What the rules of AssignLayouts (passes.h) are written with.
-
-// The values of the new graph by those of the old one, in either layout, converted on first use.
+// Maps values of the old graph to the new one in either layout, and converts them on first use. The rules of
+// AssignLayouts are written with it.
 class LayoutVariants {
  public:
   explicit LayoutVariants(Rewriter& r);

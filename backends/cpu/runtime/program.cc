@@ -25,7 +25,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Of glibc's lists (tcache): how many there are, the sizes between them and how many blocks one takes.
+// glibc's thread cache has kLists lists, for sizes kStep bytes apart, of at most kBlocks blocks each.
 constexpr size_t kLists = 64, kStep = 16, kBlocks = 7;
 
 constexpr size_t kHeader = sizeof(size_t);  // of a block, of which it is part

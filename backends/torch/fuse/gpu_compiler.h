@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> 
 class SourceCompiler {
  public:
   virtual ~SourceCompiler() = default;
-  // What the result depends on besides the source: "nvrtc 13.0 sm_90".
+  // Returns the name of compiler and architecture, on which the result depends too: "nvrtc 13.0 sm_90".
   virtual std::string version() const = 0;
   // Returns a module that the driver loads. The error has the compiler's messages. Thread-safe.
   virtual absl::StatusOr<std::string> Compile(const std::string& source) const = 0;

@@ -1,4 +1,4 @@
-// Edits of the algorithm in the training_info of a model. For the sources of this folder alone.
+// Edits of the algorithm in the training_info of a model. For the sources of frontend/onnx alone.
 #pragma once
 
 #include <onnx/onnx_pb.h>

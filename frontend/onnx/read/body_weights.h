@@ -1,4 +1,4 @@
-// Weights within bodies of If, Loop and Scan. For the sources of this folder alone.
+// Weights within bodies of If, Loop and Scan. For the sources of frontend/onnx alone.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Helpers for editing the messages of a model. For the sources of this folder alone.
+// Helpers for reading and editing the messages of a model. For the sources of frontend/onnx alone.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,6 @@ class TensorProto;
 }  // namespace onnx
 
 namespace onnxtrain {
-
-// Bytes → ModelProto. For the sources of this folder only.
 
 // Parses the bytes after GuardModelBytes has accepted them.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);

@@ -32,8 +32,6 @@ void MarkSingleBiases(OnnxModel::Parsed* model);
 
 // Finds the scales of weights that only integer products read.
 
-struct ParsedGraph;
-
 // The names of a node, parsed or of a message.
 struct NodeNames {
   std::string domain, op_type;

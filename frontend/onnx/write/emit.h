@@ -1,4 +1,4 @@
-// Writes operators of the graph as nodes of ai.onnx, opset 18. For the sources of this folder alone.
+// Writes operators of the graph as nodes of ai.onnx, opset 18. For the sources of frontend/onnx alone.
 #pragma once
 
 #include <set>

@@ -111,7 +111,7 @@ Term Diagonals(Term t) {
   return t;
 }
 
-// Sums over the labels that nobody needs any more.
+// Sums over the labels that are not in `needed`.
 Term Summed(Term t, const Labels& needed) {
   std::vector<int64_t> axes;
   for (char c : Filter(t.labels, needed, false)) axes.push_back(Place(t.labels, c));
@@ -136,7 +136,7 @@ int64_t Extent(const Term& t, const Labels& labels) {
   return n;
 }
 
-// Of two operands: a product over the labels that both have and nobody needs afterwards.
+// Multiplies two operands, contracting the labels that both have and that are not in `needed`.
 Term Contract(Term a, Term b, const Labels& needed) {
   a = Summed(std::move(a), needed + b.labels);
   b = Summed(std::move(b), needed + a.labels);

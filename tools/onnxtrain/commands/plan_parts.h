@@ -9,14 +9,8 @@
 
 namespace onnxtrain::cli {
 
-// onnxtrain plan --pipeline: the stages of a model.
-
-// onnxtrain plan --tensor: the part of a model that each rank has.
-
-// Returns the page, or JSON where config.json asks for it.
+// Return the page, or JSON where config.json asks for it.
 absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const SyntheticSetup& setup);
-
-// Returns the page, or JSON where config.json asks for it.
 absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const SyntheticSetup& setup);
 
 }  // namespace onnxtrain::cli
