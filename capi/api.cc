@@ -119,7 +119,7 @@ OnnxtrainStatus* CreateTrainer(const OnnxtrainModel* model, const char* config, 
     ASSIGN_OR_RETURN(const std::shared_ptr<const OnnxModel> found, Find(model));
     std::vector<std::string> inputs;
     for (const ModelInput& input : found->inputs()) inputs.push_back(input.name);
-    ASSIGN_OR_RETURN(const FedSample sample, ReadSample(samples, sample_count, inputs));
+    ASSIGN_OR_RETURN(const CallerSample sample, ReadSample(samples, sample_count, inputs));
     ASSIGN_OR_RETURN(auto trainer, Trainer::Create(found, config, sample));
     Store(std::move(trainer), out);
     return absl::OkStatus();
@@ -393,6 +393,28 @@ OnnxtrainStatus* LoadPluginLibrary(const char* path) {
   });
 }
 
+OnnxtrainStatus* GetStepCount(OnnxtrainTrainer* trainer, int64_t* steps) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(steps, "steps"));
+    return WithTrainer(trainer, [&](Trainer& t) -> absl::Status {
+      *steps = t.CountSteps();
+      return absl::OkStatus();
+    });
+  });
+}
+
+OnnxtrainStatus* RecordEvaluation(OnnxtrainTrainer* trainer, const OnnxtrainEvaluation* evaluation) {
+  return Guard([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckPointer(evaluation, "evaluation"));
+    return WithTrainer(trainer, [&](Trainer& t) { return t.RecordEvaluation(*evaluation); });
+  });
+}
+
+OnnxtrainStatus* FinishRun(OnnxtrainTrainer* trainer, OnnxtrainBytes** summary) {
+  if (summary != nullptr) return StoreBytes(trainer, summary, [](Trainer& t) { return t.FinishRun(); });
+  return Guard([&] { return WithTrainer(trainer, [&](Trainer& t) { return t.FinishRun().status(); }); });
+}
+
 constexpr OnnxtrainApi kApi = {
     .version = ONNXTRAIN_API_VERSION,
     .reserved = 0,
@@ -437,6 +459,9 @@ constexpr OnnxtrainApi kApi = {
     .Fit = Fit,
     .EvaluateAll = EvaluateAll,
     .LoadPlugin = LoadPluginLibrary,
+    .GetStepCount = GetStepCount,
+    .RecordEvaluation = RecordEvaluation,
+    .FinishRun = FinishRun,
 };
 
 }  // namespace

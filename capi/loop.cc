@@ -23,7 +23,14 @@ absl::StatusOr<bool> Trainer::NextBatch(const OnnxtrainCallbacks& callbacks, std
 
 void Trainer::LogNotes(const OnnxtrainCallbacks& callbacks) {
   if (callbacks.log == nullptr || std::exchange(logged_notes_, true)) return;
-  for (const std::string& note : training_.notes) callbacks.log(callbacks.user, note.c_str());
+  for (const std::string& line : run_.data.surgery) callbacks.log(callbacks.user, line.c_str());
+  callbacks.log(callbacks.user, run_.loss_text.c_str());
+}
+
+// What the recorder of the run has to say.
+void Trainer::LogRecorded(const OnnxtrainCallbacks& callbacks) {
+  if (callbacks.log == nullptr || recorded_ == nullptr) return;
+  for (const std::string& line : recorded_->TakeLines()) callbacks.log(callbacks.user, line.c_str());
 }
 
 absl::Status Trainer::ReportProgress(const OnnxtrainCallbacks& callbacks, const OnnxtrainStepResult& result) {
@@ -31,6 +38,7 @@ absl::Status Trainer::ReportProgress(const OnnxtrainCallbacks& callbacks, const 
     const std::string line = StrCat("update ", result.step, " skipped: a gradient is not finite");
     callbacks.log(callbacks.user, line.c_str());
   }
+  LogRecorded(callbacks);
   if (callbacks.progress == nullptr) return absl::OkStatus();
   const int failed = callbacks.progress(callbacks.user, &result);
   return failed == 0 ? absl::OkStatus() : CallbackFailed("progress", failed);
@@ -85,6 +93,7 @@ absl::Status Trainer::EvaluateAll(const OnnxtrainCallbacks& callbacks, Onnxtrain
   if (all.samples == 0) return Invalid("there are no batches to evaluate");
   all.loss = all.weight > 0 ? loss / all.weight : std::numeric_limits<double>::quiet_NaN();
   if (result != nullptr) *result = all;
+  RETURN_IF_ERROR(RecordEvaluation(all));
   if (metric != nullptr) *metric = sum / weight;
   return absl::OkStatus();
 }

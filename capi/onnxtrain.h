@@ -256,6 +256,19 @@ typedef struct OnnxtrainApi {
    * from now on; for good. A library that is loaded already is left alone. A backend of one's own is named in the
    * configuration: {"backend": "path/libX.so"}. */
   OnnxtrainStatus* (*LoadPlugin)(const char* path);
+
+  /* The folder of a run. With "out": "DIR" in the configuration a trainer records its updates there as the command line
+   * does: metrics.jsonl and TensorBoard's events every `log_every` updates, a checkpoint every `save_every` (10
+   * minutes), of which the last `keep_last` stay. With "resume": "auto" it goes on at the newest checkpoint with the
+   * same bits, where there is one; the program has to go on with its batches. GetStepCount tells after how many: the
+   * updates so far, with those of the run that was resumed. */
+  OnnxtrainStatus* (*GetStepCount)(OnnxtrainTrainer* trainer, int64_t* steps);
+  /* Adds an evaluation to the metrics of the run; EvaluateAll does it by itself. Does nothing without a folder. */
+  OnnxtrainStatus* (*RecordEvaluation)(OnnxtrainTrainer* trainer, const OnnxtrainEvaluation* evaluation);
+  /* Ends the run: saves a last checkpoint, and writes model.onnx and summary.json, whose text *summary gets (may be
+   * null). The trainer evaluates and predicts from then on, but makes no update. A trainer that is released without it
+   * leaves its checkpoints, at which a resumed one goes on. */
+  OnnxtrainStatus* (*FinishRun)(OnnxtrainTrainer* trainer, OnnxtrainBytes** summary);
 } OnnxtrainApi;
 
 /* Returns the table of functions, valid for ever; null where the library is older than `version`, or `version` is 0. */

@@ -49,7 +49,7 @@ absl::StatusOr<Type> ReadType(const OnnxtrainTensor& tensor, uint64_t index) {
 }
 
 // An extent of −n varies up to n.
-absl::StatusOr<Type> ReadSampleType(const OnnxtrainTensor& tensor, uint64_t index, FedSample* sample) {
+absl::StatusOr<Type> ReadSampleType(const OnnxtrainTensor& tensor, uint64_t index, CallerSample* sample) {
   OnnxtrainTensor greatest = tensor;
   Shape shape;
   std::vector<size_t> varying;
@@ -86,10 +86,10 @@ absl::StatusOr<std::vector<NamedTensorView>> ViewTensors(const OnnxtrainTensor* 
   return views;
 }
 
-absl::StatusOr<FedSample> ReadSample(const OnnxtrainTensor* tensors, uint64_t count,
-                                     const std::vector<std::string>& inputs) {
+absl::StatusOr<CallerSample> ReadSample(const OnnxtrainTensor* tensors, uint64_t count,
+                                        const std::vector<std::string>& inputs) {
   if (tensors == nullptr && count > 0) return Invalid("the array of samples is null");
-  FedSample sample;
+  CallerSample sample;
   for (uint64_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(const Type type, ReadSampleType(tensors[i], i, &sample));
     const std::string name = tensors[i].name;

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
 #include "frontend/graph/host_tensor.h"
-#include "optim/plan/caller_training.h"
+#include "optim/plan/caller_samples.h"
 
 namespace onnxtrain::capi {
 
@@ -17,8 +17,8 @@ namespace onnxtrain::capi {
 absl::StatusOr<std::vector<NamedTensorView>> ViewTensors(const OnnxtrainTensor* tensors, uint64_t count);
 
 // Types and shapes of samples: labels are those that are no input.
-absl::StatusOr<FedSample> ReadSample(const OnnxtrainTensor* tensors, uint64_t count,
-                                     const std::vector<std::string>& inputs);
+absl::StatusOr<CallerSample> ReadSample(const OnnxtrainTensor* tensors, uint64_t count,
+                                        const std::vector<std::string>& inputs);
 
 // A view of a tensor that outlives it.
 OnnxtrainTensor Describe(const std::string& name, const HostTensor& tensor);

@@ -27,7 +27,8 @@ absl::StatusOr<TrainConfig> ReadConfig(const char* json) {
     if ((FindField(name)->tasks & kTaskTrain) == 0)
       return Invalid("configuration: `", name, "`: configures no training");
   }
-  RETURN_IF_ERROR(Annotate(RefuseUnused(*config, {.is_program = false}), "configuration: "));
+  const bool folder = !config->out.empty() || !config->resume.empty();
+  RETURN_IF_ERROR(Annotate(RefuseUnused(*config, {.is_program = false, .has_folder = folder}), "configuration: "));
   if (config->export_weights == "best")
     return Invalid("configuration: `export_weights` best: the library keeps no checkpoint of the best weights");
   return config;
@@ -36,10 +37,24 @@ absl::StatusOr<TrainConfig> ReadConfig(const char* json) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Trainer>> Trainer::Create(const std::shared_ptr<const OnnxModel>& model,
-                                                         const char* config, const FedSample& sample) {
+                                                         const char* config, const CallerSample& sample) {
   ASSIGN_OR_RETURN(const TrainConfig parsed, ReadConfig(config));
-  ASSIGN_OR_RETURN(FedTraining training, PrepareFedTraining(parsed, model, sample, MakeBackend));
-  return std::shared_ptr<Trainer>(new Trainer(std::move(training)));
+  ASSIGN_OR_RETURN(RunStart start, FindRunStart(parsed));
+  RETURN_IF_ERROR(CheckModelOfCheckpoint(*model, &start));
+  std::unique_ptr<OutputFolder> folder;
+  if (!start.config.out.empty()) {
+    ASSIGN_OR_RETURN(folder, OpenRunFolder(start));
+  }
+  ASSIGN_OR_RETURN(TrainingRun run,
+                   PrepareTraining(start.config, model, MakeBackend, {.samples = {.caller = &sample}}));
+  std::shared_ptr<Trainer> trainer(new Trainer(std::move(run)));
+  if (folder == nullptr) return trainer;
+  const bool resumes = start.point.has_value();
+  ASSIGN_OR_RETURN(trainer->recorded_, CallerRun::Begin(std::move(start), std::move(folder), &trainer->run_));
+  if (resumes) {
+    ASSIGN_OR_RETURN(trainer->rate_factor_, ReadPlateau(trainer->session()));
+  }
+  return trainer;
 }
 
 namespace {
@@ -65,22 +80,37 @@ auto Trainer::WithAverage(bool average, const Work& work) -> decltype(work()) {
   return result;
 }
 
+absl::StatusOr<StepReport> Trainer::Report() {
+  ASSIGN_OR_RETURN(const StepReport report, session().Report());
+  if (recorded_ != nullptr) recorded_->Add(report);
+  return report;
+}
+
 // So that the next report is of one update.
 absl::Status Trainer::ReportEarlierSteps() {
-  return std::exchange(unreported_, false) ? session().Report().status() : absl::OkStatus();
+  return std::exchange(unreported_, false) ? Report().status() : absl::OkStatus();
+}
+
+template <typename Update>
+absl::Status Trainer::Record(OnnxtrainStepResult* result, int64_t samples, const Update& update) {
+  if (recorded_ != nullptr) recorded_->BeginUpdate();
+  RETURN_IF_ERROR(update());
+  RETURN_IF_ERROR(ReportStep(result));
+  return recorded_ != nullptr ? recorded_->EndUpdate(samples) : absl::OkStatus();
 }
 
 absl::Status Trainer::Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result) {
+  RETURN_IF_ERROR(CheckOpen());
   if (result != nullptr) RETURN_IF_ERROR(ReportEarlierSteps());
-  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
-  RETURN_IF_ERROR(session().Step(*global_batch));
-  return ReportStep(result);
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, run_.batches.Fill(batch, true));
+  accumulated_ = 0;
+  return Record(result, global_batch->samples(), [&] { return session().Step(*global_batch); });
 }
 
 absl::Status Trainer::ReportStep(OnnxtrainStepResult* result) {
   unreported_ = result == nullptr;
   if (result == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const StepReport report, session().Report());
+  ASSIGN_OR_RETURN(const StepReport report, Report());
   *result = {.loss = report.skipped > 0 ? std::numeric_limits<double>::quiet_NaN() : report.loss,
              .grad_norm = report.grad_norm,
              .learning_rate = report.learning_rate,
@@ -90,23 +120,25 @@ absl::Status Trainer::ReportStep(OnnxtrainStepResult* result) {
 }
 
 absl::Status Trainer::Accumulate(std::span<const NamedTensorView> batch) {
-  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
-  return session().Accumulate(*global_batch);
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, run_.batches.Fill(batch, true));
+  RETURN_IF_ERROR(session().Accumulate(*global_batch));
+  accumulated_ += global_batch->samples();
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Apply(OnnxtrainStepResult* result) {
+  RETURN_IF_ERROR(CheckOpen());
   if (result != nullptr) RETURN_IF_ERROR(ReportEarlierSteps());
-  RETURN_IF_ERROR(session().Apply());
-  return ReportStep(result);
+  return Record(result, std::exchange(accumulated_, 0), [&] { return session().Apply(); });
 }
 
 absl::StatusOr<GradientResult> Trainer::GetGradients(std::span<const NamedTensorView> batch, GradientsOf of) {
-  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, run_.batches.Fill(batch, true));
   return session().Gradients(*global_batch, of);
 }
 
 absl::StatusOr<OnnxtrainEvaluation> Trainer::Evaluate(std::span<const NamedTensorView> batch) {
-  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, true));
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, run_.batches.Fill(batch, true));
   ASSIGN_OR_RETURN(const Evaluation e, WithAverage(true, [&] { return session().Evaluate(*global_batch); }));
   const LossChoice& loss = session().loss();
   return OnnxtrainEvaluation{.loss = MeanLoss(loss, e),
@@ -117,7 +149,7 @@ absl::StatusOr<OnnxtrainEvaluation> Trainer::Evaluate(std::span<const NamedTenso
 }
 
 absl::StatusOr<std::map<std::string, HostTensor>> Trainer::Predict(std::span<const NamedTensorView> batch) {
-  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, training_.batches.Fill(batch, false));
+  ASSIGN_OR_RETURN(const GlobalBatch* global_batch, run_.batches.Fill(batch, false));
   ASSIGN_OR_RETURN(Evaluation e, WithAverage(true, [&] { return session().Predict(*global_batch); }));
   return std::move(e.outputs);
 }
@@ -139,8 +171,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> Trainer::GetParameters(const c
 
 absl::StatusOr<OnnxtrainTensor> Trainer::ViewParameter(const char* name) {
   ASSIGN_OR_RETURN(const StateTensor parameter, FindParameter(name));
-  if (training_.backend->device() != "cpu")
-    return absl::UnimplementedError(StrCat("weights are in the memory of ", training_.backend->device()));
+  if (run_.backend->device() != "cpu")
+    return absl::UnimplementedError(StrCat("weights are in the memory of ", run_.backend->device()));
   const auto& [held, type] = *viewed_.emplace(name, parameter.region.type).first;
   OnnxtrainTensor view = Describe(held, type);
   const BufferView& memory = parameter.region.view;
@@ -162,16 +194,15 @@ absl::Status Trainer::SetParameters(std::span<const NamedTensorView> parameters)
 }
 
 absl::StatusOr<double> Trainer::GetLearningRate() {
-  RETURN_IF_ERROR(session().Report().status());  // counts skipped updates
+  RETURN_IF_ERROR(Report().status());  // counts skipped updates
   unreported_ = false;
   const SessionCounters counters = session().counters();
-  const double lr = training_.optimizer.spec.lr;
-  return lr * rate_factor_ *
-         ScheduleFactor(training_.optimizer.schedule, lr, counters.attempted - counters.reported_skips);
+  const double lr = run_.optimizer.spec.lr;
+  return lr * rate_factor_ * ScheduleFactor(run_.optimizer.schedule, lr, counters.attempted - counters.reported_skips);
 }
 
 absl::Status Trainer::SetLearningRate(double rate) {
-  const double lr = training_.optimizer.spec.lr;
+  const double lr = run_.optimizer.spec.lr;
   if (!std::isfinite(rate) || rate < 0) return Invalid("learning rate ", rate, ": expected a number of at least 0");
   if (lr == 0) return Invalid("`lr` 0: a rate of 0 cannot be changed");
   RETURN_IF_ERROR(session().SetPlateau(rate / lr));
@@ -186,11 +217,28 @@ absl::Status Trainer::LoadState(std::string_view bytes) {
 }
 
 absl::StatusOr<std::map<std::string, HostTensor>> Trainer::WeightsToExport() {
-  return WithAverage(training_.config.export_weights != "last", [&] { return session().Weights(); });
+  return WithAverage(run_.config.export_weights != "last", [&] { return session().Weights(); });
+}
+
+absl::Status Trainer::CheckOpen() const { return recorded_ != nullptr ? recorded_->CheckOpen() : absl::OkStatus(); }
+
+absl::Status Trainer::RecordEvaluation(const OnnxtrainEvaluation& evaluation) {
+  if (recorded_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckOpen());
+  const bool counts = evaluation.targets > 0 && !std::isnan(evaluation.correct);
+  recorded_->RecordEvaluation({.loss = evaluation.loss,
+                               .accuracy = counts ? evaluation.correct / evaluation.targets : -1,
+                               .samples = evaluation.samples});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Trainer::FinishRun() {
+  if (recorded_ == nullptr) return Invalid("the trainer has no folder of a run (`out`)");
+  return recorded_->Finish();
 }
 
 absl::Status Trainer::ExportToFile(const std::string& path) {
-  const OnnxModel& model = *training_.models->model();
+  const OnnxModel& model = *run_.data.model;
   RETURN_IF_ERROR(CheckNotOfModel(path, model));
   ASSIGN_OR_RETURN(const auto weights, WeightsToExport());
   return Export(model, weights, path).status();
@@ -198,7 +246,7 @@ absl::Status Trainer::ExportToFile(const std::string& path) {
 
 absl::StatusOr<std::string> Trainer::ExportToBytes() {
   ASSIGN_OR_RETURN(const auto weights, WeightsToExport());
-  return ExportBytes(*training_.models->model(), weights);
+  return ExportBytes(*run_.data.model, weights);
 }
 
 }  // namespace onnxtrain::capi

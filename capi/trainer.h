@@ -12,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "capi/onnxtrain.h"
 #include "frontend/base/cancellation.h"
-#include "optim/plan/caller_training.h"
+#include "optim/plan/training_run.h"
+#include "optim/record/caller_run.h"
 #include "optim/record/checkpoint/state_bytes.h"
 
 namespace onnxtrain::capi {
@@ -20,7 +21,7 @@ namespace onnxtrain::capi {
 class Trainer {
  public:
   static absl::StatusOr<std::shared_ptr<Trainer>> Create(const std::shared_ptr<const OnnxModel>& model,
-                                                         const char* config, const FedSample& sample);
+                                                         const char* config, const CallerSample& sample);
 
   void Cancel() { cancelled_ = true; }
   void ClearCancel() { cancelled_ = false; }
@@ -33,12 +34,12 @@ class Trainer {
     if (cancelled_) return absl::CancelledError("the trainer is cancelled");
     const CancelScope scope(&cancelled_);
     absl::Status status = work();
-    training_.batches.Clear();  // the memory is the caller's again
+    run_.batches.Clear();  // the memory is the caller's again
     return status;
   }
 
   // The rest within Run.
-  const std::vector<FedTensor>& tensors() const { return training_.batches.tensors(); }
+  const std::vector<CallerTensor>& tensors() const { return run_.batches.tensors(); }
   absl::Status Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result);
   absl::Status Accumulate(std::span<const NamedTensorView> batch);
   absl::Status Apply(OnnxtrainStepResult* result);
@@ -52,6 +53,9 @@ class Trainer {
   absl::Status SetLearningRate(double rate);
   absl::StatusOr<std::string> SaveState() { return SaveSessionState(session()); }
   absl::Status LoadState(std::string_view bytes);
+  int64_t CountSteps() { return session().steps(); }
+  absl::Status RecordEvaluation(const OnnxtrainEvaluation& evaluation);
+  absl::StatusOr<std::string> FinishRun();
   absl::Status ExportToFile(const std::string& path);
   absl::StatusOr<std::string> ExportToBytes();
   absl::Status Fit(const OnnxtrainCallbacks& callbacks, uint64_t max_steps, OnnxtrainStepResult* result);
@@ -61,8 +65,13 @@ class Trainer {
   struct Unlock {
     void operator()(std::atomic<bool>* busy) const { busy->store(false, std::memory_order_release); }
   };
-  explicit Trainer(FedTraining training) : training_(std::move(training)) {}
-  Session& session() { return *training_.session; }
+  explicit Trainer(TrainingRun run) : run_(std::move(run)) {}
+  Session& session() { return *run_.session; }
+  // Makes an update with update(), and records it.
+  template <typename Update>
+  absl::Status Record(OnnxtrainStepResult* result, int64_t samples, const Update& update);
+  absl::Status CheckOpen() const;
+  absl::StatusOr<StepReport> Report();
   absl::Status ReportEarlierSteps();
   absl::Status ReportStep(OnnxtrainStepResult* result);
   // With the averages of the weights in their place, where the session keeps some and `average`.
@@ -73,14 +82,17 @@ class Trainer {
   absl::StatusOr<bool> NextBatch(const OnnxtrainCallbacks& callbacks, std::vector<NamedTensorView>* batch);
   absl::Status ReportProgress(const OnnxtrainCallbacks& callbacks, const OnnxtrainStepResult& result);
   void LogNotes(const OnnxtrainCallbacks& callbacks);
+  void LogRecorded(const OnnxtrainCallbacks& callbacks);
   absl::Status AddMetric(const OnnxtrainCallbacks& callbacks, const std::vector<NamedTensorView>& batch, double* sum,
                          double* weight);
 
-  FedTraining training_;
+  TrainingRun run_;
+  std::unique_ptr<CallerRun> recorded_;              // with `out`
   std::map<std::string, Type, std::less<>> viewed_;  // that ViewParameter has described
   bool logged_notes_ = false;
   double rate_factor_ = 1;
   bool unreported_ = false;  // updates were made since the last report
+  int64_t accumulated_ = 0;  // samples since the last update
   std::atomic<bool> busy_{false}, cancelled_{false};
 };
 

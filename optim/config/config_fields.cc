@@ -52,6 +52,7 @@ bool IsWhole(const C& c) { return c.pipeline == 1 && c.tensor == 1; }
 constexpr Condition kAlways{.otherwise = ""};
 constexpr Condition kNeedsData = Fact(&F::has_data, ": has no effect: there is no `data`");
 constexpr Condition kNeedsDataOrSteps = Fact(&F::has_data, ": has no effect: there is no `data` (say `max_steps`)");
+constexpr Condition kNeedsCheckpoints = Fact(&F::has_checkpoints, ": has no effect: there is no `data`");
 constexpr Condition kNeedsLoop = Fact(&F::has_loop, ": has no effect: there is no `data`");
 constexpr Condition kNeedsEval =
     Fact(&F::has_eval, ": has no effect: there is no evaluation data (`eval_data`, `eval_split`)");
@@ -143,8 +144,8 @@ constexpr Condition kNeedsModelPath = Fact(&F::is_program, ": has no effect: the
 constexpr Condition kNeedsOwnLoading = Fact(&F::is_program, ": has no effect: the model has been loaded");
 constexpr Condition kNeedsOwnPlugins = Fact(&F::is_program, ": has no effect: LoadPlugin loads it before the model");
 constexpr Condition kNeedsOwnData = Fact(&F::is_program, ": has no effect: the program hands over batches");
-constexpr Condition kNeedsFolder = Fact(&F::is_program, ": has no effect: the library writes no folder of a run");
-constexpr Condition kNeedsCheckpoints = Fact(&F::is_program, ": has no effect: the program saves checkpoints itself");
+constexpr Condition kNeedsOwnUpdates = Fact(&F::is_program, ": has no effect: the program makes the updates");
+constexpr Condition kNeedsFolder = Fact(&F::has_folder, ": has no effect without the folder of a run (`out`)");
 constexpr Condition kNeedsConsole = Fact(&F::is_program, ": has no effect: the library prints nothing");
 constexpr Condition kNeedsOwnResult = Fact(&F::is_program, ": has no effect: the program judges results itself");
 constexpr Condition kNeedsOwnProcess = Fact(&F::is_program, ": has no effect: it counts for the whole process");
@@ -155,7 +156,7 @@ constexpr Condition kNeedsGroup = Fact(&F::is_program, ": has no effect: a train
 constexpr ConfigField kFields[] = {
     {"model", "model", kTaskAll, {&kNeedsModelPath}, &C::model, "FILE", "Path of the ONNX model", {.on_resume = kFree}},
     {"model", "out", kTaskTrain | kTaskPredict | kTaskGrad | kTaskExport | kTaskCompareRuns | kTaskTokenize,
-     {&kNeedsFolder, &kNeedsModelFile}, &C::out,
+     {&kNeedsModelFile}, &C::out,
      "PATH",
      "Output path. train: a folder (default runs/NAME-TIME); predict, grad, export, compare-runs, tokenize: a file",
      {.on_resume = kFree}},
@@ -297,7 +298,7 @@ constexpr ConfigField kFields[] = {
     {"data", "cache", kTaskTrain, {&kNeedsData, &kNeedsDecoding}, &C::cache, "none|ram[:SIZE]",
      "ram: keeps decoded samples in memory, up to SIZE bytes (ram:2GiB; default: half of what is free)",
      {.on_resume = kFree}},
-    {"data", "dump_order", kTaskTrain, {&kNeedsFolder}, &C::dump_order, "FILE",
+    {"data", "dump_order", kTaskTrain, {&kNeedsOwnUpdates}, &C::dump_order, "FILE",
      "Writes the samples of each update: update, epoch and place in the data, separated by tabs",
      {.on_resume = kFree}},
     {"data", "num_workers", kTaskTrain | kTaskEval, {&kNeedsLoop}, &C::num_workers, "N|auto",
@@ -428,28 +429,28 @@ constexpr ConfigField kFields[] = {
     {"run", "threads", kRuns | kSynthetic | kTaskTokenize, {&kAlways}, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
-    {"run", "log_every", kTaskTrain, {&kNeedsLoop}, &C::log_every, "INTERVAL",
+    {"run", "log_every", kTaskTrain, {&kNeedsFolder}, &C::log_every, "INTERVAL",
      "Updates (500), epochs (0.1ep) or time (10m) between progress lines; auto: about 20 an epoch",
      {.word = "auto", .on_resume = kFree}},
     {"run", "eval_every", kTaskTrain, {&kNeedsLoop, &kNeedsEval}, &C::eval_every, "INTERVAL",
      "Updates (500), epochs (1ep) or time (10m) between evaluations", {.on_resume = kChanges}},
-    {"run", "save_every", kTaskTrain, {&kNeedsCheckpoints, &kNeedsData}, &C::save_every, "INTERVAL",
+    {"run", "save_every", kTaskTrain, {&kNeedsFolder, &kNeedsCheckpoints}, &C::save_every, "INTERVAL",
      "Time (10m), updates (500) or epochs (1ep) between checkpoints; end: only when the run ends or is stopped",
      {.word = "end", .on_resume = kFree}},
-    {"run", "keep_last", kTaskTrain, {&kNeedsCheckpoints, &kNeedsData}, &C::keep_last, "N",
+    {"run", "keep_last", kTaskTrain, {&kNeedsFolder, &kNeedsCheckpoints}, &C::keep_last, "N",
      "Newest checkpoints to keep",
      {.min = 1, .max = 1 << 20, .on_resume = kFree}},
-    {"run", "keep_best", kTaskTrain, {&kNeedsCheckpoints, &kNeedsEval}, &C::keep_best, "N",
+    {"run", "keep_best", kTaskTrain, {&kNeedsOwnUpdates, &kNeedsEval}, &C::keep_best, "N",
      "Checkpoints of the best evaluations, by `monitor`, to keep besides",
      {.min = 0, .max = 1 << 20, .on_resume = kFree}},
-    {"run", "checkpoint_compression", kTaskTrain, {&kNeedsCheckpoints}, &C::checkpoint_compression, "none|zstd",
+    {"run", "checkpoint_compression", kTaskTrain, {&kNeedsFolder}, &C::checkpoint_compression, "none|zstd",
      "Compresses the tensors of checkpoints: less space on the disk, more time of a core in the background",
      {.choices = "none|zstd", .on_resume = kFree}},
-    {"run", "resume", kTaskTrain, {&kNeedsCheckpoints}, &C::resume, "[auto|PATH]",
+    {"run", "resume", kTaskTrain, {&kNeedsFolder}, &C::resume, "[auto|PATH]",
      "Continues a run exactly. auto, or no value: the one in `out`, from its newest valid checkpoint; starts where "
      "there is none, does nothing where it is finished. PATH: a checkpoint, or the folder of a run",
      {.transient = true, .on_resume = kFree}},
-    {"run", "resume_force", kTaskTrain, {&kNeedsCheckpoints, &kNeedsResume}, &C::resume_force, "",
+    {"run", "resume_force", kTaskTrain, {&kNeedsFolder, &kNeedsResume}, &C::resume_force, "",
      "Resumes although the data, the model or fields that make another run have changed, and says what it ignores",
      {.transient = true, .on_resume = kFree}},
     {"run", "early_stopping_patience", kTaskTrain, {&kNeedsLoop, &kNeedsEval}, &C::early_stopping_patience, "N",
@@ -518,14 +519,14 @@ constexpr ConfigField kFields[] = {
      "Folder of a run; the words behind the subcommand are RUNs too", {.repeatable = true, .transient = true}},
     {"run", "require", kTaskTrain | kTaskEval, {&kNeedsOwnResult}, &C::require, "'METRIC>=X'",
      "Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable", {.repeatable = true, .on_resume = kFree}},
-    {"run", "profile", kTaskTrain, {&kNeedsFolder}, &C::profile, "FILE.json",
+    {"run", "profile", kTaskTrain, {&kNeedsOwnUpdates}, &C::profile, "FILE.json",
      "Writes what the threads do and when, down to the operators of `profile_steps`, as a Chrome trace "
      "(chrome://tracing, ui.perfetto.dev), and prints the operators that take the most time",
      {.transient = true, .on_resume = kFree}},
-    {"run", "profile_steps", kTaskTrain, {&kNeedsFolder, &kNeedsProfile}, &C::profile_steps, "A-B",
+    {"run", "profile_steps", kTaskTrain, {&kNeedsOwnUpdates, &kNeedsProfile}, &C::profile_steps, "A-B",
      "Updates whose operators are recorded, the first is 1",
      {.otherwise = "the third to the fifth of this process", .transient = true, .on_resume = kFree}},
-    {"run", "histogram_every", kTaskTrain, {&kNeedsFolder}, &C::histogram_every, "INTERVAL",
+    {"run", "histogram_every", kTaskTrain, {&kNeedsOwnUpdates}, &C::histogram_every, "INTERVAL",
      "Updates (500), epochs (1ep) or time (10m) between histograms of weights and gradients for TensorBoard",
      {.word = "never", .on_resume = kFree}},
     {"run", "reference", kTaskCompare, {&kAlways}, &C::reference, "FILE",

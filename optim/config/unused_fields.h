@@ -16,9 +16,11 @@ struct RunFacts {
   std::string subject;  // what the message is about: the file of the data ("": "the data"), the loss
   std::string hint;     // for data without pictures
 
-  bool is_program = true;  // not the library, which leaves files and messages to the program
+  bool is_program = true;  // not the library, which leaves data, updates and messages to the program
+  bool has_folder = true;  // of the run
   bool has_data = true;    // else synthetic, or batches of the caller
   bool has_loop = true;    // else the caller's
+  bool has_checkpoints = true;
   bool has_eval = true;
 
   bool is_text_file = true, has_text_columns = true;

@@ -24,12 +24,12 @@ StepRange TimedUpdates(int64_t done) { return {done + 2, done + 4}; }
 class Loop {
  public:
   Loop(Session& session, const TrainData& train, const TrainData& eval, const TrainOptions& options,
-       const std::function<void(const TrainEvent&)>& on_event)
+       TrainObserver& observer)
       : session_(session),
         train_(train),
         eval_(eval),
         options_(options),
-        on_event_(on_event),
+        observer_(observer),
         per_epoch_(CountBatches(*train.dataset, train.specs, MakeLoaderOptions(options))),
         log_every_(options.log_every > 0 ? options.log_every : std::clamp<int64_t>(per_epoch_ / 20, 1, 500)),
         batch_(FeedNames(train.specs)) {}
@@ -62,7 +62,7 @@ class Loop {
   bool MaySave(const absl::Status& ended) const;
   bool Agreed(RankRequest request) const { return (ranks_->agreed() & request) != 0; }
   bool SaveTimeHasCome() const {
-    return options_.save && options_.save_seconds > 0 && Since(saved_at_) >= options_.save_seconds;
+    return observer_.saves() && options_.save_seconds > 0 && Since(saved_at_) >= options_.save_seconds;
   }
   bool TakeSaveRequest();
   void AskRanks();
@@ -86,7 +86,7 @@ class Loop {
   const TrainData& train_;
   const TrainData& eval_;
   const TrainOptions& options_;
-  const std::function<void(const TrainEvent&)>& on_event_;
+  TrainObserver& observer_;
   const int64_t per_epoch_, log_every_;
   const Clock::time_point start_ = Clock::now();
   GlobalBatch batch_;  // the current one
@@ -144,9 +144,9 @@ absl::Status Loop::Update() {
 
 // Later gradients may have grown; the first one is not finite for a reason that the model or the data has.
 void Loop::ExplainFirstSkip() {
-  if (!options_.on_not_finite || ranks_ != nullptr) return;
+  if (ranks_ != nullptr) return;
   const absl::StatusOr<std::string> where = session_.FindNonFinite(batch_);
-  if (where.ok() && !where->empty()) options_.on_not_finite(*where);
+  if (where.ok() && !where->empty()) observer_.OnNotFinite(*where);
 }
 
 // Weights that differ are not saved.
@@ -165,7 +165,7 @@ absl::Status Loop::NextBatch(Loader& loader) {
   SetTensors(*batch, &batch_);
   if (options_.trace != nullptr)
     options_.trace->Add(Trace::kFirstWorker + batch->worker, "fill batch", batch->fill_begin, batch->fill_end);
-  return options_.on_batch ? options_.on_batch(result_.steps + 1, *batch) : absl::OkStatus();
+  return observer_.OnBatch(result_.steps + 1, *batch);
 }
 
 absl::Status Loop::NextUpdate(Loader& loader) {
@@ -243,7 +243,7 @@ absl::Status Loop::Log() {
   at_.logged_samples = result_.samples;
   at_.logged_seconds = result_.compute_seconds + result_.data_seconds;
   logged_at_ = Clock::now();
-  on_event_(event);
+  observer_.OnEvent(event);
   return absl::OkStatus();
 }
 
@@ -261,11 +261,11 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
     RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(Monitored(*metrics))));
   at_.evaluated_step = result_.steps;
   evaluated_at_ = Clock::now();
-  on_event_({.kind = TrainEvent::Kind::kEval,
-             .step = result_.steps,
-             .epoch = Epochs(),
-             .seconds = Seconds(),
-             .eval = *metrics});
+  observer_.OnEvent({.kind = TrainEvent::Kind::kEval,
+                     .step = result_.steps,
+                     .epoch = Epochs(),
+                     .seconds = Seconds(),
+                     .eval = *metrics});
   return absl::OkStatus();
 }
 
@@ -282,7 +282,7 @@ bool Loop::EvalIsDue() const {
 
 // Ranks that have to save together have asked each other for it.
 bool Loop::SaveIsDue() const {
-  if (!options_.save && !session_.divides_moments()) return false;
+  if (!observer_.saves() && !session_.divides_moments()) return false;
   if (options_.save_seconds > 0) return !session_.divides_moments() && SaveTimeHasCome();
   return options_.save_every > 0 && result_.steps % options_.save_every == 0;
 }
@@ -316,7 +316,7 @@ absl::Status Loop::GatherForSave(SaveReason reason) {
 
 // Where the moments are divided, all ranks come here together; one that saves nothing sends its own.
 void Loop::Save(SaveReason reason) {
-  if ((!options_.save && !session_.divides_moments()) || result_.steps == 0) return;
+  if ((!observer_.saves() && !session_.divides_moments()) || result_.steps == 0) return;
   if (saved_step_ == result_.steps && reason != SaveReason::kBest && reason != SaveReason::kEnd) return;
   const auto start = Clock::now();
   if (options_.plateau != nullptr) at_.plateau = options_.plateau->state();
@@ -326,7 +326,7 @@ void Loop::Save(SaveReason reason) {
   position.result.oom_retries = session_.oom_retries();
   const Span span(options_.trace, Trace::kTraining, "checkpoint");
   if (!GatherForSave(reason).ok()) return;  // the next update fails, too
-  if (options_.save) options_.save(position, reason);
+  if (observer_.saves()) observer_.Save(position, reason);
   session_.ReleaseGathered();
   saved_step_ = result_.steps;
   saved_at_ = Clock::now();
@@ -642,8 +642,8 @@ std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::stri
 }
 
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
-                                  const TrainOptions& options, const std::function<void(const TrainEvent&)>& on_event) {
-  auto result = Loop(session, train, eval, options, on_event).Run();
+                                  const TrainOptions& options, TrainObserver& observer) {
+  auto result = Loop(session, train, eval, options, observer).Run();
   if (options.ranks != nullptr) options.ranks->EndLoop(result.status());
   return result;
 }

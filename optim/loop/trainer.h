@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -106,16 +105,7 @@ struct TrainOptions {
   int64_t patience = 0;                     // evaluations without a better one that end the run; 0: no limit
   const std::atomic<bool>* stop = nullptr;  // set by a signal handler: ends the run after the current update
 
-  // Called where the gradient of the first update is not finite, with what says where that arises (FindNonFinite).
-  // Null: it is not looked for.
-  std::function<void(const std::string& where)> on_not_finite;
-  // Called before an update on `batch`, which is number `update`, from 1 on. Null: nothing.
-  std::function<absl::Status(int64_t update, const Batch& batch)> on_batch;
-
-  // Called between two updates, and where the run ends, also by an error that left the session as it was: what a run
-  // that continues needs. Saves nothing twice for one step, except where the reason is new.
-  std::function<void(const LoopPosition& position, SaveReason reason)> save;
-  bool saves_state = true;                // `save` reads Session::State; the same on all ranks
+  bool saves_state = true;                // saving reads Session::State; the same on all ranks
   int64_t save_every = 0;                 // updates; 0: only as below
   double save_seconds = 0;                // above 0: by time instead
   bool save_best = false;                 // after an evaluation that is the best
@@ -150,13 +140,30 @@ struct TrainEvent {
   EvalMetrics eval;               // kEval
 };
 
+// Watches and saves a run. The loop calls it on its thread; what is not overridden does nothing.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void OnEvent(const TrainEvent& event) {}
+  // An update on `batch` follows, which is number `update`, from 1 on.
+  virtual absl::Status OnBatch(int64_t update, const Batch& batch) { return absl::OkStatus(); }
+  // The gradient of the first update is not finite. `where`: where that arises (FindNonFinite).
+  virtual void OnNotFinite(const std::string& where) {}
+
+  // Does Save do anything?
+  virtual bool saves() const { return false; }
+  // Saves what a run that continues needs: between two updates, and where the run ends, also by an error that left the
+  // session as it was. Not called twice for one step, except where the reason is new.
+  virtual void Save(const LoopPosition& position, SaveReason reason) {}
+};
+
 // Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with
 // kCancelled. With `ranks`, which all call it, each evaluates some of the batches.
 absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
                                         const std::atomic<bool>* stop = nullptr, DataParallel* ranks = nullptr);
 
-// Runs the loop. `eval.dataset` may be null. Calls `on_event` on this thread.
+// Runs the loop. `eval.dataset` may be null.
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
-                                  const TrainOptions& options, const std::function<void(const TrainEvent&)>& on_event);
+                                  const TrainOptions& options, TrainObserver& observer);
 
 }  // namespace onnxtrain

@@ -54,7 +54,7 @@ MeasureMicroBatch MakeMeasure(PreparedModels& models, Backend& backend, const Se
 
 // Batch statistics depend on the micro-batch.
 bool HasBatchStatistics(const TrainingRun& run) {
-  return run.facts.has_batch_norm && run.config.batch_norm != "frozen";
+  return run.facts.has_batch_norm && !run.session_options.import.batch_norm_frozen;
 }
 
 void SetMicroBatch(int64_t samples, SessionOptions* options, BatchPlan* batch) {
@@ -175,8 +175,9 @@ absl::Status AutoChooser::AddRecomputation(TrainingRun* run) {
 // The program that loads a backend may have set OMP_NUM_THREADS by itself, to all CPUs.
 void AutoChooser::AddThreads(const TrainingRun& run) {
   const char* named = std::getenv("OMP_NUM_THREADS");
-  const bool timed = run.config.threads > 0;
-  const int64_t wanted = timed ? run.config.threads : named != nullptr ? std::atoll(named) : 0;
+  const int64_t chosen = run.threads > 0 ? run.threads : run.config.threads;
+  const bool timed = chosen > 0;
+  const int64_t wanted = timed ? chosen : named != nullptr ? std::atoll(named) : 0;
   const int64_t threads = wanted > 0 ? std::min<int64_t>(wanted, CpuCount()) : CpuCount();
   const char* all = timed ? "all that the process may use: fewer are slower" : "all that the process may use";
   const char* fewer = timed ? "the fewest that are as fast as all: the micro-batch has little work" : "OMP_NUM_THREADS";

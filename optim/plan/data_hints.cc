@@ -5,6 +5,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "optim/plan/data_setup.h"
 #include "optim/plan/value_checks.h"
 #include "optim/record/telemetry/format.h"
 

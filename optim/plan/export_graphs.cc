@@ -122,7 +122,7 @@ class GraphExporter {
 
   absl::Status ChooseUpdate(const PreparedModel& look, ExportedGraphs* exported) {
     ASSIGN_OR_RETURN(const OptimizerChoice choice,
-                     ChooseOptimizer(config_, *data_.model, look, data_.fresh, options_.micro_batch, 0));
+                     ChooseOptimizer(config_, config_.lr, *data_.model, look, data_.fresh, options_.micro_batch, 0));
     repeatable_ = look.model.state_updates.empty() && look.model.random_key.empty();
     update_.optimizer = choice.spec;
     update_.optimizer.output_axes = OutputAxes(look.model.graph);
@@ -228,7 +228,7 @@ absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& given, std::share
   const unsigned makes = config.training_graph.empty() ? unsigned{kTaskGrad} : 0;
   RETURN_IF_ERROR(RefuseUnused(config, {.makes = makes, .has_data = !config.data.empty()}));
   const int64_t batch = GlobalBatchSize(config, *model);
-  ASSIGN_OR_RETURN(TrainingData data, LoadTrainingData(config, std::move(model), batch));
+  ASSIGN_OR_RETURN(TrainingData data, LoadTrainingData(config, std::move(model), {.batch = batch}));
   GraphExporter exporter(config, std::move(data), weights);
   ExportedGraphs exported;
   RETURN_IF_ERROR(exporter.Prepare(&exported));

@@ -6,26 +6,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/onnx/import.h"
 #include "optim/plan/training_run.h"
 
 namespace onnxtrain {
 
-// Starts a run from the weights of a checkpoint.
-
-// Returns the model with the weights and running statistics of a checkpoint (a folder of checkpoints, or of a run:
-// its newest one) in place of its initializers of the same name and shape. Says in *lines how many they are, and which
-// are left out. Fails where none fits.
-absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::shared_ptr<const OnnxModel>& model,
-                                                                    const std::string& path,
-                                                                    std::vector<std::string>* lines);
-
 // Creates a session with the weights that the run begins with. Sets run->batch, and leaves samples out, where running
 // the model shows that it is bound to its batch.
 absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options, TrainingRun* run);
-
-// Null where the schedule is none. Sets options->plateau.
-std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options);
 
 // Does the run look for a learning rate: where lr_find asks for it, and where lr is auto for plain gradient descent,
 // whose best rate follows the scale of the loss, in a run of ten times as many updates as a test takes. Tells of the
@@ -33,7 +20,7 @@ std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOpti
 bool DecideRateTest(TrainingRun* run);
 
 // Runs a range test on a session of its own, which is gone before that of the run is made. Replaces the rate in
-// run->config, run->optimizer and *options. Where the test tells nothing, adds a warning to the run.
+// run->optimizer and *options. Where the test tells nothing, adds a warning to the run.
 absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run);
 
 }  // namespace onnxtrain

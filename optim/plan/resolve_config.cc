@@ -14,8 +14,18 @@ void ResetField(const ConfigField& field, TrainConfig* config) {
 
 }  // namespace
 
-TrainConfig ResolveConfig(const TrainingRun& run) {
+TrainConfig WithDecisions(const TrainingRun& run) {
   TrainConfig c = run.config;
+  c.shuffle = run.order.shuffle;
+  c.length_grouping = run.order.length_grouping;
+  c.metrics = run.session_options.metrics;
+  if (run.session_options.import.batch_norm_frozen) c.batch_norm = "frozen";
+  if (run.threads > 0) c.threads = run.threads;
+  return c;
+}
+
+TrainConfig ResolveConfig(const TrainingRun& run) {
+  TrainConfig c = WithDecisions(run);
   const OptimizerSpec& optimizer = run.optimizer.spec;
   c.loss = run.data.loss.name;
   if (c.head.empty()) c.logits = run.data.loss.logits;
@@ -25,7 +35,7 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
     c.micro_batch_size = run.batch.micro;
     c.gradient_accumulation_steps = run.batch.accumulation;
   }
-  c.lr = ReplaceBaseRate(std::move(c.lr), run.optimizer.unscaled_lr);
+  c.lr = ReplaceBaseRate(run.optimizer.rates, run.optimizer.unscaled_lr);
   c.optimizer = optimizer.rule;
   c.mixed_precision = run.precision.name;
   c.max_grad_norm = optimizer.max_grad_norm;

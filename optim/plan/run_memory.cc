@@ -47,9 +47,9 @@ const ModelPart& PartOf(const SessionOptions& options) {
 }
 
 // Ranks that divide the state save their parts; else the first one saves it.
-int64_t SavedBytes(const TrainingRun& run, const PreparedModel& prepared, const SessionOptions& options) {
+int64_t SavedBytes(const TrainingRun& run, const SessionOptions& options) {
   if (run.data.synthetic) return 0;
-  const int64_t bytes = StateBytes(run.optimizer.spec, prepared.weights);
+  const int64_t bytes = run.state_bytes;
   if (options.ranks > 1 && FindShardLevel(run.config.shard) != ShardLevel::kNone) return bytes / options.ranks;
   return PartOf(options).index > 0 ? 0 : bytes;
 }
@@ -121,7 +121,7 @@ int64_t CountLengths(const TrainingRun& run, const SessionOptions& options) {
 int64_t RoomForCopy() { return static_cast<int64_t>(AvailableMemory()) / kFreeShare; }
 
 void CountCallerMemory(const PreparedModel& prepared, int64_t room, SessionOptions* options, TrainingRun* run) {
-  run->save = PlanSave(run->config, {SavedBytes(*run, prepared, *options), run->backend->ReadsHostMemory()}, room);
+  run->save = PlanSave(run->config, {SavedBytes(*run, *options), run->backend->ReadsHostMemory()}, room);
   options->caller_bytes = DataBytes(*run) + run->save.bytes + ExportBytes(*run, prepared);
   options->caller_bytes_per_sample = EvaluationBytesPerSample(*run);
   options->last_batch = LastBatch(*run, *options);
@@ -131,6 +131,13 @@ void CountCallerMemory(const PreparedModel& prepared, int64_t room, SessionOptio
   const ReportedSamples reported = PlanReportedSamples(prepared.loss, run->eval.specs, run->eval.dataset->size(),
                                                        run->batch.micro, options->fixed_batch);
   options->predicted_samples = run->data.synthetic ? 0 : std::min(reported.batch, options->evaluated_samples);
+}
+
+void CountSaves(SessionOptions* options, TrainingRun* run) {
+  if (run->config.out.empty()) return;
+  const int64_t room = options->recompute.memory_budget == 0 ? RoomForCopy() : 0;
+  run->save = PlanSave(run->config, {run->state_bytes, run->backend->ReadsHostMemory()}, room);
+  options->caller_bytes = run->save.bytes;
 }
 
 absl::Status FitMemoryBudget(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run) {

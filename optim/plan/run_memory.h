@@ -29,6 +29,9 @@ int64_t RoomForCopy();
 // the batches of an evaluation. Sets run->save, of which it takes `room` bytes of a copy as free.
 void CountCallerMemory(const PreparedModel& prepared, int64_t room, SessionOptions* options, TrainingRun* run);
 
+// The same for a program that hands over batches, which are its own: the saves to the folder of the run, if it has one.
+void CountSaves(SessionOptions* options, TrainingRun* run);
+
 // Makes the plan of the whole run fit `memory_budget`. Where it does not, chooses the fewest micro-batches with which
 // it does, unless their size was given, or names the least budget that is enough. Then has saves copy the state if the
 // budget has room for it. Without a budget, saves copy a state that is small beside the free memory.

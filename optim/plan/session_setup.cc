@@ -17,14 +17,6 @@
 namespace onnxtrain {
 namespace {
 
-double NumberOrRuleDefault(double x) { return x < 0 ? kRuleDefault : x; }
-
-// The default of 1 applies where no other clipping is configured.
-double MaxGradNorm(const TrainConfig& c) {
-  if (c.max_grad_norm >= 0) return c.max_grad_norm;
-  return c.clip_value > 0 || c.agc > 0 ? 0 : 1;
-}
-
 absl::StatusOr<std::unique_ptr<Backend>> MakeTorch(const std::string& device, BackendOptions options) {
   if (device == "auto" && MayHaveGpu()) {
     options.device = "cuda:0";
@@ -36,68 +28,6 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeTorch(const std::string& device, Ba
 }
 
 }  // namespace
-
-OptimizerSpec MakeOptimizer(const TrainConfig& c) {
-  const bool betas = c.betas.size() == 2;
-  return Resolved({.rule = c.optimizer,
-                   .momentum = NumberOrRuleDefault(c.momentum),
-                   .dampening = c.dampening,
-                   .nesterov = c.nesterov,
-                   .beta1 = betas ? c.betas[0] : kRuleDefault,
-                   .beta2 = betas ? c.betas[1] : kRuleDefault,
-                   .eps = NumberOrRuleDefault(c.eps),
-                   .weight_decay = c.weight_decay,
-                   .no_decay = c.no_decay,
-                   .max_grad_norm = MaxGradNorm(c),
-                   .clip_value = c.clip_value,
-                   .agc = c.agc,
-                   .ema_decay = c.ema_decay});
-}
-
-namespace {
-
-// The model that a field "onnx:FILE" names.
-absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRuleModel(const std::string& file, const OnnxModel& model,
-                                                               const std::optional<TrainingInfo>& info) {
-  if (file != kOwnTrainingInfo) return OnnxModel::Load(file);
-  if (!info.has_value() || info->rule.empty())
-    return Invalid(model.path(), ": ", info.has_value() ? info->problem : "has no training_info");
-  return OnnxModel::LoadBytes(std::as_bytes(std::span(info->rule)), StrCat(model.path(), " (training_info)"));
-}
-
-bool TakesModelsRule(const TrainConfig& c, const std::optional<TrainingInfo>& info) {
-  if (!info.has_value() || info->rule.empty()) return false;
-  return std::ranges::none_of(std::array{"optimizer", "momentum", "dampening", "nesterov", "betas", "eps"},
-                              [&](const char* field) { return IsSpecified(c, field); });
-}
-
-}  // namespace
-
-absl::StatusOr<OptimizerSpec> LoadOptimizer(const TrainConfig& config, const OnnxModel& model,
-                                            const std::optional<TrainingInfo>& info) {
-  OptimizerSpec spec = MakeOptimizer(config);
-  if (TakesModelsRule(config, info)) {
-    spec.rule = StrCat("onnx:", kOwnTrainingInfo);
-    if (config.max_grad_norm < 0) spec.max_grad_norm = 0;
-  }
-  if (!NamesOnnxRule(spec.rule)) return spec;
-  const std::string file = spec.rule.substr(spec.rule.find(':') + 1);
-  if (file.empty()) return Invalid("`optimizer`: expected onnx:FILE");
-  auto rule_model = LoadRuleModel(file, model, info);
-  if (!rule_model.ok()) return Annotate(rule_model.status(), "`optimizer`: ");
-  auto rule = OnnxRule::Make(*std::move(rule_model), spec.rule);
-  if (!rule.ok()) return Annotate(rule.status(), "`optimizer`: ");
-  spec.onnx_rule = *std::move(rule);
-  return spec;
-}
-
-absl::StatusOr<ScheduleSpec> MakeSchedule(const TrainConfig& config) {
-  auto schedule = ParseSchedule(config.lr_scheduler);
-  if (!schedule.ok()) return Annotate(schedule.status(), "`lr_scheduler`: ");
-  schedule->warmup = config.warmup;
-  schedule->min_lr = config.min_lr;
-  return schedule;
-}
 
 RecomputeSpec MakeRecomputeSpec(const TrainConfig& config) {
   static const std::map<std::string, RecomputeMode> kModes = {{"none", RecomputeMode::kNone},

@@ -16,15 +16,6 @@
 
 namespace onnxtrain {
 
-// Rule, decay, clipping and the rule's numbers; the learning rate is chosen later (learning_rates.h). With the rule's
-// own defaults where the configuration has none.
-OptimizerSpec MakeOptimizer(const TrainConfig& config);
-// The same with the rule of onnx:FILE loaded, or with that of `info`, the training_info of the model, where it has one
-// and no field asks for another: then gradients are clipped only if that is asked for, as in the algorithm of the file.
-absl::StatusOr<OptimizerSpec> LoadOptimizer(const TrainConfig& config, const OnnxModel& model,
-                                            const std::optional<TrainingInfo>& info);
-// Without total_steps.
-absl::StatusOr<ScheduleSpec> MakeSchedule(const TrainConfig& config);
 RecomputeSpec MakeRecomputeSpec(const TrainConfig& config);
 
 // Everything but optimizer and schedule.

@@ -38,21 +38,4 @@ std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string,
 absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const ImportOptions& import, const LossSpec& loss,
                                             int64_t size, int64_t micro_batch, uint64_t seed);
 
-// A session on synthetic data, without a training run: what `bench` times and `plan` plans.
-
-struct SyntheticSetup {
-  std::shared_ptr<PreparedModels> models;
-  std::vector<std::string> surgery;  // what was done to the model, a line each
-  BatchPlan batch;
-  SessionOptions options;
-  TrainData data;  // one global batch of samples
-  std::unique_ptr<Backend> backend;
-  int64_t threads = 0;  // of the backend, as TrainConfig::threads
-  PrecisionChoice precision;
-  int64_t state_bytes = 0;  // of a checkpoint
-  SavePlan save;            // of it; kNone: `options` count no save
-};
-
-absl::StatusOr<SyntheticSetup> PrepareSynthetic(const TrainConfig& config, const BackendFactory& make_backend);
-
 }  // namespace onnxtrain

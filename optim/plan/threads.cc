@@ -86,23 +86,26 @@ static std::optional<int> ThreadsByForwardPass(const Graph& forward) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
                                                              const SessionOptions& options,
-                                                             const BackendFactory& make_backend, TrainConfig* config) {
-  const bool open = IsOpen(*config);  // the factory may set the variable
-  ASSIGN_OR_RETURN(auto backend, make_backend(*config));
+                                                             const BackendFactory& make_backend,
+                                                             const TrainConfig& config, int64_t* threads) {
+  const bool open = IsOpen(config);  // the factory may set the variable
+  ASSIGN_OR_RETURN(auto backend, make_backend(config));
   if (backend->name() != "cpu" || !open) return backend;
   ASSIGN_OR_RETURN(const auto forward,
                    models->ImportForward(MakePrepareOptions(options), options.micro_batch, true, false));
-  std::optional<int> threads = ThreadsByForwardPass(forward->graph);
-  if (!threads) {
+  std::optional<int> fewest = ThreadsByForwardPass(forward->graph);
+  if (!fewest) {
     ASSIGN_OR_RETURN(const Graph graph, BuildMicroGraph(*models, options));
-    threads = ThreadsByWork(graph);
-    if (!threads) {
-      ASSIGN_OR_RETURN(threads, MeasureThreads(graph, make_backend, *config));
+    fewest = ThreadsByWork(graph);
+    if (!fewest) {
+      ASSIGN_OR_RETURN(fewest, MeasureThreads(graph, make_backend, config));
     }
   }
-  if (threads == 0) return backend;
-  config->threads = *threads;
-  return make_backend(*config);
+  if (fewest == 0) return backend;
+  *threads = *fewest;
+  TrainConfig chosen = config;
+  chosen.threads = *fewest;
+  return make_backend(chosen);
 }
 
 }  // namespace onnxtrain

@@ -31,12 +31,13 @@ int FewestFastThreads(const std::map<int, double>& seconds);
 // to time them takes long: there all, if large nodes have most of the work.
 std::optional<int> ThreadsByWork(const Graph& micro);
 
-// Makes the backend of config->backend. Where neither config->threads nor OMP_NUM_THREADS names a number of threads and
+// Makes the backend of config.backend. Where neither config.threads nor OMP_NUM_THREADS names a number of threads and
 // a micro-batch is so small that waking threads may take longer than they save, chooses the number on the cpu backend:
 // by ThreadsByWork, else the fewest of 1, 2, 4, … that are as fast as any, by timing forward and backward pass. Sets
-// config->threads to it; a run with that number set makes no choice.
+// *threads to it; a run with that number set makes no choice.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
                                                              const SessionOptions& options,
-                                                             const BackendFactory& make_backend, TrainConfig* config);
+                                                             const BackendFactory& make_backend,
+                                                             const TrainConfig& config, int64_t* threads);
 
 }  // namespace onnxtrain

@@ -3,100 +3,27 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
-#include "frontend/onnx/interop/training_info.h"
 #include "frontend/onnx/recover/rows.h"
 #include "optim/config/training_settings.h"
 #include "optim/plan/data_hints.h"
+#include "optim/plan/data_setup.h"
+#include "optim/plan/data_split.h"
 #include "optim/plan/folders.h"
-#include "optim/plan/free_dims.h"
-#include "optim/plan/label_names.h"
 #include "optim/plan/language_data.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
-#include "optim/plan/open_data.h"
 #include "optim/plan/open_session.h"
 #include "optim/plan/pixel_hints.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
-#include "optim/plan/surgery.h"
 #include "optim/plan/synthetic_data.h"
 #include "optim/plan/threads.h"
 #include "optim/plan/train_data.h"
 #include "optim/plan/value_checks.h"
-#include "optim/record/telemetry/format.h"
-#include "optim/step/onnx_functions.h"
+#include "optim/step/training_state.h"
 
 namespace onnxtrain {
 namespace {
-
-constexpr int64_t kSyntheticSteps = 20;
-
-std::optional<int64_t> IfSet(int64_t x) { return x > 0 ? std::optional(x) : std::nullopt; }
-
-int64_t SyntheticSteps(const TrainConfig& config) { return config.max_steps > 0 ? config.max_steps : kSyntheticSteps; }
-
-absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* bound, TrainingData* data) {
-  if (!HasSurgery(config)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Surgery surgery, ApplySurgery(config, data->model, bound, data->loss.logits));
-  data->model = std::move(surgery.model);
-  data->surgery.insert(data->surgery.end(), surgery.lines.begin(), surgery.lines.end());
-  data->fresh = std::move(surgery.fresh);
-  if (!surgery.logits.empty()) data->loss.logits = surgery.logits;
-  return absl::OkStatus();
-}
-
-absl::Status MakeSyntheticDataset(const TrainConfig& config, std::optional<int64_t> wanted, TrainingData* data) {
-  data->synthetic = true;
-  data->loss.sum_outputs = true;
-  data->train_text = "synthetic";
-  RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
-  data->models = std::make_shared<PreparedModels>(data->model);
-  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
-  const int64_t usual = GlobalBatchSize(config, *data->model, import.batch_axes);
-  data->synthetic_batch =
-      wanted ? *wanted : SyntheticBatchSize(config, *data->models, {.import = import, .loss = data->loss});
-  ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, data->synthetic_batch));
-  ASSIGN_OR_RETURN(data->train.bound,
-                   MakeSyntheticData(*data->models, import, data->loss, SyntheticSteps(config) * batch.global,
-                                     batch.micro, config.seed));
-  if (!wanted && batch.global < usual) {
-    data->train.bound.notes.push_back(
-        StrCat("batches of ", batch.global, " samples: a step of ", usual, " would take long (`batch_size`)"));
-  }
-  return absl::OkStatus();
-}
-
-void HoldOutEvalData(TrainingData* data) {
-  data->eval = data->train;
-  const SplitRows& rows = data->train.held_out->rows;
-  data->train.bound.dataset = SubsetDataset(data->train.bound.dataset, rows.train);
-  data->eval.bound.dataset = SubsetDataset(data->eval.bound.dataset, rows.eval);
-  data->eval_text = data->train.held_out->text;
-  data->eval_is_part_of_train = true;
-}
-
-absl::Status OpenEvalData(const TrainConfig& config, TrainingData* data) {
-  if (data->train.held_out.has_value()) {
-    HoldOutEvalData(data);
-    return absl::OkStatus();
-  }
-  const bool folders = !FindFolderColumns(config, std::nullopt, config.data, true).empty();
-  if (config.eval_data.empty() && (folders || !HasEvalFiles(config.data))) return absl::OkStatus();
-  data->eval_text = config.eval_data.empty() ? config.data : config.eval_data;
-  const DataRequest request{.path = data->eval_text,
-                            .field = "eval_data",
-                            .eval_split = true,
-                            .same_columns = true,
-                            .text = data->train.text};
-  ASSIGN_OR_RETURN(data->eval, OpenData(config, *data->model, DescribeBinding(data->train), request, data->loss));
-  return absl::OkStatus();
-}
-
-void SetInterval(const Interval& interval, int64_t per_epoch, int64_t* steps, double* seconds) {
-  *steps = IntervalSteps(interval, per_epoch);
-  if (interval.unit == Interval::Unit::kSeconds) *seconds = interval.value;
-}
 
 // Refuses to train what is left of a model whose products hold weights without a gradient, unless that was asked for.
 absl::Status CheckStoredForms(const TrainConfig& config, const OnnxModel& model) {
@@ -107,77 +34,26 @@ absl::Status CheckStoredForms(const TrainConfig& config, const OnnxModel& model)
                  "the other weights that are to be trained (`train`)");
 }
 
+absl::Status CheckTrains(const PreparedModel& prepared) {
+  if (std::ranges::any_of(prepared.weights, &WeightDecision::trained)) return absl::OkStatus();
+  return Invalid("nothing to train: ", prepared.weights.empty()
+                                           ? "the model has no weights"
+                                           : StrCat("no weight is trainable ('", prepared.weights[0].name,
+                                                    "': ", prepared.weights[0].why, ")"));
+}
+
 // Checks what would end the run at its first step.
 absl::Status CheckWork(const TrainConfig& config, const OnnxModel& model, const PreparedModel& prepared,
                        int64_t samples, int64_t global_batch) {
-  const auto trained = [](const WeightDecision& w) { return w.trained; };
-  if (std::none_of(prepared.weights.begin(), prepared.weights.end(), trained)) {
-    return Invalid("nothing to train: ", prepared.weights.empty()
-                                             ? "the model has no weights"
-                                             : StrCat("no weight is trainable ('", prepared.weights[0].name,
-                                                      "': ", prepared.weights[0].why, ")"));
-  }
+  RETURN_IF_ERROR(CheckTrains(prepared));
   RETURN_IF_ERROR(CheckStoredForms(config, model));
   if (config.drop_last && samples < global_batch)
     return Invalid("`drop_last`: ", samples, " samples make no batch of ", global_batch, " (`batch_size`)");
   return absl::OkStatus();
 }
 
-bool LengthsDiffer(const Dataset& data) {
-  int64_t i = 1;
-  while (i < data.size() && data.Length(i) == data.Length(0)) ++i;
-  return i < data.size();
-}
-
-}  // namespace
-
-RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss) {
-  RunFacts facts = MakeRunFacts(*data.model, loss);
-  facts.has_data = !data.synthetic;
-  facts.has_eval = data.has_eval();
-  facts.has_images = data.train.bound.has_images;
-  facts.has_pictures = data.train.pictures.has_value();
-  facts.has_sounds = data.train.audio.has_value();
-  facts.augments = facts.has_pictures || data.train.arrays.has_value();
-  facts.lengths_differ = !config.length_grouping || LengthsDiffer(*data.train.bound.dataset);
-  return facts;
-}
-
-namespace {
-
-// Whatever compares evaluations needs some, and one of their metrics. Sets options->monitor and what depends on it.
-absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, bool has_eval, TrainOptions* options) {
-  if (!ComparesEvaluations(config)) return absl::OkStatus();
-  if (!has_eval)
-    return Invalid(config.lr_scheduler.starts_with("plateau") ? "`lr_scheduler` plateau" : "`export_weights` best",
-                   ": there is no evaluation data (`eval_data`, `eval_split`)");
-  const std::vector<std::string> metrics = EvalNames(loss, config.metrics);
-  const size_t colon = config.monitor.rfind(':');
-  const std::string name = config.monitor.substr(0, colon),
-                    to = colon == std::string::npos ? "" : config.monitor.substr(colon + 1);
-  const bool known = name == "loss" || (name == "accuracy" && loss.classes) ||
-                     std::find(metrics.begin(), metrics.end(), name) != metrics.end();
-  if (!known || (to != "min" && to != "max" && !to.empty())) {
-    return Invalid("`monitor` ", config.monitor, ": expected loss, ", loss.classes ? "accuracy, " : "",
-                   "or one of `metrics`, with :min or :max behind it");
-  }
-  const auto is = [&](const char* metric) { return name.starts_with(metric); };
-  const bool falls = name == "loss" || is("mae") || is("rmse") || is("perplexity") || is("bits_per");
-  options->monitor = name;
-  options->monitor_max = to.empty() ? !falls : to == "max";
-  options->patience = config.early_stopping_patience;
-  options->save_best = config.keep_best > 0 || config.export_weights == "best";
-  return absl::OkStatus();
-}
-
 const ModelPart& PartOf(const SessionOptions& options) {
   return options.tensor.on() ? options.tensor : options.pipeline;
-}
-
-// Pictures that keep their sizes are grouped, unless that was decided: a batch of many sizes takes long.
-void ChooseGrouping(const BoundData& data, TrainConfig* config) {
-  const bool open = !IsSpecified(*config, "length_grouping") && config->shuffle && SizeMultiple(data) > 0;
-  if (open) config->length_grouping = LengthsDiffer(*data.dataset);
 }
 
 absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
@@ -198,131 +74,6 @@ absl::Status LeaveOutBadSamples(const PreparedModel& prepared, const SessionOpti
   }
   return absl::OkStatus();
 }
-
-}  // namespace
-
-absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
-                                              std::optional<int64_t> synthetic_batch) {
-  TrainingData data{.model = std::move(model)};
-  if (!config.init_from.empty()) {
-    ASSIGN_OR_RETURN(data.model, InitFromCheckpoint(data.model, config.init_from, &data.surgery));
-  }
-  ASSIGN_OR_RETURN(const std::optional<Preprocess> before, ReadPreprocess(config));
-  if (before.has_value()) data.preprocess_path = PreprocessPath(config.model);
-  ASSIGN_OR_RETURN(data.loss, MakeLossSpec(config, *data.model, before));
-  if (config.data.empty()) {
-    RETURN_IF_ERROR(MakeSyntheticDataset(config, synthetic_batch, &data));
-    return data;
-  }
-  data.train_text = config.data;
-  ASSIGN_OR_RETURN(const std::shared_ptr<CacheBudget> cache, MakeCacheBudget(config));
-  const DataRequest request{.path = config.data,
-                            .field = "data",
-                            .model_classes = !ChangesClasses(config),
-                            .fit = true,
-                            .leave_out = SplitColumn(config),
-                            .cache = cache};
-  ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
-  data.train.ChooseOwnLoss(&data.loss);
-  RETURN_IF_ERROR(NumberCountedLabels(config, data.loss, &data.train.bound));
-  RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
-  data.models = std::make_shared<PreparedModels>(data.model);
-  RETURN_IF_ERROR(NumberModelLabels(config, *data.models, data.loss, &data.train.bound));
-  RETURN_IF_ERROR(OpenEvalData(config, &data));
-  return data;
-}
-
-StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch,
-                   const TokenBudget& tokens) {
-  const BoundData& bound = data.train.bound;
-  const LoaderOptions load{.batch_size = global_batch, .drop_last = config.drop_last, .tokens = tokens};
-  return PlanSteps(CountBatches(*bound.dataset, bound.feeds, load), IfSet(config.epochs),
-                   IfSet(data.synthetic ? SyntheticSteps(config) : config.max_steps));
-}
-
-TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, int64_t global_batch) {
-  TrainOptions options{.batch_size = global_batch,
-                       .epochs = steps.epochs,
-                       .max_steps = steps.max_steps,
-                       .max_seconds = config.max_time,
-                       .shuffle = config.shuffle,
-                       .length_grouping = config.length_grouping,
-                       .drop_last = config.drop_last,
-                       .num_workers = NumWorkers(config),
-                       .max_workers = MaxWorkers(config),
-                       .prefetch_factor = static_cast<int>(config.prefetch_factor),
-                       .seed = static_cast<uint64_t>(config.seed),
-                       .saves_state = !config.data.empty(),
-                       .compare_weights_every = config.compare_weights_every};
-  if (config.log_every.value > 0) {
-    SetInterval(config.log_every, steps.per_epoch, &options.log_every, &options.log_seconds);
-  } else {
-    options.log_every = AutoLogSteps(steps);
-  }
-  SetInterval(config.eval_every, steps.per_epoch, &options.eval_every, &options.eval_seconds);
-  if (config.save_every.value > 0)
-    SetInterval(config.save_every, steps.per_epoch, &options.save_every, &options.save_seconds);
-  if (config.on_nonfinite == "abort") options.max_consecutive_skips = 1;
-  return options;
-}
-
-namespace {
-
-// What the training_info of the model has to do with the optimizer, for people.
-std::vector<std::string> DescribeTrainingInfo(const TrainConfig& config, const OnnxModel& model,
-                                              const std::optional<TrainingInfo>& info, const OptimizerSpec& optimizer) {
-  if (const std::string taken = DescribeTrainingSettings(config, model); !taken.empty())
-    return {StrCat("the model's training_info: ", taken)};
-  if (!info.has_value()) return {};
-  if (!info->problem.empty()) return {StrCat("the model's training_info is not taken over: ", info->problem)};
-  const bool taken = optimizer.rule == StrCat("onnx:", kOwnTrainingInfo);
-  return {StrCat("the model's training_info: ", info->optimizer, taken ? " (`optimizer`)" : " is not taken over")};
-}
-
-// The rate of the training_info goes with its rule.
-std::vector<std::string> GetRates(const TrainConfig& config, const std::optional<TrainingInfo>& info,
-                                  const OptimizerSpec& optimizer) {
-  const bool own = optimizer.rule == StrCat("onnx:", kOwnTrainingInfo) && !IsSpecified(config, "lr");
-  if (!own || !info.has_value() || !info->lr.has_value() || *info->lr <= 0) return config.lr;
-  return {StrCat(*info->lr)};
-}
-
-}  // namespace
-
-absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const OnnxModel& model,
-                                                const PreparedModel& prepared, const std::vector<std::string>& fresh,
-                                                int64_t global_batch, int64_t total_steps) {
-  OptimizerChoice choice;
-  ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
-  ASSIGN_OR_RETURN(choice.spec, LoadOptimizer(config, model, info));
-  ASSIGN_OR_RETURN(choice.schedule, MakeSchedule(config));
-  choice.schedule.total_steps = total_steps;
-  choice.origin = ClassifyWeightOrigin(CollectWeights(prepared.model, fresh));
-  const RateScale scale = ScaleForBatch(config.lr_scale, choice.spec.rule, global_batch, config.lr_scale_base);
-  ASSIGN_OR_RETURN(RateChoice rates, ChooseRates(GetRates(config, info, choice.spec), prepared, choice.origin, fresh,
-                                                 choice.spec, scale.factor));
-  RETURN_IF_ERROR(DecayByLayer(config, prepared, &rates));
-  choice.spec.lr = rates.lr;
-  choice.spec.lr_factors = std::move(rates.factors);
-  choice.unscaled_lr = rates.lr / scale.factor;
-  choice.rate_text = rates.why;
-  if (scale.factor != 1)
-    StrAppend(&choice.rate_text, "; ", FormatNumber(choice.unscaled_lr), " × ", scale.text, " = ",
-              FormatNumber(rates.lr));
-  choice.rate_lines = DescribeTrainingInfo(config, model, info, choice.spec);
-  choice.rate_lines.insert(choice.rate_lines.end(), rates.lines.begin(), rates.lines.end());
-  if (choice.schedule.min_lr > choice.spec.lr)
-    return Invalid("`min_lr` ", choice.schedule.min_lr, " is above `lr` ", choice.spec.lr);
-  return choice;
-}
-
-int64_t TrainingRun::trained_parameters() const {
-  int64_t total = 0;
-  for (const WeightDecision& w : session->weights()) total += w.trained ? w.type.elements() : 0;
-  return total;
-}
-
-namespace {
 
 absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run) {
   auto scaled = ScaleTargets(*run->data.model, prepared, &run->train, &run->eval);
@@ -349,38 +100,6 @@ absl::Status PlanSession(const TrainingRun& run) {
   return absl::IsResourceExhausted(planned) ? absl::OkStatus() : planned;
 }
 
-// Makes backend and session of a run that is planned otherwise, with the choices that need a backend.
-absl::Status OpenBackend(const TrainConfig& config, const PreparedModel& prepared, const BackendFactory& make_backend,
-                         SessionOptions options, AutoChooser* chooser, TrainingRun* run) {
-  ASSIGN_OR_RETURN(run->backend, MakeBackendForModel(run->data.models, options, make_backend, &run->config));
-  options.optimizer = run->optimizer.spec;
-  options.schedule = run->optimizer.schedule;
-  options.recompute = MakeRecomputeSpec(config);
-  CountCallerMemory(prepared, 0, &options, run);
-  if (config.automatic) {
-    RETURN_IF_ERROR(chooser->Choose(&options, run));
-    CountCallerMemory(prepared, 0, &options, run);
-  } else {
-    ASSIGN_OR_RETURN(run->precision, ChoosePrecisionAndBatch(config, run->data.models, *run->backend,
-                                                             run->train.dataset->size(), &run->batch, &options));
-  }
-  RETURN_IF_ERROR(FitMemoryBudget(prepared, &options, run));
-  run->session_options = options;
-  if (options.plan_only) return absl::OkStatus();
-  if (run->train.text_unit.tokens_per_sample > 0 && !PartOf(options).on())
-    RETURN_IF_ERROR(CheckCausality(options, run));
-  if (DecideRateTest(run)) RETURN_IF_ERROR(FindRate(prepared, &options, run));
-  ASSIGN_OR_RETURN(run->session, OpenSession(options, run));
-  if (PartOf(options).on()) return absl::OkStatus();  // what follows needs the whole model
-  if (run->has_eval() && run->optimizer.origin.trained && run->data.fresh.empty()) {
-    ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run->session, run->data.eval, run->eval));
-    if (!better.empty()) run->warnings.push_back(std::move(better));
-  }
-  run->session->DropPrograms();  // of the checks
-  if (options.ranks == 1 || config.automatic) RETURN_IF_ERROR(PlanSession(*run));
-  return config.automatic ? chooser->Finish(run) : absl::OkStatus();
-}
-
 // Checks what would end the run at the end of its first epoch: some models squeeze every axis of one element, so that
 // they fail with one sample.
 absl::Status CheckLastBatch(const TrainingRun& run, const SessionOptions& options) {
@@ -394,85 +113,246 @@ absl::Status CheckLastBatch(const TrainingRun& run, const SessionOptions& option
                  ", with which the model fails (`drop_last` leaves that batch out): ", ToStd(status.message()));
 }
 
-absl::StatusOr<TrainingRun> PrepareRun(const TrainConfig& given, std::shared_ptr<const OnnxModel> model,
-                                       const BackendFactory& make_backend, const ProcessRank& place) {
-  TrainConfig config = WithTrainingSettings(WithSplitFiles(WithFolderRoot(given)), *model);
-  RETURN_IF_ERROR(Validate(config));
-  RETURN_IF_ERROR(RefuseUnused(config, {.has_data = !config.data.empty()}));
-  TrainingRun run;
-  AutoChooser chooser(given);
-  if (config.automatic) SetAutoFields(GlobalBatchSize(config, *model), &config);
-  run.config = config;
-  ASSIGN_OR_RETURN(run.data, LoadTrainingData(config, std::move(model), std::nullopt));
-  BoundData& bound = run.data.train.bound;
-  const bool in_order = !bound.places_input.empty();
-  if (in_order) run.config.shuffle = config.shuffle = false;
-  const int64_t usual = GlobalBatchSize(config, *run.data.model, bound.batch_axes);
-  const int64_t global = run.data.synthetic ? run.data.synthetic_batch : in_order ? bound.dataset->size() : usual;
-  ASSIGN_OR_RETURN(run.batch, PlanBatch(config, global));
-  ChooseGrouping(bound, &config);
-  run.config.length_grouping = config.length_grouping;
-  ASSIGN_OR_RETURN(run.tokens, PlanTokens(config, bound, &run.batch));
-  RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
-  ASSIGN_OR_RETURN(SessionOptions options,
-                   MakeSessionOptions(config, *run.data.model, bound, run.data.loss, run.batch.micro));
-  options.tokens = run.tokens;
-  options.ranks = place.size;
-  options.plan_only = place.plans;
-  options.pipeline = {place.rank, static_cast<int>(config.pipeline)};
-  options.tensor = {place.rank, static_cast<int>(config.tensor)};
-  ASSIGN_OR_RETURN(const PreparedModel prepared, PrepareFor(*run.data.models, bound, &options, true));
-  if (options.import.batch_norm_frozen && config.batch_norm != "frozen") {
-    run.config.batch_norm = config.batch_norm = "frozen";
-    run.data.surgery.emplace_back(
-        "note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
-  }
-  RETURN_IF_ERROR(LeaveOutBadSamples(prepared, options, &run));
-  RETURN_IF_ERROR(CheckBatchFits(*bound.dataset, run.batch.global));
-  RETURN_IF_ERROR(FixMicroBatch(config, options, &run.batch));
-  // Constants of the model may belong to its samples; the order of a batch of all of them means nothing to others.
-  const bool whole = !run.data.synthetic && options.fixed_batch == bound.dataset->size();
-  if (whole && !config.length_grouping) run.config.shuffle = config.shuffle = false;
-  RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &bound.dataset));
-  run.steps = PlanSteps(config, run.data, run.batch.global, run.tokens);
-  run.options = PlanLoop(config, run.steps, run.batch.global);
-  run.options.tokens = run.tokens;
-  RETURN_IF_ERROR(CheckWork(config, *run.data.model, prepared, bound.dataset->size(), run.batch.global));
-  RETURN_IF_ERROR(CheckLastBatch(run, options));
-  if (run.data.has_eval() && config.metrics.empty())
-    run.config.metrics = options.metrics = DefaultMetrics(prepared.loss, run.data.eval.bound.text_unit);
-  RETURN_IF_ERROR(ChooseMetrics(options.metrics, prepared.loss).status());
-  run.facts = MakeRunFacts(config, run.data, prepared.loss);
-  RETURN_IF_ERROR(RefuseUnused(config, run.facts));
-  ASSIGN_OR_RETURN(run.optimizer, ChooseOptimizer(config, *run.data.model, prepared, run.data.fresh, run.batch.global,
-                                                  run.steps.total));
-  ASSIGN_OR_RETURN(run.train, MakeTrainData(bound, prepared, config.ignore_index));
-  ASSIGN_OR_RETURN(run.options.mix, PlanMixing(config, run.data.train, prepared.loss, &run.train));
-  RETURN_IF_ERROR(CheckVocabulary(run.data.train, run.train));
-  if (run.data.has_eval()) {
-    RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &run.data.eval.bound.dataset));
-    ASSIGN_OR_RETURN(run.eval, MakeTrainData(run.data.eval.bound, prepared, config.ignore_index));
-  }
-  if (config.scale_targets) RETURN_IF_ERROR(StandardizeTargets(prepared, &run));
-  ASSIGN_OR_RETURN(run.warnings, FindDataHints(run, prepared));
-  RETURN_IF_ERROR(SetMonitor(run.config, prepared.loss, run.has_eval(), &run.options));
-  run.plateau = MakePlateau(run.optimizer, &run.options);
+// A program that trains on its own batches has loaded the model, and evaluates by itself.
+absl::Status CheckCallerConfig(const TrainConfig& config, const OnnxModel& model) {
+  RETURN_IF_ERROR(CheckRunnable(config, model));
+  if (config.lr_scheduler.starts_with("plateau"))
+    return Invalid("`lr_scheduler` plateau: there is no evaluation data (`eval_data`, `eval_split`)");
+  if (config.max_steps == 0 && config.lr_scheduler != "constant")
+    return Invalid("`lr_scheduler` ", config.lr_scheduler, ": of how many updates? (`max_steps`)");
+  if (config.max_steps == 0 && config.warmup > 0 && config.warmup < 1)
+    return Invalid("`warmup` ", config.warmup, ": a share of how many updates? (`max_steps`)");
+  return absl::OkStatus();
+}
 
-  RETURN_IF_ERROR(OpenBackend(config, prepared, make_backend, std::move(options), &chooser, &run));
-  return run;
+// What is known before the model and the data are looked at.
+RunFacts BeginFacts(const TrainConfig& config, const RunRequest& request) {
+  const bool caller = request.samples.caller != nullptr, data = !caller && !config.data.empty();
+  const bool folder = !caller || !config.out.empty();
+  return {.has_folder = folder,
+          .has_data = data,
+          .has_loop = !caller,
+          .has_checkpoints = caller ? folder : data,
+          .has_eval = !caller};
+}
+
+TrainConfig CompleteConfig(const TrainConfig& given, const OnnxModel& model, const RunRequest& request) {
+  if (request.samples.caller != nullptr) return WithTrainingSettings(given, model);
+  TrainConfig config = WithTrainingSettings(WithSplitFiles(WithFolderRoot(given)), model);
+  if (config.automatic && !request.samples.one_batch) SetAutoFields(GlobalBatchSize(config, model), &config);
+  return config;
+}
+
+// Makes the decisions of a run one after the other.
+class RunBuilder {
+ public:
+  RunBuilder(const TrainConfig& given, std::shared_ptr<const OnnxModel> model, const BackendFactory& make_backend,
+             const RunRequest& request)
+      : request_(request),
+        make_backend_(make_backend),
+        model_(std::move(model)),
+        run_{.config = CompleteConfig(given, *model_, request)},
+        chooser_(given) {}
+
+  absl::StatusOr<TrainingRun> Build() {
+    RETURN_IF_ERROR(OpenSamples());
+    RETURN_IF_ERROR(PrepareModel());
+    RETURN_IF_ERROR(has_samples() ? PlanUpdates() : PlanCallerUpdates());
+    RETURN_IF_ERROR(ChooseRates());
+    RETURN_IF_ERROR(has_samples() ? FeedSamples() : FeedCaller());
+    RETURN_IF_ERROR(OpenBackend());
+    if (!request_.plans) RETURN_IF_ERROR(OpenTrainingSession());
+    return std::move(run_);
+  }
+
+ private:
+  bool has_samples() const { return run_.data.has_samples(); }
+  // An update that is only planned or timed is not judged by what the whole run would need.
+  bool trains() const { return !run_.data.one_batch; }
+  bool chooses() const { return run_.config.automatic && has_samples() && trains(); }
+  BoundData& bound() { return run_.data.train.bound; }
+  int64_t CountSamples() const { return has_samples() ? run_.train.dataset->size() : run_.batch.global; }
+
+  absl::Status OpenSamples();
+  absl::Status PrepareModel();
+  absl::Status PlanUpdates();
+  absl::Status PlanCallerUpdates();
+  absl::Status ChooseRates();
+  absl::Status FeedSamples();
+  absl::Status FeedCaller();
+  absl::Status OpenBackend();
+  absl::Status OpenTrainingSession();
+
+  const RunRequest& request_;
+  const BackendFactory& make_backend_;
+  std::shared_ptr<const OnnxModel> model_;
+  TrainingRun run_;
+  AutoChooser chooser_;
+  SessionOptions options_;
+  PreparedModel prepared_;
+};
+
+absl::Status RunBuilder::OpenSamples() {
+  const TrainConfig& config = run_.config;
+  RETURN_IF_ERROR(Validate(config));
+  if (!request_.samples.one_batch) RETURN_IF_ERROR(RefuseUnused(config, BeginFacts(config, request_)));
+  if (request_.samples.caller != nullptr) RETURN_IF_ERROR(CheckCallerConfig(config, *model_));
+  ASSIGN_OR_RETURN(run_.data, LoadTrainingData(config, std::move(model_), request_.samples));
+  const int64_t usual = GlobalBatchSize(config, *run_.data.model, bound().batch_axes);
+  const bool in_order = !bound().places_input.empty();
+  const int64_t global = run_.data.synthetic ? run_.data.synthetic_batch : in_order ? bound().dataset->size() : usual;
+  ASSIGN_OR_RETURN(run_.batch, PlanBatch(config, global));
+  run_.order = ChooseOrder(config, bound());
+  if (!has_samples()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(run_.tokens, PlanTokens(config, bound(), &run_.batch));
+  return CheckBatchFits(*bound().dataset, run_.batch.global);
+}
+
+absl::Status RunBuilder::PrepareModel() {
+  const TrainConfig& config = run_.config;
+  const OnnxModel& model = *run_.data.model;
+  ASSIGN_OR_RETURN(options_, MakeSessionOptions(config, model, bound(), run_.data.loss, run_.batch.micro));
+  options_.tokens = run_.tokens;
+  options_.ranks = request_.ranks;
+  options_.plan_only = request_.plans;
+  options_.pipeline = {request_.rank, static_cast<int>(config.pipeline)};
+  options_.tensor = {request_.rank, static_cast<int>(config.tensor)};
+  auto prepared = PrepareFor(*run_.data.models, bound(), &options_, true);
+  if (!prepared.ok()) {
+    const std::string dims = has_samples() ? "" : DescribeFreeDims(model, options_.import.dim_values);
+    return {prepared.status().code(), StrCat(ToStd(prepared.status().message()), dims)};
+  }
+  prepared_ = *std::move(prepared);
+  run_.loss_text = prepared_.loss.explanation;
+  if (options_.import.batch_norm_frozen && config.batch_norm != "frozen")
+    run_.data.surgery.emplace_back(
+        "note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
+  if (has_samples()) RETURN_IF_ERROR(LeaveOutBadSamples(prepared_, options_, &run_));
+  if (has_samples()) RETURN_IF_ERROR(CheckBatchFits(*bound().dataset, run_.batch.global));
+  return FixMicroBatch(config, options_, &run_.batch);
+}
+
+absl::Status RunBuilder::PlanUpdates() {
+  const TrainConfig& config = run_.config;
+  // Constants of the model may belong to its samples; the order of a batch of all of them means nothing to others.
+  const bool whole = !run_.data.synthetic && options_.fixed_batch == bound().dataset->size();
+  if (whole && !run_.order.length_grouping) run_.order.shuffle = false;
+  RETURN_IF_ERROR(KeepWholeBatches(options_.fixed_batch, &bound().dataset));
+  run_.steps = PlanSteps(config, run_.data, run_.batch.global, run_.tokens);
+  run_.options = PlanLoop(config, run_.steps, run_.order, run_.tokens, run_.batch.global);
+  RETURN_IF_ERROR(CheckWork(config, *run_.data.model, prepared_, bound().dataset->size(), run_.batch.global));
+  return CheckLastBatch(run_, options_);
+}
+
+// A program knows no epochs; how many updates it makes is max_steps, if anything.
+absl::Status RunBuilder::PlanCallerUpdates() {
+  const TrainConfig& config = run_.config;
+  RETURN_IF_ERROR(CheckTrains(prepared_));
+  for (const char* name : {"log_every", "save_every"}) {
+    const Interval& interval = name[0] == 'l' ? config.log_every : config.save_every;
+    if (interval.unit == Interval::Unit::kEpochs)
+      return Invalid("`", name, "` ", interval.value, "ep: a program's batches have no epochs");
+  }
+  constexpr int64_t kLogEvery = 10;
+  run_.steps = {.epochs = 1, .max_steps = config.max_steps, .total = config.max_steps};
+  run_.options = PlanLoop(config, run_.steps, run_.order, run_.tokens, run_.batch.global);
+  if (config.max_steps == 0 && config.log_every.value == 0) run_.options.log_every = kLogEvery;
+  return absl::OkStatus();
+}
+
+absl::Status RunBuilder::ChooseRates() {
+  const TrainConfig& config = run_.config;
+  if (run_.data.has_eval() && config.metrics.empty())
+    options_.metrics = DefaultMetrics(prepared_.loss, run_.data.eval.bound.text_unit);
+  RETURN_IF_ERROR(ChooseMetrics(options_.metrics, prepared_.loss).status());
+  run_.session_options = options_;
+  const TrainConfig decided = WithDecisions(run_);
+  run_.facts = MakeRunFacts(decided, run_.data, prepared_.loss);
+  if (trains()) RETURN_IF_ERROR(RefuseUnused(decided, run_.facts));
+  ASSIGN_OR_RETURN(run_.optimizer, ChooseOptimizer(config, config.lr, *run_.data.model, prepared_, run_.data.fresh,
+                                                   run_.batch.global, run_.steps.total));
+  run_.optimizer.schedule.host_factor = !has_samples();
+  run_.state_bytes = StateBytes(run_.optimizer.spec, prepared_.weights);
+  return absl::OkStatus();
+}
+
+absl::Status RunBuilder::FeedSamples() {
+  const TrainConfig& config = run_.config;
+  ASSIGN_OR_RETURN(run_.train, MakeTrainData(bound(), prepared_, config.ignore_index));
+  ASSIGN_OR_RETURN(run_.options.mix, PlanMixing(config, run_.data.train, prepared_.loss, &run_.train));
+  RETURN_IF_ERROR(CheckVocabulary(run_.data.train, run_.train));
+  if (run_.data.has_eval()) {
+    RETURN_IF_ERROR(KeepWholeBatches(options_.fixed_batch, &run_.data.eval.bound.dataset));
+    ASSIGN_OR_RETURN(run_.eval, MakeTrainData(run_.data.eval.bound, prepared_, config.ignore_index));
+  }
+  if (config.scale_targets) RETURN_IF_ERROR(StandardizeTargets(prepared_, &run_));
+  if (!trains()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(run_.warnings, FindDataHints(run_, prepared_));
+  RETURN_IF_ERROR(SetMonitor(config, prepared_.loss, options_.metrics, run_.has_eval(), &run_.options));
+  run_.plateau = MakePlateau(run_.optimizer, &run_.options);
+  return absl::OkStatus();
+}
+
+absl::Status RunBuilder::FeedCaller() {
+  ASSIGN_OR_RETURN(run_.batches,
+                   MakeCallerBatches(prepared_, *request_.samples.caller, run_.config.ignore_index, &options_));
+  return absl::OkStatus();
+}
+
+absl::Status RunBuilder::OpenBackend() {
+  const TrainConfig& config = run_.config;
+  ASSIGN_OR_RETURN(run_.backend, MakeBackendForModel(run_.data.models, options_, make_backend_, config, &run_.threads));
+  options_.optimizer = run_.optimizer.spec;
+  options_.schedule = run_.optimizer.schedule;
+  options_.recompute = MakeRecomputeSpec(config);
+  has_samples() ? CountCallerMemory(prepared_, 0, &options_, &run_) : CountSaves(&options_, &run_);
+  if (chooses()) {
+    RETURN_IF_ERROR(chooser_.Choose(&options_, &run_));
+    CountCallerMemory(prepared_, 0, &options_, &run_);
+  } else {
+    ASSIGN_OR_RETURN(run_.precision, ChoosePrecisionAndBatch(config, run_.data.models, *run_.backend, CountSamples(),
+                                                             &run_.batch, &options_));
+  }
+  if (has_samples() && trains()) RETURN_IF_ERROR(FitMemoryBudget(prepared_, &options_, &run_));
+  run_.session_options = options_;
+  return absl::OkStatus();
+}
+
+absl::Status RunBuilder::OpenTrainingSession() {
+  const bool whole = !PartOf(options_).on();
+  if (run_.train.text_unit.tokens_per_sample > 0 && whole) RETURN_IF_ERROR(CheckCausality(options_, &run_));
+  if (has_samples() && DecideRateTest(&run_)) RETURN_IF_ERROR(FindRate(prepared_, &options_, &run_));
+  ASSIGN_OR_RETURN(run_.session, OpenSession(options_, &run_));
+  if (!has_samples() || !whole) return absl::OkStatus();  // what follows needs the whole model
+  if (run_.has_eval() && run_.optimizer.origin.trained && run_.data.fresh.empty()) {
+    ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run_.session, run_.data.eval, run_.eval));
+    if (!better.empty()) run_.warnings.push_back(std::move(better));
+  }
+  run_.session->DropPrograms();  // of the checks
+  if (options_.ranks == 1 || chooses()) RETURN_IF_ERROR(PlanSession(run_));
+  return chooses() ? chooser_.Finish(&run_) : absl::OkStatus();
 }
 
 }  // namespace
 
+int64_t TrainingRun::trained_parameters() const {
+  int64_t total = 0;
+  for (const WeightDecision& w : session->weights()) total += w.trained ? w.type.elements() : 0;
+  return total;
+}
+
+int TrainingRun::compute_threads() const { return ComputeThreads(WithDecisions(*this)); }
+
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
-                                            const BackendFactory& make_backend, const ProcessRank& place) {
-  auto run = PrepareRun(config, model, make_backend, place);
+                                            const BackendFactory& make_backend, const RunRequest& request) {
+  auto run = RunBuilder(config, model, make_backend, request).Build();
   // Labels that were made up for scores of the samples against each other are made up again for the only batch that the
   // model follows.
-  if (!absl::IsOutOfRange(run.status()) || !config.data.empty() || config.micro_batch_size != 0) return run;
+  const bool made_up = config.data.empty() && request.samples.caller == nullptr;
+  if (!absl::IsOutOfRange(run.status()) || !made_up || config.micro_batch_size != 0) return run;
   TrainConfig fixed = config;
   fixed.micro_batch_size = ExportedBatch(*model);
-  run = PrepareRun(fixed, model, make_backend, place);
+  run = RunBuilder(fixed, model, make_backend, request).Build();
   if (run.ok()) run->warnings.push_back(DescribeFixedBatch(fixed.micro_batch_size));
   return run;
 }

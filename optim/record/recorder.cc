@@ -16,6 +16,7 @@
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/onnx/write/export.h"
 #include "optim/parallel/data_parallel.h"
+#include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
@@ -36,7 +37,7 @@ Preprocess MakePreprocess(const TrainingRun& run) {
 bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
 
 RunConditions ConditionsOf(const TrainingRun& run, const ResourceReading& used) {
-  RunConditions conditions{.threads = ComputeThreads(run.config),
+  RunConditions conditions{.threads = run.compute_threads(),
                            .busy_cpus = used.busy_cpus,
                            .queued_share = used.queued_share,
                            .full_precision = run.precision.name == "no"};
@@ -47,7 +48,7 @@ RunConditions ConditionsOf(const TrainingRun& run, const ResourceReading& used) 
 
 RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start,
                      const ResourceReading& used) {
-  const int threads = ComputeThreads(run.config);
+  const int threads = run.compute_threads();
   RunSummary summary{.version = kVersion,
                      .result = result,
                      .exported_metric = ExportsAverage(run.config) ? "ema" : "last",
@@ -69,7 +70,7 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .optimizer = run.optimizer.spec.rule,
                      .learning_rate = run.optimizer.spec.lr,
                      .data = run.data.train_text,
-                     .data_samples = run.train.dataset->size(),
+                     .data_samples = run.data.has_samples() ? run.train.dataset->size() : 0,
                      .model = run.data.model->path(),
                      .model_sha256 = run.data.model->sha256(),
                      .seed = run.options.seed};
@@ -200,7 +201,7 @@ absl::Status Recorder::BeginCheckpoints() {
   if (recorded_.continues_folder) saved_step_ = recorded_.resumed->result.steps;
   ASSIGN_OR_RETURN(checkpoints_, CheckpointFolder::Open(folder_.File(kCheckpointsFolder)));
   const bool keeps_best = run_.config.export_weights == "best";
-  const int host_threads = run_.backend->ReadsHostMemory() ? ComputeThreads(run_.config) : 1;
+  const int host_threads = run_.backend->ReadsHostMemory() ? run_.compute_threads() : 1;
   const CheckpointOptions options{.keep_last = run_.config.keep_last,
                                   .keep_best = std::max<int64_t>(run_.config.keep_best, keeps_best ? 1 : 0),
                                   .compressed = run_.config.checkpoint_compression == "zstd",
@@ -217,7 +218,8 @@ absl::Status Recorder::BeginCheckpoints() {
 
 absl::Status Recorder::WriteSettings() const {
   RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), recorded_.flag_file));
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
+  if (run_.data.has_samples())
+    RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
   return WriteTokenizer();
 }
 
@@ -264,7 +266,8 @@ absl::Status Recorder::Begin() {
   const int64_t resumed = recorded_.continues_folder ? recorded_.resumed->result.steps : 0;
   ASSIGN_OR_RETURN(events_, EventFile::Create(folder_.File(kEventsFolder), resumed));
   events_->WriteGraph(GraphDef(*run_.data.model));
-  files_ = {"summary.json", "metrics.jsonl", "preprocess.json", "config.flags", kEventsFolder};
+  files_ = {"summary.json", "metrics.jsonl", "config.flags", kEventsFolder};
+  if (run_.data.has_samples()) files_.insert(files_.begin() + 2, "preprocess.json");
   if (std::filesystem::exists(folder_.File(kTokenizerFolder))) files_.emplace_back(kTokenizerFolder);
   if (run_.rate_test) {
     RETURN_IF_ERROR(WriteTextFile(folder_.File(kRateTestFile), ToJson(*run_.rate_test)));
@@ -314,6 +317,8 @@ void Recorder::OnEvent(const TrainEvent& event) {
   WarnAtSmallScale(event.report, &warnings_);
   WarnOfOutliers(event.outliers);
   WarnOfNoGradient(event);
+  display_.ShowProgress(event);
+  if (event.kind == TrainEvent::Kind::kEval && event.step == 0) WarnAtChance(run_, event.eval, &warnings_);
 }
 
 // The first, tenth, hundredth … of a kind: all are in metrics.jsonl.
@@ -340,40 +345,34 @@ void Recorder::WarnOfNoGradient(const TrainEvent& event) {
                        "the loss of these samples (`logits` and `loss` choose what is trained on)"));
 }
 
-void Recorder::WarnOfFirstGradient(const std::string& where) {
+void Recorder::OnNotFinite(const std::string& where) {
   const char* data = run_.data.synthetic ? " (the samples are synthetic, which may be the reason: `data`)" : "";
   not_finite_ = StrCat(where, data);
   warnings_.Add(StrCat("update 1 is skipped, its gradient is not finite: ", not_finite_));
 }
 
-void Recorder::RecordBatches(TrainOptions* options) {
+void Recorder::OpenHistograms() {
   const Interval& every = run_.config.histogram_every;
   const double seconds = every.unit == Interval::Unit::kSeconds ? every.value : 0;
   if (every.value != 0)
     histograms_ = std::make_unique<HistogramRecorder>(*run_.session, *events_, run_.train,
                                                       IntervalSteps(every, run_.steps.per_epoch), seconds);
-  if (recorded_.order == nullptr && histograms_ == nullptr) return;
-  options->on_batch = [this](int64_t update, const Batch& batch) -> absl::Status {
-    if (recorded_.order != nullptr) RETURN_IF_ERROR(recorded_.order->Write(update, batch, *run_.train.dataset));
-    return histograms_ != nullptr ? histograms_->OnBatch(update, batch) : absl::OkStatus();
-  };
+}
+
+absl::Status Recorder::OnBatch(int64_t update, const Batch& batch) {
+  if (recorded_.order != nullptr) RETURN_IF_ERROR(recorded_.order->Write(update, batch, *run_.train.dataset));
+  return histograms_ != nullptr ? histograms_->OnBatch(update, batch) : absl::OkStatus();
 }
 
 absl::StatusOr<TrainResult> Recorder::Loop() {
   TrainOptions options = run_.options;
   options.resume = recorded_.resumed;
   options.trace = recorded_.trace.get();
-  RecordBatches(&options);
-  options.on_not_finite = [this](const std::string& where) { WarnOfFirstGradient(where); };
-  options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
+  OpenHistograms();
   if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
   if (options.ranks != nullptr) options.ranks->SetScratchFolder(folder_.path());
   ResourceMonitor resources;
-  auto result = Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
-    OnEvent(event);
-    display_.ShowProgress(event);
-    if (event.kind == TrainEvent::Kind::kEval && event.step == 0) WarnAtChance(run_, event.eval, &warnings_);
-  });
+  auto result = Train(*run_.session, run_.train, run_.eval, options, *this);
   display_.EndProgress();
   used_ = resources.Take();
   return result;
@@ -430,7 +429,7 @@ void Recorder::FindFolderAgain() {
   if (!found->empty()) warnings_.Add(*found);
   std::error_code ignored;
   const bool complete = std::filesystem::exists(folder_.File("config.flags"), ignored) &&
-                        std::filesystem::exists(folder_.File("preprocess.json"), ignored);
+                        (!run_.data.has_samples() || std::filesystem::exists(folder_.File("preprocess.json"), ignored));
   const absl::Status written = complete ? absl::OkStatus() : WriteSettings();
   if (!written.ok()) warnings_.Add(std::string(ToStd(written.message())));
 }
@@ -533,10 +532,14 @@ RunOutcome Recorder::Finish(const TrainResult& result, const std::string& failur
   return outcome;
 }
 
+RunOutcome Recorder::Finish(const TrainResult& result) {
+  return Finish(result, FindFailure(run_.config, result, not_finite_));
+}
+
 RunOutcome Recorder::TrainAndWrite() {
   if (!recorded_.resumed) before_ = EvaluateForReport(run_.options.stop);
   const auto result = Loop();
-  if (result.ok()) return Finish(*result, FindFailure(run_.config, *result, not_finite_));
+  if (result.ok()) return Finish(*result);
   TrainResult so_far = recorded_.resumed ? recorded_.resumed->result : TrainResult();
   if (at_end_) so_far = *at_end_;
   const bool cancelled = absl::IsCancelled(result.status());  // before the first step

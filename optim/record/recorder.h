@@ -88,7 +88,8 @@ struct RunOutcome {
   absl::Status report_status;
 };
 
-class Recorder {
+// Writes the folder of a run: of one that it trains itself, or, as the observer of one, of another loop.
+class Recorder : public TrainObserver {
  public:
   explicit Recorder(RecordedRun recorded)
       : recorded_(std::move(recorded)),
@@ -103,6 +104,15 @@ class Recorder {
   // model.unfinished.onnx. Afterwards the session has the weights of the model, where there is evaluation data.
   RunOutcome TrainAndWrite();
 
+  // Writes what TrainAndWrite writes at the end, after another loop has come to this result.
+  RunOutcome Finish(const TrainResult& result);
+
+  void OnEvent(const TrainEvent& event) override;
+  absl::Status OnBatch(int64_t update, const Batch& batch) override;
+  void OnNotFinite(const std::string& where) override;
+  bool saves() const override { return true; }
+  void Save(const LoopPosition& position, SaveReason reason) override;
+
  private:
   std::string ModelFile() const { return run_.data.synthetic ? "model.synthetic.onnx" : "model.onnx"; }
   absl::Status CheckModelCanBeWritten();
@@ -111,13 +121,10 @@ class Recorder {
   absl::Status WriteTokenizer() const;
   void FindFolderAgain();
   absl::Status BeginCheckpoints();
-  void RecordBatches(TrainOptions* options);
+  void OpenHistograms();
   absl::StatusOr<TrainResult> Loop();
-  void OnEvent(const TrainEvent& event);
   void WarnOfOutliers(const std::vector<Outlier>& outliers);
   void WarnOfNoGradient(const TrainEvent& event);
-  void WarnOfFirstGradient(const std::string& where);
-  void Save(const LoopPosition& position, SaveReason reason);
   RunState MakeState(const LoopPosition& position, SaveReason reason) const;
   void WarnOfFailedSave(const absl::Status& status);
   absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();

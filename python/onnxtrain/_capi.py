@@ -98,6 +98,9 @@ _FUNCTIONS = [
     ("Fit", None, (_Handle, c_void_p, c_uint64, POINTER(StepResult))),
     ("EvaluateAll", None, (_Handle, c_void_p, POINTER(Evaluation), POINTER(c_double))),
     ("LoadPlugin", None, (c_char_p,)),
+    ("GetStepCount", None, (_Handle, POINTER(c_int64))),
+    ("RecordEvaluation", None, (_Handle, POINTER(Evaluation))),
+    ("FinishRun", None, (_Handle, _Out)),
 ]
 
 

@@ -96,6 +96,11 @@ class Trainer:
     samples whose extents differ between batches, up to those of the sample, for all tensors that have them:
     {"ids": [0], "mask": [0]}.
 
+    With out="run" the trainer records its updates in that folder as the command line does: metrics, TensorBoard's
+    events and checkpoints (log_every, save_every, keep_last); finish() writes the model and the summary. With
+    resume="auto" it goes on at the newest checkpoint there, if there is one, and fit() leaves out as many batches as it
+    was trained on: the same calls make the same weights, interrupted or not.
+
     One thread at a time; cancel() may be called by any.
     """
 
@@ -121,6 +126,7 @@ class Trainer:
         self._handle = handle
         self._release = weakref.finalize(self, api.ReleaseTrainer, handle)
         self._batch_size = int(config.get("batch_size", 32))
+        self._done = self.steps  # updates of the run that this one goes on with, and that fit() has not left out yet
 
     def close(self) -> None:
         """Frees the memory; the trainer is of no further use."""
@@ -134,6 +140,22 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def steps(self) -> int:
+        """The updates so far, with those of the run that this one goes on with."""
+        steps = ctypes.c_int64()
+        api.GetStepCount(self._handle, ctypes.byref(steps))
+        return steps.value
+
+    def finish(self) -> dict[str, Any]:
+        """Ends the run of a trainer with `out`: writes model.onnx and summary.json there, and returns the summary."""
+        out = ctypes.c_void_p()
+        api.FinishRun(self._handle, ctypes.byref(out))
+        try:
+            return json.loads(ctypes.string_at(api.GetBytesData(out), api.GetBytesSize(out)))
+        finally:
+            api.ReleaseBytes(out)
 
     @property
     def batch_tensors(self) -> list[BatchTensor]:
@@ -182,19 +204,21 @@ class Trainer:
 
     def evaluate(self, data: Data, batch_size: int | None = None) -> Evaluation:
         """Evaluates arrays, cut into batches, or an iterable of batches, or what a function returns of these."""
-        loss = weight = correct = targets = samples = 0.0
+        loss, total = 0.0, _capi.Evaluation()
         for batch in self._batches(data, self._choose_batch_size(batch_size), None):
             tensors, part = Tensors(batch), _capi.Evaluation()
             api.Evaluate(self._handle, tensors.tensors, tensors.count, ctypes.byref(part))
             loss += part.loss * part.weight
-            weight += part.weight
-            correct += part.correct
-            targets += part.targets
-            samples += part.samples
-        if samples == 0:
+            total.weight += part.weight
+            total.correct += part.correct
+            total.targets += part.targets
+            total.samples += part.samples
+        if total.samples == 0:
             raise ValueError("there are no samples to evaluate")
-        accuracy = None if math.isnan(correct) or targets <= 0 else correct / targets
-        return Evaluation(loss / weight if weight > 0 else float("nan"), accuracy, int(samples))
+        total.loss = loss / total.weight if total.weight > 0 else float("nan")
+        api.RecordEvaluation(self._handle, ctypes.byref(total))
+        counts = not math.isnan(total.correct) and total.targets > 0
+        return Evaluation(total.loss, total.correct / total.targets if counts else None, total.samples)
 
     def predict(self, batch: Batch) -> dict[str, np.ndarray]:
         """The outputs of the model by name, as read-only arrays."""
@@ -219,7 +243,7 @@ class Trainer:
         of batches, as a DataLoader is, whose batches are mappings, or tuples in the order of `batch_tensors`; or a
         function without arguments that returns either, as generators are made, called once an epoch. Callbacks
         are called after each update and each evaluation; one that returns False ends the training. Fails where an epoch
-        has no samples.
+        has no samples. Epochs of which a resumed run has trained all batches are not evaluated again.
         """
         for given in (data, eval_data):
             if epochs > 1 and isinstance(given, Iterator):
@@ -227,14 +251,17 @@ class Trainer:
         order, evaluations = np.random.default_rng(seed) if shuffle else None, []
         size = self._choose_batch_size(batch_size)
         for _ in range(epochs):
-            result = None
+            result, trained = None, False
             for batch in self._batches(data, size, order):
+                if self._done > 0:
+                    self._done, trained = self._done - 1, True
+                    continue
                 result = self.step(batch)
                 if any([callback(self, result) is False for callback in callbacks]):
                     return evaluations
-            if result is None:
+            if result is None and not trained:
                 raise ValueError("there are no samples to train on")
-            if eval_data is None:
+            if eval_data is None or result is None:
                 continue
             evaluations.append(self.evaluate(eval_data, batch_size))
             if any([callback(self, evaluations[-1]) is False for callback in callbacks]):

@@ -135,7 +135,6 @@ TEST_F(CApiBadInput, Configurations) {
   ExpectConfigFails(R"({"optimizer": "best"})", "`optimizer`");
   ExpectConfigFails(R"({"loss": "mean"})", "`loss`");
   ExpectConfigFails(R"({"freeze": ["nothing*"]})", "nothing*");
-  ExpectConfigFails(R"({"out": "runs/a"})", "`out`");
   ExpectConfigFails(R"({"epochs": 3})", "`epochs`");
   ExpectConfigFails(R"({"data": "d.npz"})", "`data`: has no effect: the program hands over batches");
   ExpectConfigFails(R"({"comm_interface": "lo"})", "`comm_interface`: has no effect");

@@ -135,11 +135,33 @@ def use_weights_of_others(trainer):
     use_other_forms(trainer, arrays, before, trained)
 
 
+def use_run_folder(path, data, config):
+    """A run that was cut off goes on at its newest checkpoint: the same calls make the same weights."""
+    config = config | {"save_every": 2, "log_every": 2}
+
+    def train(out, stop_at=0):
+        stop = [lambda _, result: getattr(result, "step", None) != stop_at]
+        with onnxtrain.Trainer(path, out=out, resume="auto", **config) as trainer:
+            evaluations = trainer.fit(data, data, epochs=3, callbacks=stop)
+            return trainer.steps, evaluations, trainer.parameters(), trainer.finish() if stop_at == 0 else None
+
+    steps, whole, expected, summary = train("whole")
+    assert steps == 9 and len(whole) == 3 and summary["steps"] == 9
+    assert abs(summary["eval"]["loss"] - whole[-1].loss) < 1e-6
+    assert train("cut", stop_at=5)[0] == 5
+    steps, rest, parameters, summary = train("cut")
+    assert steps == 9 and summary["resumed_from"] == 4 and rest == whole[1:]
+    assert all(np.array_equal(parameters[name], value) for name, value in expected.items())
+    with open("whole/metrics.jsonl") as file:
+        assert [line["step"] for line in map(json.loads, file)] == [2, 3, 4, 6, 6, 8, 9, 9]
+
+
 def main(path):
     x, labels = make_samples()
     data = {"x": x, "label": labels}
     config = {"lr": 0.01, "batch_size": 30, "threads": 1}
     seen = []
+    use_run_folder(path, data, config)
     with onnxtrain.Trainer(path, **config) as trainer, onnxtrain.Trainer(path, **config) as other:
         assert [(t.name, t.shape) for t in trainer.batch_tensors] == [("x", (4,)), ("label", ())]
         before = trainer.evaluate(data)

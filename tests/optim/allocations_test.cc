@@ -126,8 +126,12 @@ TEST_F(Allocations, NoneInTheTrainingLoop) {
     const auto session = NewSession({.micro_batch = 10});
     const TrainOptions options{.batch_size = 10, .epochs = 6, .log_every = 1, .num_workers = workers};
     std::vector<int64_t> counts(6 * kPerEpoch + 1);
-    const auto result =
-        Train(*session, data, {}, options, [&](const TrainEvent& event) { counts[event.step] = allocations; });
+    struct Counter : TrainObserver {
+      explicit Counter(std::vector<int64_t>* counts) : counts(*counts) {}
+      void OnEvent(const TrainEvent& event) override { counts[event.step] = allocations; }
+      std::vector<int64_t>& counts;
+    } counter(&counts);
+    const auto result = Train(*session, data, {}, options, counter);
     ASSERT_TRUE(result.ok()) << result.status();
     ASSERT_EQ(result->steps, 6 * kPerEpoch);
     constexpr int64_t kEpochs = 4, kPerOrder = 4;  // that many epochs are counted, and the allocations of an order

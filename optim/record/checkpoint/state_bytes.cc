@@ -85,7 +85,15 @@ absl::StatusOr<double> LoadSessionState(std::string_view bytes, Session* session
   if (counters.empty()) return Invalid("holds no counters of a session");
   ASSIGN_OR_RETURN(const SessionCounters unpacked, UnpackCounters(counters.mapped()));
   RETURN_IF_ERROR(session->Restore(tensors, unpacked));
-  return tensors.at(device_scalar::kPlateau).At(0);
+  return ReadPlateau(*session);
+}
+
+absl::StatusOr<double> ReadPlateau(Session& session) {
+  ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session.State());
+  const auto plateau = std::ranges::find(state, device_scalar::kPlateau, &StateTensor::name);
+  if (plateau == state.end()) return absl::InternalError("the state has no factor of the learning rate");
+  ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(plateau->region));
+  return value.At(0);
 }
 
 }  // namespace onnxtrain

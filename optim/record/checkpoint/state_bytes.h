@@ -17,4 +17,7 @@ absl::StatusOr<std::string> SaveSessionState(Session& session);
 // factor of the learning rate (Session::SetPlateau) of that state.
 absl::StatusOr<double> LoadSessionState(std::string_view bytes, Session* session);
 
+// Returns that factor as a session has it.
+absl::StatusOr<double> ReadPlateau(Session& session);
+
 }  // namespace onnxtrain

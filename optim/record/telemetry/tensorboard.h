@@ -95,7 +95,7 @@ class HistogramRecorder {
   HistogramRecorder(Session& session, EventFile& events, const TrainData& data, int64_t every_updates,
                     double every_seconds);
 
-  // Called before each update (TrainOptions::on_batch). Computes the gradients of the batch once more, which changes
+  // Called before each update (TrainObserver::OnBatch). Computes the gradients of the batch once more, which changes
   // nothing of the training. Where memory does not suffice for that, no more histograms are written: see status().
   absl::Status OnBatch(int64_t update, const Batch& batch);
   const absl::Status& status() const { return status_; }

@@ -28,6 +28,22 @@ class Cancel : public Scratch {
     std::vector<int64_t> saved;
     std::map<std::string, HostTensor> weights;
   };
+  class Signaller : public TrainObserver {
+   public:
+    Signaller(int64_t update, std::atomic<bool>* signal, std::vector<int64_t>* saved)
+        : update_(update), signal_(*signal), saved_(*saved) {}
+    absl::Status OnBatch(int64_t update, const Batch&) override {
+      signal_ = update == update_;
+      return absl::OkStatus();
+    }
+    bool saves() const override { return true; }
+    void Save(const LoopPosition& at, SaveReason) override { saved_.push_back(at.result.steps); }
+
+   private:
+    const int64_t update_;
+    std::atomic<bool>& signal_;
+    std::vector<int64_t>& saved_;
+  };
   // A signal arrives when the batch of update `cancelled` is ready; 0: never.
   Ended Train(int64_t cancelled) {
     auto run = PrepareTraining(config_);
@@ -35,12 +51,8 @@ class Cancel : public Scratch {
     std::atomic<bool> signal = false;
     SetCancelFlag(&signal);
     Ended ended;
-    run->options.on_batch = [&](int64_t update, const Batch&) {
-      signal = update == cancelled;
-      return absl::OkStatus();
-    };
-    run->options.save = [&](const LoopPosition& at, SaveReason) { ended.saved.push_back(at.result.steps); };
-    auto result = onnxtrain::Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {});
+    Signaller signaller(cancelled, &signal, &ended.saved);
+    auto result = onnxtrain::Train(*run->session, run->train, run->eval, run->options, signaller);
     EXPECT_TRUE(result.ok()) << result.status();
     SetCancelFlag(nullptr);
     if (result.ok()) ended.result = *result;

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/npz.h"
+#include "optim/plan/data_setup.h"
 #include "optim/plan/training_run.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

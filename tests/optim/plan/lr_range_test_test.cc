@@ -140,7 +140,8 @@ class LrFind : public Scratch {
   }
 
   static std::map<std::string, HostTensor> TrainedWeights(TrainingRun* run) {
-    EXPECT_TRUE(Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {}).ok());
+    TrainObserver observer;
+    EXPECT_TRUE(Train(*run->session, run->train, run->eval, run->options, observer).ok());
     return run->session->Weights().value();
   }
 
@@ -210,7 +211,8 @@ TEST_F(LrFind, TrialsFindARateOnAPlateau) {
   ASSERT_GT(test.lr, 0) << test.why;
   EXPECT_EQ(run->optimizer.spec.lr, test.lr);
   run->options.epochs = 100;
-  const auto trained = Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {});
+  TrainObserver observer;
+  const auto trained = Train(*run->session, run->train, run->eval, run->options, observer);
   ASSERT_TRUE(trained.ok()) << trained.status();
   EXPECT_LT(trained->final_loss, 0.3) << test.why;
 }

@@ -56,7 +56,8 @@ TEST_F(TrainingRunTest, TrainsWithAutomaticChoices) {
   // evaluation: the plan is that of the whole run.
   const int64_t planned = run->data.models->imports();
   EXPECT_LE(planned, 9);
-  const auto result = Train(*run->session, run->train, run->eval, run->options, [](const TrainEvent&) {});
+  TrainObserver observer;
+  const auto result = Train(*run->session, run->train, run->eval, run->options, observer);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 24);
   EXPECT_EQ(run->data.models->imports(), planned);
@@ -76,7 +77,8 @@ TEST_F(TrainingRunTest, MovesWithEverythingInIt) {
   ASSERT_TRUE(run.ok()) << run.status();
   TrainingRun moved = *std::move(run);
   EXPECT_EQ(moved.options.plateau, moved.plateau.get());
-  EXPECT_TRUE(Train(*moved.session, moved.train, moved.eval, moved.options, [](const TrainEvent&) {}).ok());
+  TrainObserver observer;
+  EXPECT_TRUE(Train(*moved.session, moved.train, moved.eval, moved.options, observer).ok());
 }
 
 TEST_F(TrainingRunTest, WithoutDataTrainsOnSyntheticSamples) {
@@ -97,13 +99,13 @@ TEST_F(TrainingRunTest, SyntheticStepsOfALargeModelAreSmall) {
   config_ = {.model = Path("large.onnx"), .max_steps = 3};
   const auto model = LoadModel(config_);
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto data = LoadTrainingData(config_, *model, std::nullopt);
+  const auto data = LoadTrainingData(config_, *model, {});
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->synthetic_batch, 2);
   EXPECT_EQ(data->train.bound.dataset->size(), 6);
   EXPECT_THAT(data->train.bound.notes, testing::Contains(StartsWith("batches of 2 samples: a step of 32 would")));
   config_.batch_size = 4;
-  const auto chosen = LoadTrainingData(config_, *model, std::nullopt);
+  const auto chosen = LoadTrainingData(config_, *model, {});
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ(chosen->synthetic_batch, 4);
 }

@@ -9,8 +9,10 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
-#include "optim/plan/synthetic_data.h"
-#include "optim/plan/threads.h"
+#include "optim/plan/data_setup.h"
+#include "optim/plan/micro_batch.h"
+#include "optim/plan/model_setup.h"
+#include "optim/plan/training_run.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"
@@ -30,7 +32,7 @@ constexpr double kSeconds = 3, kProbeSeconds = 0.1, kProgramSeconds = 1;
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct Setup {
-  SyntheticSetup trial;
+  TrainingRun trial;
   GlobalBatch global_batch;
 };
 
@@ -58,14 +60,17 @@ struct Result {
 
 absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   Setup s;
-  ASSIGN_OR_RETURN(s.trial, PrepareSynthetic(config, LoadBackend));
-  for (const std::string& line : s.trial.surgery) LogInfo(config, line);
-  ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.trial.data, s.trial.batch.global));
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(s.trial,
+                   PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
+  SessionOptions& options = s.trial.session_options;
+  options.plan_only = false;
+  options.schedule = {};
+  options.optimizer.lr = 1e-6;  // many steps on one batch must stay finite
+  options.caller_bytes = BatchBytes(s.trial.train, s.trial.batch.global);
+  for (const std::string& line : s.trial.data.surgery) LogInfo(config, line);
+  ASSIGN_OR_RETURN(s.global_batch, ReadGlobalBatch(s.trial.train, s.trial.batch.global));
   return s;
-}
-
-int Threads(const TrainConfig& config, const Setup& s) {
-  return s.trial.threads > 0 ? static_cast<int>(s.trial.threads) : ComputeThreads(config);
 }
 
 absl::Status StepAndWait(const Setup& s, Session& session) {
@@ -96,7 +101,8 @@ MemoryUse LargestArena(const Session& session) {
 }
 
 absl::Status MeasureSteps(const TrainConfig& config, const Setup& s, double begin, int64_t resident, Result* result) {
-  ASSIGN_OR_RETURN(const auto session, Session::Create(s.trial.models, s.trial.backend.get(), s.trial.options));
+  ASSIGN_OR_RETURN(const auto session,
+                   Session::Create(s.trial.data.models, s.trial.backend.get(), s.trial.session_options));
   RETURN_IF_ERROR(StepAndWait(s, *session));
   result->first_step = Now() - begin;
   result->compile = session->compile_seconds();
@@ -124,9 +130,9 @@ std::vector<OperatorTime> Since(const std::vector<OperatorTime>& before, std::ve
 
 // Uses a session of its own: timing every node slows small steps down.
 absl::Status MeasureOperators(const Setup& s, Result* result) {
-  SessionOptions options = s.trial.options;
+  SessionOptions options = s.trial.session_options;
   options.time_nodes = true;
-  ASSIGN_OR_RETURN(const auto session, Session::Create(s.trial.models, s.trial.backend.get(), options));
+  ASSIGN_OR_RETURN(const auto session, Session::Create(s.trial.data.models, s.trial.backend.get(), options));
   for (int i = 0; i < kWarmSteps; ++i)
     RETURN_IF_ERROR(StepAndWait(s, *session));  // memory is touched for the first time
   const std::vector<OperatorTime> warm = OperatorTimes(session->Profile(), 1);
@@ -175,7 +181,7 @@ std::string StepLine(const Setup& s, const Result& r) {
 }
 
 std::string Page(const Setup& s, const Result& r) {
-  std::string text = PageRow("model", DescribeModel(*s.trial.models->model()));
+  std::string text = PageRow("model", DescribeModel(*s.trial.data.models->model()));
   text += PageRow("backend", DescribeBackend(*s.trial.backend));
   if (!s.trial.precision.why.empty()) text += PageRow("precision", s.trial.precision.why);
   text += PageRow("step", StepLine(s, r));
@@ -205,7 +211,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
                {"backend", s.trial.backend->name()},
                {"device", s.trial.backend->device()},
                {"description", s.trial.backend->description()},
-               {"threads", Threads(config, s)},
+               {"threads", s.trial.compute_threads()},
                {"precision", s.trial.precision.name},
                {"batch", s.trial.batch.global},
                {"micro_batch", s.trial.batch.micro},
@@ -252,7 +258,7 @@ absl::StatusOr<int> RunBench(const TrainConfig& config) {
   RETURN_IF_ERROR(MeasureSteps(config, setup, begin, resident, &result));
   if (!config.steps_only) {
     RETURN_IF_ERROR(MeasureOperators(setup, &result));
-    result.bandwidth = TriadBandwidth(Threads(config, setup));
+    result.bandwidth = TriadBandwidth(setup.trial.compute_threads());
   }
   RETURN_IF_ERROR(Print(config.json ? WriteJson(ToJson(config, setup, result), 2) + "\n" : Page(setup, result)));
   return kDone;

@@ -14,13 +14,13 @@ namespace {
 
 constexpr int64_t kSamples = 8;
 
-absl::StatusOr<ModelAndData> MakeUpInputs(TrainConfig config) {
+absl::StatusOr<ModelAndData> MakeUpInputs(const TrainConfig& config) {
   RETURN_IF_ERROR(RefuseUnused(config, {.has_data = false}));
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   const int64_t exported = ExportedBatch(*model);
   const int64_t samples = config.batch_size > 0 ? config.batch_size : exported > 1 ? exported : kSamples;
-  config.max_steps = 1;
-  ASSIGN_OR_RETURN(TrainingData made_up, LoadTrainingData(config, std::move(model), samples));
+  ASSIGN_OR_RETURN(TrainingData made_up,
+                   LoadTrainingData(config, std::move(model), {.batch = samples, .one_batch = true}));
   LogInfo(config, StrCat("no `data`: ", samples, " synthetic samples"));
   for (const std::string& note : made_up.train.bound.notes) LogInfo(config, note);
   for (const std::string& line : made_up.surgery) LogInfo(config, line);

@@ -15,7 +15,7 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
-#include "optim/plan/synthetic_data.h"
+#include "optim/plan/training_run.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/step/program/programs.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -58,12 +58,12 @@ const ProgramProfile& Largest(const std::vector<ProgramProfile>& profiles) {
   });
 }
 
-absl::StatusOr<std::unique_ptr<Session>> PlannedSession(const SyntheticSetup& trial, const RecomputeSpec& recompute) {
-  SessionOptions options = trial.options;
+absl::StatusOr<std::unique_ptr<Session>> PlannedSession(const TrainingRun& trial, const RecomputeSpec& recompute) {
+  SessionOptions options = trial.session_options;
   options.plan_only = true;
   options.recompute = recompute;
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                   Session::Create(trial.models, trial.backend.get(), std::move(options)));
+                   Session::Create(trial.data.models, trial.backend.get(), std::move(options)));
   RETURN_IF_ERROR(session->Plan(trial.batch.global));
   return session;
 }
@@ -95,11 +95,11 @@ std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, const S
 
 // The planner is deterministic: the session's plan is among its plans.
 absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
-                  const std::vector<RecomputePlan>& frontier, const StepMemory& step, const SyntheticSetup& trial) {
+                  const std::vector<RecomputePlan>& frontier, const StepMemory& step, const TrainingRun& trial) {
   const RecomputePlan* taken = &frontier.front();
   std::vector<RecomputePlan> fixed;
   for (RecomputeMode mode : {RecomputeMode::kSqrt, RecomputeMode::kAll}) {
-    if (trial.options.recompute.mode == mode) taken = &fixed.emplace_back(planner.Plan(mode));
+    if (trial.session_options.recompute.mode == mode) taken = &fixed.emplace_back(planner.Plan(mode));
   }
   for (const RecomputePlan& plan : frontier) {
     if (fixed.empty() && plan.arena == step.arena.arena) taken = &plan;
@@ -110,25 +110,25 @@ absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
 }
 
 // Of the state among the ranks, as train decides it.
-absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const SyntheticSetup& trial) {
+absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const TrainingRun& trial) {
   if (config.shard != "auto") return FindShardLevel(config.shard);
-  ASSIGN_OR_RETURN(const auto whole, PlannedSession(trial, trial.options.recompute));
-  return ChooseShardLevel({.ranks = trial.options.plan_ranks,
+  ASSIGN_OR_RETURN(const auto whole, PlannedSession(trial, trial.session_options.recompute));
+  return ChooseShardLevel({.ranks = trial.session_options.plan_ranks,
                            .whole = whole->memory(),
                            .available = static_cast<int64_t>(AvailableMemory()),
-                           .may_divide = CheckDivides(trial.options.optimizer).ok(),
+                           .may_divide = CheckDivides(trial.session_options.optimizer).ok(),
                            .may_divide_gradients = MayDivideGradients(config, trial.backend->device())});
 }
 
-absl::Status PlanRanks(const TrainConfig& config, SyntheticSetup* trial) {
-  trial->options.plan_ranks = static_cast<int>(config.world);
-  ASSIGN_OR_RETURN(trial->options.plan_shard, ChooseShard(config, *trial));
+absl::Status PlanRanks(const TrainConfig& config, TrainingRun* trial) {
+  trial->session_options.plan_ranks = static_cast<int>(config.world);
+  ASSIGN_OR_RETURN(trial->session_options.plan_shard, ChooseShard(config, *trial));
   return absl::OkStatus();
 }
 
 // Of the part of the state that one rank saves.
-SavePlan PlanSaves(const TrainConfig& config, const SyntheticSetup& trial, int64_t room) {
-  const bool divided = trial.options.plan_shard != ShardLevel::kNone;
+SavePlan PlanSaves(const TrainConfig& config, const TrainingRun& trial, int64_t room) {
+  const bool divided = trial.session_options.plan_shard != ShardLevel::kNone;
   return PlanSave(config,
                   {.state_bytes = divided ? trial.state_bytes / config.world : trial.state_bytes,
                    .on_host = trial.backend->ReadsHostMemory()},
@@ -136,46 +136,43 @@ SavePlan PlanSaves(const TrainConfig& config, const SyntheticSetup& trial, int64
 }
 
 // Has the plan count saves, as a run on data does (FitMemoryBudget).
-absl::Status PlanWithinBudget(const TrainConfig& config, SyntheticSetup* trial) {
-  const int64_t others = trial->options.caller_bytes;
+absl::Status PlanWithinBudget(const TrainConfig& config, TrainingRun* trial) {
+  const int64_t others = trial->session_options.caller_bytes;
   const auto count = [&](int64_t room) {
     trial->save = PlanSaves(config, *trial, room);
-    trial->options.caller_bytes = others + trial->save.bytes;
+    trial->session_options.caller_bytes = others + trial->save.bytes;
   };
   count(config.memory_budget > 0 ? 0 : RoomForCopy());
   if (config.memory_budget == 0 || config.world > 1 || config.pipeline > 1 || config.tensor > 1)
     return absl::OkStatus();
-  const BudgetedModel model{trial->models, *trial->backend};
-  RETURN_IF_ERROR(FitBudget(config, model, trial->batch.global, &trial->options, &trial->batch).status());
-  ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, trial->options, trial->batch.global));
+  const BudgetedModel model{trial->data.models, *trial->backend};
+  RETURN_IF_ERROR(FitBudget(config, model, trial->batch.global, &trial->session_options, &trial->batch).status());
+  ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, trial->session_options, trial->batch.global));
   count(room + trial->save.bytes);
   return absl::OkStatus();
 }
 
-// The setup of a run on data: that of its training.
-absl::StatusOr<SyntheticSetup> PrepareRun(const TrainConfig& config) {
+// A run on data plans what its training does.
+absl::StatusOr<TrainingRun> PrepareOnData(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(config, model, LoadBackend, {.plans = true}));
   run.batch.global = std::min(run.batch.global, run.train.dataset->size());
-  return SyntheticSetup{.models = run.data.models,
-                        .surgery = run.data.surgery,
-                        .batch = run.batch,
-                        .options = run.session_options,
-                        .backend = std::move(run.backend),
-                        .save = run.save};
+  return run;
 }
 
-// The setup of a run on synthetic samples, one batch of which is in memory, that saves its state as one on data does.
-absl::StatusOr<SyntheticSetup> PrepareWithoutData(const TrainConfig& config) {
-  ASSIGN_OR_RETURN(SyntheticSetup trial, PrepareSynthetic(config, LoadBackend));
-  if (config.world > 1) RETURN_IF_ERROR(PlanRanks(config, &trial));
-  RETURN_IF_ERROR(PlanWithinBudget(config, &trial));
-  return trial;
+// One on synthetic samples, of which one batch is in memory, saves its state as one on data does.
+absl::StatusOr<TrainingRun> PrepareWithoutData(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  ASSIGN_OR_RETURN(TrainingRun run,
+                   PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
+  if (config.world > 1) RETURN_IF_ERROR(PlanRanks(config, &run));
+  RETURN_IF_ERROR(PlanWithinBudget(config, &run));
+  return run;
 }
 
 // Of each rank in an update.
-int64_t WireBytes(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
-  const SessionOptions& options = trial.options;
+int64_t WireBytes(const TrainConfig& config, const TrainingRun& trial, const StepMemory& step) {
+  const SessionOptions& options = trial.session_options;
   const bool divided = options.plan_shard >= ShardLevel::kGradients;
   return SentBytes({.ranks = options.plan_ranks,
                     .gradient_bytes = step.memory.gradients * (divided ? options.plan_ranks : 1),
@@ -197,22 +194,22 @@ void CountExchanges(const std::vector<ProgramProfile>& profiles, StepMemory* ste
 }
 
 // Zeros where that cannot be told: where recomputation is fixed, for ranks, and for models with a fixed batch.
-absl::Status FindLeastBudgets(const SyntheticSetup& trial, StepMemory* step) {
-  const RecomputeMode mode = trial.options.recompute.mode;
+absl::Status FindLeastBudgets(const TrainingRun& trial, StepMemory* step) {
+  const RecomputeMode mode = trial.session_options.recompute.mode;
   const bool open = mode == RecomputeMode::kAuto || mode == RecomputeMode::kBudget;
-  if (!open || trial.options.plan_ranks > 1) return absl::OkStatus();
+  if (!open || trial.session_options.plan_ranks > 1) return absl::OkStatus();
   ASSIGN_OR_RETURN(step->least_budget,
-                   FindLeastBudget({trial.models, *trial.backend}, trial.options, trial.batch.global));
-  if (trial.options.fixed_batch > 0) return absl::OkStatus();
-  SessionOptions one = trial.options;
+                   FindLeastBudget({trial.data.models, *trial.backend}, trial.session_options, trial.batch.global));
+  if (trial.session_options.fixed_batch > 0) return absl::OkStatus();
+  SessionOptions one = trial.session_options;
   one.micro_batch = 1;
-  ASSIGN_OR_RETURN(step->least_of_one, FindLeastBudget({trial.models, *trial.backend}, one, trial.batch.global));
+  ASSIGN_OR_RETURN(step->least_of_one, FindLeastBudget({trial.data.models, *trial.backend}, one, trial.batch.global));
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSetup& trial) {
+absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const TrainingRun& trial) {
   StepMemory step;
-  ASSIGN_OR_RETURN(const auto session, PlannedSession(trial, trial.options.recompute));
+  ASSIGN_OR_RETURN(const auto session, PlannedSession(trial, trial.session_options.recompute));
   step.memory = session->memory();
   const auto profiles = session->Profile();
   const ProgramProfile& largest = Largest(profiles);
@@ -234,7 +231,8 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const SyntheticSe
   const std::vector<RecomputePlan>& frontier = planner.Frontier();
   step.budgets = MakeBudgets(frontier, keeping->memory());
   constexpr int64_t kMostSamples = 1 << 16;
-  ASSIGN_OR_RETURN(step.largest_micro, LargestMicroBatch(trial.models, *trial.backend, trial.options, kMostSamples, 0));
+  ASSIGN_OR_RETURN(step.largest_micro,
+                   LargestMicroBatch(trial.data.models, *trial.backend, trial.session_options, kMostSamples, 0));
   RETURN_IF_ERROR(FindLeastBudgets(trial, &step));
   if (!config.plot.empty()) RETURN_IF_ERROR(Draw(config, planner, frontier, step, trial));
   return step;
@@ -261,7 +259,7 @@ std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)
 
 std::string Mebibytes(int64_t bytes) { return StrCat(FormatWithCommas(bytes >> 20), " MiB"); }
 
-std::string DescribeLeast(const SyntheticSetup& trial, const StepMemory& step) {
+std::string DescribeLeast(const TrainingRun& trial, const StepMemory& step) {
   const bool smaller = step.least_of_one > 0 && step.least_of_one < step.least_budget;
   return StrCat("`memory_budget` ", step.least_budget >> 20, "MiB with micro-batches of ", trial.batch.micro,
                 smaller ? StrCat(", ", step.least_of_one >> 20, "MiB with micro-batches of 1") : "");
@@ -273,16 +271,17 @@ std::string_view DescribeShard(ShardLevel level) {
   return kDivided[static_cast<int>(level)];
 }
 
-std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
-  std::string text =
-      PageRow("model", DescribeModel(*trial.models->model())) + PageRow("backend", DescribeBackend(*trial.backend));
-  text += PageRow("batch", StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ",
-                                  trial.batch.accumulation, " accumulated", trial.options.fixed_batch > 0 ? ": " : "",
-                                  DescribeFixedBatch(trial.options.fixed_batch)));
-  if (trial.options.plan_ranks > 1)
-    text += PageRow("ranks",
-                    StrCat(trial.options.plan_ranks, ", of which each sends ", Bytes(WireBytes(config, trial, step)),
-                           " in an update; memory of one", DescribeShard(trial.options.plan_shard)));
+std::string Page(const TrainConfig& config, const TrainingRun& trial, const StepMemory& step) {
+  std::string text = PageRow("model", DescribeModel(*trial.data.models->model())) +
+                     PageRow("backend", DescribeBackend(*trial.backend));
+  text += PageRow("batch",
+                  StrCat(trial.batch.global, " = ", trial.batch.micro, " per micro-batch × ", trial.batch.accumulation,
+                         " accumulated", trial.session_options.fixed_batch > 0 ? ": " : "",
+                         DescribeFixedBatch(trial.session_options.fixed_batch)));
+  if (trial.session_options.plan_ranks > 1)
+    text += PageRow("ranks", StrCat(trial.session_options.plan_ranks, ", of which each sends ",
+                                    Bytes(WireBytes(config, trial, step)), " in an update; memory of one",
+                                    DescribeShard(trial.session_options.plan_shard)));
   for (const MemoryRow& row : kRows) {
     text += absl::StrFormat("  %-28s %12s", row.name, Bytes(step.memory.*row.bytes));
     if (row.bytes == &SessionMemory::gradients && step.memory.gradients == 0)
@@ -316,15 +315,15 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& trial, const S
   return text;
 }
 
-Json ToJson(const TrainConfig& config, const SyntheticSetup& trial, const StepMemory& step) {
+Json ToJson(const TrainConfig& config, const TrainingRun& trial, const StepMemory& step) {
   Json json = {{"model", config.model},
                {"backend", trial.backend->name()},
                {"batch", trial.batch.global},
                {"micro_batch", trial.batch.micro},
                {"accumulation", trial.batch.accumulation},
-               {"world", trial.options.plan_ranks},
-               {"shard", ShardName(trial.options.plan_shard)},
-               {"divided", trial.options.plan_shard != ShardLevel::kNone},
+               {"world", trial.session_options.plan_ranks},
+               {"shard", ShardName(trial.session_options.plan_shard)},
+               {"divided", trial.session_options.plan_shard != ShardLevel::kNone},
                {"wire_bytes", WireBytes(config, trial, step)},
                {"memory", Json::object()},
                {"peak_bytes", step.memory.total()},
@@ -362,8 +361,8 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
                    "`");
   if (!config.data.empty() && (config.world > 1 || config.pipeline > 1 || config.tensor > 1))
     return Invalid("`data`: ranks are planned without data");
-  ASSIGN_OR_RETURN(SyntheticSetup trial, config.data.empty() ? PrepareWithoutData(config) : PrepareRun(config));
-  for (const std::string& line : trial.surgery) LogInfo(config, line);
+  ASSIGN_OR_RETURN(TrainingRun trial, config.data.empty() ? PrepareWithoutData(config) : PrepareOnData(config));
+  for (const std::string& line : trial.data.surgery) LogInfo(config, line);
   if (config.pipeline > 1) {
     ASSIGN_OR_RETURN(const std::string stages, DescribePipeline(config, trial));
     RETURN_IF_ERROR(Print(stages));

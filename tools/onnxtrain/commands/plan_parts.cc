@@ -32,9 +32,9 @@ inline constexpr MemoryColumn kMemoryColumns[] = {
 
 std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
-std::string Page(const SyntheticSetup& setup, const std::vector<StagePlan>& stages, double bubble) {
-  std::string text =
-      PageRow("model", DescribeModel(*setup.models->model())) + PageRow("backend", DescribeBackend(*setup.backend));
+std::string Page(const TrainingRun& setup, const std::vector<StagePlan>& stages, double bubble) {
+  std::string text = PageRow("model", DescribeModel(*setup.data.models->model())) +
+                     PageRow("backend", DescribeBackend(*setup.backend));
   text += PageRow("batch", StrCat(setup.batch.global, " = ", setup.batch.micro, " per micro-batch × ",
                                   setup.batch.accumulation, " accumulated"));
   text += PageRow("pipeline", absl::StrFormat("%d stages, each waits %.1f%% of an update where all take equal times",
@@ -51,8 +51,8 @@ std::string Page(const SyntheticSetup& setup, const std::vector<StagePlan>& stag
   return text;
 }
 
-nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& setup,
-                              const std::vector<StagePlan>& stages, double bubble) {
+nlohmann::ordered_json ToJson(const TrainConfig& config, const TrainingRun& setup, const std::vector<StagePlan>& stages,
+                              double bubble) {
   nlohmann::ordered_json json = {{"model", config.model},
                                  {"backend", setup.backend->name()},
                                  {"batch", setup.batch.global},
@@ -72,20 +72,20 @@ nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& s
 
 }  // namespace
 
-absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const SyntheticSetup& setup) {
-  SessionOptions options = setup.options;
+absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const TrainingRun& setup) {
+  SessionOptions options = setup.session_options;
   options.pipeline.count = static_cast<int>(config.pipeline);
   ASSIGN_OR_RETURN(const std::vector<StagePlan> stages,
-                   PlanStages(setup.models, *setup.backend, std::move(options), setup.batch.global));
+                   PlanStages(setup.data.models, *setup.backend, std::move(options), setup.batch.global));
   const double bubble = BubbleShare(static_cast<int>(config.pipeline), setup.batch.accumulation);
   return config.json ? WriteJson(ToJson(config, setup, stages, bubble), 2) + "\n" : Page(setup, stages, bubble);
 }
 
 namespace {
 
-std::string Page(const TrainConfig& config, const SyntheticSetup& setup, const PartPlan& plan) {
-  std::string text =
-      PageRow("model", DescribeModel(*setup.models->model())) + PageRow("backend", DescribeBackend(*setup.backend));
+std::string Page(const TrainConfig& config, const TrainingRun& setup, const PartPlan& plan) {
+  std::string text = PageRow("model", DescribeModel(*setup.data.models->model())) +
+                     PageRow("backend", DescribeBackend(*setup.backend));
   text += PageRow("batch", StrCat(setup.batch.global, " = ", setup.batch.micro, " per micro-batch × ",
                                   setup.batch.accumulation, " accumulated"));
   text +=
@@ -100,7 +100,7 @@ std::string Page(const TrainConfig& config, const SyntheticSetup& setup, const P
   return text + PageRow("memory", parts) + PageRow("peak", StrCat(Bytes(plan.memory.total()), " per rank"));
 }
 
-nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& setup, const PartPlan& plan) {
+nlohmann::ordered_json ToJson(const TrainConfig& config, const TrainingRun& setup, const PartPlan& plan) {
   nlohmann::ordered_json json = {{"model", config.model},
                                  {"backend", setup.backend->name()},
                                  {"batch", setup.batch.global},
@@ -121,10 +121,11 @@ nlohmann::ordered_json ToJson(const TrainConfig& config, const SyntheticSetup& s
 
 }  // namespace
 
-absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const SyntheticSetup& setup) {
-  SessionOptions options = setup.options;
+absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const TrainingRun& setup) {
+  SessionOptions options = setup.session_options;
   options.tensor.count = static_cast<int>(config.tensor);
-  ASSIGN_OR_RETURN(const PartPlan plan, PlanPart(setup.models, *setup.backend, std::move(options), setup.batch.global));
+  ASSIGN_OR_RETURN(const PartPlan plan,
+                   PlanPart(setup.data.models, *setup.backend, std::move(options), setup.batch.global));
   return config.json ? WriteJson(ToJson(config, setup, plan), 2) + "\n" : Page(config, setup, plan);
 }
 

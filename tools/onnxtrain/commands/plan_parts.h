@@ -5,12 +5,12 @@
 
 #include "absl/status/statusor.h"
 #include "optim/config/config.h"
-#include "optim/plan/synthetic_data.h"
+#include "optim/plan/training_run.h"
 
 namespace onnxtrain::cli {
 
 // Return the page, or JSON where config.json asks for it.
-absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const SyntheticSetup& setup);
-absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const SyntheticSetup& setup);
+absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const TrainingRun& setup);
+absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const TrainingRun& setup);
 
 }  // namespace onnxtrain::cli

@@ -18,6 +18,7 @@
 #include "optim/plan/threads.h"
 #include "optim/record/output_folder.h"
 #include "optim/record/recorder.h"
+#include "optim/record/run_start.h"
 #include "optim/record/telemetry/console.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -37,7 +38,7 @@ namespace fs = std::filesystem;
 
 absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run) {
   const LossChoice& loss = run.session->loss();
-  const std::vector<std::string> metrics = EvalNames(loss, run.config.metrics);
+  const std::vector<std::string> metrics = EvalNames(loss, run.session_options.metrics);
   std::vector<Requirement> requirements;
   for (const std::string& text : run.config.require) {
     ASSIGN_OR_RETURN(const Requirement r, ParseRequirement(text));
@@ -52,68 +53,6 @@ absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run
   return requirements;
 }
 
-// What is known before the model is loaded.
-struct Start {
-  TrainConfig config;  // with that of the checkpoint, if there is one
-  std::optional<ResumePoint> point;
-  std::vector<std::string> notes;
-  OldRun old_run = OldRun::kRefuse;
-};
-
-// The folder of the run that a checkpoint, or a folder of checkpoints, belongs to.
-std::string RunFolder(const std::string& path) {
-  fs::path folder = fs::path(path).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
-  std::error_code ignored;
-  if (fs::exists(folder / "MANIFEST.json", ignored)) folder = folder.parent_path();  // a checkpoint or a link to one
-  return folder.filename() == kCheckpointsFolder ? folder.parent_path().string() : folder.string();
-}
-
-bool SameFolder(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  return fs::equivalent(a, b, ignored);
-}
-
-// With --resume auto, a run that was killed before its first checkpoint begins again.
-absl::Status FindNothing(const TrainConfig& config, const absl::Status& problem, Start* start) {
-  std::error_code ignored;
-  const bool holds = !ListCheckpoints(StrCat(config.out, "/", kCheckpointsFolder)).empty();
-  if (config.resume != "auto" || holds) return problem;
-  start->old_run = fs::exists(config.out + "/model.onnx", ignored) ? OldRun::kRefuse : OldRun::kReplace;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Start> FindStart(const TrainConfig& config) {
-  Start start{.config = config, .old_run = config.overwrite ? OldRun::kReplace : OldRun::kRefuse};
-  if (config.resume.empty()) return start;
-  const std::string path = config.resume == "auto" ? config.out : config.resume;
-  auto point = OpenResumePoint(path);
-  if (!point.ok()) {
-    RETURN_IF_ERROR(FindNothing(config, Annotate(point.status(), "`resume`: "), &start));
-    return start;
-  }
-  for (const std::string& skipped : point->skipped) start.notes.push_back("skipped: " + skipped);
-  auto merged = MergeConfig(config, point->state, &start.notes);
-  if (!merged.ok()) return Annotate(merged.status(), StrCat("`resume` ", point->checkpoint.path, ": "));
-  start.config = *std::move(merged);
-  start.config.pipeline = config.pipeline, start.config.tensor = config.tensor;  // follow the ranks of this start
-  if (!config.specified.contains("out")) start.config.out = RunFolder(path);
-  if (SameFolder(start.config.out, RunFolder(path))) start.old_run = OldRun::kContinue;
-  start.point = *std::move(point);
-  return start;
-}
-
-// Has the run nothing left to do?
-bool IsFinished(const Start& start) {
-  if (!start.point || !start.point->state.finished || start.old_run != OldRun::kContinue) return false;
-  const TrainConfig& then = start.point->state.config;
-  std::error_code ignored;
-  return then.epochs == start.config.epochs && then.max_steps == start.config.max_steps &&
-         then.early_stopping_patience == start.config.early_stopping_patience &&
-         fs::exists(start.config.out + "/model.onnx", ignored) &&
-         fs::exists(start.config.out + "/summary.json", ignored);
-}
-
 absl::StatusOr<int> ReportFinished(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::string summary, ReadTextFile(config.out + "/summary.json", int64_t{64} << 20));
   std::vector<Requirement> requirements;
@@ -125,20 +64,6 @@ absl::StatusOr<int> ReportFinished(const TrainConfig& config) {
       FindUnmetRequirements(requirements, [&](const std::string& name) { return FindSummaryMetric(summary, name); }));
 }
 
-// The files that a run must not replace.
-absl::StatusOr<std::unique_ptr<OutputFolder>> OpenFolder(const TrainConfig& config, OldRun old_run) {
-  const std::string path = config.out.empty() ? DefaultOutputFolder(config.model) : config.out;
-  return OutputFolder::Open(path, old_run, ListInputs(config, path));
-}
-
-TrainConfig ResolveForFile(const TrainingRun& run, const OutputFolder& folder) {
-  TrainConfig resolved = ResolveConfig(run);
-  resolved.out = folder.path();
-  resolved.threads = ComputeThreads(run.config);
-  resolved.specified.insert({"out", "threads"});
-  return resolved;
-}
-
 void Announce(const TrainingRun& run, const TrainConfig& resolved) {
   if (!run.precision.warning.empty()) Warn(run.precision.warning);
   if (run.data.synthetic)
@@ -147,29 +72,10 @@ void Announce(const TrainingRun& run, const TrainConfig& resolved) {
   for (const std::string& warning : run.warnings) Warn(warning);
 }
 
-// What may change the rounding, but not the run.
-void NoteOtherMachine(const TrainConfig& resolved, const RunState& saved, std::vector<std::string>* notes) {
-  const auto note = [&](const char* what, const std::string& then, const std::string& now) {
-    if (then != now) notes->push_back(StrCat(what, ": ", then, " → ", now, ": equal up to rounding from here on"));
-  };
-  note("threads", StrCat(saved.config.threads), StrCat(resolved.threads));
-  note("processor", saved.cpu, CpuName());
-  note("version of onnxtrain", saved.version, kVersion);
-}
-
-// Brings the session to where the checkpoint left it.
-absl::Status Resume(const TrainConfig& config, const TrainConfig& resolved, const std::string& fingerprint,
-                    Start* start, TrainingRun* run) {
-  ResumePoint& point = *start->point;
-  if (run->train.dataset->streams())
-    return Invalid("`resume`: the samples come from a pipe, which cannot go back to where the run was (`init_from` ",
-                   "starts from the weights of a checkpoint)");
-  RETURN_IF_ERROR(Annotate(CheckSameData(point.state, fingerprint, config.resume_force, &start->notes),
-                           StrCat("`resume` ", point.checkpoint.path, ": ")));
-  NoteOtherMachine(resolved, point.state, &start->notes);
-  RETURN_IF_ERROR(RestoreSession(point, run->session.get()));
-  LogInfo(config, PageRow("resumed",
-                          StrCat(point.checkpoint.path, ": ", point.state.position.result.steps, " updates are done")));
+absl::Status Resume(const TrainConfig& config, const RecordedRun& recorded, RunStart* start, TrainingRun* run) {
+  RETURN_IF_ERROR(ResumeSession(recorded.resolved, recorded.data_fingerprint, start, run));
+  LogInfo(config, PageRow("resumed", StrCat(start->point->checkpoint.path, ": ",
+                                            start->point->state.position.result.steps, " updates are done")));
   for (const std::string& note : start->notes) Warn("`resume`: " + note);
   return absl::OkStatus();
 }
@@ -237,7 +143,7 @@ absl::Status CheckThreads(const TrainConfig& config) {
 
 // A run that is ready for its first update.
 struct ReadyRun {
-  Start start;
+  RunStart start;
   std::unique_ptr<OutputFolder> folder;
   TrainingRun run;
   RecordedRun recorded;
@@ -268,37 +174,26 @@ TrainConfig DecideForAll(const ReadyRun& ready, int ranks) {
   return decided;
 }
 
-// Before anything else of a model that may be another one is judged.
-absl::Status CheckModelOfCheckpoint(const TrainConfig& config, const OnnxModel& model, Start* start) {
-  if (!start->point) return absl::OkStatus();
-  return Annotate(CheckSameModel(start->point->state, model.sha256(), config.resume_force, &start->notes),
-                  StrCat("`resume` ", start->point->checkpoint.path, ": "));
-}
-
 absl::Status Prepare(const TrainConfig& config, const Rank& rank, int64_t resident_at_start, ReadyRun* ready) {
   const PreparingScope preparing;
-  ready->recorded.resident_at_start = resident_at_start;
-  ASSIGN_OR_RETURN(ready->start, FindStart(config));
-  Start& start = ready->start;
+  ASSIGN_OR_RETURN(ready->start, FindRunStart(config));
+  RunStart& start = ready->start;
   ready->finished = IsFinished(start);
   if (ready->finished) return absl::OkStatus();
   RETURN_IF_ERROR(CheckParts(start.config, rank));
   RETURN_IF_ERROR(CheckThreads(start.config));
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(start.config));
-  RETURN_IF_ERROR(CheckModelOfCheckpoint(config, *model, &start));
-  ASSIGN_OR_RETURN(ready->folder, OpenFolder(start.config, start.old_run));
+  RETURN_IF_ERROR(CheckModelOfCheckpoint(*model, &start));
+  ASSIGN_OR_RETURN(ready->folder, OpenRunFolder(start));
   if (!rank.alone()) RETURN_IF_ERROR(LogToFile(rank, config, ready->folder->path()));
   if (start.config.lr_find) LogInfo(start.config, PageRow("lr", "looking for a rate (`lr_find`) …"));
-  ASSIGN_OR_RETURN(ready->run, PrepareTraining(start.config, model, LoadBackend, {rank.rank, rank.size}));
+  ASSIGN_OR_RETURN(ready->run,
+                   PrepareTraining(start.config, model, LoadBackend, {.rank = rank.rank, .ranks = rank.size}));
   TrainingRun& run = ready->run;
   if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run, rank));
-  RecordedRun& recorded = ready->recorded;
-  recorded.run = &run;
-  recorded.folder = ready->folder.get();
   ASSIGN_OR_RETURN(ready->requirements, ReadRequirements(run));
-  recorded.resolved = ResolveForFile(run, *ready->folder);
-  recorded.flag_file = StrCat("# onnxtrain train --flagfile THIS\n", ToFlags(recorded.resolved, kTaskTrain));
-  recorded.data_fingerprint = run.data.synthetic ? "" : DataFingerprint(run.train);
+  ready->recorded = DescribeRun(*ready->folder, &run);
+  ready->recorded.resident_at_start = resident_at_start;
   return absl::OkStatus();
 }
 
@@ -310,9 +205,9 @@ absl::Status Begin(const TrainConfig& config, const SignalFlags& signals, ReadyR
   RecordedRun& recorded = ready->recorded;
   Announce(run, recorded.resolved);
   if (ready->start.point) {
-    RETURN_IF_ERROR(Resume(config, recorded.resolved, recorded.data_fingerprint, &ready->start, &run));
+    RETURN_IF_ERROR(Resume(config, recorded, &ready->start, &run));
     recorded.resumed = ready->start.point->state.position;
-    recorded.continues_folder = ready->start.old_run == OldRun::kContinue;
+    recorded.continues_folder = ready->start.continues_folder();
   }
   const int64_t done = recorded.resumed ? recorded.resumed->result.steps : 0;
   ASSIGN_OR_RETURN(recorded.order, OpenOrderFile(run.config, done));

@@ -49,56 +49,57 @@ absl::Status CheckSameInputs(const RunState& state, const TrainingRun& run) {
 absl::Status Prepare(const TrainConfig& config, const RunState& state, const Rank& rank, TrainingRun* run) {
   const PreparingScope preparing;
   ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
-  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend, {rank.rank, rank.size}));
+  ASSIGN_OR_RETURN(*run, PrepareTraining(config, model, LoadBackend, {.rank = rank.rank, .ranks = rank.size}));
   return CheckSameInputs(state, *run);
 }
 
-// Writes this rank's parts of checkpoints, whenever rank 0 writes its own (Recorder::Save).
-class PartSaver {
+// Shows the progress of this rank, and writes its parts of checkpoints whenever rank 0 writes its own (Recorder::Save).
+class FollowerObserver : public TrainObserver {
  public:
   // Of ranks that write together (RankGroup::checkpoints), once rank 0 has opened the folder of its run.
   absl::Status Open(const TrainConfig& config, const TrainingRun& run, SavingGroup* group) {
     ASSIGN_OR_RETURN(folder_, CheckpointFolder::OpenExisting(StrCat(config.out, "/", kCheckpointsFolder)));
     session_ = run.session.get();
     const CheckpointOptions options{.compressed = config.checkpoint_compression == "zstd",
-                                    .copy_threads = run.backend->ReadsHostMemory() ? ComputeThreads(config) : 1,
+                                    .copy_threads = run.backend->ReadsHostMemory() ? run.compute_threads() : 1,
                                     .method = run.save.method,
                                     .on_host = run.backend->ReadsHostMemory(),
                                     .group = group};
     writer_ = std::make_unique<CheckpointWriter>(folder_.get(), options, 0);
     return writer_->Reserve(*session_);
   }
-  void Attach(TrainOptions* options) {
-    if (writer_ == nullptr) return;
-    options->save = [this](const LoopPosition& position, SaveReason reason) { Save(position.result.steps, reason); };
-    options->ranks->SaveParts([this] { writer_->Wait(); });
-  }
+  explicit FollowerObserver(const TrainingRun& run)
+      : console_(stderr, {.total_steps = run.options.max_seconds > 0 ? 0 : run.steps.total,
+                          .has_accuracy = run.session->loss().classes,
+                          .tokens_per_sample = run.train.text_unit.tokens_per_sample}) {}
+  void Wait() { writer_->Wait(); }
 
- private:
+  void OnEvent(const TrainEvent& event) override { console_.Show(event); }
+  bool saves() const override { return writer_ != nullptr; }
   // Rank 0 tells of failures.
-  void Save(int64_t step, SaveReason reason) {
+  void Save(const LoopPosition& position, SaveReason reason) override {
+    const int64_t step = position.result.steps;
     if (reason == SaveReason::kBest && writer_->last_step() == step) return;
     const bool last = reason == SaveReason::kEnd;
     writer_->Save(*session_, step, "", false, last).IgnoreError();
     if (last) writer_->Finish().IgnoreError();
   }
 
+ private:
+  Console console_;
   std::unique_ptr<CheckpointFolder> folder_;
   std::unique_ptr<CheckpointWriter> writer_;  // null: rank 0 writes all
   Session* session_ = nullptr;
 };
 
-absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& signals, PartSaver* saver,
+absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& signals, FollowerObserver* observer,
                                       TrainingRun* run) {
   TrainOptions options = run->options;
-  saver->Attach(&options);
+  if (observer->saves()) options.ranks->SaveParts([observer] { observer->Wait(); });
   options.stop = signals.stop;
   options.save_now = signals.save;
   if (state.position.result.steps > 0) options.resume = state.position;
-  Console console(stderr, {.total_steps = options.max_seconds > 0 ? 0 : run->steps.total,
-                           .has_accuracy = run->session->loss().classes,
-                           .tokens_per_sample = run->train.text_unit.tokens_per_sample});
-  return Train(*run->session, run->train, run->eval, options, [&](const TrainEvent& event) { console.Show(event); });
+  return Train(*run->session, run->train, run->eval, options, *observer);
 }
 
 void LogMemory(const Session& session, const RankGroup& group) {
@@ -127,9 +128,10 @@ absl::StatusOr<int> Follow(const TrainConfig& given, RankGroup& group, const Sig
   if (ready.ok()) ready = Prepare(config, *state, group.rank(), &run);
   RETURN_IF_ERROR(group.Follow(ready, *state, &run));
   RETURN_IF_ERROR(group.AgreeToTrain(absl::OkStatus()));
-  PartSaver saver;
-  if (group.checkpoints() != nullptr) RETURN_IF_ERROR(group.AgreeToTrain(saver.Open(config, run, group.checkpoints())));
-  const auto result = TrainWith(*state, signals, &saver, &run);
+  FollowerObserver observer(run);
+  if (group.checkpoints() != nullptr)
+    RETURN_IF_ERROR(group.AgreeToTrain(observer.Open(config, run, group.checkpoints())));
+  const auto result = TrainWith(*state, signals, &observer, &run);
   result.ok() ? LogMemory(*run.session, group) : LogFailure(result.status(), group);
   return group.ShareExitCode(OwnExitCode(result));
 }

@@ -10,6 +10,7 @@
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
+#include "optim/plan/data_setup.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"
