@@ -1,4 +1,5 @@
 #include "frontend/graph/host_tensor.h"
+#include "frontend/graph/small_types.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +12,7 @@
 #include "frontend/base/log.h"
 #include "frontend/base/small_float.h"
 #include "frontend/base/strings.h"
-#include "frontend/graph/small_types.h"
+#include "frontend/graph/type.h"
 
 namespace onnxtrain {
 namespace {

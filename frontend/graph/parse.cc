@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include "frontend/base/status.h"
-#include "frontend/graph/lexer.h"
 #include "frontend/graph/text.h"
 
 namespace onnxtrain {

@@ -8,7 +8,6 @@
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/init.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {

@@ -7,7 +7,6 @@
 #include "frontend/ops/elementwise.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
-#include "frontend/ops/init.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {

@@ -4,11 +4,11 @@
 
 #include "frontend/base/status.h"
 #include "frontend/graph/small_types.h"
+#include "frontend/graph/type.h"
 #include "frontend/ops/elementwise.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/init.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -123,11 +123,8 @@ auto InfinityTest(const Attrs& attrs) {
   };
 }
 
-}  // namespace
-
-// NOLINTNEXTLINE(readability-function-size): a table
-std::vector<OpRow> UnaryRows() {
-  constexpr double kErfSlope = 2 * std::numbers::inv_sqrtpi;  // erf′(x) = 2/√π · exp(−x²)
+// Arithmetic, powers and logarithms.
+std::vector<OpRow> Powers() {
   return {
       Arithmetic(Numeric("Neg", EvalNumeric<[](double x) { return -x; }, [](int64_t x) { return WrapSub(0, x); }>,
                          [](const GradContext& c) { return std::vector<Val>{-c.dy()}; })),
@@ -158,6 +155,12 @@ std::vector<OpRow> UnaryRows() {
       NotNegative(Arithmetic(Smooth("Reciprocal", EvalUnary<[](double x) { return 1 / x; }>,
                                     Chain<[](Val x, Val y) { return -(y * y); }>, kFloat32)),
                   NonNegative::kIfInputsAre),
+  };
+}
+
+// Trigonometric and hyperbolic functions with their inverses.
+std::vector<OpRow> Angles() {
+  return {
       Smooth("Sin", EvalUnary<[](double x) { return std::sin(x); }>,
              Chain<[](Val x, Val y) { return Unary("Cos", x); }>, kFloat32),
       Smooth("Cos", EvalUnary<[](double x) { return std::cos(x); }>,
@@ -182,6 +185,13 @@ std::vector<OpRow> UnaryRows() {
       Smooth(
           "Atanh", EvalUnary<[](double x) { return std::atanh(x); }>,
           [](const GradContext& c) { return std::vector<Val>{c.dy() / (1 - c.x(0) * c.x(0))}; }, kFloat32),
+  };
+}
+
+// Activations, and erf.
+std::vector<OpRow> Sigmoids() {
+  constexpr double kErfSlope = 2 * std::numbers::inv_sqrtpi;  // erf′(x) = 2/√π · exp(−x²)
+  return {
       Activation(Smooth("Tanh", EvalUnary<[](double x) { return std::tanh(x); }>,
                         Chain<[](Val x, Val y) { return 1 - y * y; }>),
                  XavierGain),
@@ -205,6 +215,12 @@ std::vector<OpRow> UnaryRows() {
           ReluGain, {{"Tanh"}}),
       Smooth("Erf", EvalUnary<[](double x) { return std::erf(x); }>,
              Chain<[](Val x, Val y) { return Exp(-(x * x)) * kErfSlope; }>, kFloat32),
+  };
+}
+
+// Steps and predicates, which have no gradient.
+std::vector<OpRow> Steps() {
+  return {
       Step("Sign", SameAsNumericInput, EvalNumeric<ScalarSign, IntSign>),
       Step("Floor", SameAsFloatInput, EvalUnary<[](double x) { return std::floor(x); }>),
       Step("Ceil", SameAsFloatInput, EvalUnary<[](double x) { return std::ceil(x); }>),
@@ -216,6 +232,12 @@ std::vector<OpRow> UnaryRows() {
        .grad_status = GradStatus::kZero,
        .evaluate = EvalWithAttrs<InfinityTest>,
        .onnx = ImportSame},
+  };
+}
+
+// Changes of the element type.
+std::vector<OpRow> Conversions() {
+  return {
       {.name = "Cast",
        .attrs = {{"to", std::string(), true}},
        .infer = CastTypes,
@@ -237,6 +259,16 @@ std::vector<OpRow> UnaryRows() {
        .grad_status = GradStatus::kZero,
        .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return int64_t{x == 0}; }>},
   };
+}
+
+}  // namespace
+
+std::vector<OpRow> UnaryRows() {
+  std::vector<OpRow> rows;
+  for (const auto part : {Powers, Angles, Sigmoids, Steps, Conversions}) {
+    for (OpRow& row : part()) rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace onnxtrain

@@ -8,6 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/graph/small_types.h"
+#include "frontend/graph/type.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/rules.h"
 

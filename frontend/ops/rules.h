@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numbers>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/base/status.h"
+#include "frontend/graph/attrs.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -83,5 +85,10 @@ inline absl::Status CheckDropout(const TypeContext& c, size_t key) {
 
 // Returns the attribute `axis`, checked against the rank of input 0.
 inline absl::Status CheckAxis(const TypeContext& c) { return AxisAttr(c, c.in(0).rank()).status(); }
+
+// Gains of Kaiming initialization, for rows of activations.
+
+inline double ReluGain(const Attrs&) { return std::numbers::sqrt2; }  // He et al., 2015
+inline double XavierGain(const Attrs&) { return 0; }                  // saturates: Glorot and Bengio, 2010
 
 }  // namespace onnxtrain

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "frontend/ops/init.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 

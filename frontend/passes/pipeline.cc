@@ -6,7 +6,6 @@
 #include "frontend/passes/cancel_transposes.h"
 #include "frontend/passes/cse.h"
 #include "frontend/passes/dce.h"
-#include "frontend/passes/fold_constants.h"
 #include "frontend/passes/recognize.h"
 #include "frontend/passes/simplify.h"
 

@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "backends/collectives.h"
-#include "backends/ordered_reduce.h"
 #include "optim/parallel/gradient_pieces.h"
 #include "optim/parallel/gradient_tree.h"
 #include "optim/parallel/rounded_sum.h"

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "backends/backend.h"
 #include "backends/collectives.h"
-#include "backends/ordered_reduce.h"
 #include "optim/parallel/gradient_pieces.h"
 #include "optim/parallel/rounded_sum.h"
 #include "optim/step/training_state.h"

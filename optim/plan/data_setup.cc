@@ -6,10 +6,10 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/source.h"
 #include "optim/plan/folders.h"
-#include "optim/plan/label_names.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
+#include "optim/plan/train_data.h"
 
 namespace onnxtrain {
 
@@ -82,7 +82,7 @@ Preprocess DescribeBinding(const OpenedData& data) {
     if (!feed.shift.empty()) p.standardize[feed.feed] = {feed.shift, feed.divisor};
   }
   for (int c : data.bound.label.columns) p.label.push_back(columns[c].name);
-  p.mask_inks = data.bound.mask_inks;
+  p.mask_encodings = data.bound.mask_encodings;
   p.columns = data.transforms;
   if (data.text.tokenizer != nullptr) {
     p.text = {.columns = data.text.columns,

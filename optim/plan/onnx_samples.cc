@@ -4,8 +4,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/onnx/read/value_file.h"
 

@@ -111,7 +111,7 @@ absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config
 }
 
 // Samples feed no input that is the same for all of them.
-absl::Status CheckFedInputs(const std::vector<OnnxModel::Input>& inputs, const BatchAxes& axes) {
+absl::Status CheckBatchedInputs(const std::vector<OnnxModel::Input>& inputs, const BatchAxes& axes) {
   for (const OnnxModel::Input& input : inputs) {
     const auto axis = axes.find(input.name);
     const bool batchless = input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis);
@@ -374,7 +374,7 @@ class DataOpener {
   absl::Status ChooseColumns() {
     spec_.class_labels = FindClassLabelKeys(loss_);
     const bool same_label = config_.label.empty() || config_.label == spec_.label;
-    if (before_.has_value() && !request_.fit && same_label) spec_.mask_inks = before_->mask_inks;
+    if (before_.has_value() && !request_.fit && same_label) spec_.mask_encodings = before_->mask_encodings;
     if (!config_.label.empty() || !request_.want_label) spec_.label.clear();
     constants_ = FindConstantTexts(config_, model_);
     std::map<std::string, std::vector<std::string>> explicit_inputs;
@@ -431,7 +431,7 @@ class DataOpener {
   absl::StatusOr<BoundData> BindWithAxes(const std::vector<OnnxModel::Input>& inputs) const {
     const auto bind = [&](const BatchAxes& axes) -> absl::StatusOr<BoundData> {
       const std::vector<OnnxModel::Input> fed = MoveBatchFirst(inputs, axes);
-      RETURN_IF_ERROR(CheckFedInputs(fed, axes));
+      RETURN_IF_ERROR(CheckBatchedInputs(fed, axes));
       ASSIGN_OR_RETURN(BoundData bound, BindData(fed, samples_.dataset, spec_));
       bound.batch_axes = axes;
       return bound;

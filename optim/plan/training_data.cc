@@ -5,11 +5,11 @@
 #include "frontend/data/bind/data_view.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
-#include "optim/plan/label_names.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/step_plan.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/synthetic_data.h"
+#include "optim/plan/train_data.h"
 #include "optim/record/checkpoint/resume.h"
 
 namespace onnxtrain {

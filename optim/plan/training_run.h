@@ -20,7 +20,7 @@
 #include "optim/loop/lr_range_test.h"
 #include "optim/loop/trainer.h"
 #include "optim/plan/auto_choices.h"
-#include "optim/plan/caller_batches.h"
+#include "optim/plan/caller_samples.h"
 #include "optim/plan/loop_plan.h"
 #include "optim/plan/optimizer_choice.h"
 #include "optim/plan/precision.h"

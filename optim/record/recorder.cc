@@ -339,7 +339,7 @@ void Recorder::WarnOfNoGradient(const TrainEvent& event) {
   const StepReport& report = event.report;
   if (event.kind != TrainEvent::Kind::kStep || report.weight <= 0 || report.skipped > 0 || report.grad_norm != 0)
     return;
-  if (std::exchange(told_of_no_gradient_, true)) return;
+  if (std::exchange(warned_of_zero_gradient_, true)) return;
   warnings_.Add(StrCat("update ", event.step,
                        ": the gradient of every trained weight is exactly 0: none of them changes ",
                        "the loss of these samples (`logits` and `loss` choose what is trained on)"));

@@ -152,7 +152,7 @@ class Recorder : public TrainObserver {
   std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
   int64_t saved_step_ = -1, model_bytes_ = 0;
   std::map<Outlier::Of, int64_t> outliers_;  // so far
-  bool told_of_no_gradient_ = false;
+  bool warned_of_zero_gradient_ = false;
   std::string not_finite_;  // where the first gradient is not finite; "" where it is
   ResourceReading used_;    // means over the loop
   // With evaluation data: the weights in the model that was written; none are those of the session.

@@ -93,13 +93,11 @@ RecordedRun DescribeRun(OutputFolder& folder, TrainingRun* run) {
   resolved.out = folder.path();
   resolved.threads = run->compute_threads();
   resolved.specified.insert({"out", "threads"});
-  const char* title = run->data.has_samples() ? "# onnxtrain train --flagfile THIS\n"
-                                              : "# The settings of a program that trains on batches of its own.\n";
   const bool is_fed = !run->data.has_samples() || run->data.synthetic;
   return {.run = run,
           .folder = &folder,
           .resolved = resolved,
-          .flag_file = StrCat(title, ToFlags(resolved, kTaskTrain)),
+          .flag_file = ToFlags(resolved, kTaskTrain),
           .data_fingerprint = is_fed ? "" : DataFingerprint(run->train)};
 }
 

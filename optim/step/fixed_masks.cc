@@ -9,8 +9,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
-#include "frontend/passes/fold_constants.h"
 #include "frontend/passes/rewrite.h"
+#include "frontend/passes/simplify.h"
 #include "optim/step/fixed_tables.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "backends/ordered_reduce.h"
+#include "backends/collectives.h"
 
 #include <gtest/gtest.h>
 

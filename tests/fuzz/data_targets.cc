@@ -6,7 +6,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/audio/sound_file.h"
+#include "frontend/data/audio/sounds.h"
 #include "frontend/data/bind/classes.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/image/decode.h"

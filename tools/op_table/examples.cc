@@ -99,12 +99,11 @@ std::vector<OpExample> QuantizedTable() {
   };
 }
 
-// By family; what is missing here imports with one of the common signatures below.
-// NOLINTNEXTLINE(readability-function-size): a table
-std::vector<OpExample> Table() {
-  const Attrs kernel = {{"kernel_shape", Ints{2, 2}}};
+// Layers with weights, normalizations and products.
+std::vector<OpExample> ExampleLayers() {
   const In image = Fed({2, 4, 6, 6});
-  std::vector<OpExample> table = {
+  const Attrs kernel = {{"kernel_shape", Ints{2, 2}}};
+  return {
       {"", "Conv", 17, {image, Weight({3, 4, 3, 3}), Weight({3})}},
       {"", "ConvTranspose", 17, {image, Weight({4, 3, 3, 3}), Weight({3})}},
       {"", "MaxPool", 17, {image}, kernel, 2},
@@ -120,6 +119,12 @@ std::vector<OpExample> Table() {
       {"", "Gemm", 17, {Fed({2, 3}), Weight({3, 4}), Weight({4})}},
       {"", "MatMul", 17, {Fed({2, 3}), Weight({3, 4})}},
       {"", "Einsum", 17, {Fed({2, 3}), Weight({3, 4})}, {{"equation", std::string("ij,jk->ik")}}},
+  };
+}
+
+// Choices of elements, and losses.
+std::vector<OpExample> ExampleSelections() {
+  return {
       {"", "Where", 17, {Fed({2, 3}, DType::kBool), Fed({2, 3}), Fed({2, 3})}},
       {"", "Cast", 17, {Fed({2, 3})}, {{"to", int64_t{11}}}},
       {"", "CastLike", 17, {Fed({2, 3}), Fed({}, DType::kFloat64)}},
@@ -138,6 +143,13 @@ std::vector<OpExample> Table() {
       {"", "SoftmaxCrossEntropyLoss", 17, {Fed({2, 3}), Fed({2}, kInt)}},
       {"", "NegativeLogLikelihoodLoss", 17, {Fed({2, 3}), Fed({2}, kInt)}},
       {"", "CumSum", 17, {Fed({2, 3}), KnownScalar(kInt, 1)}},
+  };
+}
+
+// Shapes, parts and random numbers.
+std::vector<OpExample> ExampleShapes() {
+  const In image = Fed({2, 4, 6, 6});
+  return {
       {"", "Reshape", 17, {Fed({2, 3}), Known({3, 2})}},
       {"", "Squeeze", 17, {Fed({2, 1, 3}), Known({1})}},
       {"", "Unsqueeze", 17, {Fed({2, 3}), Known({1})}},
@@ -155,6 +167,12 @@ std::vector<OpExample> Table() {
       {"", "RandomUniform", 17, {}, {{"shape", Ints{2, 3}}}},
       {"", "RandomNormal", 17, {}, {{"shape", Ints{2, 3}}}},
       {"", "Dropout", 17, {Fed({2, 3}), KnownScalar(kFloat, 0.5), KnownScalar(DType::kBool, 1)}},
+  };
+}
+
+// Operators of other frameworks and old versions.
+std::vector<OpExample> ExampleOldOperators() {
+  return {
       {"", "Affine", 1, {Fed({2, 3})}, {{"alpha", 2.0}, {"beta", 1.0}}},
       {"", "ScaledTanh", 1, {Fed({2, 3})}, {{"alpha", 2.0}, {"beta", 1.0}}},
       {"", "ParametricSoftplus", 1, {Fed({2, 3})}, {{"alpha", 2.0}, {"beta", 1.0}}},
@@ -168,6 +186,13 @@ std::vector<OpExample> Table() {
       {"", "GRUUnit", 1, {Fed({1, 2, 3}), Fed({1, 2, 9}), Fed({2}, kInt), Fed({1}, kInt)}},
       {"", "ATen", 1, {Fed({2, 3})}, {{"operator", std::string("tanh")}}},
       {"org.pytorch.aten", "ATen", 1, {Fed({2, 3})}, {{"operator", std::string("tanh")}}},
+  };
+}
+
+// Pictures and regions of them.
+std::vector<OpExample> ExamplePictures() {
+  const In image = Fed({2, 4, 6, 6});
+  return {
       {"", "Clip", 17, {Fed({2, 3}), KnownScalar(kFloat, -1), KnownScalar(kFloat, 1)}},
       {"", "Resize", 17, {image, Absent(), KnownFloats({1, 1, 2, 2})}},
       {"", "Upsample", 9, {image, KnownFloats({1, 1, 2, 2})}},
@@ -188,6 +213,12 @@ std::vector<OpExample> Table() {
        {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
       {"", "Col2Im", 18, {Fed({1, 4, 9}), Known({4, 4}), Known({2, 2})}},
       {"", "CenterCropPad", 18, {Fed({4, 3}), Known({2, 5})}},
+  };
+}
+
+// Recurrent layers, sorting, windows and spectra.
+std::vector<OpExample> ExampleSequences() {
+  return {
       {"",
        "LSTM",
        17,
@@ -221,6 +252,12 @@ std::vector<OpExample> Table() {
         KnownScalar(kFloat, 4000)}},
       {"", "DFT", 17, {Fed({1, 8, 1})}, {{"axis", int64_t{1}}}},
       {"", "STFT", 17, {Fed({1, 32, 1}), KnownScalar(kInt, 8), Absent(), KnownScalar(kInt, 16)}},
+  };
+}
+
+// Quantized numbers, positions and caches.
+std::vector<OpExample> ExampleIntegers() {
+  return {
       {"", "QuantizeLinear", 17, {Fed({2, 3}), KnownScalar(kFloat, 0.1), KnownScalar(DType::kUInt8, 128)}},
       {"",
        "DequantizeLinear",
@@ -247,6 +284,12 @@ std::vector<OpExample> Table() {
        {Fed({1, 2, 3, 4}), KnownTensor({3, 2}, {1, 1, 0.8, 0.9, 0.3, 0.6}),
         KnownTensor({3, 2}, {0, 0, 0.6, 0.4, 0.9, 0.8}), Fed({1, 3}, kInt)}},
       {"", "TensorScatter", 24, {Fed({2, 1, 5, 3}), Fed({2, 1, 1, 3}), Known({1, 2})}},
+  };
+}
+
+// Features of classical models.
+std::vector<OpExample> ExampleFeatures() {
+  return {
       {"ai.onnx.ml",
        "Scaler",
        1,
@@ -295,6 +338,12 @@ std::vector<OpExample> Table() {
         {"ngram_indexes", Ints{0, 1}},
         {"pool_int64s", Ints{2, 3}}}},
       {"", "Multinomial", 17, {Fed({2, 3})}},
+  };
+}
+
+// Optimizers, and attention.
+std::vector<OpExample> ExampleUpdates() {
+  return {
       {"ai.onnx.preview.training",
        "Adam",
        1,
@@ -309,40 +358,41 @@ std::vector<OpExample> Table() {
        {{"alpha", 0.9}, {"beta", 1.0}, {"mode", std::string("standard")}, {"norm_coefficient", 0.0}},
        2},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
-      {std::string(kMicrosoft), "CropAndResize", 1, {image, Fed({3, 4}), Fed({3}, DType::kInt32), Known({2, 2})}},
-      {std::string(kMicrosoft),
-       "FusedConv",
-       1,
-       {image, Weight({3, 4, 3, 3}), Weight({3})},
-       {{"activation", std::string("Relu")}}},
-      {std::string(kMicrosoft), "FusedMatMul", 1, {Fed({2, 3}), Weight({3, 4})}, {{"alpha", 0.5}}},
-      {std::string(kMicrosoft),
-       "SkipLayerNormalization",
-       1,
-       {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4}), Weight({4})}},
-      {std::string(kMicrosoft), "SkipSimplifiedLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4})}},
-      {std::string(kMicrosoft),
-       "Attention",
-       1,
-       {Fed({2, 3, 4}), Weight({4, 12}), Weight({12})},
-       {{"num_heads", int64_t{2}}}},
-      {std::string(kMicrosoft),
-       "MultiHeadAttention",
-       1,
-       {Fed({2, 3, 4}), Fed({2, 3, 4}), Fed({2, 3, 4})},
-       {{"num_heads", int64_t{2}}}},
-      {std::string(kMicrosoft),
+  };
+}
+
+// Nodes of com.microsoft beside those of FusedTable.
+std::vector<OpExample> ExampleMicrosoft() {
+  const In image = Fed({2, 4, 6, 6});
+  const std::string ms(kMicrosoft);
+  return {
+      {ms, "CropAndResize", 1, {image, Fed({3, 4}), Fed({3}, DType::kInt32), Known({2, 2})}},
+      {ms, "FusedConv", 1, {image, Weight({3, 4, 3, 3}), Weight({3})}, {{"activation", std::string("Relu")}}},
+      {ms, "FusedMatMul", 1, {Fed({2, 3}), Weight({3, 4})}, {{"alpha", 0.5}}},
+      {ms, "SkipLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4}), Weight({4})}},
+      {ms, "SkipSimplifiedLayerNormalization", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Weight({4})}},
+      {ms, "Attention", 1, {Fed({2, 3, 4}), Weight({4, 12}), Weight({12})}, {{"num_heads", int64_t{2}}}},
+      {ms, "MultiHeadAttention", 1, {Fed({2, 3, 4}), Fed({2, 3, 4}), Fed({2, 3, 4})}, {{"num_heads", int64_t{2}}}},
+      {ms,
        "EmbedLayerNormalization",
        1,
        {Fed({2, 3}, DType::kInt32), Fed({2, 3}, DType::kInt32), Weight({9, 4}), Weight({8, 4}), Weight({2, 4}),
         Weight({4}), Weight({4})},
        {},
        2},
-      {std::string(kMicrosoft), "BiasGelu", 1, {Fed({2, 3}), Weight({3})}},
-      {std::string(kMicrosoft), "FastGelu", 1, {Fed({2, 3}), Weight({3})}},
+      {ms, "BiasGelu", 1, {Fed({2, 3}), Weight({3})}},
+      {ms, "FastGelu", 1, {Fed({2, 3}), Weight({3})}},
   };
-  for (OpExample& example : FusedTable()) table.push_back(std::move(example));
-  for (OpExample& example : QuantizedTable()) table.push_back(std::move(example));
+}
+
+// What is missing here imports with one of the common signatures below.
+std::vector<OpExample> Table() {
+  std::vector<OpExample> table;
+  for (const auto part :
+       {ExampleLayers, ExampleSelections, ExampleShapes, ExampleOldOperators, ExamplePictures, ExampleSequences,
+        ExampleIntegers, ExampleFeatures, ExampleUpdates, ExampleMicrosoft, FusedTable, QuantizedTable}) {
+    for (OpExample& example : part()) table.push_back(std::move(example));
+  }
   return table;
 }
 

@@ -7,6 +7,7 @@
 #include "backends/cpu/kernels/typed.h"
 #include "frontend/base/small_float.h"
 #include "frontend/graph/small_types.h"
+#include "frontend/graph/type.h"
 
 namespace onnxtrain::cpu {
 namespace {

@@ -118,8 +118,8 @@ LowerRule FindLowering(const Node& node) {
 
 // --- The pass
 
-// Channels last, the positions of maxima are numbers of elements in their window, in a byte. So nobody else may read
-// them.
+// Finds the pools whose positions of maxima only their gradient reads: with channels last a position is the number of
+// an element in its window, in a byte.
 class MaxPools {
  public:
   explicit MaxPools(const Graph& graph) : graph_(graph), pattern_(graph) {}

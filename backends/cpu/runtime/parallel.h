@@ -44,7 +44,7 @@ class LateThreads {
     return std::max<int64_t>(most - left_out_, 1);
   }
 
-  // Notes the times of a loop of so many threads (2 at least) that began then and has ended.
+  // Records a loop of at least 2 threads that began at `begin` and has ended.
   void Note(int64_t threads, Clock::time_point begin, const Times& times) {
     const Seconds last_share = times.work / static_cast<double>(threads - 1);
     balance_ = std::min(balance_ * kKept + (times.all_came ? last_share : Seconds(0)) - times.wait, kMostBalance);

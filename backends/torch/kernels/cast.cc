@@ -10,6 +10,7 @@
 #include "backends/torch/multi_tensor/cast_weights.h"
 #include "backends/torch/tensor.h"
 #include "frontend/graph/small_types.h"
+#include "frontend/graph/type.h"
 
 #if ONNXTRAIN_TORCH2
 #include <ATen/ops/_foreach_copy.h>

@@ -8,8 +8,8 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/cost.h"
 #include "frontend/ops/layout.h"
-#include "frontend/passes/fold_constants.h"
 #include "frontend/passes/rewrite.h"
+#include "frontend/passes/simplify.h"
 
 namespace onnxtrain::aten {
 namespace {

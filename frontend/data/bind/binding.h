@@ -32,9 +32,9 @@ struct BindSpec {
   // Inputs of images, from training; nullopt: rows of bytes are images where a value is above 127.
   std::optional<std::set<std::string>> pixel_inputs;
   // Labels whose losses take classes or probabilities, by the keys of own_labels and "" for the common ones: masks of 0
-  // and 255 are classes to them. What the columns are, from training; nullopt: what FindMaskInk says.
+  // and 255 are classes to them. What the columns are, from training; nullopt: what FindMaskEncoding says.
   std::set<std::string> class_labels;
-  std::optional<std::map<std::string, MaskEncoding>> mask_inks;
+  std::optional<std::map<std::string, MaskEncoding>> mask_encodings;
   int64_t ignore_index = -100;  // does not count for the range of the labels
   bool skip_bad = false;        // leaves labels that are no integers out of their range
   std::string leave_out;        // a column that is neither input nor label
@@ -52,19 +52,19 @@ struct BoundData {
   std::shared_ptr<const Dataset> dataset;  // with constant columns appended where inputs have defaults
   std::vector<FeedSpec> feeds;             // of the model's inputs
   BoundLabel label;
-  std::map<std::string, BoundLabel> own_labels;    // as BindSpec has them
-  std::map<std::string, MaskEncoding> mask_inks;   // of label columns that are drawn masks
-  std::vector<std::string> classes;                // names, where the label has them
-  bool classes_are_sorted = false;                 // they were numbered in the order of their names
-  std::map<std::string, int> batch_axes;           // of inputs and outputs, as ImportOptions has them
-  std::string places_input;                        // the constant that refers to samples by their places; "": none
-  std::map<std::string, Shape> input_shapes;       // of inputs with free dimensions besides the batch, which is -1
-  std::map<std::string, HostTensor> fixed_inputs;  // inputs without data that are constants of the graph
-  bool has_images = false;                         // is an image column fed?
-  std::string token_input;                         // the input that is fed with token ids; "": none
-  TextUnit text_unit;                              // of blocks of tokens
-  std::vector<std::string> notes;                  // one line per decision, for people
-  std::vector<std::string> warnings;               // what is probably not meant
+  std::map<std::string, BoundLabel> own_labels;        // as BindSpec has them
+  std::map<std::string, MaskEncoding> mask_encodings;  // of label columns that are drawn masks
+  std::vector<std::string> classes;                    // names, where the label has them
+  bool classes_are_sorted = false;                     // they were numbered in the order of their names
+  std::map<std::string, int> batch_axes;               // of inputs and outputs, as ImportOptions has them
+  std::string places_input;                            // the constant that refers to samples by their places; "": none
+  std::map<std::string, Shape> input_shapes;           // of inputs with free dimensions besides the batch, which is -1
+  std::map<std::string, HostTensor> fixed_inputs;      // inputs without data that are constants of the graph
+  bool has_images = false;                             // is an image column fed?
+  std::string token_input;                             // the input that is fed with token ids; "": none
+  TextUnit text_unit;                                  // of blocks of tokens
+  std::vector<std::string> notes;                      // one line per decision, for people
+  std::vector<std::string> warnings;                   // what is probably not meant
 };
 
 // Binds explicit inputs first, then columns named like an input (of several inputs, also like "serving_default_NAME:0"

@@ -27,7 +27,7 @@ class Histogram {
   void Add(std::span<const uint8_t> pixels) {
     for (const uint8_t p : pixels) ++counts_[p];
   }
-  MaskEncoding FindInk() const {
+  MaskEncoding FindEncoding() const {
     const int64_t all = Count(0, kWhite), white = Count(kNearlyWhite, kWhite);
     if (white == 0) return MaskEncoding::kClasses;
     if (counts_[0] + counts_[kWhite] == all) return MaskEncoding::kBlackAndWhite;
@@ -79,14 +79,14 @@ class InkFinder {
       inked_ += white ? 1 : 0;
     });
   }
-  MaskEncoding FindInk() const {
+  MaskEncoding FindEncoding() const {
     if (dtype_ != DType::kUInt8) return white_ && !others_ ? MaskEncoding::kBlackAndWhite : MaskEncoding::kClasses;
-    const MaskEncoding ink = histogram_.FindInk();
-    return ink == MaskEncoding::kGreys && !picture_ ? MaskEncoding::kClasses : ink;
+    const MaskEncoding encoding = histogram_.FindEncoding();
+    return encoding == MaskEncoding::kGreys && !picture_ ? MaskEncoding::kClasses : encoding;
   }
   // Whether further samples need not be looked at.
   bool Decided() const {
-    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && FindInk() == MaskEncoding::kClasses);
+    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && FindEncoding() == MaskEncoding::kClasses);
   }
 
  private:
@@ -99,9 +99,9 @@ class InkFinder {
 
 class MaskClasses : public DatasetView {
  public:
-  MaskClasses(std::shared_ptr<const Dataset> source, const std::map<int, MaskEncoding>& inks)
-      : DatasetView(std::move(source)), inks_(inks), columns_(source_->columns()) {
-    for (const auto& [c, ink] : inks_) columns_[c].bounds = {0, 1};
+  MaskClasses(std::shared_ptr<const Dataset> source, const std::map<int, MaskEncoding>& encodings)
+      : DatasetView(std::move(source)), encodings_(encodings), columns_(source_->columns()) {
+    for (const auto& [c, encoding] : encodings_) columns_[c].bounds = {0, 1};
   }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string StableName(int64_t i) const override { return source_->StableName(i); }
@@ -109,11 +109,11 @@ class MaskClasses : public DatasetView {
 
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     RETURN_IF_ERROR(source_->Read(i, c, pass, out));
-    const auto ink = inks_.find(c);
-    if (ink == inks_.end()) return absl::OkStatus();
+    const auto encoding = encodings_.find(c);
+    if (encoding == encodings_.end()) return absl::OkStatus();
     return Visit(columns_[c].sample.dtype, [&]<typename T>(Tag<T>) -> absl::Status {
       const std::span<T> values = ValuesOf<T>(out);
-      if (ink->second == MaskEncoding::kBlackAndWhite) {
+      if (encoding->second == MaskEncoding::kBlackAndWhite) {
         if (const auto other = FindOther<T>(values))
           return Invalid(Describe(i), ", column '", columns_[c].name, "': ", *other, " in a mask of 0 and 255");
       }
@@ -125,7 +125,7 @@ class MaskClasses : public DatasetView {
   }
 
  private:
-  std::map<int, MaskEncoding> inks_;
+  std::map<int, MaskEncoding> encodings_;
   std::vector<Column> columns_;
 };
 
@@ -136,15 +136,15 @@ bool MayHoldWhite(DType dtype) {
 
 }  // namespace
 
-std::string ToString(MaskEncoding ink) { return std::string(kNames[static_cast<size_t>(ink)]); }
+std::string ToString(MaskEncoding encoding) { return std::string(kNames[static_cast<size_t>(encoding)]); }
 
-absl::StatusOr<MaskEncoding> ParseMaskInk(const std::string& text) {
+absl::StatusOr<MaskEncoding> ParseMaskEncoding(const std::string& text) {
   const auto found = std::ranges::find(kNames, text);
   if (found == std::end(kNames)) return Invalid("no mask is of '", Printable(text), "'");
   return static_cast<MaskEncoding>(found - std::begin(kNames));
 }
 
-absl::StatusOr<MaskEncoding> FindMaskInk(const Dataset& data, int column, bool skip_bad) {
+absl::StatusOr<MaskEncoding> FindMaskEncoding(const Dataset& data, int column, bool skip_bad) {
   const Column& c = data.columns()[column];
   const bool mask = c.sample.rank() >= 2 && !c.text && !c.variable && c.problem.empty() && !data.streams();
   if (!mask || IsStorage(c.sample.dtype) || !MayHoldWhite(c.sample.dtype)) return MaskEncoding::kClasses;
@@ -156,7 +156,7 @@ absl::StatusOr<MaskEncoding> FindMaskInk(const Dataset& data, int column, bool s
     if (read.ok()) finder.Add(sample);
     if (!read.ok() && !skip_bad) return read;
   }
-  return finder.FindInk();
+  return finder.FindEncoding();
 }
 
 std::shared_ptr<const Dataset> WithMaskClasses(std::shared_ptr<const Dataset> source,

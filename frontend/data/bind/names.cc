@@ -35,4 +35,14 @@ std::optional<TokenRole> FindTokenRole(const std::string& input) {
   return std::nullopt;
 }
 
+bool NamesSplit(const std::string& column) {
+  static const std::set<std::string> kNames = {"split", "set", "subset", "partition", "fold"};
+  return kNames.contains(absl::AsciiStrToLower(column));
+}
+
+bool NamesRow(const std::string& column) {
+  static const std::set<std::string> kNames = {"id", "index", "row", "rownames", "unnamed: 0", "#0", "idx"};
+  return kNames.contains(absl::AsciiStrToLower(column));
+}
+
 }  // namespace onnxtrain

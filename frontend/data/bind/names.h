@@ -14,6 +14,10 @@ namespace onnxtrain {
 // Parts for evaluation while a model is trained, the preferred ones first: what is called validation, then tests.
 inline constexpr std::string_view kEvalPartNames[] = {"val", "valid", "validation", "dev", "eval", "test"};
 
+// Do columns of this name divide the samples into parts, or number them? Such a column is neither feature nor label.
+bool NamesSplit(const std::string& column);
+bool NamesRow(const std::string& column);
+
 // What the names of a model's inputs tell.
 
 // The program's own name in what exporters make of it: "serving_default_NAME:0", as TensorFlow writes it, and behind

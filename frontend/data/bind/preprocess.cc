@@ -139,11 +139,11 @@ absl::Status ParseText(const Json& json, TextPreprocess* text) {
 absl::Status ParseMasks(const Json& json, Preprocess* p) {
   const auto masks = json.find("masks");
   if (masks == json.end()) return absl::OkStatus();
-  std::map<std::string, std::string> inks;
-  RETURN_IF_ERROR(ReadField(json, "masks", &inks));
-  p->mask_inks.emplace();
-  for (const auto& [column, ink] : inks) {
-    ASSIGN_OR_RETURN((*p->mask_inks)[column], ParseMaskInk(ink));
+  std::map<std::string, std::string> encodings;
+  RETURN_IF_ERROR(ReadField(json, "masks", &encodings));
+  p->mask_encodings.emplace();
+  for (const auto& [column, encoding] : encodings) {
+    ASSIGN_OR_RETURN((*p->mask_encodings)[column], ParseMaskEncoding(encoding));
   }
   return absl::OkStatus();
 }
@@ -202,9 +202,9 @@ std::string ToJson(const Preprocess& p) {
                     {"sha256", p.text.sha256},
                     {"max_length", p.text.max_length}};
   }
-  if (p.mask_inks.has_value()) {
+  if (p.mask_encodings.has_value()) {
     json["masks"] = Json::object();
-    for (const auto& [column, ink] : *p.mask_inks) json["masks"][column] = ToString(ink);
+    for (const auto& [column, encoding] : *p.mask_encodings) json["masks"][column] = ToString(encoding);
   }
   json["label"] = p.label;
   json["classes"] = p.classes;

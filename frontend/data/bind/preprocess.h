@@ -56,7 +56,7 @@ struct Preprocess {
   std::set<std::string> pixels;                            // model inputs of images, which `normalize` is for
   std::vector<ColumnTransform> columns;                    // of the file, before they are assigned to inputs
   // Label columns that are drawn masks; nullopt: nobody has looked.
-  std::optional<std::map<std::string, MaskEncoding>> mask_inks;
+  std::optional<std::map<std::string, MaskEncoding>> mask_encodings;
   TextPreprocess text;
   std::vector<std::string> label;    // column names
   std::vector<std::string> classes;  // names in the order of the labels, where they have names

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <utility>
 
-#include "frontend/data/image/color.h"
+#include "frontend/data/image/image.h"
 
 namespace onnxtrain {
 namespace {

@@ -14,8 +14,8 @@
 #include "frontend/data/bind/names.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/source.h"
 
 namespace onnxtrain {
@@ -115,7 +115,7 @@ namespace fs = std::filesystem;
 constexpr int kMaxDepth = 16;        // links may lead around in circles
 constexpr size_t kFirstFiles = 100;  // that IsImageFolder looks at
 
-// Files that nobody means.
+// Tells files that operating systems leave in folders.
 bool IsLitter(const std::string& name) {
   static const std::set<std::string> kNames = {"Thumbs.db", "ehthumbs.db", "desktop.ini", "__MACOSX"};
   return name.starts_with('.') || kNames.contains(name);

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "frontend/base/status.h"
-#include "frontend/data/image/color.h"
 #include "frontend/data/image/decode.h"
+#include "frontend/data/image/image.h"
 
 namespace onnxtrain {
 namespace {
@@ -99,9 +99,9 @@ class JpegReader : public PictureReader {
   }
 
   void SetColors() {
-    const bool inks = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
+    const bool encodings = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     const bool grey = jpeg_.jpeg_color_space == JCS_GRAYSCALE;
-    jpeg_.out_color_space = inks ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_.out_color_space = encodings ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_.dct_method = JDCT_ISLOW;
   }
 
@@ -151,8 +151,8 @@ class JpegReader : public PictureReader {
       jpeg_read_scanlines(&jpeg_, &row, 1);
       return;
     }
-    inks_.resize(size / 3 * 4);
-    row = inks_.data();
+    encodings_.resize(size / 3 * 4);
+    row = encodings_.data();
     jpeg_read_scanlines(&jpeg_, &row, 1);
     InvertedInkToRgb(row, static_cast<int>(size / 3));
     std::memcpy(out, row, size);
@@ -164,7 +164,7 @@ class JpegReader : public PictureReader {
   ErrorManager errors_ = {};
   jpeg_progress_mgr progress_ = {};
   bool created_ = false;
-  std::vector<uint8_t> inks_;  // one row
+  std::vector<uint8_t> encodings_;  // one row
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/image/color.h"
+#include "frontend/data/image/image.h"
 #include "frontend/data/image/simd.h"
 
 namespace onnxtrain {

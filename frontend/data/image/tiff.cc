@@ -12,8 +12,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/image/color.h"
 #include "frontend/data/image/decode.h"
+#include "frontend/data/image/image.h"
 
 namespace onnxtrain {
 namespace {
@@ -82,13 +82,13 @@ struct Layout {
 
   bool grey() const { return photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE; }
   bool palette() const { return photometric == PHOTOMETRIC_PALETTE; }
-  bool inks() const { return photometric == PHOTOMETRIC_SEPARATED && planes == PLANARCONFIG_CONTIG && bits == 8; }
+  bool encodings() const { return photometric == PHOTOMETRIC_SEPARATED && planes == PLANARCONFIG_CONTIG && bits == 8; }
   // Samples that make a pixel; the others are alpha and the like.
-  int wanted() const { return inks() ? 4 : photometric == PHOTOMETRIC_RGB ? 3 : 1; }
+  int wanted() const { return encodings() ? 4 : photometric == PHOTOMETRIC_RGB ? 3 : 1; }
   // Whether the samples are the values of the pixels, which are read as they are. libtiff converts others.
   bool plain() const {
     const bool size = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
-    const bool values = grey() || (palette() && bits <= 8) || photometric == PHOTOMETRIC_RGB || inks();
+    const bool values = grey() || (palette() && bits <= 8) || photometric == PHOTOMETRIC_RGB || encodings();
     return size && values && samples >= wanted();
   }
 };
@@ -147,7 +147,7 @@ class TiffReader : public PictureReader {
     layout_.photometric = PHOTOMETRIC_RGB;
   }
 
-  // What is not stored as it is shown: inks, other color spaces.
+  // What is not stored as it is shown: encodings, other color spaces.
   absl::Status DecodeConverted(Image* image) {
     char why[1024] = "";
     if (TIFFRGBAImageOK(tiff_.get(), why) == 0)
@@ -253,7 +253,7 @@ class TiffReader : public PictureReader {
     for (size_t i = 0; i < count; ++i, out += channels) {
       if (layout_.palette()) {
         WriteIndex(Sample(row, i * step), out, channels);
-      } else if (layout_.inks()) {
+      } else if (layout_.encodings()) {
         for (int c = 0; c < channels; ++c) out[c] = FromInk(row[i * step + c], row[i * step + 3]);
       } else if (split()) {
         out[plane] = Level(Sample(row, i));

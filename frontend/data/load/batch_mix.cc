@@ -24,7 +24,7 @@ double DrawGamma(double shape, KeyedRandom* random) {
   }
 }
 
-// Of Beta(α, α), the half above 0.5.
+// Draws from Beta(α, α), and returns the greater of the number and what it lacks to 1.
 double DrawShare(double alpha, KeyedRandom* random) {
   const double a = DrawGamma(alpha, random), b = DrawGamma(alpha, random);
   return a + b > 0 ? std::max(a, b) / (a + b) : 1;

@@ -14,7 +14,7 @@
 #include "frontend/data/bind/data_view.h"
 #include "frontend/data/sources/csv_columns.h"
 #include "frontend/data/sources/csv_reader.h"
-#include "frontend/data/sources/memory_dataset.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 namespace {

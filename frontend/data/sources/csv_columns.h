@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "frontend/data/sources/memory_dataset.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 
 std::string_view TrimBlanks(std::string_view s);
-// Returns the number that it is, blanks around it apart. NaN denotes a missing value and is none. 1,234.5, 12% and $5
-// are numbers; with `decimal_comma` 1,5 and 1.234,5 are, instead of 1,234.5.
+// Parses a number with blanks around it; nullopt for NaN, which denotes a missing value. 1,234.5, 12% and $5 are
+// numbers; with `decimal_comma` 1,5 and 1.234,5 are, instead of 1,234.5.
 std::optional<double> ParseCsvNumber(std::string_view s, bool decimal_comma = false);
 bool IsCsvNumber(std::string_view s, bool decimal_comma = false);
 // Is it empty, NA, NaN, null, none, ?, - or . in one of their spellings, blanks around it apart?

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -152,5 +154,25 @@ absl::StatusOr<std::shared_ptr<const Dataset>> InMemoryDataset(const std::string
 
 // Returns a view of the samples [begin, end). Requires 0 ≤ begin ≤ end ≤ source->size().
 std::shared_ptr<const Dataset> SliceDataset(std::shared_ptr<const Dataset> source, int64_t begin, int64_t end);
+
+// Data sets that hold their samples in memory, as npz, idx and CSV files do.
+
+struct NamedTensor {
+  std::string name;
+  HostTensor tensor;  // [n, sample…]
+  std::vector<std::string> classes = {};
+  std::string problem = {};
+  std::map<int64_t, std::string> unreadable = {};  // why Read fails for single samples
+  std::vector<std::string> texts = {};             // of a text column, by sample; `tensor` is [n] then
+  std::string note = {};                           // for Dataset::notes
+};
+
+// Describes an array [n, sample…] as a column. Fails on a scalar and on n = 0.
+absl::StatusOr<Column> MakeColumn(std::string name, const Type& type);
+
+// Makes a data set of tensors with the same leading extent; otherwise fails, naming them. `describe` implements
+// Dataset::Describe.
+absl::StatusOr<std::shared_ptr<const Dataset>> MakeMemoryDataset(std::vector<NamedTensor> columns,
+                                                                 std::function<std::string(int64_t)> describe);
 
 }  // namespace onnxtrain

@@ -1,6 +1,7 @@
 // Data sets of arrays that stay in their file: a sample is read when it is needed.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,5 +31,15 @@ struct FileArray {
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeFileDataset(const std::string& path,
                                                                std::shared_ptr<const RandomFile> file,
                                                                std::vector<FileArray> arrays);
+
+// Archives that hold training and evaluation samples: x_train and x_test as Keras names them, or train_images and
+// val_images as MedMNIST does.
+
+// Which arrays make one part, and the names of their columns: {"x_train": "x"}.
+using NpzPart = std::map<std::string, std::string>;
+
+// The arrays to train on, or with `eval_split` those to evaluate on (of validation rather than of test). Nothing where
+// the names do not divide into such parts with equal columns.
+std::optional<NpzPart> FindNpzPart(const std::vector<std::string>& arrays, bool eval_split);
 
 }  // namespace onnxtrain

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {

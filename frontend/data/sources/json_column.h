@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/sources/csv_columns.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/json.h"
-#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 

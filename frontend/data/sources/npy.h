@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 

@@ -7,11 +7,10 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/file_arrays.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/npz_parts.h"
 #include "frontend/data/sources/source.h"
 
 namespace onnxtrain {

@@ -8,8 +8,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/npy.h"
 
 namespace onnxtrain {

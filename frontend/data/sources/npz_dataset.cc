@@ -14,12 +14,11 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/image/array_pictures.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/file_arrays.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/npy.h"
 #include "frontend/data/sources/npz.h"
-#include "frontend/data/sources/npz_parts.h"
 
 namespace onnxtrain {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <optional>
 
-#include "frontend/data/audio/sound_dataset.h"
+#include "frontend/data/audio/sounds.h"
 #include "frontend/data/image/image_folder.h"
 #include "frontend/data/sources/jsonl.h"
 #include "frontend/data/sources/npy.h"

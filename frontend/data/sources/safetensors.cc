@@ -8,10 +8,10 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/file_arrays.h"
 #include "frontend/data/sources/json.h"
-#include "frontend/data/sources/memory_dataset.h"
 
 namespace onnxtrain {
 namespace {

@@ -19,7 +19,6 @@
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/npy.h"
 #include "frontend/data/sources/rows.h"
 #include "frontend/data/text/text_encoding.h"

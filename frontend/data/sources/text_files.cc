@@ -5,8 +5,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/memory_dataset.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/unicode.h"

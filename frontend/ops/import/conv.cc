@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "frontend/ops/import/nn.h"
-#include "frontend/ops/import/window_axes.h"
 
 namespace onnxtrain {
 namespace {

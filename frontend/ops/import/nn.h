@@ -4,7 +4,9 @@
 #include <span>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/onnx_import.h"
+#include "frontend/ops/sample.h"
 #include "frontend/ops/windows.h"
 
 namespace onnxtrain {
@@ -38,5 +40,37 @@ std::vector<int64_t> SpatialAxes(Val x);
 absl::StatusOr<Val> Iota(Builder& b, int64_t n);
 // Returns ones of `like`'s element type, as an expanded scalar.
 Val Ones(Val like, Shape shape);
+
+// Windows over more spatial axes than the operators have. An axis along which every window is one element belongs to
+// the samples or to the channels: JAX's reduce_window over [N,H,W,C] is exported as windows of 1×2×2×1 over
+// [1,1,N,H,W,C].
+
+struct WindowAxes {
+  Val x;      // [N', C', spatial…] of at most kMaxSpatialAxes
+  Windows w;  // over these axes
+
+  bool folded() const { return !order.empty(); }
+  // Takes a result [N', C'', spatial…] apart again: in the order of the input's axes.
+  Val Restore(Val y) const;
+
+  std::vector<int64_t> order;  // of the input's axes, as they are joined in x; empty where they are x's
+  Shape joined;                // their extents in this order
+  int channel = 1;             // where the channels are in it
+};
+
+// Folds axes of single elements into the samples and, where each channel is pooled by itself, into the channels (the
+// axes behind the first true window). Changes nothing up to kMaxSpatialAxes. Negative pads must have been applied.
+absl::StatusOr<WindowAxes> FoldWindowAxes(Val x, Windows w, bool channels_alone);
+// The weights [O, I, kernel…] of a convolution over x, without the axes that were folded.
+Val FoldKernel(Val weights, const WindowAxes& axes);
+
+// Composite sampling operators. import/sample.cc lists their imports.
+
+// MaxRoiPool of any float type: regions [R,5] of images [N,C,H,W] (which image, x1, y1, x2, y2), Girshick (2015). The
+// bins' ends are whole elements, as onnxruntime rounds them; a bin without elements gives 0. No gradient for regions.
+ImportOr ImportMaxRoiPool(ImportContext& c);
+
+// GridSample's cubic mode over three spatial axes: x [N,C,D,H,W] and grid [N,D',H',W',3] → [N,C,D',H',W'].
+absl::StatusOr<Val> SampleCubicVolume(Val x, Val grid, const SampleSpec& spec);
 
 }  // namespace onnxtrain

@@ -6,8 +6,6 @@
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/nn.h"
-#include "frontend/ops/import/sample_composites.h"
-#include "frontend/ops/import/window_axes.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {

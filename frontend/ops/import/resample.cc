@@ -9,7 +9,6 @@
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/nn.h"
-#include "frontend/ops/import/sample_composites.h"
 #include "frontend/ops/resample.h"
 #include "frontend/ops/rules.h"
 

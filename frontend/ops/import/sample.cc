@@ -5,7 +5,6 @@
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/nn.h"
-#include "frontend/ops/import/sample_composites.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {

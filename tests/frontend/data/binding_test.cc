@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/memory_dataset.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 namespace {

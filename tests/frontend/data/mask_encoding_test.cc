@@ -39,7 +39,7 @@ std::vector<uint8_t> Fill(std::initializer_list<uint8_t> values) {
 }
 
 MaskEncoding Find(const std::vector<std::vector<uint8_t>>& samples, bool picture = true) {
-  return *FindMaskInk(*MakeMasks(samples, picture), 0, false);
+  return *FindMaskEncoding(*MakeMasks(samples, picture), 0, false);
 }
 
 TEST(MaskEncoding, BlackAndWhite) {
@@ -80,7 +80,7 @@ TEST(MaskEncoding, NumbersOfOtherTypes) {
   for (const DType dtype : {DType::kFloat32, DType::kInt64, DType::kInt32, DType::kFloat64}) {
     const auto find = [&](std::vector<double> values) {
       const auto data = InMemoryDataset("d", {"mask"}, {HostTensor::FromDoubles({dtype, {1, 2, 2}}, values)});
-      return *FindMaskInk(**data, 0, false);
+      return *FindMaskEncoding(**data, 0, false);
     };
     EXPECT_EQ(find({0, 255, 0, 0}), MaskEncoding::kBlackAndWhite) << ToString(dtype);
     EXPECT_EQ(find({0, 255, 1, 0}), MaskEncoding::kClasses);
@@ -90,8 +90,8 @@ TEST(MaskEncoding, NumbersOfOtherTypes) {
 
 TEST(MaskEncoding, Names) {
   for (const MaskEncoding ink : {MaskEncoding::kClasses, MaskEncoding::kBlackAndWhite, MaskEncoding::kGreys})
-    EXPECT_EQ(ParseMaskInk(ToString(ink)).value(), ink);
-  EXPECT_FALSE(ParseMaskInk("sepia").ok());
+    EXPECT_EQ(ParseMaskEncoding(ToString(ink)).value(), ink);
+  EXPECT_FALSE(ParseMaskEncoding("sepia").ok());
 }
 
 }  // namespace

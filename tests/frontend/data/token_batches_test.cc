@@ -8,7 +8,7 @@
 
 #include "frontend/data/load/epoch_order.h"
 #include "frontend/data/load/loader.h"
-#include "frontend/data/sources/memory_dataset.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,5 +1,5 @@
 // What the host evaluates of one graph is bounded.
-#include "frontend/passes/fold_constants.h"
+#include "frontend/passes/simplify.h"
 
 #include <gtest/gtest.h>
 

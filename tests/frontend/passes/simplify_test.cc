@@ -3,7 +3,6 @@
 
 #include "frontend/passes/cse.h"
 #include "frontend/passes/dce.h"
-#include "frontend/passes/fold_constants.h"
 #include "frontend/passes/pass.h"
 #include "tests/frontend/passes/testing.h"
 

@@ -1,5 +1,5 @@
 // Numbers that are names of classes.
-#include "optim/plan/label_names.h"
+#include "optim/plan/train_data.h"
 
 #include <gmock/gmock.h>
 

@@ -78,7 +78,7 @@ struct DataRates {
   }
 };
 
-std::vector<int> FedColumns(const std::vector<FeedSpec>& feeds) {
+std::vector<int> ListFeedColumns(const std::vector<FeedSpec>& feeds) {
   std::set<int> columns;
   for (const FeedSpec& feed : feeds) columns.insert(feed.columns.begin(), feed.columns.end());
   return {columns.begin(), columns.end()};
@@ -131,7 +131,7 @@ double RateOfRest(const ThreadRate& all, const ThreadRate& part) {
 // Fills the rates of single samples.
 absl::Status MeasureSamples(const BoundData& data, const TextSetup& text, uint64_t seed, DataRates* rates) {
   const Dataset& samples = *data.dataset;
-  const std::vector<int> columns = FedColumns(data.feeds);
+  const std::vector<int> columns = ListFeedColumns(data.feeds);
   const auto any = [&](auto member) {
     return std::ranges::any_of(columns, [&](int c) { return samples.columns()[c].*member; });
   };
@@ -154,7 +154,7 @@ class KeptSamples : public DatasetView {
     std::vector<int64_t> rows(std::min(samples, data.dataset->size()));
     std::iota(rows.begin(), rows.end(), 0);
     auto kept = std::make_shared<KeptSamples>(SubsetDataset(data.dataset, rows));
-    for (const int c : FedColumns(data.feeds)) {
+    for (const int c : ListFeedColumns(data.feeds)) {
       if (data.dataset->columns()[c].variable) continue;
       for (const int64_t i : rows) {
         std::vector<std::byte> bytes(SampleType(*data.dataset, i, c).bytes());

@@ -13,7 +13,6 @@
 #include "optim/record/output_folder.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
-#include "tools/onnxtrain/report/exported_graphs.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

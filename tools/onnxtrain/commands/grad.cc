@@ -10,7 +10,6 @@
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/differences.h"
-#include "tools/onnxtrain/report/exported_graphs.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

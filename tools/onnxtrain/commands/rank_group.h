@@ -5,10 +5,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "optim/config/config.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/checkpoint/run_state.h"
 #include "optim/record/checkpoint/write_together.h"
+#include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {
@@ -64,5 +66,11 @@ class RankGroup {
   std::unique_ptr<DataParallel> data_parallel_;
   std::unique_ptr<SavingGroup> checkpoints_;
 };
+
+// Training as a rank other than 0 of a distributed run.
+
+// Repeats what rank 0 has decided and trains with it. Writes nothing but a log in the folder of the run, into which
+// errors go too: rank 0 prints them. Returns the exit code.
+int TrainAsFollower(const TrainConfig& given, RankGroup& group, const SignalFlags& signals);
 
 }  // namespace onnxtrain::cli

@@ -24,7 +24,6 @@
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/rank_group.h"
-#include "tools/onnxtrain/commands/train_as_rank.h"
 #include "tools/onnxtrain/flags/require.h"
 #include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/report/html_report.h"
@@ -193,6 +192,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, int64_t reside
   if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run, rank));
   ASSIGN_OR_RETURN(ready->requirements, ReadRequirements(run));
   ready->recorded = DescribeRun(*ready->folder, &run);
+  ready->recorded.flag_file.insert(0, "# onnxtrain train --flagfile THIS\n");
   ready->recorded.resident_at_start = resident_at_start;
   return absl::OkStatus();
 }

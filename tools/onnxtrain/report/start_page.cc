@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "optim/plan/session_setup.h"
 #include "optim/record/telemetry/format.h"
 #include "optim/step/rules/rule.h"
@@ -242,6 +243,18 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
   if (summary.resumable && (r.stop_reason == "signal" || r.stop_reason == "max_time"))
     text += PageRow("continue", StrCat("onnxtrain --resume ", folder));
   return text + PageRow("written", StrCat(folder, ": ", absl::StrJoin(files, ", ")));
+}
+
+std::string DescribeGraphs(const ExportedGraphs& exported) {
+  std::string text;
+  for (const ExportedGraph& graph : exported.graphs) {
+    const char* what = graph.updates ? ": loss, new weights and new moments" : ": loss and gradients";
+    const std::string batch =
+        graph.batch == 0 ? "of any size" : StrCat("of ", FormatWithCommas(graph.batch), " samples");
+    const std::string why = graph.why.empty() ? "" : StrCat(" (", graph.why, ")");
+    text += PageRow("written", StrCat(graph.path, what, " of batches ", batch, why));
+  }
+  return text;
 }
 
 }  // namespace onnxtrain::cli

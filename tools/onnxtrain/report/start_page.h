@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/plan/export_graphs.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/telemetry/summary.h"
 
@@ -22,5 +23,9 @@ std::string DescribeMemory(int64_t planned, int64_t measured);
 
 // "label  text" rows, the label in a column of fixed width; a row without label continues the one above.
 std::string PageRow(const std::string& label, const std::string& text);
+
+// Describes graphs that were written for other runtimes.
+
+std::string DescribeGraphs(const ExportedGraphs& exported);
 
 }  // namespace onnxtrain::cli

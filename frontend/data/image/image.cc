@@ -1,4 +1,4 @@
-#include "frontend/data/image/color.h"
+#include "frontend/data/image/image.h"
 
 namespace onnxtrain {
 namespace {
