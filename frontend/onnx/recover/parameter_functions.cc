@@ -17,15 +17,18 @@ double Exp(double x) { return std::exp(x); }
 double NegatedExp(double x) { return -std::exp(x); }
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double Tanh(double x) { return std::tanh(x); }
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 double Log(double y) { return std::log(y); }
 double LogOfNegated(double y) { return std::log(-y); }
 double Logit(double y) { return std::log(y) - std::log1p(-y); }
 double Atanh(double y) { return std::atanh(y); }
+double InverseSoftplus(double y) { return y + std::log(-std::expm1(-y)); }
 
 constexpr const char* kExpOps[] = {"Exp", "Neg"};
 constexpr const char* kSigmoidOps[] = {"Sigmoid"};
 constexpr const char* kTanhOps[] = {"Tanh"};
+constexpr const char* kSoftplusOps[] = {"Softplus"};
 
 struct Form {
   const char* suffix;                // of the name of the weight
@@ -41,6 +44,7 @@ constexpr Form kForms[] = {
     {".log", "−exp(p)", kExpOps, NegatedExp, LogOfNegated},
     {".logit", "sigmoid(p)", kSigmoidOps, Sigmoid, Logit},
     {".atanh", "tanh(p)", kTanhOps, Tanh, Atanh},
+    {".softplus_inverse", "softplus(p)", kSoftplusOps, Softplus, InverseSoftplus},
 };
 
 const Form& GetForm(ParameterFunction function) { return kForms[static_cast<size_t>(function)]; }

@@ -581,6 +581,7 @@ class TorchNamer {
     const std::vector<std::string_view> steps = ListSteps(name, sources);
     if (steps == std::vector<std::string_view>{"exp", "neg"})  // in this order where the values are negative
       findings_.functions.emplace_back(name, ParameterFunction::kNegatedExp);
+    if (IsSoftplus(steps)) findings_.functions.emplace_back(name, ParameterFunction::kSoftplus);
     for (const auto& [known, function] : kFunctions) {
       if (steps == std::vector<std::string_view>{known}) findings_.functions.emplace_back(name, function);
     }

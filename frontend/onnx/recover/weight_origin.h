@@ -71,7 +71,7 @@ struct SplitNodes {
   std::shared_ptr<const FxNode> fx;                          // that the copies stand for
 };
 
-enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh };
+enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh, kSoftplus };
 
 // An initializer that the exporter computed of one weight.
 struct ComputedFunction {
