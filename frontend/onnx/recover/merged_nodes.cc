@@ -34,8 +34,8 @@ class OutputNames {
   std::set<std::string> taken_;
 };
 
-WeightRecord MakeCopies(SplitNodes split, std::string why) {
-  return {.weight = split.outputs.back().second, .why = std::move(why), .form = std::move(split)};
+WeightRecord MakeCopies(const SplitNodes& split, std::string why) {
+  return {.weight = split.outputs.back().second, .why = std::move(why), .form = split};
 }
 
 // Returns the placeholders of the parameters that no fx node reads, by the parameters' names.
@@ -114,7 +114,7 @@ class PartSeparator {
     for (const std::string& output : node.outputs) split.outputs.emplace_back(output, names_.Name(output, fx->module));
     for (const WeightReader& reader : readers)
       split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
-    records_.push_back(MakeCopies(std::move(split), why));
+    records_.push_back(MakeCopies(split, why));
   }
 
   const WeightIndex& index_;
@@ -271,8 +271,7 @@ class Separator {
     }
     for (const WeightReader& reader : readers)
       split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
-    records_.push_back(
-        MakeCopies(std::move(split), StrCat("'", label, "' has weights of its own, which the exporter merged")));
+    records_.push_back(MakeCopies(split, StrCat("'", label, "' has weights of its own, which the exporter merged")));
   }
 
   const WeightIndex& index_;

@@ -86,13 +86,13 @@ absl::StatusOr<WeightRecords> MatchFunctions(WeightIndex* index) {
   for (const auto& [name, function] : index->naming.functions) {
     const HostTensor* stored = index->FindTensor(name);
     const Form& form = GetForm(function);
-    ComputedFunction computed{.weight = name + form.suffix, .value = name, .function = function};
+    const ComputedFunction computed{.weight = name + form.suffix, .value = name, .function = function};
     if (stored == nullptr || found.contains(name) || Clashes(computed, *index) || !HasArguments(*stored, form))
       continue;
     found.insert(name);
     records.push_back({.weight = computed.weight,
                        .why = StrCat("the exporter computed ", form.formula, " of one parameter"),
-                       .form = std::move(computed)});
+                       .form = computed});
   }
   return records;
 }

@@ -405,7 +405,7 @@ absl::StatusOr<WeightRecords> MatchRepeatedRows(WeightIndex* index) {
                                : WeightRecord{.weight = rows.weight,
                                               .why = StrCat(found->different, " of ", rows.rows.size(),
                                                             " rows differ: the exporter looked them up"),
-                                              .form = std::move(rows)});
+                                              .form = rows});
     }
   }
   return records;

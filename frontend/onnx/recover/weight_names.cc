@@ -647,8 +647,7 @@ class TorchNamer {
       const std::string why = restored
                                   ? "the exporter removed a bias of zeros"
                                   : StrCat("the exporter stored it in '", split.merged, "', which had equal bytes");
-      (restored ? findings_.restored : findings_.splits)
-          .push_back({.weight = split.name, .why = why, .form = std::move(split)});
+      (restored ? findings_.restored : findings_.splits).push_back({.weight = split.name, .why = why, .form = split});
     }
   }
 

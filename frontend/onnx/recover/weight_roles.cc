@@ -130,10 +130,10 @@ class RoleFinder {
       const auto& readers = index_.ElementReaders(name);
       if (tensor.size() > 1 && readers.size() > 1 && IsFresh(tensor)) SplitByModule(name, readers, &planner);
     }
-    for (SplitWeight& split : planner.TakeSplits())
+    for (const SplitWeight& split : planner.TakeSplits())
       records.push_back({.weight = split.name,
                          .why = StrCat("its readers are in another module than those of '", split.merged, "'"),
-                         .form = std::move(split)});
+                         .form = split});
     return records;
   }
 
