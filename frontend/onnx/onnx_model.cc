@@ -7,7 +7,6 @@
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/rows.h"
-#include "frontend/onnx/write/stored_forms.h"
 
 namespace onnxtrain {
 namespace {
@@ -62,25 +61,22 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
-  std::map<std::string, LazyTensor> weights(edits.tensors.begin(), edits.tensors.end());
-  const auto read = [this](const JoinedWeight& joined) { return JoinStored(joined, parsed_->graph); };
-  RETURN_IF_ERROR(ToStoredForms(parsed_->graph.shared, read, &weights));
-  for (const WeightTie& tie : parsed_->graph.shared.ties) {
-    const auto edited = weights.find(tie.weight);
-    if (edited != weights.end()) weights.emplace(tie.copy, MakeCopy(tie, edited->second));
-  }
+  StoredWeights stored{.tensors = {edits.tensors.begin(), edits.tensors.end()},
+                       .read = [this](const JoinedWeight& joined) { return JoinStored(joined, parsed_->graph); }};
+  RETURN_IF_ERROR(WriteStoredForms(parsed_->graph.records, &stored));
   edits.tensors.clear();
-  for (const auto& [name, value] : weights) edits.tensors.emplace(name, value.Whole());
-  for (const SplitWeight& split : parsed_->graph.shared.splits) {
-    if (!edits.tensors.contains(split.name)) continue;
-    for (const FileReader& reader : split.readers)
-      edits.inputs.push_back({.node = reader.node, .input = reader.input, .name = split.name});
+  for (const auto& [name, value] : stored.tensors) edits.tensors.emplace(name, value.Whole());
+  for (const auto& [split, value] : stored.splits) {
+    if (!value) continue;
+    edits.tensors.emplace(split->name, value->Whole());
+    for (const FileReader& reader : split->readers)
+      edits.inputs.push_back({.node = reader.node, .input = reader.input, .name = split->name});
   }
-  for (const SplitNodes& split : parsed_->graph.shared.nodes) {
+  for (SplitNodes& split : stored.nodes) {
     const bool read = std::ranges::any_of(edits.inputs, [&](const auto& input) {
       return std::ranges::any_of(split.outputs, [&](const auto& output) { return output.second == input.node; });
     });
-    if (read) edits.copies.push_back(split);
+    if (read) edits.copies.push_back(std::move(split));
   }
   return in_memory() ? LoadMapped(parsed_->memory, path(), std::move(edits), true) : Load(path(), std::move(edits));
 }

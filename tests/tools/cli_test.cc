@@ -718,7 +718,10 @@ TEST_F(Cli, InspectShowsWhatWouldBeTrained) {
   EXPECT_TRUE(json["trainable"]);
   EXPECT_EQ(json["operators"]["MatMul"], 2);
   EXPECT_GT(json["training_flops_per_sample"], json["flops_per_sample"]);
-  for (const Json& w : json["weights"]) EXPECT_EQ(w["trained"], !w["name"].get<std::string>().starts_with("b")) << w;
+  for (const Json& w : json["weights"]) {
+    EXPECT_EQ(w["trained"], !w["name"].get<std::string>().starts_with("b")) << w;
+    EXPECT_EQ(w["form"]["row"], "plain") << w;
+  }
   EXPECT_NE(Run("inspect --model soft.onnx").out.find("nothing stands in the way"), std::string::npos);
   tiny::Model odd = tiny::Mlp(3);
   odd.nodes[2].type = "NonMaxSuppression";

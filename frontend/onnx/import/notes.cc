@@ -96,22 +96,23 @@ class NoteTaker {
   }
 
   void NotePositions() {
-    std::vector<std::string> names = MatchPositionTables(state_.model.graph);
-    std::erase_if(names, [&](const std::string& name) {
+    std::vector<std::string> names;
+    for (const WeightRecord& record : state_.model.graph.records) {
+      if (record.row->matches != MatchPositionTables) continue;
       const auto& weights = state_.weights.weights();
-      const auto weight = std::ranges::find(weights, name, &ImportWeight::name);
-      return weight == weights.end() || weight->fixed != FixedWeight::kConstant;
-    });
+      const auto weight = std::ranges::find(weights, record.weight, &ImportWeight::name);
+      if (weight != weights.end() && weight->fixed == FixedWeight::kConstant) names.push_back(record.weight);
+    }
     if (names.empty()) return;
     Add("tables that only make sines and cosines of positions: ", names.size(), " ('", Printable(names[0]),
         names.size() > 1 ? "', …)" : "')", ", not trained (`train` trains them)");
   }
 
   void NoteSplits() {
-    const auto& splits = state_.model.graph.shared.splits;
+    const WeightRecords& records = state_.model.graph.records;
     const auto count_live = [&](bool restored) {
-      return std::ranges::count_if(splits, [&](const SplitWeight& split) {
-        return split.merged.empty() == restored && state_.live.IsRead(split.name);
+      return std::ranges::count_if(ListForms<SplitWeight>(records), [&](const SplitWeight* split) {
+        return split->merged.empty() == restored && state_.live.IsRead(split->name);
       });
     };
     if (const auto count = count_live(true); count > 0)
@@ -119,23 +120,23 @@ class NoteTaker {
     if (const auto count = count_live(false); count > 0)
       Add("weights of different modules that the exporter had merged: ", count,
           ", trained separately; the export stores them apart where they differ");
-    if (const auto& copied = state_.model.graph.shared.nodes; !copied.empty())
+    if (const auto copied = ListForms<SplitNodes>(records); !copied.empty())
       Add("nodes that the exporter had merged, though modules of their own have their weights: ", copied.size(), " ('",
-          Printable(copied[0].outputs[0].second), "'", copied.size() > 1 ? ", …" : "",
+          Printable(copied[0]->outputs[0].second), "'", copied.size() > 1 ? ", …" : "",
           "), copied; the export copies those whose weights differ");
-    if (const auto& computed = state_.model.graph.shared.functions; !computed.empty())
+    if (const auto computed = ListForms<ComputedFunction>(records); !computed.empty())
       Add("functions of one parameter that the exporter had computed: ", computed.size(), " ('",
-          Printable(computed[0].value), "'", computed.size() > 1 ? ", …" : "", "), whose arguments are trained");
+          Printable(computed[0]->value), "'", computed.size() > 1 ? ", …" : "", "), whose arguments are trained");
     NoteLookups();
-    for (const JoinedWeight& joined : state_.model.graph.shared.joined) {
-      if (state_.live.IsRead(joined.value)) Add("'", Printable(joined.value), "' ", DescribeParts(joined));
+    for (const JoinedWeight* joined : ListForms<JoinedWeight>(records)) {
+      if (state_.live.IsRead(joined->value)) Add("'", Printable(joined->value), "' ", DescribeParts(*joined));
     }
-    for (const WeightTie& tie : state_.model.graph.shared.ties) {
-      if (!state_.live.IsRead(tie.copy)) continue;
-      const bool complement = tie.form == WeightTie::Form::kComplement;
-      Add("'", Printable(tie.copy), complement ? "' is 1 − '" : "' stores '", Printable(tie.weight),
+    for (const WeightTie* tie : ListForms<WeightTie>(records)) {
+      if (!state_.live.IsRead(tie->copy)) continue;
+      const bool complement = tie->form == WeightTie::Form::kComplement;
+      Add("'", Printable(tie->copy), complement ? "' is 1 − '" : "' stores '", Printable(tie->weight),
           complement ? "', which the exporter computed" : "' a second time",
-          tie.form == WeightTie::Form::kTransposed ? ", transposed" : "",
+          tie->form == WeightTie::Form::kTransposed ? ", transposed" : "",
           ": trained as one weight (`tie` none trains them apart)");
     }
   }
@@ -154,11 +155,11 @@ class NoteTaker {
     std::vector<const RowCopies*> live;
     int assumed = 0;
     const auto& initializers = state_.model.graph.initializers;
-    for (const RowCopies& copies : state_.model.graph.shared.lookups) {
-      if (!state_.live.IsRead(copies.copy)) continue;
-      live.push_back(&copies);
-      const auto table = initializers.find(copies.weight);  // gone where another table is the same weight
-      assumed += table != initializers.end() && IsAssumed(copies, table->second) ? 1 : 0;
+    for (const RowCopies* copies : ListForms<RowCopies>(state_.model.graph.records)) {
+      if (!state_.live.IsRead(copies->copy)) continue;
+      live.push_back(copies);
+      const auto table = initializers.find(copies->weight);  // gone where another table is the same weight
+      assumed += table != initializers.end() && IsAssumed(*copies, table->second) ? 1 : 0;
     }
     if (live.empty()) return;
     if (assumed > 0)

@@ -71,7 +71,7 @@ struct ParsedGraph {
   std::unordered_set<std::string> sparse;                    // names of those stored sparse, which are not trained
   std::unordered_map<std::string, std::string> opaque;       // initializers of unsupported types, with the type's name
   WeightOrigins origins;                                     // of the initializers of the model's graph
-  SharedWeights shared;
+  WeightRecords records;                                     // how weights are stored, for the export and users
   std::unordered_map<std::string, std::vector<std::string>> strings;  // the values of those that are lists of strings
 };
 

@@ -13,8 +13,7 @@
 #include "frontend/onnx/read/guard.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
-#include "frontend/onnx/recover/rows.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/parametrizations.h"
 #include "google/protobuf/io/coded_stream.h"
 
 namespace onnxtrain {
@@ -226,42 +225,6 @@ void Summarize(OnnxModel::Parsed* model) {
   }
 }
 
-std::string CountWithExample(const std::vector<std::string>& names) {
-  return StrCat(names.size(), " ('", Printable(names[0]), names.size() > 1 ? "', …)" : "')");
-}
-
-void NoteMissing(const NamingFindings& findings, OnnxModel::Parsed* model) {
-  if (!findings.missing.empty())
-    model->notes.push_back(
-        StrCat("parameters of the exported module that the file does not hold: ", CountWithExample(findings.missing),
-               ", folded into others and not trained (PyTorch: optimize=False keeps them)"));
-  if (!findings.unread.empty())
-    model->notes.push_back(
-        StrCat("parameters of the exported module that nothing in the file reads: ", CountWithExample(findings.unread),
-               ", unused, or removed with an operation that changed nothing while they were 0 or 1 "
-               "(PyTorch: optimize=False keeps them)"));
-}
-
-// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows
-// that were looked up in one parameter train as there.
-void NoteFolded(std::vector<FoldedWeight> folded, OnnxModel::Parsed* model) {
-  constexpr size_t kMost = 4;
-  std::erase_if(folded, [&](const FoldedWeight& f) {
-    const bool joined = std::ranges::count(model->graph.shared.joined, f.name, &JoinedWeight::value) > 0;
-    return joined || (f.parameters.size() == 1 && !model->graph.initializers.contains(f.name));
-  });
-  for (size_t i = 0; i < std::min(folded.size(), kMost); ++i) {
-    std::string parameters;
-    for (const std::string& name : folded[i].parameters)
-      StrAppend(&parameters, parameters.empty() ? "'" : ", '", Printable(name), "'");
-    model->notes.push_back(StrCat("the exporter computed '", Printable(folded[i].name), "' from ", parameters,
-                                  ": it trains as a value of its own (PyTorch: optimize=False keeps the expression)"));
-  }
-  if (folded.size() > kMost)
-    model->notes.push_back(
-        StrCat("further values that the exporter computed from parameters: ", folded.size() - kMost));
-}
-
 absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, OnnxModel::Parsed* model) {
   RETURN_IF_ERROR(ReadVersions(proto, model));
   if (!proto.has_graph()) return Invalid("holds no graph: it is not an ONNX model");
@@ -270,18 +233,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
   NumberInputTexts(model);
   model->metadata = ReadMetadata(proto);
-  const NamingFindings findings = NameWeights(ReadTorchMetadata(proto), &model->graph);
-  BuildPositionTables(&model->graph);
-  NameWeightsByReaders(&model->graph);
-  AttachProductScales(&model->graph);
-  MarkPaddingRows(model);
-  MarkSingleBiases(model);
-  for (const auto& [name, function] : findings.functions) TrainArgument(name, function, &model->graph);
-  GatherRepeatedRows(findings.looked_up, model->edits.tie_stored_twice, &model->graph);
-  TakeJoinedApart(model->edits.tie_stored_twice, &model->graph);
-  RETURN_IF_ERROR(TieWeights(model->edits, &model->graph));
-  NoteFolded(findings.folded, model);
-  NoteMissing(findings, model);
+  RETURN_IF_ERROR(RecoverWeights(ReadTorchMetadata(proto), model));
   for (const auto& function : proto.functions()) RETURN_IF_ERROR(ReadFunction(function, reader, model));
   RETURN_IF_ERROR(CheckFunctionCalls(*model));
   Summarize(model);

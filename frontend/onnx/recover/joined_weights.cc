@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/tensor_compare.h"
-#include "frontend/onnx/recover/weight_names.h"
 #include "frontend/onnx/recover/weight_tracer.h"
-#include "frontend/onnx/write/stored_forms.h"
 
 namespace onnxtrain {
 namespace {
@@ -65,107 +61,88 @@ std::optional<std::vector<Part>> MatchBias(const HostTensor& bias) {
   return std::vector<Part>{{.extent = third}, {.form = Part::Form::kZeros, .extent = third}, {.extent = third}};
 }
 
-class Separator {
+class PartFinder {
  public:
-  explicit Separator(ParsedGraph* graph) : graph_(*graph) {
-    for (const ParsedNode& node : graph->nodes) {
-      const auto producer = [&](size_t i) { return producers_.find(node.inputs[i]); };
-      const auto is_product = [&](size_t i) {
-        return producer(i) != producers_.end() && GetOnnxTraits(*producer(i)->second).classifier;
-      };
-      for (size_t i = 0; i < node.inputs.size(); ++i) {
-        const bool head = i == 1 && IsOp(node, {"MatMul"});
-        const bool sum = IsOp(node, {"Add"}) && node.inputs.size() == 2 && is_product(1 - i);
-        const bool bias = sum || (i == 2 && IsOp(node, {"Gemm"}));
-        if (!head) not_heads_.insert(node.inputs[i]);
-        if (!bias) not_biases_.insert(node.inputs[i]);
-        if (i == 0 && IsOp(node, {"Gather"}) && node.attrs.Int("axis") == 0) tables_.insert(node.inputs[i]);
-      }
-      for (const std::string& output : node.outputs) producers_.emplace(output, &node);
+  explicit PartFinder(const WeightIndex& index) : index_(index), graph_(index.graph()) {
+    for (const ParsedNode& node : graph_.nodes) {
+      if (IsOp(node, {"Gather"}) && node.attrs.Int("axis") == 0) tables_.insert(node.inputs[0]);
     }
-    for (const ParsedValue& output : graph->outputs) fixed_.insert(output.name);
-    for (const SplitWeight& split : graph->shared.splits) fixed_.insert({split.name, split.merged});
+    for (const SplitWeight* split : ListForms<SplitWeight>(graph_.records)) fixed_.insert({split->name, split->merged});
   }
 
-  void Run(bool tie) {
-    for (const std::string& name : std::vector(graph_.initializer_order)) {
-      const auto stored = graph_.initializers.find(name);
-      if (stored == graph_.initializers.end() || !MayBeJoined(name, stored->second)) continue;
+  WeightRecords Run(bool tie) const {
+    WeightRecords records;
+    for (const std::string& name : index_.ListInitializers()) {
+      const HostTensor& stored = graph_.initializers.at(name);
+      if (!MayBeJoined(name, stored)) continue;
+      const char* why = "a bias of queries and values around zeros for the keys";
       std::optional<std::vector<Part>> parts;
-      if (!not_biases_.contains(name)) parts = MatchBias(stored->second);
-      if (tie && !not_heads_.contains(name)) parts = FindTable(stored->second);
-      if (parts) Separate({.value = name, .parts = std::move(*parts)});
+      if (AreAll(name, [&](const WeightReader& r) { return IsBias(r); })) parts = MatchBias(stored);
+      if (tie && AreAll(name, [](const WeightReader& r) { return r.input == 1 && IsOp(*r.node, {"MatMul"}); })) {
+        parts = FindTable(stored);
+        why = "an embedding, transposed, beside a matrix";
+      }
+      if (!parts || HasTakenNames(name, parts->size())) continue;
+      for (size_t i = 0; i < parts->size(); ++i) {
+        if ((*parts)[i].form == Part::Form::kOwn) (*parts)[i].weight = StrCat(name, ".", i);
+      }
+      records.push_back({.weight = name, .why = why, .form = JoinedWeight{.value = name, .parts = std::move(*parts)}});
     }
-    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(nodes_.begin()),
-                        std::make_move_iterator(nodes_.end()));
+    return records;
   }
 
  private:
+  template <typename Test>
+  bool AreAll(const std::string& name, Test test) const {
+    return std::ranges::all_of(index_.Readers(name), test);
+  }
+
+  // Whether it is added to the result of a product.
+  bool IsBias(const WeightReader& reader) const {
+    if (IsOp(*reader.node, {"Gemm"})) return reader.input == 2;
+    if (!IsOp(*reader.node, {"Add"}) || reader.node->inputs.size() != 2) return false;
+    const ParsedNode* product = index_.Producer(reader.node->inputs[1 - reader.input]);
+    return product != nullptr && GetOnnxTraits(*product).classifier;
+  }
+
+  bool HasTakenNames(const std::string& value, size_t parts) const {
+    for (size_t i = 0; i < parts; ++i) {
+      if (index_.IsNameTaken(StrCat(value, ".", i))) return true;
+    }
+    return false;
+  }
+
   bool MayBeJoined(const std::string& name, const HostTensor& tensor) const {
-    const auto origin = graph_.origins.find(name);
-    const Kind kind = origin == graph_.origins.end() ? Kind::kUnknown : origin->second.kind;
+    const Kind kind = index_.Kind(name);
     return IsFloat(tensor.dtype()) && tensor.size() > 0 && !tensor.shape().empty() && !IsParameterName(name) &&
-           (kind == Kind::kUnknown || kind == Kind::kParameter) && !fixed_.contains(name) &&
+           (kind == Kind::kUnknown || kind == Kind::kParameter) && !fixed_.contains(name) && !index_.IsOutput(name) &&
            !graph_.sparse.contains(name);
   }
 
   std::optional<std::vector<Part>> FindTable(const HostTensor& head) const {
     if (head.shape().size() != 2) return std::nullopt;
     for (const std::string& name : tables_) {
-      const auto table = graph_.initializers.find(name);
-      if (table == graph_.initializers.end() || table->second.shape().size() != 2 || IsFresh(table->second)) continue;
-      if (auto parts = MatchHead(head, name, table->second)) return parts;
+      const HostTensor* table = index_.FindTensor(name);
+      if (table == nullptr || table->shape().size() != 2 || IsFresh(*table)) continue;
+      if (auto parts = MatchHead(head, name, *table)) return parts;
     }
     return std::nullopt;
   }
 
-  void Separate(JoinedWeight joined) {
-    const HostTensor stored = graph_.initializers.at(joined.value);
-    std::vector<std::string> inputs;
-    int64_t begin = 0;
-    for (size_t i = 0; i < joined.parts.size(); ++i) {
-      inputs.push_back(StrCat(joined.value, ".", i));
-      if (IsNameTaken(graph_, inputs.back())) return;
-    }
-    const WeightOrigin::Kind kind = graph_.origins[joined.value].kind;
-    for (size_t i = 0; i < joined.parts.size(); ++i) {
-      Part& part = joined.parts[i];
-      if (part.form == Part::Form::kTransposed) {
-        AddNode("Transpose", {part.weight}, inputs[i], "perm", std::vector<int64_t>{1, 0});
-      } else if (part.form == Part::Form::kZeros) {
-        AddNode("Constant", {}, inputs[i], "value", CopyRows(stored, begin, part.extent));
-        graph_.origins[inputs[i]].kind = Kind::kConstant;
-      } else {
-        part.weight = inputs[i];
-        graph_.initializers.emplace(part.weight, CopyRows(stored, begin, part.extent));
-        graph_.initializer_order.push_back(part.weight);
-        graph_.origins[part.weight].kind = kind;
-      }
-      begin += part.extent;
-    }
-    AddNode("Concat", inputs, joined.value, "axis", int64_t{0});
-    graph_.initializers.erase(joined.value);
-    std::erase(graph_.initializer_order, joined.value);
-    graph_.origins.erase(joined.value);
-    graph_.shared.joined.push_back(std::move(joined));
-  }
-
-  template <typename Value>
-  void AddNode(std::string op, std::vector<std::string> inputs, const std::string& output, const char* attr,
-               Value value) {
-    ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
-    node.name = node.source = StrCat("joined/", output);
-    node.attrs.Set(attr, std::move(value));
-    nodes_.push_back(std::move(node));
-  }
-
-  ParsedGraph& graph_;
-  std::unordered_map<std::string, const ParsedNode*> producers_;
-  std::set<std::string> not_heads_, not_biases_;  // values that other operands are, too
-  std::set<std::string> tables_;                  // that nodes look up
-  std::set<std::string> fixed_;                   // outputs, and weights that the file does not hold by themselves
-  std::vector<ParsedNode> nodes_;
+  const WeightIndex& index_;
+  const ParsedGraph& graph_;
+  std::set<std::string> tables_;  // that nodes look up
+  std::set<std::string> fixed_;   // weights that the file does not hold by themselves
 };
+
+template <typename Value>
+ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output, const char* attr,
+                    Value value) {
+  ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
+  node.name = node.source = StrCat("joined/", output);
+  node.attrs.Set(attr, std::move(value));
+  return node;
+}
 
 // Returns the initializer `stored` with those of its parts that `weights` has.
 LazyTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
@@ -189,26 +166,53 @@ LazyTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
 
 // A weight of the graph, or the copy that a tie makes.
 LazyTensor FindWeight(const std::string& name, const ParsedGraph& graph) {
-  const auto tie = std::ranges::find(graph.shared.ties, name, &WeightTie::copy);
-  return tie == graph.shared.ties.end() ? LazyTensor(graph.initializers.at(name))
-                                        : MakeCopy(*tie, graph.initializers.at(tie->weight));
+  for (const WeightTie* tie : ListForms<WeightTie>(graph.records)) {
+    if (tie->copy == name) return MakeCopy(*tie, graph.initializers.at(tie->weight));
+  }
+  return graph.initializers.at(name);
 }
 
 }  // namespace
 
-void TakeJoinedApart(bool tie, ParsedGraph* graph) { Separator(graph).Run(tie); }
+absl::StatusOr<WeightRecords> MatchJoinedParts(WeightIndex* index) {
+  return PartFinder(*index).Run(index->model().edits.tie_stored_twice);
+}
 
-absl::Status JoinParts(const SharedWeights& shared,
-                       const std::function<absl::StatusOr<HostTensor>(const JoinedWeight&)>& read,
-                       std::map<std::string, LazyTensor>* weights) {
-  for (const JoinedWeight& joined : shared.joined) {
-    const auto is_there = [&](const Part& part) { return weights->contains(part.weight); };
-    if (std::ranges::none_of(joined.parts, is_there)) continue;
-    ASSIGN_OR_RETURN(const HostTensor stored, read(joined));
-    weights->insert_or_assign(joined.value, MakeJoined(joined, stored, *weights));
-    for (const Part& part : joined.parts) {
-      if (part.form == Part::Form::kOwn) weights->erase(part.weight);
+void BuildJoinedParts(const WeightRecord& record, WeightIndex* index) {
+  ParsedGraph& graph = index->mutable_graph();
+  const auto& joined = std::get<JoinedWeight>(record.form);
+  const HostTensor stored = graph.initializers.at(joined.value);
+  const Kind kind = index->Kind(joined.value);
+  std::vector<std::string> inputs;
+  int64_t begin = 0;
+  for (const Part& part : joined.parts) {
+    const std::string input = inputs.emplace_back(StrCat(joined.value, ".", inputs.size()));
+    if (part.form == Part::Form::kTransposed) {
+      index->nodes.push_back(MakeNode("Transpose", {part.weight}, input, "perm", std::vector<int64_t>{1, 0}));
+    } else if (part.form == Part::Form::kZeros) {
+      index->nodes.push_back(MakeNode("Constant", {}, input, "value", CopyRows(stored, begin, part.extent)));
+      graph.origins[input].kind = Kind::kConstant;
+    } else {
+      graph.initializers.emplace(input, CopyRows(stored, begin, part.extent));
+      graph.initializer_order.push_back(input);
+      graph.origins[input].kind = kind;
     }
+    begin += part.extent;
+  }
+  index->nodes.push_back(MakeNode("Concat", inputs, joined.value, "axis", int64_t{0}));
+  graph.initializers.erase(joined.value);
+  std::erase(graph.initializer_order, joined.value);
+  graph.origins.erase(joined.value);
+}
+
+absl::Status WriteJoinedParts(const WeightRecord& record, StoredWeights* weights) {
+  const auto& joined = std::get<JoinedWeight>(record.form);
+  const auto is_there = [&](const Part& part) { return weights->tensors.contains(part.weight); };
+  if (std::ranges::none_of(joined.parts, is_there)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const HostTensor stored, weights->read(joined));
+  weights->tensors.insert_or_assign(joined.value, MakeJoined(joined, stored, weights->tensors));
+  for (const Part& part : joined.parts) {
+    if (part.form == Part::Form::kOwn) weights->tensors.erase(part.weight);
   }
   return absl::OkStatus();
 }

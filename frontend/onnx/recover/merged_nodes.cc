@@ -1,7 +1,6 @@
 #include "frontend/onnx/recover/rows.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -17,113 +16,69 @@
 namespace onnxtrain {
 namespace {
 
-// Copies of nodes that read parameters of their own: the parts that the readers of merged nodes share.
-
-// Collects copies of a graph's nodes.
-class CopiedNodes {
+// Names the outputs of copies.
+class OutputNames {
  public:
-  explicit CopiedNodes(const ParsedGraph& graph) : graph_(graph) {}
+  explicit OutputNames(const WeightIndex& index) : index_(index) {}
 
   // Returns OUTPUT/MODULE, with a number where the graph has a value of that name.
-  std::string NameOutput(std::string_view output, std::string_view module);
-  // Adds a copy, to follow the node at this position and the copies that were added there before.
-  void Add(size_t position, ParsedNode copy) { copies_[position].push_back(std::move(copy)); }
-  // Inserts the copies into the graph, and forgets them.
-  void InsertInto(ParsedGraph* graph);
+  std::string Name(std::string_view output, std::string_view module) {
+    const std::string name = StrCat(output, "/", module);
+    std::string own = name;
+    for (int i = 2; index_.IsNameTaken(own) || !taken_.insert(own).second; ++i) own = StrCat(name, "_", i);
+    return own;
+  }
 
  private:
-  const ParsedGraph& graph_;
-  std::set<std::string> taken_;  // names of values; filled when the first is asked for
-  std::map<size_t, std::vector<ParsedNode>> copies_;
+  const WeightIndex& index_;
+  std::set<std::string> taken_;
 };
 
-std::set<std::string> ListValues(const ParsedGraph& graph) {
-  std::set<std::string> names;
-  for (const ParsedValue& input : graph.inputs) names.insert(input.name);
-  for (const auto& [name, tensor] : graph.initializers) names.insert(name);
-  for (const ParsedNode& node : graph.nodes) names.insert(node.outputs.begin(), node.outputs.end());
-  return names;
+WeightRecord MakeCopies(const SplitNodes& split, std::string why) {
+  return {.weight = split.outputs.back().second, .why = std::move(why), .form = split};
 }
 
 // Returns the placeholders of the parameters that no fx node reads, by the parameters' names.
-std::map<std::string, std::string> FindUnreadParameters(const TorchMetadata& metadata, const ParsedGraph& graph) {
+std::map<std::string, std::string> FindUnreadParameters(const WeightIndex& index) {
   std::set<std::string_view> args;
-  for (const ParsedNode& node : graph.nodes) {
+  for (const ParsedNode& node : index.graph().nodes) {
     if (node.fx != nullptr) args.insert(node.fx->args.begin(), node.fx->args.end());
   }
   std::map<std::string, std::string> unread;
-  for (const auto& [placeholder, entry] : metadata.signature) {
+  for (const auto& [placeholder, entry] : index.metadata().signature) {
     if (entry.kind == SignatureEntry::Kind::kParameter && !args.contains(placeholder))
       unread.emplace(entry.target, placeholder);
   }
   return unread;
 }
 
-std::string CopiedNodes::NameOutput(std::string_view output, std::string_view module) {
-  if (taken_.empty()) taken_ = ListValues(graph_);
-  const std::string name = StrCat(output, "/", module);
-  std::string own = name;
-  for (int i = 2; !taken_.insert(own).second; ++i) own = StrCat(name, "_", i);
-  return own;
-}
-
-void CopiedNodes::InsertInto(ParsedGraph* graph) {
-  if (copies_.empty()) return;
-  std::vector<ParsedNode> nodes;
-  for (size_t i = 0; i < graph->nodes.size(); ++i) {
-    nodes.push_back(std::move(graph->nodes[i]));
-    const auto found = copies_.find(i);
-    if (found != copies_.end()) std::ranges::move(found->second, std::back_inserter(nodes));
-  }
-  graph->nodes = std::move(nodes);
-  copies_.clear();
-}
-
 using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;  // by module
 
 class PartSeparator {
  public:
-  PartSeparator(const TorchMetadata& metadata, ParsedGraph* graph)
-      : graph_(*graph), unread_(FindUnreadParameters(metadata, *graph)), copies_(*graph) {
-    for (const ParsedValue& output : graph_.outputs) outputs_.insert(output.name);
-  }
+  explicit PartSeparator(const WeightIndex& index)
+      : index_(index), unread_(FindUnreadParameters(index)), names_(index) {}
 
-  void Run() {
-    if (unread_.empty()) return;
-    std::vector<size_t> found;
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (TakesApart(graph_.nodes[i])) found.push_back(i);
+  WeightRecords Run() {
+    for (const ParsedNode& node : index_.graph().nodes) {
+      if (!unread_.empty() && TakesApart(node)) Separate(node);
     }
-    ListReaders(found);
-    for (const size_t i : found) Separate(i);
-    copies_.InsertInto(&graph_);
+    return std::move(records_);
   }
 
  private:
   bool TakesApart(const ParsedNode& node) const {
     if (!node.domain.empty() || node.op_type != "Split" || node.fx != nullptr || node.inputs.empty()) return false;
-    const auto stored = graph_.initializers.find(node.inputs[0]);
-    return stored != graph_.initializers.end() && IsSplat(stored->second) &&
-           std::ranges::none_of(node.outputs, [&](const auto& o) { return o.empty() || outputs_.contains(o); });
-  }
-
-  void ListReaders(const std::vector<size_t>& splits) {
-    for (const size_t i : splits) {
-      for (const std::string& output : graph_.nodes[i].outputs) readers_[output];
-    }
-    for (ParsedNode& node : graph_.nodes) {
-      for (size_t i = 0; i < node.inputs.size(); ++i) {
-        const auto read = readers_.find(node.inputs[i]);
-        if (read != readers_.end()) read->second.push_back({.node = &node, .input = i});
-      }
-    }
+    const HostTensor* stored = index_.FindTensor(node.inputs[0]);
+    return stored != nullptr && IsSplat(*stored) &&
+           std::ranges::none_of(node.outputs, [&](const auto& o) { return o.empty() || index_.IsOutput(o); });
   }
 
   // The readers of its outputs by module. Empty where one belongs to no module.
   Readers FindReaders(const ParsedNode& split) const {
     Readers by_module;
     for (const std::string& output : split.outputs) {
-      for (const WeightReader& reader : readers_.at(output)) {
+      for (const WeightReader& reader : index_.Readers(output)) {
         const ParsedNode& node = *reader.node;
         const bool known = node.fx != nullptr && !node.fx->module.empty();
         if (!known || node.outputs.empty() || node.outputs[0].empty()) return {};
@@ -133,8 +88,7 @@ class PartSeparator {
     return by_module;
   }
 
-  void Separate(size_t at) {
-    ParsedNode& split = graph_.nodes[at];
+  void Separate(const ParsedNode& split) {
     const std::string weight = split.inputs[0], part(LastPart(weight));
     const Readers readers = FindReaders(split);
     bool free = !readers.contains(std::string(ParentOf(weight)));  // its module reads the parameter itself
@@ -145,43 +99,33 @@ class PartSeparator {
                                                       .target = "split",
                                                       .args = {parameter->second},
                                                       .module = module});
+      const std::string why = StrCat("'", module, "' reads parts of its own parameter, which the exporter merged");
       if (parameter->first == weight || std::exchange(free, false)) {
-        split.fx = fx;
+        records_.push_back({.weight = weight, .why = why, .form = NamedNode{.node = split.outputs[0], .fx = fx}});
       } else {
-        Copy(at, fx, own);
+        Copy(split, fx, own, why);
       }
     }
   }
 
-  void Copy(size_t at, const std::shared_ptr<const FxNode>& fx, const std::vector<WeightReader>& readers) {
-    ParsedNode copy = graph_.nodes[at];
-    SplitNodes split;
-    copy.source = StrCat(copy.source, "/", fx->module);
-    copy.fx = fx;
-    for (std::string& output : copy.outputs) {
-      split.outputs.emplace_back(output, copies_.NameOutput(output, fx->module));
-      output = split.outputs.back().second;
-    }
-    for (const WeightReader& reader : readers) {
+  void Copy(const ParsedNode& node, const std::shared_ptr<const FxNode>& fx, const std::vector<WeightReader>& readers,
+            const std::string& why) {
+    SplitNodes split{.fx = fx};
+    for (const std::string& output : node.outputs) split.outputs.emplace_back(output, names_.Name(output, fx->module));
+    for (const WeightReader& reader : readers)
       split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
-      for (const auto& [old, own] : split.outputs) {
-        if (reader.node->inputs[reader.input] == old) reader.node->inputs[reader.input] = own;
-      }
-    }
-    copies_.Add(at, std::move(copy));
-    graph_.shared.nodes.push_back(std::move(split));
+    records_.push_back(MakeCopies(split, why));
   }
 
-  ParsedGraph& graph_;
+  const WeightIndex& index_;
   std::map<std::string, std::string> unread_;  // placeholders of parameters that no fx node reads, by name
-  std::set<std::string> outputs_;              // of the model
-  std::map<std::string, std::vector<WeightReader>> readers_;  // by output of the nodes that take parameters apart
-  CopiedNodes copies_;
+  OutputNames names_;
+  WeightRecords records_;
 };
 
 }  // namespace
 
-void SplitMergedParts(const TorchMetadata& metadata, ParsedGraph* graph) { PartSeparator(metadata, graph).Run(); }
+absl::StatusOr<WeightRecords> MatchMergedParts(WeightIndex* index) { return PartSeparator(*index).Run(); }
 
 namespace {
 
@@ -200,20 +144,19 @@ using Readers = std::map<std::string, std::vector<WeightReader>, ByNumber>;
 
 class Separator {
  public:
-  Separator(const TorchMetadata& metadata, ParsedGraph* graph) : metadata_(metadata), graph_(*graph), copies_(*graph) {
+  explicit Separator(const WeightIndex& index) : index_(index), graph_(index.graph()), names_(index) {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) AddNode(i);
-    for (const auto& [parameter, placeholder] : FindUnreadParameters(metadata_, graph_)) {
+    for (const auto& [parameter, placeholder] : FindUnreadParameters(index)) {
       if (!graph_.initializers.contains(parameter))
         unread_[std::string(ParentOf(parameter))].emplace(LastPart(parameter), placeholder);
     }
   }
 
-  void Run() {
-    if (unread_.empty()) return;
+  WeightRecords Run() {
     for (auto& [name, group] : groups_) {
-      if (FindParameters(&group)) Separate(group);
+      if (!unread_.empty() && FindParameters(&group)) Separate(group);
     }
-    copies_.InsertInto(&graph_);
+    return std::move(records_);
   }
 
  private:
@@ -228,8 +171,9 @@ class Separator {
   // Returns false unless the fx node reads parameters of exactly one module.
   bool FindParameters(Group* group) const {
     for (const std::string& arg : group->fx->args) {
-      const auto entry = metadata_.signature.find(arg);
-      if (entry == metadata_.signature.end() || entry->second.kind != SignatureEntry::Kind::kParameter) continue;
+      const auto entry = index_.metadata().signature.find(arg);
+      if (entry == index_.metadata().signature.end() || entry->second.kind != SignatureEntry::Kind::kParameter)
+        continue;
       const std::string_view module = ParentOf(entry->second.target);
       if (!group->parts.empty() && module != group->module) return false;
       group->module = module;
@@ -266,16 +210,14 @@ class Separator {
       return arg != group.fx->name && StripNumber(arg) == StripNumber(group.fx->name) && !groups_.contains(arg);
     };
     Readers readers;
-    for (ParsedNode& node : graph_.nodes) {
+    for (const WeightReader& reader : index_.Readers(value)) {
+      const ParsedNode& node = *reader.node;
       if (node.fx == nullptr || node.fx == group.fx) continue;
       const std::vector<std::string>& args = node.fx->args;
       const auto other = std::ranges::find_if(args, is_other);
       const bool both = std::ranges::count(args, group.fx->name) > 0;
       if (other == args.end() || (both && args.size() != node.inputs.size())) continue;
-      for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] == value && (!both || is_other(args[i])))
-          readers[both ? args[i] : *other].push_back({.node = &node, .input = i});
-      }
+      if (!both || is_other(args[reader.input])) readers[both ? args[reader.input] : *other].push_back(reader);
     }
     return readers;
   }
@@ -322,33 +264,61 @@ class Separator {
       std::ranges::replace(fx->args, placeholder, unread_.at(module).at(own == renamed.end() ? part : own->second));
     }
     const std::string label = renamed.empty() ? module : StrCat(module, ".", renamed.begin()->second);
-    SplitNodes split;
+    SplitNodes split{.fx = std::move(fx)};
     for (const size_t i : group.nodes) {
-      ParsedNode copy = graph_.nodes[i];
-      split.outputs.emplace_back(copy.outputs[0], copies_.NameOutput(copy.outputs[0], label));
-      copy.source = StrCat(copy.source, "/", label);
-      copy.fx = fx;
-      copy.outputs[0] = split.outputs.back().second;
-      for (const auto& [old, own] : split.outputs) std::ranges::replace(copy.inputs, old, own);
-      copies_.Add(group.nodes.back(), std::move(copy));
+      const std::string& output = graph_.nodes[i].outputs[0];
+      split.outputs.emplace_back(output, names_.Name(output, label));
     }
-    for (const WeightReader& reader : readers) {
+    for (const WeightReader& reader : readers)
       split.readers.push_back({.node = reader.node->outputs[0], .input = reader.input});
-      reader.node->inputs[reader.input] = split.outputs.back().second;
-    }
-    graph_.shared.nodes.push_back(std::move(split));
+    records_.push_back(MakeCopies(split, StrCat("'", label, "' has weights of its own, which the exporter merged")));
   }
 
-  const TorchMetadata& metadata_;
-  ParsedGraph& graph_;
+  const WeightIndex& index_;
+  const ParsedGraph& graph_;
   std::map<std::string, Group> groups_;            // by fx node
   std::map<std::string, Parts, ByNumber> unread_;  // parameters that no fx node reads, by module
   std::set<std::string> taken_;                    // modules that have got a copy
-  CopiedNodes copies_;
+  OutputNames names_;
+  WeightRecords records_;
 };
 
 }  // namespace
 
-void SplitMergedNodes(const TorchMetadata& metadata, ParsedGraph* graph) { Separator(metadata, graph).Run(); }
+absl::StatusOr<WeightRecords> MatchMergedNodes(WeightIndex* index) { return Separator(*index).Run(); }
+
+// The copies follow the last of the nodes.
+void BuildMergedNodes(const WeightRecord& record, WeightIndex* index) {
+  if (const auto* named = std::get_if<NamedNode>(&record.form)) {
+    index->Producer(named->node)->fx = named->fx;
+    return;
+  }
+  const auto& split = std::get<SplitNodes>(record.form);
+  std::map<size_t, ParsedNode> made;  // a node of several outputs has one copy
+  for (const auto& [output, own] : split.outputs) {
+    const ParsedNode& node = *index->Producer(output);
+    const auto [copy, first] = made.try_emplace(static_cast<size_t>(&node - index->graph().nodes.data()), node);
+    if (first) copy->second.source += own.substr(output.size());
+  }
+  for (auto& [position, copy] : made) {
+    copy.fx = split.fx;
+    for (const auto& [output, own] : split.outputs) {
+      std::ranges::replace(copy.inputs, output, own);
+      std::ranges::replace(copy.outputs, output, own);
+    }
+    index->copies[made.rbegin()->first].push_back(std::move(copy));
+  }
+  for (const FileReader& reader : split.readers) {
+    std::string& input = index->Producer(reader.node)->inputs[reader.input];
+    const auto copied = std::ranges::find(split.outputs, input, &std::pair<std::string, std::string>::first);
+    if (copied != split.outputs.end()) input = copied->second;
+  }
+}
+
+absl::Status WriteMergedNodes(const WeightRecord& record, StoredWeights* weights) {
+  const auto* split = std::get_if<SplitNodes>(&record.form);
+  if (split != nullptr) weights->nodes.insert(weights->nodes.begin(), *split);
+  return absl::OkStatus();
+}
 
 }  // namespace onnxtrain

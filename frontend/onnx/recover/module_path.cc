@@ -235,6 +235,13 @@ std::vector<std::string_view> ListSteps(const std::string& name, const std::vect
   return steps;
 }
 
+bool IsSoftplus(const std::vector<std::string_view>& steps) {
+  static const Operators kSteps = {"beta",     "beta_0_cast", "beta_cast",     "self_scaled",
+                                   "softplus", "threshold",   "threshold_cast"};
+  return std::ranges::count(steps, "softplus") > 0 &&
+         std::ranges::all_of(steps, [](std::string_view step) { return kSteps.contains(step); });
+}
+
 bool MayRepeat(const std::string& name, const std::vector<std::string>& sources) {
   return IsExporterName(name) || !std::ranges::all_of(ListSteps(name, sources), IsUnary);
 }

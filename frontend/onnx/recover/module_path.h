@@ -63,6 +63,10 @@ bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources
 // The operators that computed such a value, sorted, without those that give other shapes.
 std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources);
 
+// Whether those are the steps of one softplus: torch.onnx writes it as a function of several nodes, whose values have
+// names of their own.
+bool IsSoftplus(const std::vector<std::string_view>& steps);
+
 // Whether constant folding may have read elements of one parameter several times on the way to such a value by
 // `sources`, which are without the parameter: not where all are functions of single numbers and other shapes. Values
 // that the exporter names itself are taken for operands of the others.

@@ -48,18 +48,23 @@ const HostTensor* FindTable(const ParsedGraph& graph, const ParsedNode& node) {
 
 }  // namespace
 
-void MarkPaddingRows(OnnxModel::Parsed* model) {
-  if (!model->producer.starts_with("pytorch")) return;
-  std::map<std::string, std::string> notes;  // by table
-  for (ParsedNode& node : model->graph.nodes) {
-    const HostTensor* table = FindTable(model->graph, node);
+absl::StatusOr<WeightRecords> MatchPaddingRows(WeightIndex* index) {
+  WeightRecords records;
+  if (!index->model().producer.starts_with("pytorch")) return records;
+  std::map<std::string, WeightRecord> tables;
+  for (const ParsedNode& node : index->graph().nodes) {
+    const HostTensor* table = FindTable(index->graph(), node);
     if (table == nullptr) continue;
     const int64_t row = node.fx != nullptr ? node.fx->padding_row : FindZeroRow(*table);
     if (row < 0 || row >= table->shape()[0]) continue;
-    node.attrs.Set(kPaddingRow, row);
-    notes[node.inputs[0]] = StrCat("row ", row, " of '", Printable(node.inputs[0]), "' ", kWhy[node.fx == nullptr]);
+    WeightRecord& record = tables[node.inputs[0]];
+    if (record.weight.empty()) record.form = MarkedNodes{.attribute = kPaddingRow};
+    record.weight = node.inputs[0];
+    record.why = StrCat("row ", row, " of '", Printable(node.inputs[0]), "' ", kWhy[node.fx == nullptr]);
+    std::get<MarkedNodes>(record.form).values.emplace_back(node.outputs[0], row);
   }
-  for (auto& [table, note] : notes) model->notes.push_back(std::move(note));
+  for (auto& [name, record] : tables) records.push_back(std::move(record));
+  return records;
 }
 
 }  // namespace onnxtrain

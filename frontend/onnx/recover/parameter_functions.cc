@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "frontend/base/strings.h"
-#include "frontend/onnx/recover/weight_names.h"
 
 namespace onnxtrain {
 namespace {
@@ -16,18 +17,22 @@ double Exp(double x) { return std::exp(x); }
 double NegatedExp(double x) { return -std::exp(x); }
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double Tanh(double x) { return std::tanh(x); }
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 double Log(double y) { return std::log(y); }
 double LogOfNegated(double y) { return std::log(-y); }
 double Logit(double y) { return std::log(y) - std::log1p(-y); }
 double Atanh(double y) { return std::atanh(y); }
+double InverseSoftplus(double y) { return y + std::log(-std::expm1(-y)); }
 
 constexpr const char* kExpOps[] = {"Exp", "Neg"};
 constexpr const char* kSigmoidOps[] = {"Sigmoid"};
 constexpr const char* kTanhOps[] = {"Tanh"};
+constexpr const char* kSoftplusOps[] = {"Softplus"};
 
 struct Form {
   const char* suffix;                // of the name of the weight
+  const char* formula;               // as users read it
   std::span<const char* const> ops;  // of the function, the innermost first
   double (*value)(double);
   double (*argument)(double);  // not finite where there is none
@@ -35,10 +40,11 @@ struct Form {
 
 // By ParameterFunction.
 constexpr Form kForms[] = {
-    {".log", std::span(kExpOps).first(1), Exp, Log},
-    {".log", kExpOps, NegatedExp, LogOfNegated},
-    {".logit", kSigmoidOps, Sigmoid, Logit},
-    {".atanh", kTanhOps, Tanh, Atanh},
+    {".log", "exp(p)", std::span(kExpOps).first(1), Exp, Log},
+    {".log", "−exp(p)", kExpOps, NegatedExp, LogOfNegated},
+    {".logit", "sigmoid(p)", kSigmoidOps, Sigmoid, Logit},
+    {".atanh", "tanh(p)", kTanhOps, Tanh, Atanh},
+    {".softplus_inverse", "softplus(p)", kSoftplusOps, Softplus, InverseSoftplus},
 };
 
 const Form& GetForm(ParameterFunction function) { return kForms[static_cast<size_t>(function)]; }
@@ -66,32 +72,52 @@ std::vector<ParsedNode> MakeNodes(const ComputedFunction& computed) {
 }
 
 // Whether the graph has the names that the nodes make, or an output that must stay an initializer.
-bool Clashes(const ComputedFunction& computed, const ParsedGraph& graph) {
-  return IsNameTaken(graph, computed.weight) || IsNameTaken(graph, NameBetween(computed)) ||
-         std::ranges::count(graph.outputs, computed.value, &ParsedValue::name) > 0;
+bool Clashes(const ComputedFunction& computed, const WeightIndex& index) {
+  return index.IsNameTaken(computed.weight) || index.IsNameTaken(NameBetween(computed)) ||
+         index.IsOutput(computed.value);
 }
 
 }  // namespace
 
-void TrainArgument(const std::string& name, ParameterFunction function, ParsedGraph* graph) {
-  const auto stored = graph->initializers.find(name);
-  const Form& form = GetForm(function);
-  ComputedFunction computed{.weight = name + form.suffix, .value = name, .function = function};
-  if (stored == graph->initializers.end() || Clashes(computed, *graph) || !HasArguments(stored->second, form)) return;
-  HostTensor weight = LazyTensor(stored->second).Map(form.argument).Whole();
-  graph->initializers.erase(stored);
-  graph->initializers.emplace(computed.weight, std::move(weight));
-  std::ranges::replace(graph->initializer_order, name, computed.weight);
-  graph->origins[computed.weight] = graph->origins[name];
-  graph->origins.erase(name);
-  std::vector<ParsedNode> nodes = MakeNodes(computed);
-  graph->nodes.insert(graph->nodes.begin(), std::make_move_iterator(nodes.begin()),
-                      std::make_move_iterator(nodes.end()));
-  graph->shared.functions.push_back(std::move(computed));
+// Leaves alone what is no value of the function.
+absl::StatusOr<WeightRecords> MatchFunctions(WeightIndex* index) {
+  WeightRecords records;
+  std::set<std::string> found;
+  for (const auto& [name, function] : index->naming.functions) {
+    const HostTensor* stored = index->FindTensor(name);
+    const Form& form = GetForm(function);
+    const ComputedFunction computed{.weight = name + form.suffix, .value = name, .function = function};
+    if (stored == nullptr || found.contains(name) || Clashes(computed, *index) || !HasArguments(*stored, form))
+      continue;
+    found.insert(name);
+    records.push_back({.weight = computed.weight,
+                       .why = StrCat("the exporter computed ", form.formula, " of one parameter"),
+                       .form = computed});
+  }
+  return records;
 }
 
-LazyTensor MakeValue(const ComputedFunction& computed, const LazyTensor& weight) {
-  return weight.Map(GetForm(computed.function).value);
+void BuildFunction(const WeightRecord& record, WeightIndex* index) {
+  ParsedGraph& graph = index->mutable_graph();
+  const auto& computed = std::get<ComputedFunction>(record.form);
+  HostTensor weight =
+      LazyTensor(graph.initializers.at(computed.value)).Map(GetForm(computed.function).argument).Whole();
+  graph.initializers.erase(computed.value);
+  graph.initializers.emplace(computed.weight, std::move(weight));
+  std::ranges::replace(graph.initializer_order, computed.value, computed.weight);
+  graph.origins[computed.weight] = index->Origin(computed.value);
+  graph.origins.erase(computed.value);
+  std::vector<ParsedNode> nodes = MakeNodes(computed);
+  index->nodes.insert(index->nodes.begin(), std::make_move_iterator(nodes.begin()),
+                      std::make_move_iterator(nodes.end()));
+}
+
+absl::Status WriteFunction(const WeightRecord& record, StoredWeights* weights) {
+  const auto& computed = std::get<ComputedFunction>(record.form);
+  const auto argument = weights->tensors.extract(computed.weight);
+  if (!argument.empty())
+    weights->tensors.emplace(computed.value, argument.mapped().Map(GetForm(computed.function).value));
+  return absl::OkStatus();
 }
 
 }  // namespace onnxtrain

@@ -80,20 +80,19 @@ bool HasCosinesBesideSines(const HostTensor& table) {
 
 class PositionTableFinder {
  public:
-  explicit PositionTableFinder(const ParsedGraph& graph) : graph_(graph) {
-    for (const auto& [name, tensor] : graph.initializers)
+  explicit PositionTableFinder(const WeightIndex& index) : index_(index), graph_(index.graph()) {
+    for (const auto& [name, tensor] : graph_.initializers)
       values_[name].tensors = IsFloat(tensor.dtype()) ? std::set{name} : std::set<std::string>();
-    for (const ParsedValue& input : graph.inputs) {
+    for (const ParsedValue& input : graph_.inputs) {
       if (!values_.contains(input.name) && input.dtype && !IsFloat(*input.dtype))
         values_[input.name].ids = !IsPositionName(input.name);
     }
-    for (const ParsedNode& node : graph.nodes) Follow(node);
+    for (const ParsedNode& node : graph_.nodes) Follow(node);
   }
 
   std::vector<std::string> Run() {
     std::set<std::string> of_sines, of_cosines;
     for (const ParsedNode& node : graph_.nodes) {
-      for (const std::string& output : node.outputs) producers_[output] = &node;
       if (IsOp(node, {"Sin"})) Add(node.inputs[0], &of_sines);
       if (IsOp(node, {"Cos"})) Add(node.inputs[0], &of_cosines);
       FindCaches(node);
@@ -112,8 +111,7 @@ class PositionTableFinder {
   }
 
   const HostTensor* FindTensor(const std::string& name) const {
-    const auto stored = graph_.initializers.find(name);
-    if (stored != graph_.initializers.end()) return &stored->second;
+    if (const HostTensor* stored = index_.FindTensor(name)) return stored;
     const auto constant = constants_.find(name);
     return constant == constants_.end() ? nullptr : constant->second;
   }
@@ -202,9 +200,9 @@ class PositionTableFinder {
 
   // The table that a product multiplies with data; nothing where there is none, or more than one.
   std::optional<std::string> FindFactor(const std::string& product) const {
-    const auto producer = producers_.find(product);
-    if (producer == producers_.end() || !IsOp(*producer->second, {"Mul"})) return std::nullopt;
-    const std::vector<std::string>& inputs = producer->second->inputs;
+    const ParsedNode* producer = index_.Producer(product);
+    if (producer == nullptr || !IsOp(*producer, {"Mul"})) return std::nullopt;
+    const std::vector<std::string>& inputs = producer->inputs;
     const PositionValue *x = Find(inputs[0]), *y = Find(inputs[1]);
     const PositionValue* table = x == nullptr ? y : x;
     if ((x == nullptr) == (y == nullptr)) return std::nullopt;
@@ -224,22 +222,25 @@ class PositionTableFinder {
     for (const std::string& input : node.inputs) found_.erase(input);
   }
 
+  const WeightIndex& index_;
   const ParsedGraph& graph_;
   std::unordered_map<std::string, PositionValue> values_;  // all others depend on data
   std::unordered_map<std::string, const HostTensor*> constants_;
-  std::unordered_map<std::string, const ParsedNode*> producers_;
   std::set<std::string> found_, tables_;
 };
 
 }  // namespace
 
-std::vector<std::string> MatchPositionTables(const ParsedGraph& graph) { return PositionTableFinder(graph).Run(); }
-
-void BuildPositionTables(ParsedGraph* graph) {
-  for (const std::string& name : MatchPositionTables(*graph)) {
-    WeightOrigin& origin = graph->origins[name];
-    if (origin.kind == WeightOrigin::Kind::kUnknown) origin.kind = WeightOrigin::Kind::kConstant;
+// Tensors that the metadata of the exporter calls constants keep their kind, and are noted.
+absl::StatusOr<WeightRecords> MatchPositionTables(WeightIndex* index) {
+  using Kind = WeightOrigin::Kind;
+  WeightRecords records;
+  for (const std::string& name : PositionTableFinder(*index).Run()) {
+    const Kind kind = index->Kind(name);
+    if (kind == Kind::kUnknown || kind == Kind::kConstant)
+      records.push_back(index->MakeKind(name, Kind::kConstant, "it only serves to rotate by positions"));
   }
+  return records;
 }
 
 }  // namespace onnxtrain

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/weight_names.h"
 #include "frontend/ops/quantize.h"
 
 namespace onnxtrain {
@@ -85,18 +86,30 @@ std::map<size_t, std::string> FindProductScales(const std::vector<NodeNames>& no
   return scales;
 }
 
-void AttachProductScales(ParsedGraph* graph) {
+absl::StatusOr<WeightRecords> MatchProductScales(WeightIndex* index) {
+  WeightRecords records;
+  const std::vector<ParsedNode>& graph = index->graph().nodes;
   const auto has_product = [](const ParsedNode& node) { return FindRow(node.domain, node.op_type) != nullptr; };
-  if (std::ranges::none_of(graph->nodes, has_product)) return;
+  if (std::ranges::none_of(graph, has_product)) return records;
   std::vector<NodeNames> nodes;
-  for (const ParsedNode& node : graph->nodes) nodes.push_back({node.domain, node.op_type, node.inputs, node.outputs});
-  const auto is_initializer = [&](const std::string& name) { return graph->initializers.contains(name); };
-  for (const auto& [at, scale] : FindProductScales(nodes, is_initializer)) {
-    ParsedNode& node = graph->nodes[at];
-    node.inputs.resize(FindRow(node.domain, node.op_type)->scale);
-    node.inputs.push_back(scale);
-    graph->origins[scale].kind = WeightOrigin::Kind::kConstant;
+  for (const ParsedNode& node : graph) nodes.push_back({node.domain, node.op_type, node.inputs, node.outputs});
+  const auto is_initializer = [&](const std::string& name) { return index->FindTensor(name) != nullptr; };
+  for (const auto& [at, scale] : FindProductScales(nodes, is_initializer))
+    records.push_back({.weight = scale,
+                       .why = "it scales integer products",
+                       .form = AddedInput{.node = MakeFileReader(graph[at], 0).node,
+                                          .input = FindRow(graph[at].domain, graph[at].op_type)->scale}});
+  return records;
+}
+
+// It is not trained.
+void BuildProductScale(const WeightRecord& record, WeightIndex* index) {
+  const auto& [node, input] = std::get<AddedInput>(record.form);
+  if (ParsedNode* product = index->Producer(node)) {
+    product->inputs.resize(input);
+    product->inputs.push_back(record.weight);
   }
+  index->mutable_graph().origins[record.weight].kind = WeightOrigin::Kind::kConstant;
 }
 
 }  // namespace onnxtrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -190,9 +191,32 @@ bool HasZero(const std::string& row, size_t element) {
   return false;
 }
 
+// The bytes of the different rows.
+std::string ReadUnique(const RowCopies& copies, const HostTensor& tensor) {
+  const size_t element = DTypeSize(tensor.dtype());
+  const Rows rows(copies.shape, copies.axis, element);
+  std::string row(static_cast<size_t>(rows.length()) * element, 0), unique;
+  int64_t next = 0;
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    if (copies.rows[r] != next) continue;
+    rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
+    unique += row;
+    ++next;
+  }
+  return unique;
+}
+
+HostTensor ReadTable(const RowCopies& copies, const HostTensor& tensor) {
+  const std::string unique = ReadUnique(copies, tensor);
+  const int64_t length = copies.shape[copies.axis], element = static_cast<int64_t>(DTypeSize(tensor.dtype()));
+  HostTensor table({tensor.dtype(), {std::ssize(unique) / (length * element), length}});
+  std::memcpy(table.mutable_bytes().data(), unique.data(), unique.size());
+  return table;
+}
+
 struct Found {
   RowCopies copies;
-  std::string unique;  // the bytes of the different rows
+  int64_t different = 0;  // rows
 };
 
 // What aten.expand made of a parameter of equal numbers (a fresh class token): copies along the first axis, the batch.
@@ -202,10 +226,8 @@ std::optional<Found> FindExpanded(std::string_view name, const HostTensor& tenso
   if (!name.starts_with("expand") || shape.size() < 3 || shape[0] < 2 || tensor.size() == 0 || !IsSplat(tensor))
     return std::nullopt;
   const int64_t rows = tensor.size() / shape.back(), different = rows / shape[0];
-  Found found{.copies = {.shape = shape, .axis = shape.size() - 1}};
+  Found found{.copies = {.shape = shape, .axis = shape.size() - 1}, .different = different};
   for (int64_t r = 0; r < rows; ++r) found.copies.rows.push_back(r % different);
-  const std::span<const std::byte> bytes = tensor.bytes();
-  found.unique.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size() / static_cast<size_t>(shape[0]));
   return found;
 }
 
@@ -223,20 +245,22 @@ std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
     const auto [it, first] = seen.emplace(row, std::ssize(seen));
     if (!first && HasZero(row, element)) return std::nullopt;
     found.copies.rows.push_back(it->second);
-    if (first) found.unique += row;
   }
+  found.different = std::ssize(seen);
   // A few of many short rows may be equal by chance, above all in 16 bits.
   constexpr size_t kShort = 8;  // bytes
   const bool few = row.size() <= kShort && 4 * std::ssize(seen) > 3 * rows.count();
   return std::ssize(seen) < rows.count() && !few ? std::optional(std::move(found)) : std::nullopt;
 }
 
+int64_t CountNumbers(const Found& found) { return found.different * found.copies.shape[found.copies.axis]; }
+
 // Of the axes along which rows repeat, the one with the fewest different numbers.
 std::optional<Found> FindRepeats(const HostTensor& tensor) {
   std::optional<Found> best;
   for (size_t axis = 0; tensor.size() > 0 && axis < tensor.shape().size(); ++axis) {
     std::optional<Found> found = FindRepeats(tensor, axis);
-    if (found && (!best || found->unique.size() < best->unique.size())) best = std::move(found);
+    if (found && (!best || CountNumbers(*found) < CountNumbers(*best))) best = std::move(found);
   }
   return best;
 }
@@ -246,27 +270,17 @@ std::optional<Found> FindRepeats(const HostTensor& tensor) {
 std::optional<Found> FindWindowBias(const HostTensor& tensor) {
   std::optional<RelativeBias> bias = FindRelativeBias(tensor);
   if (!bias) return std::nullopt;
-  const size_t element = DTypeSize(tensor.dtype());
-  const Rows rows(tensor.shape(), bias->heads, element);
-  Found found{.copies = {.shape = tensor.shape(), .axis = bias->heads, .rows = std::move(bias->rows)}};
-  std::string row(static_cast<size_t>(rows.length()) * element, 0);
-  int64_t next = 0;
-  for (int64_t r = 0; r < rows.count(); ++r) {
-    if (found.copies.rows[r] != next) continue;
-    rows.Read(tensor.bytes().data(), r, reinterpret_cast<std::byte*>(row.data()));
-    found.unique += row;
-    ++next;
-  }
-  return found;
+  const int64_t different = *std::ranges::max_element(bias->rows) + 1;
+  return Found{.copies = {.shape = tensor.shape(), .axis = bias->heads, .rows = std::move(bias->rows)},
+               .different = different};
 }
 
 // Distances times a slope for each head (Press et al., 2022, "ALiBi"): the different rows, sorted, are equally spaced.
 bool HasSlopes(const Found& found, const HostTensor& tensor) {
   constexpr int64_t kMinRows = 4;
-  const int64_t length = tensor.shape()[found.copies.axis], rows = *std::ranges::max_element(found.copies.rows) + 1;
+  const int64_t length = tensor.shape()[found.copies.axis], rows = found.different;
   if (!IsFloat(tensor.dtype()) || rows < kMinRows) return false;
-  HostTensor table({tensor.dtype(), {rows, length}});
-  std::memcpy(table.mutable_bytes().data(), found.unique.data(), found.unique.size());
+  const HostTensor table = ReadTable(found.copies, tensor);
   std::vector<int64_t> order(static_cast<size_t>(rows));
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, {}, [&](int64_t r) { return table.At(r * length); });
@@ -282,9 +296,11 @@ bool HasSlopes(const Found& found, const HostTensor& tensor) {
 }
 
 // The initializer that holds a weight, which may have been merged into it.
-std::string_view NameInFile(std::string_view name, const std::vector<SplitWeight>& splits) {
-  const auto split = std::ranges::find(splits, name, &SplitWeight::name);
-  return split != splits.end() && !split->merged.empty() ? std::string_view(split->merged) : name;
+std::string_view NameInFile(std::string_view name, const ParsedGraph& graph) {
+  for (const SplitWeight* split : ListForms<SplitWeight>(graph.records)) {
+    if (split->name == name && !split->merged.empty()) return split->merged;
+  }
+  return name;
 }
 
 ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output) {
@@ -309,40 +325,6 @@ std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& i
   return nodes;
 }
 
-// Replaces the initializer `found.copies.copy` by a table and its lookup.
-void ReplaceByLookup(Found found, const HostTensor& stored, ParsedGraph* graph) {
-  RowCopies& copies = found.copies;
-  const int64_t length = copies.shape[copies.axis], element = static_cast<int64_t>(DTypeSize(stored.dtype()));
-  HostTensor weight({stored.dtype(), {std::ssize(found.unique) / (length * element), length}});
-  std::memcpy(weight.mutable_bytes().data(), found.unique.data(), found.unique.size());
-  Shape shape = copies.shape;
-  shape.erase(shape.begin() + static_cast<int64_t>(copies.axis));
-  const std::string indices = copies.copy + ".rows";
-  copies.weight = copies.copy + ".table";
-  graph->initializers.erase(copies.copy);
-  graph->initializers.emplace(copies.weight, std::move(weight));
-  graph->initializers.emplace(indices, HostTensor::FromInts({DType::kInt64, shape}, copies.rows));
-  std::ranges::replace(graph->initializer_order, copies.copy, copies.weight);
-  graph->initializer_order.push_back(indices);
-  graph->origins[copies.weight] = graph->origins[copies.copy];
-  graph->origins.erase(copies.copy);
-  std::vector<ParsedNode> nodes = MakeLookup(copies, indices);
-  graph->nodes.insert(graph->nodes.begin(), std::make_move_iterator(nodes.begin()),
-                      std::make_move_iterator(nodes.end()));
-  graph->shared.lookups.push_back(std::move(copies));
-}
-
-// Gives the initializer, and each Identity over it, which the caller has removed, a table.
-void ReplaceByLookups(const Found& found, const std::vector<std::string>& copies, const HostTensor& stored,
-                      ParsedGraph* graph) {
-  for (size_t i = 1; i < copies.size(); ++i) graph->initializer_order.push_back(copies[i]);
-  for (const std::string& copy : copies) {
-    Found own = found;
-    own.copies.copy = copy;
-    ReplaceByLookup(std::move(own), stored, graph);
-  }
-}
-
 bool IsCopyOf(const ParsedNode& node, const std::string& name) {
   return IsOp(node, {"Identity"}) && node.inputs[0] == name;
 }
@@ -357,104 +339,112 @@ std::vector<std::string> ListIdentities(const std::string& name, const ParsedGra
   return copies;
 }
 
-bool HasTakenNames(const std::string& copy, const std::unordered_set<std::string>& taken) {
+bool HasTakenNames(const std::string& copy, const WeightIndex& index) {
   return std::ranges::any_of(std::vector<std::string>{".rows", ".table", ".gathered"},
-                             [&](const std::string& end) { return taken.contains(copy + end); });
+                             [&](const std::string& end) { return index.IsNameTaken(copy + end); });
 }
 
-using ReadersByValue = std::unordered_map<std::string, std::vector<const ParsedNode*>>;
-
 // Whether the value is added to attention scores in front of a softmax.
-bool LeadsToSoftmax(const std::string& value, const ReadersByValue& readers) {
+bool LeadsToSoftmax(const std::string& value, const WeightIndex& index) {
   constexpr size_t kMaxVisited = 16;
   std::vector<std::string> open = {value};
   for (size_t at = 0; at < open.size() && open.size() < kMaxVisited; ++at) {
-    const auto found = readers.find(open[at]);
-    if (found == readers.end()) continue;
-    for (const ParsedNode* reader : found->second) {
-      if (IsOp(*reader, {"Softmax", "Attention"})) return true;
-      const bool passes = IsViewOrCast(*reader) || (GetOnnxTraits(*reader).scores && !IsOp(*reader, {"MatMul"}));
-      if (passes) open.insert(open.end(), reader->outputs.begin(), reader->outputs.end());
+    for (const WeightReader& reader : index.Readers(open[at])) {
+      const ParsedNode& node = *reader.node;
+      if (IsOp(node, {"Softmax", "Attention"})) return true;
+      const bool passes = IsViewOrCast(node) || (GetOnnxTraits(node).scores && !IsOp(node, {"MatMul"}));
+      if (passes) open.insert(open.end(), node.outputs.begin(), node.outputs.end());
     }
   }
   return false;
 }
 
-// Of these, the values of equal numbers that are added to attention scores.
-std::unordered_set<std::string> ListFreshBiases(const std::vector<std::string>& names, const ParsedGraph& graph) {
-  ReadersByValue readers;
-  for (const ParsedNode& node : graph.nodes) {
-    for (const std::string& input : node.inputs) readers[input].push_back(&node);
-  }
-  std::unordered_set<std::string> biases;
-  for (const std::string& name : names) {
-    const auto stored = graph.initializers.find(name);
-    if (stored != graph.initializers.end() && IsSplat(stored->second) && LeadsToSoftmax(name, readers))
-      biases.insert(name);
-  }
-  return biases;
-}
-
 // The tensors that the exporter computed and does not tell what of. Weights of layers are transposed or folded ones.
-std::vector<std::string> ListComputed(const ParsedGraph& graph) {
-  std::set<std::string> weights;
-  for (const ParsedNode& node : graph.nodes) {
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (TakesWeight(node, i)) weights.insert(node.inputs[i]);
-    }
-  }
-  std::vector<std::string> names;
-  for (const std::string& name : graph.initializer_order) {
-    const auto origin = graph.origins.find(name);
-    const bool told = origin != graph.origins.end() && origin->second.kind != WeightOrigin::Kind::kUnknown;
-    const auto stored = graph.initializers.find(name);
-    if (IsComputedName(name) && !told && !weights.contains(name) && stored != graph.initializers.end() &&
-        IsFloat(stored->second.dtype()))
-      names.push_back(name);
-  }
+std::vector<std::string> ListComputed(const WeightIndex& index) {
+  std::vector<std::string> names = index.ListInitializers();
+  std::erase_if(names, [&](const std::string& name) {
+    const auto takes = [](const WeightReader& reader) { return TakesWeight(*reader.node, reader.input); };
+    return !IsComputedName(name) || index.Kind(name) != WeightOrigin::Kind::kUnknown ||
+           std::ranges::any_of(index.Readers(name), takes) || !IsFloat(index.FindTensor(name)->dtype());
+  });
   return names;
 }
 
-// All names that are taken.
-std::unordered_set<std::string> ListNames(const ParsedGraph& graph) {
-  std::unordered_set<std::string> names(graph.initializer_order.begin(), graph.initializer_order.end());
-  for (const ParsedValue& input : graph.inputs) names.insert(input.name);
-  for (const ParsedNode& node : graph.nodes) names.insert(node.outputs.begin(), node.outputs.end());
-  return names;
+// `assume`: whether biases of which all numbers are equal may be taken for biases by the offsets of positions.
+std::optional<Found> FindRows(const std::string& name, const HostTensor& tensor, bool assume,
+                              const WeightIndex& index) {
+  std::optional<Found> found = FindRepeats(tensor);
+  if (!found) found = FindExpanded(NameInFile(name, index.graph()), tensor);
+  if (found) return found;
+  const bool splat = IsSplat(tensor);
+  return !splat || (assume && LeadsToSoftmax(name, index)) ? FindWindowBias(tensor) : std::nullopt;
 }
 
 }  // namespace
 
-void GatherRepeatedRows(std::vector<std::string> names, bool assume, ParsedGraph* graph) {
-  for (std::string& name : ListComputed(*graph)) names.push_back(std::move(name));
-  if (names.empty()) return;
-  const std::unordered_set<std::string> taken = ListNames(*graph);
-  const std::unordered_set<std::string> fresh = ListFreshBiases(names, *graph);
+absl::StatusOr<WeightRecords> MatchRepeatedRows(WeightIndex* index) {
+  WeightRecords records;
+  std::vector<std::string> names = index->naming.looked_up;
+  for (std::string& name : ListComputed(*index)) names.push_back(std::move(name));
+  std::set<std::string> seen;
   for (const std::string& name : names) {
-    const auto stored = graph->initializers.find(name);
-    const bool output = std::ranges::count(graph->outputs, name, &ParsedValue::name) > 0;
-    if (stored == graph->initializers.end() || output || stored->second.shape().size() < 2) continue;
-    const HostTensor tensor = stored->second;
-    std::optional<Found> found = FindRepeats(tensor);
-    if (!found) found = FindExpanded(NameInFile(name, graph->shared.splits), tensor);
-    if (!found && (!IsSplat(tensor) || (assume && fresh.contains(name)))) found = FindWindowBias(tensor);
+    const HostTensor* stored = index->FindTensor(name);
+    if (stored == nullptr || index->IsOutput(name) || stored->shape().size() < 2 || !seen.insert(name).second) continue;
+    const std::optional<Found> found = FindRows(name, *stored, index->model().edits.tie_stored_twice, *index);
     if (!found) continue;
-    std::vector<std::string> copies = ListIdentities(name, *graph);
+    std::vector<std::string> copies = ListIdentities(name, index->graph());
     copies.insert(copies.begin(), name);
-    if (HasSlopes(*found, tensor)) {
-      for (const std::string& copy : copies) graph->origins[copy].kind = WeightOrigin::Kind::kConstant;
+    const bool slopes = HasSlopes(*found, *stored);
+    if (!slopes && std::ranges::any_of(copies, [&](const std::string& c) { return HasTakenNames(c, *index); }))
       continue;
+    for (const std::string& copy : copies) {
+      RowCopies rows = found->copies;
+      rows.copy = copy;
+      rows.weight = copy + ".table";
+      records.push_back(slopes ? index->MakeKind(copy, WeightOrigin::Kind::kConstant, "distances times slopes (ALiBi)")
+                               : WeightRecord{.weight = rows.weight,
+                                              .why = StrCat(found->different, " of ", rows.rows.size(),
+                                                            " rows differ: the exporter looked them up"),
+                                              .form = rows});
     }
-    if (std::ranges::any_of(copies, [&](const std::string& copy) { return HasTakenNames(copy, taken); })) continue;
-    std::erase_if(graph->nodes, [&](const ParsedNode& node) { return IsCopyOf(node, name); });
-    ReplaceByLookups(*found, copies, tensor, graph);
   }
+  return records;
+}
+
+// Replaces an initializer, or an Identity over one, by a table and its lookup.
+void BuildRepeatedRows(const WeightRecord& record, WeightIndex* index) {
+  if (std::holds_alternative<WeightOrigin>(record.form)) return BuildOrigin(record, index);
+  const auto& copies = std::get<RowCopies>(record.form);
+  ParsedGraph& graph = index->mutable_graph();
+  const ParsedNode* identity = index->Producer(copies.copy);
+  HostTensor table = identity == nullptr ? ReadTable(copies, graph.initializers.at(copies.copy))
+                                         : graph.initializers.at(identity->inputs[0] + ".table").Clone();
+  if (identity != nullptr) {
+    index->removed.insert(copies.copy);
+    graph.initializer_order.push_back(copies.copy);
+  }
+  Shape shape = copies.shape;
+  shape.erase(shape.begin() + static_cast<int64_t>(copies.axis));
+  const std::string indices = copies.copy + ".rows";
+  graph.initializers.erase(copies.copy);
+  graph.initializers.emplace(copies.weight, std::move(table));
+  graph.initializers.emplace(indices, HostTensor::FromInts({DType::kInt64, shape}, copies.rows));
+  std::ranges::replace(graph.initializer_order, copies.copy, copies.weight);
+  graph.initializer_order.push_back(indices);
+  graph.origins[copies.weight] = index->Origin(copies.copy);
+  graph.origins.erase(copies.copy);
+  std::vector<ParsedNode> nodes = MakeLookup(copies, indices);
+  index->nodes.insert(index->nodes.begin(), std::make_move_iterator(nodes.begin()),
+                      std::make_move_iterator(nodes.end()));
 }
 
 bool IsAssumed(const RowCopies& copies, const HostTensor& weight) {
   return IsSplat(weight) && copies.axis + 3 == copies.shape.size();
 }
 
+namespace {
+
+// Returns the initializer that the rows of the weight make up.
 LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight) {
   const auto read = [copies, table = weight.Whole()](int64_t begin, int64_t count) {
     const size_t element = DTypeSize(table.dtype());
@@ -468,6 +458,16 @@ LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight) {
     return copy;
   };
   return {{weight.dtype(), copies.shape}, read};
+}
+
+}  // namespace
+
+absl::Status WriteRepeatedRows(const WeightRecord& record, StoredWeights* weights) {
+  const auto* copies = std::get_if<RowCopies>(&record.form);
+  if (copies == nullptr) return absl::OkStatus();
+  const auto table = weights->tensors.extract(copies->weight);
+  if (!table.empty()) weights->tensors.emplace(copies->copy, ExpandRows(*copies, table.mapped()));
+  return absl::OkStatus();
 }
 
 }  // namespace onnxtrain

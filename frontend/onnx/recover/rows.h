@@ -1,5 +1,6 @@
-// The forms in which exporters store parameters. Each function finds one form in a parsed graph, and puts there what is
-// trained in its place.
+// The functions of the rows of the table (parametrizations.h), by file, and what the import and the export ask for
+// beside the table. `Match…` finds weights and leaves the graph as it is, `Build…` puts what is trained into the graph,
+// `Write…` makes the stored tensors from the trained ones.
 #pragma once
 
 #include <functional>
@@ -11,26 +12,64 @@
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
 
-// Finds the rows of embedding tables that stand for padding, which PyTorch does not train.
+// weight_names.cc: the metadata of torch.export. Its exporter merges initializers of equal bytes: in a fresh model all
+// scales of LayerNorm are one. The fx node of each reader names the parameters that it was translated from. Weights
+// that the program shares are one parameter there and stay one here. Biases that the exporter removed because they
+// were zeros are weights again.
+absl::StatusOr<WeightRecords> MatchOrigins(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchMergedWeights(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchRemovedBiases(WeightIndex* index);
+void BuildOrigin(const WeightRecord& record, WeightIndex* index);
+void BuildSplit(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteSplit(const WeightRecord& record, StoredWeights* weights);
 
-// Sets the attribute kPaddingRow (frontend/ops/import/index.h) of each Gather that was an embedding with padding_idx,
-// and notes which rows are not trained. torch.export writes the row into the metadata. In other files of PyTorch it is
-// the only row of zeros among the first and last ones of the table, where padding tokens are: PyTorch initializes it
-// to zeros.
-void MarkPaddingRows(OnnxModel::Parsed* model);
+// merged_nodes.cc: several fx nodes that PyTorch's exporter has made one node because they read one value and weights
+// of equal bytes: in a fresh model, two normalizations of the input of parallel branches (GPT-NeoX, Falcon), or two
+// tokens of zeros of one module (DeiT). The readers still name the fx node that they were translated from. Each gets a
+// copy of the node, which reads the merged initializers until they are split.
+absl::StatusOr<WeightRecords> MatchMergedNodes(WeightIndex* index);
+// The same where modules read parts of a fresh parameter, which one node takes apart: the biases of the attentions to
+// the memory of a decoder. The copies are named as fx nodes of the modules.
+absl::StatusOr<WeightRecords> MatchMergedParts(WeightIndex* index);
+void BuildMergedNodes(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteMergedNodes(const WeightRecord& record, StoredWeights* weights);
 
-// Finds recurrent layers of frameworks that have one bias where ONNX has two.
+// position_tables.cc: stored tensors, by initializer, Constant output or output of an Identity over an initializer,
+// that only serve to rotate by positions, whatever their values are:
+//   - what both a sine and a cosine of positions are computed from, where no data of a user takes part;
+//   - the caches of RotaryEmbedding and GroupQueryAttention;
+//   - tables c and s with c² + s² constant that turn data, x·c ± y·s.
+// The weights of Fourier features, which multiply data, and of layers with sines as activations are none.
+absl::StatusOr<WeightRecords> MatchPositionTables(WeightIndex* index);
 
-// Sets the attribute kSingleBias (frontend/ops/import/recurrent.h). ONNX adds the bias of the inputs and that of the
-// state. Frameworks with one, as Keras, store zeros for the other; training both would double the learning rate.
-// PyTorch has both.
-void MarkSingleBiases(OnnxModel::Parsed* model);
+// running_statistics.cc: batch normalizations that exporters of JAX and TensorFlow write as arithmetic. The variance is
+// a vector behind √(variance + ε); the mean is that in (x − mean)·s and x·s + (shift − mean·s), where s is made of that
+// root. Training would move both, the variance below zero.
+absl::StatusOr<WeightRecords> MatchRunningStatistics(WeightIndex* index);
 
-// Finds the scales of weights that only integer products read.
+// weight_roles.cc: files without the metadata of torch.export, by what the readers of weights do. The scales and biases
+// of normalizations and the biases of products in different modules are different weights.
+absl::StatusOr<WeightRecords> MatchTracedConstants(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchSharedCopies(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchStandardizers(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchMeans(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchFrequencies(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchKnownNames(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchNumbers(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchModules(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchFreshWeights(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchFixedCopies(WeightIndex* index);
+void BuildSharedCopy(const WeightRecord& record, WeightIndex* index);
+
+// product_scales.cc: the scales of weights that only integer products read. The import looks for them behind the inputs
+// of these nodes.
+absl::StatusOr<WeightRecords> MatchProductScales(WeightIndex* index);
+void BuildProductScale(const WeightRecord& record, WeightIndex* index);
 
 // The names of a node, parsed or of a message.
 struct NodeNames {
@@ -45,40 +84,64 @@ struct NodeNames {
 std::map<size_t, std::string> FindProductScales(const std::vector<NodeNames>& nodes,
                                                 const std::function<bool(const std::string&)>& is_initializer);
 
-// Appends these scales to the inputs of their nodes, where the import looks for them. They are not trained.
-void AttachProductScales(ParsedGraph* graph);
+// padding_rows.cc: rows of embedding tables that stand for padding. torch.export writes the row into the metadata. In
+// other files of PyTorch it is the only row of zeros among the first and last ones of the table, where padding tokens
+// are: PyTorch initializes it to zeros. Sets the attribute kPaddingRow (frontend/ops/import/index.h) of Gather nodes.
+absl::StatusOr<WeightRecords> MatchPaddingRows(WeightIndex* index);
 
-// Finds the statistics of batch normalizations that exporters of JAX and TensorFlow write as arithmetic.
+// single_biases.cc: recurrent layers of frameworks that have one bias where ONNX has two. Those store zeros for the
+// other; training both would double the learning rate. PyTorch has both. Sets the attribute kSingleBias
+// (frontend/ops/import/recurrent.h).
+absl::StatusOr<WeightRecords> MatchSingleBiases(WeightIndex* index);
+void BuildMarkedNodes(const WeightRecord& record, WeightIndex* index);
 
-// Marks as buffers what nothing else has told a kind of: the variance, a vector behind √(variance + ε), and the mean in
-// (x − mean)·s and x·s + (shift − mean·s), where s is made of that root. Training would move both, the variance below
-// zero.
-void FindRunningStatistics(ParsedGraph* graph);
+// parameter_functions.cc: initializers that the exporter computed as f(p) of one parameter p: the temperature of
+// contrastive models, the rates of state spaces, gates. The argument p is trained, as in the module.
+absl::StatusOr<WeightRecords> MatchFunctions(WeightIndex* index);
+void BuildFunction(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteFunction(const WeightRecord& record, StoredWeights* weights);
 
-// Undoes functions of single parameters that the exporter computed.
+// row_copies.cc: initializers that the exporter looked up in tables of parameters, as the metadata says, or with names
+// that older exporters generate: a relative position has one bias, wherever it occurs, and all tokens of a sequence
+// have the embedding of one token type. A table with one copy of each row is trained, which a Gather reads. Rows are
+// the same by their bytes, along any axis; equal numbers prove nothing. Identity nodes over such an initializer become
+// tables of their own. ALiBi's multiples of slopes become constants.
+//
+// Biases of which all numbers are equal, as in a fresh model, may have been looked up by the offsets of relative
+// positions. Those that are added to attention scores and have the shape for it are taken for that.
+absl::StatusOr<WeightRecords> MatchRepeatedRows(WeightIndex* index);
+void BuildRepeatedRows(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteRepeatedRows(const WeightRecord& record, StoredWeights* weights);
 
-// Trains the argument p of f(p) instead of the initializer `name`, as the module does: the temperature of contrastive
-// models, the rates of state spaces, gates. Leaves alone what is no value of the function.
-void TrainArgument(const std::string& name, ParameterFunction function, ParsedGraph* graph);
+// Whether nothing but the shape and the readers of a bias tell that its rows, which are equal, were looked up.
+bool IsAssumed(const RowCopies& copies, const HostTensor& weight);
 
-// Returns the initializer that the weight makes.
-LazyTensor MakeValue(const ComputedFunction& computed, const LazyTensor& weight);
+// joined_weights.cc: what an exporter has concatenated, in files that keep the whole alone: heads of which a part is
+// the transposed embedding, and biases of queries, keys and values of which the keys have none. The parts are trained.
+absl::StatusOr<WeightRecords> MatchJoinedParts(WeightIndex* index);
+void BuildJoinedParts(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteJoinedParts(const WeightRecord& record, StoredWeights* weights);
 
-// Keeps what turns positions into rotations fixed: frequencies, and tables of cosines and sines.
+// Returns the initializer as the file stores it, from the weights of the graph.
+HostTensor JoinStored(const JoinedWeight& joined, const ParsedGraph& graph);
 
-// Returns the stored tensors, by initializer, Constant output or output of an Identity over an initializer, that only
-// serve to rotate by positions, whatever their values are:
-//   - what both a sine and a cosine of positions are computed from, where no data of a user takes part;
-//   - the caches of RotaryEmbedding and GroupQueryAttention;
-//   - tables c and s with c² + s² constant that turn data, x·c ± y·s.
-// The weights of Fourier features, which multiply data, and of layers with sines as activations are none.
-std::vector<std::string> MatchPositionTables(const ParsedGraph& graph);
+// weight_ties.cc: initializers that are one weight. Of each pair one remains, and a node makes the other from it. A
+// program that blends by a parameter, p·a + (1 − p)·b, has its 1 − p folded: each initializer that the exporter
+// computed and that is 1 − p for exactly one named parameter becomes a node over it. Numbers that are equal by chance,
+// such as those of p = 1 and p = 0, are left alone.
+absl::StatusOr<WeightRecords> MatchGivenTies(WeightIndex* index);  // fails on tensors that are no weights or differ
+absl::StatusOr<WeightRecords> MatchStoredTwice(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchHeads(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchComplements(WeightIndex* index);
+absl::StatusOr<WeightRecords> MatchComputedTwice(WeightIndex* index);
+void BuildTie(const WeightRecord& record, WeightIndex* index);
+void BuildComplement(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteTie(const WeightRecord& record, StoredWeights* weights);
 
-// Makes those constants that the metadata of the exporter does not know. The graph reads them as stored, and an export
-// keeps their bytes.
-void BuildPositionTables(ParsedGraph* graph);
+// Returns the initializer `tie.copy`.
+LazyTensor MakeCopy(const WeightTie& tie, const LazyTensor& weight);
 
-// Recognizes weights that an exporter has computed from parameters, which the file no longer holds.
+// folded_weights.cc: weights that an exporter has computed from parameters, which the file no longer holds.
 
 // Returns the operators whose weights are packed into blocks of a few bits, or are integers that no node scales, with
 // the number of such nodes: "com.microsoft.MatMulNBits (12)". Empty if there are none.
@@ -95,50 +158,5 @@ std::vector<std::string> FindFoldedWeights(const OnnxModel& model);
 // Returns numbers, in the order of the file, which PyTorch's older exporter has computed and which are not trained,
 // although a parameter may be behind them: a gate, a step. Those of attention, √d and 1/√d, are left out.
 std::vector<std::string> FindFoldedNumbers(const OnnxModel& model);
-
-// Takes apart what an exporter has concatenated.
-
-// Trains the parts of joined initializers instead of the whole, in files that keep the whole alone: heads of which a
-// part is the transposed embedding (if `tie`), and biases of queries, keys and values of which the keys have none.
-void TakeJoinedApart(bool tie, ParsedGraph* graph);
-
-// Replaces the own parts among the weights by the initializers that hold them, which `read` returns as they are stored.
-absl::Status JoinParts(const SharedWeights& shared,
-                       const std::function<absl::StatusOr<HostTensor>(const JoinedWeight&)>& read,
-                       std::map<std::string, LazyTensor>* weights);
-
-// Returns the initializer as the file stores it, from the weights of the graph.
-HostTensor JoinStored(const JoinedWeight& joined, const ParsedGraph& graph);
-
-// Undoes lookups in tables of parameters that the exporter computed.
-
-// Of these initializers, and of those with names that older exporters generate, trains those that repeat rows with one
-// copy of each row, which a Gather reads: a relative position has one bias, wherever it occurs, and all tokens of a
-// sequence have the embedding of one token type. Each must be computed from parameters and other values. Rows are the
-// same by their bytes, along any axis; equal numbers prove nothing. Identity nodes over such an initializer become
-// tables of their own. ALiBi's multiples of slopes become constants.
-//
-// Biases of which all numbers are equal, as in a fresh model, may have been looked up by the offsets of relative
-// positions. `assume`: those that are added to attention scores and have the shape for it are taken for that.
-void GatherRepeatedRows(std::vector<std::string> names, bool assume, ParsedGraph* graph);
-
-// Whether nothing but the shape and the readers of a bias tell that its rows, which are equal, were looked up.
-bool IsAssumed(const RowCopies& copies, const HostTensor& weight);
-
-// Returns the initializer that the rows of the weight make up.
-LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight);
-
-// Undoes merges of nodes that compute the same with the weights of different modules.
-
-// Gives the modules that read parts of a fresh parameter, which PyTorch's exporter has merged with theirs, nodes of
-// their own that take it apart: the biases of the attentions to the memory of a decoder. The nodes are named as an fx
-// node of the module with its parameter, by which NameWeights splits the parameter.
-void SplitMergedParts(const TorchMetadata& metadata, ParsedGraph* graph);
-
-// Gives each of several fx nodes, which PyTorch's exporter has made one because they read one value and weights of
-// equal bytes, a copy of the node that reads its own parameters: in a fresh model, two normalizations of the input of
-// parallel branches (GPT-NeoX, Falcon), or two tokens of zeros of one module (DeiT). The readers still name the fx node
-// that they were translated from. The copies read the merged initializers, which NameWeights splits.
-void SplitMergedNodes(const TorchMetadata& metadata, ParsedGraph* graph);
 
 }  // namespace onnxtrain

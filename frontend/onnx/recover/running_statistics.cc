@@ -13,25 +13,23 @@ constexpr double kMostEpsilon = 0.1;
 
 class StatisticsFinder {
  public:
-  explicit StatisticsFinder(ParsedGraph* graph) : graph_(*graph) {
-    for (const auto& [name, tensor] : graph->initializers) fixed_.insert(name);
-    for (const ParsedNode& node : graph->nodes) {
-      for (const std::string& input : node.inputs) readers_[input].push_back(&node);
-    }
-    for (const ParsedNode& node : graph->nodes) {
-      for (const std::string& output : node.outputs) producers_[output] = &node;
+  explicit StatisticsFinder(const WeightIndex& index) : index_(index), graph_(index.graph()) {
+    for (const auto& [name, tensor] : graph_.initializers) fixed_.insert(name);
+    for (const ParsedNode& node : graph_.nodes) {
       if (std::ranges::all_of(node.inputs, [&](const auto& i) { return fixed_.contains(i); }))
         fixed_.insert(node.outputs.begin(), node.outputs.end());
       TraceVector(node);
     }
   }
 
-  void Run() {
+  WeightRecords Run() {
     for (const ParsedNode& node : graph_.nodes) {
       if (!FindVariance(node)) FindScale(node);
     }
-    if (scales_.empty()) return;
-    for (const ParsedNode& node : graph_.nodes) FindMean(node);
+    for (const ParsedNode& node : graph_.nodes) {
+      if (!scales_.empty()) FindMean(node);
+    }
+    return std::move(records_);
   }
 
  private:
@@ -43,8 +41,8 @@ class StatisticsFinder {
 
   std::optional<Vector> FindVector(const std::string& value) const {
     if (const auto traced = vectors_.find(value); traced != vectors_.end()) return traced->second;
-    const auto stored = graph_.initializers.find(value);
-    const bool vector = stored != graph_.initializers.end() && stored->second.size() > 1 && IsVector(stored->second);
+    const HostTensor* stored = index_.FindTensor(value);
+    const bool vector = stored != nullptr && stored->size() > 1 && IsVector(*stored);
     return vector ? std::optional(Vector{value}) : std::nullopt;
   }
 
@@ -54,18 +52,17 @@ class StatisticsFinder {
     if (node.inputs.empty() || node.outputs.empty() || !(negates || copies || IsViewOrCast(node))) return;
     std::optional<Vector> vector = FindVector(node.inputs[0]);
     if (!vector) return;
-    if (copies && readers_[node.inputs[0]].size() > 1) vector = Vector{node.outputs[0]};
+    if (copies && index_.Readers(node.inputs[0]).size() > 1) vector = Vector{node.outputs[0]};
     vector->negated ^= negates;
     vectors_[node.outputs[0]] = *std::move(vector);
   }
 
   std::optional<double> FindNumber(const std::string& value) const {
-    const auto stored = graph_.initializers.find(value);
-    if (stored != graph_.initializers.end())
-      return stored->second.size() == 1 ? std::optional(stored->second.At(0)) : std::nullopt;
-    const auto producer = producers_.find(value);
-    if (producer == producers_.end() || !IsOp(*producer->second, {"Constant"})) return std::nullopt;
-    const Attrs& attrs = producer->second->attrs;
+    if (const HostTensor* stored = index_.FindTensor(value))
+      return stored->size() == 1 ? std::optional(stored->At(0)) : std::nullopt;
+    const ParsedNode* producer = index_.Producer(value);
+    if (producer == nullptr || !IsOp(*producer, {"Constant"})) return std::nullopt;
+    const Attrs& attrs = producer->attrs;
     if (attrs.Find<double>("value_float") != nullptr) return attrs.Float("value_float");
     const HostTensor* tensor = attrs.Find<HostTensor>("value");
     return tensor != nullptr && tensor->size() == 1 ? std::optional(tensor->At(0)) : std::nullopt;
@@ -79,12 +76,11 @@ class StatisticsFinder {
   }
 
   std::optional<Vector> FindShiftedVector(const std::string& value) const {
-    const auto producer = producers_.find(value);
-    if (producer == producers_.end() || !IsOp(*producer->second, {"Add"}) || producer->second->inputs.size() != 2)
-      return std::nullopt;
+    const ParsedNode* producer = index_.Producer(value);
+    if (producer == nullptr || !IsOp(*producer, {"Add"}) || producer->inputs.size() != 2) return std::nullopt;
     for (const size_t i : {0, 1}) {
-      const auto epsilon = FindNumber(producer->second->inputs[1 - i]);
-      if (epsilon && *epsilon > 0 && *epsilon < kMostEpsilon) return FindVector(producer->second->inputs[i]);
+      const auto epsilon = FindNumber(producer->inputs[1 - i]);
+      if (epsilon && *epsilon > 0 && *epsilon < kMostEpsilon) return FindVector(producer->inputs[i]);
     }
     return std::nullopt;
   }
@@ -93,7 +89,7 @@ class StatisticsFinder {
     if (!IsRoot(node) || node.outputs.empty()) return false;
     const std::optional<Vector> variance = FindShiftedVector(node.inputs[0]);
     if (!variance || variance->negated) return false;
-    Mark(variance->weight);
+    Mark(variance->weight, "the variance in √(variance + ε)");
     scales_.insert(node.outputs[0]);
     return true;
   }
@@ -116,7 +112,7 @@ class StatisticsFinder {
     for (const size_t i : {0, 1}) {
       const std::optional<Vector> vector = FindVector(node.inputs[i]);
       if (vector && (IsCentered(node, i, vector->negated) || IsScaledMean(node, i, vector->negated)))
-        Mark(vector->weight);
+        Mark(vector->weight, "the mean in (x − mean)·s, where s has √(variance + ε)");
     }
   }
 
@@ -138,19 +134,18 @@ class StatisticsFinder {
 
   template <typename Test>
   bool AnyReader(const ParsedNode& node, Test test) const {
-    const auto readers = readers_.find(node.outputs[0]);
-    return readers != readers_.end() &&
-           std::ranges::any_of(readers->second, [&](const ParsedNode* reader) { return test(*reader); });
+    return std::ranges::any_of(index_.Readers(node.outputs[0]),
+                               [&](const WeightReader& reader) { return test(*reader.node); });
   }
 
-  void Mark(const std::string& weight) {
-    WeightOrigin& origin = graph_.origins[weight];
-    if (origin.kind == WeightOrigin::Kind::kUnknown) origin.kind = WeightOrigin::Kind::kBuffer;
+  void Mark(const std::string& weight, const char* why) {
+    if (index_.Kind(weight) == WeightOrigin::Kind::kUnknown)
+      records_.push_back(index_.MakeKind(weight, WeightOrigin::Kind::kBuffer, why));
   }
 
-  ParsedGraph& graph_;
-  std::unordered_map<std::string, const ParsedNode*> producers_;
-  std::unordered_map<std::string, std::vector<const ParsedNode*>> readers_;
+  const WeightIndex& index_;
+  const ParsedGraph& graph_;
+  WeightRecords records_;
   std::unordered_map<std::string, Vector> vectors_;
   std::unordered_set<std::string> fixed_;   // stored numbers, and what is computed from nothing else
   std::unordered_set<std::string> scales_;  // made of the roots of variances
@@ -158,6 +153,6 @@ class StatisticsFinder {
 
 }  // namespace
 
-void FindRunningStatistics(ParsedGraph* graph) { StatisticsFinder(graph).Run(); }
+absl::StatusOr<WeightRecords> MatchRunningStatistics(WeightIndex* index) { return StatisticsFinder(*index).Run(); }
 
 }  // namespace onnxtrain

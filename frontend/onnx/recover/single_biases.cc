@@ -1,6 +1,7 @@
 #include "frontend/onnx/recover/rows.h"
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/recover/weight_names.h"
 #include "frontend/ops/import/recurrent.h"
 
 namespace onnxtrain {
@@ -23,17 +24,28 @@ bool AddsBiases(const ParsedNode& node) {
 
 }  // namespace
 
-void MarkSingleBiases(OnnxModel::Parsed* model) {
-  if (model->producer.starts_with("pytorch")) return;
-  for (ParsedNode& node : model->graph.nodes) {
+absl::StatusOr<WeightRecords> MatchSingleBiases(WeightIndex* index) {
+  WeightRecords records;
+  if (index->model().producer.starts_with("pytorch")) return records;
+  for (const ParsedNode& node : index->graph().nodes) {
     if (!AddsBiases(node)) continue;
-    const auto bias = model->graph.initializers.find(node.inputs[3]);
-    if (bias == model->graph.initializers.end() || !HasZeroRecurrentBias(bias->second)) continue;
-    node.attrs.Set(kSingleBias, int64_t{1});
-    model->notes.push_back(StrCat("the second half of '", Printable(node.inputs[3]),
-                                  "' is zeros: not trained, the framework that wrote it has one bias for ",
-                                  node.op_type));
+    const HostTensor* bias = index->FindTensor(node.inputs[3]);
+    if (bias == nullptr || !HasZeroRecurrentBias(*bias)) continue;
+    records.push_back(
+        {.weight = node.inputs[3],
+         .why = StrCat("the second half of '", Printable(node.inputs[3]),
+                       "' is zeros: not trained, the framework that wrote it has one bias for ", node.op_type),
+         .form = MarkedNodes{.attribute = kSingleBias, .values = {{MakeFileReader(node, 3).node, 1}}}});
   }
+  return records;
+}
+
+void BuildMarkedNodes(const WeightRecord& record, WeightIndex* index) {
+  const auto& marked = std::get<MarkedNodes>(record.form);
+  for (const auto& [output, value] : marked.values) {
+    if (ParsedNode* node = index->Producer(output)) node->attrs.Set(marked.attribute, value);
+  }
+  index->AddNote(record.why);
 }
 
 }  // namespace onnxtrain

@@ -56,7 +56,7 @@ bool TakesBiasThird(const FxNode& fx) {
 
 // One input of a node that is an initializer.
 struct Read {
-  ParsedNode* node = nullptr;
+  const ParsedNode* node = nullptr;
   size_t input = 0;
   std::string weight;
   std::string placeholder;  // of the parameter that it stands for; "": not known
@@ -71,12 +71,11 @@ struct FxGroup {
 
 class TorchNamer {
  public:
-  TorchNamer(const TorchMetadata& metadata, ParsedGraph* graph)
-      : metadata_(metadata), graph_(*graph), splitter_(graph) {
-    for (const auto& [placeholder, entry] : metadata.signature) placeholder_of_.emplace(entry.target, placeholder);
+  explicit TorchNamer(const WeightIndex& index) : metadata_(index.metadata()), graph_(index.graph()), splitter_(index) {
+    for (const auto& [placeholder, entry] : metadata_.signature) placeholder_of_.emplace(entry.target, placeholder);
   }
 
-  void Run() {
+  TorchNaming Run() {
     ListReads();
     for (const auto& [name, reads] : reads_of_) Identify(name);
     for (auto& [name, group] : groups_) NotePositions(*group.fx);
@@ -89,16 +88,16 @@ class TorchNamer {
     RestoreBiases(held);
     ListMissing(held);
     ListFolded();
+    ListOrigins();
+    return std::move(findings_);
   }
-
-  NamingFindings TakeFindings() { return std::move(findings_); }
 
  private:
   const SignatureEntry& Entry(const std::string& placeholder) const { return metadata_.signature.at(placeholder); }
 
   void ListReads() {
     for (const ParsedValue& input : graph_.inputs) known_.insert(input.name);
-    for (ParsedNode& node : graph_.nodes) {
+    for (const ParsedNode& node : graph_.nodes) {
       if (node.fx != nullptr) known_.insert(node.fx->name);
       for (const std::string& output : node.outputs) {
         if (node.fx != nullptr) maker_[output] = node.fx->name;
@@ -136,7 +135,7 @@ class TorchNamer {
       if (IsParameter(source)) parameters.push_back(placeholder_of_.at(source));
     }
     if (parameters.size() == 1) identity_[name] = parameters[0];
-    graph_.origins[name].kind = parameters.empty() ? Kind::kConstant : Kind::kParameter;
+    origins_[name].kind = parameters.empty() ? Kind::kConstant : Kind::kParameter;
     if (!parameters.empty() && sources.size() > 1 && MayRepeat(name, WithoutParameters(sources)))
       findings_.looked_up.push_back(name);
     if (!parameters.empty()) folded_from_[name] = std::move(parameters);
@@ -250,8 +249,8 @@ class TorchNamer {
   }
 
   bool IsDerived(const std::string& weight) const {
-    const auto it = graph_.origins.find(weight);
-    return it != graph_.origins.end() && it->second.kind == Kind::kConstant;
+    const auto it = origins_.find(weight);
+    return it != origins_.end() && it->second.kind == Kind::kConstant;
   }
 
   bool IsMadeOfSeveral(const std::string& weight) const {
@@ -453,12 +452,12 @@ class TorchNamer {
     const std::vector<Read*>& reads = found->second;
     const std::string main = MainPlaceholder(name, reads);
     SetOrigin(name, main, reads);
-    std::map<std::string, std::vector<WeightReader>> others;  // by placeholder, "" for derived constants
+    std::map<std::string, std::vector<FileReader>> others;  // by placeholder, "" for derived constants
     for (const Read* read : reads) {
       const bool other = !read->placeholder.empty() && read->placeholder != main &&
                          AreApart(graph_.initializers.at(name), main, read->placeholder);
       const bool derived = read->derived && !main.empty() && reads.size() > 1 && IsSplat(graph_.initializers.at(name));
-      if (other || derived) others[read->placeholder].push_back({.node = read->node, .input = read->input});
+      if (other || derived) others[read->placeholder].push_back(MakeFileReader(*read->node, read->input));
     }
     for (const auto& [placeholder, readers] : others) Split(name, placeholder, readers);
     if (IsMadeOfSeveral(name) || IsFreshPart(name)) SplitExpressions(name, reads);
@@ -472,13 +471,14 @@ class TorchNamer {
   // Expressions of several parameters each, such as the joined biases of an attention, or parts of one parameter, that
   // were equal in a fresh model.
   void SplitExpressions(const std::string& name, const std::vector<Read*>& reads) {
-    const WeightOrigin origin = graph_.origins[name];
-    std::map<std::string, std::vector<WeightReader>> others;  // by the argument
+    const WeightOrigin origin = origins_[name];
+    std::map<std::string, std::vector<FileReader>> others;  // by the argument
     for (const Read* read : reads) {
       const std::string arg = read->placeholder.empty() ? OtherExpression(*read) : "";
-      if (!arg.empty()) others[arg].push_back({.node = read->node, .input = read->input});
+      if (!arg.empty()) others[arg].push_back(MakeFileReader(*read->node, read->input));
     }
-    for (const auto& [arg, readers] : others) graph_.origins[splitter_.Split(name, arg, readers)] = origin;
+    for (const auto& [arg, readers] : others)
+      origins_[splitter_.Plan({.name = arg, .merged = name, .readers = readers})] = origin;
   }
 
   // The argument of the reader's fx node that was computed as the initializer was, but is another one: "cat_4" for
@@ -494,22 +494,20 @@ class TorchNamer {
 
   std::set<std::string> HeldParameters() const {
     std::set<std::string> held;
-    for (const auto& [name, origin] : graph_.origins) held.insert(origin.module_name);
+    for (const auto& [name, origin] : origins_) held.insert(origin.module_name);
     return held;
   }
 
   // The exporter removes biases that are zeros: those of a fresh model. The fx nodes of their readers still name them.
   void RestoreBiases(const std::set<std::string>& held) {
-    std::map<std::string, std::vector<WeightReader>> removed;  // by the name of the bias
-    for (ParsedNode& node : graph_.nodes) {
+    std::map<std::string, std::vector<FileReader>> removed;  // by the name of the bias
+    for (const ParsedNode& node : graph_.nodes) {
       const std::string bias = RemovedBias(node);
-      if (!bias.empty() && !held.contains(bias)) removed[bias].push_back({.node = &node, .input = 2});
+      if (!bias.empty() && !held.contains(bias)) removed[bias].push_back(MakeFileReader(node, 2));
     }
     for (const auto& [bias, readers] : removed) {
-      const HostTensor& weight = graph_.initializers.at(readers[0].node->inputs[1]);
-      const int64_t channels = CountBiasChannels(*readers[0].node, weight);
-      const std::string name = splitter_.Restore(bias, HostTensor({weight.dtype(), {channels}}), readers);
-      graph_.origins[name] = {.kind = Kind::kParameter, .module_name = bias};
+      const std::string name = splitter_.Plan({.name = bias, .merged = "", .readers = readers});
+      origins_[name] = {.kind = Kind::kParameter, .module_name = bias};
       restored_.insert(bias);
     }
   }
@@ -583,6 +581,7 @@ class TorchNamer {
     const std::vector<std::string_view> steps = ListSteps(name, sources);
     if (steps == std::vector<std::string_view>{"exp", "neg"})  // in this order where the values are negative
       findings_.functions.emplace_back(name, ParameterFunction::kNegatedExp);
+    if (IsSoftplus(steps)) findings_.functions.emplace_back(name, ParameterFunction::kSoftplus);
     for (const auto& [known, function] : kFunctions) {
       if (steps == std::vector<std::string_view>{known}) findings_.functions.emplace_back(name, function);
     }
@@ -602,13 +601,13 @@ class TorchNamer {
       findings_.folded.push_back({.name = read->weight, .parameters = {Entry(read->placeholder).target}});
   }
 
-  void Split(const std::string& merged, const std::string& placeholder, const std::vector<WeightReader>& readers) {
+  void Split(const std::string& merged, const std::string& placeholder, const std::vector<FileReader>& readers) {
     const bool derived = placeholder.empty();
     const std::string target = derived ? merged + ".constant" : Entry(placeholder).target;
-    const std::string name = splitter_.Split(merged, target, readers);
+    const std::string name = splitter_.Plan({.name = target, .merged = merged, .readers = readers});
     if (!derived && std::ranges::count(findings_.looked_up, merged) > 0) findings_.looked_up.push_back(name);
-    graph_.origins[name] = {.kind = derived ? Kind::kConstant : OriginKind(Entry(placeholder).kind),
-                            .module_name = derived ? "" : target};
+    origins_[name] = {.kind = derived ? Kind::kConstant : OriginKind(Entry(placeholder).kind),
+                      .module_name = derived ? "" : target};
   }
 
   // The parameter that keeps the initializer's name; "" where none is known.
@@ -623,7 +622,7 @@ class TorchNamer {
   }
 
   void SetOrigin(const std::string& name, const std::string& placeholder, const std::vector<Read*>& reads) {
-    WeightOrigin& origin = graph_.origins[name];
+    WeightOrigin& origin = origins_[name];
     if (!placeholder.empty()) {
       origin = {.kind = OriginKind(Entry(placeholder).kind), .module_name = Entry(placeholder).target};
     } else if (origin.kind == Kind::kUnknown) {
@@ -633,15 +632,35 @@ class TorchNamer {
     }
   }
 
+  void ListOrigins() {
+    for (const std::string& name : graph_.initializer_order) {
+      const auto origin = origins_.find(name);
+      if (origin == origins_.end()) continue;
+      const std::string& module_name = origin->second.module_name;
+      const std::string why = module_name.empty() ? "the metadata of torch.export names no parameter for it"
+                                                  : StrCat("it is '", module_name, "' in the exported module");
+      findings_.origins.push_back({.weight = name, .why = why, .form = origin->second});
+    }
+    for (SplitWeight split : splitter_.TakeSplits()) {
+      split.origin = origins_[split.name];
+      const bool restored = split.merged.empty();
+      const std::string why = restored
+                                  ? "the exporter removed a bias of zeros"
+                                  : StrCat("the exporter stored it in '", split.merged, "', which had equal bytes");
+      (restored ? findings_.restored : findings_.splits).push_back({.weight = split.name, .why = why, .form = split});
+    }
+  }
+
   const TorchMetadata& metadata_;
-  ParsedGraph& graph_;
-  WeightSplitter splitter_;
+  const ParsedGraph& graph_;
+  WeightOrigins origins_;
+  SplitPlanner splitter_;
   std::map<std::string, std::string> placeholder_of_;            // by target
   std::map<std::string, std::string> identity_;                  // placeholder, by initializer
   std::map<std::string, std::vector<std::string>> folded_from_;  // placeholders of parameters, by initializer
   std::set<std::string> stored_;                                 // placeholders that are some initializer's identity
   std::vector<std::unique_ptr<Read>> all_reads_;
-  NamingFindings findings_;
+  TorchNaming findings_;
   std::vector<const Read*> computed_;                                // parameters of which a constant was stored
   std::set<std::string> known_;                                      // fx nodes of the file's nodes; inputs
   std::map<std::string, std::string> maker_;                         // fx node, by the value that its nodes make
@@ -659,59 +678,70 @@ bool TakesWeight(const ParsedNode& node, size_t input) {
   return !elementwise && input < 32 && (traits.weight_inputs >> input & 1) != 0;
 }
 
-bool IsNameTaken(const ParsedGraph& graph, const std::string& name) {
-  const auto makes = [&](const ParsedNode& node) { return std::ranges::count(node.outputs, name) > 0; };
-  return graph.initializers.contains(name) || std::ranges::count(graph.inputs, name, &ParsedValue::name) > 0 ||
-         std::ranges::any_of(graph.nodes, makes);
-}
-
 bool ReadsShapeOnly(const ParsedNode& node) {
   return node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size");
 }
 
-WeightSplitter::WeightSplitter(ParsedGraph* graph) : graph_(*graph) {
-  for (const ParsedValue& input : graph->inputs) names_.insert(input.name);
-  for (const std::string& name : graph->initializer_order) names_.insert(name);
-  for (const ParsedNode& node : graph->nodes) names_.insert(node.outputs.begin(), node.outputs.end());
+FileReader MakeFileReader(const ParsedNode& node, size_t input) {
+  const auto output = std::ranges::find_if(node.outputs, [](const std::string& o) { return !o.empty(); });
+  return {.node = output == node.outputs.end() ? "" : *output, .input = input};
 }
 
-bool WeightSplitter::IsSplit(const std::string& merged) const {
-  return std::ranges::count(graph_.shared.splits, merged, &SplitWeight::merged) > 0;
-}
-
-std::string WeightSplitter::Split(const std::string& merged, const std::string& name,
-                                  const std::vector<WeightReader>& readers) {
-  const HostTensor value = graph_.initializers.at(merged);
-  return Add({.name = name, .merged = merged}, value, readers);
-}
-
-std::string WeightSplitter::Restore(const std::string& name, HostTensor zeros,
-                                    const std::vector<WeightReader>& readers) {
-  return Add({.name = name}, std::move(zeros), readers);
-}
-
-std::string WeightSplitter::Add(SplitWeight split, HostTensor value, const std::vector<WeightReader>& readers) {
+std::string SplitPlanner::Plan(SplitWeight split) {
   const std::string name = split.name;
-  for (int i = 1; !names_.insert(split.name).second; ++i) split.name = StrCat(name, "_", i);
-  for (const WeightReader& reader : readers) {
-    reader.node->inputs.resize(std::max(reader.node->inputs.size(), reader.input + 1));
-    reader.node->inputs[reader.input] = split.name;
-    const auto output = std::ranges::find_if(reader.node->outputs, [](const std::string& o) { return !o.empty(); });
-    split.readers.push_back({.node = *output, .input = reader.input});
-  }
-  graph_.initializers.emplace(split.name, std::move(value));
-  graph_.initializer_order.push_back(split.name);
-  graph_.shared.splits.push_back(std::move(split));
-  return graph_.shared.splits.back().name;
+  for (int i = 1; index_.IsNameTaken(split.name) || !names_.insert(split.name).second; ++i)
+    split.name = StrCat(name, "_", i);
+  splits_.push_back(std::move(split));
+  return splits_.back().name;
 }
 
-NamingFindings NameWeights(const TorchMetadata& metadata, ParsedGraph* graph) {
-  if (metadata.signature.empty()) return {};
-  SplitMergedNodes(metadata, graph);
-  SplitMergedParts(metadata, graph);
-  TorchNamer namer(metadata, graph);
-  namer.Run();
-  return namer.TakeFindings();
+bool SplitPlanner::IsSplit(const std::string& merged) const {
+  return std::ranges::count(splits_, merged, &SplitWeight::merged) > 0;
+}
+
+absl::StatusOr<WeightRecords> MatchOrigins(WeightIndex* index) {
+  if (!index->metadata().signature.empty()) index->naming = TorchNamer(*index).Run();
+  return index->naming.origins;
+}
+
+absl::StatusOr<WeightRecords> MatchMergedWeights(WeightIndex* index) { return index->naming.splits; }
+
+absl::StatusOr<WeightRecords> MatchRemovedBiases(WeightIndex* index) { return index->naming.restored; }
+
+void BuildOrigin(const WeightRecord& record, WeightIndex* index) {
+  index->mutable_graph().origins[record.weight] = std::get<WeightOrigin>(record.form);
+}
+
+void BuildSplit(const WeightRecord& record, WeightIndex* index) {
+  const auto& split = std::get<SplitWeight>(record.form);
+  ParsedGraph& graph = index->mutable_graph();
+  HostTensor value;
+  if (split.merged.empty()) {
+    const ParsedNode& product = *index->Producer(split.readers[0].node);
+    const HostTensor& weight = graph.initializers.at(product.inputs[1]);
+    value = HostTensor({weight.dtype(), {CountBiasChannels(product, weight)}});
+  } else {
+    value = graph.initializers.at(split.merged);
+  }
+  for (const FileReader& reader : split.readers) {
+    ParsedNode* node = index->Producer(reader.node);
+    if (node == nullptr) continue;  // nothing reads its outputs
+    std::vector<std::string>& inputs = node->inputs;
+    inputs.resize(std::max(inputs.size(), reader.input + 1));
+    inputs[reader.input] = split.name;
+  }
+  graph.initializers.emplace(split.name, std::move(value));
+  graph.initializer_order.push_back(split.name);
+  graph.origins[split.name] = split.origin;
+}
+
+// A weight that was not trained has the bytes of the one that it was merged into, or is zero.
+absl::Status WriteSplit(const WeightRecord& record, StoredWeights* weights) {
+  const auto& split = std::get<SplitWeight>(record.form);
+  StoredWeights::Split stored{.split = &split};
+  if (const auto trained = weights->tensors.extract(split.name); !trained.empty()) stored.value = trained.mapped();
+  weights->splits.insert(weights->splits.begin(), std::move(stored));
+  return absl::OkStatus();
 }
 
 }  // namespace onnxtrain

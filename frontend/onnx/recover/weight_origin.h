@@ -3,13 +3,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace onnxtrain {
 
+struct FxNode;
 struct ParsedNode;
 
 struct WeightOrigin {
@@ -40,8 +43,9 @@ struct FileReader {
 // A weight that the exporter merged into another initializer, because their bytes were equal. The graph reads it by a
 // name of its own; the file does not.
 struct SplitWeight {
-  std::string name, merged;
+  std::string name, merged;  // merged "": zeros that the file does not hold
   std::vector<FileReader> readers;
+  WeightOrigin origin;
 };
 
 // Two initializers that are trained as one weight.
@@ -64,9 +68,10 @@ struct RowCopies {
 struct SplitNodes {
   std::vector<std::pair<std::string, std::string>> outputs;  // of the file's nodes and of their copies, in order
   std::vector<FileReader> readers;                           // of the last copy, or of the copy of what they read
+  std::shared_ptr<const FxNode> fx;                          // that the copies stand for
 };
 
-enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh };
+enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh, kSoftplus };
 
 // An initializer that the exporter computed of one weight.
 struct ComputedFunction {
@@ -86,14 +91,50 @@ struct JoinedWeight {
   std::vector<Part> parts;
 };
 
-// Where the weights that are trained differ from the initializers of the file.
-struct SharedWeights {
-  std::vector<SplitNodes> nodes;
-  std::vector<SplitWeight> splits;
-  std::vector<WeightTie> ties;     // a node makes the copy of the weight
-  std::vector<RowCopies> lookups;  // nodes look the copies up
-  std::vector<ComputedFunction> functions;
-  std::vector<JoinedWeight> joined;
+// A copy of a weight behind an Identity, which reads as the weight itself.
+struct MergedCopy {
+  std::string weight, copy;
 };
+
+// The fx node that a node, by its first output, stands for.
+struct NamedNode {
+  std::string node;
+  std::shared_ptr<const FxNode> fx;
+};
+
+// An attribute that tells the import how nodes, by their first outputs, read a weight.
+struct MarkedNodes {
+  std::string attribute;
+  std::vector<std::pair<std::string, int64_t>> values;
+};
+
+// A weight that a node, by its first output, also reads.
+struct AddedInput {
+  std::string node;
+  size_t input = 0;
+};
+
+struct Parametrization;
+
+// What one row of the table (parametrizations.h) has found out about a tensor of the file.
+struct WeightRecord {
+  using Form = std::variant<WeightOrigin, SplitNodes, SplitWeight, MergedCopy, NamedNode, MarkedNodes, AddedInput,
+                            WeightTie, RowCopies, ComputedFunction, JoinedWeight>;
+  std::string weight;  // of the graph: the trained tensor, or the fixed one
+  std::string why;     // a phrase for users
+  Form form;
+  const Parametrization* row = nullptr;
+};
+using WeightRecords = std::vector<WeightRecord>;  // in the order in which the rows were applied
+
+// Returns the forms of one kind among the records, in their order.
+template <typename Form>
+std::vector<const Form*> ListForms(const WeightRecords& records) {
+  std::vector<const Form*> forms;
+  for (const WeightRecord& record : records) {
+    if (const Form* form = std::get_if<Form>(&record.form)) forms.push_back(form);
+  }
+  return forms;
+}
 
 }  // namespace onnxtrain

@@ -21,56 +21,130 @@ using Kind = WeightOrigin::Kind;
 
 constexpr size_t kMaxVisited = 16;  // nodes between a factor and the softmax behind it
 
-class RoleNamer {
+// Rows that look at the same nodes.
+class RoleFinder {
  public:
-  explicit RoleNamer(ParsedGraph* graph) : graph_(*graph), splitter_(graph) {
-    for (ParsedNode& node : graph->nodes) {
-      for (const std::string& output : node.outputs) producers_[output] = &node;
-      if (!IsOp(node, {"MatMul", "Add"})) beyond_linear_.insert(ScopePath(node.name));
-      for (size_t i = 0; i < node.inputs.size() && !ReadsShapeOnly(node); ++i)
-        readers_[node.inputs[i]].push_back({&node, i});
-    }
-    for (const ParsedValue& output : graph->outputs) outputs_.insert(output.name);
-    for (const ParsedValue& input : graph->inputs) {
-      if (!graph->initializers.contains(input.name)) raw_.insert(input.name);
+  explicit RoleFinder(const WeightIndex& index) : index_(index), graph_(index.graph()) {
+    for (const ParsedValue& input : graph_.inputs) {
+      if (!graph_.initializers.contains(input.name)) raw_.insert(input.name);
     }
   }
 
-  void Run() {
-    for (ParsedNode& node : graph_.nodes) {
-      if (IsTracedConstant(node)) graph_.origins[node.outputs[0]].kind = Kind::kConstant;
-      if (IsOp(node, {"Identity"})) JoinCopy(node);
+  WeightRecords FindTracedConstants() const {
+    WeightRecords records;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (IsTracedConstant(node))
+        records.push_back(index_.MakeKind(node.outputs[0], Kind::kConstant, "a Constant node of PyTorch's tracer"));
+    }
+    return records;
+  }
+
+  WeightRecords FindCopies() {
+    WeightRecords records;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (IsOp(node, {"Identity"}) && JoinCopy(node))
+        records.push_back({.weight = node.outputs[0],
+                           .why = StrCat("calls of one module read it and '", node.inputs[0], "'"),
+                           .form = MergedCopy{.weight = node.inputs[0], .copy = node.outputs[0]}});
+    }
+    return records;
+  }
+
+  WeightRecords FindStandardizers() {
+    for (const ParsedNode& node : graph_.nodes) {
       FindStandardizer(node);
       FindTransformer(node);
-      FindMean(node);
-      FindRandomFrequencies(node);
     }
-    for (const std::string& name : std::vector(graph_.initializer_order)) {
-      const auto stored = graph_.initializers.find(name);
-      const auto readers = readers_.find(name);
-      if (stored == graph_.initializers.end() || readers == readers_.end()) continue;
-      const HostTensor tensor = stored->second;
-      if (!IsFloat(tensor.dtype()) || tensor.size() == 0) continue;
-      WeightOrigin& origin = graph_.origins[name];
-      if (origin.kind == Kind::kUnknown && IsTracedConstantName(name)) origin.kind = Kind::kConstant;
-      if (origin.kind == Kind::kUnknown && IsBufferName(name)) origin.kind = Kind::kBuffer;
-      if (origin.kind != Kind::kUnknown) continue;
-      if (tensor.size() == 1) origin.kind = ScalarKind(name, tensor, readers->second);
-      constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
-      const bool named = IsGeneratedName(name)
-                             ? IsWeightOfLinear(readers->second) || IsForgetBias(tensor)
-                             : IsParameterName(name) || IsWeightOf(readers->second) || tensor.size() < kMask;
-      if (!named && IsOfZerosAndOnes(tensor)) origin.kind = Kind::kConstant;
-      if (IsSumWindow(name, tensor, readers->second)) origin.kind = Kind::kConstant;
-      if (IsZeroTerm(name, tensor, readers->second)) origin.kind = Kind::kConstant;
-      const bool of_layer = IsGeneratedName(name) ? IsWeightOfLinear(readers->second) : IsParameterName(name);
-      if (!of_layer && IsGraphMatrix(tensor)) origin.kind = Kind::kConstant;
-      if (IsProgression(tensor) && IsNumberOfFormulas(readers->second)) origin.kind = Kind::kConstant;
-      if (tensor.size() > 1 && readers->second.size() > 1 && IsFresh(tensor)) SplitByModule(name, readers->second);
-      if (IsGeneratedName(name) && origin.module_name.empty())
-        graph_.origins[name].module_name = NameByReader(FirstComputing(readers->second));
+    return std::move(records_);
+  }
+
+  WeightRecords FindMeans() const {
+    WeightRecords records;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (IsMeanOfNorm(node))
+        records.push_back(index_.MakeKind(node.inputs[1], Kind::kBuffer, "the mean in (x − mean) · scale + shift"));
     }
-    for (const ParsedNode& node : graph_.nodes) FixCopy(node);
+    return records;
+  }
+
+  WeightRecords FindFrequencies() const {
+    WeightRecords records;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (const std::string* matrix = FindRandomFrequencies(node))
+        records.push_back(index_.MakeKind(*matrix, Kind::kBuffer, "one product with it has a sine and a cosine"));
+    }
+    return records;
+  }
+
+  WeightRecords FindNamed() const {
+    WeightRecords records;
+    for (const std::string& name : ListOpen()) {
+      if (IsTracedConstantName(name)) {
+        records.push_back(index_.MakeKind(name, Kind::kConstant, "an exporter calls constants so"));
+      } else if (IsBufferName(name)) {
+        records.push_back(index_.MakeKind(name, Kind::kBuffer, "libraries call buffers so"));
+      }
+    }
+    return records;
+  }
+
+  WeightRecords FindNumbers() {
+    for (const ParsedNode& node : graph_.nodes) {
+      if (!IsOp(node, {"MatMul", "Add"})) beyond_linear_.insert(ScopePath(node.name));
+    }
+    WeightRecords records;
+    for (const std::string& name : ListOpen()) {
+      const HostTensor& tensor = graph_.initializers.at(name);
+      const auto& readers = index_.ElementReaders(name);
+      if (tensor.size() == 1) {
+        if (const Kind kind = ScalarKind(name, tensor, readers); kind != Kind::kUnknown)
+          records.push_back(index_.MakeKind(
+              name, kind, kind == Kind::kParameter ? "one element, named as a parameter" : "a number of a formula"));
+      } else if (const char* why = ExplainConstant(name, tensor, readers)) {
+        records.push_back(index_.MakeKind(name, Kind::kConstant, why));
+      }
+    }
+    return records;
+  }
+
+  // Names are those of the modules whose nodes read the weights.
+  WeightRecords FindNames() const {
+    WeightRecords records;
+    for (const std::string& name : ListWithoutOrigin()) {
+      const WeightOrigin& origin = index_.Origin(name);
+      if (!IsGeneratedName(name) || !origin.module_name.empty()) continue;
+      const std::string module_name = NameByReader(FirstComputing(index_.ElementReaders(name)));
+      if (!module_name.empty())
+        records.push_back({.weight = name,
+                           .why = StrCat("the module of its reader makes it '", module_name, "'"),
+                           .form = WeightOrigin{.kind = origin.kind, .module_name = module_name}});
+    }
+    return records;
+  }
+
+  WeightRecords FindSplits() const {
+    WeightRecords records;
+    SplitPlanner planner(index_);
+    for (const std::string& name : ListWithoutOrigin()) {
+      const HostTensor& tensor = graph_.initializers.at(name);
+      const auto& readers = index_.ElementReaders(name);
+      if (tensor.size() > 1 && readers.size() > 1 && IsFresh(tensor)) SplitByModule(name, readers, &planner);
+    }
+    for (const SplitWeight& split : planner.TakeSplits())
+      records.push_back({.weight = split.name,
+                         .why = StrCat("its readers are in another module than those of '", split.merged, "'"),
+                         .form = split});
+    return records;
+  }
+
+  WeightRecords FindFixedCopies() const {
+    WeightRecords records;
+    for (const ParsedNode& node : graph_.nodes) {
+      if (const Kind kind = CopyKind(node); kind != Kind::kUnknown)
+        records.push_back(
+            index_.MakeKind(node.outputs[0], kind, StrCat("as '", node.inputs[0], "', behind an Identity")));
+    }
+    return records;
   }
 
  private:
@@ -88,43 +162,87 @@ class RoleNamer {
   // PyTorch's older exporter reads initializers of equal bytes through Identity nodes where it has merged them. Copies
   // that calls of one module read, "/query" and "/query_1", are one weight, unless nothing but chance has made them
   // equal. The newer one merges without nodes: its Identity nodes are the program's own copies (aten.alias).
-  void JoinCopy(const ParsedNode& identity) {
-    if (identity.inputs.size() != 1 || identity.outputs.size() != 1) return;
+  bool JoinCopy(const ParsedNode& identity) {
+    if (identity.inputs.size() != 1 || identity.outputs.size() != 1) return false;
     const std::string copy = identity.outputs[0], weight = identity.inputs[0];
-    const auto stored = graph_.initializers.find(weight);
-    if (stored == graph_.initializers.end() || outputs_.contains(copy)) return;
+    const HostTensor* stored = index_.FindTensor(weight);
+    if (stored == nullptr || index_.IsOutput(copy)) return false;
     const bool of_program = identity.fx != nullptr;
-    if (!of_program && (IsSplat(stored->second) || IsOfZerosAndOnes(stored->second))) return;
-    std::set<std::string> owners;
-    for (const WeightReader& reader : readers_[weight]) {
-      if (!IsOp(*reader.node, {"Identity"})) owners.insert(ScopePath(reader.node->name));
-    }
-    owners.erase("");
-    const std::vector<WeightReader> readers = readers_[copy];
+    if (!of_program && (IsSplat(*stored) || IsOfZerosAndOnes(*stored))) return false;
+    std::set<std::string>& owners = owners_[weight];
+    AddOwners(weight, &owners);
     const auto owned = [&](const auto& r) { return owners.contains(ModuleOfCall(r.node->name, owners)); };
-    if (readers.empty() || !(of_program || std::ranges::all_of(readers, owned))) return;
-    for (const WeightReader& reader : readers) reader.node->inputs[reader.input] = weight;
-    readers_[weight].insert(readers_[weight].end(), readers.begin(), readers.end());
-    readers_.erase(copy);
+    const auto& readers = index_.ElementReaders(copy);
+    if (readers.empty() || !(of_program || std::ranges::all_of(readers, owned))) return false;
+    AddOwners(copy, &owners);
+    return true;
+  }
+
+  // Adds the scopes of nodes that read the value.
+  void AddOwners(const std::string& value, std::set<std::string>* owners) const {
+    for (const WeightReader& reader : index_.ElementReaders(value)) {
+      if (!IsOp(*reader.node, {"Identity"})) owners->insert(ScopePath(reader.node->name));
+    }
+    owners->erase("");
   }
 
   // A mask of zeros and ones is one behind an Identity, too, and so are numbers of formulas. A tensor of one element is
   // what its own readers tell.
-  void FixCopy(const ParsedNode& identity) {
-    if (!IsOp(identity, {"Identity"}) || identity.inputs.empty() || identity.outputs.empty()) return;
-    const auto stored = graph_.initializers.find(identity.inputs[0]);
-    const auto readers = readers_.find(identity.outputs[0]);
-    if (stored == graph_.initializers.end() || readers == readers_.end() || !IsFloat(stored->second.dtype()) ||
-        stored->second.size() == 0)
-      return;
-    if (stored->second.size() == 1) {
-      WeightOrigin& origin = graph_.origins[identity.outputs[0]];
-      if (origin.kind == Kind::kUnknown) origin.kind = ScalarKind(identity.outputs[0], stored->second, readers->second);
-      return;
+  Kind CopyKind(const ParsedNode& identity) const {
+    if (!IsOp(identity, {"Identity"}) || identity.inputs.empty() || identity.outputs.empty()) return Kind::kUnknown;
+    const std::string &weight = identity.inputs[0], &copy = identity.outputs[0];
+    const HostTensor* stored = index_.FindTensor(weight);
+    const auto& readers = index_.ElementReaders(copy);
+    if (stored == nullptr || readers.empty() || !IsFloat(stored->dtype()) || stored->size() == 0) return Kind::kUnknown;
+    if (stored->size() == 1)
+      return index_.Kind(copy) == Kind::kUnknown ? ScalarKind(copy, *stored, readers) : Kind::kUnknown;
+    const bool mask = index_.Kind(weight) == Kind::kConstant && IsOfZerosAndOnes(*stored);
+    const bool grid = IsProgression(*stored) && IsNumberOfFormulas(readers);
+    return grid || (mask && !IsWeightOf(readers)) ? Kind::kConstant : Kind::kUnknown;
+  }
+
+  // The initializers that have elements to train, and of which nothing is known, in the order of the file.
+  std::vector<std::string> ListOpen() const {
+    std::vector<std::string> names = ListRead();
+    std::erase_if(names, [&](const std::string& name) { return index_.Kind(name) != Kind::kUnknown; });
+    return names;
+  }
+
+  // The same, with those that only their values told a kind.
+  std::vector<std::string> ListWithoutOrigin() const {
+    std::set<std::string> by_value;
+    for (const WeightRecord& record : graph_.records) {
+      if (record.row->matches == MatchNumbers) by_value.insert(record.weight);
     }
-    const bool mask = graph_.origins[identity.inputs[0]].kind == Kind::kConstant && IsOfZerosAndOnes(stored->second);
-    const bool grid = IsProgression(stored->second) && IsNumberOfFormulas(readers->second);
-    if (grid || (mask && !IsWeightOf(readers->second))) graph_.origins[identity.outputs[0]].kind = Kind::kConstant;
+    std::vector<std::string> names = ListRead();
+    std::erase_if(names, [&](const std::string& name) {
+      return index_.Kind(name) != Kind::kUnknown && !by_value.contains(name);
+    });
+    return names;
+  }
+
+  std::vector<std::string> ListRead() const {
+    std::vector<std::string> names = index_.ListInitializers();
+    std::erase_if(names, [&](const std::string& name) {
+      const HostTensor& tensor = graph_.initializers.at(name);
+      return index_.ElementReaders(name).empty() || !IsFloat(tensor.dtype()) || tensor.size() == 0;
+    });
+    return names;
+  }
+
+  // Why training must leave a tensor of several elements alone; null: nothing says so.
+  const char* ExplainConstant(const std::string& name, const HostTensor& tensor,
+                              const std::vector<WeightReader>& readers) const {
+    constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
+    const bool named = IsGeneratedName(name) ? IsWeightOfLinear(readers) || IsForgetBias(tensor)
+                                             : IsParameterName(name) || IsWeightOf(readers) || tensor.size() < kMask;
+    if (!named && IsOfZerosAndOnes(tensor)) return "zeros and ones without a parameter's name";
+    if (IsSumWindow(name, tensor, readers)) return "ones that a convolution sums windows with";
+    if (IsZeroTerm(name, tensor, readers)) return "a row of zeros behind the product of another module";
+    const bool of_layer = IsGeneratedName(name) ? IsWeightOfLinear(readers) : IsParameterName(name);
+    if (!of_layer && IsGraphMatrix(tensor)) return "the matrix of a graph";
+    if (IsProgression(tensor) && IsNumberOfFormulas(readers)) return "equally spaced numbers or powers in a formula";
+    return nullptr;
   }
 
   // Means and deviations that programs hold as buffers: (x − mean) / std for an input x, one number for each channel.
@@ -132,11 +250,11 @@ class RoleNamer {
     if (node.inputs.empty() || !raw_.contains(node.inputs[0]) || node.outputs.empty()) return;
     if (IsViewOrCast(node)) raw_.insert(node.outputs[0]);
     if (!IsOp(node, {"Sub", "Div"}) || node.inputs.size() != 2) return;
-    const auto stored = graph_.initializers.find(node.inputs[1]);
-    if (stored == graph_.initializers.end() || !IsVector(stored->second)) return;
+    const HostTensor* stored = index_.FindTensor(node.inputs[1]);
+    if (stored == nullptr || !IsVector(*stored)) return;
     raw_.insert(node.outputs[0]);
-    if (WeightOrigin& origin = graph_.origins[node.inputs[1]]; origin.kind == Kind::kUnknown)
-      origin.kind = Kind::kStandardizer;
+    if (index_.Kind(node.inputs[1]) == Kind::kUnknown)
+      records_.push_back(index_.MakeKind(node.inputs[1], Kind::kStandardizer, "it shifts or scales an input"));
   }
 
   // The scaling and the power transforms of scikit-learn: formulas without products of matrices, of nothing but inputs
@@ -156,51 +274,51 @@ class RoleNamer {
       return;
     transformed_.insert(node.outputs[0]);
     for (const std::string& input : node.inputs) {
-      if (fixed_.contains(input)) graph_.origins[input].kind = Kind::kStandardizer;
+      if (fixed_.contains(input))
+        records_.push_back(index_.MakeKind(input, Kind::kStandardizer, "a number of a transform of inputs"));
     }
   }
 
   // Batch normalization for inference as Keras writes it: (x − mean) · scale + shift. A trained mean would be a second
   // shift.
-  void FindMean(const ParsedNode& node) {
-    if (!IsOp(node, {"Sub"}) || node.inputs.size() != 2 || !IsComputedVector(node.inputs[1])) return;
+  bool IsMeanOfNorm(const ParsedNode& node) const {
+    if (!IsOp(node, {"Sub"}) || node.inputs.size() != 2 || !IsComputedVector(node.inputs[1])) return false;
     const ParsedNode* scale = FindOnlyReader(node, "Mul");
     const ParsedNode* shift = scale == nullptr ? nullptr : FindOnlyReader(*scale, "Add");
-    if (shift != nullptr && std::ranges::any_of(scale->inputs, [&](const auto& i) { return IsComputedVector(i); }) &&
-        std::ranges::any_of(shift->inputs, [&](const auto& i) { return IsComputedVector(i); }))
-      graph_.origins[node.inputs[1]].kind = Kind::kBuffer;
+    const auto is_vector = [&](const std::string& input) { return IsComputedVector(input); };
+    return shift != nullptr && std::ranges::any_of(scale->inputs, is_vector) &&
+           std::ranges::any_of(shift->inputs, is_vector);
   }
 
   // Random Fourier features (Tancik et al., 2020): the sine and the cosine of one product, perhaps scaled, of a matrix
   // that was drawn once. A linear layer that is trained has one activation.
-  void FindRandomFrequencies(const ParsedNode& node) {
+  const std::string* FindRandomFrequencies(const ParsedNode& node) const {
     const auto matrix =
         std::ranges::find_if(node.inputs, [&](const auto& i) { return graph_.initializers.contains(i); });
     if (!IsOp(node, {"MatMul"}) || matrix == node.inputs.end() || IsParameterName(*matrix) || IsGeneratedName(*matrix))
-      return;
+      return nullptr;
     const ParsedNode* scale = FindOnlyReader(node, "Mul");
     const std::vector<std::string>& angles = (scale == nullptr ? node : *scale).outputs;
-    const auto readers = angles.empty() ? readers_.end() : readers_.find(angles[0]);
-    if (readers == readers_.end() || readers->second.size() != 2) return;
+    if (angles.empty() || index_.ElementReaders(angles[0]).size() != 2) return nullptr;
     const auto is_read_by = [&](std::string_view op) {
-      return std::ranges::any_of(readers->second, [&](const auto& r) { return IsOp(*r.node, {op}); });
+      return std::ranges::any_of(index_.ElementReaders(angles[0]), [&](const auto& r) { return IsOp(*r.node, {op}); });
     };
-    if (is_read_by("Sin") && is_read_by("Cos")) graph_.origins[*matrix].kind = Kind::kBuffer;
+    return is_read_by("Sin") && is_read_by("Cos") ? &*matrix : nullptr;
   }
 
   const ParsedNode* FindOnlyReader(const ParsedNode& node, std::string_view op) const {
     if (node.outputs.empty()) return nullptr;
-    const auto readers = readers_.find(node.outputs[0]);
-    const bool only = readers != readers_.end() && readers->second.size() == 1 && !outputs_.contains(node.outputs[0]);
-    return only && IsOp(*readers->second[0].node, {op}) ? readers->second[0].node : nullptr;
+    const auto& readers = index_.ElementReaders(node.outputs[0]);
+    const bool only = readers.size() == 1 && !index_.IsOutput(node.outputs[0]);
+    return only && IsOp(*readers[0].node, {op}) ? readers[0].node : nullptr;
   }
 
   // Whether it is a vector that the exporter computed, perhaps one behind an Identity.
   bool IsComputedVector(const std::string& name) const {
-    const auto identity = producers_.find(name);
-    const bool copied = identity != producers_.end() && IsOp(*identity->second, {"Identity"});
-    const auto stored = graph_.initializers.find(copied ? identity->second->inputs[0] : name);
-    return IsComputedName(name) && stored != graph_.initializers.end() && IsVector(stored->second);
+    const ParsedNode* identity = index_.Producer(name);
+    const bool copied = identity != nullptr && IsOp(*identity, {"Identity"});
+    const HostTensor* stored = index_.FindTensor(copied ? identity->inputs[0] : name);
+    return IsComputedName(name) && stored != nullptr && IsVector(*stored);
   }
 
   static bool IsWeightOf(const std::vector<WeightReader>& readers) {
@@ -263,9 +381,9 @@ class RoleNamer {
     if (!IsGeneratedName(name) || !row || !IsSplat(tensor) || tensor.At(0) != 0) return false;
     return std::ranges::all_of(readers, [&](const WeightReader& r) {
       if (!IsOp(*r.node, {"Add"}) || r.node->inputs.size() != 2) return false;
-      const auto product = producers_.find(r.node->inputs[1 - r.input]);
-      return product != producers_.end() && GetOnnxTraits(*product->second).classifier &&
-             ScopePath(product->second->name) != ScopePath(r.node->name);
+      const ParsedNode* product = index_.Producer(r.node->inputs[1 - r.input]);
+      return product != nullptr && GetOnnxTraits(*product).classifier &&
+             ScopePath(product->name) != ScopePath(r.node->name);
     });
   }
 
@@ -297,9 +415,7 @@ class RoleNamer {
     std::vector<const ParsedNode*> open = {&factor};
     for (size_t at = 0; at < open.size() && open.size() < kMaxVisited; ++at) {
       for (const std::string& value : open[at]->outputs) {
-        const auto readers = readers_.find(value);
-        if (readers == readers_.end()) continue;
-        for (const WeightReader& reader : readers->second) {
+        for (const WeightReader& reader : index_.ElementReaders(value)) {
           if (IsOp(*reader.node, {"Softmax"})) return true;
           if (KeepsScores(*reader.node) && open.size() < kMaxVisited) open.push_back(reader.node);
         }
@@ -316,16 +432,14 @@ class RoleNamer {
     const ParsedNode* node = reader.node;
     if (IsOp(*node, {"Add"})) {
       if (node->inputs.size() != 2) return nullptr;
-      const auto producer = producers_.find(node->inputs[1 - reader.input]);
-      if (producer == producers_.end() || !GetOnnxTraits(*producer->second).classifier) return nullptr;
-      node = producer->second;
+      node = index_.Producer(node->inputs[1 - reader.input]);
+      if (node == nullptr || !GetOnnxTraits(*node).classifier) return nullptr;
     } else if (GetOnnxTraits(*node).weight_inputs == 0) {
       return nullptr;
     }
     for (const std::string& input : node->inputs) {
-      const auto weight = graph_.initializers.find(input);
-      if (weight != graph_.initializers.end() && weight->second.size() > 1 && !IsSplat(weight->second))
-        return &weight->second;
+      const HostTensor* weight = index_.FindTensor(input);
+      if (weight != nullptr && weight->size() > 1 && !IsSplat(*weight)) return weight;
     }
     return nullptr;
   }
@@ -347,10 +461,9 @@ class RoleNamer {
   std::vector<WeightReader> FindReaders(const ParsedNode& node) const {
     std::vector<WeightReader> all;
     for (const std::string& value : node.outputs) {
-      const auto readers = readers_.find(value);
-      if (readers == readers_.end()) continue;
-      const size_t count = std::min(readers->second.size(), kMaxVisited);
-      all.insert(all.end(), readers->second.begin(), readers->second.begin() + static_cast<std::ptrdiff_t>(count));
+      const auto& readers = index_.ElementReaders(value);
+      const size_t count = std::min(readers.size(), kMaxVisited);
+      all.insert(all.end(), readers.begin(), readers.begin() + static_cast<std::ptrdiff_t>(count));
     }
     return all;
   }
@@ -359,12 +472,12 @@ class RoleNamer {
   std::vector<WeightReader> FindProducers(const ParsedNode& node) const {
     std::vector<WeightReader> all;
     for (const std::string& value : node.inputs) {
-      const auto producer = producers_.find(value);
-      if (producer == producers_.end()) continue;
+      ParsedNode* producer = index_.Producer(value);
+      if (producer == nullptr) continue;
       const auto is_weight = [&](const auto& input) { return graph_.initializers.contains(input); };
-      const auto& inputs = producer->second->inputs;
+      const auto& inputs = producer->inputs;
       const auto bias = std::ranges::find_if(inputs, is_weight);
-      all.push_back({producer->second, bias == inputs.end() ? 0 : static_cast<size_t>(bias - inputs.begin())});
+      all.push_back({producer, bias == inputs.end() ? 0 : static_cast<size_t>(bias - inputs.begin())});
     }
     return all;
   }
@@ -433,10 +546,9 @@ class RoleNamer {
   // The node that computes the value, before views and casts.
   const ParsedNode* FindProducer(std::string value) const {
     for (size_t steps = 0; steps < kMaxVisited; ++steps) {
-      const auto producer = producers_.find(value);
-      if (producer == producers_.end()) return nullptr;
-      if (!IsViewOrCast(*producer->second) || producer->second->inputs.empty()) return producer->second;
-      value = producer->second->inputs[0];
+      const ParsedNode* producer = index_.Producer(value);
+      if (producer == nullptr || !IsViewOrCast(*producer) || producer->inputs.empty()) return producer;
+      value = producer->inputs[0];
     }
     return nullptr;
   }
@@ -458,8 +570,8 @@ class RoleNamer {
   }
 
   // Splits scales and biases that are equal because nothing has trained them.
-  void SplitByModule(const std::string& name, const std::vector<WeightReader>& readers) {
-    if (outputs_.contains(name) || !std::ranges::all_of(readers, [&](const auto& r) { return TakesOwnWeight(r); }))
+  void SplitByModule(const std::string& name, const std::vector<WeightReader>& readers, SplitPlanner* planner) const {
+    if (index_.IsOutput(name) || !std::ranges::all_of(readers, [&](const auto& r) { return TakesOwnWeight(r); }))
       return;
     std::set<std::string> modules;
     for (const WeightReader& reader : readers) modules.insert(ScopePath(reader.node->name));
@@ -480,8 +592,10 @@ class RoleNamer {
     for (size_t i = 1; i < order.size(); ++i) {
       const std::vector<WeightReader>& own = owners.at(order[i]);
       const std::string module_name = NameByReader(own[0]);
-      const std::string copy = splitter_.Split(name, module_name.empty() ? name : module_name, own);
-      graph_.origins[copy].module_name = module_name;
+      SplitWeight split{
+          .name = module_name.empty() ? name : module_name, .merged = name, .origin = {.module_name = module_name}};
+      for (const WeightReader& reader : own) split.readers.push_back(MakeFileReader(*reader.node, reader.input));
+      planner->Plan(std::move(split));
     }
   }
 
@@ -506,22 +620,35 @@ class RoleNamer {
     return StrCat(module, ".", bias ? "bias" : kParts[std::min(reader.input, kParts.size() - 1)]);
   }
 
-  ParsedGraph& graph_;
-  WeightSplitter splitter_;
-  std::unordered_map<std::string, ParsedNode*> producers_;
-  std::unordered_map<std::string, std::vector<WeightReader>> readers_;
-  std::unordered_set<std::string> outputs_;
-  std::unordered_set<std::string> beyond_linear_;  // scopes of other nodes than products and sums
-  std::unordered_set<std::string> fixed_;          // numbers of skl2onnx
-  std::unordered_set<std::string> transformed_;    // formulas of nothing but those and inputs of the model
-  std::unordered_set<std::string> raw_;            // inputs of the model, viewed, cast or standardized
+  const WeightIndex& index_;
+  const ParsedGraph& graph_;
+  WeightRecords records_;
+  std::map<std::string, std::set<std::string>> owners_;  // scopes that read a weight
+  std::unordered_set<std::string> beyond_linear_;        // scopes of other nodes than products and sums
+  std::unordered_set<std::string> fixed_;                // numbers of skl2onnx
+  std::unordered_set<std::string> transformed_;          // formulas of nothing but those and inputs of the model
+  std::unordered_set<std::string> raw_;                  // inputs of the model, viewed, cast or standardized
 };
 
 }  // namespace
 
-void NameWeightsByReaders(ParsedGraph* graph) {
-  FindRunningStatistics(graph);
-  RoleNamer(graph).Run();
+absl::StatusOr<WeightRecords> MatchTracedConstants(WeightIndex* index) {
+  return RoleFinder(*index).FindTracedConstants();
+}
+absl::StatusOr<WeightRecords> MatchSharedCopies(WeightIndex* index) { return RoleFinder(*index).FindCopies(); }
+absl::StatusOr<WeightRecords> MatchStandardizers(WeightIndex* index) { return RoleFinder(*index).FindStandardizers(); }
+absl::StatusOr<WeightRecords> MatchMeans(WeightIndex* index) { return RoleFinder(*index).FindMeans(); }
+absl::StatusOr<WeightRecords> MatchFrequencies(WeightIndex* index) { return RoleFinder(*index).FindFrequencies(); }
+absl::StatusOr<WeightRecords> MatchKnownNames(WeightIndex* index) { return RoleFinder(*index).FindNamed(); }
+absl::StatusOr<WeightRecords> MatchNumbers(WeightIndex* index) { return RoleFinder(*index).FindNumbers(); }
+absl::StatusOr<WeightRecords> MatchModules(WeightIndex* index) { return RoleFinder(*index).FindNames(); }
+absl::StatusOr<WeightRecords> MatchFreshWeights(WeightIndex* index) { return RoleFinder(*index).FindSplits(); }
+absl::StatusOr<WeightRecords> MatchFixedCopies(WeightIndex* index) { return RoleFinder(*index).FindFixedCopies(); }
+
+// Nodes that read the shape of the copy go on to do so.
+void BuildSharedCopy(const WeightRecord& record, WeightIndex* index) {
+  const auto& [weight, copy] = std::get<MergedCopy>(record.form);
+  for (const WeightReader& reader : index->ElementReaders(copy)) reader.node->inputs[reader.input] = weight;
 }
 
 }  // namespace onnxtrain

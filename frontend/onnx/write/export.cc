@@ -16,8 +16,8 @@
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
+#include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/write/external_writer.h"
-#include "frontend/onnx/write/stored_forms.h"
 #include "frontend/onnx/write/weight_replacer.h"
 
 namespace onnxtrain {
@@ -33,28 +33,22 @@ class Exporter {
         external_(source, target) {}
 
   absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& trained,
-                                                const SharedWeights& shared) {
-    weights_.SetSplitNodes(shared.nodes);
-    std::map<std::string, LazyTensor> weights(trained.begin(), trained.end());
-    const auto read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); };
-    RETURN_IF_ERROR(ToStoredForms(shared, read, &weights));
-    ASSIGN_OR_RETURN(const auto split_values, SplitValues(weights, shared.splits));
-    std::set<std::string> unchanged;
+                                                const WeightRecords& records) {
+    StoredWeights stored{.tensors = {trained.begin(), trained.end()},
+                         .read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); }};
+    RETURN_IF_ERROR(WriteStoredForms(records, &stored));
+    weights_.SetSplitNodes(std::move(stored.nodes));
+    RETURN_IF_ERROR(ReadUntrained(&stored.splits));
     for (const bool copies : {false, true}) {
-      for (const auto& [name, value] : weights) {
-        if (split_values.contains(name) || weights_.IsCopy(name) != copies) continue;
-        const WeightReplacer::Counts before = weights_.counts();
-        RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
-        if (weights_.counts() == before) unchanged.insert(name);
+      for (const auto& [name, value] : stored.tensors) {
+        if (weights_.IsCopy(name) == copies)
+          RETURN_IF_ERROR(Annotate(weights_.Replace(name, value), StrCat("weight '", Printable(name), "' ")));
       }
     }
-    for (const WeightTie& tie : shared.ties) {
-      if (!unchanged.contains(tie.weight)) RETURN_IF_ERROR(ReplaceCopy(tie, weights));
-    }
-    for (const SplitWeight& split : shared.splits) {
-      if (!split_values.contains(split.name)) continue;
-      RETURN_IF_ERROR(Annotate(weights_.ReplaceSplit(split, split_values.at(split.name)),
-                               StrCat("weight '", Printable(split.name), "' ")));
+    for (const auto& [split, value] : stored.splits) {
+      if (value)
+        RETURN_IF_ERROR(
+            Annotate(weights_.ReplaceSplit(*split, *value), StrCat("weight '", Printable(split->name), "' ")));
     }
     RETURN_IF_ERROR(PlaceExternal());
     LeaveTrainingMode();
@@ -87,28 +81,15 @@ class Exporter {
   }
 
  private:
-  // The values of split weights: the trained ones, and for the others those of the file, before anything is replaced.
-  absl::StatusOr<std::map<std::string, LazyTensor>> SplitValues(const std::map<std::string, LazyTensor>& weights,
-                                                                const std::vector<SplitWeight>& splits) {
-    std::map<std::string, LazyTensor> values;
-    for (const SplitWeight& split : splits) {
-      const auto trained = weights.find(split.name);
-      if (trained != weights.end()) {
-        values.emplace(split.name, trained->second);
-        continue;
-      }
-      if (split.merged.empty()) continue;  // the file means zeros
-      ASSIGN_OR_RETURN(const HostTensor stored, weights_.ReadInitializer(split.merged));
-      values.emplace(split.name, stored.Clone());
+  // Merged weights that are not trained have the bytes of the file, before anything is replaced. Those that the file
+  // does not hold stay zero.
+  absl::Status ReadUntrained(std::vector<StoredWeights::Split>* splits) {
+    for (auto& [split, value] : *splits) {
+      if (value || split->merged.empty()) continue;
+      ASSIGN_OR_RETURN(const HostTensor stored, weights_.ReadInitializer(split->merged));
+      value = stored.Clone();
     }
-    return values;
-  }
-
-  absl::Status ReplaceCopy(const WeightTie& tie, const std::map<std::string, LazyTensor>& weights) {
-    const auto trained = weights.find(tie.weight);
-    if (trained == weights.end()) return absl::OkStatus();
-    return Annotate(weights_.Replace(tie.copy, MakeCopy(tie, trained->second)),
-                    StrCat("weight '", Printable(tie.copy), "' "));
+    return absl::OkStatus();
   }
 
   // Keeps external data of the source external, replaced or not.
@@ -231,7 +212,8 @@ std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
 // `memory`: the bytes of a model that is no file; null: those of `source`.
 absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr<const MappedFile> memory,
                                       const std::string& sha256, const std::map<std::string, HostTensor>& weights,
-                                      const std::string& target, const ModelEdits& edits, const SharedWeights& shared) {
+                                      const std::string& target, const ModelEdits& edits,
+                                      const WeightRecords& records) {
   EditedModel edited{.file = std::move(memory)};
   const bool in_memory = edited.file != nullptr;
   if (!in_memory) {
@@ -248,7 +230,7 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr
   for (const auto& [name, value] : edits.tensors) model->extracted.erase(name);
   edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source, target);
   edited.exporter->SetExtracted(model->extracted, edited.file);
-  auto notes = edited.exporter->Edit(weights, shared);
+  auto notes = edited.exporter->Edit(weights, records);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
   edited.pieces = edited.exporter->Serialize();
@@ -262,7 +244,7 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& model, const std::map<std
                                       const std::string& target) {
   RETURN_IF_ERROR(model.CheckUnchanged());
   return EditModel(model.path(), model.parsed().memory, model.sha256(), weights, target, model.edits(),
-                   model.parsed().graph.shared);
+                   model.parsed().graph.records);
 }
 
 // Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
@@ -302,8 +284,8 @@ absl::StatusOr<std::vector<std::string>> Finish(EditedModel edited, const ModelE
 absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target, const ModelEdits& edits,
-                                                const SharedWeights& shared) {
-  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, nullptr, sha256, weights, target, edits, shared));
+                                                const WeightRecords& records) {
+  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, nullptr, sha256, weights, target, edits, records));
   return Finish(std::move(edited), edits, target);
 }
 

@@ -528,6 +528,40 @@ TEST(TorchExport, LogarithmsOfComputedExponentialsAreTrained) {
   EXPECT_FLOAT_EQ(rates[3], -std::exp(3.0F));
 }
 
+// The step sizes of a state space. The softplus of any number is positive.
+TEST(TorchExport, ArgumentsOfComputedSoftplusAreTrained) {
+  const auto make_model = [](const std::vector<float>& steps) {
+    onnx::ModelProto model = NewModel(17);
+    AddInput(&model, "x", {2, 3});
+    FillFloats(AddInitializer(&model, "softplus", {3}), steps);
+    AddSignature(&model, "\n# inputs\np_dt: PARAMETER target='dt'\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, "softplus",
+                  "['beta', 'beta_0', 'beta_0_cast', 'beta_cast', 'dt', 'self_scaled', 'softplus_2', 'threshold', "
+                  "'threshold_cast', 'tmp', 'tmp_1']");
+    AddFx(AddNode(&model, "Mul", {"x", "softplus"}, {"y"}), "y", "mul.Tensor", "%x, %softplus");
+    AddOutput(&model, "y");
+    return model;
+  };
+  const onnx::ModelProto model = make_model({std::log1p(std::exp(-4.0F)), std::log(2.0F), 50});
+  const auto imported = ImportModel(model, {.training = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(WeightNames(*imported), Names{"softplus.softplus_inverse"});
+  const WeightForm form = DescribeForm(**LoadModel(model), imported->weights[0].name);
+  EXPECT_EQ(form.row, "function of a parameter");
+  EXPECT_EQ(form.why, "the exporter computed softplus(p) of one parameter");
+  const HostTensor& dt = imported->weights[0].value;
+  EXPECT_NEAR(dt.At(0), -4, 1e-5);
+  EXPECT_NEAR(dt.At(1), 0, 1e-6);
+  EXPECT_NEAR(dt.At(2), 50, 1e-5);
+  const auto exported = RoundTrip(model, {{"softplus.softplus_inverse", Floats({3}, {0, -4, 100})}});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto* steps = reinterpret_cast<const float*>(exported->graph().initializer(0).raw_data().data());
+  EXPECT_FLOAT_EQ(steps[0], std::log(2.0F));
+  EXPECT_FLOAT_EQ(steps[1], std::log1p(std::exp(-4.0F)));
+  EXPECT_FLOAT_EQ(steps[2], 100);
+  EXPECT_EQ(WeightNames(*ImportModel(make_model({-1, 1, 2}), {.training = true})), Names{"softplus"});
+}
+
 // A class token of zeros that was merged with another, after expansion to the batch.
 TEST(TorchExport, MergedTokensThatWereExpandedAreTrainedOnce) {
   onnx::ModelProto model = NewModel(17);

@@ -121,11 +121,16 @@ std::string FusedRows(const Inspection& i) {
   return text + PageRow("", StrCat("… and ", i.near_misses.size() - kMaxNearMisses, " more (--json lists all)"));
 }
 
-std::string WeightRow(const WeightDecision& w, size_t wide) {
+std::string FormText(const WeightForm& form) {
+  if (form.why.empty()) return "";
+  return StrCat("  [", form.row, ": ", form.why, form.flag.empty() ? "" : StrCat("; ", form.flag), "]");
+}
+
+std::string WeightRow(const WeightDecision& w, const WeightForm& form, size_t wide) {
   const bool plain = w.reason == WeightReason::kDefault;
   return StrCat("  ", Padded(w.trained ? "trained" : "fixed", 8), Padded(Fitted(DisplayName(w)), wide), "  ",
                 Padded(ToString(w.type), 18), "  ", Fitted(w.consumer),
-                plain ? "" : StrCat(w.consumer.empty() ? "" : "  ", "(", w.why, ")"), "\n");
+                plain ? "" : StrCat(w.consumer.empty() ? "" : "  ", "(", w.why, ")"), FormText(form), "\n");
 }
 
 std::string WeightRows(const Inspection& i) {
@@ -139,14 +144,15 @@ std::string WeightRows(const Inspection& i) {
   std::string text = PageRow(
       "weights", StrCat(i.weights.size(), ": ", FormatWithCommas(total), " values, ", FormatBytes(i.parameter_bytes),
                         "; ", FormatWithCommas(trained), " values trained (--train, --freeze)"));
-  for (const WeightDecision& w : i.weights) {
+  for (size_t k = 0; k < i.weights.size(); ++k) {
+    const WeightDecision& w = i.weights[k];
     const bool ordinary = w.trained || w.reason == WeightReason::kStatistics;
     if (ordinary && shown >= kMaxWeights) {
       ++left_out;
       continue;
     }
     ++shown;
-    text += WeightRow(w, wide);
+    text += WeightRow(w, i.forms[k], wide);
   }
   return left_out == 0
              ? text
@@ -227,14 +233,17 @@ Json OperatorJson(const Inspection& i) {
 
 Json WeightsJson(const Inspection& i) {
   Json list = Json::array();
-  for (const WeightDecision& w : i.weights) {
+  for (size_t k = 0; k < i.weights.size(); ++k) {
+    const WeightDecision& w = i.weights[k];
+    const WeightForm& form = i.forms[k];
     list.push_back({{"name", w.name},
                     {"module_name", OrNull(w.alias)},
                     {"type", ToString(w.type.dtype)},
                     {"shape", w.type.shape},
                     {"consumer", w.consumer},
                     {"trained", w.trained},
-                    {"why", w.why}});
+                    {"why", w.why},
+                    {"form", {{"row", form.row}, {"why", OrNull(form.why)}, {"flag", OrNull(form.flag)}}}});
   }
   return list;
 }

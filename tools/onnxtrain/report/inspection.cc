@@ -244,6 +244,7 @@ class Inspector {
     }
     out_.origin = ClassifyWeightOrigin(CollectWeights(model, {}));
     out_.weights = prepared->weights;
+    for (const WeightDecision& weight : out_.weights) out_.forms.push_back(DescribeForm(file_, weight.name));
     for (std::string& tied : TiedWeights(model)) out_.quirks.push_back(std::move(tied));
     const auto trained = [](const WeightDecision& w) { return w.trained; };
     if (std::none_of(out_.weights.begin(), out_.weights.end(), trained)) return NothingToTrain(model);

@@ -10,6 +10,7 @@
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/import_failures.h"
+#include "frontend/onnx/recover/parametrizations.h"
 #include "optim/config/config.h"
 #include "optim/plan/learning_rates.h"
 #include "optim/step/prepared_models.h"
@@ -59,6 +60,7 @@ struct Inspection {
   std::vector<std::string> problems;            // each prevents training
   std::vector<std::string> quirks;
   std::vector<WeightDecision> weights;
+  std::vector<WeightForm> forms;  // how the file stores each of `weights`
   ModelOrigin origin;
   std::string loss;          // chosen by auto without labels; "" where it cannot choose
   std::string loss_problem;  // why not

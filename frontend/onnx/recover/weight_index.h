@@ -1,0 +1,99 @@
+// The index over a parsed model that all rows of the table of parametrizations share.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/torch_export.h"
+#include "frontend/onnx/recover/weight_origin.h"
+
+namespace onnxtrain {
+
+// An initializer that the exporter computed from parameters, and that trains as a value of its own.
+struct FoldedWeight {
+  std::string name;
+  std::vector<std::string> parameters;  // by their names in the module
+};
+
+// What the metadata of torch.export tells about the initializers of a file.
+struct TorchNaming {
+  std::vector<WeightRecord> origins;   // of initializers
+  std::vector<WeightRecord> splits;    // weights that the exporter merged
+  std::vector<WeightRecord> restored;  // biases that it removed
+  std::vector<std::string> missing;    // parameters that no initializer holds, because they were folded into others
+  std::vector<std::string> unread;     // parameters that nothing in the file stands for or reads
+  std::vector<FoldedWeight> folded;
+  std::vector<std::string> looked_up;  // initializers computed from parameters and further values
+  std::vector<std::pair<std::string, ParameterFunction>> functions;  // initializers computed from one parameter each
+};
+
+// Indexes the model's graph by the names of its values, and collects the nodes that rows add and remove. Pointers to
+// nodes are valid until Refresh.
+class WeightIndex {
+ public:
+  // Both must outlive the index.
+  WeightIndex(const TorchMetadata& metadata, OnnxModel::Parsed* model);
+
+  const TorchMetadata& metadata() const { return metadata_; }
+  const OnnxModel::Parsed& model() const { return model_; }
+  const ParsedGraph& graph() const { return model_.graph; }
+  ParsedGraph& mutable_graph() { return model_.graph; }
+  // Adds an assumption of which users are told.
+  void AddNote(std::string note) { model_.notes.push_back(std::move(note)); }
+
+  // The node that makes a value, or null.
+  ParsedNode* Producer(const std::string& name) const;
+  // The inputs that read a value, in the order of the nodes.
+  const std::vector<WeightReader>& Readers(const std::string& name) const;
+  // The same without nodes that read the shape alone.
+  const std::vector<WeightReader>& ElementReaders(const std::string& name) const;
+  bool IsOutput(const std::string& name) const { return outputs_.contains(name); }
+  // Whether the graph has an input, an initializer or a node's output of that name.
+  bool IsNameTaken(const std::string& name) const;
+  // The tensor of an initializer, or null.
+  const HostTensor* FindTensor(const std::string& name) const;
+  const WeightOrigin& Origin(const std::string& name) const;
+  WeightOrigin::Kind Kind(const std::string& name) const { return Origin(name).kind; }
+  // The initializers in the order of the file, and those that rows have added.
+  std::vector<std::string> ListInitializers() const;
+  // The outputs of Identity nodes over initializers, with those, in the order of the outputs' names.
+  std::vector<std::pair<std::string, std::string>> ListCopies() const;
+  // The sum of an initializer's bytes, equal for transposes of each other. Read once.
+  uint64_t SumOfBytes(const std::string& name);
+
+  // Returns a record that gives the weight another kind.
+  WeightRecord MakeKind(const std::string& weight, WeightOrigin::Kind kind, std::string why) const;
+
+  // Nodes that Refresh inserts in front of the graph, in this order.
+  std::vector<ParsedNode> nodes;
+  // Copies that Refresh inserts behind the nodes at these positions.
+  std::unordered_map<size_t, std::vector<ParsedNode>> copies;
+  // Nodes in front of all others, which Finish inserts: they make initializers that the file stores twice.
+  std::vector<ParsedNode> tie_nodes;
+  // Nodes, by their first output, that Refresh removes.
+  std::unordered_set<std::string> removed;
+  TorchNaming naming;
+
+  // Makes the changes, and indexes the graph again.
+  void Refresh();
+  // Makes the last changes, after all rows.
+  void Finish();
+
+ private:
+  void InsertFirst(std::vector<ParsedNode>* nodes);
+  void InsertCopies();
+
+  const TorchMetadata& metadata_;
+  OnnxModel::Parsed& model_;
+  std::unordered_map<std::string, ParsedNode*> producers_;
+  std::unordered_map<std::string, std::vector<WeightReader>> readers_;
+  std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // where others read the shape
+  std::unordered_set<std::string> inputs_, outputs_;                            // of the model
+  std::unordered_map<std::string, uint64_t> sums_;
+};
+
+}  // namespace onnxtrain
