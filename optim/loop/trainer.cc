@@ -576,7 +576,7 @@ absl::Status EvaluateInStages(Session& session, DataParallel& ranks, const absl:
 absl::Status EvaluateOnRanks(Session& session, DataParallel& ranks, const LoaderOptions& load,
                              EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
   absl::Status evaluated = batches.Open(load);
-  if (session.is_stage()) return EvaluateInStages(session, ranks, evaluated, batches, total, samples);
+  if (session.holds_partial_weights()) return EvaluateInStages(session, ranks, evaluated, batches, total, samples);
   if (ranks.options().in_order) return EvaluateInOrder(session, ranks, evaluated, batches, total, samples);
   Evaluation own;
   int64_t own_samples = 0;
@@ -592,11 +592,11 @@ absl::Status EvaluateAlone(const LoaderOptions& load, EvaluatedBatches& batches,
 absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
                                             const std::atomic<bool>* stop, DataParallel* ranks) {
   constexpr int64_t kStageMicros = 16;  // stages overlap within a batch, and wait for each other between two
-  LoaderOptions load{.batch_size = session.micro_batch() * (session.is_stage() ? kStageMicros : 1),
+  LoaderOptions load{.batch_size = session.micro_batch() * (session.holds_partial_weights() ? kStageMicros : 1),
                      .tokens = session.tokens(),
                      .num_workers = num_workers};
   load.tokens.accumulation = 1;
-  const bool shared = ranks != nullptr && !session.is_stage();
+  const bool shared = ranks != nullptr && !session.holds_partial_weights();
   if (shared) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();
   Evaluation total;
   EvalMetrics metrics;

@@ -30,6 +30,12 @@ absl::Status PartSession::CheckBatch() {
   return absl::OkStatus();
 }
 
+void PartSession::UseRanks(DataParallel* ranks) {
+  ranks_ = ranks;
+  ranks_->BeginTogether();
+  reducer_ = std::make_unique<PartReducer>(this);
+}
+
 absl::Status PartSession::AllocateNorm() {
   if (scalars_.buffer() != nullptr) return absl::OkStatus();
   scalars_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});

@@ -245,7 +245,7 @@ absl::Status Recorder::WriteTokenizer() const {
 
 // For the report. Nothing depends on it: what fails here fails in the evaluation too, which says so.
 std::optional<Quality> Recorder::EvaluateForReport(const std::atomic<bool>* stop) {
-  if (!run_.has_eval() || run_.data.synthetic || run_.session->is_stage()) return std::nullopt;
+  if (!run_.has_eval() || run_.data.synthetic || run_.session->holds_partial_weights()) return std::nullopt;
   auto quality = EvaluateQuality(*run_.session, run_.eval, kReportedSamples, run_.config.ignore_index, stop);
   return quality.ok() ? *std::move(quality) : std::nullopt;
 }

@@ -121,7 +121,7 @@ class Ranks : public Scratch {
     trained->status = evaluated.status();
     if (!evaluated.ok()) return;
     int64_t samples = 0;
-    if (ranks == nullptr || !session.is_stage()) {
+    if (ranks == nullptr || !session.holds_partial_weights()) {
       trained->evaluated = *evaluated;
     } else {
       trained->status =
