@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
+#include "frontend/base/status.h"
 #include "frontend/graph/graph.h"
 #include "optim/config/optimizer.h"
 #include "optim/parallel/data_parallel.h"
@@ -34,6 +35,7 @@ class DividedState : public StateShards {
   // Has rank 0 get the weights that are divided, until ReleaseWeights.
   absl::Status GatherWeights() override;
   absl::Status CheckWholeWeights() const override;
+  absl::Status CheckRestores() const override { return Invalid("the moments are divided among the ranks already"); }
 
  private:
   absl::Status GatherUnit(const char* what, const ShardUnit& unit, DType dtype, const BufferView& own,

@@ -55,7 +55,7 @@ absl::Status PartSession::Step(const GlobalBatch& global_batch) {
   gathered_weights_.reset();
   if (ranks_ == nullptr) return Refuse();
   RETURN_IF_ERROR(Update(global_batch));
-  ++attempted_;
+  ++counters_.attempted;
   programs_.WeightsChanged();
   return absl::OkStatus();
 }

@@ -19,8 +19,8 @@ absl::Status WholeSession::ChooseStrategy() {
 absl::Status WholeSession::Distribute(DataParallel* ranks, ShardLevel level) {
   RETURN_IF_ERROR(UseStrategy(ranks, level, {ranks->rank(), ranks->size()}, ranks->options().bucket_bytes));
   if (level == ShardLevel::kNone) return absl::OkStatus();
-  if (apply_ != nullptr) programs_.Release(*apply_);
-  apply_.reset();
+  if (compiled_.apply != nullptr) programs_.Release(*compiled_.apply);
+  compiled_.apply.reset();
   RETURN_IF_ERROR(EnsureApply());
   ReturnFreePages();  // of what was whole
   return absl::OkStatus();
@@ -67,7 +67,7 @@ absl::Status WholeSession::UseStrategy(DataParallel* ranks, ShardLevel level, co
     RETURN_IF_ERROR(state_.DivideWeights(weights));
   }
   RETURN_IF_ERROR(reducer->Join());
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     ready->compiled->program->SetInterruption(Interruption::kNever);
     if (IsMicro(ready->kind)) reducer->Watch(ready.get());
   }

@@ -57,7 +57,7 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .tokens_per_sample = run.train.text_unit.tokens_per_sample,
                      .global_batch = run.batch.global,
                      .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
-                     .world = run.options.ranks != nullptr ? run.options.ranks->size() : 1,
+                     .world = run.options.peers != nullptr ? run.options.peers->size() : 1,
                      .planned_peak_bytes = run.session->planned_peak_bytes(),
                      .memory = run.session->memory(),
                      .measured_peak_bytes = PeakResidentBytes() - resident_at_start,
@@ -366,8 +366,8 @@ absl::StatusOr<TrainResult> Recorder::Loop() {
   RecordBatches(&options);
   options.on_not_finite = [this](const std::string& where) { WarnOfFirstGradient(where); };
   options.save = [this](const LoopPosition& position, SaveReason reason) { Save(position, reason); };
-  if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
-  if (options.ranks != nullptr) options.ranks->SetScratchFolder(folder_.path());
+  if (recorded_.group != nullptr) options.peers->SaveParts([this] { writer_->Wait(); });
+  if (options.peers != nullptr) options.peers->SetScratchFolder(folder_.path());
   ResourceMonitor resources;
   auto result = Train(*run_.session, run_.train, run_.eval, options, [&](const TrainEvent& event) {
     OnEvent(event);

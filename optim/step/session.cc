@@ -27,8 +27,8 @@ HostTensor Divide(HostTensor tensor, double divisor) {
 
 // Code and tables of libraries, the heap's own tables, and stacks.
 constexpr int64_t kProcessBytes = int64_t{17} << 20;
-// The same of the library through which ranks communicate (backends/comm): most of it is libtorch's code and its table
-// of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
+// The same of the library through which processes communicate (backends/comm): most of it is libtorch's code and its
+// table of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
 constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
 
 }  // namespace
@@ -125,14 +125,14 @@ void SessionImpl::ReleaseImported() {
 }
 
 absl::Status SessionImpl::EnsureApply() {
-  if (apply_ != nullptr) return absl::OkStatus();
+  if (compiled_.apply != nullptr) return absl::OkStatus();
   const bool divided = !state_.shard().whole();
   ASSIGN_OR_RETURN(
       const Graph graph,
       BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
                  divided && !state_.divides_gradients() ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
-  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
-  apply_->name = "apply";
+  ASSIGN_OR_RETURN(compiled_.apply, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
+  compiled_.apply->name = "apply";
   return absl::OkStatus();
 }
 
@@ -166,10 +166,10 @@ std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_batch)
 // Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
 // one is compiled.
 bool SessionImpl::EvictProgram() {
-  const auto oldest = std::ranges::min_element(ready_, {}, [](const auto& ready) { return ready->last_use; });
-  if (oldest == ready_.end()) return false;
+  const auto oldest = std::ranges::min_element(compiled_.ready, {}, [](const auto& ready) { return ready->last_use; });
+  if (oldest == compiled_.ready.end()) return false;
   programs_.Release(*(*oldest)->compiled);
-  ready_.erase(oldest);
+  compiled_.ready.erase(oldest);
   backend_.DropUnusedKernels();
   return true;
 }
@@ -182,15 +182,15 @@ size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
 
 absl::StatusOr<ReadyProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
   constexpr size_t kMaxPrograms = 128;
-  const auto found = std::ranges::find_if(ready_, [&](const auto& ready) {
+  const auto found = std::ranges::find_if(compiled_.ready, [&](const auto& ready) {
     return ready->kind == kind && ready->samples == batch && ready->extents == extents;
   });
-  ReadyProgram* ready = found != ready_.end() ? found->get() : nullptr;
+  ReadyProgram* ready = found != compiled_.ready.end() ? found->get() : nullptr;
   if (ready == nullptr) {
-    if (ready_.size() == kMaxPrograms) EvictProgram();
+    if (compiled_.ready.size() == kMaxPrograms) EvictProgram();
     ASSIGN_OR_RETURN(ready, Compile(kind, batch, extents));
   }
-  ready->last_use = ++uses_;
+  ready->last_use = ++compiled_.uses;
   return ready;
 }
 
@@ -200,7 +200,7 @@ absl::StatusOr<ReadyProgram*> SessionImpl::Compile(ProgramKind kind, int64_t bat
   const double compiled = programs_.compile_seconds();
   auto ready = AddProgram(kind, batch, extents);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  prepare_seconds_ += seconds - (programs_.compile_seconds() - compiled);
+  compiled_.prepare_seconds += seconds - (programs_.compile_seconds() - compiled);
   return ready;
 }
 
@@ -220,11 +220,11 @@ absl::StatusOr<ReadyProgram*> SessionImpl::AddProgram(ProgramKind kind, int64_t 
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
   compiled->program->SetInterruption(reducer_->may_interrupt() ? FindInterruption(kind) : Interruption::kNever);
-  ready_.push_back(
+  compiled_.ready.push_back(
       std::make_unique<ReadyProgram>(ReadyProgram{kind, batch, extents, std::move(compiled), std::move(feeds)}));
-  if (const SessionMemory now = MemoryNow(); now.total() > most_.total()) most_ = now;
-  if (IsMicro(kind)) reducer_->Watch(ready_.back().get());
-  return ready_.back().get();
+  if (const SessionMemory now = MemoryNow(); now.total() > compiled_.most_memory.total()) compiled_.most_memory = now;
+  if (IsMicro(kind)) reducer_->Watch(compiled_.ready.back().get());
+  return compiled_.ready.back().get();
 }
 
 bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
@@ -260,7 +260,7 @@ absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t 
 
 absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind first,
                                     std::map<std::string, HostTensor>* fetched, int64_t micro) {
-  pending_micros_ = 0;
+  pending_.micros = 0;
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
@@ -312,9 +312,9 @@ absl::Status SessionImpl::Plan(int64_t samples) {
   constexpr int kMostAttempts = 3;
   const int64_t budget = options_.recompute.memory_budget;
   for (int attempt = 1;; ++attempt) {
-    plans_ = true;
+    compiled_.planning = true;
     const absl::Status planned = PlanPrograms(samples);
-    plans_ = false;
+    compiled_.planning = false;
     RETURN_IF_ERROR(planned);
     const int64_t total = memory().total(), excess = total - PlannableBytes(budget);
     if (budget == 0 || excess <= 0) return absl::OkStatus();
@@ -368,21 +368,21 @@ absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t sample
 
 absl::Status SessionImpl::RunApply() {
   RETURN_IF_ERROR(EnsureApply());
-  return programs_.Run(*apply_);
+  return programs_.Run(*compiled_.apply);
 }
 
 // Of `samples` samples, of which there were too many. Drops all programs with their feeds and arena; they are compiled
 // again as needed. Pending sums need no reset: the first micro-batch overwrites them.
 void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
-  for (const auto& ready : ready_) programs_.Release(*ready->compiled);
-  ready_.clear();
-  most_ = {};
+  for (const auto& ready : compiled_.ready) programs_.Release(*ready->compiled);
+  compiled_.ready.clear();
+  compiled_.most_memory = {};
   options_.micro_batch = (samples + 1) / 2;
   if (options_.tokens.on()) {
     options_.tokens.tokens = options_.micro_batch * length;
     options_.micro_batch = options_.tokens.MicroSamples(GreatestExtents(options_)[0]);
   }
-  ++oom_retries_;
+  ++counters_.oom_retries;
 }
 
 absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
@@ -390,7 +390,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
   state_.ReleaseWeights();
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
-  pending_micros_ = 0;
+  pending_.micros = 0;
   absl::Status status = Update(global_batch, samples);
   const int64_t length = FindExtents(global_batch)[0];
   const bool may_halve = options_.fixed_batch == 0 && reducer_->may_halve();
@@ -400,7 +400,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
     status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);
-  ++attempted_;
+  ++counters_.attempted;
   programs_.WeightsChanged();
   return absl::OkStatus();
 }
@@ -409,42 +409,42 @@ absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
   RETURN_IF_ERROR(reducer_->CheckAccumulates());
   CHECK(!averaged_) << "UseAverage(false) must precede Accumulate";
-  const int64_t before = pending_micros_;
+  const int64_t before = pending_.micros;
   RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, before));
   RETURN_IF_ERROR(AddPendingTargets(before == 0));
-  pending_micros_ = before + std::ssize(micros_);
+  pending_.micros = before + std::ssize(micros_);
   return absl::OkStatus();
 }
 
 // The reported loss is the mean over the targets of all batches.
 absl::Status SessionImpl::AddPendingTargets(bool first) {
   const std::vector<double>& weights = loss_denominators_->weights();
-  if (first) pending_weights_.assign(weights.size(), 0), pending_targets_ = 0;
+  if (first) pending_.weights.assign(weights.size(), 0), pending_.targets = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
-    pending_weights_[i] += weights[i];
-    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(pending_weights_[i]));
+    pending_.weights[i] += weights[i];
+    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(pending_.weights[i]));
   }
-  pending_targets_ += loss_denominators_->targets();
-  return state_.device_scalars().batch_targets.Write(pending_targets_);
+  pending_.targets += loss_denominators_->targets();
+  return state_.device_scalars().batch_targets.Write(pending_.targets);
 }
 
 absl::Status SessionImpl::Apply() {
-  if (std::exchange(pending_micros_, 0) == 0) return Invalid("no gradient is accumulated");
+  if (std::exchange(pending_.micros, 0) == 0) return Invalid("no gradient is accumulated");
   RETURN_IF_ERROR(reducer_->FinishLocal());
   RETURN_IF_ERROR(RunApply());
-  ++attempted_;
+  ++counters_.attempted;
   programs_.WeightsChanged();
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
   constexpr int64_t kEvery = 10;
-  if (on_host() || attempted_ % kEvery == 0) {
+  if (on_host() || counters_.attempted % kEvery == 0) {
     RETURN_IF_ERROR(backend_.Synchronize());
     ASSIGN_OR_RETURN(const double skipped, state_.device_scalars().skipped_in_a_row.Read());
-    skipped_in_a_row_ = static_cast<int64_t>(skipped);
+    counters_.skipped_in_a_row = static_cast<int64_t>(skipped);
   }
-  return skipped_in_a_row_;
+  return counters_.skipped_in_a_row;
 }
 
 absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
@@ -454,27 +454,27 @@ absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
 
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
-  return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), attempted_);
+  return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), counters_.attempted);
 }
 
 void SessionImpl::DropMicroPrograms() {
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     if (IsMicro(ready->kind)) programs_.Release(*ready->compiled);
   }
-  std::erase_if(ready_, [](const auto& ready) { return IsMicro(ready->kind); });
+  std::erase_if(compiled_.ready, [](const auto& ready) { return IsMicro(ready->kind); });
 }
 
 void SessionImpl::DropPrograms() {
   programs_.Clear();
-  ready_.clear();
-  apply_.reset();
-  swap_.reset();
-  most_ = {};
+  compiled_.ready.clear();
+  compiled_.apply.reset();
+  compiled_.swap.reset();
+  compiled_.most_memory = {};
 }
 
 std::vector<ProgramProfile> SessionImpl::Profile() const {
   std::vector<ProgramProfile> profiles;
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     const CompiledProgram& compiled = *ready->compiled;
     profiles.push_back({.name = kProgramNames[static_cast<int>(ready->kind)],
                         .samples = ready->samples,
@@ -484,7 +484,8 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
                         .repeated = compiled.repeated,
                         .extra_share = compiled.extra_share});
   }
-  if (apply_ != nullptr) profiles.push_back({.name = "apply", .program = apply_->program.get(), .runs = apply_->runs});
+  if (compiled_.apply != nullptr)
+    profiles.push_back({.name = "apply", .program = compiled_.apply->program.get(), .runs = compiled_.apply->runs});
   for (const CompiledProgram* derive : programs_.derive_programs()) {
     profiles.push_back({.name = "derive", .program = derive->program.get(), .runs = derive->runs});
   }
@@ -499,7 +500,7 @@ absl::StatusOr<Evaluation> SessionImpl::EvaluateAs(ProgramKind kind, const Globa
 
 absl::StatusOr<Evaluation> SessionImpl::EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch,
                                                        int64_t samples) {
-  int64_t micro = pending_micros_ = 0;
+  int64_t micro = pending_.micros = 0;
   Evaluation e;
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
@@ -640,15 +641,15 @@ absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {
 }
 
 absl::Status SessionImpl::EnsureSwap() {
-  if (swap_ != nullptr || !has_average() || state_.groups().empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(swap_, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
+  if (compiled_.swap != nullptr || !has_average() || state_.groups().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(compiled_.swap, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
   return absl::OkStatus();
 }
 
 absl::Status SessionImpl::UseAverage(bool use) {
   RETURN_IF_ERROR(EnsureSwap());
-  if (swap_ == nullptr || use == averaged_) return absl::OkStatus();
-  RETURN_IF_ERROR(programs_.Run(*swap_));
+  if (compiled_.swap == nullptr || use == averaged_) return absl::OkStatus();
+  RETURN_IF_ERROR(programs_.Run(*compiled_.swap));
   averaged_ = use;
   programs_.WeightsChanged();
   return absl::OkStatus();
@@ -677,11 +678,12 @@ absl::StatusOr<std::vector<StateTensor>> SessionImpl::StateParts() {
 }
 
 SessionCounters SessionImpl::counters() const {
-  return {attempted_, updates_.attempts(), updates_.skips(), skipped_in_a_row_, options_.micro_batch, oom_retries_};
+  return {counters_.attempted,        updates_.attempts(),  updates_.skips(),
+          counters_.skipped_in_a_row, options_.micro_batch, counters_.oom_retries};
 }
 
 absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
-  if (divides_moments()) return Invalid("the moments are divided among the ranks already");
+  RETURN_IF_ERROR(shards_->CheckRestores());
   const std::vector<StateTensor> tensors = state_.Tensors(options_.optimizer);
   for (const StateTensor& tensor : tensors) {
     const auto value = state.find(tensor.name);
@@ -696,11 +698,11 @@ absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state
 }
 
 absl::Status SessionImpl::RestoreCounters(const SessionCounters& counters) {
-  pending_micros_ = 0;
-  attempted_ = counters.attempted;
+  pending_.micros = 0;
+  counters_.attempted = counters.attempted;
   updates_.Restore(counters.reported_attempts, counters.reported_skips);
-  skipped_in_a_row_ = counters.skipped_in_a_row;
-  oom_retries_ = counters.oom_retries;
+  counters_.skipped_in_a_row = counters.skipped_in_a_row;
+  counters_.oom_retries = counters.oom_retries;
   programs_.WeightsChanged();
   return LastUpdate().status();  // what later updates add counts
 }
@@ -713,7 +715,7 @@ size_t SessionImpl::BytesBesidePrograms() const {
 // Of outputs that Predict copies for its caller, where it has been planned.
 int64_t SessionImpl::PredictedBytes() const {
   int64_t most = 0;
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     if (ready->kind != ProgramKind::kPredict || options_.predicted_samples == 0) continue;
     int64_t bytes = 0;
     for (const auto& [name, region] : ready->compiled->outputs) bytes += static_cast<int64_t>(region.type.bytes());
@@ -727,7 +729,7 @@ int64_t SessionImpl::CompileBytes() const {
   constexpr int64_t kMostPages = int64_t{4} << 20;
   constexpr size_t kCalls = 7;  // a call of a program takes so many times what remains of it
   size_t largest = 0;
-  for (const auto& ready : ready_) largest = std::max(largest, ready->compiled->code.call_bytes());
+  for (const auto& ready : compiled_.ready) largest = std::max(largest, ready->compiled->code.call_bytes());
   return std::min(kMostPages, state_.parameter_bytes()) + static_cast<int64_t>(kCalls * largest);
 }
 
@@ -735,7 +737,7 @@ int64_t SessionImpl::CompileBytes() const {
 int64_t SessionImpl::CodeToCome(int64_t planned) const {
   CodeEstimate of_a_size;
   std::set<VariableExtents> compiled;
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     compiled.insert(ready->extents);
     if (ready->extents == GreatestExtents(options_)) of_a_size.Include(ready->compiled->code);
   }
@@ -746,7 +748,7 @@ int64_t SessionImpl::CodeToCome(int64_t planned) const {
 
 SessionMemory SessionImpl::memory() const {
   SessionMemory m = MemoryNow();
-  if (most_.total() > m.total()) m = most_;  // programs have been evicted since
+  if (compiled_.most_memory.total() > m.total()) m = compiled_.most_memory;  // programs have been evicted since
   m.compiling = on_host() ? CompileBytes() : 0;
   m.activations = std::max(m.activations, m.compiling);
   m.host += CodeToCome(m.total());

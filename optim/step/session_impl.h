@@ -37,6 +37,22 @@ struct ReadyProgram {
   std::vector<const Region*> gradients = {};  // the memory of GradientReducer::taken_outputs, in their order
 };
 
+struct CompiledPrograms {
+  std::vector<std::unique_ptr<ReadyProgram>> ready;
+  int64_t uses = 0;                              // of these, so far
+  std::unique_ptr<CompiledProgram> apply, swap;  // null: not compiled yet
+  SessionMemory most_memory;                     // since the size of a micro-batch has changed
+  bool planning = false;                         // what a run needs all the time: no program is evicted for another one
+  double prepare_seconds = 0;                    // of import and differentiation
+};
+
+// What Session::Accumulate has added up since the last update.
+struct PendingBatches {
+  int64_t micros = 0;           // 0: nothing
+  std::vector<double> weights;  // by term
+  double targets = 0;
+};
+
 class SessionImpl : public Session {
  public:
   SessionImpl(std::shared_ptr<PreparedModels> models, Backend* backend, SessionOptions options)
@@ -47,7 +63,7 @@ class SessionImpl : public Session {
         programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
                   {.other_bytes = [this] { return BytesBesidePrograms(); },
                    .evict = [this] { return EvictProgram(); },
-                   .may_evict = [this] { return !plans_; },
+                   .may_evict = [this] { return !compiled_.planning; },
                    .compile_bytes = [this] { return on_host() ? static_cast<size_t>(CompileBytes()) : 0; },
                    .code_beside = [this](const CodeEstimate& code) { return CodeBeside(code); }}),
         dtype_(options_.import.float_type),
@@ -66,11 +82,11 @@ class SessionImpl : public Session {
   int64_t micro_batch() const override { return options_.micro_batch; }
   const TokenBudget& tokens() const override { return options_.tokens; }
   int64_t fixed_batch() const override { return options_.fixed_batch; }
-  int64_t steps() const override { return attempted_; }
+  int64_t steps() const override { return counters_.attempted; }
   SessionMemory memory() const override;
-  int64_t oom_retries() const override { return oom_retries_; }
+  int64_t oom_retries() const override { return counters_.oom_retries; }
   std::vector<ProgramProfile> Profile() const override;
-  double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
+  double compile_seconds() const override { return programs_.compile_seconds() + compiled_.prepare_seconds; }
 
   bool divides_moments() const override { return !state_.shard().whole(); }
   bool holds_partial_weights() const override { return state_.divides_weights(); }
@@ -116,7 +132,7 @@ class SessionImpl : public Session {
   TrainingState& state() { return state_; }
   const Graph& graph() const { return prepared_.model.graph; }  // for training, at the micro-batch
   Trace* trace() const { return trace_; }
-  const std::vector<std::unique_ptr<ReadyProgram>>& ready_programs() const { return ready_; }
+  const std::vector<std::unique_ptr<ReadyProgram>>& ready_programs() const { return compiled_.ready; }
   // Writes the loss denominators of the batch to the device.
   absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
   // Cuts the batch into micros(), in the order of its samples.
@@ -125,7 +141,7 @@ class SessionImpl : public Session {
   VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
   absl::StatusOr<ReadyProgram*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   absl::Status FillFeeds(ReadyProgram& program, const MicroBatch& micro, const RandomKey& key);
-  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, attempted_, micro, piece}; }
+  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, counters_.attempted, micro, piece}; }
   // Returns the key of a micro-batch that may be a part of a whole one, after `before` others.
   RandomKey PartKey(const MicroBatch& m, int64_t before = 0) const {
     return Key(before + m.number, MakePiece(m.skipped, m.count));
@@ -208,24 +224,16 @@ class SessionImpl : public Session {
   std::vector<Metric> metrics_;
   std::optional<LossDenominators> loss_denominators_;
   TrainingState state_;
-  std::vector<std::unique_ptr<ReadyProgram>> ready_;
-  int64_t uses_ = 0;                // of programs
+  CompiledPrograms compiled_;
   std::vector<MicroBatch> micros_;  // memory for CutMicros
-  SessionMemory most_;              // since the size of a micro-batch has changed
-  bool plans_ = false;              // what a run needs all the time: no program is evicted for another one
-  std::unique_ptr<CompiledProgram> apply_, swap_;
-  bool averaged_ = false;        // the weights and their average are exchanged
-  bool batch_verified_ = false;  // VerifyBatchSize has succeeded
-  double prepare_seconds_ = 0;   // of import and differentiation, for programs
-  int64_t oom_retries_ = 0;
+  bool averaged_ = false;           // the weights and their average are exchanged
+  bool batch_verified_ = false;     // VerifyBatchSize has succeeded
   UpdateReader updates_;
-  int64_t pending_micros_ = 0;           // accumulated by Accumulate; 0: nothing
-  std::vector<double> pending_weights_;  // of these, by term
-  double pending_targets_ = 0;
+  PendingBatches pending_;
+  SessionCounters counters_;  // without what updates_ and options_ have
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<StateShards> shards_;
   Trace* trace_ = nullptr;
-  int64_t attempted_ = 0, skipped_in_a_row_ = 0;
 };
 
 }  // namespace onnxtrain

@@ -26,6 +26,8 @@ class StateShards {
   virtual absl::Status GatherWeights() { return absl::OkStatus(); }
   // Fails where no machine has whole weights.
   virtual absl::Status CheckWholeWeights() const { return absl::OkStatus(); }
+  // Fails where whole tensors of a state can no longer be taken over.
+  virtual absl::Status CheckRestores() const { return absl::OkStatus(); }
 };
 
 }  // namespace onnxtrain

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "optim/parallel/gathered_tensors.h"
-#include "optim/parallel/gradient_tree.h"
 #include "optim/parallel/running_averages.h"
 #include "optim/parallel/shard.h"
 #include "optim/step/device_scalars.h"

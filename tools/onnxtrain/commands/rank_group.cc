@@ -106,7 +106,7 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   RETURN_IF_ERROR(data_parallel_->failed_together() ? divided : AgreeOnStatus(*ranks_, kStart, divided));
   if (run->session->holds_partial_weights() && rank_.rank > 0)
     RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
-  run->options.ranks = data_parallel_.get();
+  run->options.peers = data_parallel_.get();
   return MeetForCheckpoints(config, run);
 }
 

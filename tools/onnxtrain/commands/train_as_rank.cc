@@ -71,7 +71,7 @@ class PartSaver {
   void Attach(TrainOptions* options) {
     if (writer_ == nullptr) return;
     options->save = [this](const LoopPosition& position, SaveReason reason) { Save(position.result.steps, reason); };
-    options->ranks->SaveParts([this] { writer_->Wait(); });
+    options->peers->SaveParts([this] { writer_->Wait(); });
   }
 
  private:
