@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "optim/parallel/gather.h"
 #include "optim/record/telemetry/statistics.h"
 #include "optim/record/telemetry/trace.h"
 
@@ -39,9 +38,9 @@ class Loop {
  private:
   absl::Status NextBatch(Loader& loader);
   void ExplainFirstSkip();
-  absl::Status CompareRanks();
+  absl::Status CompareWeights();
   absl::Status Update();
-  absl::Status AgreeOnBatch(const absl::Status& status);
+  absl::Status ShareFailure(const absl::Status& status);
   absl::Status NextUpdate(Loader& loader);
   absl::Status TracedUpdate(Trace& trace, Loader& loader);
   absl::Status RecordedUpdate(Trace& trace);
@@ -52,20 +51,20 @@ class Loop {
   absl::Status Log();
   absl::Status EvaluateNow(EvalMetrics* metrics);
   bool LogIsDue() const;
-  bool EvalIsDue() const;
-  // Several ranks stop when all of them know that one is to.
-  bool Stopped() const { return ranks_ != nullptr ? Agreed(kRequestStop) : StopAsked(); }
-  bool StopAsked() const { return options_.stop != nullptr && options_.stop->load(); }
-  bool TimeIsOver() const { return options_.max_seconds > 0 && Since(start_) >= options_.max_seconds; }
-  bool EvalTimeHasCome() const { return options_.eval_seconds > 0 && Since(evaluated_at_) >= options_.eval_seconds; }
-  bool FailedTogether() const { return ranks_ != nullptr && ranks_->failed_together(); }
+  bool EvaluationDue() const;
+  bool Stopped() const { return peers_.Follows(kRequestStop, StopRequested()); }
+  bool StopRequested() const { return options_.stop != nullptr && options_.stop->load(); }
+  bool TimeLimitReached() const { return options_.max_seconds > 0 && Since(start_) >= options_.max_seconds; }
+  bool EvaluationTimeReached() const {
+    return options_.eval_seconds > 0 && Since(evaluated_at_) >= options_.eval_seconds;
+  }
   bool MaySave(const absl::Status& ended) const;
-  bool Agreed(RankRequest request) const { return (ranks_->agreed() & request) != 0; }
-  bool SaveTimeHasCome() const {
+  bool SaveRequested() const { return options_.save_now != nullptr && options_.save_now->load(); }
+  bool SaveTimeReached() const {
     return observer_.saves() && options_.save_seconds > 0 && Since(saved_at_) >= options_.save_seconds;
   }
   bool TakeSaveRequest();
-  void AskRanks();
+  void AskPeers();
   bool SaveIsDue() const;
   bool IsBest(const EvalMetrics& metrics);
   absl::Status GatherForSave(SaveReason reason);
@@ -93,7 +92,8 @@ class Loop {
   LoopPosition at_;
   TrainResult& result_ = at_.result;
   TrainResult before_;  // of the runs that this one continues
-  DataParallel* const ranks_ = options_.ranks;
+  Peers alone_;
+  Peers& peers_ = options_.peers != nullptr ? *options_.peers : alone_;
   int64_t skipped_in_a_row_ = 0, saved_step_ = 0;
   ResourceMonitor resources_;
   std::optional<Trace> phases_;  // of a few updates, for the summary, where options_.trace does not record them
@@ -105,30 +105,28 @@ class Loop {
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_, saved_at_ = start_;
 };
 
-// What the clock and the signals of one rank say counts for all, from the end of the next update on.
-void Loop::AskRanks() {
+// Stop, save and evaluation requests of any peer take effect on all of them after the next update.
+void Loop::AskPeers() {
   unsigned requests = 0;
-  if (StopAsked()) requests |= kRequestStop;
-  if (TimeIsOver()) requests |= kRequestEndOfTime;
-  if (EvalTimeHasCome()) requests |= kRequestEvaluation;
-  const bool asked = options_.save_now != nullptr && options_.save_now->load();
-  if (asked || (session_.divides_moments() && SaveTimeHasCome())) requests |= kRequestSave;
-  ranks_->Ask(requests);
+  if (StopRequested()) requests |= kRequestStop;
+  if (TimeLimitReached()) requests |= kRequestEndOfTime;
+  if (EvaluationTimeReached()) requests |= kRequestEvaluation;
+  if (SaveRequested() || (session_.divides_moments() && SaveTimeReached())) requests |= kRequestSave;
+  peers_.Ask(requests);
 }
 
-// What one of several ranks has been asked for counts from its next update on.
 bool Loop::TakeSaveRequest() {
-  if (ranks_ != nullptr && !Agreed(kRequestSave)) return false;
-  const bool own = options_.save_now != nullptr && options_.save_now->exchange(false);
-  return own || ranks_ != nullptr;
+  if (!peers_.Follows(kRequestSave, SaveRequested())) return false;
+  if (options_.save_now != nullptr) options_.save_now->store(false);
+  return true;
 }
 
 absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
   const absl::Status stepped = session_.Step(batch_);
-  // What other ranks could not take part in, or what they have failed in together, changes no weight.
-  intact_ = stepped.ok() || absl::IsCancelled(stepped) || FailedTogether() ||
+  // What peers could not take part in, or what all have failed in together, changes no weight.
+  intact_ = stepped.ok() || absl::IsCancelled(stepped) || peers_.failed_together() ||
             (absl::IsUnavailable(stepped) && !session_.divides_moments());
   RETURN_IF_ERROR(stepped);
   const double seconds = Since(start) - (session_.compile_seconds() - compiled);
@@ -144,16 +142,16 @@ absl::Status Loop::Update() {
 
 // Later gradients may have grown; the first one is not finite for a reason that the model or the data has.
 void Loop::ExplainFirstSkip() {
-  if (ranks_ != nullptr) return;
+  if (!peers_.alone()) return;
   const absl::StatusOr<std::string> where = session_.FindNonFinite(batch_);
   if (where.ok() && !where->empty()) observer_.OnNotFinite(*where);
 }
 
 // Weights that differ are not saved.
-absl::Status Loop::CompareRanks() {
+absl::Status Loop::CompareWeights() {
   const int64_t every = options_.compare_weights_every;
-  if (ranks_ == nullptr || every == 0 || result_.steps % every != 0) return absl::OkStatus();
-  const absl::Status same = CompareWeights(session_, *ranks_);
+  if (peers_.alone() || every == 0 || result_.steps % every != 0) return absl::OkStatus();
+  const absl::Status same = peers_.CompareWeights(session_);
   intact_ = same.ok() || absl::IsUnavailable(same);
   return same;
 }
@@ -169,9 +167,9 @@ absl::Status Loop::NextBatch(Loader& loader) {
 }
 
 absl::Status Loop::NextUpdate(Loader& loader) {
-  if (ranks_ != nullptr) AskRanks();
+  AskPeers();
   if (options_.trace != nullptr) return TracedUpdate(*options_.trace, loader);
-  RETURN_IF_ERROR(AgreeOnBatch(NextBatch(loader)));
+  RETURN_IF_ERROR(ShareFailure(NextBatch(loader)));
   return IsTimed(result_.steps + 1) ? RecordedUpdate(*phases_) : Update();
 }
 
@@ -184,16 +182,16 @@ absl::Status Loop::RecordedUpdate(Trace& trace) {
   return status;
 }
 
-// The other ranks wait in their update for one that has no batch.
-absl::Status Loop::AgreeOnBatch(const absl::Status& status) {
-  return ranks_ == nullptr || status.ok() ? status : ranks_->ExchangeFailure(status);
+// The others wait in their update for a peer that has no batch.
+absl::Status Loop::ShareFailure(const absl::Status& status) {
+  return status.ok() ? status : peers_.ExchangeFailure(status);
 }
 
 absl::Status Loop::TracedUpdate(Trace& trace, Loader& loader) {
   const int64_t step = result_.steps + 1;
   const auto begin = Clock::now();
   trace.BeginUpdate(step);
-  RETURN_IF_ERROR(AgreeOnBatch(NextBatch(loader)));
+  RETURN_IF_ERROR(ShareFailure(NextBatch(loader)));
   const absl::Status status = trace.steps().Covers(step) ? RecordedUpdate(trace) : Update();
   trace.EndUpdate(step, begin);
   return status;
@@ -252,7 +250,7 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   const auto start = Clock::now();
   const double compiled = session_.compile_seconds();
   const Span span(options_.trace, Trace::kTraining, "evaluation");
-  auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop, ranks_);
+  auto evaluated = EvaluateAll(session_, eval_, options_.num_workers, options_.stop, &peers_);
   result_.eval_seconds += Since(start) - (session_.compile_seconds() - compiled);
   if (absl::IsCancelled(evaluated.status())) return absl::OkStatus();  // see StopReason()
   if (!evaluated.ok()) return evaluated.status();
@@ -274,24 +272,24 @@ bool Loop::LogIsDue() const {
   return result_.steps % log_every_ == 0;
 }
 
-bool Loop::EvalIsDue() const {
-  if (options_.eval_seconds > 0) return ranks_ != nullptr ? Agreed(kRequestEvaluation) : EvalTimeHasCome();
+bool Loop::EvaluationDue() const {
+  if (options_.eval_seconds > 0) return peers_.Follows(kRequestEvaluation, EvaluationTimeReached());
   const int64_t every = options_.eval_every > 0 ? options_.eval_every : per_epoch_;
   return result_.steps % every == 0;
 }
 
-// Ranks that have to save together have asked each other for it.
+// Peers that have to save together have asked each other for it.
 bool Loop::SaveIsDue() const {
   if (!observer_.saves() && !session_.divides_moments()) return false;
-  if (options_.save_seconds > 0) return !session_.divides_moments() && SaveTimeHasCome();
+  if (options_.save_seconds > 0) return !session_.divides_moments() && SaveTimeReached();
   return options_.save_every > 0 && result_.steps % options_.save_every == 0;
 }
 
 PhaseShares Loop::MeasuredPhases() const {
   if (recorded_seconds_ <= 0) return {};
   const PhaseSeconds p = (options_.trace != nullptr ? options_.trace : &*phases_)->Phases();
-  const auto share = [&](double seconds) { return std::min(1.0, seconds / recorded_seconds_); };
-  return {share(p.copy), share(p.forward), share(p.backward), share(p.update)};
+  const auto fraction = [&](double seconds) { return std::min(1.0, seconds / recorded_seconds_); };
+  return {fraction(p.copy), fraction(p.forward), fraction(p.backward), fraction(p.update)};
 }
 
 // NaN is never better.
@@ -307,14 +305,13 @@ bool Loop::IsBest(const EvalMetrics& metrics) {
   return better;
 }
 
-// Ranks that write their parts, or no checkpoint, send nothing, but for the model that rank 0 writes at the end.
+// Peers that write their parts, or no checkpoint, send nothing, but for the model that the first writes at the end.
 absl::Status Loop::GatherForSave(SaveReason reason) {
-  const bool parts = ranks_ != nullptr && ranks_->saves_parts();
-  if (options_.saves_state && !parts) return session_.GatherState();
+  if (options_.saves_state && !peers_.saves_parts()) return session_.GatherState();
   return reason == SaveReason::kEnd ? session_.GatherWeights() : absl::OkStatus();
 }
 
-// Where the moments are divided, all ranks come here together; one that saves nothing sends its own.
+// Where the moments are divided, all peers come here together; one that saves nothing sends its own.
 void Loop::Save(SaveReason reason) {
   if ((!observer_.saves() && !session_.divides_moments()) || result_.steps == 0) return;
   if (saved_step_ == result_.steps && reason != SaveReason::kBest && reason != SaveReason::kEnd) return;
@@ -347,14 +344,14 @@ std::string Loop::StopReason() const {
   if (Stopped()) return "signal";
   if (skipped_in_a_row_ >= options_.max_consecutive_skips) return "not_finite";
   if (options_.max_steps > 0 && result_.steps >= options_.max_steps) return "max_steps";
-  if (ranks_ != nullptr ? Agreed(kRequestEndOfTime) : TimeIsOver()) return "max_time";
+  if (peers_.Follows(kRequestEndOfTime, TimeLimitReached())) return "max_time";
   if (at_.best.worse_since >= Patience()) return "early_stopping";
   return result_.steps / per_epoch_ >= options_.epochs ? "epochs" : "";
 }
 
 absl::Status Loop::ReportAndEvaluate() {
   if (LogIsDue()) RETURN_IF_ERROR(Log());
-  if (eval_.dataset == nullptr || !EvalIsDue() || at_.evaluated_step == result_.steps) return absl::OkStatus();
+  if (eval_.dataset == nullptr || !EvaluationDue() || at_.evaluated_step == result_.steps) return absl::OkStatus();
   RETURN_IF_ERROR(Log());
   RETURN_IF_ERROR(EvaluateNow(&result_.eval));
   const bool evaluated = at_.evaluated_step == result_.steps;  // a signal ends an evaluation
@@ -384,7 +381,7 @@ absl::Status Loop::Updates() {
   while (result_.stop_reason.empty()) {
     const absl::Status updated = NextUpdate(*loader);
     if (!updated.ok()) return EndEarly(updated);
-    RETURN_IF_ERROR(CompareRanks());
+    RETURN_IF_ERROR(CompareWeights());
     RETURN_IF_ERROR(ReportAndEvaluate());
     if (TakeSaveRequest()) Save(SaveReason::kAsked);
     result_.stop_reason = StopReason();
@@ -393,9 +390,9 @@ absl::Status Loop::Updates() {
   return absl::OkStatus();
 }
 
-// Where the moments are divided, all ranks save or none: each must know how the others have ended.
+// Where the moments are divided, all peers save or none: each must know how the others have ended.
 bool Loop::MaySave(const absl::Status& ended) const {
-  return ended.ok() || FailedTogether() || ranks_ == nullptr || !session_.divides_moments();
+  return ended.ok() || peers_.failed_together() || peers_.alone() || !session_.divides_moments();
 }
 
 absl::StatusOr<TrainResult> Loop::Run() {
@@ -419,7 +416,7 @@ absl::StatusOr<TrainResult> Loop::Run() {
   result_.compile_seconds += session_.compile_seconds();
   result_.oom_retries = session_.oom_retries();
   result_.phases = MeasuredPhases();
-  if (ranks_ != nullptr) result_.communication = ranks_->time();
+  result_.communication = peers_.time();
   result_.seconds = Seconds();
   result_.step_median_seconds = durations_.Quantile(0.5);
   result_.step_p95_seconds = durations_.Quantile(0.95);
@@ -443,208 +440,10 @@ LoaderOptions MakeLoaderOptions(const TrainOptions& options) {
           .epochs = options.epochs};
 }
 
-std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs) {
-  std::vector<std::string> names;
-  for (const FeedSpec& spec : specs) names.push_back(spec.feed);
-  return names;
-}
-
-void SetTensors(const Batch& batch, GlobalBatch* global_batch) {
-  const auto set = [](std::span<const HostTensor> tensors, GlobalBatch* part) {
-    for (size_t i = 0; i < tensors.size(); ++i) part->Set(i, tensors[i]);
-  };
-  set(batch.tensors, global_batch);
-  std::vector<GlobalBatch>& further = global_batch->ResizeFurther(batch.further.size());
-  for (size_t p = 0; p < further.size(); ++p) set(batch.further[p], &further[p]);
-}
-
-namespace {
-
-// What standardized targets were divided by, for each metric; of text, tokens per unit.
-std::vector<std::vector<double>> TargetUnits(const Session& session, const TrainData& data) {
-  std::vector<std::vector<double>> units;
-  for (const Metric& metric : session.metrics()) {
-    if (metric.row->per_token != nullptr) {
-      const double per_token = metric.row->per_token(data.text_unit);
-      units.push_back({per_token > 0 ? 1 / per_token : std::numeric_limits<double>::quiet_NaN()});
-      continue;
-    }
-    const std::string& feed = session.loss().terms[metric.term].feed;
-    const auto spec = std::ranges::find(data.specs, feed, &FeedSpec::feed);
-    units.push_back(spec != data.specs.end() ? spec->divisor : std::vector<double>());
-  }
-  return units;
-}
-
-std::vector<std::pair<std::string, double>> NamedMetrics(const Session& session, const TrainData& data,
-                                                         const Evaluation& total) {
-  std::vector<double> values = total.metrics.Values(session.metrics(), TargetUnits(session, data));
-  std::vector<std::string> names;
-  for (const Metric& metric : session.metrics()) names.push_back(metric.name);
-  for (size_t t = 0; t < session.loss().terms.size(); ++t) {
-    values.push_back(total.weights[t] > 0 ? total.loss_sums[t] / total.weights[t]
-                                          : std::numeric_limits<double>::quiet_NaN());
-  }
-  std::vector<std::pair<std::string, double>> named;
-  for (const std::string& name : EvalNames(session.loss(), names)) named.emplace_back(name, values[named.size()]);
-  return named;
-}
-
-// The batches that a rank evaluates.
-class EvaluatedBatches {
- public:
-  EvaluatedBatches(Session& session, const TrainData& data, const std::atomic<bool>* stop)
-      : session_(session), data_(data), stop_(stop), global_batch_(FeedNames(data.specs)) {}
-
-  absl::Status Open(const LoaderOptions& load) {
-    batches_ = CountBatches(*data_.dataset, data_.specs, load);
-    if (load.first_batch >= batches_) return absl::OkStatus();  // for other ranks
-    ASSIGN_OR_RETURN(loader_, Loader::Create(data_.dataset, data_.specs, load));
-    return absl::OkStatus();
-  }
-  int64_t batches() const { return batches_; }  // of all ranks
-
-  // Adds the next batch, where there is one, and returns whether there was.
-  absl::StatusOr<bool> AddNext(Evaluation* total, int64_t* samples) {
-    ASSIGN_OR_RETURN(const int64_t count, TakeNext());
-    if (count > 0) RETURN_IF_ERROR(AddTaken(count, total, samples));
-    return count > 0;
-  }
-
-  // Reads the next batch and returns its samples; 0: there is none.
-  absl::StatusOr<int64_t> TakeNext() {
-    if (loader_ == nullptr) return 0;
-    ASSIGN_OR_RETURN(const Batch* batch, loader_->Next());
-    if (batch == nullptr) return 0;
-    if (stop_ != nullptr && stop_->load()) return absl::CancelledError("stopped by a signal");
-    SetTensors(*batch, &global_batch_);
-    return static_cast<int64_t>(batch->samples.size());
-  }
-
-  // Adds the batch that was read last.
-  absl::Status AddTaken(int64_t count, Evaluation* total, int64_t* samples) {
-    ASSIGN_OR_RETURN(const Evaluation e, session_.Evaluate(global_batch_));
-    AddEvaluation(session_.metrics(), e, total);
-    *samples += count;
-    return absl::OkStatus();
-  }
-
-  absl::Status AddAll(Evaluation* total, int64_t* samples) {
-    while (true) {
-      ASSIGN_OR_RETURN(const bool more, AddNext(total, samples));
-      if (!more) return absl::OkStatus();
-    }
-  }
-
- private:
-  Session& session_;
-  const TrainData& data_;
-  const std::atomic<bool>* const stop_;
-  GlobalBatch global_batch_;
-  std::unique_ptr<Loader> loader_;  // null: no batch
-  int64_t batches_ = 0;
-};
-
-// Adds one batch of every rank at a time: the order of the sums is that of one rank.
-absl::Status EvaluateInOrder(Session& session, DataParallel& ranks, absl::Status opened, EvaluatedBatches& batches,
-                             Evaluation* total, int64_t* samples) {
-  for (int64_t at = 0; at < batches.batches(); at += ranks.size()) {
-    Evaluation own;
-    int64_t own_samples = 0;
-    if (opened.ok()) opened = batches.AddNext(&own, &own_samples).status();
-    RETURN_IF_ERROR(GatherEvaluation(ranks, opened, session.metrics(), own, own_samples, total, samples));
-  }
-  return absl::OkStatus();
-}
-
-// Every stage takes part in every batch; the last one knows the results.
-absl::Status EvaluateInStages(Session& session, DataParallel& ranks, const absl::Status& opened,
-                              EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
-  Evaluation own;
-  int64_t own_samples = 0;
-  for (bool more = true; more;) {
-    absl::StatusOr<int64_t> count = 0;
-    if (opened.ok()) count = batches.TakeNext();
-    RETURN_IF_ERROR(ranks.Agree("evaluation", opened.ok() ? count.status() : opened));
-    more = *count > 0;
-    if (more) RETURN_IF_ERROR(batches.AddTaken(*count, &own, &own_samples));
-  }
-  if (ranks.rank() + 1 < ranks.size()) own_samples = 0;
-  return GatherEvaluation(ranks, absl::OkStatus(), session.metrics(), own, own_samples, total, samples);
-}
-
-absl::Status EvaluateOnRanks(Session& session, DataParallel& ranks, const LoaderOptions& load,
-                             EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
-  absl::Status evaluated = batches.Open(load);
-  if (session.is_stage()) return EvaluateInStages(session, ranks, evaluated, batches, total, samples);
-  if (ranks.options().in_order) return EvaluateInOrder(session, ranks, evaluated, batches, total, samples);
-  Evaluation own;
-  int64_t own_samples = 0;
-  if (evaluated.ok()) evaluated = batches.AddAll(&own, &own_samples);
-  return GatherEvaluation(ranks, evaluated, session.metrics(), own, own_samples, total, samples);
-}
-
-absl::Status EvaluateAlone(const LoaderOptions& load, EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
-  RETURN_IF_ERROR(batches.Open(load));
-  return batches.AddAll(total, samples);
-}
-
-absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
-                                            const std::atomic<bool>* stop, DataParallel* ranks) {
-  constexpr int64_t kStageMicros = 16;  // stages overlap within a batch, and wait for each other between two
-  LoaderOptions load{.batch_size = session.micro_batch() * (session.is_stage() ? kStageMicros : 1),
-                     .tokens = session.tokens(),
-                     .num_workers = num_workers};
-  load.tokens.accumulation = 1;
-  const bool shared = ranks != nullptr && !session.is_stage();
-  if (shared) load.first_batch = ranks->rank(), load.batch_stride = ranks->size();
-  Evaluation total;
-  EvalMetrics metrics;
-  EvaluatedBatches batches(session, data, stop);
-  RETURN_IF_ERROR(ranks != nullptr ? EvaluateOnRanks(session, *ranks, load, batches, &total, &metrics.samples)
-                                   : EvaluateAlone(load, batches, &total, &metrics.samples));
-  if (total.weights.empty()) return metrics;
-  const LossChoice& loss = session.loss();
-  metrics.loss = MeanLoss(loss, total);
-  if (loss.classes && total.targets > 0) metrics.accuracy = total.correct / total.targets;
-  metrics.metrics = NamedMetrics(session, data, total);
-  return metrics;
-}
-
-}  // namespace
-
-absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
-                                        const std::atomic<bool>* stop, DataParallel* ranks) {
-  RETURN_IF_ERROR(session.UseAverage(true));
-  auto metrics = EvaluateWeights(session, data, num_workers, stop, ranks);
-  RETURN_IF_ERROR(session.UseAverage(false));
-  return metrics;
-}
-
-std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics) {
-  std::vector<std::string> names;
-  const auto chosen = ChooseMetrics(metrics, loss);
-  for (size_t m = 0; chosen.ok() && m < chosen->size(); ++m) {
-    for (std::string& name : ValueNames((*chosen)[m], loss)) names.push_back(std::move(name));
-  }
-  for (const LossTerm& term : loss.terms) {
-    if (loss.terms.size() > 1) names.push_back(StrCat(term.function->name, "@", term.output));
-  }
-  return names;
-}
-
-std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::string& name) {
-  for (const auto& [own, value] : metrics.metrics) {
-    if (own == name) return value;
-  }
-  if (name == "accuracy" && metrics.accuracy >= 0) return metrics.accuracy;
-  return name == "loss" ? std::optional(metrics.loss) : std::nullopt;
-}
-
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,
                                   const TrainOptions& options, TrainObserver& observer) {
   auto result = Loop(session, train, eval, options, observer).Run();
-  if (options.ranks != nullptr) options.ranks->EndLoop(result.status());
+  if (options.peers != nullptr) options.peers->EndLoop(result.status());
   return result;
 }
 

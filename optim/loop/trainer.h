@@ -10,32 +10,14 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/load/loader.h"
-#include "frontend/data/text/token_blocks.h"
+#include "optim/loop/evaluate.h"
 #include "optim/loop/lr_schedule.h"
-#include "optim/parallel/traffic.h"
+#include "optim/loop/peers.h"
 #include "optim/record/telemetry/resources.h"
 #include "optim/record/telemetry/statistics.h"
 #include "optim/step/session.h"
 
 namespace onnxtrain {
-
-// Each FeedSpec feeds the model input, or the labels (LossFeed::name), of its name.
-struct TrainData {
-  std::shared_ptr<const Dataset> dataset;
-  std::vector<FeedSpec> specs;
-  TextUnit text_unit;
-};
-
-// Returns the names of a GlobalBatch whose tensors SetTensors takes from the loader's batches.
-std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs);
-void SetTensors(const Batch& batch, GlobalBatch* global_batch);
-
-struct EvalMetrics {
-  double loss = 0;
-  double accuracy = -1;  // < 0: not defined for this loss
-  int64_t samples = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN where undefined
-};
 
 // How computing divides, measured over a few updates; the rest is overhead. All 0: unknown.
 struct PhaseShares {
@@ -54,7 +36,7 @@ struct TrainResult {
   // The following are of this process alone.
   PhaseShares phases;                   // of compute_seconds
   double checkpoint_pause_seconds = 0;  // the longest that an update waited for a checkpoint to be copied
-  CommunicationTime communication;      // of several ranks
+  CommunicationTime communication;      // with peers
   // Of one update with its wait for data, without compilation; 0: no update.
   double step_median_seconds = 0, step_p95_seconds = 0;
 };
@@ -105,26 +87,19 @@ struct TrainOptions {
   int64_t patience = 0;                     // evaluations without a better one that end the run; 0: no limit
   const std::atomic<bool>* stop = nullptr;  // set by a signal handler: ends the run after the current update
 
-  bool saves_state = true;                // saving reads Session::State; the same on all ranks
+  bool saves_state = true;                // saving reads Session::State; the same for all peers
   int64_t save_every = 0;                 // updates; 0: only as below
   double save_seconds = 0;                // above 0: by time instead
   bool save_best = false;                 // after an evaluation that is the best
   std::atomic<bool>* save_now = nullptr;  // set by a signal handler: saves after the current update and is reset
   std::optional<LoopPosition> resume;     // continues there; the session has been restored
   Trace* trace = nullptr;                 // records what the loop does and when
-  int64_t compare_weights_every = 0;      // updates between comparisons of the weights of `ranks`; 0: none
-  DataParallel* ranks = nullptr;          // of the session; all of them run this loop and end alike
+  int64_t compare_weights_every = 0;      // updates between comparisons of the weights of all peers; 0: none
+  Peers* peers = nullptr;                 // of the session, which run this loop and end alike; null: none
 };
 
 // Returns how the loop reads the samples, from the first update on.
 LoaderOptions MakeLoaderOptions(const TrainOptions& options);
-
-// Returns the names of evaluation results besides loss and accuracy: the metrics, then the terms of a sum of losses,
-// each without its factor, as "l1@OUTPUT".
-std::vector<std::string> EvalNames(const LossChoice& loss, const std::vector<std::string>& metrics);
-
-// Finds "loss", "accuracy" or one of EvalNames.
-std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::string& name);
 
 // A report or an evaluation: one line of metrics.jsonl.
 struct TrainEvent {
@@ -156,11 +131,6 @@ class TrainObserver {
   // session as it was. Not called twice for one step, except where the reason is new.
   virtual void Save(const LoopPosition& position, SaveReason reason) {}
 };
-
-// Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with
-// kCancelled. With `ranks`, which all call it, each evaluates some of the batches.
-absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
-                                        const std::atomic<bool>* stop = nullptr, DataParallel* ranks = nullptr);
 
 // Runs the loop. `eval.dataset` may be null.
 absl::StatusOr<TrainResult> Train(Session& session, const TrainData& train, const TrainData& eval,

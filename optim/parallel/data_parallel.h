@@ -15,18 +15,17 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "backends/collectives.h"
+#include "optim/loop/metrics.h"
+#include "optim/loop/peers.h"
 #include "optim/parallel/gradient_pieces.h"
 #include "optim/parallel/gradient_tree.h"
 #include "optim/parallel/rounded_sum.h"
-#include "optim/parallel/traffic.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 
 class GradientShare;
 struct GradientPieces;
-
-// What a rank knows and all must do: bits.
-enum RankRequest : unsigned { kRequestStop = 1, kRequestEndOfTime = 2, kRequestEvaluation = 4, kRequestSave = 8 };
 
 struct DataParallelOptions {
   size_t bucket_bytes = size_t{4} << 20;  // as CutBuckets takes it
@@ -35,21 +34,20 @@ struct DataParallelOptions {
 };
 
 // An update: BeginUpdate; programs, of which the last one tells its listener which buckets are complete; Exchange.
-class DataParallel : private OutputListener {
+class DataParallel : public Peers, private OutputListener {
  public:
   // `ranks` must outlive it. `sums`: numbers that every Exchange adds up.
   DataParallel(Collectives* ranks, size_t sums, const DataParallelOptions& options = {})
       : ranks_(*ranks), sums_(sums), options_(options), rounded_(ranks) {}
 
   int rank() const { return ranks_.rank(); }
-  int size() const { return ranks_.size(); }
+  int size() const override { return ranks_.size(); }
+  bool alone() const override { return false; }
   Collectives& ranks() { return ranks_; }
   const DataParallelOptions& options() const { return options_; }
 
-  // Asks all ranks for what the bits say, with the next Exchange.
-  void Ask(unsigned requests) { asked_ = requests; }
-  // What any rank had asked for by the last Exchange.
-  unsigned agreed() const { return agreed_; }
+  void Ask(unsigned requests) override { asked_ = requests; }
+  bool Follows(LoopRequest request, bool own) const override { return (agreed_ & request) != 0; }
 
   // Has every Exchange sum the flat gradient, of which `groups` are the slices (CutBuckets), the same on all ranks.
   // `backend` and `gradient` must outlive it. All ranks call it.
@@ -78,20 +76,20 @@ class DataParallel : private OutputListener {
   // Counts what this rank has sent besides, and the time that it has waited.
   void AddTransfers(int64_t sent_bytes, double seconds) { sent_ += sent_bytes, waited_ += seconds; }
   // Takes part in the Exchange of an update that this rank cannot begin.
-  absl::Status ExchangeFailure(const absl::Status& own);
+  absl::Status ExchangeFailure(const absl::Status& own) override;
+  // Compares checksums of weights, running statistics and averages after an update, which find what nothing else would
+  // show: a bit that flipped, a library that computes otherwise. Names the ranks that differ from rank 0.
+  absl::Status CompareWeights(Session& session) override;
+  absl::Status Evaluate(Session& session, EvaluatedBatches& batches, const LoaderOptions& load, Evaluation* total,
+                        int64_t* samples) override;
 
-  // Each rank saves its parts of the state, at the same time as the others. `finish` waits for what goes on meanwhile.
-  void SaveParts(std::function<void()> finish) { finish_saves_ = std::move(finish); }
-  bool saves_parts() const { return finish_saves_ != nullptr; }
-
-  // Where rank 0 keeps what it gathers, in files without a name; "": in memory.
-  void SetScratchFolder(std::string folder) { scratch_folder_ = std::move(folder); }
+  void SaveParts(const std::function<void()>& finish) override { finish_saves_ = finish; }
+  bool saves_parts() const override { return finish_saves_ != nullptr; }
+  void SetScratchFolder(const std::string& folder) override { scratch_folder_ = folder; }
   const std::string& scratch_folder() const { return scratch_folder_; }
 
-  // To be called with the end of the training loop. The other ranks fail with an error that they do not know.
-  void EndLoop(const absl::Status& ended);
-  // Has the last Exchange or agreement returned an error, the same to all ranks?
-  bool failed_together() const { return failed_together_; }
+  void EndLoop(const absl::Status& ended) override;
+  bool failed_together() const override { return failed_together_; }
   // Has the loop ended with an error that the other ranks do not know?
   bool ended_with_unshared_error() const { return unshared_error_; }
   // Returns the first error that a rank had, on all of them.
@@ -104,7 +102,7 @@ class DataParallel : private OutputListener {
   absl::Status ExchangeSlices(std::string_view what, size_t bytes, size_t slice, const ReadSlice& read,
                               const WriteSlice& write);
 
-  const CommunicationTime& time() const { return time_; }
+  CommunicationTime time() const override { return time_; }
 
  private:
   void OnComplete(size_t bucket) override;
@@ -140,5 +138,10 @@ class DataParallel : private OutputListener {
   double waited_ = 0;               // for transfers, since the last Exchange
   CommunicationTime time_;
 };
+
+// Adds the evaluations of all ranks, in their order, to *total, and their samples to *samples, the same on each.
+// Returns the first error that a rank had.
+absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
+                              const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples);
 
 }  // namespace onnxtrain

@@ -1,6 +1,11 @@
 #include "optim/parallel/divided_state.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "frontend/base/status.h"
+#include "frontend/passes/collectives.h"
+#include "frontend/passes/pass.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
@@ -20,14 +25,33 @@ absl::Status CheckDivides(const OptimizerSpec& optimizer) {
   return absl::OkStatus();
 }
 
-absl::Status ShareWeights(Backend& backend, DataParallel& ranks, const TrainingState& state) {
-  RETURN_IF_ERROR(backend.Synchronize());
-  const DType dtype = state.dtype();
-  for (const ShardUnit& unit : state.shard_units()) {
+absl::StatusOr<Graph> DividedState::AddGathers(Graph graph) const {
+  if (!state_.divides_weights()) return graph;
+  GatherWeightsOptions options{.group = {.size = size_}, .weights = {}};
+  for (const auto& [name, rows] : state_.divided_weights()) {
+    const std::string columns = ColumnsName(name);
+    options.weights[name] = {columns, state_.bindings().at(columns).type};
+    options.keep = std::max(options.keep, state_.whole_type(name).bytes());
+  }
+  const Pass passes[] = {
+      {"gather_weights", [&](const Graph& g) { return onnxtrain::GatherWeights(g, options); }},
+      {"prefetch_gathers", [&](const Graph& g) { return PrefetchGathers(g, options.keep); }},
+  };
+  return RunPasses(std::move(graph), passes);
+}
+
+absl::Status DividedState::CheckWholeWeights() const {
+  return state_.divides_weights() ? Invalid("`shard` full: no rank has whole weights") : absl::OkStatus();
+}
+
+absl::Status DividedState::ExchangeUpdated() {
+  RETURN_IF_ERROR(state_.backend().Synchronize());
+  const DType dtype = state_.dtype();
+  for (const ShardUnit& unit : state_.shard_units()) {
     if (!unit.weight.empty()) continue;
-    const BufferView view = state.WeightsOf(unit);
-    RETURN_IF_ERROR(ranks.ExchangeSlices(
-        "exchange of weights", unit.elements * DTypeSize(dtype), SliceBytes(unit, dtype, state.shard()),
+    const BufferView view = state_.WeightsOf(unit);
+    RETURN_IF_ERROR(ranks_->ExchangeSlices(
+        "exchange of weights", unit.elements * DTypeSize(dtype), SliceBytes(unit, dtype, state_.shard()),
         [&](size_t offset, std::span<std::byte> bytes) { return view.buffer->Read(view.offset + offset, bytes); },
         [&](size_t offset, std::span<const std::byte> bytes) {
           return view.buffer->Write(view.offset + offset, bytes);
@@ -36,13 +60,11 @@ absl::Status ShareWeights(Backend& backend, DataParallel& ranks, const TrainingS
   return absl::OkStatus();
 }
 
-namespace {
-
 // Has rank 0 write the slices of a unit of all ranks to `whole`; each rank has its own at `own`.
-absl::Status GatherUnit(DataParallel& ranks, const char* what, const ShardUnit& unit, DType dtype, const Shard& shard,
-                        const BufferView& own, const BufferView& whole) {
-  const bool keeps = ranks.rank() == 0;
-  const size_t slice = SliceBytes(unit, dtype, shard), first = slice * ranks.rank();
+absl::Status DividedState::GatherUnit(const char* what, const ShardUnit& unit, DType dtype, const BufferView& own,
+                                      const BufferView& whole) {
+  const bool keeps = ranks_->rank() == 0;
+  const size_t slice = SliceBytes(unit, dtype, state_.shard()), first = slice * ranks_->rank();
   const auto write = [&](size_t offset, std::span<const std::byte> bytes) {
     return keeps ? whole.buffer->Write(whole.offset + offset, bytes) : absl::OkStatus();
   };
@@ -50,32 +72,30 @@ absl::Status GatherUnit(DataParallel& ranks, const char* what, const ShardUnit& 
     RETURN_IF_ERROR(own.buffer->Read(own.offset + offset - first, bytes));
     return write(offset, bytes);
   };
-  return ranks.ExchangeSlices(what, unit.elements * DTypeSize(dtype), slice, read, write);
+  return ranks_->ExchangeSlices(what, unit.elements * DTypeSize(dtype), slice, read, write);
 }
 
-}  // namespace
-
-absl::Status GatherMoments(const OptimizerSpec& optimizer, DataParallel& ranks, TrainingState* state) {
+absl::Status DividedState::GatherMoments() {
   constexpr char kWhat[] = "exchange of moments";
-  const bool keeps = ranks.rank() == 0;
-  RETURN_IF_ERROR(ranks.Agree(kWhat, keeps ? state->AllocateGathered(optimizer) : absl::OkStatus()));
-  for (const TrainingState::DividedMoment& moment : state->divided_moments()) {
-    const BufferView whole = keeps ? state->gathered(moment) : BufferView();
-    RETURN_IF_ERROR(
-        GatherUnit(ranks, kWhat, moment.unit, moment.slice.type.dtype, state->shard(), moment.slice.view, whole));
+  const bool keeps = ranks_->rank() == 0;
+  RETURN_IF_ERROR(ranks_->Agree(kWhat, keeps ? state_.AllocateGathered(options_.optimizer) : absl::OkStatus()));
+  for (const TrainingState::DividedMoment& moment : state_.divided_moments()) {
+    const BufferView whole = keeps ? state_.gathered(moment) : BufferView();
+    RETURN_IF_ERROR(GatherUnit(kWhat, moment.unit, moment.slice.type.dtype, moment.slice.view, whole));
   }
   return absl::OkStatus();
 }
 
-absl::Status GatherDividedWeights(DataParallel& ranks, TrainingState* state) {
+absl::Status DividedState::GatherWeights() {
+  if (!state_.divides_weights()) return absl::OkStatus();
   constexpr char kWhat[] = "gathering of weights";
-  const bool keeps = ranks.rank() == 0;
+  const bool keeps = ranks_->rank() == 0;
   RETURN_IF_ERROR(
-      ranks.Agree(kWhat, keeps ? state->AllocateGatheredWeights(ranks.scratch_folder()) : absl::OkStatus()));
-  for (const ShardUnit& unit : state->shard_units()) {
+      ranks_->Agree(kWhat, keeps ? state_.AllocateGatheredWeights(ranks_->scratch_folder()) : absl::OkStatus()));
+  for (const ShardUnit& unit : state_.shard_units()) {
     if (unit.weight.empty()) continue;
-    const BufferView whole = keeps ? state->gathered_row(unit) : BufferView();
-    RETURN_IF_ERROR(GatherUnit(ranks, kWhat, unit, state->dtype(), state->shard(), state->OwnSlice(unit).view, whole));
+    const BufferView whole = keeps ? state_.gathered_row(unit) : BufferView();
+    RETURN_IF_ERROR(GatherUnit(kWhat, unit, state_.dtype(), state_.OwnSlice(unit).view, whole));
   }
   return absl::OkStatus();
 }

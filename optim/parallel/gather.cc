@@ -1,11 +1,11 @@
-#include "optim/parallel/gather.h"
-
+// What several ranks have evaluated, merged, and the comparison of their weights.
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "frontend/base/status.h"
+#include "optim/parallel/data_parallel.h"
 #include "optim/record/checkpoint/file_writer.h"
 
 namespace onnxtrain {
@@ -56,20 +56,7 @@ Evaluation Unpack(const std::string& text, int64_t* samples) {
   return e;
 }
 
-void AddTo(const std::vector<double>& part, std::vector<double>* total) {
-  total->resize(std::max(part.size(), total->size()));
-  for (size_t i = 0; i < part.size(); ++i) (*total)[i] += part[i];
-}
-
 }  // namespace
-
-void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total) {
-  AddTo(part.loss_sums, &total->loss_sums);
-  AddTo(part.weights, &total->weights);
-  total->correct += part.correct;
-  total->targets += part.targets;
-  total->metrics.Add(metrics, part.metrics);
-}
 
 absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
                               const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples) {
@@ -98,22 +85,67 @@ absl::StatusOr<uint64_t> ComputeChecksum(Session& session) {
 
 }  // namespace
 
-absl::Status CompareWeights(Session& session, DataParallel& ranks) {
+absl::Status DataParallel::CompareWeights(Session& session) {
   constexpr char kWhat[] = "comparison of weights";
   const auto own = ComputeChecksum(session);
-  RETURN_IF_ERROR(ranks.Agree(kWhat, own.status()));
-  std::vector<uint64_t> all(ranks.size());
-  RETURN_IF_ERROR(
-      ranks.ranks().AllGather(kWhat, std::as_bytes(std::span(&*own, 1)), std::as_writable_bytes(std::span(all))));
+  RETURN_IF_ERROR(Agree(kWhat, own.status()));
+  std::vector<uint64_t> all(size());
+  RETURN_IF_ERROR(ranks_.AllGather(kWhat, std::as_bytes(std::span(&*own, 1)), std::as_writable_bytes(std::span(all))));
   std::string differ;
-  for (int r = 1; r < ranks.size(); ++r) {
+  for (int r = 1; r < size(); ++r) {
     if (all[r] != all[0]) StrAppend(&differ, differ.empty() ? "" : ", ", r);
   }
   if (differ.empty()) return absl::OkStatus();
   const absl::Status status = absl::DataLossError(
       StrCat("after update ", session.steps(), " the weights differ from those of rank 0 on rank ", differ));
-  const absl::Status agreed = ranks.Agree(kWhat, status);  // which every rank knows already, but not that all do
+  const absl::Status agreed = Agree(kWhat, status);  // which every rank knows already, but not that all do
   return absl::IsUnavailable(agreed) ? agreed : status;
+}
+
+namespace {
+
+// Adds one batch of every rank at a time: the order of the sums is that of one rank.
+absl::Status EvaluateInOrder(Session& session, DataParallel& ranks, absl::Status opened, EvaluatedBatches& batches,
+                             Evaluation* total, int64_t* samples) {
+  for (int64_t at = 0; at < batches.batches(); at += ranks.size()) {
+    Evaluation own;
+    int64_t own_samples = 0;
+    if (opened.ok()) opened = batches.AddNext(&own, &own_samples).status();
+    RETURN_IF_ERROR(GatherEvaluation(ranks, opened, session.metrics(), own, own_samples, total, samples));
+  }
+  return absl::OkStatus();
+}
+
+// Every stage takes part in every batch; the last one knows the results.
+absl::Status EvaluateInStages(Session& session, DataParallel& ranks, const absl::Status& opened,
+                              EvaluatedBatches& batches, Evaluation* total, int64_t* samples) {
+  Evaluation own;
+  int64_t own_samples = 0;
+  for (bool more = true; more;) {
+    absl::StatusOr<int64_t> count = 0;
+    if (opened.ok()) count = batches.TakeNext();
+    RETURN_IF_ERROR(ranks.Agree("evaluation", opened.ok() ? count.status() : opened));
+    more = *count > 0;
+    if (more) RETURN_IF_ERROR(batches.AddTaken(*count, &own, &own_samples));
+  }
+  if (ranks.rank() + 1 < ranks.size()) own_samples = 0;
+  return GatherEvaluation(ranks, absl::OkStatus(), session.metrics(), own, own_samples, total, samples);
+}
+
+}  // namespace
+
+absl::Status DataParallel::Evaluate(Session& session, EvaluatedBatches& batches, const LoaderOptions& load,
+                                    Evaluation* total, int64_t* samples) {
+  if (session.holds_partial_weights())
+    return EvaluateInStages(session, *this, batches.Open(load), batches, total, samples);
+  LoaderOptions own_batches = load;
+  own_batches.first_batch = rank(), own_batches.batch_stride = size();
+  absl::Status evaluated = batches.Open(own_batches);
+  if (options_.in_order) return EvaluateInOrder(session, *this, evaluated, batches, total, samples);
+  Evaluation own;
+  int64_t own_samples = 0;
+  if (evaluated.ok()) evaluated = batches.AddAll(&own, &own_samples);
+  return GatherEvaluation(*this, evaluated, session.metrics(), own, own_samples, total, samples);
 }
 
 }  // namespace onnxtrain

@@ -30,6 +30,12 @@ absl::Status PartSession::CheckBatch() {
   return absl::OkStatus();
 }
 
+void PartSession::UseRanks(DataParallel* ranks) {
+  ranks_ = ranks;
+  ranks_->BeginTogether();
+  reducer_ = std::make_unique<PartReducer>(this);
+}
+
 absl::Status PartSession::AllocateNorm() {
   if (scalars_.buffer() != nullptr) return absl::OkStatus();
   scalars_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
@@ -49,7 +55,7 @@ absl::Status PartSession::Step(const GlobalBatch& global_batch) {
   gathered_weights_.reset();
   if (ranks_ == nullptr) return Refuse();
   RETURN_IF_ERROR(Update(global_batch));
-  ++attempted_;
+  ++counters_.attempted;
   programs_.WeightsChanged();
   return absl::OkStatus();
 }

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "frontend/base/status.h"
+#include "optim/parallel/data_parallel.h"
+#include "optim/parallel/gathered_tensors.h"
 #include "optim/parallel/pipeline/message_queue.h"
 #include "optim/parallel/whole_state.h"
 #include "optim/step/session_impl.h"
@@ -17,12 +19,20 @@
 
 namespace onnxtrain {
 
+// Of a rank whose programs others wait for. The session exchanges gradients by itself: what ranks compute of a model
+// decides which.
+class PartReducer : public GradientReducer {
+ public:
+  using GradientReducer::GradientReducer;
+  bool may_interrupt() const override { return false; }
+};
+
 class PartSession : public SessionImpl {
  public:
   using SessionImpl::SessionImpl;
 
   const std::vector<WeightDecision>& weights() const override { return whole_weights_; }
-  bool is_stage() const override { return true; }
+  bool holds_partial_weights() const override { return true; }
   bool divides_moments() const override { return true; }
   size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 2; }
   void ReleaseGathered() override { gathered_rest_.reset(); }
@@ -85,6 +95,10 @@ class PartSession : public SessionImpl {
   // Has rank 0 restored a state?
   absl::StatusOr<bool> AgreeOnRestoring();
 
+  // Makes this session one of `ranks`.
+  void UseRanks(DataParallel* ranks);
+
+  DataParallel* ranks_ = nullptr;  // null until Distribute
   std::vector<WeightDecision> whole_weights_;
   std::vector<WholeTensor> whole_state_;
   TransferCount transfers_;

@@ -58,7 +58,7 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .tokens_per_sample = run.train.text_unit.tokens_per_sample,
                      .global_batch = run.batch.global,
                      .micro_batch = run.session->micro_batch(),  // smaller than planned where memory ran out
-                     .world = run.options.ranks != nullptr ? run.options.ranks->size() : 1,
+                     .world = run.options.peers != nullptr ? run.options.peers->size() : 1,
                      .planned_peak_bytes = run.session->planned_peak_bytes(),
                      .memory = run.session->memory(),
                      .measured_peak_bytes = PeakResidentBytes() - resident_at_start,
@@ -247,7 +247,7 @@ absl::Status Recorder::WriteTokenizer() const {
 
 // For the report. Nothing depends on it: what fails here fails in the evaluation too, which says so.
 std::optional<Quality> Recorder::EvaluateForReport(const std::atomic<bool>* stop) {
-  if (!run_.has_eval() || run_.data.synthetic || run_.session->is_stage()) return std::nullopt;
+  if (!run_.has_eval() || run_.data.synthetic || run_.session->holds_partial_weights()) return std::nullopt;
   auto quality = EvaluateQuality(*run_.session, run_.eval, kReportedSamples, run_.config.ignore_index, stop);
   return quality.ok() ? *std::move(quality) : std::nullopt;
 }
@@ -369,8 +369,8 @@ absl::StatusOr<TrainResult> Recorder::Loop() {
   options.resume = recorded_.resumed;
   options.trace = recorded_.trace.get();
   OpenHistograms();
-  if (recorded_.group != nullptr) options.ranks->SaveParts([this] { writer_->Wait(); });
-  if (options.ranks != nullptr) options.ranks->SetScratchFolder(folder_.path());
+  if (recorded_.group != nullptr) options.peers->SaveParts([this] { writer_->Wait(); });
+  if (options.peers != nullptr) options.peers->SetScratchFolder(folder_.path());
   ResourceMonitor resources;
   auto result = Train(*run_.session, run_.train, run_.eval, options, *this);
   display_.EndProgress();

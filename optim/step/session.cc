@@ -9,9 +9,6 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/random.h"
-#include "optim/parallel/pipeline/pipeline_session.h"
-#include "optim/parallel/tensor/tensor_session.h"
 #include "optim/record/telemetry/trace.h"
 #include "optim/step/batch_feeds.h"
 #include "optim/step/clip.h"
@@ -30,8 +27,8 @@ HostTensor Divide(HostTensor tensor, double divisor) {
 
 // Code and tables of libraries, the heap's own tables, and stacks.
 constexpr int64_t kProcessBytes = int64_t{17} << 20;
-// The same of the library through which ranks communicate (backends/comm): most of it is libtorch's code and its table
-// of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
+// The same of the library through which processes communicate (backends/comm): most of it is libtorch's code and its
+// table of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
 constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
 
 }  // namespace
@@ -45,8 +42,7 @@ absl::Status SessionImpl::Init() {
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
   RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
-  if (options_.deterministic || options_.plan_ranks > 1) RETURN_IF_ERROR(ComposeAverages());
-  RETURN_IF_ERROR(DivideState(options_.plan_shard, {0, options_.plan_ranks}, DataParallelOptions().bucket_bytes));
+  RETURN_IF_ERROR(ChooseStrategy());
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
   RETURN_IF_ERROR(MoveWeightsIn());
@@ -129,14 +125,14 @@ void SessionImpl::ReleaseImported() {
 }
 
 absl::Status SessionImpl::EnsureApply() {
-  if (apply_ != nullptr) return absl::OkStatus();
+  if (compiled_.apply != nullptr) return absl::OkStatus();
   const bool divided = !state_.shard().whole();
   ASSIGN_OR_RETURN(
       const Graph graph,
       BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
-                 divided && !pieces_ ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
-  ASSIGN_OR_RETURN(apply_, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
-  apply_->name = "apply";
+                 divided && !state_.divides_gradients() ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
+  ASSIGN_OR_RETURN(compiled_.apply, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
+  compiled_.apply->name = "apply";
   return absl::OkStatus();
 }
 
@@ -155,14 +151,13 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
     return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
   return BuildMicro(model, loss, options_.loss, batch,
                     {.first = IsFirst(kind),
-                     .apart = pieces_.has_value(),
+                     .apart = !reducer_->taken_outputs().empty(),
                      .outputs = HasOutputs(kind),
                      .scaled = options_.loss_scale.has_value(),
                      .input_gradients = HasInputGradients(kind)});
 }
 
-// In the order of the samples. Valid until the next call.
-const std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_batch) {
+std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_batch) {
   const auto size = [this](const GlobalBatch& part) { return MicroSamples(FindExtents(part)[0]); };
   CutMicroBatches(global_batch, size, options_.variable_extents > 1, &micros_);
   return micros_;
@@ -171,10 +166,10 @@ const std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_
 // Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
 // one is compiled.
 bool SessionImpl::EvictProgram() {
-  const auto oldest = std::ranges::min_element(ready_, {}, [](const auto& ready) { return ready->last_use; });
-  if (oldest == ready_.end()) return false;
+  const auto oldest = std::ranges::min_element(compiled_.ready, {}, [](const auto& ready) { return ready->last_use; });
+  if (oldest == compiled_.ready.end()) return false;
   programs_.Release(*(*oldest)->compiled);
-  ready_.erase(oldest);
+  compiled_.ready.erase(oldest);
   backend_.DropUnusedKernels();
   return true;
 }
@@ -185,78 +180,75 @@ size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
   return code.bytes() + (micros_.size() > 1 ? code.call_bytes() : 0);
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
+absl::StatusOr<ReadyProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
   constexpr size_t kMaxPrograms = 128;
-  const auto found = std::ranges::find_if(ready_, [&](const auto& ready) {
+  const auto found = std::ranges::find_if(compiled_.ready, [&](const auto& ready) {
     return ready->kind == kind && ready->samples == batch && ready->extents == extents;
   });
-  Ready* ready = found != ready_.end() ? found->get() : nullptr;
+  ReadyProgram* ready = found != compiled_.ready.end() ? found->get() : nullptr;
   if (ready == nullptr) {
-    if (ready_.size() == kMaxPrograms) EvictProgram();
+    if (compiled_.ready.size() == kMaxPrograms) EvictProgram();
     ASSIGN_OR_RETURN(ready, Compile(kind, batch, extents));
   }
-  ready->last_use = ++uses_;
+  ready->last_use = ++compiled_.uses;
   return ready;
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::Compile(ProgramKind kind, int64_t batch,
-                                                         const VariableExtents& extents) {
+absl::StatusOr<ReadyProgram*> SessionImpl::Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
   const Span span(trace_, Trace::kTraining, "compile");
   const auto begin = std::chrono::steady_clock::now();
   const double compiled = programs_.compile_seconds();
   auto ready = AddProgram(kind, batch, extents);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  prepare_seconds_ += seconds - (programs_.compile_seconds() - compiled);
+  compiled_.prepare_seconds += seconds - (programs_.compile_seconds() - compiled);
   return ready;
 }
 
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch,
-                                                            const VariableExtents& extents) {
+absl::StatusOr<ReadyProgram*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
   ASSIGN_OR_RETURN(PreparedModel prepared,
                    PrepareProgram(PrepareAt(options_, extents), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
   prepared.model.weights.clear();  // the arenas have the values
   if (!options_.plan_only) ReleaseImported();
   RETURN_IF_ERROR(VerifyFrozenBatch(prepared.model.exported_batch));
-  if (SyncsBatchNorm() && IsMicro(kind)) RETURN_IF_ERROR(SyncStatistics(&prepared));
+  if (IsMicro(kind)) RETURN_IF_ERROR(reducer_->AddCollectives(&prepared));
   ASSIGN_OR_RETURN(Graph graph, BuildGraph(kind, batch, prepared.model, prepared.loss));
-  ASSIGN_OR_RETURN(graph, GatherDivided(std::move(graph)));
+  ASSIGN_OR_RETURN(graph, shards_->AddGathers(std::move(graph)));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
-  const OutputGroups transient_outputs = IsMicro(kind) && pieces_ ? ListOutputs(pieces_->buckets) : OutputGroups();
+  const OutputGroups transient_outputs = IsMicro(kind) ? reducer_->taken_outputs() : OutputGroups();
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, transient_outputs));
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
-  if (ranks_ != nullptr && IsMicro(kind)) ranks_->Watch(compiled->program.get());
-  compiled->program->SetInterruption(ranks_ != nullptr ? Interruption::kNever : FindInterruption(kind));
-  ready_.push_back(std::make_unique<Ready>(Ready{kind, batch, extents, std::move(compiled), std::move(feeds)}));
-  if (const SessionMemory now = MemoryNow(); now.total() > most_.total()) most_ = now;
-  if (share_ != nullptr && IsMicro(kind)) ShareGradients(ready_.back().get());
-  return ready_.back().get();
+  compiled->program->SetInterruption(reducer_->may_interrupt() ? FindInterruption(kind) : Interruption::kNever);
+  compiled_.ready.push_back(
+      std::make_unique<ReadyProgram>(ReadyProgram{kind, batch, extents, std::move(compiled), std::move(feeds)}));
+  if (const SessionMemory now = MemoryNow(); now.total() > compiled_.most_memory.total()) compiled_.most_memory = now;
+  if (IsMicro(kind)) reducer_->Watch(compiled_.ready.back().get());
+  return compiled_.ready.back().get();
 }
 
 bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
-  const bool several_ranks = ranks_ != nullptr || options_.plan_ranks > 1;
-  const bool apart = several_ranks || options_.deterministic || options_.step_form == StepForm::kMicroAndApply;
+  const bool apart = reducer_->takes_gradients() || options_.step_form == StepForm::kMicroAndApply;
   if (samples > MicroSamples(length) || apart) return false;
   return options_.step_form == StepForm::kOneProgram ||
          static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
 }
 
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
-  ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
+  ASSIGN_OR_RETURN(ReadyProgram * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(FillFeeds(*program, {&global_batch, 0, samples, 0, 0}, Key(0)));
   return programs_.Run(*program->compiled);
 }
 
-absl::Status SessionImpl::FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key) {
+absl::Status SessionImpl::FillFeeds(ReadyProgram& program, const MicroBatch& micro, const RandomKey& key) {
   const Span span(trace_, Trace::kTraining, "copy");
   RETURN_IF_ERROR(program.feeds.Fill(*micro.part, micro.begin, micro.count, key));
   return program.feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights());
 }
 
-// Writes the loss denominators of the batch to the device. A batch whose targets are all ignored has no loss and no
+// A batch whose targets are all ignored has no loss and no
 // gradient.
 absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t samples) {
   RETURN_IF_ERROR(loss_denominators_->Count(global_batch, samples));
@@ -266,18 +258,13 @@ absl::Status SessionImpl::CountTargets(const GlobalBatch& global_batch, int64_t 
   return state_.device_scalars().batch_targets.Write(loss_denominators_->targets());
 }
 
-// Accumulates into what is pending where `micro`, the number of the first micro-batch, is above 0. With a `share`,
-// nothing else is run.
 absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind first,
-                                    std::map<std::string, HostTensor>* fetched, int64_t micro,
-                                    const SampleRange* share) {
-  pending_micros_ = 0;
+                                    std::map<std::string, HostTensor>* fetched, int64_t micro) {
+  pending_.micros = 0;
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(state_.EnsureGradients());
-  CutMicros(global_batch);
-  if (averages_) averages_->Begin(micro + std::ssize(micros_));
-  if (share != nullptr) ClipToShare(*share, &micros_);
+  reducer_->BeginMicros(micro, &CutMicros(global_batch));
   const auto kind = [&](const MicroBatch& m) { return MicroKind(first, micro == 0 && &m == micros_.data() ? 0 : 1); };
   // Compilation takes memory that is planned while none of the programs' own is in use. Programs of varying sizes may
   // give way to each other: they are compiled as they come.
@@ -287,23 +274,20 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
     if (!varies) RETURN_IF_ERROR(Get(kind(m), m.count, extents).status());
   }
   for (const MicroBatch& m : micros_) {
-    if (share != nullptr) ranks_->set_runs_last(&m == &micros_.back());
-    if (share != nullptr && averages_) RETURN_IF_ERROR(averages_->RunNext(m.number, m.fraction()));
-    const RandomKey key = Key(micro + m.number, MakePiece(m.skipped, m.count));
-    ASSIGN_OR_RETURN(const Ready* program, RunMicro(kind(m), m, key));
+    RETURN_IF_ERROR(reducer_->BeginMicro(m, &m == &micros_.back()));
+    ASSIGN_OR_RETURN(const ReadyProgram* program, RunMicro(kind(m), m, PartKey(m, micro)));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
   }
   return absl::OkStatus();
 }
 
 // What is pending is never applied where it fails.
-absl::StatusOr<SessionImpl::Ready*> SessionImpl::RunMicro(ProgramKind kind, const MicroBatch& micro,
-                                                          const RandomKey& key) {
+absl::StatusOr<ReadyProgram*> SessionImpl::RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key) {
   RETURN_IF_ERROR(CheckCancelled());
-  ASSIGN_OR_RETURN(Ready * program, Get(kind, micro.count, FindExtents(*micro.part)));
+  ASSIGN_OR_RETURN(ReadyProgram * program, Get(kind, micro.count, FindExtents(*micro.part)));
   RETURN_IF_ERROR(FillFeeds(*program, micro, key));
   const absl::Status ran = programs_.Run(*program->compiled);
-  AddIteration(program, ran);
+  reducer_->EndProgram(program, ran);
   RETURN_IF_ERROR(ran);
   return program;
 }
@@ -322,24 +306,15 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
   return absl::OkStatus();
 }
 
-absl::Status SessionImpl::PlanTree(int64_t samples) {
-  const int64_t micro = options_.micro_batch, rest = samples % micro;
-  RETURN_IF_ERROR(BeginTree((samples + micro - 1) / micro));
-  for (const int64_t count : {std::min(samples, micro), rest}) {
-    if (count > 0) RETURN_IF_ERROR(Get(ProgramKind::kMicroFirst, count, GreatestExtents(options_)).status());
-  }
-  return EnsureApply();
-}
-
 // A program was given what those before it had left, and others need more beside it: that is reserved, and all are
 // planned again.
 absl::Status SessionImpl::Plan(int64_t samples) {
   constexpr int kMostAttempts = 3;
   const int64_t budget = options_.recompute.memory_budget;
   for (int attempt = 1;; ++attempt) {
-    plans_ = true;
+    compiled_.planning = true;
     const absl::Status planned = PlanPrograms(samples);
-    plans_ = false;
+    compiled_.planning = false;
     RETURN_IF_ERROR(planned);
     const int64_t total = memory().total(), excess = total - PlannableBytes(budget);
     if (budget == 0 || excess <= 0) return absl::OkStatus();
@@ -351,9 +326,9 @@ absl::Status SessionImpl::Plan(int64_t samples) {
 }
 
 absl::Status SessionImpl::PlanPrograms(int64_t samples) {
-  RETURN_IF_ERROR(PlanUpdate(samples));
+  RETURN_IF_ERROR(reducer_->PlanUpdate(samples));
   const int64_t last = options_.last_batch - options_.last_batch % std::max<int64_t>(1, options_.fixed_batch);
-  if (last > 0) RETURN_IF_ERROR(PlanUpdate(last));
+  if (last > 0) RETURN_IF_ERROR(reducer_->PlanUpdate(last));
   return PlanInference();
 }
 
@@ -371,9 +346,7 @@ absl::Status SessionImpl::PlanInference() {
   return predicted == 0 ? absl::OkStatus() : Get(ProgramKind::kPredict, predicted, extents).status();
 }
 
-absl::Status SessionImpl::PlanUpdate(int64_t samples) {
-  if (options_.deterministic) return PlanTree(samples);
-  samples = LargestShare(samples, std::max<int64_t>(1, options_.fixed_batch), options_.plan_ranks);
+absl::Status SessionImpl::PlanMicros(int64_t samples) {
   const VariableExtents extents = GreatestExtents(options_);
   if (OneProgramStep(samples, extents[0])) return Get(ProgramKind::kStep, samples, extents).status();
   RETURN_IF_ERROR(state_.EnsureGradients());
@@ -387,32 +360,29 @@ absl::Status SessionImpl::PlanUpdate(int64_t samples) {
 absl::Status SessionImpl::Update(const GlobalBatch& global_batch, int64_t samples) {
   const bool whole = global_batch.further().empty() && OneProgramStep(samples, FindExtents(global_batch)[0]);
   if (whole) return RunStep(global_batch, samples);
-  if (ranks_ != nullptr && ranks_->begins_together()) RETURN_IF_ERROR(ranks_->AgreeToBegin(absl::OkStatus()));
-  RETURN_IF_ERROR(options_.deterministic ? RunTree(global_batch, samples)
-                  : share_ != nullptr    ? RunIterations(global_batch, samples)
-                  : ranks_ != nullptr    ? RunShare(global_batch, samples)
-                                         : RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
+  RETURN_IF_ERROR(reducer_->Begin());
+  RETURN_IF_ERROR(reducer_->Finish(reducer_->Accumulate(global_batch, samples)));
   RETURN_IF_ERROR(RunApply());
-  return divides_moments() ? ShareWeights(backend_, *ranks_, state_) : absl::OkStatus();
+  return shards_->ExchangeUpdated();
 }
 
 absl::Status SessionImpl::RunApply() {
   RETURN_IF_ERROR(EnsureApply());
-  return programs_.Run(*apply_);
+  return programs_.Run(*compiled_.apply);
 }
 
 // Of `samples` samples, of which there were too many. Drops all programs with their feeds and arena; they are compiled
 // again as needed. Pending sums need no reset: the first micro-batch overwrites them.
 void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
-  for (const auto& ready : ready_) programs_.Release(*ready->compiled);
-  ready_.clear();
-  most_ = {};
+  for (const auto& ready : compiled_.ready) programs_.Release(*ready->compiled);
+  compiled_.ready.clear();
+  compiled_.most_memory = {};
   options_.micro_batch = (samples + 1) / 2;
   if (options_.tokens.on()) {
     options_.tokens.tokens = options_.micro_batch * length;
     options_.micro_batch = options_.tokens.MicroSamples(GreatestExtents(options_)[0]);
   }
-  ++oom_retries_;
+  ++counters_.oom_retries;
 }
 
 absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
@@ -420,61 +390,61 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
   state_.ReleaseWeights();
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
-  pending_micros_ = 0;
+  pending_.micros = 0;
   absl::Status status = Update(global_batch, samples);
   const int64_t length = FindExtents(global_batch)[0];
-  const bool may_halve = options_.fixed_batch == 0 && !options_.deterministic;
+  const bool may_halve = options_.fixed_batch == 0 && reducer_->may_halve();
   while (absl::IsResourceExhausted(status) && may_halve && std::min(samples, MicroSamples(length)) > 1) {
     HalveMicroBatch(std::min(samples, MicroSamples(length)), length);
-    if (exchange_ != nullptr) RETURN_IF_ERROR(CreateGraphCollectives(ranks_->ranks()));
+    RETURN_IF_ERROR(reducer_->Restart());
     status = Update(global_batch, samples);
   }
   RETURN_IF_ERROR(status);
-  ++attempted_;
+  ++counters_.attempted;
   programs_.WeightsChanged();
   return absl::OkStatus();
 }
 
 absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
   if (state_.groups().empty()) return Invalid("nothing to train: no weight is trainable");
-  if (ranks_ != nullptr) return Invalid("one of several ranks takes whole updates: Step");
+  RETURN_IF_ERROR(reducer_->CheckAccumulates());
   CHECK(!averaged_) << "UseAverage(false) must precede Accumulate";
-  const int64_t before = pending_micros_;
+  const int64_t before = pending_.micros;
   RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr, before));
   RETURN_IF_ERROR(AddPendingTargets(before == 0));
-  pending_micros_ = before + std::ssize(micros_);
+  pending_.micros = before + std::ssize(micros_);
   return absl::OkStatus();
 }
 
 // The reported loss is the mean over the targets of all batches.
 absl::Status SessionImpl::AddPendingTargets(bool first) {
   const std::vector<double>& weights = loss_denominators_->weights();
-  if (first) pending_weights_.assign(weights.size(), 0), pending_targets_ = 0;
+  if (first) pending_.weights.assign(weights.size(), 0), pending_.targets = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
-    pending_weights_[i] += weights[i];
-    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(pending_weights_[i]));
+    pending_.weights[i] += weights[i];
+    RETURN_IF_ERROR(state_.device_scalars().batch_denominator[i].Write(pending_.weights[i]));
   }
-  pending_targets_ += loss_denominators_->targets();
-  return state_.device_scalars().batch_targets.Write(pending_targets_);
+  pending_.targets += loss_denominators_->targets();
+  return state_.device_scalars().batch_targets.Write(pending_.targets);
 }
 
 absl::Status SessionImpl::Apply() {
-  if (std::exchange(pending_micros_, 0) == 0) return Invalid("no gradient is accumulated");
-  if (averages_) RETURN_IF_ERROR(averages_->AddAverages());
+  if (std::exchange(pending_.micros, 0) == 0) return Invalid("no gradient is accumulated");
+  RETURN_IF_ERROR(reducer_->FinishLocal());
   RETURN_IF_ERROR(RunApply());
-  ++attempted_;
+  ++counters_.attempted;
   programs_.WeightsChanged();
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> SessionImpl::SkippedInARow() {
   constexpr int64_t kEvery = 10;
-  if (on_host() || attempted_ % kEvery == 0) {
+  if (on_host() || counters_.attempted % kEvery == 0) {
     RETURN_IF_ERROR(backend_.Synchronize());
     ASSIGN_OR_RETURN(const double skipped, state_.device_scalars().skipped_in_a_row.Read());
-    skipped_in_a_row_ = static_cast<int64_t>(skipped);
+    counters_.skipped_in_a_row = static_cast<int64_t>(skipped);
   }
-  return skipped_in_a_row_;
+  return counters_.skipped_in_a_row;
 }
 
 absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
@@ -484,12 +454,27 @@ absl::StatusOr<std::optional<UpdateValues>> SessionImpl::LastUpdate() {
 
 absl::StatusOr<StepReport> SessionImpl::Report() {
   RETURN_IF_ERROR(backend_.Synchronize());
-  return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), attempted_);
+  return updates_.Report(state_.device_scalars(), prepared_.loss, options_.loss_scale.has_value(), counters_.attempted);
+}
+
+void SessionImpl::DropMicroPrograms() {
+  for (const auto& ready : compiled_.ready) {
+    if (IsMicro(ready->kind)) programs_.Release(*ready->compiled);
+  }
+  std::erase_if(compiled_.ready, [](const auto& ready) { return IsMicro(ready->kind); });
+}
+
+void SessionImpl::DropPrograms() {
+  programs_.Clear();
+  compiled_.ready.clear();
+  compiled_.apply.reset();
+  compiled_.swap.reset();
+  compiled_.most_memory = {};
 }
 
 std::vector<ProgramProfile> SessionImpl::Profile() const {
   std::vector<ProgramProfile> profiles;
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     const CompiledProgram& compiled = *ready->compiled;
     profiles.push_back({.name = kProgramNames[static_cast<int>(ready->kind)],
                         .samples = ready->samples,
@@ -499,33 +484,33 @@ std::vector<ProgramProfile> SessionImpl::Profile() const {
                         .repeated = compiled.repeated,
                         .extra_share = compiled.extra_share});
   }
-  if (apply_ != nullptr) profiles.push_back({.name = "apply", .program = apply_->program.get(), .runs = apply_->runs});
+  if (compiled_.apply != nullptr)
+    profiles.push_back({.name = "apply", .program = compiled_.apply->program.get(), .runs = compiled_.apply->runs});
   for (const CompiledProgram* derive : programs_.derive_programs()) {
     profiles.push_back({.name = "derive", .program = derive->program.get(), .runs = derive->runs});
   }
   return profiles;
 }
 
-absl::StatusOr<Evaluation> SessionImpl::Evaluate(ProgramKind kind, const GlobalBatch& global_batch) {
+absl::StatusOr<Evaluation> SessionImpl::EvaluateAs(ProgramKind kind, const GlobalBatch& global_batch) {
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   CutMicros(global_batch);
   return EvaluateMicros(kind, global_batch, samples);
 }
 
-// Runs `micros_`.
 absl::StatusOr<Evaluation> SessionImpl::EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch,
                                                        int64_t samples) {
-  int64_t micro = pending_micros_ = 0;
+  int64_t micro = pending_.micros = 0;
   Evaluation e;
   DeviceScalars& device_scalars = state_.device_scalars();
   RETURN_IF_ERROR(WriteScalars(device_scalars.batch_loss, 0));
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
   for (const MicroBatch& m : micros_) {
     RETURN_IF_ERROR(CheckCancelled());
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
+    ASSIGN_OR_RETURN(ReadyProgram * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(micro++)));
     const absl::Status ran = programs_.Run(*program->compiled);
-    if (state_.divides_weights()) AddIteration(program, ran);
+    reducer_->EndProgram(program, ran);
     RETURN_IF_ERROR(ran);
     RETURN_IF_ERROR(AddMetrics(*program->compiled, &e.metrics));
   }
@@ -551,13 +536,13 @@ absl::Status SessionImpl::AddMetrics(const CompiledProgram& program, MetricSums*
 }
 
 absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch) {
-  RETURN_IF_ERROR(CheckWholeWeights());
+  RETURN_IF_ERROR(shards_->CheckWholeWeights());
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, 0));
   if (!CountSamples(global_batch, options_.fixed_batch).ok()) return PredictPadded(global_batch, samples);
   Evaluation e;
   for (const MicroBatch& m : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());
-    ASSIGN_OR_RETURN(Ready * program, Get(ProgramKind::kPredict, m.count, FindExtents(*m.part)));
+    ASSIGN_OR_RETURN(ReadyProgram * program, Get(ProgramKind::kPredict, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, &e.outputs));
@@ -582,13 +567,8 @@ absl::StatusOr<Evaluation> SessionImpl::PredictPadded(const GlobalBatch& global_
   return e;
 }
 
-// Of ranks that divide them.
-absl::Status SessionImpl::CheckWholeGradients() const {
-  return pieces_ ? Invalid("`shard` gradients: no rank has whole gradients") : absl::OkStatus();
-}
-
 absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_batch, GradientsOf of) {
-  RETURN_IF_ERROR(CheckWholeGradients());
+  RETURN_IF_ERROR(reducer_->CheckWholeGradients());
   GradientResult result;
   const bool inputs = of == GradientsOf::kWeightsAndInputs;
   RETURN_IF_ERROR(RunMicros(global_batch, inputs ? ProgramKind::kMicroInputsFirst : ProgramKind::kMicroOutputsFirst,
@@ -613,7 +593,7 @@ absl::StatusOr<std::string> SessionImpl::FindNonFinite(const GlobalBatch& global
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   for (const MicroBatch& m : CutMicros(global_batch)) {
     const VariableExtents extents = FindExtents(*m.part);
-    ASSIGN_OR_RETURN(const Ready* program, RunMicro(ProgramKind::kFiniteCheck, m, Key(m.number)));
+    ASSIGN_OR_RETURN(const ReadyProgram* program, RunMicro(ProgramKind::kFiniteCheck, m, Key(m.number)));
     std::map<std::string, HostTensor> norms;
     for (const auto& [name, region] : program->compiled->outputs) {
       ASSIGN_OR_RETURN(norms[name], ReadRegion(region));
@@ -643,15 +623,15 @@ absl::Status SessionImpl::VisitPending(const GradientVisitor& visit) {
 
 // Pending gradients and statistics are overwritten by the next Step.
 absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) {
-  RETURN_IF_ERROR(CheckWholeGradients());
+  RETURN_IF_ERROR(reducer_->CheckWholeGradients());
   RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
   RETURN_IF_ERROR(backend_.Synchronize());
   return VisitPending(visit);
 }
 
 absl::StatusOr<double> SessionImpl::TrainingLoss(const GlobalBatch& global_batch) {
-  RETURN_IF_ERROR(CheckWholeWeights());
-  ASSIGN_OR_RETURN(const Evaluation e, Evaluate(ProgramKind::kTrainingLoss, global_batch));
+  RETURN_IF_ERROR(shards_->CheckWholeWeights());
+  ASSIGN_OR_RETURN(const Evaluation e, EvaluateAs(ProgramKind::kTrainingLoss, global_batch));
   return MeanLoss(prepared_.loss, e);
 }
 
@@ -661,15 +641,15 @@ absl::StatusOr<std::map<std::string, HostTensor>> SessionImpl::Weights() {
 }
 
 absl::Status SessionImpl::EnsureSwap() {
-  if (swap_ != nullptr || !has_average() || state_.groups().empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(swap_, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
+  if (compiled_.swap != nullptr || !has_average() || state_.groups().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(compiled_.swap, programs_.Compile(BuildSwap(dtype_, state_.groups()), {}, state_.bindings()));
   return absl::OkStatus();
 }
 
 absl::Status SessionImpl::UseAverage(bool use) {
   RETURN_IF_ERROR(EnsureSwap());
-  if (swap_ == nullptr || use == averaged_) return absl::OkStatus();
-  RETURN_IF_ERROR(programs_.Run(*swap_));
+  if (compiled_.swap == nullptr || use == averaged_) return absl::OkStatus();
+  RETURN_IF_ERROR(programs_.Run(*compiled_.swap));
   averaged_ = use;
   programs_.WeightsChanged();
   return absl::OkStatus();
@@ -686,12 +666,24 @@ absl::StatusOr<std::vector<StateTensor>> SessionImpl::State() {
   return state_.Tensors(options_.optimizer);
 }
 
+absl::Status SessionImpl::GatherState() {
+  RETURN_IF_ERROR(shards_->GatherMoments());
+  return shards_->GatherWeights();
+}
+
+absl::StatusOr<std::vector<StateTensor>> SessionImpl::StateParts() {
+  CHECK(divides_moments()) << "the state is not divided";
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return state_.Parts();
+}
+
 SessionCounters SessionImpl::counters() const {
-  return {attempted_, updates_.attempts(), updates_.skips(), skipped_in_a_row_, options_.micro_batch, oom_retries_};
+  return {counters_.attempted,        updates_.attempts(),  updates_.skips(),
+          counters_.skipped_in_a_row, options_.micro_batch, counters_.oom_retries};
 }
 
 absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
-  if (divides_moments()) return Invalid("the moments are divided among the ranks already");
+  RETURN_IF_ERROR(shards_->CheckRestores());
   const std::vector<StateTensor> tensors = state_.Tensors(options_.optimizer);
   for (const StateTensor& tensor : tensors) {
     const auto value = state.find(tensor.name);
@@ -706,11 +698,11 @@ absl::Status SessionImpl::Restore(const std::map<std::string, HostTensor>& state
 }
 
 absl::Status SessionImpl::RestoreCounters(const SessionCounters& counters) {
-  pending_micros_ = 0;
-  attempted_ = counters.attempted;
+  pending_.micros = 0;
+  counters_.attempted = counters.attempted;
   updates_.Restore(counters.reported_attempts, counters.reported_skips);
-  skipped_in_a_row_ = counters.skipped_in_a_row;
-  oom_retries_ = counters.oom_retries;
+  counters_.skipped_in_a_row = counters.skipped_in_a_row;
+  counters_.oom_retries = counters.oom_retries;
   programs_.WeightsChanged();
   return LastUpdate().status();  // what later updates add counts
 }
@@ -723,7 +715,7 @@ size_t SessionImpl::BytesBesidePrograms() const {
 // Of outputs that Predict copies for its caller, where it has been planned.
 int64_t SessionImpl::PredictedBytes() const {
   int64_t most = 0;
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     if (ready->kind != ProgramKind::kPredict || options_.predicted_samples == 0) continue;
     int64_t bytes = 0;
     for (const auto& [name, region] : ready->compiled->outputs) bytes += static_cast<int64_t>(region.type.bytes());
@@ -737,7 +729,7 @@ int64_t SessionImpl::CompileBytes() const {
   constexpr int64_t kMostPages = int64_t{4} << 20;
   constexpr size_t kCalls = 7;  // a call of a program takes so many times what remains of it
   size_t largest = 0;
-  for (const auto& ready : ready_) largest = std::max(largest, ready->compiled->code.call_bytes());
+  for (const auto& ready : compiled_.ready) largest = std::max(largest, ready->compiled->code.call_bytes());
   return std::min(kMostPages, state_.parameter_bytes()) + static_cast<int64_t>(kCalls * largest);
 }
 
@@ -745,7 +737,7 @@ int64_t SessionImpl::CompileBytes() const {
 int64_t SessionImpl::CodeToCome(int64_t planned) const {
   CodeEstimate of_a_size;
   std::set<VariableExtents> compiled;
-  for (const auto& ready : ready_) {
+  for (const auto& ready : compiled_.ready) {
     compiled.insert(ready->extents);
     if (ready->extents == GreatestExtents(options_)) of_a_size.Include(ready->compiled->code);
   }
@@ -756,7 +748,7 @@ int64_t SessionImpl::CodeToCome(int64_t planned) const {
 
 SessionMemory SessionImpl::memory() const {
   SessionMemory m = MemoryNow();
-  if (most_.total() > m.total()) m = most_;  // programs have been evicted since
+  if (compiled_.most_memory.total() > m.total()) m = compiled_.most_memory;  // programs have been evicted since
   m.compiling = on_host() ? CompileBytes() : 0;
   m.activations = std::max(m.activations, m.compiling);
   m.host += CodeToCome(m.total());
@@ -766,29 +758,14 @@ SessionMemory SessionImpl::memory() const {
 
 SessionMemory SessionImpl::MemoryNow() const {
   SessionMemory m = state_.memory();
-  if (tree_) m.sums = tree_->bytes();
-  if (pieces_) m.sums = GradientShare::StagingBytes(*pieces_, state_.shard().size);
+  m.sums = reducer_->bytes();
   m.packed = static_cast<int64_t>(programs_.derived_bytes());
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
-  m.host = kProcessBytes + (RunsWithOthers() ? kCommunicationBytes : 0) + PredictedBytes() +
-           static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) + options_.caller_bytes +
-           options_.micro_batch * options_.caller_bytes_per_sample;
+  m.host = kProcessBytes + (options_.communicates() || reducer_->communicates() ? kCommunicationBytes : 0) +
+           PredictedBytes() + static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) +
+           options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
   return m;
-}
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<PreparedModels> models, Backend* backend,
-                                                         SessionOptions options) {
-  std::unique_ptr<SessionImpl> session;
-  if (options.pipeline.on()) {
-    session = std::make_unique<PipelineSession>(std::move(models), backend, std::move(options));
-  } else if (options.tensor.on()) {
-    session = std::make_unique<TensorSession>(std::move(models), backend, std::move(options));
-  } else {
-    session = std::make_unique<SessionImpl>(std::move(models), backend, std::move(options));
-  }
-  RETURN_IF_ERROR(session->Init());
-  return session;
 }
 
 }  // namespace onnxtrain

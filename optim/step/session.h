@@ -125,6 +125,8 @@ struct SessionOptions {
   // that runs programs is called by all ranks together, after Distribute.
   ModelPart pipeline;
   ModelPart tensor;  // one rank of a tensor-parallel group: the same
+
+  bool communicates() const { return plan_ranks > 1 || ranks > 1 || pipeline.on() || tensor.on(); }
 };
 
 inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {
@@ -228,7 +230,7 @@ class Session {
   virtual bool divides_moments() const = 0;
   // Does another rank hold other weights? Then divides_moments(), and GatherState gathers the weights too: Weights() of
   // rank 0 has all until the next Step.
-  virtual bool is_stage() const { return false; }
+  virtual bool holds_partial_weights() const { return false; }
   // Called by all ranks between the same updates: State of rank 0 holds whole moments until ReleaseGathered, which
   // keeps memory for them. Does nothing where they are not divided.
   virtual absl::Status GatherState() = 0;

@@ -9,25 +9,49 @@
 #include <utility>
 #include <vector>
 
-#include "optim/parallel/data_parallel.h"
-#include "optim/parallel/divided_state.h"
-#include "optim/parallel/gradient_pieces.h"
-#include "optim/parallel/gradient_share.h"
-#include "optim/parallel/gradient_tree.h"
-#include "optim/parallel/graph_exchange.h"
-#include "optim/parallel/running_averages.h"
+#include "frontend/ops/random.h"
 #include "optim/step/batch_feeds.h"
 #include "optim/step/device_scalars.h"
 #include "optim/step/global_batch.h"
+#include "optim/step/gradient_reducer.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/program/planning_backend.h"
 #include "optim/step/program/programs.h"
 #include "optim/step/session.h"
+#include "optim/step/state_shards.h"
 #include "optim/step/training_graph.h"
 #include "optim/step/training_state.h"
 #include "optim/step/variable_extents.h"
 
 namespace onnxtrain {
+
+// A program for batches of `samples` samples.
+struct ReadyProgram {
+  ProgramKind kind;
+  int64_t samples;
+  VariableExtents extents;
+  std::unique_ptr<CompiledProgram> compiled;
+  BatchFeeds feeds;
+  int64_t last_use = 0;
+  int64_t sent_bytes = -1;                    // by its collective operators; −1: not counted yet
+  std::vector<const Region*> gradients = {};  // the memory of GradientReducer::taken_outputs, in their order
+};
+
+struct CompiledPrograms {
+  std::vector<std::unique_ptr<ReadyProgram>> ready;
+  int64_t uses = 0;                              // of these, so far
+  std::unique_ptr<CompiledProgram> apply, swap;  // null: not compiled yet
+  SessionMemory most_memory;                     // since the size of a micro-batch has changed
+  bool planning = false;                         // what a run needs all the time: no program is evicted for another one
+  double prepare_seconds = 0;                    // of import and differentiation
+};
+
+// What Session::Accumulate has added up since the last update.
+struct PendingBatches {
+  int64_t micros = 0;           // 0: nothing
+  std::vector<double> weights;  // by term
+  double targets = 0;
+};
 
 class SessionImpl : public Session {
  public:
@@ -39,11 +63,13 @@ class SessionImpl : public Session {
         programs_(&backend_, options_.compute, options_.time_nodes, options_.recompute,
                   {.other_bytes = [this] { return BytesBesidePrograms(); },
                    .evict = [this] { return EvictProgram(); },
-                   .may_evict = [this] { return !plans_; },
+                   .may_evict = [this] { return !compiled_.planning; },
                    .compile_bytes = [this] { return on_host() ? static_cast<size_t>(CompileBytes()) : 0; },
                    .code_beside = [this](const CodeEstimate& code) { return CodeBeside(code); }}),
         dtype_(options_.import.float_type),
-        state_(backend_, dtype_) {
+        state_(backend_, dtype_),
+        reducer_(std::make_unique<GradientReducer>(this)),
+        shards_(std::make_unique<StateShards>()) {
     prepare_ = MakePrepareOptions(options_);
   }
 
@@ -56,17 +82,16 @@ class SessionImpl : public Session {
   int64_t micro_batch() const override { return options_.micro_batch; }
   const TokenBudget& tokens() const override { return options_.tokens; }
   int64_t fixed_batch() const override { return options_.fixed_batch; }
-  int64_t steps() const override { return attempted_; }
+  int64_t steps() const override { return counters_.attempted; }
   SessionMemory memory() const override;
-  int64_t oom_retries() const override { return oom_retries_; }
+  int64_t oom_retries() const override { return counters_.oom_retries; }
   std::vector<ProgramProfile> Profile() const override;
-  double compile_seconds() const override { return programs_.compile_seconds() + prepare_seconds_; }
+  double compile_seconds() const override { return programs_.compile_seconds() + compiled_.prepare_seconds; }
 
-  absl::Status Distribute(DataParallel* ranks, ShardLevel shard) override;
   bool divides_moments() const override { return !state_.shard().whole(); }
-  bool is_stage() const override { return state_.divides_weights(); }
+  bool holds_partial_weights() const override { return state_.divides_weights(); }
   absl::Status GatherState() override;
-  absl::Status GatherWeights() override;
+  absl::Status GatherWeights() override { return shards_->GatherWeights(); }
   void ReleaseGathered() override { state_.ReleaseGathered(); }
   size_t ExchangedSums() const override { return prepared_.loss.terms.size() + 1; }
   absl::Status Plan(int64_t samples) override;
@@ -79,7 +104,7 @@ class SessionImpl : public Session {
   absl::StatusOr<std::string> FindNonFinite(const GlobalBatch& global_batch) override;
   absl::StatusOr<StepReport> Report() override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override {
-    return state_.divides_weights() ? EvaluateShare(global_batch) : Evaluate(ProgramKind::kEval, global_batch);
+    return reducer_->Evaluate(global_batch);
   }
   absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) override;
   absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override;
@@ -100,7 +125,42 @@ class SessionImpl : public Session {
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
   absl::Status RestoreCounters(const SessionCounters& counters) override;
 
+  // What strategies (GradientReducer, StateShards) use.
+  const SessionOptions& options() const { return options_; }
+  Backend& backend() { return backend_; }
+  Programs& programs() { return programs_; }
+  TrainingState& state() { return state_; }
+  const Graph& graph() const { return prepared_.model.graph; }  // for training, at the micro-batch
+  Trace* trace() const { return trace_; }
+  const std::vector<std::unique_ptr<ReadyProgram>>& ready_programs() const { return compiled_.ready; }
+  // Writes the loss denominators of the batch to the device.
+  absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
+  // Cuts the batch into micros(), in the order of its samples.
+  std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
+  std::vector<MicroBatch>& micros() { return micros_; }
+  VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
+  absl::StatusOr<ReadyProgram*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::Status FillFeeds(ReadyProgram& program, const MicroBatch& micro, const RandomKey& key);
+  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, counters_.attempted, micro, piece}; }
+  // Returns the key of a micro-batch that may be a part of a whole one, after `before` others.
+  RandomKey PartKey(const MicroBatch& m, int64_t before = 0) const {
+    return Key(before + m.number, MakePiece(m.skipped, m.count));
+  }
+  // Runs all micro-batches of the batch, or those that the reducer leaves. `micro`: the number of the first one; above
+  // 0, accumulates into what is pending. Puts outputs of the kind into *fetched.
+  absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
+                         int64_t micro = 0);
+  absl::StatusOr<ReadyProgram*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
+  absl::StatusOr<Evaluation> EvaluateAs(ProgramKind kind, const GlobalBatch& global_batch);
+  // Runs micros() in inference mode.
+  absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
+  absl::Status PlanMicros(int64_t samples);
+  absl::Status EnsureApply();
+  void DropMicroPrograms();
+
  protected:
+  // Called by Init once the state is laid out, with the weights that the model's file has yet to be moved in.
+  virtual absl::Status ChooseStrategy() { return absl::OkStatus(); }
   // What a session with a part of the model does otherwise (optim/parallel).
   virtual absl::StatusOr<PreparedModel> PrepareTrained() {
     return models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only);
@@ -109,7 +169,7 @@ class SessionImpl : public Session {
                                                        bool values) {
     return models_->Prepare(options, batch, training, values);
   }
-  virtual bool norm_is_given() const { return pieces_.has_value(); }  // to apply programs
+  virtual bool norm_is_given() const { return state_.divides_gradients(); }  // to apply programs
   virtual absl::Status CheckBatch();
   virtual Bindings ApplyBindings() const;
 
@@ -122,7 +182,6 @@ class SessionImpl : public Session {
   UpdateSpec MakeUpdateSpec() const {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
-  absl::Status EnsureApply();
   absl::Status EnsureSwap();
   // Samples of a micro-batch that is padded to `length`.
   int64_t MicroSamples(int64_t length) const {
@@ -130,29 +189,12 @@ class SessionImpl : public Session {
   }
   bool OneProgramStep(int64_t samples, int64_t length) const;
   bool on_host() const { return backend_.device() == "cpu"; }
-  // A program for batches of `samples` samples.
-  struct Ready {
-    ProgramKind kind;
-    int64_t samples;
-    VariableExtents extents;
-    std::unique_ptr<CompiledProgram> compiled;
-    BatchFeeds feeds;
-    int64_t last_use = 0, sent_bytes = -1;      // by its exchanges with other ranks; −1: not counted yet
-    std::vector<const Region*> gradients = {};  // that ranks divide: where they are, in the order of pieces_->outputs
-  };
-  absl::StatusOr<Ready*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  absl::StatusOr<Ready*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  absl::StatusOr<Ready*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
-  const std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
+  absl::StatusOr<ReadyProgram*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<ReadyProgram*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   bool EvictProgram();
   size_t CodeBeside(const CodeEstimate& code) const;
-  absl::StatusOr<Evaluation> Evaluate(ProgramKind kind, const GlobalBatch& global_batch);
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);
   absl::StatusOr<Graph> BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model, const LossChoice& loss);
-  RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, attempted_, micro, piece}; }
-  absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status FillFeeds(Ready& program, const MicroBatch& micro, const RandomKey& key);
   absl::Status VisitPending(const GradientVisitor& visit);
   absl::StatusOr<double> ReadLossScale();
   absl::Status AddMetrics(const CompiledProgram& program, MetricSums* sums);
@@ -166,45 +208,7 @@ class SessionImpl : public Session {
   absl::Status Update(const GlobalBatch& global_batch, int64_t samples);
   void HalveMicroBatch(int64_t samples, int64_t length);
   absl::Status RunStep(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
-                         int64_t micro = 0, const SampleRange* share = nullptr);
   absl::Status RunApply();
-  absl::Status RunShare(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status AccumulateShare(const GlobalBatch& global_batch, const SampleRange& share);
-  absl::StatusOr<Ready*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
-  absl::Status ComposeAverages();
-  absl::Status DivideState(ShardLevel level, const Shard& shard, size_t bucket_bytes);
-  absl::Status CheckDividesGradients(ShardLevel level) const;
-  absl::Status CheckWholeWeights() const;
-  absl::StatusOr<Graph> GatherDivided(Graph graph) const;
-  absl::StatusOr<Evaluation> EvaluateShare(const GlobalBatch& global_batch);
-  absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
-  void AddIteration(Ready* program, const absl::Status& ran);
-  void CountExchange(Ready* program);
-  absl::Status CheckWholeGradients() const;
-  void DropMicroPrograms();
-  void ShareGradients(Ready* ready);
-  absl::Status RunIterations(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status AccumulateRounds(const GlobalBatch& global_batch, int64_t samples, const SampleRange& share);
-  int64_t CountRounds(int64_t samples) const;
-  int CountRanks() const { return ranks_ != nullptr ? ranks_->size() : options_.plan_ranks; }
-  bool RunsWithOthers() const {
-    return CountRanks() > 1 || options_.ranks > 1 || options_.pipeline.on() || options_.tensor.on();
-  }
-  bool SyncsBatchNorm() const { return options_.sync_batch_norm && CountRanks() > 1; }
-  absl::Status SyncStatistics(PreparedModel* prepared) const;
-  bool LostRanks() const { return exchange_ != nullptr && exchange_->LostRanks(); }
-  absl::Status CreateGraphCollectives(Collectives& ranks);
-  absl::Status Exchange(const absl::Status& ran);
-  absl::Status RunIdle(ProgramKind kind, const GlobalBatch& global_batch);
-  absl::Status RunEmptyShardedStep(ProgramKind kind, const GlobalBatch& global_batch, absl::Status status);
-  absl::Status RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch);
-  absl::Status RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro);
-  absl::Status BeginTree(int64_t micros);
-  absl::Status AccumulateIntoTree(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status RunTree(const GlobalBatch& global_batch, int64_t samples);
-  absl::Status PlanTree(int64_t samples);
-  absl::Status PlanUpdate(int64_t samples);
   absl::Status PlanPrograms(int64_t samples);
   absl::Status PlanInference();
   absl::Status AddPendingTargets(bool first);
@@ -220,29 +224,16 @@ class SessionImpl : public Session {
   std::vector<Metric> metrics_;
   std::optional<LossDenominators> loss_denominators_;
   TrainingState state_;
-  std::vector<std::unique_ptr<Ready>> ready_;
-  int64_t uses_ = 0;                // of programs
+  CompiledPrograms compiled_;
   std::vector<MicroBatch> micros_;  // memory for CutMicros
-  SessionMemory most_;              // since the size of a micro-batch has changed
-  bool plans_ = false;              // what a run needs all the time: no program is evicted for another one
-  std::unique_ptr<CompiledProgram> apply_, swap_;
-  bool averaged_ = false;        // the weights and their average are exchanged
-  bool batch_verified_ = false;  // VerifyBatchSize has succeeded
-  double prepare_seconds_ = 0;   // of import and differentiation, for programs
-  int64_t oom_retries_ = 0;
+  bool averaged_ = false;           // the weights and their average are exchanged
+  bool batch_verified_ = false;     // VerifyBatchSize has succeeded
   UpdateReader updates_;
-  int64_t pending_micros_ = 0;           // accumulated by Accumulate; 0: nothing
-  std::vector<double> pending_weights_;  // of these, by term
-  double pending_targets_ = 0;
-  DataParallel* ranks_ = nullptr;  // null: this is the only one
-  std::optional<GradientTree> tree_;
-  std::optional<RunningAverages> averages_;  // of several ranks, or in the order of a tree
-  std::optional<GradientPieces> pieces_;     // of gradients that ranks divide
-  std::unique_ptr<GradientShare> share_;     // of these; null while planning
-  std::unique_ptr<GraphExchange> exchange_;  // of programs with collective operators; null: there are none
-  std::vector<double> sums_;                 // memory for what ranks exchange
+  PendingBatches pending_;
+  SessionCounters counters_;  // without what updates_ and options_ have
+  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<StateShards> shards_;
   Trace* trace_ = nullptr;
-  int64_t attempted_ = 0, skipped_in_a_row_ = 0;
 };
 
 }  // namespace onnxtrain

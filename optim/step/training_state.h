@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "optim/parallel/gathered_tensors.h"
-#include "optim/parallel/gradient_tree.h"
 #include "optim/parallel/running_averages.h"
 #include "optim/parallel/shard.h"
 #include "optim/step/device_scalars.h"
@@ -98,6 +97,7 @@ class TrainingState {
   // Returns this rank's parts of them, after DivideMoments: its slices, and on rank 0 what every rank has.
   std::vector<StateTensor> Parts() const;
 
+  Backend& backend() const { return backend_; }
   DType dtype() const { return dtype_; }
   const Bindings& bindings() const { return bindings_; }
   // Flat gradients, after EnsureGradients, and flat pending statistics; null where there are none.
@@ -114,6 +114,7 @@ class TrainingState {
   // Has first micro programs that are compiled from now on start from zero and not from the running statistics:
   // RunningAverages adds these.
   absl::Status StartStatisticsAtZero();
+  bool statistics_start_at_zero() const { return zeros_.buffer() != nullptr; }
   std::vector<RunningAverage> running_averages() const;
   Buffer* running_statistics() const { return statistics_.buffer(); }
   // Bindings of statistics for a micro program.

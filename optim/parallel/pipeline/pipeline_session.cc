@@ -6,7 +6,6 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/random.h"
 #include "optim/parallel/shard.h"
 #include "optim/record/telemetry/trace.h"
 
@@ -40,8 +39,7 @@ absl::Status PipelineSession::Distribute(DataParallel* ranks, ShardLevel shard) 
     return Invalid("`pipeline` ", stages(), ": runs on as many ranks, not on ", ranks->size());
   if (shard != ShardLevel::kNone)
     return Invalid("`shard` ", ShardName(shard), ": the ranks of a pipeline hold their own moments already");
-  ranks_ = ranks;
-  ranks_->BeginTogether();
+  UseRanks(ranks);
   RETURN_IF_ERROR(ranks_->Agree(kScattering, PrepareUpdates()));
   const auto queue = [&](const char* what, int peer) {
     return peer < 0 || peer >= stages() ? nullptr
@@ -129,8 +127,7 @@ absl::Status PipelineSession::ComputeForward(int64_t micro, const StagePrograms&
   CompiledProgram& program = *programs.forward;
   {
     const Span span(trace_, Trace::kTraining, "copy");
-    RETURN_IF_ERROR(
-        programs.forward_feeds->Fill(*m.part, m.begin, m.count, Key(m.number, MakePiece(m.skipped, m.count))));
+    RETURN_IF_ERROR(programs.forward_feeds->Fill(*m.part, m.begin, m.count, PartKey(m)));
     if (last())
       RETURN_IF_ERROR(programs.forward_feeds->FillInverseDenominators(prepared_.loss, loss_denominators_->weights()));
     if (received_ != nullptr) RETURN_IF_ERROR(Feed(program, programs.received, received_->Message(micro)));
@@ -162,8 +159,7 @@ absl::Status PipelineSession::ComputeBackward(int64_t micro, const StagePrograms
   RETURN_IF_ERROR(CheckCancelled());
   const MicroBatch& m = micros_[micro];
   CompiledProgram& program = *programs.backward;
-  RETURN_IF_ERROR(
-      programs.backward_feeds->Fill(*m.part, m.begin, m.count, Key(m.number, MakePiece(m.skipped, m.count))));
+  RETURN_IF_ERROR(programs.backward_feeds->Fill(*m.part, m.begin, m.count, PartKey(m)));
   if (received_ != nullptr) RETURN_IF_ERROR(Feed(program, programs.received, received_->Message(micro)));
   RETURN_IF_ERROR(Feed(program, programs.received_gradients, received_gradients_->Message(micro)));
   RETURN_IF_ERROR(BindSaved(programs, micro));

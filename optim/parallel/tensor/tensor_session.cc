@@ -59,8 +59,7 @@ absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {
   if (ranks->size() != size()) return Invalid("`tensor` ", size(), ": runs on as many ranks, not on ", ranks->size());
   if (shard != ShardLevel::kNone)
     return Invalid("`shard` ", ShardName(shard), ": the ranks of `tensor` hold parts of the state already");
-  ranks_ = ranks;
-  ranks_->BeginTogether();
+  UseRanks(ranks);
   ASSIGN_OR_RETURN(group_, NewGroupOfAll(ranks->ranks(), "tensor"));
   ASSIGN_OR_RETURN(device_group_, backend_.MeetOnDevice(*group_));
   programs_.BindGroup(kTensorGroup, &GroupOfPrograms());
@@ -81,7 +80,7 @@ absl::Status TensorSession::PrepareBatch(const GlobalBatch& global_batch, Progra
   sent_bytes_ = 0;
   for (const MicroBatch& m : CutMicros(global_batch)) {
     const ProgramKind kind = &m == micros_.data() ? first : next;
-    ASSIGN_OR_RETURN(Ready * program, Get(kind, m.count, FindExtents(*m.part)));
+    ASSIGN_OR_RETURN(ReadyProgram * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(m.number)));
     if (program->sent_bytes < 0) program->sent_bytes = CountTraffic(program->compiled->program->graph()).bytes;
     sent_bytes_ += program->sent_bytes;

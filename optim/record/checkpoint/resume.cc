@@ -167,7 +167,7 @@ absl::Status RestoreTensors(const ResumePoint& point, Session* session) {
 }  // namespace
 
 absl::Status RestoreSession(const ResumePoint& point, Session* session) {
-  if (!session->is_stage()) return Annotate(RestoreTensors(point, session), point.checkpoint.path + ": ");
+  if (!session->holds_partial_weights()) return Annotate(RestoreTensors(point, session), point.checkpoint.path + ": ");
   std::map<std::string, HostTensor> tensors;
   for (auto* read : {ReadModelTensors, ReadOptimizerTensors}) {
     ASSIGN_OR_RETURN(NamedArrays arrays, read(point.checkpoint));

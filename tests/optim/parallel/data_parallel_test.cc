@@ -7,7 +7,6 @@
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "optim/parallel/data_parallel.h"
-#include "optim/parallel/gather.h"
 #include "optim/parallel/shard.h"
 #include "optim/parallel/traffic.h"
 #include "optim/step/global_batch.h"
@@ -105,7 +104,7 @@ class Ranks : public Scratch {
           weights.at("w1").Set(5, weights.at("w1").At(5) + 1e-6);
           EXPECT_TRUE(session.SetWeights(weights).ok());
         }
-        trained.status = CompareWeights(session, *ranks);
+        trained.status = ranks->CompareWeights(session);
       }
       const auto report = session.Report();
       trained.losses.push_back(report->loss);
@@ -121,7 +120,7 @@ class Ranks : public Scratch {
     trained->status = evaluated.status();
     if (!evaluated.ok()) return;
     int64_t samples = 0;
-    if (ranks == nullptr || !session.is_stage()) {
+    if (ranks == nullptr || !session.holds_partial_weights()) {
       trained->evaluated = *evaluated;
     } else {
       trained->status =

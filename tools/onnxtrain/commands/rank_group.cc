@@ -80,7 +80,7 @@ absl::Status RankGroup::Compare(const TrainConfig& config) {
 // A difference would go unnoticed: every rank starts from the tensors of rank 0. Before the first update moments are
 // what the rule begins with.
 absl::Status RankGroup::ShareState(const SessionCounters& counters, Session* session) {
-  if (session->is_stage()) return absl::OkStatus();  // Distribute does it
+  if (session->holds_partial_weights()) return absl::OkStatus();  // Distribute does it
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session->State());
   for (const StateTensor& tensor : tensors) {
     if (counters.attempted == 0 && !tensor.of_model && tensor.region.type.rank() > 0) continue;
@@ -111,10 +111,12 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
       DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
   const ShardLevel shard = FindShardLevel(config.shard);
   const absl::Status divided = run->session->Distribute(data_parallel_.get(), shard);
-  if (shard == ShardLevel::kFull || run->session->is_stage()) KeepFewFreePages();  // memory matters more than time
+  if (shard == ShardLevel::kFull || run->session->holds_partial_weights())
+    KeepFewFreePages();  // memory matters more than time
   RETURN_IF_ERROR(data_parallel_->failed_together() ? divided : AgreeOnStatus(*ranks_, kStart, divided));
-  if (run->session->is_stage() && rank_.rank > 0) RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
-  run->options.ranks = data_parallel_.get();
+  if (run->session->holds_partial_weights() && rank_.rank > 0)
+    RETURN_IF_ERROR(run->session->RestoreCounters(state.session));
+  run->options.peers = data_parallel_.get();
   return MeetForCheckpoints(config, run);
 }
 
@@ -240,7 +242,7 @@ class FollowerObserver : public TrainObserver {
 absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& signals, FollowerObserver* observer,
                                       TrainingRun* run) {
   TrainOptions options = run->options;
-  if (observer->saves()) options.ranks->SaveParts([observer] { observer->Wait(); });
+  if (observer->saves()) options.peers->SaveParts([observer] { observer->Wait(); });
   options.stop = signals.stop;
   options.save_now = signals.save;
   if (state.position.result.steps > 0) options.resume = state.position;

@@ -26,7 +26,7 @@ class RankGroup {
 
   // Of rank 0: tells the others how its preparations have ended. `state`: of a run that begins or goes on; null where
   // nothing is left to do. Returns `ready`, or the error of a rank that could not begin alike. Then the session is
-  // distributed, and run->options.ranks set.
+  // distributed, and run->options.peers set.
   absl::Status Lead(const absl::Status& ready, const RunState* state, TrainingRun* run);
 
   // Of the other ranks: waits for rank 0. Null where nothing is to be done.

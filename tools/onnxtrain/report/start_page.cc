@@ -137,7 +137,7 @@ std::string StepRows(const TrainingRun& run) {
 
 std::string MemoryRows(const TrainingRun& run) {
   std::vector<std::string> lines = run.memory_lines;
-  if (run.options.ranks == nullptr && run.session->planned_peak_bytes() > 0)
+  if (run.options.peers == nullptr && run.session->planned_peak_bytes() > 0)
     lines.insert(lines.begin(), StrCat(FormatBytes(static_cast<double>(run.session->planned_peak_bytes())),
                                        " planned for the whole run (`memory_budget`)"));
   if (const std::string save = DescribeSave(run.save); !save.empty()) lines.push_back("a checkpoint " + save);
