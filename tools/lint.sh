@@ -64,7 +64,7 @@ check_tidy() {
   cmake --preset release -B build/tidy -DONNXTRAIN_UNITY=$unity -DONNXTRAIN_UNITY_FILES=80 \
     -DONNXTRAIN_PRECOMPILED_HEADERS=OFF >/dev/null
   echo "$sources" | tools/lint_units.py build/tidy/compile_commands.json |
-    xargs -n 1 -P "$(nproc)" clang-tidy -p build/tidy --quiet \
+    xargs -rn 1 -P "$(nproc)" clang-tidy -p build/tidy --quiet \
       --header-filter='/(frontend|backends|optim|capi|tools|tests)/[^.]*\.(h|cc)$' 2>/dev/null
 }
 

@@ -1,7 +1,10 @@
 #!/usr/bin/python3
-"""Prints the compilation units of a unity build that hold one of the sources given on stdin, one path per line.
+"""Prints compilation units of a unity build that hold the sources given on stdin, one path per line.
 
     lint_units.py build/tidy/compile_commands.json < SOURCES, from the root of the sources
+
+Several programs may compile the same source: of its units, the one with the fewest sources that stdin does not name is
+printed, as those may be ones that clang-tidy cannot parse.
 """
 import json
 import os
@@ -20,10 +23,13 @@ def sources_of(unit):
 def main(database):
     wanted = {os.path.abspath(line.strip()) for line in sys.stdin}
     with open(database, encoding='utf-8') as file:
-        units = sorted({command['file'] for command in json.load(file)})
-    for unit in units:
-        if sources_of(unit) & wanted:
-            print(unit)
+        units = {command['file']: sources_of(command['file']) for command in json.load(file)}
+    chosen = set()
+    for source in wanted & set().union(*units.values()):
+        holders = [unit for unit, sources in units.items() if source in sources]
+        chosen.add(min(holders, key=lambda unit: (len(units[unit] - wanted), unit)))
+    for unit in sorted(chosen):
+        print(unit)
 
 
 if __name__ == '__main__':
