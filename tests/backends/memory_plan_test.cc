@@ -109,7 +109,7 @@ class Machine {
   Machine(const Graph& graph, const MemoryPlan& plan, const PlanOptions& options)
       : graph_(graph), plan_(plan), options_(options), arena_(plan.arena_bytes / 8, 0xabad1dea) {
     for (size_t i = 0; i < graph.inputs().size(); ++i) inputs_.push_back(InputContent(graph, i));
-    for (const auto& o : graph.outputs()) outputs_.push_back(Words(graph.type(o.value).elements(), 0xabad1dea));
+    for (const auto& o : graph.outputs()) outputs_.emplace_back(graph.type(o.value).elements(), 0xabad1dea);
   }
 
   // `after_nodes` is called with how many nodes have run; kAfterCopies: all, and the copies.

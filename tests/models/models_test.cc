@@ -263,7 +263,7 @@ TEST_F(Models, TrainWhatTheFrameworkTrains) {
   const std::map<std::string, int64_t> counts = {{"mistral_tiny_optimum.onnx", 26784},
                                                  {"swin_tiny_optimum.onnx", 35102}};
   for (const auto& [file, count] : counts) {
-    const Outcome o = Run("inspect --json --model " + kModels + "/" + file);
+    const Outcome o = Run(StrCat("inspect --json --model ", kModels, "/", file));
     ASSERT_EQ(o.code, 0) << o.err;
     const Json page = Json::parse(o.out);
     int64_t trained = 0;

@@ -77,7 +77,7 @@ void ExpectAgreement(const Case& c, const Reference& reference) {
     operands.x.push_back(c.inputs[i].absent ? at::Tensor() : ToTorch(feeds.at(StrCat("x", i))));
   }
   for (size_t i : DifferentiableInputs(c)) operands.x[i].set_requires_grad(true);
-  const std::vector<at::Tensor> outputs = reference(operands);
+  const TensorVector outputs = reference(operands);
   at::Tensor loss;
   for (int o : c.through) {
     const HostTensor& y = ours->at(StrCat("y", o));

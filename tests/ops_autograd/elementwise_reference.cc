@@ -24,16 +24,16 @@ namespace {
 
 template <typename F>
 Reference Of(F f) {
-  return [f](const Operands& a) { return std::vector<at::Tensor>{f(a[0])}; };
+  return [f](const Operands& a) { return TensorVector{f(a[0])}; };
 }
 template <typename F>
 Reference Of2(F f) {
-  return [f](const Operands& a) { return std::vector<at::Tensor>{f(a[0], a[1])}; };
+  return [f](const Operands& a) { return TensorVector{f(a[0], a[1])}; };
 }
 // With attributes.
 template <typename F>
 Reference With(F f) {
-  return [f](const Operands& a) { return std::vector<at::Tensor>{f(a[0], a.attrs())}; };
+  return [f](const Operands& a) { return TensorVector{f(a[0], a.attrs())}; };
 }
 
 using T = const at::Tensor&;
@@ -46,9 +46,7 @@ Reference FindByName(std::string_view op) {
   std::ranges::transform(op, std::back_inserter(name), [](unsigned char c) { return std::tolower(c); });
   const auto found = c10::Dispatcher::singleton().findSchema(c10::OperatorName(name, ""));
   if (!found.has_value()) return nullptr;
-  return [f = found->typed<at::Tensor(const at::Tensor&)>()](const Operands& a) {
-    return std::vector<at::Tensor>{f.call(a[0])};
-  };
+  return [f = found->typed<at::Tensor(const at::Tensor&)>()](const Operands& a) { return TensorVector{f.call(a[0])}; };
 }
 
 References ElementwiseReferences() {
@@ -76,12 +74,9 @@ References ElementwiseReferences() {
        })},
       {"Gelu", With([](T x, A a) { return at::gelu(x, a.String("approximate")); })},
       {"GeluGrad",
-       [](const Operands& a) {
-         return std::vector<at::Tensor>{at::gelu_backward(a[0], a[1], a.attrs().String("approximate"))};
-       }},
+       [](const Operands& a) { return TensorVector{at::gelu_backward(a[0], a[1], a.attrs().String("approximate"))}; }},
       {"Cast", With([](T x, A a) { return x.to(a.String("to") == "f32" ? at::kDouble : at::kLong); })},
-      {"StraightThrough",
-       [](const Operands& a) { return std::vector<at::Tensor>{a[0].detach() + (a[1] - a[1].detach())}; }},
+      {"StraightThrough", [](const Operands& a) { return TensorVector{a[0].detach() + (a[1] - a[1].detach())}; }},
       {"AllReduce", With([](T x, A) { return x.clone(); })},  // of one rank
       {"SumGradient", With([](T x, A) { return x.clone(); })},
       {"AllGather", With([](T x, A) { return x.clone(); })},
@@ -96,7 +91,7 @@ References ElementwiseReferences() {
       {"Max", Of2([](T a, T b) { return at::maximum(a, b); })},
       {"Mod", Of2([](T a, T b) { return a.fmod(b); })},
       {"PRelu", Of2([](T x, T slope) { return at::where(x.lt(0), x * slope, x); })},
-      {"Where", [](const Operands& a) { return std::vector<at::Tensor>{at::where(a[0], a[1], a[2])}; }},
+      {"Where", [](const Operands& a) { return TensorVector{at::where(a[0], a[1], a[2])}; }},
   };
 }
 

@@ -15,9 +15,7 @@
 namespace onnxtrain::cases {
 namespace {
 
-using Tensors_ = std::vector<at::Tensor>;
-
-Tensors_ MatMul(const Operands& a) {
+TensorVector MatMul(const Operands& a) {
   auto operand = [&](size_t i, const char* name) { return a.attrs().Int(name) ? a[i].transpose(-2, -1) : a[i]; };
   return {operand(0, "trans_a").matmul(operand(1, "trans_b"))};
 }
@@ -33,7 +31,7 @@ at::Tensor Rstd(const at::Tensor& x, const std::vector<int64_t>& axes, double ep
   return (x.var(at::IntArrayRef(axes), /*unbiased=*/false, keep) + epsilon).rsqrt();
 }
 
-Tensors_ BatchNorm(const Operands& a) {
+TensorVector BatchNorm(const Operands& a) {
   const double epsilon = a.attrs().Float("epsilon");
   std::vector<int64_t> axes = {0};
   for (int64_t i = 2; i < a[0].dim(); ++i) axes.push_back(i);
@@ -41,7 +39,7 @@ Tensors_ BatchNorm(const Operands& a) {
           Rstd(a[0], axes, epsilon, false)};
 }
 
-Tensors_ BatchNormInference(const Operands& a) {
+TensorVector BatchNormInference(const Operands& a) {
   const at::Tensor& x = a.x[0];
   const at::Tensor rstd = (Channel(a[4], x) + a.attrs().Float("epsilon")).rsqrt();
   return {(x - Channel(a[3], x)) * rstd * Channel(a[1], x) + Channel(a[2], x)};
@@ -53,7 +51,7 @@ std::vector<int64_t> RowAxes(const Operands& a) {
   return axes;
 }
 
-Tensors_ LayerNorm(const Operands& a) {
+TensorVector LayerNorm(const Operands& a) {
   const double epsilon = a.attrs().Float("epsilon");
   const std::vector<int64_t> axes = RowAxes(a);
   at::Tensor y = at::layer_norm(a[0], a[0].sizes().slice(a.attrs().Int("axis")), a[1], {}, epsilon, false);
@@ -61,24 +59,24 @@ Tensors_ LayerNorm(const Operands& a) {
   return {y, a[0].mean(axes, true), Rstd(a[0], axes, epsilon, true)};
 }
 
-Tensors_ RmsNorm(const Operands& a) {
+TensorVector RmsNorm(const Operands& a) {
   const std::vector<int64_t> axes = RowAxes(a);
   const at::Tensor rstd = ((a[0] * a[0]).mean(axes, true) + a.attrs().Float("epsilon")).rsqrt();
   return {a[0] * rstd * a[1], rstd};
 }
 
-Tensors_ RmsNormGrad(const Operands& a) {
+TensorVector RmsNormGrad(const Operands& a) {
   const at::Tensor n = a[1] * a[3], g = a[0] * a[2];
   const at::Tensor dx = a[3] * (g - n * (g * n).mean(RowAxes(a), true));
   return {dx, (a[0] * n).sum_to_size(a[2].sizes())};
 }
 
-Tensors_ Softmax(const Operands& a) { return {at::softmax(a[0], a.attrs().Int("axis"))}; }
-Tensors_ LogSoftmax(const Operands& a) { return {at::log_softmax(a[0], a.attrs().Int("axis"))}; }
+TensorVector Softmax(const Operands& a) { return {at::softmax(a[0], a.attrs().Int("axis"))}; }
+TensorVector LogSoftmax(const Operands& a) { return {at::log_softmax(a[0], a.attrs().Int("axis"))}; }
 
 // Written out: y is a variable of its own here.
-Tensors_ SoftmaxGrad(const Operands& a) { return {a[1] * (a[0] - (a[0] * a[1]).sum(a.attrs().Int("axis"), true))}; }
-Tensors_ LogSoftmaxGrad(const Operands& a) { return {a[0] - a[1].exp() * a[0].sum(a.attrs().Int("axis"), true)}; }
+TensorVector SoftmaxGrad(const Operands& a) { return {a[1] * (a[0] - (a[0] * a[1]).sum(a.attrs().Int("axis"), true))}; }
+TensorVector LogSoftmaxGrad(const Operands& a) { return {a[0] - a[1].exp() * a[0].sum(a.attrs().Int("axis"), true)}; }
 
 // All zero in rows that the mask hides entirely.
 at::Tensor Probabilities(at::Tensor scores, const at::Tensor& mask) {
@@ -102,7 +100,7 @@ at::Tensor DropoutFactors(const Operands& a, const at::Tensor& x, at::Tensor key
   return factors / (1 - ratio);
 }
 
-Tensors_ Dropout(const Operands& a) { return {a[0] * DropoutFactors(a, a[0], a[1])}; }
+TensorVector Dropout(const Operands& a) { return {a[0] * DropoutFactors(a, a[0], a[1])}; }
 
 at::Tensor DropProbabilities(const Operands& a, const at::Tensor& p, const at::Tensor& key) {
   return key.defined() ? p * DropoutFactors(a, p, key) : p;
@@ -114,11 +112,11 @@ at::Tensor Scores(const Operands& a, const at::Tensor& q, const at::Tensor& k) {
   return cap == 0 ? scores : (scores / cap).tanh() * cap;
 }
 
-Tensors_ Attention(const Operands& a) {
+TensorVector Attention(const Operands& a) {
   return {DropProbabilities(a, Probabilities(Scores(a, a[0], a[1]), a[3]), a[4]).matmul(a[2])};
 }
 
-Tensors_ AttentionGrad(const Operands& a) {
+TensorVector AttentionGrad(const Operands& a) {
   const double cap = a.attrs().Float("softcap", 0);
   const at::Tensor scores = Scores(a, a[1], a[2]);
   const at::Tensor p = Probabilities(scores, a[4]);
@@ -134,14 +132,14 @@ at::Tensor SafeLabels(const at::Tensor& labels, int64_t classes, int64_t ignore)
   return at::where(labels.eq(ignore), labels, labels.clamp(0, classes - 1));
 }
 
-Tensors_ CrossEntropy(const Operands& a) {
+TensorVector CrossEntropy(const Operands& a) {
   const int64_t ignore = a.attrs().Int("ignore_index", -100);
   return {at::cross_entropy_loss(a[0], SafeLabels(a[1], a[0].size(1), ignore), {}, /*reduction=*/0, ignore,
                                  a.attrs().Float("label_smoothing")),
           at::log_softmax(a[0], 1)};
 }
 
-Tensors_ CrossEntropyGrad(const Operands& a) {
+TensorVector CrossEntropyGrad(const Operands& a) {
   const int64_t classes = a[1].size(1), ignore = a.attrs().Int("ignore_index", -100);
   const double smoothing = a.attrs().Float("label_smoothing");
   const at::Tensor hot = at::one_hot(a[2].clamp(0, classes - 1), classes).movedim(-1, 1).to(at::kDouble);
@@ -149,7 +147,7 @@ Tensors_ CrossEntropyGrad(const Operands& a) {
   return {(a[1].exp() - target) * (a[0] * a[2].ne(ignore)).unsqueeze(1)};
 }
 
-Tensors_ BinaryCrossEntropy(const Operands& a) {
+TensorVector BinaryCrossEntropy(const Operands& a) {
   return {at::binary_cross_entropy_with_logits(a[0], a[1], {}, {}, /*reduction=*/0)};
 }
 

@@ -22,8 +22,9 @@ struct Operands {
   at::Tensor operator[](size_t i) const { return i < x.size() ? x[i] : at::Tensor(); }
 };
 
-// At least the outputs in c.through; others may be undefined.
-using Reference = std::function<std::vector<at::Tensor>(const Operands&)>;
+// Holds at least the outputs in c.through; others may be undefined.
+using TensorVector = std::vector<at::Tensor>;
+using Reference = std::function<TensorVector(const Operands&)>;
 using References = std::map<std::string_view, Reference>;
 
 const References& AllReferences();

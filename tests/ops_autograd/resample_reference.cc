@@ -66,7 +66,7 @@ at::Tensor Resampled(at::Tensor x, const Attrs& a) {
   return x;
 }
 
-std::vector<at::Tensor> ResampleGrad(const Operands& a) {
+TensorVector ResampleGrad(const Operands& a) {
   std::vector<int64_t> shape = a[0].sizes().vec();
   const std::vector<int64_t> axes = a.attrs().Ints("axes"), from = a.attrs().Ints("input_sizes");
   for (size_t i = 0; i < axes.size(); ++i) shape[axes[i]] = from[i];
@@ -74,7 +74,7 @@ std::vector<at::Tensor> ResampleGrad(const Operands& a) {
   return {Vjp([&](const at::Tensor& x) { return Resampled(x, a.attrs()); }, at::zeros(shape, a[0].options()), a[0])};
 }
 
-std::vector<at::Tensor> GridSample(const Operands& a) {
+TensorVector GridSample(const Operands& a) {
   const std::string mode = a.attrs().String("mode"), padding = a.attrs().String("padding_mode");
   return {at::grid_sampler(a[0], a[1],
                            mode == "linear"    ? 0
@@ -117,9 +117,8 @@ std::vector<std::vector<Corner>> SamplesAlong(const Attrs& a, double begin, doub
 }
 
 // All corners of a bin: [C] each, weighted. A sample outside counts as 0.
-std::vector<at::Tensor> SampleCorners(const Attrs& a, const at::Tensor& image, const double* roi, int64_t row,
-                                      int64_t column) {
-  std::vector<at::Tensor> corners;
+TensorVector SampleCorners(const Attrs& a, const at::Tensor& image, const double* roi, int64_t row, int64_t column) {
+  TensorVector corners;
   for (const auto& y : SamplesAlong(a, roi[1], roi[3], a.Int("output_height"), row, image.size(1))) {
     for (const auto& x : SamplesAlong(a, roi[0], roi[2], a.Int("output_width"), column, image.size(2))) {
       for (size_t k = 0; k < 4; ++k) {
@@ -133,12 +132,12 @@ std::vector<at::Tensor> SampleCorners(const Attrs& a, const at::Tensor& image, c
   return corners;
 }
 
-std::vector<at::Tensor> RoiAlign(const Operands& a) {
+TensorVector RoiAlign(const Operands& a) {
   const Attrs& attrs = a.attrs();
-  std::vector<at::Tensor> regions;
+  TensorVector regions;
   for (int64_t r = 0; r < a[1].size(0); ++r) {
     const at::Tensor image = a[0].select(0, a[2][r].item<int64_t>());
-    std::vector<at::Tensor> bins;
+    TensorVector bins;
     for (int64_t b = 0; b < attrs.Int("output_height") * attrs.Int("output_width"); ++b) {
       const auto corners = SampleCorners(attrs, image, a[1].data_ptr<double>() + 4 * r, b / attrs.Int("output_width"),
                                          b % attrs.Int("output_width"));
@@ -178,11 +177,11 @@ at::Tensor Determinant(const at::Tensor& x) {
 
 References ResampleReferences() {
   return {
-      {"Resample", [](const Operands& a) { return std::vector<at::Tensor>{Resampled(a[0] * 1.0, a.attrs())}; }},
+      {"Resample", [](const Operands& a) { return TensorVector{Resampled(a[0] * 1.0, a.attrs())}; }},
       {"ResampleGrad", ResampleGrad},
       {"GridSample", GridSample},
       {"RoiAlign", RoiAlign},
-      {"Det", [](const Operands& a) { return std::vector<at::Tensor>{Determinant(a[0])}; }},
+      {"Det", [](const Operands& a) { return TensorVector{Determinant(a[0])}; }},
   };
 }
 

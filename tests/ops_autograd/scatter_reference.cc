@@ -9,8 +9,6 @@
 namespace onnxtrain::cases {
 namespace {
 
-using Tensors_ = std::vector<at::Tensor>;
-
 at::Tensor Reduced(const std::string& reduction, const at::Tensor& old, const at::Tensor& update) {
   if (reduction == "add") return old + update;
   if (reduction == "mul") return old * update;
@@ -19,7 +17,7 @@ at::Tensor Reduced(const std::string& reduction, const at::Tensor& old, const at
   return update;
 }
 
-Tensors_ Scatter(const Operands& a) {
+TensorVector Scatter(const Operands& a) {
   const int64_t axis = a.attrs().Int("axis"), n = a[0].size(axis);
   const at::Tensor index = at::where(a[1].lt(0), a[1] + n, a[1]).clamp(0, n - 1);
   at::Tensor y = a[0] + a[2].sum() * 0;  // so that both have gradients where nothing is written
@@ -30,7 +28,7 @@ Tensors_ Scatter(const Operands& a) {
   return {y};
 }
 
-Tensors_ TopK(const Operands& a) {
+TensorVector TopK(const Operands& a) {
   const int64_t axis = a.attrs().Int("axis"), k = a.attrs().Int("k");
   return {std::get<0>(at::sort(a[0], axis, a.attrs().Int("largest") != 0)).narrow(axis, 0, k)};
 }

@@ -14,7 +14,6 @@ namespace onnxtrain::cases {
 namespace {
 
 using Sizes = std::vector<int64_t>;
-using Tensors_ = std::vector<at::Tensor>;
 
 Sizes Axes(const Operands& a) {
   Sizes axes = a.attrs().Ints("axes");
@@ -27,14 +26,14 @@ Sizes Axes(const Operands& a) {
 
 bool Keep(const Operands& a) { return a.attrs().Int("keepdims", 1) != 0; }
 
-Tensors_ Prod(const Operands& a) {
+TensorVector Prod(const Operands& a) {
   at::Tensor y = a[0];
   const Sizes axes = Axes(a);
   for (size_t i = axes.size(); i-- > 0;) y = at::prod(y, axes[i], Keep(a));
   return {y};
 }
 
-Tensors_ CumSum(const Operands& a) {
+TensorVector CumSum(const Operands& a) {
   const int64_t axis = a.attrs().Int("axis");
   const bool reverse = a.attrs().Int("reverse") != 0;
   const at::Tensor x = reverse ? a[0].flip({axis}) : a[0];
@@ -53,25 +52,25 @@ at::Tensor Sliced(at::Tensor x, const Sizes& starts, const Sizes& sizes, const S
   return x;
 }
 
-Tensors_ Slice(const Operands& a) {
+TensorVector Slice(const Operands& a) {
   return {Sliced(a[0], a.attrs().Ints("starts"), a.attrs().Ints("sizes"), a.attrs().Ints("steps"))};
 }
 
-Tensors_ SliceGrad(const Operands& a) {
+TensorVector SliceGrad(const Operands& a) {
   auto slice = [&](const at::Tensor& x) {
     return Sliced(x, a.attrs().Ints("starts"), a[0].sizes().vec(), a.attrs().Ints("steps"));
   };
   return {Vjp(slice, at::zeros(a.attrs().Ints("input_shape"), a[0].options()), a[0])};
 }
 
-Tensors_ Pad(const Operands& a) {
+TensorVector Pad(const Operands& a) {
   const Sizes pads = a.attrs().Ints("pads");
   Sizes list;
   for (size_t i = pads.size() / 2; i-- > 0;) list.insert(list.end(), {pads[i], pads[pads.size() / 2 + i]});
   return {at::constant_pad_nd(a[0], list, a.attrs().Float("value"))};
 }
 
-Tensors_ Split(const Operands& a) { return a[0].split_with_sizes(a.attrs().Ints("sizes"), a.attrs().Int("axis")); }
+TensorVector Split(const Operands& a) { return a[0].split_with_sizes(a.attrs().Ints("sizes"), a.attrs().Int("axis")); }
 
 at::Tensor Clamped(const at::Tensor& index, int64_t n) {
   return at::where(index.lt(0), index + n, index).clamp(0, n - 1);
@@ -89,12 +88,12 @@ at::Tensor GatheredElements(const at::Tensor& x, const at::Tensor& index, int64_
 }
 
 template <auto F>
-Tensors_ Forward(const Operands& a) {
+TensorVector Forward(const Operands& a) {
   return {F(a[0], a[1], a.attrs().Int("axis"))};
 }
 
 template <auto F>
-Tensors_ Backward(const Operands& a) {
+TensorVector Backward(const Operands& a) {
   const at::Tensor x = at::zeros(a.attrs().Ints("input_shape"), a[0].options());
   return {Vjp([&](const at::Tensor& v) { return F(v, a[1], a.attrs().Int("axis")); }, x, a[0])};
 }
@@ -103,17 +102,17 @@ Tensors_ Backward(const Operands& a) {
 
 References ShapeReferences() {
   return {
-      {"ReduceSum", [](const Operands& a) { return Tensors_{a[0].sum(Axes(a), Keep(a))}; }},
-      {"ReduceMean", [](const Operands& a) { return Tensors_{a[0].mean(Axes(a), Keep(a))}; }},
-      {"ReduceMax", [](const Operands& a) { return Tensors_{a[0].amax(Axes(a), Keep(a))}; }},
-      {"ReduceMin", [](const Operands& a) { return Tensors_{a[0].amin(Axes(a), Keep(a))}; }},
+      {"ReduceSum", [](const Operands& a) { return TensorVector{a[0].sum(Axes(a), Keep(a))}; }},
+      {"ReduceMean", [](const Operands& a) { return TensorVector{a[0].mean(Axes(a), Keep(a))}; }},
+      {"ReduceMax", [](const Operands& a) { return TensorVector{a[0].amax(Axes(a), Keep(a))}; }},
+      {"ReduceMin", [](const Operands& a) { return TensorVector{a[0].amin(Axes(a), Keep(a))}; }},
       {"ReduceProd", Prod},
-      {"SquaredNorm", [](const Operands& a) { return Tensors_{a[0].to(at::kDouble).square().sum()}; }},
+      {"SquaredNorm", [](const Operands& a) { return TensorVector{a[0].to(at::kDouble).square().sum()}; }},
       {"CumSum", CumSum},
-      {"Reshape", [](const Operands& a) { return Tensors_{a[0].reshape(a.attrs().Ints("shape"))}; }},
-      {"Transpose", [](const Operands& a) { return Tensors_{a[0].permute(a.attrs().Ints("perm"))}; }},
-      {"Expand", [](const Operands& a) { return Tensors_{a[0].expand(a.attrs().Ints("shape"))}; }},
-      {"Concat", [](const Operands& a) { return Tensors_{at::cat(a.x, a.attrs().Int("axis"))}; }},
+      {"Reshape", [](const Operands& a) { return TensorVector{a[0].reshape(a.attrs().Ints("shape"))}; }},
+      {"Transpose", [](const Operands& a) { return TensorVector{a[0].permute(a.attrs().Ints("perm"))}; }},
+      {"Expand", [](const Operands& a) { return TensorVector{a[0].expand(a.attrs().Ints("shape"))}; }},
+      {"Concat", [](const Operands& a) { return TensorVector{at::cat(a.x, a.attrs().Int("axis"))}; }},
       {"Split", Split},
       {"Slice", Slice},
       {"SliceGrad", SliceGrad},

@@ -30,7 +30,7 @@ at::Tensor Conv(const at::Tensor& x, const at::Tensor& w, const Attrs& a) {
                          Filled(a, 0), a.Int("group", 1));
 }
 
-std::vector<at::Tensor> ConvWithBias(const Operands& a) {
+TensorVector ConvWithBias(const Operands& a) {
   at::Tensor y = Conv(a[0], a[1], a.attrs());
   if (!a[2].defined()) return {y};
   Sizes shape(y.dim(), 1);
@@ -39,23 +39,23 @@ std::vector<at::Tensor> ConvWithBias(const Operands& a) {
 }
 
 // The convolution is linear in x and in w: these are its adjoints, and autograd differentiates them again.
-std::vector<at::Tensor> ConvTranspose(const Operands& a) {
+TensorVector ConvTranspose(const Operands& a) {
   Sizes shape = {a[0].size(0), a[1].size(1) * a.attrs().Int("group", 1)};
   for (int64_t extent : a.attrs().Ints("output_shape")) shape.push_back(extent);
   return {Vjp([&](const at::Tensor& x) { return Conv(x, a[1], a.attrs()); }, at::zeros(shape, a[0].options()), a[0])};
 }
 
-std::vector<at::Tensor> ConvWeightGrad(const Operands& a) {
+TensorVector ConvWeightGrad(const Operands& a) {
   Sizes shape = {a[1].size(1), a[0].size(1) / a.attrs().Int("group", 1)};
   for (int64_t extent : a.attrs().Ints("kernel_shape")) shape.push_back(extent);
   return {Vjp([&](const at::Tensor& w) { return Conv(a[0], w, a.attrs()); }, at::zeros(shape, a[0].options()), a[1])};
 }
 
-std::vector<at::Tensor> MaxPool(const Operands& a) {
-  const Attrs& at_ = a.attrs();
-  const at::Tensor x = Padded(a[0], at_, -1e300);
+TensorVector MaxPool(const Operands& a) {
+  const Attrs& attrs = a.attrs();
+  const at::Tensor x = Padded(a[0], attrs, -1e300);
   const auto pool = a[0].dim() == 3 ? at::max_pool1d : a[0].dim() == 4 ? at::max_pool2d : at::max_pool3d;
-  return {pool(x, at_.Ints("kernel_shape"), at_.Ints("strides"), Filled(at_, 0), at_.Ints("dilations"), false)};
+  return {pool(x, attrs.Ints("kernel_shape"), attrs.Ints("strides"), Filled(attrs, 0), attrs.Ints("dilations"), false)};
 }
 
 // Sums of windows, divided by how many of their elements count.
@@ -71,7 +71,7 @@ at::Tensor AveragePool(const at::Tensor& x, const Attrs& a) {
   return sums(Padded(x, a, 0)) / sums(Padded(counted, a, a.Int("count_include_pad") ? 1 : 0));
 }
 
-std::vector<at::Tensor> AveragePoolGrad(const Operands& a) {
+TensorVector AveragePoolGrad(const Operands& a) {
   const at::Tensor x = at::zeros(a.attrs().Ints("input_shape"), a[0].options());
   return {Vjp([&](const at::Tensor& v) { return AveragePool(v, a.attrs()); }, x, a[0])};
 }
@@ -84,7 +84,7 @@ References WindowReferences() {
       {"ConvTranspose", ConvTranspose},
       {"ConvWeightGrad", ConvWeightGrad},
       {"MaxPool", MaxPool},
-      {"AveragePool", [](const Operands& a) { return std::vector<at::Tensor>{AveragePool(a[0], a.attrs())}; }},
+      {"AveragePool", [](const Operands& a) { return TensorVector{AveragePool(a[0], a.attrs())}; }},
       {"AveragePoolGrad", AveragePoolGrad},
   };
 }

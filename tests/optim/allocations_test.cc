@@ -26,9 +26,11 @@ std::atomic<int64_t> allocations = 0;
 #if ONNXTRAIN_COUNTS_ALLOCATIONS
 // operator new ends here too.
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): glibc chose these names.
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
+// NOLINTEND(readability-identifier-naming)
 
 void* malloc(size_t size) {
   ++allocations;

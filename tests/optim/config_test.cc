@@ -27,11 +27,11 @@ std::vector<std::string> SampleTexts(const ConfigField& field) {
   std::vector<std::string> texts;
   if (*t.word != 0) texts.emplace_back(t.word);
   if (std::holds_alternative<int64_t TrainConfig::*>(field.member)) {
-    texts.push_back("7");
+    texts.emplace_back("7");
   } else if (std::holds_alternative<double TrainConfig::*>(field.member)) {
     texts.insert(texts.end(), {"0.1", "0.3333333333333333"});
   } else if (std::holds_alternative<std::vector<double> TrainConfig::*>(field.member)) {
-    texts.push_back("0.5,0.25");
+    texts.emplace_back("0.5,0.25");
   } else {
     texts.insert(texts.end(), {"some text", "a,b"});
   }

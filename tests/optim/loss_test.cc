@@ -129,7 +129,7 @@ TEST(Loss, HeadOfATransposedLanguageModelIsChunked) {
 TEST(Loss, SeveralOutputsAreAnErrorThatNamesThem) {
   ImportedModel model = MakeModel({4, 10}, "");
   model.graph.AddOutput("other", model.graph.FindOutput("y")->value);
-  model.outputs.push_back("other");
+  model.outputs.emplace_back("other");
   const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 9};
   const auto choice = ChooseLoss(model, {}, labels);
   ASSERT_FALSE(choice.ok());
@@ -142,7 +142,7 @@ TEST(Loss, OutputsThatNoWeightReachesAreNotChosen) {
   Builder b(&model.graph);
   const Val x = b.Wrap(model.graph.FindInput("x")->value);
   model.graph.AddOutput("logits", (x * b.Input(InputKind::kParameter, "w", {DType::kFloat32, {10}})).id());
-  model.outputs.push_back("logits");
+  model.outputs.emplace_back("logits");
   const LabelInfo labels{.present = true, .sample = {DType::kInt64, {}}, .max_value = 9};
   const auto choice = ChooseLoss(model, {}, labels);
   ASSERT_TRUE(choice.ok()) << choice.status();

@@ -85,8 +85,8 @@ TEST_F(ExportedGraphs, CountTargets) {
   const std::string data = " --data d.npz --quiet", loss = " --ignore-index -1 --class-weights 1,2,3";
   ASSERT_EQ(Run("export --model m.onnx --data d.npz --gradient-graph g.onnx" + loss).code, 0);
   for (const char* batch : {" --batch-size 4", " --batch-size 23"}) {
-    ASSERT_EQ(Run("grad --model m.onnx --out g.npz" + data + loss + batch).code, 0);
-    ASSERT_EQ(Run("grad --model g.onnx --loss output:loss --out again.npz" + data + batch).code, 0);
+    ASSERT_EQ(Run(StrCat("grad --model m.onnx --out g.npz", data, loss, batch)).code, 0);
+    ASSERT_EQ(Run(StrCat("grad --model g.onnx --loss output:loss --out again.npz", data, batch)).code, 0);
     const auto want = Read("g.npz"), again = Read("again.npz");
     EXPECT_NEAR(again.at("loss").At(0), want.at("loss").At(0), 1e-6) << batch;
     ExpectNear(again.at("w1_grad"), want.at("grad:w1"));

@@ -54,7 +54,7 @@ class SingleSample : public Scratch {
   void ExpectGradients(const NamedArrays& got, const NamedArrays& want) {
     int compared = 0;
     for (const auto& [name, tensor] : want) {
-      const auto found = std::ranges::find_if(got, [&](const auto& array) { return array.first == name; });
+      const auto found = std::ranges::find(got, name, &NamedArrays::value_type::first);
       if (found == got.end() || found->second.shape() != tensor.shape()) continue;
       ++compared;
       for (int64_t i = 0; i < tensor.size(); ++i)

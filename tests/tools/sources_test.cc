@@ -176,7 +176,7 @@ TEST_F(Sources, TheOrderIsThatOfTheSeedAlone) {
   Refuses("--data t.csv --dump-order none/order.tsv", "--dump-order none/order.tsv: No such file");
 }
 
-std::string Tensor(const std::string& name, std::vector<uint64_t> dims, int type, const std::string& bytes) {
+std::string Tensor(const std::string& name, const std::vector<uint64_t>& dims, int type, const std::string& bytes) {
   tiny::Message tensor;
   for (const uint64_t dim : dims) tensor.Int(1, dim);
   return tensor.Int(2, static_cast<uint64_t>(type)).Bytes(8, name).Bytes(9, bytes).text();

@@ -184,13 +184,13 @@ TEST_F(SurgeryTest, OtherCommandsTakeTheChangedModel) {
     o = Run("bench --batch-size 8 --max-steps 1 " + model);
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_NE((o.out + o.err).find(shape), std::string::npos) << o.out << o.err;
-    o = Run("grad --batch-size 8 --out g.npz " + model + data);
+    o = Run(StrCat("grad --batch-size 8 --out g.npz ", model, data));
     ASSERT_EQ(o.code, 0) << o.err;
     const auto arrays = ReadNpz(Path("g.npz"));
     ASSERT_TRUE(arrays.ok()) << arrays.status();
     const auto has_shape = [&](const auto& array) { return ToString(array.second.type()) == shape; };
     EXPECT_TRUE(std::ranges::any_of(*arrays, has_shape));
-    o = Run("compare --batch-size 8 " + model + data);
+    o = Run(StrCat("compare --batch-size 8 ", model, data));
     ASSERT_EQ(o.code, 0) << o.err << o.out;
   }
 }

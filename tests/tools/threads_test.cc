@@ -1,4 +1,6 @@
 // How many threads a run takes, and what must not depend on it.
+#include <gmock/gmock.h>
+
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"

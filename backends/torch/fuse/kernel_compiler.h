@@ -14,7 +14,7 @@ class CompiledKernel {
   virtual ~CompiledKernel() = default;
   // Queues all launches on the current stream of the device. `pointers`: kMostPointers addresses. `blocks`: of a batch;
   // 0: as many as the kernel was generated for.
-  virtual absl::Status Launch(std::span<void* const> pointers, int64_t blocks = 0) = 0;
+  virtual absl::Status Launch(std::span<void* const> pointers, int64_t blocks) = 0;
 };
 
 class KernelCompiler {

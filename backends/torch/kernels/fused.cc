@@ -52,11 +52,11 @@ Run Fused(const Args& a) {
   size_t next = FillPointers(a, &pointers);
   const size_t workspace_pointer = next++;
   for (int64_t stream : kernel.streams) pointers[next++] = reinterpret_cast<void*>(stream);
-  if (kernel.workspace == 0) return [=] { ThrowUnless(compiled->Launch(pointers)); };
+  if (kernel.workspace == 0) return [=] { ThrowUnless(compiled->Launch(pointers, /*blocks=*/0)); };
   return [=, options = a.options(at::kByte), bytes = kernel.workspace]() mutable {
     const at::Tensor workspace = at::empty({bytes}, options);
     pointers[workspace_pointer] = workspace.data_ptr();
-    ThrowUnless(compiled->Launch(pointers));
+    ThrowUnless(compiled->Launch(pointers, /*blocks=*/0));
   };
 }
 

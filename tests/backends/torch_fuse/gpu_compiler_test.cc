@@ -103,7 +103,7 @@ TEST_F(GpuCompiler, LaunchesInOrder) {
   ASSERT_TRUE(kernel.ok()) << kernel.status();
   int x = 0;
   void* pointers[] = {&x, nullptr};
-  ASSERT_TRUE((*kernel)->Launch(pointers).ok());
+  ASSERT_TRUE((*kernel)->Launch(pointers, /*blocks=*/0).ok());
   ASSERT_EQ(driver_.launched.size(), 2u);
   EXPECT_EQ(driver_.launched[0].function, "a");
   EXPECT_EQ(driver_.launched[0].blocks, 3u);

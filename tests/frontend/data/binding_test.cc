@@ -325,7 +325,7 @@ TEST(Bind, NumbersTheModelsClasses) {
 }
 
 TEST(Bind, WarnsOfALabelThatIsProbablyTheFirstColumn) {
-  const auto table = [](std::vector<int64_t> last) {
+  const auto table = [](const std::vector<int64_t>& last) {
     return *InMemoryDataset("data", {"a", "b", "c"},
                             {HostTensor::FromInts({0, 1, 2}), HostTensor({kF, {3}}), HostTensor::FromInts(last)});
   };

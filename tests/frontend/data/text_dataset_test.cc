@@ -106,7 +106,7 @@ TEST(TextDataset, BindsInputsByName) {
 }
 
 // Reads all batches of token ids.
-std::vector<std::vector<int64_t>> ReadBatches(std::shared_ptr<const Dataset> data, int column,
+std::vector<std::vector<int64_t>> ReadBatches(const std::shared_ptr<const Dataset>& data, int column,
                                               const LoaderOptions& options, std::vector<Shape>* shapes) {
   const FeedSpec spec{.feed = "ids",
                       .columns = {column},

@@ -41,7 +41,7 @@ TEST(TokenBlocks, LabelsAreTheNextTokens) {
 
 // A token that nothing follows is no sample of its own.
 TEST(TokenBlocks, EverySampleHasALabel) {
-  const auto count = [](std::vector<TokenId> ids) {
+  const auto count = [](const std::vector<TokenId>& ids) {
     return TokenBlocks({MakeTokenSequence("t", ids)}, {.length = 2}).size();
   };
   EXPECT_EQ(count({1}), 0);

@@ -30,7 +30,7 @@ std::shared_ptr<const Dataset> Open(const std::string& path, const TransformSpec
 
 // Fits to the file and applies.
 std::shared_ptr<const Dataset> Transform(const std::string& path, const TransformSpec& spec,
-                                         std::set<std::string> label) {
+                                         const std::set<std::string>& label) {
   const auto data = Open(path, spec);
   const auto fitted = FitTransforms(*data, All(*data), spec, label);
   EXPECT_TRUE(fitted.ok()) << fitted.status();

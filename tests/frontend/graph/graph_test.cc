@@ -6,13 +6,13 @@ namespace onnxtrain {
 namespace {
 
 TEST(Attrs, ChangingACopyLeavesTheOriginal) {
-  Attrs a = {{"axis", int64_t{1}}, {"perm", std::vector<int64_t>{1, 0}}};
-  const Attrs before = a;
+  const auto make = [] { return Attrs{{"axis", int64_t{1}}, {"perm", std::vector<int64_t>{1, 0}}}; };
+  const Attrs a = make();
   Attrs b = a;
   b.Set("axis", int64_t{2});
   b.Erase("perm");
   b.Erase("no such attribute");
-  EXPECT_EQ(a, before);
+  EXPECT_EQ(a, make());
   EXPECT_EQ(b.Int("axis"), 2);
   EXPECT_FALSE(b.Has("perm"));
   EXPECT_EQ(b, (Attrs{{"axis", int64_t{2}}}));

@@ -71,7 +71,7 @@ struct Choice {
 };
 
 std::vector<Choice> Choices() {
-  const auto compare = [](const char* op, std::vector<std::string> inputs) {
+  const auto compare = [](const char* op, const std::vector<std::string>& inputs) {
     return [op, inputs](onnx::ModelProto* m) { return AddNode(m, op, inputs, {"choice"}, "c"); };
   };
   const auto negate = [](const char* op) {

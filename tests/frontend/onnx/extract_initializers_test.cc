@@ -126,7 +126,7 @@ TEST(Lift, InsertingGivesTheModelBack) {
   }
   std::vector<LazyTensor> raw_data;
   for (const std::string& b : bytes)
-    raw_data.push_back(HostTensor({DType::kUInt8, {std::ssize(b)}}, nullptr, b.data()));
+    raw_data.emplace_back(HostTensor({DType::kUInt8, {std::ssize(b)}}, nullptr, b.data()));
   raw_data.back() = {};
   const auto pieces = InsertInitializers(proto.SerializeAsString(), raw_data);
   EXPECT_EQ(CountBytes(pieces), whole.size());

@@ -396,7 +396,7 @@ TEST(Weights, MayBeReadAsShapesToo) {
 TEST(Constants, MayRepeatAValueButNotChangeIt) {
   onnx::ModelProto model = NewModel();
   AddInput(&model, "x", {-1, 2});
-  const auto constant = [&](std::vector<float> values) {
+  const auto constant = [&](const std::vector<float>& values) {
     onnx::TensorProto* value = SetTensor(AddNode(&model, "Constant", {}, {"c"}), "value");
     value->set_data_type(1);
     value->add_dims(2);

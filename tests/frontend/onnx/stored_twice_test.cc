@@ -118,10 +118,10 @@ TEST(Ties, TheExportWritesBothCopies) {
 }
 
 // A position bias [1, heads, 2, 2]: the exporter looked three distances up in a table of the heads' biases.
-onnx::ModelProto FoldedLookup(const std::string& sources, std::vector<float> values) {
+onnx::ModelProto FoldedLookup(const std::string& sources, const std::vector<float>& values) {
   onnx::ModelProto model = NewModel(17);
   AddInput(&model, "x", {1, 2, 2, 2});
-  FillFloats(AddInitializer(&model, "val_9", {1, 2, 2, 2}), std::move(values));
+  FillFloats(AddInitializer(&model, "val_9", {1, 2, 2, 2}), values);
   AddSignature(&model,
                "\n# inputs\np_bias: PARAMETER target='bias.weight'\np_b: PARAMETER target='b'\nx: USER_INPUT\n");
   AddFoldedFrom(&model, "val_9", sources);
@@ -158,8 +158,8 @@ TEST(RowCopies, GeneratedNamesTellOfLookupsWithoutMetadata) {
 }
 
 TEST(RowCopies, OtherTensorsStayAsTheyAre) {
-  const auto names = [](const std::string& sources, std::vector<float> values) {
-    return *NamesWithEdits(FoldedLookup(sources, std::move(values)), {});
+  const auto names = [](const std::string& sources, const std::vector<float>& values) {
+    return *NamesWithEdits(FoldedLookup(sources, values), {});
   };
   EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 4, 10, 20, 30, 40}), (Names{"val_9"})) << "nothing repeats";
   EXPECT_EQ(names("['bias.weight', 'val_3']", {1, 2, 3, 1, 10, 20, 30, 11}), (Names{"val_9"})) << "half a row does";

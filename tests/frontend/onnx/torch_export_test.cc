@@ -159,7 +159,7 @@ onnx::ModelProto MergedParts() {
       const std::string out = StrCat(module, ".", part);
       onnx::NodeProto* sum = AddNode(&model, "Add", {last, part}, {out});
       AddFx(sum, out, "add.Tensor", StrCat("%", last, ", %getitem_", number++));
-      AddScopes(sum, "['', '" + module + "', '" + out + "']");
+      AddScopes(sum, StrCat("['', '", module, "', '", out, "']"));
       last = out;
     }
   }
@@ -249,7 +249,7 @@ TEST(TorchExport, MergedScalesAndBiasesOfOneModuleAreSplitByRole) {
     onnx::NodeProto* sum = AddNode(&model, "Add", {"view", fx + "_product"}, {fx});
     for (onnx::NodeProto* node : {product, sum}) {
       AddFx(node, fx, "addcmul.default", args);
-      AddScopes(node, "['', '" + module + "', '" + fx + "']");
+      AddScopes(node, StrCat("['', '", module, "', '", fx, "']"));
     }
   };
   add("x", "n1", "addcmul", "%view, %view_1, %x");
@@ -354,8 +354,8 @@ TEST(TorchExport, MergedExpressionsOfBiasesAreSplitByModule) {
     for (onnx::NodeProto* node : {AddNode(&model, "MatMul", {in, module + ".w"}, {product}),
                                   AddNode(&model, "Add", {product, "slice_scatter"}, {module + ".y"})}) {
       AddFx(node, "linear_" + module, "linear.default",
-            "%" + in + ", %p_" + module + "_weight, %slice_scatter" + (module == "a" ? "" : "_9"));
-      AddScopes(node, "['', '" + module + "', 'linear_" + module + "']");
+            StrCat("%", in, ", %p_", module, "_weight, %slice_scatter", module == "a" ? "" : "_9"));
+      AddScopes(node, StrCat("['', '", module, "', 'linear_", module, "']"));
     }
   }
   AddOutput(&model, "b.y");

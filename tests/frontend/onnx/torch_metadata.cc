@@ -18,7 +18,7 @@ void AddFoldedFrom(onnx::ModelProto* model, const std::string& name, const std::
   AddMetadata(info, 4, "pkg.onnxscript.optimizer.folded_from", sources);
 }
 
-void AddFilled(onnx::ModelProto* model, const std::string& name, std::vector<int64_t> dims, float value) {
+void AddFilled(onnx::ModelProto* model, const std::string& name, const std::vector<int64_t>& dims, float value) {
   int64_t size = 1;
   for (int64_t d : dims) size *= d;
   FillFloats(AddInitializer(model, name, dims), std::vector<float>(static_cast<size_t>(size), value));

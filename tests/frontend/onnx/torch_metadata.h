@@ -26,7 +26,7 @@ void AddFx(onnx::NodeProto* node, const std::string& name, const std::string& ta
 void AddScopes(onnx::NodeProto* node, const std::string& scopes);
 // `sources`: "['fc.weight', 'val_1']".
 void AddFoldedFrom(onnx::ModelProto* model, const std::string& name, const std::string& sources);
-void AddFilled(onnx::ModelProto* model, const std::string& name, std::vector<int64_t> dims, float value);
+void AddFilled(onnx::ModelProto* model, const std::string& name, const std::vector<int64_t>& dims, float value);
 
 using Names = std::vector<std::string>;
 

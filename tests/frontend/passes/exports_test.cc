@@ -44,17 +44,17 @@ std::map<std::string, HostTensor> Gradients(const Graph& forward, const std::map
 class Exports : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = StrCat(testing::TempDir(), "onnxtrain_exports_", getpid());
-    std::filesystem::create_directories(folder_);
+    folder = StrCat(testing::TempDir(), "onnxtrain_exports_", getpid());
+    std::filesystem::create_directories(folder);
     const std::string command =
-        StrCat("/usr/bin/python3 ", RepoPath("tests/frontend/passes/export_encoders.py"), " ", folder_);
+        StrCat("/usr/bin/python3 ", RepoPath("tests/frontend/passes/export_encoders.py"), " ", folder);
     ASSERT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed";
   }
-  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder); }
 
-  static std::string folder_;
+  static std::string folder;
 };
-std::string Exports::folder_;
+std::string Exports::folder;
 
 TEST_F(Exports, AreRecognized) {
   const std::pair<std::string_view, std::string_view> kModels[] = {
@@ -67,7 +67,7 @@ TEST_F(Exports, AreRecognized) {
   for (const auto& [name, expected] : kModels) {
     for (int opset : {11, 13, 16}) {
       SCOPED_TRACE(StrCat(name, " ", opset));
-      const auto model = OnnxModel::Load(StrCat(folder_, "/", name, "_", opset, ".onnx"));
+      const auto model = OnnxModel::Load(StrCat(folder, "/", name, "_", opset, ".onnx"));
       ASSERT_TRUE(model.ok()) << model.status();
       const auto imported = Import(**model, {.float_type = DType::kFloat64});
       ASSERT_TRUE(imported.ok()) << imported.status();

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "frontend/base/strings.h"
 #include "tests/ops/cases/cases.h"
 
 namespace onnxtrain::cases {
@@ -13,7 +14,8 @@ const std::pair<Shape, Shape> kPairs[] = {
 
 std::string CaseName(const std::string& op, size_t i) { return i == 0 ? op : op + "_broadcast" + std::to_string(i); }
 
-void AddPairs(std::vector<Case>* cases, const std::string& op, Input (*a)(Shape), Input (*b)(Shape), Attrs attrs = {}) {
+void AddPairs(std::vector<Case>* cases, const std::string& op, Input (*a)(Shape), Input (*b)(Shape),
+              const Attrs& attrs = {}) {
   for (size_t i = 0; i < std::size(kPairs); ++i) {
     cases->push_back({CaseName(op, i), op, {a(kPairs[i].first), b(kPairs[i].second)}, attrs});
   }
@@ -33,7 +35,7 @@ void AddSmallTypes(std::vector<Case>* cases) {
     const Input a = Ints({3, 5}, is_signed ? -99 : 0, 99, dtype), b = Ints({5}, is_signed ? -99 : 0, 99, dtype);
     for (std::string op :
          {"Add", "Sub", "Mul", "Min", "Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}) {
-      cases->push_back({op + "_" + type, op, {a, b}, {}});
+      cases->push_back({StrCat(op, "_", type), op, {a, b}, {}});
     }
     const Input divisor = Ints({5}, 1, 9, dtype);
     cases->push_back({"Div_" + type, "Div", {a, divisor}, {}});

@@ -13,6 +13,8 @@
 
 namespace onnxtrain::cases {
 
+using IntVector = std::vector<int64_t>;  // the value of an attribute
+
 // The same numbers with every standard library.
 class Rng {
  public:

@@ -3,12 +3,10 @@
 namespace onnxtrain::cases {
 namespace {
 
-using Ints_ = std::vector<int64_t>;
-
 struct Geometry {
   std::string_view name;
   Shape x, w;  // [N,C,…], [M,C/g,…]
-  Ints_ strides, pads, dilations;
+  IntVector strides, pads, dilations;
   int64_t group = 1;
 };
 
@@ -47,7 +45,7 @@ Attrs MakeAttrs(const Geometry& g) {
   return {{"strides", g.strides}, {"pads", g.pads}, {"dilations", g.dilations}, {"group", g.group}};
 }
 
-Ints_ SpatialShape(const Shape& shape) { return {shape.begin() + 2, shape.end()}; }
+IntVector SpatialShape(const Shape& shape) { return {shape.begin() + 2, shape.end()}; }
 
 }  // namespace
 

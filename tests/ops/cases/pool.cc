@@ -3,12 +3,10 @@
 namespace onnxtrain::cases {
 namespace {
 
-using Ints_ = std::vector<int64_t>;
-
 struct Geometry {
   std::string_view name;
   Shape x;
-  Ints_ kernel, strides, pads, dilations;
+  IntVector kernel, strides, pads, dilations;
 };
 
 const Geometry kGeometries[] = {

@@ -1,3 +1,4 @@
+#include "frontend/base/strings.h"
 #include "tests/ops/cases/cases.h"
 
 namespace onnxtrain::cases {
@@ -26,10 +27,10 @@ std::vector<Case> ReduceCases() {
     const int64_t sign = dtype == DType::kUInt64 ? 1 : -1;
     const Input x = IntValues({2, 3}, {9 * sign, 1, 3, 2, sign, 0}, dtype);
     for (std::string op : {"ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) {
-      cases.push_back({op + "_" + type, op, {x}, {{"axes", Axes{1}}}});
+      cases.push_back({StrCat(op, "_", type), op, {x}, {{"axes", Axes{1}}}});
     }
     for (std::string op : {"ArgMax", "ArgMin", "CumSum"})
-      cases.push_back({op + "_" + type, op, {x}, {{"axis", int64_t{1}}}});
+      cases.push_back({StrCat(op, "_", type), op, {x}, {{"axis", int64_t{1}}}});
   }
   const Input large = IntValues({2, 3}, {-9, 1, 3, 2, -1, 0}, DType::kUInt64);
   for (std::string op : {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"}) {

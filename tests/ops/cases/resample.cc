@@ -4,13 +4,12 @@
 namespace onnxtrain::cases {
 namespace {
 
-using Ints_ = std::vector<int64_t>;
 using Numbers = std::vector<double>;
 
 struct Resizing {
   std::string_view name;
   Shape x;
-  Ints_ axes, sizes;
+  IntVector axes, sizes;
   Numbers position;  // four per axis
   std::string mode = "linear", rounding = "floor";
   Numbers stretch = {};
@@ -98,7 +97,7 @@ void AddResampling(std::vector<Case>* cases, const Resizing& r) {
   const std::string suffix(r.name);
   Attrs attrs = MakeAttrs(r);
   Shape y = r.x;
-  Ints_ from;
+  IntVector from;
   for (size_t i = 0; i < r.axes.size(); ++i) {
     from.push_back(r.x[r.axes[i]]);
     y[r.axes[i]] = r.sizes[i];

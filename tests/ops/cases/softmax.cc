@@ -50,7 +50,8 @@ std::vector<Case> SoftmaxCases() {
                    {Normal({2, 2, 4}), Normal({2, 3, 4}), Normal({2, 3, 4}),
                     Fixed(Values({2, 1, 3}, {-inf, -inf, -inf, 0, -inf, 1}))},
                    {{"scale", 0.5}}});
-  const auto add_gradient = [&](std::string suffix, Shape q, Shape k, Shape v, Shape mask) {
+  const auto add_gradient = [&](const std::string& suffix, const Shape& q, const Shape& k, const Shape& v,
+                                const Shape& mask) {
     Shape dy = q;
     dy.back() = v.back();
     std::vector<Input> inputs = {Normal(dy), Normal(q), Normal(k), Normal(v)};

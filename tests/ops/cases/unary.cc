@@ -31,7 +31,7 @@ constexpr std::string_view kKinked[] = {"Abs",         "Relu",      "HardSwish",
                                         "HardSigmoid", "Shrink"};
 
 // An activation with other than its default attributes.
-Case With(std::string name, std::string op, Attrs attrs) {
+Case With(const std::string& name, const std::string& op, Attrs attrs) {
   return {name, op, {WellSeparated({4, 25})}, std::move(attrs)};
 }
 
@@ -117,9 +117,9 @@ std::vector<Case> UnaryCases() {
     // As an unsigned number, a negative one is large.
     const int64_t sign = dtype == DType::kUInt64 ? 1 : -1;
     const Input x = IntValues({5}, {9 * sign, sign, 0, 3, 7}, dtype);
-    for (std::string op : {"Neg", "Abs", "Sign", "Relu"}) cases.push_back({op + "_" + type, op, {x}, {}});
+    for (std::string op : {"Neg", "Abs", "Sign", "Relu"}) cases.push_back({StrCat(op, "_", type), op, {x}, {}});
     for (std::string to : {"f32", "f64", "i64", "u8", "u16", "u32", "u64", "bool"}) {
-      cases.push_back({"Cast_" + type + "_as_" + to, "Cast", {x}, {{"to", to}}});
+      cases.push_back({StrCat("Cast_", type, "_as_", to), "Cast", {x}, {{"to", to}}});
     }
     cases.push_back({"Cast_f32_as_" + type, "Cast", {Fixed(Values({4}, {0, 1.5, 3, 100.75}))}, {{"to", type}}});
   }

@@ -57,7 +57,7 @@ class RankFailure : public Scratch {
   }
 
   // `fault` comes with update `step_` of the rank that fails, or with the evaluation in front of it.
-  Ended TrainAs(Method method, int rank, int size, Fault planned) const {
+  Ended TrainAs(Method method, int rank, int size, const Fault& planned) const {
     Fault fault;
     FailingBackend backend(CreateBackend("cpu", {.threads = 1}).value(), &fault);
     const char* const file = method == Method::kSyncBatchNorm ? "normalized.onnx" : "m.onnx";

@@ -27,7 +27,7 @@ TEST(LargestDivisor, CoversTheBatchOrDividesIt) {
 
 TEST(FastestMicroBatch, HalvesAsLongAsThatPays) {
   std::vector<int64_t> measured;
-  const auto measure = [&](std::map<int64_t, double> per_sample) {
+  const auto measure = [&](const std::map<int64_t, double>& per_sample) {
     return [&measured, per_sample](int64_t samples) -> absl::StatusOr<double> {
       measured.push_back(samples);
       return per_sample.at(samples) * static_cast<double>(samples);

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-ModelInput Input(const std::string& name, std::vector<std::string> dims) {
+ModelInput Input(const std::string& name, const std::vector<std::string>& dims) {
   ModelInput input{name, DType::kFloat32};
   for (const std::string& dim : dims) {
     const bool fixed = dim[0] >= '0' && dim[0] <= '9';

@@ -62,7 +62,7 @@ class Attentions : public testing::Test {
  protected:
   const HostTensor q_ = Noise({2, 3, 8}, 1), k_ = Noise({2, 3, 4}, 2), v_ = Noise({2, 3, 4}, 3);
 
-  std::vector<double> Onnx(Attrs attrs, const HostTensor* mask = nullptr) {
+  std::vector<double> Onnx(const Attrs& attrs, const HostTensor* mask = nullptr) {
     SingleNodeImporter n("Attention", 23);
     n.Constant(q_).Constant(k_).Constant(v_).Attr("q_num_heads", int64_t{4}).Attr("kv_num_heads", int64_t{2});
     if (mask != nullptr) n.Constant(*mask);
@@ -90,7 +90,7 @@ TEST_F(Attentions, ACacheMayHaveRoom) {
   const HostTensor past_k = Noise({2, 2, 4, 2}, 7), past_v = Noise({2, 2, 4, 2}, 8);
   const HostTensor cos = Noise({8, 1}, 9), sin = Noise({8, 1}, 10);
   const auto attend = [&](const HostTensor& q, const HostTensor& k, const HostTensor& v, const HostTensor& pk,
-                          const HostTensor& pv, std::vector<int64_t> lengths, int64_t window) {
+                          const HostTensor& pv, const std::vector<int64_t>& lengths, int64_t window) {
     SingleNodeImporter n("GroupQueryAttention", 1, kMs);
     n.Constant(q).Constant(k).Constant(v).Constant(pk).Constant(pv);
     n.Constant(Whole(DType::kInt32, {std::ssize(lengths)}, lengths)).Constant(Whole(DType::kInt32, {}, {7}));
