@@ -149,7 +149,7 @@ absl::Status Binder::ReadDrawnMasks() {
     out_.mask_encodings[columns_[c].name] = encoding;
     out_.notes.push_back(StrCat("labels '", columns_[c].name,
                                 encoding == MaskEncoding::kGreys ? "' of greys are taken for 0 and 1 (from 128 on)"
-                                                            : "' of 0 and 255 are taken for 0 and 1"));
+                                                                 : "' of 0 and 255 are taken for 0 and 1"));
   }
   out_.dataset = WithMaskClasses(out_.dataset, inks);
   for (const auto& [c, encoding] : inks) columns_[c] = out_.dataset->columns()[c];

@@ -1,6 +1,5 @@
 // onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,8 +31,6 @@
 
 namespace onnxtrain::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run) {
   const LossChoice& loss = run.session->loss();
