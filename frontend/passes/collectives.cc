@@ -17,7 +17,7 @@ namespace {
 
 class Gatherer {
  public:
-  Gatherer(const Graph& graph, const GatherWeightsOptions& options) : graph_(graph), options_(options) {
+  Gatherer(const Graph& graph, const GatherWeightsOptions& options) : options_(options) {
     for (const GraphInput& input : graph.inputs()) {
       const auto found = options.weights.find(input.name);
       if (found != options.weights.end()) weights_[input.value] = {&found->second, graph.type(input.value), {}, {}, 0};
@@ -91,7 +91,6 @@ class Gatherer {
     return weight->whole;
   }
 
-  const Graph& graph_;
   const GatherWeightsOptions& options_;
   std::map<ValueId, Weight> weights_;
   std::map<ValueId, Deferred> deferred_;

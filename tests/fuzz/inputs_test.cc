@@ -46,8 +46,8 @@ INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, testing::ValuesIn(FuzzTargets().begin(),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // The targets in which fuzzing found something: each has a folder in tests/fuzz/inputs.
-constexpr std::string_view kFound[] = {"graph", "import", "merges",     "model",
-                                       "npy",   "npz",    "preprocess", "sentence_piece"};
+constexpr std::string_view kFound[] = {"class_map", "graph", "import",     "merges",        "model",
+                                       "npy",       "npz",   "preprocess", "sentence_piece"};
 
 fs::path FoundFolder() { return RepoPath("tests/fuzz/inputs"); }
 

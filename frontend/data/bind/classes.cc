@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<Row>> ReadRows(const std::string& path) {
     if (width == 2) {
       const auto number = ParseInt(fields[1]);
       if (!number.ok() || *number < 0 || *number >= kMaxClasses)
-        return Invalid("row ", reader.row(), ": '", fields[1], "' is no index of a class");
+        return Invalid("row ", reader.row(), ": '", Printable(fields[1]), "' is no index of a class");
       index = *number;
     }
     rows.push_back({fields[0], index, reader.row()});
@@ -60,7 +60,8 @@ absl::StatusOr<std::vector<std::string>> OrderNames(const std::vector<Row>& rows
                          ? " occurs twice"
                          : StrCat(" is not below the ", rows.size(), " classes"));
     if (row.name.empty() || !distinct.insert(row.name).second)
-      return Invalid("row ", row.row, ": the name '", row.name, row.name.empty() ? "' is empty" : "' occurs twice");
+      return Invalid("row ", row.row, ": the name '", Printable(row.name),
+                     row.name.empty() ? "' is empty" : "' occurs twice");
     seen[row.index] = true;
     names[row.index] = row.name;
   }
