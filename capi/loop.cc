@@ -27,7 +27,7 @@ void Trainer::LogNotes(const OnnxtrainCallbacks& callbacks) {
   callbacks.log(callbacks.user, run_.loss_text.c_str());
 }
 
-// What the recorder of the run has to say.
+// Passes on what the recorder of the run says.
 void Trainer::LogRecorded(const OnnxtrainCallbacks& callbacks) {
   if (callbacks.log == nullptr || recorded_ == nullptr) return;
   for (const std::string& line : recorded_->TakeLines()) callbacks.log(callbacks.user, line.c_str());

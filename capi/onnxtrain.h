@@ -261,7 +261,7 @@ typedef struct OnnxtrainApi {
    * does: metrics.jsonl and TensorBoard's events every `log_every` updates, a checkpoint every `save_every` (10
    * minutes), of which the last `keep_last` stay. With "resume": "auto" it goes on at the newest checkpoint with the
    * same bits, where there is one; the program has to go on with its batches. GetStepCount tells after how many: the
-   * updates so far, with those of the run that was resumed. */
+   * updates so far, with those of the run that was resumed. Such a trainer loads no states. */
   OnnxtrainStatus* (*GetStepCount)(OnnxtrainTrainer* trainer, int64_t* steps);
   /* Adds an evaluation to the metrics of the run; EvaluateAll does it by itself. Does nothing without a folder. */
   OnnxtrainStatus* (*RecordEvaluation)(OnnxtrainTrainer* trainer, const OnnxtrainEvaluation* evaluation);

@@ -40,6 +40,8 @@ absl::StatusOr<std::shared_ptr<Trainer>> Trainer::Create(const std::shared_ptr<c
                                                          const char* config, const CallerSample& sample) {
   ASSIGN_OR_RETURN(const TrainConfig parsed, ReadConfig(config));
   ASSIGN_OR_RETURN(RunStart start, FindRunStart(parsed));
+  if (!start.config.data.empty())
+    return Invalid("`resume` ", parsed.resume, ": is a run on `data`, which the command line resumes");
   RETURN_IF_ERROR(CheckModelOfCheckpoint(*model, &start));
   std::unique_ptr<OutputFolder> folder;
   if (!start.config.out.empty()) {
@@ -211,6 +213,7 @@ absl::Status Trainer::SetLearningRate(double rate) {
 }
 
 absl::Status Trainer::LoadState(std::string_view bytes) {
+  if (recorded_ != nullptr) return Invalid("a trainer with the folder of a run goes on by `resume`");
   ASSIGN_OR_RETURN(rate_factor_, LoadSessionState(bytes, &session()));
   unreported_ = true;
   return absl::OkStatus();

@@ -46,7 +46,7 @@ class PluginKernel {
   OnnxtrainKernel kernel_;
 };
 
-// Does the library run the node?
+// Returns whether the library runs the node.
 bool LibraryRuns(const PluginLibrary& library, const Graph& graph, const Node& node) {
   return library.Supports(PluginNode(graph, node).Get());
 }
@@ -191,7 +191,7 @@ class PluginProgram : public Program {
     size_t first_pointer;  // in pointers_: the inputs, then the outputs
     std::byte* workspace = nullptr;
   };
-  // Where an operand of a host node is copied to, or from, in staging_; none where it is a constant or not read.
+  // Says where in staging_ an operand of a host node is copied; it is none where it is a constant or not read.
   struct Staged {
     size_t pointer, offset, bytes;
   };
@@ -326,7 +326,7 @@ class PluginProgram : public Program {
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
 
-  // Of a library with memory of its own.
+  // These are set where the library has memory of its own.
   std::map<ValueId, std::unique_ptr<Buffer>> constants_;
   std::unique_ptr<Buffer> staging_;  // of the host: workspace and operands of one host node after the other
   std::map<int32_t, std::vector<Staged>> staged_;  // by node

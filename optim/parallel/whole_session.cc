@@ -1,5 +1,5 @@
-#include "optim/parallel/whole_session.h"
-
+// A session with all of the model, alone or as one of several ranks that each have it: chooses the strategies by which
+// gradients and state are exchanged.
 #include <utility>
 
 #include "frontend/base/free_pages.h"
@@ -7,9 +7,26 @@
 #include "optim/parallel/divided_state.h"
 #include "optim/parallel/pipeline/pipeline_session.h"
 #include "optim/parallel/reducers.h"
+#include "optim/parallel/shard.h"
 #include "optim/parallel/tensor/tensor_session.h"
+#include "optim/step/session_impl.h"
 
 namespace onnxtrain {
+namespace {
+
+class WholeSession : public SessionImpl {
+ public:
+  using SessionImpl::SessionImpl;
+
+  absl::Status Distribute(DataParallel* ranks, ShardLevel level) override;
+
+ protected:
+  absl::Status ChooseStrategy() override;
+
+ private:
+  absl::Status CheckDividesState(ShardLevel level) const;
+  absl::Status UseStrategy(DataParallel* ranks, ShardLevel level, const Shard& shard, size_t bucket_bytes);
+};
 
 absl::Status WholeSession::ChooseStrategy() {
   if (!options_.deterministic && options_.plan_ranks == 1) return absl::OkStatus();
@@ -74,6 +91,8 @@ absl::Status WholeSession::UseStrategy(DataParallel* ranks, ShardLevel level, co
   reducer_ = std::move(reducer);
   return absl::OkStatus();
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(std::shared_ptr<PreparedModels> models, Backend* backend,
                                                          SessionOptions options) {

@@ -62,7 +62,7 @@ absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
   return none ? absl::OkStatus() : CheckVocabulary(*data.text.tokenizer, ids->range);
 }
 
-// Of training and evaluation; adds to the warnings of the data.
+// Leaves bad samples of training and evaluation out, and warns of them.
 absl::Status LeaveOutBadSamples(const PreparedModel& prepared, const SessionOptions& options, TrainingRun* run) {
   for (OpenedData* data : {&run->data.train, &run->data.eval}) {
     if (data->bound.dataset == nullptr) continue;
@@ -85,8 +85,8 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
   return absl::OkStatus();
 }
 
-// Checks it on a session of its own: that makes no update, so that it takes less memory than the plan of the run, which
-// does not count what the check reads.
+// Checks that no token sees later ones on a session of its own: that makes no update, so that it takes less memory than
+// the plan of the run, which does not count what the check reads.
 absl::Status CheckCausality(SessionOptions options, TrainingRun* run) {
   options.recompute.memory_budget = 0;
   ASSIGN_OR_RETURN(const auto session, OpenSession(options, run));
@@ -248,8 +248,7 @@ absl::Status RunBuilder::PlanUpdates() {
 absl::Status RunBuilder::PlanCallerUpdates() {
   const TrainConfig& config = run_.config;
   RETURN_IF_ERROR(CheckTrains(prepared_));
-  for (const char* name : {"log_every", "save_every"}) {
-    const Interval& interval = name[0] == 'l' ? config.log_every : config.save_every;
+  for (const auto& [name, interval] : {std::pair("log_every", config.log_every), {"save_every", config.save_every}}) {
     if (interval.unit == Interval::Unit::kEpochs)
       return Invalid("`", name, "` ", interval.value, "ep: a program's batches have no epochs");
   }

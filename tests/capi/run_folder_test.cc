@@ -168,6 +168,10 @@ TEST_F(CApiRunFolder, RefusesWhatItCannotDo) {
   ExpectConfigFails(R"({"out": "r", "epochs": 3})", "`epochs`");
   ExpectConfigFails(R"({"out": "r", "keep_best": 1})", "`keep_best`: has no effect");
   OnnxtrainTrainer* plain = Open();
+  OnnxtrainTrainer* recorded = OpenRun("loads");
+  EXPECT_API_OK(Api().SaveStateToFile(plain, Path("state").c_str()));
+  EXPECT_API_FAILS(Api().LoadStateFromFile(recorded, Path("state").c_str()), ONNXTRAIN_INVALID_ARGUMENT, "`resume`");
+  Api().ReleaseTrainer(recorded);
   EXPECT_API_FAILS(Api().FinishRun(plain, nullptr), ONNXTRAIN_INVALID_ARGUMENT, "no folder of a run (`out`)");
   Api().ReleaseTrainer(plain);
 }

@@ -13,7 +13,7 @@
 
 namespace onnxtrain {
 
-// Does the name end in .wav, .flac, .ogg, .aiff or .aif?
+// Returns whether the name ends in .wav, .flac, .ogg, .aiff or .aif.
 bool IsSoundName(const std::string& name);
 
 struct SoundFormat {

@@ -13,7 +13,7 @@ namespace onnxtrain {
 
 namespace {
 
-// What to do where one row makes several columns unusable: a title above the table, or totals below it.
+// Advises what to do where one row makes several columns unusable: a title above the table, or totals below it.
 std::string AdviseOddRow(const std::vector<Column>& columns) {
   std::set<std::string> rows;
   int unusable = 0;
@@ -56,7 +56,7 @@ absl::Status Binder::BindExplicit() {
   return absl::OkStatus();
 }
 
-// Is every column a scalar, as in CSV?
+// Returns whether every column is a scalar, as in CSV.
 bool Binder::IsTable() const {
   return columns_.size() > 1 && std::all_of(columns_.begin(), columns_.end(),
                                             [](const Column& c) { return c.variable || c.sample.shape.empty(); });
@@ -134,7 +134,7 @@ std::pair<std::vector<int>, std::string> Binder::WithoutRowNames(const std::vect
   return {features, others};
 }
 
-// What may be wrong where the columns of a table do not fit an input.
+// Says what may be wrong where the columns of a table do not fit an input.
 std::string Binder::TableHint(const ModelInput& input) const {
   std::string hint;
   for (const Column& c : columns_) {
