@@ -20,6 +20,19 @@ bool IsWithin(const std::byte* data, const MappedFile& file) {
   return data >= file.data() && data < file.data() + file.size();
 }
 
+// Returns an initializer, or the value of a Constant node, as the file stores it.
+absl::StatusOr<HostTensor> ReadStored(const std::string& name, const ParsedGraph& graph) {
+  for (const JoinedWeight* joined : ListForms<JoinedWeight>(graph.records)) {
+    if (joined->value == name) return JoinStored(*joined, graph);
+  }
+  if (const auto stored = graph.initializers.find(name); stored != graph.initializers.end()) return stored->second;
+  for (const ParsedNode& node : graph.nodes) {
+    const HostTensor* value = node.attrs.Tensor("value");
+    if (node.op_type == "Constant" && node.outputs[0] == name && value != nullptr) return *value;
+  }
+  return Invalid("is neither an initializer nor a Constant");
+}
+
 }  // namespace
 
 OnnxModel::OnnxModel() : parsed_(std::make_unique<Parsed>()) {}
@@ -62,7 +75,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
   StoredWeights stored{.tensors = {edits.tensors.begin(), edits.tensors.end()},
-                       .read = [this](const JoinedWeight& joined) { return JoinStored(joined, parsed_->graph); }};
+                       .read = [this](const std::string& name) { return ReadStored(name, parsed_->graph); }};
   RETURN_IF_ERROR(WriteStoredForms(parsed_->graph.records, &stored));
   edits.tensors.clear();
   for (const auto& [name, value] : stored.tensors) edits.tensors.emplace(name, value.Whole());

@@ -209,7 +209,7 @@ absl::Status WriteJoinedParts(const WeightRecord& record, StoredWeights* weights
   const auto& joined = std::get<JoinedWeight>(record.form);
   const auto is_there = [&](const Part& part) { return weights->tensors.contains(part.weight); };
   if (std::ranges::none_of(joined.parts, is_there)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const HostTensor stored, weights->read(joined));
+  ASSIGN_OR_RETURN(const HostTensor stored, weights->read(joined.value));
   weights->tensors.insert_or_assign(joined.value, MakeJoined(joined, stored, weights->tensors));
   for (const Part& part : joined.parts) {
     if (part.form == Part::Form::kOwn) weights->tensors.erase(part.weight);

@@ -32,6 +32,7 @@ constexpr Parametrization kRows[] = {
     {"fresh weight of a module", "", MatchFreshWeights, BuildSplit, WriteSplit},
     {"copy of a constant", kTrain, MatchFixedCopies, BuildOrigin},
     {"scale of a product", "", MatchProductScales, BuildProductScale},
+    {"quantized weight", "", MatchQuantizedWeights, nullptr, WriteQuantized},
     {"padding row", kTrain, MatchPaddingRows, BuildMarkedNodes},
     {"single bias", "", MatchSingleBiases, BuildMarkedNodes},
     {"function of a parameter", "", MatchFunctions, BuildFunction, WriteFunction},
@@ -93,10 +94,10 @@ absl::Status RecoverWeights(const TorchMetadata& metadata, OnnxModel::Parsed* mo
     ASSIGN_OR_RETURN(WeightRecords found, row.matches(&index));
     for (WeightRecord& record : found) {
       record.row = &row;
-      row.build(record, &index);
+      if (row.build != nullptr) row.build(record, &index);
       records.push_back(std::move(record));
     }
-    if (!found.empty() && row.build != BuildOrigin) index.Refresh();
+    if (!found.empty() && row.build != nullptr && row.build != BuildOrigin) index.Refresh();
   }
   index.Finish();
   NoteFolded(index.naming.folded, model);

@@ -29,8 +29,8 @@ struct StoredWeights {
   std::map<std::string, LazyTensor> tensors;  // by initializer, once all rows have written
   std::vector<Split> splits;                  // in the order of the records
   std::vector<SplitNodes> nodes;              // to copy where a weight that a copy reads differs
-  // Returns an initializer as it is stored.
-  std::function<absl::StatusOr<HostTensor>(const JoinedWeight&)> read;
+  // Returns an initializer or the value of a Constant node as the file stores it. Errors do not name it.
+  std::function<absl::StatusOr<HostTensor>(const std::string&)> read;
 };
 
 struct Parametrization {
@@ -38,7 +38,8 @@ struct Parametrization {
   std::string_view flag;  // the field of the configuration that decides otherwise; "": there is none
   // Returns the weights that are stored in this form. The graph stays as it is.
   absl::StatusOr<WeightRecords> (*matches)(WeightIndex*);
-  // Puts what is trained into the graph. It removes and adds nodes by the index, so that pointers to others stay valid.
+  // Puts what is trained into the graph; null where the import of the reading node does. It removes and adds nodes by
+  // the index, so that pointers to others stay valid.
   void (*build)(const WeightRecord&, WeightIndex*);
   // Makes the stored tensors from the trained ones; null where the file stores what is trained.
   absl::Status (*write)(const WeightRecord&, StoredWeights*) = nullptr;

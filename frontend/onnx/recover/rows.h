@@ -66,23 +66,13 @@ absl::StatusOr<WeightRecords> MatchFreshWeights(WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchFixedCopies(WeightIndex* index);
 void BuildSharedCopy(const WeightRecord& record, WeightIndex* index);
 
-// product_scales.cc: the scales of weights that only integer products read. The import looks for them behind the inputs
-// of these nodes.
+// quantized_weights.cc: the scales of weights that only integer products read, which the import looks for behind the
+// inputs of these nodes; and integers that stand for float weights, which the import of the node that scales them
+// trains with straight-through gradients.
 absl::StatusOr<WeightRecords> MatchProductScales(WeightIndex* index);
 void BuildProductScale(const WeightRecord& record, WeightIndex* index);
-
-// The names of a node, parsed or of a message.
-struct NodeNames {
-  std::string domain, op_type;
-  std::vector<std::string> inputs, outputs;
-};
-
-// Returns the scale for each product of an integer weight (by index into `nodes`) whose operator has none. Tools that
-// quantize activations at run time write MatMulInteger or ConvInteger, perhaps Add of a rounded bias, then Cast, then
-// Mul by the scale of the activations times that of the weight. `is_initializer` tells the stored one of the two from
-// the computed one.
-std::map<size_t, std::string> FindProductScales(const std::vector<NodeNames>& nodes,
-                                                const std::function<bool(const std::string&)>& is_initializer);
+absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index);
+absl::Status WriteQuantized(const WeightRecord& record, StoredWeights* weights);
 
 // padding_rows.cc: rows of embedding tables that stand for padding. torch.export writes the row into the metadata. In
 // other files of PyTorch it is the only row of zeros among the first and last ones of the table, where padding tokens

@@ -10,10 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "frontend/graph/attrs.h"
+
 namespace onnxtrain {
 
 struct FxNode;
 struct ParsedNode;
+struct QuantizedWeight;
 
 struct WeightOrigin {
   enum class Kind : uint8_t {
@@ -91,6 +94,13 @@ struct JoinedWeight {
   std::vector<Part> parts;
 };
 
+// Integers that stand for a float weight, and what says how: names in the file, "" where the operator has none.
+struct QuantizedForm {
+  const QuantizedWeight* row = nullptr;
+  Attrs attrs;  // of the node
+  std::string scale, factor, zero;
+};
+
 // A copy of a weight behind an Identity, which reads as the weight itself.
 struct MergedCopy {
   std::string weight, copy;
@@ -119,7 +129,7 @@ struct Parametrization;
 // What one row of the table (parametrizations.h) has found out about a tensor of the file.
 struct WeightRecord {
   using Form = std::variant<WeightOrigin, SplitNodes, SplitWeight, MergedCopy, NamedNode, MarkedNodes, AddedInput,
-                            WeightTie, RowCopies, ComputedFunction, JoinedWeight>;
+                            WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm>;
   std::string weight;  // of the graph: the trained tensor, or the fixed one
   std::string why;     // a phrase for users
   Form form;

@@ -35,7 +35,7 @@ class Exporter {
   absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& trained,
                                                 const WeightRecords& records) {
     StoredWeights stored{.tensors = {trained.begin(), trained.end()},
-                         .read = [this](const JoinedWeight& joined) { return weights_.ReadInitializer(joined.value); }};
+                         .read = [this](const std::string& name) { return weights_.ReadConstant(name); }};
     RETURN_IF_ERROR(WriteStoredForms(records, &stored));
     weights_.SetSplitNodes(std::move(stored.nodes));
     RETURN_IF_ERROR(ReadUntrained(&stored.splits));
@@ -209,18 +209,17 @@ std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
   return hash.Hex();
 }
 
-// `memory`: the bytes of a model that is no file; null: those of `source`.
-absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr<const MappedFile> memory,
-                                      const std::string& sha256, const std::map<std::string, HostTensor>& weights,
-                                      const std::string& target, const ModelEdits& edits,
-                                      const WeightRecords& records) {
-  EditedModel edited{.file = std::move(memory)};
+absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<std::string, HostTensor>& weights,
+                                      const std::string& target) {
+  RETURN_IF_ERROR(source.CheckUnchanged());
+  EditedModel edited{.file = source.parsed().memory};
   const bool in_memory = edited.file != nullptr;
   if (!in_memory) {
-    ASSIGN_OR_RETURN(edited.file, MapProtoFile(source));
+    ASSIGN_OR_RETURN(edited.file, MapProtoFile(source.path()));
   }
-  const std::string tag = StrCat(source, ": ");
-  if (HashFile(edited.file) != sha256)
+  const std::string tag = StrCat(source.path(), ": ");
+  const ModelEdits& edits = source.edits();
+  if (HashFile(edited.file) != source.sha256())
     return absl::FailedPreconditionError(StrCat(tag, "has changed since it was imported"));
   auto model = ParsePartialModel(edited.file->bytes());
   if (!model.ok()) return OneLine(Annotate(model.status(), tag));
@@ -228,9 +227,9 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr
   if (!edits.tensors.empty() && edited.model->has_graph()) MoveBodyWeights(edited.model->mutable_graph());
   if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
   for (const auto& [name, value] : edits.tensors) model->extracted.erase(name);
-  edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source, target);
+  edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source.path(), target);
   edited.exporter->SetExtracted(model->extracted, edited.file);
-  auto notes = edited.exporter->Edit(weights, records);
+  auto notes = edited.exporter->Edit(weights, source.parsed().graph.records);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
   edited.pieces = edited.exporter->Serialize();
@@ -238,13 +237,6 @@ absl::StatusOr<EditedModel> EditModel(const std::string& source, std::shared_ptr
   if (size > static_cast<uint64_t>(std::numeric_limits<int>::max() - 1))
     return Invalid("the trained model has ", size, " bytes, more than an ONNX file may have");
   return edited;
-}
-
-absl::StatusOr<EditedModel> EditModel(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
-                                      const std::string& target) {
-  RETURN_IF_ERROR(model.CheckUnchanged());
-  return EditModel(model.path(), model.parsed().memory, model.sha256(), weights, target, model.edits(),
-                   model.parsed().graph.records);
 }
 
 // Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
@@ -272,28 +264,16 @@ absl::Status CheckRoom(int64_t bytes, const std::string& target) {
       StrCat(target, ": needs ", bytes, " bytes, and its folder has room for ", space.available));
 }
 
-absl::StatusOr<std::vector<std::string>> Finish(EditedModel edited, const ModelEdits& edits,
-                                                const std::string& target) {
-  RETURN_IF_ERROR(OneLine(WriteModel(edited.pieces, edited.exporter->external(), target)));
-  edited.notes.insert(edited.notes.begin(), edits.lines.begin(), edits.lines.end());
-  return std::move(edited.notes);
-}
-
 }  // namespace
-
-absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
-                                                const std::map<std::string, HostTensor>& weights,
-                                                const std::string& target, const ModelEdits& edits,
-                                                const WeightRecords& records) {
-  ASSIGN_OR_RETURN(EditedModel edited, EditModel(source, nullptr, sha256, weights, target, edits, records));
-  return Finish(std::move(edited), edits, target);
-}
 
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target) {
   ASSIGN_OR_RETURN(EditedModel edited, EditModel(model, weights, target));
-  return Finish(std::move(edited), model.edits(), target);
+  RETURN_IF_ERROR(OneLine(WriteModel(edited.pieces, edited.exporter->external(), target)));
+  const std::vector<std::string>& lines = model.edits().lines;
+  edited.notes.insert(edited.notes.begin(), lines.begin(), lines.end());
+  return std::move(edited.notes);
 }
 
 absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights) {

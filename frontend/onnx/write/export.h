@@ -10,21 +10,13 @@
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/recover/weight_origin.h"
 
 namespace onnxtrain {
 
-// Reads the model at `source` again, whose SHA-256 must still be `sha256`, applies the edits that it was loaded with,
-// replaces the weights (cast to the stored element type, with the stored shape) and writes `target` atomically. Sets
-// BatchNormalization and Dropout to inference mode. `records` are those of the loaded model: weights that still have
-// the values of the initializer that the file stores them in stay there. Returns one line per kind of change, for
-// users.
-absl::StatusOr<std::vector<std::string>> Export(const std::string& source, const std::string& sha256,
-                                                const std::map<std::string, HostTensor>& weights,
-                                                const std::string& target, const ModelEdits& edits = {},
-                                                const WeightRecords& records = {});
-
-// Exports a loaded model; its external data must be unchanged, too. External data stays external (external_writer.h).
+// Reads the file of a loaded model again, which must be unchanged, as its external data, applies the edits that it was
+// loaded with, replaces the weights by what the rows of the table of parametrizations store, with the stored shape, and
+// writes `target` atomically. Sets BatchNormalization and Dropout to inference mode. External data stays external
+// (external_writer.h). Returns one line per kind of change, for users.
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target);

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <unordered_set>
 #include <vector>
 
 #include <onnx/onnx_pb.h>
@@ -16,7 +15,6 @@
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
-#include "frontend/onnx/recover/rows.h"
 
 namespace onnxtrain {
 namespace {
@@ -86,84 +84,6 @@ bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph) {
 
 namespace {
 
-Attrs ReadIntAttrs(const onnx::NodeProto& node) {
-  Attrs attrs;
-  for (const auto& attribute : node.attribute()) {
-    if (attribute.has_i()) attrs.Set(attribute.name(), int64_t{attribute.i()});
-  }
-  return attrs;
-}
-
-std::string DomainOf(const onnx::NodeProto& node) { return node.domain() == "ai.onnx" ? "" : node.domain(); }
-
-std::map<size_t, std::string> FindScalesBehind(const onnx::GraphProto& graph) {
-  std::vector<NodeNames> nodes;
-  for (const onnx::NodeProto& node : graph.node()) {
-    nodes.push_back({DomainOf(node),
-                     node.op_type(),
-                     {node.input().begin(), node.input().end()},
-                     {node.output().begin(), node.output().end()}});
-  }
-  std::unordered_set<std::string> initializers;
-  for (const auto& initializer : graph.initializer()) initializers.insert(initializer.name());
-  return FindProductScales(nodes, [&](const std::string& name) { return initializers.contains(name); });
-}
-
-}  // namespace
-
-Requantizer::Requantizer(const onnx::GraphProto& graph) {
-  for (const onnx::NodeProto& node : graph.node()) {
-    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1)
-      copies_[node.output(0)] = node.input(0);
-  }
-  std::map<size_t, std::string> behind = FindScalesBehind(graph);
-  for (int i = 0; i < graph.node_size(); ++i) AddUses(graph.node(i), behind[i]);
-}
-
-void Requantizer::AddUses(const onnx::NodeProto& node, const std::string& scale_behind) {
-  const auto input = [&](size_t i) -> std::string {
-    return i < static_cast<size_t>(node.input_size()) ? Source(node.input(static_cast<int>(i))) : "";
-  };
-  for (size_t i = 0; i < static_cast<size_t>(node.input_size()); ++i) {
-    const QuantizedWeight* row = FindQuantizedWeight(DomainOf(node), node.op_type(), i);
-    if (row == nullptr || row->packed) continue;
-    const std::string scale = row->scale_behind ? scale_behind : input(row->scale);
-    if (!scale.empty()) uses_.try_emplace(input(i), Use{&node, row, scale, input(row->factor), input(row->zero)});
-  }
-}
-
-const std::string& Requantizer::Source(const std::string& name) const {
-  const std::string* source = &name;
-  for (auto it = copies_.find(name); it != copies_.end(); it = copies_.find(*source)) source = &it->second;
-  return *source;
-}
-
-absl::StatusOr<HostTensor> Requantizer::Quantize(const std::string& name, const HostTensor& value,
-                                                 const HostTensor& stored, const FindConstant& find) const {
-  if (value.shape() != stored.shape())
-    return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape()));
-  const auto use = uses_.find(name);
-  if (use == uses_.end() || !FindGrid(stored.dtype()))
-    return Invalid("is stored as ", ToString(stored.type()), ", and no node says what its numbers stand for");
-  const auto& [node, row, scale_name, factor, zero_name] = use->second;
-  ASSIGN_OR_RETURN(HostTensor scale, find(scale_name));
-  if (!factor.empty()) {
-    ASSIGN_OR_RETURN(const HostTensor other, find(factor));
-    scale = ProductOfScales(scale, other);
-  }
-  HostTensor zero;
-  if (!zero_name.empty()) {
-    ASSIGN_OR_RETURN(zero, find(zero_name));
-  }
-  ASSIGN_OR_RETURN(const ScaleLayout layout,
-                   WeightScaleLayout(*row, ReadIntAttrs(*node), stored.shape(), scale.shape()));
-  if (!zero_name.empty() && !layout.Fits(zero.shape()))
-    return Invalid("has a zero point ", ToString(zero.type()), " beside scales ", ToString(scale.type()));
-  return Requantized(value, stored, scale, zero_name.empty() ? nullptr : &zero, layout);
-}
-
-namespace {
-
 // A finite weight may leave the range of the type that the file stores it in: 65504 for f16.
 absl::Status CheckFits(const LazyTensor& value, const LazyTensor& cast) {
   if (cast.dtype() == value.dtype()) return absl::OkStatus();
@@ -181,10 +101,13 @@ absl::Status CheckFits(const LazyTensor& value, const LazyTensor& cast) {
   return status;
 }
 
+// Quantized weights have the stored type already.
 absl::StatusOr<LazyTensor> CastLike(const LazyTensor& value, const Type& stored) {
   if (value.shape() != stored.shape)
     return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
-  if (!IsFloat(stored.dtype)) return Invalid("is stored as ", ToString(stored), ", which is not a float type");
+  if (value.dtype() == stored.dtype) return value;
+  if (!IsFloat(stored.dtype))
+    return Invalid("is stored as ", ToString(stored), ", and no node says what its numbers stand for");
   LazyTensor cast = value.CastTo(stored.dtype);
   RETURN_IF_ERROR(CheckFits(value, cast));
   return cast;
@@ -232,13 +155,13 @@ bool WeightReplacer::IsCopy(const std::string& name) const {
 
 absl::Status WeightReplacer::Replace(const std::string& name, const LazyTensor& value) {
   if (auto it = initializers_.find(name); it != initializers_.end())
-    return ReplaceTensor(name, value, it->second, &counts_.initializers);
+    return ReplaceTensor(value, it->second, &counts_.initializers);
   auto it = producers_.find(name);
   if (it == producers_.end()) return ReplaceInAttribute(name, value);
   if (IsOnnxOp(*it->second, "Constant")) {
     onnx::AttributeProto* attribute = FindAttribute(it->second, "value");
     if (attribute != nullptr && attribute->has_t())
-      return ReplaceTensor(name, value, attribute->mutable_t(), &counts_.constants);
+      return ReplaceTensor(value, attribute->mutable_t(), &counts_.constants);
     attribute = FindAttribute(it->second, "value_floats");
     if (attribute != nullptr) {
       ++counts_.constants;
@@ -270,27 +193,15 @@ const onnx::TensorProto* WeightReplacer::FindTensor(const std::string& name) {
   return value != nullptr && value->has_t() ? &value->t() : nullptr;
 }
 
-absl::StatusOr<HostTensor> WeightReplacer::Requantize(const std::string& name, const HostTensor& value,
-                                                      const HostTensor& stored) {
-  if (!requantizer_) requantizer_.emplace(*graph_);
-  return requantizer_->Quantize(name, value, stored, [&](const std::string& constant) -> absl::StatusOr<HostTensor> {
-    const onnx::TensorProto* tensor = FindTensor(constant);
-    if (tensor == nullptr) return Invalid("is quantized with '", Printable(constant), "', which is not a constant");
-    return ReadStored(*tensor);
-  });
+absl::StatusOr<HostTensor> WeightReplacer::ReadConstant(const std::string& name) {
+  const onnx::TensorProto* tensor = FindTensor(name);
+  if (tensor == nullptr) return Invalid("is neither an initializer nor a Constant");
+  return ReadStored(*tensor);
 }
 
-absl::Status WeightReplacer::ReplaceTensor(const std::string& name, const LazyTensor& value, onnx::TensorProto* proto,
-                                           int* changed) {
+absl::Status WeightReplacer::ReplaceTensor(const LazyTensor& value, onnx::TensorProto* proto, int* changed) {
   ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
-  LazyTensor cast;
-  if (IsFloat(stored.dtype())) {
-    ASSIGN_OR_RETURN(cast, CastLike(value, stored.type()));
-  } else {
-    const HostTensor whole = value.Whole();
-    ASSIGN_OR_RETURN(cast, Requantize(name, whole, stored));
-    for (const HostTensor* read : {&whole, &stored}) ReleaseMappedPages(read->bytes());
-  }
+  ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, stored.type()));
   // An unchanged value, also after a round trip through a wider type, keeps its bytes.
   if (cast.SameBytes(stored)) return absl::OkStatus();
   ++*changed;

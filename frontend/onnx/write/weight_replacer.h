@@ -15,7 +15,6 @@
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/weight_origin.h"
 #include "frontend/onnx/write/lazy_tensor.h"
-#include "frontend/ops/quantize.h"
 
 namespace onnx {
 class GraphProto;
@@ -32,39 +31,9 @@ namespace onnxtrain {
 // graph has no such nodes. Pointers to nodes stay valid.
 bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph);
 
-// Quantizes trained weights that the file stores as integers.
-
-class Requantizer {
- public:
-  // `graph` must outlive the requantizer and keep its nodes.
-  explicit Requantizer(const onnx::GraphProto& graph);
-
-  // Returns the tensor of a constant by name.
-  using FindConstant = std::function<absl::StatusOr<HostTensor>(const std::string&)>;
-
-  // Quantizes `value` with scale and zero point of the first node that reads the initializer or constant `name` as a
-  // quantized weight, into the type of `stored`. Elements that training did not change keep their stored numbers.
-  absl::StatusOr<HostTensor> Quantize(const std::string& name, const HostTensor& value, const HostTensor& stored,
-                                      const FindConstant& find) const;
-
- private:
-  struct Use {
-    const onnx::NodeProto* node = nullptr;
-    const QuantizedWeight* row = nullptr;
-    std::string scale, factor, zero;  // "": absent
-  };
-
-  void AddUses(const onnx::NodeProto& node, const std::string& scale_behind);
-  // The value that a chain of Identity nodes copies.
-  const std::string& Source(const std::string& name) const;
-
-  std::unordered_map<std::string, std::string> copies_;  // output of Identity → its input
-  std::unordered_map<std::string, Use> uses_;            // by weight
-};
-
 // Replaces weights wherever the importer finds them, in the graph and in bodies: initializers, Constant nodes,
-// attributes of ai.onnx.ml, Identity nodes over shared initializers, and ConstantOfShape nodes. Values are cast to the
-// stored element type, or quantized again. Names, order and untouched bytes stay.
+// attributes of ai.onnx.ml, Identity nodes over shared initializers, and ConstantOfShape nodes. Floats are cast to the
+// stored element type. Names, order and untouched bytes stay.
 class WeightReplacer {
  public:
   struct Counts {
@@ -100,6 +69,8 @@ class WeightReplacer {
   // Removes the nodes that initializers have replaced; afterwards no weight can be replaced.
   void RemoveReplacedNodes();
 
+  // Reads an initializer or the value of a Constant node, before it is replaced.
+  absl::StatusOr<HostTensor> ReadConstant(const std::string& name);
   // The tensor of an initializer or of a Constant node, or null.
   const onnx::TensorProto* FindTensor(const std::string& name);
   // Reads a tensor as the file stores it.
@@ -112,8 +83,7 @@ class WeightReplacer {
 
  private:
   absl::StatusOr<HostTensor> ReadMerged(const SplitWeight& split, const Shape& shape);
-  absl::StatusOr<HostTensor> Requantize(const std::string& name, const HostTensor& value, const HostTensor& stored);
-  absl::Status ReplaceTensor(const std::string& name, const LazyTensor& value, onnx::TensorProto* proto, int* changed);
+  absl::Status ReplaceTensor(const LazyTensor& value, onnx::TensorProto* proto, int* changed);
   absl::Status ReplaceInAttribute(const std::string& name, const LazyTensor& value);
   absl::Status ReplaceCopy(const LazyTensor& value, onnx::NodeProto* node);
   absl::Status ReplaceFilled(const LazyTensor& value, onnx::NodeProto* node);
@@ -127,8 +97,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, LazyTensor> external_, extracted_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  std::vector<SplitNodes> split_nodes_;     // that are not in the model yet
-  std::optional<Requantizer> requantizer_;  // of the nodes of the graph; made when it is needed
+  std::vector<SplitNodes> split_nodes_;  // that are not in the model yet
   Counts counts_;
 };
 

@@ -61,7 +61,7 @@ TEST(LinearModels, WeightsStandInAttributesAndGoBackThere) {
   }
   const std::string target = TestFolder() + "/trained.onnx";
   const auto value = HostTensor::FromDoubles({DType::kFloat32, {3, 2}}, std::vector<double>{6, 5, 4, 3, 2, 1});
-  auto notes = Export(source, (*model)->sha256(), {{"label.coefficients", value}}, target);
+  auto notes = Export(**model, {{"label.coefficients", value}}, target);
   ASSERT_TRUE(notes.ok()) << notes.status();
   EXPECT_THAT(*notes, ElementsAre("1 attributes replaced"));
   auto again = OnnxModel::Load(target);
@@ -121,7 +121,7 @@ TEST(LinearModels, MirroredRowsAreTrainedAsOne) {
   const std::string target = TestFolder() + "/binary.onnx";
   const auto w = HostTensor::FromDoubles({DType::kFloat32, {1, 2}}, std::vector<double>{3, 4});
   const auto b = HostTensor::FromDoubles({DType::kFloat32, {1}}, std::vector<double>{7});
-  const auto notes = Export(source, (*model)->sha256(), {{"label.coefficients", w}, {"label.intercepts", b}}, target);
+  const auto notes = Export(**model, {{"label.coefficients", w}, {"label.intercepts", b}}, target);
   ASSERT_TRUE(notes.ok()) << notes.status();
   const auto again = OnnxModel::Load(target);
   ASSERT_TRUE(again.ok()) << again.status();

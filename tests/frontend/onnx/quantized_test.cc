@@ -231,7 +231,7 @@ TEST_P(Quantized, NetworkTrainsAndItsIntegersMove) {
   EXPECT_LT(MeanLoss(session->loss(), *session->Evaluate(samples)), before / 2);
 
   const std::string target = TestFolder() + "/trained.onnx";
-  const auto edits = Export((*model)->path(), (*model)->sha256(), *session->Weights(), target);
+  const auto edits = Export(**model, *session->Weights(), target);
   ASSERT_TRUE(edits.ok()) << edits.status();
   const auto trained = OnnxModel::Load(target);
   ASSERT_TRUE(trained.ok()) << trained.status();
@@ -262,7 +262,7 @@ TEST_P(Quantized, UntouchedIntegersKeepTheirBytes) {
   auto session = NewSession(*model, backend->get());
   ASSERT_NE(session, nullptr);
   const std::string target = TestFolder() + "/same.onnx";
-  const auto edits = Export((*model)->path(), (*model)->sha256(), *session->Weights(), target);
+  const auto edits = Export(**model, *session->Weights(), target);
   ASSERT_TRUE(edits.ok()) << edits.status();
   EXPECT_EQ(ReadFile(target), ReadFile((*model)->path()));
 }
