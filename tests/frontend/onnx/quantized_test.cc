@@ -267,6 +267,28 @@ TEST_P(Quantized, UntouchedIntegersKeepTheirBytes) {
   EXPECT_EQ(ReadFile(target), ReadFile((*model)->path()));
 }
 
+// New weights, as surgery makes them, are floats, too.
+TEST_P(Quantized, EditsOfFloatWeightsAreQuantized) {
+  const auto& [backend_name, network] = GetParam();
+  auto backend = CreateBackend(backend_name, {});
+  auto model = LoadModel(network.build());
+  ASSERT_TRUE(backend.ok() && model.ok());
+  auto session = NewSession(*model, backend->get());
+  ASSERT_NE(session, nullptr);
+  ModelEdits edits;
+  for (const auto& [name, value] : *session->Weights()) {
+    const HostTensor* stored = (*model)->Initializer(name);
+    if (stored == nullptr || IsFloat(stored->dtype())) continue;
+    EXPECT_EQ(DescribeForm(**model, name).row, "quantized weight") << name;
+    edits.tensors[name] = value;
+  }
+  ASSERT_FALSE(edits.tensors.empty());
+  const auto edited = (*model)->LoadEdited(edits);
+  ASSERT_TRUE(edited.ok()) << edited.status();
+  for (const auto& [name, value] : edits.tensors)
+    EXPECT_TRUE((*edited)->Initializer(name)->SameBytes(*(*model)->Initializer(name))) << name;
+}
+
 const NetworkCase kNetworks[] = {
     {"Pairs", Network, {"w", "b", "v"}, {"x_scale", "w_scale", "h_zero"}},
     {"Operators", OperatorNetwork, {"w", "b", "v", "c"}, {"x_scale", "w_scale", "v_zero"}},
