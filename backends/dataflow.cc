@@ -66,7 +66,7 @@ void BindInputsAndConstants(const Graph& graph, Dataflow* flow) {
     flow->bound[graph.inputs()[i].value] = {.where = Place::Where::kInput, .index = static_cast<int32_t>(i)};
   }
   for (const Node& node : graph.nodes()) {
-    if (node.op == "Constant") {
+    if (IsConstant(node)) {
       flow->bound[node.outputs[0]] = {.where = Place::Where::kConstant, .index = node.outputs[0]};
     }
   }
@@ -152,7 +152,7 @@ std::vector<bool> FindLiveNodes(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs()) wanted[output.value] = true;
   for (size_t n = nodes.size(); n-- > 0;) {
     const Node& node = nodes[n];
-    if (node.op == "Constant") continue;
+    if (IsConstant(node)) continue;
     running[n] = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted[v]; });
     if (!running[n]) continue;
     for (ValueId v : node.inputs) {

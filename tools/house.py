@@ -88,6 +88,9 @@ def print_rewriters(files):
     """Functions of headers from graph to graph that no pass calls and that run no passes themselves."""
     text = '\n'.join(read(f) for f in files if f.endswith('.cc'))
     called = set(re.findall(r'\b([A-Z]\w+)\b', ''.join(re.findall(r'\{"[a-z_]+",[^;]*?;?[^;]*?\}', text))))
+    for run in re.findall(r'RunRewrite\("\w+", (\w+),', text):
+        for rewrite in re.findall(rf'const auto {run} = \[.*?^ *\}};', text, re.M | re.S):
+            called.update(re.findall(r'\b([A-Z]\w+)\b', rewrite))
     found = []
     for file in files:
         if not file.endswith('.h') or FOUNDATIONS.match(file) or re.match(r'frontend/passes/(pass|rewrite)\.h', file):

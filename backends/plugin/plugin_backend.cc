@@ -216,7 +216,7 @@ class PluginProgram : public Program {
   // Uploads the constants and makes the memory that host nodes work in.
   absl::Status UseDevice(Backend& host) {
     for (const Node& node : graph_.nodes()) {
-      const HostTensor* value = node.op == "Constant" ? node.attrs.Tensor("value") : nullptr;
+      const HostTensor* value = IsConstant(node) ? node.attrs.Tensor("value") : nullptr;
       if (value == nullptr) continue;
       ASSIGN_OR_RETURN(auto& buffer = constants_[node.outputs[0]], library_->Allocate(library_, value->bytes().size()));
       RETURN_IF_ERROR(buffer->Write(0, value->bytes()));
@@ -391,7 +391,7 @@ class PluginBackend : public Backend {
  private:
   // Constants and views need no kernel.
   bool RunsAlone(const Graph& graph, const Node& node) const {
-    return node.op == "Constant" || FindOp(node.op)->view || LibraryRuns(*library_, graph, node);
+    return IsConstant(node) || FindOp(node.op)->view || LibraryRuns(*library_, graph, node);
   }
 
   std::shared_ptr<PluginLibrary> library_;

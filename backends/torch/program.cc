@@ -160,7 +160,7 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
 absl::Status TorchProgram::UploadConstants() {
   const DeviceScope scope(device_);
   for (const Node& node : graph_.nodes()) {
-    if (node.op != "Constant") continue;
+    if (!IsConstant(node)) continue;
     const HostTensor& value = *node.attrs.Tensor("value");
     RETURN_IF_ERROR(CatchTorchErrors(NodeTag(node), [&] { constants_[node.outputs[0]] = Upload(value, device_); }));
   }

@@ -43,7 +43,7 @@ class TorchBackend : public Backend {
   }
 
   bool Supports(const Graph& graph, const Node& node) const override {
-    return node.op == "Constant" || HasKernel(graph, node, device_);
+    return IsConstant(node) || HasKernel(graph, node, device_);
   }
 
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {

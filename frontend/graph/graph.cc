@@ -68,7 +68,7 @@ const GraphOutput* Graph::FindOutput(std::string_view name) const {
 
 const HostTensor* Graph::FindConstant(ValueId id) const {
   const Node* node = id == kNoValue ? nullptr : producer(id);
-  return node != nullptr && node->op == "Constant" ? node->attrs.Tensor("value") : nullptr;
+  return node != nullptr && IsConstant(*node) ? node->attrs.Tensor("value") : nullptr;
 }
 
 std::string NodeTag(std::string_view op, std::string_view source) { return StrCat("[", op, " '", source, "'] "); }

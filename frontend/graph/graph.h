@@ -41,6 +41,9 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
+// A node without inputs whose output is its attribute "value".
+inline bool IsConstant(const Node& node) { return node.op == "Constant"; }
+
 // Who provides the bytes of a graph input and who changes them.
 enum class InputKind : uint8_t {
   kFeed,       // fed with every run: data, labels, random keys, scalars

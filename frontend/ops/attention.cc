@@ -4,6 +4,7 @@
 #include "frontend/ops/formula.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -176,7 +177,8 @@ std::span<const OpRow> AttentionOps() {
        .precision = Precision::kLow,
        .recompute = Recompute::kExpensive,
        .flops = Flops,
-       .init = {.roles = {4, WeightRole::kTable}}},
+       .init = {.roles = {4, WeightRole::kTable}},
+       .simplify = SimplifyAttention},
       {.name = "AttentionGrad",
        .inputs = {4, 6},
        .outputs = 3,

@@ -118,6 +118,14 @@ Val Reduce(std::string_view op, Val x, std::vector<int64_t> axes, bool keepdims)
   return x.b().Op(op, {x}, {{"axes", std::move(axes)}, {"keepdims", int64_t{keepdims}}});
 }
 
+Val AlongAxis(std::string_view op, Val x, int64_t axis) {
+  return x.valid() ? x.b().Op(op, {x}, {{"axis", axis}}) : Val();
+}
+
+Val Select(std::string_view op, Val x, Val index, int64_t axis) {
+  return x.valid() && index.valid() ? x.b().Op(op, {x, index}, {{"axis", axis}}) : Val();
+}
+
 }  // namespace
 
 Val operator+(Val a, Val b) { return Binary("Add", a, b); }
@@ -138,9 +146,19 @@ Val Sqrt(Val x) { return Unary("Sqrt", x); }
 Val Rsqrt(Val x) { return Unary("Rsqrt", x); }
 Val Tanh(Val x) { return Unary("Tanh", x); }
 Val Sigmoid(Val x) { return Unary("Sigmoid", x); }
+Val Abs(Val x) { return Unary("Abs", x); }
+Val Max(Val a, Val b) { return Binary("Max", a, b); }
+Val Max(Val a, double b) { return Max(a, Like(a, b)); }
+Val Min(Val a, Val b) { return Binary("Min", a, b); }
+Val Min(Val a, double b) { return Min(a, Like(a, b)); }
+Val Pow(Val a, Val b) { return Binary("Pow", a, b); }
+Val Pow(Val a, double b) { return Pow(a, Like(a, b)); }
 Val Equal(Val a, Val b) { return Binary("Equal", a, b); }
 Val Greater(Val a, Val b) { return Binary("Greater", a, b); }
 Val Less(Val a, Val b) { return Binary("Less", a, b); }
+Val And(Val a, Val b) { return Binary("And", a, b); }
+Val Or(Val a, Val b) { return Binary("Or", a, b); }
+Val Not(Val x) { return Unary("Not", x); }
 
 Val Where(Val condition, Val a, Val b) {
   if (!condition.valid() || !a.valid() || !b.valid()) return Val();
@@ -161,6 +179,11 @@ Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims) {
 Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims) {
   return Reduce("ReduceMax", x, std::move(axes), keepdims);
 }
+Val ArgMax(Val x, int64_t axis) {
+  return x.valid() ? x.b().Op("ArgMax", {x}, {{"axis", axis}, {"keepdims", int64_t{0}}}) : Val();
+}
+Val Softmax(Val x, int64_t axis) { return AlongAxis("Softmax", x, axis); }
+Val LogSoftmax(Val x, int64_t axis) { return AlongAxis("LogSoftmax", x, axis); }
 
 Val SumTo(Val x, Shape shape) {
   if (!x.valid() || x.shape() == shape) return x;
@@ -215,6 +238,9 @@ Val Slice(Val x, int64_t axis, int64_t start, int64_t length) {
   return x.b().Op("Slice", {x},
                   {{"starts", std::move(starts)}, {"sizes", std::move(sizes)}, {"steps", std::move(steps)}});
 }
+
+Val Gather(Val x, Val index, int64_t axis) { return Select("Gather", x, index, axis); }
+Val GatherElements(Val x, Val index, int64_t axis) { return Select("GatherElements", x, index, axis); }
 
 Val ZerosLike(Val x) {
   if (!x.valid()) return Val();

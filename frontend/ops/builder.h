@@ -104,16 +104,29 @@ Val Sqrt(Val x);
 Val Rsqrt(Val x);  // 1/sqrt(x)
 Val Tanh(Val x);
 Val Sigmoid(Val x);
+Val Abs(Val x);
+Val Max(Val a, Val b);
+Val Max(Val a, double b);
+Val Min(Val a, Val b);
+Val Min(Val a, double b);
+Val Pow(Val a, Val b);
+Val Pow(Val a, double b);
 Val Where(Val condition, Val a, Val b);
 Val Cast(Val x, DType to);  // x itself if it already has the type
 Val Equal(Val a, Val b);
 Val Greater(Val a, Val b);
 Val Less(Val a, Val b);
+Val And(Val a, Val b);
+Val Or(Val a, Val b);
+Val Not(Val x);
 
 // Axes may be negative. Empty axes: all of them.
 Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims = true);
+Val ArgMax(Val x, int64_t axis);  // without the axis
+Val Softmax(Val x, int64_t axis);
+Val LogSoftmax(Val x, int64_t axis);
 // Undoes broadcasting: sums x over the axes along which `shape` was broadcast to x's shape. Takes the shape by value:
 // appending nodes invalidates references to shapes of the graph.
 Val SumTo(Val x, Shape shape);
@@ -124,7 +137,9 @@ Val Transpose(Val x, std::vector<int64_t> perm);  // x itself if perm is the ide
 Val Expand(Val x, Shape shape);
 Val Concat(std::vector<Val> parts, int64_t axis);
 Val Slice(Val x, int64_t axis, int64_t start, int64_t length);  // [start, start + length) along one axis
-Val ZerosLike(Val x);                                           // an Expand of a scalar
+Val Gather(Val x, Val index, int64_t axis);
+Val GatherElements(Val x, Val index, int64_t axis);
+Val ZerosLike(Val x);  // an Expand of a scalar
 
 // Returns `axis` normalized to [0, rank), or an error: type rules and importers check user input with it.
 absl::StatusOr<int64_t> NormalizeAxis(int64_t axis, int64_t rank);

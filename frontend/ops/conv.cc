@@ -2,6 +2,7 @@
 // other two: the family is closed under differentiation.
 #include <numeric>
 
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 #include "frontend/ops/windows.h"
@@ -172,7 +173,8 @@ std::span<const OpRow> ConvOps() {
        .recompute = Recompute::kExpensive,
        .flops = ConvFlops,
        .layout = {.inputs = 1, .outputs = 1, .packed = 2},
-       .init = {.roles = {WeightRole::kData, WeightRole::kConvKernel, WeightRole::kBias}}},
+       .init = {.roles = {WeightRole::kData, WeightRole::kConvKernel, WeightRole::kBias}},
+       .emit = EmitConv},
       {.name = "ConvTranspose",
        .inputs = {2, 2},
        .attrs = GeometryAttrs({{"output_shape", std::vector<int64_t>(), true}}),
@@ -183,7 +185,8 @@ std::span<const OpRow> ConvOps() {
        .recompute = Recompute::kExpensive,
        .flops = TransposeFlops,
        .layout = {.inputs = 1, .outputs = 1, .packed = 2},
-       .init = {.roles = {WeightRole::kData, WeightRole::kConvTransposeKernel}}},
+       .init = {.roles = {WeightRole::kData, WeightRole::kConvTransposeKernel}},
+       .emit = EmitConvTranspose},
       {.name = "ConvWeightGrad",
        .inputs = {2, 2},
        .attrs = GeometryAttrs({{"kernel_shape", std::vector<int64_t>(), true}}),
@@ -194,7 +197,8 @@ std::span<const OpRow> ConvOps() {
        .recompute = Recompute::kExpensive,
        .flops = WeightGradFlops,
        .layout = {.inputs = 3},
-       .is_gradient = true},
+       .is_gradient = true,
+       .emit = EmitConvWeightGrad},
   };
   return rows;
 }

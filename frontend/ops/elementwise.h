@@ -7,6 +7,11 @@
 
 namespace onnxtrain {
 
+inline OpRow Simplified(OpRow row, SimplifyFn simplify) {
+  row.simplify = simplify;
+  return row;
+}
+
 std::vector<OpRow> UnaryRows();       // x → y without attributes; Cast, IsNaN, IsInf
 std::vector<OpRow> ActivationRows();  // LeakyRelu … Clip, Gelu, GeluGrad
 std::vector<OpRow> BinaryRows();      // arithmetic, comparison, logic, Where

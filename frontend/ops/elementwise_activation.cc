@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/elementwise.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/import/import_util.h"
@@ -167,6 +168,7 @@ std::vector<OpRow> ActivationRows() {
   OpRow clip =
       Activation("Clip", {{"min", -kInfinity}, {"max", kInfinity}}, EvalWithAttrs<MakeClip>, ClipGrad, ClipGain);
   clip.onnx = nullptr;
+  clip.emit = EmitClip;
   clip.guards_divisor = true;
   OpRow hard_sigmoid = Activation("HardSigmoid", {{"alpha", 0.2}, {"beta", 0.5}}, EvalWithAttrs<MakeHardSigmoid>,
                                   HardSigmoidGrad, XavierGain);

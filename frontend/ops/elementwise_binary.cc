@@ -5,9 +5,11 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/elementwise.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -18,7 +20,8 @@ OpRow Arithmetic(std::string_view name, Evaluate evaluate, Gradient gradient) {
           .infer = BroadcastNumeric,
           .grad_status = GradStatus::kFormula,
           .gradient = gradient,
-          .evaluate = evaluate};
+          .evaluate = evaluate,
+          .emit = EmitSame};
 }
 
 // + − · /: any of them may be part of a normalization. A weight is a bias or a scale.
@@ -51,7 +54,12 @@ OpRow GuardsDivisor(OpRow row) {
 }
 
 OpRow Predicate(std::string_view name, TypeRule infer, Evaluate evaluate) {
-  return {.name = name, .inputs = {2, 2}, .infer = infer, .grad_status = GradStatus::kZero, .evaluate = evaluate};
+  return {.name = name,
+          .inputs = {2, 2},
+          .infer = infer,
+          .grad_status = GradStatus::kZero,
+          .evaluate = evaluate,
+          .emit = EmitSame};
 }
 
 // a/b: dy/b and −dy·y/b.
@@ -145,29 +153,35 @@ std::vector<OpRow> BinaryRows() {
                          BroadcastGrad<PowByBase, PowByExponent>);
   pow.precision = Precision::kFloat32;
   pow.arithmetic = true;
+  pow.simplify = SimplifyPow;
   OpRow mod = Arithmetic("Mod", EvalMod, ModGrad);
   mod.attrs = {{"fmod", int64_t{0}}};
   OpRow prelu =
       Arithmetic("PRelu", EvalBinary<ScalarPRelu, [](int64_t x, int64_t s) { return x < 1 ? WrapMul(x, s) : x; }>,
                  BroadcastGrad<PReluByX, PReluBySlope>);
+  prelu.emit = EmitPRelu;
   prelu.init = {.roles = {WeightRole::kData, WeightRole::kSlope}, .gain = ReluGain};
   OpRow add = GuardsDivisor(KeepsSign(Commutative(Basic(
       "Add", EvalBinary<[](double a, double b) { return a + b; }, WrapAdd>,
       BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; }, [](Val dy, Val a, Val b, Val y) { return dy; }>,
       WeightRole::kBias))));
   add.init.transparent = true;
+  add.simplify = SimplifyAdd;
   return {
       std::move(add),
-      Basic("Sub", EvalBinary<[](double a, double b) { return a - b; }, WrapSub>,
-            BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; },
-                          [](Val dy, Val a, Val b, Val y) { return -dy; }>,
-            WeightRole::kBias),
-      KeepsSign(Commutative(Basic("Mul", EvalBinary<[](double a, double b) { return a * b; }, WrapMul>,
-                                  BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy * b; },
-                                                [](Val dy, Val a, Val b, Val y) { return dy * a; }>,
-                                  WeightRole::kScale))),
-      KeepsSign(Basic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
-                      BroadcastGrad<DivByNumerator, DivByDenominator>, WeightRole::kScale)),
+      Simplified(Basic("Sub", EvalBinary<[](double a, double b) { return a - b; }, WrapSub>,
+                       BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy; },
+                                     [](Val dy, Val a, Val b, Val y) { return -dy; }>,
+                       WeightRole::kBias),
+                 SimplifySub),
+      Simplified(KeepsSign(Commutative(Basic("Mul", EvalBinary<[](double a, double b) { return a * b; }, WrapMul>,
+                                             BroadcastGrad<[](Val dy, Val a, Val b, Val y) { return dy * b; },
+                                                           [](Val dy, Val a, Val b, Val y) { return dy * a; }>,
+                                             WeightRole::kScale))),
+                 SimplifyMul),
+      Simplified(KeepsSign(Basic("Div", EvalBinary<[](double a, double b) { return a / b; }, SafeDiv>,
+                                 BroadcastGrad<DivByNumerator, DivByDenominator>, WeightRole::kScale)),
+                 SimplifyDiv),
       std::move(pow),
       ProtectsVariance(
           GuardsDivisor(Arithmetic("Max", EvalBinary<ScalarMax, [](int64_t a, int64_t b) { return std::max(a, b); }>,
@@ -181,9 +195,9 @@ std::vector<OpRow> BinaryRows() {
       Predicate("LessOrEqual", BroadcastCompare, kCompare<std::less_equal<>>),
       Predicate("Greater", BroadcastCompare, kCompare<std::greater<>>),
       Predicate("GreaterOrEqual", BroadcastCompare, kCompare<std::greater_equal<>>),
-      Predicate("And", BroadcastBool, kCompare<std::logical_and<>>),
-      Predicate("Or", BroadcastBool, kCompare<std::logical_or<>>),
-      Predicate("Xor", BroadcastBool, kCompare<std::not_equal_to<>>),
+      Simplified(Predicate("And", BroadcastBool, kCompare<std::logical_and<>>), SimplifyAnd),
+      Simplified(Predicate("Or", BroadcastBool, kCompare<std::logical_or<>>), SimplifyOr),
+      Simplified(Predicate("Xor", BroadcastBool, kCompare<std::not_equal_to<>>), SimplifyXor),
       {.name = "Where",
        .inputs = {3, 3},
        .infer = WhereTypes,
@@ -191,7 +205,9 @@ std::vector<OpRow> BinaryRows() {
        .gradient = WhereGrad,
        .evaluate = EvalWhere,
        .guards_divisor = true,
-       .init = {.roles = {WeightRole::kData, WeightRole::kTable, WeightRole::kTable}}},
+       .init = {.roles = {WeightRole::kData, WeightRole::kTable, WeightRole::kTable}},
+       .emit = EmitSame,
+       .simplify = SimplifyWhere},
   };
 }
 

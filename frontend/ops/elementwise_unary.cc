@@ -6,10 +6,12 @@
 #include "frontend/graph/small_types.h"
 #include "frontend/graph/type.h"
 #include "frontend/ops/elementwise.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -26,8 +28,9 @@ OpRow Smooth(std::string_view name, Evaluate evaluate, Gradient gradient, Precis
           .onnx = ImportSame};
 }
 
-OpRow NotInOnnx(OpRow row) {
+OpRow NotInOnnx(OpRow row, EmitFn emit) {
   row.onnx = nullptr;
+  row.emit = emit;
   return row;
 }
 
@@ -126,8 +129,10 @@ auto InfinityTest(const Attrs& attrs) {
 // Arithmetic, powers and logarithms.
 std::vector<OpRow> Powers() {
   return {
-      Arithmetic(Numeric("Neg", EvalNumeric<[](double x) { return -x; }, [](int64_t x) { return WrapSub(0, x); }>,
-                         [](const GradContext& c) { return std::vector<Val>{-c.dy()}; })),
+      Simplified(
+          Arithmetic(Numeric("Neg", EvalNumeric<[](double x) { return -x; }, [](int64_t x) { return WrapSub(0, x); }>,
+                             [](const GradContext& c) { return std::vector<Val>{-c.dy()}; })),
+          SimplifyNeg),
       NotNegative(Numeric(
           "Abs",
           EvalNumeric<[](double x) { return std::fabs(x); }, [](int64_t x) { return x < 0 ? WrapSub(0, x) : x; }>,
@@ -143,18 +148,23 @@ std::vector<OpRow> Powers() {
           "Log", EvalUnary<[](double x) { return std::log(x); }>,
           [](const GradContext& c) { return std::vector<Val>{c.dy() / c.x(0)}; }, kFloat32)),
       NotInOnnx(Smooth(
-          "Log1p", EvalUnary<[](double x) { return std::log1p(x); }>,
-          [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.x(0) + 1)}; }, kFloat32)),
+                    "Log1p", EvalUnary<[](double x) { return std::log1p(x); }>,
+                    [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.x(0) + 1)}; }, kFloat32),
+                EmitLog1p),
       NotInOnnx(Smooth("Expm1", EvalUnary<[](double x) { return std::expm1(x); }>,
-                       Chain<[](Val x, Val y) { return y + 1; }>, kFloat32)),
-      NotNegative(Arithmetic(Smooth(
-          "Sqrt", EvalUnary<[](double x) { return std::sqrt(x); }>,
-          [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.y() * 2)}; }, kFloat32))),
+                       Chain<[](Val x, Val y) { return y + 1; }>, kFloat32),
+                EmitExpm1),
+      Simplified(NotNegative(Arithmetic(Smooth(
+                     "Sqrt", EvalUnary<[](double x) { return std::sqrt(x); }>,
+                     [](const GradContext& c) { return std::vector<Val>{c.dy() / (c.y() * 2)}; }, kFloat32))),
+                 SimplifySqrt),
       NotInOnnx(Arithmetic(Smooth("Rsqrt", EvalUnary<[](double x) { return 1 / std::sqrt(x); }>,
-                                  Chain<[](Val x, Val y) { return y * y * y * -0.5; }>, kFloat32))),
-      NotNegative(Arithmetic(Smooth("Reciprocal", EvalUnary<[](double x) { return 1 / x; }>,
-                                    Chain<[](Val x, Val y) { return -(y * y); }>, kFloat32)),
-                  NonNegative::kIfInputsAre),
+                                  Chain<[](Val x, Val y) { return y * y * y * -0.5; }>, kFloat32)),
+                EmitRsqrt),
+      Simplified(NotNegative(Arithmetic(Smooth("Reciprocal", EvalUnary<[](double x) { return 1 / x; }>,
+                                               Chain<[](Val x, Val y) { return -(y * y); }>, kFloat32)),
+                             NonNegative::kIfInputsAre),
+                 SimplifyReciprocal),
   };
 }
 
@@ -245,7 +255,9 @@ std::vector<OpRow> Conversions() {
        .gradient = CastGrad,
        .evaluate = EvalCast,
        .derive = true,
-       .moves_data = true},
+       .moves_data = true,
+       .emit = EmitCast,
+       .simplify = SimplifyCast},
       {.name = "EncodeFloat",
        .attrs = {{"to", std::string(), true}, {"saturate", int64_t{1}}, {"round_mode", std::string("even")}},
        .infer = EncodeTypes,
@@ -257,7 +269,9 @@ std::vector<OpRow> Conversions() {
          return SameAsInput(c);
        },
        .grad_status = GradStatus::kZero,
-       .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return int64_t{x == 0}; }>},
+       .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return int64_t{x == 0}; }>,
+       .emit = EmitSame,
+       .simplify = SimplifyNot},
   };
 }
 

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/host_tensor.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
@@ -140,14 +141,16 @@ std::vector<HostTensor> Scattered(const EvalContext& c, W walk) {
 constexpr auto kWalkGather = [](auto&&... args) { WalkGather(args...); };
 constexpr auto kWalkElements = [](auto&&... args) { WalkElements(args...); };
 
-OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gradient, Evaluate evaluate) {
+OpRow IndexRow(std::string_view name, bool scatters, TypeRule infer, Gradient gradient, Evaluate evaluate,
+               EmitFn emit) {
   OpRow row{.name = name,
             .inputs = {2, 2},
             .attrs = {{"axis", int64_t{0}}},
             .infer = infer,
             .grad_status = GradStatus::kFormula,
             .gradient = gradient,
-            .evaluate = evaluate};
+            .evaluate = evaluate,
+            .emit = emit};
   row.is_gradient = scatters;
   row.copies = !scatters;
   if (name == "Gather") {
@@ -164,18 +167,18 @@ std::span<const OpRow> IndexOps() {
   static const auto* rows = new std::vector<OpRow>{
       IndexRow(
           "Gather", false, GatherTypes, [](const GradContext& c) { return Scatter(c, "GatherGrad", ZeroPadding(c)); },
-          [](const EvalContext& c) { return Gathered(c, kWalkGather); }),
+          [](const EvalContext& c) { return Gathered(c, kWalkGather); }, EmitGather),
       IndexRow(
           "GatherGrad", true, GatherGradTypes, [](const GradContext& c) { return Regather(c, "Gather"); },
-          [](const EvalContext& c) { return Scattered(c, kWalkGather); }),
+          [](const EvalContext& c) { return Scattered(c, kWalkGather); }, EmitGatherGrad),
       IndexRow(
           "GatherElements", false, GatherElementsTypes,
           [](const GradContext& c) { return Scatter(c, "GatherElementsGrad", c.dy()); },
-          [](const EvalContext& c) { return Gathered(c, kWalkElements); }),
+          [](const EvalContext& c) { return Gathered(c, kWalkElements); }, EmitSame),
       IndexRow(
           "GatherElementsGrad", true, GatherElementsGradTypes,
           [](const GradContext& c) { return Regather(c, "GatherElements"); },
-          [](const EvalContext& c) { return Scattered(c, kWalkElements); }),
+          [](const EvalContext& c) { return Scattered(c, kWalkElements); }, EmitGatherElementsGrad),
   };
   return *rows;
 }
@@ -308,7 +311,8 @@ std::span<const OpRow> ScatterOps() {
        .infer = ScatterTypes,
        .grad_status = GradStatus::kFormula,
        .gradient = ScatterGrad,
-       .evaluate = EvalScatter},
+       .evaluate = EvalScatter,
+       .emit = EmitSame},
   };
   return *rows;
 }

@@ -1,9 +1,11 @@
 // Matrix products.
 #include "frontend/base/status.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -123,7 +125,9 @@ std::span<const OpRow> MatmulOps() {
        .recompute = Recompute::kExpensive,
        .flops = MatMulFlops,
        .layout = {.packed = 2},
-       .init = {.roles = {WeightRole::kMatrix, WeightRole::kMatrix}}},
+       .init = {.roles = {WeightRole::kMatrix, WeightRole::kMatrix}},
+       .emit = EmitMatMul,
+       .simplify = SimplifyMatMul},
   };
   return *rows;
 }

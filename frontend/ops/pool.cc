@@ -1,4 +1,5 @@
 // Pooling over windows.
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 #include "frontend/ops/windows.h"
@@ -128,13 +129,15 @@ std::span<const OpRow> PoolOps() {
        .flops = PoolFlops,
        .layout = {.inputs = 1, .outputs = 3},
        .selects = true,
-       .init = {.transparent = true}},
+       .init = {.transparent = true},
+       .emit = EmitMaxPool},
       {.name = "MaxPoolGrad",
        .inputs = {2, 2},
        .attrs = MaxGradAttrSpecs(),
        .infer = InferMaxPoolGrad,
        .layout = {.inputs = 3, .outputs = 1},
-       .is_gradient = true},
+       .is_gradient = true,
+       .emit = EmitMaxPoolGrad},
       {.name = "AveragePool",
        .inputs = {1, 1},
        .attrs = AverageAttrSpecs(),
@@ -143,7 +146,8 @@ std::span<const OpRow> PoolOps() {
        .gradient = AveragePoolGradient,
        .flops = PoolFlops,
        .layout = {.inputs = 1, .outputs = 1},
-       .init = {.transparent = true}},
+       .init = {.transparent = true},
+       .emit = EmitAveragePool},
       {.name = "AveragePoolGrad",
        .inputs = {1, 1},
        .attrs = AverageGradAttrSpecs(),
@@ -152,7 +156,8 @@ std::span<const OpRow> PoolOps() {
        .gradient = AveragePoolGradGradient,
        .flops = PoolGradFlops,
        .layout = {.inputs = 1, .outputs = 1},
-       .is_gradient = true},
+       .is_gradient = true,
+       .emit = EmitAveragePoolGrad},
   };
   return rows;
 }

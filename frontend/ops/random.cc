@@ -1,7 +1,9 @@
 #include "frontend/ops/random.h"
+#include "frontend/ops/export/onnx_export.h"
 
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -54,7 +56,9 @@ std::span<const OpRow> RandomOps() {
        .grad_status = GradStatus::kFormula,
        .gradient = DropoutGradient,
        .evaluate = EvaluateDropout,
-       .init = {.transparent = true}},
+       .init = {.transparent = true},
+       .emit = EmitDropout,
+       .simplify = SimplifyDropout},
       {.name = "RandomUniform",
        .inputs = {1, 1},
        .attrs = {shape, dtype, {"low", 0.0}, {"high", 1.0}, stream},

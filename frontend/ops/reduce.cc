@@ -4,10 +4,12 @@
 #include <numeric>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -236,7 +238,9 @@ OpRow Reduction(std::string_view name, TypeRule infer, Evaluate evaluate, Gradie
           .precision = Precision::kFloat32,
           .flops = OnePerInput,
           .layout = {.inputs = 1, .outputs = 1, .any_order = true},
-          .reduction = true};
+          .reduction = true,
+          .emit = EmitReduce,
+          .simplify = SimplifyReduce};
 }
 
 OpRow ArgRow(std::string_view name, Evaluate evaluate) {
@@ -245,7 +249,9 @@ OpRow ArgRow(std::string_view name, Evaluate evaluate) {
           .infer = ArgTypes,
           .grad_status = GradStatus::kZero,
           .evaluate = evaluate,
-          .flops = OnePerInput};
+          .flops = OnePerInput,
+          .emit = EmitSame,
+          .simplify = SimplifyArg};
 }
 
 }  // namespace
@@ -265,7 +271,8 @@ std::span<const OpRow> ReduceOps() {
        .grad_status = GradStatus::kFormula,
        .gradient = CumSumGrad,
        .evaluate = EvalCumSum,
-       .precision = Precision::kFloat32},
+       .precision = Precision::kFloat32,
+       .emit = EmitCumSum},
       {.name = "SquaredNorm",
        .infer = SquaredNormTypes,
        .grad_status = GradStatus::kDecomposition,

@@ -1,5 +1,6 @@
 // Resizing along axes, by nearest elements or by linear or cubic kernels.
 #include "frontend/ops/resample.h"
+#include "frontend/ops/export/onnx_export.h"
 
 #include <algorithm>
 #include <cmath>
@@ -307,7 +308,8 @@ std::span<const OpRow> ResampleOps() {
        .grad_status = GradStatus::kFormula,
        .gradient = ResampleGradient,
        .evaluate = EvaluateResample,
-       .layout = {.inputs = 1, .outputs = 1, .any_order = true}},
+       .layout = {.inputs = 1, .outputs = 1, .any_order = true},
+       .emit = EmitResample},
       {.name = "ResampleGrad",
        .inputs = {1, 1},
        .attrs = ResampleGradAttrs(),
@@ -316,7 +318,8 @@ std::span<const OpRow> ResampleOps() {
        .gradient = ResampleGradGradient,
        .evaluate = EvaluateResampleGrad,
        .layout = {.inputs = 1, .outputs = 1, .any_order = true},
-       .is_gradient = true},
+       .is_gradient = true,
+       .emit = EmitResample},
   };
   return *rows;
 }

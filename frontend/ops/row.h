@@ -67,6 +67,14 @@ using Evaluate = std::vector<HostTensor> (*)(const EvalContext&);
 class ImportContext;
 using ImportFn = absl::StatusOr<std::vector<Val>> (*)(ImportContext&);
 
+// Writes a node as nodes of ONNX (export/onnx_export.h). Fails, without the node's tag, on attributes that ONNX lacks.
+class OnnxWriter;
+using EmitFn = absl::Status (*)(OnnxWriter&, const Node&);
+
+// Returns what replaces the only output of a node, or an invalid Val (simplify/simplify.h).
+struct SimplifyContext;
+using SimplifyFn = Val (*)(const SimplifyContext&);
+
 enum class GradStatus : uint8_t {
   kFormula,            // `gradient`
   kZero,               // piecewise constant or integer: no gradient flows, and that is right
@@ -191,6 +199,8 @@ struct OpRow {
   // Imports the ONNX operator of the same name and arity in the default domain; null where ONNX has none, or where an
   // import family lists it.
   ImportFn onnx = nullptr;
+  EmitFn emit = nullptr;  // null: FindEmit
+  SimplifyFn simplify = nullptr;
 };
 
 inline constexpr int kOutputsFromAttr = -1;

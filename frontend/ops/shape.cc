@@ -2,10 +2,12 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -290,29 +292,45 @@ std::span<const OpRow> ShapeOps() {
     OpRow reshape = Move("Reshape", {Required("shape")}, ReshapeTypes, ReshapeGrad, EvalReshape);
     reshape.view = true;
     reshape.recompute = Recompute::kFree;
+    reshape.emit = EmitReshape;
+    reshape.simplify = SimplifyReshape;
     const AttrSpec axis = {"axis", int64_t{0}, true, AxisRole::kAxis};
     OpRow expand = Move("Expand", {Required("shape", AxisRole::kPerAxis)}, ExpandTypes, ExpandGrad, EvalExpand);
     expand.recompute = Recompute::kFree;
     expand.layout = kInAnyOrder;
+    expand.emit = EmitExpand;
+    expand.simplify = SimplifyExpand;
     OpRow concat = Move("Concat", {axis}, ConcatTypes, ConcatGrad, EvalConcat);
     concat.inputs = {1, Arity::kMany};
     concat.init.roles = {WeightRole::kTable};
     concat.layout = {.inputs = kAllOperands, .outputs = 1, .any_order = true};
+    concat.emit = EmitSame;
+    concat.simplify = SimplifyConcat;
     OpRow split =
         Move("Split", {axis, Required("sizes"), {"num_outputs", int64_t{1}, true}}, SplitTypes, SplitGrad, EvalSplit);
     split.outputs = kOutputsFromAttr;
     split.layout = {.inputs = 1, .outputs = kAllOperands, .any_order = true};
+    split.emit = EmitSplit;
+    split.simplify = SimplifySplit;
     OpRow slice = Move("Slice", PerAxis({"starts", "sizes", "steps"}), SliceTypes, SliceGradient, EvalSlice);
     slice.layout = kInAnyOrder;
+    slice.emit = EmitSlice;
+    slice.simplify = SimplifySlice;
     OpRow slice_grad = Fill("SliceGrad", PerAxis({"input_shape", "starts", "steps"}), SliceGradTypes, SliceGradGradient,
                             EvalSliceGrad);
     slice_grad.layout = kInAnyOrder;
     slice_grad.is_gradient = true;
+    slice_grad.emit = EmitSliceGrad;
+    slice_grad.simplify = SimplifySliceGrad;
     OpRow pad = Fill("Pad", {Required("pads", AxisRole::kPads), {"value", 0.0}}, PadTypes, PadGrad, EvalPad);
     pad.layout = kInAnyOrder;
     pad.copies = true;
+    pad.emit = EmitPad;
+    pad.simplify = SimplifyPad;
     OpRow transpose = Move("Transpose", {Required("perm")}, TransposeTypes, TransposeGrad, EvalTranspose);
     transpose.derive = true;
+    transpose.emit = EmitSame;
+    transpose.simplify = SimplifyTranspose;
     return new std::vector<OpRow>{
         {.name = "Constant",
          .inputs = {0, 0},
@@ -320,7 +338,8 @@ std::span<const OpRow> ShapeOps() {
          .infer = ConstantTypes,
          .grad_status = GradStatus::kZero,
          .evaluate = EvalConstant,
-         .recompute = Recompute::kFree},
+         .recompute = Recompute::kFree,
+         .emit = EmitConstant},
         std::move(reshape),
         std::move(transpose),
         std::move(expand),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 
@@ -83,7 +84,8 @@ std::span<const OpRow> SoftmaxOps() {
        .precision = Precision::kFloat32,
        .non_negative = NonNegative::kAlways,
        .probabilities = true,
-       .init = {.gain = XavierGain}},
+       .init = {.gain = XavierGain},
+       .emit = EmitSame},
       {.name = "LogSoftmax",
        .inputs = {1, 1},
        .attrs = {axis},
@@ -93,7 +95,8 @@ std::span<const OpRow> SoftmaxOps() {
        .evaluate = EvaluateLogSoftmax,
        .precision = Precision::kFloat32,
        .probabilities = true,
-       .init = {.gain = XavierGain}},
+       .init = {.gain = XavierGain},
+       .emit = EmitSame},
       {.name = "SoftmaxGrad",
        .inputs = {2, 2},
        .attrs = {axis},

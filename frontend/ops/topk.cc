@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
@@ -79,7 +80,8 @@ std::span<const OpRow> TopKOps() {
        .gradient = TopKGrad,
        .evaluate = EvalTopK,
        .recompute = Recompute::kExpensive,
-       .flops = LogPerElement},
+       .flops = LogPerElement,
+       .emit = EmitTopK},
   };
   return *rows;
 }

@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/simplify/simplify.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
@@ -43,9 +44,12 @@ struct Sink {
   Val Finish(Val y) const { return Transpose(y, perm); }
 };
 
+// Returns the value that a transpose gives as v, or an invalid Val.
+Val Untransposed(Val v) { return MatchInput(v, "Transpose"); }
+
 // Returns v with Transpose(v, perm) = operand, or an invalid Val if that moved elements.
 Val Before(const Sink& s, Val operand) {
-  if (const Val x = MatchInput(operand, "Transpose"); x && ProducerAttrs(operand).Ints("perm") == s.perm) return x;
+  if (const Val x = Untransposed(operand); x && ProducerAttrs(operand).Ints("perm") == s.perm) return x;
   const auto wide = std::ranges::count_if(operand.shape(), [](int64_t d) { return d != 1; });
   const size_t rank = s.perm.size();
   if (operand.shape().size() > rank || wide > 1) return Val();
@@ -67,7 +71,7 @@ Val SinkElementwise(const Sink& s) {
 Val SinkAlongAxis(const Sink& s) {
   std::vector<Val> in;
   for (Val v : s.in) {
-    const Val x = MatchInput(v, "Transpose");
+    const Val x = Untransposed(v);
     if (!x || ProducerAttrs(v).Ints("perm") != s.perm) return Val();
     in.push_back(x);
   }
@@ -84,19 +88,16 @@ Val SinkPad(const Sink& s) {
   moved.insert(moved.end(), ends.begin(), ends.end());
   Attrs attrs = s.node.attrs;
   attrs.Set("pads", moved);
-  return s.Finish(s.b.Op("Pad", {MatchInput(s.in[0], "Transpose")}, attrs));
+  return s.Finish(s.b.Op(s.node.op, {Untransposed(s.in[0])}, attrs));
 }
 
+// Slice and SliceGrad.
 Val SinkSlice(const Sink& s) {
   Attrs attrs = s.node.attrs;
-  for (const char* name : {"starts", "sizes", "steps"}) attrs.Set(name, s.Untransposed(attrs.Ints(name)));
-  return s.Finish(s.b.Op("Slice", {MatchInput(s.in[0], "Transpose")}, attrs));
-}
-
-Val SinkSliceGrad(const Sink& s) {
-  Attrs attrs = s.node.attrs;
-  for (const char* name : {"input_shape", "starts", "steps"}) attrs.Set(name, s.Untransposed(attrs.Ints(name)));
-  return s.Finish(s.b.Op("SliceGrad", {MatchInput(s.in[0], "Transpose")}, attrs));
+  for (const char* name : {"input_shape", "starts", "sizes", "steps"}) {
+    if (attrs.Has(name)) attrs.Set(name, s.Untransposed(attrs.Ints(name)));
+  }
+  return s.Finish(s.b.Op(s.node.op, {Untransposed(s.in[0])}, attrs));
 }
 
 // Fails where the axes that are left change their order.
@@ -107,7 +108,7 @@ Val SinkReduce(const Sink& s) {
   for (int64_t& axis : axes) axis = s.Axis(axis);
   std::ranges::sort(axes);
   attrs.Set("axes", axes);
-  const Val x = MatchInput(s.in[0], "Transpose");
+  const Val x = Untransposed(s.in[0]);
   if (attrs.Int("keepdims", 1) != 0) return s.Finish(s.b.Op(s.node.op, {x}, attrs));
   Ints kept;
   for (int64_t axis : s.perm) {
@@ -117,7 +118,7 @@ Val SinkReduce(const Sink& s) {
 }
 
 Val SinkTranspose(const Sink& s) {
-  const Val x = MatchInput(s.in[0], "Transpose");
+  const Val x = Untransposed(s.in[0]);
   Ints perm = s.node.attrs.Ints("perm");
   for (int64_t& axis : perm) axis = s.perm[axis];
   return std::ranges::is_sorted(perm) ? x : Transpose(x, perm);
@@ -130,7 +131,7 @@ struct Sinker {
 constexpr Sinker kSinkers[] = {
     {"Concat", SinkAlongAxis},      {"Softmax", SinkAlongAxis},        {"LogSoftmax", SinkAlongAxis},
     {"SoftmaxGrad", SinkAlongAxis}, {"LogSoftmaxGrad", SinkAlongAxis}, {"Pad", SinkPad},
-    {"Slice", SinkSlice},           {"SliceGrad", SinkSliceGrad},      {"Transpose", SinkTranspose},
+    {"Slice", SinkSlice},           {"SliceGrad", SinkSlice},          {"Transpose", SinkTranspose},
 };
 
 Val Apply(const Sink& s) {
@@ -147,7 +148,7 @@ std::optional<std::vector<Val>> SinkBelow(Rewriter& r, const Node& node) {
   Sink sink{node, r.b(), {}, {}};
   for (ValueId v : node.inputs) {
     sink.in.push_back(r.Map(v));
-    if (!sink.perm.empty() || !MatchInput(sink.in.back(), "Transpose")) continue;
+    if (!sink.perm.empty() || !Untransposed(sink.in.back())) continue;
     const Ints perm = ProducerAttrs(sink.in.back()).Ints("perm");
     const bool whole = node.op == "Transpose" || r.from().type(node.outputs[0]).rank() == sink.in.back().rank() ||
                        FindOp(node.op)->reduction;

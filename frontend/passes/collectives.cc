@@ -80,11 +80,7 @@ class Gatherer {
     token_ = outputs[1];
     const int64_t elements = weight->type.elements(), all = columns.type.elements() * options_.group.size;
     Val flat = Reshape(outputs[0], {all});
-    if (elements < all)
-      flat = b.Op("Slice", {flat},
-                  {{"starts", std::vector<int64_t>{0}},
-                   {"sizes", std::vector<int64_t>{elements}},
-                   {"steps", std::vector<int64_t>{1}}});
+    if (elements < all) flat = Slice(flat, 0, 0, elements);
     weight->whole = Reshape(flat, weight->type.shape);
     gathered_ += weight->type.bytes();
     weight->at = gathered_;
@@ -194,12 +190,7 @@ Val PerChannel(Val v, int rank) {
 }
 
 // Columns [begin, end) of a matrix.
-Val Columns(Val x, int64_t begin, int64_t end) {
-  return x.b().Op("Slice", {x},
-                  {{"starts", std::vector<int64_t>{0, begin}},
-                   {"sizes", std::vector<int64_t>{x.dim(0), end - begin}},
-                   {"steps", std::vector<int64_t>{1, 1}}});
-}
+Val Columns(Val x, int64_t begin, int64_t end) { return Slice(x, 1, begin, end - begin); }
 
 struct Statistics {
   Val mean, var, count;  // [C], population variance; [1]
@@ -221,8 +212,7 @@ Statistics GatherStatistics(Val x, const RankGroup& group) {
   const int64_t channels = x.dim(1), count = x.type().elements() / std::max<int64_t>(1, channels);
   const Val mean = ReduceMean(x, axes, false), centered = x - PerChannel(mean, x.rank());
   const Val own_count = Reshape(x.b().Scalar(x.dtype(), static_cast<double>(count)), {1});
-  const Val row =
-      x.b().Op("Concat", {mean, ReduceSum(centered * centered, axes, false), own_count}, {{"axis", int64_t{0}}});
+  const Val row = Concat({mean, ReduceSum(centered * centered, axes, false), own_count}, 0);
   return Merge(AllGather(Reshape(row, {1, 2 * channels + 1}), group, 0), channels);
 }
 
@@ -230,7 +220,7 @@ Statistics GatherStatistics(Val x, const RankGroup& group) {
 // v itself does.
 Val ForUnbiased(const Statistics& all, int64_t own) {
   const double n = static_cast<double>(own), undone = own > 1 ? (n - 1) / n : 1;
-  const Val others = all.count.b().Op("Max", {all.count - 1.0, all.count.b().Scalar(all.count.dtype(), 1)});
+  const Val others = Max(all.count - 1.0, 1);
   return all.var * (all.count / others) * undone;
 }
 

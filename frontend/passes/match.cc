@@ -6,6 +6,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"
 #include "frontend/graph/text.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 

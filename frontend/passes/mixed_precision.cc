@@ -187,7 +187,7 @@ class MixedPrecisionRewriter {
       if (!outputs[i].valid()) return;
       r_.b().graph().SetValueName(outputs[i].id(), graph_.value(old).name);
       r_.Set(old, outputs[i]);
-      if (!IsFloat32(old) || freely_castable_[old] || node.op == "Constant") continue;
+      if (!IsFloat32(old) || freely_castable_[old] || IsConstant(node)) continue;
       if (IsLow(old) ? !wanted_[old] : HasOnlyLowPrecisionUsers(old)) r_.Set(old, As(old, IsLow(old) ? kWide : low_));
     }
   }

@@ -12,6 +12,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
+#include "frontend/ops/simplify/simplify.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
 

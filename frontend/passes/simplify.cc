@@ -1,69 +1,69 @@
 #include "frontend/passes/simplify.h"
 
 #include <algorithm>
-#include <cstring>
-#include <unordered_map>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/match.h"
+#include "frontend/ops/simplify/simplify.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
 
-Val NodeContext::Fit(Val v) const {
-  if (!v.valid() || v.dtype() != out.dtype) return Val();
-  return BroadcastShapes(v.shape(), out.shape) == out.shape ? Expand(v, out.shape) : Val();
-}
-
-Val MatchInput(Val v, std::string_view op, size_t i) {
-  const Node* node = v.valid() ? v.b().graph().producer(v.id()) : nullptr;
-  return node != nullptr && node->op == op && i < node->inputs.size() ? v.b().Wrap(node->inputs[i]) : Val();
-}
-
-Attrs ProducerAttrs(Val v) {
-  const Node* node = v.b().graph().producer(v.id());
-  return node == nullptr ? Attrs() : node->attrs;
-}
-
-std::optional<double> FindSplat(const Graph& graph, ValueId v) {
-  const Node* node = v == kNoValue ? nullptr : graph.producer(v);
-  if (node != nullptr && node->inputs.size() == 1 && (node->op == "Expand" || FindOp(node->op)->view))
-    return FindSplat(graph, node->inputs[0]);
-  const HostTensor* t = graph.FindConstant(v);
-  if (t == nullptr || t->size() == 0) return std::nullopt;
-  const auto bytes = t->bytes();
-  const size_t size = DTypeSize(t->dtype());
-  if (std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) != 0) return std::nullopt;
-  return t->At(0);
-}
-
-bool IsSplat(Val v, double value) { return FindSplat(v) == value; }
-
 namespace {
 
-using RuleTable = std::unordered_map<std::string_view, std::vector<const Rule*>>;  // in the order of the families
+// --- Elementwise operators
 
-const RuleTable& Rules() {
-  static const RuleTable* table = [] {
-    auto* t = new RuleTable;
-    for (auto family : {ArithmeticRules, ShapeRules}) {
-      for (const Rule& rule : family()) (*t)[rule.op].push_back(&rule);
-    }
-    return t;
-  }();
-  return *table;
+bool ReadsExpand(const SimplifyContext& s) {
+  return std::ranges::any_of(s.in, [](Val v) { return MatchInput(v, "Expand").valid(); });
 }
 
-Val FirstMatch(const NodeContext& site) {
-  for (std::string_view op : {std::string_view(site.node.op), std::string_view()}) {
-    const auto rules = Rules().find(op);
-    if (rules == Rules().end()) continue;
-    for (const Rule* rule : rules->second) {
-      if (const Val result = rule->apply(site)) return result;
+// Removes an Expand before elementwise operators, which broadcast.
+Val ElementwiseOfExpand(const SimplifyContext& s) {
+  if (s.in.size() < 2 || !ReadsExpand(s)) return Val();
+  for (size_t i = 0; i < s.in.size(); ++i) {
+    const Val x = MatchInput(s.in[i], "Expand");
+    if (!x) continue;
+    Shape shape = x.shape();
+    for (size_t k = 0; k < s.in.size(); ++k) {
+      if (k == i) continue;
+      if (!s.in[k].valid()) return Val();
+      const auto both = BroadcastShapes(shape, s.in[k].shape());
+      if (!both.has_value()) return Val();
+      shape = *both;
     }
+    if (shape != s.out.shape) continue;
+    std::vector<Val> in = s.in;
+    in[i] = x;
+    if (const Val y = s.Try(in, s.out.shape)) return y;
   }
   return Val();
+}
+
+// f(Expand(x)) → Expand(f(x)), also if the other operands are scalars: computes f on fewer elements.
+Val ExpandOfElementwise(const SimplifyContext& s) {
+  if (!ReadsExpand(s)) return Val();
+  std::vector<Val> in = s.in;
+  Shape shape;
+  bool any = false;
+  for (Val& v : in) {
+    if (!v.valid()) return Val();
+    if (v.type().elements() == 1 && v.rank() <= 1) continue;
+    const Val x = MatchInput(v, "Expand");
+    if (!x || any) return Val();
+    v = x;
+    shape = x.shape();
+    any = true;
+  }
+  return any ? s.Fit(s.Try(in, shape)) : Val();
+}
+
+Val SimplifyNode(const SimplifyContext& s) {
+  const OpRow* row = FindOp(s.node.op);
+  if (row == nullptr) return Val();
+  if (row->simplify != nullptr) {
+    if (const Val result = row->simplify(s)) return result;
+  }
+  return row->elementwise ? FirstOf<ElementwiseOfExpand, ExpandOfElementwise>(s) : Val();
 }
 
 }  // namespace
@@ -71,10 +71,10 @@ Val FirstMatch(const NodeContext& site) {
 absl::StatusOr<Graph> Simplify(const Graph& graph) {
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (node.outputs.size() != 1) return std::nullopt;
-    NodeContext site{r.b(), node, {}, graph.type(node.outputs[0])};
+    SimplifyContext site{r.b(), node, {}, graph.type(node.outputs[0])};
     site.in.reserve(node.inputs.size());
     for (ValueId v : node.inputs) site.in.push_back(r.Map(v));
-    const Val result = FirstMatch(site);
+    const Val result = SimplifyNode(site);
     if (!result.valid()) return std::nullopt;
     return std::vector<Val>{result};
   });

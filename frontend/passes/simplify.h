@@ -9,8 +9,9 @@
 
 namespace onnxtrain {
 
-// Applies the rules of simplify_arithmetic.cc and simplify_shape.cc to each node once. Dce removes dead nodes,
-// FoldConstants evaluates new constants. Values change only by rounding (merged constants) and in the sign of zeros.
+// Applies the rules of each node's row (ops/simplify/simplify.h), and those for all elementwise operators, once. Dce
+// removes dead nodes, FoldConstants evaluates new constants. Values change only by rounding (merged constants) and in
+// the sign of zeros.
 absl::StatusOr<Graph> Simplify(const Graph& graph);
 
 // Evaluates nodes of constants.

@@ -12,10 +12,6 @@ namespace {
 
 Val Total(Val condition, DType dtype) { return ReduceSum(Cast(condition, dtype), {}, false); }
 
-Val ArgMax(Val scores, int64_t axis) {
-  return scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}});
-}
-
 // Predictions and labels as class indices; binary labels are the classes 0 and 1.
 struct Classified {
   Val predicted, actual;  // i64 of one shape
@@ -37,10 +33,8 @@ Classified Classify(const MetricContext& c) {
   }
   const auto [scores, labels] = AlignClasses(c.y, c.labels);
   const Val ignored = Equal(labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
-  return {ArgMax(scores, 1), labels, b.Op("Not", {ignored}), scores.dim(1)};
+  return {ArgMax(scores, 1), labels, Not(ignored), scores.dim(1)};
 }
-
-Val And(Val a, Val b) { return a.b().Op("And", {a, b}); }
 
 std::vector<Val> AccuracyStats(const MetricContext& c) {
   const Classified k = Classify(c);
@@ -54,7 +48,7 @@ std::vector<Val> TopStats(const MetricContext& c) {
   Shape one = pair.scores.shape();
   one[1] = 1;
   const Val above = ReduceSum(Cast(Greater(pair.scores, Reshape(own, one)), c.y.dtype()), {1}, false);
-  const Val counts = c.y.b().Op("Not", {ignored});
+  const Val counts = Not(ignored);
   const Val hit = Less(above, c.y.b().Scalar(c.y.dtype(), static_cast<double>(c.k)));
   return {Total(And(hit, counts), c.y.dtype()), Total(counts, c.y.dtype())};
 }
@@ -106,7 +100,7 @@ std::vector<Val> ScoreStats(const MetricContext& c) {
   }
   scores = Reshape(scores, {n, k.classes});
   if (k.classes == 2) return {Reshape(Slice(scores, 1, 1, 1) - Slice(scores, 1, 0, 1), {n}), actual};
-  return {c.y.b().Op("Softmax", {scores}, {{"axis", int64_t{1}}}), actual};
+  return {Softmax(scores, 1), actual};
 }
 
 // Area under the ROC curve of class `k` against the rest: the share of correctly ordered pairs, ties counting half
@@ -147,16 +141,14 @@ double Auc(const MetricStats& s) {
 }
 
 std::vector<Val> LikelihoodStats(const MetricContext& c) {
-  Builder& b = c.y.b();
   if (c.form == LabelForm::kDistribution) {
-    const Val log_prob = b.Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
+    const Val log_prob = LogSoftmax(c.y, c.y.rank() - 1);
     return {ReduceSum(-(c.labels * log_prob), {}, false), ReduceSum(c.labels, {}, false)};
   }
   const auto pair = AlignClasses(c.y, c.labels);
-  const auto [log_prob, ignored] =
-      GatherClassScores({b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}}), pair.labels}, c.ignore_index);
-  return {ReduceSum(Where(ignored, b.Scalar(c.y.dtype(), 0), -log_prob), {}, false),
-          Total(b.Op("Not", {ignored}), c.y.dtype())};
+  const auto [log_prob, ignored] = GatherClassScores({LogSoftmax(pair.scores, 1), pair.labels}, c.ignore_index);
+  return {ReduceSum(Where(ignored, c.y.b().Scalar(c.y.dtype(), 0), -log_prob), {}, false),
+          Total(Not(ignored), c.y.dtype())};
 }
 
 double Perplexity(const MetricStats& s) { return std::exp(Ratio(s)); }

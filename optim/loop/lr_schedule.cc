@@ -18,9 +18,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Each schedule is one template over numbers (double) and graph values (Val).
 double Min(double a, double b) { return std::min(a, b); }
-Val Min(Val a, double b) { return a.b().Op("Min", {a, a.b().Scalar(a.dtype(), b)}); }
 double Max(double a, double b) { return std::max(a, b); }
-Val Max(Val a, double b) { return a.b().Op("Max", {a, a.b().Scalar(a.dtype(), b)}); }
 double Cos(double x) { return std::cos(x); }
 Val Cos(Val x) { return x.b().Op("Cos", {x}); }
 double Root(double x) { return std::sqrt(x); }
@@ -28,8 +26,7 @@ Val Root(Val x) { return Sqrt(x); }
 double Floor(double x) { return std::floor(x); }
 Val Floor(Val x) { return x.b().Op("Floor", {x}); }
 double Pow(double base, double x) { return std::pow(base, x); }
-Val Pow(double base, Val x) { return x.b().Op("Pow", {x.b().Scalar(x.dtype(), base), x}); }
-Val Pow(Val x, double power) { return x.b().Op("Pow", {x, x.b().Scalar(x.dtype(), power)}); }
+Val Pow(double base, Val x) { return Pow(x.b().Scalar(x.dtype(), base), x); }
 double IfBelow(double x, double limit, double a, double b) { return x < limit ? a : b; }
 Val IfBelow(Val x, double limit, Val a, Val b) { return Where(Less(x, x.b().Scalar(x.dtype(), limit)), a, b); }
 

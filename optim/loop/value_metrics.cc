@@ -17,9 +17,7 @@ Val SampleCount(const MetricContext& c) {
 }
 
 // By target: the sum of magnitudes; and the number of samples.
-std::vector<Val> ErrorStats(const MetricContext& c) {
-  return {SumByTarget(c, c.y.b().Op("Abs", {c.y - c.labels})), SampleCount(c)};
-}
+std::vector<Val> ErrorStats(const MetricContext& c) { return {SumByTarget(c, Abs(c.y - c.labels)), SampleCount(c)}; }
 
 std::vector<Val> SquareStats(const MetricContext& c) {
   const Val d = c.y - c.labels;

@@ -129,7 +129,7 @@ void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int3
       const size_t before = open.size();
       for (ValueId v : graph.nodes()[n].inputs) {
         const int32_t p = v == kNoValue ? -1 : graph.value(v).node;
-        if (p >= backward && !done[p] && graph.nodes()[p].op != "Constant") open.push_back(p);
+        if (p >= backward && !done[p] && !IsConstant(graph.nodes()[p])) open.push_back(p);
       }
       if (open.size() > before) continue;
       open.pop_back();
@@ -151,7 +151,7 @@ RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>
   const int32_t backward = FirstBackwardNode(graph, kInverseDenominatorFeed);
   const std::vector<bool> running = FindLiveNodes(graph);
   for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) {
-    if (graph.nodes()[n].op == "Constant" || (n < backward && running[n])) order_.push_back(n);
+    if (IsConstant(graph.nodes()[n]) || (n < backward && running[n])) order_.push_back(n);
   }
   boundary_ = static_cast<int32_t>(order_.size());
   const MemoryPlan plan = PlanMemory(graph, {.alignment = alignment, .workspace_bytes = workspace});

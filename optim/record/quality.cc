@@ -17,6 +17,12 @@
 namespace onnxtrain {
 namespace {
 
+Tail FindTail(std::string_view activation) {
+  if (activation == "Softmax") return Tail::kSoftmax;
+  if (activation == "LogSoftmax") return Tail::kLogSoftmax;
+  return activation == "Sigmoid" ? Tail::kSigmoid : Tail::kNone;
+}
+
 // Adds predictions and labels up to a Quality: one collector for each kind of prediction.
 
 // What a batch holds: [n, …] each.
@@ -101,7 +107,10 @@ class PositionCollector : public QualityCollector {
  public:
   PositionCollector(const LossTerm& term, const PredictedBatch& first, int64_t classes, bool classes_first,
                     int64_t ignore_index)
-      : tail_(term.activation), classes_first_(classes_first), binary_(classes == 1), ignore_index_(ignore_index) {
+      : tail_(FindTail(term.activation)),
+        classes_first_(classes_first),
+        binary_(classes == 1),
+        ignore_index_(ignore_index) {
     quality_.kind = QualityKind::kPositions;
     quality_.areas = first.labels.type().rank() > 2;
     quality_.classes = std::max<int64_t>(2, classes);
@@ -142,18 +151,18 @@ class PositionCollector : public QualityCollector {
     const int64_t classes = quality_.classes, begin = i * classes * positions;
     if (binary_) {
       const double x = values.At(i * positions + p);
-      row_[1] = tail_ == "Sigmoid" ? x : 1 / (1 + std::exp(-x));
+      row_[1] = tail_ == Tail::kSigmoid ? x : 1 / (1 + std::exp(-x));
       row_[0] = 1 - row_[1];
       return row_[1] > row_[0];
     }
     for (int64_t c = 0; c < classes; ++c)
       row_[c] = values.At(begin + (classes_first_ ? c * positions + p : p * classes + c));
     const int64_t best = std::ranges::max_element(row_) - row_.begin();
-    if (tail_ == "Softmax") return best;
-    const double most = tail_ == "LogSoftmax" ? 0 : row_[best];
+    if (tail_ == Tail::kSoftmax) return best;
+    const double most = tail_ == Tail::kLogSoftmax ? 0 : row_[best];
     double sum = 0;
     for (double& x : row_) sum += x = std::exp(x - most);
-    if (tail_ == "LogSoftmax") return best;
+    if (tail_ == Tail::kLogSoftmax) return best;
     for (double& x : row_) x /= sum;
     return best;
   }
@@ -169,7 +178,7 @@ class PositionCollector : public QualityCollector {
     worst_.erase(worst_.begin());
   }
 
-  const std::string tail_;
+  const Tail tail_;
   const bool classes_first_, binary_;
   const int64_t ignore_index_;
   std::vector<double> row_;
@@ -288,12 +297,8 @@ const FeedSpec* FindFeed(const std::vector<FeedSpec>& specs, const std::string& 
 
 }  // namespace
 
-ScoreReader::ScoreReader(const LossChoice& loss, const Shape& output) {
+ScoreReader::ScoreReader(const LossChoice& loss, const Shape& output) : tail_(FindTail(loss.leading().activation)) {
   for (size_t i = 1; i < output.size(); ++i) width_ *= output[i];
-  const std::string& activation = loss.leading().activation;
-  if (activation == "Softmax") tail_ = Tail::kSoftmax;
-  if (activation == "LogSoftmax") tail_ = Tail::kLogSoftmax;
-  if (activation == "Sigmoid") tail_ = Tail::kSigmoid;
   const LabelForm form = loss.leading().form;
   const bool scores = form == LabelForm::kClasses || form == LabelForm::kDistribution;
   if (scores && output.size() == 2 && width_ > 1) form_ = Form::kClasses;

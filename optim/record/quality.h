@@ -16,6 +16,9 @@
 
 namespace onnxtrain {
 
+// The activation that an output ends in.
+enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid };
+
 // How the numbers of the leading output become probabilities.
 class ScoreReader {
  public:
@@ -30,8 +33,7 @@ class ScoreReader {
   std::vector<double> Read(const HostTensor& values, int64_t i) const;
 
  private:
-  enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid } tail_ = Tail::kNone;
-
+  Tail tail_ = Tail::kNone;
   Form form_ = Form::kNumbers;
   int64_t width_ = 1;
 };

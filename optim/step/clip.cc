@@ -7,8 +7,6 @@ namespace {
 
 Val L2Norm(Val x, const std::vector<int64_t>& axes) { return Sqrt(ReduceSum(x * x, axes)); }
 
-Val ClampMin(Val x, double least) { return x.b().Op("Max", {x, x.b().Scalar(x.dtype(), least)}); }
-
 }  // namespace
 
 Val ClipAdaptively(Val gradient, Val weight, double ratio, int64_t axis) {
@@ -16,8 +14,8 @@ Val ClipAdaptively(Val gradient, Val weight, double ratio, int64_t axis) {
   for (int64_t a = 0; weight.rank() > 1 && a < weight.rank(); ++a) {
     if (a != axis) axes.push_back(a);
   }
-  const Val most = ClampMin(L2Norm(weight, axes), 1e-3) * ratio, norm = L2Norm(gradient, axes);
-  const Val factor = Where(Less(norm, most), norm.b().Scalar(norm.dtype(), 1), most / ClampMin(norm, 1e-6));
+  const Val most = Max(L2Norm(weight, axes), 1e-3) * ratio, norm = L2Norm(gradient, axes);
+  const Val factor = Where(Less(norm, most), norm.b().Scalar(norm.dtype(), 1), most / Max(norm, 1e-6));
   return gradient * factor;
 }
 

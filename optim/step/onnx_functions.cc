@@ -379,8 +379,7 @@ absl::StatusOr<bool> OnnxRule::IsElementwise() const {
   for (const Node& node : graph.nodes()) {
     const auto is_number = [&](ValueId v) { return v == kNoValue || graph.type(v).elements() == 1; };
     const bool numbers = std::ranges::all_of(node.inputs, is_number) && std::ranges::all_of(node.outputs, is_number);
-    if (node.op != "Constant" && !numbers && !FindOp(node.op)->elementwise && !FindOp(node.op)->view &&
-        node.op != "Expand")
+    if (!IsConstant(node) && !numbers && !FindOp(node.op)->elementwise && !FindOp(node.op)->view && node.op != "Expand")
       return false;
   }
   graph.AddOutput("weight", result.param.id());

@@ -29,7 +29,7 @@ Val CountClasses(const LossTerm& term, const LossSpec& spec, Val labels, DType d
   if (!spec.class_weights.empty() && term.function->takes.find("class_weights") != std::string_view::npos) {
     const Val table =
         b.Constant(HostTensor::FromDoubles({dtype, {std::ssize(spec.class_weights)}}, spec.class_weights));
-    weights = b.Op("Gather", {table, Where(ignored, Number(labels, 0), labels)}, {{"axis", int64_t{0}}});
+    weights = Gather(table, Where(ignored, Number(labels, 0), labels), 0);
   }
   return ReduceSum(Where(ignored, b.Scalar(dtype, 0), weights), {}, false);
 }
@@ -363,7 +363,7 @@ class UpdateBuilder {
     norm_ = Cast(norm, spec_.dtype);
     finite_ = Less(norm, b_.Scalar(DType::kFloat64, std::numeric_limits<double>::infinity()));  // false for NaN, too
     if (spec_.optimizer.max_grad_norm > 0) {
-      const Val clip = b_.Op("Min", {b_.Scalar(DType::kFloat64, 1), spec_.optimizer.max_grad_norm / (norm + 1e-6)});
+      const Val one = b_.Scalar(DType::kFloat64, 1), clip = Min(one, spec_.optimizer.max_grad_norm / (norm + 1e-6));
       factor = factor.valid() ? factor * clip : clip;
     }
     if (factor.valid()) factor_ = Cast(factor, spec_.dtype);

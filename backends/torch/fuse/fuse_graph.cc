@@ -6,10 +6,10 @@
 #include <span>
 
 #include "backends/promote_types.h"
-#include "backends/torch/fuse/element_functions.h"
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/fuse/generate.h"
 #include "backends/torch/fuse/kernel_plan.h"
+#include "backends/torch/kernels/element_functions.h"
 #include "backends/unit_graph.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
@@ -85,10 +85,10 @@ class NodeParts {
   }
 
   NodePart Find(const Node& node) const {
-    if (node.op == "Constant" || node.outputs.empty()) return {};
+    if (IsConstant(node) || node.outputs.empty()) return {};
     NodePart part{.elements = type(node.outputs[0]).elements(),
                   .wide = type(node.outputs[0]).dtype == DType::kFloat64 || IsWideInput(node)};
-    if (node.op == "Reshape") {
+    if (FindOp(node.op)->view) {
       part.part = Part::kView;
     } else if (node.op == "Cast" || node.op == "Dropout") {
       part.part = Part::kElements;
@@ -110,15 +110,14 @@ class NodeParts {
   }
 
   void FindReduction(const Node& node, NodePart* part) const {
-    const bool sums = node.op == "ReduceSum" || node.op == "ReduceMean";
-    const bool extreme = node.op == "ReduceMax" || node.op == "ReduceMin";
+    const ReductionFunction* function = FindReductionFunction(node);
     const Type& x = type(node.inputs[0]);
     const std::optional<Fold> fold = FindFold(x.shape, node.attrs.Ints("axes"));
-    if ((!sums && !extreme) || !fold || !IsFloat(x.dtype)) return;
+    if (function == nullptr || !fold || !IsFloat(x.dtype)) return;
     part->elements = x.elements();
     part->columns = fold->columns;
     const int64_t rows = part->elements / part->columns;
-    const bool pays = fold->by_column ? sums && PaysToSumColumns(part->elements, part->columns)
+    const bool pays = fold->by_column ? function->sums() && PaysToSumColumns(part->elements, part->columns)
                                       : rows >= kLeastRows || part->elements <= kMostElementsOfFewRows;
     if (pays) part->part = fold->by_column ? Part::kColumns : Part::kRows;
   }

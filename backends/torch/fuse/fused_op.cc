@@ -1,7 +1,7 @@
 #include "backends/torch/fuse/fused_op.h"
 
 #include "backends/promote_types.h"
-#include "backends/torch/fuse/element_functions.h"
+#include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/status.h"
 #include "frontend/graph/parse.h"
 #include "frontend/graph/print.h"
@@ -9,6 +9,7 @@
 #include "frontend/ops/row.h"
 #include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
+#include "frontend/passes/pass.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::aten {
@@ -66,13 +67,14 @@ absl::StatusOr<Graph> ParseBody(const Attrs& attrs) {
 
 absl::StatusOr<Graph> ExpandBody(const Graph& body) {
   const auto computes = [](const Graph&, const Node& n) {
-    return n.op != "Cast" && n.op != "Reshape" && n.op != "Constant";
+    return n.op != "Cast" && !FindOp(n.op)->view && !IsConstant(n);
   };
   const auto is_composite = [](const Graph&, const Node& n) { return !IsPrimitive(n); };
-  ASSIGN_OR_RETURN(Graph graph, PromoteHalfToFloat(body, computes));
-  ASSIGN_OR_RETURN(graph, DecomposeNodes(graph, is_composite));
-  ASSIGN_OR_RETURN(graph, Rewrite(graph, ExpandSoftmax));
-  return Dce(graph);
+  const Pass passes[] = {{"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, computes); }},
+                         {"decompose", [&](const Graph& g) { return DecomposeNodes(g, is_composite); }},
+                         {"expand_softmax", [](const Graph& g) { return Rewrite(g, ExpandSoftmax); }},
+                         {"dce", [](const Graph& g) { return Dce(g); }}};
+  return RunPasses(body, passes);
 }
 
 }  // namespace onnxtrain::aten

@@ -16,9 +16,9 @@ void RegisterFusedOp();
 Attrs MakeFusedAttrs(const Graph& body);
 absl::StatusOr<Graph> ParseBody(const Attrs& attrs);
 
-// Returns the body in operators of one kind each: element functions (element_functions.h), Cast, Dropout, Reshape,
-// Constant and reductions. All but casts and views compute in float32 or float64: half precision is rounded where the
-// body has a value of such a type, as if every operator had a kernel of its own, but not within one operator.
+// Returns the body in operators of one kind each: element functions (kernels/element_functions.h), Cast, Dropout,
+// Reshape, Constant and reductions. All but casts and views compute in float32 or float64: half precision is rounded
+// where the body has a value of such a type, as if every operator had a kernel of its own, but not within one operator.
 absl::StatusOr<Graph> ExpandBody(const Graph& body);
 
 }  // namespace onnxtrain::aten

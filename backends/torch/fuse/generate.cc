@@ -6,9 +6,9 @@
 #include <span>
 
 #include "absl/strings/str_replace.h"
-#include "backends/torch/fuse/element_functions.h"
 #include "backends/torch/fuse/kernel_plan.h"
 #include "backends/torch/fuse/prelude.h"
+#include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/match.h"
@@ -359,9 +359,7 @@ class Generator {
     }
   }
 
-  static std::string_view Reducer(const Node& node) {
-    return node.op == "ReduceMax" ? "Maximum" : node.op == "ReduceMin" ? "Minimum" : "Sum";
-  }
+  static std::string_view Reducer(const Node& node) { return FindReductionFunction(node)->reducer; }
 
   // One vector of all operands per thread, and one element where they do not divide the whole.
   void EmitMapKernel(std::string_view name) {
@@ -442,7 +440,7 @@ class Generator {
     EmitColumnLoop([&] { EmitElements(pass, tiling_.vector); });
     for (int32_t n : work.reductions) {
       Line("const real v", output(n), " = Reduce<", Reducer(node(n)), ", ", tiling_.team, ">(m", output(n), ")",
-           node(n).op == "ReduceMean" ? StrCat(" / ", plan_.space.columns) : "", ";");
+           FindReductionFunction(node(n))->averages ? StrCat(" / ", plan_.space.columns) : "", ";");
     }
   }
 
@@ -518,7 +516,7 @@ class Generator {
            " += partial[b * ", plan_.space.columns, " + c];");
       Close();
       Line("const real v", v, " = ReduceSlices(m", v, ")",
-           node(n).op == "ReduceMean" ? StrCat(" / ", plan_.space.rows) : "", ";");
+           FindReductionFunction(node(n))->averages ? StrCat(" / ", plan_.space.rows) : "", ";");
     }
     for (int32_t n = 0; n < static_cast<int32_t>(graph_.nodes().size()); ++n) {
       if (node(n).op == "Cast" && plan_.level[output(n)] == Level::kColumnSum)

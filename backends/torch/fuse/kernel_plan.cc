@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "backends/torch/fuse/element_functions.h"
 #include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/row.h"
@@ -139,11 +139,10 @@ class Planner {
   absl::Status FindSpace() {
     int64_t elements = 0, columns = 0;
     for (const Node& node : graph_.nodes()) {
-      if (node.op != "Constant" && !IsReduction(node))
-        elements = std::max(elements, NumElements(shape(node.outputs[0])));
+      if (!IsConstant(node) && !IsReduction(node)) elements = std::max(elements, NumElements(shape(node.outputs[0])));
       if (!IsReduction(node)) continue;
       const std::optional<Fold> fold = FindFold(shape(node.inputs[0]), node.attrs.Ints("axes"));
-      if (node.op == "ReduceProd") return Refuse(node, "it multiplies");
+      if (FindReductionFunction(node) == nullptr) return Refuse(node, "it multiplies");
       if (!fold) return Refuse(node, "its axes are neither the last nor the first");
       if (columns != 0 && columns != fold->columns) return Refuse(node, "it folds other axes than a reduction before");
       columns = fold->columns;
@@ -166,15 +165,15 @@ class Planner {
                           DTypeSize(graph_.type(node.outputs[0]).dtype) >= 4;
       const int64_t elements = NumElements(shape(node.outputs[0]));
       const bool computed = elements == plan_.space.elements() || (plan_.by_row && elements == plan_.space.rows);
-      plan_.views.push_back(node.op == "Reshape" || (widens && !computed));
+      plan_.views.push_back(FindOp(node.op)->view || (widens && !computed));
     }
   }
 
-  bool IsInputOrConstant(ValueId v) const { return graph_.IsInput(v) || graph_.producer(v)->op == "Constant"; }
+  bool IsInputOrConstant(ValueId v) const { return graph_.IsInput(v) || IsConstant(*graph_.producer(v)); }
 
   absl::Status PlanNode(int32_t n) {
     const Node& node = graph_.nodes()[n];
-    if (node.op == "Constant") return PlanConstant(node);
+    if (IsConstant(node)) return PlanConstant(node);
     if (plan_.views[n]) return PlanView(node);
     if (IsReduction(node)) return PlanReduction(n);
     const ValueId out = node.outputs[0];
@@ -215,7 +214,7 @@ class Planner {
     const ValueId x = node.inputs[0];
     if (NumElements(shape(x)) != plan_.space.elements()) return Refuse(node, "it reduces other elements");
     const bool by_column = FindFold(shape(x), node.attrs.Ints("axes"))->by_column;
-    if (by_column && node.op != "ReduceSum" && node.op != "ReduceMean") return Refuse(node, "it is no sum");
+    if (by_column && !FindReductionFunction(node)->sums()) return Refuse(node, "it is no sum");
     plan_.level[node.outputs[0]] = by_column ? Level::kColumnSum : Level::kRow;
     if (by_column) plan_.column_sums.push_back(n);
     return PlanOperand(n, x);

@@ -1,5 +1,6 @@
 #include "backends/torch/fuse/prelude.h"
 
+#include "absl/strings/ascii.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain::aten {
@@ -232,26 +233,24 @@ DEVICE WordsOf<V> RandomWords(const Random& random, uint64 element) {
 DEVICE float Uniform(unsigned word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 )";
 
-// Functions whose name depends on the type.
-struct MathFunction {
-  std::string_view name, f32, f64;
-};
-constexpr MathFunction kMath[] = {
-    {"Abs", "fabsf", "fabs"},         {"Exp", "expf", "exp"},       {"Log", "logf", "log"},
-    {"Log1p", "log1pf", "log1p"},     {"Expm1", "expm1f", "expm1"}, {"Sqrt", "sqrtf", "sqrt"},
-    {"Sin", "sinf", "sin"},           {"Cos", "cosf", "cos"},       {"Tan", "tanf", "tan"},
-    {"Asin", "asinf", "asin"},        {"Acos", "acosf", "acos"},    {"Atan", "atanf", "atan"},
-    {"Sinh", "sinhf", "sinh"},        {"Cosh", "coshf", "cosh"},    {"Asinh", "asinhf", "asinh"},
-    {"Acosh", "acoshf", "acosh"},     {"Atanh", "atanhf", "atanh"}, {"Tanh", "tanhf", "tanh"},
-    {"Erf", "erff", "erf"},           {"Floor", "floorf", "floor"}, {"Ceil", "ceilf", "ceil"},
-    {"RoundToEven", "rintf", "rint"},
-};
+// Functions of the C library: "exp" is expf(x) for floats, and Exp(x) in kernels.
+constexpr std::string_view kMath[] = {"exp",   "log",   "log1p", "expm1", "sqrt",  "sin",  "cos",
+                                      "tan",   "asin",  "acos",  "atan",  "sinh",  "cosh", "asinh",
+                                      "acosh", "atanh", "tanh",  "erf",   "floor", "ceil"};
 
 std::string MakeMath(bool wide) {
-  std::string text;
-  for (const MathFunction& f : kMath)
-    StrAppend(&text, "DEVICE real ", f.name, "(real x) { return ", wide ? f.f64 : f.f32, "(x); }\n");
   const std::string_view suffix = wide ? "" : "f";
+  std::string text;
+  const auto define = [&](std::string_view name, std::string_view function) {
+    StrAppend(&text, "DEVICE real ", name, "(real x) { return ", function, suffix, "(x); }\n");
+  };
+  define("Abs", "fabs");
+  for (std::string_view function : kMath) {
+    std::string name(function);
+    name[0] = absl::ascii_toupper(name[0]);
+    define(name, function);
+  }
+  define("RoundToEven", "rint");
   StrAppend(&text, "DEVICE real Pow(real a, real b) { return pow", suffix, "(a, b); }\n");
   StrAppend(&text, "DEVICE real TruncMod(real a, real b) { return fmod", suffix, "(a, b); }\n");
   return text;

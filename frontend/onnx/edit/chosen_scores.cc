@@ -112,7 +112,7 @@ class LabelFinder {
   Names LabelsOfReaders(const std::string& scores) const {
     for (const ParsedNode* reader : Readers(scores)) {
       if (IsMl(*reader, "ZipMap")) return LabelsInAttributes(*reader);
-      if (IsOp(*reader, {"Identity", "Cast"})) {
+      if (IsIdentity(*reader) || IsOp(*reader, {"Cast"})) {
         for (const ParsedNode* next : Readers(reader->outputs[0])) {
           if (IsMl(*next, "ZipMap")) return LabelsInAttributes(*next);
         }

@@ -31,7 +31,7 @@ void KnownValues::Update() {
     };
     depends_on_feed_.push_back(any(depends_on_feed_));
     may_hold_batch_.push_back(!scalar && any(may_hold_batch_));
-    if (node->op == "Constant") constant_bytes_ += graph.type(v).bytes();
+    if (IsConstant(*node)) constant_bytes_ += graph.type(v).bytes();
   }
   // Many small nodes must not fold into a large heap: shapes still fold, tables stay expressions.
   if (constant_bytes_ > kConstantBudget && bound_folding_) builder_.set_fold_limit(kFoldLimitBeyondBudget);

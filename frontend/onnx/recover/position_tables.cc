@@ -123,7 +123,7 @@ class PositionTableFinder {
   // Data reach the outputs of nodes that this leaves out.
   void Follow(const ParsedNode& node) {
     std::optional<PositionValue> made;
-    if (IsOp(node, {"Constant"})) {
+    if (IsConstant(node)) {
       made = ReadConstant(node);
     } else if (ReadsShapeOnly(node)) {
       made.emplace();
@@ -156,7 +156,7 @@ class PositionTableFinder {
     }
     if (joined.tensors.size() > kMostTensors) return std::nullopt;
     if (IsOp(node, {"CumSum"})) joined.ids = false;  // of a mask: positions
-    if (IsOp(node, {"Identity"}) && FindTensor(node.inputs[0]) != nullptr) joined.tensors.insert(node.outputs[0]);
+    if (IsIdentity(node) && FindTensor(node.inputs[0]) != nullptr) joined.tensors.insert(node.outputs[0]);
     return joined;
   }
 

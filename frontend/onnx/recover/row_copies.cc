@@ -325,9 +325,7 @@ std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& i
   return nodes;
 }
 
-bool IsCopyOf(const ParsedNode& node, const std::string& name) {
-  return IsOp(node, {"Identity"}) && node.inputs[0] == name;
-}
+bool IsCopyOf(const ParsedNode& node, const std::string& name) { return IsIdentity(node) && node.inputs[0] == name; }
 
 // Lists the outputs of Identity nodes over the initializer: the exporter merges tables of equal bytes, each of which
 // is trained.

@@ -48,7 +48,7 @@ class StatisticsFinder {
 
   // An Identity over an initializer that others read, too, is a weight of its own.
   void TraceVector(const ParsedNode& node) {
-    const bool negates = IsOp(node, {"Neg"}), copies = IsOp(node, {"Identity"});
+    const bool negates = IsOp(node, {"Neg"}), copies = IsIdentity(node);
     if (node.inputs.empty() || node.outputs.empty() || !(negates || copies || IsViewOrCast(node))) return;
     std::optional<Vector> vector = FindVector(node.inputs[0]);
     if (!vector) return;
@@ -61,7 +61,7 @@ class StatisticsFinder {
     if (const HostTensor* stored = index_.FindTensor(value))
       return stored->size() == 1 ? std::optional(stored->At(0)) : std::nullopt;
     const ParsedNode* producer = index_.Producer(value);
-    if (producer == nullptr || !IsOp(*producer, {"Constant"})) return std::nullopt;
+    if (producer == nullptr || !IsConstant(*producer)) return std::nullopt;
     const Attrs& attrs = producer->attrs;
     if (attrs.Find<double>("value_float") != nullptr) return attrs.Float("value_float");
     const HostTensor* tensor = attrs.Find<HostTensor>("value");
@@ -98,8 +98,8 @@ class StatisticsFinder {
   void FindScale(const ParsedNode& node) {
     const bool inverts = IsOp(node, {"Reciprocal"});
     const bool scales = IsOp(node, {"Mul", "Div"});
-    if ((inverts || scales || IsOp(node, {"Identity"}) || IsViewOrCast(node)) && !node.outputs.empty() &&
-        HasScale(node) && fixed_.contains(node.outputs[0]))
+    if ((inverts || scales || IsIdentity(node) || IsViewOrCast(node)) && !node.outputs.empty() && HasScale(node) &&
+        fixed_.contains(node.outputs[0]))
       scales_.insert(node.outputs[0]);
   }
 

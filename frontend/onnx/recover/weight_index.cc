@@ -59,7 +59,7 @@ std::vector<std::string> WeightIndex::ListInitializers() const {
 std::vector<std::pair<std::string, std::string>> WeightIndex::ListCopies() const {
   std::map<std::string, std::string> copies;
   for (const ParsedNode& node : graph().nodes) {
-    if (IsOp(node, {"Identity"}) && graph().initializers.contains(node.inputs[0]))
+    if (IsIdentity(node) && graph().initializers.contains(node.inputs[0]))
       copies.emplace(node.outputs[0], node.inputs[0]);
   }
   return {copies.begin(), copies.end()};

@@ -42,7 +42,7 @@ class RoleFinder {
   WeightRecords FindCopies() {
     WeightRecords records;
     for (const ParsedNode& node : graph_.nodes) {
-      if (IsOp(node, {"Identity"}) && JoinCopy(node))
+      if (IsIdentity(node) && JoinCopy(node))
         records.push_back({.weight = node.outputs[0],
                            .why = StrCat("calls of one module read it and '", node.inputs[0], "'"),
                            .form = MergedCopy{.weight = node.inputs[0], .copy = node.outputs[0]}});
@@ -151,11 +151,11 @@ class RoleFinder {
   // PyTorch stores parameters as initializers. Its Constant nodes hold what tracing has found in the program.
   static bool IsTracedConstant(const ParsedNode& node) {
     const bool torch = node.fx != nullptr || node.name.starts_with("/");
-    return torch && IsOp(node, {"Constant"}) && node.outputs.size() == 1 && !node.outputs[0].empty();
+    return torch && IsConstant(node) && node.outputs.size() == 1 && !node.outputs[0].empty();
   }
 
   static const WeightReader& FirstComputing(const std::vector<WeightReader>& readers) {
-    const auto computes = std::ranges::find_if(readers, [](const auto& r) { return !IsOp(*r.node, {"Identity"}); });
+    const auto computes = std::ranges::find_if(readers, [](const auto& r) { return !IsIdentity(*r.node); });
     return computes == readers.end() ? readers[0] : *computes;
   }
 
@@ -181,7 +181,7 @@ class RoleFinder {
   // Adds the scopes of nodes that read the value.
   void AddOwners(const std::string& value, std::set<std::string>* owners) const {
     for (const WeightReader& reader : index_.ElementReaders(value)) {
-      if (!IsOp(*reader.node, {"Identity"})) owners->insert(ScopePath(reader.node->name));
+      if (!IsIdentity(*reader.node)) owners->insert(ScopePath(reader.node->name));
     }
     owners->erase("");
   }
@@ -189,7 +189,7 @@ class RoleFinder {
   // A mask of zeros and ones is one behind an Identity, too, and so are numbers of formulas. A tensor of one element is
   // what its own readers tell.
   Kind CopyKind(const ParsedNode& identity) const {
-    if (!IsOp(identity, {"Identity"}) || identity.inputs.empty() || identity.outputs.empty()) return Kind::kUnknown;
+    if (!IsIdentity(identity) || identity.inputs.empty() || identity.outputs.empty()) return Kind::kUnknown;
     const std::string &weight = identity.inputs[0], &copy = identity.outputs[0];
     const HostTensor* stored = index_.FindTensor(weight);
     const auto& readers = index_.ElementReaders(copy);
@@ -316,7 +316,7 @@ class RoleFinder {
   // Whether it is a vector that the exporter computed, perhaps one behind an Identity.
   bool IsComputedVector(const std::string& name) const {
     const ParsedNode* identity = index_.Producer(name);
-    const bool copied = identity != nullptr && IsOp(*identity, {"Identity"});
+    const bool copied = identity != nullptr && IsIdentity(*identity);
     const HostTensor* stored = index_.FindTensor(copied ? identity->inputs[0] : name);
     return IsComputedName(name) && stored != nullptr && IsVector(*stored);
   }

@@ -234,9 +234,8 @@ class TieFinder {
   // Lets the readers of a copy that the file has behind an Identity read the weight itself.
   bool JoinCopy(const std::string& weight, const std::string& copy) {
     const ParsedNode* identity = index_.Producer(copy);
-    const bool copied = IsThere(weight) && !index_.IsOutput(copy) && identity != nullptr &&
-                        IsOp(*identity, {"Identity"}) && identity->inputs == std::vector{weight} &&
-                        identity->outputs == std::vector{copy};
+    const bool copied = IsThere(weight) && !index_.IsOutput(copy) && identity != nullptr && IsIdentity(*identity) &&
+                        identity->inputs == std::vector{weight} && identity->outputs == std::vector{copy};
     if (copied)
       records_.push_back({.weight = copy,
                           .why = StrCat("the same weight as '", weight, "'"),

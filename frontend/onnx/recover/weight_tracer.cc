@@ -19,6 +19,9 @@ bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops) {
   return node.domain.empty() && std::ranges::find(ops, node.op_type) != ops.end() && !LacksOperands(node);
 }
 
+bool IsIdentity(const ParsedNode& node) { return IsOp(node, {"Identity"}); }
+bool IsConstant(const ParsedNode& node) { return IsOp(node, {"Constant"}); }
+
 bool IsViewOrCast(const ParsedNode& node) { return GetOnnxTraits(node).view || IsOp(node, {"Cast"}); }
 
 std::string NodeTag(const ParsedNode& node) { return NodeTag(Printable(node.op_type), Printable(node.source)); }
@@ -55,7 +58,7 @@ absl::StatusOr<TracedWeight> WeightTracer::TraceStored(const std::string& name, 
     return TracedWeight{name, it->second.shape(), it->second.shape()};
   if (producer == nullptr) return Invalid("'", Printable(name), "' is not a weight");
   std::optional<Shape> shape;
-  if (IsOp(*producer, {"Constant"})) {
+  if (IsConstant(*producer)) {
     const HostTensor* value = producer->attrs.Tensor("value");
     if (value != nullptr) shape = value->shape();
   } else if (IsOp(*producer, {"ConstantOfShape"})) {
@@ -75,7 +78,7 @@ absl::StatusOr<TracedWeight> WeightTracer::Trace(const std::string& name) const 
   if (!IsViewOrCast(node)) return ComputedWeightError(node);
   ASSIGN_OR_RETURN(TracedWeight weight, Trace(node.inputs[0]));
   // Copies that the exporter merged because their bytes were equal: the Identity becomes a weight of its own.
-  if (IsOp(node, {"Identity"}) && weight.through.empty() && CountReaders(node.inputs[0]) > 1)
+  if (IsIdentity(node) && weight.through.empty() && CountReaders(node.inputs[0]) > 1)
     return TracedWeight{name, weight.stored, weight.shape};
   weight.through.insert(weight.through.begin(), &node);
   weight.before.insert(weight.before.begin(), weight.shape);
@@ -85,7 +88,7 @@ absl::StatusOr<TracedWeight> WeightTracer::Trace(const std::string& name) const 
 
 absl::StatusOr<Shape> WeightTracer::MovedShape(const ParsedNode& node, const Shape& shape) const {
   if (IsOp(node, {"Reshape"})) return ReshapedShape(node, shape);
-  if (IsOp(node, {"Identity", "Cast"})) return shape;
+  if (IsIdentity(node) || IsOp(node, {"Cast"})) return shape;
   if (!IsOp(node, {"Transpose"})) return ComputedWeightError(node);
   Shape out(shape.size());
   const std::vector<int64_t> perm = Permutation(node, shape.size());
@@ -128,7 +131,7 @@ std::optional<std::vector<int64_t>> WeightTracer::ReshapeTarget(const ParsedNode
 const HostTensor* WeightTracer::FindTensor(const std::string& name) const {
   if (auto it = model_.graph.initializers.find(name); it != model_.graph.initializers.end()) return &it->second;
   const ParsedNode* producer = Producer(name);
-  return producer != nullptr && IsOp(*producer, {"Constant"}) ? producer->attrs.Tensor("value") : nullptr;
+  return producer != nullptr && IsConstant(*producer) ? producer->attrs.Tensor("value") : nullptr;
 }
 
 size_t WeightTracer::CountReaders(const std::string& name) const {

@@ -15,6 +15,10 @@ namespace onnxtrain {
 // Whether the node is one of these operators of ai.onnx, with the operands that it must have.
 bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
 
+// Whether the node hands on its input, as exporters write tied weights and barriers, or holds a tensor.
+bool IsIdentity(const ParsedNode& node);
+bool IsConstant(const ParsedNode& node);
+
 // Whether the node only moves or casts the elements of its first input.
 bool IsViewOrCast(const ParsedNode& node);
 

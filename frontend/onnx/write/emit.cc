@@ -37,25 +37,13 @@ std::string OnnxEmitter::Name(ValueId value) const {
   return i < names_.size() && !names_[i].empty() ? names_[i] : StrCat(prefix_, "v", value);
 }
 
-std::vector<std::string> OnnxEmitter::Names(const ValueIds& values) const {
-  std::vector<std::string> names;
-  for (const ValueId value : values) names.push_back(Name(value));
-  return names;
-}
-
 void OnnxEmitter::SetName(ValueId value, std::string name) {
   names_.resize(std::max(names_.size(), static_cast<size_t>(value) + 1));
   names_[value] = std::move(name);
 }
 
-std::string OnnxEmitter::Op(std::string_view op_type, const std::vector<std::string>& inputs, const Attrs& attrs) {
-  std::string name = NewName();
-  OpTo({name}, op_type, inputs, attrs);
-  return name;
-}
-
-void OnnxEmitter::OpTo(const std::vector<std::string>& outputs, std::string_view op_type,
-                       const std::vector<std::string>& inputs, const Attrs& attrs) {
+void OnnxEmitter::Append(std::string_view op_type, const std::vector<std::string>& inputs,
+                         const std::vector<std::string>& outputs, const Attrs& attrs) {
   onnx::NodeProto* node = proto_->add_node();
   node->set_op_type(std::string(op_type));
   for (const std::string& input : inputs) node->add_input(input);
@@ -73,16 +61,9 @@ std::string OnnxEmitter::Constant(const HostTensor& value) {
   return tensor->name();
 }
 
-std::string OnnxEmitter::Zeros(DType dtype, const Shape& shape) {
-  return Op("Expand", {Constant(HostTensor::Scalar(dtype, 0)), Ints(shape)});
-}
-
-std::string OnnxEmitter::Reshape(const std::string& x, const Shape& shape) {
-  return Op("Reshape", {x, Ints(shape)}, {{"allowzero", int64_t{1}}});
-}
-
-std::string OnnxEmitter::Transpose(const std::string& x, const std::vector<int64_t>& perm) {
-  return Op("Transpose", {x}, {{"perm", perm}});
+absl::Status Emit(OnnxEmitter& emitter, const Node& node) {
+  const EmitFn emit = FindEmit(node.op);
+  return emit == nullptr ? Invalid("standard ONNX has no operator for it") : emit(emitter, node);
 }
 
 }  // namespace onnxtrain

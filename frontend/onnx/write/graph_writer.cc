@@ -101,7 +101,7 @@ class GraphWriter {
 
 absl::StatusOr<std::string> SerializeGraph(const Graph& graph, const std::map<std::string, HostTensor>& values) {
   ASSIGN_OR_RETURN(Graph clean, CleanUp(graph));
-  const auto lacks = [](const Graph&, const Node& node) { return !HasEmitter(node); };
+  const auto lacks = [](const Graph&, const Node& node) { return FindEmit(node.op) == nullptr; };
   ASSIGN_OR_RETURN(const Graph decomposed, DecomposeNodes(clean, lacks));
   ASSIGN_OR_RETURN(clean, CleanUp(decomposed));
   return GraphWriter(clean).Write(values);

@@ -291,9 +291,9 @@ class PartBuilder {
     const Val index = builder_.Wrap(whole_of_[node.inputs[1]]);
     const auto number = [&](int64_t value) { return builder_.Scalar(index.dtype(), static_cast<double>(value)); };
     Val row = Where(Less(index, number(0)), index + number(rows), index);
-    row = builder_.Op("Min", {builder_.Op("Max", {row, number(0)}), number(rows - 1)});
+    row = Min(Max(row, 0), static_cast<double>(rows - 1));
     row = row - number(rank_ * own);
-    const Val has = builder_.Op("And", {Less(row, number(own)), Less(number(-1), row)});
+    const Val below = Less(row, number(own)), has = And(below, Less(number(-1), row));
     const Val table = Operand(node.inputs[0], split.inputs[0]);
     const Val gathered = builder_.Op("Gather", {table, Where(has, row, number(0))}, node.attrs);
     Shape shape(gathered.rank(), 1);

@@ -75,7 +75,12 @@ absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSp
     return Invalid("`tensor` ", ranks, ": no weight of the model has parts that ", ranks, " ranks could compute with");
   if (decided != nullptr) RETURN_IF_ERROR(CheckFollows(graph, split.weights, *decided));
   std::vector<ValueId> parts;
-  ASSIGN_OR_RETURN(Graph part, BuildPart(graph, plan, rank, &parts));
+  Graph part;
+  const auto build = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(part, BuildPart(graph, plan, rank, &parts));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunRewrite("build_part", build, {&part}));
   split.prepared.loss = whole.loss;
   for (size_t t = 0; t < results.size(); ++t) split.prepared.loss.terms[t].value = parts[results[t]];
   const std::vector<GraphOutput> outputs = part.outputs();

@@ -262,15 +262,11 @@ NameAxes FindNames(const Node& node) {
       {"CumSum", ExceptAxis},
       {"Concat", ExceptAxis},
       {"Split", ExceptAxis},
-      {"ReduceSum", Reduce},
-      {"ReduceMean", Reduce},
-      {"ReduceMax", Reduce},
-      {"ReduceMin", Reduce},
-      {"ReduceProd", Reduce},
   };
   const auto found = rules->find(node.op);
   if (found != rules->end()) return found->second;
-  return FindOp(node.op)->elementwise ? Elementwise : nullptr;
+  const OpRow& row = *FindOp(node.op);
+  return row.reduction ? Reduce : row.elementwise ? Elementwise : nullptr;
 }
 
 std::optional<AxisSplit> FindName(const std::vector<int>& names, int name, int64_t blocks) {

@@ -17,19 +17,17 @@ GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index) {
   const Val safe = Where(ignored, b.Scalar(DType::kInt64, 0), pair.labels);
   Shape index_shape = pair.labels.shape();
   index_shape.insert(index_shape.begin() + 1, 1);
-  const Val picked = b.Op("GatherElements", {pair.scores, Reshape(safe, index_shape)}, {{"axis", int64_t{1}}});
+  const Val picked = GatherElements(pair.scores, Reshape(safe, index_shape), 1);
   return {Reshape(picked, pair.labels.shape()), ignored};
 }
 
 Val CountCorrect(Val scores, Val labels, int64_t axis, DType dtype) {
-  const Val best = scores.b().Op("ArgMax", {scores}, {{"axis", axis}, {"keepdims", int64_t{0}}});
-  return ReduceSum(Cast(Equal(best, labels), dtype), {}, false);
+  return ReduceSum(Cast(Equal(ArgMax(scores, axis), labels), dtype), {}, false);
 }
 
 Val CountCorrectSoft(Val scores, Val targets) {
   const int64_t axis = scores.rank() - 1;
-  const Val best = scores.b().Op("ArgMax", {targets}, {{"axis", axis}, {"keepdims", int64_t{0}}});
-  return CountCorrect(scores, best, axis, scores.dtype());
+  return CountCorrect(scores, ArgMax(targets, axis), axis, scores.dtype());
 }
 
 namespace {
@@ -49,9 +47,8 @@ Val Weighted(const LossContext& c, Val shares) {
 
 // Returns the weight of each target, in the labels' shape [N, …].
 Val TargetWeights(const LossContext& c, Val labels, Val ignored) {
-  Builder& b = c.y.b();
-  const Val safe = Where(ignored, b.Scalar(DType::kInt64, 0), labels);
-  return b.Op("Gather", {ClassWeights(c, 1), safe}, {{"axis", int64_t{0}}});
+  const Val safe = Where(ignored, c.y.b().Scalar(DType::kInt64, 0), labels);
+  return Gather(ClassWeights(c, 1), safe, 0);
 }
 
 // As in PyTorch, the smoothed part is weighted by each class's weight and the rest by the target's.
@@ -62,7 +59,7 @@ Val WeightedCrossEntropy(const LossContext& c, const ClassPair& pair) {
                          {{"ignore_index", c.ignore_index}, {"label_smoothing", 0.0}})[0];
   const Val weighted = loss * TargetWeights(c, pair.labels, ignored);
   if (c.label_smoothing == 0) return weighted;
-  const Val log_prob = b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}});
+  const Val log_prob = LogSoftmax(pair.scores, 1);
   const Val spread = ReduceSum(log_prob * ClassWeights(c, pair.scores.rank() - 1), {1}, false);
   const Val counts = Where(ignored, b.Scalar(c.y.dtype(), 0), spread);
   return weighted * (1 - c.label_smoothing) - counts * (c.label_smoothing / static_cast<double>(pair.scores.dim(1)));
@@ -74,7 +71,7 @@ LossParts SoftCrossEntropy(const LossContext& c) {
   const Val smooth =
       c.label_smoothing == 0 ? c.labels : c.labels * (1 - c.label_smoothing) + c.label_smoothing / classes;
   const Val t = Weighted(c, smooth);
-  const Val log_prob = c.y.b().Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
+  const Val log_prob = LogSoftmax(c.y, c.y.rank() - 1);
   return {-(t * log_prob), CountCorrectSoft(c.y, c.labels)};
 }
 

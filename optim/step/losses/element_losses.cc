@@ -6,7 +6,7 @@ namespace onnxtrain {
 Val ChooseBinary(Val logits, std::optional<double> least) {
   Builder& b = logits.b();
   if (!least.has_value()) return Greater(logits, b.Scalar(logits.dtype(), 0));
-  return b.Op("Not", {Less(logits, b.Scalar(logits.dtype(), *least))});
+  return Not(Less(logits, b.Scalar(logits.dtype(), *least)));
 }
 
 Val CountCorrectBinary(const LossContext& c) {
@@ -25,12 +25,12 @@ LossParts Mse(const LossContext& c) {
   return {d * d, Val()};
 }
 
-LossParts L1(const LossContext& c) { return {c.y.b().Op("Abs", {c.y - c.labels}), Val()}; }
+LossParts L1(const LossContext& c) { return {Abs(c.y - c.labels), Val()}; }
 
 // Huber (1964), as PyTorch's HuberLoss.
 LossParts Huber(const LossContext& c) {
   const double delta = c.Option("delta", 1);
-  const Val d = c.y - c.labels, a = d.b().Op("Abs", {d});
+  const Val d = c.y - c.labels, a = Abs(d);
   return {Where(Less(a, d.b().Scalar(d.dtype(), delta)), d * d * 0.5, (a - delta / 2) * delta), Val()};
 }
 

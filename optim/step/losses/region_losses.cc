@@ -8,10 +8,8 @@ namespace {
 
 // (1 − p)^γ. For γ < 1 the slope at p = 1 is infinite: p is clamped below 1.
 Val Modulation(Val one_minus_p, double gamma) {
-  Builder& b = one_minus_p.b();
   if (gamma == 1) return one_minus_p;
-  if (gamma < 1) one_minus_p = b.Op("Max", {one_minus_p, b.Scalar(one_minus_p.dtype(), 1e-6)});
-  return b.Op("Pow", {one_minus_p, b.Scalar(one_minus_p.dtype(), gamma)});
+  return Pow(gamma < 1 ? Max(one_minus_p, 1e-6) : one_minus_p, gamma);
 }
 
 LossParts FocalBinary(const LossContext& c, double gamma) {
@@ -31,12 +29,11 @@ LossParts Focal(const LossContext& c) {
     return gamma > 0 ? loss * Modulation(-b.Op("Expm1", {log_p}), gamma) : loss;
   };
   if (c.form == LabelForm::kDistribution) {
-    const Val log_prob = b.Op("LogSoftmax", {c.y}, {{"axis", int64_t{c.y.rank() - 1}}});
+    const Val log_prob = LogSoftmax(c.y, c.y.rank() - 1);
     return {c.labels * focal(log_prob), CountCorrectSoft(c.y, c.labels)};
   }
   const auto pair = AlignClasses(c.y, c.labels);
-  const auto [log_prob, ignored] =
-      GatherClassScores({b.Op("LogSoftmax", {pair.scores}, {{"axis", int64_t{1}}}), pair.labels}, c.ignore_index);
+  const auto [log_prob, ignored] = GatherClassScores({LogSoftmax(pair.scores, 1), pair.labels}, c.ignore_index);
   return {Where(ignored, b.Scalar(c.y.dtype(), 0), focal(log_prob)),
           CountCorrect(pair.scores, pair.labels, 1, c.y.dtype())};
 }
@@ -57,13 +54,13 @@ Regions ElementRegions(const LossContext& c) {
 Regions ClassRegions(const LossContext& c, int axis) {
   Builder& b = c.y.b();
   const int64_t n = c.y.dim(0), classes = c.y.dim(axis);
-  Regions r{b.Op("Softmax", {c.y}, {{"axis", int64_t{axis}}}), c.labels};
+  Regions r{Softmax(c.y, axis), c.labels};
   if (c.form == LabelForm::kClasses) {
     Shape one = c.y.shape();
     one[axis] = 1;
     const Val labels = Reshape(c.labels, one);
     r.t = Cast(Equal(labels, ClassIndices(b, classes, c.y.rank(), axis)), c.y.dtype());
-    const Val counts = b.Op("Not", {Equal(labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)))});
+    const Val counts = Not(Equal(labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index))));
     r.p = r.p * Cast(counts, c.y.dtype());
   }
   const int64_t rest = NumElements(c.y.shape()) / (n * classes);

@@ -13,7 +13,7 @@ constexpr double kLogZero = -1e30;
 // log(e^a + e^b + …). The derivative of the subtracted maximum cancels, so ties are exact.
 Val LogSum(const std::vector<Val>& terms) {
   Val most = terms[0];
-  for (size_t i = 1; i < terms.size(); ++i) most = most.b().Op("Max", {most, terms[i]});
+  for (size_t i = 1; i < terms.size(); ++i) most = Max(most, terms[i]);
   Val sum = Exp(terms[0] - most);
   for (size_t i = 1; i < terms.size(); ++i) sum = sum + Exp(terms[i] - most);
   return most + Log(sum);
@@ -65,23 +65,24 @@ LossParts Ctc(const LossContext& c) {
   const Val blank = b.Scalar(DType::kInt64, c.Option("blank", 0));
   const Val ignored = Equal(c.labels, b.Scalar(DType::kInt64, static_cast<double>(c.ignore_index)));
   const Val path = Interleaved(Where(ignored, blank, c.labels), blank);
-  const Val log_prob = b.Op("LogSoftmax", {y}, {{"axis", int64_t{2}}});
+  const Val log_prob = LogSoftmax(y, 2);
   const Val index = Expand(Reshape(path, {n, 1, width}), {n, steps, width});
-  Lattice lattice{.emissions = b.Op("GatherElements", {log_prob, index}, {{"axis", int64_t{2}}})};
+  Lattice lattice{.emissions = GatherElements(log_prob, index, 2)};
   if (width > 2) {
     const Val before = Concat({Expand(blank, {n, 2}), Slice(path, 1, 0, width - 2)}, 1);
-    const Val stays = b.Op("Or", {Equal(path, blank), Equal(path, before)});
-    lattice.skip = LogIf(b.Op("Not", {stays}), dtype);
+    const Val to_blank = Equal(path, blank), stays = Or(to_blank, Equal(path, before));
+    lattice.skip = LogIf(Not(stays), dtype);
   }
   // A path ends at the last label or at the blank after it.
-  const Val length = ReduceSum(Cast(b.Op("Not", {ignored}), dtype), {1}, true);
+  const Val length = ReduceSum(Cast(Not(ignored), dtype), {1}, true);
   const Val behind = Cast(ClassIndices(b, width, 2, 1), dtype) - length * 2.0;
-  const Val ends = LogIf(b.Op("Or", {Equal(behind, b.Scalar(dtype, 0)), Equal(behind, b.Scalar(dtype, -1))}), dtype);
+  const Val at_blank = Equal(behind, b.Scalar(dtype, 0));
+  const Val ends = LogIf(Or(at_blank, Equal(behind, b.Scalar(dtype, -1))), dtype);
   const Val last = Forward(lattice) + ends;
   const Val most = ReduceMax(last, {1}, true);
   const Val total = Reshape(most + Log(ReduceSum(Exp(last - most), {1}, true)), {n});
   const bool per_label = c.Option("per_label", 1) != 0;
-  const Val loss = per_label ? -total / b.Op("Max", {Reshape(length, {n}), b.Scalar(dtype, 1)}) : -total;
+  const Val loss = per_label ? -total / Max(Reshape(length, {n}), 1) : -total;
   // More labels than steps: there is no path.
   const double impossible = c.Option("zero_infinity", 1) != 0 ? 0 : std::numeric_limits<double>::infinity();
   return {Where(Less(total, b.Scalar(dtype, kLogZero / 10)), b.Scalar(dtype, impossible), loss), Val()};

@@ -60,7 +60,7 @@ Val Whitened(Val g, Val rows, Val columns) {
 RuleResult Adafactor(const RuleContext& c) {
   constexpr double kTiny = 1e-30, kLeastScale = 1e-3, kThreshold = 1;
   const Val t = c.step + 1.0;
-  const Val keep = 1.0 - t.b().Op("Pow", {t, Number(t, -0.8)});
+  const Val keep = 1.0 - Pow(t, -0.8);
   const Val square = c.grad * c.grad + kTiny;
   std::vector<Val> state = {c.state[0], c.state[1]};
   Val u;
@@ -73,8 +73,8 @@ RuleResult Adafactor(const RuleContext& c) {
     state[0] = state[0] * keep + square * (1.0 - keep);
     u = c.grad * Rsqrt(state[0]);
   }
-  u = u / Binary("Max", RootMeanSquare(u) / kThreshold, Number(u, 1));
-  const Val rate = Binary("Min", c.lr, Rsqrt(t)) * Binary("Max", RootMeanSquare(c.param), Number(t, kLeastScale));
+  u = u / Max(RootMeanSquare(u) / kThreshold, Number(u, 1));
+  const Val rate = Min(c.lr, Rsqrt(t)) * Max(RootMeanSquare(c.param), Number(t, kLeastScale));
   if (c.weight_decay != 0) u = u + c.param * c.weight_decay;
   return {c.param - rate * u, state};
 }

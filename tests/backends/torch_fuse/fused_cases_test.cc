@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "backends/torch/fuse/element_functions.h"
 #include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/strings.h"
 #include "test_backends.h"
 #include "tests/ops/run.h"

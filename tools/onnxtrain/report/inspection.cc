@@ -100,7 +100,7 @@ std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const Imp
   if (model != nullptr) {
     const Index index(file);
     for (const Node& node : model->graph.nodes()) {
-      const std::string* op = node.op == "Constant" ? nullptr : index.Find(node.source);
+      const std::string* op = IsConstant(node) ? nullptr : index.Find(node.source);
       if (op != nullptr) LookAtNode(model->graph, node, backends, &by_op[*op], &gradients[*op]);
     }
   }
@@ -215,7 +215,7 @@ class Inspector {
     for (const Node& node : model.graph.nodes()) {
       out_.forward_flops += NodeFlops(model.graph, node) / static_cast<double>(batch_);
       const OpRow* row = FindOp(node.op);
-      if (node.op == "Constant" || (row != nullptr && row->view)) continue;
+      if (IsConstant(node) || (row != nullptr && row->view)) continue;
       out_.activation_bytes +=
           static_cast<double>(model.graph.type(node.outputs[0]).bytes()) / static_cast<double>(batch_);
     }

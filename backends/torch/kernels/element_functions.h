@@ -1,4 +1,4 @@
-// The functions of single elements that generated kernels compute, as expressions of C++.
+// What generated kernels compute for operators: functions of single elements, as expressions of C++, and reductions.
 #pragma once
 
 #include <string>
@@ -22,7 +22,18 @@ struct ElementFunction {
 // Returns the function of a node, or null if it has none. Element types are not looked at.
 const ElementFunction* FindElementFunction(const Node& node);
 
-// Returns the names of all operators that have one, for tests.
+struct ReductionFunction {
+  std::string_view op;
+  std::string_view reducer;  // of the prelude: "Sum"
+  bool averages = false;     // divides by the number of elements
+
+  bool sums() const { return reducer == "Sum"; }
+};
+
+// Returns null for reductions that no kernel is generated for, and other operators.
+const ReductionFunction* FindReductionFunction(const Node& node);
+
+// Returns the names of all operators that have an element function, for tests.
 std::vector<std::string> ListElementOperators();
 
 // Returns a number as a literal of C++ of type `real`, bit for bit.

@@ -1,9 +1,7 @@
-// Simplification of arithmetic.
-#include <array>
+// Simplification of arithmetic, choices and conversions.
 #include <cmath>
 
-#include "frontend/ops/row.h"
-#include "frontend/passes/match.h"
+#include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
@@ -11,62 +9,62 @@ namespace {
 // --- Neutral operands
 
 template <int kValue>
-Val FoldRightIdentity(const NodeContext& s) {
+Val FoldRightIdentity(const SimplifyContext& s) {
   return IsSplat(s.in[1], kValue) ? s.Fit(s.in[0]) : Val();
 }
 
 template <int kValue>
-Val FoldIdentity(const NodeContext& s) {
+Val FoldIdentity(const SimplifyContext& s) {
   if (IsSplat(s.in[1], kValue)) return s.Fit(s.in[0]);
   return IsSplat(s.in[0], kValue) ? s.Fit(s.in[1]) : Val();
 }
 
-Val DropoutOfNothing(const NodeContext& s) { return s.attrs().Float("ratio") == 0 ? s.in[0] : Val(); }
-
 // --- Inverse functions
 
-Val Twice(const NodeContext& s) { return MatchInput(s.in[0], s.node.op); }
+Val Twice(const SimplifyContext& s) { return MatchInput(s.in[0], s.node.op); }
 
-Val NegOfReshapedNeg(const NodeContext& s) {
+Val NegOfReshapedNeg(const SimplifyContext& s) {
   return Reshape(MatchInput(MatchInput(s.in[0], "Reshape"), "Neg"), s.out.shape);
 }
 
-Val AddOfNeg(const NodeContext& s) {
+Val AddOfNeg(const SimplifyContext& s) {
   if (const Val y = MatchInput(s.in[1], "Neg")) return s.in[0] - y;
   const Val x = MatchInput(s.in[0], "Neg");
   return x ? s.in[1] - x : Val();
 }
 
-Val SubOfNeg(const NodeContext& s) {
+Val SubOfNeg(const SimplifyContext& s) {
   const Val y = MatchInput(s.in[1], "Neg");
   return y ? s.in[0] + y : Val();
 }
 
-Val SubFromZero(const NodeContext& s) { return IsFloat(s.out.dtype) && IsSplat(s.in[0], 0) ? -s.Fit(s.in[1]) : Val(); }
+Val SubFromZero(const SimplifyContext& s) {
+  return IsFloat(s.out.dtype) && IsSplat(s.in[0], 0) ? -s.Fit(s.in[1]) : Val();
+}
 
-Val TimesMinusOne(const NodeContext& s) {
+Val TimesMinusOne(const SimplifyContext& s) {
   if (!IsFloat(s.out.dtype)) return Val();
   if (IsSplat(s.in[1], -1)) return -s.Fit(s.in[0]);
   return s.node.op == "Mul" && IsSplat(s.in[0], -1) ? -s.Fit(s.in[1]) : Val();
 }
 
-Val OneOver(const NodeContext& s) {
+Val OneOver(const SimplifyContext& s) {
   if (!IsFloat(s.out.dtype) || !IsSplat(s.in[0], 1)) return Val();
   const Val x = s.Fit(s.in[1]);
   return x ? s.b.Op("Reciprocal", {x}) : Val();
 }
 
-Val ReciprocalOfSqrt(const NodeContext& s) { return Rsqrt(MatchInput(s.in[0], "Sqrt")); }
+Val ReciprocalOfSqrt(const SimplifyContext& s) { return Rsqrt(MatchInput(s.in[0], "Sqrt")); }
 
-Val SqrtOfReciprocal(const NodeContext& s) { return Rsqrt(MatchInput(s.in[0], "Reciprocal")); }
+Val SqrtOfReciprocal(const SimplifyContext& s) { return Rsqrt(MatchInput(s.in[0], "Reciprocal")); }
 
-Val MulOfReciprocal(const NodeContext& s) {
+Val MulOfReciprocal(const SimplifyContext& s) {
   if (const Val y = MatchInput(s.in[1], "Reciprocal")) return s.in[0] / y;
   const Val x = MatchInput(s.in[0], "Reciprocal");
   return x ? s.in[1] / x : Val();
 }
 
-Val DivOfReciprocal(const NodeContext& s) {
+Val DivOfReciprocal(const SimplifyContext& s) {
   const Val y = MatchInput(s.in[1], "Reciprocal");
   return y ? s.in[0] * y : Val();
 }
@@ -74,7 +72,7 @@ Val DivOfReciprocal(const NodeContext& s) {
 // --- Powers
 
 // Rewrites powers to roots and their products: x^¾ = √x·√√x.
-Val PowOfConstant(const NodeContext& s) {
+Val PowOfConstant(const SimplifyContext& s) {
   static constexpr struct {
     double exponent;
     std::string_view op;
@@ -110,7 +108,7 @@ std::optional<Affine> AsAffine(std::string_view op, Val a, Val b, bool product) 
 
 // Merges (x·a)·b → x·(ab), (x + a) + b → x + (a + b), also for quotients and differences, if the constant stays a
 // normal number. Keeps sums that nearly cancel: some models round by them.
-Val MergeConstants(const NodeContext& s) {
+Val MergeConstants(const SimplifyContext& s) {
   if (s.out.dtype != DType::kFloat32 && s.out.dtype != DType::kFloat64) return Val();
   const bool product = s.node.op == "Mul" || s.node.op == "Div";
   const auto outer = AsAffine(s.node.op, s.in[0], s.in[1], product);
@@ -126,13 +124,13 @@ Val MergeConstants(const NodeContext& s) {
 
 // --- Choices and conversions
 
-Val WhereOfConstant(const NodeContext& s) {
+Val WhereOfConstant(const SimplifyContext& s) {
   if (s.in[1].id() == s.in[2].id()) return s.Fit(s.in[1]);
   const auto condition = FindSplat(s.in[0]);
   return condition.has_value() ? s.Fit(s.in[*condition != 0 ? 1 : 2]) : Val();
 }
 
-Val WhereOfNot(const NodeContext& s) {
+Val WhereOfNot(const SimplifyContext& s) {
   const Val c = MatchInput(s.in[0], "Not");
   return c ? Where(c, s.in[2], s.in[1]) : Val();
 }
@@ -160,7 +158,7 @@ std::optional<Gate> FindGate(Val v) {
 }
 
 // c·x + (1 − c)·y → Where(c, x, y): how tf2onnx writes a choice.
-Val SumOfGated(const NodeContext& s) {
+Val SumOfGated(const SimplifyContext& s) {
   if (!MatchInput(s.in[0], "Mul") || !MatchInput(s.in[1], "Mul")) return Val();
   for (size_t i : {0, 1}) {
     for (size_t k : {0, 1}) {
@@ -177,7 +175,7 @@ Val SumOfGated(const NodeContext& s) {
 }
 
 // The same of constants: c holds ones and zeros, and `other` one number where c is 0 and zeros elsewhere.
-Val ChoiceOfConstants(const NodeContext& s, Val c, Val x, Val other) {
+Val ChoiceOfConstants(const SimplifyContext& s, Val c, Val x, Val other) {
   const HostTensor *gate = c ? c.constant() : nullptr, *rest = gate == nullptr ? nullptr : other.constant();
   if (rest == nullptr || gate->shape() != rest->shape() || gate->size() < 2) return Val();
   HostTensor condition({DType::kBool, gate->shape()});
@@ -194,7 +192,7 @@ Val ChoiceOfConstants(const NodeContext& s, Val c, Val x, Val other) {
   return s.Fit(Where(s.b.Constant(std::move(condition)), x, s.b.Scalar(type, *fill)));
 }
 
-Val SumOfGatedConstants(const NodeContext& s) {
+Val SumOfGatedConstants(const SimplifyContext& s) {
   for (size_t i : {0, 1}) {
     if (s.in[1 - i].constant() == nullptr) continue;
     for (size_t k : {0, 1}) {
@@ -205,7 +203,7 @@ Val SumOfGatedConstants(const NodeContext& s) {
   return Val();
 }
 
-Val CastToSame(const NodeContext& s) { return s.in[0].dtype() == s.out.dtype ? s.in[0] : Val(); }
+Val CastToSame(const SimplifyContext& s) { return s.in[0].dtype() == s.out.dtype ? s.in[0] : Val(); }
 
 bool IsSigned(DType t) { return t >= DType::kInt8 && t <= DType::kInt64; }
 
@@ -219,51 +217,43 @@ bool IsPromotion(DType a, DType b) {
   return IsSigned(a) == IsSigned(b) ? DTypeSize(a) <= DTypeSize(b) : IsSigned(b) && DTypeSize(a) < DTypeSize(b);
 }
 
-Val CastOfCast(const NodeContext& s) {
+Val CastOfCast(const SimplifyContext& s) {
   const Val x = MatchInput(s.in[0], "Cast");
   return x && IsPromotion(x.dtype(), s.in[0].dtype()) ? Cast(x, s.out.dtype) : Val();
 }
 
+// Casts a value once for several users in different shapes.
+Val CastOfReshape(const SimplifyContext& s) {
+  const Val x = MatchInput(s.in[0], "Reshape");
+  return x ? Reshape(Cast(x, s.out.dtype), s.out.shape) : Val();
+}
+
 }  // namespace
 
-std::span<const Rule> ArithmeticRules() {
-  static constexpr Rule kRules[] = {
-      {"Add", FoldIdentity<0>},
-      {"Sub", FoldRightIdentity<0>},
-      {"Mul", FoldIdentity<1>},
-      {"Div", FoldRightIdentity<1>},
-      {"Pow", FoldRightIdentity<1>},
-      {"Or", FoldIdentity<0>},
-      {"And", FoldIdentity<1>},
-      {"Xor", FoldIdentity<0>},
-      {"Dropout", DropoutOfNothing},
-      {"Neg", Twice},
-      {"Not", Twice},
-      {"Reciprocal", Twice},
-      {"Neg", NegOfReshapedNeg},
-      {"Add", AddOfNeg},
-      {"Sub", SubOfNeg},
-      {"Sub", SubFromZero},
-      {"Mul", TimesMinusOne},
-      {"Div", TimesMinusOne},
-      {"Div", OneOver},
-      {"Mul", MulOfReciprocal},
-      {"Div", DivOfReciprocal},
-      {"Reciprocal", ReciprocalOfSqrt},
-      {"Sqrt", SqrtOfReciprocal},
-      {"Pow", PowOfConstant},
-      {"Add", MergeConstants},
-      {"Add", SumOfGated},
-      {"Add", SumOfGatedConstants},
-      {"Sub", MergeConstants},
-      {"Mul", MergeConstants},
-      {"Div", MergeConstants},
-      {"Where", WhereOfConstant},
-      {"Where", WhereOfNot},
-      {"Cast", CastToSame},
-      {"Cast", CastOfCast},
-  };
-  return kRules;
+Val SimplifyAdd(const SimplifyContext& s) {
+  return FirstOf<FoldIdentity<0>, AddOfNeg, MergeConstants, SumOfGated, SumOfGatedConstants, AddOfSliceGrads>(s);
 }
+Val SimplifySub(const SimplifyContext& s) {
+  return FirstOf<FoldRightIdentity<0>, SubOfNeg, SubFromZero, MergeConstants>(s);
+}
+Val SimplifyMul(const SimplifyContext& s) {
+  return FirstOf<FoldIdentity<1>, TimesMinusOne, MulOfReciprocal, MergeConstants>(s);
+}
+Val SimplifyDiv(const SimplifyContext& s) {
+  return FirstOf<FoldRightIdentity<1>, TimesMinusOne, OneOver, DivOfReciprocal, MergeConstants>(s);
+}
+Val SimplifyPow(const SimplifyContext& s) { return FirstOf<FoldRightIdentity<1>, PowOfConstant>(s); }
+Val SimplifyOr(const SimplifyContext& s) { return FoldIdentity<0>(s); }
+Val SimplifyAnd(const SimplifyContext& s) { return FoldIdentity<1>(s); }
+Val SimplifyXor(const SimplifyContext& s) { return FoldIdentity<0>(s); }
+
+Val SimplifyNeg(const SimplifyContext& s) { return FirstOf<Twice, NegOfReshapedNeg>(s); }
+Val SimplifyNot(const SimplifyContext& s) { return Twice(s); }
+Val SimplifyReciprocal(const SimplifyContext& s) { return FirstOf<Twice, ReciprocalOfSqrt>(s); }
+Val SimplifySqrt(const SimplifyContext& s) { return SqrtOfReciprocal(s); }
+
+Val SimplifyWhere(const SimplifyContext& s) { return FirstOf<WhereOfConstant, WhereOfNot>(s); }
+Val SimplifyCast(const SimplifyContext& s) { return FirstOf<CastToSame, CastOfCast, CastOfReshape>(s); }
+Val SimplifyDropout(const SimplifyContext& s) { return s.attrs().Float("ratio") == 0 ? s.in[0] : Val(); }
 
 }  // namespace onnxtrain

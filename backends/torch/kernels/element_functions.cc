@@ -1,4 +1,4 @@
-#include "backends/torch/fuse/element_functions.h"
+#include "backends/torch/kernels/element_functions.h"
 
 #include <algorithm>
 #include <cmath>
@@ -81,6 +81,9 @@ constexpr ElementFunction kFunctions[] = {
     {"BinaryCrossEntropyWithLogits", "(a < 0 ? real(0) : a) - a * b + Log1p(Exp(-Abs(a)))", "", true},
 };
 
+constexpr ReductionFunction kReductions[] = {
+    {"ReduceSum", "Sum"}, {"ReduceMean", "Sum", true}, {"ReduceMax", "Maximum"}, {"ReduceMin", "Minimum"}};
+
 // Operators with variants have an entry for each.
 std::string EntryName(const Node& node) {
   if (node.attrs.String("approximate") == "tanh") return StrCat(node.op, "/tanh");
@@ -100,6 +103,11 @@ const ElementFunction* FindElementFunction(const Node& node) {
   const auto* end = std::end(kFunctions);
   const auto* found = std::find_if(std::begin(kFunctions), end, [&](const auto& f) { return f.op == name; });
   return found == end ? nullptr : found;
+}
+
+const ReductionFunction* FindReductionFunction(const Node& node) {
+  const auto* found = std::ranges::find(kReductions, node.op, &ReductionFunction::op);
+  return found == std::end(kReductions) ? nullptr : found;
 }
 
 std::vector<std::string> ListElementOperators() {

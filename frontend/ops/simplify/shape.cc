@@ -1,0 +1,212 @@
+// Simplification of shapes and data movement.
+#include <algorithm>
+#include <array>
+
+#include "frontend/ops/simplify/simplify.h"
+
+namespace onnxtrain {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+bool AllAre(const Ints& values, int64_t value) {
+  return std::ranges::all_of(values, [&](int64_t v) { return v == value; });
+}
+
+// --- Views
+
+Val SameType(const SimplifyContext& s) { return s.in[0].type() == s.out ? s.in[0] : Val(); }
+
+Val ReshapeOfReshape(const SimplifyContext& s) { return Reshape(MatchInput(s.in[0], "Reshape"), s.out.shape); }
+
+Val TransposeOfNothing(const SimplifyContext& s) {
+  const Ints perm = s.attrs().Ints("perm");
+  return std::ranges::is_sorted(perm) ? s.in[0] : Val();
+}
+
+Val TransposeOfTranspose(const SimplifyContext& s) {
+  const Val x = MatchInput(s.in[0], "Transpose");
+  if (!x) return Val();
+  const Ints inner = ProducerAttrs(s.in[0]).Ints("perm");
+  Ints perm = s.attrs().Ints("perm");
+  for (int64_t& axis : perm) axis = inner[axis];
+  return Transpose(x, perm);
+}
+
+// The number of axes of `whole` that each axis of `merged` is made of, in order; empty if some axis is not.
+Ints MergedAxes(const Shape& whole, const Shape& merged) {
+  Ints counts;
+  size_t at = 0;
+  for (int64_t extent : merged) {
+    const size_t first = at;
+    int64_t product = 1;
+    for (; at < whole.size() && (at == first || product < extent); ++at) product *= whole[at];
+    if (product != extent) return {};
+    counts.push_back(static_cast<int64_t>(at - first));
+  }
+  return at == whole.size() ? counts : Ints();
+}
+
+// Reshape(Transpose(Reshape(x))) → Transpose(Reshape(x)) where the last Reshape splits axes: heads that are merged with
+// the batch while keys are transposed.
+Val SplitOfTransposedReshape(const SimplifyContext& s) {
+  const Val merged = MatchInput(s.in[0], "Transpose");
+  if (!MatchInput(merged, "Reshape") || s.out.elements() == 0) return Val();
+  const Ints counts = MergedAxes(s.out.shape, s.in[0].shape());
+  if (counts.empty()) return Val();
+  const Ints perm = ProducerAttrs(s.in[0]).Ints("perm");
+  std::vector<Ints> parts(perm.size());  // of each axis of `merged`: axes of the result
+  int64_t at = 0;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    for (int64_t n = 0; n < counts[i]; ++n) parts[perm[i]].push_back(at++);
+  }
+  Shape split;
+  Ints order(at);
+  for (const Ints& axes : parts) {
+    for (int64_t axis : axes) {
+      order[axis] = static_cast<int64_t>(split.size());
+      split.push_back(s.out.shape[axis]);
+    }
+  }
+  return Transpose(Reshape(merged, split), order);
+}
+
+// A transpose that moves only axes of extent 1 is a Reshape.
+Val TransposeOfOnes(const SimplifyContext& s) {
+  Ints moved;
+  for (int64_t axis : s.attrs().Ints("perm")) {
+    if (s.in[0].shape()[axis] != 1) moved.push_back(axis);
+  }
+  return std::ranges::is_sorted(moved) ? Reshape(s.in[0], s.out.shape) : Val();
+}
+
+// --- Expand
+
+Val ExpandOfExpand(const SimplifyContext& s) {
+  const Val x = MatchInput(s.in[0], "Expand");
+  return x ? Expand(x, s.out.shape) : Val();
+}
+
+// An expanded scalar stays an expanded scalar when it is rearranged.
+Val RearrangeOfSplat(const SimplifyContext& s) {
+  const Val x = MatchInput(s.in[0], "Expand");
+  return x && x.type().elements() == 1 ? Expand(Reshape(x, {}), s.out.shape) : Val();
+}
+
+// --- Parts
+
+Val WholeSlice(const SimplifyContext& s) { return AllAre(s.attrs().Ints("steps"), 1) ? SameType(s) : Val(); }
+
+Val SliceOfSlice(const SimplifyContext& s) {
+  const Val x = MatchInput(s.in[0], "Slice");
+  if (!x || s.out.elements() == 0) return Val();
+  const Attrs inner = ProducerAttrs(s.in[0]);
+  Ints starts = s.attrs().Ints("starts"), steps = s.attrs().Ints("steps");
+  const Ints inner_starts = inner.Ints("starts"), inner_steps = inner.Ints("steps");
+  for (size_t i = 0; i < starts.size(); ++i) {
+    starts[i] = inner_starts[i] + starts[i] * inner_steps[i];
+    steps[i] *= inner_steps[i];
+  }
+  return s.b.Op("Slice", {x}, {{"starts", starts}, {"sizes", s.out.shape}, {"steps", steps}});
+}
+
+// Removes parts without elements, such as an empty cache before the first keys.
+Val ConcatOfNothing(const SimplifyContext& s) {
+  std::vector<Val> in;
+  std::ranges::copy_if(s.in, std::back_inserter(in), [](Val v) { return v.type().elements() > 0; });
+  if (in.empty() || in.size() == s.in.size()) return Val();
+  return in.size() == 1 ? in[0] : s.b.Op("Concat", in, s.attrs());
+}
+
+Val Only(const SimplifyContext& s) { return s.in.size() == 1 ? s.in[0] : Val(); }
+
+// Returns the axis along which two SliceGrads of one tensor are adjacent, a before b, or -1.
+int AdjoiningAxis(Val a, Val b, const Attrs& at, const Attrs& bt) {
+  if (at.Ints("input_shape") != bt.Ints("input_shape") || !AllAre(at.Ints("steps"), 1) || !AllAre(bt.Ints("steps"), 1))
+    return -1;
+  const Ints from = at.Ints("starts"), to = bt.Ints("starts");
+  int found = -1;
+  for (int axis = 0; axis < a.rank(); ++axis) {
+    if (from[axis] == to[axis] && a.dim(axis) == b.dim(axis)) continue;
+    if (found >= 0 || from[axis] + a.dim(axis) != to[axis]) return -1;
+    found = axis;
+  }
+  return found;
+}
+
+}  // namespace
+
+// Concatenates the gradients of adjacent slices of one tensor instead of adding them.
+Val AddOfSliceGrads(const SimplifyContext& s) {
+  Val a = MatchInput(s.in[0], "SliceGrad"), b = MatchInput(s.in[1], "SliceGrad");
+  if (!a || !b || a.dtype() != b.dtype()) return Val();
+  Attrs at = ProducerAttrs(s.in[0]), bt = ProducerAttrs(s.in[1]);
+  int axis = AdjoiningAxis(a, b, at, bt);
+  if (axis < 0) {
+    std::swap(a, b);
+    std::swap(at, bt);
+    axis = AdjoiningAxis(a, b, at, bt);
+  }
+  return axis < 0 ? Val() : s.b.Op("SliceGrad", {Concat({a, b}, axis)}, at);
+}
+
+Val SimplifyReshape(const SimplifyContext& s) {
+  return FirstOf<SameType, RearrangeOfSplat, ReshapeOfReshape, SplitOfTransposedReshape>(s);
+}
+Val SimplifyTranspose(const SimplifyContext& s) {
+  return FirstOf<TransposeOfNothing, TransposeOfTranspose, TransposeOfOnes, RearrangeOfSplat>(s);
+}
+Val SimplifyExpand(const SimplifyContext& s) { return FirstOf<SameType, ExpandOfExpand>(s); }
+Val SimplifySlice(const SimplifyContext& s) { return FirstOf<WholeSlice, SliceOfSlice, RearrangeOfSplat>(s); }
+Val SimplifySliceGrad(const SimplifyContext& s) { return WholeSlice(s); }
+Val SimplifyConcat(const SimplifyContext& s) { return FirstOf<Only, ConcatOfNothing>(s); }
+Val SimplifySplit(const SimplifyContext& s) { return Only(s); }
+
+// Sinks a transpose below ArgMax or ArgMin if the other axes keep their order.
+Val SimplifyArg(const SimplifyContext& s) {
+  const Val x = MatchInput(s.in[0], "Transpose");
+  if (!x || s.attrs().Int("keepdims") != 0) return Val();
+  Ints kept = ProducerAttrs(s.in[0]).Ints("perm");
+  const int64_t axis = kept[s.attrs().Int("axis")];
+  std::erase(kept, axis);
+  if (!std::ranges::is_sorted(kept)) return Val();
+  Attrs attrs = s.attrs();
+  attrs.Set("axis", axis);
+  return s.b.Op(s.node.op, {x}, attrs);
+}
+
+// Folds a transpose of the last two axes into the product. A permutation that makes the last axis the second to last is
+// such a transpose after one that keeps the last axis.
+Val SimplifyMatMul(const SimplifyContext& s) {
+  std::array<Val, 2> operands = {s.in[0], s.in[1]};
+  std::array<bool, 2> swapped = {s.attrs().Int("trans_a") != 0, s.attrs().Int("trans_b") != 0};
+  bool any = false;
+  for (size_t i = 0; i < 2; ++i) {
+    const Val x = MatchInput(operands[i], "Transpose");
+    if (!x) continue;
+    Ints perm = ProducerAttrs(operands[i]).Ints("perm");
+    const auto rank = static_cast<int64_t>(perm.size());
+    if (rank < 2 || perm[rank - 2] != rank - 1) continue;
+    std::swap(perm[rank - 2], perm[rank - 1]);
+    operands[i] = Transpose(x, perm);
+    swapped[i] = !swapped[i];
+    any = true;
+  }
+  return any ? MatMul(operands[0], operands[1], swapped[0], swapped[1]) : Val();
+}
+
+// Removes a reduction over extents of 1.
+Val SimplifyReduce(const SimplifyContext& s) {
+  return s.in[0].type().elements() == s.out.elements() ? Reshape(s.in[0], s.out.shape) : Val();
+}
+
+// Masks broadcast.
+Val SimplifyAttention(const SimplifyContext& s) {
+  std::vector<Val> in = s.in;
+  if (in.size() < 4 || !(in[3] = MatchInput(in[3], "Expand"))) return Val();
+  return s.Try(in, s.out.shape);
+}
+
+Val SimplifyPad(const SimplifyContext& s) { return AllAre(s.attrs().Ints("pads"), 0) ? s.in[0] : Val(); }
+
+}  // namespace onnxtrain
