@@ -14,7 +14,7 @@
 #include "frontend/base/cancellation.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/caller_run.h"
-#include "optim/record/checkpoint/state_bytes.h"
+#include "optim/record/checkpoint/run_state.h"
 
 namespace onnxtrain::capi {
 

@@ -6,9 +6,8 @@
 #include <ATen/ops/empty.h>
 #include "backends/torch/attention/attention_op.h"
 #include "backends/torch/fuse/fused_op.h"
-#include "backends/torch/layout/channels_last_op.h"
-#include "backends/torch/multi_tensor/cast_weights.h"
-#include "backends/torch/multi_tensor/sum_of_squares.h"
+#include "backends/torch/layout/channels_last.h"
+#include "backends/torch/multi_tensor/multi_tensor.h"
 #include "backends/torch/products/wide_matmul.h"
 #include "backends/torch/tensor.h"
 #include "frontend/base/status.h"

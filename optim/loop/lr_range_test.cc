@@ -11,7 +11,6 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {

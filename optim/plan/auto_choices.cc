@@ -9,11 +9,11 @@
 #include "absl/strings/strip.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "optim/plan/learning_rates.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/threads.h"
 #include "optim/plan/training_run.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {

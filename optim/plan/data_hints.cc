@@ -5,9 +5,9 @@
 #include <set>
 
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/value_checks.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {

@@ -2,9 +2,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/sources/split_files.h"
+#include "frontend/data/bind/split.h"
 #include "optim/plan/folders.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 

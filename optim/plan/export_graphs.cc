@@ -6,6 +6,7 @@
 
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/onnx/interop/preview_training_writer.h"
 #include "frontend/onnx/interop/training_info.h"
 #include "frontend/onnx/write/free_batch.h"
@@ -16,7 +17,6 @@
 #include "optim/plan/sample_places.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/training_run.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/clip.h"
 #include "optim/step/rules/rule.h"
 #include "optim/step/training_graph.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/bind/binding.h"
 #include "frontend/data/bind/names.h"
 #include "frontend/data/sources/source.h"
@@ -20,7 +21,6 @@
 #include "frontend/ops/row.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/value_checks.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {

@@ -9,7 +9,6 @@
 #include "frontend/base/units.h"
 #include "optim/config/unused_fields.h"
 #include "optim/config/weight_globs.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/fixed_tables.h"
 #include "optim/step/groups.h"
 #include "optim/step/rules/rule.h"

@@ -9,7 +9,7 @@
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "optim/record/telemetry/format.h"
+#include "frontend/base/units.h"
 #include "optim/step/program/programs.h"
 #include "optim/step/training_graph.h"
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/onnx/edit/chosen_scores.h"
 #include "frontend/onnx/interop/training_info.h"
 #include "frontend/ops/import/onnx_import.h"
@@ -15,7 +16,6 @@
 #include "optim/plan/default_inputs.h"
 #include "optim/plan/input_plan.h"
 #include "optim/plan/train_data.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {

@@ -7,7 +7,7 @@
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/onnx/read/value_file.h"
+#include "frontend/onnx/read/tensor_proto.h"
 
 namespace onnxtrain {
 namespace {

@@ -31,7 +31,6 @@
 #include "optim/plan/pixel_hints.h"
 #include "optim/plan/sample_places.h"
 #include "optim/plan/step_plan.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,8 +1,8 @@
 #include "optim/plan/open_session.h"
 
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "optim/plan/session_setup.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/rules/rule.h"
 
 namespace onnxtrain {

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "optim/config/training_settings.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/onnx_functions.h"
 #include "optim/step/rules/rule.h"
 

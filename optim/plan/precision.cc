@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "optim/plan/micro_batch.h"
-#include "optim/record/telemetry/format.h"
 
 namespace onnxtrain {
 namespace {

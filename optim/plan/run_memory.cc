@@ -6,7 +6,7 @@
 
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 #include "frontend/data/text/tokenizer.h"
 #include "optim/parallel/shard.h"
 #include "optim/plan/micro_batch.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "frontend/base/status.h"
-#include "optim/record/telemetry/format.h"
+#include "frontend/base/units.h"
 
 namespace onnxtrain {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/units.h"
 #include "frontend/data/bind/binding.h"
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 #include "optim/config/config.h"
 
 namespace onnxtrain {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 #include "frontend/ops/row.h"
 #include "optim/step/variable_extents.h"
 

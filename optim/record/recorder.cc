@@ -12,6 +12,7 @@
 #include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/base/version.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/onnx/write/export.h"
@@ -20,7 +21,6 @@
 #include "optim/plan/folders.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/step/training_graph.h"
 

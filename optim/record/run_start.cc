@@ -25,12 +25,17 @@ bool SameFolder(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, ignored);
 }
 
-// With --resume auto, a run that was killed before its first checkpoint begins again.
+// With --resume auto, a run that was killed before its first checkpoint begins again; one that saved none, but has
+// trained a model, is not replaced.
 absl::Status FindNothing(const TrainConfig& config, const absl::Status& problem, RunStart* start) {
   std::error_code ignored;
   const bool holds = !ListCheckpoints(StrCat(config.out, "/", kCheckpointsFolder)).empty();
   if (config.resume != "auto" || holds) return problem;
-  start->old_run = fs::exists(config.out + "/model.onnx", ignored) ? OldRun::kRefuse : OldRun::kReplace;
+  if (!config.overwrite && fs::exists(config.out + "/model.onnx", ignored)) {
+    return Invalid("`out` ", config.out, ": holds a trained model (model.onnx), but no checkpoint to go on from; ",
+                   "choose another folder, or say `overwrite`");
+  }
+  start->old_run = OldRun::kReplace;
   return absl::OkStatus();
 }
 

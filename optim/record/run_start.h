@@ -10,8 +10,8 @@
 #include "optim/config/config.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/checkpoint/resume.h"
-#include "optim/record/output_folder.h"
 #include "optim/record/recorder.h"
+#include "optim/record/run_folder.h"
 
 namespace onnxtrain {
 

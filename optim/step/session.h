@@ -21,7 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/optimizer.h"
 #include "optim/loop/metrics.h"

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "frontend/base/units.h"
 #include "optim/record/telemetry/console.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/metrics_file.h"
 #include "optim/record/telemetry/resources.h"
 #include "optim/record/telemetry/statistics.h"

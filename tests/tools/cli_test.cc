@@ -185,6 +185,8 @@ TEST_F(Cli, OutputFolderRules) {
   Refuses("--model m.onnx --data train.npz --out r", "holds a run already");
   Refuses("--model r/model.onnx --data train.npz --out r --overwrite", "would overwrite an input");
   Refuses("--model m.onnx --data train.npz --out m.onnx", "--out m.onnx: ");
+  std::filesystem::remove_all(Path("r/checkpoints"));
+  Refuses("--model m.onnx --data train.npz --out r --resume auto", "r: holds a trained model (model.onnx), but no");
   // A mistake elsewhere leaves the old run alone, even with --overwrite.
   Refuses("--model m.onnx --data none.npz --out r --overwrite", "none.npz");
   EXPECT_EQ(ReadAll(Path("r/model.onnx")), before);

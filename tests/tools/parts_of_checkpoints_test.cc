@@ -224,10 +224,12 @@ TEST_F(PartsOfCheckpoints, ARankThatIsKilledAtAnyCallOfASaveCostsNoUpdate) {
         environment[rank] = StrCat(shim, "FAULT=kill FAULT_AT=", call);
         RunTwo(flags + "cut", "", "", true, environment);
         ASSERT_EQ(ExitCode(rank), 137);
-        // In the save at the end, rank 0 may have all that it needs: then its model is whole.
+        // Where all updates are done, rank 0 may have all that it needs: then its model is whole. No checkpoint is left
+        // where the first save took longer than the updates.
         if (ExitCode(1 - rank) == 0) {
-          EXPECT_TRUE(rank == 1 && call > calls / 2);
+          EXPECT_EQ(rank, 1);
           EXPECT_TRUE(Model("cut") == Model("whole"));
+          if (ListCheckpoints(Path("cut/checkpoints")).empty()) continue;
         }
         const Outcome resumed = RunProcess(StrCat(Launch(2), flags, "cut --resume auto"));
         ASSERT_EQ(resumed.code, 0) << resumed.err;

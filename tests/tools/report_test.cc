@@ -19,10 +19,9 @@
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
+#include "tools/onnxtrain/report/plot.h"
 #include "tools/onnxtrain/report/run_table.h"
 #include "tools/onnxtrain/report/sample_view.h"
-#include "tools/onnxtrain/report/svg_plot.h"
-#include "tools/onnxtrain/report/terminal_plot.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "tools/onnxtrain/flags/require.h"
+#include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/differences.h"
 #include "tools/onnxtrain/report/predictions.h"
 

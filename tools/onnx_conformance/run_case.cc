@@ -13,7 +13,7 @@
 #include "frontend/base/status.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/read/value_file.h"
+#include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/ops/host_eval.h"
 
 namespace onnxtrain {

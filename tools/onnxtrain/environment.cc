@@ -9,7 +9,7 @@
 
 #include "frontend/base/cancellation.h"
 #include "frontend/onnx/read/mapped_file.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 
 namespace onnxtrain::cli {
 namespace {

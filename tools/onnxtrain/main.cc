@@ -6,7 +6,7 @@
 #include <string>
 
 #include "frontend/base/log.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/program.h"
 

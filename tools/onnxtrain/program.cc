@@ -16,7 +16,6 @@
 #include "frontend/passes/pass.h"
 #include "optim/plan/folders.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/ranks.h"

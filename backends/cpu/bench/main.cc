@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/cpu/bench/compare.h"
+#include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/ops/ops.h"
 
 namespace onnxtrain::bench {

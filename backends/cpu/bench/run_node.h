@@ -1,18 +1,33 @@
 // Runs a single node with the kernel of the cpu backend, and sequences of oneDNN primitives.
 #pragma once
 
-#include <dnnl.hpp>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "backends/cpu/bench/compare.h"
+#include <dnnl.hpp>
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain::bench {
+
+using Run = std::function<void()>;     // computes the operation once
+using Prepare = std::function<Run()>;  // allocates and prepares
+
+// Registers the benchmarks "NAME/own" and "NAME/oneDNN".
+void Compare(const std::string& name, Prepare own, Prepare onednn);
+
+// Each registers the comparisons of one family of kernels.
+void CompareConvWeightGrad();
+void ComparePool();
+void CompareBatchNorm();
+void ComparePack();
+void CompareAttention();
+void CompareLoop();
 
 // 64-byte aligned memory of random floats in [-1, 1) where the type is f32 or bf16, else of zeros.
 std::shared_ptr<void> MakeBuffer(DType dtype, size_t bytes);

@@ -12,7 +12,6 @@
 #include "backends/cpu/kernels/softmax.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
-#include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/small_float.h"
 

@@ -11,7 +11,6 @@
 #include "backends/cpu/kernels/reduce.h"
 #include "backends/cpu/ops/fused.h"
 #include "backends/cpu/runtime/kernel.h"
-#include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 

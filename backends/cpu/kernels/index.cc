@@ -5,7 +5,6 @@
 
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
-#include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {

@@ -7,7 +7,6 @@
 
 #include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/typed.h"
-#include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/small_float.h"
 #include "frontend/base/status.h"

@@ -7,7 +7,6 @@
 
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/runtime/kernel.h"
-#include "backends/cpu/runtime/loop.h"
 #include "backends/cpu/runtime/parallel.h"
 
 namespace onnxtrain::cpu {

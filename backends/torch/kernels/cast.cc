@@ -7,7 +7,7 @@
 
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
-#include "backends/torch/multi_tensor/cast_weights.h"
+#include "backends/torch/multi_tensor/multi_tensor.h"
 #include "backends/torch/tensor.h"
 #include "frontend/graph/small_types.h"
 #include "frontend/graph/type.h"

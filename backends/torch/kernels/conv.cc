@@ -5,7 +5,7 @@
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/window.h"
-#include "backends/torch/layout/channels_last_op.h"
+#include "backends/torch/layout/channels_last.h"
 #include "frontend/ops/layout.h"
 
 namespace onnxtrain::aten {

@@ -18,7 +18,7 @@
 
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
-#include "backends/torch/multi_tensor/sum_of_squares.h"
+#include "backends/torch/multi_tensor/multi_tensor.h"
 
 namespace onnxtrain::aten {
 namespace {

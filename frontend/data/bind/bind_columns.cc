@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/channel_axis.h"
+#include "frontend/data/bind/binding.h"
 #include "frontend/data/bind/names.h"
 
 namespace onnxtrain {

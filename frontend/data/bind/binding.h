@@ -1,4 +1,5 @@
-// Binds the columns of a data set to model inputs and labels.
+// Binds the columns of a data set to model inputs and labels, and moves the channels of pictures in arrays to the axis
+// where a model has them.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@
 #include "frontend/data/bind/mask_encoding.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/load/loader.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/graph/model_input.h"
@@ -92,5 +94,18 @@ absl::Status SetPixelScale(const PixelScale& pixels, FeedSpec* feed);
 // Returns the shape of one sample of an input with extents `fixed` (-1: free, no batch axis) that is fed with samples
 // of shape `data`. Fails where the extents contradict each other or the layout seems to differ.
 absl::StatusOr<Shape> FitSample(const Shape& data, const Shape& fixed);
+
+enum class ChannelMove : uint8_t { kToFirst, kToLast };
+
+// How samples [h, w, c] or [c, h, w] of at most 4 channels fit an input with extents `fixed` (-1: free, no batch axis),
+// which they do not fit as they are; nullopt: neither way, or they are no array of numbers.
+std::optional<ChannelMove> FindChannelMove(const Column& column, const Shape& fixed);
+
+// The shape [h, w, c] or [c, h, w] after the move.
+Shape MoveChannels(const Shape& sample, ChannelMove move);
+
+// `source` with the samples of those columns, by index, transposed.
+std::shared_ptr<const Dataset> WithMovedChannels(std::shared_ptr<const Dataset> source,
+                                                 std::map<int, ChannelMove> moves);
 
 }  // namespace onnxtrain

@@ -1,7 +1,9 @@
-// Divides the samples of one file into training and evaluation.
+// Divides the samples of one file into training and evaluation, and finds both in folders that hold a file for each:
+// train.csv and val.csv, train.bin and val.bin.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,5 +39,15 @@ SplitRows SplitByHash(const Dataset& data, double fraction, uint64_t seed);
 // Anything else is an error, and so is a part without samples. Unreadable samples are for training.
 absl::StatusOr<SplitRows> SplitByColumn(int64_t size, const std::string& path, DatasetOptions options,
                                         const std::string& column);
+
+struct SplitFiles {
+  std::string train;  // the one that is called so, else the only table
+  std::string eval;   // "": there is none
+  std::string test;   // a table of samples without labels, as competitions give it; "": there is none
+};
+
+// Finds them by their names and suffixes; folders of classes for training come first. Nullopt where there is
+// no file for training. A table for evaluation has all columns of the one for training.
+std::optional<SplitFiles> FindSplitFiles(const std::string& folder);
 
 }  // namespace onnxtrain

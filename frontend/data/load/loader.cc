@@ -15,8 +15,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/load/epoch_order.h"
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/load/batch_mix.h"
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {

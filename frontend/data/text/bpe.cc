@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
-#include "frontend/data/text/models.h"
+#include "frontend/data/text/pipeline.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {

@@ -8,7 +8,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
-#include "frontend/data/text/models.h"
+#include "frontend/data/text/pipeline.h"
 #include "frontend/data/text/tokenizer.h"
 #include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"

@@ -8,7 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
-#include "frontend/data/text/models.h"
+#include "frontend/data/text/pipeline.h"
 #include "frontend/data/text/tokenizer_stages.h"
 
 namespace onnxtrain {

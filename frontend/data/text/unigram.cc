@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "frontend/base/status.h"
-#include "frontend/data/text/models.h"
+#include "frontend/data/text/pipeline.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {

@@ -1,5 +1,5 @@
 #include "frontend/base/status.h"
-#include "frontend/data/text/models.h"
+#include "frontend/data/text/pipeline.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {

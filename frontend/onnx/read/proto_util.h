@@ -1,4 +1,4 @@
-// Helpers for reading and editing the messages of a model. For the sources of frontend/onnx alone.
+// Parses bytes to a ModelProto, and helps to read and edit its messages. For the sources of frontend/onnx alone.
 #pragma once
 
 #include <cstddef>

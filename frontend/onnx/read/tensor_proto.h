@@ -1,18 +1,21 @@
-// TensorProto → HostTensor, with every size checked before anything is allocated.
+// TensorProto → HostTensor, with every size checked before anything is allocated; also of files that hold one value, as
+// the inputs and outputs of ONNX's conformance cases are.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/import.h"
 #include "frontend/onnx/read/file.h"
 
 namespace onnx {
 class TensorProto;
-}
+}  // namespace onnx
 
 namespace onnxtrain {
 
@@ -45,5 +48,15 @@ absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, 
 
 // Returns the name of a TensorProto.DataType, "type 99" for an unknown one.
 std::string OnnxTypeName(int64_t onnx_type);
+
+struct StoredValue {
+  std::string name = {};             // of a tensor; "" where the file has none
+  bool present = true;               // false: an empty optional
+  std::vector<HostTensor> elements;  // of a sequence; one for a tensor or an optional tensor
+};
+
+// Reads a TensorProto, SequenceProto or OptionalProto; the file does not say which. Errors name the file. Unsupported
+// element types (strings, complex numbers) and sequences of anything but tensors are kUnimplemented.
+absl::StatusOr<StoredValue> LoadValueFile(const std::string& path, ValueForm form);
 
 }  // namespace onnxtrain

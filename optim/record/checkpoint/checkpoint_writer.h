@@ -1,20 +1,53 @@
 // Saves a session while it trains: from a copy of its state, which is written to disk on a thread of its own, or from
-// the state itself.
+// the state itself; with several ranks, together with the others, on connections of their own.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backends/collectives.h"
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "optim/record/checkpoint/save_plan.h"
-#include "optim/record/checkpoint/write_together.h"
 #include "optim/step/session.h"
 
 namespace onnxtrain {
+
+class SavingGroup {
+ public:
+  // Called by all ranks of `training`, which must outlive the group.
+  static absl::StatusOr<std::unique_ptr<SavingGroup>> Create(Collectives& training);
+
+  // Called by all ranks together, while no thread uses this group or that of the training: where an operation has
+  // failed on any rank, as one that has waited too long for the disk of another, all meet again.
+  absl::Status Renew();
+
+  // Until Renew.
+  Collectives& ranks() { return *ranks_; }
+
+ private:
+  SavingGroup(Collectives& training, std::unique_ptr<Collectives> ranks)
+      : training_(training), ranks_(std::move(ranks)) {}
+
+  Collectives& training_;
+  std::unique_ptr<Collectives> ranks_;
+  int64_t renewals_ = 0;
+};
+
+// Called by all ranks, with a folder that all of them see. Every rank writes its parts at the same time; rank 0
+// completes the checkpoint once all have. `ready`: may this rank begin? All ranks return alike: the error of one that
+// could not begin or write, of which nothing is left then but the older checkpoints.
+absl::Status WriteTogether(Collectives& ranks, const absl::Status& ready, const CheckpointContent& content,
+                           CheckpointFolder* folder);
+
+// Called by all ranks with the folder that rank 0 writes to, by the name that each has for it: do all see the same one,
+// and may they write to it? Rank 0 writes a random text, which the others look for.
+absl::StatusOr<bool> IsSharedFolder(Collectives& ranks, const std::string& path);
 
 // The state of a session as the content of a checkpoint: views of it, or a copy in host memory.
 

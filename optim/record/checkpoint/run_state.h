@@ -1,4 +1,7 @@
-// state.json of a checkpoint: everything that a run needs to continue, besides tensors.
+// state.json of a checkpoint: everything that a run needs to continue, besides tensors. For programs that run the loop
+// themselves, the state of a session is one block of bytes:
+//
+//   "ONXTRST1", CRC-64 of the rest (8 bytes), tensors in the format safetensors: those of Session::State, and counters.
 #pragma once
 
 #include <string>
@@ -25,5 +28,14 @@ struct RunState {
 std::string ToJson(const RunState& state);
 // The error says what is missing or has another type.
 absl::StatusOr<RunState> ParseRunState(std::string_view json);
+
+absl::StatusOr<std::string> SaveSessionState(Session& session);
+
+// Continues from the state of a session of the same model and options. Changes nothing where it fails. Returns the
+// factor of the learning rate (Session::SetPlateau) of that state.
+absl::StatusOr<double> LoadSessionState(std::string_view bytes, Session* session);
+
+// Returns that factor as a session has it.
+absl::StatusOr<double> ReadPlateau(Session& session);
 
 }  // namespace onnxtrain

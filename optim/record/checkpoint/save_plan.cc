@@ -1,7 +1,7 @@
 #include "optim/record/checkpoint/save_plan.h"
 
 #include "frontend/base/strings.h"
-#include "optim/record/telemetry/format.h"
+#include "frontend/base/units.h"
 
 namespace onnxtrain {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "optim/record/telemetry/format.h"
+#include "frontend/base/units.h"
 
 namespace onnxtrain {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "backends/torch/attention/attention_op.h"
 #include "backends/torch/attention/fuse_attention.h"
-#include "backends/torch/attention/race.h"
 #include "backends/torch/tensor.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"

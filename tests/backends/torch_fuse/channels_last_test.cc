@@ -7,8 +7,7 @@
 
 #include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/fuse/fused_op.h"
-#include "backends/torch/layout/assign_channels_last.h"
-#include "backends/torch/layout/channels_last_op.h"
+#include "backends/torch/layout/channels_last.h"
 #include "backends/torch/layout/expand_batch_norm.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"

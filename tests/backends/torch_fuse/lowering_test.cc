@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backends/torch/multi_tensor/cast_weights.h"
+#include "backends/torch/multi_tensor/multi_tensor.h"
 #include "backends/torch/products/wide_matmul.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"

@@ -6,7 +6,7 @@
 #include "backends/torch/batches.h"
 #include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/fuse/fused_op.h"
-#include "backends/torch/multi_tensor/sum_of_squares.h"
+#include "backends/torch/multi_tensor/multi_tensor.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/print.h"
 #include "frontend/ops/check.h"

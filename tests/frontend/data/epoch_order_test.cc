@@ -1,4 +1,4 @@
-#include "frontend/data/load/epoch_order.h"
+#include "frontend/data/load/sample_order.h"
 
 #include <map>
 #include <numeric>

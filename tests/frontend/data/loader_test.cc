@@ -13,7 +13,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/data_view.h"
-#include "frontend/data/load/epoch_order.h"
+#include "frontend/data/load/sample_order.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

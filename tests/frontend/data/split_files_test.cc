@@ -1,4 +1,4 @@
-#include "frontend/data/sources/split_files.h"
+#include "frontend/data/bind/split.h"
 
 #include <gtest/gtest.h>
 

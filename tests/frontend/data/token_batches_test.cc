@@ -1,4 +1,4 @@
-#include "frontend/data/load/token_batches.h"
+#include "frontend/data/load/sample_order.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <numeric>
 #include <set>
 
-#include "frontend/data/load/epoch_order.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/sources/dataset.h"
 

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "frontend/base/strings.h"
-#include "frontend/onnx/read/value_file.h"
+#include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 #include "tests/shared_files.h"

@@ -1,5 +1,5 @@
 // Ranks that have waited too long for each other in a save meet again for the next one.
-#include "optim/record/checkpoint/write_together.h"
+#include "optim/record/checkpoint/checkpoint_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,18 +7,17 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/training_run.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/commands/bench_data.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

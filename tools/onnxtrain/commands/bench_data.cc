@@ -13,13 +13,13 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/bind/data_view.h"
-#include "frontend/data/load/epoch_order.h"
 #include "frontend/data/load/loader.h"
+#include "frontend/data/load/sample_order.h"
 #include "frontend/data/sources/json.h"
 #include "optim/plan/data_setup.h"
-#include "optim/record/telemetry/format.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

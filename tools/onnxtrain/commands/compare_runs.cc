@@ -6,7 +6,6 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/run_table.h"
 

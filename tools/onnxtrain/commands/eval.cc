@@ -5,15 +5,15 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/data_hints.h"
 #include "optim/plan/pixel_hints.h"
 #include "optim/plan/value_checks.h"
-#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
-#include "tools/onnxtrain/flags/require.h"
+#include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

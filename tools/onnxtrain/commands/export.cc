@@ -10,7 +10,7 @@
 #include "optim/plan/export_graphs.h"
 #include "optim/plan/surgery.h"
 #include "optim/record/checkpoint/resume.h"
-#include "optim/record/output_folder.h"
+#include "optim/record/run_folder.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/start_page.h"

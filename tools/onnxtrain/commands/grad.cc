@@ -4,9 +4,9 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "frontend/base/units.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/export_graphs.h"
-#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/differences.h"

@@ -7,7 +7,7 @@
 #include "optim/config/unused_fields.h"
 #include "optim/plan/training_run.h"
 #include "optim/plan/value_checks.h"
-#include "optim/record/output_folder.h"
+#include "optim/record/run_folder.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "optim/plan/data_setup.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/session_setup.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 
 namespace onnxtrain::cli {
 

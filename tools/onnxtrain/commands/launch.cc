@@ -20,7 +20,6 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {

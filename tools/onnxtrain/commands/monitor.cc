@@ -5,11 +5,10 @@
 #include <thread>
 
 #include "frontend/base/status.h"
-#include "optim/record/run_record.h"
+#include "optim/record/run_folder.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/report/plot.h"
 #include "tools/onnxtrain/report/run_table.h"
-#include "tools/onnxtrain/report/terminal_plot.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
 #include "optim/parallel/pipeline/pipeline_session.h"
 #include "optim/parallel/pipeline/stage_plan.h"
 #include "optim/parallel/tensor/part_plan.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/session.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

@@ -8,8 +8,8 @@
 #include "optim/config/config.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/training_run.h"
+#include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/run_state.h"
-#include "optim/record/checkpoint/write_together.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/ranks.h"
 

@@ -13,15 +13,14 @@
 #include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/token_shard.h"
 #include "frontend/data/text/documents.h"
 #include "frontend/data/text/text_encoding.h"
 #include "optim/plan/text_setup.h"
-#include "optim/record/output_folder.h"
-#include "optim/record/telemetry/format.h"
+#include "optim/record/run_folder.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {

@@ -1,4 +1,4 @@
-// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
+// The operators and nodes that take the most time, as tables.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -6,31 +6,84 @@
 #include <tuple>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
 #include "frontend/base/version.h"
 #include "optim/parallel/divided_state.h"
 #include "optim/parallel/shard.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/threads.h"
-#include "optim/record/output_folder.h"
 #include "optim/record/recorder.h"
+#include "optim/record/run_folder.h"
 #include "optim/record/run_start.h"
 #include "optim/record/telemetry/console.h"
 #include "optim/record/telemetry/summary.h"
+#include "optim/record/telemetry/trace.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/common.h"
 #include "tools/onnxtrain/commands/rank_group.h"
-#include "tools/onnxtrain/flags/require.h"
+#include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/report/html_report.h"
-#include "tools/onnxtrain/report/profile_tables.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
 namespace {
+
+constexpr size_t kMostOperators = 15, kMostNodes = 10, kMostTypes = 60;
+
+// "12.3", or "-" where the rate is not known.
+std::string Rate(double amount, double seconds) {
+  return amount > 0 && seconds > 0 ? absl::StrFormat("%.1f", amount / seconds / 1e9) : "-";
+}
+
+std::string Shortened(const std::string& text, size_t most) {
+  if (text.size() <= most) return text;
+  size_t end = most;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // not within a character
+  return text.substr(0, end) + "…";
+}
+
+std::string OperatorRows(const std::vector<OperatorCost>& costs, int64_t updates, double total) {
+  std::string text =
+      absl::StrFormat("  %-28s %6s %10s %10s %9s %9s\n", "operator", "share", "calls", "median ms", "GFLOP/s", "GB/s");
+  for (size_t i = 0; i < std::min(costs.size(), kMostOperators); ++i) {
+    const OperatorCost& c = costs[i];
+    absl::StrAppendFormat(&text, "  %-28s %5.1f%% %10.6g %10.3f %9s %9s\n", c.op, 100 * c.seconds / total,
+                          static_cast<double>(c.calls) / static_cast<double>(updates), 1e3 * c.median_seconds,
+                          Rate(c.flops, c.seconds), Rate(c.bytes, c.seconds));
+  }
+  if (costs.size() > kMostOperators) StrAppend(&text, "  … and ", costs.size() - kMostOperators, " more\n");
+  return text;
+}
+
+std::string NodeRows(const std::vector<NodeCost>& costs, double total) {
+  std::string text = absl::StrFormat("  %6s %9s %9s  %s\n", "share", "GFLOP/s", "GB/s", "node");
+  for (size_t i = 0; i < std::min(costs.size(), kMostNodes); ++i) {
+    const NodeCost& c = costs[i];
+    absl::StrAppendFormat(&text, "  %5.1f%% %9s %9s  %s '%s' %s\n", 100 * c.seconds / total, Rate(c.flops, c.seconds),
+                          Rate(c.bytes, c.seconds), c.op, c.source, Shortened(c.types, kMostTypes));
+  }
+  return text;
+}
+
+std::string ProfileTables(const Trace& trace) {
+  const std::vector<OperatorCost> operators = trace.OperatorCosts();
+  const int64_t updates = trace.recorded_updates();
+  double total = 0;
+  for (const OperatorCost& cost : operators) total += cost.seconds;
+  if (operators.empty() || total <= 0) return "profile    no update was recorded";
+  std::string text = absl::StrFormat("profile    %.3f ms of operators an update (%d recorded, calls an update)\n",
+                                     1e3 * total, updates);
+  text += OperatorRows(operators, updates, total) + NodeRows(trace.NodeCosts(), total);
+  text.pop_back();
+  return text;
+}
+
+// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 
 absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run) {
   const LossChoice& loss = run.session->loss();

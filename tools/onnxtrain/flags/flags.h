@@ -1,6 +1,9 @@
-// Flags are the fields of TrainConfig (optim/config/config.h) with dashes: this is the way between the two.
+// Flags are the fields of TrainConfig (optim/config/config.h) with dashes: this is the way between the two. The tool
+// has one more, a requirement on the result of a run: METRIC>=X.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,5 +33,19 @@ std::vector<std::string> DefaultFlags(const TrainConfig& config, const TrainConf
 
 // The page of `onnxtrain COMMAND --help`, without its heading: flags by group, with defaults.
 std::string FlagHelp(unsigned task);
+
+struct Requirement {
+  std::string metric, comparison;  // "accuracy", ">="
+  double bound = 0;
+};
+
+// Comparisons are >=, <=, >, <, ==.
+absl::StatusOr<Requirement> ParseRequirement(const std::string& text);
+
+// Returns nullopt where there is no such metric. NaN meets no requirement.
+using MetricFn = std::function<std::optional<double>(const std::string& metric)>;
+
+// One line per requirement that is not met, "accuracy is 0.93, not >= 0.97".
+std::vector<std::string> FindUnmetRequirements(const std::vector<Requirement>& requirements, const MetricFn& metric);
 
 }  // namespace onnxtrain::cli

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "optim/record/telemetry/format.h"
+#include "frontend/base/units.h"
 #include "tools/onnxtrain/report/html_page.h"
-#include "tools/onnxtrain/report/svg_plot.h"
+#include "tools/onnxtrain/report/plot.h"
 
 namespace onnxtrain::cli {
 namespace {

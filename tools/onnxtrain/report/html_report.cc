@@ -9,16 +9,16 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
+#include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
 #include "optim/plan/data_setup.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/class_tables.h"
 #include "tools/onnxtrain/report/html_page.h"
+#include "tools/onnxtrain/report/plot.h"
 #include "tools/onnxtrain/report/run_table.h"
 #include "tools/onnxtrain/report/sample_view.h"
-#include "tools/onnxtrain/report/svg_plot.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "optim/plan/training_run.h"
-#include "optim/record/output_folder.h"
 #include "optim/record/quality.h"
 #include "optim/record/recorder.h"
-#include "optim/record/run_record.h"
+#include "optim/record/run_folder.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
 
 namespace onnxtrain::cli {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
-#include "optim/record/telemetry/format.h"
+#include "frontend/base/units.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "backends/memory_plan.h"
 #include "frontend/base/strings.h"
+#include "frontend/base/units.h"
 #include "frontend/passes/rematerialize.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/loss.h"
 #include "tools/onnxtrain/report/html_page.h"
 

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
+#include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags_prepass.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "optim/record/run_record.h"
+#include "optim/record/run_folder.h"
 
 namespace onnxtrain::cli {
 

@@ -12,10 +12,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
+#include "frontend/base/units.h"
 #include "frontend/data/image/png.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/text/unicode.h"
-#include "optim/record/telemetry/format.h"
 #include "tools/onnxtrain/report/html_page.h"
 
 namespace onnxtrain::cli {

@@ -7,10 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "frontend/base/units.h"
 #include "optim/plan/session_setup.h"
-#include "optim/record/telemetry/format.h"
 #include "optim/step/rules/rule.h"
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/ranks.h"
 

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/commands/common.h"
+#include "tools/onnxtrain/commands/command.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

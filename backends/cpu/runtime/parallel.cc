@@ -1,4 +1,4 @@
-#include "backends/cpu/runtime/loop.h"
+#include "backends/cpu/runtime/parallel.h"
 
 #include "frontend/base/log.h"
 

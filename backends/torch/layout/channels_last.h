@@ -1,10 +1,27 @@
 // Stores activations channels last, [N,…,C], where that spares convolutions the conversion.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string_view>
+
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
+#include "frontend/graph/type.h"
 
 namespace onnxtrain::aten {
+
+struct ChannelsLastOp {
+  std::string_view canonical, name;
+  uint32_t inputs = 0, outputs = 0;  // bits of the operands [N,…,C]; all others are as in the canonical operator
+};
+
+std::span<const ChannelsLastOp> ChannelsLastOps();
+const ChannelsLastOp* FindChannelsLastOp(std::string_view canonical);  // null where there is none
+const ChannelsLastOp& GetChannelsLastOp(std::string_view name);        // of an operator of these
+
+// Adds the rows to the table. Idempotent.
+void RegisterChannelsLastOps();
 
 // A convolution over two or three spatial axes whose kernels are faster channels last: those of tensor cores, so that
 // float32 takes part where its factors may be rounded to TF32, and float64 never does.
