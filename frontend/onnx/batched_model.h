@@ -14,13 +14,13 @@ namespace onnxtrain {
 class BatchTemplate;
 
 // Imports a model with the same options for any batch. Imports the first two sizes that are asked for and compares the
-// graphs node by node: extents, attributes and constants that differ are linear in the batch, and further sizes are
-// instantiated, where the type rule of each node computes its types. A size is imported for itself
+// graphs node by node: extents, attributes and constants that differ are linear in the batch, those that do not are the
+// same for all, and the type rules compute the types of further sizes. A size is imported for itself
 // - where it is 1, at which values broadcast and axes vanish, or the size that the file was exported for, whose
 //   constants stay as they are;
 // - where the nodes of the two graphs differ, or attributes and constants that are no lines, as of a half of the batch;
 // - where the type rules refuse the instantiated graph, as of a target shape that holds the square of the batch;
-// - outside of the sizes imported before where attributes or constants follow the batch that no type rule checks;
+// - outside of the sizes imported before where these are close, or where what no type rule checks follows the batch;
 // - in models with bodies (If, Loop, Scan), which may choose by the batch.
 // Holds one graph and no bytes of weights of its own. Thread-compatible.
 class BatchedModel {

@@ -187,7 +187,7 @@ class BatchTemplate {
       const size_t at = FindBatch(low[i], of_low, note, of_high);
       if (at == std::string::npos) return false;
       note.erase(at, of_high.size());
-      batch_in_notes_.push_back({i, at});
+      batch_in_notes_.emplace_back(i, at);
     }
     return true;
   }
@@ -219,15 +219,16 @@ class BatchTemplate {
   bool FollowAttr(const Graph& low, size_t n, const std::string& name, const AttrValue& a, const AttrValue& b) {
     if (a.index() != b.index()) return false;
     if (const auto* tensor = std::get_if<HostTensor>(&a))
-      return FollowTensor(low, n, name, *tensor, *std::get_if<HostTensor>(&b));
+      return FollowTensor(low, n, name, *tensor, std::get<HostTensor>(b));
     const std::vector<int64_t>* list = std::get_if<std::vector<int64_t>>(&a);
     const int64_t* number = std::get_if<int64_t>(&a);
     if (list == nullptr && number == nullptr) return false;
-    auto lines = list != nullptr ? FitLines(*list, *std::get_if<std::vector<int64_t>>(&b), batches_)
-                                 : FitLines({*number}, {*std::get_if<int64_t>(&b)}, batches_);
-    const Node& node = graph_.nodes()[n];
-    const bool shape = list != nullptr && *list == low.type(node.outputs[0]).shape;
-    return Follow({n, name, shape ? Following::kShape : Following::kInts}, std::move(lines));
+    const std::vector<int64_t> of_low = list != nullptr ? *list : std::vector{*number};
+    const std::vector<int64_t> of_high =
+        list != nullptr ? std::get<std::vector<int64_t>>(b) : std::vector{std::get<int64_t>(b)};
+    const ValueId output = graph_.nodes()[n].outputs[0];
+    const bool shape = of_low == low.type(output).shape && of_high == graph_.type(output).shape;
+    return Follow({n, name, shape ? Following::kShape : Following::kInts}, FitLines(of_low, of_high, batches_));
   }
 
   bool FollowTensor(const Graph& low, size_t n, const std::string& name, const HostTensor& a, const HostTensor& b) {
