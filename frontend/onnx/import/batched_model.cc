@@ -115,6 +115,16 @@ size_t FindBatch(const std::string& low, const std::string& of_low, const std::s
   return std::string::npos;
 }
 
+// Returns whether the importer has evaluated all operators of constants: smaller batches have no more of them.
+bool IsFolded(const Graph& graph) {
+  return std::ranges::none_of(graph.nodes(), [&](const Node& node) {
+    const OpRow* row = FindOp(node.op);
+    return row != nullptr && row->evaluate != nullptr && !node.inputs.empty() &&
+           std::ranges::all_of(node.inputs,
+                               [&](ValueId v) { return v == kNoValue || graph.FindConstant(v) != nullptr; });
+  });
+}
+
 // Compares what has no extents.
 bool AreAlike(const ImportedModel& a, const ImportedModel& b) {
   return a.outputs == b.outputs && a.moved_outputs == b.moved_outputs &&
@@ -138,8 +148,9 @@ class BatchTemplate {
 
   // Returns nothing where the template does not serve the batch.
   std::optional<ImportedModel> At(int64_t batch) const {
-    const bool between = batch >= batches_.low && batch <= batches_.high;
-    if (batch == rest_.exported_batch || (!between && !extrapolates_)) return std::nullopt;
+    const bool above = batch > batches_.high, below = batch < batches_.low;
+    if (batch == rest_.exported_batch || ((above || below) && !extrapolates_) || (below && !folded_))
+      return std::nullopt;
     auto graph = Instantiate(batch);
     if (!graph.ok()) return std::nullopt;
     ImportedModel model = rest_;
@@ -154,7 +165,8 @@ class BatchTemplate {
   std::vector<ImportedWeight>& weights() { return rest_.weights; }
 
  private:
-  BatchTemplate(const ImportedModel& high, Batches batches) : graph_(high.graph), batches_(batches), rest_(high) {
+  BatchTemplate(const ImportedModel& high, Batches batches)
+      : graph_(high.graph), batches_(batches), folded_(IsFolded(graph_)), rest_(high) {
     rest_.graph = Graph();
   }
 
@@ -331,6 +343,7 @@ class BatchTemplate {
 
   Graph graph_;  // of the higher batch
   Batches batches_;
+  bool folded_;                                            // IsFolded(graph_)
   ImportedModel rest_;                                     // without graph; notes without the batch
   std::vector<std::pair<size_t, size_t>> batch_in_notes_;  // which note, and where in it
   std::vector<std::vector<Line>> input_shapes_;            // by input of the graph
