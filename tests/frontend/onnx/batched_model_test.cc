@@ -104,17 +104,23 @@ TEST(BatchedModel, RangesOfTheBatch) {
   EXPECT_EQ(CountImports(RangeModel(), {12, 4, 64, 40, 2, 3}), 4);
 }
 
-// Rows of zeros, as of the first state of a recurrent model.
-TEST(BatchedModel, RepeatedConstants) {
-  onnx::ModelProto model = ShapeModel();
+// Adds rows of zeros, as of the first state of a recurrent model.
+onnx::ModelProto ZerosModel(int64_t width) {
+  onnx::ModelProto model = ShapeModel({-1, 1});
   FillInts(AddInitializer(&model, "axes", {1}, 7), {0});
-  FillInts(AddInitializer(&model, "four", {1}, 7), {4});
-  FillFloats(AddInitializer(&model, "row", {1, 4}), {1, 2, 3, 4});
+  FillInts(AddInitializer(&model, "width", {1}, 7), {width});
   AddNode(&model, "Unsqueeze", {"batch", "axes"}, {"rows"}, "unsqueeze");
-  SetInt(AddNode(&model, "Concat", {"rows", "four"}, {"target"}, "concat"), "axis", 0);
+  SetInt(AddNode(&model, "Concat", {"rows", "width"}, {"target"}, "concat"), "axis", 0);
   AddNode(&model, "ConstantOfShape", {"target"}, {"zeros"}, "zeros");
   AddNode(&model, "Add", {"zeros", "x"}, {"y"}, "add");
-  EXPECT_EQ(CountImports(model, kBatches), 2);
+  return model;
+}
+
+TEST(BatchedModel, RepeatedConstants) { EXPECT_EQ(CountImports(ZerosModel(4), kBatches), 2); }
+
+// 12 samples have 48 MiB of zeros, which stay a node, 3 samples have a constant.
+TEST(BatchedModel, SmallerBatchesMayHaveMoreConstants) {
+  EXPECT_EQ(CountImports(ZerosModel(int64_t{1} << 20), {12, 20, 13, 3, 2}), 4);
 }
 
 // Half of a batch is no line: 3 and 2 samples have the same one.
