@@ -141,12 +141,16 @@ struct StateUpdate {
   std::string state;   // graph input of kind kState
   std::string output;  // graph output that replaces it in training mode
   double momentum = 0;
+
+  bool operator==(const StateUpdate&) const = default;
 };
 
 // The values behind an output of probabilities.
 struct Logits {
   std::string output;                  // the graph output to train on instead
   std::string activation = "Softmax";  // what makes probabilities of them
+
+  bool operator==(const Logits&) const = default;
 };
 
 struct ImportedModel {
@@ -163,7 +167,8 @@ struct ImportedModel {
   // The batch that the file was exported for, if another one replaces it in constants; else 0. Running the model proves
   // that it follows the new batch: optim/step/verify_batch_size.h.
   int64_t exported_batch = 0;
-  std::string random_key;  // name of the feed u32[4]; "" if the graph draws no random numbers
+  std::string random_key;     // name of the feed u32[4]; "" if the graph draws no random numbers
+  bool mode_matters = false;  // with another `training`, the graph may be another one
 };
 
 // Imports a model for concrete shapes. Float weights become kParameter if they can be trained and reach an output, else

@@ -216,13 +216,23 @@ absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& given, const OnnxModel&
 
 TrainableSpec MakeTrainableSpec(const TrainConfig& config) { return {.train = config.train, .freeze = config.freeze}; }
 
-absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model) {
+namespace {
+
+// Returns the options that do not depend on the inputs.
+absl::StatusOr<ImportOptions> MakeModelOptions(const TrainConfig& config, const OnnxModel& model) {
   const std::map<std::string, int> ops = model.op_histogram();
   RETURN_IF_ERROR(RefuseUnused(
       config, {.has_batch_norm = ops.contains("BatchNormalization"), .has_dropout = ops.contains("Dropout")}));
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
   import.constant_factors = config.train.empty();  // else they are weights, and `train` may name one
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
+  return import;
+}
+
+}  // namespace
+
+absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model) {
+  ASSIGN_OR_RETURN(ImportOptions import, MakeModelOptions(config, model));
   const LossSpec loss = MakeOutputSpec(config, model);
   InputRequest request{
       .dims = import.dim_values, .constants = FindConstantTexts(config, model), .sizes = config.data.empty()};
@@ -234,6 +244,12 @@ absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const
   import.fixed_inputs = std::move(plan.fixed);
   import.batch_axes = std::move(plan.batch_axes);
   return import;
+}
+
+absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model,
+                                                const BoundData& data) {
+  ASSIGN_OR_RETURN(ImportOptions import, MakeModelOptions(config, model));
+  return ImportWithData(std::move(import), data);
 }
 
 ImportOptions ImportWithData(ImportOptions import, const BoundData& data) {

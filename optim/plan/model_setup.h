@@ -46,7 +46,10 @@ std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, 
 // With sizes that the model accepts for free dimensions where there is no data; the shapes of data replace them.
 absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model);
 
-// Returns `import` with the axes, shapes and constants of the data.
+// With the axes, shapes and constants of the data: plans no inputs.
+absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model,
+                                                const BoundData& data);
+// Returns `import` with those of the data.
 ImportOptions ImportWithData(ImportOptions import, const BoundData& data);
 
 // The batch that the model was exported for where that is above 1 and the same for all inputs, else 1. Without `axes`,

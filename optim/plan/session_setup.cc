@@ -66,8 +66,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                          .deterministic = config.deterministic,
                          .sync_batch_norm = config.sync_batch_norm};
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
-  ASSIGN_OR_RETURN(ImportOptions import, MakeImportOptions(config, model));
-  options.import = ImportWithData(std::move(import), data);
+  ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model, data));
   SetVariableExtents(data, &options);
   return options;
 }

@@ -96,11 +96,6 @@ absl::Status CheckPlan(const OnnxModel& model, const SurgeryPlan& plan, const Im
   return CheckClasses(plan, shape(before), shape(*after), classes);
 }
 
-absl::StatusOr<ImportOptions> ImportFor(const TrainConfig& config, const OnnxModel& model, const BoundData* data) {
-  ASSIGN_OR_RETURN(ImportOptions import, MakeImportOptions(config, model));
-  return data == nullptr ? import : ImportWithData(std::move(import), *data);
-}
-
 }  // namespace
 
 bool HasSurgery(const TrainConfig& config) { return ChangesClasses(config) || !config.reinit.empty(); }
@@ -108,7 +103,8 @@ bool ChangesClasses(const TrainConfig& config) { return config.num_classes != 0 
 
 absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                      const BoundData* data, const std::string& value) {
-  ASSIGN_OR_RETURN(const ImportOptions import, ImportFor(config, *model, data));
+  ASSIGN_OR_RETURN(const ImportOptions import,
+                   data == nullptr ? MakeImportOptions(config, *model) : MakeImportOptions(config, *model, *data));
   ASSIGN_OR_RETURN(SurgeryPlan plan, Plan(config, *model, data, import, value));
   for (const auto& [name, tensor] : model->edits().tensors) plan.edits.tensors.emplace(name, tensor);
   plan.edits.lines.insert(plan.edits.lines.begin(), model->edits().lines.begin(), model->edits().lines.end());

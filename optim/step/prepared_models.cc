@@ -25,17 +25,30 @@ absl::Status CheckNames(const ImportedModel& model) {
   return absl::OkStatus();
 }
 
+// Returns the options of an import at this batch and mode. A loss may be on an internal value: what follows it is
+// dropped.
+absl::StatusOr<ImportOptions> ResolveImport(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
+                                            bool training) {
+  ImportOptions import = options.import;
+  import.batch = batch;
+  import.training = training;
+  ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, options.loss));
+  import.negated = options.loss.negated;
+  return import;
+}
+
+absl::StatusOr<ImportedModel> MakeForward(ImportedModel imported) {
+  ASSIGN_OR_RETURN(imported.graph, Canonicalize(std::move(imported.graph)));
+  ExposeLogits(&imported);
+  return imported;
+}
+
 }  // namespace
 
 absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                               bool training) {
-  ImportOptions import = options.import;
-  import.batch = batch;
-  import.training = training;
+  ASSIGN_OR_RETURN(ImportOptions import, ResolveImport(model, options, batch, training));
   for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
-  // A loss may be on an internal value: what follows it is dropped.
-  ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, options.loss));
-  import.negated = options.loss.negated;
   ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
   RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model.path(), ": ")));
   return imported;
@@ -44,9 +57,7 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                             bool training) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(model, options, batch, training));
-  ASSIGN_OR_RETURN(imported.graph, Canonicalize(std::move(imported.graph)));
-  ExposeLogits(&imported);
-  return imported;
+  return MakeForward(std::move(imported));
 }
 
 namespace {
@@ -99,32 +110,57 @@ absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptio
 
 namespace {
 
-constexpr size_t kMaxEntries = 16;
+constexpr size_t kMaxEntries = 16, kMaxBatched = 4;  // 4: both modes, with and without frozen scales
 constexpr int64_t kMostSmall = 16, kLargestFixed = 1024, kMostTried = 32;  // batches
 constexpr int64_t kMostNodesImported = 200'000;                            // by all trials of a search for a batch
 constexpr size_t kMaxCopiedBytes = size_t{1} << 20;                        // of an entry that keeps copied values
 
 }  // namespace
 
+// Returns the model with these options for any batch. Chooses training where inference has the same graph.
+BatchedModel& PreparedModels::FindBatched(ImportOptions* import) {
+  const auto find = [&](bool training) {
+    ImportOptions any = *import;
+    any.batch = 0;
+    any.training = training;
+    return std::ranges::find(batched_, any, &BatchedModel::options);
+  };
+  if (const auto training = find(true); training != batched_.end() && training->same_in_both_modes())
+    import->training = true;
+  if (const auto found = find(import->training); found != batched_.end()) {
+    batched_.splice(batched_.begin(), batched_, found);
+    return *found;
+  }
+  if (batched_.size() == kMaxBatched) batched_.pop_back();
+  ImportOptions any = *import;
+  any.batch = 0;
+  return batched_.emplace_front(model_, std::move(any));
+}
+
 absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForward(const PrepareOptions& options,
                                                                                    int64_t batch, bool training,
                                                                                    bool values) {
-  ImportOptions import = options.import;
-  import.batch = batch;
-  import.training = training;
-  ASSIGN_OR_RETURN(import.outputs, LossOutputs(*model_, options.loss));
-  import.negated = options.loss.negated;
+  ASSIGN_OR_RETURN(ImportOptions import, ResolveImport(*model_, options, batch, training));
+  BatchedModel& batched = FindBatched(&import);
   const auto found = std::ranges::find(entries_, import, &Entry::import);
   if (found != entries_.end() && (found->has_values || !values)) {
     entries_.splice(entries_.begin(), entries_, found);
     return found->model;
   }
-  ++imports_;
-  ASSIGN_OR_RETURN(ImportedModel imported, onnxtrain::ImportForward(*model_, options, batch, training));
+  const int64_t before = batched.imports();
+  auto at_batch = batched.At(batch, values);
+  imports_ += batched.imports() - before;
+  const bool has_values = batched.imports() > before || batched.has_values();
+  ASSIGN_OR_RETURN(ImportedModel imported, std::move(at_batch));
+  RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model_->path(), ": ")));
+  ASSIGN_OR_RETURN(imported, MakeForward(std::move(imported)));
   if (found != entries_.end()) entries_.erase(found);
   if (entries_.size() == kMaxEntries) entries_.pop_back();
-  entries_.push_front({std::move(import), true, std::make_shared<ImportedModel>(std::move(imported))});
-  if (!values) ReleaseValues(&entries_.front());
+  entries_.push_front({std::move(import), has_values, std::make_shared<ImportedModel>(std::move(imported))});
+  if (!values) {
+    ReleaseValues(&entries_.front());
+    ReleaseValues(&batched);
+  }
   return entries_.front().model;
 }
 
@@ -163,9 +199,9 @@ int64_t PreparedModels::FindFixedBatch(const PrepareOptions& options, const absl
 }
 
 // What shares the model's bytes takes no memory.
-size_t PreparedModels::CopiedBytes(const ImportedModel& imported) const {
+size_t PreparedModels::CopiedBytes(const std::vector<ImportedWeight>& weights) const {
   size_t bytes = 0;
-  for (const ImportedWeight& weight : imported.weights) {
+  for (const ImportedWeight& weight : weights) {
     const HostTensor* stored = model_->Initializer(weight.name);
     const bool shared = stored != nullptr && stored->bytes().data() == weight.value.bytes().data();
     if (!shared) bytes += weight.value.bytes().size();
@@ -179,17 +215,30 @@ void PreparedModels::KeepSize(int64_t batch) {
 
 void PreparedModels::ReleaseValues() {
   for (Entry& entry : entries_) ReleaseValues(&entry);
+  for (BatchedModel& batched : batched_) ReleaseValues(&batched);
 }
 
-// Keeps tables, which only their values tell from weights. Callers may hold the model: it is then replaced, not
-// changed.
+// Callers may hold the model: it is then replaced, not changed.
 void PreparedModels::ReleaseValues(Entry* entry) {
-  if (!entry->has_values || CopiedBytes(*entry->model) <= kMaxCopiedBytes) return;
+  if (!entry->has_values || CopiedBytes(entry->model->weights) <= kMaxCopiedBytes) return;
   if (entry->model.use_count() > 1) entry->model = std::make_shared<ImportedModel>(*entry->model);
-  for (ImportedWeight& weight : entry->model->weights) {
+  DropCopies(&entry->model->weights);
+  entry->has_values = false;
+}
+
+void PreparedModels::ReleaseValues(BatchedModel* batched) {
+  batched->ReleaseValues([&](std::vector<ImportedWeight>* weights) {
+    const bool large = CopiedBytes(*weights) > kMaxCopiedBytes;
+    if (large) DropCopies(weights);
+    return large;
+  });
+}
+
+// Keeps tables, which only their values tell from weights.
+void PreparedModels::DropCopies(std::vector<ImportedWeight>* weights) {
+  for (ImportedWeight& weight : *weights) {
     if (tables_.Find(weight) == FixedTable::kNone) weight.value = HostTensor();
   }
-  entry->has_values = false;
 }
 
 }  // namespace onnxtrain

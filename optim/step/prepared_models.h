@@ -1,5 +1,5 @@
-// Imported forward graphs of one model, made once per batch and mode and shared by everything that looks at the model:
-// sessions, plans, timing trials, checks.
+// Forward graphs of one model, made once per batch and mode and shared by everything that looks at the model: sessions,
+// plans, timing trials, checks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/onnx/import.h"
+#include "frontend/onnx/batched_model.h"
 #include "optim/step/loss.h"
 #include "optim/step/trainable.h"
 
@@ -53,8 +53,9 @@ absl::StatusOr<PreparedModel> PrepareWeights(const OnnxModel& model, const Prepa
 absl::StatusOr<PreparedModel> Prepare(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                       bool training);
 
-// Caches imports of one model by ImportOptions, batch and mode (training or inference). Other edits of a file are other
-// models. Keeps the 16 used last. Thread-compatible: one thread at a time.
+// Caches forward graphs of one model by ImportOptions, batch and mode (training or inference), which all come from one
+// BatchedModel for each ImportOptions and mode; inference takes that of training where the mode does not matter. Other
+// edits of a file are other models. Keeps the 16 graphs used last. Thread-compatible: one thread at a time.
 class PreparedModels {
  public:
   explicit PreparedModels(std::shared_ptr<const OnnxModel> model) : model_(std::move(model)) {}
@@ -80,7 +81,7 @@ class PreparedModels {
   // Drops copied values: once a session has them on its device.
   void ReleaseValues();
 
-  int64_t imports() const { return imports_; }  // imports made, by cache misses
+  int64_t imports() const { return imports_; }  // of the file, failed ones too
 
  private:
   struct Entry {
@@ -88,11 +89,15 @@ class PreparedModels {
     bool has_values;
     std::shared_ptr<ImportedModel> model;
   };
-  size_t CopiedBytes(const ImportedModel& imported) const;
+  BatchedModel& FindBatched(ImportOptions* import);
+  size_t CopiedBytes(const std::vector<ImportedWeight>& weights) const;
   void ReleaseValues(Entry* entry);
+  void ReleaseValues(BatchedModel* batched);
+  void DropCopies(std::vector<ImportedWeight>* weights);
 
   std::shared_ptr<const OnnxModel> model_;
-  std::list<Entry> entries_;  // the most recently used first
+  std::list<BatchedModel> batched_;  // the most recently used first
+  std::list<Entry> entries_;         // the most recently used first
   FixedTables tables_;
   int64_t imports_ = 0;
 };

@@ -178,6 +178,7 @@ ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const Pars
   NodeImportContext context(state, scope, node, view);
   ASSIGN_OR_RETURN(std::vector<Val> results, op.import(context));
   RETURN_IF_ERROR(state.builder.status());
+  state.effects.mode_matters |= context.mode_matters();
   if (context.opset_matters())
     return Invalid("means one thing in opset ", view.version, " and another in ", *view.older_version,
                    ", and the file imports both");

@@ -102,6 +102,7 @@ absl::StatusOr<ImportedModel> RunStages(const OnnxModel& file, const ImportOptio
   imported.graph = std::move(swept.graph);
   imported.exported_batch = shapes.fixed_batch();
   imported.batch = shapes.batch();
+  imported.mode_matters = state.effects.mode_matters;
   imported.moved_outputs = FindMovedOutputs(options, imported.outputs);
   std::ranges::transform(notes, std::back_inserter(imported.notes), PrintableLine);
   if (const Val key = state.effects.random_key; key.valid())

@@ -73,7 +73,8 @@ struct UpdatedState {
 struct NodeEffects {
   std::map<ValueId, ValueId> logits;  // prediction of a classifier → what it is the softmax of
   std::vector<UpdatedState> updates;
-  Val random_key;  // invalid: nothing draws random numbers
+  Val random_key;             // invalid: nothing draws random numbers
+  bool mode_matters = false;  // some node depends on ImportOptions::training
 };
 
 struct ImportState {

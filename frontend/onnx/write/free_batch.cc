@@ -11,6 +11,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/import/repeated_tensor.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/ops/import/onnx_import.h"
@@ -54,34 +55,6 @@ HostTensor Collect(const std::vector<Fit>& fits, double Fit::*part, const Type& 
   std::vector<double> values;
   for (const Fit& fit : fits) values.push_back(fit.*part);
   return HostTensor::FromDoubles(type, values);
-}
-
-// The index of an element among those that differ where the tensor repeats along some axes.
-int64_t FindUnrepeated(int64_t i, const Shape& shape, const std::vector<bool>& repeated) {
-  int64_t index = 0, stride = 1;
-  for (size_t axis = shape.size(); axis-- > 0; i /= shape[axis]) {
-    if (repeated[axis]) continue;
-    index += i % shape[axis] * stride;
-    stride *= shape[axis];
-  }
-  return index;
-}
-
-// The tensor with extents of 1 along the axes that it repeats along; nullopt where it does not repeat.
-std::optional<HostTensor> Unrepeat(const HostTensor& tensor, const std::vector<bool>& repeated) {
-  Shape shape = tensor.shape();
-  for (size_t axis = 0; axis < shape.size(); ++axis) {
-    if (repeated[axis]) shape[axis] = 1;
-  }
-  HostTensor base({tensor.dtype(), shape});
-  for (const bool check : {false, true}) {
-    for (int64_t i = 0; i < tensor.size(); ++i) {
-      const int64_t at = FindUnrepeated(i, tensor.shape(), repeated);
-      if (!check) base.Set(at, tensor.At(i));
-      if (check && base.At(at) != tensor.At(i)) return std::nullopt;
-    }
-  }
-  return base;
 }
 
 class BatchFreer {

@@ -64,7 +64,7 @@ class ContextOfPart : public ImportContext {
   ContextOfPart(ImportContext& whole, const NodeView& part) : whole_(whole) {
     node_ = &part;
     b_ = &whole.b();
-    training = whole.training;
+    training = whole.for_training();
     batch_norm_frozen = whole.batch_norm_frozen;
     dropout = whole.dropout;
     conformance = whole.conformance;

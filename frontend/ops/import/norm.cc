@@ -103,7 +103,7 @@ bool Updatable(ImportContext& c) { return c.AsState(3).ok() && c.AsState(4).ok()
 ImportResult NormalizeBatch(ImportContext& c, const Channels& channels) {
   const Val x = channels.x, scale = channels.Of(c.in(1)), bias = channels.Of(c.in(2));
   if (c.conformance && FileSaysTraining(c)) return BatchNormAsWritten(c, x, scale, bias);
-  if (c.training && !c.batch_norm_frozen && Updatable(c)) return TrainBatchNorm(c, x, scale, bias);
+  if (!c.batch_norm_frozen && c.for_training() && Updatable(c)) return TrainBatchNorm(c, x, scale, bias);
   return std::vector<Val>{c.b().Op("BatchNormInference",
                                    {x, scale, bias, channels.Of(Statistic(c, 3)), channels.Of(Statistic(c, 4))},
                                    {{"epsilon", Epsilon(c)}})};

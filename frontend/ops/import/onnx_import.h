@@ -51,6 +51,13 @@ class ImportContext {
   // Whether the node has another meaning in another opset that the file imports.
   bool opset_matters() const { return opset_matters_; }
 
+  // Returns `training`. Operators whose import reads it have another graph in training than in inference.
+  bool for_training() const {
+    mode_matters_ = true;
+    return training;
+  }
+  bool mode_matters() const { return mode_matters_; }
+
   // Returns the value of input i if it is known at import: a constant, or a weight that this use then does not train.
   // Null if it is computed from fed data.
   virtual const HostTensor* Known(size_t i) = 0;
@@ -79,7 +86,7 @@ class ImportContext {
   virtual void UpdateState(Val state, Val value, double momentum) = 0;
 
   // Import options.
-  bool training = false;               // import for training: Dropout active, BatchNorm on batch statistics
+  bool training = false;               // Dropout active, BatchNorm on batch statistics; read it by for_training()
   bool batch_norm_frozen = false;      // BatchNorm keeps its running statistics even in training
   double dropout = -1;                 // ratio for every Dropout node; < 0: the node's own
   DType float_type = DType::kFloat32;  // what float32 becomes
@@ -92,7 +99,7 @@ class ImportContext {
   Builder* b_ = nullptr;
 
  private:
-  mutable bool opset_matters_ = false;
+  mutable bool opset_matters_ = false, mode_matters_ = false;
 };
 
 // What the importer and model surgery (frontend/onnx) ask of an operator besides its import.

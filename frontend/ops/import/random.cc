@@ -43,7 +43,7 @@ ImportResult ImportDropout(ImportContext& c) {
   const DType mask_type = mask ? c.since(10, DType::kBool, x.dtype()) : DType::kBool;
   ASSIGN_OR_RETURN(const bool asked, FileSaysTraining(c));
   double ratio = 0;
-  if (c.training || asked) {
+  if (c.for_training() || asked) {
     ASSIGN_OR_RETURN(ratio, DropoutRatio(c));
   }
   if (ratio == 0) return std::vector<Val>{x, mask ? Expand(c.b().Scalar(mask_type, 1), x.shape()) : Val()};
