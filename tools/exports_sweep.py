@@ -6,7 +6,7 @@
 Makes small models of many architectures with random weights, exports each by every exporter into OUT/exports, and runs
 `onnxtrain inspect` and `onnxtrain grad` on the same weights and batch. OUT/results.jsonl holds a line for each exported
 file; a sweep that was interrupted goes on, exports are kept, and comparisons are repeated when the tool has changed.
-docs/exports.md says how to install the frameworks and shows the results.
+docs/internals/exports.md says how to install the frameworks and shows the results.
 """
 import argparse
 import fnmatch

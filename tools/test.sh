@@ -61,7 +61,7 @@ check_examples() {
   ONNXTRAIN_PYTHON=$PWD/build/examples/bin/python build/release/bin/tests_capi --gtest_filter='*Examples*'
 }
 
-# Everything of PyTorch; docs/exports.md has the environments of the other frameworks.
+# Everything of PyTorch; docs/internals/exports.md has the environments of the other frameworks.
 sweep_exports() {
   python3 -m venv build/exports
   build/exports/bin/pip install -q torch torchvision transformers==4.57.6 optimum-onnx accelerate timm torch_geometric \

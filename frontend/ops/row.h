@@ -1,7 +1,7 @@
 // A row describes an operator: everything but its kernels.
 //
 // README.md defines the canonical operators. A new operator needs a row, a kernel per backend (none if it has a
-// decomposition) and a case in tests/ops/cases; CONTRIBUTING.md shows a complete change.
+// decomposition) and a case in tests/ops/cases; docs/internals/adding-an-operator.md shows a complete change.
 #pragma once
 
 #include <optional>

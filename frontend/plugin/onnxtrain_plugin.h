@@ -19,7 +19,7 @@
  * of one library work at the same time. Functions of operators are called by several threads at the same time, but
  * those of one kernel by one.
  *
- * docs/plugins.md shows how such libraries are written.
+ * docs/interop/plugins.md shows how such libraries are written.
  */
 #ifndef ONNXTRAIN_PLUGIN_H_
 #define ONNXTRAIN_PLUGIN_H_

@@ -1,4 +1,4 @@
-// Accuracies on MNIST: of the shared models as they are, and of the trainings that README.md quotes.
+// Accuracies on MNIST: of the shared models as they are, and of the trainings that docs/benchmarks.md quotes.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -74,7 +74,7 @@ TEST_F(Accuracy, OfTheSharedModelsAsTheyAre) {
   }
 }
 
-// README.md, Measured: two epochs from random weights.
+// docs/benchmarks-runs.md: two epochs from random weights.
 TEST_F(Accuracy, OfTheTrainingsThatTheReadmeQuotes) {
   SKIP_WITHOUT_SHARED("data/mnist_idx");
   const std::string scripts = RepoPath();

@@ -1,4 +1,4 @@
-/* An example of operators of another domain in a library of its own, in C99 (docs/plugins.md):
+/* An example of operators of another domain in a library of its own, in C99 (docs/interop/plugins.md):
  *
  *   example.Saturate      y = x²/(s² + x²), attribute `scale` (s); a kernel, whose gradient is another kernel
  *   example.SaturateGrad  dy, x → dx

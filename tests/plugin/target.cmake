@@ -17,9 +17,9 @@ foreach(how VERSION NULL SIZE TABLE NOTHING)
   string(TOLOWER ${how} lower)
   onnxtrain_test_plugin(broken_${lower} broken.c BROKEN_${how})
 endforeach()
-# The libraries of docs/plugins.md: a block of code begins with their name.
-file(READ ${CMAKE_SOURCE_DIR}/docs/plugins.md page)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/plugins.md)
+# The libraries of docs/interop/plugins.md: a block of code begins with their name.
+file(READ ${CMAKE_SOURCE_DIR}/docs/interop/plugins.md page)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/docs/interop/plugins.md)
 foreach(library my_backend my_operators)
   string(FIND "${page}" "/* ${library}.c:" begin)
   string(SUBSTRING "${page}" ${begin} -1 code)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures every case of vs_torch.py in float32 and bf16 and prints the table of README.md.
+"""Measures every case of vs_torch.py in float32 and bf16 and prints the table of docs/benchmarks.md.
 
     tools/bench/all.py --peer-python /usr/bin/python3 --peer-python ~/venv/bin/python --folder-of minilm=PATH
 
