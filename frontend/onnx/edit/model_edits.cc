@@ -7,6 +7,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
+#include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/write/weight_replacer.h"
 #include "frontend/ops/import/onnx_import.h"
 
@@ -36,7 +37,8 @@ class Editor {
     if (!name.empty()) proto->set_name(name);
     proto->set_data_type(static_cast<int32_t>(DTypeToOnnx(stored.dtype())));
     for (int64_t d : stored.shape()) proto->add_dims(d);
-    proto->set_raw_data(stored.bytes().data(), stored.bytes().size());
+    const HostTensor packed = StorageBits(stored.dtype()) < 8 ? PackForStorage(stored) : stored;
+    proto->set_raw_data(packed.bytes().data(), packed.bytes().size());
   }
 
   absl::Status SetTensor(const std::string& name, const HostTensor& value) {

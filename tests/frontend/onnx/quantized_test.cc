@@ -275,8 +275,10 @@ TEST_P(Quantized, EditsOfFloatWeightsAreQuantized) {
   ASSERT_TRUE(backend.ok() && model.ok());
   auto session = NewSession(*model, backend->get());
   ASSERT_NE(session, nullptr);
+  const auto weights = session->Weights();
+  ASSERT_TRUE(weights.ok());
   ModelEdits edits;
-  for (const auto& [name, value] : *session->Weights()) {
+  for (const auto& [name, value] : *weights) {
     const HostTensor* stored = (*model)->Initializer(name);
     if (stored == nullptr || IsFloat(stored->dtype())) continue;
     EXPECT_EQ(DescribeForm(**model, name).row, "quantized weight") << name;
