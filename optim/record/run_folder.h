@@ -1,4 +1,4 @@
-// What a run has written to its folder so far, as numbers.
+// Opens and locks the folder of a run, and reads back the numbers that a run has written to it.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ bool IsLocked(const std::string& path);
 
 using Series = std::vector<std::pair<double, double>>;  // (update, value), ascending; finite values only
 
-// What a learning rate range test measured (lr_range_test.h).
+// The measurements of a learning rate range test (lr_range_test.h).
 struct RateTestRecord {
   Series loss, smooth;  // by rate
   double lr = 0;        // found; 0: none

@@ -1,6 +1,6 @@
 /* An example of a backend in a library of its own: ten operators in float32, in C99. All others are decomposed, or run
- * on the host (docs/interop/plugins.md). With -DTEN_DEVICE the same kernels work in "device" memory: addresses that the host
- * cannot read. */
+ * on the host (docs/interop/plugins.md). With -DTEN_DEVICE the same kernels work in "device" memory: addresses that the
+ * host cannot read. */
 #define _POSIX_C_SOURCE 200112L
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What generated kernels compute for operators: functions of single elements, as expressions of C++, and reductions.
+// Lists the functions of single elements, as expressions of C++, and the reductions that generated kernels compute.
 #pragma once
 
 #include <string>

@@ -224,7 +224,7 @@ std::multiset<std::string> ReadColumns(const std::string& path) {
   return {names.begin(), names.end()};
 }
 
-// Has the table what the other has? Rows without a header have as many fields.
+// Returns whether a table has the columns of another one; without a header, as many fields.
 bool HasColumnsOf(const std::string& path, const std::string& other) {
   const auto own = ReadColumns(path), wanted = ReadColumns(other);
   return own.size() == wanted.size() || std::ranges::includes(own, wanted);

@@ -137,7 +137,7 @@ bool AreAlike(const ImportedModel& a, const ImportedModel& b) {
 
 }  // namespace
 
-// What two imports of a model have in common, and what follows the batch.
+// Holds the graph that two imports of a model share, and how its extents, attributes and constants follow the batch.
 class BatchTemplate {
  public:
   // Returns nothing where the models are not alike.

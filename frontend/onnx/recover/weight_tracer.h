@@ -15,7 +15,7 @@ namespace onnxtrain {
 // Whether the node is one of these operators of ai.onnx, with the operands that it must have.
 bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
 
-// Whether the node hands on its input, as exporters write tied weights and barriers, or holds a tensor.
+// Return whether a node is an Identity, which exporters write for tied weights and barriers, or a Constant.
 bool IsIdentity(const ParsedNode& node);
 bool IsConstant(const ParsedNode& node);
 

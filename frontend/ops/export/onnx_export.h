@@ -32,7 +32,7 @@ class OnnxWriter {
   std::string Output(const Node& node) const { return Name(node.outputs[0]); }
   // `name`, kept apart from the names of the file.
   virtual std::string Prefixed(std::string_view name) const = 0;
-  // Whether the name is taken for the first time.
+  // Returns whether nothing has taken the name before.
   virtual bool TakeName(const std::string& name) = 0;
 
   // Appends a node. Op names its only output, and returns the name; OpTo gets the names.

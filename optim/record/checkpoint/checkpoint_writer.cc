@@ -50,7 +50,7 @@ std::string MakeToken() {
   return absl::StrFormat("%08x%08x", random(), random());
 }
 
-// Has a rank other than 0 found the text of rank 0 in its folder, and written beside it?
+// Returns whether a rank other than 0 found the text of rank 0 in its folder and wrote its own file there.
 bool FindsToken(const std::string& file, const std::string& token, int rank) {
   const auto found = ReadTextFile(file, 64);
   const std::string own = StrCat(file, "-", rank);

@@ -1,4 +1,4 @@
-// What a model gives for any batch is what an import at that batch gives.
+// Compares the graphs of BatchedModel::At with imports at the same batch.
 #include "frontend/onnx/batched_model.h"
 
 #include <gtest/gtest.h>
