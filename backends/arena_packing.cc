@@ -12,7 +12,7 @@
 namespace onnxtrain {
 namespace {
 
-// The gaps between live blocks.
+// Free ranges between live blocks.
 class Gaps {
  public:
   size_t Take(size_t bytes, bool tightest) {
@@ -143,15 +143,15 @@ class Placement {
     int32_t block;
   };
 
-  // Finds an offset among the blocks whose live ranges overlap.
+  // Returns an offset that is free for the whole live range of `block`.
   size_t FindGap(const Block& block) {
     overlapping_.resize(placed_.size());
     size_t count = 0;
-    for (const Placed& p : placed_) {  // without a branch: overlaps are hard to predict
+    for (const Placed& p : placed_) {  // branch-free, because overlaps are hard to predict
       overlapping_[count] = {p.offset, p.end};
       count += static_cast<size_t>(p.first <= block.last) & static_cast<size_t>(p.last >= block.first);
     }
-    size_t end = 0;  // of the blocks below
+    size_t end = 0;  // end of the blocks below
     size_t best = std::numeric_limits<size_t>::max(), least_waste = best;
     for (const auto& [next, next_end] : std::span(overlapping_).first(count)) {
       if (next >= end + block.bytes) {
@@ -169,7 +169,7 @@ class Placement {
   const std::vector<Block>* blocks_;
   Fit fit_;
   std::vector<Placed> placed_;                          // by offset
-  std::vector<std::pair<size_t, size_t>> overlapping_;  // offsets and ends: memory for FindGap
+  std::vector<std::pair<size_t, size_t>> overlapping_;  // offset and end; buffer of FindGap
   std::vector<size_t> offsets_;
   size_t total_ = 0;
 };
@@ -203,7 +203,7 @@ struct Start {
 
 bool IsNearBound(size_t total, size_t bound) { return total <= bound + bound / 200; }
 
-// Placing n blocks in any other order than that of their live ranges takes O(n²).
+// Numbers of blocks above which sweeps are tried first, and alone: placing n blocks in any other order takes O(n²).
 constexpr size_t kManyBlocks = 4000, kTooManyBlocks = 12'000;
 
 // Blocks below a two-thousandth of the bound fit into the gaps of any packing: the search leaves them out and tries
@@ -222,7 +222,8 @@ void ImproveByLocalSearch(const std::vector<Block>& blocks, size_t bound, Start 
   const size_t rounds = n == 0 ? 0 : std::min<size_t>(2000, 80'000'000 / (n * n));
   std::mt19937 random(1);
   Placement now = PlaceInOrder(blocks, order, start.fit), candidate = now;
-  std::vector<size_t> place(blocks.size()), high;  // places in the order: by block; of blocks that end above the bound
+  std::vector<size_t> place(blocks.size()),
+      high;  // positions in the order, by block; those of blocks that end above the bound
   for (size_t i = 0; i < rounds && !IsNearBound(now.total(), bound); ++i) {
     high.clear();
     for (size_t at = 0; at < n; ++at) {

@@ -20,9 +20,9 @@ struct Packing {
 // Returns the largest sum of live bytes in one step: no packing can be smaller.
 size_t PeakLiveBytes(const std::vector<Block>& blocks);
 
-// Places blocks so that live ranges with a common step do not overlap. Tries several greedy orders and fits; where the
-// best is more than 0.5 % above the lower bound, improves it by random moves, whose number depends on that of the
-// blocks. Of several thousand blocks, tries orders by size and by time first, and of more than 12,000 no others.
+// Places blocks so that blocks with a common live step do not overlap. Tries several greedy orders and fits. If the
+// best is more than 0.5 % above the lower bound, improves it by random moves; more blocks get fewer moves. Several
+// thousand blocks are tried in the orders by size and by time first, more than 12,000 blocks in no others.
 Packing PackBlocks(const std::vector<Block>& blocks);
 
 }  // namespace onnxtrain

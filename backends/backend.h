@@ -31,7 +31,7 @@ class Buffer {
   virtual ~Buffer() = default;
   virtual size_t size() const = 0;  // bytes
   virtual void* data() = 0;         // device address
-  // Synchronous with respect to the host; ordered after all runs that were started before.
+  // Copy synchronously: the host may reuse or read `bytes` on return. Ordered after all runs that were started before.
   virtual absl::Status Write(size_t offset, std::span<const std::byte> bytes) = 0;
   virtual absl::Status Read(size_t offset, std::span<std::byte> bytes) const = 0;
 };
@@ -49,7 +49,7 @@ struct MemoryUse {
 };
 
 struct CompileOptions {
-  // Gives every value memory of its own, for Program::Fetch: for compare and tests.
+  // Gives every value separate memory, so that Program::Fetch can return it. For comparisons and tests.
   bool keep_values = false;
   // Sums up the time of every node, for profiles. A device then finishes each node before the next one starts.
   bool time_nodes = false;
@@ -61,23 +61,23 @@ struct NodeRun {
   std::chrono::steady_clock::time_point begin, end;
 };
 
-// Is told of the outputs of a program while it runs.
+// Gets a call during a run for each group of outputs that is complete.
 class OutputListener {
  public:
   virtual ~OutputListener() = default;
-  // The outputs of a group have their values, and what follows in the run neither writes nor reads their memory. Called
-  // on the thread of Program::Run, between two nodes.
+  // Called when the outputs of a group have their values and the rest of the run neither writes nor reads their memory.
+  // Runs on the thread of Program::Run, between two nodes.
   virtual void OnComplete(size_t group) = 0;
 };
 
-// Where CheckCancelled() (frontend/base/cancellation.h) ends a run between two nodes, with its error.
+// The nodes before which CheckCancelled() (frontend/base/cancellation.h) may end a run with its error.
 enum class Interruption : uint8_t {
   kNever,
-  kBeforeUpdate,  // up to the first node that writes an output which goes into an input
+  kBeforeUpdate,  // up to the first node whose output goes `into` an input
   kAnywhere
 };
 
-inline constexpr size_t kFeedAlignment = 64;  // bytes: of host memory that Program::ReadInPlace takes
+inline constexpr size_t kFeedAlignment = 64;  // bytes; required of host memory by Program::ReadInPlace
 
 class Program {
  public:
@@ -85,15 +85,15 @@ class Program {
 
   virtual const Graph& graph() const = 0;  // the fused graph that runs
   virtual MemoryUse memory() const = 0;
-  // The order of the nodes and the places of the values of graph(); null where the backend has no such plan.
+  // Returns the order of the nodes and the places of the values of graph(); null if the backend does not plan memory.
   virtual const MemoryPlan* plan() const { return nullptr; }
 
   // Binds a graph input to memory of its type. All inputs must be bound before the first Run. An output that goes
   // `into` an input is written there.
   virtual absl::Status BindInput(std::string_view name, BufferView view) = 0;
   // Reads a graph input (by its index) from host memory, without a copy, until the next call for this input. Returns
-  // false, and reads the bound buffer again, where it cannot: on a device with memory of its own, or where `data` is no
-  // multiple of kFeedAlignment. The memory must not change during a run.
+  // false, and reads the bound buffer again, if the device has separate memory or `data` is not aligned to
+  // kFeedAlignment. The memory must not change during a run.
   virtual bool ReadInPlace(size_t input, const std::byte* data) { return false; }
   // Binds an output that goes into no input. All such outputs must be bound before the first Run.
   virtual absl::Status BindOutput(std::string_view name, BufferView view) = 0;
@@ -101,19 +101,20 @@ class Program {
   // it.
   virtual absl::Status BindArena(BufferView view) = 0;
 
-  // Binds the group of ranks that collective operators name (`group`), with as many ranks as they say; it must outlive
-  // the runs, and nothing else uses it during one. It takes memory of the host or of the device. Groups of one rank
-  // need not be bound. All ranks of a group run programs with the same collective operators, in the same order.
+  // Binds the group of ranks that collective operators name in their attribute `group`; its size must be the one that
+  // they state. It must outlive the runs and must not be used by others during a run. It may work on host or device
+  // memory. Groups of one rank need not be bound. All ranks of a group run programs with the same collective operators,
+  // in the same order.
   virtual absl::Status BindGroup(std::string_view name, Collectives* ranks) { return absl::OkStatus(); }
 
-  // Has each of the following runs tell `listener`, which must outlive them, once per group of outputs (indices into
-  // the outputs of graph()) when it is complete; null: nobody. Different outputs must be bound to different memory.
-  // Returns false, and tells nobody, where runs are only queued.
+  // Makes each of the following runs call `listener` once per group of outputs (indices into the outputs of graph())
+  // when the group is complete. The listener must outlive the runs; null ends the notices. Different outputs must be
+  // bound to different memory. Returns false, and never calls the listener, if Run only queues its work.
   virtual bool NotifyWhenComplete(std::span<const std::vector<size_t>> groups, OutputListener* listener) {
     return false;
   }
 
-  // Of the following runs; kNever before the first call. Runs that are only queued are not interrupted.
+  // Sets where the following runs may be interrupted; initially kNever. Has no effect if Run only queues its work.
   virtual void SetInterruption(Interruption where) {}
 
   // Starts a run. On a CPU, the run has finished on return; on a device, it is queued. Not thread-safe.
@@ -126,20 +127,20 @@ class Program {
   // finishes each node before the next one starts. By default, nothing is recorded.
   virtual void RecordNodes(std::vector<NodeRun>* runs) {}
 
-  // The value after the last run. Only with keep_values.
+  // Returns the value after the last run. Requires CompileOptions::keep_values.
   virtual absl::StatusOr<HostTensor> Fetch(ValueId value) const = 0;
 };
 
 struct BackendOptions {
   std::string device = "cpu";  // "cpu" or "cuda:N"
-  int threads = 0;             // 0: as the environment of the process sets them
-  bool tf32 = false;           // CUDA: float32 products and convolutions read factors rounded to TF32
+  int threads = 0;             // 0: set by the environment of the process
+  bool tf32 = false;           // CUDA: float32 matrix products and convolutions round their operands to TF32
 };
 
-// A legalized graph as its fused kernels run it.
+// A legalized graph after fusion.
 struct FusedGraph {
   Graph graph;
-  std::vector<ValueId> values;  // by value of the legalized graph; kNoValue where it exists inside a kernel only
+  std::vector<ValueId> values;  // by value of the legalized graph; kNoValue if it exists only within a kernel
 };
 
 class Backend {
@@ -150,7 +151,7 @@ class Backend {
   virtual std::string device() const = 0;       // "cpu", "cuda:0"
   virtual std::string description() const = 0;  // one line: library versions, instruction set, threads
 
-  // Is there a kernel for the node, with these element types?
+  // Returns true if there is a kernel for the node and its element types.
   virtual bool Supports(const Graph& graph, const Node& node) const = 0;
   // Chooses element types, layouts and kernels; decomposes nodes without a kernel; packs weights. The error names all
   // nodes that remain unsupported.
@@ -162,30 +163,30 @@ class Backend {
     std::iota(same.values.begin(), same.values.end(), 0);
     return same;
   }
-  // Bytes of planned scratch memory by node of a legalized or fused graph.
+  // Returns the bytes of planned scratch memory by node of a legalized or fused graph.
   virtual absl::StatusOr<std::vector<size_t>> Workspaces(const Graph& graph) const {
     return std::vector<size_t>(graph.nodes().size(), 0);
   }
-  // Number of kernels that Workspaces and Compile have prepared; a kernel shared with an earlier graph counts once.
+  // Returns how many kernels Workspaces and Compile have prepared; a kernel shared with an earlier graph counts once.
   virtual int64_t PreparedKernels() const { return 0; }
-  // Frees the prepared kernels that no program has. Else they stay for programs to come.
+  // Frees the prepared kernels that no program uses. Without this call they are cached for later programs.
   virtual void DropUnusedKernels() {}
   // Fuses and compiles a legalized graph.
   virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
-  // Do programs read feeds in place where they are aligned (Program::ReadInPlace)?
+  // Returns true if programs read aligned feeds in place (Program::ReadInPlace).
   virtual bool ReadsHostMemory() const { return false; }
-  // Bytes that Allocate can still return, as far as known.
+  // Returns the bytes that Allocate can still provide, or the maximum if that is unknown.
   virtual size_t FreeMemory() const {
     return device() == "cpu" ? AvailableMemory() : std::numeric_limits<size_t>::max();
   }
   // Waits until everything queued has finished.
   virtual absl::Status Synchronize() = 0;
 
-  // Meets the ranks of `host`, all of which call it, in a group that works on the memory of this device, by an engine
-  // of the device. Errors that end it close `host`, which must outlive it. Null, on all ranks alike, where a rank has
-  // no such engine, or none that reaches the others: a warning says why.
+  // Creates a group of the ranks of `host` whose operations take memory of this device, for example over NCCL. All
+  // ranks of `host` must call it. An error that ends the group also closes `host`, which must outlive it. Returns null
+  // on all ranks, and logs the reason, if any rank lacks the library or cannot connect to the others.
   virtual absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(Collectives& host) { return nullptr; }
 };
 
@@ -193,13 +194,11 @@ class Backend {
 // *status.
 using CreateBackendFn = Backend* (*)(const BackendOptions& options, absl::Status* status);
 
-// Checked allocation: refuses what does not fit, instead of a process that is killed later.
-
-// Fails with kResourceExhausted where the backend knows that less memory is free. The message names `what` needs it (a
-// plural: "activations").
+// Fails with kResourceExhausted if the backend knows that fewer bytes are free, so that the process reports an error
+// instead of being killed later. `what` names the use of the memory in the message, in the plural: "activations".
 absl::Status CheckFits(const Backend& backend, size_t bytes, std::string_view what);
 
-// Backend::Allocate after CheckFits.
+// Allocates memory if CheckFits succeeds.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateChecked(Backend& backend, size_t bytes, std::string_view what);
 
 }  // namespace onnxtrain

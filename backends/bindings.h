@@ -18,30 +18,28 @@
 
 namespace onnxtrain {
 
-// Shared by programs: the checks of Program::Fetch.
-
+// Functions by which FetchValue reads the memory of a program.
 struct ValueReader {
   std::function<const std::byte*(ValueId)> find;  // null: not computed yet
   std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy;
 };
 
-// Returns a copy of a value of the graph. Fails where the program was not compiled to keep its values, where there is
-// no such value and where it has not been computed.
+// Implements Program::Fetch: returns a copy of a value of the graph. Fails if the program was not compiled with
+// keep_values, or if the value does not exist or has not been computed.
 absl::StatusOr<HostTensor> FetchValue(const Graph& graph, const CompileOptions& options, ValueId value,
                                       const ValueReader& reader);
 
-// The groups of ranks that a program is bound to, for its collective operators.
-
-// Returns whether the node is a collective operator of more than one rank.
+// Returns true if the node is a collective operator of more than one rank.
 bool NeedsRanks(const Node& node);
 
+// The groups of ranks that a program is bound to, by the name that its collective operators use.
 class RankGroups {
  public:
-  // Fails where collective operators of the graph ask for another number of ranks. `ranks` must outlive its uses.
+  // Fails if a collective operator of the graph states another number of ranks. `ranks` must outlive its uses.
   absl::Status Bind(const Graph& graph, std::string_view name, Collectives* ranks);
-  // Returns the group of a collective operator; null for other nodes, and where it is not bound.
+  // Returns the group of a collective operator; null for other nodes and unbound groups.
   Collectives* Find(const Node& node) const;
-  // Fails where a collective operator of more than one rank has no group.
+  // Fails if a collective operator of more than one rank has no group.
   absl::Status CheckAllBound(const Graph& graph) const;
 
  private:
@@ -53,23 +51,24 @@ class Bindings {
   // The graph and its plan must outlive the bindings.
   Bindings(const Graph& graph, const MemoryPlan& plan);
 
-  // See Program. Fail where there is no such input or output, or the buffer is too small.
+  // Implement the functions of the same names in Program. Fail if the graph has no such input or output, or the buffer
+  // is too small.
   absl::Status BindInput(std::string_view name, BufferView view);
   absl::Status BindOutput(std::string_view name, BufferView view);
   absl::Status BindArena(BufferView view) { return Bind("(arena)", plan_->arena_bytes, view, &arena_); }
-  // Moves an input to another address until it is bound again; null: back to where it is bound. Returns whether its
+  // Redirects an input to another address until it is bound again; null restores the bound address. Returns true if the
   // address has changed.
   bool MoveInput(size_t input, std::byte* address);
 
-  // Fails, naming it, where an input, an output or the arena is not bound.
+  // Fails if an input, an output or the arena is not bound; the error names it.
   absl::Status CheckAllBound() const;
-  // Returns the address of a place; null where it has no bytes, or none in bound memory (kNone, kConstant). Everything
+  // Returns the address of a place; null if it has no bytes or is not in bound memory (kNone, kConstant). Everything
   // must be bound.
   std::byte* At(const Place& place) const;
   std::byte* arena() const { return arena_.value_or(nullptr); }
 
  private:
-  using Address = std::optional<std::byte*>;  // empty: not bound; null: of no bytes
+  using Address = std::optional<std::byte*>;  // empty: not bound; null: a tensor without bytes
 
   static absl::Status Bind(std::string_view name, size_t bytes, BufferView view, Address* address);
 

@@ -1,5 +1,5 @@
-// A compiled program with memory of its own, for probes, comparisons and tests. The programs of a session share memory
-// (optim/step/program/programs.h).
+// A compiled program that owns its memory, for probes, comparisons and tests. The programs of a session share memory
+// instead (optim/step/program/programs.h).
 #pragma once
 
 #include <map>
@@ -16,16 +16,16 @@ class BoundProgram {
   // Compiles a legalized graph. Every input, every output that goes into no input, and the arena get a zeroed buffer
   // each, so that a sanitizer finds accesses beyond an operand. The backend must outlive the program.
   static absl::StatusOr<BoundProgram> Make(Backend& backend, const Graph& legal, const CompileOptions& options = {});
-  // For measurements, which read no output: all outputs share one buffer, as values share an arena.
+  // Compiles like Make, but all outputs share one buffer, for measurements that read no output.
   static absl::StatusOr<BoundProgram> MakeForTiming(Backend& backend, const Graph& legal);
 
   Program& program() { return *program_; }
   const Graph& graph() const { return program_->graph(); }
 
-  // Writes an input. kInvalidArgument where the graph has no such input or the type differs.
+  // Writes an input. Fails with kInvalidArgument if the graph has no such input or the type differs.
   absl::Status Set(std::string_view input, const HostTensor& value);
   absl::Status Run();  // waits for the device
-  // Reads an output, or else an input (state after an update).
+  // Reads an output or, if no output has the name, an input (such as a state after an update).
   absl::StatusOr<HostTensor> Get(std::string_view name) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-// Adds parts of `bytes` bytes, one behind the other.
+// Sums `count` consecutive parts of `bytes` bytes, in order.
 template <typename T>
 void AddParts(const std::byte* parts, int64_t count, size_t bytes, std::byte* sum) {
   const size_t elements = bytes / sizeof(T);
@@ -64,13 +64,13 @@ bool CollectiveCall::gathers() const {
   return function_ == &CollectiveCall::Gather || function_ == &CollectiveCall::BeginGather;
 }
 
-// Large rows are gathered one by one, without memory for all of them in another order.
+// Returns true if rows are large enough to be gathered one by one, which needs no workspace for a permutation.
 bool CollectiveCall::GathersByRow() const {
-  constexpr size_t kLarge = size_t{64} << 10;  // bytes, that a rank sends
+  constexpr size_t kLarge = size_t{64} << 10;  // bytes that a rank sends
   return gathers() && outer_ > 1 && in_bytes_ / outer_ >= kLarge;
 }
 
-// Of ReduceInOrder: a part per rank.
+// Returns the bytes that each rank sums in ReduceInOrder, the last slice padded.
 size_t CollectiveCall::SliceBytes() const {
   const size_t element = DTypeSize(dtype_), elements = in_bytes_ / element;
   return (elements + ranks_ - 1) / ranks_ * element;
@@ -125,7 +125,7 @@ absl::Status CollectiveCall::Gather(Collectives& ranks, const std::byte* in, std
   return absl::OkStatus();
 }
 
-// Small rows need the workspace until they are permuted: they are gathered at once.
+// Blocks for small rows, because their permutation needs the workspace, which is valid only during this node.
 absl::Status CollectiveCall::BeginGather(Collectives& ranks, const std::byte* in, std::byte* out,
                                          std::byte* workspace) const {
   const bool at_once = outer_ > 1 && !GathersByRow();

@@ -1,5 +1,5 @@
-// What a collective operator (frontend/ops/collective.h) does on the memory of the host: the part of its kernels that
-// all backends share.
+// Runs collective operators (frontend/ops/collective.h) on host memory: the part of their kernels that all backends
+// share.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace onnxtrain {
 
 class CollectiveCall {
  public:
-  // f32, f64 and i64 where values are summed. `may_begin`: an AllGather that begins returns before it has ended, and
-  // AwaitGather waits for it; the memory of both stays what it was meanwhile. Else the first one does it all.
+  // Sums support f32, f64 and i64 only. With `may_begin`, the node that begins an AllGather returns at once and the
+  // AwaitGather node waits for it; `in` and `out` must not be touched in between. Otherwise the first node blocks until
+  // the AllGather has finished.
   CollectiveCall(const Node& node, const Type& in, const Type& out, bool may_begin = false);
 
   size_t workspace() const;  // bytes
-  // `in` and `out` may be the same memory where the node is an AllReduce or AwaitGather. `ranks` may be null for a
-  // group of one.
+  // `in` and `out` may alias for AllReduce and AwaitGather. `ranks` may be null for a group of one rank.
   absl::Status Run(Collectives* ranks, const void* in, void* out, void* workspace) const;
 
  private:
@@ -42,7 +42,7 @@ class CollectiveCall {
   DType dtype_;
   int64_t ranks_;
   size_t in_bytes_, out_bytes_;
-  size_t outer_ = 1;  // of the axis: repetitions of blocks, one per rank
+  size_t outer_ = 1;  // product of the dimensions before the axis; 1 without an axis
 };
 
 }  // namespace onnxtrain

@@ -44,7 +44,8 @@ absl::StatusOr<std::string> BroadcastText(Collectives& ranks, std::string_view w
 
 namespace {
 
-// `texts`: of each rank the code and the message.
+// Returns the first rank whose error is not kUnavailable, or else the first with any error. `texts` has the status code
+// and message of each rank.
 ptrdiff_t FindFailed(const std::vector<std::string>& texts) {
   const auto is_cause = [](const std::string& t) {
     return t[0] != 0 && static_cast<absl::StatusCode>(t[0]) != absl::StatusCode::kUnavailable;
@@ -117,7 +118,8 @@ size_t OrderedReduce::summed() {
   return next_;
 }
 
-// After an error the group is unusable: the slices that are left are passed over.
+// Sums ready slices in order until the object is destroyed. After an error the group is unusable, so the remaining
+// slices are skipped.
 void OrderedReduce::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {

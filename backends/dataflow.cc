@@ -72,7 +72,7 @@ void BindInputsAndConstants(const Graph& graph, Dataflow* flow) {
   }
 }
 
-// Does a path lead from `from` to one of `to`?
+// Returns true if a path leads from `from` to one of `to`.
 bool Reaches(const Dataflow& flow, int32_t from, const std::vector<int32_t>& to) {
   std::vector<bool> seen(flow.rows.size(), false), target(flow.rows.size(), false);
   for (int32_t n : to) target[n] = true;
@@ -90,7 +90,7 @@ bool Reaches(const Dataflow& flow, int32_t from, const std::vector<int32_t>& to)
   return false;
 }
 
-// May the output be written over the input that it goes into, as the only one of `writers` outputs?
+// Returns true if the output may overwrite the input that it goes `into`. It must be the only output that does.
 bool OverwritesInput(const Dataflow& flow, const GraphOutput& output, int32_t writer, int writers) {
   const ValueId out = flow.root[output.value];
   const ValueId old = output.into;
@@ -100,9 +100,9 @@ bool OverwritesInput(const Dataflow& flow, const GraphOutput& output, int32_t wr
   return writers == 1 && (!reads || flow.CanOverwrite(writer, out, old));
 }
 
-// Orders every reader of the old value before the writer of the new one, where that closes no cycle.
+// Orders every reader of the old value before the writer of the new one if that closes no cycle.
 bool OrderAfterReaders(Dataflow* flow, int32_t writer, const std::vector<int32_t>& readers) {
-  std::vector<int32_t> later;  // readers before the writer in the list close no cycle
+  std::vector<int32_t> later;  // readers other than the writer
   for (int32_t n : readers) {
     if (n != writer) later.push_back(n);
   }

@@ -11,9 +11,8 @@
 
 namespace onnxtrain {
 
-// Ends the run of a kernel that may fail, among those that may not; it becomes a Status where the exceptions of the
-// backend's library do.
-
+// Thrown by the run of a kernel that can fail, such as a collective. The backend converts it to a Status, as it does
+// with the exceptions of its library.
 class KernelFailure : public std::exception {
  public:
   explicit KernelFailure(absl::Status status) : status_(std::move(status)) {}
@@ -29,12 +28,12 @@ class KernelFailure : public std::exception {
 template <typename Prepare>
 class KernelTable {
  public:
-  // A duplicate or unknown operator name is fatal.
+  // Adds a kernel. Ends the process if the operator is unknown or already has one.
   void Add(std::string_view op, Prepare prepare) {
     if (FindOp(op) == nullptr) DieOnBadKernelTable("a kernel for an unknown operator", op);
     if (!map_.emplace(op, prepare).second) DieOnBadKernelTable("two kernels for one operator", op);
   }
-  // Null where there is none.
+  // Returns the function of an operator, or null if it has none.
   const Prepare* Find(std::string_view op) const {
     auto it = map_.find(op);
     return it == map_.end() ? nullptr : &it->second;

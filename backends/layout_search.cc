@@ -42,7 +42,7 @@ class LayoutSearch {
     return value.node >= 0 && HasBit(constraints_[value.node].operands.outputs, value.index);
   }
 
-  // Lists what each node reads in its own layout.
+  // Fills reads_, readers_ and operands_. Counts an operand in the node's own layout once per node.
   void FindReads() {
     reads_.resize(nhwc_.size());
     readers_.resize(bytes_.size());
@@ -62,7 +62,7 @@ class LayoutSearch {
     }
   }
 
-  // Calls f for the values that have the node's layout.
+  // Calls f for the operands and outputs that have the node's layout.
   template <typename F>
   void ForEachInNodeLayout(int32_t n, F&& f) const {
     for (ValueId v : reads_[n]) f(v);
@@ -71,7 +71,7 @@ class LayoutSearch {
     }
   }
 
-  // Starts channels last: all nodes connected to one that requires it.
+  // Marks as channels last every node connected to one that requires it: the start of the search.
   void PropagateFromFixed() {
     std::vector<int32_t> stack;
     const auto push = [&](int32_t n) {
@@ -82,7 +82,7 @@ class LayoutSearch {
     for (size_t n = 0; n < constraints_.size(); ++n) {
       if (constraints_[n].kind == Kind::kNhwc) push(static_cast<int32_t>(n));
     }
-    std::vector<bool> seen(bytes_.size(), false);  // values
+    std::vector<bool> seen(bytes_.size(), false);  // by value
     while (!stack.empty()) {
       const int32_t n = stack.back();
       stack.pop_back();
@@ -144,7 +144,7 @@ class LayoutSearch {
   std::vector<std::vector<ValueId>> reads_;    // by node: operands in its layout
   std::vector<std::vector<int32_t>> readers_;  // by value: the nodes that read it in their layout, once per operand
   std::vector<int32_t> nhwc_readers_;          // by value: how many of these are channels last
-  std::vector<int32_t> operands_;              // by value: operands of any node that it is
+  std::vector<int32_t> operands_;              // by value: how many operands of all nodes are this value
 };
 
 LayoutConstraint FindTransposeConstraint(const Node& node) {

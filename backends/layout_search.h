@@ -1,5 +1,5 @@
-// Chooses the nodes of a graph that work channels last: those that require it, and those that then leave the fewest
-// bytes to be transposed, found by local search.
+// Chooses by local search which nodes of a graph work channels last: all that require it, and the others such that the
+// fewest bytes are transposed.
 #pragma once
 
 #include <vector>
@@ -12,15 +12,15 @@ namespace onnxtrain {
 struct LayoutConstraint {
   enum class Kind : uint8_t { kRowMajor, kPropagate, kNhwc };
   Kind kind = Kind::kRowMajor;
-  LayoutOperands operands;  // those that have the node's layout; all others are row-major
+  LayoutOperands operands;  // operands in the layout of the node; all others are row-major
 };
 
-// The constraint of an operator that computes in any order, or of a transpose between the layouts; row-major for all
-// others.
+// Returns the constraint of an operator that computes in either layout, or of a transpose between the layouts;
+// kRowMajor for all others.
 LayoutConstraint FindReorderConstraint(const Graph& graph, const Node& node);
 
-// By node index: true for channels last. `constraints` is by node index. `inseparable` is by value: the producer and
-// the users of such a value share one layout.
+// Returns, by node, true for channels last. `constraints` is indexed by node. `inseparable` is indexed by value: the
+// producer and the users of such a value get the same layout.
 std::vector<bool> SearchLayouts(const Graph& graph, const std::vector<LayoutConstraint>& constraints,
                                 const std::vector<bool>& inseparable);
 

@@ -20,7 +20,7 @@ namespace {
 
 using Cost = std::array<int64_t, 2>;
 
-// The change of live bytes if a node runs next.
+// Change of the live bytes if a node runs next.
 struct MemoryEffect {
   int64_t peak = 0;  // while it runs
   int64_t net = 0;   // afterwards
@@ -41,7 +41,7 @@ constexpr Rule kRules[] = {
     },
 };
 
-// Limits the ready nodes that are compared, in list order, so that wide graphs stay cheap.
+// Maximum number of ready nodes that are compared, in list order; bounds the cost of wide graphs.
 constexpr int kLookahead = 256;
 
 bool IsAlias(const Dataflow& flow, int32_t node) {
@@ -49,8 +49,8 @@ bool IsAlias(const Dataflow& flow, int32_t node) {
   return flow.root[output] != output;
 }
 
-// By node: does it compute a value in the arena from bound memory alone (packed weights, masks of a key)? Such a node
-// can run at any time, and its result would only wait before it is needed: the search leaves it out.
+// Returns, by node, true for sources: nodes that compute a value in the arena from bound memory only (packed weights,
+// masks of a key). A source can run at any time, best right before its first user: the search skips it.
 std::vector<bool> FindSources(const Dataflow& flow) {
   std::vector<bool> sources(flow.rows.size(), false);
   const auto in_arena = [&](ValueId v) { return v != kNoValue && flow.in_arena(flow.root[v]); };
@@ -118,7 +118,8 @@ class Scheduler {
     order->push_back(node);
   }
 
-  // Lists the arena groups that each node reads, once, without those of sources: they are live during it only.
+  // Lists the arena groups that each node reads, without duplicates. Results of sources are left out, because they are
+  // live only while their first user runs.
   void FindReadGroups() {
     read_groups_.resize(flow_.rows.size());
     std::vector<int32_t> last_reader(flow_.root.size(), -1);
@@ -135,7 +136,7 @@ class Scheduler {
     effects_.resize(read_groups_.size());
   }
 
-  // The effect of a ready node changes only when it becomes the last reader of a group.
+  // Caches the effect of a ready node, which changes only when the node becomes the last reader of a group.
   const MemoryEffect& GetEffectOnce(int32_t node) {
     std::optional<MemoryEffect>& effect = effects_[node];
     if (!effect) effect = GetMemoryEffect(node);
@@ -183,7 +184,7 @@ class Scheduler {
   std::vector<int32_t> missing_;                      // by node: predecessors that have not run, without sources
   std::vector<int32_t> unread_;                       // by root: readers that have not run
   std::vector<std::vector<ValueId>> read_groups_;     // by node
-  std::vector<std::optional<MemoryEffect>> effects_;  // by node, where up to date
+  std::vector<std::optional<MemoryEffect>> effects_;  // by node; nullopt: out of date
   std::set<int32_t> ready_;
 };
 
@@ -206,13 +207,13 @@ using Where = Place::Where;
 
 size_t Aligned(size_t bytes, size_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-// The layout that follows from one order.
+// The memory layout that follows from one order.
 struct ArenaLayout {
   std::vector<int32_t> order;
   std::vector<ValueId> buffer_root;  // by root: the root whose buffer it reuses, or itself
   std::vector<Place> bound;          // by buffer root: outside the arena, or kNone
-  std::vector<int32_t> block;        // by buffer root: which block, or −1
-  std::vector<int32_t> workspace;    // by node: which block, or −1
+  std::vector<int32_t> block;        // by buffer root: index of its block, or −1
+  std::vector<int32_t> workspace;    // by node: index of its block, or −1
   std::vector<Block> blocks;
   size_t peak_live_bytes = 0;
 };
@@ -272,8 +273,8 @@ class ArenaLayoutBuilder {
     }
   }
 
-  // The old value must be in the arena and die in this step. The new one is in the arena, or in the memory of an
-  // output: then the old value can use that memory too, since nothing reads it before the end.
+  // Returns true if `out` may reuse the buffer of `r`, which must be in the arena and die in this step. If `out` is
+  // bound to the memory of an output, `r` moves there too: nothing reads that memory before the end of the run.
   bool CanReuseInputBuffer(int32_t n, int32_t step, ValueId out, ValueId r) {
     const bool free_to_choose = layout_.bound[out].where == Where::kNone || layout_.bound[out].where == Where::kOutput;
     return free_to_choose && layout_.bound[FindRoot(r)].where == Where::kNone && last_[FindRoot(r)] == step &&
@@ -342,9 +343,9 @@ std::vector<Copy> MakeFinalCopies(const Graph& graph, const std::vector<Place>& 
   return copies;
 }
 
-// Finds copies whose source is an input that another copy overwrites.
+// Returns the indices of copies whose source is an input that a copy overwrites.
 std::vector<size_t> FindClobbered(const std::vector<Copy>& copies) {
-  std::unordered_set<int32_t> overwritten;  // inputs
+  std::unordered_set<int32_t> overwritten;  // graph inputs
   for (const Copy& copy : copies) {
     if (copy.to.where == Where::kInput) overwritten.insert(copy.to.index);
   }
@@ -355,7 +356,7 @@ std::vector<size_t> FindClobbered(const std::vector<Copy>& copies) {
   return found;
 }
 
-// Copies the sources of clobbered copies to the arena first.
+// Inserts copies that save the sources of clobbered copies in the arena first.
 void StageCopies(const std::vector<size_t>& clobbered, const std::vector<Place>& stages, std::vector<Copy>* copies) {
   std::vector<Copy> moves;
   for (size_t i = 0; i < clobbered.size(); ++i) {
@@ -387,7 +388,7 @@ MemoryPlan PlanMemory(const Graph& graph, const PlanOptions& options) {
   ArenaLayout layout = FindBestLayout(flow, options);
   const auto end = static_cast<int32_t>(layout.order.size());
 
-  // The sources of staged copies are inputs: the packing does not change which they are.
+  // The packing does not affect which copies are clobbered, because their sources are inputs.
   const size_t planned = layout.blocks.size();
   const auto copies = MakeFinalCopies(graph, GetPlaces(flow, layout, {.offsets = std::vector<size_t>(planned, 0)}));
   const auto clobbered = FindClobbered(copies);

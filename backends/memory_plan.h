@@ -2,8 +2,8 @@
 //
 // Values are packed into one arena; values whose live ranges do not overlap share bytes. A view (Reshape) has the bytes
 // of its input. An elementwise output may reuse the buffer of an input of the same size that dies there. A graph
-// output, or a value that goes `into` an input, is written to bound memory directly where that is safe (the last reader
-// of the old value runs before, or is the elementwise node that writes it); otherwise it is copied there at the end of
+// output, or a value that goes `into` an input, is written to bound memory directly if that is safe (the last reader of
+// the old value runs before, or is the elementwise node that writes it); otherwise it is copied there at the end of
 // the run. Orders are chosen so that copies are rare.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace onnxtrain {
 
 struct PlanOptions {
   size_t alignment = 64;
-  // False (keep_values): every value, views and outputs included, has bytes of its own in the arena, and all outputs
-  // are copied at the end of the run.
+  // Lets values share bytes. If false (keep_values), every value, including views and outputs, has separate bytes in
+  // the arena, and all outputs are copied at the end of the run.
   bool reuse = true;
   std::vector<size_t> workspace_bytes;  // by node; empty: none
 };
@@ -27,7 +27,7 @@ struct Place {
   enum class Where : uint8_t { kNone, kArena, kInput, kOutput, kConstant };
   Where where = Where::kNone;  // kNone: never computed
   size_t offset = 0;           // kArena: bytes
-  int32_t index = 0;           // kInput, kOutput: which graph input or output; kConstant: the value id of the Constant
+  int32_t index = 0;           // index of the graph input or output; kConstant: value id of the Constant
 
   bool operator==(const Place&) const = default;
 };
@@ -38,18 +38,18 @@ struct Copy {
 };
 
 struct MemoryPlan {
-  // Node indices in execution order, without Constants and dead nodes. A view node runs as a copy where its input and
-  // output have different places, else not at all.
+  // Node indices in execution order, without Constants and dead nodes. A view node runs, as a copy, only if its
+  // input and output have different places.
   std::vector<int32_t> order;
   std::vector<Place> places;             // by value id
-  std::vector<size_t> workspace_offset;  // by node; valid where it has a workspace
+  std::vector<size_t> workspace_offset;  // by node; valid if it has a workspace
   std::vector<size_t> workspace_bytes;   // as in the options
-  std::vector<Copy> copies;              // in this order, after the last node
+  std::vector<Copy> copies;              // made in this order after the last node
   size_t arena_bytes = 0;
   size_t lower_bound = 0;
 };
 
-// Keeps the candidate order with the lowest peak. Every operator must be known. Deterministic.
+// Returns the plan of the candidate order with the lowest peak. Every operator must be registered. Deterministic.
 MemoryPlan PlanMemory(const Graph& graph, const PlanOptions& options);
 
 }  // namespace onnxtrain

@@ -16,7 +16,7 @@ Bound MemoryOf(const Graph& graph, size_t output) {
   return {Where::kOutput, static_cast<int32_t>(output)};
 }
 
-// Returns the nodes, by their place in the order, between which each memory is touched.
+// Returns, for each bound memory, the positions of the first and the last node that touch it.
 std::map<Bound, OutputRange> FindTouches(const Graph& graph, const MemoryPlan& plan) {
   std::map<Bound, OutputRange> touches;
   const auto touch = [&](const Place& place, size_t at) {

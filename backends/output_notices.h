@@ -1,4 +1,5 @@
-// When the outputs of a program are complete within a run. Shared by the backends.
+// Computes when the outputs of a program are complete within a run, and when their memory is in use: outputs whose
+// ranges do not overlap may be bound to the same bytes. Shared by the backends.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,7 @@
 
 namespace onnxtrain {
 
-// When the memory of a program's outputs is in use: outputs whose ranges do not overlap may be bound to the same bytes.
-
-// Nodes, by their place in a run, from the first to the last one that touches the memory which an output is bound to.
+// The first and the last node, by position in the run, that touch the memory to which an output is bound.
 struct OutputRange {
   size_t first = 0, last = 0;
 };
@@ -20,23 +19,24 @@ struct OutputRange {
 class OutputRanges {
  public:
   virtual ~OutputRanges() = default;
-  // By output of Program::graph(). Program::NotifyWhenComplete tells of an output once the last node has run.
+  // Returns the ranges by output of Program::graph(). The notice of an output (Program::NotifyWhenComplete) follows the
+  // last node of its range.
   virtual std::vector<OutputRange> TouchedRanges() const = 0;
 };
 
 struct OutputNotice {
-  size_t nodes;  // of MemoryPlan::order that have run; kAfterCopies: after the final copies
+  size_t nodes;  // how many nodes of MemoryPlan::order have run; kAfterCopies: after the final copies
   size_t group;
 };
 inline constexpr size_t kAfterCopies = static_cast<size_t>(-1);
 
-// Returns one notice for each group of graph outputs (indices), in the order of a run: from then on the run neither
-// writes nor reads the memory that the outputs are bound to. Different outputs must be bound to different memory.
+// Returns one notice for each group of graph outputs (indices), in order of the run. After it the run neither writes
+// nor reads the memory to which the outputs are bound. Different outputs must be bound to different memory.
 std::vector<OutputNotice> PlanNotices(const Graph& graph, const MemoryPlan& plan,
                                       std::span<const std::vector<size_t>> groups);
 
-// As OutputRanges::TouchedRanges: places in MemoryPlan::order, of which the final copies are one behind the last. An
-// output whose memory no node touches is in use for the whole run.
+// Implements OutputRanges::TouchedRanges. Positions are indices into MemoryPlan::order; its size stands for the final
+// copies. An output whose memory no node touches is in use for the whole run.
 std::vector<OutputRange> PlanOutputRanges(const Graph& graph, const MemoryPlan& plan);
 
 }  // namespace onnxtrain

@@ -36,16 +36,16 @@ Vals PromoteNode(DType wide, IsNarrow narrow, Rewriter& r, const Node& node) {
   return out;
 }
 
-// --- Unsigned 64-bit integers as signed ones of the same bits: equal where results wrap around, but for comparisons
-// and divisions.
-
+// Unsigned 64-bit integers are computed as signed integers of the same bits. Operators that wrap around give the right
+// bits; comparisons, divisions and the like need the functions below, most of which use this constant.
 Val Int64Min(Builder& b) {
   HostTensor int64_min({DType::kInt64, {}});
   int64_min.SetInt(0, std::numeric_limits<int64_t>::min());
   return b.Constant(std::move(int64_min));
 }
 
-// The bits of u64 as i64, and shifted by 2^63, so that the signed order is the unsigned one.
+// Return the bits of a u64 as i64; ToOrderedBits also offsets them by 2^63, so that the signed order equals the
+// unsigned one.
 Val ToInt64Bits(Val x) { return Cast(x, DType::kInt64); }
 Val ToOrderedBits(Val x) { return ToInt64Bits(x) + Int64Min(x.b()); }
 
@@ -57,15 +57,16 @@ Vals Compare(Rewriter& r, const Node& node, const Vals& in) {
   return {same ? Cast(out[0] + Int64Min(r.b()), DType::kUInt64) : out[0]};
 }
 
-// x / 2 of an unsigned number: the signed quotient is rounded towards zero, and short of 2^63 where the sign bit is
-// set.
+// Returns x / 2 of an unsigned x. The signed quotient is rounded towards zero and, if the sign bit is set, too small by
+// 2^63.
 Val HalveUnsigned(Val x) {
   const Val quotient = x / 2.0, zero = x.b().Scalar(DType::kInt64, 0);
   const Val floor = quotient - Cast(Less(x, quotient * 2.0), DType::kInt64);
   return Where(Less(x, zero), floor - Int64Min(x.b()), floor);
 }
 
-// Quotient and remainder by the signed division of half the dividend (Warren, Hacker's Delight, 9-3).
+// Quotient and remainder of an unsigned division, computed by a signed division of half the dividend (Warren, Hacker's
+// Delight, 9-3).
 struct Division {
   Val quotient, remainder;
 };
@@ -95,7 +96,7 @@ Vals Sign(Rewriter& r, const Node&, const Vals& in) { return {Cast(Cast(in[0], D
 
 using Rule = Vals (*)(Rewriter& r, const Node& node, const Vals& in);
 
-// Returns null where the signed operator computes the right bits.
+// Returns null if the signed operator computes the right bits.
 Rule FindRuleFor64Bits(std::string_view op) {
   static const auto* rules = new std::map<std::string_view, Rule>{
       {"Less", Compare},   {"LessOrEqual", Compare}, {"Greater", Compare},   {"GreaterOrEqual", Compare},

@@ -13,7 +13,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr std::string_view kKnown[] = {"cpu", "torch"};
-// The torch backend over a libtorch with CUDA, where one is installed beside the other.
+// Name of the torch backend built with a CUDA libtorch, an optional second library.
 constexpr std::string_view kTorchCuda = "torch_cuda";
 
 std::filesystem::path GetLibraryPath(std::string_view name) {
@@ -26,7 +26,8 @@ bool IsInstalled(std::string_view name) { return std::filesystem::exists(GetLibr
 
 bool IsCuda(const BackendOptions& options) { return options.device.starts_with("cuda"); }
 
-// Two libtorches share symbols that are unique in a process, so the first that is loaded stays the only one.
+// Returns the torch library to load. A process can load only one libtorch, because they share symbols that must be
+// unique, so the first choice is kept.
 absl::StatusOr<std::string_view> ChooseLibtorch(const BackendOptions& options) {
   static std::mutex mutex;
   static std::string_view loaded;
@@ -42,6 +43,9 @@ absl::StatusOr<std::string_view> ChooseLibtorch(const BackendOptions& options) {
 
 template <typename Function>
 absl::StatusOr<Function> Load(const std::filesystem::path& path, const char* function, const std::string& what) {
+  if (!std::filesystem::exists(path))
+    return absl::UnavailableError(StrCat(what, ": ", path.filename().string(), " is not part of this installation in ",
+                                         path.parent_path().string(), "; a build from source has it"));
   ASSIGN_OR_RETURN(void* symbol, FindSymbol(path.string(), function, what));
   if (symbol == nullptr) return absl::UnavailableError(StrCat(what, ": ", path.string(), " has no ", function));
   return reinterpret_cast<Function>(symbol);

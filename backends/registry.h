@@ -12,18 +12,18 @@
 
 namespace onnxtrain {
 
-std::vector<std::string> BackendNames();  // "cpu", "torch": those whose library is installed
+std::vector<std::string> BackendNames();  // names of installed libraries: "cpu", "torch"
 
-// Is the name the path of a library of another party (frontend/plugin/onnxtrain_plugin.h)? One with a slash, or ".so".
+// Returns true if the name is the path of a plugin (frontend/plugin/onnxtrain_plugin.h): it has a slash or ".so".
 bool IsPluginPath(std::string_view name);
 
-// Has the machine an NVIDIA GPU, usable or not?
+// Returns true if the machine has an NVIDIA GPU, usable or not.
 bool MayHaveGpu();
 
-// `name` is one of BackendNames(), the path of a library, whose options.device may be "auto", or "auto": torch where
-// there is a usable CUDA device, else cpu. Set the environment (thread count, wait policy) before: the libraries read
-// it when they are loaded. "torch" on a CUDA device is libonnxtrain_backend_torch_cuda.so where that is installed; a
-// process keeps the first of the two that it loads.
+// Creates the backend `name`: one of BackendNames(), the path of a plugin (options.device may then be "auto"), or
+// "auto", which is torch if there is a usable CUDA device and cpu otherwise. Libraries read the environment (thread
+// count, wait policy) when they are loaded, so set it before. "torch" on a CUDA device is
+// libonnxtrain_backend_torch_cuda.so if installed; a process keeps the first of the two torch libraries that it loads.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(std::string_view name, const BackendOptions& options);
 
 }  // namespace onnxtrain

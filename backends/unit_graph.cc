@@ -39,7 +39,8 @@ bool UnitGraph::TryMerge(std::span<const int32_t> units) {
   if (!backward.exhausted() && !expand_all(&forward)) return false;
   Search* exhausted = FindExhausted(&forward, &backward);
   if (exhausted == nullptr) return false;
-  // What precedes the units goes before the first of them, or what follows behind the last; their own place is there.
+  // Moves the predecessors of the units before the first unit, or their successors after the last; the merged unit
+  // takes the place of that unit.
   const int32_t place = exhausted->forward ? *last : *first, kept = units.front();
   MoveBehind(std::move(exhausted->reached), exhausted->forward ? place : previous_[place]);
   if (place != kept) MoveBehind({kept}, place);
@@ -86,7 +87,7 @@ bool UnitGraph::Reach(int32_t node, int32_t from, Search* search) {
   ++visited_;
   if (IsInside(to)) return IsInside(from);
   if (number_[to] < first_ || number_[to] > last_ || mark_[to] == Mark(*search)) return true;
-  if (mark_[to] / 2 == search_) return false;  // the other search came here
+  if (mark_[to] / 2 == search_) return false;  // both searches have reached it: a cycle
   mark_[to] = Mark(*search);
   search->reached.push_back(to);
   return true;
@@ -122,7 +123,7 @@ void UnitGraph::Renumber() {
 }
 
 std::vector<int32_t> UnitGraph::Order() const {
-  std::vector<int32_t> missing(unit_.size(), 0);  // reads of other units, each as often as it is read
+  std::vector<int32_t> missing(unit_.size(), 0);  // reads of other units that have not run, one per use
   const auto for_each_reader = [&](int32_t unit, auto&& visit) {
     for (int32_t n : members_[unit]) {
       for (ValueId v : pattern_.graph().nodes()[n].outputs) {

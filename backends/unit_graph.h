@@ -9,29 +9,30 @@
 
 namespace onnxtrain {
 
-// Keeps the units in a topological order (a list with numbers, renumbered where a gap closes). Searches are limited to
-// the units between those to be merged and run forwards and backwards by turns until one side is exhausted, so that
-// neighbors merge in constant time however large the graph is.
+// Keeps the units in a topological order (a numbered list, renumbered when a gap closes). Searches visit only units
+// between those to be merged and alternate between forward and backward until one side is exhausted, so that neighbors
+// merge in constant time regardless of the size of the graph.
 class UnitGraph {
  public:
-  // Every node is a unit of its own. The pattern must outlive the object.
+  // Makes every node a unit. The pattern must outlive the object.
   explicit UnitGraph(const Pattern& pattern);
 
-  // Units have the number of one of their nodes.
+  // Returns the unit of a node. A unit is named by the index of one of its nodes.
   int32_t unit(int32_t node) const { return unit_[node]; }
   // Returns the nodes, ascending; empty for a unit that was merged into another.
   std::span<const int32_t> members(int32_t unit) const { return members_[unit]; }
-  // Merges the units into the first of them and returns true, unless a path leaves them and comes back, or the search
-  // for one takes more than kMaxSearch edges.
+  // Merges the units into the first of them and returns true, unless a path leaves them and returns, or the search for
+  // such a path visits more than kMaxSearch edges.
   bool TryMerge(std::span<const int32_t> units);
 
-  // Returns the units in topological order; among ready ones, that with the first last node comes first.
+  // Returns the units in topological order. Among ready units, the one whose last member has the lowest index comes
+  // first.
   std::vector<int32_t> Order() const;
-  // Is the value of a node a graph output, or read by another unit?
+  // Returns true if the value is a graph output or read by a unit other than its producer's.
   bool IsReadOutside(ValueId v) const;
 
   static constexpr int64_t kMaxSearch = 4096;
-  // Returns the edges that all searches together have visited.
+  // Returns the number of edges that all searches have visited.
   int64_t visited_edges() const { return visited_; }
 
  private:
@@ -54,7 +55,7 @@ class UnitGraph {
   bool Reach(int32_t node, int32_t from, Search* search);
   int32_t Mark(const Search& search) const { return 2 * search_ + (search.forward ? 1 : 0); }
   bool IsInside(int32_t unit) const { return inside_[unit] == search_; }
-  // Moves the units, in list order, directly behind another (or before the first one, for the head of the list).
+  // Moves the units, in list order, directly after `place` (for the head of the list: to the front).
   void MoveBehind(std::vector<int32_t> units, int32_t place);
   void Unlink(int32_t unit);
   void Renumber();

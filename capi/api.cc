@@ -1,4 +1,4 @@
-// The table of functions: finds the objects behind handles, checks pointers, turns statuses into C.
+// The table of functions: looks up handles, checks pointers, converts statuses.
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -17,7 +17,7 @@
 namespace onnxtrain::capi {
 namespace {
 
-// The object, its name in messages, and the type of its handle.
+// Maps a handle type to its object type and its name in messages.
 template <typename Handle>
 struct Kind;
 template <>
@@ -74,7 +74,7 @@ absl::Status CheckPointer(const T* pointer, const char* what) {
   return pointer == nullptr ? Invalid(what, " is null") : absl::OkStatus();
 }
 
-// Stores null where a handle will be stored.
+// Checks an output parameter and sets it to null.
 template <typename Handle>
 absl::Status CheckOut(Handle** out) {
   RETURN_IF_ERROR(CheckPointer(out, "out"));
@@ -82,7 +82,7 @@ absl::Status CheckOut(Handle** out) {
   return absl::OkStatus();
 }
 
-// Calls work(trainer) while no other call works on it.
+// Calls work(trainer) unless another call works on the trainer.
 template <typename Work>
 absl::Status WithTrainer(OnnxtrainTrainer* handle, const Work& work) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Trainer> trainer, Find(handle));

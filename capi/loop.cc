@@ -1,4 +1,4 @@
-// Loops over batches that a callback hands over.
+// Fit and EvaluateAll: loops over batches from a callback.
 #include <limits>
 #include <utility>
 
@@ -9,7 +9,7 @@
 
 namespace onnxtrain::capi {
 
-// False: there is no more.
+// Returns false at the end of the data.
 absl::StatusOr<bool> Trainer::NextBatch(const OnnxtrainCallbacks& callbacks, std::vector<NamedTensorView>* batch) {
   if (cancelled_) return absl::CancelledError("the trainer is cancelled");
   const OnnxtrainTensor* tensors = nullptr;
@@ -27,7 +27,7 @@ void Trainer::LogNotes(const OnnxtrainCallbacks& callbacks) {
   callbacks.log(callbacks.user, run_.loss_text.c_str());
 }
 
-// Passes on what the recorder of the run says.
+// Passes warnings and notes of the recorder to the log callback.
 void Trainer::LogRecorded(const OnnxtrainCallbacks& callbacks) {
   if (callbacks.log == nullptr || recorded_ == nullptr) return;
   for (const std::string& line : recorded_->TakeLines()) callbacks.log(callbacks.user, line.c_str());

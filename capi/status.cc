@@ -18,13 +18,13 @@ HandleTable<StatusText>& Table() {
   return *table;
 }
 
-constexpr uintptr_t kOutOfMemory = 2;  // no number of NextHandle
+constexpr uintptr_t kOutOfMemory = 2;  // even, unlike the numbers of NextHandle
 constexpr uintptr_t kNull = 0;
 
 uintptr_t ToNumber(const OnnxtrainStatus* status) { return reinterpret_cast<uintptr_t>(status); }
 OnnxtrainStatus* ToStatus(uintptr_t number) { return reinterpret_cast<OnnxtrainStatus*>(number); }
 
-constexpr absl::string_view kCallback = "onnxtrain/callback";  // a payload: no code of absl means it
+constexpr absl::string_view kCallback = "onnxtrain/callback";  // payload that marks callback errors
 
 OnnxtrainCode ToCode(const absl::Status& status) {
   if (status.GetPayload(kCallback).has_value()) return ONNXTRAIN_CALLBACK;
@@ -55,7 +55,7 @@ OnnxtrainCode ToCode(const absl::Status& status) {
   }
 }
 
-// Messages of other libraries may have further lines.
+// Drops further lines of messages, which other libraries may add.
 std::string FirstLine(std::string_view message) {
   return std::string(message.substr(0, message.find_first_of(std::string_view("\n\r\0", 3))));
 }

@@ -1,4 +1,4 @@
-// Statuses of the C interface, and the guard that turns whatever a function ends with into one.
+// Handles and statuses of the C interface, and the guard that converts errors and exceptions to statuses.
 #pragma once
 
 #include <atomic>
@@ -16,16 +16,14 @@
 
 namespace onnxtrain::capi {
 
-// Handles of the C interface: numbers that are never used again, so that a released handle is always recognized.
-
-// Returns a number that no handle of the process had. They look like no address that a program may have.
+// Returns a number that the process never used for a handle, so that a released handle is always recognized. It is
+// odd, unlike the addresses that a program may pass by mistake.
 inline uintptr_t NextHandle() {
   static std::atomic<uintptr_t> last{0};
   return (last.fetch_add(1, std::memory_order_relaxed) + 1) << 4 | 1;
 }
 
-// The objects behind handles of one kind. Any thread may call. An object lives until its handle is removed and nobody
-// holds what Find has returned.
+// Maps handles of one kind to objects, which they own together with the pointers that Find returned. Thread-safe.
 template <typename Object>
 class HandleTable {
  public:
@@ -35,14 +33,14 @@ class HandleTable {
     objects_.emplace(handle, std::move(object));
     return handle;
   }
-  // Null where there is none.
+  // Returns null for an unknown handle.
   std::shared_ptr<Object> Find(uintptr_t handle) {
     const std::scoped_lock lock(mutex_);
     const auto found = objects_.find(handle);
     return found == objects_.end() ? nullptr : found->second;
   }
   void Remove(uintptr_t handle) {
-    std::shared_ptr<Object> last;  // destroyed after the lock: that may take long
+    std::shared_ptr<Object> last;  // destroyed after unlocking, since that may take long
     const std::scoped_lock lock(mutex_);
     if (const auto found = objects_.find(handle); found != objects_.end()) {
       last = std::move(found->second);
@@ -55,11 +53,11 @@ class HandleTable {
   std::unordered_map<uintptr_t, std::shared_ptr<Object>> objects_;
 };
 
-// Null for OK.
+// Returns null for OK.
 OnnxtrainStatus* MakeStatus(const absl::Status& status) noexcept;
-// Becomes ONNXTRAIN_CALLBACK.
+// Returns a status that MakeStatus converts to ONNXTRAIN_CALLBACK.
 absl::Status CallbackFailed(const char* callback, int result);
-// Returned where there is no memory for a status.
+// Returns a static status, for lack of memory to allocate one.
 OnnxtrainStatus* OutOfMemory() noexcept;
 
 // Calls f(), which returns an absl::Status, and returns its status, or that of the exception it throws.

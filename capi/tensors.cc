@@ -30,7 +30,7 @@ std::optional<DType> ToDType(int32_t type) {
   return row == std::end(kTypes) ? std::nullopt : std::optional(row->dtype);
 }
 
-// 0: a type that ONNX has no number for here.
+// Returns the ONNX number of a type, or 0 if the C interface has none.
 int32_t FromDType(DType dtype) {
   const auto* row = std::ranges::find(kTypes, dtype, &TypeRow::dtype);
   return row == std::end(kTypes) ? 0 : static_cast<int32_t>(row->type);
@@ -48,7 +48,7 @@ absl::StatusOr<Type> ReadType(const OnnxtrainTensor& tensor, uint64_t index) {
   return type;
 }
 
-// An extent of −n varies up to n.
+// Reads the type of one sample tensor. An extent of −n varies up to n.
 absl::StatusOr<Type> ReadSampleType(const OnnxtrainTensor& tensor, uint64_t index, CallerSample* sample) {
   OnnxtrainTensor greatest = tensor;
   Shape shape;

@@ -1,4 +1,4 @@
-// Tensors as they cross the C interface.
+// Converts tensors between the C interface and the library.
 #pragma once
 
 #include <map>
@@ -13,19 +13,19 @@
 
 namespace onnxtrain::capi {
 
-// Views of the caller's tensors. Errors name the tensor.
+// Returns views of the caller's tensors. Errors name the tensor.
 absl::StatusOr<std::vector<NamedTensorView>> ViewTensors(const OnnxtrainTensor* tensors, uint64_t count);
 
-// Types and shapes of samples: labels are those that are no input.
+// Reads types and shapes of samples. Tensors that are not in `inputs` are labels.
 absl::StatusOr<CallerSample> ReadSample(const OnnxtrainTensor* tensors, uint64_t count,
                                         const std::vector<std::string>& inputs);
 
-// A view of a tensor that outlives it.
+// Returns a view of a tensor, which must outlive the view, as must `name`.
 OnnxtrainTensor Describe(const std::string& name, const HostTensor& tensor);
-// The same without data.
+// Returns a view without data.
 OnnxtrainTensor Describe(const std::string& name, const Type& type);
 
-// What a handle of tensors holds.
+// The object of an OnnxtrainTensors handle.
 class TensorList {
  public:
   explicit TensorList(std::map<std::string, HostTensor> tensors) : tensors_(std::move(tensors)) {}

@@ -18,7 +18,7 @@
 namespace onnxtrain::capi {
 namespace {
 
-// Parses JSON; null: all defaults. Fails, with the reason, on fields that mean something to the command line alone.
+// Parses JSON; null means all defaults. Fails on fields of the command line, and gives the reason.
 absl::StatusOr<TrainConfig> ReadConfig(const char* json) {
   if (json == nullptr) return TrainConfig();
   auto config = FromJson(json);
@@ -61,7 +61,7 @@ absl::StatusOr<std::shared_ptr<Trainer>> Trainer::Create(const std::shared_ptr<c
 
 namespace {
 
-// A model that was given as bytes has files only where they are artifacts of ONNX Runtime.
+// Fails if `path` is a file of the model. A model from bytes has only artifacts of ONNX Runtime as files.
 absl::Status CheckNotOfModel(const std::string& path, const OnnxModel& model) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return absl::OkStatus();
@@ -88,7 +88,7 @@ absl::StatusOr<StepReport> Trainer::Report() {
   return report;
 }
 
-// So that the next report is of one update.
+// Takes the report of earlier updates, so that the next report covers a single update.
 absl::Status Trainer::ReportEarlierSteps() {
   return std::exchange(unreported_, false) ? Report().status() : absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// A trainer behind a handle: one call at a time, which another thread may cancel.
+// The object of an OnnxtrainTrainer handle. It serves one call at a time, which another thread may cancel.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include "frontend/base/cancellation.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/caller_run.h"
-#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/resume.h"
 
 namespace onnxtrain::capi {
 
@@ -26,7 +26,7 @@ class Trainer {
   void Cancel() { cancelled_ = true; }
   void ClearCancel() { cancelled_ = false; }
 
-  // Calls work(), unless another call works on the trainer or it is cancelled.
+  // Calls work(), unless another call works on the trainer or the trainer is cancelled.
   template <typename Work>
   absl::Status Run(const Work& work) {
     if (busy_.exchange(true, std::memory_order_acquire)) return absl::AbortedError("another call works on the trainer");
@@ -34,11 +34,11 @@ class Trainer {
     if (cancelled_) return absl::CancelledError("the trainer is cancelled");
     const CancelScope scope(&cancelled_);
     absl::Status status = work();
-    run_.batches.Clear();  // the memory is the caller's again
+    run_.batches.Clear();  // drops views of the caller's memory
     return status;
   }
 
-  // The rest within Run.
+  // The following functions must be called within Run.
   const std::vector<CallerTensor>& tensors() const { return run_.batches.tensors(); }
   absl::Status Step(std::span<const NamedTensorView> batch, OnnxtrainStepResult* result);
   absl::Status Accumulate(std::span<const NamedTensorView> batch);
@@ -67,14 +67,14 @@ class Trainer {
   };
   explicit Trainer(TrainingRun run) : run_(std::move(run)) {}
   Session& session() { return *run_.session; }
-  // Makes an update with update(), and records it.
+  // Calls update(), and records the update if the run has a folder.
   template <typename Update>
   absl::Status Record(OnnxtrainStepResult* result, int64_t samples, const Update& update);
   absl::Status CheckOpen() const;
   absl::StatusOr<StepReport> Report();
   absl::Status ReportEarlierSteps();
   absl::Status ReportStep(OnnxtrainStepResult* result);
-  // With the averages of the weights in their place, where the session keeps some and `average`.
+  // Calls work(), with `average` and if the session keeps averages of the weights, on these instead of the weights.
   template <typename Work>
   auto WithAverage(bool average, const Work& work) -> decltype(work());
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport();
@@ -88,10 +88,10 @@ class Trainer {
 
   TrainingRun run_;
   std::unique_ptr<CallerRun> recorded_;              // with `out`
-  std::map<std::string, Type, std::less<>> viewed_;  // that ViewParameter has described
+  std::map<std::string, Type, std::less<>> viewed_;  // own the shapes in results of ViewParameter
   bool logged_notes_ = false;
   double rate_factor_ = 1;
-  bool unreported_ = false;  // updates were made since the last report
+  bool unreported_ = false;  // there are updates since the last report
   int64_t accumulated_ = 0;  // samples since the last update
   std::atomic<bool> busy_{false}, cancelled_{false};
 };

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/tools/scratch.h"
-#include "tools/onnxtrain/program.h"
+#include "tools/onnxtrain/commands/command.h"
 
 namespace onnxtrain {
 namespace {

@@ -72,7 +72,7 @@ def print_sizes(files, functions):
 
 
 def print_operator_names(files):
-    table = ROOT / 'frontend/ops/GRADIENTS.md'
+    table = ROOT / 'docs/reference/operators.md'
     names = set(re.findall(r'^\| `?([A-Z]\w+)`? ', table.read_text(encoding='utf-8'), re.M))
     uses = collections.Counter()
     for file in files:

@@ -1,4 +1,4 @@
-// Collectives over c10d's Gloo, on the memory of the host.
+// Collectives over c10d's Gloo, on host memory.
 #include <signal.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the ranks that an operation has failed on wait for each other, to find the ones that are gone.
+// Time that ranks wait for each other after a failed operation, to find lost ranks.
 constexpr std::chrono::seconds kRollCall{2};
 constexpr std::chrono::milliseconds kPoll{20};
 
@@ -44,12 +44,12 @@ c10::intrusive_ptr<c10d::Store> OpenStore(const CollectivesOptions& o) {
   tcp.port = static_cast<uint16_t>(o.port);
   tcp.isServer = o.rank == 0;
   tcp.numWorkers = o.size;
-  tcp.waitWorkers = false;  // the group waits for them anyway
+  tcp.waitWorkers = false;  // connecting the group waits for them
   tcp.timeout = Milliseconds(o.timeout);
   return c10::make_intrusive<c10d::TCPStore>(o.host, tcp);
 }
 
-// Gloo writes to connections that another rank may have closed, which ends a process that does not ignore SIGPIPE.
+// Ignores SIGPIPE unless the process handles it, because Gloo writes to connections that another rank may have closed.
 void IgnoreClosedConnections() {
   struct sigaction action = {};
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
@@ -76,7 +76,7 @@ c10d::ReduceOp::RedOpType ToReduceOp(Reduction op) {
                                  : c10d::ReduceOp::MAX;
 }
 
-// The first line, without the place in Gloo's source.
+// Returns the first line of a message, without the position in Gloo's source.
 std::string FirstLine(std::string_view what) {
   what = what.substr(0, what.find('\n'));
   if (const size_t end = what.find("] "); what.starts_with('[') && end != what.npos) what.remove_prefix(end + 2);
@@ -96,22 +96,22 @@ std::vector<int> ListRanks(int size) {
   return ranks;
 }
 
-// Store::set has overloads that depend on the version of libtorch.
+// Wraps Store::set, whose overloads differ between versions of libtorch.
 void SetBytes(c10d::Store& store, const std::string& key, std::string_view text) {
   store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-constexpr char kPresent[] = "1";  // the value of a key that only has to be there
+constexpr char kPresent[] = "1";  // value of keys of which only the presence matters
 
 std::string ReportKey(int rank) { return StrCat("failed/", rank); }
 
-// Of the group of all ranks.
+// Name of the group of all ranks.
 constexpr char kWorld[] = "gloo";
 
-// Where the store has the error that a rank has closed a group with.
+// Returns the store key of the error with which a rank has closed a group.
 std::string NoteKey(const std::string& group) { return StrCat("closed/", group); }
 
-// Empty: no rank has closed the group, nor the one of all.
+// Returns the error with which a rank has closed the group or the group of all ranks, or "" if none has.
 std::string FindNote(c10d::Store& store, const std::string& group) {
   for (const std::string& key : {NoteKey(group), NoteKey(kWorld)}) {
     if (!store.check({key})) continue;
@@ -121,7 +121,8 @@ std::string FindNote(c10d::Store& store, const std::string& group) {
   return "";
 }
 
-// Returns those of `missing` that do not report the failure of an operation, as those do that have only waited.
+// Reports the failure of an operation in the store for rank `own`. Returns the ranks of `missing` that do not report it
+// within kRollCall; ranks that were only waiting do.
 std::vector<int> CallRoll(c10d::Store& store, int own, std::vector<int> missing) {
   const ptrdiff_t others = std::ssize(missing);
   try {
@@ -130,19 +131,20 @@ std::vector<int> CallRoll(c10d::Store& store, int own, std::vector<int> missing)
       std::erase_if(missing, [&](int r) { return store.check({ReportKey(r)}); });
       std::this_thread::sleep_for(kPoll);
     }
-  } catch (const std::exception&) {  // rank 0 has the store, and may have left after all others had reported
+  } catch (const std::exception&) {  // rank 0, which holds the store, may have left after the others reported
     if (std::ssize(missing) == others) missing = {0};
   }
   return missing;
 }
 
-// Why an operation has failed.
+// The cause of a failed operation.
 struct Cause {
-  std::string note;       // of the rank that has closed the group; empty: none has
+  std::string note;       // error of the rank that has closed the group; empty: none has
   std::vector<int> lost;  // ranks that do not answer
 };
 
-// `others`: the ranks of the group. A rank that reports lets rank 0 leave with the store.
+// Finds the cause of a failure; `others` are the other ranks of the group. If all ranks' group was closed, also reports
+// this rank, because rank 0 waits for the reports before it leaves with the store.
 Cause FindCause(c10d::Store& store, int own, const std::string& group, const std::vector<int>& others) {
   try {
     if (const std::string note = FindNote(store, group); !note.empty()) {
@@ -155,7 +157,8 @@ Cause FindCause(c10d::Store& store, int own, const std::string& group, const std
   return {.note = "", .lost = CallRoll(store, own, others)};
 }
 
-// Calls `ask` on a thread that is left to its wait where the store does not answer, as that of a rank 0 that hangs.
+// Calls `ask` on a detached thread. Returns `otherwise` if the store does not answer in time, for example because rank
+// 0 hangs.
 template <typename Result>
 Result AskStore(std::function<Result()> ask, Result otherwise) {
   std::packaged_task<Result()> task(std::move(ask));
@@ -164,22 +167,22 @@ Result AskStore(std::function<Result()> ask, Result otherwise) {
   return answer.wait_for(2 * kRollCall) == std::future_status::ready ? answer.get() : otherwise;
 }
 
-constexpr uint32_t kTransferTag = 0, kGatherTag = 1;  // of messages between two ranks
+constexpr uint32_t kTransferTag = 0, kGatherTag = 1;  // tags of messages between two ranks
 
 using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-// Under way: of an all-gather, a message to and from each of the other ranks.
+// A pending all-gather: one message to and one from every other rank.
 struct Gather {
   std::string what;
   Works works;
 };
 
-// Of a group. They are closed when the group and all of its work are destroyed; then the other ranks notice.
+// The connections of a group. Destroying the group and its work closes them, which the other ranks notice.
 struct Connections {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;  // null after a failure
-  std::deque<Gather> gathers;                        // that were begun
+  std::deque<Gather> gathers;                        // begun and not yet awaited, oldest first
   absl::Status failure;
-  bool closed = false;  // by a rank
+  bool closed = false;  // true if a rank has closed the group
 
   void Drop() {
     gathers.clear();
@@ -197,7 +200,7 @@ class GlooCollectives;
 
 class GlooTransfer : public Transfer {
  public:
-  // `tensors`: of which the engine keeps no copy until the work has finished.
+  // Keeps `tensors`, which must live until the work has finished, because Gloo does not keep them.
   GlooTransfer(GlooCollectives* ranks, std::string_view what, std::vector<at::Tensor> tensors)
       : ranks_(*ranks), what_(what), tensors_(std::move(tensors)) {}
   std::vector<at::Tensor>& tensors() { return tensors_; }
@@ -208,7 +211,7 @@ class GlooTransfer : public Transfer {
   GlooCollectives& ranks_;
   const std::string what_;
   std::vector<at::Tensor> tensors_;
-  c10::intrusive_ptr<c10d::Work> work_;  // null where the start has failed
+  c10::intrusive_ptr<c10d::Work> work_;  // null if the start failed
 };
 
 class GlooCollectives : public Collectives {
@@ -217,7 +220,7 @@ class GlooCollectives : public Collectives {
       : GlooCollectives(options, OpenStore(options), kWorld, ListRanks(options.size),
                         std::make_shared<std::atomic<bool>>(false)) {}
 
-  // `members`: ranks of `options`; `reports`: that of the group it is met in.
+  // `members` are ranks of the run. `reports` is shared with the group that this one is made from.
   GlooCollectives(const CollectivesOptions& options, c10::intrusive_ptr<c10d::Store> store, const std::string& name,
                   std::vector<int> members, std::shared_ptr<std::atomic<bool>> reports)
       : options_(options),
@@ -280,7 +283,7 @@ class GlooCollectives : public Collectives {
   absl::Status AllToAll(std::string_view what, std::span<const std::byte> own, std::span<std::byte> parts) override {
     at::Tensor input = View({const_cast<std::byte*>(own.data()), own.size()}, at::kByte),
                output = View(parts, at::kByte);
-    std::vector<int64_t> equal;  // counts: none
+    std::vector<int64_t> equal;  // no counts: all parts are equal
     return Run(what, [&] { return connections_->group->alltoall_base(output, input, equal, equal); });
   }
 
@@ -288,14 +291,15 @@ class GlooCollectives : public Collectives {
     return Run(what, [&] { return connections_->group->barrier(); });
   }
 
-  // Whoever notices that connections are closed must find the note. Rank 0 has the store, and waits for those who read.
+  // Stores the error before closing connections, because a rank that finds a closed connection reads the store. Rank 0
+  // holds the store and waits for these readers.
   void Close(const absl::Status& why) override {
     if (connections_->group == nullptr) return;
     const std::string note = StrCat("rank ", options_.rank, ": ", ToStd(why.message()));
     const auto write = [store = store_, key = NoteKey(name_), note] {
       try {
         SetBytes(*store, key, note);
-      } catch (const std::exception&) {  // rank 0 has left with the store, which all will notice
+      } catch (const std::exception&) {  // rank 0 has left with the store; all ranks will notice
         return false;
       }
       return true;
@@ -346,7 +350,7 @@ class GlooCollectives : public Collectives {
   }
 
  private:
-  // What fails here fails again in Wait.
+  // Starts a transfer. An error is stored, and Wait returns it.
   template <typename Function>
   std::unique_ptr<Transfer> Start(std::string_view what, std::span<std::byte> bytes, Function start) {
     auto transfer = std::make_unique<GlooTransfer>(this, what, std::vector<at::Tensor>{View(bytes, at::kByte)});
@@ -356,8 +360,8 @@ class GlooCollectives : public Collectives {
     return transfer;
   }
 
-  // By messages straight from and to their places: the engine's all-gather allocates memory for all parts, and copies
-  // them. What fails here fails again in Finish.
+  // Starts messages directly between the buffers of the ranks, because Gloo's all-gather allocates memory for all parts
+  // and copies them. An error is stored, and Finish returns it.
   void StartGather(std::span<const std::byte> own, std::span<std::byte> all, Gather* gather) {
     if (connections_->group == nullptr || own.empty()) return;
     std::memmove(all.data() + rank_ * own.size(), own.data(), own.size());
@@ -376,7 +380,8 @@ class GlooCollectives : public Collectives {
     Fail(gather->what, *error).IgnoreError();
   }
 
-  // Drops what is under way before the causes of a failure are looked for: it keeps connections open.
+  // Waits for the messages of a gather. Destroys them before Fail looks for a cause, because they keep connections
+  // open.
   absl::Status Finish(Gather* gather) {
     if (connections_->group == nullptr) {
       gather->works.clear();
@@ -390,7 +395,7 @@ class GlooCollectives : public Collectives {
     return error ? Fail(gather->what, *error) : absl::OkStatus();
   }
 
-  // Returns the error of the engine, if there is one.
+  // Returns the error that Gloo throws, if any.
   template <typename Function>
   static std::optional<std::string> Try(Function function) {
     try {
@@ -412,14 +417,14 @@ class GlooCollectives : public Collectives {
   template <typename Start>
   absl::Status Run(std::string_view what, Start start) {
     if (connections_->group == nullptr) return connections_->failure;
-    // Programs of libtorch run in inference mode; the engine's threads could not write to tensors of that mode.
+    // Leaves inference mode, in which torch programs run, because Gloo's threads cannot write to inference tensors.
     const c10::InferenceMode writable(false);
     const auto error = Try([&] { start()->wait(); });
     return error ? Fail(what, *error) : absl::OkStatus();
   }
 
-  // Closes the connections first: the ranks that wait for this one then notice at once. Operations that follow return
-  // the same failure.
+  // Ends the group with the cause of a failure, which later operations return, too. Closes the connections first, so
+  // that ranks that wait for this one notice at once.
   absl::Status Fail(std::string_view what, std::string_view error) {
     connections_->Drop();
     const Cause cause = AskForCause();
@@ -433,7 +438,8 @@ class GlooCollectives : public Collectives {
     return connections_->failure;
   }
 
-  // All have met again since: the next failure has causes of its own.
+  // Withdraws the report of an earlier failure once the ranks have connected again, so that it does not hide the next
+  // one.
   void ForgetFailure() {
     store_->deleteKey(ReportKey(options_.rank));
     *reports_ = false;
@@ -453,13 +459,13 @@ class GlooCollectives : public Collectives {
   }
 
   const CollectivesOptions options_;
-  const std::string name_;          // of the connections, in the store
-  const std::vector<int> members_;  // by rank of this group: the rank in all
+  const std::string name_;          // prefix of the connections in the store
+  const std::vector<int> members_;  // ranks of the run, by rank of this group
   int rank_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
-  const std::shared_ptr<std::atomic<bool>> reports_;  // of all groups of this rank, which threads may use
+  const std::shared_ptr<std::atomic<bool>> reports_;  // shared by all groups of this rank and their threads
   const std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
-  std::vector<std::weak_ptr<Connections>> met_;  // groups of NewGroup
+  std::vector<std::weak_ptr<Connections>> met_;  // of groups made by NewGroup
 };
 
 absl::Status GlooTransfer::Wait() { return ranks_.Finish(what_, &work_); }

@@ -17,7 +17,7 @@ size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 std::string InputName(size_t i) { return StrCat("x", i); }
 std::string OutputName(size_t o) { return StrCat("y", o); }
 
-// The node alone, with the constants that it reads.
+// Returns a graph of the node and the constants that it reads.
 Graph MakeGraph(const Graph& graph, const Node& node, const std::vector<bool>& wanted) {
   Graph alone;
   std::map<ValueId, ValueId> known;
@@ -42,7 +42,7 @@ Graph MakeGraph(const Graph& graph, const Node& node, const std::vector<bool>& w
   return alone;
 }
 
-// Memory at an address, for bindings.
+// Wraps memory at an address as a Buffer, for bindings.
 class Borrowed : public Buffer {
  public:
   Borrowed(void* address, size_t size) : address_(address), size_(size) {}
@@ -56,7 +56,7 @@ class Borrowed : public Buffer {
   size_t size_;
 };
 
-// May the plan put an output where an input is?
+// Returns true if the memory plan may place an output in the memory of an input.
 bool MayOverwrite(const Node& node) {
   const OpRow* row = FindOp(node.op);
   return row->elementwise || row->overwrites != 0;
@@ -115,7 +115,7 @@ absl::Status HostNode::Bind(void* const* inputs, void* const* outputs, std::byte
   return absl::OkStatus();
 }
 
-// Feeds may lie elsewhere in every run.
+// Updates the addresses of the inputs, which may differ in every run.
 absl::Status HostNode::MoveInputs(void* const* inputs) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Operand& input = inputs_[i];

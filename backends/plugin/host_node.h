@@ -1,4 +1,4 @@
-// A node that runs on the backend `cpu` in place of a library that has no kernel for it.
+// Runs a node on the backend `cpu` because the plugin has no kernel for it.
 #pragma once
 
 #include <memory>
@@ -9,27 +9,27 @@
 
 namespace onnxtrain {
 
-// Can `host` run the node?
+// Returns true if `host` can run the node.
 bool HostRuns(const Backend& host, const Graph& graph, const Node& node);
 
-// The node as a program of its own over memory of the host. Its constant operands are part of it.
+// A program of one node over host memory. It contains the constant operands of the node.
 class HostNode {
  public:
-  // `wanted`: which outputs anyone reads. `host` must outlive it.
+  // Compiles the node. `wanted` is true for the outputs that are read. `host` must outlive the result.
   static absl::StatusOr<std::unique_ptr<HostNode>> Make(Backend& host, const Graph& graph, const Node& node,
                                                         const std::vector<bool>& wanted);
 
-  // Host memory that a run needs beside its operands, bytes.
+  // Bytes of host memory that a run needs in addition to its operands.
   size_t workspace() const { return workspace_; }
-  // Runs over addresses by input and output of the node, 64-byte aligned. An output may lie where an input lies. Binds
-  // again, with allocations, where an output or the workspace has moved since the last run.
+  // Runs the node. `inputs` and `outputs` are its operands, 64-byte aligned; an output may alias an input. Rebinds the
+  // program, which allocates, if an output or the workspace has moved since the last run.
   absl::Status Run(void* const* inputs, void* const* outputs, void* workspace);
 
  private:
   struct Operand {
-    size_t index;  // of the node's inputs or outputs
+    size_t index;  // among the inputs or outputs of the node
     size_t bytes;
-    size_t staged = 0;  // outputs: where in the workspace it is computed
+    size_t staged = 0;  // outputs: offset in the workspace
     void* bound = nullptr;
   };
 
@@ -37,8 +37,10 @@ class HostNode {
   absl::Status MoveInputs(void* const* inputs);
 
   std::unique_ptr<Program> program_;
-  std::vector<Operand> inputs_, outputs_;  // in the order of the program's
-  bool stages_ = false;  // outputs are computed apart and copied: several kernels, of which the first may write them
+  std::vector<Operand> inputs_, outputs_;  // in the order of the program
+  // True if outputs are computed in the workspace and then copied, because several kernels run and an output may alias
+  // an input.
+  bool stages_ = false;
   size_t workspace_ = 0;
   void* bound_workspace_ = nullptr;
   bool bound_ = false;

@@ -17,19 +17,15 @@
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/pass.h"
 #include "frontend/plugin/library.h"
 
 namespace onnxtrain {
 namespace {
 
-// A compiled graph over the kernels of a library and planned memory.
-
-// One node of a program: a kernel of the library, a node on the host, or a copy of a view.
-
-// A prepared kernel, which is released with it.
+// Owns a prepared kernel of the library and releases it.
 class PluginKernel {
  public:
   explicit PluginKernel(OnnxtrainKernel kernel) : kernel_(kernel) {}
@@ -46,24 +42,24 @@ class PluginKernel {
   OnnxtrainKernel kernel_;
 };
 
-// Returns whether the library runs the node.
+// Returns true if the library runs the node.
 bool LibraryRuns(const PluginLibrary& library, const Graph& graph, const Node& node) {
   return library.Supports(PluginNode(graph, node).Get());
 }
 
-// The kernel of a node; neither one: a view.
+// The kernel of a node, from the library or on the host; a view has neither.
 struct PreparedNode {
   std::unique_ptr<PluginKernel> kernel;
   std::unique_ptr<HostNode> host;
 
-  // Returns the bytes that the plan reserves. Host nodes of a library with its own memory work outside of it.
+  // Returns the bytes that the plan reserves. Host nodes of a library with device memory use no planned memory.
   size_t workspace(bool has_memory) const {
     if (host != nullptr) return has_memory ? 0 : host->workspace();
     return kernel == nullptr ? 0 : kernel->workspace();
   }
 };
 
-// Finds the outputs of a node that have a reader.
+// Finds the outputs of nodes that have users or are graph outputs.
 class ReadOutputs {
  public:
   explicit ReadOutputs(const Graph& graph) : users_(ComputeUsers(graph)), is_output_(graph.values().size()) {
@@ -87,7 +83,7 @@ absl::Status PluginKernel::Run(void* const* inputs, void* const* outputs, void* 
   return code == 0 ? absl::OkStatus() : message.ToStatus(code, "the backend failed");
 }
 
-// By node; nothing for dead ones.
+// Prepares the live nodes of a graph. The result is indexed by node; dead nodes and views have no kernel.
 absl::StatusOr<std::vector<PreparedNode>> PrepareNodes(const PluginLibrary& library, Backend& host, const Graph& graph,
                                                        const PluginGraph& view) {
   const std::vector<bool> running = FindLiveNodes(graph);
@@ -114,6 +110,8 @@ using Where = Place::Where;
 
 constexpr size_t kAlignment = 64;
 
+// A compiled graph over the kernels of a library and planned memory. A step is a kernel of the library, a node on the
+// host, or a copy of a view.
 class PluginProgram : public Program {
  public:
   PluginProgram(std::shared_ptr<PluginLibrary> library, Graph graph, const CompileOptions& options)
@@ -188,15 +186,16 @@ class PluginProgram : public Program {
  private:
   struct Step {
     int32_t node;
-    size_t first_pointer;  // in pointers_: the inputs, then the outputs
+    size_t first_pointer;  // index in pointers_; inputs, then outputs
     std::byte* workspace = nullptr;
   };
-  // Says where in staging_ an operand of a host node is copied; it is none where it is a constant or not read.
+  // The place in staging_ to which an operand of a host node is copied. Absent operands and those never computed have
+  // none.
   struct Staged {
     size_t pointer, offset, bytes;
   };
 
-  // A view whose input and output have the same place needs no step.
+  // Returns true for a view whose input and output have the same place, which needs no step.
   bool IsNothing(const Node& node) const {
     return FindOp(node.op)->view && plan_.places[node.inputs[0]] == plan_.places[node.outputs[0]];
   }
@@ -213,7 +212,7 @@ class PluginProgram : public Program {
     staged_pointers_.resize(pointers);
   }
 
-  // Uploads the constants and makes the memory that host nodes work in.
+  // Uploads the constants and allocates the host memory in which host nodes work.
   absl::Status UseDevice(Backend& host) {
     for (const Node& node : graph_.nodes()) {
       const HostTensor* value = IsConstant(node) ? node.attrs.Tensor("value") : nullptr;
@@ -231,7 +230,7 @@ class PluginProgram : public Program {
     return absl::OkStatus();
   }
 
-  // Places the operands of a host node behind its workspace; returns the bytes of all.
+  // Places the operands of a host node in staging_, after its workspace. Returns the bytes used.
   size_t Stage(const Step& step) {
     const HostNode* host = nodes_[step.node].host.get();
     if (host == nullptr) return 0;
@@ -315,7 +314,7 @@ class PluginProgram : public Program {
 
   const std::shared_ptr<PluginLibrary> library_;
   const Graph graph_;
-  const PluginGraph view_;  // which kernels may refer to
+  const PluginGraph view_;  // kernels may refer to it
   const CompileOptions options_;
   MemoryPlan plan_;
   Bindings bindings_;
@@ -326,14 +325,15 @@ class PluginProgram : public Program {
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
 
-  // These are set where the library has memory of its own.
+  // These are set only if the library has device memory.
   std::map<ValueId, std::unique_ptr<Buffer>> constants_;
-  std::unique_ptr<Buffer> staging_;  // of the host: workspace and operands of one host node after the other
+  std::unique_ptr<Buffer> staging_;                // host memory: workspace and operands of one node at a time
   std::map<int32_t, std::vector<Staged>> staged_;  // by node
-  std::vector<void*> staged_pointers_;             // as pointers_; null where nothing is staged
+  std::vector<void*> staged_pointers_;             // indexed like pointers_; null if not staged
 };
 
-// `graph` is legalized; `host`, the backend `cpu`, runs what the library does not, and must outlive the program.
+// Compiles a legalized graph. `host`, the backend `cpu`, runs nodes without a kernel in the library, and must outlive
+// the program.
 absl::StatusOr<std::unique_ptr<Program>> MakePluginProgram(std::shared_ptr<PluginLibrary> library, Backend& host,
                                                            const Graph& graph, const CompileOptions& options) {
   auto program = std::make_unique<PluginProgram>(std::move(library), graph, options);
@@ -341,7 +341,7 @@ absl::StatusOr<std::unique_ptr<Program>> MakePluginProgram(std::shared_ptr<Plugi
   return program;
 }
 
-// Bytes of scratch memory by node that the plan has to reserve.
+// Returns the bytes of scratch memory that the memory plan has to reserve, by node.
 absl::StatusOr<std::vector<size_t>> PluginWorkspaces(const PluginLibrary& library, Backend& host, const Graph& graph) {
   const PluginGraph view(graph);
   ASSIGN_OR_RETURN(const auto nodes, PrepareNodes(library, host, graph, view));
@@ -389,7 +389,7 @@ class PluginBackend : public Backend {
   absl::Status Synchronize() override { return library_->has_memory() ? library_->Synchronize() : absl::OkStatus(); }
 
  private:
-  // Constants and views need no kernel.
+  // Returns true if the node runs without `host`. Constants and views need no kernel.
   bool RunsAlone(const Graph& graph, const Node& node) const {
     return IsConstant(node) || FindOp(node.op)->view || LibraryRuns(*library_, graph, node);
   }

@@ -1,4 +1,4 @@
-// A backend that a library of another party provides by the C contract (frontend/plugin/onnxtrain_plugin.h).
+// A backend that a plugin provides through the C interface of frontend/plugin/onnxtrain_plugin.h.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace onnxtrain {
 
-// Loads the library at `path` and makes its backend. `host` is the backend `cpu`, for buffers in the memory of the host
-// and for the nodes that the library has no kernel for. Messages start with the path.
+// Loads the plugin at `path` and creates its backend. `host` is the backend `cpu`, for buffers in host memory and for
+// nodes for which the plugin has no kernel. Messages start with the path.
 absl::StatusOr<std::unique_ptr<Backend>> CreatePluginBackend(const std::string& path, const BackendOptions& options,
                                                              std::unique_ptr<Backend> host);
 

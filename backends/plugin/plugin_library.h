@@ -1,4 +1,4 @@
-// The backend of a library, as its functions and handle; and its memory.
+// Wraps the function table and handle of a plugin's backend, and its device memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace onnxtrain {
 
-// A backend of a library. Programs and buffers share it, so that they may outlive the Backend.
+// A backend of a plugin. Shared by the Backend, its programs and its buffers, which may outlive the Backend.
 class PluginLibrary {
  public:
   static absl::StatusOr<std::shared_ptr<PluginLibrary>> Create(const OnnxtrainBackendApi& api,
@@ -19,12 +19,12 @@ class PluginLibrary {
   PluginLibrary& operator=(const PluginLibrary&) = delete;
 
   const OnnxtrainBackendApi& api() const { return api_; }
-  bool has_memory() const { return api_.allocate != nullptr; }  // of its own, not the host's
+  bool has_memory() const { return api_.allocate != nullptr; }  // false: kernels work on host memory
   std::string Describe() const;
   bool Supports(const OnnxtrainNode& node) const { return api_.supports(backend_, &node) != 0; }
   absl::StatusOr<OnnxtrainKernel> Prepare(const OnnxtrainGraph& graph, size_t node) const;
 
-  // Of its own memory. A copy of no bytes does nothing.
+  // Allocates zeroed device memory as a Buffer, which keeps `self`. Requires has_memory(), as the functions below do.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(std::shared_ptr<PluginLibrary> self, size_t bytes) const;
   absl::Status Copy(void* to, const void* from, size_t bytes, OnnxtrainCopy direction) const;
   absl::Status Synchronize() const;

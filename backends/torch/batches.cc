@@ -8,7 +8,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Bytes of the arena, and bound buffers as a whole.
+// A set of byte ranges of the arena and of whole bound buffers.
 class TouchedBytes {
  public:
   bool Overlaps(const Place& place, size_t bytes) const {
@@ -37,12 +37,12 @@ class TouchedBytes {
   std::map<std::pair<Key, size_t>, size_t> ends_;  // by begin
 };
 
-// The nodes of a run so far.
+// Bytes that the current sequence of independent nodes reads and writes.
 class Touched {
  public:
   Touched(const Graph& graph, const MemoryPlan& plan) : graph_(graph), plan_(plan) {}
 
-  // Adds a node unless it depends on the others.
+  // Adds a node to the sequence and returns true, or returns false if it depends on an earlier one.
   bool TryAdd(const Node& node) {
     const auto touches = [&](const ValueIds& values, const TouchedBytes& bytes) {
       return std::ranges::any_of(values, [&](ValueId v) { return IsStored(v) && bytes.Overlaps(At(v), Size(v)); });

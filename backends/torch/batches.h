@@ -1,4 +1,4 @@
-// Finds the steps of a program that can be started at once.
+// Finds consecutive nodes of a program that one launch can compute.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace onnxtrain::aten {
 
-// The longest runs, of two and more, of neighbors in `order` that `may_batch` and of which none reads or writes bytes
-// that another writes. As indices into `order`.
+// Returns maximal sequences of two or more consecutive nodes of `order`, as indices into it. All nodes of a sequence
+// satisfy `may_batch`, and none reads or writes bytes that another one writes.
 std::vector<std::vector<size_t>> FindIndependentRuns(const Graph& graph, const MemoryPlan& plan,
                                                      std::span<const int32_t> order, bool (*may_batch)(const Node&));
 

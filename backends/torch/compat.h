@@ -12,7 +12,7 @@
 
 #define ONNXTRAIN_TORCH2 (TORCH_VERSION_MAJOR >= 2)
 
-// Products of half precision in float32: at::mm with an output type.
+// True if at::mm can multiply half-precision matrices into a float32 result.
 #define ONNXTRAIN_WIDE_PRODUCTS (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8))
 
 #if ONNXTRAIN_TORCH2
@@ -30,7 +30,7 @@ class SilentHandler : public c10::WarningHandler {
 };
 template <typename T>
 using Optional = std::optional<T>;
-// The type of sizes that the allocator reports.
+// Type of the sizes that the allocator reports.
 using ReportedBytes = size_t;
 #else
 using WarningGuard = c10::Warning::WarningHandlerGuard;

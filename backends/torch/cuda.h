@@ -1,5 +1,5 @@
-// What only a libtorch with CUDA can do. Defined by cuda/cuda.cc in the library that is built with CUDA, and by
-// no_cuda.cc in the other.
+// Functions that need a libtorch with CUDA. cuda/ implements them in the library that is built with CUDA, no_cuda.cc in
+// the other.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,25 +16,25 @@
 
 namespace onnxtrain::aten {
 
-// One for all programs on the device, whose recordings never run at the same time and share their scratch memory. Null
-// where work cannot be recorded. Never freed.
+// Returns the recorder of the device, or null if its work cannot be recorded. The recordings of all programs share one
+// pool of scratch memory, so they must not run at the same time. Never freed.
 Recorder* FindRecorder(c10::Device device);
 
-// One for all writes to the device. Null where host memory is the device's, too. Never freed.
+// Returns the ring for all writes to the device, or null for the CPU. Never freed.
 UploadRing* FindUploadRing(c10::Device device);
 
-// Compiles generated kernels for the device. Null where there is no run-time compiler: a warning says why. Never freed.
+// Returns the compiler of generated kernels for the device, or null, with a warning, if there is none. Never freed.
 KernelCompiler* FindKernelCompiler(c10::Device device);
 
-// Bytes of a CUDA device that no process uses, or that libtorch holds for this one without using them. As much as there
-// can be where that is not known.
+// Returns the bytes of a CUDA device that are free or cached by libtorch without being used; the maximum of size_t if
+// that is unknown.
 size_t FreeDeviceMemory(c10::Device device);
 
-// Does libtorch's attention kernel of that entry take these operands, to train? With others, kernels read beyond them
-// or take float32 for half precision, without an error. True where there is nothing to ask: for the CPU.
+// Returns true if libtorch's attention kernel `entry` supports training with these operands. Without this check,
+// kernels silently read out of bounds or read float32 as half precision. Always true for the CPU.
 bool SupportsAttention(std::string_view entry, const AttentionOperands& x);
 
-// Backend::MeetOnDevice, over NCCL. Null for the CPU.
+// Implements Backend::MeetOnDevice over NCCL. Returns null for the CPU.
 absl::StatusOr<std::unique_ptr<Collectives>> MeetOnDevice(c10::Device device, Collectives& host);
 
 }  // namespace onnxtrain::aten

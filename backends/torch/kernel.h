@@ -27,11 +27,11 @@ struct Args {
   const Graph& graph;
   const Node& node;
   at::Device device;
-  std::vector<at::Tensor> in;          // undefined where an optional input is absent
+  std::vector<at::Tensor> in;          // undefined if an optional input is absent
   std::vector<at::Tensor> out;         // undefined for unused outputs: see Out
-  KernelCompiler* compiler = nullptr;  // of generated kernels
-  Collectives* ranks = nullptr;        // of the group that a collective operator names
-  uint32_t channels_last_outputs = 0;  // bits of outputs whose types are [N,…,C] and that the kernel sees as [N,C,…]
+  KernelCompiler* compiler = nullptr;  // compiler of generated kernels; null: none
+  Collectives* ranks = nullptr;        // the group that a collective operator names
+  uint32_t channels_last_outputs = 0;  // bit mask of [N,…,C] outputs that the kernel sees as [N,C,…]
 
   const Attrs& attrs() const { return node.attrs; }
   bool has(size_t i) const { return i < in.size() && in[i].defined(); }
@@ -44,10 +44,10 @@ struct Args {
 // The element types that a kernel accepts for all inputs and outputs.
 enum class Types : uint8_t {
   kFloat,   // f32, f64; on a GPU also f16, bf16
-  kNumber,  // those and the integers that ATen computes with; floats beside labels or indices too
+  kNumber,  // those and the integers that ATen computes with; also floats together with labels or indices
   kNative,  // those and bool
-  kAny,     // every type: the kernel only moves elements, or knows them all
-  kRandom,  // input `key` u32, everything else as kFloat
+  kAny,     // every type: the kernel only moves elements or handles all types
+  kRandom,  // input `key` is u32, everything else is as for kFloat
 };
 
 struct Kernel {
@@ -57,13 +57,13 @@ struct Kernel {
 
 using Kernels = KernelTable<Kernel>;
 
-// An entry of a family.
+// A kernel of a family.
 struct NamedKernel {
   std::string_view op;
   Kernel kernel;
 };
 
-// The families, each defined in kernels/. A line here declares and registers one.
+// The kernel families, each defined in kernels/. A line declares and registers one family.
 #define ONNXTRAIN_TORCH_KERNEL_FAMILIES                                                                           \
   UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
       ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
@@ -78,11 +78,10 @@ const Kernels& AllKernels();
 // ATen treats aliased inputs and outputs as the same tensor instead of a partial overlap.
 void AlignRanks(Args& args);
 
-// Returns whether a kernel supports the node's element types on the device.
+// Returns true if a kernel supports the node's element types on the device.
 bool HasKernel(const Graph& graph, const Node& node, at::Device device);
 
-// Kernels that operators of other parties bring along (frontend/ops/added_ops.h), on the CPU.
-
+// Look up and prepare the CPU kernels of plugin operators (frontend/ops/added_ops.h).
 bool HasHostKernel(const Graph& graph, const Node& node, at::Device device);
 Run PrepareHostKernel(const Args& args);
 

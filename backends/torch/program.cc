@@ -20,7 +20,6 @@
 #include "backends/torch/batches.h"
 #include "backends/torch/compat.h"
 #include "backends/torch/cuda.h"
-#include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
@@ -65,14 +64,15 @@ struct Step {
   std::string where;  // for messages
   int32_t node = -1;  // -1: a copy at the end of the run
   Copy copy = {};
-  Run run = {};                                            // empty: nothing to do
-  std::optional<std::vector<const void*>> addresses = {};  // that `run` was prepared for; nullopt: not prepared
+  Run run = {};                                            // empty: no operation
+  std::optional<std::vector<const void*>> addresses = {};  // addresses for which `run` was prepared; nullopt: none
 };
 
-// Steps that one launch of a generated kernel computes, in place of the first. The others run nothing.
+// Steps that one launch of a generated kernel computes. The first step makes the launch; the others have an empty
+// `run`.
 struct Batch {
   std::vector<Step*> steps;
-  std::vector<BatchKernel> kernels;  // by step, of one source
+  std::vector<BatchKernel> kernels;  // by step; all have the same source
 };
 
 class TorchProgram : public Program, public OutputRanges {
@@ -121,18 +121,18 @@ class TorchProgram : public Program, public OutputRanges {
   MemoryPlan plan_;
   MemoryUse memory_;
   std::vector<Step> steps_;
-  std::vector<std::vector<size_t>> independent_;  // runs of generated kernels, as indices into steps_
+  std::vector<std::vector<size_t>> independent_;  // FindIndependentRuns of generated kernels
   size_t interruptible_steps_ = 0;
   std::map<ValueId, at::Tensor> constants_;
   Bindings bindings_;
   RankGroups groups_;
   std::vector<OutputNotice> notices_;
-  OutputListener* listener_ = nullptr;  // null where there are no notices
+  OutputListener* listener_ = nullptr;  // null: no notices
   std::vector<double> seconds_;         // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
-  std::vector<at::Tensor> views_;  // by value id; undefined where the value has no place
-  bool measuring_ = false;         // scratch, without the ranks of collective operators
-  bool stale_ = true;              // bound since the kernels were prepared
+  std::vector<at::Tensor> views_;  // by value id; undefined if the value has no place
+  bool measuring_ = false;         // MeasureScratch runs, without bound groups of ranks
+  bool stale_ = true;              // something was bound after the kernels were prepared
   Replay replay_;
 };
 
@@ -143,7 +143,7 @@ TorchProgram::TorchProgram(const Graph& graph, const CompileOptions& options, at
       compiler_(compiler),
       keep_values_(options.keep_values),
       bindings_(graph_, plan_),
-      // What waits for other ranks, on the host, cannot be recorded.
+      // Programs with collectives of several ranks wait on the host for other ranks, which cannot be recorded.
       replay_(std::ranges::any_of(graph.nodes(), NeedsRanks) ? nullptr : FindRecorder(device)) {
   plan_ = PlanMemory(graph_, {.alignment = device.is_cpu() ? size_t{64} : size_t{512}, .reuse = !keep_values_});
   memory_ = {.arena = plan_.arena_bytes, .lower_bound = plan_.lower_bound, .scratch = 0};
@@ -182,7 +182,7 @@ absl::Status TorchProgram::BindArena(BufferView view) {
   return bindings_.BindArena(view);
 }
 
-// Kernels that were prepared for no group, or another, are prepared again.
+// Binds a group and discards the kernels that were prepared without it.
 absl::Status TorchProgram::BindGroup(std::string_view name, Collectives* ranks) {
   stale_ = true;
   RETURN_IF_ERROR(groups_.Bind(graph_, name, ranks));
@@ -220,7 +220,8 @@ aten::Run TorchProgram::PrepareNode(const Node& node) const {
   return kernel == nullptr ? PrepareHostKernel(args) : kernel->prepare(args);
 }
 
-// The batches of the independent runs. What they share depends on the addresses, too, by their alignment.
+// Groups the independent generated kernels by source. Sources depend on the alignment of the bound addresses, so the
+// batches may change when something is rebound.
 std::vector<Batch> TorchProgram::FindBatches() {
   std::vector<Batch> batches;
   for (const std::vector<size_t>& run : independent_) {
@@ -238,7 +239,8 @@ std::vector<Batch> TorchProgram::FindBatches() {
   return batches;
 }
 
-// Compiles generated kernels together, before they are prepared one by one. Preparing reports errors.
+// Compiles the generated kernels in parallel before they are prepared one by one. Errors are ignored here, because
+// preparing reports them.
 void TorchProgram::CompileGenerated(const std::vector<Step*>& steps, const std::vector<Batch>& batches) {
   if (compiler_ == nullptr) return;
   std::vector<GeneratedKernel> kernels;
@@ -263,7 +265,7 @@ absl::Status TorchProgram::Prepare(Step& step) {
   });
 }
 
-// Prepares one launch per batch. Their steps keep no addresses, so that the next Refresh prepares them again.
+// Prepares one launch per batch. Batched steps store no addresses, so that the next Refresh prepares them again.
 absl::Status TorchProgram::PrepareBatches(const std::vector<Batch>& batches) {
   for (const Batch& batch : batches) {
     std::vector<Args> nodes;
@@ -278,7 +280,7 @@ absl::Status TorchProgram::PrepareBatches(const std::vector<Batch>& batches) {
   return absl::OkStatus();
 }
 
-// Recreates the views of memory that has moved, and prepares the kernels that use it again.
+// Recreates all views, and prepares the kernels whose addresses have changed.
 absl::Status TorchProgram::Refresh() {
   RETURN_IF_ERROR(bindings_.CheckAllBound());
   replay_.Reset();
@@ -323,7 +325,7 @@ absl::Status TorchProgram::Run() {
     RETURN_IF_ERROR(Refresh());
   }
   size_t at = steps_.size();
-  // One guard for the whole run; the step says where it failed.
+  // One guard serves the whole run; `at` locates the failed step.
   absl::Status status = CatchTorchErrors("", [&] { timed() ? RunSteps(&at) : replay_.Run([&] { RunSteps(&at); }); });
   if (at == steps_.size()) return status;
   return status.ok() ? CheckCancelled() : Annotate(status, steps_[at].where);
@@ -335,7 +337,7 @@ bool TorchProgram::NotifyWhenComplete(std::span<const std::vector<size_t>> group
   return device_.is_cpu();
 }
 
-// *at is the step that runs, or before which the run was interrupted.
+// Runs all steps. *at is the current step; after an interruption, the first step that did not run.
 void TorchProgram::RunSteps(size_t* at) {
   auto notice = notices_.begin();
   for (*at = 0; *at < steps_.size(); ++*at) {
@@ -370,7 +372,8 @@ absl::StatusOr<HostTensor> TorchProgram::Fetch(ValueId value) const {
   return result;
 }
 
-// Inputs share one buffer of zeros and outputs another, so that the measurement needs little memory beyond the arena.
+// Binds all inputs to one buffer of zeros and all outputs to another, so that the measurement needs little memory
+// beyond the arena.
 absl::Status TorchProgram::BindZeros(std::vector<std::unique_ptr<Buffer>>* buffers) {
   size_t in = 0, out = 0;
   for (const GraphInput& input : graph_.inputs()) in = std::max(in, graph_.type(input.value).bytes());
@@ -396,14 +399,15 @@ void TorchProgram::Unbind() {
   stale_ = true;
 }
 
-// Has cuDNN time its plans for the convolutions of `run`, which later runs of this thread use.
+// Lets cuDNN time its algorithms for the convolutions of `run`; later runs on this thread use the fastest ones.
 void ChooseConvolutions(const std::function<void()>& run) {
   at::globalContext().setBenchmarkCuDNN(true);
   run();
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-// Zeros are invalid for some kernels (integer division), so a failed run is no error.
+// Sets the scratch bytes of MemoryUse from a run over zeros. A failed run is not an error, because zeros are invalid
+// for some kernels (integer division).
 absl::Status TorchProgram::MeasureScratch() {
   const DeviceScope scope(device_);
   std::vector<std::unique_ptr<Buffer>> buffers;

@@ -1,4 +1,4 @@
-// A compiled graph: a static list of prepared kernels over planned memory.
+// Compiles a graph to a Program: a static list of prepared kernels over planned memory.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace onnxtrain::aten {
 
-// Plans memory, compiles generated kernels with `compiler` (null where the graph has none), uploads the constants and
-// measures ATen's own scratch by one run over zeros.
+// Plans memory, compiles generated kernels with `compiler` (may be null if the graph has none), uploads the constants
+// and measures ATen's own scratch by one run over zeros.
 absl::StatusOr<std::unique_ptr<Program>> MakeProgram(const Graph& graph, const CompileOptions& options,
                                                      c10::Device device, KernelCompiler* compiler);
 

@@ -1,4 +1,4 @@
-// Runs a fixed list of kernels by a recorded graph of the device, which starts them all with one call.
+// Replays a fixed list of kernels from a recorded device graph (a CUDA graph), which starts all of them with one call.
 #pragma once
 
 #include <functional>
@@ -8,40 +8,40 @@
 
 namespace onnxtrain::aten {
 
-// Work of a device, recorded once and started any number of times.
+// Device work that was recorded once and may be started any number of times.
 class Recording {
  public:
   virtual ~Recording() = default;
-  virtual void Start() = 0;  // may throw what ATen throws
+  virtual void Start() = 0;  // may throw exceptions of ATen
 };
 
 class Recorder {
  public:
   virtual ~Recorder() = default;
-  // Calls `run`, whose kernels are recorded and not started. An error if one of them cannot be recorded: the device is
-  // as before, and `run` may be called as usual.
+  // Calls `run`, whose kernels are recorded and not started. Fails if one of them cannot be recorded; the device
+  // is then unchanged and `run` may be called directly.
   virtual absl::StatusOr<std::unique_ptr<Recording>> Record(const std::function<void()>& run) = 0;
 };
 
-// The first runs start kernel by kernel: libraries choose algorithms and allocate workspaces in them. The next run
-// records, and that one and all later ones start the recording. Where recording fails, which is logged, every run
-// starts kernel by kernel. Not thread-safe.
+// Makes the first kWarmUps runs directly, because libraries choose algorithms and allocate workspaces in them. The next
+// run makes a recording, which that run and all later ones start. If recording fails, logs the error and makes all runs
+// directly. Not thread-safe.
 class Replay {
  public:
   static constexpr int kWarmUps = 3;
 
-  // Null: never records. Must outlive this.
+  // With a null recorder, never records. The recorder must outlive this object.
   explicit Replay(Recorder* recorder) : recorder_(recorder) {}
 
-  // May throw what `run` throws.
+  // Calls `run` or starts its recording. Propagates exceptions of `run`.
   void Run(const std::function<void()>& run);
-  // The kernels or their addresses have changed.
+  // Drops the recording, because the kernels or their addresses have changed.
   void Reset();
 
  private:
   void Record(const std::function<void()>& run);
 
-  Recorder* recorder_;  // null too once it has refused
+  Recorder* recorder_;  // also null after a failed recording
   int runs_ = 0;
   std::unique_ptr<Recording> recording_;
 };

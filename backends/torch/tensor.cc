@@ -7,7 +7,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "backends/torch/cuda.h"
-#include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "frontend/base/status.h"
 
@@ -58,7 +57,7 @@ bool IsStoredAsSigned(DType dtype) {
 
 at::Tensor MakeView(void* data, const Type& type, at::Device device) {
   const auto options = at::TensorOptions().dtype(ToScalarType(type.dtype)).device(device);
-  // What has no elements may have no address on the device.
+  // Avoids from_blob for a tensor without elements, whose device address may be null.
   return type.elements() == 0 ? at::empty(type.shape, options) : at::from_blob(data, type.shape, options);
 }
 
@@ -69,7 +68,8 @@ at::Tensor HostBytes(const std::byte* data, size_t size) {
                        at::TensorOptions().dtype(at::kByte));
 }
 
-// Copies through pinned memory, which a device reads while the caller goes on. libtorch keeps it until it was read.
+// Starts a copy through pinned memory and returns before the device has read it. libtorch keeps the pinned memory until
+// then.
 void WriteBehind(at::Tensor to, std::span<const std::byte> bytes) {
   const auto pinned = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
   const at::Tensor staged = at::empty({static_cast<int64_t>(bytes.size())}, pinned);
@@ -118,7 +118,7 @@ class TensorBuffer : public Buffer {
     return bytes_.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(length));
   }
 
-  static constexpr size_t kLeastUploaded = size_t{64} << 10;  // smaller ones take no time worth hiding
+  static constexpr size_t kLeastUploaded = size_t{64} << 10;  // bytes; smaller writes are too short to overlap
 
   at::Device device_;
   UploadRing* uploads_;

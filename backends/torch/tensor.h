@@ -10,8 +10,8 @@
 
 namespace onnxtrain::aten {
 
-// Unsigned types that ATen cannot compute with are stored as the signed type of their width, for moves and comparisons
-// for equality only (see IsStoredAsSigned).
+// Maps unsigned types that ATen cannot compute with (see IsStoredAsSigned) to the signed type of their width, which is
+// valid for moves and equality comparisons only.
 at::ScalarType ToScalarType(DType dtype);
 bool IsStoredAsSigned(DType dtype);  // u16, u32, u64
 

@@ -2,14 +2,16 @@
 
 #include <numeric>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/version.h>
 
 #include "absl/strings/str_join.h"
 #include "backends/promote_types.h"
 #include "backends/torch/attention/fuse_attention.h"
 #include "backends/torch/cuda.h"
-#include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
@@ -19,13 +21,15 @@
 #include "backends/torch/products/wide_matmul.h"
 #include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
-#include "frontend/passes/dce.h"
+#include "frontend/base/status.h"
 #include "frontend/passes/decompose.h"
+#include "frontend/passes/eliminate.h"
 
 namespace onnxtrain::aten {
 namespace {
 
-// A rewrite of a legal graph that spares a GPU launches. Sets the new values by old ones.
+// A rewrite of a legalized graph that saves kernel launches on a GPU. It sets `values` to the new values, indexed by
+// old ones.
 struct Lowering {
   std::string_view name;
   absl::StatusOr<Graph> (*rewrite)(const Graph& graph, std::vector<ValueId>* values);
@@ -62,7 +66,7 @@ class TorchBackend : public Backend {
     if (device_.is_cuda())
       passes.insert(passes.end() - 1, {"fuse_sums_of_squares", FuseSumsOfSquares, AnyNodeOf("SquaredNorm")});
     const auto wants = [this](const Graph& g, const Node& n) { return WantsChannelsLast(g, n, tf32_); };
-    // libtorch's kernels for the CPU convert in every call anyway.
+    // On the CPU, libtorch's kernels convert layouts in every call anyway.
     if (device_.is_cuda())
       passes.insert(
           passes.end() - 1,
@@ -90,7 +94,7 @@ class TorchBackend : public Backend {
     return fused;
   }
 
-  // Where every value has to be fetched, nothing is fused.
+  // Fuses nothing if every value must be fetchable (keep_values).
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
     RETURN_IF_ERROR(CheckSupported(legal));
     std::vector<Pass> passes;
@@ -133,7 +137,7 @@ class TorchBackend : public Backend {
     return absl::UnimplementedError(StrCat("backend torch cannot run ", absl::StrJoin(lacking, ", ")));
   }
 
-  // "[Exp 'layer1/exp'] of i64[3]"
+  // Formats a node and its operand types for messages: "[Exp 'layer1/exp'] of i64[3]".
   static std::string Describe(const Graph& graph, const Node& node) {
     std::vector<std::string> types;
     for (ValueId v : node.inputs) types.push_back(v == kNoValue ? "nothing" : ToString(graph.type(v)));
@@ -151,4 +155,44 @@ std::unique_ptr<Backend> MakeTorchBackend(at::Device device, KernelCompiler* com
   return std::make_unique<TorchBackend>(device, compiler, tf32);
 }
 
+namespace {
+
+// Fails if this libtorch lacks the device. The message is shorter than libtorch's, which lists all its devices.
+absl::Status CheckDevice(at::Device device) {
+  if (c10::impl::hasDeviceGuardImpl(device.type())) return absl::OkStatus();
+  return absl::UnavailableError(StrCat("device ", device.str(), ": this libtorch (", TORCH_VERSION,
+                                       ") has no kernels for it; tools/setup_cuda.sh installs one with CUDA"));
+}
+
+// Sets TF32 for the whole process. By default, libtorch uses it in convolutions.
+void AllowTf32(bool allow) {
+  at::globalContext().setAllowTF32CuBLAS(allow);
+  at::globalContext().setAllowTF32CuDNN(allow);
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> Create(const BackendOptions& options) {
+  std::unique_ptr<Backend> backend;
+  absl::Status known;
+  RETURN_IF_ERROR(CatchTorchErrors(StrCat("device ", options.device, ": "), [&] {
+    const at::Device device(options.device);
+    known = CheckDevice(device);
+    if (!known.ok()) return;
+    // ATen has one thread count for the whole process.
+    if (options.threads > 0) at::set_num_threads(options.threads);
+    AllowTf32(options.tf32);
+    at::zeros({1}, at::TensorOptions().device(device));  // fails if the device does not exist
+    backend = MakeTorchBackend(device, FindKernelCompiler(device), options.tf32);
+  }));
+  RETURN_IF_ERROR(known);
+  return backend;
+}
+
+}  // namespace
 }  // namespace onnxtrain::aten
+
+extern "C" onnxtrain::Backend* onnxtrain_create_backend(const onnxtrain::BackendOptions& options,
+                                                        absl::Status* status) {
+  auto backend = onnxtrain::aten::Create(options);
+  *status = backend.status();
+  return backend.ok() ? std::move(backend)->release() : nullptr;
+}

@@ -1,4 +1,4 @@
-// The torch backend, for backend.cc and for tests that replace the compiler of generated kernels.
+// Creates the torch backend, also for tests that replace the compiler of generated kernels.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,9 @@
 
 namespace onnxtrain::aten {
 
-// Fuses graphs into generated kernels where there is a compiler for them; null: runs ATen's kernels alone. The compiler
-// must outlive the backend and its programs. `tf32`: convolutions of float32 may round factors to TF32.
+// Creates the backend of a device. It fuses graphs into kernels that `compiler` compiles; with null, it runs only
+// ATen's kernels. The compiler must outlive the backend and its programs. With `tf32`, float32 convolutions may round
+// their operands to TF32.
 std::unique_ptr<Backend> MakeTorchBackend(c10::Device device, KernelCompiler* compiler, bool tf32 = false);
 
 }  // namespace onnxtrain::aten

@@ -13,9 +13,9 @@ void UploadRing::Write(std::byte* device_to, std::span<const std::byte> bytes) {
     WritePiece(device_to + at, bytes.subspan(at, std::min(kMostBytes, bytes.size() - at)));
 }
 
-// A stage's pinned memory is free once it was uploaded, which the host waits for, and its device memory once it was
-// placed, which the transfer waits for. Placing comes before the next run, so that the transfer for the run after it
-// need not wait for that run.
+// Before a stage is reused, the host waits for its last upload, which reads the pinned memory, and the transfer waits
+// for its last Place, which reads the device memory. Place is queued before the next run, so that the transfer for the
+// run after that need not wait for it.
 void UploadRing::WritePiece(std::byte* device_to, std::span<const std::byte> bytes) {
   const size_t stage = next_;
   next_ = (next_ + 1) % kStages;
@@ -30,7 +30,8 @@ void UploadRing::WritePiece(std::byte* device_to, std::span<const std::byte> byt
   device_->Record(stage, Queue::kRuns);
 }
 
-// The allocator may return memory that runs in the queue still use: the event makes the transfer wait for them.
+// Grows a stage. The allocator may return memory that queued runs still use; the event makes the transfer wait for
+// them.
 void UploadRing::Reserve(size_t stage, size_t bytes) {
   if (bytes <= capacity_[stage]) return;
   device_->Finish(stage, Queue::kRuns);

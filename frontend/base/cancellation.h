@@ -8,14 +8,14 @@
 
 namespace onnxtrain {
 
-// Sets the flag that asks all preparations of the process to end; null: none. It must outlive them.
+// Sets the flag that cancels every preparation in this process; null removes it. The flag must outlive its use.
 void SetCancelFlag(const std::atomic<bool>* flag);
 
-// While one exists, its flag ends what the thread that made it does, besides the flag of the process. For programs that
-// run several trainings and end one of them. Scopes of a thread nest.
+// While a scope exists, its flag cancels the work of the thread that created the scope, in addition to the flag of the
+// process. Lets a program that runs several trainings end one of them. The scopes of a thread nest.
 class CancelScope {
  public:
-  // `flag` must outlive it.
+  // `flag` must outlive the scope.
   explicit CancelScope(const std::atomic<bool>* flag);
   ~CancelScope();
   CancelScope(const CancelScope&) = delete;
@@ -25,10 +25,11 @@ class CancelScope {
   const std::atomic<bool>* outer_;
 };
 
-// Returns a CancelledError once a flag is set that counts for the calling thread.
+// Returns a CancelledError if the flag of the process or of a scope of the calling thread is set.
 absl::Status CheckCancelled();
 
-// While one exists, a model is prepared: nothing is lost if the process ends.
+// Marks the preparation of a model, during which the process may exit without losing results. Scopes of several threads
+// may overlap.
 class PreparingScope {
  public:
   PreparingScope();
@@ -37,7 +38,7 @@ class PreparingScope {
   PreparingScope& operator=(const PreparingScope&) = delete;
 };
 
-// Returns whether a PreparingScope exists. Async-signal-safe.
+// Returns true if any PreparingScope exists. Async-signal-safe.
 bool IsPreparing();
 
 }  // namespace onnxtrain

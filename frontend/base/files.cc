@@ -18,7 +18,7 @@ namespace {
 
 absl::Status Errno(const std::string& path) { return Invalid(path, ": ", std::strerror(errno)); }
 
-// Reads what is there now, up to the limit: the file may be growing.
+// Reads at most `limit` bytes, since the file may grow while it is read.
 absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, int64_t limit) {
   std::string text;
   char block[1 << 16];

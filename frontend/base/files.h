@@ -13,22 +13,19 @@
 
 namespace onnxtrain {
 
-// Small text files, whole.
-
-// A regular file of at most `limit` bytes. The error names the path.
+// Returns the content of a regular file of at most `limit` bytes. Errors name the path.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit);
-// Atomically: a temporary file beside it, fsync, rename. A folder at `path`, a full disk, … are errors that name it.
+// Writes the file atomically: temporary file in the same folder, fsync, rename. Errors name the path.
 absl::Status WriteTextFile(const std::string& path, std::string_view text);
 
-// Writes files atomically: a reader sees the old file or the complete new one.
-
-// A file that is written under a temporary name in the same folder. Commit() syncs it, renames it and syncs the folder;
-// until then, and on any failure, an existing file of that name stays as it was. Without Commit() the destructor
-// removes the temporary file. Errors name the path as it was `shown` to the user.
+// Writes a file atomically: readers see the old file or the complete new one. The bytes go to a temporary file in the
+// same folder, which Commit() syncs and renames before it syncs the folder. Until then, and on any failure, an existing
+// file of that name is unchanged. Without Commit(), the destructor removes the temporary file. Errors name the path as
+// `shown`.
 class AtomicFile {
  public:
-  // Creates the temporary file. `name`, without a slash, is relative to the open folder `folder_fd`, which the caller
-  // may close afterwards. Never follows a symlink at the name.
+  // Creates the temporary file. `name` contains no slash and is relative to the open folder `folder_fd`, which the
+  // caller may close afterwards. Never follows a symlink at that name.
   static absl::StatusOr<AtomicFile> Create(int folder_fd, const std::string& name, const std::string& shown);
   static absl::StatusOr<AtomicFile> Create(const std::string& path);
   AtomicFile(AtomicFile&& other) noexcept;
@@ -50,9 +47,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Where shared libraries of this project lie.
-
-// The folder of the shared library, or of the program, that this function is linked into; "." where it is unknown.
+// Returns the folder of the shared library or program that this function is linked into, "." if it is unknown. The
+// shared libraries of this project are installed there.
 std::filesystem::path LibraryFolder();
 
 }  // namespace onnxtrain

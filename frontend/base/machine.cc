@@ -1,7 +1,9 @@
 #include "frontend/base/machine.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,10 @@
 #include <vector>
 
 #include "frontend/base/strings.h"
+
+// The control function of jemalloc (jemalloc(3)); null in programs with another heap.
+extern "C" int mallctl(const char* name, void* old_value, size_t* old_size, void* new_value, size_t new_size)
+    __attribute__((weak));
 
 namespace onnxtrain {
 
@@ -118,6 +124,39 @@ std::string CpuName() {
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown";
+}
+
+namespace {
+
+constexpr int kMappedBytes = 1 << 20;
+constexpr char kPurgeAll[] = "arena.4096.purge";  // MALLCTL_ARENAS_ALL
+
+// Sets jemalloc's decay times to 0, in existing and in later arenas.
+void DecayAtOnce() {
+  ssize_t milliseconds = 0;
+  for (const std::string kind : {"dirty", "muzzy"}) {
+    const std::string setting = kind + "_decay_ms";
+    mallctl(("arenas." + setting).c_str(), nullptr, nullptr, &milliseconds, sizeof milliseconds);  // later arenas
+    unsigned arenas = 0;
+    size_t size = sizeof arenas;
+    mallctl("arenas.narenas", &arenas, &size, nullptr, 0);
+    for (unsigned i = 0; i < arenas; ++i)
+      mallctl(("arena." + std::to_string(i) + "." + setting).c_str(), nullptr, nullptr, &milliseconds,
+              sizeof milliseconds);
+  }
+}
+
+}  // namespace
+
+void ReturnFreePages() {
+  malloc_trim(0);
+  if (mallctl != nullptr) mallctl(kPurgeAll, nullptr, nullptr, nullptr, 0);
+}
+
+void KeepFewFreePages() {
+  mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+  if (mallctl != nullptr) DecayAtOnce();
+  ReturnFreePages();
 }
 
 }  // namespace onnxtrain

@@ -6,22 +6,17 @@
 
 namespace onnxtrain {
 
-// The address space that `ulimit -v` leaves this process.
-
-// Returns the bytes that can still be mapped under RLIMIT_AS, infinity without a limit.
+// Returns the bytes that this process can still map under RLIMIT_AS (`ulimit -v`), infinity without a limit.
 double AvailableAddressSpace();
 
-// Processes of one job on one machine.
-
-// AvailableMemory() returns this process's share from now on, where `processes` of one size run on the machine.
+// Declares that `processes` processes of equal size share the machine: AvailableMemory() then returns the share of one.
 void ShareMemory(int processes);
 
 // Returns the smaller of the CPUs in the affinity mask and the cgroup's quota, rounded up; at least 1.
 int CpuCount();
 
-// Return the CPU quota and the memory left below the limit of the process's control group, in CPUs and in bytes: the
-// minimum over its own group and all groups above, infinity without a limit. `root` replaces "/" before /proc and /sys
-// in tests.
+// Return the CPU quota (in CPUs) and the memory left (in bytes) of the process's control group: the minimum over the
+// group and all its ancestors, infinity without a limit. Tests replace the "/" of /proc and /sys by `root`.
 double CgroupCpuLimit(const std::string& root = "");
 double CgroupAvailableMemory(const std::string& root = "");
 
@@ -30,5 +25,13 @@ std::string CpuName();
 
 // Returns the bytes that can still be allocated: the smaller of MemAvailable and CgroupAvailableMemory().
 size_t AvailableMemory();
+
+// Returns free heap pages to the system, so that they do not add to the planned memory. Supports the heap of the C
+// library and, in programs that link it, jemalloc.
+void ReturnFreePages();
+
+// Makes the heap return every freed block of 1 MiB or more (with jemalloc, all free pages) immediately. By default, the
+// threads that receive, load or multiply retain up to 32 MiB each. Costs page faults.
+void KeepFewFreePages();
 
 }  // namespace onnxtrain

@@ -7,7 +7,7 @@
 namespace onnxtrain {
 namespace {
 
-// Starts a thread per part and returns the first part that got none.
+// Starts a thread for each part from 1 on. Returns the first part for which no thread could be created.
 int64_t StartThreads(int64_t parts, const std::function<void(int64_t)>& run, std::vector<std::thread>* threads) {
   for (int64_t part = 1; part < parts; ++part) {
     try {

@@ -1,4 +1,4 @@
-// Runs the parts of a task on threads of their own.
+// Runs the parts of a task on new threads.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace onnxtrain {
 
-// Calls run(0) … run(parts - 1), each on another thread, part 0 on the calling one, and waits for all. Parts for which
-// the system gives no thread run on the calling one as well. `run` must not throw.
+// Calls run(0) … run(parts - 1) concurrently and waits for all of them. Part 0 runs on the calling thread, as do parts
+// for which no thread can be created. `run` must not throw.
 void RunParts(int64_t parts, const std::function<void(int64_t part)>& run);
 
 }  // namespace onnxtrain

@@ -25,7 +25,7 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> ke
 // Maps a word to [0, 1), a multiple of 2^-24: exact in float.
 constexpr float WordToUniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-// Returns two independent standard normals (Box and Muller). Element 2j of a block takes [0], element 2j+1 takes [1].
+// Returns two independent standard normals (Box and Muller, 1958). Elements 2j and 2j+1 of a block are [0] and [1].
 inline std::array<double, 2> BoxMuller(uint32_t word1, uint32_t word2) {
   constexpr double kTwoPi = 6.283185307179586476925286766559;
   const double r = std::sqrt(-2.0 * std::log(1.0 - static_cast<double>(WordToUniform(word1))));

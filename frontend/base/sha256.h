@@ -11,12 +11,12 @@ namespace onnxtrain {
 // Returns the digest as 64 lower-case hex digits.
 std::string Sha256Hex(std::span<const std::byte> bytes);
 
-// The digest of bytes that come in parts.
+// Computes the digest of bytes that arrive in parts.
 class Sha256 {
  public:
   Sha256();
   void Update(std::span<const std::byte> bytes);
-  std::string Hex();  // of everything so far; nothing may follow
+  std::string Hex();  // the digest of all bytes so far; Update() must not follow
 
  private:
   std::shared_ptr<void> context_;

@@ -1,5 +1,4 @@
-// A value whose copies share one object until one of them is changed: copying costs a reference count, whatever the
-// value holds.
+// A copy-on-write value: copies share one object until one of them is modified, so a copy costs one atomic increment.
 #pragma once
 
 #include <atomic>
@@ -9,12 +8,12 @@
 
 namespace onnxtrain {
 
-// A reference to the object is valid as long as any holder of it. Holders of one object may be used by several threads,
-// one holder by one thread at a time.
+// A reference to the object is valid while any holder of the object exists. Several threads may use holders of one
+// object, but only one thread at a time may use a given holder.
 template <typename T>
 class Shared {
  public:
-  // A holder is used as the value itself.
+  // Conversions are implicit so that a holder can be used as the value itself.
   // NOLINTBEGIN(google-explicit-constructor)
   Shared() = default;  // T(), without an allocation
   template <typename U>
@@ -40,7 +39,7 @@ class Shared {
   operator const T&() const { return **this; }
   // NOLINTEND(google-explicit-constructor)
 
-  // Copies the object first if others hold it. References to an object that nobody else holds stay valid.
+  // Copies the object first if it has other holders. Otherwise existing references to the object stay valid.
   T& Mutable() {
     if (object_ == nullptr || !IsOnlyHolder()) *this = Shared(T(**this));
     return object_->value;
@@ -50,8 +49,8 @@ class Shared {
   bool operator==(const Shared& other) const { return HoldsSameObject(other) || **this == *other; }
 
  private:
-  // std::shared_ptr's use_count() does not say that other holders have finished reading; this load, which pairs with
-  // the decrement of the last of them, does.
+  // The acquire load pairs with the decrement in the destructor of the last other holder, so all its reads are
+  // complete. std::shared_ptr::use_count() does not guarantee that.
   bool IsOnlyHolder() const { return object_->holders.load(std::memory_order_acquire) == 1; }
 
   struct Object {

@@ -33,7 +33,7 @@ namespace {
 
 float WidenBFloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// Without a branch, for loops over arrays.
+// Avoids branches, so that loops over arrays vectorize.
 uint16_t RoundToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t nan = (bits >> 16) | 0x40, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;

@@ -1,5 +1,5 @@
-// Errors as values. Functions return absl::Status wherever input, files or devices can fail; CHECK (log.h) guards only
-// against bugs of this project.
+// Error handling. Functions that depend on input, files or devices return absl::Status; CHECK (log.h) is only for bugs
+// of this project.
 #pragma once
 
 #include <string_view>
@@ -27,13 +27,13 @@
 
 namespace onnxtrain {
 
-// Returns an error about the user's input. The arguments are concatenated by StrCat.
+// Returns an InvalidArgumentError whose message concatenates the arguments.
 template <typename... Args>
 absl::Status Invalid(const Args&... args) {
   return absl::InvalidArgumentError(StrCat(args...));
 }
 
-// Returns the same error with `prefix` before its message.
+// Returns the error with `prefix` before its message; OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
   return status.ok() ? status : absl::Status(status.code(), StrCat(prefix, status.message()));
 }

@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kLongestName = 120;
 constexpr size_t kLongestMessage = 4000;
 
-// The bytes of UTF-8 that go on with a character.
+// True for the second and later bytes of a UTF-8 character.
 bool IsContinuation(char c) { return (c & 0xC0) == 0x80; }
 
 std::string Sanitize(std::string_view text, size_t longest) {

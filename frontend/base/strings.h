@@ -38,20 +38,17 @@ void StrAppend(std::string* out, const Args&... args) {
   absl::StrAppend(out, internal::StrCatArg(args)...);
 }
 
-// Makes messages about a user's file printable on one line, and measures text of a terminal.
-
-// Returns a name for a message of one line: control characters become '?', long names are truncated.
+// Returns a name from a user's file for use in a message of one line: control characters become '?', and long names are
+// truncated.
 std::string Printable(std::string_view name);
-// Does the same for a whole message, with a higher limit.
+// Applies the rules of Printable to a whole message, with a higher limit.
 std::string PrintableLine(std::string_view message);
-// Returns the same error with such a message.
+// Applies PrintableLine to the message of an error.
 absl::Status OneLine(const absl::Status& status);
-// Terminal columns of UTF-8 text, as if every character took one.
+// Returns the number of characters of UTF-8 text, which approximates its width on a terminal.
 size_t CountColumns(std::string_view text);
 
-// Proposes what a misspelled word was meant to be.
-
-// Returns the candidate that is nearest to `word` (edit distance with transpositions), or "" where none is near.
+// Returns the candidate nearest to the misspelled `word` (edit distance with transpositions), or "" if none is near.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace onnxtrain

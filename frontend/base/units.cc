@@ -17,7 +17,7 @@ struct UnitName {
 constexpr UnitName kTimes[] = {{"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}};
 constexpr UnitName kSizes[] = {{"", 1}, {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
 
-// "1.5GiB" → 1.5 and "GiB"
+// Splits "1.5GiB" into "1.5" and "GiB".
 std::pair<std::string_view, std::string_view> NumberAndUnit(std::string_view text) {
   const size_t end = text.find_last_of("0123456789.");
   const size_t length = end == std::string_view::npos ? 0 : end + 1;

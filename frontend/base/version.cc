@@ -3,5 +3,6 @@
 namespace onnxtrain {
 
 const char kVersion[] = ONNXTRAIN_VERSION;
+const char kCommit[] = ONNXTRAIN_COMMIT;
 
 }  // namespace onnxtrain

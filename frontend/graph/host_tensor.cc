@@ -84,7 +84,7 @@ T Load(const std::byte* data, int64_t i) {
   return value;
 }
 
-// Whether the stored integers are codes of floats.
+// Returns true if elements are stored as integer codes of floats.
 bool IsStoredAsCode(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || IsSmallFloat(dtype);
 }

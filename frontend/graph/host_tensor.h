@@ -10,14 +10,14 @@
 
 namespace onnxtrain {
 
-// Copies share the bytes; Clone() copies them. Writes through mutable_bytes() are visible to all copies, so only the
-// code that created a tensor may write to it. Any thread may read.
+// A dense tensor in host memory. Copies share the bytes; Clone() copies them. Writes through mutable_bytes() are
+// visible to all copies, so only the code that created a tensor may write to it. Any thread may read.
 class HostTensor {
  public:
   HostTensor() = default;
   explicit HostTensor(Type type);  // zeroed, 64-byte aligned
-  // A view of type.bytes() bytes that `owner` keeps alive, such as a mapped file. The address need not be aligned, but
-  // data() requires it.
+  // Creates a view of type.bytes() bytes that `owner` keeps alive, such as a mapped file. The address may be unaligned,
+  // but then data() must not be called.
   HostTensor(Type type, std::shared_ptr<const void> owner, const void* data);
 
   static HostTensor Scalar(DType dtype, double value);
@@ -48,7 +48,7 @@ class HostTensor {
   int64_t IntAt(int64_t i) const;
   void Set(int64_t i, double value);
   void SetInt(int64_t i, int64_t value);
-  // Read or write the elements from `begin` on, as many as the span has, faster than one by one.
+  // Read or write consecutive elements from `begin` on, faster than one by one.
   void Read(int64_t begin, std::span<double> out) const;
   void Write(int64_t begin, std::span<const double> values);
   std::vector<double> ToDoubles() const;

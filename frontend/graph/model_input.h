@@ -10,7 +10,8 @@
 
 namespace onnxtrain {
 
-// Whether a value is a tensor (neither flag), a sequence of tensors, an optional tensor, or an optional sequence.
+// The kind of an ONNX value: a tensor (neither flag), a sequence of tensors, an optional tensor or an optional
+// sequence.
 struct ValueForm {
   bool optional = false, sequence = false;
 
@@ -23,14 +24,14 @@ struct ModelInput {
   std::vector<int64_t> dims;           // -1: free
   std::vector<std::string> dim_names;  // "": fixed or unnamed
   bool has_shape = true;
-  ValueForm form;  // dtype and dims describe its tensors
-  // Of an input of strings: those that the model compares with. An element is the place of its string, -1 for others.
-  // Null: it is of numbers.
+  ValueForm form;  // for sequences and optionals, dtype and dims describe the tensors
+  // For an input of strings: the strings that the model compares elements with. The graph receives the index of each
+  // string in this list, -1 for any other string. Null for an input of numbers.
   std::shared_ptr<const std::vector<std::string>> texts = {};
   bool takes_missing = false;  // the model fills in missing values, which are NaN
 };
 
-// The element type for people: "f32", "string".
+// Returns the element type as shown to users: "f32", "string".
 inline std::string TypeText(const ModelInput& input) {
   return input.texts == nullptr ? std::string(ToString(input.dtype)) : "string";
 }

@@ -1,4 +1,4 @@
-#include "frontend/graph/parse.h"
+#include "frontend/graph/text_form.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "frontend/base/status.h"
-#include "frontend/graph/text.h"
+#include "frontend/graph/tokens.h"
 
 namespace onnxtrain {
 namespace {
@@ -307,10 +307,10 @@ absl::StatusOr<ValueId> Parser::ParseUse() {
   return v;
 }
 
-// A number is an id, not a name.
+// Returns "" for a token that is a number, since that is an id.
 std::string NameOfToken(const std::string& token) { return text::IsWord(token) ? token : ""; }
 
-// %token "name": type
+// Parses %token "name": type
 absl::StatusOr<Parser::Definition> Parser::ParseDefinition() {
   if (token_.kind != Token::kValue) return Unexpected("a value");
   Definition d{token_.text, NameOfToken(token_.text), {}};
@@ -323,7 +323,7 @@ absl::StatusOr<Parser::Definition> Parser::ParseDefinition() {
   return d;
 }
 
-// %token "input name" as "value name": type
+// Parses %token "input name" as "value name": type
 absl::Status Parser::ParseInput(InputKind kind) {
   if (token_.kind != Token::kValue) return Unexpected("a value");
   const std::string token = token_.text;
@@ -345,7 +345,7 @@ absl::Status Parser::ParseInput(InputKind kind) {
   return Bind(token, v);
 }
 
-// %a: type, %b: type = Op(%x, _) {attrs} @"source"
+// Parses %a: type, %b: type = Op(%x, _) {attrs} @"source"
 absl::Status Parser::ParseStatement() {
   if (const auto kind = ParseInputKind(token_); kind.has_value()) {
     RETURN_IF_ERROR(Advance());
@@ -386,7 +386,7 @@ absl::Status Parser::ParseStatement() {
   return absl::OkStatus();
 }
 
-// %token "name" into %input
+// Parses %token "name" into %input
 absl::Status Parser::ParseOutput() {
   const std::string token = token_.text;
   ASSIGN_OR_RETURN(const ValueId v, ParseUse());

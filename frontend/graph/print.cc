@@ -1,11 +1,11 @@
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 
 #include <cstring>
 #include <unordered_map>
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/strings.h"
-#include "frontend/graph/text.h"
+#include "frontend/graph/tokens.h"
 
 namespace onnxtrain {
 namespace {
@@ -15,7 +15,7 @@ std::string QuoteUnlessWord(const std::string& s) { return text::IsWord(s) ? s :
 bool AllElementsEqual(const HostTensor& t) {
   const auto bytes = t.bytes();
   const size_t size = DTypeSize(t.dtype());
-  // Every byte equals the one an element earlier.
+  // Compares every byte with the one an element earlier.
   return std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) == 0;
 }
 
@@ -83,7 +83,7 @@ class Printer {
 
   const Graph& graph_;
   const PrintOptions& options_;
-  std::unordered_map<std::string, int> uses_;  // of each value name, to find duplicates
+  std::unordered_map<std::string, int> uses_;  // number of values with each name
 };
 
 std::string Printer::Input(const GraphInput& input) const {
@@ -123,7 +123,7 @@ std::string Printer::Output(const GraphOutput& output) const {
 std::string Printer::Print() {
   std::vector<std::string> head;
   std::string body;
-  size_t next = 0;  // input
+  size_t next = 0;  // index of the next input
   // Prints the inputs defined before a value; ids count definitions in order.
   auto inputs_before = [&](ValueId v) {
     std::vector<std::string> lines;

@@ -6,18 +6,18 @@
 #include <string_view>
 
 #include "frontend/base/small_float.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/type.h"
 
 namespace onnxtrain {
 
 // Returns the format of a small float type.
 SmallFloat ToSmallFloat(DType dtype);
-// Wraps an integer to the low bits of the type, sign- or zero-extended.
+// Truncates an integer to the bits of the type, then sign- or zero-extends it.
 int64_t WrapSmallInt(DType dtype, int64_t value);
-// Decodes a byte.
+// Decodes the byte that stores one element.
 double SmallValue(DType dtype, uint8_t byte);
-// Returns the encoding of an EncodeFloat node, whose attributes have passed the type rule.
+// Returns the encoding of an EncodeFloat node. Requires attributes that the type rule has accepted.
 const SmallFloatEncoding& GetEncoding(const Attrs& attrs);
 // Parses "even", "up", "down" or "nearest" (ties away from zero).
 std::optional<SmallRounding> ParseSmallRounding(std::string_view name);

@@ -26,8 +26,8 @@ enum class DType : uint8_t {
   kUInt32,
   kUInt64,
   kBool,
-  // Storage types, one byte per element (files pack them tighter): casts read and write them, kernels move them,
-  // nothing computes with them. The order of the floats is that of SmallFloat in frontend/base/small_float.h.
+  // Storage types: one byte per element (files may pack them). Casts convert them and kernels move them, but no
+  // operator computes with them. The floats are in the order of SmallFloat in frontend/base/small_float.h.
   kFloat8E4M3FN,
   kFloat8E4M3FNUZ,
   kFloat8E5M2,
@@ -37,17 +37,17 @@ enum class DType : uint8_t {
   kInt4,
   kUInt4,
   kInt2,
-  kUInt2,  // sign- or zero-extended to the byte
+  kUInt2,  // integers are sign- or zero-extended to the byte
 };
 
 size_t DTypeSize(DType dtype);           // bytes of one element
-std::string_view ToString(DType dtype);  // "f32", "i64", "bool", …: the text form's names
+std::string_view ToString(DType dtype);  // "f32", "i64", "bool" …, as in the text form
 std::optional<DType> ParseDType(std::string_view name);
 bool IsFloat(DType dtype);
 bool IsInteger(DType dtype);     // signed or unsigned; not bool
 bool IsStorage(DType dtype);     // one of the storage types, which are neither float nor integer here
 bool IsSmallFloat(DType dtype);  // a storage type of floats
-int StorageBits(DType dtype);    // of one element in raw data: 8·DTypeSize but for the packed types
+int StorageBits(DType dtype);    // bits of one element in a file: 8·DTypeSize except for packed types
 
 using Shape = std::vector<int64_t>;  // extents, outermost first; {} is a scalar
 
@@ -55,17 +55,17 @@ using Shape = std::vector<int64_t>;  // extents, outermost first; {} is a scalar
 int64_t NumElements(const Shape& shape);
 // Fails on a negative extent or on more than 2^40 elements, so that products of extents cannot overflow.
 absl::Status CheckShape(const Shape& shape);
-// Elements between neighbours along each axis of a dense row-major tensor.
+// Returns the strides of a dense row-major tensor, in elements.
 Shape Strides(const Shape& shape);
 std::string ToString(const Shape& shape);  // "[2,3]"
-// Numpy broadcasting. Fails when the extents disagree.
+// Returns the shape that numpy broadcasting gives, or nothing if the extents are incompatible.
 std::optional<Shape> BroadcastShapes(const Shape& a, const Shape& b);
 
 // The order of a tensor's elements in memory. Shapes always name the logical axes.
 enum class Layout : uint8_t {
   kRowMajor,
   kChannelsLast,  // [N,C,…] stored as [N,…,C]
-  kPacked,        // in blocks and padded, as one kernel reads it; only that kernel knows the order
+  kPacked,        // blocked and padded for one kernel, which alone knows the order
 };
 
 struct Type {
@@ -84,12 +84,12 @@ struct Type {
 
 std::string ToString(const Type& type);  // "f32[2,3]", "f32[2,3,8,8]:nhwc", "bf16[8,3,3,3]:packed(1024)"
 
-// [N,C,…] → [N,…,C] and back.
+// Convert [N,C,…] to [N,…,C] and back.
 Shape ToChannelsLast(Shape shape);
 Shape ToChannelsFirst(Shape shape);
-// The extents in the order of memory. Not for packed types.
+// Returns the extents in memory order. The type must not be packed.
 Shape PhysicalShape(const Type& type);
-// Do row-major and channels last store [N,C,…] in the same order?
+// Returns true if row-major and channels last store [N,C,…] in the same order.
 bool IsTrivialChannelsLast(const Shape& shape);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// A model that is imported for batches of any size: what follows the batch is known from the first two imports.
+// Imports a model for any batch size, from a comparison of the first two imports.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,18 @@ namespace onnxtrain {
 
 class BatchTemplate;
 
-// Imports a model with the same options for any batch. Imports the first two sizes that are asked for and compares the
-// graphs node by node: extents, attributes and constants that differ are linear in the batch, those that do not are the
-// same for all, and the type rules compute the types of further sizes. A size is imported for itself
-// - where it is 1, at which values broadcast and axes vanish, or the size that the file was exported for, whose
-//   constants stay as they are;
-// - where the nodes of the two graphs differ, or attributes and constants that are no lines, as of a half of the batch;
-// - where the type rules refuse the instantiated graph, as of a target shape that holds the square of the batch;
-// - outside of the sizes imported before where these are close, or where what no type rule checks follows the batch;
-// - in models with bodies (If, Loop, Scan), which may choose by the batch.
-// Holds one graph and no bytes of weights of its own. Thread-compatible.
+// Imports a model with the same options for any batch. Imports the first two requested sizes and compares the graphs
+// node by node: extents, attributes and constants that differ are linear in the batch, the others do not depend on it,
+// and the type rules compute the types of further sizes. A size gets its own import
+// - if it is 1, where values broadcast and axes vanish, or the size that the file was exported for, whose constants
+//   stay unchanged;
+// - if the nodes of the two graphs differ, or if attributes or constants are not linear in the batch (half the batch,
+//   rounded);
+// - if the type rules refuse the instantiated graph (a target shape that holds the square of the batch);
+// - if it is outside the range of the imported sizes and these are close, or values that no type rule checks depend on
+//   the batch;
+// - if the model has bodies (If, Loop, Scan), which may branch on the batch.
+// Holds one graph and copies no weight bytes. Thread-compatible.
 class BatchedModel {
  public:
   // `options.batch` is ignored. Extents of -1 in input_shapes are the batch.
@@ -31,17 +33,17 @@ class BatchedModel {
   BatchedModel& operator=(BatchedModel&&) noexcept;
   ~BatchedModel();
 
-  // Returns what Import returns for the batch. `values`: with all values of weights; else those that ReleaseValues has
-  // dropped may be missing.
+  // Returns the result of Import for the batch. If `values` is false, weight values that ReleaseValues has dropped may
+  // be missing.
   absl::StatusOr<ImportedModel> At(int64_t batch, bool values = true);
 
   const ImportOptions& options() const { return options_; }
-  int64_t imports() const { return imports_; }  // made or failed
-  // Returns whether training and inference are known to have the same graph.
+  int64_t imports() const { return imports_; }  // including failed ones
+  // Returns true if training and inference are known to have the same graph.
   bool same_in_both_modes() const { return !mode_matters_; }
-  // Returns whether further sizes get all values of weights.
+  // Returns true if further sizes get all weight values.
   bool has_values() const { return !released_; }
-  // Calls `release` on the weights that further sizes share. It returns whether it has dropped values.
+  // Calls `release` on the weights that further sizes share; `release` returns true if it has dropped values.
   void ReleaseValues(const std::function<bool(std::vector<ImportedWeight>*)>& release);
 
  private:
@@ -50,7 +52,7 @@ class BatchedModel {
 
   std::shared_ptr<const OnnxModel> model_;
   ImportOptions options_;
-  std::optional<ImportedModel> sample_;  // of one size, until there is a template
+  std::optional<ImportedModel> sample_;  // the first import, until there is a template
   std::unique_ptr<BatchTemplate> template_;
   bool unlike_ = false;    // two sizes have different nodes
   bool released_ = false;  // values may be missing

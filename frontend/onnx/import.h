@@ -1,5 +1,5 @@
-// ONNX file → canonical graph. Opset versions, dynamic dims, shape-computing subgraphs and quirks of exporters end
-// here.
+// Imports ONNX files as canonical graphs. Resolves opset versions, dynamic dims, shape-computing subgraphs and quirks
+// of exporters, so that no later stage sees them.
 #pragma once
 
 #include <map>
@@ -18,45 +18,44 @@ namespace onnxtrain {
 
 class MappedFile;
 
-// Returns "x.0": the name of element i of a sequence, or of the content of an optional, as an input or output of an
+// Returns the name ("x.0") of element i of a sequence, or of the content of an optional, as an input or output of an
 // imported graph.
 std::string ElementName(const std::string& name, size_t i);
 
-// A parsed, checked model file without protobuf in its interface: its structure is valid, and the bytes of tensors
-// match their shapes. Immutable; any thread may import it, as often and with as many shapes as it likes. Large
-// initializers are views of the mapped files and take no memory of their own, so the files must not be changed in
-// place.
+// A parsed and checked model file, without protobuf in its interface: its structure is valid, and the bytes of tensors
+// match their shapes. Immutable; any number of threads may import it, with any shapes. Large initializers are views of
+// the mapped files, so the files must not be changed in place.
 class OnnxModel {
  public:
   // Reads and checks the file. Every error is one line that names the file and the node or tensor.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path) { return Load(path, {}); }
-  // Applies edits first, which the model remembers.
+  // Applies the edits to the message before it is read; edits() returns them.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> Load(const std::string& path, ModelEdits edits);
   // Reads a copy of the bytes of a file without external data. `name` stands for its path in messages.
   static absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadBytes(std::span<const std::byte> bytes,
                                                                     const std::string& name, ModelEdits edits = {});
   ~OnnxModel();
-  // Reads the same file with other edits, and the same ties. Edits of weights that the file merges or stores twice
-  // reach what the file stores.
+  // Reads the same file with other edits and the same ties. Edits of weights that the file merges or stores twice are
+  // applied to the stored tensors.
   absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadEdited(ModelEdits edits) const;
 
   using Input = ModelInput;
 
   const std::string& path() const;
-  bool in_memory() const;                    // of LoadBytes: path() is a name
+  bool in_memory() const;                    // from LoadBytes; path() is only a name
   const std::string& sha256() const;         // of the file, hex; waits until it is computed
   const ModelEdits& edits() const;           // the differences from the file
   const std::vector<Input>& inputs() const;  // without initializers
   const std::vector<std::string>& outputs() const;
   const std::vector<ValueForm>& output_forms() const;  // of outputs()
-  // The inputs that these values, outputs or internal ones, depend on.
+  // Returns the inputs that these values (outputs or internal ones) depend on.
   std::vector<Input> FindInputs(const std::vector<std::string>& values) const;
   std::string producer() const;  // "pytorch 1.13.0"
   int64_t ir_version() const;
   std::map<std::string, int64_t> opsets() const;  // by domain, "" for ai.onnx
   struct Node {
     std::string op;      // "Conv" or "com.microsoft.Gelu"
-    std::string source;  // its name, or one made of operator and position; messages use it
+    std::string source;  // the node's name, or its operator and position; used in messages
     std::vector<std::string> inputs, outputs;
   };
   std::vector<Node> nodes() const;                  // of the top graph, in topological order
@@ -68,7 +67,7 @@ class OnnxModel {
   absl::Status CheckUnchanged() const;
   // Releases the resident pages of these files. The next access reads them again.
   void ReleasePages() const;
-  // The bytes of initializers that are not views of files.
+  // Returns the bytes of initializers that are not views of files.
   size_t HeapBytes() const;
 
   struct Parsed;  // for frontend/onnx only
@@ -91,8 +90,8 @@ struct ListInput {
 };
 
 inline constexpr int kNoBatchAxis = -1;
-// The value is one sample, without a batch axis: its feed or output has one of extent 1 in front. Only imports with a
-// batch of 1 succeed.
+// Marks a value that is one sample, without a batch axis: its feed or output gets a leading axis of extent 1. Only
+// imports with a batch of 1 succeed.
 inline constexpr int kAddedBatchAxis = -2;
 
 struct ImportOptions {
@@ -102,25 +101,25 @@ struct ImportOptions {
   // tensor gets the batch as the extent of its batch axis.
   std::map<std::string, HostTensor> fixed_inputs;
   std::map<std::string, ListInput> list_inputs;  // for every input that is a sequence or optional
-  // The batch axes of inputs and outputs where it is not 0; kNoBatchAxis or kAddedBatchAxis where there is none. Feeds
-  // and outputs of the graph have the batch first: input_shapes too.
+  // Batch axes of inputs and outputs, if not 0; kNoBatchAxis or kAddedBatchAxis if there is none. Feeds and outputs of
+  // the graph, and input_shapes, have the batch first.
   std::map<std::string, int> batch_axes;
-  // The value of free leading dims, and of fixed ones if all inputs share one; 0: 1, or that of input_shapes.
+  // Extent of free leading dims, and of fixed ones if all inputs share one. 0 means the batch of input_shapes, else 1.
   int64_t batch = 0;
   DType float_type = DType::kFloat32;  // kFloat64: float32 weights, inputs and constants become float64
   bool training = false;
   bool batch_norm_frozen = false;
   std::set<std::string> frozen_scales;  // BatchNorm nodes with these scales stay in inference mode
   bool constant_factors = true;         // factors that the exporter derived are constants, else weights
-  double dropout = -1;                  // ratio of all Dropout nodes; < 0: their own
+  double dropout = -1;                  // ratio of all Dropout nodes; < 0: as in the file
   bool conformance = false;             // follow ONNX to the letter: keep low precision, fold no constants
   std::vector<std::string> outputs;     // names of values to output instead of the model's outputs
-  std::string negated;                  // the output that has the other sign in the graph; "": none
+  std::string negated;                  // the output that is negated in the graph; "": none
 
   bool operator==(const ImportOptions&) const = default;
 };
 
-// Why a weight is trained only if it is asked for.
+// Reason why a weight is trained only on request (`train`).
 enum class FixedWeight : uint8_t {
   kNo,
   kBuffer,        // a buffer of the exported module
@@ -132,11 +131,11 @@ struct ImportedWeight {
   std::string name;      // of the graph input and of the ONNX initializer or Constant output
   HostTensor value;      // shares the model's bytes
   std::string consumer;  // op_type and name of the first consuming node, for --train, --freeze and inspect
-  std::string alias;     // its name in the module that was exported, where the file calls it otherwise; else ""
+  std::string alias;     // its name in the exported module if the file uses another name; else ""
   FixedWeight fixed = FixedWeight::kNo;
 };
 
-// A running average: the state becomes momentum·state + a value of the batch, which does not depend on the state.
+// A running average. The new state is momentum·state plus a value of the batch that does not depend on the state.
 struct StateUpdate {
   std::string state;   // graph input of kind kState
   std::string output;  // graph output that replaces it in training mode
@@ -145,10 +144,10 @@ struct StateUpdate {
   bool operator==(const StateUpdate&) const = default;
 };
 
-// The values behind an output of probabilities.
+// The scores that an output of probabilities is computed from.
 struct Logits {
   std::string output;                  // the graph output to train on instead
-  std::string activation = "Softmax";  // what makes probabilities of them
+  std::string activation = "Softmax";  // maps scores to probabilities
 
   bool operator==(const Logits&) const = default;
 };
@@ -156,19 +155,19 @@ struct Logits {
 struct ImportedModel {
   Graph graph;                          // inputs: feeds first, then weights (kParameter, kFrozen, kState)
   std::vector<ImportedWeight> weights;  // one per input that is not a feed
-  std::vector<std::string> outputs;     // the graph outputs that are the model's, in its order; a sequence has one for
-                                        // each element ("y.0", "y.1" …)
+  std::vector<std::string> outputs;     // graph outputs for the model's outputs, in order; a sequence has one for each
+                                        // element ("y.0", "y.1" …)
   std::set<std::string> moved_outputs;  // outputs whose batch axis was moved to the front
   int64_t batch = 1;                    // leading extent of the feeds
   std::map<std::string, DType> low_precision_outputs;  // declared float16 or bfloat16, computed in float32
-  std::map<std::string, Logits> logits;                // by output that holds probabilities, where they are known
+  std::map<std::string, Logits> logits;                // by output that holds probabilities, if known
   std::vector<StateUpdate> state_updates;              // with `training` only
   std::vector<std::string> notes;                      // about quirks of the model, for users
-  // The batch that the file was exported for, if another one replaces it in constants; else 0. Running the model proves
-  // that it follows the new batch: optim/step/verify_batch_size.h.
+  // The batch that the file was exported for, if constants were changed to another batch; else 0.
+  // optim/step/verify_batch_size.h runs the model to prove that the change is correct.
   int64_t exported_batch = 0;
   std::string random_key;     // name of the feed u32[4]; "" if the graph draws no random numbers
-  bool mode_matters = false;  // with another `training`, the graph may be another one
+  bool mode_matters = false;  // the graph may depend on ImportOptions::training
 };
 
 // Imports a model for concrete shapes. Float weights become kParameter if they can be trained and reach an output, else
@@ -176,7 +175,7 @@ struct ImportedModel {
 // all unsupported operators, with counts and node names, into one error before anything else.
 absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions& options);
 
-// Returns the error about unsupported operators, without shapes. `outputs` as in ImportOptions.
+// Returns the error of Import for unsupported operators; needs no shapes. `outputs` is as in ImportOptions.
 absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::string>& outputs);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// What an error of Import tells programs: the failed nodes, one by one. It travels with the status.
+// Attaches the nodes that failed to import to the status that Import returns, as a payload.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace onnxtrain {
 struct NodeFailure {
   std::string message;         // one line, which names the node or the operator and its nodes
   std::string unsupported_op;  // "Conv" or "com.microsoft.Gelu"; "" for a node
-  // The positive extents of the shapes that the node reads, and its integers that are known (the target of a Reshape):
-  // sizes that the model demands are among them.
+  // The positive extents of the node's operands, and its known integers (the target of a Reshape). A size that the
+  // model requires is among them.
   std::vector<int64_t> extents;
 };
 
 absl::Status WithImportFailures(absl::Status status, const std::vector<NodeFailure>& failures);
-// Returns all that WithImportFailures has attached; none for other errors.
+// Returns the failures that WithImportFailures attached; empty for other errors.
 std::vector<NodeFailure> GetImportFailures(const absl::Status& status);
 
 }  // namespace onnxtrain

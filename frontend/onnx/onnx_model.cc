@@ -11,7 +11,7 @@
 namespace onnxtrain {
 namespace {
 
-// Larger files are hashed by a thread of their own while the model is read and used.
+// Files from this size on are hashed on a separate thread while the model is read and used.
 constexpr size_t kMinHashedInBackground = size_t{1} << 20;
 
 std::string OpName(const ParsedNode& node) { return StrCat(node.domain, node.domain.empty() ? "" : ".", node.op_type); }
@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
   model->parsed_->edits = std::move(edits);
   model->parsed_->path = path;
   if (in_memory) model->parsed_->memory = file;
-  // Not a temporary: where no thread can be started, libstdc++ has already moved from it and calls it nevertheless.
+  // Not a temporary: if no thread can be started, libstdc++ calls the callable after it has moved from it.
   const auto hash = [file] { return Sha256Hex(file->bytes()); };
   model->parsed_->sha256 = std::async(hash).share();
   if (file->size() < kMinHashedInBackground) model->parsed_->sha256.wait();
@@ -74,6 +74,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
+  if (edits.low_rank.empty()) edits.low_rank = parsed_->edits.low_rank;
   StoredWeights stored{.tensors = {edits.tensors.begin(), edits.tensors.end()},
                        .read = [this](const std::string& name) { return ReadStored(name, parsed_->graph); }};
   RETURN_IF_ERROR(WriteStoredForms(parsed_->graph.records, &stored));

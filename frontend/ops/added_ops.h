@@ -1,4 +1,4 @@
-// Operators that libraries of other parties add while the program runs (frontend/plugin).
+// Operators that plugins add at run time (frontend/plugin).
 #pragma once
 
 #include <cstddef>
@@ -11,29 +11,29 @@
 
 namespace onnxtrain {
 
-// Addresses by input and output of the node, as Program binds them; null where absent. The workspace is 64-byte
-// aligned.
+// Computes a node. Receives the addresses of inputs and outputs, null for absent ones, and a workspace with an
+// alignment of 64 bytes.
 using RunHostKernel = std::function<absl::Status(void* const* inputs, void* const* outputs, void* workspace)>;
 
-// A kernel that works in the memory of the host.
+// A kernel in host memory, for one node.
 struct HostKernel {
-  RunHostKernel run;     // allocates nothing; one thread at a time
+  RunHostKernel run;     // must not allocate; called by one thread at a time
   size_t workspace = 0;  // bytes
 };
 
 struct HostKernels {
-  bool (*supports)(const Graph& graph, const Node& node) = nullptr;  // its element types
+  bool (*supports)(const Graph& graph, const Node& node) = nullptr;  // true if the kernel accepts the element types
   absl::StatusOr<HostKernel> (*prepare)(const Graph& graph, const Node& node) = nullptr;
 };
 
-// Adds an operator with its kernels, which both live for ever. Like the functions below, thread-safe.
+// All functions are thread-safe. Adds an operator and its kernels. Neither may ever be destroyed.
 void AddOp(const OpRow& row, const HostKernels& kernels);
-// The kernels of an operator that was added; null for all others, which backends have kernels for.
+// Returns the kernels of an added operator; null for the operators that backends have kernels for.
 const HostKernels* FindHostKernels(std::string_view op);
 
-// Adds the import of an operator of another domain, which must be new and live for ever.
+// Adds the import of an ONNX operator of a custom domain. It must be new and may never be destroyed.
 void AddOnnxOp(const OnnxOp& op);
-// Null where none of that name was added.
+// Returns the added import of that name, or null.
 const OnnxOp* FindAddedOnnxOp(std::string_view domain, std::string_view op_type);
 
 }  // namespace onnxtrain

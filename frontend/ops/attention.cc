@@ -13,19 +13,19 @@ bool SameBatch(const Shape& a, const Shape& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin());
 }
 
-// The mask is float32 where the others are halves: what hides a key may be beyond them.
+// Requires a mask of the type of q, or float32 for 16-bit types, which may not represent numbers that hide a key.
 absl::Status CheckMask(const TypeContext& c, size_t mask) {
   const bool wide = c.has(mask) && c.in(mask).dtype == DType::kFloat32 && DTypeSize(c.in(0).dtype) < 4;
   return !c.has(mask) || wide ? absl::OkStatus() : RequireSameDType(c, mask, 0);
 }
 
-// The key of the dropout is there exactly if its ratio is not 0.
+// Requires the dropout key to be present exactly if the ratio is not 0.
 absl::Status CheckProbabilityDropout(const TypeContext& c, size_t key) {
   if (c.has(key)) return CheckDropout(c, key);
   return c.attrs.Float("ratio") == 0 ? absl::OkStatus() : Invalid("a dropout without a key");
 }
 
-// Of q, k, v, the mask and the key, which are the inputs from `first` on: the type of y.
+// Returns the type of y, given q, k, v, mask and key as inputs `first` … `first` + 4.
 absl::StatusOr<Type> AttentionType(const TypeContext& c, size_t first) {
   RETURN_IF_ERROR(CheckFloats(c, first + 3));
   RETURN_IF_ERROR(CheckMask(c, first + 3));
@@ -57,13 +57,13 @@ absl::StatusOr<std::vector<Type>> InferAttentionGrad(const TypeContext& c) {
   return std::vector<Type>{c.in(1), c.in(2), c.in(3)};
 }
 
-// Returns whether the mask hides every key from a query: a row of −∞, of which softmax is NaN.
+// Returns true for queries from which the mask hides every key. The softmax of such a row of −∞ would be NaN.
 Val HidesAllKeys(Val mask) {
   const Val largest = mask.rank() == 0 ? mask : ReduceMax(mask, {-1});
   return Equal(largest, -std::numeric_limits<double>::infinity());
 }
 
-// The inputs that Attention and AttentionGrad share, with their attributes.
+// The inputs and attributes that Attention and AttentionGrad share.
 struct Operands {
   Val q, k, v, mask, key;
   Attrs attrs;
@@ -71,10 +71,10 @@ struct Operands {
   double Float(std::string_view name) const { return attrs.Float(name); }
 };
 
-// In half precision, scores and exponentials are computed in float32, as fused kernels do.
+// Returns the type of scores and exponentials: float32 for 16-bit types, as in fused kernels.
 DType ScoreType(DType dtype) { return DTypeSize(dtype) < 4 ? DType::kFloat32 : dtype; }
 
-// s = scale·q·kᵀ, or softcap·tanh(s/softcap). `tanh` is invalid without a cap.
+// Scores s = scale·q·kᵀ or, with a cap, softcap·tanh(s/softcap). `tanh` is invalid without a cap.
 struct Scores {
   Val scores, tanh;
 };
@@ -89,7 +89,7 @@ Scores BuildScores(const Operands& x) {
   return {tanh * cap, tanh};
 }
 
-// softmax(scores + mask), in the type of q.
+// Returns softmax(scores + mask) in the type of q.
 Val Probabilities(Val scores, const Operands& x) {
   if (!scores) return Val();
   const DType type = x.q.dtype(), wide = scores.dtype();
@@ -100,7 +100,7 @@ Val Probabilities(Val scores, const Operands& x) {
   return Where(hidden, Number(p, 0), p);
 }
 
-// Drops the same elements of probabilities and of their gradient.
+// Applies dropout. Drops the same elements of probabilities and of their gradient.
 Val DropProbabilities(Val p, const Operands& x) {
   if (!p || x.Float("ratio") == 0) return p;
   return p.b().Op("Dropout", {p, x.key}, {{"ratio", x.Float("ratio")}, {"stream", x.attrs.Int("stream")}});
@@ -111,9 +111,9 @@ std::vector<Val> DecomposeAttention(const DecomposeContext& c) {
   return {MatMul(DropProbabilities(Probabilities(BuildScores(x).scores, x), x), x.v)};
 }
 
-// With D the dropout, t = tanh(scale·q·kᵀ/softcap), p = softmax(softcap·t + mask) and dp = D(dy·vᵀ): dv = D(p)ᵀ·dy,
-// ds = p∘(dp − Σ p∘dp)∘(1 − t²), dq = scale·ds·k, dk = scale·dsᵀ·q. dmask is the sum of ds before its last factor over
-// what was broadcast.
+// With dropout D, t = tanh(scale·q·kᵀ/softcap), p = softmax(softcap·t + mask) and dp = D(dy·vᵀ): dv = D(p)ᵀ·dy,
+// ds = p∘(dp − Σ p∘dp)∘(1 − t²), dq = scale·ds·k, dk = scale·dsᵀ·q. dmask = p∘(dp − Σ p∘dp), summed over the axes along
+// which the mask was broadcast.
 struct AttentionGrads {
   Val dq, dk, dv, masked;
 };
@@ -135,7 +135,7 @@ std::vector<Val> DecomposeAttentionGrad(const DecomposeContext& c) {
   return {g.dq, g.dk, g.dv};
 }
 
-// A mask that is learned needs the gradient of every score: then nothing is gained by the fused form.
+// Uses the decomposition if the mask needs a gradient, which requires all scores and makes a fused kernel pointless.
 std::vector<Val> GradAttention(const GradContext& c) {
   const Operands x{c.x(0), c.x(1), c.x(2), c.x(3), c.x(4), c.node.attrs};
   std::vector<Val> grads;
@@ -149,7 +149,7 @@ std::vector<Val> GradAttention(const GradContext& c) {
   return grads;
 }
 
-// Of a product with all scores: q·kᵀ (as q is), p·v (as y is) and their like.
+// Returns the FLOPs of one product over all pairs of queries and keys, such as q·kᵀ or p·v.
 double ProductFlops(const Type& k, const Type& rows) {
   return 2.0 * static_cast<double>(k.shape[k.shape.size() - 2]) * static_cast<double>(rows.elements());
 }

@@ -53,7 +53,7 @@ std::vector<Val> Builder::Ops(std::string_view op, std::vector<Val> inputs, Attr
       std::max(row->outputs == kOutputsFromAttr ? attrs.Int("num_outputs", 1) : row->outputs, int64_t{1}));
   if (!status_.ok()) return failed;
   while (!inputs.empty() && !inputs.back().valid()) inputs.pop_back();
-  // Pointers into the graph's values: nothing is appended before they are done with.
+  // Points into the values of the graph, so nothing may be appended while these pointers are used.
   std::vector<const Type*> types;
   ValueIds ids;
   for (Val v : inputs) {
@@ -86,7 +86,7 @@ bool Builder::Fold(std::string_view op, const std::vector<Val>& inputs, const At
     if (v.valid() && known.back() == nullptr) return false;
     input_types.push_back(v.valid() ? &v.type() : nullptr);
   }
-  // A product of constants can be small and still take minutes: FoldConstants has a budget for these.
+  // A product of constants can have a small result and still take minutes; leaves it to the budget of FoldConstants.
   if (row->flops != nullptr && row->flops(input_types, types, attrs) > kMaxFoldFlops) return false;
   for (HostTensor& tensor : row->evaluate({attrs, known, types})) results->push_back(Constant(std::move(tensor)));
   return true;

@@ -1,8 +1,7 @@
 // Builds graphs as expressions: Val a, b; Val y = Exp(a) * b + 1.0;
 //
-// Errors are sticky: after an operator without valid types, every call returns an invalid Val and status() holds the
-// first error, so formulas need no error handling. Import code checks status() at the end; gradients and decompositions
-// may CHECK it.
+// Errors are sticky, so formulas need no error handling: after the first error, every call returns an invalid Val, and
+// status() returns that error. Import code checks status() at the end; gradients and decompositions may CHECK it.
 #pragma once
 
 #include <initializer_list>
@@ -17,7 +16,7 @@ namespace onnxtrain {
 
 class Builder;
 
-// A handle of a value. The Builder must outlive it.
+// A handle of a value of the graph of a Builder, which must outlive it.
 class Val {
  public:
   Val() = default;
@@ -28,14 +27,14 @@ class Val {
   ValueId id() const { return id_; }
   Builder& b() const { return *b_; }
 
-  // Of an invalid Val: f32 scalar.
+  // Returns the type; f32 scalar for an invalid Val.
   const Type& type() const;
   DType dtype() const { return type().dtype; }
   const Shape& shape() const { return type().shape; }
   int rank() const { return type().rank(); }
-  // The extent of an axis, counted from the end if negative; 1 for an axis that does not exist.
+  // Returns the extent of an axis, which counts from the end if negative; 1 if the axis does not exist.
   int64_t dim(int axis) const;
-  // The tensor of a Constant, else null.
+  // Returns the tensor of a Constant, or null for any other value.
   const HostTensor* constant() const;
 
  private:
@@ -52,22 +51,21 @@ class Builder {
 
   Graph& graph() { return *graph_; }
   const absl::Status& status() const { return status_; }
-  // Records an error unless there is one already; returns an invalid Val.
+  // Records the error unless one is recorded already. Returns an invalid Val.
   Val Fail(absl::Status status);
-  // Returns and clears the error. The importer continues after it and collects several errors.
+  // Returns and clears the error, so that the importer can continue and collect several errors.
   absl::Status TakeStatus();
 
-  // The source name of new nodes.
+  // Sets the source name of new nodes.
   void set_source(Shared<std::string> source) { source_ = std::move(source); }
   const std::string& source() const { return *source_; }
-  // Sets the largest result, in bytes, of operators of constants that are evaluated at once. 0: none are.
+  // Evaluates operators on constants immediately if the result has at most so many bytes. 0: never.
   void set_fold_limit(size_t bytes) { fold_limit_ = bytes; }
 
   Val Input(InputKind kind, std::string name, Type type);
   Val Wrap(ValueId id) { return id == kNoValue ? Val() : Val(this, id); }
-  // Appends an operator of the table. Invalid Vals in `inputs` are absent optional inputs; trailing ones are dropped.
-  // Op returns output 0, Ops all outputs. On error, Ops returns as many invalid Vals as the row has outputs, at least
-  // one.
+  // Append an operator of the table. Invalid Vals in `inputs` are absent optional inputs; trailing ones are dropped. Op
+  // returns output 0, Ops all outputs. On error, Ops returns one invalid Val per output of the row, and at least one.
   Val Op(std::string_view op, std::vector<Val> inputs, Attrs attrs = {});
   std::vector<Val> Ops(std::string_view op, std::vector<Val> inputs, Attrs attrs = {});
 
@@ -85,7 +83,7 @@ class Builder {
   size_t fold_limit_ = 0;
 };
 
-// Arithmetic with broadcasting. A double operand becomes a scalar constant of the other operand's element type.
+// Arithmetic with broadcasting. A double becomes a scalar constant with the element type of the other operand.
 Val operator+(Val a, Val b);
 Val operator-(Val a, Val b);
 Val operator*(Val a, Val b);
@@ -120,15 +118,15 @@ Val And(Val a, Val b);
 Val Or(Val a, Val b);
 Val Not(Val x);
 
-// Axes may be negative. Empty axes: all of them.
+// Reductions. Axes may be negative; empty axes stand for all axes.
 Val ReduceSum(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMean(Val x, std::vector<int64_t> axes, bool keepdims = true);
 Val ReduceMax(Val x, std::vector<int64_t> axes, bool keepdims = true);
-Val ArgMax(Val x, int64_t axis);  // without the axis
+Val ArgMax(Val x, int64_t axis);  // removes the axis
 Val Softmax(Val x, int64_t axis);
 Val LogSoftmax(Val x, int64_t axis);
-// Undoes broadcasting: sums x over the axes along which `shape` was broadcast to x's shape. Takes the shape by value:
-// appending nodes invalidates references to shapes of the graph.
+// Sums x over the axes along which `shape` broadcasts to the shape of x; this is the gradient of broadcasting. Takes
+// the shape by value, since appending nodes invalidates references to shapes of the graph.
 Val SumTo(Val x, Shape shape);
 
 Val MatMul(Val a, Val b, bool trans_a = false, bool trans_b = false);
@@ -141,7 +139,7 @@ Val Gather(Val x, Val index, int64_t axis);
 Val GatherElements(Val x, Val index, int64_t axis);
 Val ZerosLike(Val x);  // an Expand of a scalar
 
-// Returns `axis` normalized to [0, rank), or an error: type rules and importers check user input with it.
+// Returns `axis` normalized to [0, rank), or an error for an axis outside [−rank, rank).
 absl::StatusOr<int64_t> NormalizeAxis(int64_t axis, int64_t rank);
 
 }  // namespace onnxtrain

@@ -19,7 +19,7 @@ absl::Status CheckGroup(const TypeContext& c) {
   return c.has(1) ? CheckInputType(c, 1, TokenType()) : absl::OkStatus();
 }
 
-// Element types that ranks sum.
+// Requires an element type that collectives can sum.
 absl::Status RequireSummed(const TypeContext& c) {
   return c.in(0).dtype == DType::kInt64 ? absl::OkStatus() : RequireFloat(c, 0);
 }
@@ -65,7 +65,7 @@ TypesOr InferReduceScatter(const TypeContext& c) {
   return std::vector<Type>{part, TokenType()};
 }
 
-// The token has no gradient.
+// Returns the gradients of value and token; the token has none.
 std::vector<Val> OnlyFirst(const GradContext& c, Val gradient) {
   std::vector<Val> all(c.inputs.size());
   all[0] = gradient;

@@ -1,7 +1,7 @@
-// Operators in which the ranks of a group take part: values go from rank to rank within a program.
+// Operators that communicate among the ranks of a group within a program.
 //
-// All ranks of a group must run them in the same order. Their second output is a token, which the next one takes as its
-// second input (passes/collectives.h), so that the order is a matter of data flow.
+// All ranks of a group must run them in the same order. To express that order as data flow, the second output is a
+// token, which the next collective takes as its second input (passes/collectives.h).
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace onnxtrain {
 
-// The group of all ranks, the default.
+// The name of the group of all ranks.
 inline constexpr char kWorldGroup[] = "world";
 
-// Waits for the oldest AllGather of a group that begins (its attribute `begins`), and returns what that has gathered:
-// its first input, which nothing else reads.
+// Waits for the oldest AllGather in flight of its group (one with the attribute `begins`), whose output is input 0 of
+// the AwaitGather, and returns the gathered value. No other node may read that output.
 inline constexpr char kAwaitGather[] = "AwaitGather";
 
 struct RankGroup {
@@ -22,16 +22,19 @@ struct RankGroup {
   int64_t size = 1;
 };
 
-// Returns the sum over the ranks, equal on all of them. Gradient: the sum of the gradients of all ranks, as where the
-// loss is the sum of their losses. `deterministic`: adds in the order of the ranks, with twice the memory.
+// Returns the sum over the ranks, with equal bits on all of them. The gradient is the sum of the gradients of all
+// ranks, which is right if the loss is the sum of their losses. `deterministic`: adds in rank order, with twice the
+// memory.
 Val AllReduce(Val x, const RankGroup& group, bool deterministic = false);
-// The same where what follows is computed alike by all ranks: each has the whole gradient, which passes unchanged.
+// Returns the sum over the ranks for computations that all ranks then repeat equally: every rank computes the whole
+// gradient, so it is passed on unchanged.
 Val SumPartial(Val x, const RankGroup& group, bool deterministic = false);
-// Returns x, which is equal on all ranks, of whose uses each rank has a part: the gradient is summed over the ranks.
+// Returns x, which must be equal on all ranks. The gradient is summed over the ranks, since each computes only a part
+// of the uses of x.
 Val SumGradient(Val x, const RankGroup& group, bool deterministic = false);
-// Concatenates the values of all ranks along the axis, by rank. Gradient: ReduceScatter.
+// Concatenates the values of all ranks along the axis, in rank order. Gradient: ReduceScatter.
 Val AllGather(Val x, const RankGroup& group, int64_t axis);
-// Returns part r, of equal parts along the axis, of the sum over the ranks, on rank r. Adds in the order of the ranks.
+// Splits the sum over the ranks into equal parts along the axis and returns part r on rank r. Adds in rank order.
 // Gradient: AllGather.
 Val ReduceScatter(Val x, const RankGroup& group, int64_t axis);
 

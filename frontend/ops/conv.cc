@@ -1,5 +1,5 @@
-// The convolution and its two gradients. The three are bilinear in pairs of (x, w, dy), so each one's gradients are the
-// other two: the family is closed under differentiation.
+// Conv, ConvTranspose and ConvWeightGrad. Each is bilinear in two of (x, w, dy), and its gradients are the other two
+// operators, so the family is closed under differentiation.
 #include <numeric>
 
 #include "frontend/ops/export/onnx_export.h"
@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-// The shape of y for x [N,C,…] and w [M,C/g,…].
+// Returns the shape of y for x [N,C,…] and w [M,C/g,…].
 absl::StatusOr<Shape> ConvShape(const Shape& x, const Shape& w, const Attrs& attrs) {
   if (x.size() != w.size() || x.size() < 3)
     return Invalid("cannot convolve ", ToString(x), " with weights ", ToString(w));
@@ -38,8 +38,8 @@ absl::Status CheckConvOutputShape(const Shape& dy, const Shape& x, const Shape& 
                  ToString(dy));
 }
 
-// The element type of the result: that of the factors, or `to`. Products of halves may be accumulated, with a bias, in
-// float32 and rounded once.
+// Returns the element type of the result: that of the factors, or `to`. The result of 16-bit factors, with a bias, may
+// be float32, so that it is rounded only once.
 absl::StatusOr<DType> ConvResult(const TypeContext& c) {
   const std::string to = c.attrs.String("to");
   RETURN_IF_ERROR(CheckFloats(c, to.empty() ? 3 : 2));
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<Type>> InferConvTranspose(const TypeContext& c) {
   if (dy.size() < 3 || dy.size() != w.size())
     return Invalid("cannot convolve ", ToString(dy), " with weights ", ToString(w));
   const int64_t group = c.attrs.Int("group", 1);
-  // group ≤ M keeps the product within what w's own shape allows.
+  // With group ≤ M, the product C = group·w[1] cannot overflow.
   if (group < 1 || group > w[0]) return Invalid("group ", group, " does not divide weights ", ToString(w));
   Shape dx = {dy[0], w[1] * group};
   const Shape spatial = c.attrs.Ints("output_shape");
@@ -115,7 +115,7 @@ std::vector<Val> ConvGradient(const GradContext& c) {
   if (c.need(0)) grads[0] = InputGrad(c.b, c.dy(), c.x(1), c.x(0).shape(), attrs);
   if (c.need(1)) grads[1] = WeightGrad(c.b, c.x(0), c.dy(), c.x(1).shape(), attrs);
   if (c.need(2)) {
-    std::vector<int64_t> axes(c.dy().rank() - 1, 0);  // 0, 2, 3, …: all but the channels
+    std::vector<int64_t> axes(c.dy().rank() - 1, 0);  // 0, 2, 3, …: all axes except the channels
     std::iota(axes.begin() + 1, axes.end(), 2);
     grads[2] = ReduceSum(c.dy(), std::move(axes), false);
   }
@@ -138,7 +138,7 @@ std::vector<Val> ConvWeightGradGradient(const GradContext& c) {
   return grads;
 }
 
-// Every element of y is a product with one filter of w; the gradients do the same multiplications.
+// Returns the FLOPs: each element of y is a product with one filter of w, and the gradients need as many operations.
 double Flops(const Type& y, const Type& w) {
   return 2.0 * static_cast<double>(y.elements()) * static_cast<double>(w.elements()) / static_cast<double>(w.shape[0]);
 }

@@ -5,7 +5,7 @@
 namespace onnxtrain {
 namespace {
 
-// The row, where running the node is work.
+// Returns the row of the node, or null if running the node costs nothing.
 const OpRow* FindCostedRow(const Node& node) {
   const OpRow* row = FindOp(node.op);
   return row == nullptr || row->view || node.op == "Constant" ? nullptr : row;
@@ -33,7 +33,7 @@ double NodeBytes(const Graph& graph, const Node& node) {
 }
 
 bool HostBudget::Spend(const Graph& graph, const Node& node) {
-  constexpr double kFree = 4096, kMaxFlops = 2e8, kMaxBytes = 2e8;  // of a node
+  constexpr double kFree = 4096, kMaxFlops = 2e8, kMaxBytes = 2e8;  // per node
   const double flops = NodeFlops(graph, node), bytes = NodeBytes(graph, node), cost = flops + bytes;
   if (cost <= kFree) return true;
   if (flops > kMaxFlops || bytes > kMaxBytes || cost > left_) return false;

@@ -5,25 +5,25 @@
 
 namespace onnxtrain {
 
-// Returns the floating-point operations of one run by the operator's row; 0 for views, constants and unknown operators.
+// Returns the FLOPs of one run according to the row; 0 for views, constants and unknown operators.
 double NodeFlops(const Graph& graph, const Node& node);
 
-// Returns the bytes of all inputs and outputs, each once; 0 for views and constants.
+// Returns the bytes of all inputs and outputs; 0 for views, constants and unknown operators.
 double NodeBytes(const Graph& graph, const Node& node);
 
-// Bounds what the host evaluates of one graph: a product of constants can be small and take minutes, and many cheap
-// nodes take hours together.
+// Limits the host evaluation of one graph, in which a single product of constants could take minutes, and many cheap
+// nodes hours.
 class HostBudget {
  public:
-  // Returns whether the host may evaluate the node, and counts its cost. Nodes as small as computations of shapes cost
-  // nothing.
+  // Returns true if the host may evaluate the node, and then subtracts its cost. Nodes as small as computations of
+  // shapes are free.
   bool Spend(const Graph& graph, const Node& node);
 
  private:
-  double left_ = 5e8;  // operations and bytes: about a second
+  double left_ = 5e8;  // FLOPs plus bytes; about a second
 };
 
-// Returns whether the node is a matrix product, a convolution or the gradient of one: its peak is that of the machine.
+// Returns true for matrix products, convolutions and their gradients, which can reach the peak FLOPs of the machine.
 bool IsProduct(const Node& node);
 
 }  // namespace onnxtrain

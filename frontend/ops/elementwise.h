@@ -1,4 +1,4 @@
-// Parts of the elementwise family. Internal to frontend/ops.
+// The rows of the elementwise family, by file. Internal to frontend/ops.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ inline OpRow Simplified(OpRow row, SimplifyFn simplify) {
   return row;
 }
 
-std::vector<OpRow> UnaryRows();       // x → y without attributes; Cast, IsNaN, IsInf
-std::vector<OpRow> ActivationRows();  // LeakyRelu … Clip, Gelu, GeluGrad
+std::vector<OpRow> UnaryRows();       // functions of one input without attributes; Cast, IsNaN, IsInf
+std::vector<OpRow> ActivationRows();  // activations with attributes: LeakyRelu … Clip, Gelu, GeluGrad
 std::vector<OpRow> BinaryRows();      // arithmetic, comparison, logic, Where
 
 }  // namespace onnxtrain

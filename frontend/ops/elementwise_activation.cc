@@ -30,7 +30,7 @@ OpRow Activation(std::string_view name, std::vector<AttrSpec> attrs, Evaluate ev
 
 double LeakyReluGain(const Attrs& a) { return std::sqrt(2 / (1 + std::pow(a.Float("alpha", 0.01), 2))); }
 double SeluGain(const Attrs&) { return 1; }  // Klambauer et al., 2017: variance 1/fan_in
-// Clip with the lower bound 0 is Relu6 and the like.
+// Clip is an activation, such as Relu6, if the lower bound is 0.
 double ClipGain(const Attrs& a) { return a.Float("min") == 0 ? ReluGain(a) : -1; }
 
 auto MakeLeakyRelu(const Attrs& a) {
@@ -67,7 +67,7 @@ std::vector<Val> SeluGrad(const GradContext& c) {
 }
 
 auto MakeThresholdedRelu(const Attrs& a) {
-  return [alpha = a.Float("alpha")](double x) { return x <= alpha ? 0 : x; };  // NaN stays
+  return [alpha = a.Float("alpha")](double x) { return x <= alpha ? 0 : x; };  // passes NaN
 }
 std::vector<Val> ThresholdedReluGrad(const GradContext& c) {
   return {Masked(Greater(c.x(0), c.node.attrs.Float("alpha")), c.dy())};
@@ -78,7 +78,7 @@ auto MakeHardSigmoid(const Attrs& a) {
     return std::isnan(x) ? x : std::fmin(std::fmax(alpha * x + beta, 0), 1);
   };
 }
-// alpha where 0 < y < 1.
+// The derivative is alpha where 0 < y < 1, else 0.
 std::vector<Val> HardSigmoidGrad(const GradContext& c) {
   const Val inside = Binary("And", Greater(c.y(), 0), Less(c.y(), 1));
   return {Masked(inside, c.dy() * c.node.attrs.Float("alpha"))};
@@ -107,8 +107,7 @@ std::vector<Val> ClipGrad(const GradContext& c) {
   return {dx};
 }
 
-// Gaussian error linear units (Hendrycks and Gimpel, 2016): x·Φ(x), or with Φ(x) ≈ (1 + tanh(√(2/π)(x + 0.044715
-// x³)))/2.
+// Gelu (Hendrycks and Gimpel, 2016) is x·Φ(x), where Φ(x) may be approximated by (1 + tanh(√(2/π)(x + 0.044715 x³)))/2.
 constexpr double kTanhScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // √(2/π)
 constexpr double kTanhCubic = 0.044715;
 constexpr double kInvSqrt2 = std::numbers::sqrt2 / 2;
@@ -124,11 +123,11 @@ TypesOr GeluTypes(const TypeContext& c) {
 
 double TanhPart(double x) { return std::tanh(kTanhScale * (x + kTanhCubic * x * x * x)); }
 Val TanhPart(Val x) { return Tanh((x + x * x * x * kTanhCubic) * kTanhScale); }
-// Φ(x) or its approximation.
+// Returns Φ(x) or its approximation.
 double NormalCdf(double x, bool tanh) { return tanh ? (1 + TanhPart(x)) / 2 : std::erfc(-x * kInvSqrt2) / 2; }
 Val NormalCdf(Val x, bool tanh) { return (tanh ? TanhPart(x) + 1 : Unary("Erf", x * kInvSqrt2) + 1) * 0.5; }
 
-// Φ′ of the approximation: ½(1 − t²)·√(2/π)(1 + 3·0.044715 x²).
+// Returns Φ′(x); with the approximation, ½(1 − t²)·√(2/π)(1 + 3·0.044715 x²).
 double GeluSlope(double x, bool tanh) {
   if (!tanh) return kInvSqrt2Pi * std::exp(-x * x / 2);
   const double t = TanhPart(x);
@@ -149,7 +148,7 @@ std::vector<Val> GeluGradient(const GradContext& c) {
 }
 std::vector<Val> DecomposeGelu(const DecomposeContext& d) { return {d.x(0) * NormalCdf(d.x(0), IsTanh(d.attrs))}; }
 
-// dx = dy·(Φ(x) + x·Φ′(x)).
+// Computes dx = dy·(Φ(x) + x·Φ′(x)).
 std::vector<HostTensor> EvalGeluGrad(const EvalContext& c) {
   const bool tanh = IsTanh(c.attrs);
   return MapPairs(

@@ -1,4 +1,4 @@
-// Arithmetic, comparison and logic with broadcasting, and Where.
+// Arithmetic, comparison, logic and bitwise operators with broadcasting, and Where.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -8,6 +8,8 @@
 #include "frontend/ops/export/onnx_export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/import/import_util.h"
+#include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 #include "frontend/ops/simplify/simplify.h"
 
@@ -24,7 +26,7 @@ OpRow Arithmetic(std::string_view name, Evaluate evaluate, Gradient gradient) {
           .emit = EmitSame};
 }
 
-// + − · /: any of them may be part of a normalization. A weight is a bias or a scale.
+// Returns a row of + − · /, which may be parts of a normalization. Weights at their inputs are biases or scales.
 OpRow Basic(std::string_view name, Evaluate evaluate, Gradient gradient, WeightRole role) {
   OpRow row = Arithmetic(name, evaluate, gradient);
   row.arithmetic = true;
@@ -42,7 +44,7 @@ OpRow KeepsSign(OpRow row) {
   return row;
 }
 
-// Normalizations keep a variance from being negative by it.
+// Normalizations use the operator to keep a variance from being negative.
 OpRow ProtectsVariance(OpRow row) {
   row.arithmetic = true;
   return row;
@@ -62,11 +64,11 @@ OpRow Predicate(std::string_view name, TypeRule infer, Evaluate evaluate) {
           .emit = EmitSame};
 }
 
-// a/b: dy/b and −dy·y/b.
+// The gradients of a/b are dy/b and −dy·y/b.
 Val DivByNumerator(Val dy, Val a, Val b, Val y) { return dy / b; }
 Val DivByDenominator(Val dy, Val a, Val b, Val y) { return -(dy / b * y); }
 
-// aᵇ: b·aᵇ⁻¹, and 0 where b = 0 even if a = 0.
+// The derivative of aᵇ by a is b·aᵇ⁻¹, and 0 where b = 0, even if a = 0.
 Val PowByBase(Val dy, Val a, Val b, Val y) {
   const HostTensor* known = b.constant();
   if (known != nullptr && known->size() == 1) {
@@ -76,13 +78,13 @@ Val PowByBase(Val dy, Val a, Val b, Val y) {
   }
   return Where(Equal(b, 0), Number(a, 0), dy * (b * Binary("Pow", a, b - 1)));
 }
-// aᵇ·ln a, and 0 where a = 0 and b ≥ 0.
+// The derivative of aᵇ by b is aᵇ·ln a, and 0 where a = 0 and b ≥ 0.
 Val PowByExponent(Val dy, Val a, Val b, Val y) {
   const Val flat = Binary("And", Equal(a, 0), Binary("GreaterOrEqual", b, Number(b, 0)));
   return Where(flat, Number(a, 0), dy * (y * Log(a)));
 }
 
-// The gradient flows to the larger (or smaller) operand, half to each at a tie. `wins`: Greater for Max, Less for Min.
+// Passes the gradient to the winning operand, and half of it to each at a tie. `wins` is Greater for Max, Less for Min.
 Val Winner(std::string_view wins, Val dy, Val mine, Val other) {
   return Where(Equal(mine, other), dy * 0.5, Masked(Binary(wins, mine, other), dy));
 }
@@ -98,7 +100,7 @@ Val ExtremumByB(Val dy, Val a, Val b, Val y) {
 double ScalarMax(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double ScalarMin(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
-// a − q·b with q = trunc(a/b) (fmod) or floor(a/b), so the derivative by b is −q.
+// Mod is a − q·b with q = trunc(a/b) (fmod) or floor(a/b), so the derivative by b is −q.
 std::vector<Val> ModGrad(const GradContext& c) {
   const Val a = c.x(0), b = c.x(1), ratio = a / b;
   const Val q =
@@ -113,7 +115,6 @@ std::vector<HostTensor> EvalMod(const EvalContext& c) {
       c, [](double a, double b) { return a - b * std::floor(a / b); }, FloorMod);
 }
 
-// x where x > 0, else slope·x.
 double ScalarPRelu(double x, double slope) { return x > 0 ? x : x * slope; }
 Val PReluByX(Val dy, Val x, Val slope, Val y) { return Where(Greater(x, 0), dy, dy * slope); }
 Val PReluBySlope(Val dy, Val x, Val slope, Val y) { return Where(Greater(x, 0), Number(x, 0), dy * x); }
@@ -141,7 +142,7 @@ std::vector<HostTensor> EvalWhere(const EvalContext& c) {
   return {std::move(y)};
 }
 
-// A comparison, for floats and for integers.
+// Evaluates a comparison of floats or integers.
 template <typename Op>
 constexpr Evaluate kCompare = EvalBinary<[](double a, double b) { return static_cast<double>(Op()(a, b)); },
                                          [](int64_t a, int64_t b) { return static_cast<int64_t>(Op()(a, b)); }>;
@@ -209,6 +210,74 @@ std::vector<OpRow> BinaryRows() {
        .emit = EmitSame,
        .simplify = SimplifyWhere},
   };
+}
+
+namespace {
+
+absl::Status RequireInteger(const TypeContext& c) {
+  return IsInteger(c.in(0).dtype) ? absl::OkStatus()
+                                  : Invalid("input 0 should be of an integer type, got ", ToString(c.in(0)));
+}
+
+TypesOr BitwiseTypes(const TypeContext& c) {
+  RETURN_IF_ERROR(RequireInteger(c));
+  return BroadcastNumeric(c);
+}
+
+TypesOr NotTypes(const TypeContext& c) {
+  RETURN_IF_ERROR(RequireInteger(c));
+  return SameAsInput(c);
+}
+
+// Requires an unsigned type, since shifts fill with zeros.
+TypesOr ShiftTypes(const TypeContext& c) {
+  const DType dtype = c.in(0).dtype;
+  const bool is_unsigned =
+      dtype == DType::kUInt8 || dtype == DType::kUInt16 || dtype == DType::kUInt32 || dtype == DType::kUInt64;
+  if (!is_unsigned) return Invalid("input 0 should be of an unsigned integer type, got ", ToString(c.in(0)));
+  return BroadcastNumeric(c);
+}
+
+int64_t ShiftLeft(int64_t a, int64_t b) {
+  return static_cast<uint64_t>(b) > 63 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b);
+}
+int64_t ShiftRight(int64_t a, int64_t b) {
+  return static_cast<uint64_t>(b) > 63 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) >> b);
+}
+double NoFloats(double, double) { return 0; }
+
+template <auto F>
+constexpr Evaluate kOnInts = EvalBinary<NoFloats, F>;
+
+OpRow BitRow(std::string_view name, TypeRule infer, Evaluate evaluate, ImportFn onnx = ImportSame) {
+  return {.name = name,
+          .inputs = {2, 2},
+          .infer = infer,
+          .grad_status = GradStatus::kZero,
+          .evaluate = evaluate,
+          .onnx = onnx};
+}
+
+}  // namespace
+
+std::span<const OpRow> BitwiseOps() {
+  static const auto* rows = [] {
+    auto* all = new std::vector<OpRow>{
+        BitRow("BitwiseAnd", BitwiseTypes, kOnInts<[](int64_t a, int64_t b) { return a & b; }>),
+        BitRow("BitwiseOr", BitwiseTypes, kOnInts<[](int64_t a, int64_t b) { return a | b; }>),
+        BitRow("BitwiseXor", BitwiseTypes, kOnInts<[](int64_t a, int64_t b) { return a ^ b; }>),
+        BitRow("ShiftLeft", ShiftTypes, kOnInts<ShiftLeft>, nullptr),
+        BitRow("ShiftRight", ShiftTypes, kOnInts<ShiftRight>, nullptr),
+        {.name = "BitwiseNot",
+         .infer = NotTypes,
+         .grad_status = GradStatus::kZero,
+         .evaluate = EvalNumeric<[](double x) { return x; }, [](int64_t x) { return ~x; }>,
+         .onnx = ImportSame},
+    };
+    for (OpRow& row : *all) row.elementwise = true;
+    return all;
+  }();
+  return *rows;
 }
 
 }  // namespace onnxtrain

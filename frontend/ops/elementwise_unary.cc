@@ -60,7 +60,7 @@ OpRow Probabilities(OpRow row) {
   return row;
 }
 
-// Functions that also take integers.
+// Returns the row of a function that also accepts integers.
 OpRow Numeric(std::string_view name, Evaluate evaluate, Gradient gradient) {
   OpRow row = Smooth(name, evaluate, gradient);
   row.infer = SameAsNumericInput;
@@ -82,13 +82,13 @@ std::vector<HostTensor> EvalCast(const EvalContext& c) { return {c.inputs[0]->Ca
 // ReLU′(0) = 0.
 std::vector<Val> ReluGrad(const GradContext& c) { return {Masked(Greater(c.y(), 0), c.dy())}; }
 
-// x·clip(x/6 + 1/2, 0, 1) has the derivative x/3 + 1/2 where it is quadratic.
+// The derivative of x·clip(x/6 + 1/2, 0, 1) is x/3 + 1/2 where the function is quadratic.
 std::vector<Val> HardSwishGrad(const GradContext& c) {
   const Val x = c.x(0), dy = c.dy();
   return {Where(Less(x, -3), Number(x, 0), Where(Greater(x, 3), dy, dy * (x / 3 + 0.5)))};
 }
 
-// With t = tanh(softplus x): t + x·(1 − t²)·σ(x).
+// Returns t + x·(1 − t²)·σ(x) with t = tanh(softplus x).
 Val MishDerivative(Val x, Val y) {
   const Val t = Tanh(Unary("Softplus", x));
   return t + x * (1 - t * t) * Sigmoid(x);
@@ -126,7 +126,7 @@ auto InfinityTest(const Attrs& attrs) {
   };
 }
 
-// Arithmetic, powers and logarithms.
+// Returns the rows of arithmetic functions, powers and logarithms.
 std::vector<OpRow> Powers() {
   return {
       Simplified(
@@ -168,7 +168,7 @@ std::vector<OpRow> Powers() {
   };
 }
 
-// Trigonometric and hyperbolic functions with their inverses.
+// Returns the rows of trigonometric and hyperbolic functions and their inverses.
 std::vector<OpRow> Angles() {
   return {
       Smooth("Sin", EvalUnary<[](double x) { return std::sin(x); }>,
@@ -198,7 +198,7 @@ std::vector<OpRow> Angles() {
   };
 }
 
-// Activations, and erf.
+// Returns the rows of activations and of Erf.
 std::vector<OpRow> Sigmoids() {
   constexpr double kErfSlope = 2 * std::numbers::inv_sqrtpi;  // erf′(x) = 2/√π · exp(−x²)
   return {
@@ -228,7 +228,7 @@ std::vector<OpRow> Sigmoids() {
   };
 }
 
-// Steps and predicates, which have no gradient.
+// Returns the rows of step functions and predicates, whose gradients are zero.
 std::vector<OpRow> Steps() {
   return {
       Step("Sign", SameAsNumericInput, EvalNumeric<ScalarSign, IntSign>),
@@ -245,7 +245,7 @@ std::vector<OpRow> Steps() {
   };
 }
 
-// Changes of the element type.
+// Returns the rows of operators that change the element type.
 std::vector<OpRow> Conversions() {
   return {
       {.name = "Cast",

@@ -6,17 +6,17 @@
 
 namespace onnxtrain {
 
-// A scalar constant of x's element type.
+// Returns a scalar constant with the element type of x.
 inline Val Number(Val x, double value) { return x.valid() ? x.b().Scalar(x.dtype(), value) : Val(); }
 inline Val Unary(std::string_view op, Val x) { return x.valid() ? x.b().Op(op, {x}) : Val(); }
 inline Val Binary(std::string_view op, Val x, Val y) { return x.valid() && y.valid() ? x.b().Op(op, {x, y}) : Val(); }
-// Returns `value` where the condition holds, else 0, even where value is infinite or NaN.
+// Returns `value` where the condition is true, else 0, even where `value` is infinite or NaN.
 inline Val Masked(Val condition, Val value) { return Where(condition, value, Number(value, 0)); }
 inline Val Greater(Val x, double y) { return Greater(x, Number(x, y)); }
 inline Val Less(Val x, double y) { return Less(x, Number(x, y)); }
 inline Val Equal(Val x, double y) { return Equal(x, Number(x, y)); }
 
-// The gradient of y = f(x): dy · D(x, y).
+// The gradient of y = f(x): dy·D(x, y) with the derivative D.
 template <auto D>
 std::vector<Val> Chain(const GradContext& c) {
   return {c.dy() * D(c.x(0), c.y())};

@@ -1,4 +1,4 @@
-// Host evaluation of rows, in double or int64: slow and simple.
+// Evaluates operators and graphs on the host, in double or int64. Slow and simple.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace onnxtrain {
 
-// Calls f(i, offsets) for the elements of `shape` in row-major order: i counts up, offsets[k] = starts[k] + Σ
+// Calls f(i, offsets) for each element i of `shape` in row-major order, with offsets[k] = starts[k] + Σ
 // index·strides[k].
 template <size_t N, typename F>
 void Walk(const Shape& shape, const std::array<Shape, N>& strides, const std::array<int64_t, N>& starts, F&& f) {
@@ -36,10 +36,10 @@ void Walk(const Shape& shape, const std::array<Shape, N>& strides, const std::ar
 Shape BroadcastStrides(const Shape& from, const Shape& to);
 // Copies element j of x to element i of *y, which has the same type.
 void CopyElement(const HostTensor& x, int64_t j, HostTensor* y, int64_t i);
-// y[i] = x[start + Σ index·strides]: Expand, Transpose, Slice.
+// Returns y with y[index] = x[start + Σ index·strides], which evaluates Expand, Transpose and Slice.
 HostTensor GatherStrided(const HostTensor& x, const Type& type, const Shape& strides, int64_t start = 0);
 
-// y = F(x) with F: double → double, for float inputs.
+// Returns f(x) for float inputs, with f: double → double.
 template <typename F>
 std::vector<HostTensor> MapFloats(const EvalContext& c, F f) {
   HostTensor y(c.output_types[0]);
@@ -52,13 +52,13 @@ std::vector<HostTensor> EvalUnary(const EvalContext& c) {
   return MapFloats(c, F);
 }
 
-// The same for a function of the attributes: Make(attrs) returns it.
+// Evaluates the function that Make(attrs) returns.
 template <auto Make>
 std::vector<HostTensor> EvalWithAttrs(const EvalContext& c) {
   return MapFloats(c, Make(c.attrs));
 }
 
-// The same for any type: integers and bool are computed in int64.
+// Evaluates OnFloats for float inputs and OnInts, in int64, for integers and bool.
 template <auto OnFloats, auto OnInts>
 std::vector<HostTensor> EvalNumeric(const EvalContext& c) {
   const HostTensor& x = *c.inputs[0];
@@ -84,27 +84,25 @@ std::vector<HostTensor> MapPairs(const EvalContext& c, F on_floats, G on_ints) {
   return {std::move(y)};
 }
 
-// y = F(a, b) with broadcasting. Unsigned 64-bit numbers above 2^63 compare and divide as
-// negative numbers.
+// Evaluates a function of two inputs with broadcasting. Limitation: unsigned 64-bit numbers ≥ 2^63 compare and divide
+// as negative numbers.
 template <auto OnFloats, auto OnInts>
 std::vector<HostTensor> EvalBinary(const EvalContext& c) {
   return MapPairs(c, OnFloats, OnInts);
 }
 
-// Two's complement arithmetic without undefined overflow; x/0 = 0.
+// Arithmetic that wraps around on overflow, with x/0 = 0.
 int64_t WrapAdd(int64_t a, int64_t b);
 int64_t WrapSub(int64_t a, int64_t b);
 int64_t WrapMul(int64_t a, int64_t b);
 int64_t SafeDiv(int64_t a, int64_t b);
-int64_t SafeMod(int64_t a, int64_t b);   // the sign of a; a mod 0 = 0
-int64_t FloorMod(int64_t a, int64_t b);  // the sign of b
-int64_t WrapPow(int64_t a, int64_t b);   // 0 for negative exponents, but of ±1
+int64_t SafeMod(int64_t a, int64_t b);   // has the sign of a; a mod 0 = 0
+int64_t FloorMod(int64_t a, int64_t b);  // has the sign of b
+int64_t WrapPow(int64_t a, int64_t b);   // 0 for a negative exponent unless a = ±1
 
-// Evaluates a graph on the host by the rows' `evaluate`, or by the decomposition of rows without it. For proofs and
-// tests: slow, and keeps every value in memory until the end.
-
-// Returns the graph outputs, in order. Fails if an input is missing or has another type, and on operators that can be
-// neither evaluated nor decomposed (random operators).
+// Evaluates a graph by `evaluate` of its rows, or by the decompositions of rows without it, and returns the graph
+// outputs in order. For proofs and tests: keeps every value in memory until the end. Fails if an input is missing or
+// has another type, and on operators that have neither (random operators).
 absl::StatusOr<std::vector<HostTensor>> Interpret(const Graph& graph, const std::map<std::string, HostTensor>& inputs);
 
 }  // namespace onnxtrain

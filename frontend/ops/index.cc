@@ -1,7 +1,8 @@
-// Index semantics of Gather, Scatter and related operators.
+// Gather, GatherElements, ScatterElements and their gradients, and TopK.
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "frontend/base/status.h"
@@ -15,7 +16,7 @@
 namespace onnxtrain {
 namespace {
 
-// Resolves an index: one in [−n, 0) counts from the end, one outside [−n, n) is clamped.
+// Resolves an index into an axis of extent n: indices in [−n, 0) count from the end, those outside [−n, n) are clamped.
 inline int64_t ResolveIndex(int64_t index, int64_t n) {
   return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1);
 }
@@ -31,13 +32,14 @@ void WalkElements(const Shape& x, const HostTensor& index, int64_t axis, F f) {
   });
 }
 
-// Fails for an empty axis: no index can be clamped into it.
+// Fails if the axis is empty but the index is not, since then no index can be clamped.
 absl::Status CheckIndexable(const Shape& x, int64_t axis, const Shape& index) {
   if (x[axis] > 0 || NumElements(index) == 0) return absl::OkStatus();
   return Invalid("axis ", axis, " of ", ToString(x), " is empty, but the index is not: ", ToString(index));
 }
 
-// Checks an index of GatherElements or ScatterElements: it has x's rank and may be smaller along every axis but `axis`.
+// Checks an index of GatherElements or ScatterElements: it must have the rank of x and, along every axis except `axis`,
+// must not be larger than x.
 absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis) {
   RETURN_IF_ERROR(CheckIndexable(x, axis, index));
   bool ok = x.size() == index.size();
@@ -45,9 +47,7 @@ absl::Status CheckElementsIndex(const Shape& x, const Shape& index, int64_t axis
   return ok ? absl::OkStatus() : Invalid("an index of shape ", ToString(index), " does not fit into ", ToString(x));
 }
 
-// Gather, GatherElements and their gradients.
-
-// The shape of Gather's output: the index's shape in place of the axis.
+// Returns the shape of the output of Gather: that of x with the axis replaced by the shape of the index.
 Shape GatheredShape(const Shape& x, const Shape& index, int64_t axis) {
   Shape shape(x.begin(), x.begin() + axis);
   shape.insert(shape.end(), index.begin(), index.end());
@@ -91,7 +91,7 @@ TypesOr GatherElementsGradTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(shape)}};
 }
 
-// PyTorch does not train the row of a table that stands for padding: no gradient reaches it through this node.
+// Sets the gradient of the padding row to 0, since PyTorch does not train the row of a table that represents padding.
 Val ZeroPadding(const GradContext& c) {
   const int64_t padding = c.node.attrs.Int("padding_idx");
   if (padding < 0) return c.dy();
@@ -100,7 +100,7 @@ Val ZeroPadding(const GradContext& c) {
   return Where(Reshape(Equal(c.x(1), static_cast<double>(padding)), std::move(along)), Number(c.dy(), 0), c.dy());
 }
 
-// Gather and scatter-add are linear in x: each is the gradient of the other. `op` is the scatter.
+// Applies the scatter-add `op`, the gradient of the gather. Both are linear, and each is the gradient of the other.
 std::vector<Val> Scatter(const GradContext& c, std::string_view op, Val dy) {
   Attrs attrs{{"axis", c.node.attrs.Int("axis")}, {"input_shape", c.x(0).shape()}};
   return {c.b.Op(op, {dy, c.x(1)}, std::move(attrs)), Val()};
@@ -109,7 +109,7 @@ std::vector<Val> Regather(const GradContext& c, std::string_view op) {
   return {c.b.Op(op, {c.dy(), c.x(1)}, {{"axis", c.node.attrs.Int("axis")}}), Val()};
 }
 
-// Visits the elements of the gathered tensor: f(its offset, the offset in x).
+// Calls f(offset in the result, offset in x) for each gathered element.
 template <typename F>
 void WalkGather(const Shape& x, const HostTensor& index, int64_t axis, F f) {
   const Shape strides = Strides(x), index_strides = Strides(index.shape());
@@ -185,10 +185,8 @@ std::span<const OpRow> IndexOps() {
 
 namespace {
 
-// ScatterElements: a copy of x with updates written or reduced into places along an axis.
-//
-// Several updates of one place: "none" keeps the last of them along the axis, the others reduce x and all of them.
-
+// ScatterElements copies x and writes or reduces updates into positions along an axis. If a position has several
+// updates, "none" keeps the last one along the axis; other reductions combine x and all updates.
 struct Reduction {
   double (*floats)(double old, double update);
   int64_t (*ints)(int64_t old, int64_t update);
@@ -222,19 +220,17 @@ TypesOr ScatterTypes(const TypeContext& c) {
   return SameAsInput(c);
 }
 
-// --- gradients
-
 Val ScatterInto(const GradContext& c, Val x, Val updates, std::string reduction) {
   return c.b.Op("ScatterElements", {x, c.x(1), updates},
                 {{"axis", c.node.attrs.Int("axis")}, {"reduction", std::move(reduction)}});
 }
 
-// Gathers the elements of v at the index.
+// Gathers the elements of v at the index of the ScatterElements.
 Val Pointed(const GradContext& c, Val v) {
   return c.b.Op("GatherElements", {v, c.x(1)}, {{"axis", c.node.attrs.Int("axis")}});
 }
 
-// The position along the axis of each element of the index.
+// Returns, for each element of the index, its own position along the axis.
 Val Positions(const GradContext& c) {
   const int64_t axis = c.node.attrs.Int("axis");
   Shape along(c.x(1).rank(), 1);
@@ -244,7 +240,7 @@ Val Positions(const GradContext& c) {
   return Expand(counted, c.x(1).shape());
 }
 
-// The last update of a place has its gradient; x where nothing was written has its own.
+// Passes the gradient of a position to its last update or, if there is none, to x.
 std::vector<Val> WriteGrad(const GradContext& c) {
   std::vector<Val> grads(3);
   if (c.need(0)) grads[0] = ScatterInto(c, c.dy(), Expand(Number(c.dy(), 0), c.x(1).shape()), "none");
@@ -256,8 +252,8 @@ std::vector<Val> WriteGrad(const GradContext& c) {
 
 std::vector<Val> AddGrad(const GradContext& c) { return {c.dy(), Val(), Pointed(c, c.dy())}; }
 
-// The product of the other factors of a place: `product` is that of its factors that are not 0, `zeros` counts the
-// others.
+// Returns the product of the other factors of a position, given the product of its nonzero factors and the number of
+// its zeros.
 Val Others(Val factor, Val product, Val zeros) {
   const Val zero = Equal(factor, 0), filled = Where(zero, Number(factor, 1), factor);
   return Where(zero, Masked(Equal(zeros, 1), product), Masked(Equal(zeros, 0), product / filled));
@@ -273,7 +269,7 @@ std::vector<Val> MulGrad(const GradContext& c) {
           Pointed(c, c.dy()) * Others(u, Pointed(c, product), Pointed(c, zeros))};
 }
 
-// Shared equally between all that equal the extremum.
+// Divides the gradient equally among all elements that equal the extremum.
 std::vector<Val> ExtremumGrad(const GradContext& c) {
   const Val x = c.x(0), u = c.x(2);
   const Val x_wins = Equal(x, c.y()), u_wins = Equal(u, Pointed(c, c.y()));
@@ -313,6 +309,82 @@ std::span<const OpRow> ScatterOps() {
        .gradient = ScatterGrad,
        .evaluate = EvalScatter,
        .emit = EmitSame},
+  };
+  return *rows;
+}
+
+namespace {
+
+TypesOr TopKTypes(const TypeContext& c) {
+  RETURN_IF_ERROR(RequireNumeric(c, 0));
+  ASSIGN_OR_RETURN(const int64_t axis, AxisAttr(c, c.in(0).rank()));
+  const int64_t k = c.attrs.Int("k");
+  Shape shape = c.in(0).shape;
+  if (k < 0 || k > shape[axis]) return Invalid("k = ", k, " of an axis of ", shape[axis], " elements");
+  shape[axis] = k;
+  return std::vector<Type>{{c.in(0).dtype, shape}, {DType::kInt64, shape}};
+}
+
+// Scatters the gradient of each value to the element that it was taken from.
+std::vector<Val> TopKGrad(const GradContext& c) {
+  if (!c.dy().valid()) return {Val()};
+  return {c.b.Op("GatherElementsGrad", {c.dy(), c.y(1)},
+                 {{"axis", c.node.attrs.Int("axis")}, {"input_shape", c.x(0).shape()}})};
+}
+
+// Returns true if the value of element i precedes that of element j. NaN counts as larger than any number.
+bool Before(const HostTensor& x, int64_t i, int64_t j, bool largest) {
+  if (!largest) std::swap(i, j);
+  if (!IsFloat(x.dtype())) {
+    const int64_t a = x.IntAt(i), b = x.IntAt(j);
+    return x.dtype() == DType::kUInt64 ? static_cast<uint64_t>(a) > static_cast<uint64_t>(b) : a > b;
+  }
+  const double a = x.At(i), b = x.At(j);
+  return std::isnan(a) ? !std::isnan(b) : a > b;
+}
+
+std::vector<HostTensor> EvalTopK(const EvalContext& c) {
+  const HostTensor& x = *c.inputs[0];
+  const int64_t axis = c.attrs.Int("axis"), k = c.attrs.Int("k"), n = x.shape()[axis];
+  const bool largest = c.attrs.Int("largest");
+  HostTensor values(c.output_types[0]), places(c.output_types[1]);
+  if (values.size() == 0) return {std::move(values), std::move(places)};
+  const Shape from = Strides(x.shape()), to = Strides(values.shape());
+  Shape lines = x.shape();
+  lines[axis] = 1;
+  std::vector<int64_t> order(n);
+  Walk<2>(lines, {from, to}, {0, 0}, [&](int64_t, const std::array<int64_t, 2>& at) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+      return Before(x, at[0] + i * from[axis], at[0] + j * from[axis], largest);
+    });
+    for (int64_t i = 0; i < k; ++i) {
+      CopyElement(x, at[0] + order[i] * from[axis], &values, at[1] + i * to[axis]);
+      places.SetInt(at[1] + i * to[axis], order[i]);
+    }
+  });
+  return {std::move(values), std::move(places)};
+}
+
+double LogPerElement(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
+  const double k = static_cast<double>(attrs.Int("k"));
+  return static_cast<double>(inputs[0]->elements()) * std::log2(k + 2);
+}
+
+}  // namespace
+
+std::span<const OpRow> TopKOps() {
+  static const auto* rows = new std::vector<OpRow>{
+      {.name = "TopK",
+       .outputs = 2,
+       .attrs = {{"axis", int64_t{0}}, {"k", int64_t{1}, true}, {"largest", int64_t{1}}},
+       .infer = TopKTypes,
+       .grad_status = GradStatus::kFormula,
+       .gradient = TopKGrad,
+       .evaluate = EvalTopK,
+       .recompute = Recompute::kExpensive,
+       .flops = LogPerElement,
+       .emit = EmitTopK},
   };
   return *rows;
 }

@@ -12,7 +12,7 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// The axis of [N,…,C] that an axis of [N,C,…] is.
+// Maps an axis of [N,C,…] to the same axis of [N,…,C].
 int64_t PhysicalAxis(int64_t axis, int rank) { return axis == 0 ? 0 : axis == 1 ? rank - 1 : axis - 1; }
 
 Ints PhysicalAxes(Ints axes, int rank) {
@@ -105,8 +105,8 @@ absl::Status InferLayouts(const OpRow& row, std::span<const Type* const> inputs,
   TypePointers types;
   for (const Type& type : *outputs) types.push_back(&type);
   const LayoutOperands operands = FindLayoutOperands(row, inputs, types);
-  const Type* first = nullptr;  // of those that share a layout
-  bool spreads = false;         // others than single numbers
+  const Type* first = nullptr;  // the first operand that shares the layout
+  bool spreads = false;         // true if another operand has several elements
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == nullptr) continue;
     const Type& type = *inputs[i];

@@ -1,4 +1,4 @@
-// Losses per sample; reductions over samples are operators of their own.
+// Losses per sample. Reductions over samples are separate operators.
 #include <numeric>
 
 #include "frontend/ops/row.h"
@@ -7,13 +7,13 @@
 namespace onnxtrain {
 namespace {
 
-// logits [N,C,…] → [N,…]
+// Removes the class axis: [N,C,…] → [N,…].
 Shape WithoutClasses(Shape logits) {
   logits.erase(logits.begin() + 1);
   return logits;
 }
 
-// [N,…] → [N,1,…]
+// Inserts a class axis: [N,…] → [N,1,…].
 Val WithClassAxis(Val v) {
   Shape shape = v.shape();
   shape.insert(shape.begin() + 1, 1);
@@ -55,7 +55,7 @@ Val IsIgnored(Val labels, const Attrs& attrs) { return Equal(labels, LabelScalar
 
 Val ZeroWhere(Val condition, Val x) { return Where(condition, x ? x.b().Scalar(x.dtype(), 0) : x, x); }
 
-// −(1−ε)·log p[label] − ε·mean(log p), and 0 where ignored (label smoothing: Szegedy et al., 2016).
+// Computes −(1−ε)·log p[label] − ε·mean(log p), and 0 for ignored labels (label smoothing: Szegedy et al., 2016).
 std::vector<Val> DecomposeCrossEntropy(const DecomposeContext& c) {
   const Val labels = c.x(1);
   const double smoothing = c.attrs.Float("label_smoothing");
@@ -68,7 +68,7 @@ std::vector<Val> DecomposeCrossEntropy(const DecomposeContext& c) {
   return {ZeroWhere(ignored, loss), log_prob};
 }
 
-// dlogits = (p − (1−ε)·onehot(label) − ε/C)·dloss
+// Computes dlogits = (p − (1−ε)·onehot(label) − ε/C)·dloss.
 std::vector<Val> DecomposeCrossEntropyGrad(const DecomposeContext& c) {
   const Val log_prob = c.x(1), labels = c.x(2);
   const double smoothing = c.attrs.Float("label_smoothing");

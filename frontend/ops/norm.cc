@@ -1,8 +1,8 @@
-// Normalizations: y = (x − mean)·rstd·scale + bias, with statistics of the batch, of running averages, or of each
-// sample.
+// Normalizations: y = (x − mean)·rstd·scale + bias, with statistics of the batch, running averages, or statistics of
+// each sample.
 //
-// The outputs mean and rstd feed the backward rows; where a model reads them itself, their gradients are
-// ∂mean/∂x = 1/n and ∂rstd/∂x = −rstd³·(x − mean)/n.
+// The backward rows read the outputs mean and rstd. If the model reads them too, their gradients use ∂mean/∂x = 1/n and
+// ∂rstd/∂x = −rstd³·(x − mean)/n.
 #include <numeric>
 
 #include "frontend/ops/formula.h"
@@ -12,16 +12,14 @@
 namespace onnxtrain {
 namespace {
 
-// --- Shapes
-
-// All axes but that of the channels.
+// Returns all axes except the channel axis.
 std::vector<int64_t> ChannelStatAxes(const Shape& x) {
   std::vector<int64_t> axes(x.size() - 1, 0);
   std::iota(axes.begin() + 1, axes.end(), 2);
   return axes;
 }
 
-// [C] → [1,C,1,…], to broadcast against x.
+// Reshapes [C] to [1,C,1,…] to broadcast against x.
 Val PerChannel(Val v, int rank) {
   Shape shape(rank, 1);
   shape[1] = v.dim(0);
@@ -40,10 +38,8 @@ int64_t CountOver(const Shape& x, const std::vector<int64_t>& axes) {
   return n;
 }
 
-// --- Type rules
-
-// Inputs `first`… are all [C] for x [N,C,…], which is input `x`. They have x's element type, or are all float32 beside
-// a half precision x.
+// Requires the inputs from `first` on to be [C], where input `x` is [N,C,…]. They have the element type of x, or are
+// all float32 if x has a 16-bit type.
 absl::Status CheckChannels(const TypeContext& c, size_t x, size_t first) {
   for (size_t i = 0; i <= x; ++i) RETURN_IF_ERROR(RequireFloat(c, i));
   for (size_t i = 0; i < x; ++i) RETURN_IF_ERROR(RequireSameDType(c, i, x));
@@ -103,10 +99,8 @@ absl::StatusOr<std::vector<Type>> InferLayerNormGrad(const TypeContext& c) {
   return std::vector<Type>{x, scale, scale};
 }
 
-// --- Decompositions
-
 struct Normalized {
-  Val x, mean, rstd;  // x normalized; the statistics keep extents 1
+  Val x, mean, rstd;  // x is normalized; mean and rstd have extents 1 along the reduced axes
 };
 
 Normalized Normalize(Val x, const std::vector<int64_t>& axes, double epsilon) {
@@ -116,7 +110,7 @@ Normalized Normalize(Val x, const std::vector<int64_t>& axes, double epsilon) {
   return {centered * rstd, mean, rstd};
 }
 
-// Beside parameters in float32, a half precision x is normalized in float32.
+// Normalizes in the type of the parameters, so in float32 if x has a 16-bit type and they are float32.
 std::vector<Val> DecomposeBatchNorm(const DecomposeContext& c) {
   const Val x = Cast(c.x(0), c.x(1).dtype());
   const Normalized n = Normalize(x, ChannelStatAxes(x.shape()), c.attrs.Float("epsilon"));
@@ -131,7 +125,7 @@ std::vector<Val> DecomposeLayerNorm(const DecomposeContext& c) {
   return {c.x(2) ? y + c.x(2) : y, n.mean, n.rstd};
 }
 
-// With x̂ = (x − mean)·rstd and g = dy·scale: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)).
+// Returns dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) with x̂ = (x − mean)·rstd and g = dy·scale.
 Val NormalizeGrad(Val g, Val normalized, Val rstd, const std::vector<int64_t>& axes) {
   return rstd * (g - ReduceMean(g, axes) - normalized * ReduceMean(g * normalized, axes));
 }
@@ -160,8 +154,6 @@ std::vector<Val> DecomposeBatchNormInference(const DecomposeContext& c) {
   const Val y = (x - PerChannel(c.x(3), rank)) * PerChannel(factor, rank) + PerChannel(c.x(2), rank);
   return {Cast(y, c.x(0).dtype())};
 }
-
-// --- Gradients
 
 // Adds the gradients of the outputs mean and rstd to dx. `mean`, `rstd` and their gradients broadcast against x.
 Val AddStatGrads(Val dx, Val x, Val mean, Val rstd, Val dmean, Val drstd, int64_t n) {
@@ -195,8 +187,8 @@ std::vector<Val> LayerNormGradient(const GradContext& c) {
   return grads;
 }
 
-// Batch normalization makes one pass for its sums (three operations per element, its gradient four) and one that
-// writes (three, five).
+// Returns the FLOPs. BatchNorm needs three operations per element for its sums and three for its result, its gradient
+// four and five.
 template <int kPerElement>
 double PerElement(std::span<const Type* const>, std::span<const Type> out, const Attrs&) {
   return kPerElement * static_cast<double>(out[0].elements());
@@ -270,8 +262,6 @@ std::span<const OpRow> NormOps() {
 
 namespace {
 
-// Root mean square normalization (Zhang and Sennrich, 2019, arXiv:1910.07467).
-
 Shape StatisticShape(Shape x, int64_t axis) {
   std::fill(x.begin() + axis, x.end(), 1);
   return x;
@@ -297,7 +287,7 @@ TypesOr InferRmsNormGrad(const TypeContext& c) {
   return std::vector<Type>{x, c.in(2)};
 }
 
-// Half precision is squared, averaged and summed in float32.
+// Converts 16-bit types to float32, in which squares, means and sums are computed.
 Val Wide(Val x) { return DTypeSize(x.dtype()) < 4 ? Cast(x, DType::kFloat32) : x; }
 
 std::vector<Val> DecomposeRmsNorm(const DecomposeContext& c) {
@@ -306,14 +296,14 @@ std::vector<Val> DecomposeRmsNorm(const DecomposeContext& c) {
   return {Cast(wide * rstd, x.dtype()) * c.x(1), Cast(rstd, x.dtype())};
 }
 
-// With n = x·rstd and g = dy·scale: dx = rstd·(g − n·mean(g·n)).
+// Computes dx = rstd·(g − n·mean(g·n)) with n = x·rstd and g = dy·scale.
 std::vector<Val> DecomposeRmsNormGrad(const DecomposeContext& c) {
   const Val dy = Wide(c.x(0)), scale = Wide(c.x(2)), rstd = Wide(c.x(3)), n = Wide(c.x(1)) * rstd, g = dy * scale;
   const Val dx = rstd * (g - n * ReduceMean(g * n, AxesFrom(c.attrs.Int("axis"), n.rank())));
   return {Cast(dx, c.x(0).dtype()), Cast(SumTo(dy * n, scale.shape()), c.x(0).dtype())};
 }
 
-// The gradient of rstd adds −x·rstd³·mean(drstd).
+// Adds −x·rstd³·mean(drstd) to dx if the model reads rstd.
 std::vector<Val> RmsNormGradient(const GradContext& c) {
   const Val x = c.x(0), rstd = c.y(1);
   Val dx, dscale;

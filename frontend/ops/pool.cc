@@ -97,7 +97,7 @@ std::vector<AttrSpec> MaxAttrSpecs() {
   return attrs;
 }
 
-// The windows: for an index in the window alone.
+// The window attributes are set only if the index counts within the window.
 std::vector<AttrSpec> MaxGradAttrSpecs() {
   const std::vector<int64_t> ints;
   return {RequiredInts("input_shape"), {"kernel_shape", ints}, {"strides", ints}, {"pads", ints}, {"dilations", ints}};

@@ -32,7 +32,7 @@ constexpr Grid kGrids[] = {
     {DType::kFloat4E2M1, -6, 6},
 };
 
-// Returns whether the operator maps points of a grid to points of the grid.
+// Returns true if the operator maps points of a grid to points of the same grid.
 bool KeepsGrid(std::string_view op) {
   const OpRow* row = FindOp(op);
   return row != nullptr && (row->moves_data || row->selects);
@@ -47,7 +47,7 @@ class FloatFinder {
   Val operator()(Val v) {
     const Node* producer = v ? v.b().graph().producer(v.id()) : nullptr;
     if (producer == nullptr || --budget_ < 0) return Val();
-    const Node node = *producer;  // appending nodes moves it
+    const Node node = *producer;  // a copy, since appending nodes moves them
     if (node.op == "StraightThrough") return Cast(v, type_);
     if (node.op == "Cast") return KeepsNumbers(v, node) ? (*this)(v.b().Wrap(node.inputs[0])) : Val();
     if (node.op == "Add" && IsInteger(v.dtype())) return Sum(v, node);
@@ -57,7 +57,8 @@ class FloatFinder {
   }
 
  private:
-  // Whether every number of the source, which is on the grid of an integer type or already of the target's, survives.
+  // Returns true if the Cast changes no number of its source, which is on an integer grid or already of the target
+  // type.
   static bool KeepsNumbers(Val v, const Node& cast) {
     const DType from = v.b().graph().type(cast.inputs[0]).dtype;
     const auto source = FindGrid(from), target = FindGrid(v.dtype());
@@ -73,8 +74,8 @@ class FloatFinder {
     return v.b().Ops(node.op, std::move(inputs), node.attrs)[v.b().graph().value(v.id()).index];
   }
 
-  // A sum on the grid of products: of products and a bias that was rounded to their grid, or is stored as integers. A
-  // sum of rounded numbers alone is none: rounding has no gradient of its own.
+  // Returns the float form of a sum of products and a bias on the grid of products. Does not accept sums without a
+  // product, since rounded numbers have no gradient.
   Val Sum(Val v, const Node& node) {
     const Val a = v.b().Wrap(node.inputs[0]), b = v.b().Wrap(node.inputs[1]);
     const Val x = (*this)(a), y = (*this)(b);
@@ -92,8 +93,8 @@ class FloatFinder {
   }
 
   DType type_;
-  bool in_sum_ = false;  // beside a quantized operand of a sum
-  int budget_ = 64;      // nodes; longer chains get no gradient
+  bool in_sum_ = false;  // the other operand of the sum is quantized
+  int budget_ = 64;      // limit for visited nodes; longer chains get no gradient
 };
 
 bool ByStraightThrough(Val v) {
@@ -101,7 +102,7 @@ bool ByStraightThrough(Val v) {
   return producer != nullptr && producer->op == "StraightThrough";
 }
 
-// The scale and the zero point of each element of a quantized tensor.
+// Returns the scale and the zero point of each element of a quantized tensor.
 class Scales {
  public:
   Scales(const HostTensor& scale, const HostTensor* zero, const ScaleLayout& layout)
@@ -121,7 +122,7 @@ class Scales {
   std::vector<double> scales_, zeros_;
 };
 
-constexpr int64_t kPart = 4096;  // elements that are converted at once
+constexpr int64_t kPart = 4096;  // elements converted at a time
 
 template <typename T>
 void Dequantize(const HostTensor& q, const Scales& scales, std::span<T> y) {
@@ -161,7 +162,7 @@ absl::StatusOr<ScaleLayout> ScaleLayout::Create(const Shape& tensor, const Shape
   l.kind_ = Kind::kBlock;
   Shape want = tensor;
   want[at] = block < 1 ? 0 : (tensor[at] + std::min(block, tensor[at] + 1) - 1) / std::min(block, tensor[at] + 1);
-  if (scale.size() + 1 == want.size() && want[at] == 1) {  // one block: its axis may be missing
+  if (scale.size() + 1 == want.size() && want[at] == 1) {  // the axis of a single block may be missing
     l.scale_.insert(l.scale_.begin() + at, 1);
   }
   if (block < 1 || l.scale_ != want) return mismatch();
@@ -187,12 +188,12 @@ Val ScaleLayout::Along(Val param) const {
     shape[axis_] = shape_[axis_];
     return Reshape(param, std::move(shape));
   }
-  // [.., blocks, ..] → [.., blocks, block, ..], cut to the tensor's extent.
+  // Expands [.., blocks, ..] to [.., blocks, block, ..] and cuts the merged axis to the extent of the tensor.
   Shape wide = scale_;
   wide.insert(wide.begin() + static_cast<int64_t>(axis_) + 1, 1);
-  const Val apart = Reshape(param, wide);
+  const Val blocked = Reshape(param, wide);
   wide[axis_ + 1] = std::min(block_, shape_[axis_]);
-  const Val repeated = Expand(apart, wide);
+  const Val repeated = Expand(blocked, wide);
   Shape joined = shape_;
   joined[axis_] = blocks_ * wide[axis_ + 1];
   return Slice(Reshape(repeated, joined), static_cast<int64_t>(axis_), 0, shape_[axis_]);

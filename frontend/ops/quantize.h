@@ -1,7 +1,7 @@
-// Quantized tensors as scaled points of a grid, for rows, import functions and the exporter.
+// Quantized tensors, for rows, import functions and the exporter.
 //
-// A quantized value is a number q of a small type with the real value (q − zero)·scale. A tensor has one scale and zero
-// point, one per index of an axis, or one per block along an axis (ONNX's QuantizeLinear).
+// A quantized value is a number q of a small type, a point of a grid, with the real value (q − zero)·scale. A tensor
+// has one scale and zero point, one per index of an axis, or one per block along an axis, as in ONNX's QuantizeLinear.
 #pragma once
 
 #include <optional>
@@ -20,16 +20,17 @@ struct Grid {
 // Returns the grid of integers up to 32 bits and floats up to 8 bits; nothing for other types.
 std::optional<Grid> FindGrid(DType dtype);
 
-// Maps elements to scales.
+// Maps the elements of a quantized tensor to their scales.
 class ScaleLayout {
  public:
-  // Creates the map for a tensor and scales of these shapes. `axis` may be negative; block 0: no blocks. Scales of a
-  // single block may lack its axis. Fails for shapes that do not match.
+  // Creates the map for a tensor and scales of these shapes. `axis` may be negative; `block` is the block size along
+  // it, 0 without blocks. If there is a single block, the scales may lack its axis. Fails if the shapes do not match.
   static absl::StatusOr<ScaleLayout> Create(const Shape& tensor, const Shape& scale, int64_t axis, int64_t block);
 
-  // Reshapes `param`, a scale or zero point of the scale's shape or of one element, to broadcast against the tensor.
+  // Reshapes `param`, a scale or zero point, to broadcast against the tensor.
   Val Along(Val param) const;
-  // Returns whether a zero point may have this shape. Along and the functions below require it.
+  // Returns true if a zero point may have this shape: that of the scale, or one element. Along, Dequantized and
+  // Requantized require it.
   bool Fits(const Shape& zero) const;
   // Returns the index of the scale of element i.
   int64_t operator()(int64_t i) const;
@@ -37,29 +38,29 @@ class ScaleLayout {
  private:
   enum class Kind : uint8_t { kTensor, kAxis, kBlock };
   Kind kind_ = Kind::kTensor;
-  Shape shape_, scale_;  // of the tensor and the scales
+  Shape shape_, scale_;  // shapes of the tensor and of the scales
   size_t axis_ = 0;
   int64_t block_ = 1, blocks_ = 1, inner_ = 1;
 };
 
-// Converts between integers and float weights. Both functions compute in float32, or in float64 if `scale` or `values`
-// are float64.
-// Returns (q − zero)·scale; `zero` may be null.
+// Dequantized and Requantized compute in float32, or in float64 if `scale` or `values` are float64.
+// Dequantized returns (q − zero)·scale; `zero` may be null.
 HostTensor Dequantized(const HostTensor& q, const HostTensor& scale, const HostTensor* zero, const ScaleLayout& layout);
-// Returns the points nearest to values/scale + zero. Elements that Dequantized returned unchanged keep their number in
-// `old`.
+// Returns the grid points nearest to values/scale + zero. Keeps the number in `old` for elements that still equal the
+// dequantized old number.
 HostTensor Requantized(const HostTensor& values, const HostTensor& old, const HostTensor& scale, const HostTensor* zero,
                        const ScaleLayout& layout);
 
-// Returns `value`; its gradient flows to `carrier` (of the same type), or nowhere without one.
+// Returns `value`. Its gradient is passed to `carrier`, which has the same type, or dropped if `carrier` is invalid.
 Val StraightThrough(Val value, Val carrier = Val());
-// Rounds scaled + zero (invalid: 0) to the grid, as floats; the gradient passes straight through inside the grid's
-// range (Jacob et al., 2018, arXiv:1712.05877). Without `saturate`, 8-bit floats out of range become infinite or NaN.
+// Returns scaled + zero (invalid: 0), rounded to the grid, as floats. The gradient passes straight through within the
+// range of the grid (Jacob et al., 2018, arXiv:1712.05877). Without `saturate`, 8-bit floats out of range become
+// infinite or NaN.
 Val FakeQuantize(Val scaled, Val zero, const Grid& grid, bool saturate = true);
-// Casts values on the grid to the grid's type. GetFloatValues recovers the floats.
+// Casts values on the grid to the type of the grid. GetFloatValues recovers the floats.
 Val Quantized(Val on_grid, const Grid& grid);
-// Returns the numbers of a quantized tensor as floats of `type`: the operand of Quantized, with its gradient, also
-// through operators that move or select elements; a Cast if q has another source.
+// Returns the numbers of a quantized tensor as floats of `type`: the operand of Quantized, which has a gradient, also
+// if operators have moved or selected elements since. Returns a Cast if q was not made by Quantized.
 Val GetFloatValues(Val q, DType type);
 
 // Import families: quantization of ai.onnx and com.microsoft; operators on quantized tensors; QONNX's quantizers.
@@ -67,23 +68,22 @@ std::span<const OnnxOp> QuantizeLinearImports();
 std::span<const OnnxOp> QuantizedOpImports();
 std::span<const OnnxOp> QonnxImports();
 
-// The inputs of an operator that hold a quantized weight. The axis of scales is that of the operator. A bias is on the
-// grid of the products that it is added to: its scale is the product of two, and its zero point 0.
+// The inputs of an ONNX operator that hold a quantized weight. A bias has the grid of the products that it is added to:
+// its scale is scale·factor and its zero point 0.
 struct QuantizedWeight {
   static constexpr size_t kNone = ~size_t{0};
   std::string_view domain, op_type;
   size_t tensor, scale, zero;
   size_t factor = kNone;      // a second scale
-  bool scale_behind = false;  // the operator has none: `scale` is an input that the reader of files adds, with what its
-                              // result is multiplied by
-  bool packed = false;        // bytes that hold several numbers: not trained
+  bool scale_behind = false;  // the operator has no scale: the reader of files adds the later factor as input `scale`
+  bool packed = false;        // each byte holds several numbers; not trained
 };
 const QuantizedWeight* FindQuantizedWeight(std::string_view domain, std::string_view op_type, size_t input);
-// Returns the row of an operator that holds its weight in packed bytes, or null.
+// Returns the entry of an operator with a packed weight, or null.
 const QuantizedWeight* FindPackedWeight(std::string_view domain, std::string_view op_type);
-// Returns the scale of a bias: scale·factor, for each element of the larger one.
+// Returns the scale of a bias: scale·factor, broadcast to the larger one.
 HostTensor ProductOfScales(const HostTensor& scale, const HostTensor& factor);
-// Returns the layout of scales along the weight of such an operator.
+// Returns the layout of the scales of the weight.
 absl::StatusOr<ScaleLayout> WeightScaleLayout(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor,
                                               const Shape& scale);
 

@@ -8,8 +8,6 @@
 namespace onnxtrain {
 namespace {
 
-// Random operators: functions of a fed key and of their stream attribute (philox.h, README.md).
-
 absl::StatusOr<std::vector<Type>> InferDropout(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 1));
   RETURN_IF_ERROR(CheckDropout(c, 1));
@@ -23,7 +21,7 @@ absl::StatusOr<std::vector<Type>> InferRandom(const TypeContext& c) {
   return std::vector<Type>{{*dtype, c.attrs.Ints("shape")}};
 }
 
-// The mask is a function of the key and the stream, so the same node masks the gradient.
+// Applies Dropout to the gradient, which draws the same mask, since the mask depends only on key and stream.
 std::vector<Val> DropoutGradient(const GradContext& c) {
   const Attrs attrs = c.node.attrs;
   return {c.b.Op("Dropout", {c.dy(), c.x(1)}, attrs), Val()};

@@ -1,6 +1,6 @@
 // Random numbers of all random operators: Philox4x32-10 (frontend/base/philox.h), with key and counter derived as in
-// README.md. Pure functions of their arguments: recomputation yields the same numbers, and any element is computed
-// without its predecessors.
+// README.md. All functions are pure, so recomputation yields the same numbers, and elements can be computed in any
+// order.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace onnxtrain {
 
-// The key input of a random operator: u32[4] in this order.
+// The key input of a random operator, u32[4], in this order.
 struct PhiloxKey {
   uint32_t seed = 0, step = 0, micro = 0, piece = 0;
 
@@ -20,13 +20,14 @@ struct PhiloxKey {
   static constexpr PhiloxKey From(const uint32_t* words) { return {words[0], words[1], words[2], words[3]}; }
 };
 
-// Several ranks compute pieces of one micro-batch. `piece`, a word of the key, says that a tensor of `elements`
-// elements is behind elements·p/q others: p in its upper half, q (at least 1) in its lower half.
+// Several ranks may compute pieces of one micro-batch. The key word `piece` encodes a fraction p/q: p in the upper
+// half, q ≥ 1 in the lower half. Returns elements·p/q, the number of elements before a piece of `elements` elements.
 constexpr uint64_t FirstElement(uint32_t piece, uint64_t elements) {
   return elements * (piece >> 16) / std::max<uint32_t>(1, piece & 0xFFFF);
 }
 
-// Returns the piece behind `skipped` samples of `count` samples. Where the fraction does not fit, it is rounded down.
+// Returns the key word of a piece of `count` samples that follows `skipped` samples. Rounds a fraction that does not
+// fit down.
 constexpr uint32_t MakePiece(int64_t skipped, int64_t count) {
   const int64_t divisor = std::gcd(skipped, count);
   if (divisor > 1) skipped /= divisor, count /= divisor;

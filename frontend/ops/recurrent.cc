@@ -52,7 +52,7 @@ Val Apply(const Recurrence& layer, size_t i, Val x, Val (*otherwise)(Val)) {
   return i < layer.activations.size() ? layer.activations[i](x) : otherwise(x);
 }
 
-// Applies activation i, or its default, to the clipped sum of a gate.
+// Applies activation i, by default `otherwise`, to the clipped sum of a gate.
 Val Activate(const Recurrence& layer, size_t i, Val x, Val (*otherwise)(Val)) {
   return Apply(layer, i, Clipped(layer, x), otherwise);
 }
@@ -87,7 +87,7 @@ Val PreviousStates(Val h, Val h0, bool reverse) {
                  : Concat({UnsqueezeStep(h0), Slice(h, 0, 0, others)}, 0);
 }
 
-// i, o, f, g: the input, output and forget gates and the candidate. c' = f·c + i·g, h' = o·tanh(c').
+// Gates i, o, f, g: input, output and forget gates and the candidate. c' = f·c + i·g, h' = o·tanh(c').
 Unrolled UnrollLstm(const Recurrence& layer) {
   const int64_t n = layer.r.dim(1);
   auto step = [&](Val x, const State& s) -> State {
@@ -105,8 +105,8 @@ Unrolled UnrollLstm(const Recurrence& layer) {
   return Run(layer, step);
 }
 
-// z, r, n: the update and reset gates and the candidate. h' = (1−z)·n + z·h, n = tanh(x + r·q) with q = h·rᵀ + b, or
-// without linear_before_reset n = tanh(x + (r·h)·rᵀ).
+// Gates z, r, n: update and reset gates and the candidate. h' = (1−z)·n + z·h with n = tanh(x + r·q), q = h·rᵀ + b, or,
+// without linear_before_reset, n = tanh(x + (r·h)·rᵀ).
 Unrolled UnrollGru(const Recurrence& layer) {
   const int64_t units = layer.r.dim(1);
   auto with_bias = [&](Val v, int64_t first, int64_t count) {
@@ -132,12 +132,6 @@ Unrolled UnrollRnn(const Recurrence& layer) {
 
 namespace {
 
-// Recurrent layers, one direction each, and their backward passes through time (Werbos, 1990; Hochreiter and
-// Schmidhuber, 1997; Cho et al., 2014). The projection of the inputs, over all steps at once, and the
-// gradient of the recurrent weights are separate products.
-
-// --- Type rules
-
 struct Extents {
   int64_t steps, batch, units;
 
@@ -162,7 +156,7 @@ std::vector<Type> Types(DType dtype, std::vector<Shape> shapes) {
   return types;
 }
 
-// x, r, h0, c0, lengths? → h, c, gates
+// Infers x, r, h0, c0, lengths? → h, c, gates.
 absl::StatusOr<std::vector<Type>> InferLstm(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 4));
   ASSIGN_OR_RETURN(const Extents e, ReadExtents(c.in(0).shape, c.in(1).shape, 4));
@@ -171,7 +165,7 @@ absl::StatusOr<std::vector<Type>> InferLstm(const TypeContext& c) {
   return Types(c.in(0).dtype, {e.all(), e.all(), e.all(4)});
 }
 
-// dh, r, c0, c, gates, lengths?, dc? → dx, dh0, dc0
+// Infers dh, r, c0, c, gates, lengths?, dc? → dx, dh0, dc0.
 absl::StatusOr<std::vector<Type>> InferLstmGrad(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 5));
   ASSIGN_OR_RETURN(const Extents e, ReadExtents(c.in(4).shape, c.in(1).shape, 4));
@@ -182,7 +176,7 @@ absl::StatusOr<std::vector<Type>> InferLstmGrad(const TypeContext& c) {
   return Types(c.in(0).dtype, {e.all(4), e.state(), e.state()});
 }
 
-// x, r, b, h0, lengths? → h, gates
+// Infers x, r, b, h0, lengths? → h, gates.
 absl::StatusOr<std::vector<Type>> InferGru(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 4));
   ASSIGN_OR_RETURN(const Extents e, ReadExtents(c.in(0).shape, c.in(1).shape, 3));
@@ -192,7 +186,7 @@ absl::StatusOr<std::vector<Type>> InferGru(const TypeContext& c) {
   return Types(c.in(0).dtype, {e.all(), e.all(4)});
 }
 
-// dh, r, h0, h, gates, lengths? → dx, dq, dh0
+// Infers dh, r, h0, h, gates, lengths? → dx, dq, dh0.
 absl::StatusOr<std::vector<Type>> InferGruGrad(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 5));
   const Shape &dh = c.in(0).shape, &r = c.in(1).shape;
@@ -211,7 +205,7 @@ absl::Status CheckActivation(const Attrs& attrs) {
                                           : Invalid("activation '", name, "' is neither Tanh nor Relu");
 }
 
-// x, r, h0, lengths? → h
+// Infers x, r, h0, lengths? → h.
 absl::StatusOr<std::vector<Type>> InferRnn(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 3));
   RETURN_IF_ERROR(CheckActivation(c.attrs));
@@ -221,7 +215,7 @@ absl::StatusOr<std::vector<Type>> InferRnn(const TypeContext& c) {
   return Types(c.in(0).dtype, {e.all()});
 }
 
-// dh, r, h, lengths? → dx, dh0
+// Infers dh, r, h, lengths? → dx, dh0.
 absl::StatusOr<std::vector<Type>> InferRnnGrad(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 3));
   RETURN_IF_ERROR(CheckActivation(c.attrs));
@@ -230,8 +224,6 @@ absl::StatusOr<std::vector<Type>> InferRnnGrad(const TypeContext& c) {
   RETURN_IF_ERROR(CheckLengths(c, 3, e));
   return Types(c.in(0).dtype, {e.all(), e.state()});
 }
-
-// --- Decompositions
 
 bool Reversed(const Attrs& attrs) { return attrs.Int("reverse") != 0; }
 
@@ -260,7 +252,7 @@ std::vector<Val> DecomposeRnn(const DecomposeContext& c) {
   return {u.h};
 }
 
-// Backward over the steps: f(t, where) is called for the last step first; `where` is the step's own mask, if any.
+// Calls f(t, where) for the steps in reverse order; `where` is the mask of the step, invalid without lengths.
 template <typename F>
 void ForEachStepBackward(int64_t steps, bool reverse, Val lengths, F f) {
   for (int64_t i = steps - 1; i >= 0; --i) {
@@ -277,7 +269,7 @@ Val Stacked(std::vector<Val> steps) {
   return Concat(std::move(steps), 0);
 }
 
-// Gate k of the gates of a step.
+// Returns gate k of the gates of a step.
 Val Gate(Val gates, int64_t k) { return Slice(gates, 1, k * (gates.dim(1) / 4), gates.dim(1) / 4); }
 Val SigmoidSlope(Val y) { return y * (1.0 - y); }
 Val TanhSlope(Val y) { return 1.0 - y * y; }
@@ -333,9 +325,7 @@ std::vector<Val> DecomposeRnnGrad(const DecomposeContext& c) {
   return {Stacked(std::move(dx)), dh};
 }
 
-// --- Gradients
-
-// Σ over steps and samples of dgatesᵀ·h, the gradient of recurrent weights.
+// Returns the gradient of the recurrent weights: dgatesᵀ·h summed over steps and samples.
 Val WeightGrad(Val dgates, Val h) {
   auto flat = [](Val x) { return Reshape(x, {x.dim(0) * x.dim(1), x.dim(2)}); };
   return MatMul(flat(dgates), flat(h), true, false);
@@ -375,9 +365,7 @@ std::vector<Val> RnnGradient(const GradContext& c) {
   return grads;
 }
 
-// --- Rows
-
-// The products; input 1 is the recurrent weights, input 0 has S·B rows.
+// Counts the products of S·B rows, by input 0, with the recurrent weights, input 1.
 double Flops(std::span<const Type* const> in, std::span<const Type>, const Attrs&) {
   return 2.0 * static_cast<double>(in[0]->shape[0] * in[0]->shape[1]) * static_cast<double>(in[1]->elements());
 }
@@ -400,6 +388,9 @@ OpRow Row(std::string_view name, Arity inputs, int outputs, TypeRule infer, Grad
 
 }  // namespace
 
+// Rows of recurrent layers in one direction and of their backpropagation through time (Werbos, 1990; Hochreiter and
+// Schmidhuber, 1997; Cho et al., 2014). The projection of the inputs and the gradient of the recurrent weights are
+// separate products over all steps.
 std::span<const OpRow> RecurrentOps() {
   static const std::vector<OpRow> rows = [] {
     std::vector<OpRow> all = {

@@ -1,4 +1,4 @@
-// Reductions over axes, ArgMax/ArgMin and CumSum.
+// Reductions over axes, ArgMax, ArgMin and CumSum.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -22,7 +22,7 @@ TypesOr ReduceTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, ReducedShape(c.in(0).shape, mask, c.attrs.Int("keepdims"))}};
 }
 
-// The maximum of no integers is undefined.
+// Fails for a reduction over no elements of an integer type, whose maximum is undefined.
 TypesOr ExtremumTypes(const TypeContext& c) {
   ASSIGN_OR_RETURN(std::vector<Type> types, ReduceTypes(c));
   if (!IsFloat(c.in(0).dtype) && c.in(0).elements() == 0 && types[0].elements() > 0) {
@@ -52,9 +52,7 @@ TypesOr CumSumTypes(const TypeContext& c) {
   return SameAsNumericInput(c);
 }
 
-// --- gradients
-
-// What was reduced, with extents 1 in its place, so that it broadcasts against x. The axes have been checked.
+// Reshapes the result of a reduction to broadcast against x, with extents 1 along the reduced axes.
 Val Kept(const GradContext& c, Val reduced) {
   const std::vector<bool> mask = *AxesMask(c.node.attrs.Ints("axes"), c.x(0).rank());
   return Reshape(reduced, ReducedShape(c.x(0).shape(), mask, true));
@@ -67,15 +65,15 @@ std::vector<Val> MeanGrad(const GradContext& c) {
   return {Expand(Kept(c, c.dy() * (1 / count)), c.x(0).shape())};
 }
 
-// dy/n for each of the n elements that equal the extremum.
+// Passes dy/n to each of the n elements that equal the extremum.
 std::vector<Val> ExtremumGrad(const GradContext& c) {
   const Val wins = Equal(c.x(0), Kept(c, c.y()));
   const Val n = ReduceSum(Cast(wins, c.x(0).dtype()), c.node.attrs.Ints("axes"));
   return {Masked(wins, Kept(c, c.dy()) / n)};
 }
 
-// The product of the others: p/x with p the product of all that are not 0, where no zero is among them; at the only
-// zero, p; else 0.
+// The derivative is the product of the other elements. With p the product of all nonzero elements, it is p/x without
+// zeros, p at a single zero, and 0 otherwise.
 std::vector<Val> ProdGrad(const GradContext& c) {
   const std::vector<int64_t> axes = c.node.attrs.Ints("axes");
   const Val x = c.x(0), zero = Equal(x, 0), filled = Where(zero, Number(x, 1), x);
@@ -85,29 +83,25 @@ std::vector<Val> ProdGrad(const GradContext& c) {
   return {Kept(c, c.dy()) * Where(zero, at_zero, elsewhere)};
 }
 
-// Element j contributes to the sums of all i ≥ j: the cumulative sum of dy from the other end.
+// Returns the cumulative sum of dy from the other end, since element j contributes to the sums of all i ≥ j.
 std::vector<Val> CumSumGrad(const GradContext& c) {
   Attrs attrs = c.node.attrs;
   attrs.Set("reverse", int64_t{!attrs.Int("reverse")});
   return {c.b.Op("CumSum", {c.dy()}, std::move(attrs))};
 }
 
-// --- decompositions
-
 std::vector<Val> SumOfWideSquares(const DecomposeContext& c) {
   const Val x = Cast(c.x(0), DType::kFloat64);
   return {ReduceSum(x * x, {}, false)};
 }
 
-// --- evaluation
-
-// Per element of x, the offset of the element of the result that it is reduced into.
+// Returns the strides that map each element of x to the element of the result that it is reduced into.
 Shape StridesInto(const Shape& x, const std::vector<bool>& mask) {
   const Shape kept = ReducedShape(x, mask, true);
   return BroadcastStrides(kept, x);
 }
 
-// Number: double for float types, int64 for integers.
+// Reduces x with T = double for float types, int64 for integers.
 template <typename T, typename Add, typename Read>
 std::vector<T> Accumulate(const EvalContext& c, T init, Add add, Read read) {
   const Shape& shape = c.inputs[0]->shape();
@@ -152,10 +146,10 @@ std::vector<HostTensor> EvalMin(const EvalContext& c) {
       std::numeric_limits<int64_t>::max(), [](int64_t a, int64_t b) { return std::min(a, b); }, false);
 }
 
-// Calls f(first, step) for each line of x along `axis`: the offset of its first element and the distance of neighbours.
+// Calls f(first, step) for each line of x along `axis`, with the offset of the first element and the stride.
 template <typename F>
 void ForEachLine(const Shape& shape, int64_t axis, F f) {
-  if (NumElements(shape) == 0) return;  // there may be 2^39 lines of nothing
+  if (NumElements(shape) == 0) return;  // there may be 2^39 empty lines
   const Shape strides = Strides(shape);
   Shape rest = shape;
   rest[axis] = 1;
@@ -168,7 +162,7 @@ std::vector<HostTensor> EvalArg(const EvalContext& c) {
   const int64_t axis = c.attrs.Int("axis");
   const bool last = c.attrs.Int("select_last_index"), floats = IsFloat(x.dtype());
   HostTensor y(c.output_types[0]);
-  auto compare = [&](int64_t i, int64_t j) {  // > 0 where element i beats element j
+  auto compare = [&](int64_t i, int64_t j) {  // > 0 if element i precedes element j
     const int sign = kMax ? 1 : -1;
     if (floats) return sign * ((x.At(i) > x.At(j)) - (x.At(i) < x.At(j)));
     return sign * ((x.IntAt(i) > x.IntAt(j)) - (x.IntAt(i) < x.IntAt(j)));
@@ -217,8 +211,6 @@ std::vector<HostTensor> EvalCumSum(const EvalContext& c) {
   });
   return {std::move(y)};
 }
-
-// --- rows
 
 double OnePerInput(std::span<const Type* const> inputs, std::span<const Type> outputs, const Attrs& attrs) {
   return static_cast<double>(inputs[0]->elements());

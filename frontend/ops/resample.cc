@@ -13,8 +13,6 @@
 namespace onnxtrain {
 namespace {
 
-// --- Taps
-
 double Hat(double d) { return std::max(0.0, 1 - std::fabs(d)); }
 
 // Keys, "Cubic convolution interpolation for digital image processing" (1981), equation (4).
@@ -89,7 +87,7 @@ class TapsBuilder {
     for (size_t k = first; k < t_.weight.size(); ++k) t_.weight[k] /= sum;
   }
 
-  // Elements outside repeat the border.
+  // Maps positions outside the input to the border element.
   void Put(int64_t i, double w, size_t first) {
     i = std::clamp<int64_t>(i, 0, t_.in - 1);
     if (t_.index.size() > first && t_.index.back() == i) {
@@ -106,8 +104,8 @@ class TapsBuilder {
   double stretch_;
 };
 
-// Returns the position of output o in x, bounded far outside. Rounds the quotient, since the nearest element would
-// depend on the last bit of a scale such as 1.6 that the file holds in float32.
+// Returns the position of output o in x, clamped far outside. Rounds the quotient for `nearest`, since otherwise the
+// result could depend on the last bit of a scale such as 1.6, which files store in float32.
 double SourcePosition(int64_t o, const double* p, bool nearest) {
   double x = (static_cast<double>(o) + p[0]) * p[1] / p[2];
   if (nearest) x = static_cast<float>(x);
@@ -115,10 +113,8 @@ double SourcePosition(int64_t o, const double* p, bool nearest) {
   return std::isnan(x) ? 0 : std::clamp(x, -1e12, 1e12);
 }
 
-// --- Type rules
-
 constexpr double kLimit = int64_t{1} << 31;
-constexpr double kMaxTaps = int64_t{1} << 28;  // of one axis: what its table may take
+constexpr double kMaxTaps = int64_t{1} << 28;  // limit for the taps of one axis
 
 bool AllFinite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
@@ -145,7 +141,7 @@ absl::Status CheckPositions(const Attrs& attrs, size_t axes) {
   return ok ? absl::OkStatus() : Invalid("stretch should have a number of at least 1 per axis");
 }
 
-// Input extents `in` at `axes` become `out`.
+// Checks the attributes for resizing extents `in` at `axes` to `out`.
 absl::Status CheckExtents(const Attrs& attrs, const Shape& in, const Shape& out) {
   const std::vector<int64_t> axes = attrs.Ints("axes");
   const std::vector<double> stretch = attrs.Floats("stretch");
@@ -189,8 +185,6 @@ TypesOr ResampleGradTypes(const TypeContext& c) {
   RETURN_IF_ERROR(RequireShape(c, 0, y));
   return std::vector<Type>{{c.in(0).dtype, std::move(x)}};
 }
-
-// --- Gradients and evaluation
 
 std::vector<Val> ResampleGradient(const GradContext& c) {
   Attrs attrs = c.node.attrs;

@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<int64_t>> IntsPerAxis(const TypeContext& c, std::stri
 
 absl::Status CheckHostConstant(const Type& type) {
   RETURN_IF_ERROR(CheckShape(type.shape));
-  // CheckShape bounds the elements by 2^40: their bytes cannot overflow.
+  // The number of bytes cannot overflow, since CheckShape limits the elements to 2^40.
   if (static_cast<int64_t>(type.bytes()) <= kMaxHostConstantBytes) return absl::OkStatus();
   return Invalid("a constant of type ", ToString(type), " is above the limit of ", kMaxHostConstantBytes >> 20, " MiB");
 }

@@ -9,8 +9,6 @@
 namespace onnxtrain {
 namespace {
 
-// --- GridSample
-
 absl::Status CheckSpec(const Attrs& attrs, size_t spatial) {
   const std::string mode = attrs.String("mode"), padding = attrs.String("padding_mode");
   if (mode != "nearest" && mode != "linear" && mode != "cubic")
@@ -23,7 +21,7 @@ absl::Status CheckSpec(const Attrs& attrs, size_t spatial) {
   return absl::OkStatus();
 }
 
-// [N,C,spatial…] sampled on [N,out…,r] gives [N,C,out…].
+// Returns the shape [N,C,out…] of x [N,C,spatial…] sampled on a grid [N,out…,r].
 absl::StatusOr<Shape> SampledShape(const Shape& x, const Shape& grid, const Attrs& attrs) {
   const size_t spatial = x.size() < 2 ? 0 : x.size() - 2;
   if (spatial != 2 && spatial != 3) return Invalid("expected [N,C,…] with 2 or 3 spatial axes, got ", ToString(x));
@@ -47,7 +45,7 @@ TypesOr GridSampleTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(y)}};
 }
 
-// dy, grid → dx
+// Infers dy, grid → dx.
 TypesOr GridSampleInputGradTypes(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 2));
   ASSIGN_OR_RETURN(Shape x, ShapeAttr(c, "input_shape"));
@@ -56,7 +54,7 @@ TypesOr GridSampleInputGradTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(x)}};
 }
 
-// dy, x, grid → dgrid
+// Infers dy, x, grid → dgrid.
 TypesOr GridSampleGridGradTypes(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 3));
   ASSIGN_OR_RETURN(const Shape y, SampledShape(c.in(1).shape, c.in(2).shape, c.attrs));
@@ -78,7 +76,7 @@ std::vector<Val> GridSampleGradient(const GradContext& c) {
   return dx;
 }
 
-// Σ over the taps of all axes: f(offset within the plane, weight).
+// Calls f(offset within the plane, weight) for each combination of taps of all axes.
 template <typename F>
 void ForTaps(const SampleSpec& spec, const double* grid, const Shape& spatial, F f) {
   const size_t axes = spatial.size();
@@ -115,9 +113,7 @@ std::vector<HostTensor> EvaluateGridSample(const EvalContext& c) {
   return {std::move(y)};
 }
 
-// --- RoiAlign
-
-// x [N,C,H,W], rois [R,4], batch index [R].
+// Returns the output shape for x [N,C,H,W], rois [R,4] and batch index [R].
 absl::StatusOr<Shape> RoiShape(const Shape& x, const Shape& rois, const Shape& batch, const Attrs& attrs) {
   if (x.size() != 4) return Invalid("expected [N,C,H,W], got ", ToString(x));
   if (rois.size() != 2 || rois[1] != 4) return Invalid("expected regions [R,4], got ", ToString(rois));
@@ -145,7 +141,7 @@ TypesOr RoiAlignTypes(const TypeContext& c) {
   return std::vector<Type>{{c.in(0).dtype, std::move(y)}};
 }
 
-// dy, rois, batch index, x for the mode max → dx
+// Infers dy, rois, batch index, x (mode max only) → dx.
 TypesOr RoiAlignGradTypes(const TypeContext& c) {
   RETURN_IF_ERROR(CheckFloats(c, 2));
   RETURN_IF_ERROR(RequireDType(c, 2, DType::kInt64));

@@ -1,16 +1,14 @@
-// Where sampling operators read their input: the arithmetic that host evaluation and the cpu kernels share. T is the
-// type that coordinates are computed in.
+// Coordinates and weights of GridSample and RoiAlign, shared by host evaluation and the cpu kernels. T is the type in
+// which coordinates are computed.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 
 namespace onnxtrain {
-
-// --- GridSample
 
 enum class SampleMode : uint8_t { kNearest, kLinear, kCubic };
 enum class SamplePadding : uint8_t { kZeros, kBorder, kReflection };
@@ -20,20 +18,20 @@ struct SampleSpec {
   SamplePadding padding = SamplePadding::kZeros;
   bool align_corners = false;
 
-  // Of a GridSample that has passed its type rule.
+  // Reads the attributes of a GridSample, which must have passed the type rule.
   static SampleSpec FromAttrs(const Attrs& attrs);
   int taps() const { return mode == SampleMode::kNearest ? 1 : mode == SampleMode::kLinear ? 2 : 4; }
 };
 
-// What is read along one axis: up to four elements, their weights, and what the weights change by with the grid's
-// coordinate. An element outside has index 0 and weight and slope 0.
+// The elements read along one axis: up to four indices, with their weights and the derivatives of the weights by the
+// grid coordinate. An element outside the input has index, weight and slope 0.
 template <typename T>
 struct SampleTaps {
   int64_t index[4];
   T weight[4], slope[4];
 };
 
-// A coordinate and its derivative by the grid's coordinate.
+// A coordinate in elements, and its derivative by the grid coordinate.
 template <typename T>
 struct SampleCoordinate {
   T at, slope;
@@ -60,7 +58,7 @@ SampleCoordinate<T> Padded(const SampleSpec& spec, SampleCoordinate<T> c, int64_
   return c.at >= last ? SampleCoordinate<T>{last, 0} : c;
 }
 
-// Far outside, or not a number: outside.
+// Replaces NaN and coordinates far outside by one just outside, which converts to an integer safely.
 template <typename T>
 T SanitizeCoordinate(T x) {
   return std::fabs(x) < T(1e9) ? x : T(-100);
@@ -74,7 +72,7 @@ void PutTap(SampleTaps<T>* t, int k, int64_t index, int64_t n, T weight, T slope
   t->slope[k] = inside ? slope : T(0);
 }
 
-// The kernel of Keys (1981) with a = −0.75 and its derivative, at distance d ≥ 0.
+// The cubic kernel of Keys (1981) with a = −0.75, and its derivative, at distance d ≥ 0.
 template <typename T>
 T CubicWeight(T d) {
   constexpr T a = T(-0.75);
@@ -92,13 +90,13 @@ void CubicTaps(const SampleSpec& spec, SampleCoordinate<T> c, int64_t n, SampleT
   const T base = std::floor(c.at), r = c.at - base;
   for (int k = 0; k < 4; ++k) {
     const T at = base + static_cast<T>(k - 1), d = std::fabs(static_cast<T>(k - 1) - r);
-    const T sign = k < 2 ? T(1) : T(-1);  // distances to elements before the coordinate grow with it
+    const T sign = k < 2 ? T(1) : T(-1);  // the distance to an element before the coordinate grows with the coordinate
     const T read = SanitizeCoordinate(Padded(spec, SampleCoordinate<T>{at, 0}, n).at);
     PutTap(t, k, static_cast<int64_t>(read), n, CubicWeight(d), sign * CubicSlope(d) * c.slope);
   }
 }
 
-// The taps of grid coordinate g (−1 … 1) along an axis of extent n.
+// Returns the taps for grid coordinate g, in −1 … 1, along an axis of extent n.
 template <typename T>
 void TapsAlong(const SampleSpec& spec, T g, int64_t n, SampleTaps<T>* t) {
   const auto extent = static_cast<T>(n);
@@ -113,8 +111,6 @@ void TapsAlong(const SampleSpec& spec, T g, int64_t n, SampleTaps<T>* t) {
   PutTap(t, 1, static_cast<int64_t>(base) + 1, n, r, c.slope);
 }
 
-// --- RoiAlign
-
 struct RoiSpec {
   int64_t height = 1, width = 1;  // bins
   int64_t sampling_ratio = 0;
@@ -124,14 +120,14 @@ struct RoiSpec {
   static RoiSpec FromAttrs(const Attrs& attrs);
 };
 
-// Samples per bin and axis where their number follows from the region: no more than this, however large the region.
+// Limits the samples per bin and axis if their number depends on the size of the region.
 inline constexpr int64_t kMaxRoiSamples = 1024;
 
 // The samples of one region along one axis.
 template <typename T>
 struct RoiAxis {
   T start, bin;
-  int64_t samples;  // per bin
+  int64_t samples;  // samples per bin
 
   static RoiAxis Make(const RoiSpec& spec, T begin, T end, int64_t bins) {
     const T scale = static_cast<T>(spec.scale), shift = spec.half_pixel ? T(0.5) : T(0);
@@ -148,7 +144,7 @@ struct RoiAxis {
   }
 };
 
-// The two elements that a sample lies between; weights 0 where it lies outside.
+// Returns the two elements next to a sample, with their weights; the weights are 0 for a sample outside the input.
 template <typename T>
 struct RoiPair {
   int64_t low = 0, high = 0;

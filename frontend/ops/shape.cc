@@ -14,8 +14,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// --- Constant, Reshape, Expand, Transpose
-
 TypesOr ConstantTypes(const TypeContext& c) { return std::vector<Type>{c.attrs.Tensor("value")->type()}; }
 std::vector<HostTensor> EvalConstant(const EvalContext& c) { return {*c.attrs.Tensor("value")}; }
 
@@ -66,9 +64,7 @@ std::vector<HostTensor> EvalTranspose(const EvalContext& c) {
   return {GatherStrided(*c.inputs[0], c.output_types[0], permuted)};
 }
 
-// --- Concat, Split
-
-// The shape with another extent along the axis.
+// Returns the shape with another extent along the axis.
 Shape WithExtent(Shape shape, int64_t axis, int64_t extent) {
   shape[axis] = extent;
   return shape;
@@ -130,7 +126,7 @@ TypesOr SplitTypes(const TypeContext& c) {
   if (rest != 0) return Invalid("sizes ", ToString(sizes), " leave ", rest, " of axis ", axis, " of ", ToString(x));
   return types;
 }
-// Zeros for parts without a gradient.
+// Concatenates the gradients of the parts, with zeros for parts without a gradient.
 std::vector<Val> SplitGrad(const GradContext& c) {
   std::vector<Val> parts;
   for (size_t i = 0; i < c.outputs.size(); ++i) parts.push_back(c.grads[i].valid() ? c.grads[i] : ZerosLike(c.y(i)));
@@ -148,13 +144,11 @@ std::vector<HostTensor> EvalSplit(const EvalContext& c) {
   return parts;
 }
 
-// --- Slice, SliceGrad, Pad
-
-// Whether starts[i] + k·steps[i], k < sizes[i], stay inside each extent.
+// Requires starts[i] + k·steps[i], for 0 ≤ k < sizes[i], to stay inside each extent.
 absl::Status CheckWindow(const Shape& shape, const Ints& starts, const Ints& sizes, const Ints& steps) {
   for (size_t i = 0; i < shape.size(); ++i) {
     const int64_t d = shape[i], n = sizes[i], step = steps[i];
-    // Bounded first, so that no product of sizes, steps and strides can overflow.
+    // Limits the numbers first, so that no product of sizes, steps and strides can overflow.
     const int64_t longest = std::max<int64_t>(d, 1);
     bool ok = n >= 0 && n <= d && starts[i] >= 0 && starts[i] <= d && step != 0 && step >= -longest && step <= longest;
     const int64_t last = ok && n > 0 ? starts[i] + (n - 1) * step : 0;
@@ -198,7 +192,7 @@ std::vector<Val> SliceGradGradient(const GradContext& c) {
   return {c.b.Op("Slice", {c.dy()}, std::move(attrs))};
 }
 
-// Strides and offset of the window within a dense tensor of that shape.
+// Strides and offset of a window within a dense tensor.
 struct Window {
   Shape strides;
   int64_t start = 0;
@@ -217,7 +211,7 @@ std::vector<HostTensor> EvalSlice(const EvalContext& c) {
   return {GatherStrided(*c.inputs[0], c.output_types[0], w.strides, w.start)};
 }
 
-// *y's window becomes x.
+// Copies x into the window of *y.
 void WriteWindow(const HostTensor& x, const Window& w, HostTensor* y) {
   Walk<1>(x.shape(), {w.strides}, {w.start},
           [&](int64_t i, const std::array<int64_t, 1>& at) { CopyElement(x, i, y, at[0]); });
@@ -236,7 +230,7 @@ TypesOr PadTypes(const TypeContext& c) {
   if (pads.size() != 2 * rank)
     return Invalid("pads should be 2 per axis of ", ToString(type), ", got ", ToString(pads));
   for (size_t i = 0; i < 2 * rank; ++i) {
-    // Each addend is checked by itself, so that their sum cannot overflow.
+    // Checks each addend separately, so that their sum cannot overflow.
     if (pads[i] < 0) return Invalid("pads ", ToString(pads), " have a negative one");
     RETURN_IF_ERROR(CheckShape({pads[i]}));
     type.shape[i % rank] += pads[i];
@@ -268,7 +262,7 @@ OpRow Move(std::string_view name, std::vector<AttrSpec> attrs, TypeRule infer, G
           .moves_data = true};
 }
 
-// Operators that also fill in zeros or another number.
+// Returns the row of an operator whose output also has elements that are zeros or another constant.
 OpRow Fill(std::string_view name, std::vector<AttrSpec> attrs, TypeRule infer, Gradient gradient, Evaluate evaluate) {
   OpRow row = Move(name, std::move(attrs), infer, gradient, evaluate);
   row.moves_data = false;

@@ -1,4 +1,4 @@
-// Imports one ONNX node without a file: what import functions see, and nothing more. For tools and tests.
+// Imports a single ONNX node without a file, for tools and tests.
 #pragma once
 
 #include <map>
@@ -43,7 +43,7 @@ class SingleNodeImporter : public ImportContext {
     return *this;
   }
 
-  // The node's outputs, or the first thing that is wrong.
+  // Returns the outputs of the node, or the first error.
   absl::StatusOr<std::vector<Val>> Import() {
     const OnnxOp* op = FindOnnxOp(view_.domain, view_.op_type);
     if (op == nullptr) return absl::NotFoundError("no such operator");

@@ -1,5 +1,5 @@
-// Softmax and LogSoftmax are primitives, since no composition of simpler operators is as stable in one pass. Their
-// backward rows read only the output.
+// Softmax and LogSoftmax are primitives, since a composition of simpler operators is less stable or needs more passes.
+// Their backward rows read only the output.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,5 @@
-// The table of operators: the families in order, then the rows that backends registered.
+// The table of operators: the families in order, then the rows that backends registered; type inference and
+// verification by rows; the table of imports.
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -7,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/graph/graph.h"
 #include "frontend/ops/added_ops.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/layout.h"
@@ -15,8 +17,8 @@
 namespace onnxtrain {
 namespace {
 
-// Every pass looks for the row of every node, so that finding one takes no lock: adding rows makes a new map, and the
-// former ones stay for those that read them.
+// Rows by name. Find takes no lock, since every pass looks up the row of every node: adding rows creates a new map, and
+// the old maps stay alive for concurrent readers.
 class Table {
  public:
   Table() {
@@ -67,7 +69,7 @@ OnnxTraits MakeOnnxTraits(const OpRow& row) {
           .scalar_weight = row.inputs.max == 1 && row.attrs.empty() && row.grad_status == GradStatus::kFormula};
 }
 
-// Makes the import of a row under its own name, with the traits of the row.
+// Returns the import of a row under its own name, with the traits of the row.
 OnnxOp MakeOnnxOp(const OpRow& row) {
   return {.op_type = row.name,
           .min_inputs = row.inputs.min,
@@ -124,7 +126,7 @@ absl::Status CheckAttrs(const OpRow& row, Attrs& attrs) {
   return absl::OkStatus();
 }
 
-// Type rules see row-major inputs.
+// Infers the types as for row-major inputs, then the layouts.
 absl::StatusOr<std::vector<Type>> InferRow(const OpRow& row, std::span<const Type* const> inputs, const Attrs& attrs) {
   const auto is_row_major = [](const Type* t) { return t == nullptr || t->layout == Layout::kRowMajor; };
   if (std::all_of(inputs.begin(), inputs.end(), is_row_major)) return row.infer({row.name, inputs, attrs});
@@ -184,6 +186,61 @@ std::vector<const OnnxOp*> AllOnnxOps() {
   for (const auto& [key, op] : Imports()) all.push_back(op);
   std::ranges::sort(all, {}, [](const OnnxOp* op) { return ImportKey{op->domain, op->op_type}; });
   return all;
+}
+
+namespace {
+
+absl::Status CheckNode(const Graph& graph, const Node& node) {
+  std::vector<const Type*> inputs;
+  for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? nullptr : &graph.type(v));
+  Attrs attrs = node.attrs;
+  ASSIGN_OR_RETURN(const std::vector<Type> types, InferTypes(node.op, inputs, attrs));
+  if (types.size() != node.outputs.size()) {
+    return Invalid("has ", node.outputs.size(), " outputs, its row says ", types.size());
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!(types[i] == graph.type(node.outputs[i]))) {
+      return Invalid("output ", i, " has type ", ToString(graph.type(node.outputs[i])), ", its row says ",
+                     ToString(types[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Verify(const Graph& graph) {
+  RETURN_IF_ERROR(VerifyStructure(graph));
+  for (const Node& node : graph.nodes()) RETURN_IF_ERROR(Annotate(CheckNode(graph, node), NodeTag(node)));
+  return absl::OkStatus();
+}
+
+namespace {
+
+// All are backward operators. Their gradients would be second derivatives of the model, which only nested
+// ai.onnx.preview.training.Gradient nodes need.
+constexpr NoGradient kNoGradient[] = {
+    {"MaxPoolGrad", "the backward pass of MaxPool: its gradient would be a second derivative"},
+    {"GridSampleInputGrad", "the backward pass of GridSample: its gradient would be a second derivative"},
+    {"GridSampleGridGrad", "the backward pass of GridSample: its gradient would be a second derivative"},
+    {"RoiAlignGrad", "the backward pass of RoiAlign: its gradient would be a second derivative"},
+    {"Cofactor", "the backward pass of Det: its gradient would be a second derivative"},
+    {"BatchNormGrad", "the backward pass of BatchNorm: its gradient would be a second derivative"},
+    {"LayerNormGrad", "the backward pass of LayerNorm: its gradient would be a second derivative"},
+    {"LstmGrad", "the backward pass of Lstm: its gradient would be a second derivative"},
+    {"GruGrad", "the backward pass of Gru: its gradient would be a second derivative"},
+    {"RnnGrad", "the backward pass of Rnn: its gradient would be a second derivative"},
+};
+
+}  // namespace
+
+std::span<const NoGradient> OperatorsWithoutGradient() { return kNoGradient; }
+
+std::string_view NoGradientReason(std::string_view op) {
+  for (const NoGradient& entry : kNoGradient) {
+    if (entry.op == op) return entry.reason;
+  }
+  return "";
 }
 
 }  // namespace onnxtrain

@@ -56,7 +56,7 @@ absl::Status CheckWindowsOverlapInput(const Windows& w, std::span<const int64_t>
   ASSIGN_OR_RETURN(const Shape counts, WindowCounts(w, extents));
   for (size_t i = 0; i < w.axes(); ++i) {
     const int64_t last = (counts[i] - 1) * w.strides[i] - w.pads[i];
-    // Steps no longer than the extent cannot jump over all elements.
+    // Only a dilation above the extent lets a window step over all elements.
     const bool steps_over = w.kernel[i] > 1 && w.dilations[i] > extents[i];
     if (w.pads[i] >= w.Reach(i) || last >= extents[i] || steps_over) {
       return Invalid("a window along spatial axis ", i, " of extent ", extents[i], " would hold nothing but padding ",

@@ -1,38 +1,39 @@
-// Sliding windows over spatial axes: the geometry that convolutions and pooling share.
+// Sliding windows over spatial axes, the geometry of convolutions and pooling.
 #pragma once
 
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/type.h"
 
 namespace onnxtrain {
 
 inline constexpr int kMaxSpatialAxes = 3;
 
-// One entry per spatial axis, but pads: all begins, then all ends. Checked: every number is below 2^31, so that sums
-// and products of two do not overflow; kernel, strides and dilations are positive, pads are not negative.
+// Describes a window by one entry per spatial axis; pads have all begins, then all ends. Invariants: kernel, strides
+// and dilations are positive, pads are not negative, and all are below 2^31, so that sums and products of two do not
+// overflow.
 struct Windows {
   Shape kernel, strides, pads, dilations;
 
   size_t axes() const { return kernel.size(); }
-  // From the first to the last element that a window touches, inclusive.
+  // Returns the distance from the first to the last element of a window, inclusive.
   int64_t Reach(size_t axis) const { return (kernel[axis] - 1) * dilations[axis] + 1; }
 };
 
-// Reads strides, pads and dilations, which must have their full lengths.
+// Reads and checks strides, pads and dilations, which must have one entry per axis (pads: two).
 absl::StatusOr<Windows> ReadWindows(const Attrs& attrs, Shape kernel);
-// The attributes strides, pads and dilations (and kernel_shape, for pooling).
+// Return the attributes strides, pads and dilations; PoolAttrs also kernel_shape.
 Attrs WindowAttrs(const Windows& w);
 Attrs PoolAttrs(const Windows& w);
 
-// How many windows fit along each axis, given the spatial extents. Fails where not even one does.
+// Returns the number of windows along each axis of an input with these spatial extents. Fails if an axis has none.
 absl::StatusOr<Shape> WindowCounts(const Windows& w, std::span<const int64_t> extents);
-// Fails if some window lies in the padding alone: it has no maximum and no mean.
+// Fails if a window contains only padding, since it has neither maximum nor mean.
 absl::Status CheckWindowsOverlapInput(const Windows& w, std::span<const int64_t> extents);
 
-// [N, C, spatial…] → spatial…
+// Returns the spatial extents of [N, C, spatial…].
 inline std::span<const int64_t> Spatial(const Shape& shape) {
   return std::span<const int64_t>(shape).subspan(shape.size() < 2 ? shape.size() : 2);
 }

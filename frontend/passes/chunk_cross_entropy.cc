@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/match.h"
 #include "frontend/passes/rewrite.h"
 
@@ -22,25 +22,25 @@ bool IsLarge(const Graph& graph, const Node& node, const CrossEntropyChunks& c) 
   return logits.rank() == 2 && logits.bytes() >= c.min_bytes && logits.shape[0] >= 2 * c.min_rows;
 }
 
-// Rows of a block.
+// Returns the number of rows of a block.
 int64_t ChooseRows(int64_t rows, const CrossEntropyChunks& c) {
   const int64_t even = (rows + c.max_blocks - 1) / c.max_blocks;
   return std::max(c.min_rows, (even + c.row_multiple - 1) / c.row_multiple * c.row_multiple);
 }
 
-// A cross entropy over a product, by indices of nodes.
+// The nodes, by index, of the output projection, its CrossEntropy and their gradients.
 struct Head {
-  int32_t loss = -1, product = -1, add_bias = -1, gradient = -1;  // -1: none
-  std::vector<int32_t> best;                                      // ArgMax
+  int32_t loss = -1, product = -1, add_bias = -1, gradient = -1;  // -1: absent
+  std::vector<int32_t> best;                                      // ArgMax over the classes
   std::vector<int32_t> row_products;                              // dlogits · w
   std::vector<int32_t> weight_products;                           // dlogitsᵀ · x, or xᵀ · dlogits
   std::vector<int32_t> bias_sums;                                 // Σ dlogits over rows
-  std::set<int32_t> logits;                                       // sum with the bias and reshaped logits
-  std::vector<int32_t> reshaped;                                  // gradients of logits
+  std::set<int32_t> logits;                                       // the Add of the bias, and Reshapes of the logits
+  std::vector<int32_t> reshaped;                                  // Reshapes of the gradients of the logits
 
-  // Losses or best classes.
+  // Returns true for the nodes that compute losses or best classes.
   bool IsResult(int32_t n) const { return n == loss || std::ranges::count(best, n) > 0; }
-  // All nodes but those that compute the logits.
+  // Returns the nodes that the blocks replace: all but those that compute the logits.
   std::set<int32_t> replaced() const {
     std::set<int32_t> nodes = {loss};
     if (gradient >= 0) nodes.insert(gradient);
@@ -51,14 +51,14 @@ struct Head {
   }
 };
 
-// By node: does it read, directly or not, what the head computes?
+// Returns by node whether it computes or depends on a result of the head.
 std::vector<bool> FindDependents(const Graph& graph, const Head& head) {
-  std::vector<bool> late(graph.values().size()), depends(graph.nodes().size());
+  std::vector<bool> dependent(graph.values().size()), depends(graph.nodes().size());
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
-    const auto is_late = [&](ValueId v) { return v != kNoValue && late[v]; };
-    depends[n] = head.IsResult(static_cast<int32_t>(n)) || std::ranges::any_of(node.inputs, is_late);
-    for (ValueId v : node.outputs) late[v] = depends[n];
+    const auto is_dependent = [&](ValueId v) { return v != kNoValue && dependent[v]; };
+    depends[n] = head.IsResult(static_cast<int32_t>(n)) || std::ranges::any_of(node.inputs, is_dependent);
+    for (ValueId v : node.outputs) dependent[v] = depends[n];
   }
   return depends;
 }
@@ -86,13 +86,13 @@ class HeadFinder {
  private:
   const Node& At(int32_t n) const { return graph_.nodes()[n]; }
 
-  // […,C] with as many rows as the logits: the same matrix in any of these shapes.
+  // Returns true if the value is the matrix of logits in some shape […,C].
   bool IsRows(ValueId v) const {
     const Type& type = graph_.type(v);
     return type.rank() >= 2 && type.shape.back() == classes_ && type.elements() == rows_ * classes_;
   }
 
-  // Follows the logits back to their product, of rows with one matrix.
+  // Follows the logits back to their product, whose right operand must be one matrix.
   bool FindProduct(ValueId v) {
     while (producer_[v] >= 0 && IsRows(v)) {
       const int32_t n = producer_[v];
@@ -121,7 +121,8 @@ class HeadFinder {
     return type.elements() == classes_ && type.rank() >= 1 && type.shape.back() == classes_;
   }
 
-  // All users of the logits, in any of their shapes.
+  // Returns false if a user of the logits, in any shape, cannot be computed by blocks. Adds the ArgMax nodes to the
+  // head.
   bool TakeLogits(ValueId v) {
     if (pattern_.IsOutput(v)) return false;
     return std::ranges::all_of(pattern_.users(v), [&](int32_t n) {
@@ -134,7 +135,7 @@ class HeadFinder {
     });
   }
 
-  // The gradient is computed once, from these labels.
+  // Requires that only one CrossEntropyGrad with the labels of the loss reads the log-probabilities.
   bool TakeLogProbabilities(ValueId v) {
     if (pattern_.IsOutput(v) || pattern_.users(v).size() > 1) return false;
     if (pattern_.users(v).empty()) return true;
@@ -187,19 +188,19 @@ class HeadFinder {
     return true;
   }
 
-  // Does the gradient need all losses first? Then there is nothing to gain.
+  // Returns true if the gradient depends on all losses; dividing the rows would then save no memory.
   bool IsGradientOfLoss() const {
     if (head_.gradient < 0) return false;
     const std::vector<bool> depends = FindDependents(graph_, head_);
-    const auto is_late = [&](ValueId v) { return producer_[v] >= 0 && depends[producer_[v]]; };
-    if (is_late(At(head_.gradient).inputs[0])) return true;
+    const auto is_dependent = [&](ValueId v) { return producer_[v] >= 0 && depends[producer_[v]]; };
+    if (is_dependent(At(head_.gradient).inputs[0])) return true;
     std::set<ValueId> gradients = {At(head_.gradient).outputs[0]};
     for (int32_t n : head_.reshaped) gradients.insert(At(n).outputs[0]);
-    const auto reads_late = [&](int32_t n) {
-      return std::ranges::any_of(At(n).inputs, [&](ValueId v) { return !gradients.contains(v) && is_late(v); });
+    const auto reads_dependent = [&](int32_t n) {
+      return std::ranges::any_of(At(n).inputs, [&](ValueId v) { return !gradients.contains(v) && is_dependent(v); });
     };
-    return std::ranges::any_of(head_.row_products, reads_late) ||
-           std::ranges::any_of(head_.weight_products, reads_late);
+    return std::ranges::any_of(head_.row_products, reads_dependent) ||
+           std::ranges::any_of(head_.weight_products, reads_dependent);
   }
 
   const Graph& graph_;
@@ -291,22 +292,22 @@ class HeadChunker {
   const int64_t block_rows_;
   Val x_, bias_;
   int64_t begin_ = 0, length_ = 0;
-  std::map<int32_t, Vals> parts_;  // by node: its output for every block
-  std::map<int32_t, Val> sums_;    // by node: its output, summed over blocks
+  std::map<int32_t, Vals> parts_;  // by node: the output for each block
+  std::map<int32_t, Val> sums_;    // by node: the output summed over blocks
 };
 
-// Moves what depends on none of the head's results before them. Returns the loss's place, too.
+// Moves nodes that do not depend on results of the head before it. Returns the graph and the index of the loss in it.
 std::pair<Graph, int32_t> MoveBeforeHead(const Graph& graph, const Head& head) {
   const std::vector<bool> depends = FindDependents(graph, head);
   const int32_t last = *head.replaced().rbegin();
-  std::vector<int32_t> order, late;
-  for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) (n < last && !depends[n] ? order : late).push_back(n);
-  order.insert(order.end(), late.begin(), late.end());
+  std::vector<int32_t> order, dependent;
+  for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) (n < last && !depends[n] ? order : dependent).push_back(n);
+  order.insert(order.end(), dependent.begin(), dependent.end());
   const auto place = std::ranges::find(order, head.loss) - order.begin();
   return {ReorderNodes(graph, order), static_cast<int32_t>(place)};
 }
 
-// The graph is in the order of MoveBeforeHead.
+// Replaces the head by blocks. Requires the node order of MoveBeforeHead.
 absl::StatusOr<Graph> Chunk(const Graph& graph, const Head& head, const CrossEntropyChunks& chunks) {
   const auto& nodes = graph.nodes();
   const int64_t rows = ChooseRows(graph.type(nodes[head.loss].inputs[0]).shape[0], chunks);
@@ -333,8 +334,7 @@ bool HasLargeCrossEntropy(const Graph& graph, const CrossEntropyChunks& chunks) 
   return std::ranges::any_of(graph.nodes(), [&](const Node& node) { return IsLarge(graph, node, chunks); });
 }
 
-// Rewrites the last loss first: the blocks that it creates then follow every loss still to be rewritten, and are not
-// divided again.
+// Divides the last loss first: its blocks then follow every loss still to be divided, and are not divided again.
 absl::StatusOr<Graph> ChunkCrossEntropy(const Graph& graph, const CrossEntropyChunks& chunks) {
   Graph result = Dce(graph);
   for (size_t left = FindLosses(result).size(); left-- > 0;) {

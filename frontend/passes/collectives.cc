@@ -9,7 +9,7 @@
 
 #include "frontend/ops/collective.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
@@ -41,9 +41,9 @@ class Gatherer {
     const WeightColumns* columns = nullptr;
     Type type;
     Val input, whole;
-    size_t at = 0;  // bytes gathered before it
+    size_t at = 0;  // value of gathered_ after the last gather of this weight
   };
-  // A value of one weight alone.
+  // A view, cast or transpose of one weight, computed when a node reads it.
   struct Deferred {
     const Node* node = nullptr;
     Val of, value;
@@ -74,7 +74,7 @@ class Gatherer {
     const WeightColumns& columns = *weight->columns;
     if (!weight->input) weight->input = b.Input(InputKind::kState, columns.input, columns.type);
     std::vector<Val> inputs = {weight->input};
-    if (token_) inputs.push_back(token_);  // or else two gathers would be one common subexpression
+    if (token_) inputs.push_back(token_);  // keeps Cse from merging two gathers of one weight
     const std::vector<Val> outputs = b.Ops(
         "AllGather", inputs, {{"group", options_.group.name}, {"ranks", options_.group.size}, {"axis", int64_t{1}}});
     token_ = outputs[1];
@@ -92,7 +92,7 @@ class Gatherer {
   std::map<ValueId, Deferred> deferred_;
   std::set<ValueId> results_;
   Val token_;
-  size_t gathered_ = 0;  // bytes
+  size_t gathered_ = 0;  // bytes of all gathers so far
 };
 
 }  // namespace
@@ -112,7 +112,7 @@ bool IsGatherOfInput(const Graph& graph, const Node& node) {
 
 class Prefetcher {
  public:
-  Prefetcher(const Graph& graph, size_t most_bytes) : graph_(graph), most_bytes_(most_bytes) {
+  Prefetcher(const Graph& graph, size_t max_bytes) : graph_(graph), max_bytes_(max_bytes) {
     for (const Node& node : graph.nodes()) {
       if (IsGatherOfInput(graph, node)) gathers_.push_back(&node);
     }
@@ -122,7 +122,7 @@ class Prefetcher {
     if (!IsGatherOfInput(graph_, node)) return std::nullopt;
     if (!begun_) Begin(r);
     const Val own = std::exchange(begun_, Val());
-    if (next_ < gathers_.size() && Bytes(node) + Bytes(*gathers_[next_]) <= most_bytes_) Begin(r);
+    if (next_ < gathers_.size() && Bytes(node) + Bytes(*gathers_[next_]) <= max_bytes_) Begin(r);
     std::vector<Val> outputs = r.b().Ops(kAwaitGather, {own, token_}, GroupOf(node));
     token_ = outputs[1];
     return outputs;
@@ -147,17 +147,17 @@ class Prefetcher {
   }
 
   const Graph& graph_;
-  const size_t most_bytes_;
+  const size_t max_bytes_;
   std::vector<const Node*> gathers_;
-  size_t next_ = 0;  // that has not begun
-  Val begun_;        // what has begun, and is not awaited
+  size_t next_ = 0;  // index of the first gather that has not begun
+  Val begun_;        // the gather in flight
   Val token_;
 };
 
 }  // namespace
 
-absl::StatusOr<Graph> PrefetchGathers(const Graph& graph, size_t most_bytes) {
-  Prefetcher prefetcher(graph, most_bytes);
+absl::StatusOr<Graph> PrefetchGathers(const Graph& graph, size_t max_bytes) {
+  Prefetcher prefetcher(graph, max_bytes);
   return Rewrite(graph, [&](Rewriter& r, const Node& node) { return prefetcher.Rewrite(r, node); });
 }
 
@@ -189,21 +189,21 @@ Val PerChannel(Val v, int rank) {
   return Reshape(v, std::move(shape));
 }
 
-// Columns [begin, end) of a matrix.
+// Returns columns [begin, end) of a matrix.
 Val Columns(Val x, int64_t begin, int64_t end) { return Slice(x, 1, begin, end - begin); }
 
 struct Statistics {
   Val mean, var, count;  // [C], population variance; [1]
 };
 
-// A row per rank, which may be one of zeros: mean, squared deviations, count.
+// Merges the statistics of all ranks. Each row has means, squared deviations and the count of a rank, or only zeros.
 Statistics Merge(Val rows, int64_t channels) {
   const Val means = Columns(rows, 0, channels), squares = Columns(rows, channels, 2 * channels),
             counts = Columns(rows, 2 * channels, 2 * channels + 1);
   const Val count = ReduceSum(counts, {0}, false);
   const Val mean = ReduceSum(means * counts, {0}, false) / count;
-  const Val apart = means - mean;
-  return {mean, ReduceSum(squares + apart * apart * counts, {0}, false) / count, count};
+  const Val deviation = means - mean;
+  return {mean, ReduceSum(squares + deviation * deviation * counts, {0}, false) / count, count};
 }
 
 Statistics GatherStatistics(Val x, const RankGroup& group) {
@@ -216,8 +216,8 @@ Statistics GatherStatistics(Val x, const RankGroup& group) {
   return Merge(AllGather(Reshape(row, {1, 2 * channels + 1}), group, 0), channels);
 }
 
-// The variance that v·n/(n − 1) makes the unbiased one of all samples, with the count n of this rank; of one sample,
-// v itself does.
+// Returns v such that v·n/(n − 1), with the sample count n of this rank, is the unbiased variance over all samples. For
+// n = 1, v is that variance.
 Val ForUnbiased(const Statistics& all, int64_t own) {
   const double n = static_cast<double>(own), undone = own > 1 ? (n - 1) / n : 1;
   const Val others = Max(all.count - 1.0, 1);

@@ -10,8 +10,9 @@
 
 namespace onnxtrain {
 
-absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& lacks) {
-  constexpr int kMaxRounds = 50;  // decompositions nest a few deep; more is a row that comes back to itself
+absl::StatusOr<Graph> DecomposeNodes(const Graph& graph,
+                                     const std::function<bool(const Graph&, const Node&)>& should_decompose) {
+  constexpr int kMaxRounds = 50;  // decompositions nest a few deep; more rounds mean that a row decomposes into itself
   Graph current = graph;
   bool changed = true;
   for (int round = 0; changed; ++round) {
@@ -19,7 +20,7 @@ absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<boo
     changed = false;
     auto rule = [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
       const OpRow* row = FindOp(node.op);
-      if (row == nullptr || row->decompose == nullptr || !lacks(r.from(), node)) return std::nullopt;
+      if (row == nullptr || row->decompose == nullptr || !should_decompose(r.from(), node)) return std::nullopt;
       DecomposeContext c{r.b(), node.attrs, {}, {}};
       for (ValueId v : node.inputs) c.inputs.push_back(r.Map(v));
       for (ValueId v : node.outputs) c.output_types.push_back(r.from().type(v));
@@ -32,8 +33,8 @@ absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<boo
 
 namespace {
 
-// Inlines the live nodes of `part` into b's graph, with `inputs` for its inputs, in order. Returns the values of its
-// outputs by name.
+// Inlines the live nodes of `part` into the graph of b and replaces its inputs by `inputs`, in order. Returns the
+// values of its outputs by name.
 std::map<std::string, Val> Inline(Builder& b, const Graph& part, const std::vector<Val>& inputs) {
   std::vector<ValueId> map(part.values().size(), kNoValue);
   for (size_t i = 0; i < inputs.size(); ++i) map[part.inputs()[i].value] = inputs[i].id();
@@ -52,13 +53,13 @@ std::map<std::string, Val> Inline(Builder& b, const Graph& part, const std::vect
 
 }  // namespace
 
-// The decomposition is differentiated in a graph of its own, where its inputs are independent of each other: in the
-// whole graph, one input may be computed from another, and walking on through that would count it twice.
+// Differentiates the decomposition in a separate graph, in which its inputs are independent. In the whole graph, one
+// input may be computed from another, and following that path would count its gradient twice.
 std::vector<Val> GradientOfDecomposition(const OpRow& row, const GradContext& c) {
   std::vector<Val> grads(c.inputs.size());
   Graph part;
   Builder b(&part);
-  std::vector<Val> outer;  // of part's inputs
+  std::vector<Val> outer;  // values of the inputs of `part` in the whole graph
   DecomposeContext d{b, c.node.attrs, {}, {}};
   auto stand_in = [&](Val v, std::string name) {
     if (!v.valid()) return Val();

@@ -9,12 +9,13 @@
 
 namespace onnxtrain {
 
-// Decomposes every node for which `lacks` holds until none with a decomposition is left. Keeps the others, and dead
-// nodes.
-absl::StatusOr<Graph> DecomposeNodes(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& lacks);
+// Replaces nodes for which `should_decompose` returns true by their decompositions until none that has one is left.
+// Keeps all other nodes, including dead ones.
+absl::StatusOr<Graph> DecomposeNodes(const Graph& graph,
+                                     const std::function<bool(const Graph&, const Node&)>& should_decompose);
 
-// Returns the gradient of a row by its decomposition: appends the decomposition over c.inputs and differentiates it.
-// Cse merges its forward values with those of the forward pass if that is decomposed too.
+// Computes the gradient of a row from its decomposition: appends the decomposition over c.inputs and differentiates it.
+// If the forward node is decomposed too, Cse merges the forward values.
 std::vector<Val> GradientOfDecomposition(const OpRow& row, const GradContext& c);
 
 }  // namespace onnxtrain

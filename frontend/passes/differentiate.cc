@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/no_gradient.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
 
@@ -33,8 +32,8 @@ class Engine {
   Graph* graph_;
   Builder builder_;
   std::span<const ValueId> wrt_;
-  std::vector<bool> depends_;  // does the value depend on one of wrt?
-  std::vector<bool> reaches_;  // is the value on a way to a seeded one?
+  std::vector<bool> depends_;  // by value: it depends on a value of wrt
+  std::vector<bool> reaches_;  // by value: a seeded value depends on it
   std::map<ValueId, Val> grads_;
   std::set<std::string> refused_;
 };
@@ -90,9 +89,9 @@ absl::Status Engine::Run(std::span<const Seed> seeds) {
   return builder_.status();
 }
 
-// Continues after the node, to report all operators without a gradient.
+// Records the operator and continues, so that the error lists all operators without a gradient.
 void Engine::Refuse(const Node& node) {
-  const std::string_view why = NoGradientReason(node.op);  // "" of rows that backends or tests add
+  const std::string_view why = NoGradientReason(node.op);  // "" for rows that backends or tests add
   refused_.insert(StrCat(node.op, " '", *node.source, "'", why.empty() ? "" : StrCat(" (", why, ")")));
   for (ValueId v : node.inputs) {
     if (Wanted(v)) Contribute(v, ZerosLike(builder_.Wrap(v)));

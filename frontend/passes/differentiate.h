@@ -1,7 +1,7 @@
-// Reverse-mode differentiation of the graph itself.
+// Reverse-mode differentiation, which appends gradient nodes to the graph.
 //
-// The engine knows no operator: it visits nodes in reverse order and applies the gradient formula of each row, or that
-// of the row's decomposition. It adds contributions to a value in the order of the visit, which is fixed.
+// Knows no operator: visits nodes in reverse order and applies the gradient formula of each row, or differentiates the
+// row's decomposition. Adds the contributions to a gradient in the order of the visits, which is deterministic.
 #pragma once
 
 #include <map>
@@ -12,20 +12,19 @@
 
 namespace onnxtrain {
 
-// A value whose gradient is known: `gradient` of the same type, or ones where it is kNoValue.
+// A value with known gradient: `gradient`, of the same type as `value`, or ones if it is kNoValue.
 struct Seed {
   ValueId value;
   ValueId gradient = kNoValue;
 };
 
-// Appends to *graph the gradient of the seeded values (of any shape; their sum, weighted with the seeds' gradients)
-// with respect to each value of `wrt`. Returns the gradients by value; a value that the seeded ones do not depend on
-// differentiably gets no entry. Fails, with all names, if
-// operators without a gradient are on the path.
+// Appends to *graph the gradients of Σ seed.gradient·seed.value with respect to the values in `wrt`. Returns the
+// gradients by value, without an entry for a value on which no seeded value depends differentiably. Fails if operators
+// without a gradient are on the path, and names all of them.
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, std::span<const Seed> seeds,
                                                          std::span<const ValueId> wrt);
 
-// The same for one value, the loss.
+// Differentiates one value, the loss, whose gradient is `seed`.
 absl::StatusOr<std::map<ValueId, ValueId>> Differentiate(Graph* graph, ValueId loss, std::span<const ValueId> wrt,
                                                          ValueId seed = kNoValue);
 

@@ -8,14 +8,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/graph/print.h"
-#include "frontend/passes/dce.h"
+#include "frontend/graph/text_form.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
 namespace {
 
-// FNV-1a, 64 bits: the same on every machine and in every version, as the names may be stored.
+// Computes the 64-bit FNV-1a hash, which is equal on every machine and in every version, since names may be stored.
 uint64_t Fingerprint(std::string_view s) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (char c : s) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -24,16 +24,16 @@ uint64_t Fingerprint(std::string_view s) {
 
 class Hoister {
  public:
-  Hoister(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth)
+  Hoister(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& should_hoist)
       : graph_(graph), weight_(FindWeightValues(graph)) {
-    MarkHoisted(worth);
+    MarkHoisted(should_hoist);
   }
 
   absl::StatusOr<Hoisted> Split() {
     Hoisted result;
     result.derive = graph_;
     result.derive.ClearOutputs();
-    std::map<std::string, Val> inputs;  // derived ones of main, by name
+    std::map<std::string, Val> inputs;  // derived inputs of main, by name
     auto input = [&](Rewriter& r, ValueId v) {
       if (!read_[v]) return Val();
       const std::string name = Name(v);
@@ -51,14 +51,14 @@ class Hoister {
       return outputs;
     };
     ASSIGN_OR_RETURN(result.main, Rewrite(graph_, rule));
-    result.main = Dce(result.main);  // also of what only hoisted nodes read
+    result.main = Dce(result.main);  // removes the hoisted nodes and those that only they read
     result.derive = Dce(result.derive, {.drop_unused_weights = true, .drop_unused_feeds = true});
     return result;
   }
 
  private:
-  // Marks, from the end backwards, what the main program reads, up to the hoisted nodes.
-  void MarkHoisted(const std::function<bool(const Graph&, const Node&)>& worth) {
+  // Marks, from the end of the graph to its start, the values that the main program reads, and stops at hoisted nodes.
+  void MarkHoisted(const std::function<bool(const Graph&, const Node&)>& should_hoist) {
     read_.assign(graph_.values().size(), false);
     hoisted_.assign(graph_.values().size(), false);
     for (const GraphOutput& output : graph_.outputs()) read_[output.value] = true;
@@ -67,7 +67,7 @@ class Hoister {
       bool read = false;
       for (ValueId v : node.outputs) read |= read_[v];
       if (!read) continue;
-      const bool hoisted = weight_[node.outputs[0]] && worth(graph_, node);
+      const bool hoisted = weight_[node.outputs[0]] && should_hoist(graph_, node);
       for (ValueId v : node.outputs) hoisted_[v] = hoisted;
       for (ValueId v : node.inputs) {
         if (v != kNoValue && !hoisted) read_[v] = true;
@@ -75,7 +75,7 @@ class Hoister {
     }
   }
 
-  // Returns a key that identifies the value in any graph: the name of an input, or the computation of other values.
+  // Returns a key that identifies the value in any graph: the name of an input, or the computation of any other value.
   const std::string& Key(ValueId v) {
     std::string& key = keys_[v];
     if (!key.empty()) return key;
@@ -88,7 +88,7 @@ class Hoister {
     return keys_[v] = absl::StrFormat("%s#%016x", node->op, Fingerprint(all));
   }
 
-  // "Transpose(fc.weight)#5e0c…"
+  // Returns a name like "Transpose(fc.weight)#5e0c…".
   std::string Name(ValueId v) {
     const Node& node = *graph_.producer(v);
     constexpr size_t kMaxShown = 80;
@@ -128,8 +128,8 @@ std::vector<bool> FindWeightValues(const Graph& graph) {
   return weight;
 }
 
-absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth) {
-  return Hoister(graph, worth).Split();
+absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& should_hoist) {
+  return Hoister(graph, should_hoist).Split();
 }
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Splits off values that depend on weights alone: they are computed once per update instead of in every run.
+// Moves values that depend only on weights to a separate program, which runs once per update instead of in every pass.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,19 @@
 namespace onnxtrain {
 
 struct Hoisted {
-  Graph main;    // the graph, with an input of kind kDerived for each hoisted value that it reads
-  Graph derive;  // its outputs, named like those inputs, from the parameters and frozen weights that they need
+  Graph main;    // the graph with an input of kind kDerived for each hoisted value that it reads
+  Graph derive;  // computes these values, as outputs of the same names, from parameters and frozen weights
 };
 
-// Finds, by value, what depends on parameters, frozen weights and constants alone, and on at least one weight. Excludes
-// weights that the program updates (outputs with `into`).
+// Returns by value whether it depends only on parameters, frozen weights and constants, and on at least one weight.
+// Weights that the program updates (outputs with `into`) do not count as weights.
 std::vector<bool> FindWeightValues(const Graph& graph);
 
-// Hoists every node that depends on parameters, frozen weights and constants alone and for which `worth` holds (casts,
-// transposes, packing: results take memory, so views should stay), with all nodes that it depends on. Excludes weights
-// that the program updates (outputs with `into`). Names a derived value after its computation,
-// "Transpose(fc.weight)#5e0c…": equal computations on the same weights have one name in all graphs, and programs share
-// the buffer. If nothing is hoisted, `derive` has no outputs. Inputs of `main` keep their order, also weights that only
-// hoisted nodes read; derived ones follow.
-absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& worth);
+// Hoists every node with a value of FindWeightValues for which `should_hoist` returns true, and all nodes that it
+// depends on. `should_hoist` should accept casts, transposes and packing, but not views, since each derived value takes
+// memory. A derived value is named after its computation, "Transpose(fc.weight)#5e0c…", so that programs with equal
+// computations share one buffer. If nothing is hoisted, `derive` has no outputs. `main` keeps all inputs in their
+// order, including weights that only hoisted nodes read; derived inputs follow.
+absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& should_hoist);
 
 }  // namespace onnxtrain

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "frontend/base/strings.h"
-#include "frontend/graph/print.h"
-#include "frontend/graph/text.h"
+#include "frontend/graph/text_form.h"
+#include "frontend/graph/tokens.h"
 #include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
@@ -133,10 +133,10 @@ bool MatchedRegion::Grow(const std::vector<bool>& allowed) {
   return !frontier_.empty();
 }
 
-// Lists each node's kind, then its output and operands as numbers in the order in which they appear.
+// Lists, for each node, its kind, output and operands. Values are numbered in the order of their first appearance.
 std::vector<int32_t> MatchedRegion::signature() const {
   std::vector<int32_t> signature;
-  std::vector<ValueId> numbering;  // regions are small
+  std::vector<ValueId> numbering;  // searched linearly, since regions are small
   const auto add = [&](ValueId v) {
     const auto known = std::ranges::find(numbering, v);
     signature.push_back(static_cast<int32_t>(known - numbering.begin()));

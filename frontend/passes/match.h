@@ -1,4 +1,4 @@
-// Matchers over graphs, and regions for the patterns of recognize.
+// Matchers over graphs for fusions, and the regions and proposals by which recognize finds composites.
 #pragma once
 
 #include <functional>
@@ -15,48 +15,48 @@
 
 namespace onnxtrain {
 
-// A proposal: `form` computes `root` from `leaves`, all of which precede it.
+// A proposed replacement: `form` computes the value `root` from the values `leaves`, all of which precede it.
 struct Match {
   struct Leaf {
     ValueId value;
-    Shape small;        // the shape on which the proposal is proved; both forms must be defined on it
-    int64_t below = 2;  // integers are drawn from [0, below)
-    // What a boolean always is in the first element of its rows. Numbers that have it are 0 or 1, too.
+    Shape small;        // the shape on which both forms are evaluated; both must be defined on it
+    int64_t below = 2;  // random integers are in [0, below)
+    // For conditions: the value of the first element of every row. If set, the other elements are 0 or 1.
     std::optional<bool> first = std::nullopt;
-    // What the whole first row is when numbers are drawn again.
+    // Fills the first row in the second evaluation.
     std::optional<double> first_row = std::nullopt;
   };
   ValueId root = kNoValue;
-  std::string_view op;  // the composite, for the count
+  std::string_view op;  // the name of the composite
   std::vector<Leaf> leaves;
   std::function<Val(Builder&, std::span<const Val> leaves)> form;
-  std::set<ValueId> covers;  // the values that the composite replaces; never roots of other matches
+  std::set<ValueId> covers;  // the values that the composite replaces; they cannot be roots of other matches
 };
 
-// A graph with its use counts and weights.
+// A graph with its users, use counts and weight-dependent values, for pattern matching. Refers to the graph.
 class Pattern {
  public:
   explicit Pattern(const Graph& graph);
 
   const Graph& graph() const { return graph_; }
-  // Returns whether the value depends on parameters, state and constants alone.
+  // Returns true if the value depends only on parameters, state and constants.
   bool IsWeight(ValueId v) const { return weight_[v]; }
-  // Returns whether one operand of one node is the only use of the value; graph outputs are uses.
+  // Returns true if the value has one use: as one operand of one node, or as a graph output.
   bool HasOneUse(ValueId v) const { return uses_[v] == 1; }
   // Returns the users of the value, each once.
   std::span<const int32_t> users(ValueId v) const { return users_[v]; }
   bool IsOutput(ValueId v) const { return is_output_[v]; }
-  // Returns the sole user of the value, by one operand; null if there is none, it is no `op` ("": any), or the value is
-  // a graph output.
+  // Returns the node whose operand is the only use of the value. Null if there is no such node, if it is not an `op`
+  // ("": any operator), or if the value is a graph output.
   const Node* SoleUser(ValueId v, std::string_view op = "") const;
-  // Returns the operand of the Cast between these types that produces the value, else kNoValue.
+  // Returns x if the value is a Cast of x between these types, otherwise kNoValue.
   ValueId BeforeCast(ValueId v, DType from, DType to) const;
   // Returns the producer if it is that operator, else null.
   const Node* Producer(ValueId v, std::string_view op) const;
-  // Returns the value of all elements of a splat constant.
+  // Returns the value of all elements if they are equal and constant.
   std::optional<double> Splat(ValueId v) const;
-  // Returns a number for all that a pattern may ask of the node alone: operator, attributes, types, constants, which
-  // operands are weights.
+  // Returns an id of everything that a pattern may ask about a single node: operator, attributes, types, constants, and
+  // which operands are weights. Nodes with equal ids are interchangeable for patterns.
   int32_t Kind(const Node& node) const;
 
  private:
@@ -64,50 +64,50 @@ class Pattern {
   std::vector<bool> weight_, is_output_;
   std::vector<int> uses_;
   Users users_;
-  mutable std::vector<std::optional<std::optional<double>>> splats_;  // by value, as far as asked for
+  mutable std::vector<std::optional<std::optional<double>>> splats_;  // cache of Splat, by value
   mutable std::map<std::string, int32_t> kinds_;
-  mutable std::vector<int32_t> kind_;  // by node; -1: not computed yet
+  mutable std::vector<int32_t> kind_;  // cache of Kind, by node; -1: not computed yet
 };
 
 using Perm = std::vector<int64_t>;
 
-// Has a factor of the scores of attention, [..., queries, keys], one number for each head, or one for all?
+// Returns true if a factor of attention scores [..., queries, keys] has one number per head, or one for all heads.
 bool IsPerHead(const Graph& graph, ValueId factor);
 
 Perm IdentityPerm(int rank);
-// The permutation that undoes it.
+// Returns the inverse permutation.
 Perm InversePerm(const Perm& perm);
-// Follows transposes from `*v` to the value that they permute. Returns the permutation that gives `*v` from it.
+// Replaces `*v` by the operand of the chain of transposes that computes it. Returns the permutation of that chain.
 Perm SkipTransposes(const Pattern& pattern, ValueId* v);
-// Returns the permutation of the transposes that read the value, if nothing else does and all are the same.
+// Returns the permutation if all users of the value are transposes with the same permutation.
 std::optional<Perm> FindUserPerm(const Pattern& pattern, ValueId v);
 
-// A region that computes a value, grown backwards node by node. Splat constants belong to the region; weights are
-// leaves.
+// A set of nodes that computes the value `root`, grown from it towards the inputs. Splat constants belong to the
+// region; weights do not.
 class MatchedRegion {
  public:
   MatchedRegion(const Pattern& pattern, ValueId root);
 
-  // Adds the last node of the frontier. Returns false, without a change, if that is an input or not in `allowed`, by
-  // node.
+  // Adds the last node of the frontier. Changes nothing and returns false if that is an input or `allowed` (by node) is
+  // false for it.
   bool Grow(const std::vector<bool>& allowed);
 
   ValueId root() const { return root_; }
-  // Can a larger region of so many nodes have an only leaf? Each node takes one value from the frontier.
-  bool CanEndWithin(size_t most_nodes) const {
-    return nodes_.size() < most_nodes && frontier_.size() <= most_nodes - nodes_.size() + 1;
+  // Returns true if the region can grow to a single leaf within `max_nodes` nodes. Each node removes one value from
+  // the frontier.
+  bool CanEndWithin(size_t max_nodes) const {
+    return nodes_.size() < max_nodes && frontier_.size() <= max_nodes - nodes_.size() + 1;
   }
-  // Returns the only value that the region depends on besides weights, if there is one.
+  // Returns the value that the region depends on if, apart from weights, it is the only one.
   std::optional<ValueId> only_leaf() const {
     return frontier_.size() == 1 && !nodes_.empty() ? std::optional(frontier_.front()) : std::nullopt;
   }
-  const std::vector<ValueId>& weights() const { return weights_; }  // in order, each once
+  const std::vector<ValueId>& weights() const { return weights_; }  // sorted by id, without repeats
   const std::vector<const Node*>& nodes() const { return nodes_; }  // from the root backwards
   int Count(std::string_view op) const;
   std::set<ValueId> covers() const;
   const Pattern& pattern() const { return pattern_; }
-  // Regions of equal signature are the same computation on leaves of the same types: what is proved of one holds for
-  // all.
+  // Regions with equal signatures are the same computation on leaves of the same types, so one proof holds for all.
   std::vector<int32_t> signature() const;
 
  private:
@@ -115,23 +115,23 @@ class MatchedRegion {
 
   const Pattern& pattern_;
   ValueId root_;
-  std::vector<ValueId> frontier_;  // in order: ids grow along the graph, so that the last is computed last
-  std::vector<ValueId> weights_;   // in order
+  std::vector<ValueId> frontier_;  // sorted by id, that is, in the order of computation
+  std::vector<ValueId> weights_;   // sorted by id
   std::vector<const Node*> nodes_;
 };
 
 using Proposals = std::vector<Match>;
 
-// Proposals for regions over one leaf, and the largest region.
+// Proposes replacements for regions with a single leaf.
 struct RegionPattern {
-  bool (*allows)(const Node&);
-  size_t most_nodes;
+  bool (*allows)(const Node&);  // true for nodes that a region may contain
+  size_t max_nodes;             // limit for a region
   Proposals (*propose)(const MatchedRegion&);
 };
 
-std::span<const RegionPattern> FunctionPatterns();  // Gelu, Softplus, …: functions of one number
+std::span<const RegionPattern> FunctionPatterns();  // elementwise functions of one value: Gelu, Softplus …
 std::span<const RegionPattern> NormPatterns();      // LayerNorm, Softmax
-// Returns proposals whose root is this node.
+// Propose replacements of the value that `root` computes.
 Proposals ProposeAttention(const Pattern& pattern, const Node& root);
 Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root);
 

@@ -23,9 +23,9 @@ bool MinCut::FindLevels(int32_t source, int32_t sink) {
   return level_[sink] >= 0;
 }
 
-// Augments one path of the level graph. Iterative, since paths are as long as the graph is deep.
+// Augments one path of the level graph. Iterative, since a path can be as long as the graph is deep.
 int64_t MinCut::Push(int32_t source, int32_t sink) {
-  std::vector<std::pair<int32_t, size_t>> path;  // vertex, its edge
+  std::vector<std::pair<int32_t, size_t>> path;  // each vertex with the index of its edge
   int32_t v = source;
   while (v != sink) {
     size_t& i = next_[v];

@@ -16,14 +16,15 @@ class MinCut {
   explicit MinCut(int32_t vertices) : edges_(vertices) {}
 
   void AddEdge(int32_t from, int32_t to, int64_t capacity);
-  // Returns by vertex whether it is on the source's side of the smallest minimum cut. Call it once.
+  // Returns by vertex whether it is on the source side of the minimum cut with the fewest source-side vertices. May be
+  // called once.
   std::vector<bool> SourceSide(int32_t source, int32_t sink);
 
  private:
   struct Edge {
     int32_t to;
-    int32_t back;  // index of the opposite edge among those of `to`
-    int64_t left;
+    int32_t back;  // index of the reverse edge among the edges of `to`
+    int64_t left;  // residual capacity
   };
 
   bool FindLevels(int32_t source, int32_t sink);

@@ -18,7 +18,7 @@ bool IsProduct(const Graph& graph, const Node& node) {
   return row.precision == Precision::kLow && graph.type(node.outputs[0]).dtype == kWide;
 }
 
-// Returns whether each output element is one product, without a sum.
+// Returns true if each output element is a single product, without a sum.
 bool HasNoReduction(const Graph& graph, const Node& node) {
   const OpRow& row = *FindOp(node.op);
   if (row.flops == nullptr) return false;
@@ -28,7 +28,7 @@ bool HasNoReduction(const Graph& graph, const Node& node) {
   return row.flops(inputs, {&y, 1}, node.attrs) <= 2.0 * static_cast<double>(y.elements());
 }
 
-// Returns whether `low` represents every element exactly.
+// Returns true if `low` represents every element exactly.
 bool IsExact(const HostTensor& tensor, DType low) {
   for (int64_t i = 0; i < tensor.size(); ++i) {
     if (HostTensor::Scalar(low, tensor.At(i)).At(0) != tensor.At(i)) return false;
@@ -36,7 +36,7 @@ bool IsExact(const HostTensor& tensor, DType low) {
   return true;
 }
 
-// Returns whether the row accepts float32 for this input while the others are in `low`: attention masks.
+// Returns true if this input, such as an attention mask, may be float32 while the others are in `low`.
 bool AcceptsFloat32Input(const Graph& graph, const Node& node, size_t input, DType low) {
   std::vector<Type> types;
   for (ValueId v : node.inputs) types.push_back(v == kNoValue ? Type() : graph.type(v));
@@ -118,7 +118,8 @@ class MixedPrecisionRewriter {
     return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return wanted_[v]; });
   }
 
-  // Marks weights, exact constants and propagated values of these: their casts cost nothing in a step.
+  // Marks weights, exact constants and kPropagate results of these. Casting them costs nothing in a step, since casts
+  // of weights are hoisted.
   void MarkFreelyCastable() {
     freely_castable_.assign(graph_.values().size(), false);
     for (const GraphInput& input : graph_.inputs()) {
@@ -135,13 +136,14 @@ class MixedPrecisionRewriter {
     }
   }
 
-  // Returns whether all users accept `low`.
+  // Returns true if all users accept `low`.
   bool HasOnlyLowPrecisionUsers(ValueId v) const {
     if (!wanted_[v]) return false;
     return !is_output_[v] && std::all_of(users_[v].begin(), users_[v].end(), [&](int32_t n) { return AcceptsLow(n); });
   }
 
-  // Backward operators read what the forward pass saved, and comparisons read values in any precision.
+  // Returns true if node n may read values in `low`: backward operators may, since they read saved values, and so may
+  // comparisons.
   bool AcceptsLow(size_t n) const {
     const Node& node = graph_.nodes()[n];
     return WantsLow(n) || FindOp(node.op)->is_gradient ||
@@ -173,7 +175,7 @@ class MixedPrecisionRewriter {
 
   static constexpr DType kNoCast = DType::kBool;
 
-  // Emits the node over inputs of that type. Casts each output to the type that its users read.
+  // Emits the node with inputs of type `dtype`. Casts each output to the type that its users read.
   void EmitAs(const Node& node, DType dtype) {
     std::vector<Val> inputs;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -192,7 +194,7 @@ class MixedPrecisionRewriter {
     }
   }
 
-  // Returns the value in that type, cast once.
+  // Returns the value as `dtype`. All users share one Cast.
   Val As(ValueId old, DType dtype) {
     const Val now = r_.Map(old);
     if (!now.valid() || now.dtype() == dtype) return now;
@@ -205,10 +207,10 @@ class MixedPrecisionRewriter {
   const DType low_;
   Rewriter r_;
   const Users users_;
-  std::vector<bool> is_output_;                 // by value
+  std::vector<bool> is_output_;                 // by value: it is a graph output
   std::vector<Precision> precision_;            // by node
   std::vector<bool> wanted_, freely_castable_;  // by value
-  std::map<ValueId, Val> casts_;                // by new value, between kWide and low_
+  std::map<ValueId, Val> casts_;                // casts between kWide and low_, by new value
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Mixed precision (Micikevicius et al., "Mixed Precision Training", 2018) as a rewriting of the graph.
+// Mixed precision (Micikevicius et al., "Mixed Precision Training", 2018) as a pass.
 #pragma once
 
 #include "absl/status/statusor.h"

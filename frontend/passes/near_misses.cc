@@ -1,4 +1,4 @@
-#include "frontend/passes/near_misses.h"
+#include "frontend/passes/recognize.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,9 +10,9 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int kMaxViews = 8;  // between a slice and its place in the rotated head
+constexpr int kMaxViews = 8;  // views followed between a Slice and the Concat of the rotated head
 
-// x of x·σ(x), or kNoValue.
+// Returns x if the value is x·σ(x), otherwise kNoValue.
 ValueId FindSwish(const Pattern& pattern, ValueId v) {
   const Node* mul = pattern.Producer(v, "Mul");
   if (mul == nullptr) return kNoValue;
@@ -23,7 +23,7 @@ ValueId FindSwish(const Pattern& pattern, ValueId v) {
   return kNoValue;
 }
 
-// "SwiGlu", "GeGlu" or "". What is gated is neither a weight nor x itself.
+// Returns "SwiGlu", "GeGlu" or "". The gated operand must be neither a weight nor x itself.
 std::string FindGate(const Pattern& pattern, const Node& node) {
   if (node.op != "Mul") return "";
   for (size_t i : {0, 1}) {
@@ -37,7 +37,7 @@ std::string FindGate(const Pattern& pattern, const Node& node) {
   return "";
 }
 
-// What a part of a Concat is cut out of, and with which sign.
+// The value that an operand of a Concat is sliced from, possibly negated.
 struct Cut {
   ValueId source = kNoValue;
   bool negated = false;
@@ -58,7 +58,7 @@ Cut FindCut(const Pattern& pattern, ValueId v) {
   return {};
 }
 
-// A Concat of two parts of one value, one of them negated.
+// Returns true for a Concat of two slices of one value, one of them negated.
 bool IsRotation(const Pattern& pattern, const Node& node) {
   if (node.op != "Concat" || node.inputs.size() != 2 || pattern.IsWeight(node.outputs[0])) return false;
   const Cut first = FindCut(pattern, node.inputs[0]), second = FindCut(pattern, node.inputs[1]);
@@ -79,7 +79,7 @@ std::map<std::string, int> CountElementwiseForms(const Graph& graph) {
 
 namespace {
 
-constexpr int kMaxSteps = 6;  // between the products of attention
+constexpr int kMaxSteps = 6;  // nodes between Softmax and each product of attention
 
 std::string Quoted(const Node& node) {
   return node.source->empty() ? node.op : StrCat(node.op, " '", *node.source, "'");
@@ -90,8 +90,8 @@ bool IsBetweenProducts(const Node& node) {
   return row != nullptr && (row->elementwise || row->view || node.op == "Dropout" || node.op == "Transpose");
 }
 
-// The chain from a value back to the producer of that operator, through elementwise operators and views; empty if there
-// is none. Follows the operand of the value's own size.
+// Returns the nodes from the producer of a value back to an `op`, through elementwise operators and views; empty if
+// there is no such chain. At each node, follows the operand that has the size of the result.
 std::vector<const Node*> ChainTo(const Pattern& pattern, ValueId v, std::string_view op) {
   std::vector<const Node*> chain;
   for (int step = 0; step < kMaxSteps; ++step) {
@@ -111,7 +111,7 @@ std::vector<const Node*> ChainTo(const Pattern& pattern, ValueId v, std::string_
   return {};
 }
 
-// Does the composite express this node between the products?
+// Returns true if Attention can express this node between its products.
 bool IsExpressible(const Pattern& pattern, const Node& node) {
   if (node.op == "Mul" && std::ranges::any_of(node.inputs, [&](ValueId v) { return IsPerHead(pattern.graph(), v); }))
     return true;
@@ -122,7 +122,7 @@ bool IsExpressible(const Pattern& pattern, const Node& node) {
          std::ranges::any_of(node.inputs, [&](ValueId v) { return pattern.Splat(v).has_value(); });
 }
 
-// The first node of a chain, but for its end, that attention does not express, or whose value somebody else reads.
+// Describes the first node of the chain that Attention cannot express or whose result is a graph output.
 std::optional<std::string> FindObstacle(const Pattern& pattern, const std::vector<const Node*>& chain) {
   for (const Node* node : chain) {
     if (node != chain.back() && !IsExpressible(pattern, *node))
@@ -147,7 +147,7 @@ std::string WhyNoAttention(const Pattern& pattern, const Node& product, const st
   };
   const Shape batch = leading(scores.inputs[0]);
   if (batch.empty()) return "it has no axis of heads";
-  const auto fits = [&](const Shape& heads) {  // or all queries read one
+  const auto fits = [&](const Shape& heads) {  // equal extents, or 1 for keys and values that all queries share
     return std::ranges::equal(heads, batch, [](int64_t n, int64_t of_queries) { return n == of_queries || n == 1; });
   };
   if (!fits(leading(scores.inputs[1])) || !fits(leading(product.inputs[1])))
@@ -157,7 +157,7 @@ std::string WhyNoAttention(const Pattern& pattern, const Node& product, const st
   return "somebody else reads its scores, or both forms differ in value";
 }
 
-// A softmax between two products.
+// Explains why a product of a Softmax of a product is not Attention.
 std::optional<std::string> NearAttention(const Pattern& pattern, const Node& node) {
   if (node.op != "MatMul" || pattern.IsWeight(node.outputs[0])) return std::nullopt;
   const auto to_softmax = ChainTo(pattern, node.inputs[0], "Softmax");
@@ -167,7 +167,7 @@ std::optional<std::string> NearAttention(const Pattern& pattern, const Node& nod
   return StrCat("Attention: ", Quoted(node), ": ", WhyNoAttention(pattern, node, to_softmax, to_scores));
 }
 
-// √(mean + ε): the denominator of a normalization.
+// Explains why √(mean + ε), the denominator of a normalization, is not part of LayerNorm or RmsNorm.
 std::optional<std::string> NearNorm(const Pattern& pattern, const Node& node) {
   if (node.op != "Sqrt" && node.op != "Rsqrt") return std::nullopt;
   const Node* sum = pattern.Producer(node.inputs[0], "Add");

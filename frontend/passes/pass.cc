@@ -6,7 +6,7 @@
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {
@@ -24,7 +24,7 @@ absl::Status VerifyResult(std::string_view pass, const Graph& result) {
   return Annotate(Verify(result), StrCat("pass ", pass, ": "));
 }
 
-// `changed` may be null; then the graphs are compared for the observer only.
+// Runs and verifies one pass. If `changed` is null, compares the graphs only for the observer.
 absl::StatusOr<Graph> RunOne(Graph graph, const Pass& pass, const PassObserver& observer, bool* changed) {
   RETURN_IF_ERROR(CheckCancelled());
   const size_t nodes = graph.nodes().size();

@@ -3,9 +3,7 @@
 #include <memory>
 
 #include "frontend/base/status.h"
-#include "frontend/passes/cancel_transposes.h"
-#include "frontend/passes/cse.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/recognize.h"
 #include "frontend/passes/simplify.h"
 
@@ -13,7 +11,7 @@ namespace onnxtrain {
 
 namespace {
 
-// The host's budget is for all rounds.
+// All rounds share one host budget.
 std::vector<Pass> CleanUpPasses() {
   const auto budget = std::make_shared<HostBudget>();
   return {
@@ -27,7 +25,7 @@ std::vector<Pass> CleanUpPasses() {
 
 }  // namespace
 
-// Repeats the passes of a graph that they have cleaned up if `first` changes it.
+// Runs `first` and, if it changes the graph, the clean-up passes. Requires a graph that is already clean.
 static absl::StatusOr<Graph> RunBeforeCleanUp(Pass first, Graph graph, const PassObserver& observer) {
   std::vector<Pass> passes = CleanUpPasses();
   const size_t clean = passes.size();
@@ -45,7 +43,7 @@ absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
 
 absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
-  // Recognizes patterns in the exported layout, before transposes move.
+  // Patterns have the exported layout, so Recognize runs before transposes move.
   ASSIGN_OR_RETURN(graph, RunBeforeCleanUp(kRecognize, std::move(graph), observer));
   return RunBeforeCleanUp(kCancelTransposes, std::move(graph), observer);
 }

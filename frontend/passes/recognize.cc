@@ -21,19 +21,19 @@ namespace {
 
 DType ToFloat64(DType t) { return IsFloat(t) ? DType::kFloat64 : t; }
 
-// Copies the graph's form onto inputs that replace the leaves.
+// Copies the nodes between leaves and root to another graph, with other values for the leaves.
 class Copy {
  public:
   Copy(const Graph& graph, Builder& b) : graph_(graph), b_(b) {}
 
   void Bind(ValueId leaf, Val v) { map_[leaf] = v; }
-  // Returns what a leaf is bound to, or an invalid Val.
+  // Returns the value bound to a leaf, or an invalid Val.
   Val Find(ValueId leaf) const {
     const auto it = map_.find(leaf);
     return it == map_.end() ? Val() : it->second;
   }
 
-  // Returns an invalid Val if a value depends on more than the leaves or is undefined for the small shapes.
+  // Copies the computation of `root`. Invalid if it depends on more than the leaves or fails for the small shapes.
   Val Of(ValueId root) {
     const std::set<ValueId> needed = Needed(root);
     for (ValueId v : needed) {
@@ -43,7 +43,7 @@ class Copy {
     return map_.at(root);
   }
 
-  // Returns whether the numbers were rounded to 16 bits: √2 as 1.4140625.
+  // Returns true if the constants were rounded to 16 bits, such as √2 to 1.4140625.
   bool HasRoundedNumbers() const { return rounded_ && !precise_; }
 
  private:
@@ -53,7 +53,7 @@ class Copy {
     int exponent = 0;
     const double digits = std::frexp(number, &exponent) * 32;
     if (!bf16 && !f16) precise_ = true;
-    if (digits != std::round(digits)) rounded_ = true;  // no power of two or small multiple of one
+    if (digits != std::round(digits)) rounded_ = true;  // neither a power of two nor a small multiple of one
   }
 
   std::set<ValueId> Needed(ValueId root) const {
@@ -87,7 +87,7 @@ class Copy {
     return b_.Op(node->op, std::move(inputs), std::move(attrs));
   }
 
-  // Where only leading axes are regrouped, the last two may be small.
+  // A Reshape that only regroups leading axes keeps the last two axes, which may be small.
   static Val MakeReshape(const Shape& from, Shape to, Val x) {
     const auto rank = std::ssize(from), to_rank = std::ssize(to);
     if (rank >= 2 && to_rank >= 2 && from[rank - 1] == to[to_rank - 1] && from[rank - 2] == to[to_rank - 2]) {
@@ -103,7 +103,7 @@ class Copy {
   bool precise_ = false, rounded_ = false;
 };
 
-// Rows of several magnitudes. `again`: not the first time.
+// Draws random elements, with another magnitude in each row. `again` is true for all draws but the first.
 HostTensor Draw(const Type& type, const Match::Leaf& leaf, double scale, bool again, std::mt19937& random) {
   constexpr double kMagnitudes[] = {1, 1e-2, 3, 1e-4};
   std::normal_distribution<double> normal;
@@ -125,7 +125,7 @@ HostTensor Draw(const Type& type, const Match::Leaf& leaf, double scale, bool ag
   return t;
 }
 
-// |x − y| may be relative·(|x| + floor).
+// Accepts |x − y| ≤ relative·(|x| + floor).
 struct Tolerance {
   double relative, floor;
 };
@@ -139,7 +139,7 @@ bool ResultsAgree(const HostTensor& a, const HostTensor& b, Tolerance tolerance)
   return true;
 }
 
-// Regions over larger leaves would take seconds to evaluate.
+// Returns false for leaves so large that an evaluation would take seconds.
 bool IsSmallEnough(const Match& match) {
   constexpr int64_t kMaxElements = int64_t{1} << 22;
   return std::ranges::all_of(match.leaves, [](const Match::Leaf& leaf) {
@@ -157,10 +157,10 @@ bool HasType(const Graph& graph, const Match& match) {
   return b.status().ok() && y.valid() && y.type() == graph.type(match.root);
 }
 
-// Evaluates match.root from match.leaves, on their small shapes, by the graph and by match.form, in float64 and on the
-// same numbers: normal, of several magnitudes (an epsilon only matters for small variances), from a fixed seed. Returns
-// true if the results agree within 1e-5 relative (2e-3 for 16-bit graphs, and where all constants of the match were
-// rounded to 16 bits) and `form` has the root's type on the real leaves. Returns false if a form cannot be evaluated.
+// Evaluates match.root from match.leaves on their small shapes, by the graph and by match.form, in float64. Both get
+// the same normal numbers, from a fixed seed and of several magnitudes (an epsilon only matters for small variances).
+// Returns true if the results agree within 1e-5 relative (2e-3 for 16-bit graphs and for constants rounded to 16 bits)
+// and `form` has the type of the root on the real leaves. Returns false if a form cannot be evaluated.
 bool IsMatchProven(const Graph& graph, const Match& match) {
   if (!HasType(graph, match) || !IsSmallEnough(match)) return false;
   Graph both;
@@ -168,7 +168,7 @@ bool IsMatchProven(const Graph& graph, const Match& match) {
   Copy copy(graph, b);
   std::vector<Val> leaves;
   for (const auto& leaf : match.leaves) {
-    const Val known = copy.Find(leaf.value);  // keys that are also values
+    const Val known = copy.Find(leaf.value);  // one value may be two leaves, such as keys and values
     leaves.push_back(known ? known
                            : b.Input(InputKind::kFeed, StrCat(leaves.size()),
                                      {ToFloat64(graph.type(leaf.value).dtype), leaf.small}));
@@ -194,10 +194,6 @@ bool IsMatchProven(const Graph& graph, const Match& match) {
   return true;
 }
 
-// Elementwise functions of one value. Exporters vary the order of factors and sums, so the patterns do not fix a form:
-// every region of elementwise operators over one leaf that has the operator `needs` of a row's written form is
-// proposed, and the proof decides.
-
 // Returns the rows with written forms, in table order.
 const std::vector<const OpRow*>& WrittenOps() {
   static const auto* written = [] {
@@ -214,6 +210,8 @@ bool Allows(const Node& node) {
   return row != nullptr && row->elementwise && node.op != "Cast" && node.op != "Where" && node.inputs.size() <= 2;
 }
 
+// Proposes every region of elementwise operators that contains the operator `needs` of a written form. Checks no more,
+// since exporters vary the order of factors and sums; the proof decides.
 Proposals Propose(const MatchedRegion& region) {
   const ValueId x = *region.only_leaf();
   const Graph& graph = region.pattern().graph();
@@ -241,9 +239,7 @@ std::span<const RegionPattern> FunctionPatterns() {
 
 namespace {
 
-// Cross entropy: the log-probability of a label, gathered from a LogSoftmax.
-
-// −log p(label) by CrossEntropy, for labels from 0 and classes on axis 1 or the last axis.
+// Returns −log p(label) by CrossEntropy. `axis`, the class axis, is 1 or the last one.
 Val Form(Val x, Val index, int64_t axis) {
   Shape samples = index.shape();
   samples.erase(samples.begin() + axis);
@@ -280,7 +276,7 @@ Proposals ProposeCrossEntropy(const Pattern& pattern, const Node& root) {
 
 namespace {
 
-// Limits the proofs of one graph. Real models have some hundred different regions, files made to be slow any number.
+// Limits the proofs per graph. Real models have some hundred different regions; malicious files may have any number.
 constexpr size_t kMaxRefuted = 4000;
 
 class Recognizer {
@@ -291,7 +287,7 @@ class Recognizer {
     }
   }
 
-  // Visits nodes from the end of the graph, so that a larger pattern precedes a smaller one inside it.
+  // Visits nodes from the end of the graph, so that a larger pattern takes precedence over a smaller one inside it.
   std::map<ValueId, Match> Run() {
     const auto& nodes = pattern_.graph().nodes();
     for (size_t n = nodes.size(); n-- > 0;) {
@@ -326,7 +322,7 @@ class Recognizer {
   bool Grow(Search* search, ValueId root) {
     const RegionPattern& p = search->pattern;
     MatchedRegion region(pattern_, root);
-    while (region.CanEndWithin(p.most_nodes) && region.Grow(search->allowed)) {
+    while (region.CanEndWithin(p.max_nodes) && region.Grow(search->allowed)) {
       if (!region.only_leaf().has_value()) continue;
       std::vector<int32_t> signature = region.signature();
       if (search->refuted.contains(signature)) continue;

@@ -1,5 +1,6 @@
-// Scaled dot-product attention: MatMul(q, kᵀ), scaled before or after, by a learned number per head too, capped by
-// Tanh, masked by Add or Where or behind the softmax, Softmax, Dropout, MatMul with v.
+// Matches scaled dot-product attention: MatMul(q, kᵀ), Softmax, Dropout, MatMul with v. Scores may be scaled before or
+// after the product (also by a learned number per head), capped by Tanh, and masked by Add or Where before the Softmax
+// or by renormalization after it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,13 +10,13 @@
 namespace onnxtrain {
 namespace {
 
-// An operand of a product: the value, and whether its last two axes are transposed.
+// An operand of a product, whose last two axes may be transposed.
 struct Operand {
   ValueId value = kNoValue;
   bool swapped = false;
 };
 
-// A term of the mask: an addend or, if `choice` is set, `fill` where the condition holds (or does not).
+// A step of masking: adds `value` or, if `choice` is set, replaces scores by `fill` depending on the condition `value`.
 struct Term {
   ValueId value = kNoValue;
   bool choice = false;
@@ -27,13 +28,13 @@ struct Term {
 struct Found {
   Operand q, k, v;
   double scale = 1;
-  ValueId head_scale = kNoValue;  // besides
+  ValueId head_scale = kNoValue;  // an additional factor per head
   double softcap = 0;
-  ValueId key = kNoValue;  // of the dropout of probabilities
-  Attrs dropout;           // its attributes
+  ValueId key = kNoValue;  // random key of the dropout of probabilities
+  Attrs dropout;           // attributes of that dropout
   bool guarded = false;    // probabilities that are NaN become zeros
-  bool regrouped = false;  // leading axes are merged or split on the way
-  Shape batch;             // the leading axes, most of them
+  bool regrouped = false;  // Reshapes merge or split leading axes
+  Shape batch;             // the leading axes in the form that has most of them
   std::vector<Term> terms;
   std::set<ValueId> covers;
 };
@@ -57,13 +58,13 @@ class AttentionMatcher {
   }
 
  private:
-  // Returns the producer of a value with one user. A value with other users would be computed twice, which costs more
-  // than the fusion saves.
+  // Returns the producer of a value with a single user. A value with other users would have to be computed twice, which
+  // costs more than the fusion saves.
   const Node* Inside(ValueId v, std::string_view op) const {
     return pattern_.HasOneUse(v) ? pattern_.Producer(v, op) : nullptr;
   }
 
-  // Skips Reshapes of leading axes. Masks broadcast to the form with most of them.
+  // Skips Reshapes of leading axes. Masks broadcast to the form with the most leading axes.
   ValueId Regrouped(ValueId v) {
     const Shape& shape = graph_.type(v).shape;
     if (shape.size() > found_.batch.size() + 2) found_.batch.assign(shape.begin(), shape.end() - 2);
@@ -84,7 +85,7 @@ class AttentionMatcher {
     return node->inputs[0];
   }
 
-  // Matches Where(IsNaN(p), 0, p), p = Softmax: what PyTorch writes, because a query that sees no key gives zeros.
+  // Matches Where(IsNaN(p), 0, p) with p = Softmax, which PyTorch writes to return zeros for a query that sees no key.
   const Node* Guarded(ValueId v) {
     const Node* where = Inside(v, "Where");
     const Node* is_nan = where == nullptr ? nullptr : Inside(where->inputs[0], "IsNaN");
@@ -97,7 +98,7 @@ class AttentionMatcher {
     return pattern_.Producer(p, "Softmax");
   }
 
-  // Matches p·m/Σp·m, p = Softmax, where the sum is positive, and else 0: what jax2onnx writes for a mask m of 0 and 1.
+  // Matches p·m/Σp·m (0 if the sum is 0) with p = Softmax and m of 0 and 1, the mask that jax2onnx writes.
   const Node* Renormalized(ValueId v) {
     const Node* result = Inside(v, "Where");
     const Node* ratio = result == nullptr ? nullptr : Inside(result->inputs[1], "Div");
@@ -129,7 +130,7 @@ class AttentionMatcher {
     return condition != kNoValue ? condition : v;
   }
 
-  // Is every element 0 or 1?
+  // Returns true if every element is known to be 0 or 1.
   bool IsBinary(ValueId v) const {
     if (graph_.type(BeforeCastFromBool(v)).dtype == DType::kBool) return true;
     const HostTensor* constant = graph_.FindConstant(v);
@@ -156,7 +157,7 @@ class AttentionMatcher {
     return v;
   }
 
-  // Matches from the operand of the softmax to the product of q and k.
+  // Matches the operand of the Softmax, back to the product of q and k.
   bool Scores(ValueId v) {
     v = Unscaled(Regrouped(Unscaled(v, &found_.scale)), &found_.scale);
     const bool done = Product(v) || Capped(v) || Sum(v) || Choice(v);
@@ -164,7 +165,7 @@ class AttentionMatcher {
     return done;
   }
 
-  // Matches products times a number per head, as of attention by cosines.
+  // Matches products times a number per head, as in cosine attention.
   bool ScaledProduct(ValueId v) {
     const Node* node = Inside(v, "Mul");
     if (node == nullptr) return false;
@@ -191,7 +192,7 @@ class AttentionMatcher {
     return graph_.type(found_.q.value).rank() >= 3;
   }
 
-  // Matches cap·tanh(products/cap), of which the factor cap has been found. Masks inside the cap are not supported.
+  // Matches tanh(products/cap) after the factor cap has been matched. Masks inside the cap are not supported.
   bool Capped(ValueId v) {
     const Node* node = Inside(v, "Tanh");
     if (node == nullptr) return false;
@@ -213,15 +214,15 @@ class AttentionMatcher {
     return false;
   }
 
-  // A row that is masked throughout gives equal weights where all scores are replaced by the same number. Adding that
-  // number gives the same only if it swallows the scores: one of this size does in float32. ZeroHiddenQueries keeps the
-  // gradients of such rows.
+  // The operator Where replaces scores by a fill value, but Attention adds it. For a fully masked row, both give equal
+  // weights only if the fill is so large that the sum rounds to it in float32, as for this value. ZeroHiddenQueries
+  // makes the gradients of such rows equal, too.
   static constexpr double kMaxFill = -1e9;
 
   bool Choice(ValueId v) {
     const Node* node = Inside(v, "Where");
     if (node == nullptr) return false;
-    for (size_t i : {1, 2}) {  // where the scores stand
+    for (size_t i : {1, 2}) {  // the operand of Where that holds the scores
       const auto fill = pattern_.Splat(node->inputs[3 - i]);
       if (!fill.has_value() || *fill > kMaxFill || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
       const Found before = found_;
@@ -245,7 +246,7 @@ Val Unswapped(Val v, bool swapped) {
   return Transpose(v, perm);
 }
 
-// Applies a term to the mask of the terms inside it (invalid: zeros), as the graph applies it to the scores.
+// Applies a term to the mask `inside` (invalid: zeros) as the graph applies it to the scores.
 Val ApplyTerm(Builder& b, const Term& term, Val leaf, Val inside, DType dtype) {
   if (!term.choice) {
     const Val addend = term.factor == 1 ? leaf : leaf * term.factor;
@@ -257,7 +258,7 @@ Val ApplyTerm(Builder& b, const Term& term, Val leaf, Val inside, DType dtype) {
   return term.fill_where_true ? Where(leaf, fill, inside) : Where(leaf, inside, fill);
 }
 
-// What the graph computes from scores of 0; invalid where there are no terms.
+// Returns the masked scores that the graph computes from scores of 0; invalid if there are no terms.
 Val MakeMask(Builder& b, const Found& found, std::span<const Val> leaves, DType dtype, bool addends) {
   Val mask;
   for (size_t i = found.terms.size(); i-- > 0;) {  // from the innermost
@@ -266,8 +267,9 @@ Val MakeMask(Builder& b, const Found& found, std::span<const Val> leaves, DType 
   return mask;
 }
 
-// Where the graph replaces all scores of a query, they get no gradient, but Attention passes one through its softmax.
-// Queries of 0 have the same probabilities there, and neither they nor the keys get a gradient from these rows.
+// Replaces fully masked queries by 0. In the graph, Where blocks the gradient of their scores, but Attention would
+// propagate one through its softmax. With queries of 0, the probabilities are unchanged, and these rows contribute no
+// gradient to queries and keys.
 Val ZeroHiddenQueries(Builder& b, const Found& found, std::span<const Val> leaves, Val q) {
   const bool finite = std::ranges::any_of(found.terms, [](const Term& t) { return t.choice && std::isfinite(t.fill); });
   if (!finite) return q;  // Attention has no gradient in rows of -inf
@@ -284,7 +286,7 @@ Val WithBatch(Val x, const Shape& batch) {
   return Reshape(x, std::move(shape));
 }
 
-// Repeats keys or values that all heads of queries read.
+// Expands keys or values that several heads of queries share.
 Val ForHeadsOf(Val q, Val x) {
   Shape shape(q.shape().begin(), q.shape().end() - 2);
   shape.insert(shape.end(), x.shape().end() - 2, x.shape().end());
@@ -318,7 +320,7 @@ Shape Small(const Shape& batch, int64_t rows, int64_t columns, bool swapped) {
   return shape;
 }
 
-// Extents of 1 broadcast; others equal those of the small scores.
+// Replaces the extents of a mask by those of the small scores, except for extents of 1, which broadcast.
 Shape SmallMask(const Shape& mask, const Shape& scores) {
   Shape shape = mask;
   for (size_t i = 0; i < mask.size() && i < scores.size(); ++i) {
@@ -328,14 +330,14 @@ Shape SmallMask(const Shape& mask, const Shape& scores) {
   return shape;
 }
 
-constexpr int64_t kMaxRegrouped = 1 << 12;  // leading extents in a proof that cannot shrink them
+constexpr int64_t kMaxRegrouped = 1 << 12;  // limit for the product of leading extents, which a proof cannot shrink
 
 int64_t NumLeading(const Graph& graph, ValueId v) {
   const Shape& shape = graph.type(v).shape;
   return NumElements(Shape(shape.begin(), shape.end() - 2));
 }
 
-// What hides all keys from a query.
+// Returns the element of the mask operand that hides a key.
 double HiddenRow(const Term& term) {
   if (term.choice) return term.fill_where_true ? 1 : 0;
   return term.factor > 0 ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
@@ -347,7 +349,7 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   const auto found = AttentionMatcher(pattern).Match(root);
   if (!found.has_value()) return {};
   const Graph& graph = pattern.graph();
-  auto extent = [&](const Operand& o, int axis) {  // of the rows (0) or the columns (1)
+  auto extent = [&](const Operand& o, int axis) {  // number of rows (0) or columns (1)
     const Shape& shape = graph.type(o.value).shape;
     return shape[shape.size() - 2 + (o.swapped ? 1 - axis : axis)];
   };
@@ -355,13 +357,13 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   if (found->regrouped && NumElements(batch) > kMaxRegrouped) return {};
   for (int64_t& n : batch) n = found->regrouped ? n : std::min<int64_t>(n, 2);
   const ValueId q = found->q.value, k = found->k.value, v = found->v.value;
-  // Repeated keys and values take more memory than short rows of scores.
+  // If rows of scores are short, expanding shared keys and values would take more memory than the scores.
   const bool repeats = NumLeading(graph, k) < NumLeading(graph, q) || NumLeading(graph, v) < NumLeading(graph, q);
   if (repeats && 2 * extent(found->q, 0) <= extent(found->q, 1) + extent(found->v, 1)) return {};
   const int64_t t = std::min<int64_t>(extent(found->k, 0), 5), d = std::min<int64_t>(extent(found->q, 1), 4);
   const int64_t s = q == k || q == v ? t : std::min<int64_t>(extent(found->q, 0), 3);
   const int64_t e = v == q || v == k ? d : std::min<int64_t>(extent(found->v, 1), 3);
-  auto leading = [&](ValueId x) {  // that of the queries, but 1 where they all read the same
+  auto leading = [&](ValueId x) {  // the leading axes of the queries, with extent 1 where they share x
     const Shape& shape = graph.type(x).shape;
     Shape own = batch;
     for (size_t i = 0; !found->regrouped && shape.size() == batch.size() + 2 && i < batch.size(); ++i)
@@ -375,7 +377,7 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   for (const Term& term : found->terms) {
     leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});
     if (term.choice) leaves.back().first = !term.fill_where_true;
-    // Unguarded rows of -inf give NaN.
+    // A row of -inf without guard gives NaN and cannot be compared.
     if (found->guarded || (term.choice && std::isfinite(term.fill))) leaves.back().first_row = HiddenRow(term);
   }
   if (found->head_scale != kNoValue)

@@ -1,6 +1,5 @@
-// Normalizations along axes: LayerNorm (Ba et al., 2016), RmsNorm (Zhang and Sennrich, 2019), Softmax, LogSoftmax. As
-// for functions of one value, every region of arithmetic operators and reductions over one leaf is proposed, and the
-// proof decides.
+// Matches normalizations along axes: LayerNorm (Ba et al., 2016), RmsNorm (Zhang and Sennrich, 2019), Softmax,
+// LogSoftmax. Proposes every region of arithmetic operators and reductions with one leaf; the proof decides.
 #include <algorithm>
 
 #include "frontend/ops/row.h"
@@ -14,7 +13,7 @@ bool IsPartOfNorm(const Node& node) {
   return row != nullptr && (row->arithmetic || row->reduction);
 }
 
-// The axes that all nodes of this operator in the region reduce, keeping extents of 1; empty where they differ.
+// Returns the axes that all nodes of this operator in the region reduce with keepdims; empty if they differ.
 std::vector<int64_t> ReducedAxes(const MatchedRegion& region, std::string_view op) {
   std::optional<std::vector<int64_t>> axes;
   for (const Node* node : region.nodes()) {
@@ -27,9 +26,7 @@ std::vector<int64_t> ReducedAxes(const MatchedRegion& region, std::string_view o
   return axes.value_or(std::vector<int64_t>());
 }
 
-// --- LayerNorm
-
-// Returns the constants that the region adds: one of them is epsilon.
+// Returns the constants that the region adds, which are the candidates for epsilon.
 std::set<double> Epsilons(const MatchedRegion& region) {
   std::set<double> found;
   for (const Node* node : region.nodes()) {
@@ -48,25 +45,25 @@ Shape WithoutLeadingOnes(const Shape& shape, size_t rank) {
   return Shape(shape.begin() + lead, shape.end());
 }
 
-// The operand of a normalization: the axes of x from `axis` on, with their shape.
+// A normalization of x over its axes from `axis` on, whose extents are `shape`.
 struct Normalized {
   int64_t axis;
   Shape shape;
   std::vector<Match::Leaf> leaves;  // x and the weights
 };
 
-// Matches a region with `means` means, all over the last axes of its leaf, and at most `most_weights` weights of their
-// shape.
-std::optional<Normalized> NormalizedBy(const MatchedRegion& region, int means, size_t most_weights) {
+// Matches a region with exactly `means` ReduceMean nodes, all over the same last axes of its leaf, and at most
+// `max_weights` weights with the shape of these axes.
+std::optional<Normalized> NormalizedBy(const MatchedRegion& region, int means, size_t max_weights) {
   const Graph& graph = region.pattern().graph();
   const ValueId x = *region.only_leaf();
   const Type& type = graph.type(x);
   const std::vector<int64_t> axes = ReducedAxes(region, "ReduceMean");
-  if (region.Count("ReduceMean") != means || axes.empty() || region.weights().size() > most_weights) return {};
+  if (region.Count("ReduceMean") != means || axes.empty() || region.weights().size() > max_weights) return {};
   if (type != graph.type(region.root())) return {};
   const int64_t axis = axes[0];
   if (axis + std::ssize(axes) != type.rank() || axes.back() != type.rank() - 1) return {};
-  // The leading axes only repeat the computation; a few rows of each magnitude show it.
+  // Leading axes only repeat the computation, so a few rows suffice for the proof.
   const Shape shape(type.shape.begin() + axis, type.shape.end());
   Shape small(axis, 1);
   if (axis > 0) small.back() = 4;
@@ -80,7 +77,7 @@ std::optional<Normalized> NormalizedBy(const MatchedRegion& region, int means, s
   return n;
 }
 
-// Which of the leaves after x are scale and bias, or -1.
+// Indices of scale and bias among the leaves after x; -1 if absent.
 struct Affine {
   int scale, bias;
 };
@@ -114,8 +111,6 @@ Proposals ProposeLayerNorm(const MatchedRegion& region) {
   return proposals;
 }
 
-// --- RmsNorm
-
 Proposals ProposeRmsNorm(const MatchedRegion& region) {
   const auto n = NormalizedBy(region, 1, 1);
   if (!n.has_value()) return {};
@@ -130,9 +125,7 @@ Proposals ProposeRmsNorm(const MatchedRegion& region) {
   return proposals;
 }
 
-// --- Softmax
-
-// ReduceLogSumExp guards its maximum against infinity.
+// Returns true for the nodes by which ReduceLogSumExp guards its maximum against infinity.
 bool GuardsMaximum(const Node& node) { return node.op == "IsInf" || node.op == "Where"; }
 
 bool IsPartOfSoftmax(const Node& node) { return IsPartOfNorm(node) || GuardsMaximum(node) || node.op == "Softmax"; }

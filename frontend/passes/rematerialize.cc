@@ -10,10 +10,10 @@ namespace {
 
 class Cloner {
  public:
-  Cloner(const Graph& graph, int32_t boundary, const std::vector<Clones>& again)
+  Cloner(const Graph& graph, int32_t boundary, const std::vector<Clones>& clones)
       : graph_(graph),
         boundary_(boundary),
-        clones_(again),
+        clones_(clones),
         cloneable_(graph.nodes().size(), false),
         made_(graph.nodes().size(), 0),
         first_(graph.values().size(), kNoValue),
@@ -48,7 +48,7 @@ class Cloner {
     }
   }
 
-  // Clones the operands of a user in the backward pass, deepest first.
+  // Copies a backward node after cloning the operands that it needs, deepest first.
   void CopyBackward(int32_t backward) {
     std::vector<int32_t> open = {backward};
     while (!open.empty()) {
@@ -66,7 +66,7 @@ class Cloner {
     }
   }
 
-  // Returns which clone of the producer a user in the backward pass reads; 0: the original.
+  // Returns the number of the clone of the producer that a backward user reads; 0 for the original.
   size_t Serving(ValueId v, int32_t reader) const {
     const int32_t of = v == kNoValue ? -1 : graph_.value(v).node;
     return of >= 0 && cloneable_[of] && !IsSideOutput(graph_, v) ? clones_[of].At(reader) : 0;
@@ -77,8 +77,8 @@ class Cloner {
     return reader >= boundary_ && Serving(v, reader) > 0 ? clone_[v] : first_[v];
   }
 
-  // Copies the node for a user: itself, the backward node that reads its clone, or 0 for an original. Stores its
-  // outputs in `map`.
+  // Copies node n and stores its outputs in `map`. `reader` determines which clones its operands are: it is n itself,
+  // the backward node that reads the clone, or 0 for an original.
   void Copy(int32_t n, int32_t reader, Map& map) {
     const Node& node = graph_.nodes()[n];
     ValueIds inputs;
@@ -106,9 +106,9 @@ class Cloner {
   const Graph& graph_;
   const int32_t boundary_;
   std::vector<Clones> clones_;
-  std::vector<bool> cloneable_;  // by node: it stands before the boundary, or is a view of what does
-  std::vector<size_t> made_;     // by node: which of its clones there is now; 0: none
-  Map first_, clone_;            // old value → its original, its clone
+  std::vector<bool> cloneable_;  // by node: it precedes the boundary, or is a view of such a node
+  std::vector<size_t> made_;     // by node: the number of its latest clone; 0: none
+  Map first_, clone_;            // old value → copy of the original, latest clone
   Rematerialized out_;
 };
 
@@ -117,8 +117,8 @@ class Cloner {
 std::string CloneOperator(const Graph& graph, const Node& node) {
   const bool has_sides = node.outputs.size() > 1 && std::all_of(node.outputs.begin() + 1, node.outputs.end(),
                                                                 [&](ValueId v) { return IsSideOutput(graph, v); });
-  const std::string again = StrCat(node.op, "Recompute");
-  return has_sides && FindOp(again) != nullptr ? again : node.op;
+  const std::string recompute = StrCat(node.op, "Recompute");
+  return has_sides && FindOp(recompute) != nullptr ? recompute : node.op;
 }
 
 std::vector<bool> DependsOn(const Graph& graph, std::string_view seeds) {
@@ -149,8 +149,8 @@ bool IsSideOutput(const Graph& graph, ValueId v) {
   });
 }
 
-Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Clones>& again) {
-  return Cloner(graph, boundary, again).Run();
+Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Clones>& clones) {
+  return Cloner(graph, boundary, clones).Run();
 }
 
 }  // namespace onnxtrain

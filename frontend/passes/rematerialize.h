@@ -13,26 +13,26 @@
 
 namespace onnxtrain {
 
-// Returns by node whether it depends on a feed whose name begins with `seeds`, that is, on a gradient.
+// Returns by node whether it depends on a feed whose name begins with `seeds`, that is, belongs to the backward pass.
 std::vector<bool> DependsOn(const Graph& graph, std::string_view seeds);
 
-// Returns the index of the first such node, or the number of nodes. Nodes before it are the forward pass.
+// Returns the index of the first node of the backward pass, or the number of nodes.
 int32_t FirstBackwardNode(const Graph& graph, std::string_view seeds);
 
-// The nodes of the backward pass, by ascending index, at which a forward node is cloned. Users before the first read
-// the original. Users from one of them up to the next share a clone, which dies after the last of these users.
+// The indices of backward nodes at which a forward node is cloned, ascending. Users before the first index read the
+// original. Users from one index up to the next share a clone, whose live range ends at the last of them.
 class Clones {
  public:
   static constexpr size_t kMaxClones = 4;
 
   Clones() { from_.fill(kNever); }
-  // Returns one clone for the whole backward pass.
+  // Returns a list with one clone for the whole backward pass.
   static Clones Once() { return Clones(0); }
 
   bool any() const { return from_[0] != kNever; }
   size_t count() const { return Before(kNever); }
   int32_t operator[](size_t i) const { return from_[i]; }
-  // Returns what a user in the backward pass reads: 0 the original, 1 the first clone …
+  // Returns the number of the clone that a backward user reads: 0 for the original, 1 for the first clone …
   size_t At(int32_t reader) const { return Before(reader + 1); }
   // Returns false if the list is full or contains `from`.
   bool Add(int32_t from) {
@@ -61,23 +61,23 @@ class Clones {
   std::array<int32_t, kMaxClones> from_;
 };
 
-// Returns whether the value is much smaller than the largest output of its node (the statistics of a normalization), so
-// that saving it costs nothing.
+// Returns true if the value is much smaller than the largest output of its node, such as the statistics of a
+// normalization. Saving it costs little memory.
 bool IsSideOutput(const Graph& graph, ValueId v);
 
-// Returns the operator of a node's clones: NAMERecompute if it exists, which computes the first output from the inputs
-// and the side outputs of NAME, else the node's own.
+// Returns the operator for clones of a node: NAMERecompute, which computes the first output from the inputs and side
+// outputs of NAME, or the node's own operator if no such row exists.
 std::string CloneOperator(const Graph& graph, const Node& node);
 
-// Clones nodes before `boundary` as `again` (by node, may be shorter) says. Inserts a clone directly before its first
-// user; the operands of a clone are what its user would read. A view follows the node whose bytes it has, so entries of
-// views are ignored. All users read the original side outputs. A node without users of the original runs as a clone
-// only. The resulting order keeps few bytes live. Clones of random operators repeat their numbers: keys are inputs,
-// streams are attributes.
+// Clones nodes before `boundary` at the places in `clones` (by node; missing entries: no clones). A clone is inserted
+// directly before its first user and reads the operands that this user would read. A view is cloned with the node whose
+// bytes it shares; its entry is ignored. All users read the original side outputs. If no user reads the original of a
+// node, only its clones are computed. The resulting order keeps few bytes live. Clones of random operators compute the
+// same numbers, since keys are inputs and streams are attributes.
 struct Rematerialized {
   Graph graph;
-  std::vector<int32_t> origin;  // by node: the node of the old graph that it is or clones
+  std::vector<int32_t> origin;  // by node: index of its original in the old graph
 };
-Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Clones>& again);
+Rematerialized Rematerialize(const Graph& graph, int32_t boundary, const std::vector<Clones>& clones);
 
 }  // namespace onnxtrain

@@ -45,7 +45,7 @@ void Rewriter::CopyOutputs() {
 
 namespace {
 
-// Sets the outputs of a node. Outputs of another type than before must be set by the rule.
+// Maps the outputs of a node to `outputs`. Fails if a type changes; a rule may change types only by Rewriter::Set.
 absl::Status SetOutputs(const Node& node, const std::vector<Val>& outputs, Rewriter* r) {
   CHECK_EQ(outputs.size(), node.outputs.size()) << NodeTag(node);
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -60,7 +60,7 @@ absl::Status SetOutputs(const Node& node, const std::vector<Val>& outputs, Rewri
   return absl::OkStatus();
 }
 
-// Names the new outputs of a node after the old ones, unless they have names.
+// Gives the new outputs of a node the names of the old ones, unless they have names.
 void KeepNames(const Graph& from, const Node& node, Rewriter* r, Graph* to) {
   for (ValueId v : node.outputs) {
     const Shared<std::string>& name = from.value(v).name;

@@ -1,5 +1,5 @@
-// Passes as rewriting: a new graph is built node by node from the old one. A rule replaces a node by an expression over
-// the already rewritten values, or leaves it alone. Dce removes the nodes that a rewrite leaves dead.
+// Builds a new graph node by node from an old one. A rule replaces a node by an expression over rewritten values, or
+// keeps it. Rewriting leaves dead nodes, which Dce removes.
 #pragma once
 
 #include <functional>
@@ -14,23 +14,23 @@ namespace onnxtrain {
 
 class Rewriter {
  public:
-  // Both graphs must outlive the Rewriter. Inputs of `from` are added to `*to` at once, in order.
+  // Adds the inputs of `from` to `*to`, in order. Both graphs must outlive the Rewriter.
   Rewriter(const Graph& from, Graph* to);
 
   const Graph& from() const { return from_; }
   Builder& b() { return builder_; }
-  // The new value of an old one, which must have been rewritten already. Invalid for kNoValue.
+  // Returns the new value of an old one, which must have been rewritten already. Invalid for kNoValue.
   Val Map(ValueId old);
-  // The new values of a node's inputs.
+  // Returns the new values of the inputs of a node.
   std::vector<Val> MapOperands(const Node& node);
-  // A rule may set values of later nodes: Rewrite then skips those nodes.
+  // Sets the new value of an old one. A rule may set the outputs of later nodes, which Rewrite then skips.
   void Set(ValueId old, Val now) { map_[old] = now.id(); }
   bool IsSet(ValueId old) const { return map_[old] != kNoValue; }
-  // The new values by old ones so far.
+  // Returns the new values by old ones; kNoValue for those not yet rewritten.
   const std::vector<ValueId>& values() const { return map_; }
-  // Copies a node as it is; its outputs are mapped.
+  // Copies a node with mapped inputs, and maps its outputs.
   void Copy(const Node& node);
-  // Copies the list of graph outputs, mapped.
+  // Copies the graph outputs, mapped.
   void CopyOutputs();
 
  private:
@@ -40,20 +40,17 @@ class Rewriter {
   std::vector<ValueId> map_;
 };
 
-// One Val per output of the node (invalid: it has no users, or the rule has set it), or nullopt to keep the node. May
-// look at r.from() around the node (its producers and their attributes) and use r.Map on any value before it.
+// Returns one Val per output of the node, or nullopt to keep the node. A Val may be invalid if the output has no users
+// or the rule has called Set for it. May inspect r.from() around the node and call r.Map for any value before the node.
 using RewriteRule = std::function<std::optional<std::vector<Val>>(Rewriter& r, const Node& node)>;
 
-// Applies the rule to every node in order, but for nodes whose outputs an earlier rule has set. The result is not
-// cleaned of dead nodes. `changed` (may be null) is set to true if the rule fired, `values` (may be null) to the new
-// values by old ones, kNoValue where there is none. New nodes carry the source of the node they replace, and values
-// keep their names.
+// Applies the rule in order to every node whose outputs are not already set. Keeps dead nodes. Sets `changed` (may be
+// null) to true if the rule replaced a node, and `values` (may be null) to the new values by old ones (kNoValue: none).
+// New nodes get the source of the node that they replace; values keep their names.
 absl::StatusOr<Graph> Rewrite(const Graph& graph, const RewriteRule& rule, bool* changed = nullptr,
                               std::vector<ValueId>* values = nullptr);
 
-// Reorders the nodes of a graph.
-
-// `order`: a topological order. Drops nodes that it omits; outputs must not depend on them.
+// Puts the nodes in the topological order `order`. Drops nodes that it omits; no graph output may depend on them.
 Graph ReorderNodes(const Graph& graph, const std::vector<int32_t>& order);
 
 }  // namespace onnxtrain

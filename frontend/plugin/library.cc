@@ -43,7 +43,7 @@ namespace {
 
 template <typename Api>
 absl::StatusOr<const Api*> LoadTable(const std::string& path, const char* symbol) {
-  // dlopen searches other folders for a name without a slash.
+  // Makes the path absolute, because dlopen searches other folders for a name without a slash.
   ASSIGN_OR_RETURN(void* get, FindSymbol(std::filesystem::absolute(path).string(), symbol, path));
   if (get == nullptr) return nullptr;
   const Api* table = reinterpret_cast<const Api* (*)(uint32_t)>(get)(ONNXTRAIN_PLUGIN_VERSION);
@@ -64,7 +64,7 @@ absl::StatusOr<const Api*> LoadTable(const std::string& path, const char* symbol
 absl::StatusOr<void*> FindSymbol(const std::string& path, const char* symbol, const std::string& what) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return absl::NotFoundError(StrCat(what, ": no such file: ", path));
-  // Never closed: libtorch and OpenMP runtimes do not survive being unloaded.
+  // Never closes the library, because libtorch and OpenMP runtimes do not survive being unloaded.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return absl::UnavailableError(StrCat(what, ": cannot be loaded: ", dlerror()));
   return dlsym(library, symbol);

@@ -1,4 +1,4 @@
-// Shared libraries that are loaded while the program runs: backends, and what other parties provide.
+// Loads shared libraries at run time: backends and plugins.
 #pragma once
 
 #include <array>
@@ -11,15 +11,13 @@
 
 namespace onnxtrain {
 
-// Codes and texts of a library as statuses.
-
-// Memory for the text of one call.
+// Receives the message of one call of a plugin and converts its code to a Status.
 class PluginMessage {
  public:
   OnnxtrainMessage* get() { return &message_; }
-  // The first line of the text.
+  // Returns the first line of the message.
   std::string_view text();
-  // The status of a code: OK for 0. `otherwise` is the message where the library wrote none.
+  // Returns the status for a code of OnnxtrainPluginCode. `otherwise` is its message if the plugin wrote none.
   absl::Status ToStatus(int code, std::string_view otherwise);
 
  private:
@@ -27,13 +25,13 @@ class PluginMessage {
   OnnxtrainMessage message_ = {.text = text_.data(), .size = text_.size()};
 };
 
-// Opens a library for good, its symbols hidden from others, and returns the address of a symbol, or null where it has
-// none. Fails where there is no such file (kNotFound) or it cannot be loaded (kUnavailable); the message starts with
+// Opens a library with RTLD_LOCAL, never closes it, and returns the address of a symbol, or null if the library lacks
+// it. Fails with kNotFound if there is no such file and kUnavailable if it cannot be loaded; the message starts with
 // `what`.
 absl::StatusOr<void*> FindSymbol(const std::string& path, const char* symbol, const std::string& what);
 
-// Returns the table of operators or of the backend of a library of another party; null where it exports none. Fails
-// where the library cannot be loaded or its table is of another version. Messages start with the path.
+// Return the table of a plugin's operators or backend, or null if it exports none. Fail if the library cannot be loaded
+// or its table has another version. Messages start with the path.
 absl::StatusOr<const OnnxtrainOperatorsApi*> LoadOperatorsApi(const std::string& path);
 absl::StatusOr<const OnnxtrainBackendApi*> LoadBackendApi(const std::string& path);
 

@@ -11,16 +11,172 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/added_ops.h"
+#include "frontend/ops/builder.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/row.h"
 #include "frontend/plugin/library.h"
-#include "frontend/plugin/operator_builder.h"
+#include "frontend/plugin/onnxtrain_plugin.h"
 #include "frontend/plugin/plugin_node.h"
+
+// The opaque builder of the plugin interface.
+struct OnnxtrainBuilder {
+  onnxtrain::Builder& b;
+};
 
 namespace onnxtrain {
 namespace {
 
-// Of all libraries, by the name of the row. What is in it stays for ever.
+// The arguments of a gradient or decomposition: the node, its values (invalid: absent) and the output gradients.
+struct BuildRequest {
+  Builder& b;
+  PluginNode& node;
+  std::span<const Val> inputs;
+  std::span<const Val> outputs = {};
+  std::span<const Val> output_grads = {};
+};
+
+using BuildFn = int (*)(const OnnxtrainBuildArgs* args, int32_t* results, OnnxtrainMessage* message);
+
+constexpr int kOpset = 18;  // opset of ai.onnx in the plugin interface
+
+// Imports a node into a graph under construction, without the context of a model.
+class BuiltNodeContext : public ImportContext {
+ public:
+  BuiltNodeContext(Builder& b, const NodeView& view) {
+    b_ = &b;
+    node_ = &view;
+  }
+
+  const HostTensor* Known(size_t i) override { return has(i) ? in(i).constant() : nullptr; }
+  absl::StatusOr<Val> AsState(size_t) override {
+    return absl::UnimplementedError("has state, which a gradient or decomposition cannot have");
+  }
+  void UpdateState(Val, Val, double) override {}
+  Val RandomKey() override {
+    return b().Fail(absl::UnimplementedError("draws random numbers, which a gradient or decomposition cannot"));
+  }
+  int64_t RandomStream() override { return 0; }
+};
+
+int Fail(OnnxtrainBuilder* builder, absl::Status status) {
+  builder->b.Fail(std::move(status));
+  return ONNXTRAIN_PLUGIN_INVALID;
+}
+
+absl::StatusOr<std::vector<Val>> FindValues(Builder& b, const int32_t* ids, size_t count) {
+  std::vector<Val> values;
+  const auto known = static_cast<int32_t>(b.graph().values().size());
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i] < -1 || ids[i] >= known) return Invalid("there is no value ", ids[i]);
+    values.push_back(b.Wrap(ids[i]));
+  }
+  while (!values.empty() && !values.back().valid()) values.pop_back();
+  return values;
+}
+
+absl::StatusOr<Attrs> ReadAttributes(const OnnxtrainAttribute* attributes, size_t count) {
+  Attrs attrs;
+  for (size_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(AttrValue value, FromPluginAttribute(attributes[i]));
+    attrs.Set(attributes[i].name, std::move(value));
+  }
+  return attrs;
+}
+
+absl::StatusOr<std::vector<Val>> AddNode(Builder& b, NodeView view, int num_outputs) {
+  const OnnxOp* op = FindOnnxOp(view.domain, view.op_type);
+  if (op == nullptr || op->import == nullptr) return absl::UnimplementedError("is not supported");
+  const auto count = static_cast<int>(view.inputs.size());
+  if (count < op->min_inputs || count > op->max_inputs) return Invalid("cannot have ", count, " inputs");
+  view.num_outputs = num_outputs;
+  view.used.assign(num_outputs, true);
+  BuiltNodeContext context(b, view);
+  ASSIGN_OR_RETURN(std::vector<Val> outputs, op->import(context));
+  RETURN_IF_ERROR(b.status());
+  if (static_cast<int>(outputs.size()) < num_outputs) return Invalid("has ", outputs.size(), " outputs");
+  return outputs;
+}
+
+int AppendNode(OnnxtrainBuilder* builder, const char* domain, const char* op, const int32_t* inputs, size_t num_inputs,
+               const OnnxtrainAttribute* attributes, size_t num_attributes, int32_t* outputs, size_t num_outputs) {
+  Builder& b = builder->b;
+  if (!b.status().ok()) return ONNXTRAIN_PLUGIN_INVALID;
+  const std::string tag = StrCat("its node ", domain, *domain == 0 ? "" : ".", op, ": ");
+  auto values = FindValues(b, inputs, num_inputs);
+  if (!values.ok()) return Fail(builder, Annotate(values.status(), tag));
+  auto attrs = ReadAttributes(attributes, num_attributes);
+  if (!attrs.ok()) return Fail(builder, Annotate(attrs.status(), tag));
+  NodeView view{.domain = domain,
+                .op_type = op,
+                .name = b.source(),
+                .version = *domain == 0 ? kOpset : 1,
+                .inputs = *std::move(values),
+                .attrs = *std::move(attrs)};
+  const auto results = AddNode(b, std::move(view), static_cast<int>(num_outputs));
+  if (!results.ok()) {
+    b.TakeStatus().IgnoreError();  // the same error without the tag
+    return Fail(builder, Annotate(results.status(), tag));
+  }
+  for (size_t i = 0; i < num_outputs; ++i) outputs[i] = (*results)[i].valid() ? (*results)[i].id() : kNoValue;
+  return ONNXTRAIN_PLUGIN_OK;
+}
+
+int AppendConstant(OnnxtrainBuilder* builder, const OnnxtrainTensorType* type, const void* data, int32_t* value) {
+  auto tensor =
+      FromPluginAttribute({.name = "constant", .kind = ONNXTRAIN_ATTRIBUTE_TENSOR, .type = type, .data = data});
+  if (!tensor.ok()) return Fail(builder, tensor.status());
+  const Val v = builder->b.Constant(std::get<HostTensor>(*std::move(tensor)));
+  if (v.valid()) *value = v.id();
+  return v.valid() ? ONNXTRAIN_PLUGIN_OK : ONNXTRAIN_PLUGIN_INVALID;
+}
+
+int AppendScalar(OnnxtrainBuilder* builder, double number, int32_t like, int32_t* value) {
+  const auto values = FindValues(builder->b, &like, 1);
+  if (!values.ok() || values->empty()) return Fail(builder, Invalid("there is no value ", like));
+  const Val v = builder->b.Scalar(values->front().dtype(), number);
+  if (v.valid()) *value = v.id();
+  return v.valid() ? ONNXTRAIN_PLUGIN_OK : ONNXTRAIN_PLUGIN_INVALID;
+}
+
+constexpr OnnxtrainBuilderApi kBuilderApi = {.node = AppendNode, .constant = AppendConstant, .scalar = AppendScalar};
+
+std::vector<int32_t> GetIds(std::span<const Val> values) {
+  std::vector<int32_t> ids;
+  for (const Val& v : values) ids.push_back(v.valid() ? v.id() : kNoValue);
+  return ids;
+}
+
+// Calls a gradient or decomposition of a plugin and returns its `results` values; absent ones are invalid. After an
+// error, which it stores in b.status(), returns only invalid values.
+std::vector<Val> Build(const BuildRequest& request, BuildFn build, size_t results) {
+  Builder& b = request.b;
+  std::vector<Val> failed(results);
+  if (!b.status().ok()) return failed;
+  OnnxtrainBuilder builder{b};
+  const std::vector<int32_t> inputs = GetIds(request.inputs), outputs = GetIds(request.outputs),
+                             grads = GetIds(request.output_grads);
+  const OnnxtrainNode& node = request.node.Get();
+  const OnnxtrainBuildArgs args{.api = &kBuilderApi,
+                                .builder = &builder,
+                                .node = &node,
+                                .inputs = inputs.data(),
+                                .outputs = outputs.data(),
+                                .output_grads = grads.data()};
+  std::vector<int32_t> ids(results, kNoValue);
+  PluginMessage message;
+  const int code = build(&args, ids.data(), message.get());
+  absl::Status status = b.TakeStatus();
+  if (status.ok()) status = message.ToStatus(code, "its library failed");
+  auto values = status.ok() ? FindValues(b, ids.data(), ids.size()) : status;
+  if (!values.ok()) {
+    b.Fail(Annotate(values.status(), NodeTag(node.op, node.source)));
+    return failed;
+  }
+  values->resize(results);
+  return *std::move(values);
+}
+
+// The operators of all loaded plugins, by row name. Entries are never removed.
 class Registry {
  public:
   const OnnxtrainOperator* Find(std::string_view name) {
@@ -65,7 +221,7 @@ absl::StatusOr<std::vector<Type>> Infer(const TypeContext& c) {
   return types;
 }
 
-// Fails where a value that a library built has not the type that it should have.
+// Fails if a value that a plugin built does not have the expected type.
 void CheckType(Builder& b, std::string_view op, std::string_view what, size_t i, Val built, const Type& expected) {
   if (built.valid() && !(built.type() == expected))
     b.Fail(Invalid("[", op, "] ", what, " ", i, " is ", ToString(built.type()), ", expected ", ToString(expected)));
@@ -100,7 +256,7 @@ absl::StatusOr<HostKernel> PrepareKernel(const Graph& graph, const Node& node) {
   const auto release = [release = prepared.release](void* state) {
     if (release != nullptr) release(state);
   };
-  // One state for all copies of the function.
+  // All copies of the function share the state.
   auto run = [run = prepared.run, state = std::shared_ptr<void>(prepared.state, release)](
                  void* const* inputs, void* const* outputs, void* workspace) {
     const OnnxtrainKernelArgs args{.inputs = inputs, .outputs = outputs, .workspace = workspace};
@@ -113,7 +269,7 @@ absl::StatusOr<HostKernel> PrepareKernel(const Graph& graph, const Node& node) {
 
 constexpr HostKernels kHostKernels = {.supports = KernelSupports, .prepare = PrepareKernel};
 
-// The attributes of a node with the defaults of the others.
+// Returns the attributes of a node, completed with defaults.
 absl::StatusOr<Attrs> FillAttributes(const OnnxtrainOperator& op, const Attrs& given) {
   Attrs attrs;
   for (size_t i = 0; i < op.num_attributes; ++i) {
@@ -133,7 +289,7 @@ absl::StatusOr<Attrs> FillAttributes(const OnnxtrainOperator& op, const Attrs& g
   return attrs;
 }
 
-// An operator with a decomposition is imported as the nodes of that.
+// Imports an operator as the nodes of its decomposition.
 absl::StatusOr<std::vector<Val>> ImportDecomposed(ImportContext& c) {
   const std::string name = StrCat(c.node().domain, ".", c.node().op_type);
   const OnnxtrainOperator& op = Find(name);
@@ -198,7 +354,7 @@ OpRow MakeRow(const OnnxtrainOperator& op, std::string_view name) {
   return row;
 }
 
-// Adds one operator, which was checked. What the tables refer to lives for ever.
+// Adds an operator that passed CheckOperator. Objects that the tables refer to are never freed.
 void Register(const OnnxtrainOperator& op) {
   const auto* name = new std::string(RowName(op));
   GetRegistry().Add(*name, &op);

@@ -1,4 +1,4 @@
-// Operators of other domains, from libraries of other parties.
+// Registers the operators of plugins, which belong to domains other than ai.onnx.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace onnxtrain {
 
-// Adds the operators of a library to the tables, for good: models that use them can be imported from now on. A library
-// that is loaded already is left alone. Fails, adding nothing, where the library cannot be loaded, is of another
-// version, exports no operators, or has an operator that is known already or is incomplete. Messages
+// Add the operators of plugins to the operator tables for the life of the process, so that models with them can be
+// imported. Plugins that are already loaded are skipped. Fail, and add none of the plugin's operators, if it cannot be
+// loaded, has another version, exports no operators, or has an operator that is incomplete or already known. Messages
 // start with the path. Thread-safe.
 absl::Status LoadPlugin(const std::string& path);
 absl::Status LoadPlugins(const std::vector<std::string>& paths);

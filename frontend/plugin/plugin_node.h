@@ -1,4 +1,4 @@
-// Nodes and graphs as the structs of the plugin contract.
+// Converts nodes and graphs to the structs of the plugin interface, and attributes and types back.
 #pragma once
 
 #include <deque>
@@ -14,22 +14,22 @@
 
 namespace onnxtrain {
 
-// Refers to the shape of `type`, which must outlive the result.
+// Returns a struct that points to the shape of `type`, which must outlive it.
 OnnxtrainTensorType ToPluginType(const Type& type);
 
-// Owns what an OnnxtrainNode points to, but for types and constants, which must outlive it.
+// Owns everything that an OnnxtrainNode points to except types and constants, which must outlive it.
 class PluginNode {
  public:
   PluginNode(std::string_view op, std::string_view source, const Attrs& attrs);
-  // Of a graph, which must outlive it.
+  // Converts a node with its operands. The graph must outlive the object.
   PluginNode(const Graph& graph, const Node& node);
   PluginNode(const PluginNode&) = delete;
   PluginNode& operator=(const PluginNode&) = delete;
 
-  // Append an operand. A null type: an absent input.
+  // Append an operand. A null type denotes an absent input.
   void AddInput(const Type* type, const HostTensor* constant = nullptr, int32_t value = -1);
   void AddOutput(const Type& type, int32_t value = -1);
-  // Valid until the next operand is added.
+  // Returns the node, valid until the next operand is added.
   const OnnxtrainNode& Get();
 
  private:
@@ -44,7 +44,7 @@ class PluginNode {
   OnnxtrainNode node_ = {};
 };
 
-// The nodes of a graph, which must outlive it.
+// The nodes of a graph as structs of the plugin interface. The graph must outlive the object.
 class PluginGraph {
  public:
   explicit PluginGraph(const Graph& graph);
@@ -58,10 +58,9 @@ class PluginGraph {
   OnnxtrainGraph graph_ = {};
 };
 
-// Reads an attribute. Fails on unknown kinds and element types, and on null where there should be elements.
+// Reads an attribute. Fails on unknown kinds and element types, and if its elements are null.
 absl::StatusOr<AttrValue> FromPluginAttribute(const OnnxtrainAttribute& attribute);
-// Reads a type. Fails on element types that are unknown, on negative extents and on a rank that is not in
-// [0, ONNXTRAIN_MAX_RANK].
+// Reads a type. Fails on unknown element types, negative extents and a rank outside [0, ONNXTRAIN_MAX_RANK].
 absl::StatusOr<Type> FromPluginType(int32_t element, int32_t rank, const int64_t* shape);
 
 }  // namespace onnxtrain

@@ -22,7 +22,7 @@ struct Overloaded : Fs... {
 template <typename... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
-// The fewest digits that read back as the same number.
+// Formats with the fewest digits that parse to the same number.
 std::string FormatDouble(double x) {
   if (x == std::trunc(x) && std::abs(x) < 1e15) return StrCat(static_cast<int64_t>(x));
   for (int digits = 6; digits < 17; ++digits) {
@@ -55,7 +55,7 @@ std::string FormatNumber(const FieldTraits& t, double x, std::string text) {
   return InLimits(t, x) ? std::move(text) : "";
 }
 
-// "expected auto or a whole number of at least 1 and at most 1024"
+// Describes the valid values: "expected auto or a whole number of at least 1 and at most 1024".
 std::string Expected(const ConfigField& field, std::string_view kind) {
   const FieldTraits& t = field.traits;
   std::string text = StrCat("expected ", HasWord(t) ? StrCat(t.word, " or ") : "", kind);
@@ -173,7 +173,7 @@ absl::Status SetText(const ConfigField& field, std::string_view text, Interval* 
   return absl::OkStatus();
 }
 
-// One text; "": no value. Repeatable fields are no business of this.
+// Formats a value as one text; "": no value. Repeatable fields are formatted elsewhere.
 struct FormatField {
   const FieldTraits& traits;
 
@@ -194,7 +194,7 @@ struct FormatField {
   std::string operator()(const Interval& x) const { return x.value == 0 ? traits.word : FormatInterval(x); }
 };
 
-// Limits and choices of a value that was not parsed.
+// Checks limits and choices of a value that was not parsed.
 struct CheckField {
   const ConfigField& field;
 

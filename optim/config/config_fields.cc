@@ -1,4 +1,4 @@
-// The table of fields: one row makes a field of TrainConfig, its flag, its line of help and its place in files.
+// The table of fields: one row defines the flag, the help line and the file format of a field of TrainConfig.
 #include "backends/registry.h"
 #include "optim/config/config.h"
 #include "optim/config/unused_fields.h"
@@ -24,7 +24,7 @@ constexpr unsigned kRules = kSteps | kTaskGraph;                                
 constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;           // change the structure
 constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare | kTaskGraph;  // weigh labels
 
-// Conditions of the column `needs`: a fact of the run, or a predicate over the flags or the final configuration.
+// Conditions for the column `needs`: a fact of the run, or a predicate over the flags or the final configuration.
 using F = RunFacts;
 constexpr Condition Fact(bool F::*fact, const char* otherwise) { return {.fact = fact, .otherwise = otherwise}; }
 constexpr Condition OfLoss(bool F::*fact, const char* otherwise) {
@@ -36,7 +36,7 @@ constexpr Condition Parsed(bool (*holds)(const C& c), const char* otherwise) {
 constexpr Condition Final(bool (*holds)(const C& c), const char* otherwise) {
   return {.holds = holds, .from = ConfigState::kFinal, .otherwise = otherwise};
 }
-// Asked of other values than the default alone.
+// Applies the condition only to values other than the default.
 constexpr Condition OfValue(Condition condition) { return condition.of_value = true, condition; }
 
 bool RuleTakes(const C& c, std::string_view number) {
@@ -118,6 +118,12 @@ constexpr Condition kNeedsComparison = Final(
     ": has no effect: nothing compares evaluations (`lr_scheduler` plateau, `keep_best`, `early_stopping_patience`, "
     "`export_weights` best)");
 
+constexpr Condition kNeedsLora =
+    OfValue(Parsed([](const C& c) { return !c.lora_rank.empty(); }, ": has no effect without `lora_rank`"));
+
+constexpr Condition kNeedsNoLora = OfValue(Parsed([](const C& c) { return c.lora_rank.empty(); },
+                                                  ": has no effect beside `lora_rank`: it has ranks of its own"));
+
 constexpr Condition kNeedsModelFile =
     OfValue(Fact(&F::writes_model, ": has no effect beside `gradient_graph` and `training_graph`"));
 constexpr Condition kNeedsResume =
@@ -139,7 +145,7 @@ constexpr Condition kNeedsRanks = OfRanks(&F::has_ranks);
 constexpr Condition kNeedsOtherRanks =
     OfValue(Fact(&F::is_launched, ": this process is no rank of a distributed run (onnxtrain launch)"));
 
-// What the C library leaves to the program that calls it.
+// Fields that the C library leaves to its calling program.
 constexpr Condition kNeedsModelPath = Fact(&F::is_program, ": has no effect: the model is a handle");
 constexpr Condition kNeedsOwnLoading = Fact(&F::is_program, ": has no effect: the model has been loaded");
 constexpr Condition kNeedsOwnPlugins = Fact(&F::is_program, ": has no effect: LoadPlugin loads it before the model");
@@ -151,7 +157,7 @@ constexpr Condition kNeedsOwnResult = Fact(&F::is_program, ": has no effect: the
 constexpr Condition kNeedsOwnProcess = Fact(&F::is_program, ": has no effect: it counts for the whole process");
 constexpr Condition kNeedsGroup = Fact(&F::is_program, ": has no effect: a trainer is no rank of several");
 
-// One field a row: group, name, tasks, needs, member, placeholder, help, traits.
+// One field per row: group, name, tasks, needs, member, placeholder, help, traits.
 // clang-format off
 constexpr ConfigField kFields[] = {
     {"model", "model", kTaskAll, {&kNeedsModelPath}, &C::model, "FILE", "Path of the ONNX model", {.on_resume = kFree}},
@@ -198,6 +204,23 @@ constexpr ConfigField kFields[] = {
     {"model", "reinit", kSurgery, {&kAlways}, &C::reinit, "GLOB",
      "Re-initializes the weights that match (Kaiming or Xavier, chosen from the consuming operator); repeatable",
      {.repeatable = true}},
+    {"model", "lora_rank", kSurgery, {&kAlways}, &C::lora_rank, "[GLOB=]R",
+     "Trains adapters of this rank beside products and freezes the model (LoRA); GLOB=R: of the modules that match; "
+     "repeatable",
+     {.repeatable = true}},
+    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict, {&kNeedsNoLora}, &C::adapter, "DIR",
+     "Reads an adapter: the folder adapter/ of a run, or one that PEFT has written; training continues it"},
+    {"model", "lora_alpha", kSurgery, {&kNeedsLora}, &C::lora_alpha, "A",
+     "Scales adapters by A / rank", {.above = 0, .otherwise = "twice the rank"}},
+    {"model", "lora_target", kSurgery, {&kNeedsLora}, &C::lora_target, "GLOB",
+     "Modules that get adapters, by the end of their name (q_proj) or a glob; all-linear: every product but the output "
+     "layer; repeatable",
+     {.otherwise = "all-linear", .repeatable = true}},
+    {"model", "lora_variant", kSurgery, {&kNeedsLora}, &C::lora_variant, "WHICH",
+     "lora; rslora: scales adapters by A / √rank", {.choices = "lora|rslora"}},
+    {"model", "lora_init", kSurgery, {&kNeedsLora}, &C::lora_init, "HOW",
+     "Initial values of A, B being zero: kaiming (uniform within 1/√inputs) or gaussian (deviation 1/rank)",
+     {.choices = "kaiming|gaussian"}},
     {"model", "num_classes", kSurgery, {&kAlways}, &C::num_classes, "N|auto",
      "Replaces the last layer by one with N outputs; auto: one for each class of the labels",
      {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto}},
@@ -425,7 +448,7 @@ constexpr ConfigField kFields[] = {
      "Loads a library with operators of other domains that the model uses; repeatable",
      {.repeatable = true, .on_resume = kChanges}},
     {"run", "device", kRuns | kSynthetic, {&kAlways}, &C::device, "NAME",
-     "auto, cpu or cuda:N (experimental, not yet run on a GPU)", {.on_resume = kChanges}},
+     "auto, cpu or cuda:N (experimental)", {.on_resume = kChanges}},
     {"run", "threads", kRuns | kSynthetic | kTaskTokenize, {&kAlways}, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
@@ -497,6 +520,9 @@ constexpr ConfigField kFields[] = {
      {.above = 0, .transient = true, .unit = Unit::kSeconds, .on_resume = kFree}},
     {"run", "quiet", kReads | kTaskBench | kTaskTokenize, {&kNeedsConsole}, &C::quiet, "",
      "Prints no start page and no progress",
+     {.transient = true, .on_resume = kFree}},
+    {"run", "verbose", kTaskTrain, {&kNeedsConsole}, &C::verbose, "",
+     "Prints the whole start page, with a list of all defaults, and every progress line",
      {.transient = true, .on_resume = kFree}},
     {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare | kTaskCompareRuns, {&kNeedsConsole}, &C::json, "",
      "Prints the result as JSON", {.transient = true, .on_resume = kFree}},

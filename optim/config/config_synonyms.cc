@@ -43,8 +43,7 @@ constexpr Synonym Not(const char* name, const char* library, const char* advice)
   return {.name = name, .library = library, .kind = Kind::kRefused, .advice = advice};
 }
 
-constexpr char kNoAdapters[] =
-    "belongs to adapters, which are not supported (`train` GLOB trains a part of the weights)";
+constexpr char kNoQuantizing[] = "is not supported: the base of adapters stays as the file stores it (`lora_rank`)";
 constexpr char kRanks[] = "is not needed: 'onnxtrain launch' starts the ranks of a machine";
 constexpr char kMultiplies[] =
     "multiplies the batch; here `gradient_accumulation_steps` divides `batch_size`, which counts the samples of an "
@@ -183,20 +182,18 @@ constexpr Synonym kSynonyms[] = {
     Same("model_path", kScripts, "model"),
 
     // PEFT and TRL
-    Not("r", kPeft, kNoAdapters),
-    Not("lora_r", kPeft, kNoAdapters),
-    Not("lora_rank", kPeft, kNoAdapters),
-    Not("lora_alpha", kPeft, kNoAdapters),
-    Not("lora_dropout", kPeft, kNoAdapters),
-    Not("target_modules", kPeft, kNoAdapters),
-    Not("lora_target_modules", kPeft, kNoAdapters),
-    Not("modules_to_save", kPeft, kNoAdapters),
-    Not("use_dora", kPeft, kNoAdapters),
-    Not("use_rslora", kPeft, kNoAdapters),
-    Not("init_lora_weights", kPeft, kNoAdapters),
-    Not("use_peft", kTrl, kNoAdapters),
-    Not("load_in_4bit", kTrl, kNoAdapters),
-    Not("load_in_8bit", kTrl, kNoAdapters),
+    Same("r", kPeft, "lora_rank"),
+    Same("lora_r", kPeft, "lora_rank"),
+    Not("lora_dropout", kPeft, "is not supported (`dropout` P activates the Dropout nodes of the model)"),
+    Same("target_modules", kPeft, "lora_target"),
+    Same("lora_target_modules", kPeft, "lora_target"),
+    Same("modules_to_save", kPeft, "train"),
+    Not("use_dora", kPeft, "is not supported (`lora_variant` lora or rslora)"),
+    Switch("use_rslora", kPeft, "lora_variant", "rslora|lora"),
+    Not("init_lora_weights", kPeft, "is `lora_init` kaiming or gaussian here"),
+    Not("use_peft", kTrl, "is `lora_rank` R here"),
+    Not("load_in_4bit", kTrl, kNoQuantizing),
+    Not("load_in_8bit", kTrl, kNoQuantizing),
     Same("dataset_text_field", kTrl, "text"),
     Not("packing", kTrl, "is not needed: texts of language models always fill blocks of `max_length`"),
     Not("completion_only_loss", kTrl, "has no counterpart; labels of `ignore_index` do not count"),
@@ -359,14 +356,13 @@ constexpr Synonym kSynonyms[] = {
     Not("save_best_only", kKeras, "is `keep_best` 1 here"),
     Not("class_weight", kKeras, "is `class_weights` W0,W1,… here"),
     Not("sample_weight", kKeras, "has no counterpart (`class_weights`)"),
-    Not("verbose", kKeras, "is `quiet` here, or `log_every`"),
     Not("callbacks", kKeras, "have flags of their own: `early_stopping_patience`, `keep_best`, `lr_scheduler`"),
     Not("jit_compile", kKeras, kCompiled),
     Not("decay", kKeras, "divides the rate by 1 + its value × updates; `lr_scheduler` lowers the rate here, and "
         "`weight_decay` the weights"),
 };
 
-// Values of other libraries for fields that have the same name there.
+// Values that other libraries give to fields of the same name.
 constexpr Synonym kForeignValues[] = {
     Words("max_steps", kHf, "max_steps", "-1=|$", ""),
     Words("gradient_checkpointing", kHf, "gradient_checkpointing",
@@ -377,7 +373,7 @@ constexpr Synonym kForeignValues[] = {
 
 std::string Refuse(const Synonym& s) { return StrCat(s.library, " `", s.name, "` ", s.advice); }
 
-// The value of `theirs=ours|…` for a word; a last part "$" takes all others as they are.
+// Translates a word by `theirs=ours|…`; a last part "$" keeps all other words unchanged.
 absl::StatusOr<std::string> TranslateWord(const Synonym& s, std::string_view word) {
   for (const absl::string_view part : absl::StrSplit(s.form, '|')) {
     if (part == "$") return std::string(word);
@@ -388,7 +384,7 @@ absl::StatusOr<std::string> TranslateWord(const Synonym& s, std::string_view wor
   return Invalid("'", Printable(word), "': ", Refuse(s));
 }
 
-// Whole numbers that are written as floats: "3.0", as num_train_epochs is.
+// Removes ".0" from whole numbers that are written as floats, such as "3.0" for num_train_epochs.
 std::string_view WithoutZeroFraction(std::string_view value) {
   const size_t point = value.find('.');
   const bool digits = point != 0 && point != std::string_view::npos && value.find_first_not_of("0123456789") == point &&
@@ -396,7 +392,7 @@ std::string_view WithoutZeroFraction(std::string_view value) {
   return digits ? value.substr(0, point) : value;
 }
 
-// The Trainer puts "eval_" before the metrics of evaluations.
+// Removes "eval_", which the Trainer puts before the names of evaluation metrics.
 std::string_view WithoutEvalPrefix(std::string_view value) {
   return value.starts_with("eval_") ? value.substr(5) : value;
 }

@@ -1,4 +1,4 @@
-// The one place that says which configurations are wrong for any model and data.
+// Checks which configurations are invalid for any model and data.
 #include "absl/strings/str_replace.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
@@ -69,10 +69,10 @@ constexpr Rule kRules[] = {
      "`betas`: expected two numbers, like 0.9,0.999"},
 };
 
-// The flag that divides the model among ranks, or null.
+// Returns the flag that divides the model among ranks, or null.
 const char* FindDivision(const C& c) { return c.pipeline > 1 ? "pipeline" : c.tensor > 1 ? "tensor" : nullptr; }
 
-// Of models that are divided. "$" stands for the flag.
+// Rules for models divided among ranks. "$" stands for the flag.
 constexpr Rule kDividedRules[] = {
     {[](const C& c) { return c.pipeline > 1 && c.tensor > 1; },
      "`tensor`: the stages of a `pipeline` cannot be divided further"},
@@ -106,7 +106,7 @@ absl::Status CheckDivision(const C& c) {
 }
 
 absl::Status CheckDevice(const C& c) {
-  if (IsPluginPath(c.backend)) return absl::OkStatus();  // its library knows its devices
+  if (IsPluginPath(c.backend)) return absl::OkStatus();  // the plugin validates its devices
   const bool cuda = IsCuda(c.device);
   if (c.device != "auto" && c.device != "cpu" && !cuda)
     return Invalid("`device`: expected auto, cpu or cuda:N, got '", c.device, "'");

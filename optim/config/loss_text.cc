@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kOnnx = "onnx:";
 
-// Does the term end in a file name?
+// Returns true if the term ends in a file name.
 bool NamesFile(std::string_view term) {
   const size_t at = term.find(kOnnx);
   return at == 0 || (at != std::string_view::npos && term[at - 1] == '*');
@@ -32,7 +32,7 @@ std::vector<std::string> SplitTerms(const std::string& text) {
   return terms;
 }
 
-// Removes label=A/B from the options.
+// Removes label=A/B from the options and stores the columns in *label.
 absl::Status TakeLabel(std::string* options, std::vector<std::string>* label) {
   std::vector<std::string> rest;
   for (absl::string_view pair : absl::StrSplit(*options, ',', absl::SkipEmpty())) {
@@ -58,7 +58,7 @@ absl::Status TakeFactor(std::string* text, double* factor) {
   return absl::OkStatus();
 }
 
-// Names of losses in other frameworks, without "_" and in lower case.
+// Loss names of other frameworks, in lower case without "_".
 constexpr std::pair<std::string_view, std::string_view> kForeignLosses[] = {
     {"bcewithlogits", "bce"},
     {"bcewithlogitsloss", "bce"},
@@ -120,7 +120,7 @@ absl::StatusOr<LossTermSpec> ParseTerm(std::string text) {
     return Invalid("unknown; known are auto, ", LossNames(), ExplainForeignLoss(name));
   if (term.function == nullptr && !options.empty()) return Invalid("auto has no options");
   if (term.function == nullptr) return term;
-  ASSIGN_OR_RETURN(term.options, ParseOptions(name, term.function->options, options));
+  ASSIGN_OR_RETURN(term.options, ParseNumberOptions(name, term.function->options, options));
   return term;
 }
 

@@ -4,8 +4,8 @@
 //   ce@digit+0.5*l1:label=angle@angle        output:NAME
 //   onnx:own.onnx+0.1*mse@aux                onnx:FILE (see onnx_functions.h)
 //
-// A FILE that is followed by another term must end in .onnx. LOSS is a name or alias from the tables in losses/. The
-// option label=COLUMN[/COLUMN…] selects the term's labels.
+// A FILE followed by another term must end in .onnx. LOSS is a name or alias from the tables in losses/. The option
+// label=COLUMN[/COLUMN…] selects the term's labels.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ struct LossTermSpec {
   std::string label_key() const;
 };
 
-// Errors name the term.
+// Parses `text` into its terms. Errors name the term.
 absl::StatusOr<std::vector<LossTermSpec>> ParseLoss(const std::string& text);
 
 }  // namespace onnxtrain

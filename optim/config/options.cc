@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<double>> ParseOption(const NumberOption& option, cons
 
 }  // namespace
 
-absl::StatusOr<Options> ParseOptions(std::string_view owner, std::span<const NumberOption> known,
-                                     const std::string& text) {
+absl::StatusOr<Options> ParseNumberOptions(std::string_view owner, std::span<const NumberOption> known,
+                                           const std::string& text) {
   Options options;
   for (absl::string_view pair : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     const std::pair<std::string, std::string> given = absl::StrSplit(pair, absl::MaxSplits('=', 1));

@@ -1,4 +1,4 @@
-// Options of a choice by name, as --lr-scheduler and --loss take them: "step:size=1000,gamma=0.5",
+// Parses options of a named choice, as in --lr-scheduler and --loss: "step:size=1000,gamma=0.5",
 // "multistep:at=100/200".
 #pragma once
 
@@ -15,21 +15,21 @@ namespace onnxtrain {
 
 struct NumberOption {
   std::string_view name;
-  double otherwise;  // its value where it is not given; NaN: see the text of its owner
+  double otherwise;  // its default; NaN: computed by its owner
   double min, max;
   bool list = false;  // several values, ascending
 };
 
-// The default of an option whose owner finds one by itself.
+// Marks an option whose default its owner computes.
 inline constexpr double kOpenOption = std::numeric_limits<double>::quiet_NaN();
 
-using Options = std::map<std::string, std::vector<double>>;  // those that were given, by name
+using Options = std::map<std::string, std::vector<double>>;  // the specified options, by name
 
-// "size=1000,gamma=0.5". An error names what is unknown, out of range or missing; `owner` is what has the options.
-absl::StatusOr<Options> ParseOptions(std::string_view owner, std::span<const NumberOption> known,
-                                     const std::string& text);
+// Parses "size=1000,gamma=0.5". An error names what is unknown, out of range or missing; `owner` names the choice.
+absl::StatusOr<Options> ParseNumberOptions(std::string_view owner, std::span<const NumberOption> known,
+                                           const std::string& text);
 
-// The number that was given, else `otherwise`.
+// Returns the specified number, else `otherwise`.
 double OptionOr(const Options& options, std::string_view name, double otherwise);
 
 }  // namespace onnxtrain

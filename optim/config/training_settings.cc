@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kLoss[] = {"loss", "logits", "label_smoothing", "class_weights", "ignore_index"};
 constexpr const char* kRule[] = {"optimizer", "momentum", "dampening", "nesterov", "betas", "eps"};
-// Mean something with their rule alone.
+// These fields have a meaning only together with their rule.
 constexpr const char* kNumbers[] = {"lr", "weight_decay", "no_decay", "layer_lr_decay", "ema_decay"};
 constexpr const char* kClip[] = {"max_grad_norm", "clip_value", "agc"};
 constexpr const char* kWeights[] = {"train", "freeze"};

@@ -1,5 +1,4 @@
-// Matches globs against weights: for the choices of trained, frozen, re-initialized and undecayed weights and for
-// rates.
+// Matches globs against weights, to choose trained, frozen, re-initialized and undecayed weights and their rates.
 #pragma once
 
 #include <string>
@@ -10,17 +9,18 @@
 
 namespace onnxtrain {
 
-// Returns the modules that contain a name, outermost first. "layer1.0.conv1.weight": layer1, layer1.0, layer1.0.conv1.
-// "/layer1/layer1.0/conv1/Conv", where scopes repeat the scope around them: the same. "model/dense/kernel:0": model,
-// model/dense and, with dots, model.dense.
+// Returns the modules that contain a name, outermost first. "layer1.0.conv1.weight" yields layer1, layer1.0,
+// layer1.0.conv1; so does "/layer1/layer1.0/conv1/Conv", whose scopes repeat the scope around them.
+// "model/dense/kernel:0" yields model, model/dense and, with dots, model.dense.
 std::vector<std::string> ListModules(std::string_view name);
 
-// Does a pattern (fnmatch's *, ?, […]) match the weight's name, its name in the exported module (`alias`), the name of
-// its consuming node with or without the operator, or a module of these? `consumer` is "Conv NODE", or empty.
+// Returns true if a pattern (fnmatch's *, ?, […]) matches the weight's name, its name in the exported module (`alias`),
+// the name of its consuming node with or without the operator, or a module of these. `consumer` is "Conv NODE" or
+// empty.
 bool MatchesWeight(const std::string& pattern, const std::string& name, const std::string& consumer,
                    const std::string& alias = "");
 
-// The patterns of one field of the configuration, and how many weights each has matched.
+// The patterns of one configuration field, with the number of weights that each has matched.
 class WeightGlobs {
  public:
   WeightGlobs(std::string_view field, std::vector<std::string> patterns)
@@ -32,7 +32,7 @@ class WeightGlobs {
   const std::string* Match(const Weight& weight) {
     return Match(weight.name, weight.consumer, weight.alias);
   }
-  // Fails, naming the pattern, where one has matched nothing.
+  // Fails, naming the pattern, if one has matched nothing.
   absl::Status CheckAllMatched() const;
 
  private:

@@ -1,4 +1,4 @@
-// Metrics of classes and of binary labels.
+// Metrics for classes and binary labels.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -12,10 +12,10 @@ namespace {
 
 Val Total(Val condition, DType dtype) { return ReduceSum(Cast(condition, dtype), {}, false); }
 
-// Predictions and labels as class indices; binary labels are the classes 0 and 1.
+// Predictions and labels as class indices; binary labels become the classes 0 and 1.
 struct Classified {
   Val predicted, actual;  // i64 of one shape
-  Val counts;             // bool: false where ignored
+  Val counts;             // bool: false for ignored labels
   int64_t classes;
 };
 
@@ -41,7 +41,7 @@ std::vector<Val> AccuracyStats(const MetricContext& c) {
   return {Total(And(Equal(k.predicted, k.actual), k.counts), c.y.dtype()), Total(k.counts, c.y.dtype())};
 }
 
-// A label is in the top k where fewer than k scores are greater than its own.
+// Counts a label as in the top k if fewer than k scores are greater than its own.
 std::vector<Val> TopStats(const MetricContext& c) {
   const auto pair = AlignClasses(c.y, c.labels);
   const auto [own, ignored] = GatherClassScores(pair, c.ignore_index);
@@ -55,7 +55,7 @@ std::vector<Val> TopStats(const MetricContext& c) {
 
 double Ratio(const MetricStats& s) { return s[1][0] > 0 ? s[0][0] / s[1][0] : kUndefinedMetric; }
 
-// By class: true positives, predictions, labels.
+// Returns by class: true positives, predictions, labels.
 std::vector<Val> ConfusionStats(const MetricContext& c) {
   const Classified k = Classify(c);
   const int64_t n = NumElements(k.actual.shape());
@@ -66,10 +66,10 @@ std::vector<Val> ConfusionStats(const MetricContext& c) {
   return {sum(And(predicted, actual)), sum(predicted), sum(actual)};
 }
 
-// 2·tp / (predictions + labels) of one class.
+// Returns 2·tp / (predictions + labels) of one class.
 double ClassF1(const MetricStats& s, size_t k) { return 2 * s[0][k] / (s[1][k] + s[2][k]); }
 
-// Mean over the classes that occur among labels or predictions (as in scikit-learn).
+// Returns the mean over the classes that occur among labels or predictions (as in scikit-learn).
 double F1Macro(const MetricStats& s) {
   double sum = 0;
   int occurring = 0;
@@ -86,7 +86,7 @@ double F1(const MetricStats& s) {
   return s[1][1] + s[2][1] > 0 ? ClassF1(s, 1) : 0;
 }
 
-// Scores of class 1, or of each class, and the labels, −1 where ignored.
+// Returns the scores of class 1, or of each class, and the labels, −1 if ignored.
 std::vector<Val> ScoreStats(const MetricContext& c) {
   const Classified k = Classify(c);
   const int64_t n = NumElements(k.actual.shape());
@@ -103,8 +103,8 @@ std::vector<Val> ScoreStats(const MetricContext& c) {
   return {Softmax(scores, 1), actual};
 }
 
-// Area under the ROC curve of class `k` against the rest: the share of correctly ordered pairs, ties counting half
-// (Mann & Whitney, 1947). NaN without such pairs.
+// Returns the area under the ROC curve of class `k` against the rest: the share of correctly ordered pairs, ties
+// counting half (Mann & Whitney, 1947). NaN if there are no such pairs.
 double ClassAuc(const std::vector<double>& scores, const std::vector<double>& actual, size_t k, size_t width) {
   std::vector<std::pair<double, bool>> order;
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -124,7 +124,7 @@ double ClassAuc(const std::vector<double>& scores, const std::vector<double>& ac
   return below > 0 && positives > 0 ? ordered / (below * positives) : kUndefinedMetric;
 }
 
-// Two classes: class 1 against 0. More: the mean over classes of one against the rest.
+// Returns, for two classes, the area of class 1 against 0; for more, the mean over classes of one against the rest.
 double Auc(const MetricStats& s) {
   if (s[1].empty()) return kUndefinedMetric;
   const size_t width = s[0].size() / s[1].size();

@@ -26,7 +26,7 @@ void SetTensors(const Batch& batch, GlobalBatch* global_batch) {
 
 namespace {
 
-// What standardized targets were divided by, for each metric; of text, tokens per unit.
+// Returns the divisors of standardized targets for each metric; for text, the tokens per unit.
 std::vector<std::vector<double>> TargetUnits(const Session& session, const TrainData& data) {
   std::vector<std::vector<double>> units;
   for (const Metric& metric : session.metrics()) {
@@ -73,7 +73,7 @@ void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, E
 
 absl::Status EvaluatedBatches::Open(const LoaderOptions& load) {
   batches_ = CountBatches(*data_.dataset, data_.specs, load);
-  if (load.first_batch >= batches_) return absl::OkStatus();  // all are for others
+  if (load.first_batch >= batches_) return absl::OkStatus();  // other peers evaluate all of them
   ASSIGN_OR_RETURN(loader_, Loader::Create(data_.dataset, data_.specs, load));
   return absl::OkStatus();
 }
@@ -117,7 +117,7 @@ namespace {
 
 absl::StatusOr<EvalMetrics> EvaluateWeights(Session& session, const TrainData& data, int num_workers,
                                             const std::atomic<bool>* stop, Peers& peers) {
-  constexpr int64_t kStageMicros = 16;  // stages overlap within a batch, and wait for each other between two
+  constexpr int64_t kStageMicros = 16;  // stages overlap only within a global batch
   LoaderOptions load{.batch_size = session.micro_batch() * (session.holds_partial_weights() ? kStageMicros : 1),
                      .tokens = session.tokens(),
                      .num_workers = num_workers};

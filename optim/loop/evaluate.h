@@ -1,4 +1,4 @@
-// Evaluations of all samples of a data set.
+// Evaluates all samples of a data set.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,15 @@ namespace onnxtrain {
 
 class Peers;
 
-// Each FeedSpec feeds the model input, or the labels (LossFeed::name), of its name.
+// Samples with the specs that feed them. Each FeedSpec feeds the model input, or the labels (LossFeed::name), of its
+// name.
 struct TrainData {
   std::shared_ptr<const Dataset> dataset;
   std::vector<FeedSpec> specs;
   TextUnit text_unit;
 };
 
-// Returns the names of a GlobalBatch whose tensors SetTensors takes from the loader's batches.
+// Returns the names of the tensors of a GlobalBatch that SetTensors sets from the loader's batches.
 std::vector<std::string> FeedNames(const std::vector<FeedSpec>& specs);
 void SetTensors(const Batch& batch, GlobalBatch* global_batch);
 
@@ -33,7 +34,7 @@ struct EvalMetrics {
   double loss = 0;
   double accuracy = -1;  // < 0: not defined for this loss
   int64_t samples = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN where undefined
+  std::vector<std::pair<std::string, double>> metrics;  // by EvalNames; NaN if undefined
 };
 
 // Returns the names of evaluation results besides loss and accuracy: the metrics, then the terms of a sum of losses,
@@ -46,21 +47,21 @@ std::optional<double> FindEvalMetric(const EvalMetrics& metrics, const std::stri
 // Adds losses, counts and metrics of further samples.
 void AddEvaluation(const std::vector<Metric>& metrics, const Evaluation& part, Evaluation* total);
 
-// The batches of an evaluation, and what the session makes of them.
+// Reads the batches of an evaluation and evaluates them in the session.
 class EvaluatedBatches {
  public:
-  // `stop` may be null. All must outlive it.
+  // `stop` may be null. All arguments must outlive the object.
   EvaluatedBatches(Session& session, const TrainData& data, const std::atomic<bool>* stop)
       : session_(session), data_(data), stop_(stop), global_batch_(FeedNames(data.specs)) {}
 
   absl::Status Open(const LoaderOptions& load);
-  int64_t batches() const { return batches_; }  // of all peers
+  int64_t batches() const { return batches_; }  // over all peers
 
-  // Adds the next batch, where there is one, and returns whether there was.
+  // Adds the next batch and returns true; returns false at the end.
   absl::StatusOr<bool> AddNext(Evaluation* total, int64_t* samples);
-  // Reads the next batch and returns its samples; 0: there is none.
+  // Reads the next batch and returns its number of samples; 0 at the end.
   absl::StatusOr<int64_t> TakeNext();
-  // Adds the batch that was read last.
+  // Evaluates and adds the batch that TakeNext has read.
   absl::Status AddTaken(int64_t count, Evaluation* total, int64_t* samples);
   absl::Status AddAll(Evaluation* total, int64_t* samples);
 
@@ -73,8 +74,8 @@ class EvaluatedBatches {
   int64_t batches_ = 0;
 };
 
-// Evaluates all samples with the averaged weights where the session has them. `stop` (may be null) ends it early with
-// kCancelled. With `peers`, which all call it, each evaluates some of the batches.
+// Evaluates all samples, with the averaged weights if the session has them. `stop` (may be null) ends it early with
+// kCancelled. With `peers`, which must all call it, each evaluates a part of the batches.
 absl::StatusOr<EvalMetrics> EvaluateAll(Session& session, const TrainData& data, int num_workers,
                                         const std::atomic<bool>* stop = nullptr, Peers* peers = nullptr);
 

@@ -16,10 +16,10 @@ namespace onnxtrain {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kMemory = 0.8;        // of the moving average
-constexpr double kReach = 0.4;         // decades on each side of a point that its regression line is fitted to
-constexpr size_t kStart = 10;          // points at rates that change nothing yet
-constexpr int64_t kSkipsAtStart = 30;  // a dynamic loss scale is found first
+constexpr double kMemory = 0.8;        // decay of the moving average
+constexpr double kReach = 0.4;         // decades on each side of a point in its regression
+constexpr size_t kStart = 10;          // points at rates too small to change anything
+constexpr int64_t kSkipsAtStart = 30;  // the search for a dynamic loss scale skips updates
 constexpr int64_t kSkipsThatDiverge = 3;
 
 double Mean(std::span<const RatePoint> points) {
@@ -39,7 +39,7 @@ std::span<const RatePoint> StartOf(const std::vector<RatePoint>& curve) {
   return {curve.data(), std::min(curve.size(), kStart)};
 }
 
-// The loss before anything was learned, doubled, or as far above it as noise does not get.
+// Returns true if the loss has at least doubled since the start and has risen by more than its noise.
 bool HasDiverged(const std::vector<RatePoint>& curve) {
   if (curve.size() <= kStart) return false;
   const auto start = StartOf(curve);
@@ -89,7 +89,7 @@ class Ramp {
 
 // The regression line around one point.
 struct LocalFit {
-  double slope = 0, level = 0;  // per decade; at the point
+  double slope = 0, level = 0;  // slope per decade; level at the point
   double noise = 0;             // standard error of the level
 };
 
@@ -133,7 +133,7 @@ void SuggestRate(RateTest* test) {
   const auto least = std::ranges::min_element(fits, {}, &LocalFit::level);
   const auto start = StartOf(curve);
   const double fall = Mean(start) - least->level;
-  // The first half of the fall may only be that of outputs that are far too large in a fresh model.
+  // The first half of the decrease may only correct outputs that are far too large in a new model.
   const auto half =
       std::find_if(fits.begin(), least, [&](const LocalFit& fit) { return fit.level <= least->level + fall / 2; });
   const auto steepest = std::ranges::min_element(half, least + 1, {}, &LocalFit::slope);
@@ -174,7 +174,7 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// The standard error of a median, from the median deviation of normal numbers.
+// Returns the standard error of a median, from the median absolute deviation of normally distributed values.
 double MedianError(const std::vector<double>& values) {
   const double median = Median(values);
   std::vector<double> deviations;
@@ -182,7 +182,7 @@ double MedianError(const std::vector<double>& values) {
   return 1.25 * 1.48 * Median(deviations) / std::sqrt(static_cast<double>(values.size()));
 }
 
-// Batches of their own memory: those of a loader are reused.
+// Copies batches, because a loader reuses its memory.
 absl::StatusOr<std::vector<GlobalBatch>> TakeBatches(Loader& loader, const TrainData& train, size_t count) {
   std::vector<GlobalBatch> batches;
   while (batches.size() < count) {
@@ -223,7 +223,7 @@ int64_t TrialUpdates(int64_t total, bool asked) {
 absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& train, const TrainOptions& options,
                                          double base, double lr, int64_t updates) {
   constexpr size_t kHeldOut = 8;
-  constexpr int64_t kMeasures = 5;  // in the last half
+  constexpr int64_t kMeasures = 5;  // measurements in the second half of the updates
   LoaderOptions load = MakeLoaderOptions(options);
   load.epochs = -1;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(train.dataset, train.specs, load));
@@ -237,7 +237,7 @@ absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& trai
     ASSIGN_OR_RETURN(const Batch* batch, loader->Next());
     SetTensors(*batch, &global_batch);
     RETURN_IF_ERROR(session.Step(global_batch));
-    // A rate that is too high shows in losses that come and go.
+    // A rate that is too high makes the loss fluctuate between updates.
     const int64_t left = updates - i, apart = updates / (2 * kMeasures);
     if (left % apart != 0 || left / apart >= kMeasures) continue;
     ASSIGN_OR_RETURN(const std::vector<double> after, MeasureLosses(session, held_out));

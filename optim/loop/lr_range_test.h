@@ -1,5 +1,5 @@
-// Learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at rates that rise exponentially, of which
-// the one where the loss falls fastest is a first guess; then trials of more updates at single rates around it.
+// Runs a learning rate range test (Smith, Cyclical Learning Rates, 2017): updates at exponentially rising rates suggest
+// the rate at which the loss falls fastest; longer trials at single rates around it refine the suggestion.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@ struct RateRange {
 
 struct RatePoint {
   double lr = 0;
-  double loss = 0;    // of the batch of this update, before it
+  double loss = 0;    // of this update's batch, before the update
   double smooth = 0;  // exponential moving average of the losses so far
 };
 
-// Updates at one rate, from the weights that the run begins with.
+// The result of several updates at one rate, from the initial weights of the run.
 struct RateTrial {
   double lr = 0;
-  std::vector<double> falls;  // of the losses of held-out batches, at its end; empty: a loss was not finite
+  std::vector<double> falls;  // decreases of the losses of held-out batches, at the end; empty: a loss was not finite
 
-  double median_fall() const;  // minus infinity where there is none
+  double median_fall() const;  // minus infinity if `falls` is empty
 };
 
 struct RateTest {
   std::vector<RatePoint> curve;
   std::vector<RateTrial> trials;  // by rising rate
-  double lr = 0;                  // suggested, as RoundRate has it; 0: neither the curve nor a trial tells anything
-  double bound = 0;               // a tenth of the rate where the loss diverged; 0: it did not
-  std::string why;                // of the suggestion, or why there is none
+  double lr = 0;                  // suggested, rounded by RoundRate; 0: curve and trials are inconclusive
+  double bound = 0;               // a tenth of the rate at which the loss diverged; 0: it did not
+  std::string why;                // reason for the suggestion, or for its absence
 };
 
 // Rounds down to two significant digits.
@@ -50,34 +50,34 @@ using RateStep = std::function<absl::StatusOr<double>(double lr)>;
 absl::StatusOr<RateTest> RunRateTest(const RateRange& range, const RateStep& step);
 
 // Sets lr and why from curve and bound. The slope of the loss over log(lr) is that of a regression line through the
-// points within 0.4 decades, and counts from where half of the fall is done. The suggestion is at most `bound` and a
-// third of the rate of the least loss. There is none where the loss falls by less than its noise.
+// points within 0.4 decades; slopes count after half of the total decrease. The suggestion is at most `bound` and at
+// most a third of the rate with the lowest loss. There is none if the loss decreases by less than its noise.
 void SuggestRate(RateTest* test);
 
-// Trains a temporary session, which the caller discards, on the batches of `options`, repeated as often as needed. The
-// session has the schedule kRateTestSchedule and an optimizer with learning rate `base`.
+// Runs the test on a temporary session, which the caller discards, with the batches of `options`, repeated as needed.
+// The session must have the schedule kRateTestSchedule and an optimizer with learning rate `base`.
 absl::StatusOr<RateTest> TestSessionRates(Session& session, const TrainData& train, const TrainOptions& options,
                                           double base, const RateRange& range);
-inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set from outside
+inline constexpr char kRateTestSchedule[] = "plateau";  // its factor is set by the host
 
-// Rates for trials: around the one that the curve suggests, or, where it tells nothing, farther around the usual one.
+// Returns the rates for trials: around the suggestion of the curve, or, without one, in a wider range around `usual`.
 std::vector<double> TrialRates(const RateTest& test, double usual);
 inline constexpr int64_t kFewestTrialUpdates = 20;
-// The number of updates that each takes in a run of `total`: more where the user asked for the test, at most a quarter
-// of the run; 0 where that is too few to tell rates apart.
+// Returns the number of updates of each trial in a run of `total` updates: more if the user asked for the test, at most
+// a quarter of the run; 0 if that is too few to compare rates.
 int64_t TrialUpdates(int64_t total, bool asked);
 
-// Trains a temporary session as TestSessionRates does, for so many updates at one rate, on other batches than those
-// that the change of the loss is measured on, as far as there are enough.
+// Trains a temporary session as in TestSessionRates, for `updates` updates at one rate. The change of the loss is
+// measured on other batches if there are enough.
 absl::StatusOr<RateTrial> TrySessionRate(Session& session, const TrainData& train, const TrainOptions& options,
                                          double base, double lr, int64_t updates);
 
-// Sets lr and why from the trials: the lowest rate whose median fall is nearly the greatest one. There is none where
-// the greatest fall is within its noise: lr is 0 then, whatever the curve suggests.
+// Sets lr and why from the trials: the lowest rate whose median decrease is nearly the greatest. If the greatest
+// decrease is within its noise, sets lr to 0, whatever the curve suggests.
 void SuggestTrialRate(int64_t updates, RateTest* test);
 
-// The test and its result as a JSON object: lr (null: none), why, points [[lr, loss, smooth], …] and, if there were
-// any, trials [[lr, fall], …].
+// Formats the test as a JSON object: lr (null: none), why, points [[lr, loss, smooth], …] and, if there are any, trials
+// [[lr, fall], …].
 std::string ToJson(const RateTest& test);
 
 }  // namespace onnxtrain

@@ -10,9 +10,9 @@
 namespace onnxtrain {
 namespace {
 
-// Cosine restarts: Loshchilov & Hutter, SGDR (2017). One cycle: Smith & Topin, Super-Convergence (2019). Inverse square
-// root: Vaswani et al., Attention Is All You Need (2017). Warm-up, stable, decay: Hu et al., MiniCPM (2024); Hägele et
-// al. (2024).
+// Sources: cosine restarts: Loshchilov & Hutter, SGDR (2017). One cycle: Smith & Topin, Super-Convergence (2019).
+// Inverse square root: Vaswani et al., Attention Is All You Need (2017). Warm-up, stable, decay: Hu et al., MiniCPM
+// (2024); Hägele et al. (2024).
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -34,7 +34,7 @@ double Option(const ScheduleSpec& spec, std::string_view name, double otherwise)
   return OptionOr(spec.options, name, otherwise);
 }
 
-// From 1 at p = 0 to 0 at p = 1. (1 + cos πp)/2 as a square: exact near its end.
+// Falls from 1 at p = 0 to 0 at p = 1. Computes (1 + cos πp)/2 as a square, which is exact near its end.
 template <typename T>
 T HalfWave(T p) {
   const T c = Cos(p * (std::numbers::pi / 2));
@@ -110,7 +110,7 @@ T InverseSqrt(const ScheduleSpec& spec, double min, double, T u) {
   return Max(1.0 / Root(u / scale + 1.0), min);
 }
 
-// Two half waves: up during the first `pct` of the run, down to the end; the last update has the last rate.
+// Combines two half waves: up during the first `pct` of the run, down to its end; the last update has the last rate.
 template <typename T>
 T OneCycle(const ScheduleSpec& spec, double, double rest, T u) {
   const double first = 1 / Option(spec, "div", 25), last = first / Option(spec, "final_div", 1e4);
@@ -120,7 +120,7 @@ T OneCycle(const ScheduleSpec& spec, double, double rest, T u) {
   return IfBelow(u, top, up, down);
 }
 
-// The remaining share of the decay at progress q.
+// Returns the remaining share of the decay at progress q.
 template <typename T>
 T Fall(std::string_view name, T q) {
   if (name == "wsd_cosine") return HalfWave(q);
@@ -175,7 +175,7 @@ const std::vector<ScheduleRow>& Rows() {
 }
 #undef BOTH
 
-// `name` must be known: a session checks it.
+// `name` must be known; the session checks it.
 const ScheduleRow& RowOf(const std::string& name) {
   return *std::find_if(Rows().begin(), Rows().end(), [&](const ScheduleRow& r) { return r.name == name; });
 }
@@ -206,8 +206,8 @@ absl::StatusOr<ScheduleSpec> ParseSchedule(const std::string& text) {
     for (const ScheduleRow& r : Rows()) StrAppend(&names, names.empty() ? "" : ", ", r.name);
     return Invalid("no schedule '", spec.name, "'; there are ", names);
   }
-  ASSIGN_OR_RETURN(spec.options,
-                   ParseOptions(spec.name, row->options, colon == std::string::npos ? "" : text.substr(colon + 1)));
+  ASSIGN_OR_RETURN(spec.options, ParseNumberOptions(spec.name, row->options,
+                                                    colon == std::string::npos ? "" : text.substr(colon + 1)));
   if (spec.name == "multistep" && !spec.options.contains("at")) {
     return Invalid("multistep needs the updates at which the rate falls: multistep:at=1000/2000");
   }
@@ -225,7 +225,7 @@ Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step) {
   Builder& b = step.b();
   const Plan plan = PlanOf(schedule, lr);
   if ((schedule.name == "constant" || schedule.name == "plateau") && plan.warmup <= 0) return b.Scalar(step.dtype(), 1);
-  // u is unused during the warm-up, but roots and powers of it are evaluated: it must not be negative.
+  // u must not be negative: during the warm-up it is unused, but its roots and powers are evaluated.
   const Val u = Max(step - plan.warmup, 0);
   const Val factor = RowOf(schedule.name).graph(schedule, plan.min, plan.rest, u);
   if (plan.warmup <= 0) return factor;

@@ -1,8 +1,8 @@
-// Learning rate schedules as functions of the number of applied updates, computed on the device.
+// Defines learning rate schedules as functions of the number of applied updates, computed on the device.
 //
-// t counts applied updates from 0. During a warm-up of w updates the factor is (t+1)/w. After it, u = t − w and
-// p = min(1, u / (total − w)). `min` is the lowest rate divided by the base rate. The formulas are those of PyTorch's
-// torch.optim.lr_scheduler where it has the schedule.
+// t counts applied updates from 0. During a warm-up of w updates the factor is (t+1)/w. After it, u = t − w and p =
+// min(1, u / (total − w)). `min` is the lowest rate divided by the base rate. Schedules that exist in
+// torch.optim.lr_scheduler have PyTorch's formulas.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,13 @@ struct ScheduleRow {
   std::string_view name;
   std::string_view text;  // formula and options, for people
   std::vector<NumberOption> options;
-  bool own_warmup = false;  // includes a warm-up: a further one is an error
+  bool own_warmup = false;  // includes a warm-up; an additional one is an error
   double (*number)(const ScheduleSpec& spec, double min, double rest, double u);
   Val (*graph)(const ScheduleSpec& spec, double min, double rest, Val u);
 };
 
-// The factor of plateau is 1 here: the host writes it after evaluations (device_scalar::kPlateau, training_graph.h).
+// Returns all schedules. The factor of plateau is 1 here: the host sets it after evaluations (device_scalar::kPlateau,
+// training_graph.h).
 std::span<const ScheduleRow> AllSchedules();
 
 // Parses "cosine", "step:size=1000,gamma=0.5", "multistep:at=100/200". Errors name the schedule or option that is
@@ -40,19 +41,18 @@ Val ScheduleFactor(const ScheduleSpec& schedule, double lr, Val step);
 
 // Reduces the learning rate when the evaluation metric stops improving, by the rules of PyTorch's ReduceLROnPlateau
 // with a relative threshold.
-
 class Plateau {
  public:
   struct State {
     double factor = 1;
     double best = std::numeric_limits<double>::quiet_NaN();  // NaN: no evaluation yet
-    double bad = 0, cooling = 0;                             // evaluations
+    double bad = 0, cooling = 0;                             // numbers of evaluations
   };
 
-  // `spec`: of the schedule plateau. `lr`: the initial rate.
+  // `spec` must have the schedule plateau. `lr`: the initial rate.
   Plateau(const ScheduleSpec& spec, double lr, bool maximize);
 
-  // Takes the metric of one evaluation; NaN counts as no improvement. Returns the factor of `lr` from now on.
+  // Processes the metric of one evaluation; NaN counts as no improvement. Returns the new factor of `lr`.
   double Step(double metric);
 
   const State& state() const { return state_; }

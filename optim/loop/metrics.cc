@@ -20,7 +20,7 @@ void ForEachRow(Visitor visit) {
   }
 }
 
-// Is it that of the row? Sets *k to the number of a numbered name.
+// Returns true if `name` is that of the row, and sets *k to the number in a numbered name.
 bool IsNameOf(const MetricRow& row, std::string_view name, int64_t* k) {
   if (!row.numbered) return row.name == name;
   if (!name.starts_with(row.name)) return false;
@@ -97,7 +97,7 @@ bool ReportsTargets(const MetricRow& row, int64_t targets) {
   return row.by_target != nullptr && targets > 1 && targets <= kMostTargets;
 }
 
-// The statistics in the unit of the targets before they were divided.
+// Converts the statistics to the original unit of scaled targets.
 MetricStats InUnit(const MetricRow& row, MetricStats stats, const std::vector<double>& unit) {
   if (unit.empty() || row.error_power == 0) return stats;
   for (size_t t = 0; t < stats[0].size(); ++t) stats[0][t] *= std::pow(unit[unit.size() == 1 ? 0 : t], row.error_power);

@@ -1,6 +1,6 @@
-// Evaluation metrics. A metric is a few small tensors per batch, computed on the device, which the host sums (or
-// concatenates, where the metric is over all scores together), and a final function of them. The result does not depend
-// on the split into batches, up to rounding.
+// Computes evaluation metrics. A metric is a few small tensors per batch, computed on the device and summed by the host
+// (or concatenated, if the metric needs all scores), and a final function of them. Up to rounding, the result does not
+// depend on the split into batches.
 #pragma once
 
 #include <limits>
@@ -20,12 +20,12 @@ struct MetricContext {
   Val y, labels;  // as in LossContext
   LabelForm form;
   int64_t ignore_index;
-  int64_t k;  // of top5: 5
+  int64_t k;  // the number in the name, 5 for top5
   int batch_axis = 0;
   std::optional<double> least_logit = {};  // as in LossContext
 };
 
-// A metric's tensors, flattened: summed or concatenated over the batches.
+// The tensors of a metric, flattened: summed or concatenated over the batches.
 using MetricStats = std::vector<std::vector<double>>;
 
 struct MetricRow {
@@ -36,11 +36,11 @@ struct MetricRow {
   // Accepted labels: classes; binary labels (elements of a loss on a Sigmoid); values (elements of any other loss).
   bool classes = false, binary_labels = false, values = false;
   std::vector<Val> (*stats)(const MetricContext&) = nullptr;
-  double (*value)(const MetricStats&) = nullptr;  // NaN where undefined
-  // Of regressions: the same for each target, an element of a sample's labels.
+  double (*value)(const MetricStats&) = nullptr;  // NaN if undefined
+  // Computes the values of a regression by target, an element of a sample's labels.
   std::vector<double> (*by_target)(const MetricStats&) = nullptr;
-  int error_power = 0;  // of the unit of the targets that the first tensor, a number by target, is in
-  // Of text: what a token stands for. The metric is by that unit instead of by token.
+  int error_power = 0;  // the first tensor, by target, has the unit of the targets to this power
+  // Returns the bytes or characters per token of a text, if the metric is reported per byte or character.
   double (*per_token)(const TextUnit& unit) = nullptr;
 };
 
@@ -48,22 +48,22 @@ struct Metric {
   std::string name;  // as written: "f1", "top5", "mae@angle"
   const MetricRow* row = nullptr;
   int64_t k = 0;
-  size_t term = 0;  // loss term whose output and labels it reads
+  size_t term = 0;  // the loss term whose output and labels it reads
 };
 
-// Parses "NAME[@OUTPUT]" each; without an output the metric reads the leading term.
+// Parses names "NAME[@OUTPUT]"; without an output, the metric reads the leading term.
 absl::StatusOr<std::vector<Metric>> ChooseMetrics(const std::vector<std::string>& names, const LossChoice& loss);
 
-// rmse and r2 for a regression with few targets, perplexity and bits for text, else none.
+// Returns rmse and r2 for a regression with few targets, perplexity and bits for text, else nothing.
 std::vector<std::string> DefaultMetrics(const LossChoice& loss, const TextUnit& unit = {});
 
-// Returns the names of a metric's values: its own and, for 2 to 64 targets, "rmse_0", "rmse_1", …
+// Returns the names of a metric's values: the metric and, for 2 to 64 targets, "rmse_0", "rmse_1", …
 std::vector<std::string> ValueNames(const Metric& metric, const LossChoice& loss);
 
 // Returns the name of the graph output of a metric's tensor.
 std::string MetricOutput(size_t metric, size_t stat);
 
-// Appends the tensors of the metrics, as outputs, to a graph that the loss was attached to.
+// Appends the tensors of the metrics as outputs to a graph with an attached loss.
 absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, const LossChoice& loss,
                            const LossSpec& spec);
 
@@ -76,8 +76,8 @@ class MetricSums {
 
   void Add(const std::vector<Metric>& metrics, size_t metric, size_t stat, const HostTensor& tensor);
   void Add(const std::vector<Metric>& metrics, const MetricSums& other);
-  // Returns the value of each metric; each is followed by those of its targets where ValueNames has some. units[m] are
-  // what the targets of metric m were divided by: a number for each or for all; empty: 1.
+  // Returns the value of each metric, followed by those of its targets if ValueNames lists them. units[m] are the
+  // divisors of the targets of metric m: one per target or one for all; empty: 1.
   std::vector<double> Values(const std::vector<Metric>& metrics,
                              const std::vector<std::vector<double>>& units = {}) const;
 
@@ -86,8 +86,6 @@ class MetricSums {
 
   std::vector<MetricStats> stats_;  // by metric
 };
-
-// The tables of metrics.
 
 inline constexpr double kUndefinedMetric = std::numeric_limits<double>::quiet_NaN();
 

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The second update that a process makes and two more: the first one compiles and finds caches cold.
+// Times the second to fourth update of a process: the first one compiles and runs with cold caches.
 StepRange TimedUpdates(int64_t done) { return {done + 2, done + 4}; }
 
 class Loop {
@@ -88,20 +88,20 @@ class Loop {
   TrainObserver& observer_;
   const int64_t per_epoch_, log_every_;
   const Clock::time_point start_ = Clock::now();
-  GlobalBatch batch_;  // the current one
+  GlobalBatch batch_;  // the current batch
   LoopPosition at_;
   TrainResult& result_ = at_.result;
-  TrainResult before_;  // of the runs that this one continues
+  TrainResult before_;  // result of the earlier runs that this one continues
   Peers alone_;
   Peers& peers_ = options_.peers != nullptr ? *options_.peers : alone_;
   int64_t skipped_in_a_row_ = 0, saved_step_ = 0;
   ResourceMonitor resources_;
-  std::optional<Trace> phases_;  // of a few updates, for the summary, where options_.trace does not record them
-  double recorded_seconds_ = 0;  // of computing, in updates whose nodes were recorded
-  Durations durations_;          // of updates
+  std::optional<Trace> phases_;  // trace of a few updates for the summary, if options_.trace does not record them
+  double recorded_seconds_ = 0;  // compute time of the updates whose nodes were recorded
+  Durations durations_;          // durations of the updates
   double logged_data_seconds_ = 0, updated_data_seconds_ = 0;
-  bool looks_at_updates_ = false;  // for outliers
-  bool intact_ = true;             // the session holds the weights of a whole number of updates
+  bool looks_at_updates_ = false;  // searches the values of every update for outliers
+  bool intact_ = true;             // the session has the weights of a whole number of updates
   Clock::time_point logged_at_ = start_, evaluated_at_ = start_, saved_at_ = start_;
 };
 
@@ -125,7 +125,7 @@ absl::Status Loop::Update() {
   const double compiled = session_.compile_seconds();
   const auto start = Clock::now();
   const absl::Status stepped = session_.Step(batch_);
-  // What peers could not take part in, or what all have failed in together, changes no weight.
+  // An update that peers could not join, or in which all failed together, changes no weight.
   intact_ = stepped.ok() || absl::IsCancelled(stepped) || peers_.failed_together() ||
             (absl::IsUnavailable(stepped) && !session_.divides_moments());
   RETURN_IF_ERROR(stepped);
@@ -140,14 +140,15 @@ absl::Status Loop::Update() {
   return FindOutliers();
 }
 
-// Later gradients may have grown; the first one is not finite for a reason that the model or the data has.
+// Explains only the first skipped update: later gradients may have overflowed, but a first non-finite gradient has its
+// cause in the model or the data.
 void Loop::ExplainFirstSkip() {
   if (!peers_.alone()) return;
   const absl::StatusOr<std::string> where = session_.FindNonFinite(batch_);
   if (where.ok() && !where->empty()) observer_.OnNotFinite(*where);
 }
 
-// Weights that differ are not saved.
+// Fails if the weights of peers differ; such weights are not saved.
 absl::Status Loop::CompareWeights() {
   const int64_t every = options_.compare_weights_every;
   if (peers_.alone() || every == 0 || result_.steps % every != 0) return absl::OkStatus();
@@ -182,7 +183,7 @@ absl::Status Loop::RecordedUpdate(Trace& trace) {
   return status;
 }
 
-// The others wait in their update for a peer that has no batch.
+// Reports a failure to read a batch: the other peers wait for this one in their update.
 absl::Status Loop::ShareFailure(const absl::Status& status) {
   return status.ok() ? status : peers_.ExchangeFailure(status);
 }
@@ -202,7 +203,7 @@ void Loop::AddOutlier(Outlier::Of of, double value) {
   if (const auto median = window.Add(value)) at_.outliers.push_back({of, result_.steps, value, *median});
 }
 
-// Where the host does not know the values of every update, the reports have to do.
+// Checks the values of every update; if the host does not read them, Log checks the averages of the reports.
 absl::Status Loop::FindOutliers() {
   ASSIGN_OR_RETURN(const std::optional<UpdateValues> last, session_.LastUpdate());
   if (!last) return absl::OkStatus();
@@ -218,7 +219,7 @@ absl::Status Loop::Log() {
   ASSIGN_OR_RETURN(const StepReport report, session_.Report());
   result_.compute_seconds += Since(start);  // waits for queued work
   result_.skipped_steps += report.skipped;
-  // Skipped updates do not count.
+  // Skipped updates are not counted.
   result_.final_loss = report.weight > 0 ? report.loss : std::numeric_limits<double>::quiet_NaN();
   if (!looks_at_updates_) {
     AddOutlier(Outlier::Of::kLoss, result_.final_loss);
@@ -278,7 +279,7 @@ bool Loop::EvaluationDue() const {
   return result_.steps % every == 0;
 }
 
-// Peers that have to save together have asked each other for it.
+// Peers that must save together have exchanged their requests for it.
 bool Loop::SaveIsDue() const {
   if (!observer_.saves() && !session_.divides_moments()) return false;
   if (options_.save_seconds > 0) return !session_.divides_moments() && SaveTimeReached();
@@ -305,13 +306,13 @@ bool Loop::IsBest(const EvalMetrics& metrics) {
   return better;
 }
 
-// Peers that write their parts, or no checkpoint, send nothing, but for the model that the first writes at the end.
+// Gathers the state on the first peer. If peers write parts, or no checkpoint, gathers only the weights, at the end.
 absl::Status Loop::GatherForSave(SaveReason reason) {
   if (options_.saves_state && !peers_.saves_parts()) return session_.GatherState();
   return reason == SaveReason::kEnd ? session_.GatherWeights() : absl::OkStatus();
 }
 
-// Where the moments are divided, all peers come here together; one that saves nothing sends its own.
+// Saves a checkpoint. With sharded moments, all peers call it together; a peer that does not save sends its shard.
 void Loop::Save(SaveReason reason) {
   if ((!observer_.saves() && !session_.divides_moments()) || result_.steps == 0) return;
   if (saved_step_ == result_.steps && reason != SaveReason::kBest && reason != SaveReason::kEnd) return;
@@ -328,7 +329,7 @@ void Loop::Save(SaveReason reason) {
   saved_step_ = result_.steps;
   saved_at_ = Clock::now();
   result_.checkpoint_seconds += Since(start);
-  if (reason != SaveReason::kEnd)  // which waits for the disk
+  if (reason != SaveReason::kEnd)  // the end waits for the disk
     result_.checkpoint_pause_seconds = std::max(result_.checkpoint_pause_seconds, Since(start));
 }
 
@@ -356,11 +357,11 @@ absl::Status Loop::ReportAndEvaluate() {
   RETURN_IF_ERROR(EvaluateNow(&result_.eval));
   const bool evaluated = at_.evaluated_step == result_.steps;  // a signal ends an evaluation
   if (!evaluated || !IsBest(result_.eval) || !options_.save_best) return absl::OkStatus();
-  if (StopReason().empty()) Save(SaveReason::kBest);  // else that of the end is the best one
+  if (StopReason().empty()) Save(SaveReason::kBest);  // otherwise the save at the end is the best one
   return absl::OkStatus();
 }
 
-// A signal ends an update and the wait for a batch; the data may end before the run does.
+// Handles ends that are no errors: a signal ends an update or the wait for a batch, or the data ends before the run.
 absl::Status Loop::EndEarly(const absl::Status& status) {
   if (absl::IsCancelled(status)) result_.stop_reason = "signal";
   if (absl::IsOutOfRange(status) && train_.dataset->streams()) result_.stop_reason = "end_of_data";
@@ -390,7 +391,8 @@ absl::Status Loop::Updates() {
   return absl::OkStatus();
 }
 
-// Where the moments are divided, all peers save or none: each must know how the others have ended.
+// Returns true if saving is allowed. If the moments are sharded, all peers save or none, so each must know how the
+// others ended.
 bool Loop::MaySave(const absl::Status& ended) const {
   return ended.ok() || peers_.failed_together() || peers_.alone() || !session_.divides_moments();
 }
@@ -400,11 +402,11 @@ absl::StatusOr<TrainResult> Loop::Run() {
   phases_.emplace(TimedUpdates(result_.steps), std::vector<std::pair<std::string, std::string>>());
   if (!options_.resume) RETURN_IF_ERROR(EvaluateNow(&result_.eval_before));
   const absl::Status updates = Updates();
-  // Before the last report and evaluation, which a run that goes on from here does not have.
+  // Saves before the last report and evaluation, which a run that continues this one does not have.
   if (intact_ && MaySave(updates)) Save(SaveReason::kEnd);
   RETURN_IF_ERROR(updates);
   RETURN_IF_ERROR(Log());
-  // A signal asks for a quick end: no final evaluation.
+  // A signal asks for a quick end, without a final evaluation.
   if (result_.stop_reason != "signal" && result_.stop_reason != "not_finite" && eval_.dataset != nullptr) {
     const bool again = at_.evaluated_step == result_.steps;
     RETURN_IF_ERROR(EvaluateNow(&result_.eval));

@@ -1,4 +1,4 @@
-// Metrics of regressions.
+// Metrics for regressions.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -16,7 +16,7 @@ Val SampleCount(const MetricContext& c) {
   return c.y.b().Scalar(c.y.dtype(), static_cast<double>(c.y.dim(c.batch_axis)));
 }
 
-// By target: the sum of magnitudes; and the number of samples.
+// Returns, by target, the sum of absolute errors, and the number of samples.
 std::vector<Val> ErrorStats(const MetricContext& c) { return {SumByTarget(c, Abs(c.y - c.labels)), SampleCount(c)}; }
 
 std::vector<Val> SquareStats(const MetricContext& c) {
@@ -42,15 +42,16 @@ std::vector<double> RootMeanSquareByTarget(const MetricStats& s) {
   return roots;
 }
 
-// By batch and target: squared errors, means of the labels, squared deviations from them; by batch: samples.
+// Returns, by batch and target, squared errors, means of the labels and squared deviations from them; by batch,
+// samples.
 std::vector<Val> VarianceStats(const MetricContext& c) {
   const Val error = c.y - c.labels;
   const Val mean = ReduceMean(c.labels, {c.batch_axis}, true), deviation = c.labels - mean;
   return {SumByTarget(c, error * error), SumByTarget(c, mean), SumByTarget(c, deviation * deviation), SampleCount(c)};
 }
 
-// 1 - errors / variance; the parts of the batches are combined as Chan, Golub & LeVeque (1979) do. A target without
-// variance has 1 where it is met, else 0 (as in scikit-learn).
+// Returns 1 - errors / variance; combines the parts of the batches as in Chan, Golub & LeVeque (1979). A target without
+// variance gets 1 if it is predicted exactly, else 0 (as in scikit-learn).
 std::vector<double> DeterminationByTarget(const MetricStats& s) {
   const size_t batches = s[3].size(), targets = s[0].size() / std::max<size_t>(batches, 1);
   std::vector<double> values;

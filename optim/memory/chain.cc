@@ -7,30 +7,30 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kMaxBlocks = 40, kUnits = 400;  // units of memory in the dynamic program
+constexpr int64_t kMaxBlocks = 40, kUnits = 400;  // kUnits: units of memory in the dynamic program
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 // One way to keep the inner values of a block.
 struct Option {
-  int inside = -1;     // which of the given schedules; −1: keeps everything
-  int64_t kept = 0;    // bytes kept from the forward to the backward run
-  int64_t peak = 0;    // bytes in the backward run, with those kept
+  int inside = -1;     // index of the given schedule; −1: keeps everything
+  int64_t kept = 0;    // bytes kept between the forward and the backward run
+  int64_t peak = 0;    // bytes in the backward run, including `kept`
   double seconds = 0;  // of recomputation
 };
 
 struct Block {
   std::vector<int32_t> nodes;  // candidates
   int32_t from = 0;            // the first node of its backward pass
-  int64_t input = 0;           // bytes that cross its begin
+  int64_t input = 0;           // bytes that cross its start
   int64_t running = 0;         // peak bytes of a run that keeps only values that cross its end
-  int64_t gradients = 0;       // live bytes of the backward pass when that of the block begins
+  int64_t gradients = 0;       // live bytes of the backward pass when the block's begins
   double seconds = 0;          // of one run
   double inside_seconds = 0;   // of a run up to the last value that its backward pass reads
   std::vector<Option> options;
 };
 
-// Candidates at which a block ends: few bytes cross, compared with those of the block, and no cut soon after is
-// narrower.
+// Returns the candidates at which a block ends: few bytes cross, relative to those of the block, and no narrower cut
+// follows soon.
 std::vector<size_t> FindBlockEnds(const RecomputeCostModel& model) {
   const auto& nodes = model.candidates();
   const std::vector<int64_t> crossing = CrossingBytes(model);
@@ -66,7 +66,7 @@ class Chain {
 
   const std::vector<Block>& blocks() const { return blocks_; }
   int64_t peak() const { return base_.peak; }
-  // Does a block from `cut` on read a result of a node before it?
+  // Returns true if `node` is in a block before `cut` and a block at or after `cut` reads its result.
   bool Crosses(int32_t node, int32_t cut) const { return block_[node] < cut && last_reader_[node] >= cut; }
   bool IsInner(int32_t node) const { return last_reader_[node] <= block_[node]; }
 
@@ -96,8 +96,8 @@ class Chain {
     return bytes;
   }
 
-  // The backward pass of a block begins with the first node that reads its inner values, or else the values that cross
-  // its end, after the begin of the next block's backward pass.
+  // Sets the first node of the block's backward pass: the first one, after the begin of the next block's backward pass,
+  // that reads inner values of the block, or else values that cross its end.
   void FindBackwardBegin(int32_t b) {
     const bool is_last = b + 1 == std::ssize(blocks_);
     const int32_t behind = is_last ? model_.boundary() : blocks_[b + 1].from;
@@ -113,7 +113,7 @@ class Chain {
     blocks_[b].from = is_last ? behind : inner >= 0 ? inner : std::max(behind, end);
   }
 
-  // Recomputes inner values of the block only, those of `choice` (null: all).
+  // Returns a schedule that recomputes only inner values of the block, either the choices of `choice` or, if null, all.
   RecomputeSchedule RecomputeOnlyInBlock(int32_t b, const RecomputeSchedule* choice) const {
     RecomputeSchedule recomputed(block_.size());
     for (int32_t n : blocks_[b].nodes) {
@@ -122,7 +122,7 @@ class Chain {
     return recomputed;
   }
 
-  // Bytes of earlier blocks that are saved for the backward pass.
+  // Returns the bytes of earlier blocks that are saved for the backward pass.
   int64_t SavedBytesBefore(int32_t b) const {
     int64_t bytes = 0;
     for (const RecomputeTrace::LiveRange& range : base_.live_ranges) {
@@ -186,8 +186,8 @@ class Chain {
   std::vector<Block> blocks_;
 };
 
-// The dynamic program. State (s, t, m): the blocks from s to t with m units of memory; their input is live and counted
-// elsewhere.
+// Solves the dynamic program. State (s, t, m): the blocks from s to t with m units of memory; their input is live and
+// counted elsewhere.
 class Program {
  public:
   Program(const Chain& chain, const std::vector<RecomputeSchedule>& inside)

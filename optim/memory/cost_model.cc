@@ -88,8 +88,8 @@ void RecomputeCostModel::MarkBackwardReaders() {
 
 struct RecomputeCostModel::BackwardRuns {
   std::vector<RecomputeTrace::Run> runs;
-  std::vector<uint8_t> read;        // by forward node: does the backward pass read its original?
-  std::vector<uint8_t> recomputed;  // by forward node: does it have a clone?
+  std::vector<uint8_t> read;        // by forward node: whether the backward pass reads its original
+  std::vector<uint8_t> recomputed;  // by forward node: whether it has a clone
 };
 
 // Lists the backward pass in order, each clone right before the first node that needs it, operands first.
@@ -125,7 +125,7 @@ RecomputeCostModel::BackwardRuns RecomputeCostModel::MakeBackwardRuns(const Reco
   return made;
 }
 
-// A node whose original has no reader runs as a clone only.
+// Lists the runs of both passes. A node without readers of its original runs only as a clone.
 void RecomputeCostModel::MakeRuns(const BackwardRuns& backward, RecomputeTrace* t) const {
   std::vector<uint8_t> wanted = backward.read;
   for (int32_t n = costs_.boundary; n-- > 0;) {
@@ -173,7 +173,7 @@ void RecomputeCostModel::ComputeLiveRanges(const RecomputeSchedule& recomputed, 
   t->first_read.push_back(static_cast<int32_t>(t->reads.size()));
 }
 
-// Can the result reuse the buffer of an operand of the same size that dies?
+// Returns true if the result can reuse the buffer of an operand of the same size that dies.
 bool RecomputeCostModel::CanReuseOperand(const RecomputeTrace& t, int32_t step, ValueId out) const {
   return std::any_of(t.reads.begin() + t.first_read[step], t.reads.begin() + t.first_read[step + 1], [&](int32_t read) {
     const RecomputeTrace::LiveRange& range = t.live_ranges[read];
@@ -182,11 +182,11 @@ bool RecomputeCostModel::CanReuseOperand(const RecomputeTrace& t, int32_t step, 
   });
 }
 
-// Calls f(range, from, to) for every live range with bytes of its own, in the steps [from, to).
+// Calls f(range, from, to) for every live range that allocates bytes, in the steps [from, to).
 template <typename F>
 void RecomputeCostModel::ForEachLiveRange(const RecomputeTrace& t, F f) const {
   for (int32_t step = 0; step < std::ssize(t.runs); ++step) {
-    bool taken = false;  // a node reuses one buffer at most
+    bool taken = false;  // a node reuses at most one buffer
     for (int32_t i = t.made[step]; i < t.made[step + 1]; ++i) {
       const RecomputeTrace::LiveRange& range = t.live_ranges[i];
       const bool takes = !taken && CanReuseOperand(t, step, range.root);

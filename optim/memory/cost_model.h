@@ -19,10 +19,10 @@ struct RecomputeCosts {
   std::vector<double> seconds;    // by node
 };
 
-// By node: its clones in the backward pass. Only candidates have any.
+// The clones of each node in the backward pass, by node. Only candidates have any.
 using RecomputeSchedule = std::vector<Clones>;
 
-// Returns by node the node whose clones it follows: mostly itself. A value of weights alone (packed weights) with one
+// Returns, by node, the node with which it is cloned: mostly itself. A value of weights alone (packed weights) with one
 // user in the forward pass is recomputed with that user.
 std::vector<int32_t> FindCloneOwners(const Graph& graph, int32_t boundary);
 
@@ -48,15 +48,15 @@ struct RecomputeTrace {
   std::vector<int64_t> live;           // bytes, by step
   std::vector<LiveRange> live_ranges;  // by first step
   std::vector<int32_t> newest;         // by root: its last live range, or −1
-  std::vector<int32_t> made;           // by step: its first in `live_ranges`; one more at the end
+  std::vector<int32_t> made;           // by step: its first in `live_ranges`; one extra at the end
   std::vector<int32_t> reads;          // indices into `live_ranges`, by step
-  std::vector<int32_t> first_read;     // by step: its first in `reads`; one more at the end
+  std::vector<int32_t> first_read;     // by step: its first in `reads`; one extra at the end
   int32_t backward = 0;                // the first step of the backward pass
   int64_t peak = 0;
   int32_t peak_step = 0;
   double extra_seconds = 0;  // of recomputation
 
-  // Returns the first step for this backward node or a later one.
+  // Returns the first step that runs this backward node or a later one.
   int32_t FindStep(int32_t backward) const;
   // Returns the bytes above the target, summed over steps.
   double Excess(int64_t target) const;
@@ -73,9 +73,9 @@ class RecomputeCostModel {
   double total_seconds() const { return total_seconds_; }
   size_t size() const { return size_; }  // nodes and their operands and results: the cost of a simulation
 
-  // Forward nodes whose results can be recomputed, in list order.
+  // Returns the forward nodes whose results can be recomputed, in list order.
   const std::vector<int32_t>& candidates() const { return candidates_; }
-  // Results and operands in the arena, as roots (Dataflow), each once.
+  // Return the results and operands in the arena, as roots (Dataflow), each once.
   const std::vector<ValueId>& results(int32_t node) const { return units_[node].results; }
   const std::vector<ValueId>& operands(int32_t node) const { return units_[node].operands; }
   int64_t bytes(ValueId root) const { return bytes_[root]; }
@@ -85,10 +85,10 @@ class RecomputeCostModel {
 
   void Simulate(const RecomputeSchedule& recomputed, RecomputeTrace* trace) const;
 
-  // Live bytes by purpose, for plots.
+  // Purposes of live bytes, for plots.
   enum Kind { kForward, kSaved, kRecomputed, kBackward, kWorkspace, kKinds };
   using KindBytes = std::array<int64_t, kKinds>;
-  // By step of a simulated trace.
+  // Returns the live bytes by purpose, by step of a simulated trace.
   std::vector<KindBytes> SplitByKind(const RecomputeTrace& trace) const;
 
  private:
@@ -111,7 +111,7 @@ class RecomputeCostModel {
   size_t At(const RecomputeSchedule& recomputed, int32_t node, int32_t backward) const {
     return recomputed[clone_owner_[node]].At(backward);
   }
-  // The same by the value that is read; the originals of side outputs serve all readers.
+  // Like At, by the value that is read; the originals of side outputs serve all readers.
   size_t CloneIndexForOperand(const RecomputeSchedule& recomputed, ValueId root, int32_t backward) const {
     return producer(root) < costs_.boundary && !side_[root] ? At(recomputed, producer(root), backward) : 0;
   }

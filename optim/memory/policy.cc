@@ -7,17 +7,17 @@
 #include "backends/memory_plan.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/rematerialize.h"
 #include "frontend/passes/rewrite.h"
 #include "optim/memory/search.h"
 #include "optim/step/loss.h"
-#include "optim/step/program/node_seconds.h"
+#include "optim/step/program/optimize.h"
 
 namespace onnxtrain {
 namespace {
 
-// The value whose bytes a view shows.
+// Returns the value whose bytes a view shares.
 ValueId SkipViews(const Graph& graph, ValueId v) {
   const Node* node = graph.producer(v);
   const OpRow* row = node == nullptr ? nullptr : FindOp(node->op);
@@ -37,7 +37,7 @@ class ScheduleMapper {
     for (int32_t n = 0; n < std::ssize(kernel_); ++n) {
       if (kernel_[n] >= 0) members[kernel_[n]].push_back(n);
     }
-    std::vector<int32_t> order, start;  // start: by planned node, where its members begin
+    std::vector<int32_t> order, start;  // start: by planned node, the index of its first member
     for (int32_t kernel : planner.order()) {
       start.push_back(static_cast<int32_t>(order.size()));
       order.insert(order.end(), members[kernel].begin(), members[kernel].end());
@@ -53,8 +53,8 @@ class ScheduleMapper {
   }
 
  private:
-  // The fused node that computes node n; −1 for a dead node. A node whose outputs exist inside a kernel only belongs to
-  // the kernel of its users, which have been visited.
+  // Returns the fused node that computes node n; −1 for a dead node. A node whose outputs exist only inside a kernel
+  // belongs to the kernel of its users, which have been visited.
   int32_t FindKernel(const Users& users, int32_t n) const {
     const Node& node = legal_.nodes()[n];
     const OpRow* row = FindOp(node.op);
@@ -70,7 +70,7 @@ class ScheduleMapper {
     return -1;
   }
 
-  // False where the kernel gives side outputs of the node only: their originals serve all users.
+  // Returns false if the kernel only yields side outputs of the node: their originals serve all users.
   bool HasClones(int32_t n) const {
     const auto& outputs = legal_.nodes()[n].outputs;
     const auto is_side = [&](ValueId v) {
@@ -100,7 +100,7 @@ Graph ApplyRecompute(const Graph& legal, const FusedGraph& fused, const Recomput
 
 namespace {
 
-// Limits the plans of a frontier that are packed, spread over its peaks: fewer where packing takes long.
+// Limits the plans of a frontier that are packed, evenly over its peaks: fewer for large graphs, whose packing is slow.
 std::vector<RecomputeChoice> ThinFrontier(std::vector<RecomputeChoice> choices, size_t nodes) {
   const size_t most = std::clamp<size_t>(60'000 / (nodes + 1), 8, 96);
   if (choices.size() <= most) return choices;

@@ -15,7 +15,7 @@ namespace onnxtrain {
 enum class RecomputeMode : uint8_t {
   kNone,    // keeps everything
   kAuto,    // the fastest plan that fits the free memory
-  kSqrt,    // √n segments, keeps their borders only (Chen et al., 1604.06174)
+  kSqrt,    // √n segments, keeps only the values at their borders (Chen et al., 1604.06174)
   kAll,     // recomputes everything that is cheap
   kBudget,  // as kAuto, within a given budget
 };
@@ -34,24 +34,24 @@ struct RecomputePlan {
   size_t lower_bound = 0;
   int64_t repeated = 0;      // number of recomputed nodes
   double seconds = 0;        // time of one run, by the cost model
-  double extra_seconds = 0;  // share of it that recomputation takes
+  double extra_seconds = 0;  // the part of it spent on recomputation
 };
 
 // Plans for the kernels of a graph (Backend::Fuse) whose backward pass begins with users of the feeds
 // kInverseDenominatorFeed.
 class RecomputePlanner {
  public:
-  // `workspace`: Backend::Workspaces of the graph. `alignment`: that of the device's arenas.
+  // `workspace`: Backend::Workspaces of the graph. `alignment`: of the device's arenas.
   RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment);
 
-  // Has the graph a backward pass?
+  // Returns true if the graph has a backward pass.
   bool Applies() const;
   // Returns the plan of kNone, kSqrt or kAll.
   RecomputePlan Plan(RecomputeMode mode) const;
   // Returns the Pareto frontier of memory and time, from the fastest plan to the smallest. It is the same for every
   // budget, so that a larger budget never means a slower plan. Planned at the first call.
   const std::vector<RecomputePlan>& Frontier() const;
-  // The nodes of the given graph in the order of the model, dead ones left out, and the first of the backward pass.
+  // Returns, by node of the model, its index in the given graph. Dead nodes are left out.
   const std::vector<int32_t>& order() const { return order_; }
   int32_t boundary() const { return boundary_; }
   // The model refers to the planner.
@@ -62,24 +62,22 @@ class RecomputePlanner {
   std::vector<RecomputePlan> MakeFrontier() const;
 
   const size_t alignment_;
-  std::vector<int32_t> order_;     // by node: which one of the given graph it is
-  Graph graph_;                    // backward pass in the order that needs least memory
+  std::vector<int32_t> order_;     // by node: its index in the given graph
+  Graph graph_;                    // the backward pass is in the order with the smallest memory
   std::vector<size_t> workspace_;  // by node
   int32_t boundary_;
   std::vector<double> seconds_;  // by node: time to recompute it
   mutable std::optional<std::vector<RecomputePlan>> frontier_;
 };
 
-// Returns the fastest plan of the mode with an arena of at most `limit` bytes. Where none fits: kResourceExhausted, and
-// *smallest is the smallest arena that would do.
+// Returns the fastest plan of the mode with an arena of at most `limit` bytes. If none fits, returns kResourceExhausted
+// and sets *smallest to the smallest sufficient arena.
 absl::StatusOr<RecomputePlan> ChooseRecompute(const RecomputePlanner& planner, RecomputeMode mode, size_t limit,
                                               size_t* smallest);
 
-// Applies a schedule of fused kernels to the graph before fusion.
-
-// Returns the legalized graph with the clones that `recomputed` (by node of the planner's model) asks for. The planner
-// was made of fused.graph. All nodes of a kernel are cloned together, for the same users, so that a clone can fuse like
-// its original. The list order of the result is the planner's.
+// Returns the legalized graph with the clones of `recomputed` (by node of the planner's model). The planner must be
+// made from fused.graph. All nodes of a kernel are cloned together, for the same users, so that a clone can fuse like
+// its original. The result has the list order of the planner.
 Graph ApplyRecompute(const Graph& legal, const FusedGraph& fused, const RecomputePlanner& planner,
                      const RecomputeSchedule& recomputed);
 

@@ -34,7 +34,7 @@ class Frontier {
     auto it = best_.upper_bound(peak);
     return it == best_.begin() ? nullptr : &std::prev(it)->second;
   }
-  // From the fastest to the smallest.
+  // Returns all choices, from the fastest to the smallest.
   std::vector<RecomputeChoice> All() const {
     std::vector<RecomputeChoice> choices;
     for (auto it = best_.rbegin(); it != best_.rend(); ++it) choices.push_back(it->second);
@@ -50,7 +50,7 @@ class MinCutSolver {
  public:
   explicit MinCutSolver(const RecomputeCostModel& model) : model_(model) {}
 
-  // `price`: seconds for keeping the node's results, by candidate.
+  // `price`: seconds for keeping the results, by candidate.
   RecomputeSchedule Solve(const std::vector<double>& price) const {
     const auto& nodes = model_.candidates();
     std::vector<int32_t> vertex(model_.graph().nodes().size(), -1);
@@ -113,7 +113,7 @@ class Search {
   }
 
  private:
-  // Returns whether simulations are left, besides those to leave for others. Every loop over schedules asks.
+  // Returns true if simulations are left, besides `keep` for other searches. Every loop over schedules calls it.
   bool CanSimulate(int64_t keep = 0) const { return simulations_left_ > keep; }
 
   // Simulates a schedule and adds it to the frontier.
@@ -123,8 +123,8 @@ class Search {
     frontier_.Add(recomputed, *trace);
   }
 
-  // By candidate: bytes × price of the steps in which its results are live between the last forward and the last
-  // backward read.
+  // Returns, by candidate, its bytes times the prices of the steps in which its results are live between the last
+  // forward and the last backward read.
   std::vector<double> Prices(const std::vector<double>& at_step) const {
     const auto steps = static_cast<int32_t>(at_step.size());
     std::vector<double> sum(steps + 1, 0), of_node(model_.graph().nodes().size(), 0), prices;
@@ -138,7 +138,7 @@ class Search {
     return prices;
   }
 
-  // Sweeps one price for all bytes.
+  // Tries a range of uniform prices.
   void SweepUniformPrices() {
     int64_t bytes = 0;
     for (int32_t n : model_.candidates()) {
@@ -159,7 +159,7 @@ class Search {
     }
   }
 
-  // A sample of the cuts, as many as simulations are left to measure block by block.
+  // Returns a sample of the cuts, as many as the remaining simulations can measure block by block.
   std::vector<RecomputeSchedule> SomeCuts() const {
     const size_t stride = std::clamp<int64_t>(10'000 / std::max<int64_t>(simulations_left_, 1), 1, 8);
     std::vector<RecomputeSchedule> some;
@@ -204,7 +204,7 @@ class Search {
     }
   }
 
-  // Adds recomputations until the peak is met, then removes those that it does not need.
+  // Adds recomputations until the peak is within the target, then removes unneeded ones.
   void ReducePeakFrom(const RecomputeSchedule& start) {
     RecomputeSchedule recomputed = start;
     RecomputeTrace trace;
@@ -218,9 +218,9 @@ class Search {
     RemoveUnneeded(recomputed, trace, std::max(trace.peak, target));
   }
 
-  // Lowers the peak step by step from keeping everything, until no move helps. Overshoots each target before it removes
-  // the most expensive recomputations, so that cheap ones replace them. `known`: continues from better choices of the
-  // frontier. `keep`: simulations to leave for others.
+  // Lowers the peak step by step, starting from no recomputation, until no move helps. Overshoots each target, then
+  // removes the most expensive recomputations, so that cheap ones replace them. `known`: continues from better choices
+  // of the frontier. `keep`: simulations to leave for other searches.
   void LowerPeakStepwise(bool known, int64_t keep) {
     constexpr double kStep = 0.95, kPast = 0.93;
     RecomputeSchedule recomputed(model_.graph().nodes().size());
@@ -238,7 +238,7 @@ class Search {
     }
   }
 
-  // Small graphs: random flips of a few candidates at a time, from the choices of the frontier.
+  // Flips a few random candidates of a small graph at a time, starting from the choices of the frontier.
   void FlipRandomly() {
     constexpr size_t kMaxCandidates = 24, kFlips = 5;
     constexpr int kRounds = 100, kTries = 400;
@@ -259,7 +259,7 @@ class Search {
     }
   }
 
-  // Adds or removes a clone of each node, made for the readers from `from` on.
+  // Adds or removes a clone of each node, for the readers from `from` on.
   struct Move {
     std::vector<int32_t> nodes;
     int32_t from = 0;
@@ -267,7 +267,7 @@ class Search {
     double worth = 0;
   };
 
-  // By live range: the first step after the peak that reads it; 0: none, or the step of the peak reads it.
+  // Returns, by live range, the first step after the peak that reads it; 0: none, or the step of the peak reads it.
   static std::vector<int32_t> NextReads(const RecomputeTrace& t) {
     std::vector<int32_t> next(t.live_ranges.size(), 0);
     for (auto step = static_cast<int32_t>(t.runs.size()); --step >= t.peak_step;) {
@@ -277,13 +277,13 @@ class Search {
     return next;
   }
 
-  // Moves that can lower the peak: values that are live across it are recomputed for their next reader, with or without
-  // the operands that would have to be kept for that; clones that are made too early are removed.
+  // Returns moves that can lower the peak: values that are live across it are recomputed for their next reader, with or
+  // without the operands that would have to be kept for that; clones that are made too early are removed.
   std::vector<Move> FindMovesAtPeak(const RecomputeSchedule& recomputed, const RecomputeTrace& t) const {
     constexpr size_t kMaxMoves = 24;
     const std::vector<int32_t> next = NextReads(t);
     std::vector<Move> moves;
-    int32_t last = -1;  // the results of a node are adjacent: one move for all
+    int32_t last = -1;  // the results of a node are adjacent: one move covers all
     for (size_t i = 0; i < t.live_ranges.size(); ++i) {
       const RecomputeTrace::LiveRange& range = t.live_ranges[i];
       const int32_t n = model_.producer(range.root);
@@ -310,7 +310,7 @@ class Search {
     return moves;
   }
 
-  // The nodes of the move and the transitive producers of operands that are not live then.
+  // Returns the nodes of the move and the transitive producers of operands that are not live at that step.
   std::vector<int32_t> WithOperands(const RecomputeTrace& t, const Move& move) const {
     const int32_t then = t.FindStep(move.from);
     std::vector<int32_t> nodes = move.nodes;
@@ -341,7 +341,7 @@ class Search {
     }
   }
 
-  // Applies moves by their gain per second until the target is met; false where it cannot be.
+  // Applies moves by gain per second until the target is met; returns false if it cannot be.
   bool ReducePeak(RecomputeSchedule& recomputed, RecomputeTrace& t, int64_t target, int64_t keep) {
     RecomputeTrace next;
     while (t.peak > target && CanSimulate(keep)) {
@@ -362,7 +362,7 @@ class Search {
     return t.peak <= target;
   }
 
-  // Applies the best move, and others nearly as good that still help after it, so that equal blocks change together.
+  // Applies the best move, and nearly as good ones that still help after it, so that equal blocks change together.
   bool ApplyBest(const std::vector<Move>& moves, int64_t target, RecomputeSchedule& recomputed, RecomputeTrace& t) {
     constexpr double kNearly = 0.7;
     RecomputeTrace next;
@@ -381,7 +381,7 @@ class Search {
     return any;
   }
 
-  // Removes recomputations, the most expensive first, as long as the peak stays within the limit.
+  // Removes recomputations, the most expensive first, while the peak stays within the limit.
   void RemoveUnneeded(RecomputeSchedule& recomputed, RecomputeTrace& t, int64_t limit) {
     std::vector<Move> moves;
     for (int32_t n : model_.candidates()) {
@@ -408,7 +408,7 @@ class Search {
   const MinCutSolver min_cut_solver_;
   std::vector<bool> is_candidate_;  // by node
   RecomputeTrace base_;
-  std::vector<RecomputeSchedule> cuts_;  // under one price for all bytes
+  std::vector<RecomputeSchedule> cuts_;  // minimum cuts for uniform prices
   Frontier frontier_;
   int64_t simulations_left_, simulations_per_target_, cuts_left_, max_removals_;
 };
@@ -427,7 +427,7 @@ RecomputeChoice RecomputeCheap(const RecomputeCostModel& model) {
   return SimulateChoice(model, std::move(recomputed));
 }
 
-// The borders are the narrowest cuts near multiples of an equal share of bytes. The last segment is kept.
+// Chooses the narrowest cuts near multiples of an equal share of bytes as borders. Keeps the last segment.
 RecomputeChoice RecomputeSegments(const RecomputeCostModel& model, int segments) {
   const auto& nodes = model.candidates();
   const std::vector<int64_t> crossing = CrossingBytes(model);

@@ -22,10 +22,10 @@ struct RecomputeChoice {
   double extra_seconds = 0;
 };
 
-// Recomputes every node that is not a product or another expensive operator.
+// Recomputes every node except matrix products and other expensive operators.
 RecomputeChoice RecomputeCheap(const RecomputeCostModel& model);
 
-// Keeps only the values that cross the borders of the segments. RecomputeSqrt: √n segments for n expensive nodes.
+// Keeps only the values that cross segment borders. RecomputeSqrt: √n segments for n expensive nodes.
 RecomputeChoice RecomputeSegments(const RecomputeCostModel& model, int segments);
 RecomputeChoice RecomputeSqrt(const RecomputeCostModel& model);
 

@@ -18,8 +18,8 @@
 #include "optim/loop/metrics.h"
 #include "optim/loop/peers.h"
 #include "optim/parallel/gradient_pieces.h"
+#include "optim/parallel/gradient_share.h"
 #include "optim/parallel/gradient_tree.h"
-#include "optim/parallel/rounded_sum.h"
 #include "optim/step/session.h"
 
 namespace onnxtrain {
@@ -28,15 +28,16 @@ class GradientShare;
 struct GradientPieces;
 
 struct DataParallelOptions {
-  size_t bucket_bytes = size_t{4} << 20;  // as CutBuckets takes it
-  bool rounds = false;                    // gradients in float32 are sent as bfloat16
-  bool in_order = false;                  // evaluations are added up in the order of their batches
+  size_t bucket_bytes = size_t{4} << 20;  // maximum bucket size, for CutBuckets
+  bool send_bf16 = false;                 // sends float32 gradients rounded to bfloat16
+  bool in_order = false;                  // adds up evaluations in the order of their batches
 };
 
-// An update: BeginUpdate; programs, of which the last one tells its listener which buckets are complete; Exchange.
+// Exchanges the gradients and decisions of data parallel ranks. An update calls BeginUpdate, runs the programs, the
+// last of which reports complete buckets to its listener, and calls Exchange.
 class DataParallel : public Peers, private OutputListener {
  public:
-  // `ranks` must outlive it. `sums`: numbers that every Exchange adds up.
+  // `ranks` must outlive this object. `sums` is the number of values that every Exchange adds up.
   DataParallel(Collectives* ranks, size_t sums, const DataParallelOptions& options = {})
       : ranks_(*ranks), sums_(sums), options_(options), rounded_(ranks) {}
 
@@ -49,36 +50,36 @@ class DataParallel : public Peers, private OutputListener {
   void Ask(unsigned requests) override { asked_ = requests; }
   bool Follows(LoopRequest request, bool own) const override { return (agreed_ & request) != 0; }
 
-  // Has every Exchange sum the flat gradient, of which `groups` are the slices (CutBuckets), the same on all ranks.
-  // `backend` and `gradient` must outlive it. All ranks call it.
+  // Makes every Exchange sum the flat gradient, whose slices (CutBuckets) are `groups`, the same on all ranks. All
+  // ranks call it. `backend` and `gradient` must outlive this object.
   absl::Status SumGradient(Backend* backend, DType dtype, Buffer* gradient,
                            const std::vector<std::vector<GradientSlice>>& groups);
-  // Has the program, which outputs the gradients of all buckets, tell which of them are complete.
+  // Registers for the completion of buckets in a program that outputs the gradients of all buckets.
   void Watch(Program* program);
 
   // Begins an update.
   void BeginUpdate();
-  // Is the program that runs next the last one of the update? Then buckets are summed while it runs.
+  // Sets whether the next program is the last one of the update. Buckets are summed while the last one runs.
   void set_runs_last(bool last) { runs_last_ = last; }
-  // Ends the part of an update that each rank does by itself: sums the gradient over the ranks, and adds up `sums`, in
-  // the order of the ranks. Returns the first error that a rank had: all ranks return alike.
+  // Ends the local part of an update: sums the gradient over the ranks, and `sums` in the order of the ranks. `own` is
+  // the status of this rank. Returns the first error of any rank, the same on all ranks.
   absl::Status Exchange(const absl::Status& own, std::span<double> sums);
-  // Ends such a part with an error after which other ranks are not waited for, and returns it.
+  // Ends the local part with an error after which this rank no longer waits for others, and returns it.
   absl::Status GiveUp(const absl::Status& lost);
-  // After an Exchange without a gradient (SumGradient): sums what every rank has added to its tree.
+  // Sums the trees of all ranks. Must follow an Exchange without a gradient (SumGradient).
   absl::Status SumTree(GradientTree* tree);
-  // Counts what a share has exchanged since its Begin. Before the Exchange of the update.
+  // Counts the bytes that a share has exchanged since its Begin. Must precede the Exchange of the update.
   void AddScattered(const GradientShare& share, const GradientPieces& pieces);
-  // Ranks wait for each other within an update: all begin it, with AgreeToBegin, or none.
+  // Declares that ranks wait for each other within an update: AgreeToBegin lets all of them begin it, or none.
   void BeginTogether() { begins_together_ = true; }
   bool begins_together() const { return begins_together_; }
   absl::Status AgreeToBegin(const absl::Status& own);
-  // Counts what this rank has sent besides, and the time that it has waited.
+  // Counts further bytes that this rank has sent, and the seconds that it has waited.
   void AddTransfers(int64_t sent_bytes, double seconds) { sent_ += sent_bytes, waited_ += seconds; }
   // Takes part in the Exchange of an update that this rank cannot begin.
   absl::Status ExchangeFailure(const absl::Status& own) override;
-  // Compares checksums of weights, running statistics and averages after an update, which find what nothing else would
-  // show: a bit that flipped, a library that computes otherwise. Names the ranks that differ from rank 0.
+  // Compares checksums of weights, running statistics and averages after an update, to find silent differences such as
+  // a flipped bit or a library that computes differently. The error names the ranks that differ from rank 0.
   absl::Status CompareWeights(Session& session) override;
   absl::Status Evaluate(Session& session, EvaluatedBatches& batches, const LoaderOptions& load, Evaluation* total,
                         int64_t* samples) override;
@@ -90,15 +91,15 @@ class DataParallel : public Peers, private OutputListener {
 
   void EndLoop(const absl::Status& ended) override;
   bool failed_together() const override { return failed_together_; }
-  // Has the loop ended with an error that the other ranks do not know?
+  // Returns true if the loop has ended with an error that was not shared with the other ranks.
   bool ended_with_unshared_error() const { return unshared_error_; }
-  // Returns the first error that a rank had, on all of them.
+  // Returns the first error of any rank, the same on all ranks.
   absl::Status Agree(std::string_view what, const absl::Status& own);
 
   using ReadSlice = std::function<absl::Status(size_t offset, std::span<std::byte> bytes)>;
   using WriteSlice = std::function<absl::Status(size_t offset, std::span<const std::byte> bytes)>;
-  // Exchanges slices of `bytes` bytes, of which rank r has those from r·slice on, at most `slice`: reads pieces of that
-  // of this rank, and writes those of the others. Offsets are those in the whole.
+  // Gathers `bytes` bytes on all ranks. Rank r holds at most `slice` bytes from offset r·slice on. Reads pieces of this
+  // rank's slice with `read` and passes pieces of the others to `write`. Offsets are relative to the whole.
   absl::Status ExchangeSlices(std::string_view what, size_t bytes, size_t slice, const ReadSlice& read,
                               const WriteSlice& write);
 
@@ -126,21 +127,21 @@ class DataParallel : public Peers, private OutputListener {
   std::vector<std::byte> on_host_;  // memory for values of a device
   std::vector<std::byte> own_piece_, all_pieces_;
 
-  // Of the gradient; null: nothing is summed.
+  // The gradient to sum; null if there is none.
   Backend* backend_ = nullptr;
   Buffer* gradient_ = nullptr;
   DType dtype_ = DType::kFloat32;
   std::vector<GradientBucket> buckets_;
   std::unique_ptr<OrderedReduce> reduce_;      // null on a device with memory of its own
-  std::unique_ptr<Collectives> device_ranks_;  // that take that memory; null where values go through the host
+  std::unique_ptr<Collectives> device_ranks_;  // collectives on device memory; null if values go through the host
   bool began_ = false, runs_last_ = false;
   int64_t updates_ = 0, sent_ = 0;  // `sent_`: bytes since the last Exchange
   double waited_ = 0;               // for transfers, since the last Exchange
   CommunicationTime time_;
 };
 
-// Adds the evaluations of all ranks, in their order, to *total, and their samples to *samples, the same on each.
-// Returns the first error that a rank had.
+// Adds the evaluations of all ranks, in the order of the ranks, to *total, and their samples to *samples, with equal
+// results on all ranks. Returns the first error of any rank.
 absl::Status GatherEvaluation(DataParallel& ranks, const absl::Status& evaluated, const std::vector<Metric>& metrics,
                               const Evaluation& own, int64_t own_samples, Evaluation* total, int64_t* samples);
 

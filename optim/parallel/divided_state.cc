@@ -60,7 +60,7 @@ absl::Status DividedState::ExchangeUpdated() {
   return absl::OkStatus();
 }
 
-// Has rank 0 write the slices of a unit of all ranks to `whole`; each rank has its own at `own`.
+// Gathers the slices of a unit, which each rank holds at `own`, in `whole` on rank 0.
 absl::Status DividedState::GatherUnit(const char* what, const ShardUnit& unit, DType dtype, const BufferView& own,
                                       const BufferView& whole) {
   const bool keeps = ranks_->rank() == 0;

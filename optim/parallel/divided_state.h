@@ -1,5 +1,5 @@
-// State that ranks divide: each updates its slices of the flat weights, and sends them to the others, where these keep
-// whole weights.
+// State that ranks divide (ZeRO): each rank updates its slices of the flat weights, and sends them to the others if
+// these keep whole weights.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,30 +9,30 @@
 #include "optim/config/optimizer.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/parallel/shard.h"
+#include "optim/step/distribution.h"
 #include "optim/step/session.h"
-#include "optim/step/state_shards.h"
 #include "optim/step/training_state.h"
 
 namespace onnxtrain {
 
-// Can slices of weights be updated by themselves?
+// Fails if the update rule cannot update slices of weights separately.
 absl::Status CheckDivides(const OptimizerSpec& optimizer);
 
-// Exchanges what ranks divide of a session's state.
+// Exchanges the divided parts of a session's state.
 class DividedState : public StateShards {
  public:
-  // `ranks` must outlive it. Null: a plan for the first of `size` ranks.
+  // `ranks` must outlive this object; null for a plan of rank 0 of `size` ranks.
   DividedState(const SessionOptions& options, TrainingState* state, DataParallel* ranks, int size)
       : options_(options), state_(*state), ranks_(ranks), size_(size) {}
 
-  // As many bytes are kept as the largest weight has: one that the end of the forward pass reads, and then the begin of
-  // the backward pass, is gathered once.
+  // Keeps as many gathered bytes as the largest weight has, so that a weight that the end of the forward pass and the
+  // begin of the backward pass read is gathered only once.
   absl::StatusOr<Graph> AddGathers(Graph graph) const override;
-  // Has every rank get the weights that the others have updated.
+  // Sends updated weights to all ranks.
   absl::Status ExchangeUpdated() override;
-  // Has rank 0 get the whole moments (TrainingState::Tensors), until ReleaseGathered.
+  // Gathers the whole moments (TrainingState::Tensors) on rank 0, until ReleaseGathered.
   absl::Status GatherMoments() override;
-  // Has rank 0 get the weights that are divided, until ReleaseWeights.
+  // Gathers the divided weights on rank 0, until ReleaseWeights.
   absl::Status GatherWeights() override;
   absl::Status CheckWholeWeights() const override;
   absl::Status CheckRestores() const override { return Invalid("the moments are divided among the ranks already"); }

@@ -16,7 +16,7 @@
 namespace onnxtrain {
 namespace {
 
-// Not every file system has files without a name: there, mkostemp fills in the template, and the name is removed.
+// Not every file system supports unnamed files; elsewhere mkostemp creates a file and its name is removed.
 int OpenUnnamed(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0) return fd;
@@ -32,7 +32,7 @@ bool Reserve(int fd, size_t bytes) {
   return errno == EOPNOTSUPP && ::ftruncate(fd, size) == 0;
 }
 
-// For the tensors, and for what is written of them.
+// Returns true if the folder has room for the tensors and for their written copy.
 bool HasRoomForTwo(const std::string& folder, size_t bytes) {
   std::error_code error;
   const auto space = std::filesystem::space(folder, error);
@@ -41,7 +41,7 @@ bool HasRoomForTwo(const std::string& folder, size_t bytes) {
 
 class FileBuffer : public Buffer {
  public:
-  // Null where the folder cannot hold so many bytes.
+  // Returns null if the folder has no room for `bytes` bytes.
   static std::unique_ptr<FileBuffer> Create(const std::string& folder, size_t bytes) {
     if (!HasRoomForTwo(folder, bytes)) return nullptr;
     const int fd = OpenUnnamed(folder);
@@ -57,7 +57,7 @@ class FileBuffer : public Buffer {
   ~FileBuffer() override { ::close(fd_); }
 
   size_t size() const override { return mapped_->size(); }
-  // Shows what is written: both are the page cache. Read only.
+  // Returns a read-only view of the written bytes; file and mapping share the page cache.
   void* data() override { return const_cast<std::byte*>(mapped_->data()); }
   absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
     return ForAll(bytes, [&](std::span<const std::byte> rest) {

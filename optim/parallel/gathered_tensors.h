@@ -1,4 +1,4 @@
-// Tensors that one rank gathers from all, to write them: in a file without a name, so that they take no memory.
+// Tensors that one rank gathers from all ranks to write them. They are stored in an unnamed file, not in memory.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,18 @@ namespace onnxtrain {
 
 class GatheredTensors {
  public:
-  // The name must be new.
+  // Adds a tensor to the layout. The name must be new.
   void Add(const std::string& name, const Type& type) { layout_.Add(name, type); }
   bool Has(const std::string& name) const { return layout_.Has(name); }
 
-  // Allocates zeroed bytes for all of them in `folder`. Without a folder, or where it has no room for them and for what
-  // is written of them, in memory of the backend, which must outlive this object; `what` as in AllocateChecked.
+  // Allocates zeroed bytes for all tensors in `folder`. Without a folder, or if it lacks room for both the tensors and
+  // their written copy, allocates memory of the backend, which must outlive this object. `what` is as in
+  // AllocateChecked.
   absl::Status Allocate(Backend& backend, const std::string& folder, std::string_view what);
 
-  // Call after Allocate, as the following.
+  // Returns the region of a tensor. Must follow Allocate, as must View.
   Region At(const std::string& name) const;
-  // Returns a view. Releases no pages that it reads: ReleaseMappedPages does. On the host only.
+  // Returns a view of a tensor in host memory. Reading it maps pages until ReleaseMappedPages.
   static HostTensor View(const std::shared_ptr<const GatheredTensors>& tensors, const std::string& name);
 
  private:

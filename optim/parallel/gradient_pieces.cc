@@ -121,7 +121,7 @@ int64_t GradientPieces::ScatteredBytes(int ranks) const {
 
 namespace {
 
-// Elements of each row's slice: exact, where a number of rows near the wanted one has equal slices without padding.
+// Divides a weight into about `wanted` rows; prefers a number of rows whose slices are equal without padding.
 DividedWeight ChooseRows(int64_t elements, int ranks, int64_t wanted) {
   constexpr int64_t kMultiple = 16;  // elements: 64 bytes of float32
   const auto is_exact = [&](int64_t rows) { return rows > 0 && elements % (rows * ranks * kMultiple) == 0; };
@@ -135,7 +135,7 @@ DividedWeight ChooseRows(int64_t elements, int ranks, int64_t wanted) {
   return {(elements + slice * ranks - 1) / (slice * ranks), slice};
 }
 
-// Makes a group of its own of each slice of a divided weight.
+// Puts each slice of a divided weight into a separate group.
 std::vector<std::vector<GradientSlice>> SetApart(const std::vector<std::vector<GradientSlice>>& groups,
                                                  const std::map<std::string, std::string>& divided) {
   std::vector<std::vector<GradientSlice>> apart;

@@ -1,5 +1,5 @@
-// How summed gradients are divided among ranks: each bucket is cut into pieces, of which every
-// rank keeps and updates a slice.
+// Cuts the flat gradient into buckets, which are summed over the ranks while the backward pass computes the next ones,
+// and buckets into pieces. If gradients are divided among ranks, every rank keeps and updates a slice of each piece.
 #pragma once
 
 #include <cstddef>
@@ -14,38 +14,38 @@
 
 namespace onnxtrain {
 
-// Cuts the flat gradient into buckets that are summed over the ranks while the backward pass computes the next ones.
-
-// The gradient of a weight in the flat gradient.
+// The gradient of one weight within the flat gradient.
 struct GradientSlice {
   std::string name;  // of the program's output
   size_t offset = 0, bytes = 0;
-  int64_t first_reader = 0;  // of the weight: a position in the graph of the forward pass
+  int64_t first_reader = 0;  // position of the first node of the forward graph that reads the weight
 };
 
-// Contiguous bytes of the flat gradient, with the outputs that they consist of.
+// Contiguous bytes of the flat gradient, and the program outputs in them.
 struct GradientBucket {
   size_t offset = 0, bytes = 0;
   std::vector<std::string> outputs;
 };
 
-// Returns the slices of all trained weights, by flat group, in the order of their memory. `forward` is the
-// graph that reads the weights.
+// Returns the slices of all trained weights, by flat group, in memory order. `forward` is the graph that reads the
+// weights.
 std::vector<std::vector<GradientSlice>> ListSlices(const TrainingState& state, const Graph& forward);
 
-// Returns buckets that cover the slices and the padding between them. `groups`: slices by flat group, in the order of
-// their memory; no bucket has slices of two. A bucket has at most `target` bytes, or a single slice. The buckets come
-// in the order in which a backward pass is expected to complete them: it reaches a weight that the forward pass reads
-// first at its end.
+// Returns buckets that cover the slices and the padding between them. `groups` has the slices by flat group, in memory
+// order; a bucket has slices of one group only, and at most `target` bytes or a single slice. Buckets are in the order
+// in which the backward pass is expected to complete them, which is the reverse of the order in which the forward pass
+// first reads the weights.
 std::vector<GradientBucket> CutBuckets(const std::vector<std::vector<GradientSlice>>& groups, size_t target);
 
-// Returns their names by bucket.
+// Returns the names of the outputs by bucket.
 std::vector<std::vector<std::string>> ListOutputs(const std::vector<GradientBucket>& buckets);
 
-// Returns the outputs of a program by bucket, as Program::NotifyWhenComplete takes them. It must have all of them.
+// Returns the indices of a program's outputs by bucket, for Program::NotifyWhenComplete. The program must output all of
+// them.
 std::vector<std::vector<size_t>> FindOutputs(const std::vector<GradientBucket>& buckets, const Graph& graph);
 
-// `bytes` bytes of an output of the program, from `from` on, are at `to` in the piece. What no output is at is padding.
+// Maps bytes [from, from + bytes) of a program output to offset `to` in a piece. Bytes of a piece that no part covers
+// are padding.
 struct GradientPart {
   size_t output = 0;  // in the order of GradientPieces::outputs
   size_t from = 0, to = 0, bytes = 0;
@@ -64,27 +64,27 @@ struct GradientPieces {
   DType dtype = DType::kFloat32;
 
   std::vector<ShardUnit> units() const;
-  // Bytes of the slice of a piece: those of most ranks. The last ones may have less.
+  // Returns the bytes of a rank's slice of a piece. The last ranks may have fewer.
   size_t SliceBytes(size_t piece, int ranks) const;
-  // Bytes of the largest piece, padded to equal slices.
+  // Returns the bytes of the largest piece, padded to equal slices.
   size_t LargestBytes(int ranks) const;
-  // Bytes that a rank sends in a reduce-scatter, or in an all-gather, of all pieces.
+  // Returns the bytes that a rank sends in a reduce-scatter, or in an all-gather, of all pieces.
   int64_t ScatteredBytes(int ranks) const;
 };
 
 using DividedWeights = std::map<std::string, DividedWeight>;
 
-// Returns the trained weights that are worth dividing among so many ranks, in rows of about `target` bytes. Others are
-// so small that a message costs more than their bytes.
+// Returns the trained weights that are worth dividing among `ranks` ranks, in rows of about `target` bytes. Smaller
+// weights would cost more in messages than they save in memory.
 DividedWeights ListDividedWeights(const TrainingState& state, int ranks, size_t target);
 
 // Cuts the gradients of all trained weights into pieces of at most `target` bytes, or 64 elements. `forward` is the
-// graph that reads the weights. The pieces of weights that so many ranks divide are their rows.
+// graph that reads the weights. Weights in `divided` have one piece per row.
 GradientPieces CutPieces(const TrainingState& state, const Graph& forward, DType dtype, size_t target,
                          const DividedWeights& divided = {}, int ranks = 1);
 
-// Returns, by bucket, the outputs of a program that are complete with it and all buckets before: a program tells of
-// buckets in this order only.
+// Returns, by bucket, the outputs of a program that become complete with this bucket after all previous ones: a program
+// reports buckets in this order only.
 std::vector<std::vector<size_t>> FindOutputsUpTo(const GradientPieces& pieces, const Graph& graph);
 
 }  // namespace onnxtrain

@@ -5,10 +5,47 @@
 #include <cstring>
 
 #include "frontend/base/log.h"
+#include "frontend/base/small_float.h"
 #include "frontend/base/status.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
+
+absl::Status RoundedSum::Sum(std::string_view what, std::span<float> values) {
+  const size_t size = ranks_.size(), part = (values.size() + size - 1) / size;
+  RETURN_IF_ERROR(ExchangeParts(what, values, part));
+  sum_.resize(part);
+  SumParts(sum_);
+  summed_.resize(part);
+  FloatToBFloat16(sum_, summed_);
+  RETURN_IF_ERROR(ranks_.AllGather(what, std::as_bytes(std::span(summed_)), std::as_writable_bytes(std::span(own_))));
+  BFloat16ToFloat(std::span(own_).first(values.size()), values);
+  return absl::OkStatus();
+}
+
+absl::Status RoundedSum::SumPart(std::string_view what, std::span<const float> values, std::span<float> sum) {
+  RETURN_IF_ERROR(ExchangeParts(what, values, sum.size()));
+  SumParts(sum);
+  return absl::OkStatus();
+}
+
+absl::Status RoundedSum::ExchangeParts(std::string_view what, std::span<const float> values, size_t part) {
+  own_.resize(part * ranks_.size());  // padded: the elements beyond the values are ignored
+  parts_.resize(own_.size());
+  FloatToBFloat16(values, std::span(own_).first(values.size()));
+  return ranks_.AllToAll(what, std::as_bytes(std::span(own_)), std::as_writable_bytes(std::span(parts_)));
+}
+
+// Sums the parts that the ranks have sent.
+void RoundedSum::SumParts(std::span<float> sum) {
+  std::ranges::fill(sum, 0.0F);
+  term_.resize(sum.size());
+  for (size_t at = 0; at < parts_.size(); at += sum.size()) {
+    BFloat16ToFloat(std::span(parts_).subspan(at, sum.size()), term_);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += term_[i];
+  }
+}
+
 namespace {
 
 constexpr char kWhat[] = "reduce-scatter of gradients";
@@ -36,8 +73,9 @@ class Waiting {
 
 }  // namespace
 
-GradientShare::GradientShare(Collectives* ranks, const GradientPieces* pieces, const TrainingState& state, bool rounds)
-    : ranks_(*ranks), pieces_(*pieces), rounds_(rounds), rounded_(ranks) {
+GradientShare::GradientShare(Collectives* ranks, const GradientPieces* pieces, const TrainingState& state,
+                             bool send_bf16)
+    : ranks_(*ranks), pieces_(*pieces), send_bf16_(send_bf16), rounded_(ranks) {
   const size_t largest = pieces_.LargestBytes(ranks_.size());
   for (std::vector<std::byte>& staged : staged_) staged.resize(largest);
   parts_.resize(largest);
@@ -75,7 +113,7 @@ void GradientShare::OnComplete(size_t bucket) {
     Stage(next_staged_, false);
 }
 
-// No piece waits for another one: all are the same zeros.
+// Pieces need not wait for each other, because all send the same zeros.
 void GradientShare::SendZeros() {
   for (std::vector<std::byte>& staged : staged_) std::ranges::fill(staged, std::byte{0});
   for (; next_staged_ < pieces_.pieces.size(); ++next_staged_) reduce_->Ready(next_staged_);
@@ -111,8 +149,8 @@ absl::Status GradientShare::ScatterNext() {
   const size_t piece = next_scattered_++, slice = pieces_.SliceBytes(piece, ranks_.size()),
                bytes = slice * ranks_.size();
   const std::span own = std::span(staged_[piece % 2]).first(bytes), parts = std::span(parts_).first(bytes);
-  sent_ += static_cast<int64_t>(slice / (rounds_ ? 2 : 1)) * (ranks_.size() - 1);
-  if (rounds_) {
+  sent_ += static_cast<int64_t>(slice / (send_bf16_ ? 2 : 1)) * (ranks_.size() - 1);
+  if (send_bf16_) {
     const std::span values(reinterpret_cast<float*>(own.data()), bytes / sizeof(float));
     const std::span sum(reinterpret_cast<float*>(parts.data()), slice / sizeof(float));
     RETURN_IF_ERROR(rounded_.SumPart(kWhat, values, sum));
@@ -125,7 +163,7 @@ absl::Status GradientShare::ScatterNext() {
   return absl::OkStatus();
 }
 
-// Adds slices, one behind the other, to those of earlier rounds.
+// Adds the contiguous slices to the sums of earlier rounds.
 template <typename T>
 void GradientShare::AddParts(std::span<const std::byte> parts, size_t slice, std::span<std::byte> sums) const {
   T* const to = reinterpret_cast<T*>(sums.data());

@@ -17,8 +17,8 @@ bool AreHalves(const TreeNode& left, const TreeNode& right) {
   return left.level == right.level && left.first + covered == right.first && left.first % (2 * covered) == 0;
 }
 
-// Sums nodes from left to right: `add` adds the sum at an index to that at a lower one. The sum of all is at index 0.
-// `memory` is used for what is not summed yet.
+// Sums nodes from left to right: `add` adds the sum at one index to the sum at a lower index. The total is at index 0.
+// `memory` holds the pending nodes.
 template <typename Add>
 void SumNodes(std::span<const TreeNode> nodes, std::vector<TreeSum>* memory, const Add& add) {
   std::vector<TreeSum>& sums = *memory;
@@ -130,7 +130,7 @@ void GradientTree::CopyPending(size_t begin, size_t size, std::byte* other, bool
   }
 }
 
-// Of every update with as many micro-batches.
+// Plans the exchange once; the plan is valid for all updates with the same number of micro-batches.
 void GradientTree::PlanExchange(const Collectives& ranks) {
   if (std::exchange(planned_, true)) return;
   most_nodes_ = 0;

@@ -1,12 +1,42 @@
 #include "optim/parallel/part_session.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "frontend/base/log.h"
 #include "optim/step/verify_batch_size.h"
 
 namespace onnxtrain {
+namespace {
+
+bool IsStatistic(const PreparedModel& whole, const std::string& name) {
+  return std::ranges::any_of(whole.model.state_updates, [&](const StateUpdate& u) { return u.state == name; });
+}
+
+}  // namespace
+
+std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const std::function<int(const std::string&)>& owner,
+                                        const OptimizerSpec& optimizer, DType dtype) {
+  std::vector<WholeTensor> tensors;
+  std::map<std::string, Shape> trained;
+  for (const WeightDecision& w : whole.weights) {
+    const bool statistic = IsStatistic(whole, w.name);
+    if (w.trained) trained[w.name] = w.type.shape;
+    if (w.trained || statistic)
+      tensors.push_back({w.name, true, {w.trained ? dtype : w.type.dtype, w.type.shape}, owner(w.name)});
+  }
+  for (const auto& [weight, shape] : trained) {
+    const int updates = owner(weight);
+    if (optimizer.ema_decay > 0) tensors.push_back({MomentName(kAverage, weight), true, {dtype, shape}, updates});
+    for (const RuleState& state : FindRule(optimizer)->state)
+      tensors.push_back({MomentName(state.name, weight),
+                         false,
+                         {dtype, state.shape == nullptr ? shape : state.shape(shape)},
+                         updates});
+  }
+  return tensors;
+}
 
 // Runs the whole model with two batches, with weights that are freed again.
 absl::Status PartSession::VerifyWhole(int64_t exported) {
@@ -158,7 +188,7 @@ absl::StatusOr<std::vector<StateTensor>> PartSession::StateParts() {
   return parts;
 }
 
-// Those of other ranks only where they are gathered.
+// Returns weights of other ranks only after they have been gathered.
 absl::StatusOr<std::map<std::string, HostTensor>> PartSession::Weights() {
   RETURN_IF_ERROR(backend_.Synchronize());
   std::map<std::string, HostTensor> weights;
@@ -178,7 +208,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> PartSession::Weights() {
   return weights;
 }
 
-// Of rank 0. Distribute gives the other ranks what is theirs.
+// Restores on rank 0; Distribute sends the other ranks their parts.
 absl::Status PartSession::Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) {
   const std::vector<WholeTensor> tensors = WholeTensors();
   for (const WholeTensor& tensor : tensors) {

@@ -1,7 +1,8 @@
-// A session that has a part of the model, of which the other ranks have the rest. It keeps the names and types of the
-// whole state: on rank 0 all of it can be gathered, as one rank has it.
+// Base of sessions that hold a part of the model while other ranks hold the rest. It knows the names and types of the
+// whole state, which can be gathered on rank 0.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,14 +14,30 @@
 #include "optim/parallel/data_parallel.h"
 #include "optim/parallel/gathered_tensors.h"
 #include "optim/parallel/pipeline/message_queue.h"
-#include "optim/parallel/whole_state.h"
+#include "optim/step/prepared_models.h"
+#include "optim/step/rules/rule.h"
 #include "optim/step/session_impl.h"
 #include "optim/step/state.h"
+#include "optim/step/training_state.h"
 
 namespace onnxtrain {
 
-// Of a rank whose programs others wait for. The session exchanges gradients by itself: what ranks compute of a model
-// decides which.
+inline constexpr int kEveryRank = -1;
+
+struct WholeTensor {
+  std::string name;
+  bool of_model = false;
+  Type type;
+  int owner = 0;  // the rank that updates it, or kEveryRank
+};
+
+// Returns the tensors of weights, statistics, averages and moments, in the order of a session with the whole model.
+// `dtype` is the type of the state; `owner` returns the rank that updates a weight.
+std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const std::function<int(const std::string&)>& owner,
+                                        const OptimizerSpec& optimizer, DType dtype);
+
+// The reducer of a PartSession. It does nothing but forbid interruptions, because other ranks wait for the programs;
+// the session itself exchanges gradients.
 class PartReducer : public GradientReducer {
  public:
   using GradientReducer::GradientReducer;
@@ -56,14 +73,14 @@ class PartSession : public SessionImpl {
   absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override { return Refuse(); }
 
  protected:
-  virtual const char* flag() const = 0;                       // that divides the model
-  virtual bool leads() const = 0;                             // rank 0
-  virtual bool IsLocal(const WholeTensor& tensor) const = 0;  // has this rank all of it?
-  // The elements of a tensor that this rank writes to a checkpoint; none: length 0.
+  virtual const char* flag() const = 0;                       // the command-line flag that divides the model
+  virtual bool leads() const = 0;                             // true on rank 0
+  virtual bool IsLocal(const WholeTensor& tensor) const = 0;  // true if this rank holds the whole tensor
+  // Returns the elements of a tensor that this rank writes to a checkpoint; length 0 if none.
   virtual ElementRuns FindOwnRuns(const WholeTensor& tensor) const = 0;
-  // Gathers the tensor on rank 0, which has memory for it, unless that has it already.
+  // Gathers the tensor in the memory that rank 0 has allocated, unless rank 0 already holds it.
   virtual absl::Status GatherTensor(const WholeTensor& tensor) = 0;
-  // Writes what this rank has of a tensor.
+  // Writes this rank's part of a tensor from the whole value.
   virtual absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) = 0;
 
   bool norm_is_given() const override { return true; }
@@ -74,25 +91,25 @@ class PartSession : public SessionImpl {
   absl::Status VerifyWhole(int64_t exported);
   // Allocates memory for the squared norm of the gradient.
   absl::Status AllocateNorm();
-  // Compiles the squared norm of flat gradients, or of single ones with `overrides`.
+  // Compiles the squared norm of the flat gradients of `groups`, or of the gradients that `overrides` binds.
   absl::Status CompileNorm(const std::vector<FlatGroup>& groups, Bindings overrides);
-  // CompileNorm has been called; 0 if it was without gradients.
+  // Runs the program of CompileNorm; returns 0 if that had no gradients.
   absl::StatusOr<double> SquaredNorm();
   virtual absl::Status Update(const GlobalBatch& global_batch) = 0;
-  // Ends an update with what all ranks have added up.
+  // Applies an update with the sums over all ranks.
   absl::Status ApplySums(std::span<const double> sums);
 
   absl::Status SendTo(std::string_view what, int rank, const Region& region);
   absl::StatusOr<HostTensor> ReceiveFrom(std::string_view what, int rank, const Type& type);
 
-  // Those of weights, and the counters, which every rank has.
+  // Returns the whole tensors of the state and the counters, which every rank holds.
   std::vector<WholeTensor> WholeTensors() const;
-  // `all`: else weights and statistics only.
+  // Gathers the whole state on rank 0, or only weights and statistics if `all` is false.
   absl::Status Gather(bool all);
-  // Allocates memory on rank 0 for what it does not have.
+  // Allocates memory on rank 0 for the tensors that it does not hold.
   absl::Status AllocateGathered(bool all);
   std::optional<Region> FindGathered(const std::string& name) const;
-  // Has rank 0 restored a state?
+  // Returns true on all ranks if rank 0 has restored a state.
   absl::StatusOr<bool> AgreeOnRestoring();
 
   // Makes this session one of `ranks`.
@@ -103,7 +120,7 @@ class PartSession : public SessionImpl {
   std::vector<WholeTensor> whole_state_;
   TransferCount transfers_;
   std::shared_ptr<GatheredTensors> gathered_weights_, gathered_rest_;  // tensors of Weights() share them
-  std::map<std::string, HostTensor> restored_;  // what Restore has been given, until the ranks have it
+  std::map<std::string, HostTensor> restored_;  // argument of Restore, until it is sent to the ranks
 
  private:
   Arena scalars_;  // kSquaredNorm

@@ -4,14 +4,66 @@
 #include <span>
 #include <utility>
 
+#include "backends/collective_call.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/collective.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/collectives.h"
 #include "frontend/passes/pass.h"
 #include "optim/parallel/traffic.h"
 #include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain {
+
+absl::StatusOr<std::unique_ptr<GraphExchange>> GraphExchange::Create(Collectives& ranks, int64_t number) {
+  ASSIGN_OR_RETURN(auto group, NewGroupOfAll(ranks, StrCat("graph", number)));
+  return std::unique_ptr<GraphExchange>(new GraphExchange(std::move(group)));
+}
+
+void GraphExchange::AddIteration(const absl::Status& ran) {
+  --missing_;
+  if (!ran.ok()) Break(ran);
+}
+
+void GraphExchange::Break(const absl::Status& why) {
+  broken_ = true;
+  ranks_->Close(why);
+}
+
+namespace {
+
+// Returns the bytes of a program input; null if the value is computed.
+const std::byte* FindInput(const Graph& program, ValueId value, const Bindings& state) {
+  if (!program.IsInput(value)) return nullptr;
+  const auto found = state.find(program.inputs()[program.value(value).index].name);
+  if (found == state.end()) return nullptr;
+  return HostMemory(found->second);
+}
+
+}  // namespace
+
+absl::Status GraphExchange::RunIdle(const Graph& program, const Bindings& state) {
+  const auto run = [&]() -> absl::Status {
+    for (const Node& node : program.nodes()) {
+      if (!FindOp(node.op)->collective || node.op == kAwaitGather) continue;
+      const Type &in = program.type(node.inputs[0]), &out = program.type(node.outputs[0]);
+      const CollectiveCall call(node, in, out);
+      const std::byte* own = FindInput(program, node.inputs[0], state);
+      if (own == nullptr) {
+        zeros_.assign(in.bytes(), std::byte{0});
+        own = zeros_.data();
+      }
+      result_.resize(out.bytes());
+      workspace_.resize(call.workspace());
+      RETURN_IF_ERROR(Annotate(call.Run(ranks_.get(), own, result_.data(), workspace_.data()), NodeTag(node)));
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status ran = run();
+  AddIteration(ran);
+  return ran;
+}
 
 absl::Status RankReducer::Prepare(bool gathers) {
   TrainingState& state = session_.state();
@@ -57,14 +109,14 @@ void RankReducer::BeginMicros(int64_t pending, std::vector<MicroBatch>* micros) 
   if (averages_) averages_->Begin(pending + std::ssize(*micros));
 }
 
-// Programs that are compiled from now on exchange values in a new group.
+// Creates a new group, in which programs that are compiled later exchange values.
 absl::Status RankReducer::CreateGraphCollectives() {
   ASSIGN_OR_RETURN(exchange_, GraphExchange::Create(ranks_->ranks(), session_.oom_retries()));
   session_.programs().BindGroup(kWorldGroup, exchange_->ranks());
   return absl::OkStatus();
 }
 
-// Ranks that do not answer in programs are not waited for a second time.
+// Ranks that did not answer within programs are not waited for again.
 absl::Status RankReducer::Exchange(const absl::Status& ran) {
   if (LostRanks()) return ranks_->GiveUp(ran);
   const Span span(session_.trace(), Trace::kTraining, "exchange");
@@ -75,7 +127,7 @@ absl::Status RankReducer::FinishAverages() {
   return averages_ ? averages_->FinishTogether(ranks_->ranks(), "all-reduce of statistics") : absl::OkStatus();
 }
 
-// Returns how many of the session's micro-batches, which are those of all `samples`, the rank with most of them runs.
+// Returns the largest number of micro-batches that a rank runs; the session's micro-batches cover all `samples`.
 int64_t RankReducer::CountRounds(int64_t samples) const {
   int64_t rounds = 0;
   for (int r = 0; r < size_; ++r)
@@ -83,27 +135,27 @@ int64_t RankReducer::CountRounds(int64_t samples) const {
   return rounds;
 }
 
-// Takes part in what the programs of other ranks exchange, in all rounds that this rank owes.
+// Takes part in the remaining rounds, in which the programs of other ranks exchange values.
 absl::Status RankReducer::RunIdle(ProgramKind kind, const GlobalBatch& global_batch) {
   while (exchange_->IsBehind()) RETURN_IF_ERROR(RunIdleRound(kind, global_batch));
   return absl::OkStatus();
 }
 
-// `kind`: kEval, or else any micro program: all of these exchange the same.
+// Takes part in one round without samples. `kind` is kEval or any micro program, all of which exchange the same values.
 absl::Status RankReducer::RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch) {
   const auto& ready = session_.ready_programs();
   const auto found = std::ranges::find_if(ready, [&](const auto& r) { return IsMicro(r->kind) == IsMicro(kind); });
-  absl::StatusOr<ReadyProgram*> got = found != ready.end() ? found->get() : nullptr;
+  absl::StatusOr<CompiledBatchProgram*> got = found != ready.end() ? found->get() : nullptr;
   if (found == ready.end()) got = session_.Get(kind, unit(), session_.FindExtents(global_batch));
   if (!got.ok()) exchange_->Break(got.status());
-  ASSIGN_OR_RETURN(ReadyProgram * program, got);
+  ASSIGN_OR_RETURN(CompiledBatchProgram * program, got);
   const absl::Status ran = exchange_->RunIdle(program->compiled->program->graph(), session_.state().bindings());
   CountExchange(program);
   return ran;
 }
 
 // Ends a round of a program with collective operators.
-void RankReducer::EndProgram(ReadyProgram* program, const absl::Status& ran) {
+void RankReducer::EndProgram(CompiledBatchProgram* program, const absl::Status& ran) {
   const bool exchanges = IsMicro(program->kind) || session_.state().divides_weights();
   if (exchange_ == nullptr || !exchanges) return;
   exchange_->AddIteration(ran);
@@ -111,13 +163,13 @@ void RankReducer::EndProgram(ReadyProgram* program, const absl::Status& ran) {
 }
 
 // Counts what a program of an update sends.
-void RankReducer::CountExchange(ReadyProgram* program) {
+void RankReducer::CountExchange(CompiledBatchProgram* program) {
   if (!IsMicro(program->kind)) return;
   if (program->sent_bytes < 0) program->sent_bytes = CountTraffic(program->compiled->program->graph()).bytes;
   ranks_->AddTransfers(program->sent_bytes, 0);
 }
 
-// Where programs gather weights, each rank evaluates its share of the batch; the last one counts the targets.
+// If programs gather weights, each rank evaluates its share of the batch, and the last rank counts the targets.
 absl::StatusOr<Evaluation> RankReducer::Evaluate(const GlobalBatch& global_batch) {
   if (!session_.holds_partial_weights()) return GradientReducer::Evaluate(global_batch);
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, session_.fixed_batch()));
@@ -143,11 +195,11 @@ absl::Status AllReducer::Join() {
                              ListSlices(state, session_.graph()));
 }
 
-void AllReducer::Watch(ReadyProgram* program) {
+void AllReducer::Watch(CompiledBatchProgram* program) {
   if (ranks_ != nullptr) ranks_->Watch(program->compiled->program.get());
 }
 
-// All ranks end alike, whatever happens to one of them.
+// All ranks return the same status, even if only one of them fails.
 absl::Status AllReducer::Accumulate(const GlobalBatch& global_batch, int64_t samples) {
   ranks_->BeginUpdate();
   share_ = OwnShare(samples);
@@ -191,11 +243,11 @@ absl::Status AllReducer::BeginMicro(const MicroBatch& micro, bool last) {
 absl::Status ShardedReducer::Join() {
   if (ranks_ == nullptr) return absl::OkStatus();
   ranks_->BeginTogether();
-  share_ = std::make_unique<GradientShare>(&ranks_->ranks(), &pieces_, session_.state(), ranks_->options().rounds);
+  share_ = std::make_unique<GradientShare>(&ranks_->ranks(), &pieces_, session_.state(), ranks_->options().send_bf16);
   return absl::OkStatus();
 }
 
-void ShardedReducer::Watch(ReadyProgram* ready) {
+void ShardedReducer::Watch(CompiledBatchProgram* ready) {
   if (share_ == nullptr) return;
   for (const std::string& name : pieces_.outputs) ready->gradients.push_back(&ready->compiled->outputs.at(name));
   Program& program = *ready->compiled->program;
@@ -218,7 +270,7 @@ absl::Status ShardedReducer::Finish(const absl::Status& ran) {
   return FinishAverages();
 }
 
-// Every rank takes part in the rounds of the one with most micro-batches, also after an error of its own.
+// Every rank takes part in as many rounds as the rank with the most micro-batches, even after a local error.
 absl::Status ShardedReducer::RunRounds(const GlobalBatch& global_batch, int64_t samples) {
   sums_.assign(session_.ExchangedSums(), 0);
   absl::Status status = session_.CountTargets(global_batch, samples);
@@ -236,9 +288,9 @@ absl::Status ShardedReducer::RunRounds(const GlobalBatch& global_batch, int64_t 
   return session_.state().device_scalars().ReadSums(sums_);
 }
 
-// `micro`: null: this rank has none.
+// Runs one round; `micro` is null if this rank has no micro-batch left.
 absl::Status ShardedReducer::RunRound(ProgramKind kind, const GlobalBatch& global_batch, const MicroBatch* micro) {
-  ReadyProgram* program = nullptr;
+  CompiledBatchProgram* program = nullptr;
   const auto prepare = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckCancelled());
     ASSIGN_OR_RETURN(program, session_.Get(kind, micro->count, session_.FindExtents(*micro->part)));
@@ -284,7 +336,7 @@ absl::Status TreeReducer::PlanUpdate(int64_t samples) {
   return session_.EnsureApply();
 }
 
-// Adds the micro-batches of this rank's share, of which none is divided.
+// Adds the whole micro-batches of this rank's share.
 absl::Status TreeReducer::Accumulate(const GlobalBatch& global_batch, int64_t samples) {
   RETURN_IF_ERROR(session_.CountTargets(global_batch, samples));
   std::vector<MicroBatch>& micros = session_.CutMicros(global_batch);

@@ -1,8 +1,9 @@
-// The reducers of a session that trains with others (optim/step/gradient_reducer.h): an all-reduce, sums of which each
-// rank keeps a part (ZeRO-2 and 3), and a tree whose sums do not depend on the number of ranks.
+// The gradient reducers of data parallel sessions (optim/step/distribution.h): an all-reduce, sums of which each rank
+// keeps a part (ZeRO-2 and 3), and a tree whose sums do not depend on the number of ranks.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,29 +11,62 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "backends/collectives.h"
 #include "frontend/base/status.h"
+#include "frontend/graph/graph.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/parallel/gradient_pieces.h"
 #include "optim/parallel/gradient_share.h"
 #include "optim/parallel/gradient_tree.h"
-#include "optim/parallel/graph_exchange.h"
 #include "optim/parallel/running_averages.h"
-#include "optim/step/gradient_reducer.h"
+#include "optim/step/distribution.h"
 #include "optim/step/session_impl.h"
+#include "optim/step/state.h"
 
 namespace onnxtrain {
 
-// What the reducers of several ranks have in common: running averages over the micro-batches of all ranks, and programs
-// with collective operators, of which all ranks run as many.
+class GraphExchange {
+ public:
+  // Creates a separate group of all ranks, because gradients are summed while programs run and a rank that fails closes
+  // the group. `number` must be different for each group.
+  static absl::StatusOr<std::unique_ptr<GraphExchange>> Create(Collectives& ranks, int64_t number = 0);
+
+  Collectives* ranks() { return ranks_.get(); }
+
+  // Begins an update of `rounds` rounds.
+  void Begin(int64_t rounds) { missing_ = rounds, broken_ = false; }
+  // Counts a round after its program has run or failed.
+  void AddIteration(const absl::Status& ran);
+  // Closes the group after an error of any rank, so that the rounds of all ranks fail at once.
+  void Break(const absl::Status& why);
+  // Returns true if a collective failed because ranks do not answer. Otherwise the ranks can still agree on an error.
+  bool LostRanks() const { return broken_ && !ranks_->closed(); }
+  // Returns true if this rank has yet to take part in further rounds and the group is intact.
+  bool IsBehind() const { return missing_ > 0 && !broken_; }
+  // Takes part in a round without samples: sends this rank's parts of the inputs in `state`, in host memory, and zeros
+  // for computed values. `program` is the program that ranks with samples run, for any batch size.
+  absl::Status RunIdle(const Graph& program, const Bindings& state);
+
+ private:
+  explicit GraphExchange(std::unique_ptr<Collectives> ranks) : ranks_(std::move(ranks)) {}
+
+  std::unique_ptr<Collectives> ranks_;
+  int64_t missing_ = 0;
+  bool broken_ = false;
+  std::vector<std::byte> zeros_, result_, workspace_;
+};
+
+// Base of the reducers for several ranks. Combines running averages over the micro-batches of all ranks, and makes all
+// ranks run equally many programs with collective operators.
 class RankReducer : public GradientReducer {
  public:
-  // `ranks` must outlive the reducer. Null: the session is the only one, or plans for the first of `size` ranks.
+  // `ranks` must outlive the reducer; null if the session trains alone or plans for rank 0 of `size` ranks.
   RankReducer(SessionImpl* session, DataParallel* ranks, int size)
       : GradientReducer(session), ranks_(ranks), size_(size) {}
 
-  // Has micro programs that are compiled from now on compute what the ranks add up. `gathers`: programs gather weights.
+  // Prepares the state for micro programs whose sums the ranks add up. With `gathers`, programs gather weights.
   absl::Status Prepare(bool gathers);
-  // Begins to exchange with the others, once the state is divided.
+  // Sets up the exchange with the other ranks. Must follow the division of the state.
   virtual absl::Status Join();
 
   bool takes_gradients() const override { return true; }
@@ -44,19 +78,19 @@ class RankReducer : public GradientReducer {
   absl::Status FinishLocal() override { return averages_ ? averages_->AddAverages() : absl::OkStatus(); }
   absl::Status Restart() override { return exchange_ != nullptr ? CreateGraphCollectives() : absl::OkStatus(); }
   void BeginMicros(int64_t pending, std::vector<MicroBatch>* micros) override;
-  void EndProgram(ReadyProgram* program, const absl::Status& ran) override;
+  void EndProgram(CompiledBatchProgram* program, const absl::Status& ran) override;
   absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) override;
   absl::Status CheckAccumulates() const override {
     return ranks_ != nullptr ? Invalid("one of several ranks takes whole updates: Step") : absl::OkStatus();
   }
 
  protected:
-  int64_t unit() const { return std::max<int64_t>(1, session_.fixed_batch()); }  // of shares
+  int64_t unit() const { return std::max<int64_t>(1, session_.fixed_batch()); }  // samples that shares are multiples of
   SampleRange OwnShare(int64_t samples) const { return ShareOfRank(samples, unit(), ranks_->rank(), size_); }
   int64_t CountRounds(int64_t samples) const;
   bool LostRanks() const { return exchange_ != nullptr && exchange_->LostRanks(); }
   absl::Status CreateGraphCollectives();
-  void CountExchange(ReadyProgram* program);
+  void CountExchange(CompiledBatchProgram* program);
   absl::Status RunIdle(ProgramKind kind, const GlobalBatch& global_batch);
   absl::Status RunIdleRound(ProgramKind kind, const GlobalBatch& global_batch);
   absl::Status Exchange(const absl::Status& ran);
@@ -69,13 +103,13 @@ class RankReducer : public GradientReducer {
   std::vector<double> sums_;                 // memory for what ranks exchange: losses and correct predictions
 };
 
-// Sums whole gradients, bucket by bucket while the last micro program runs.
+// Sums whole gradients over the ranks, bucket by bucket while the last micro program runs.
 class AllReducer : public RankReducer {
  public:
   using RankReducer::RankReducer;
 
   absl::Status Join() override;
-  void Watch(ReadyProgram* program) override;
+  void Watch(CompiledBatchProgram* program) override;
   absl::Status Accumulate(const GlobalBatch& global_batch, int64_t samples) override;
   absl::Status Finish(const absl::Status& ran) override;
   void BeginMicros(int64_t pending, std::vector<MicroBatch>* micros) override;
@@ -87,7 +121,7 @@ class AllReducer : public RankReducer {
   std::optional<SampleRange> share_;  // within Accumulate
 };
 
-// Sums gradients of which each rank keeps its pieces, in every round of micro-batches.
+// Sums gradients in every round of micro-batches; each rank keeps its slices of the sums (GradientShare).
 class ShardedReducer : public RankReducer {
  public:
   ShardedReducer(SessionImpl* session, DataParallel* ranks, int size, GradientPieces pieces)
@@ -96,7 +130,7 @@ class ShardedReducer : public RankReducer {
   absl::Status Join() override;
   int64_t bytes() const override { return GradientShare::StagingBytes(pieces_, size_); }
   OutputGroups taken_outputs() const override { return ListOutputs(pieces_.buckets); }
-  void Watch(ReadyProgram* program) override;
+  void Watch(CompiledBatchProgram* program) override;
   absl::Status Accumulate(const GlobalBatch& global_batch, int64_t samples) override;
   absl::Status Finish(const absl::Status& ran) override;
   absl::Status CheckWholeGradients() const override {
@@ -112,7 +146,7 @@ class ShardedReducer : public RankReducer {
   std::unique_ptr<GradientShare> share_;  // null: a plan
 };
 
-// Adds the gradients of micro-batches, of which ranks compute whole ones, in an order that their number alone decides.
+// Sums the gradients of whole micro-batches in an order that depends only on their number (GradientTree).
 class TreeReducer : public RankReducer {
  public:
   using RankReducer::RankReducer;

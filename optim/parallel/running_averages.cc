@@ -12,8 +12,6 @@
 namespace onnxtrain {
 namespace {
 
-// Scales values of a floating-point type in host memory.
-
 template <typename T>
 void ScaleValues(std::span<std::byte> bytes, double factor) {
   const std::span values(reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T));
@@ -24,7 +22,7 @@ void ScaleValues(std::span<std::byte> bytes, double factor) {
   for (T& value : values) value = static_cast<T>(value * factor);
 }
 
-// `dtype`: f32 or f64. A factor of 0 clears values that are not finite, too.
+// Multiplies values of `dtype`, f32 or f64, by `factor`. A factor of 0 also clears non-finite values.
 inline void Scale(std::span<std::byte> bytes, DType dtype, double factor) {
   dtype == DType::kFloat64 ? ScaleValues<double>(bytes, factor) : ScaleValues<float>(bytes, factor);
 }

@@ -24,7 +24,7 @@ int64_t CountReduced(const UpdateTraffic& traffic) {
 }  // namespace
 
 int64_t SentBytes(const UpdateTraffic& traffic) {
-  const int64_t gathered = traffic.shard >= ShardLevel::kGradients ? 0 : 1, rounded = traffic.rounds ? 2 : 1;
+  const int64_t gathered = traffic.shard >= ShardLevel::kGradients ? 0 : 1, rounded = traffic.send_bf16 ? 2 : 1;
   const int64_t gradients = (CountReduced(traffic) + gathered) * traffic.gradient_bytes / rounded;
   const int64_t weights = traffic.shard != ShardLevel::kNone ? traffic.gradient_bytes - traffic.divided_bytes : 0;
   return (gradients + weights) * (traffic.ranks - 1) / traffic.ranks + traffic.rounds_of_micros * traffic.graph_bytes;
@@ -32,7 +32,7 @@ int64_t SentBytes(const UpdateTraffic& traffic) {
 
 namespace {
 
-// Bytes that a rank sends, as a part of those of the operand.
+// Returns the bytes that a rank sends in a collective operator.
 int64_t SentBy(const Graph& program, const Node& node) {
   const int64_t ranks = node.attrs.Int("ranks"), bytes = static_cast<int64_t>(program.type(node.inputs[0]).bytes());
   if (node.op == "AllGather") return bytes * (ranks - 1);

@@ -1,8 +1,8 @@
-// A session with all of the model, alone or as one of several ranks that each have it: chooses the strategies by which
-// gradients and state are exchanged.
+// A session that holds the whole model, alone or as one of several ranks that all hold it. Chooses the strategies by
+// which gradients and state are exchanged.
 #include <utility>
 
-#include "frontend/base/free_pages.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/parallel/divided_state.h"
 #include "optim/parallel/pipeline/pipeline_session.h"

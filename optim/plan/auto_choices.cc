@@ -20,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kWorthwhile = 0.9;  // of the time per sample
-constexpr size_t kManyNodes = 5000;  // take long to compile once more
+constexpr double kWorthwhile = 0.9;  // a smaller micro-batch must need at most this share of the time per sample
+constexpr size_t kManyNodes = 5000;  // graphs of more nodes take long to compile again
 constexpr double kCheapReading = 0.02, kSpare = 1.25;
 constexpr double kEnoughReading = 0.3;  // seconds
 
@@ -42,7 +42,7 @@ absl::StatusOr<double> MeasureReading(const TrainData& train, const TrainOptions
   return seconds / batches;
 }
 
-// The median of a few runs, on one program more.
+// Returns a function that compiles a program for a micro-batch and returns the median time of several runs.
 MeasureMicroBatch MakeMeasure(PreparedModels& models, Backend& backend, const SessionOptions& options) {
   return [&models, &backend, options = options](int64_t samples) mutable -> absl::StatusOr<double> {
     options.micro_batch = samples;
@@ -52,7 +52,7 @@ MeasureMicroBatch MakeMeasure(PreparedModels& models, Backend& backend, const Se
   };
 }
 
-// Batch statistics depend on the micro-batch.
+// Returns true if the model computes batch statistics, which depend on the micro-batch size.
 bool HasBatchStatistics(const TrainingRun& run) {
   return run.facts.has_batch_norm && !run.session_options.import.batch_norm_frozen;
 }
@@ -172,7 +172,8 @@ absl::Status AutoChooser::AddRecomputation(TrainingRun* run) {
   return absl::OkStatus();
 }
 
-// The program that loads a backend may have set OMP_NUM_THREADS by itself, to all CPUs.
+// Adds the choice of threads. Gives OMP_NUM_THREADS as the reason only if it limits the threads, because the program
+// that loads a backend may have set it to all CPUs.
 void AutoChooser::AddThreads(const TrainingRun& run) {
   const char* named = std::getenv("OMP_NUM_THREADS");
   const int64_t chosen = run.threads > 0 ? run.threads : run.config.threads;

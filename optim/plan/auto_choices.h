@@ -1,4 +1,4 @@
-// The choices of `auto`: fields that nobody specified, set from plans and short measurements, each with its reason.
+// Makes the choices of `auto`: sets fields that nobody specified, from plans and short measurements, with reasons.
 #pragma once
 
 #include <cstdint>
@@ -17,42 +17,42 @@ struct AutoChoice {
   std::string field, value, why;
 };
 
-// Sets the fields that need no measurement of their own: mixed_precision auto, and lr_scale auto where the rate is
-// automatic too and the global batch is larger than lr_scale_base.
+// Sets the fields that need no measurement: mixed_precision if it is auto, and lr_scale if it is auto, the learning
+// rate is automatic and the global batch is larger than lr_scale_base.
 void SetAutoFields(int64_t global_batch, TrainConfig* config);
 
-// May the micro-batch be chosen?
+// Returns true if the micro-batch size is left to the run.
 bool IsMicroBatchOpen(const TrainConfig& config);
 
-// Returns the largest divisor of `global` up to `fit`; `global` itself where `fit` covers all samples.
+// Returns the largest divisor of `global` that is at most `fit`, or `global` itself if `fit` covers all `samples`.
 int64_t LargestDivisor(int64_t global, int64_t fit, int64_t samples);
 
-// Seconds of forward and backward pass of a micro-batch of that many samples.
+// Returns the seconds of the forward and backward pass of a micro-batch of `samples` samples.
 using MeasureMicroBatch = std::function<absl::StatusOr<double>(int64_t samples)>;
 
 struct MicroBatchTime {
   int64_t samples = 0;
   double seconds = 0;
 };
-// Measures `largest`, and halves of it as long as they are whole and each takes a tenth less time per sample than the
-// one before. Returns the fastest. Where `fixed`, measures `largest` alone.
+// Measures `largest` and then its halves, while they are integers and each needs at least 10 % less time per sample
+// than the size before. Returns the fastest. With `fixed`, measures `largest` only.
 absl::StatusOr<MicroBatchTime> FastestMicroBatch(int64_t largest, bool fixed, const MeasureMicroBatch& measure);
 
-// Returns how many threads read data that one thread reads in `load_seconds` per update, if an update takes
-// `step_seconds`: 0 where that is less than a fiftieth of the update, at most `cpus`.
+// Returns the number of reader threads for data that one thread reads in `load_seconds` per update, if an update takes
+// `step_seconds`: 0 if reading takes less than 1/50 of the update, and at most `cpus`.
 int ChooseWorkers(double load_seconds, double step_seconds, int cpus);
 
 struct TrainingRun;
 
-// Makes the choices of a run in PrepareTraining.
+// Makes the automatic choices of a run for PrepareTraining.
 class AutoChooser {
  public:
-  // `given`: as users wrote it; must outlive the chooser.
+  // `given` is the configuration as the user wrote it; it must outlive the chooser.
   explicit AutoChooser(const TrainConfig& given) : given_(given) {}
 
-  // Chooses precision, micro-batch and workers; the run has its backend and data.
+  // Chooses precision, micro-batch and workers. The run must have its backend and data.
   absl::Status Choose(SessionOptions* options, TrainingRun* run);
-  // Sets run->choices; the run has its session.
+  // Sets run->choices. The run must have its session.
   absl::Status Finish(TrainingRun* run);
 
  private:

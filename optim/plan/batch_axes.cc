@@ -19,7 +19,7 @@ const std::string& DimName(const ModelInput& input, size_t axis) {
   return axis < input.dim_names.size() ? input.dim_names[axis] : kNone;
 }
 
-// The first axis for which `is_batch` holds, else kNoBatchAxis.
+// Returns the first axis for which `is_batch` holds, else kNoBatchAxis.
 template <typename Predicate>
 int FindAxis(const ModelInput& input, Predicate is_batch) {
   for (size_t i = 0; i < input.dims.size(); ++i) {
@@ -32,7 +32,7 @@ void SetAxis(const ModelInput& input, int axis, BatchAxes* axes) {
   if (axis != 0) (*axes)[input.name] = axis;
 }
 
-// By names alone; nothing where no dimension is named like a batch.
+// Guesses by names alone; nullopt if no dimension has the name of a batch.
 std::optional<BatchAxes> GuessByName(const std::vector<ModelInput>& inputs) {
   BatchAxes axes;
   bool any = false;
@@ -44,7 +44,7 @@ std::optional<BatchAxes> GuessByName(const std::vector<ModelInput>& inputs) {
   return any ? std::optional(axes) : std::nullopt;
 }
 
-// What axis `axis` of `lead` tells about the batch: its name or extent.
+// The name or extent by which axis `axis` of `lead` identifies the batch in other inputs.
 struct BatchDim {
   std::string name;
   int64_t extent;  // < 0: free
@@ -54,8 +54,8 @@ bool HasDim(const ModelInput& input, const std::string& name) {
   return std::ranges::find(input.dim_names, name) != input.dim_names.end();
 }
 
-// Exporters number dimensions ("unk__12", "s77") and do not always find out which are equal: a free first axis whose
-// name no other input has is a batch, too.
+// Returns true if the first axis is free and no other input has its name. Exporters number dimensions ("unk__12",
+// "s77") and do not always find out which are equal, so such an axis may be a batch, too.
 bool BeginsWithOwnFreeDim(const ModelInput& input, const std::vector<ModelInput>& inputs) {
   if (input.dims.empty() || input.dims[0] >= 0) return false;
   const std::string& name = DimName(input, 0);
@@ -70,7 +70,7 @@ int FindBatchDim(const ModelInput& input, const BatchDim& batch, const std::vect
   return named == kNoBatchAxis && BeginsWithOwnFreeDim(input, inputs) ? 0 : named;
 }
 
-// The batch is axis `axis` of the input `lead`.
+// Returns the batch axes if the batch is axis `axis` of the input `lead`.
 BatchAxes GuessFrom(const std::vector<ModelInput>& inputs, const ModelInput& lead, int axis) {
   const BatchDim batch{DimName(lead, axis), lead.dims[axis]};
   BatchAxes axes;
@@ -81,8 +81,8 @@ BatchAxes GuessFrom(const std::vector<ModelInput>& inputs, const ModelInput& lea
   return axes;
 }
 
-// A free axis without a name, the only one of an input that has no batch yet, may be the batch: states of recurrent
-// models are [layers,batch,units].
+// Treats a free unnamed axis that is the only free one of an input without a batch as its batch axis: states of
+// recurrent models are [layers,batch,units].
 BatchAxes TakeLoneFreeAxes(const std::vector<ModelInput>& inputs, BatchAxes axes) {
   for (const ModelInput& input : inputs) {
     const auto found = axes.find(input.name);
@@ -95,7 +95,7 @@ BatchAxes TakeLoneFreeAxes(const std::vector<ModelInput>& inputs, BatchAxes axes
   return axes;
 }
 
-// What recurrent nodes with time as the first axis read: the batch is axis 1 there.
+// Returns the values that recurrent nodes with the time axis first read: their batch axis is 1.
 std::set<std::string> FindTimeMajorValues(const OnnxModel& model) {
   std::set<std::string> values;
   for (const OnnxModel::Node& node : model.nodes()) {
@@ -248,7 +248,7 @@ BatchAxes TraceOutputs(const ImportedModel& two, const ImportedModel& three) {
 }
 
 bool AddOutputAxes(const ImportedModel& one, BatchAxes* axes) {
-  int later = 0;  // the axis of inputs that begin with time
+  int later = 0;  // the batch axis of inputs whose first axis is time
   for (const auto& [name, axis] : *axes) {
     if (one.graph.FindInput(name) != nullptr) later = std::max(later, axis);
   }

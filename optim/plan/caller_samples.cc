@@ -28,7 +28,7 @@ absl::Status SetShapes(const OnnxModel& model, const CallerSample& sample, Bound
   return absl::OkStatus();
 }
 
-// Labels of unknown values: integers are classes.
+// Describes labels of unknown values: integers are classes.
 LabelInfo DescribeLabel(const Type& type) {
   return {.present = true, .sample = type, .min_value = 0, .max_value = IsFloat(type.dtype) ? 0 : 2};
 }
@@ -73,7 +73,7 @@ std::vector<FeedSpec> ListInputs(const PreparedModel& prepared) {
   return specs;
 }
 
-// Has the extents of some axes differ between batches.
+// Lets the extents of some axes differ between batches.
 absl::Status SetVarying(const CallerSample& sample, SessionOptions* options, CallerBatches* batches) {
   Shape greatest;
   for (const auto& [name, axes] : sample.varying) {
@@ -142,7 +142,7 @@ absl::Status CheckShape(const CallerTensor& wanted, const HostTensor& given) {
     const int64_t extent = shape[axis + 1], most = wanted.sample.shape[axis];
     fits = IsVarying(wanted, axis) ? extent >= 1 && extent <= most : extent == most;
   }
-  // Labels [n, 1] are labels [n].
+  // Labels of shape [n, 1] are accepted as [n].
   const bool column = wanted.is_label && wanted.sample.shape.empty() && shape.size() == 2 && shape[1] == 1;
   if (fits || column) return absl::OkStatus();
   return Invalid("'", wanted.name, "' is ", ToString(given.type()), ", expected ", WithBatch(wanted));
@@ -223,7 +223,7 @@ void CallerBatches::Vary(std::string_view name, size_t axis, size_t axes) {
   }
 }
 
-// What varies has the same extents in all tensors.
+// Checks that varying axes have the same extents in all tensors.
 absl::Status CallerBatches::CheckExtents(std::span<const NamedTensorView> views, size_t count) const {
   const CallerTensor* first = nullptr;
   Shape extents;

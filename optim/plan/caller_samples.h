@@ -1,4 +1,4 @@
-// What a program that hands over its own batches says of them, in place of data.
+// Describes and checks the batches of a program that passes its own tensors instead of a data set.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@
 
 namespace onnxtrain {
 
-// The name of the default labels in such batches; labels of their own have the names of LossFeed::label.
+// The default name of the labels in such batches. Terms with separate labels use the names of LossFeed::label.
 inline constexpr char kCallerLabel[] = "label";
 
 // A tensor [batch, sample…] that a session reads.
@@ -30,11 +30,11 @@ struct CallerTensor {
   Type sample;
   std::optional<ValueRange> range;  // of integers and labels; nullopt: any value
   bool is_label = false;
-  // Axes of the sample, one behind the other, whose extents may be smaller: the same ones for all tensors of a batch.
+  // Consecutive axes of the sample whose extents may be smaller than in `sample`; equal for all tensors of a batch.
   size_t varying_axis = 0, varying_axes = 0;
 };
 
-// The tensors of a session with these inputs, whose ranges are set, and this loss. Specs of labels are left out.
+// Returns the tensors of a session with these inputs, whose ranges are set, and this loss. Skips specs of labels.
 std::vector<CallerTensor> ListCallerTensors(const std::vector<FeedSpec>& inputs, const LossChoice& loss,
                                             int64_t ignore_index);
 
@@ -43,20 +43,20 @@ struct NamedTensorView {
   HostTensor tensor;
 };
 
-// Makes global batches of caller's tensors without copying those that have the element type and alignment that the
-// session wants. Thread-compatible.
+// Makes global batches of the caller's tensors. Copies only tensors whose element type or alignment differs from what
+// the session needs. Thread-compatible.
 class CallerBatches {
  public:
   explicit CallerBatches(std::vector<CallerTensor> tensors);
-  // Lets the extents of `axes` axes of the sample of a tensor vary, from the given one on.
+  // Lets the extents of `axes` consecutive axes of the tensor's sample vary, beginning with `axis`.
   void Vary(std::string_view name, size_t axis, size_t axes);
 
   const std::vector<CallerTensor>& tensors() const { return tensors_; }
-  // Every tensor must be there once, and no other, but labels are neither needed nor read where not `labels`. All have
-  // the same batch of at least 1. Integers that index tables or classes are checked. The batch refers to the views
+  // Every tensor must be passed exactly once, and no other; without `labels`, labels are optional and ignored. All have
+  // the same batch size of at least 1. Integers that index tables or classes are checked. The batch refers to the views
   // until the next call. Errors name the tensor.
   absl::StatusOr<const GlobalBatch*> Fill(std::span<const NamedTensorView> views, bool labels);
-  // Ends the references to the views of the last call.
+  // Drops the references to the views of the last call.
   void Clear();
 
  private:
@@ -68,12 +68,12 @@ class CallerBatches {
   GlobalBatch with_labels_, inputs_only_;
 };
 
-// What the program says of a sample, without the batch axis. Everything may be left out that follows from the model.
+// Describes a sample of the program, without the batch axis. Anything that follows from the model may be left out.
 struct CallerSample {
   std::map<std::string, Type> inputs;  // shapes of inputs with free dimensions
-  std::map<std::string, Type> labels;  // by CallerTensor::name; none: those that the loss of the model's output takes
-  // Axes of samples whose extents differ between batches, by tensor: one, or two one behind the other. The shapes have
-  // the greatest extents, which are the same for all.
+  std::map<std::string, Type> labels;  // by CallerTensor::name; empty: the labels that the model's loss takes
+  // Axes of samples, by tensor, whose extents differ between batches: one, or two consecutive ones. The shapes have the
+  // greatest extents, which are the same for all tensors.
   std::map<std::string, std::vector<size_t>> varying;
 };
 
@@ -82,7 +82,7 @@ absl::StatusOr<BoundData> BindCallerSample(const TrainConfig& config, const Onnx
                                            const CallerSample& sample);
 
 // Returns the batches that a session on the prepared model takes. Sets in *options which extents differ between
-// batches. Fails where the sample has labels that the loss does not read.
+// batches. Fails if the sample has labels that the loss does not read.
 absl::StatusOr<CallerBatches> MakeCallerBatches(const PreparedModel& prepared, const CallerSample& sample,
                                                 int64_t ignore_index, SessionOptions* options);
 

@@ -4,8 +4,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/bind/names.h"
+#include "frontend/data/sources/dataset.h"
 #include "optim/config/loss_text.h"
 #include "optim/plan/batch_axes.h"
 #include "optim/plan/model_setup.h"
@@ -16,7 +16,8 @@ namespace onnxtrain {
 namespace {
 
 std::vector<std::string> ListNames(const RawInput& input) {
-  return input.columns.empty() ? std::vector<std::string>{input.name, std::string(StemOf(input.name))} : input.columns;
+  return input.columns.empty() ? std::vector<std::string>{input.name, std::string(StripExporterAffixes(input.name))}
+                               : input.columns;
 }
 
 std::vector<std::string> ListColumns(const RawInput& input, const std::vector<Column>& columns,
@@ -82,7 +83,7 @@ std::string ListColumns(const std::vector<Column>& columns) {
   return columns.size() > kMost ? StrCat(text, ", … (", columns.size(), " in all)") : text;
 }
 
-// Binds inputs of the loss that are columns; the others must mean the label.
+// Binds inputs of the loss that are columns; the remaining ones must be the label.
 void AddOnnxColumns(const OnnxModel& loss, const OnnxModel& model, const std::vector<Column>& columns, BindSpec* spec) {
   for (const std::string& name : OnnxLossColumns(loss, model)) {
     const bool column = std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
@@ -104,7 +105,7 @@ bool HoldsModelInputs(const std::vector<Column>& columns,
     const auto fits = [&](const std::string& name) {
       return HasColumn(columns, name) && std::ranges::find(names, name) == names.end();
     };
-    return fits(entry.first) || fits(std::string(StemOf(entry.first)));
+    return fits(entry.first) || fits(std::string(StripExporterAffixes(entry.first)));
   });
 }
 

@@ -1,4 +1,5 @@
-// Which columns of a file feed the inputs of a model and are its labels, from configuration and earlier training.
+// Chooses the columns of a file that feed the inputs of a model and the labels, from configuration and earlier
+// training.
 #pragma once
 
 #include <map>
@@ -17,49 +18,49 @@
 
 namespace onnxtrain {
 
-// Inputs that take data as it is in a file, because the model encodes it: strings, which encoders of categories read,
-// and missing values, which an imputer fills in.
-
+// An input that takes unencoded data because the model encodes it: strings for a category encoder, or missing values
+// for an imputer.
 struct RawInput {
   std::string name;
-  std::vector<std::string> columns;  // that feed it, by name or 0-based index; empty: those of its name
-  std::shared_ptr<const std::vector<std::string>> texts;  // as ModelInput has them; null: it takes missing values
+  std::vector<std::string> columns;  // columns that feed it, by name or 0-based index; empty: the column with its name
+  std::shared_ptr<const std::vector<std::string>> texts;  // as in ModelInput; null: it takes missing values
   bool alone = false;                                     // the model has no other input: all columns feed it
 };
 
-// `columns` has the columns that are chosen already, by input.
+// Returns the inputs of the model that take strings or missing values. `columns` has the columns already chosen, by
+// input.
 std::vector<RawInput> ListRawInputs(const std::vector<ModelInput>& inputs,
                                     const std::map<std::string, std::vector<std::string>>& columns);
 
-// Lets the reader of the file keep their categories and missing values, as far as the names of the columns are known
-// before it is open.
+// Makes the reader of the file keep the categories and missing values of the columns that feed these inputs, if their
+// names are known before the file is open.
 void AllowRawInputs(const std::vector<RawInput>& inputs, DatasetOptions* options);
 
-// Returns the transforms of the columns that feed inputs of strings, without those of `untouched` where all columns do.
-// Adds the columns to `options`; returns in *reopen whether they were not all there.
+// Returns the transforms of the columns that feed inputs of strings. If all columns feed one, skips those in
+// `untouched`. Adds the columns to `options` and sets *reopen if some were not there yet.
 std::vector<ColumnTransform> PlaceTexts(const std::vector<RawInput>& inputs, const std::vector<Column>& columns,
                                         const std::set<std::string>& untouched, DatasetOptions* options, bool* reopen);
 
 bool HasColumn(const std::vector<Column>& columns, const std::string& name);
 
-// The name of a column that is given by name or 0-based index; other texts as they are.
+// Returns the name of a column that is given by name or 0-based index; returns other texts unchanged.
 std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name);
 
-// Does a file have columns with the names of model inputs that were trained on other columns? Then it fits the model as
-// it is, and the columns of the training data say nothing about it.
+// Returns true if the file has columns with the names of model inputs that were trained on other columns. Such a file
+// is made for the model's inputs directly, so the columns of the training data do not apply.
 bool HoldsModelInputs(const std::vector<Column>& columns,
                       const std::map<std::string, std::vector<std::string>>& trained_on);
 
-// Reconciles the columns of the training data with a file. A single array needs no name. Columns that are not there are
-// an error with `same_columns`, unless the file HoldsModelInputs; else all of their input, or the label, are inferred
-// again.
+// Reconciles the columns of the training data with a file. A single array needs no name. With `same_columns`, missing
+// columns are an error unless the file HoldsModelInputs; otherwise all columns of that input, or the label, are
+// inferred again.
 absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec);
 
-// The columns of each input that config.input names, without inputs that are `constants`.
+// Returns the columns of each input that config.input names, without inputs that are `constants`.
 absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseInputs(
     const std::vector<std::string>& texts, const std::map<std::string, std::string>& constants);
 
-// Collects the labels of single terms; where every term has its own, no common label is inferred.
+// Collects the labels of single terms. If every term has its own, no common label is inferred.
 absl::Status AddOwnLabels(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns,
                           BindSpec* spec);
 

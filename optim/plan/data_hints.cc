@@ -13,10 +13,10 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kSamples = 64;
-constexpr double kLarge = 100;  // standardized data stays far below, percentages and ages do not exceed it
+constexpr double kLarge = 100;  // standardized data is far below; percentages and ages do not exceed it
 constexpr size_t kListed = 4;
 
-// The largest magnitude of every element of a sample.
+// Returns the largest magnitude of each element over the samples of a batch.
 std::vector<double> LargestByElement(const HostTensor& batch) {
   const int64_t samples = batch.shape()[0], width = batch.size() / std::max<int64_t>(samples, 1);
   std::vector<double> largest(width, 0);
@@ -26,7 +26,7 @@ std::vector<double> LargestByElement(const HostTensor& batch) {
   return largest;
 }
 
-// Names the columns of a table that are too large.
+// Lists the columns of a table whose values are too large.
 std::string ListLarge(const TrainData& data, const FeedSpec& feed, const std::vector<double>& largest) {
   std::string text;
   size_t found = 0;
@@ -54,7 +54,8 @@ std::string LargeInputHint(const TrainingRun& run, const FeedSpec& feed, const H
                     : "`standardize` brings them to mean 0 and deviation 1");
 }
 
-// Masks and drawings are often stored as 0 and 1, of which 1/255 is left.
+// Warns about pixels that are nearly black. Masks and drawings are often stored as 0 and 1, which scaling turns into
+// 1/255.
 std::string DarkPixelsHint(const FeedSpec& feed, const HostTensor& batch) {
   if (feed.scale >= 1 || !feed.mean.empty()) return "";
   double most = 0;
@@ -64,7 +65,7 @@ std::string DarkPixelsHint(const FeedSpec& feed, const HostTensor& batch) {
                 " samples, and are divided by 255 (`normalize` raw feeds them as they are)");
 }
 
-// Statistics of a single sample are its values: the normalization gives 0, or noise.
+// Warns about batch statistics of a single sample: they equal its values, so the normalization yields 0 or noise.
 std::string SingleSampleHint(const TrainingRun& run, const PreparedModel& prepared) {
   if (prepared.model.state_updates.empty()) return "";
   const int64_t global = run.batch.global, rest = run.train.dataset->size() % global;
@@ -87,7 +88,7 @@ bool IsOneHot(const HostTensor& labels) {
   return width > 1;
 }
 
-// Labels that take two values only are rarely what mse was meant for.
+// Warns if labels with only two values are trained with mse, which is rarely intended.
 std::string ClassLabelHint(const TrainingRun& run, const LossChoice& loss, const GlobalBatch& batch) {
   const LossTerm& term = loss.leading();
   if (run.data.loss.name != "auto" || loss.terms.size() != 1 || term.function->name != "mse") return "";
@@ -105,7 +106,7 @@ std::string ClassLabelHint(const TrainingRun& run, const LossChoice& loss, const
 
 namespace {
 
-// Of a folder with all pictures below it, most often.
+// Fails if a classifier gets a single class, usually because one subfolder contains all pictures.
 absl::Status CheckSeveralClasses(const BoundData& data, const LossChoice& loss) {
   if (!data.classes_are_sorted || data.classes.size() != 1 || loss.num_classes() < 2) return absl::OkStatus();
   return Invalid("`data`: all labels are '", data.classes[0],
@@ -113,7 +114,7 @@ absl::Status CheckSeveralClasses(const BoundData& data, const LossChoice& loss) 
                  "their paths and labels)");
 }
 
-// Names numbered in their order are no quantity: dates and texts of which every one differs, most often.
+// Fails if a regression gets numbered names, usually dates or texts that all differ: their numbers are no quantity.
 absl::Status CheckNamesAreNotMeasured(const BoundData& data, const LossChoice& loss) {
   const bool measures = loss.name == "mse" || loss.name == "l1" || loss.name == "huber";
   if (!data.classes_are_sorted || data.classes.size() < 3 || !measures) return absl::OkStatus();
@@ -122,7 +123,7 @@ absl::Status CheckNamesAreNotMeasured(const BoundData& data, const LossChoice& l
                  " fits numbers: `label` names another column, or the model needs an output for each class");
 }
 
-// Integers that are all one; names are refused.
+// Describes integer labels that all have one class. Names of a single class are refused elsewhere.
 std::string DescribeOneClass(const BoundData& data, const LossChoice& loss) {
   if (data.label.columns.size() != 1 || loss.num_classes() < 2) return "";
   const LabelInfo& info = data.label.info;

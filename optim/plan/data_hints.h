@@ -1,4 +1,4 @@
-// What is probably not meant in the data of a run. Nothing of it ends the run.
+// Looks for likely mistakes in the data of a run. A hint never ends the run.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace onnxtrain {
 
-// Reads the first samples. Fails where one of them cannot be used.
+// Reads the first samples and returns the hints. Fails if one of the samples cannot be used.
 absl::StatusOr<std::vector<std::string>> FindDataHints(const TrainingRun& run, const PreparedModel& prepared);
 
-// "" unless classes were numbered by the order of names while the model has more classes than there are names.
+// Returns a hint if classes were numbered in the order of their names although the model has more classes; else "".
 std::string DescribeGuessedClasses(const BoundData& data, const LossChoice& loss);
 
 }  // namespace onnxtrain

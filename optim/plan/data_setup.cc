@@ -19,7 +19,7 @@ bool HasEvalFiles(const std::string& path) {
 }
 
 absl::StatusOr<std::optional<Preprocess>> ReadPreprocess(const TrainConfig& config) {
-  if (config.model.empty()) return std::nullopt;  // a model in memory lies beside nothing
+  if (config.model.empty()) return std::nullopt;  // a model in memory has no folder
   ASSIGN_OR_RETURN(std::optional<Preprocess> before, ReadPreprocess(config.model));
   if (before.has_value() && ChangesClasses(config)) {
     before->classes.clear();
@@ -62,7 +62,7 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
   if (config.data != given.data) opened.data.bound.notes.push_back(StrCat("data: ", config.data));
   RETURN_IF_ERROR(NumberCountedLabels(config, opened.loss, &opened.data.bound));
   RETURN_IF_ERROR(ApplySurgeryTo(config, &opened));
-  // Labels that a preprocess.json knows were indices in training, unless it has their names.
+  // Labels of a model with a preprocess.json were indices in training, unless that file has their names.
   if (opened.before.has_value() && !opened.before->label.empty()) return opened;
   PreparedModels models(opened.model);
   RETURN_IF_ERROR(NumberModelLabels(config, models, opened.loss, &opened.data.bound));

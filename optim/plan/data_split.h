@@ -1,4 +1,4 @@
-// Which samples train and which are held out for evaluation.
+// Splits samples into training and held-out evaluation samples.
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@ namespace onnxtrain {
 
 struct HeldOut {
   SplitRows rows;
-  std::string text;  // which samples evaluate, for people
+  std::string text;  // describes the evaluation samples to the user
 };
 
-// The configuration with the files that a folder holds for training and evaluation (FindSplitFiles) as `data` and
-// `eval_data`, unless this or `eval_split` is set.
+// Returns `config` with `data` set to the training file of a data folder (FindSplitFiles) and, if neither `eval_data`
+// nor `eval_split` is set, `eval_data` set to its evaluation file.
 TrainConfig WithSplitFiles(TrainConfig config);
 
-// The file of such a folder that is to be evaluated, or predicted without labels; else config.data.
+// Returns the file to evaluate (`want_label`) or to predict of a folder with split files; else config.data.
 std::string FindEvalFile(const TrainConfig& config, bool want_label);
 
-// The column that eval_split names; "": it is a fraction or not set.
+// Returns the column that eval_split names, or "" if eval_split is a fraction or not set.
 std::string SplitColumn(const TrainConfig& config);
 
 // Splits the samples of config.data, opened with `options`, as eval_split says.

@@ -14,8 +14,8 @@ bool IsCache(const std::string& name) {
          name == "past" || (name.starts_with("past_") && name.find_first_not_of("0123456789", 5) == std::string::npos);
 }
 
-// The batch of a cache: the dimension that is named so, else the first one if it is free or 1, else the first free one
-// of several.
+// Returns the batch axis of a cache: the dimension with the name of a batch, else the first one if it is free or 1,
+// else the first free one if several are free.
 std::optional<size_t> FindCacheBatch(const OnnxModel::Input& input) {
   const auto free = std::ranges::count_if(input.dims, [](int64_t d) { return d < 0; });
   for (size_t i = 0; i < input.dim_names.size(); ++i) {
@@ -30,7 +30,7 @@ struct EmptyCache {
   int batch_axis;
 };
 
-// The free extents of a cache besides its batch are its length.
+// Returns a cache of length 0. Its free extents, except the batch, are its length.
 std::optional<EmptyCache> MakeEmptyCache(const OnnxModel::Input& input) {
   if (input.dims.size() < 3) return std::nullopt;
   const std::optional<size_t> batch = FindCacheBatch(input);

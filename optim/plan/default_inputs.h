@@ -1,4 +1,4 @@
-// Default values for inputs of generative exports that training has no data for.
+// Chooses default values for the inputs of generative exports that have no training data.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,20 @@ namespace onnxtrain {
 
 struct DefaultInputs {
   std::map<std::string, HostTensor> fixed;  // for ImportOptions: constants of the graph
-  std::map<std::string, int> batch_axes;    // of caches
+  std::map<std::string, int> batch_axes;    // batch axes of caches
   std::vector<std::string> notes;           // one line per input, for people
 };
 
-// Attention caches (past_key_values.*) are empty: their free extents become 0. The switch of merged decoders
-// (use_cache_branch) is false. Skips inputs that are `taken`, which have data.
+// Returns constants for inputs that have a natural default: attention caches (past_key_values.*) are empty, their free
+// extents 0, and the switch of merged decoders (use_cache_branch) is false. Skips inputs that are `taken`, which have
+// data.
 DefaultInputs FindDefaultInputs(const std::vector<OnnxModel::Input>& inputs,
                                 const std::function<bool(const std::string&)>& taken = nullptr);
 
-// The inputs that a run needs: those that `outputs` (LossOutputs in loss.h) are computed from; all where it is empty.
+// Returns the inputs that `outputs` (LossOutputs in loss.h) depend on; all inputs if `outputs` is empty.
 std::vector<OnnxModel::Input> NeededInputs(const OnnxModel& model, const std::vector<std::string>& outputs);
 
-// Those of `inputs` that are not fixed.
+// Returns the `inputs` for which `natural.fixed` has no constant.
 std::vector<OnnxModel::Input> WithoutFixed(const std::vector<OnnxModel::Input>& inputs, const DefaultInputs& natural);
 
 }  // namespace onnxtrain

@@ -17,7 +17,7 @@
 #include "optim/plan/sample_places.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/training_run.h"
-#include "optim/step/clip.h"
+#include "optim/step/gradient_scaling.h"
 #include "optim/step/rules/rule.h"
 #include "optim/step/training_graph.h"
 
@@ -26,10 +26,11 @@ namespace {
 
 using Values = std::map<std::string, HostTensor>;
 
-constexpr int64_t kSampleBatches[] = {6, 10, 15};  // that a graph for any batch is made from
+constexpr int64_t kSampleBatches[] = {6, 10, 15};  // batches from which a graph for any batch is generalized
 
-// The update as a node of ai.onnx.preview.training, with one rate and one decay for all weights and without clipping.
-// nullopt where there is none with the same numbers: the node Adam adds its epsilon before it corrects the bias.
+// Returns the update as a node of ai.onnx.preview.training, with one rate and one decay for all weights and without
+// clipping. Returns nullopt if no node computes the same numbers: the node Adam adds its epsilon before the bias
+// correction.
 std::optional<PreviewUpdate> MakePreviewUpdate(const OptimizerSpec& spec,
                                                const std::map<std::string, UpdateRule>& rules) {
   const bool plain = spec.max_grad_norm == 0 && spec.clip_value == 0 && spec.agc == 0 && spec.ema_decay == 0;
@@ -60,7 +61,7 @@ class GraphExporter {
   GraphExporter(const TrainConfig& config, TrainingData data, const Values& weights)
       : config_(config), data_(std::move(data)), weights_(weights), models_(data_.model) {}
 
-  // Prepares for the batch that graphs have where they take no other.
+  // Prepares for the batch size of graphs that accept only one.
   absl::Status Prepare(ExportedGraphs* exported) {
     const BoundData& bound = data_.train.bound;
     const int64_t batch = GlobalBatchSize(config_, *data_.model, bound.batch_axes);
@@ -88,7 +89,7 @@ class GraphExporter {
       graph.why = ToStd(free.status().message());
       if (free.ok()) bytes = *std::move(free);
     }
-    const std::string& places = data_.train.bound.places_input;
+    const std::string& places = data_.train.bound.sample_index_input;
     if (options_.fixed_batch != 0)
       graph.why =
           places.empty() ? DescribeFixedBatch(options_.fixed_batch) : DescribePlaces(places, options_.fixed_batch);
@@ -136,13 +137,13 @@ class GraphExporter {
     return absl::OkStatus();
   }
 
-  // `batch` 0: of any.
+  // Serializes the graph for batches of `batch`; 0: any batch.
   absl::StatusOr<std::string> SerializeFor(GraphKind kind, int64_t batch) {
     return batch == 0 ? SerializeForAnyBatch(kind) : Serialize(kind, batch);
   }
 
-  // The inference model with the step as its algorithm: in operators of ai.onnx.preview.training where these say the
-  // same, else in plain ones.
+  // Writes the inference model with the training step as its algorithm: in operators of ai.onnx.preview.training if
+  // they are equivalent, else in standard ones.
   absl::StatusOr<std::string> WriteTrainingInfo(const std::string& step, int64_t batch) {
     ASSIGN_OR_RETURN(const std::string inference, SerializeFor(GraphKind::kInference, batch));
     if (const auto update = MakePreviewUpdate(update_.optimizer, rules_); update.has_value() && repeatable_) {
@@ -153,7 +154,7 @@ class GraphExporter {
     return AddTrainingInfo(inference, step, Settings());
   }
 
-  // What the algorithm is a step of, for those who train the model with this project again.
+  // Returns the settings of the algorithm as metadata, so that this project can train the model again.
   std::pair<std::string, std::string> Settings() const {
     TrainConfig config = config_;
     if (config.lr.empty()) config.lr = {StrCat(update_.optimizer.lr)};
@@ -191,7 +192,7 @@ class GraphExporter {
     return FreeBatch(models);
   }
 
-  // Weights by their names; averages begin as the weights, other state as zeros.
+  // Returns the default state: weights by name, averages equal to the weights, other state zero.
   Values Defaults(const ImportedModel& model, const Graph& graph) const {
     Values values;
     for (const ImportedWeight& weight : model.weights) {
@@ -217,7 +218,7 @@ class GraphExporter {
   SessionOptions options_;
   UpdateSpec update_;
   std::map<std::string, UpdateRule> rules_;
-  bool repeatable_ = false;  // the model computes in training what it computes in inference
+  bool repeatable_ = false;  // training computes the same outputs as inference
 };
 
 }  // namespace

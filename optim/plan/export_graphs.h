@@ -15,8 +15,8 @@ namespace onnxtrain {
 
 struct ExportedGraph {
   std::string path;
-  int64_t batch = 0;     // the only one that it takes; 0: any
-  std::string why;       // it takes no other batch; "" where batch_size says so
+  int64_t batch = 0;     // the only batch size that it takes; 0: any
+  std::string why;       // why it takes no other batch size; "" if batch_size sets it
   bool updates = false;  // a training graph
 };
 
@@ -25,9 +25,9 @@ struct ExportedGraphs {
   std::vector<std::string> notes;  // what was decided, for people
 };
 
-// Prepares the model of the configuration, which is open already, as a training run does. The files must not be inputs.
-// `weights` (config.weights or config.checkpoint; empty: none) are the defaults of parameters, by name, in place of the
-// model's. Fails where one has another shape, or the model has none of them.
+// Prepares the opened model of the configuration as a training run does, and writes the graphs. The files to write must
+// not be input files. `weights` (from config.weights or config.checkpoint; may be empty) replace the model's values as
+// the defaults of parameters, by name. Fails if a shape differs or if the model has no parameter of a name.
 absl::StatusOr<ExportedGraphs> ExportGraphs(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
                                             const std::map<std::string, HostTensor>& weights);
 

@@ -68,7 +68,7 @@ bool IsFolder(const std::string& root, const std::string& name) {
   return !name.empty() && fs::is_directory(fs::path(root) / name, ignored);
 }
 
-// What is behind "NAME=", or all of the text.
+// Returns the text after "NAME=", or the whole text if there is no "=".
 std::string AfterName(const std::string& text) {
   const size_t equal = text.find('=');
   return equal == std::string::npos ? text : text.substr(equal + 1);

@@ -16,7 +16,7 @@ const std::string& DimName(const ModelInput& input, size_t axis) {
   return axis < input.dim_names.size() ? input.dim_names[axis] : kNone;
 }
 
-// A recursive descent over sums of products of names and numbers.
+// Parses sums of products of names and numbers by recursive descent.
 class DimExpression {
  public:
   DimExpression(const std::string& text, int64_t size, int64_t past) : text_(text), size_(size), past_(past) {}
@@ -72,8 +72,8 @@ class DimExpression {
   size_t at_ = 0;
 };
 
-// The rows of the matrix [k,n] or [n,k] of a Gemm. transB is unknown here: the bias has n elements; without one, a
-// classifier's matrix narrows.
+// Returns the input extent of a Gemm with the matrix [k,n] or [n,k]. transB is unknown here: n is the length of the
+// bias; without one, the smaller extent, because the matrix of a classifier narrows.
 int64_t GemmExtent(const OnnxModel& model, const OnnxModel::Node& node, const Shape& matrix) {
   const HostTensor* bias = node.inputs.size() > 2 ? model.Initializer(node.inputs[2]) : nullptr;
   if (bias != nullptr && bias->size() == matrix[0]) return matrix[1];
@@ -81,7 +81,7 @@ int64_t GemmExtent(const OnnxModel& model, const OnnxModel::Node& node, const Sh
   return std::max(matrix[0], matrix[1]);
 }
 
-// The extent of an axis that the first MatMul, Gemm or Conv of an input requires; 0 where there is none.
+// Returns the extent of an axis that the first MatMul, Gemm or Conv of an input requires; 0 if there is none.
 int64_t DemandedExtent(const OnnxModel& model, const ModelInput& input, size_t axis) {
   for (const OnnxModel::Node& node : model.nodes()) {
     if (node.inputs.size() < 2 || node.inputs[0] != input.name) continue;
@@ -140,7 +140,7 @@ constexpr int64_t kTrialSide = 192;
 // Imports the model for pictures of one size.
 class Trial {
  public:
-  // `input` is fed with samples of the shape `sample`, whose height and width are at `axis`.
+  // Feeds `input` with samples of the shape `sample`, whose height and width begin at axis `axis`.
   static absl::StatusOr<Trial> Create(const TrainConfig& config, const OnnxModel& model, const LossSpec& loss,
                                       const std::string& input, const Shape& sample, int axis) {
     Trial trial(model, input, axis + 1);
@@ -168,7 +168,7 @@ class Trial {
 
   const OnnxModel& model_;
   std::string input_;
-  int axis_;  // of the height
+  int axis_;  // axis of the height
   ImportOptions import_;
 };
 
@@ -177,7 +177,7 @@ bool HasExtents(const Shape& shape, int64_t height, int64_t width) {
   return std::search(shape.begin(), shape.end(), std::begin(extents), std::end(extents)) != shape.end();
 }
 
-// The outputs that have the size of the pictures.
+// Returns the outputs that have the height and width of the pictures.
 std::set<size_t> FullSizeOutputs(const ImportedModel& model, int64_t height, int64_t width) {
   std::set<size_t> found;
   const auto& outputs = model.graph.outputs();
@@ -187,7 +187,7 @@ std::set<size_t> FullSizeOutputs(const ImportedModel& model, int64_t height, int
   return found;
 }
 
-// Two different odd multiples near kTrialSide.
+// Return two different odd multiples near kTrialSide.
 int64_t TrialHeight(int64_t multiple) { return multiple * (2 * (kTrialSide / (2 * multiple)) + 1); }
 int64_t TrialWidth(int64_t multiple) { return TrialHeight(multiple) + 2 * multiple; }
 

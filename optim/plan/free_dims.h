@@ -1,4 +1,4 @@
-// Sizes for free dimensions of a model that is tried without data.
+// Chooses sizes for the free dimensions of a model that is imported without data.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace onnxtrain {
 
-// Sizes to try, the likeliest first: lengths of sequences and heights of images that networks demand.
+// Returns the sizes to try, most likely first: common sequence lengths and image heights.
 std::span<const int64_t> TrialSizes();
 
-// The value of a dimension that is named by an expression of sums and products, "past_length + 1", where lengths of a
-// past are `past` and all other names are `size`; -1 for other expressions.
+// Evaluates a dimension whose name is an expression of sums and products, such as "past_length + 1": past lengths are
+// `past`, all other names are `size`. Returns -1 for other expressions.
 int64_t EvaluateDim(const std::string& name, int64_t size, int64_t past);
 
 struct FreeDims {
@@ -30,25 +30,23 @@ struct FreeDims {
   int64_t past = 0;
 };
 
-// The extents of an input behind its batch axis, which is axis 0, with free dimensions sized: those that `given` names,
-// those that a first layer demands, and the others by their names, so that equal names have equal sizes.
+// Returns the extents of an input after its batch axis, axis 0, with sizes for its free dimensions: from `given`, from
+// the requirements of a first layer, otherwise by name, so that equal names get equal sizes.
 Shape SizeSample(const FreeDims& dims, const ModelInput& input);
 
-// The names of the dimensions behind the batch axis of the input whose sizes have to be found.
+// Returns the names of the non-batch dimensions of the input whose sizes have to be found.
 std::set<std::string> FreeDimNames(const FreeDims& dims, const ModelInput& input);
 
-// Models on pictures of several sizes: which sizes they take.
-
-// Returns the least power of two, up to 64, such that the model takes pictures whose height and width are multiples of
-// it, and keeps the size of outputs that have the size of the pictures. Found by importing the model with some sizes.
-// Fails where it takes no further sizes, as one with a dense layer on all pixels.
+// Returns the smallest power of two, up to 64, such that the model takes pictures whose height and width are multiples
+// of it, and keeps picture-sized outputs at that size. Found by importing the model with several sizes. Fails if it
+// accepts no other size, as with a dense layer on all pixels.
 absl::StatusOr<int64_t> FindSizeMultiple(const TrainConfig& config, const OnnxModel& model, const LossSpec& loss,
                                          const ImageOptions& images);
 
-// PictureSizes::multiple of the pictures that are fed; 0: they have one size.
+// Returns PictureSizes::multiple of the pictures that are fed; 0 if they have one size.
 int64_t SizeMultiple(const BoundData& data);
 
-// Fails, naming a file, where the model does not take the lowest or the narrowest of the pictures.
+// Fails, and names a file, if the model does not accept the lowest or the narrowest of the pictures.
 absl::Status CheckSmallestPictures(const TrainConfig& config, const OnnxModel& model, const LossSpec& loss,
                                    const BoundData& data);
 

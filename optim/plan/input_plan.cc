@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import_failures.h"
 #include "optim/plan/default_inputs.h"
 #include "optim/plan/free_dims.h"
@@ -19,11 +19,11 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kUsualSampleRate = 16000;
-constexpr double kMaxConstantElements = 1 << 24;                                  // of a constant that nobody gave
-constexpr double kMaxGuessedElements = 1 << 20;                                   // of one whose size is tried
-constexpr int64_t kMaxTriedSize = 99'999;                                         // extents beyond are no lengths
-constexpr int64_t kMaxNodesImported = 200'000;                                    // by all trials of a search for sizes
-constexpr int64_t kMostSmallBatch = 16, kLargestBatch = 1024, kMostBatches = 32;  // of batches that constants fix
+constexpr double kMaxConstantElements = 1 << 24;  // limit for a default constant
+constexpr double kMaxGuessedElements = 1 << 20;   // limit for a constant whose size is tried
+constexpr int64_t kMaxTriedSize = 99'999;         // larger extents are no sequence lengths
+constexpr int64_t kMaxNodesImported = 200'000;    // limit for all trials of a search for sizes
+constexpr int64_t kMostSmallBatch = 16, kLargestBatch = 1024, kMostBatches = 32;  // batches that constants fix
 
 Shape ConstantShape(const ModelInput& input, int64_t size) {
   Shape shape = input.dims;
@@ -32,7 +32,7 @@ Shape ConstantShape(const ModelInput& input, int64_t size) {
   return shape;
 }
 
-// The product is of doubles, since declared extents may be of any size.
+// Multiplies in double, because declared extents may be of any size.
 bool HasMoreElements(const Shape& shape, double limit) {
   return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>()) > limit;
 }
@@ -47,7 +47,8 @@ bool IsBatchless(const ModelInput& input, const BatchAxes& axes) {
   return input.has_shape && (input.dims.empty() || (axis != axes.end() && axis->second == kNoBatchAxis));
 }
 
-// Do all indices that are known lie in the tables that they index? A size of a position table is exceeded silently.
+// Returns true if all known indices are inside the tables that they index. An import does not fail if a length exceeds
+// a position table.
 bool IndicesFit(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (node.op != "Gather") continue;
@@ -61,7 +62,7 @@ bool IndicesFit(const Graph& graph) {
   return true;
 }
 
-// Returns whether the model puts an axis of extent 1 in front of each of its inputs.
+// Returns true if the model prepends an axis of extent 1 to each of its inputs.
 bool UnsqueezesInputs(const Graph& graph) {
   const auto readers = ComputeUsers(graph);
   bool any = false;
@@ -81,7 +82,7 @@ bool HasLaterBatch(const BatchAxes& axes) {
   return std::ranges::any_of(axes, [](const auto& entry) { return entry.second > 0; });
 }
 
-// Returns whether an output begins with the batch.
+// Returns true if the first axis of an output is the batch.
 bool HasRows(const ImportedModel& imported, int64_t batch) {
   return std::ranges::any_of(imported.outputs, [&](const std::string& name) {
     const Type& type = imported.graph.type(imported.graph.FindOutput(name)->value);
@@ -89,7 +90,7 @@ bool HasRows(const ImportedModel& imported, int64_t batch) {
   });
 }
 
-// Do all float outputs begin with the batch of 2?
+// Returns true if the first axis of every float output is the batch of 2.
 bool BeginsWithBatch(const ImportedModel& two) {
   return std::ranges::all_of(two.outputs, [&](const std::string& name) {
     const Type& type = two.graph.type(two.graph.FindOutput(name)->value);
@@ -97,7 +98,8 @@ bool BeginsWithBatch(const ImportedModel& two) {
   });
 }
 
-// Do both say that a shape follows from data? Other sizes do not change that. Their payloads differ: they have sizes.
+// Returns true if both errors say that a shape depends on data, which other sizes do not change. The payloads differ,
+// because they contain sizes.
 bool NeedSameConstants(const absl::Status& a, const absl::Status& b) {
   return a.message() == b.message() && absl::StrContains(a.message(), "must be a constant");
 }
@@ -140,7 +142,7 @@ class InputPlanner {
         InputPlan plan = SearchSizes(guess, empty_caches ? 0 : 1);
         if (plan.problem.ok()) return plan;
       }
-      // A batch that cannot be freed: the one that the file declares.
+      // Falls back to the batch that the file declares.
       for (const BatchAxes& guess : Guesses()) {
         InputPlan plan = TryGuess(guess, empty_caches ? 0 : 1, false);
         if (plan.problem.ok()) return plan;
@@ -168,14 +170,14 @@ class InputPlanner {
     return absl::OkStatus();
   }
 
-  // Is every axis that may be the batch called otherwise or not at all, and are there two for the first input?
+  // Returns true if no dimension is named as a batch and axis 1 of the first input is free.
   bool MayBeTimeMajor() const {
     const bool named = std::ranges::any_of(
         needed_, [](const ModelInput& input) { return std::ranges::any_of(input.dim_names, NamesBatch); });
     return !named && !needed_.empty() && needed_[0].dims.size() > 1 && needed_[0].dims[1] < 0;
   }
 
-  // The inputs that are no constants of the user.
+  // Returns the inputs that the user has not made constants.
   std::vector<ModelInput> VariedInputs() const {
     std::vector<ModelInput> varied = needed_;
     std::erase_if(varied, [&](const ModelInput& input) { return constants_.contains(input.name); });
@@ -193,8 +195,8 @@ class InputPlanner {
   }
   std::vector<BatchAxes> Guesses() const { return GuessBatchAxes(model_, OpenInputs()); }
 
-  // Returns whether the model, which follows no batch on the first axes of its inputs, puts a batch axis of extent 1 in
-  // front of them.
+  // Returns true if the model accepts no other batch on the first axes of its inputs and prepends a batch axis of
+  // extent 1 to them.
   bool BatchesOneSample() const {
     const std::vector<ModelInput> open = OpenInputs();
     if (std::ranges::any_of(open, [](const ModelInput& input) { return input.dims.empty() || input.dims[0] < 0; }))
@@ -234,7 +236,7 @@ class InputPlanner {
     return plan;
   }
 
-  // The names of the dimensions whose sizes have to be found.
+  // Returns the names of the dimensions whose sizes have to be found.
   std::set<std::string> FreeNames(const BatchAxes& guess) const {
     std::set<std::string> names;
     for (const ModelInput& input : MoveBatchFirst(needed_, guess)) {
@@ -255,8 +257,8 @@ class InputPlanner {
     });
   }
 
-  // Gives outputs without a batch an axis for it, unless constants fix a batch that no input declares
-  // (PreparedModels::FindFixedBatch): with a batch of 1 they may have its rows, too.
+  // Adds a batch axis to outputs that have none, unless constants fix a batch that no input declares
+  // (PreparedModels::FindFixedBatch): with a batch of 1, such outputs may contain its rows.
   absl::Status TakeOneSample(const ImportedModel& one, InputPlan* plan) const {
     const BatchAxes before = plan->batch_axes;
     if (!AddOutputAxes(one, &plan->batch_axes)) return Invalid(model_.path(), ": no output is of floats");
@@ -266,9 +268,9 @@ class InputPlanner {
     return FollowsLargerBatch(batched) ? Invalid(model_.path(), ": follows a batch above 1") : absl::OkStatus();
   }
 
-  // Returns whether the model, which imports with no batch of 2, imports with a larger one and has outputs for it.
+  // Returns true if the model fails to import with a batch of 2 but imports with a larger one and has outputs for it.
   bool FollowsLargerBatch(const InputPlan& plan) const {
-    if (HasAddedAxis(plan.batch_axes)) return false;  // whose extent is 1
+    if (HasAddedAxis(plan.batch_axes)) return false;  // its extent is 1
     const absl::Status two = ImportAt(plan, 2).status();
     std::set<int64_t> batches;
     for (int64_t batch = 3; batch <= kMostSmallBatch; ++batch) batches.insert(batch);
@@ -292,7 +294,7 @@ class InputPlanner {
       InputPlan plan = MakePlan(guess, MakeDims(size, past));
       if (plan.problem.ok()) plan.problem = attempt(&plan);
       if (plan.problem.ok()) return plan;
-      // It does not depend on sizes.
+      // An error that sizes do not change ends the search.
       const bool again = first.problem == plan.problem || NeedSameConstants(first.problem, plan.problem);
       if (first.problem.ok()) first = std::move(plan);
       if (again || FreeNames(guess).empty()) break;
@@ -300,8 +302,8 @@ class InputPlanner {
     return first;
   }
 
-  // Finds a size for each named dimension by itself: of the sizes that the failed nodes read and the usual ones, the
-  // one with which the fewest nodes fail.
+  // Searches a size for each named dimension separately: among the sizes that the failed nodes read and the usual ones,
+  // the size with which the fewest nodes fail.
   InputPlan SearchSizes(const BatchAxes& guess, int64_t past) const {
     std::set<std::string> names = FreeNames(guess);
     names.erase("");
@@ -361,8 +363,8 @@ class InputPlanner {
     return imported;
   }
 
-  // Imports the model with two batches. Some float output must follow. One import is enough for the common model whose
-  // inputs and outputs all begin with a free batch.
+  // Imports the model with two batch sizes; some float output must change with them. One import is enough for the
+  // common model whose inputs and outputs all begin with a free batch.
   absl::Status TraceBatch(const BatchAxes& guess, InputPlan* plan) const {
     ASSIGN_OR_RETURN(const ImportedModel two, ImportAt(*plan, 2));
     if (HasPlainBatch(needed_, guess) && BeginsWithBatch(two)) return absl::OkStatus();
@@ -379,7 +381,7 @@ class InputPlanner {
     return absl::OkStatus();
   }
 
-  // Imports the model with the batch of its file. Some float output must have rows for its samples.
+  // Imports the model with the batch of its file. Some float output must have one row per sample.
   absl::Status TryDeclaredBatch(InputPlan* plan) const {
     const int64_t batch = DeclaredBatch(model_, MakeOptions(*plan));
     ASSIGN_OR_RETURN(const ImportedModel imported, ImportAt(*plan, batch));

@@ -15,7 +15,6 @@
 #include "frontend/data/bind/names.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/token_shard.h"
-#include "frontend/data/text/documents.h"
 #include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/ops/row.h"
@@ -30,14 +29,14 @@ bool NamesLabels(const std::string& name) {
   return kNames.contains(absl::AsciiStrToLower(name));
 }
 
-// Is it [batch, length, tokens], as the loss wants logits?
+// Returns true if the output `name` has the shape of token logits: [batch, length, tokens].
 bool IsTokenLogits(const ImportedModel& model, const std::string& name, int64_t length) {
   if (name.starts_with("present")) return false;
   const Type& type = model.graph.type(model.graph.FindOutput(name)->value);
   return IsFloat(type.dtype) && type.rank() == 3 && type.shape[0] == kTrialBatch && type.shape[1] == length;
 }
 
-// Is it [batch, classes], so that the model may classify texts?
+// Returns true if the output `name` has the shape [batch, classes], as in models that classify texts.
 bool ScoresSamples(const ImportedModel& model, const std::string& name) {
   const Type& type = model.graph.type(model.graph.FindOutput(name)->value);
   return IsFloat(type.dtype) && type.rank() == 2 && type.shape[0] == kTrialBatch;
@@ -48,7 +47,7 @@ bool IsScalarLoss(const ImportedModel& model, const std::string& name) {
   return IsFloat(type.dtype) && type.elements() == 1;
 }
 
-// Does the model cut its labels, to compare each position with the label behind it?
+// Returns true if the model slices `input`, as models do that shift their labels by one position.
 bool CutsInput(const Graph& graph, const std::string& input) {
   std::vector<bool> moved(graph.values().size(), false);
   if (const GraphInput* found = graph.FindInput(input)) moved[found->value] = true;
@@ -74,7 +73,7 @@ int64_t CountRows(const ImportedModel& model, const std::string& input) {
   return range.has_value() ? static_cast<int64_t>(range->max) + 1 : 0;
 }
 
-// Sorts the inputs of tokens by what they are. False where several could be the ids.
+// Assigns the token inputs to their roles. Returns false if several could be the ids.
 bool SortInputs(const OnnxModel& model, LanguageModel* found) {
   for (const ModelInput& input : model.inputs()) {
     const bool positions = IsTokenInput(input) && FindTokenRole(input.name) == TokenRole::kPositions;
@@ -105,7 +104,7 @@ absl::StatusOr<std::optional<LanguageModel>> FindLanguageModel(const TrainConfig
   LanguageModel found;
   if (!SortInputs(model, &found)) return std::nullopt;
   const auto imported = ImportAtTrialLength(config, model);
-  if (!imported.ok()) return std::nullopt;  // the error comes with the length of the data
+  if (!imported.ok()) return std::nullopt;  // the import with the data's length reports the error
   ASSIGN_OR_RETURN(found.limit, FindDeclaredLength(config, model));
   const int64_t length = found.limit.length > 0 ? found.limit.length : kTrialLength;
   const auto is_trained = [&](const std::string& name) { return loss.logits.empty() || name == loss.logits; };
@@ -128,12 +127,13 @@ absl::StatusOr<std::optional<LanguageModel>> FindLanguageModel(const TrainConfig
 
 namespace {
 
-// Of the change behind: what rounding may do to a model that sees nothing of it, as one that computes by FFT.
+// Tolerance, relative to the change of later values: rounding may change earlier values of a causal model, such as one
+// that computes by FFT.
 constexpr double kRounding = 1e-5;
 constexpr int64_t kSamples = 1;
 
-// Replaces the tokens from position `from` on by one of `count` ids, another than the first of them has: a permutation
-// of the tokens could leave what a model pools over them.
+// Replaces the tokens from position `from` on by a single one of `count` ids, different from the first of them. A
+// permutation of the tokens could leave pooled values unchanged.
 HostTensor ReplaceTokens(const HostTensor& ids, int64_t from, int64_t count) {
   HostTensor replaced = ids.Clone();
   const int64_t length = ids.shape()[1];
@@ -152,7 +152,7 @@ Changes CompareHalves(const HostTensor& a, const HostTensor& b, int64_t at) {
   const int64_t length = a.shape()[1], inner = a.size() / (a.shape()[0] * length);
   for (int64_t i = 0; i < a.size(); ++i) {
     double& change = i / inner % length < at ? changes.before : changes.behind;
-    change = std::max(change, std::abs(a.At(i) - b.At(i)));  // NaN changes nothing
+    change = std::max(change, std::abs(a.At(i) - b.At(i)));  // NaN is ignored
   }
   return changes;
 }
@@ -162,7 +162,7 @@ std::optional<size_t> FindFeed(const TrainData& data, const std::string& name) {
   return feed == data.specs.end() ? std::nullopt : std::optional<size_t>(feed - data.specs.begin());
 }
 
-// Ids that the input may have; 0: unknown.
+// Returns the number of ids that the input may have; 0: unknown.
 int64_t CountIds(const FeedSpec& feed, const HostTensor& ids) {
   if (feed.range.has_value()) return static_cast<int64_t>(feed.range->max) + 1;
   int64_t max = 0;
@@ -170,7 +170,7 @@ int64_t CountIds(const FeedSpec& feed, const HostTensor& ids) {
   return max + 1;
 }
 
-// Keeps no other output; a scalar where there is none of this name.
+// Returns one output and frees the others; a scalar if there is none of this name.
 absl::StatusOr<HostTensor> PredictOutput(Session& session, const GlobalBatch& batch, const std::string& output) {
   ASSIGN_OR_RETURN(Evaluation e, session.Predict(batch));
   const auto found = e.outputs.find(output);
@@ -206,16 +206,16 @@ absl::Status CheckCausal(Session& session, const TrainData& data, const std::str
 
 namespace {
 
-// Of models without a table of positions.
+// The block length of models without a position table.
 constexpr int64_t kBlockLength = 1024;
-// A vocabulary that is not much larger than the characters of a text is one of characters.
+// An embedding table of at most this many rows may have a vocabulary of characters.
 constexpr int64_t kCharacterRows = 256;
 
 bool CanBeCharacters(int64_t characters, int64_t rows) {
   return characters <= rows && rows <= std::max(kCharacterRows, 2 * characters);
 }
 
-// Makes data of a language model.
+// Makes the data of a language model.
 class DataMaker {
  public:
   DataMaker(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request, TextSetup* setup)
@@ -267,13 +267,13 @@ class DataMaker {
     return Invalid("`text`: needs a `tokenizer` (tokenizer.json, vocab.txt, …, or chars)");
   }
 
-  // Documents of tables are divided as eval_split says, and each part becomes a sequence.
+  // Splits documents of tables as eval_split says, and turns each part into one sequence.
   absl::Status Tokenize(const std::shared_ptr<const Dataset>& data) {
     setup_.columns = ResolveColumns(*data, setup_.columns);
     if (setup_.columns.size() > 1) return Invalid("`text`: a language model reads one column");
     const auto column = std::ranges::find(data->columns(), setup_.columns[0], &Column::name);
-    if (column == data->columns().end()) return NoTextColumn(setup_.columns[0], data->columns());
-    if (!column->text) return NoText(*column);
+    if (column == data->columns().end()) return UnknownTextColumnError(setup_.columns[0], data->columns());
+    if (!column->text) return NotTextError(*column);
     RETURN_IF_ERROR(FindTokenizer(*data));
     const auto found = FindSource(request_.path);
     const bool by_document = Splits() && data->size() > 1 && found.ok() && found->source->is_table;
@@ -337,9 +337,9 @@ class DataMaker {
   }
 
   absl::Status Split(const TokenBlocks& blocks) {
-    if (out_.held_out.has_value()) {  // documents, of which each part is a sequence
+    if (out_.held_out.has_value()) {  // documents, split into parts of one sequence each
       const auto fill = [&](size_t s, std::vector<int64_t>* rows) {
-        const auto [first, end] = blocks.BlocksOf(s);
+        const auto [first, end] = blocks.GetBlockRange(s);
         rows->resize(end - first);
         std::iota(rows->begin(), rows->end(), first);
       };

@@ -1,4 +1,4 @@
-// Samples of a language model: blocks of tokens from text or token ids.
+// Makes the samples of a language model: blocks of tokens from text or token ids.
 #pragma once
 
 #include <memory>
@@ -18,39 +18,34 @@
 
 namespace onnxtrain {
 
-// Language models: decoders that predict the next token at every position.
-
-// What a language model takes.
+// Inputs, labels and limits of a language model, a decoder that predicts the next token at every position.
 struct LanguageModel {
   LengthLimit limit;
   std::string ids;             // the input of token ids
-  int64_t rows = 0;            // of their embedding table; 0: unknown
-  std::string label_input;     // an input of labels, from which the model computes its own loss; "": none
-  std::string own_loss;        // the output that is this loss, where there are no logits
-  bool shifts_labels = false;  // it compares position k with label k + 1: its labels are the ids themselves
-  std::string positions;       // the input of positions, which begin at 0 in each document; "": none
-  std::string pair_mask;       // the mask of pairs of tokens, which keeps documents apart; "": none
+  int64_t rows = 0;            // rows of the embedding table; 0: unknown
+  std::string label_input;     // an input of labels, from which the model computes its loss; "": none
+  std::string own_loss;        // the output that is this loss, if there are no logits
+  bool shifts_labels = false;  // it compares position k with label k + 1: its labels are the token ids
+  std::string positions;       // the input of positions, which restart at 0 in each document; "": none
+  std::string pair_mask;       // the mask of token pairs, which separates documents; "": none
 };
 
-// nullopt unless the model has one input of token ids, and an output [batch, length, tokens] to train on and none of
-// [batch, classes], or labels of its own and a scalar output.
+// Returns nullopt unless the model has one input of token ids and either an output [batch, length, tokens] to train on
+// and none of [batch, classes], or an input of labels and a scalar output.
 absl::StatusOr<std::optional<LanguageModel>> FindLanguageModel(const TrainConfig& config, const OnnxModel& model,
                                                                const LossSpec& loss);
 
-// Whether a language model sees the tokens that it is to predict.
-
-// Fails where the predictions for the first half of a sample change with the tokens of its second half: such a model
-// would read the next token, which is its label, from its input. `ids`: the input of token ids, whose samples are
-// blocks of a language model. Runs the model twice on a few samples; says nothing where its trained output has no
-// values for each token.
+// Fails if the predictions for the first half of a sample change with the tokens of its second half: such a model could
+// read the next token, which is its label, from its input. `ids`: the input of token ids, whose samples are blocks of a
+// language model. Runs the model twice on a few samples; checks nothing if its trained output has no values per token.
 absl::Status CheckCausal(Session& session, const TrainData& data, const std::string& ids);
 
 struct BlockRequest {
   std::string path;
-  bool fit = false;            // the tokenizer may be made of the data; eval_split applies
-  int64_t trained_length = 0;  // of the samples that the model was trained on; 0: unknown
+  bool fit = false;            // the tokenizer may be built from the data; eval_split applies
+  int64_t trained_length = 0;  // length of the samples that the model was trained on; 0: unknown
   int64_t ignore_index = -100;
-  const DatasetOptions* options = nullptr;  // that the data was opened with
+  const DatasetOptions* options = nullptr;  // the options that the data was opened with
 };
 
 // Samples of a language model.
@@ -61,8 +56,8 @@ struct LanguageData {
   std::vector<std::string> notes;
 };
 
-// From documents (a column of text in `setup`) or a sequence of tokens (IsTokenSequence). Sets the tokenizer and the
-// length of *setup where they are open. Fails where there are more tokens than rows of the table.
+// Makes samples from documents (a column of text in `setup`) or from a sequence of tokens (IsTokenSequence). Sets the
+// tokenizer and the length of *setup if they are open. Fails if a token has no row in the embedding table.
 absl::StatusOr<LanguageData> MakeLanguageData(const TrainConfig& config, const LanguageModel& model,
                                               const BlockRequest& request, std::shared_ptr<const Dataset> data,
                                               TextSetup* setup);

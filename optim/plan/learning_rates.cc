@@ -22,7 +22,7 @@ struct Moments {
 };
 
 Moments ComputeMoments(const HostTensor& t) {
-  // Large tensors are sampled, evenly.
+  // Large tensors are sampled evenly.
   constexpr int64_t kEnough = 100'003;
   const int64_t step = std::max<int64_t>(1, t.size() / kEnough);
   const auto n = static_cast<double>((t.size() + step - 1) / step);
@@ -40,15 +40,16 @@ Moments ComputeMoments(const HostTensor& t) {
   return m;
 }
 
-// Standard errors of an estimate from n draws; a model has many tensors, each of which must pass.
+// The tolerance in standard errors of an estimate from n draws; a model has many tensors, each of which must pass.
 constexpr double kSigmas = 5;
 
-// A uniform distribution has kurtosis 1.8 (its estimate spreads by about 0.9/√n) and ends at √3 deviations.
+// Returns true for a uniform distribution: kurtosis 1.8 (standard error about 0.9/√n), largest deviation √3.
 bool LooksUniform(const Moments& m, double n) {
   return std::abs(m.kurtosis - 1.8) < kSigmas * 0.9 / std::sqrt(n) + 0.02 && m.largest < 1.9;
 }
 
-// A normal one has kurtosis 3 (spread √(24/n)); cut off at two deviations, as TensorFlow likes it, about 2.4.
+// Returns true for a normal distribution: kurtosis 3 (standard error √(24/n)), or about 2.4 if truncated at two
+// standard deviations, as TensorFlow's initializers do.
 bool LooksNormal(const Moments& m, double n) {
   const double spread = kSigmas * std::sqrt(24 / n);
   return std::abs(m.kurtosis - 3) < spread + 0.02 || (std::abs(m.kurtosis - 2.37) < spread + 0.02 && m.largest < 2.4);
@@ -68,10 +69,10 @@ bool LooksInitialized(const HostTensor& t) {
 ModelOrigin ClassifyWeightOrigin(const std::vector<NamedWeight>& weights) {
   double drawn = 0, other = 0;
   for (const NamedWeight& w : weights) {
-    // Running statistics are no evidence: an exporter that traces a new model in training mode moves them.
+    // Running statistics are no evidence: an exporter that traces a new model in training mode changes them.
     if (!IsFloat(w.value.dtype()) || w.statistics) continue;
     constexpr int64_t kEnough = 200;
-    // Neither are computed tables.
+    // Computed tables are no evidence either.
     if (w.value.type().rank() < 2 || w.value.size() < kEnough || IsSinusoidTable(w.value)) continue;
     (LooksInitialized(w.value) ? drawn : other) += static_cast<double>(w.value.size());
   }
@@ -190,29 +191,43 @@ bool IsTransformer(const Graph& graph) {
   return count("Attention") > 0 || (count("LayerNorm") + count("RmsNorm") > 1 && count("Softmax") > 0);
 }
 
+namespace {
+
+constexpr double kAdapterRate = 2e-4;
+
+bool TrainsAdapters(const PreparedModel& prepared) {
+  return std::ranges::any_of(prepared.weights, [](const WeightDecision& w) { return w.reason == WeightReason::kBase; });
+}
+
+}  // namespace
+
 absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, const PreparedModel& prepared,
                                        const ModelOrigin& origin, const std::vector<std::string>& fresh,
                                        const OptimizerSpec& optimizer, double scale) {
   ASSIGN_OR_RETURN(SpecifiedRates rates, Read(given));
   for (GlobRate& rate : rates.globs) rate.lr *= scale;
   RateChoice choice;
+  const bool adapters = TrainsAdapters(prepared);
   if (rates.base != "auto") {
     ASSIGN_OR_RETURN(choice.lr, Rate(rates.base));
   } else {
     const bool transformer = IsTransformer(prepared.model.graph);
     const double rule = FindRule(optimizer)->defaults.lr;
-    choice.lr = DefaultRate(origin.trained, transformer) * (rule > 0 ? rule / DefaultRate(false, false) : 1);
+    choice.lr = adapters ? kAdapterRate : DefaultRate(origin.trained, transformer);
+    choice.lr *= rule > 0 ? rule / DefaultRate(false, false) : 1;
     choice.why =
         StrCat(" for ",
-               origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model") : "random weights",
-               ": ", origin.why,
+               adapters ? "adapters"
+                        : StrCat(origin.trained ? (transformer ? "a pre-trained transformer" : "a pre-trained model")
+                                                : "random weights",
+                                 ": ", origin.why),
                rule > 0 ? StrCat("; ", optimizer.rule, " takes ", FormatNumber(rule), " where adamw takes ",
                                  FormatNumber(DefaultRate(false, false)))
                         : "");
   }
   choice.lr *= scale;
   Chooser chooser(prepared, &choice);
-  chooser.Head(fresh, origin.trained);
+  if (!adapters) chooser.Head(fresh, origin.trained);
   RETURN_IF_ERROR(chooser.Globs(rates.globs));
   std::erase_if(choice.factors, [](const auto& factor) { return factor.second == 1; });
   return choice;

@@ -19,9 +19,9 @@ void SetInterval(const Interval& interval, int64_t per_epoch, int64_t* steps, do
 }  // namespace
 
 OrderChoice ChooseOrder(const TrainConfig& config, const BoundData& data) {
-  // The samples of a program come as it hands them over.
+  // The calling program decides the order of its samples.
   if (data.dataset == nullptr) return {.shuffle = config.shuffle, .length_grouping = config.length_grouping};
-  if (!data.places_input.empty()) return {.shuffle = false, .length_grouping = config.length_grouping};
+  if (!data.sample_index_input.empty()) return {.shuffle = false, .length_grouping = config.length_grouping};
   const bool open = !IsSpecified(config, "length_grouping") && config.shuffle && SizeMultiple(data) > 0;
   return {.shuffle = config.shuffle, .length_grouping = open ? LengthsDiffer(*data.dataset) : config.length_grouping};
 }

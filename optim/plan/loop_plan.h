@@ -1,4 +1,4 @@
-// What the loop of a run does: updates, order of the samples, reports, evaluations, saves.
+// Plans the loop of a run: updates, order of the samples, progress lines, evaluations, saves.
 #pragma once
 
 #include <memory>
@@ -15,24 +15,24 @@ namespace onnxtrain {
 struct OrderChoice {
   bool shuffle = true, length_grouping = false;
 };
-// As the configuration has it, but samples whose order the model depends on keep it, and pictures that keep their sizes
-// are grouped by them, unless that was decided: a batch of many sizes takes long.
+// Returns the order of the configuration, with two defaults: samples whose order the model depends on are not shuffled,
+// and pictures that keep their sizes are grouped by size, because a batch of many sizes takes long.
 OrderChoice ChooseOrder(const TrainConfig& config, const BoundData& data);
 
-// The updates of a run on the samples of `data`.
+// Returns the updates of a run on the samples of `data`.
 StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch,
                    const TokenBudget& tokens = {});
 
-// Everything but the mixing of samples, the monitor and the schedule.
+// Returns the options of the loop, without sample mixing, monitor and schedule.
 TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, const OrderChoice& order,
                       const TokenBudget& tokens, int64_t global_batch);
 
-// Sets what compares evaluations in `options`, where something does. Fails where there are none, or where they do not
-// have config.monitor. `metrics`: of the run.
+// Sets in `options` the metric that compares evaluations, if the configuration needs one. Fails if there is no
+// evaluation data or if config.monitor is not among its metrics. `metrics` are those of the run.
 absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, const std::vector<std::string>& metrics,
                         bool has_eval, TrainOptions* options);
 
-// Null where the schedule is none. Sets options->plateau.
+// Returns the state of a plateau schedule and points options->plateau to it; returns null for other schedules.
 std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options);
 
 }  // namespace onnxtrain

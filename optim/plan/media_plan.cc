@@ -27,7 +27,7 @@ absl::StatusOr<Size> ParseImageSize(const std::string& text) {
 
 bool AreChannels(int64_t extent) { return extent == 1 || extent == 3; }
 
-// One sample of an input as a picture; extents of 0 are open.
+// The shape of one sample of an input as a picture; extents of 0 are open.
 struct Plan {
   Size size;
   int64_t channels = 0;
@@ -40,13 +40,13 @@ std::optional<Plan> PlanRank3(const Shape& d) {
   const int64_t channels = last ? d[2] : d[0];
   if (channels >= 0 && !AreChannels(channels)) {
     if (d[2] >= 0) return std::nullopt;
-    return Plan{{open(d[0]), open(d[1])}, 0, true};  // the channels are open, and not in front
+    return Plan{{open(d[0]), open(d[1])}, 0, true};  // channels last, their number open
   }
   if (last) return Plan{{open(d[0]), open(d[1])}, open(channels), true};
   return Plan{{open(d[1]), open(d[2])}, open(channels), false};
 }
 
-// A row of pixels: of a square, unless a size is asked for.
+// Plans a flat row of pixels as a square picture, unless the configuration sets a size.
 std::optional<Plan> PlanRow(int64_t pixels, const Size& asked) {
   for (const int64_t channels : {1, 3}) {
     const int64_t side = std::llround(std::sqrt(double(pixels) / channels));
@@ -56,7 +56,7 @@ std::optional<Plan> PlanRow(int64_t pixels, const Size& asked) {
   return std::nullopt;
 }
 
-// nullopt: no pictures fit that input.
+// Returns nullopt if pictures cannot feed the input.
 std::optional<Plan> PlanInput(const ModelInput& input, const std::map<std::string, int64_t>& named, const Size& asked) {
   Shape d;
   for (size_t i = 1; i < input.dims.size(); ++i) {
@@ -162,12 +162,12 @@ namespace {
 
 constexpr int64_t kMaxRate = 1 << 20, kMaxFrames = int64_t{1} << 31, kMaxChannels = 64;
 
-// One sample of an input as a sound; extents of 0 are open.
+// The shape of one sample of an input as a sound; extents of 0 are open.
 struct SoundPlan {
   int64_t channels = 0, frames = 0;
 };
 
-// nullopt: no sounds fit that input.
+// Returns nullopt if sounds cannot feed the input.
 std::optional<SoundPlan> PlanSoundInput(const ModelInput& input, const std::map<std::string, int64_t>& named) {
   if (!input.has_shape || !IsFloat(input.dtype)) return std::nullopt;
   Shape d;
@@ -194,13 +194,13 @@ absl::Status ParseAudioLength(const std::string& text, AudioOptions* options) {
                   : Invalid("`audio_length`: expected a number of frames or seconds, 16000 or 1.5s, got '", text, "'");
 }
 
-// The rate that the exporter has noted, as those of speech toolkits do; 0 where there is none.
+// Returns the sample rate in the model's metadata, which speech toolkits write; 0 if there is none.
 int64_t FindRate(const OnnxModel& model) {
   const auto rate = ParseInt(FindModelMetadata(model, "sample_rate"));
   return rate.ok() && *rate >= 1 && *rate <= kMaxRate ? *rate : 0;
 }
 
-// The length in frames; nullopt where the rate, and with it the frames of so many seconds, is not known.
+// Returns the length in frames; nullopt if it is set in seconds and the rate is unknown.
 std::optional<int64_t> FindFrames(const AudioOptions& options) {
   if (options.frames > 0) return options.frames;
   if (options.seconds == 0 || options.sample_rate == 0) return std::nullopt;
@@ -248,7 +248,8 @@ std::optional<AudioPreprocess> DescribeAudio(const BoundData& data) {
 
 namespace {
 
-// How the samples of a feed are pictures: by their own shape, which a row has not, by that of the input, or a square.
+// Returns the pixel layout of a feed's samples: from their own shape, or, if they are rows, from the shape of the
+// input, or a square.
 std::optional<PixelLayout> FindLayout(const FeedSpec& feed, const Dataset& data) {
   if (feed.columns.size() != 1) return std::nullopt;
   const Column& column = data.columns()[feed.columns[0]];
@@ -263,14 +264,14 @@ std::optional<PixelLayout> FindLayout(const FeedSpec& feed, const Dataset& data)
   return input.has_value() ? input : own;
 }
 
-// Rather pixels than floats, and rather with channels than without.
+// Prefers image columns to other floats, and samples with channels to those without.
 int Likelihood(const Column& column) { return (column.image ? 2 : 0) + (column.sample.rank() == 3 ? 1 : 0); }
 
 bool HaveOneLayout(const PixelLayout& a, const PixelLayout& b) {
   return a.SameSize(b) && (a.channels == 1 || b.channels == 1 || a.channels_last == b.channels_last);
 }
 
-// All pictures of the size of the likeliest ones.
+// Returns all pictures of the size of the most likely ones.
 std::vector<ArrayPictures> FindPictures(const BoundData& data) {
   std::vector<ArrayPictures> found;
   std::optional<ArrayPictures> likeliest;
@@ -286,7 +287,7 @@ std::vector<ArrayPictures> FindPictures(const BoundData& data) {
   return found;
 }
 
-// Labels for each pixel: [h, w], [k, h, w] or [h, w, k].
+// Returns the layout of labels per pixel: [h, w], [k, h, w] or [h, w, k].
 std::optional<PixelLayout> FindLabelLayout(const Shape& s, const PixelLayout& picture) {
   PixelLayout layout{.height = picture.height, .width = picture.width};
   const auto has_size = [&](size_t axis) { return s[axis] == picture.height && s[axis + 1] == picture.width; };

@@ -16,7 +16,7 @@
 namespace onnxtrain {
 namespace {
 
-// Allocates the weights of a graph as zeros, which take as long as any numbers.
+// Allocates the weights of a graph as zeros; the values do not affect the time.
 absl::Status AllocateWeights(const Graph& graph, Backend& backend, Arena* weights) {
   for (const GraphInput& input : graph.inputs()) {
     if (input.kind != InputKind::kFeed) weights->Add(input.name, graph.type(input.value));
@@ -111,7 +111,7 @@ absl::StatusOr<int64_t> LargestFitting(const std::function<absl::StatusOr<int64_
     if (!fits && good == 0) return 0;
     if (!fits || most == 1) break;
   }
-  // Guesses from the line, one below and one above the limit where it is straight; then bisects.
+  // Guesses from the line, which takes one guess on each side of the limit if it is straight; then bisects.
   for (int guesses = 0; bad - good > 1; ++guesses) {
     constexpr int kGuesses = 6;
     const int64_t guess = guesses < kGuesses ? fit.Guess() + (guesses % 2) : good + (bad - good) / 2;
@@ -124,7 +124,7 @@ absl::StatusOr<int64_t> LargestFitting(const std::function<absl::StatusOr<int64_
 
 namespace {
 
-// The share of memory that stays free for what no plan knows: rounding of allocators, stacks of threads.
+// The share of memory kept free for what plans do not count: allocator rounding, thread stacks.
 constexpr double kMargin = 0.05;
 
 int64_t SaturatedProduct(size_t bytes, int64_t count) {
@@ -160,8 +160,8 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Returns an error that names the least budget with one of these micro-batches, where `refusal` is one for want of
-// memory, else `refusal`.
+// Replaces an error for lack of memory by one that names the smallest budget with one of these micro-batches; returns
+// other errors unchanged.
 absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, SessionOptions options,
                              int64_t global_batch, const std::set<int64_t>& micros) {
   if (!LeastBudget(refusal)) return refusal;
@@ -212,8 +212,8 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
                  ", and there are ", FormatBytes(static_cast<double>(UsableMemory(backend, options))));
 }
 
-// A budget that is refused names what the program needs that did not fit, and another one may need more: the first
-// budget of this series with which all fit is the least.
+// The error of a refused budget names the bytes of one program; another program may need more. Raises the budget to the
+// named bytes until all programs fit, which yields the smallest one.
 absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
   int64_t& budget = options.recompute.memory_budget;
   for (budget = 1;;) {
@@ -244,7 +244,7 @@ absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedM
     return NameLeastBudget(planned, model, *options, batch->global, {1, given});
   RETURN_IF_ERROR(fits.status());
   BatchPlan fit = *fits;
-  // That plan is without a budget, which counts the programs in another way.
+  // The plan above has no budget; with a budget, programs are counted differently.
   while (fit.micro > 1 && !plan(fit.micro).ok()) fit.micro = CeilDiv(fit.global, ++fit.accumulation);
   *batch = fit;
   options->micro_batch = fit.micro;
@@ -253,7 +253,7 @@ absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedM
                 " do not fit the budget (`micro_batch_size`, `memory_budget`)");
 }
 
-// A copy of the state is worth no recomputation.
+// Plans without recomputation: a copy of the state is not worth any.
 absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
   const int64_t budget = options.recompute.memory_budget;
   const bool chooses =

@@ -1,4 +1,4 @@
-// The largest micro-batch that fits the memory, from plans alone: nothing is tried until it runs out of memory.
+// Finds the largest micro-batch that fits the memory, from memory plans instead of trial runs; times micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,18 @@
 
 namespace onnxtrain {
 
-// Times a micro-batch for choices that depend on the machine.
-
-// Returns forward and backward pass of a micro-batch of options.micro_batch samples.
+// Returns the graph of the forward and backward pass of a micro-batch of options.micro_batch samples.
 absl::StatusOr<Graph> BuildMicroGraph(PreparedModels& models, const SessionOptions& options);
 
-// Times forward and backward pass of one micro-batch with the recomputation of a session that holds `session_bytes`
-// beside its programs.
+// Times the forward and backward pass of one micro-batch, with the recomputation of a session that holds
+// `session_bytes` besides its programs.
 class MicroTimer {
  public:
-  // The graph and the backend must outlive it.
+  // The graph and the backend must outlive the timer.
   MicroTimer(const Graph& graph, const RecomputeSpec& recompute, int64_t session_bytes, Backend& backend)
       : graph_(graph), recompute_(recompute), session_bytes_(session_bytes), backend_(backend) {}
 
-  // Returns the seconds of several runs, the fastest first. Each call allocates and frees its own memory.
+  // Returns the seconds of several runs, fastest first. Each call allocates and frees its memory.
   absl::StatusOr<std::vector<double>> Time(DType compute) const;
 
  private:
@@ -40,50 +38,50 @@ class MicroTimer {
   Backend& backend_;
 };
 
-// Searches the largest micro-batch that fits, from plans alone.
-
-// Bytes that a session with this micro-batch would hold when it trains in global batches of `global_batch` samples.
-// Nothing is allocated.
+// Returns the bytes that a session with this micro-batch would hold in training with global batches of `global_batch`
+// samples. Allocates nothing.
 absl::StatusOr<SessionMemory> PlannedMemory(std::shared_ptr<PreparedModels> models, Backend& backend,
                                             SessionOptions options, int64_t micro_batch, int64_t global_batch);
 
-// The largest size from 1 to `most` with peak(size) ≤ limit, peak being a nearly linear function that grows: a line
-// through two sizes gives the first guess, bisection the rest. 0 where not even 1 fits. Errors are those of `peak`.
+// Returns the largest size from 1 to `most` with peak(size) ≤ limit, or 0 if even 1 does not fit. `peak` must increase
+// and be nearly linear: a line through two sizes gives the first guess, bisection the rest. Returns the errors of
+// `peak`.
 absl::StatusOr<int64_t> LargestFitting(const std::function<absl::StatusOr<int64_t>(int64_t)>& peak, int64_t limit,
                                        int64_t most);
 
-// Bytes of that many samples as tensors.
+// Returns the bytes of `samples` samples as tensors.
 int64_t BatchBytes(const TrainData& data, int64_t samples);
 
-// Fails if not even the columns of one batch fit into memory.
+// Fails if the columns of `samples` samples do not fit into memory.
 absl::Status CheckBatchFits(const Dataset& dataset, int64_t samples);
 
-// The largest micro-batch of at most `most` samples whose plan fits the memory budget, or what the device has free,
-// with a margin, in global batches of `global_batch` samples (0: one micro-batch). 0 where not even one sample fits.
+// Returns the largest micro-batch of at most `most` samples whose plan fits the memory budget, or the free device
+// memory with a margin, in global batches of `global_batch` samples (0: one micro-batch). Returns 0 if not even one
+// sample fits.
 absl::StatusOr<int64_t> LargestMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                           const SessionOptions& options, int64_t most, int64_t global_batch);
 
-// The fewest micro-batches of at most `batch.global` and `samples` samples whose plan fits. All are equal but the last,
-// which may be smaller: another size takes programs of its own. The global batch stays.
+// Splits the global batch into the fewest micro-batches, of at most `samples` samples, whose plan fits. All have equal
+// size except the last, which may be smaller and then needs separate programs.
 absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                         const SessionOptions& options, const BatchPlan& batch, int64_t samples);
 
-// What is planned, and for what.
+// The model and the backend that a memory budget is planned for.
 struct BudgetedModel {
   std::shared_ptr<PreparedModels> models;
   Backend& backend;
 };
 
-// The least `memory_budget` with which the plan of the whole run fits, in whole MiB.
+// Returns the smallest `memory_budget`, in whole MiB, with which the plan of the whole run fits.
 absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
 
-// Makes the plan of the whole run fit options->recompute.memory_budget: where it does not, and `config` leaves the size
-// of micro-batches open, chooses the fewest with which it does, and returns a line that tells it. Where nothing does,
-// the error names the least budget that is enough.
+// Makes the plan of the whole run fit options->recompute.memory_budget. If it does not fit and `config` leaves the
+// micro-batch size open, chooses the fewest micro-batches that fit, and returns a line that says so. If nothing fits,
+// the error names the smallest sufficient budget.
 absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
                                       SessionOptions* options, BatchPlan* batch);
 
-// The bytes that the budget has left beside a plan that recomputes nothing; 0 where that does not fit.
+// Returns the bytes of the budget that a plan without recomputation leaves free; 0 if that plan does not fit.
 absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
 
 }  // namespace onnxtrain

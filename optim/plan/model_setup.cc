@@ -38,7 +38,7 @@ bool HoldsWeights(const OnnxModel& model) {
   });
 }
 
-// Where a node reads a weight and nothing else: "fc.weight" of Gemm, but no operand of an Add.
+// Returns true if the operand can only be a weight: "fc.weight" of Gemm, but no operand of an Add.
 bool ReadsAsWeight(const OnnxModel::Node& node, size_t input) {
   const OnnxOp* op = node.op.find('.') == std::string::npos ? FindOnnxOp("", node.op) : nullptr;
   if (op == nullptr || input == 0) return false;
@@ -46,7 +46,7 @@ bool ReadsAsWeight(const OnnxModel::Node& node, size_t input) {
   return !elementwise && (op->traits.weight_inputs >> input & 1) != 0;
 }
 
-// Some tools write the graph of a model without its weights, as inputs.
+// Fails on a model without weights: some tools write the graph with the weights as inputs.
 absl::Status CheckHoldsWeights(const OnnxModel& model) {
   if (HoldsWeights(model)) return absl::OkStatus();
   std::set<std::string> names;
@@ -94,7 +94,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& co
   return OnnxModel::Load(config.model, std::move(edits));
 }
 
-// Checked before data is bound: an unknown operator may have inputs that no data fits.
+// This check precedes the binding of data: an unknown operator may have inputs that no data fits.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadModel(config));
   RETURN_IF_ERROR(CheckRunnable(config, *model));
@@ -115,8 +115,8 @@ std::string ExplainGradientEnd(const ChosenScores& scores) {
                 "does not output its choice; train the scores in front of it with `logits` ", scores.value);
 }
 
-// Where no term says what it is computed on and no output of the model has a gradient, because ArgMax, a comparison or
-// another choice comes last: the scores that are chosen by.
+// Trains on the scores before the final selection (ArgMax, a comparison …) if no term names its scores and no output of
+// the model has a gradient because of that selection.
 void InferLogits(const OnnxModel& model, LossSpec* spec) {
   const auto terms = ParseLoss(spec->name);
   const auto names_none = [](const LossTermSpec& t) {
@@ -182,7 +182,7 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& conf
 
 namespace {
 
-// The loss of the training_info of the model, as a name; auto where there is none.
+// Returns the loss of the model's training_info as a name; auto if there is none.
 absl::StatusOr<std::string> GetOwnLoss(const OnnxModel& model) {
   ASSIGN_OR_RETURN(const std::optional<TrainingInfo> info, ReadTrainingInfo(model));
   if (!info.has_value() || !info->problem.empty()) return "auto";
@@ -224,7 +224,7 @@ absl::StatusOr<ImportOptions> MakeModelOptions(const TrainConfig& config, const 
   RETURN_IF_ERROR(RefuseUnused(
       config, {.has_batch_norm = ops.contains("BatchNormalization"), .has_dropout = ops.contains("Dropout")}));
   ImportOptions import{.batch_norm_frozen = config.batch_norm == "frozen", .dropout = config.dropout};
-  import.constant_factors = config.train.empty();  // else they are weights, and `train` may name one
+  import.constant_factors = config.train.empty();  // with `train`, they are weights that it may name
   ASSIGN_OR_RETURN(import.dim_values, ParseDims(config, model));
   return import;
 }

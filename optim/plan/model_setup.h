@@ -1,4 +1,4 @@
-// From a configuration to a model and to the options of its import, loss and trained weights.
+// Makes a model, and the options of its import, loss and trained weights, from a configuration.
 #pragma once
 
 #include <map>
@@ -18,51 +18,52 @@
 
 namespace onnxtrain {
 
-// config.model, which must be set.
+// Loads config.model, which must be set.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadModel(const TrainConfig& config);
-// The same for a model that is going to run: fails unless all of its operators, as far as config.logits needs them, are
-// known.
+// Loads config.model for a run: fails unless all operators that config.logits depends on are supported.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRunnableModel(const TrainConfig& config);
 
 // Fails as LoadRunnableModel does.
 absl::Status CheckRunnable(const TrainConfig& config, const OnnxModel& model);
 
-// config.dim by name. Each must name a free dimension of an input.
+// Returns the sizes of config.dim by name. Each must name a free dimension of an input.
 absl::StatusOr<std::map<std::string, int64_t>> ParseDims(const TrainConfig& config, const OnnxModel& model);
 
-// Reads the files of onnx:FILE. Where the configuration specifies neither loss nor logits, they are those of `before`.
+// Makes the loss, and reads the files of onnx:FILE. If the configuration specifies neither loss nor logits, uses those
+// of `before`.
 absl::StatusOr<LossSpec> MakeLossSpec(const TrainConfig& config, const OnnxModel& model,
                                       const std::optional<Preprocess>& before);
 
-// Of MakeLossSpec, what says which outputs are wanted (LossOutputs).
+// Returns the part of MakeLossSpec that selects the wanted outputs (LossOutputs).
 LossSpec MakeOutputSpec(const TrainConfig& config, const OnnxModel& model);
 
 TrainableSpec MakeTrainableSpec(const TrainConfig& config);
 
-// The entries of config.input that are constants and no columns, by input: NUMBER for an input that may have no batch
-// axis, @FILE.npy for any.
+// Returns the entries of config.input that are constants, not columns, by input: NUMBER for an input that may have no
+// batch axis, @FILE.npy for any.
 std::map<std::string, std::string> FindConstantTexts(const TrainConfig& config, const OnnxModel& model);
 
-// With sizes that the model accepts for free dimensions where there is no data; the shapes of data replace them.
+// Makes import options without data, with sizes that the model accepts for free dimensions. The shapes of data replace
+// these sizes.
 absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model);
 
-// With the axes, shapes and constants of the data: plans no inputs.
+// Makes import options with the axes, shapes and constants of the data; plans no inputs.
 absl::StatusOr<ImportOptions> MakeImportOptions(const TrainConfig& config, const OnnxModel& model,
                                                 const BoundData& data);
-// Returns `import` with those of the data.
+// Returns `import` with the axes, shapes and constants of the data.
 ImportOptions ImportWithData(ImportOptions import, const BoundData& data);
 
-// The batch that the model was exported for where that is above 1 and the same for all inputs, else 1. Without `axes`,
-// the likeliest ones: MakeImportOptions and data know better.
+// Returns the batch size that the model was exported for if it is above 1 and the same for all inputs, else 1. Without
+// `axes`, uses the most likely ones, which are less reliable than those of MakeImportOptions or of data.
 int64_t ExportedBatch(const OnnxModel& model);
 int64_t ExportedBatch(const OnnxModel& model, const BatchAxes& axes);
-// config.batch_size; where it is not set, ExportedBatch if above 1, else 32.
+// Returns config.batch_size; if it is not set, ExportedBatch if above 1, else 32.
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model);
 int64_t GlobalBatchSize(const TrainConfig& config, const OnnxModel& model, const BatchAxes& axes);
 
-// Which fields the loss reads.
+// Returns which fields the loss reads.
 RunFacts MakeLossFacts(const LossChoice& loss);
-// Facts of loss and model, for a final configuration.
+// Returns the facts of loss and model, for a final configuration.
 RunFacts MakeRunFacts(const OnnxModel& model, const LossChoice& loss);
 
 }  // namespace onnxtrain

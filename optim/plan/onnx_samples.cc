@@ -1,4 +1,4 @@
-// Folders of ONNX's test data as a source: test_data_set_0, test_data_set_1, … with input_0.pb, output_0.pb, …
+// Registers folders of ONNX test data as a source: test_data_set_0, test_data_set_1, … with input_0.pb, output_0.pb, …
 #include <algorithm>
 #include <filesystem>
 
@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSet = "test_data_set_";
 
-// The number between the prefix and the suffix of a name; -1 where it is none.
+// Returns the number between the prefix and the suffix of a name; -1 if there is none.
 int64_t NumberIn(std::string_view name, std::string_view prefix, std::string_view suffix) {
   if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size()) return -1;
   const auto number = ParseInt(name.substr(prefix.size(), name.size() - prefix.size() - suffix.size()));
   return number.ok() ? *number : -1;
 }
 
-// The names in a folder that have a number there, in its order.
+// Lists the names in a folder that have such a number, in its order.
 std::vector<std::string> NumberedNames(const std::string& folder, std::string_view prefix, std::string_view suffix) {
   const auto all = ListFolder(folder);
   std::vector<std::pair<int64_t, std::string>> found;
@@ -48,7 +48,7 @@ struct Part {
   HostTensor tensor;
 };
 
-// The inputs, then the outputs of one set. Tensors without a name are called after their files.
+// Loads the inputs, then the outputs of one set. Tensors without a name get the names of their files.
 absl::StatusOr<std::vector<Part>> LoadSet(const std::string& folder, int64_t max_bytes, int64_t* bytes) {
   std::vector<Part> parts;
   for (const char* prefix : {"input_", "output_"}) {
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<Part>> LoadSet(const std::string& folder, int64_t max
   return parts;
 }
 
-// The shape of one sample.
+// Returns the shape of one sample.
 Shape SampleShape(const HostTensor& tensor) { return Shape(tensor.shape().begin() + 1, tensor.shape().end()); }
 
 // Joins the arrays of all sets along their first axis.

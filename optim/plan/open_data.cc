@@ -5,14 +5,14 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/classes.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/names.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/load/cache.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/data/sources/stdin.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/edit/chosen_scores.h"
@@ -42,9 +42,9 @@ bool NeedsAllSamples(const TrainConfig& c, const std::optional<Preprocess>& befo
   return transforms || text || carried || !c.eval_split.empty() || c.on_bad_sample == "skip" || c.lr_find;
 }
 
-// Samples of a window of the pipe that `request` names: whole batches, more where they are shuffled. 0 where the data
-// is read to its end before training: it is no pipe, or max_steps does not say when training ends, or something needs
-// all samples (a split, text, fitted transforms, a second look at samples).
+// Returns the number of samples in a window of the pipe that `request` names: whole batches, more if they are shuffled.
+// Returns 0 if the data is read to its end before training: it is no pipe, max_steps does not limit the training, or
+// something needs all samples (a split, text, fitted transforms, a second look at samples).
 int64_t StreamWindow(const TrainConfig& config, const OnnxModel& model, const std::optional<Preprocess>& before,
                      const DataRequest& request) {
   constexpr int64_t kShuffled = 4096, kBatches = 8;
@@ -82,7 +82,7 @@ namespace {
 
 using Columns = std::vector<Column>;
 
-// The labels that are classes, for all that is known before a loss is chosen, as BindSpec has them.
+// Returns the labels, with the keys of BindSpec, that are classes as far as is known before the loss is chosen.
 std::set<std::string> FindClassLabelKeys(const LossSpec& loss) {
   std::set<std::string> keys;
   const auto terms = ParseLoss(loss.name);
@@ -95,7 +95,7 @@ std::set<std::string> FindClassLabelKeys(const LossSpec& loss) {
 }
 bool LabelsAreClasses(const LossSpec& loss) { return FindClassLabelKeys(loss).contains(""); }
 
-// Class names in the order of the scores: those of class_map, else of the training data, else of the model file.
+// Returns the class names in the order of the scores: from class_map, else the training data, else the model file.
 absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config, const OnnxModel& model,
                                                        const std::optional<Preprocess>& before,
                                                        const DataRequest& request, const LossSpec& loss) {
@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config
   return request.model_classes ? FindClassLabels(model, loss.logits) : std::vector<std::string>();
 }
 
-// Samples feed no input that is the same for all of them.
+// Fails if samples would feed an input without a batch axis.
 absl::Status CheckBatchedInputs(const std::vector<OnnxModel::Input>& inputs, const BatchAxes& axes) {
   for (const OnnxModel::Input& input : inputs) {
     const auto axis = axes.find(input.name);
@@ -135,7 +135,7 @@ std::vector<std::string> ResolveAll(const OpenedSamples& samples, const std::vec
   return all;
 }
 
-// Whether --standardize applies: to floats from numbers of the file.
+// Returns true if --standardize applies: float inputs from numeric columns of the file.
 bool IsStandardized(const OpenedData& data, const FeedSpec& feed) {
   const std::vector<Column>& columns = data.bound.dataset->columns();
   const auto measured = [&](int c) { return columns[c].measured && !columns[c].image && c < data.own_columns; };
@@ -158,7 +158,7 @@ absl::Status FitStandardizations(const TrainConfig& config, OpenedData* data) {
   return absl::OkStatus();
 }
 
-// Fits what `standardize` asks for; else takes what the model was trained with.
+// Fits the statistics that `standardize` asks for; otherwise uses those of the model's training.
 absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
                                 const DataRequest& request, OpenedData* data) {
   if (request.fit && config.standardize) return FitStandardizations(config, data);
@@ -173,7 +173,7 @@ absl::Status SetStandardization(const TrainConfig& config, const std::optional<P
   return absl::OkStatus();
 }
 
-// What OpenSamples has left to be decided.
+// Holds out the samples if OpenSamples has left that to the caller.
 absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, const DatasetOptions& options,
                      OpenedSamples* samples) {
   if (!request.fit || config.eval_split.empty() || !config.eval_data.empty()) return absl::OkStatus();
@@ -181,7 +181,7 @@ absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, cons
   return absl::OkStatus();
 }
 
-// Can samples of a language model be made of the data? A single array of a .npy file may be one of tokens.
+// Returns true if samples of a language model can be made of the data. A single array of a .npy file may hold tokens.
 bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
   if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty()) return false;
   const auto found = FindSource(request.path);
@@ -189,21 +189,21 @@ bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const 
          (found.ok() && (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true)));
 }
 
-// The column of a source of documents.
+// Returns the column of a source of documents.
 std::vector<std::string> DocumentColumns(const std::string& path) {
   const auto found = FindSource(path);
   const bool documents = found.ok() && found->source->tokens == Source::Tokens::kDocuments;
   return documents ? std::vector<std::string>{"text"} : std::vector<std::string>();
 }
 
-// The length of the samples that the model was trained on; 0: unknown.
+// Returns the length of the samples that the model was trained on; 0: unknown.
 int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string& input) {
   if (!before.has_value()) return 0;
   const auto layout = before->layout.find(input);
   return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
 }
 
-// Replaces samples of text or tokens by blocks of tokens, and binds what only a language model has.
+// Replaces samples of text or tokens by blocks of tokens, and binds the inputs that only language models have.
 absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
                         bool want_label, OpenedSamples* samples, OpenedData* opened, BindSpec* spec) {
   auto data = MakeLanguageData(config, model, request, samples->dataset, &opened->text);
@@ -223,7 +223,7 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   return absl::OkStatus();
 }
 
-// Puts the path in front, unless the message names it, or a file in it, as those about a column do.
+// Prepends the path, unless the message names it or a file in it, as messages about a column do.
 absl::Status WithPath(const absl::Status& status, const std::string& path) {
   const std::string name = IsStdin(path) ? kStdinName : SourcePath(path);
   const std::string_view message = ToStd(status.message());
@@ -231,7 +231,7 @@ absl::Status WithPath(const absl::Status& status, const std::string& path) {
   return named ? status : Annotate(status, StrCat(IsStdin(path) ? name : path, ": "));
 }
 
-// Opens a data set by stages, each of which reads what those before it found out.
+// Opens a data set in stages, each of which uses the results of the previous ones.
 class DataOpener {
  public:
   DataOpener(const TrainConfig& given, const OnnxModel& model, const std::optional<Preprocess>& before,
@@ -263,7 +263,7 @@ class DataOpener {
   }
 
  private:
-  // Classes, pictures and sounds.
+  // Plans classes, pictures and sounds.
   absl::Status PlanSamples() {
     ASSIGN_OR_RETURN(spec_.dims, ParseDims(config_, model_));
     if (config_.header != "auto" && !IsTableFile(request_.path))
@@ -289,7 +289,7 @@ class DataOpener {
     return RefuseUnused(config_, {.subject = request_.path, .is_text_file = text});
   }
 
-  // Of the model's first input of pictures.
+  // Returns the size multiple of the model's first input of pictures.
   absl::StatusOr<int64_t> FindMultiple() const { return FindSizeMultiple(config_, model_, loss_, options_.images); }
 
   absl::Status PlanText() {
@@ -308,7 +308,7 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  // The columns that were chosen for each input.
+  // Returns the chosen columns of each input.
   absl::StatusOr<std::map<std::string, std::vector<std::string>>> ChosenColumns() const {
     std::map<std::string, std::vector<std::string>> chosen;
     ASSIGN_OR_RETURN(chosen, ParseInputs(config_.input, FindConstantTexts(config_, model_)));
@@ -331,17 +331,17 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  // Does the data have columns for the model's inputs in place of the texts that training read?
+  // Returns true if the data has columns for the model's inputs, instead of the texts that training used.
   bool IsTokenized() const {
     const bool asked_for_texts = !config_.text.empty() && !request_.text.has_value();
     const auto has = [&](const std::string& name) { return HasColumn(columns(), name); };
     if (asked_for_texts || std::ranges::any_of(opened_.text.columns, has)) return false;
     return std::ranges::any_of(model_.inputs(), [&](const OnnxModel::Input& input) {
-      return has(input.name) || has(std::string(StemOf(input.name)));
+      return has(input.name) || has(std::string(StripExporterAffixes(input.name)));
     });
   }
 
-  // Makes tokens of text: blocks of them for a language model.
+  // Tokenizes the text; makes blocks of tokens for a language model.
   absl::Status ReadTokens() {
     if (!opened_.text.columns.empty() && IsTokenized()) {
       samples_.notes.push_back(
@@ -369,7 +369,7 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  // Which columns are inputs and labels.
+  // Chooses the columns of inputs and labels.
   absl::Status ChooseColumns() {
     spec_.class_labels = FindClassLabelKeys(loss_);
     const bool same_label = config_.label.empty() || config_.label == spec_.label;
@@ -394,8 +394,8 @@ class DataOpener {
     auto pixels = ParseNormalize(normalize_);
     if (!pixels.ok()) return Annotate(pixels.status(), "`normalize`: ");
     spec_.pixels = *pixels;
-    spec_.asked_for_pixels = IsSpecified(config_, "normalize");
-    // What earlier versions wrote names no inputs.
+    spec_.pixels_requested = IsSpecified(config_, "normalize");
+    // Files of earlier versions do not list the inputs.
     if (before_.has_value() && (before_->normalize.empty() || !before_->pixels.empty()))
       spec_.pixel_inputs = before_->pixels;
     return absl::OkStatus();
@@ -426,7 +426,7 @@ class DataOpener {
     return SetStandardization(config_, before_, request_, &opened_);
   }
 
-  // Binds the data with the batch axes of the model. Where it does not fit them, a sample may be a whole input.
+  // Binds the data with the model's batch axes. If it does not fit them, tries whole inputs as samples.
   absl::StatusOr<BoundData> BindWithAxes(const std::vector<OnnxModel::Input>& inputs) const {
     const auto bind = [&](const BatchAxes& axes) -> absl::StatusOr<BoundData> {
       const std::vector<OnnxModel::Input> fed = MoveBatchFirst(inputs, axes);
@@ -445,7 +445,7 @@ class DataOpener {
     return bound;
   }
 
-  // Makes all samples one batch, in order, where a constant refers to them by their places.
+  // Makes all samples one batch, in order, if a constant refers to them by position.
   absl::Status KeepPlaces(const std::vector<std::string>& outputs) {
     BoundData& bound = opened_.bound;
     std::vector<std::string> arrays;
@@ -456,9 +456,9 @@ class DataOpener {
     ImportOptions import = ImportWithData(import_, bound);
     import.outputs = outputs;
     const int64_t samples = bound.dataset->size();
-    bound.places_input = FindInputOfPlaces(model_, import, arrays, samples);
-    if (bound.places_input.empty()) return absl::OkStatus();
-    const std::string why = DescribePlaces(bound.places_input, samples);
+    bound.sample_index_input = FindInputOfPlaces(model_, import, arrays, samples);
+    if (bound.sample_index_input.empty()) return absl::OkStatus();
+    const std::string why = DescribePlaces(bound.sample_index_input, samples);
     if (opened_.held_out.has_value()) return Invalid("`eval_split`: ", why, ": none can be held out");
     if (config_.batch_size > 0 && config_.batch_size != samples)
       return Invalid("`batch_size` ", config_.batch_size, ": ", why);
@@ -466,7 +466,7 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  // An input of strings is fed with nothing but columns that were read as such.
+  // Fails if an input of strings is fed with columns that were not read as strings.
   absl::Status CheckTextInputs(const BoundData& bound) const {
     for (const RawInput& input : request_.raw_inputs) {
       const auto feed = std::ranges::find(bound.feeds, input.name, &FeedSpec::feed);
@@ -481,7 +481,8 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  // What the model was trained on has few rows that cannot be read.
+  // Suggests `on_bad_sample` in errors about a row if the model was trained on data with these columns: few rows of
+  // such data are unreadable.
   absl::Status ExplainBadSample(const absl::Status& status) const {
     const std::string message(ToStd(status.message()));
     if (!before_.has_value() || spec_.skip_bad || message.find(": row ") == std::string::npos) return status;
@@ -502,7 +503,7 @@ class DataOpener {
     return absl::OkStatus();
   }
 
-  // Why arrays of pixels are no pictures.
+  // Explains why arrays of pixels are not treated as pictures.
   const char* ExplainNoPictures() const {
     const auto& feeds = opened_.bound.feeds;
     const bool table = std::ranges::any_of(feeds, [](const FeedSpec& feed) { return feed.columns.size() >= 64; });
@@ -514,7 +515,7 @@ class DataOpener {
                   : "";
   }
 
-  // Pictures and sounds, now that it is known whether they are fed.
+  // Describes pictures and sounds, once it is known whether they feed an input.
   absl::Status DescribeSamples() {
     if (opened_.bound.has_images) opened_.normalize = normalize_;
     if (opened_.bound.has_images && !before_.has_value()) RETURN_IF_ERROR(CompareDeclaredPixels());
@@ -545,9 +546,9 @@ class DataOpener {
   const LossSpec& loss_;
 
   BindSpec spec_;
-  ImportOptions import_;  // without the data
+  ImportOptions import_;  // the options before the data is known
   DatasetOptions options_;
-  std::optional<LanguageModel> language_;  // where tokens are trained to follow each other
+  std::optional<LanguageModel> language_;  // set if tokens are trained to predict the next one
   OpenedSamples samples_;
   std::map<std::string, std::string> constants_;  // texts by input
   std::string normalize_;

@@ -15,7 +15,8 @@
 namespace onnxtrain {
 namespace {
 
-// Were the columns of text numbered, in a file without names for them? Its text looks like names.
+// Returns true if the text columns had numbers for names in training, as in a file without a header, whose texts may
+// look like names.
 bool HadNoHeader(const std::optional<Preprocess>& before) {
   const auto numbered = [](const std::string& name) { return ParseInt(name).ok(); };
   return before.has_value() && !before->text.columns.empty() && std::ranges::all_of(before->text.columns, numbered);
@@ -26,20 +27,20 @@ Header HeaderKind(const TrainConfig& config, const std::optional<Preprocess>& be
   return config.header == "yes" ? Header::kYes : config.header == "no" ? Header::kNo : Header::kAuto;
 }
 
-// The last column that may be a label.
+// Returns the last column that may be a label.
 int LastColumn(const std::vector<Column>& columns, const std::string& leave_out) {
   auto last = static_cast<int>(columns.size()) - 1;
   while (last > 0 && (columns[last].text || columns[last].name == leave_out)) --last;
   return last;
 }
 
-// Opens the data set, and again where the label column by name is not the one that the format takes by default.
+// Opens the data set; opens it again if the label column, found by name, is not the default one of the format.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
                                                              bool label_known) {
   const bool explicit_label = !options.label.empty();
   std::vector<std::string> class_names;
-  if (!request.want_label) options.class_names.clear();                       // other names are no error
-  if (!explicit_label) class_names = std::exchange(options.class_names, {});  // of a column that is not known yet
+  if (!request.want_label) options.class_names.clear();                       // other class names are no error
+  if (!explicit_label) class_names = std::exchange(options.class_names, {});  // names of a column not known yet
   if (!request.folders.empty()) return OpenPicturePairs(request.path, request.folders, options.images);
   auto dataset = OpenDataset(request.path, options);
   if (!dataset.ok() && explicit_label && !label_known && absl::IsNotFound(dataset.status())) {
@@ -61,7 +62,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   return OpenDataset(request.path, options);
 }
 
-// Columns that must stay as they are: labels, and the one that divides the data.
+// Returns the columns that must not be transformed: labels, and the column that splits the data.
 absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& columns, const DataRequest& request,
                                                     const std::vector<std::string>& label, const LossSpec& loss) {
   std::set<std::string> names = {request.leave_out};
@@ -83,7 +84,8 @@ std::vector<int64_t> TrainingRows(const OpenedSamples& opened) {
   return all;
 }
 
-// The transforms of the model's preprocess.json, for the columns of another file. New training data may have others.
+// Returns the transforms of the model's preprocess.json that apply to the columns of another file. New training data
+// may have other columns.
 std::vector<ColumnTransform> CarryOver(const Preprocess& before, const std::vector<Column>& columns,
                                        bool same_columns) {
   std::vector<ColumnTransform> transforms = before.columns;
@@ -92,7 +94,7 @@ std::vector<ColumnTransform> CarryOver(const Preprocess& before, const std::vect
   return transforms;
 }
 
-// What the columns of text become, and whether numbers may be missing.
+// Sets how text columns are read, and whether numbers may be missing.
 void AllowTransforms(const TransformSpec& spec, const std::optional<Preprocess>& before, DatasetOptions* options) {
   options->categories = spec.encoded();
   options->missing = spec.filled();
@@ -104,11 +106,11 @@ void AllowTransforms(const TransformSpec& spec, const std::optional<Preprocess>&
 }
 
 struct ColumnRoles {
-  std::vector<ColumnTransform> texts;  // of the columns that feed inputs of strings
-  std::set<std::string> untouched;     // columns that other transforms leave alone
+  std::vector<ColumnTransform> texts;  // transforms of the columns that feed inputs of strings
+  std::set<std::string> untouched;     // columns that the other transforms skip
 };
 
-// Opens the data set, and again where a column is found to feed an input of strings.
+// Opens the data set; opens it again if a column turns out to feed an input of strings.
 absl::StatusOr<ColumnRoles> OpenFile(const TrainConfig& config, const DataRequest& request, bool fits,
                                      const LossSpec& loss, DatasetOptions* options, OpenedSamples* opened) {
   ColumnRoles roles;

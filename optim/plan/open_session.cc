@@ -8,7 +8,7 @@
 namespace onnxtrain {
 namespace {
 
-// The session has found out by running the model that it is bound to its batch.
+// Updates the plan after the session has found, by running the model, that it accepts only one batch size.
 absl::Status FollowSession(const Session& session, TrainingRun* run, SessionOptions options) {
   if (session.fixed_batch() == options.fixed_batch) return absl::OkStatus();
   options.fixed_batch = session.fixed_batch();
@@ -17,7 +17,8 @@ absl::Status FollowSession(const Session& session, TrainingRun* run, SessionOpti
   return FixMicroBatch(run->config, options, &run->batch);
 }
 
-// A trained model predicts in the original unit. One with random weights predicts in none.
+// Scales the last layer of a pre-trained model, which predicts in the original unit, to standardized targets. A model
+// with random weights has no unit.
 absl::Status BeginInScaledUnit(const TrainingRun& run, Session* session) {
   if (!run.scaled_targets.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(auto weights, session->Weights());
@@ -41,14 +42,14 @@ absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& optio
 
 namespace {
 
-// A rule with another default rate than adamw's has another range.
+// Scales the range by the rule's default rate relative to that of adamw.
 RateRange RangeOf(const OptimizerSpec& optimizer) {
   const double rule = FindRule(optimizer)->defaults.lr, factor = rule > 0 ? rule / DefaultRate(false, false) : 1;
   RateRange range;
   return {range.min * factor, range.max * factor, range.updates};
 }
 
-// The rates as before, where the test tells nothing.
+// Keeps the rates and warns, because the test was inconclusive.
 void WarnOfRate(TrainingRun* run) {
   const double lr = run->optimizer.spec.lr, bound = run->rate_test->bound;
   run->warnings.push_back(StrCat(run->config.lr_find ? "`lr_find`: " : "`lr` auto: ", run->rate_test->why,
@@ -62,7 +63,7 @@ bool DecideRateTest(TrainingRun* run) {
   const TrainConfig& c = run->config;
   if (c.lr_find) return true;
   const bool open = c.optimizer == "sgd" && !SpecifiesBaseRate(c.lr) && !run->data.synthetic;
-  // No rank of a divided model has all of it; what the test read of a stream would be lost.
+  // No rank of a divided model has all of it, and samples of a stream that the test reads would be lost.
   if (!open || c.pipeline > 1 || c.tensor > 1 || run->train.dataset->streams()) return false;
   const int64_t fewest = 10 * RateRange().updates;
   if (run->steps.total >= fewest) return true;
@@ -72,7 +73,7 @@ bool DecideRateTest(TrainingRun* run) {
 
 namespace {
 
-// Each rate trains a session of its own from the weights that the run begins with.
+// Trains one temporary session per rate, from the initial weights of the run.
 absl::Status TryRates(const SessionOptions& trial, TrainingRun* run) {
   const double base = run->optimizer.spec.lr;
   const int64_t updates = TrialUpdates(run->steps.total, run->config.lr_find);
@@ -101,7 +102,8 @@ absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, Tr
     ASSIGN_OR_RETURN(run->rate_test,
                      TestSessionRates(*session, run->train, run->options, old.spec.lr, RangeOf(old.spec)));
   }
-  // Batches of several sizes are not held out; what a pipe has sent is gone; a test that nobody asked for is short.
+  // Skips the trials if batches have several sizes, which cannot be held out, for pipes, which are read only once, and
+  // in short runs for which the user did not ask for a test.
   constexpr int64_t kLong = 2000;  // updates
   const bool pays = run->config.lr_find || run->steps.total >= kLong;
   const bool tries = pays && options->variable_extents == 1 && !run->train.dataset->streams();

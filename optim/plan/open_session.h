@@ -1,4 +1,4 @@
-// Sessions of a run: its own, and one before it that a learning rate is found with.
+// Opens the session of a run, and a temporary one that finds its learning rate.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace onnxtrain {
 
-// Creates a session with the weights that the run begins with. Sets run->batch, and leaves samples out, where running
-// the model shows that it is bound to its batch.
+// Creates a session with the initial weights of the run. If running the model shows that it accepts only one batch
+// size, adjusts run->batch and leaves out samples that do not fill a batch.
 absl::StatusOr<std::unique_ptr<Session>> OpenSession(const SessionOptions& options, TrainingRun* run);
 
-// Does the run look for a learning rate: where lr_find asks for it, and where lr is auto for plain gradient descent,
-// whose best rate follows the scale of the loss, in a run of ten times as many updates as a test takes. Tells of the
-// test in shorter ones.
+// Returns true if the run searches for a learning rate: if lr_find is set, or if lr is auto with plain gradient
+// descent, whose best rate depends on the scale of the loss, and the run has at least ten times as many updates as the
+// test. For shorter runs, adds a hint about the test.
 bool DecideRateTest(TrainingRun* run);
 
-// Runs a range test on a session of its own, which is gone before that of the run is made. Replaces the rate in
-// run->optimizer and *options. Where the test tells nothing, adds a warning to the run.
+// Runs a range test on a temporary session, which is freed before the session of the run is made. Replaces the rate in
+// run->optimizer and *options. If the test is inconclusive, adds a warning to the run.
 absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, TrainingRun* run);
 
 }  // namespace onnxtrain

@@ -14,7 +14,7 @@ namespace {
 
 double NumberOrRuleDefault(double x) { return x < 0 ? kRuleDefault : x; }
 
-// The default of 1 applies where no other clipping is configured.
+// The default of 1 applies only if no other clipping is configured.
 double MaxGradNorm(const TrainConfig& c) {
   if (c.max_grad_norm >= 0) return c.max_grad_norm;
   return c.clip_value > 0 || c.agc > 0 ? 0 : 1;
@@ -41,7 +41,7 @@ OptimizerSpec MakeOptimizer(const TrainConfig& c) {
 
 namespace {
 
-// The model that a field "onnx:FILE" names.
+// Loads the model that a field "onnx:FILE" names.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> LoadRuleModel(const std::string& file, const OnnxModel& model,
                                                                const std::optional<TrainingInfo>& info) {
   if (file != kOwnTrainingInfo) return OnnxModel::Load(file);
@@ -86,7 +86,7 @@ absl::StatusOr<ScheduleSpec> MakeSchedule(const TrainConfig& config) {
 
 namespace {
 
-// What the training_info of the model has to do with the optimizer, for people.
+// Describes to users how the model's training_info affects the optimizer.
 std::vector<std::string> DescribeTrainingInfo(const TrainConfig& config, const OnnxModel& model,
                                               const std::optional<TrainingInfo>& info, const OptimizerSpec& optimizer) {
   if (const std::string taken = DescribeTrainingSettings(config, model); !taken.empty())
@@ -97,7 +97,7 @@ std::vector<std::string> DescribeTrainingInfo(const TrainConfig& config, const O
   return {StrCat("the model's training_info: ", info->optimizer, taken ? " (`optimizer`)" : " is not taken over")};
 }
 
-// The rate of the training_info goes with its rule.
+// Uses the rate of the training_info only together with its rule.
 std::vector<std::string> GetRates(const TrainConfig& config, const std::vector<std::string>& rates,
                                   const std::optional<TrainingInfo>& info, const OptimizerSpec& optimizer) {
   const bool own = optimizer.rule == StrCat("onnx:", kOwnTrainingInfo) && !IsSpecified(config, "lr");

@@ -1,4 +1,4 @@
-// The rule of a run, its schedule and its learning rates.
+// Chooses the update rule of a run, its schedule and its learning rates.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,27 @@
 
 namespace onnxtrain {
 
-// Rule, decay, clipping and the rule's numbers; the learning rate is chosen later (ChooseOptimizer). With the rule's
-// own defaults where the configuration has none.
+// Makes rule, decay, clipping and hyperparameters, with the rule's defaults for those that the configuration leaves
+// open. The learning rate is chosen later (ChooseOptimizer).
 OptimizerSpec MakeOptimizer(const TrainConfig& config);
-// The same with the rule of onnx:FILE loaded, or with that of `info`, the training_info of the model, where it has one
-// and no field asks for another: then gradients are clipped only if that is asked for, as in the algorithm of the file.
+// Like MakeOptimizer, but loads the rule of onnx:FILE, or uses the model's training_info, `info`, if it exists and no
+// field asks for another rule. With that rule, gradients are clipped only if a field asks for it.
 absl::StatusOr<OptimizerSpec> LoadOptimizer(const TrainConfig& config, const OnnxModel& model,
                                             const std::optional<TrainingInfo>& info);
-// Without total_steps.
+// Makes the schedule, without total_steps.
 absl::StatusOr<ScheduleSpec> MakeSchedule(const TrainConfig& config);
 
 struct OptimizerChoice {
   OptimizerSpec spec;
   ScheduleSpec schedule;
   ModelOrigin origin;
-  std::vector<std::string> rates;       // config.lr, or what a test of rates has put in place of it
+  std::vector<std::string> rates;       // config.lr, or the rates that a range test replaced it by
   double unscaled_lr = 0;               // before lr_scale
-  std::string rate_text;                // where the learning rate comes from
+  std::string rate_text;                // how the learning rate was chosen
   std::vector<std::string> rate_lines;  // rates of single weights
 };
-// `rates`: as config.lr; `fresh`: weights of a new head; total_steps: updates of the schedule.
+// Chooses rule, schedule and rates. `rates`: as config.lr; `fresh`: weights of a new head; total_steps: updates of the
+// schedule.
 absl::StatusOr<OptimizerChoice> ChooseOptimizer(const TrainConfig& config, const std::vector<std::string>& rates,
                                                 const OnnxModel& model, const PreparedModel& prepared,
                                                 const std::vector<std::string>& fresh, int64_t global_batch,

@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/load/loader.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/onnx/import.h"
@@ -24,31 +24,30 @@
 namespace onnxtrain {
 namespace {
 
-// Normalization of pixels within a model: what its first nodes do to them tells what they take.
-
-// y = scale[c] · x + shift[c] for channel c of the input, whose channels come out in reverse order if `reversed`.
+// The normalization of pixels by a model's first nodes: y = scale[c] · x + shift[c] for channel c of the input.
+// `reversed`: the channels come out in reverse order.
 struct InnerPixels {
   std::vector<double> scale, shift;
   bool reversed = false;
 };
 
-// The pixels that come out of it as pixels usually do, as `normalize` and `channel_order` take them; "": it does not
-// tell. Pixels of one model come out in 0 to 1, around 0 with a span of about 2 to 5, or, less a mean, as 0 to 255.
+// The values of `normalize` and `channel_order` that suit such a model; "": unknown. Normalized pixels usually have the
+// range 0 to 1, a range around 0 with a width of about 2 to 5, or 0 to 255 minus a mean.
 struct PixelProposal {
   std::string normalize, order;
 };
 
-constexpr int kMaxDepth = 12;  // nodes behind the input
+constexpr int kMaxDepth = 12;  // nodes after the input
 
-constexpr int64_t kMaxElements = 1 << 22;  // of a picture: evaluation is slow
+constexpr int64_t kMaxElements = 1 << 22;  // limit for a picture, because evaluation is slow
 
-constexpr int64_t kOpenSide = 64;  // of a picture whose size is open
+constexpr int64_t kOpenSide = 64;  // height and width of a picture of open size
 
-constexpr double kLargest = 255;  // of a pixel
+constexpr double kLargest = 255;  // largest pixel value
 
 constexpr double kRelativeRounding = 1e-4;
 
-// Names of values within kMaxDepth nodes behind the input that depend on it and on constants alone.
+// Lists the values within kMaxDepth nodes after the input that depend only on it and on constants.
 std::vector<std::string> FirstValues(const OnnxModel& model, const std::string& input) {
   std::map<std::string, int> depth = {{input, 0}};  // 0: the input; < 0: a constant
   for (const std::string& name : model.InitializerNames()) depth.emplace(name, -1);
@@ -87,7 +86,7 @@ class Prober {
   const Graph& graph() const { return graph_; }
   ValueId input() const { return input_; }
 
-  // Of a picture whose channel c is by_channel[c] everywhere.
+  // Evaluates a picture whose channel c is by_channel[c] everywhere.
   Values Run(const std::vector<double>& by_channel) const {
     Values values = weights_;
     values[input_] = Picture(by_channel);
@@ -121,19 +120,19 @@ class Prober {
 
   const Graph& graph_;
   ValueId input_;
-  int channel_axis_;  // of a sample, or -1
+  int channel_axis_;  // channel axis of a sample; -1: none
   Values weights_;
 };
 
 bool AreNear(double a, double b) { return std::fabs(a - b) <= kRelativeRounding * (1 + std::fabs(a)); }
 
-// What came out of probes: of black, of each channel alone at 1, of white.
+// The results for probe pictures: black, each channel alone at 1, white.
 struct Responses {
   const HostTensor *black, *white;
   std::vector<const HostTensor*> single;
 };
 
-// The channel that element i depends on; nullopt: none, or several.
+// Returns the channel that element i depends on; nullopt: none or several.
 std::optional<size_t> FindChannel(const Responses& r, int64_t i) {
   std::optional<size_t> found;
   for (size_t c = 0; c < r.single.size(); ++c) {
@@ -144,7 +143,7 @@ std::optional<size_t> FindChannel(const Responses& r, int64_t i) {
   return found;
 }
 
-// nullopt: the value is no affine function of single pixels.
+// Returns nullopt if the value is no affine function of single pixels.
 std::optional<InnerPixels> FitAffine(const Responses& r) {
   const size_t channels = r.single.size();
   InnerPixels inner{std::vector<double>(channels), std::vector<double>(channels)};
@@ -167,7 +166,7 @@ bool AreEqual(const InnerPixels& a, const InnerPixels& b) {
          a.reversed == b.reversed;
 }
 
-// Responses of all values that were evaluated.
+// Caches the responses of all evaluated values.
 class Responder {
  public:
   Responder(const Prober& prober, size_t channels)
@@ -192,7 +191,7 @@ class Responder {
   std::vector<Values> single_;
 };
 
-// Affine functions of single pixels, by value of the input's size.
+// Fits affine functions of single pixels, by value with the size of the input.
 std::map<ValueId, InnerPixels> FitAll(const Prober& prober, const Responder& responder) {
   std::map<ValueId, InnerPixels> fits;
   for (const auto& [v, tensor] : responder.values()) {
@@ -202,11 +201,12 @@ std::map<ValueId, InnerPixels> FitAll(const Prober& prober, const Responder& res
   return fits;
 }
 
-// Of the fitting values that a node reads which leads to no other one: the same for all of them, or nothing.
+// Returns the fit of the last fitting values, which other nodes read and which lead to no other fit; nullopt if they
+// differ.
 std::optional<InnerPixels> FindInnerPixels(const Prober& prober, size_t channels) {
   const std::map<ValueId, InnerPixels> fits = FitAll(prober, Responder(prober, channels));
   const std::vector<Node>& nodes = prober.graph().nodes();
-  std::vector<bool> leads(prober.graph().values().size());  // to a fitting value, or is one
+  std::vector<bool> leads(prober.graph().values().size());  // true for fitting values and those that lead to one
   for (const auto& [v, inner] : fits) leads[v] = true;
   const auto goes_on = [&](const Node& node) {
     return std::ranges::any_of(node.outputs, [&](ValueId y) { return leads[y]; });
@@ -236,8 +236,8 @@ bool ChangesPixels(const InnerPixels& inner) {
          std::ranges::any_of(inner.shift, [](double b) { return b != 0; });
 }
 
-// How far the outputs for inputs from `low` to `high` are from what models compute with: 0 is centered around 0;
-// above 1 they are too narrow, too wide or beside 0.
+// Returns how unsuitable the outputs for inputs from `low` to `high` are as model inputs: 0 is centered around 0; above
+// 1, they are too narrow, too wide or too far from 0.
 double Misfit(const InnerPixels& inner, double low, double high) {
   double worst = 0;
   for (size_t c = 0; c < inner.scale.size(); ++c) {
@@ -250,7 +250,7 @@ double Misfit(const InnerPixels& inner, double low, double high) {
   return worst;
 }
 
-// Of ImageNet's mean, from 0 to 1, that the model subtracts: in the order of RGB or BGR.
+// Derives RGB or BGR from the order in which the model subtracts ImageNet's mean (range 0 to 1).
 std::string FindOrder(const InnerPixels& inner, double white) {
   constexpr double kMean[] = {0.485, 0.456, 0.406};
   const auto is_mean = [&](size_t c, double mean) {
@@ -262,14 +262,14 @@ std::string FindOrder(const InnerPixels& inner, double white) {
   return rgb ? "rgb" : bgr ? "bgr" : "";
 }
 
-// Of the three channels of a sample; -1: it has one.
+// Returns the axis of the three channels of a sample; -1: it has one channel.
 int FindChannelAxis(const Shape& sample) {
   if (sample.size() != 3) return -1;
   return sample[0] == 3 ? 0 : sample[2] == 3 ? 2 : -1;
 }
 
-// Finds by evaluating the nodes behind the input of `feed` how far they do the same to all pixels. nullopt: they do
-// nothing, or different things on several ways.
+// Evaluates the nodes after the input of `feed` and returns the affine function that they apply to all pixels; nullopt
+// if there is none, or if the paths differ.
 std::optional<InnerPixels> FindInnerPixels(const OnnxModel& model, ImportOptions options, const FeedSpec& feed) {
   Shape shape = feed.sample.shape;
   if (feed.height_axis >= 0) shape[feed.height_axis] = shape[feed.height_axis + 1] = kOpenSide;
@@ -288,7 +288,7 @@ std::optional<InnerPixels> FindInnerPixels(const OnnxModel& model, ImportOptions
 }
 
 PixelProposal ProposePixels(const InnerPixels& inner) {
-  constexpr double kMostMisfit = 0.6;  // 0 to 1 has 0.5
+  constexpr double kMostMisfit = 0.6;  // pixels from 0 to 1 have a misfit of 0.5
   const struct {
     const char* normalize;
     double low, high;
@@ -311,7 +311,7 @@ PixelProposal ProposePixels(const InnerPixels& inner) {
 
 using Json = nlohmann::json;
 
-// What a model wants of its pixels; "": it does not say.
+// The pixel format that a model declares; "": none.
 struct PixelForm {
   std::string normalize, order, source;
 
@@ -356,7 +356,7 @@ absl::Status ReadProcessor(const Json& json, PixelForm* form) {
   return absl::OkStatus();
 }
 
-// Of the file that transformers writes beside a model.
+// Reads preprocessor_config.json, which transformers writes next to a model.
 PixelForm ReadProcessorForm(const std::string& model_path) {
   const std::string path = (std::filesystem::path(model_path).parent_path() / "preprocessor_config.json").string();
   PixelForm form{.source = path};
@@ -380,7 +380,7 @@ bool AreEqual(const std::string& a, const std::string& b) {
          PerChannel(x->std, 1) == PerChannel(y->std, 1);
 }
 
-// Shows three channels in reverse order.
+// A view with the three channels in reverse order.
 class ReversedChannels : public DatasetView {
  public:
   using DatasetView::DatasetView;
@@ -404,7 +404,7 @@ bool IsImageFeed(const FeedSpec& feed, const Dataset& data) {
   return feed.columns.size() == 1 && data.columns()[feed.columns[0]].image;
 }
 
-// Samples that lie apart, so that those of all classes are among them.
+// Takes samples at regular distances, so that all classes are likely among them.
 TrainData TakeSamples(const TrainData& data, int64_t multiple) {
   constexpr int64_t kSamples = 64;
   const int64_t size = data.dataset->size();
@@ -414,7 +414,7 @@ TrainData TakeSamples(const TrainData& data, int64_t multiple) {
   return {SubsetDataset(data.dataset, std::move(rows)), data.specs};
 }
 
-// The samples with another normalization, and the channels as they are or reversed; fails where they do not fit.
+// Returns the samples with another normalization, and with reversed channels if `reversed`; fails if it does not apply.
 absl::StatusOr<TrainData> Renormalize(const TrainData& data, const std::string& normalize, bool reversed) {
   TrainData other = data;
   if (reversed) other.dataset = std::make_shared<ReversedChannels>(data.dataset);

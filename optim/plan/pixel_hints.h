@@ -1,4 +1,4 @@
-// Whether pixels are normalized as the model wants them. Only hints come of it.
+// Checks whether pixels are normalized as the model expects. Produces hints only.
 #pragma once
 
 #include <optional>
@@ -11,22 +11,22 @@
 
 namespace onnxtrain {
 
-// How the samples are.
+// The pixel normalization of the samples.
 struct GivenPixels {
   std::string normalize;
-  std::optional<bool> bgr = {};  // nullopt: the order of the channels cannot be chosen
-  bool specified = false;        // the normalization was asked for
+  std::optional<bool> bgr = {};  // nullopt: the channel order cannot be chosen
+  bool specified = false;        // the user chose the normalization
 };
 
-// What the model declares where the normalization or the order of the channels is another one; else "". Its first nodes
-// tell, or, where nothing was asked for, its metadata (ONNX: Image.NominalPixelRange,
-// Image.BitmapPixelFormat) or a preprocessor_config.json beside it.
+// Returns a hint if the model declares another normalization or channel order, else "". The declaration is read from
+// the model's first nodes, or, if the user chose nothing, from its metadata (ONNX: Image.NominalPixelRange,
+// Image.BitmapPixelFormat) or from preprocessor_config.json in its folder.
 std::string DescribeDeclaredPixels(const OnnxModel& model, const ImportOptions& import, const FeedSpec& feed,
                                    const GivenPixels& given);
 
-// Evaluates a trained classifier on a few of the samples with every usual normalization and order of channels. Returns
-// a line where another one predicts the labels far better than that of `samples`; else "", also where the loss has no
-// accuracy, or no input is an image.
+// Evaluates a trained classifier on a few samples with every common normalization and channel order. Returns a hint if
+// one of them predicts the labels far better than that of `samples`; else "", also if the loss has no accuracy or no
+// input is an image.
 absl::StatusOr<std::string> FindBetterPixels(Session& session, const OpenedData& data, const TrainData& samples);
 
 }  // namespace onnxtrain

@@ -8,10 +8,10 @@
 namespace onnxtrain {
 namespace {
 
-// The largest time relative to float32 that is worth the bits.
+// The largest time relative to float32 that justifies the lower precision.
 constexpr double kMaxTimeRatio = 0.9;
 
-// The bytes that a session with these options holds beside its programs.
+// Returns the bytes that a session with these options holds besides its programs.
 absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& models, Backend& backend,
                                      SessionOptions options) {
   options.plan_only = true;
@@ -19,7 +19,7 @@ absl::StatusOr<int64_t> SessionBytes(const std::shared_ptr<PreparedModels>& mode
   return session->memory().total();
 }
 
-// Does the program fit in neither the memory nor the budget?
+// Returns true if the program exceeds the memory or the budget.
 bool IsTooLarge(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status);
 }
@@ -87,7 +87,7 @@ absl::StatusOr<PrecisionChoice> ChoosePrecisionAndBatch(const TrainConfig& confi
     return absl::OkStatus();
   };
   const bool timed = config.mixed_precision == "auto";
-  if (timed) RETURN_IF_ERROR(fit());  // types are compared on a micro-batch that fits in both
+  if (timed) RETURN_IF_ERROR(fit());  // compares the types on a micro-batch that fits in both
   ASSIGN_OR_RETURN(PrecisionChoice choice, ApplyPrecision(config, models, backend, options));
   if (!timed || options->compute != DType::kFloat32) RETURN_IF_ERROR(fit());
   // The other sizes were only planned.

@@ -1,4 +1,4 @@
-// The configuration that repeats a run.
+// Makes the configuration that repeats a run.
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "optim/config/unused_fields.h"
@@ -48,7 +48,7 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
     c.device = run.backend->device();
   }
   if (!run.data.train.normalize.empty()) c.normalize = run.data.train.normalize;
-  // A default of epochs stays unset: it would be a limit beside the max_steps of a run that goes on from here.
+  // A default number of epochs stays unset: together with max_steps, it would limit a run that continues this one.
   c.specified.clear();
   const TrainConfig resolved = c;
   for (const ConfigField& field : ConfigFields()) {

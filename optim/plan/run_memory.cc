@@ -10,13 +10,13 @@
 #include "frontend/data/text/tokenizer.h"
 #include "optim/parallel/shard.h"
 #include "optim/plan/micro_batch.h"
+#include "optim/step/session.h"
 #include "optim/step/training_state.h"
-#include "optim/step/variable_extents.h"
 
 namespace onnxtrain {
 namespace {
 
-// Numbers in the predictions of a sample, of a batch, and of all.
+// Limits on the numbers in the predictions of a sample, of a batch, and of all samples.
 constexpr int64_t kMostInSample = int64_t{1} << 24, kMostInBatch = int64_t{1} << 22, kMostInAll = int64_t{1} << 28;
 constexpr int64_t kMostOfPositions = 200;
 
@@ -31,7 +31,7 @@ ReportedSamples PlanReportedSamples(const LossChoice& loss, const std::vector<Fe
   const bool positions = targets > 1 && loss.num_classes() > 1;
   const int64_t numbers = targets * (positions ? loss.num_classes() : 1);
   if (numbers > kMostInSample) return {};
-  // Pictures of several sizes come one by one.
+  // Pictures of several sizes are predicted one by one.
   const bool sized = std::ranges::any_of(specs, [](const FeedSpec& spec) { return spec.height_axis >= 0; });
   const int64_t batch = sized ? 1 : std::clamp<int64_t>(kMostInBatch / numbers, 1, micro_batch);
   return {.most = std::min({most, kMostInAll / numbers, positions ? kMostOfPositions : most}),
@@ -40,13 +40,13 @@ ReportedSamples PlanReportedSamples(const LossChoice& loss, const std::vector<Fe
 
 namespace {
 
-constexpr int64_t kFreeShare = 4;  // of the free memory, a copy of the state may take one part without a budget
+constexpr int64_t kFreeShare = 4;  // without a budget, a copy of the state may take 1/kFreeShare of the free memory
 
 const ModelPart& PartOf(const SessionOptions& options) {
   return options.tensor.on() ? options.tensor : options.pipeline;
 }
 
-// Ranks that divide the state save their parts; else the first one saves it.
+// Returns the bytes that this rank saves: its part if the ranks divide the state, else all of it on the first rank.
 int64_t SavedBytes(const TrainingRun& run, const SessionOptions& options) {
   if (run.data.synthetic) return 0;
   const int64_t bytes = run.state_bytes;
@@ -54,7 +54,7 @@ int64_t SavedBytes(const TrainingRun& run, const SessionOptions& options) {
   return PartOf(options).index > 0 ? 0 : bytes;
 }
 
-// The files of a tokenizer with the tables made of them, and those of Unicode.
+// Returns the bytes of a tokenizer's files, the tables made from them, and Unicode tables.
 int64_t TokenizerBytes(const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return 0;
   int64_t files = 0;
@@ -62,7 +62,7 @@ int64_t TokenizerBytes(const Tokenizer* tokenizer) {
   return 3 * files + (int64_t{7} << 20);
 }
 
-// Samples in memory, and the batches that are trained on and prefetched.
+// Returns the bytes of samples in memory, and of the batches in training and in prefetch.
 int64_t DataBytes(const TrainingRun& run) {
   int64_t bytes = run.train.dataset->memory_bytes() + TokenizerBytes(run.data.train.text.tokenizer.get());
   if (run.has_eval() && !run.data.eval_is_part_of_train) bytes += run.eval.dataset->memory_bytes();
@@ -81,28 +81,29 @@ int64_t ExportBytes(const TrainingRun& run, const PreparedModel& prepared) {
   return run.config.ema_decay > 0 ? 2 * bytes : bytes;
 }
 
-// The samples of the short update that ends an epoch, where the run has one and all batches are of one size else.
+// Returns the number of samples of the short update that ends an epoch; 0 if there is none, or if batches vary in size.
 int64_t LastBatch(const TrainingRun& run, const SessionOptions& options) {
   const bool comes = !run.options.drop_last && !run.tokens.on() && run.steps.total >= run.steps.per_epoch;
   const bool known = options.variable_inputs.empty() && !run.train.dataset->streams();
   return comes && known ? run.train.dataset->size() % run.batch.global : 0;
 }
 
-// Of an evaluation, for each sample of a micro-batch.
+// Returns the bytes of an evaluation per sample of a micro-batch.
 int64_t EvaluationBytesPerSample(const TrainingRun& run) {
   if (!run.has_eval()) return 0;
   return (run.options.num_workers * LoaderOptions().prefetch_factor + 1) * BatchBytes(run.eval, 1);
 }
 
-// Lengths that at least one batch of the run is likely to be padded to. A batch of B samples in random order is as long
-// as its longest one: it has at most length l with probability F(l)^B, where F is the distribution of the samples.
+// Counts the lengths that at least one batch of the run is likely to be padded to. A batch of B samples in random order
+// is padded to its longest sample: that is at most l with probability F(l)^B, where F is the distribution of the sample
+// lengths.
 int64_t CountLengths(const TrainingRun& run, const SessionOptions& options) {
   const Dataset& data = *run.train.dataset;
   if (options.variable_inputs.empty() || options.variable_extents > 1 || data.streams() || data.size() == 0) return 1;
   std::map<int64_t, int64_t> samples;
   const int64_t longest = GreatestExtents(options)[0];
   for (int64_t i = 0; i < data.size(); ++i) ++samples[RoundUpLength(data.Length(i), longest)];
-  const bool alike = run.options.length_grouping || options.tokens.on();  // samples of a batch
+  const bool alike = run.options.length_grouping || options.tokens.on();  // the samples of a batch have similar lengths
   const double b = alike ? 1 : static_cast<double>(run.batch.global);
   int64_t count = 0, shorter = 0;
   const auto reached = [&](int64_t n) {

@@ -8,14 +8,14 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kTracedBatch = 101;  // a prime: extents that it divides follow the batch
+constexpr int64_t kTracedBatch = 101;  // a prime: extents that are multiples of it depend on the batch
 
 bool Imports(const OnnxModel& model, ImportOptions import, int64_t batch) {
   import.batch = batch;
   return Import(model, import).ok();
 }
 
-// Returns whether integers that are computed from the feed `name` index an axis that follows kTracedBatch.
+// Returns true if integers computed from the feed `name` index an axis whose extent depends on kTracedBatch.
 bool IndexesBatch(const Graph& graph, const std::string& name) {
   std::vector<bool> computed(graph.values().size());
   const auto follows = [&](ValueId value, int64_t axis) {
@@ -35,7 +35,7 @@ bool IndexesBatch(const Graph& graph, const std::string& name) {
   return false;
 }
 
-// Returns whether the elements are integers from 0 on, the largest of which is the place of the last sample.
+// Returns true if the elements are integers from 0 to samples - 1 and include the largest.
 bool NumbersSamples(const HostTensor& constant, int64_t samples) {
   if (!IsInteger(constant.dtype()) || constant.size() < 2) return false;
   int64_t smallest = constant.IntAt(0), largest = smallest;
@@ -51,7 +51,7 @@ bool NumbersSamples(const HostTensor& constant, int64_t samples) {
 std::string FindInputOfPlaces(const OnnxModel& model, const ImportOptions& import,
                               const std::vector<std::string>& constants, int64_t samples) {
   if (HasAddedAxis(import.batch_axes)) return "";
-  ImportOptions open = import;  // integers are feeds: their values are no part of the graph
+  ImportOptions open = import;  // integers are feeds, so that their values are not part of the graph
   open.batch = kTracedBatch;
   for (const std::string& name : constants) {
     const HostTensor& constant = import.fixed_inputs.at(name);

@@ -40,7 +40,8 @@ RecomputeSpec MakeRecomputeSpec(const TrainConfig& config) {
 
 namespace {
 
-// Lengths of texts, or sizes of pictures. Batches of several sizes are never one micro-batch.
+// Sets the extents that vary: lengths of texts, or sizes of pictures. Batches of several sizes are never one
+// micro-batch.
 void SetVariableExtents(const BoundData& data, SessionOptions* options) {
   for (const FeedSpec& feed : data.feeds) {
     if (feed.height_axis >= 0) options->variable_extents = 2, options->step_form = StepForm::kMicroAndApply;
@@ -68,6 +69,12 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
   ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model, data));
   SetVariableExtents(data, &options);
+  const ModelEdits& edits = model.edits();
+  for (const LowRankUpdate& update : edits.low_rank) {
+    for (const std::string& name : {update.a_name(), update.b_name()}) options.trainable.adapters.push_back(name);
+  }
+  if (!edits.low_rank.empty())
+    options.trainable.adapters.insert(options.trainable.adapters.end(), edits.fresh.begin(), edits.fresh.end());
   return options;
 }
 
@@ -80,7 +87,8 @@ absl::StatusOr<PreparedModel> PrepareAt(PreparedModels& models, const PrepareOpt
   return prepared;
 }
 
-// With one sample, whatever the outputs make of a batch: some detectors squeeze it or join it with another axis.
+// Prepares for one sample, whatever shape the outputs have for a batch: some detectors squeeze it or merge it with
+// another axis.
 absl::StatusOr<PreparedModel> PrepareOneSample(PreparedModels& models, PrepareOptions* options, bool training) {
   PrepareOptions one = *options;
   ASSIGN_OR_RETURN(const auto imported, models.ImportForward(one, 1, training, false));
@@ -120,7 +128,7 @@ absl::StatusOr<PreparedModel> PrepareAtAnyBatch(PreparedModels& models, int64_t 
 
 namespace {
 
-// Freezes BatchNormalization in a model that is bound to a batch of 1, whose statistics are no estimate of those of the
+// Freezes BatchNormalization in a model that is bound to a batch of 1, whose statistics do not estimate those of the
 // data.
 absl::StatusOr<PreparedModel> FreezeBatchNorm(PreparedModels& models, PreparedModel prepared, PrepareOptions* options) {
   const bool normalizes = models.model()->op_histogram().contains("BatchNormalization");
@@ -134,7 +142,7 @@ absl::StatusOr<PreparedModel> FreezeBatchNorm(PreparedModels& models, PreparedMo
 absl::StatusOr<PreparedModel> PrepareFor(PreparedModels& models, const BoundData& data, SessionOptions* options,
                                          bool training) {
   PrepareOptions prepare = MakePrepareOptions(*options);
-  int64_t fixed_batch = data.places_input.empty() ? 0 : data.dataset->size();
+  int64_t fixed_batch = data.sample_index_input.empty() ? 0 : data.dataset->size();
   auto prepared = fixed_batch > 0 ? PrepareAt(models, prepare, fixed_batch, training)
                                   : PrepareAtAnyBatch(models, options->micro_batch, training, &prepare, &fixed_batch);
   if (prepared.ok() && fixed_batch == 1 && training && options->may_freeze_batch_norm)

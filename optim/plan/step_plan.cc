@@ -9,7 +9,7 @@
 namespace onnxtrain {
 namespace {
 
-// The feed whose samples are counted in tokens; null: there is none.
+// Returns the feed whose tokens are counted; null: none.
 const FeedSpec* FindTokens(const BoundData& data) {
   const auto variable = std::ranges::find_if(data.feeds, &FeedSpec::variable);
   if (variable != data.feeds.end()) return &*variable;
@@ -75,7 +75,7 @@ absl::StatusOr<BatchPlan> PlanBatch(std::optional<int64_t> global, std::optional
 
 namespace {
 
-// Returns the largest micro-batch of which four for every stage, or as many as there are samples, make a batch.
+// Returns the largest divisor of `batch` that gives at least four micro-batches per stage; 1 if there is none.
 int64_t MicrosForStages(int64_t batch, int64_t stages) {
   int64_t micro = std::max<int64_t>(1, batch / (4 * stages));
   while (batch % micro != 0) --micro;

@@ -4,9 +4,10 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/classes.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/onnx/edit/surgery.h"
 #include "optim/config/weight_globs.h"
+#include "optim/plan/adapters.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/synthetic_data.h"
 #include "optim/step/prepared_models.h"
@@ -15,7 +16,7 @@
 namespace onnxtrain {
 namespace {
 
-// Counts the classes of the labels: their names, values or columns; one for a number.
+// Counts the classes of the labels: their names, values or columns; 1 for a single number.
 absl::StatusOr<int64_t> CountClasses(const BoundData* data) {
   if (data == nullptr) return Invalid("`num_classes` auto: there is no `data` to count the classes of");
   const LabelInfo& labels = data->label.info;
@@ -35,7 +36,7 @@ Pooling MakePooling(const std::string& head) {
   return head == "cls" ? Pooling::kCls : head == "max" ? Pooling::kMax : Pooling::kMean;
 }
 
-// Points to `head` where the model is an encoder without one.
+// Suggests `head` if the model is an encoder without a head.
 std::string HeadHint(const OnnxModel& model, const ImportOptions& import) {
   const auto head = PlanHead(model, {.classes = 2}, import);
   return head.ok() && head->edits.nodes.size() > 1
@@ -68,7 +69,7 @@ absl::StatusOr<std::vector<std::string>> MatchReinit(const std::vector<std::stri
   return names;
 }
 
-// Checks that the shapes differ in one axis, which has the new number of classes.
+// Checks that the shapes differ in one axis, whose extent is the new number of classes.
 absl::Status CheckClasses(const SurgeryPlan& plan, const Shape& before, const Shape& after, int64_t classes) {
   int changed = 0;
   for (size_t i = 0; i < before.size() && i < after.size(); ++i) changed += before[i] != after[i];
@@ -96,9 +97,25 @@ absl::Status CheckPlan(const OnnxModel& model, const SurgeryPlan& plan, const Im
   return CheckClasses(plan, shape(before), shape(*after), classes);
 }
 
+// Draws the fresh weights and those that `reinit` names.
+absl::StatusOr<std::vector<InitializedWeight>> DrawWeights(const TrainConfig& config, const OnnxModel& model,
+                                                           const ImportOptions& import,
+                                                           const std::vector<std::string>& fresh) {
+  if (config.reinit.empty() && fresh.empty()) return std::vector<InitializedWeight>();
+  ASSIGN_OR_RETURN(const ImportedModel imported, Forward(model, import));
+  ASSIGN_OR_RETURN(std::vector<std::string> names, MatchReinit(config.reinit, imported));
+  std::set<std::string> all(names.begin(), names.end());
+  for (const std::string& name : fresh) {
+    if (all.insert(name).second) names.push_back(name);
+  }
+  return InitializeWeights(imported, names, static_cast<uint64_t>(config.seed));
+}
+
 }  // namespace
 
-bool HasSurgery(const TrainConfig& config) { return ChangesClasses(config) || !config.reinit.empty(); }
+bool HasSurgery(const TrainConfig& config) {
+  return ChangesClasses(config) || !config.reinit.empty() || HasAdapters(config);
+}
 bool ChangesClasses(const TrainConfig& config) { return config.num_classes != 0 || !config.head.empty(); }
 
 absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
@@ -115,20 +132,18 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
     RETURN_IF_ERROR(CheckPlan(*model, plan, import, classes));
   }
   ASSIGN_OR_RETURN(const auto changed, model->LoadEdited(plan.edits));
-  ASSIGN_OR_RETURN(const ImportedModel imported, Forward(*changed, import));
-  ASSIGN_OR_RETURN(std::vector<std::string> names, MatchReinit(config.reinit, imported));
-  std::set<std::string> all(names.begin(), names.end());
-  for (const std::string& name : plan.fresh) {
-    if (all.insert(name).second) names.push_back(name);
-  }
-  ASSIGN_OR_RETURN(const std::vector<InitializedWeight> drawn,
-                   InitializeWeights(imported, names, static_cast<uint64_t>(config.seed)));
+  ASSIGN_OR_RETURN(const std::vector<InitializedWeight> drawn, DrawWeights(config, *changed, import, plan.fresh));
   for (const InitializedWeight& w : drawn) {
     plan.edits.tensors[w.name] = w.value;
     surgery.lines.push_back(StrCat("re-initialized: ", w.name, " ", ToString(w.value.type()), ": ", w.how));
   }
   if (!config.reinit.empty())
     plan.edits.lines.push_back(StrCat(drawn.size(), " weights were re-initialized before training"));
+  if (HasAdapters(config)) {
+    ASSIGN_OR_RETURN(plan.edits.low_rank, PlanAdapters(config, *changed));
+    plan.edits.fresh = plan.fresh;
+    surgery.lines.push_back(DescribeAdapters(plan.edits.low_rank));
+  }
   ASSIGN_OR_RETURN(surgery.model, model->LoadEdited(std::move(plan.edits)));
   return surgery;
 }

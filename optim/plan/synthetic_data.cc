@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/synthetic.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/onnx/interop/training_info.h"
 #include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
@@ -22,19 +22,19 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kMinBatch = 2;
-constexpr double kStepFlops = 2e11;      // a second or two on two CPUs
-constexpr double kBackwardFactor = 3.0;  // forward and backward pass, by the forward pass
+constexpr double kStepFlops = 2e11;      // one or two seconds on two CPUs
+constexpr double kBackwardFactor = 3.0;  // operations of forward and backward pass relative to the forward pass
 
 bool ChoosesBatch(const TrainConfig& config) {
   const char* const fields[] = {"batch_size", "micro_batch_size", "gradient_accumulation_steps"};
   return std::ranges::any_of(fields, [&](const char* field) { return IsSpecified(config, field); });
 }
 
-// Floating-point operations of a training step for one sample; 0 where the model cannot be imported, which later stages
-// report.
+// Returns the floating-point operations of a training step for one sample; 0 if the model cannot be imported, which
+// later stages report.
 double StepFlops(PreparedModels& models, const PrepareOptions& options, int64_t batch) {
   const auto imported = models.ImportForward(options, batch, true, true);
-  if (!imported.ok() && batch > 1) return StepFlops(models, options, 1);  // it may take one sample at a time
+  if (!imported.ok() && batch > 1) return StepFlops(models, options, 1);  // the model may accept one sample only
   if (!imported.ok()) return 0;
   const Graph& graph = (*imported)->graph;
   double flops = 0;
@@ -55,7 +55,7 @@ int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, co
 
 namespace {
 
-// Returns the extent of the table that a feed indexes, directly or through data movement; 2 where it indexes none.
+// Returns the extent of the table that a feed indexes, directly or through data movement; 2 if it indexes none.
 int64_t IndexLimit(const Graph& graph, ValueId feed) {
   const auto readers = ComputeUsers(graph);
   std::vector<ValueId> open = {feed};
@@ -93,7 +93,7 @@ SyntheticColumn InputColumn(const Graph& graph, const OnnxModel::Input& input, c
   return column;
 }
 
-// Class indices for classes, 0 or 1 for probabilities, normal numbers for the rest.
+// Fills labels with class indices for classes, 0 or 1 for probabilities, and normally distributed numbers otherwise.
 SyntheticColumn LabelColumn(const LossChoice& loss, const LossFeed& feed) {
   const std::string name = feed.label.empty() ? "label" : feed.label;
   for (const LossTerm& term : loss.terms) {
@@ -125,7 +125,7 @@ std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string,
 
 namespace {
 
-// "input 'sr' is a constant for all samples: i64 [] of 16000"
+// Formats "input 'sr' is a constant for all samples: i64 [] of 16000".
 std::string DescribeConstant(const std::string& name, const HostTensor& value) {
   if (value.size() == 0) return StrCat("input '", name, "' is not in the data: empty ", ToString(value.type()));
   const std::string what = value.size() == 1 ? StrCat(value.At(0)) : StrCat("of ", value.size(), " values");
@@ -133,7 +133,7 @@ std::string DescribeConstant(const std::string& name, const HostTensor& value) {
                 name, "=N or @FILE.npy)");
 }
 
-// A column for each input that is no constant.
+// Adds a column for each input that is no constant.
 absl::Status AddInputColumns(const OnnxModel& model, const ImportOptions& import, const LossSpec& loss,
                              const Graph& graph, BoundData* data, std::vector<SyntheticColumn>* columns) {
   ASSIGN_OR_RETURN(const std::vector<std::string> outputs, LossOutputs(model, loss));

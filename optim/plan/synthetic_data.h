@@ -1,4 +1,4 @@
-// Makes up samples that fit the inputs and the loss of a model, for runs without data.
+// Generates synthetic samples that fit the inputs and the loss of a model, for runs without data.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,18 @@
 
 namespace onnxtrain {
 
-// The batch of runs without data.
-
-// The global batch of a run that only shows that the model trains: GlobalBatchSize, and where nobody chose it, halved
-// while a step would take long, but not below 2, which statistics of the batch need. `options`: as the run will import
-// the model.
+// Returns the global batch of a run without data, which only shows that the model trains: GlobalBatchSize. If nobody
+// chose the size, halves it while a step would take long, but not below 2, which batch statistics need. `options` are
+// those of the run's import.
 int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, const PrepareOptions& options);
 
-// Returns what the error of a model that was imported with such shapes ends in: how to specify the right ones. "" where
-// no dimension is free.
+// Returns the end of an error message for a model imported with assumed extents: how to specify the right ones. Returns
+// "" if no dimension is free.
 std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string, int64_t>& dims);
 
-// `size` samples, a function of the seed, shaped as above. Integer inputs that index a table stay inside it, masks are
-// ones. `import` (MakeImportOptions) and `loss` are those of the run; labels fit the outputs of micro-batches of
-// `micro_batch`, which may depend on it (scores of samples against each other).
+// Makes `size` samples, a function of the seed, with the shapes of `import`. Integer inputs that index a table are in
+// range; masks are ones. `import` (MakeImportOptions) and `loss` are those of the run. Labels fit the outputs of
+// micro-batches of `micro_batch`, whose shape may depend on it (scores of samples against each other).
 absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const ImportOptions& import, const LossSpec& loss,
                                             int64_t size, int64_t micro_batch, uint64_t seed);
 

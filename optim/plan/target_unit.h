@@ -1,4 +1,4 @@
-// Trains a regression on standardized targets and gives the exported model the original unit.
+// Trains a regression on standardized targets, and restores the original unit in the exported model.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct ScaledTargets {
   TargetUnit unit;
 };
 
-// Fits the targets of `train` and standardizes them in `train` and, where it has samples, in `eval`. Fails, with why,
-// where the unit cannot be folded into the last layer.
+// Fits the targets of `train` and standardizes them in `train` and, if it has samples, in `eval`. Fails with a reason
+// if the unit cannot be folded into the last layer.
 absl::StatusOr<ScaledTargets> ScaleTargets(const OnnxModel& model, const PreparedModel& prepared, TrainData* train,
                                            TrainData* eval);
 

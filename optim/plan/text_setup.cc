@@ -18,7 +18,7 @@
 namespace onnxtrain {
 namespace {
 
-// The shape of an input for a trial: the length for token inputs, and for both sides of masks of pairs.
+// Returns the shape of an input for a trial: kTrialLength for token inputs, and for both axes of pair masks.
 Shape TrialShape(const ModelInput& input) {
   Shape shape = input.dims;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -80,14 +80,14 @@ absl::StatusOr<LengthLimit> FindLengthLimit(const TrainConfig& config, const Onn
   ASSIGN_OR_RETURN(const LengthLimit declared, FindDeclaredLength(config, model));
   if (declared.exact) return declared;
   const auto imported = ImportAtTrialLength(config, model);
-  if (!imported.ok()) return LengthLimit();  // the error comes with the length of the data
+  if (!imported.ok()) return LengthLimit();  // the import with the data's length reports the error
   return LengthLimit{FindPositionRows(imported->graph, kTrialLength)};
 }
 
 namespace {
 
 constexpr const char* kChars[] = {"chars", "char"};
-// Of models without a table of positions: longer samples are rarely meant.
+// The length limit of models without a position table; longer samples are rarely intended.
 constexpr int64_t kMaxLength = 4096;
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadKnown(const TrainConfig& config, const TextPreprocess& before) {
@@ -109,7 +109,7 @@ Source::Tokens FindTokens(const std::string& path) {
   return found.ok() ? found->source->tokens : Source::Tokens::kNone;
 }
 
-// The length that samples are truncated to.
+// Returns the length that samples are truncated to.
 absl::StatusOr<int64_t> ChooseLength(int64_t asked, const LengthLimit& limit) {
   if (asked > 0 && limit.length > 0 && asked > limit.length)
     return Invalid("`max_length` ", asked, ": the model takes at most ", limit.length, " tokens");

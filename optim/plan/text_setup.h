@@ -1,4 +1,4 @@
-// From the configuration to columns of tokens: which columns are text, by which tokenizer, of which length.
+// Chooses the text columns, their tokenizer and the length of their samples.
 #pragma once
 
 #include <memory>
@@ -14,63 +14,63 @@
 
 namespace onnxtrain {
 
-// Inputs of tokens, [batch, length] of integers: which lengths a model takes.
-
+// Returns true for an input of tokens, [batch, length] of integers.
 bool IsTokenInput(const ModelInput& input);
-// Is it a mask of pairs of tokens, [batch, (heads,) length, length], by its name?
+// Returns true if the name and the shape, [batch, (heads,) length, length], indicate a mask of token pairs.
 bool IsPairMask(const ModelInput& input);
 
-// The length that is tried where the model leaves it free.
+// The length to import with if the model leaves it free.
 inline constexpr int64_t kTrialLength = 16;
 inline constexpr int64_t kTrialBatch = 2;
 
-// Imports the model with samples of kTrialLength tokens, where its inputs take them.
+// Imports the model with samples of kTrialLength tokens, if its inputs accept that.
 absl::StatusOr<ImportedModel> ImportAtTrialLength(const TrainConfig& config, const OnnxModel& model);
 
-// The greatest length of [batch, length] inputs of integers that the model takes: a fixed extent, else the rows of the
-// table that it looks positions up in. `exact`: it takes no other. 0: there is no limit that could be found.
+// The greatest length of integer inputs [batch, length] that the model accepts: a fixed extent, otherwise the number of
+// rows of its position table. `exact`: it accepts no other length. 0: no limit found.
 struct LengthLimit {
   int64_t length = 0;
   bool exact = false;
 };
 absl::StatusOr<LengthLimit> FindLengthLimit(const TrainConfig& config, const OnnxModel& model);
-// What its declared inputs say; a length of 0: nothing.
+// Returns the limit that the declared inputs set; length 0: none.
 absl::StatusOr<LengthLimit> FindDeclaredLength(const TrainConfig& config, const OnnxModel& model);
 
-// The rows of a table that constant indices 0, 1, 2, … (or from an offset on) of `length` select; 0: there is none.
+// Returns the rows of the table from which constant indices 0, 1, 2, … (or with an offset) of `length` select; 0: none.
 int64_t FindPositionRows(const Graph& graph, int64_t length);
 
-// The text of a model's data; without columns there is none.
+// The text columns of a model's data and their tokenizer; no columns: no text.
 struct TextSetup {
   std::vector<std::string> columns;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: none is named
-  std::string found_in;                        // the folder that it was found in, beside the model; else ""
-  bool from_characters = false;                // it is made of the characters of the data
-  int64_t max_length = 0;                      // 0: found
+  std::string found_in;                        // the folder where it was found if `tokenizer` is not set; else ""
+  bool from_characters = false;                // it is built from the characters of the data
+  int64_t max_length = 0;                      // 0: automatic
 };
 
-// From `text`, `tokenizer` and `max_length`, else from the preprocess.json or the tokenizer beside the model; without
-// columns of text those of a source of documents. `may_fit`: the tokenizer may be made of the data.
+// Makes the setup from `text`, `tokenizer` and `max_length`, otherwise from preprocess.json or the tokenizer in the
+// model's folder. If no text columns are set, uses those of a source of documents. `may_fit`: the tokenizer may be
+// built from the data.
 absl::StatusOr<TextSetup> MakeTextSetup(const TrainConfig& config, const std::optional<Preprocess>& before,
                                         const std::string& path, bool may_fit);
 
-// The names of columns that are given by name or 0-based index.
+// Resolves names and 0-based indices of columns to names.
 std::vector<std::string> ResolveColumns(const Dataset& data, std::vector<std::string> names);
 
-// A token for each character of these columns. Without room for an unknown token in a table of `rows` (0: any) there is
-// none, and other characters are errors.
+// Makes a tokenizer with one token per character of these columns. If a table of `rows` rows (0: any) has no room for
+// an unknown token, there is none, and other characters are errors.
 absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeFromChars(const Dataset& data,
                                                                const std::vector<std::string>& columns, int64_t rows);
 
-// Tokenizes the text columns of `data` and replaces it. Sets the tokenizer and the length of *setup where they are
-// open; `notes` tells what was done.
+// Tokenizes the text columns of `data` and replaces it. Sets the tokenizer and the length of *setup if they are open,
+// and describes the changes in `notes`.
 absl::StatusOr<TokenizedText> AddTokens(const TrainConfig& config, const OnnxModel& model, TextSetup* setup,
                                         std::shared_ptr<const Dataset> data, std::vector<std::string>* notes);
 
-// Fails where the tokenizer has ids beyond the table that `range`, of the token input, stands for.
+// Fails if the tokenizer has ids outside the table of the token input, whose indices `range` limits.
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::optional<ValueRange>& range);
 
-// The digest of a tokenizer's files.
+// Returns the digest of a tokenizer's files.
 std::string TokenizerDigest(const Tokenizer& tokenizer);
 
 }  // namespace onnxtrain

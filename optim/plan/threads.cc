@@ -11,12 +11,12 @@
 namespace onnxtrain {
 namespace {
 
-// Operations and four times the bytes. Below the first, one thread computes them in the time that it takes to wake
-// another; from the second on a micro-batch takes milliseconds, which threads always shorten. No kernel shares a node
-// below the third among threads, not even one that other nodes are fused into.
+// Thresholds of work, counted as operations plus four times the bytes. Work below kNoWork takes one thread no longer
+// than waking another. A micro-batch of kMuchWork takes milliseconds, which threads always shorten. Kernels never share
+// a node below kShareable among threads, even with other nodes fused into it.
 constexpr double kNoWork = 1e6, kMuchWork = 1e9, kShareable = 2e4;
 constexpr size_t kManyNodes = 5000;
-constexpr double kAsFast = 1.05;  // of the fastest time
+constexpr double kAsFast = 1.05;  // tolerance relative to the fastest time
 
 bool IsOpen(const TrainConfig& config) {
   return config.threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr &&
@@ -29,12 +29,13 @@ absl::StatusOr<int> MeasureThreads(const Graph& graph, const BackendFactory& mak
     config.threads = threads;
     ASSIGN_OR_RETURN(const auto backend, make_backend(config));
     ASSIGN_OR_RETURN(const std::vector<double> times, MicroTimer(graph, {}, 0, *backend).Time(DType::kFloat32));
-    seconds[threads] = times[times.size() / 2];  // not the best: on a busy machine the next thread usually comes late
+    // The median, not the minimum: on a busy machine the next thread usually starts late.
+    seconds[threads] = times[times.size() / 2];
     if (threads == all) return FewestFastThreads(seconds);
   }
 }
 
-// Returns 0 where the variable is not set.
+// Returns 0 if the variable is not set.
 int NumberIn(const char* variable) {
   const char* set = std::getenv(variable);
   return set == nullptr ? 0 : std::atoi(set);
@@ -77,8 +78,8 @@ std::optional<int> ThreadsByWork(const Graph& micro) {
   return work >= kMuchWork ? std::optional(0) : std::nullopt;
 }
 
-// Returns the number where the forward pass alone tells it, without differentiating it: much work only becomes more,
-// and of many nodes the backward pass has as large ones.
+// Returns the number of threads if the forward pass alone decides it, without differentiation: the backward pass only
+// adds work, and its large nodes are similar to those of the forward pass.
 static std::optional<int> ThreadsByForwardPass(const Graph& forward) {
   const std::optional<int> threads = ThreadsByWork(forward);
   return threads == 0 || forward.nodes().size() > kManyNodes ? threads : std::nullopt;
@@ -88,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_p
                                                              const SessionOptions& options,
                                                              const BackendFactory& make_backend,
                                                              const TrainConfig& config, int64_t* threads) {
-  const bool open = IsOpen(config);  // the factory may set the variable
+  const bool open = IsOpen(config);  // read before the factory may set the variable
   ASSIGN_OR_RETURN(auto backend, make_backend(config));
   if (backend->name() != "cpu" || !open) return backend;
   ASSIGN_OR_RETURN(const auto forward,

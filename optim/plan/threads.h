@@ -1,4 +1,4 @@
-// The number of threads of a run.
+// Chooses the number of threads of a run.
 #pragma once
 
 #include <map>
@@ -12,28 +12,27 @@
 
 namespace onnxtrain {
 
-// Workers that automatic choices come to at most.
-
-// Each holds batches in memory. Decoding pictures for a GPU takes most workers.
+// The most loader workers that auto chooses. Each holds batches in memory; decoding pictures for a GPU needs the most.
 inline constexpr int kMostAutoWorkers = 16;
 
-// Returns the number of threads for compute: config.threads if above 0, else OMP_NUM_THREADS if the user set it, else
-// CpuCount(); no more than OMP_THREAD_LIMIT and CpuCount().
+// Returns the number of compute threads: config.threads if above 0, else OMP_NUM_THREADS if the user set it, else
+// CpuCount(); at most OMP_THREAD_LIMIT and CpuCount().
 int ComputeThreads(const TrainConfig& config);
-// Says so where config.threads or OMP_NUM_THREADS asks for more threads than there are CPUs; else returns "".
+// Returns a line for users if config.threads or OMP_NUM_THREADS exceeds the number of CPUs; else "".
 std::string DescribeThreadLimit(const TrainConfig& config);
 
-// Returns the smallest number of threads that is within 5 % of the fastest. `seconds` by number of threads; not empty.
+// Returns the smallest number of threads that is within 5 % of the fastest. `seconds` is by number of threads and not
+// empty.
 int FewestFastThreads(const std::map<int, double>& seconds);
 
-// Returns the number of threads (0: all) for forward and backward pass where it needs no timing: one where no node
-// is large enough for two, all where there is much work. Also for graphs of so many nodes that compiling them once more
-// to time them takes long: there all, if large nodes have most of the work.
+// Returns the number of threads (0: all) for forward and backward pass if no timing is needed, else nullopt: 1 if no
+// node is large enough to share, all if there is much work. Graphs of very many nodes, whose compilation for timing
+// takes long, are decided too: all if large nodes have most of the work, else 1.
 std::optional<int> ThreadsByWork(const Graph& micro);
 
-// Makes the backend of config.backend. Where neither config.threads nor OMP_NUM_THREADS names a number of threads and
-// a micro-batch is so small that waking threads may take longer than they save, chooses the number on the cpu backend:
-// by ThreadsByWork, else the fewest of 1, 2, 4, … that are as fast as any, by timing forward and backward pass. Sets
+// Makes the backend of config.backend. On the cpu backend, chooses the number of threads if neither config.threads nor
+// OMP_NUM_THREADS sets it and a micro-batch is so small that waking threads may cost more than it saves: by
+// ThreadsByWork, otherwise by timing forward and backward pass, the fewest of 1, 2, 4, … that are as fast as any. Sets
 // *threads to it; a run with that number set makes no choice.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackendForModel(const std::shared_ptr<PreparedModels>& models,
                                                              const SessionOptions& options,

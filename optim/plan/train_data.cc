@@ -6,7 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/bad_samples.h"
-#include "frontend/data/bind/classes.h"
+#include "frontend/data/bind/labels.h"
 #include "optim/config/loss_text.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/model_setup.h"
@@ -23,7 +23,7 @@ absl::Status CheckMixable(const LossFeed& feed) {
   return Invalid("labels ", ToString(feed.sample), " cannot be mixed, only one class or values for each picture");
 }
 
-// The feed takes part by what its column holds.
+// Decides by the content of its column how the feed is mixed.
 absl::StatusOr<Mixing> ChooseMixing(const FeedSpec& spec, const Dataset& data, const OpenedData& opened,
                                     const LossChoice& loss) {
   const auto label = std::ranges::find(loss.feeds, spec.feed, &LossFeed::name);
@@ -66,7 +66,7 @@ absl::StatusOr<MixOptions> PlanMixing(const TrainConfig& config, const OpenedDat
 
 namespace {
 
-// Labels of a loss on probabilities lie between 0 and 1.
+// Returns 0 to 1 for labels of a loss on probabilities.
 std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::string& feed) {
   const bool binary = std::ranges::any_of(loss.terms, [&](const LossTerm& term) {
     return term.feed == feed && term.form == LabelForm::kElements && term.function->name == "bce";
@@ -80,7 +80,8 @@ TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
   return train;
 }
 
-// The height axis of labels that are pictures of their own sizes; -1: they are not. Padding must not count in the loss.
+// Returns the height axis of labels that are pictures of different sizes; -1: they are not. Fails if padding would
+// count in the loss.
 absl::StatusOr<int> FindLabelHeight(const Dataset& data, int column, const LossChoice& loss, const LossFeed& feed) {
   const Column& label = data.columns()[column];
   if (label.height_axis < 0) return -1;
@@ -124,7 +125,8 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ig
   return absl::OkStatus();
 }
 
-// A check that the steps of the output suffice for the labels: those of the greatest size, where samples have sizes.
+// Returns a check that the output has enough steps for the labels; if samples differ in size, uses the steps of the
+// greatest size.
 std::function<absl::Status(const Dataset&, int64_t)> CheckSequenceWhileReading(const PreparedModel& prepared,
                                                                                const LossTerm& term,
                                                                                const FeedSpec& spec,
@@ -141,7 +143,7 @@ std::function<absl::Status(const Dataset&, int64_t)> CheckSequenceWhileReading(c
   };
 }
 
-// Later samples of a stream cannot be looked at before training.
+// Adds label checks while reading: later samples of a stream cannot be read before training.
 void CheckLabelsWhileReading(const PreparedModel& prepared, int64_t ignore_index, TrainData* train) {
   const LossChoice& loss = prepared.loss;
   for (FeedSpec& spec : train->specs) {
@@ -154,7 +156,7 @@ void CheckLabelsWhileReading(const PreparedModel& prepared, int64_t ignore_index
   }
 }
 
-// The labels that must be classes. AddLabels has found all of them.
+// Returns checks for the labels that must be classes. AddLabels has found all of them.
 std::vector<LabelCheck> FindLabelChecks(const BoundData& data, const LossChoice& loss, int64_t ignore_index) {
   std::vector<LabelCheck> checks;
   for (const LossFeed& feed : loss.feeds) {
@@ -218,8 +220,8 @@ absl::StatusOr<LeftOut> LeaveOutBadSamples(const TrainConfig& config, const Prep
 
 namespace {
 
-// The column of common labels that may be names: one number per sample, which feeds nothing else and has no names yet.
-// -1: there is none.
+// Returns the column of the default labels if they may be names: one number per sample, in a column that feeds nothing
+// else and has no names yet; -1: none.
 int FindNumberedColumn(const BoundData& data) {
   const BoundLabel& label = data.label;
   if (!label.info.present || label.columns.size() != 1 || label.info.sample.elements() != 1) return -1;
@@ -235,12 +237,12 @@ std::vector<int64_t> FindLabels(const TrainConfig& config, const LossSpec& loss,
   return FindDistinctLabels(*data.dataset, column, loss.ignore_index, config.on_bad_sample == "skip");
 }
 
-// Are the labels, which are distinct and ascending, indices of so many classes?
+// Returns true if the labels, distinct and ascending, are indices of `classes` classes.
 bool AreIndicesOf(const std::vector<int64_t>& labels, int64_t classes) {
   return labels.front() >= 0 && labels.back() < classes;
 }
 
-// Does the loss by its name take classes? `auto` decides by the type of the labels.
+// Returns true if the name of the loss implies class labels. `auto` decides by the type of the labels.
 bool NamesClassLoss(const LossSpec& loss) {
   const auto terms = ParseLoss(loss.name);
   return terms.ok() && std::ranges::any_of(*terms, [](const LossTermSpec& term) {
@@ -248,7 +250,8 @@ bool NamesClassLoss(const LossSpec& loss) {
          });
 }
 
-// Classes that all losses on the common labels tell apart; 0 where one takes the labels for something else.
+// Returns the number of classes that all losses on the default labels share; 0 if one takes the labels for something
+// else.
 int64_t CountLabelClasses(const LossChoice& loss) {
   int64_t classes = 0;
   for (const LossTerm& term : loss.terms) {
@@ -284,7 +287,7 @@ absl::Status NumberAndTell(const TrainConfig& config, const LossSpec& loss, cons
   return absl::OkStatus();
 }
 
-// Are whole numbers that are stored as floats classes? Counts and ages take more values.
+// Returns true if there are so few distinct values that integers stored as floats are classes, not counts or ages.
 bool AreFewOf(const std::vector<int64_t>& labels, const BoundData& data) {
   constexpr int64_t kMostClasses = 256, kSamplesOfClass = 2;
   const int64_t classes = std::ssize(labels);
@@ -306,7 +309,7 @@ absl::Status NumberModelLabels(const TrainConfig& config, PreparedModels& models
                                BoundData* data) {
   const std::vector<int64_t> labels = FindLabels(config, loss, *data);
   if (labels.size() < 2 || AreIndicesOf(labels, std::ssize(labels))) return absl::OkStatus();
-  // What is wrong with the model or its labels is reported where the run is prepared.
+  // Errors in the model or its labels are reported when the run is prepared.
   const auto classes = CountModelClasses(config, models, loss, *data);
   if (!classes.ok() || *classes != std::ssize(labels) || AreIndicesOf(labels, *classes)) return absl::OkStatus();
   return NumberAndTell(config, loss, labels, data);

@@ -1,4 +1,4 @@
-// Mixup and cutmix: which feeds of a run are mixed.
+// Plans mixup and cutmix, and turns labels that are numbers into class indices.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -11,21 +11,19 @@
 
 namespace onnxtrain {
 
-// Whether `augment` asks for mixup or cutmix. False where it cannot be parsed.
+// Returns true if `augment` asks for mixup or cutmix; false if it cannot be parsed.
 bool MixesSamples(const TrainConfig& config);
 
-// Marks the feeds of pictures and labels that are mixed, as `augment` has it. Fails on labels that cannot be mixed.
+// Marks the feeds of pictures and labels that `augment` mixes. Fails on labels that cannot be mixed.
 absl::StatusOr<MixOptions> PlanMixing(const TrainConfig& config, const OpenedData& data, const LossChoice& loss,
                                       TrainData* train);
 
-// Whole numbers that are labels but no indices of classes, as the grades 3 to 9 or the classes 1 to 4: they are names.
-// Numbered in ascending order, they become indices.
-
-// With num_classes auto, before surgery, which makes an output for each: numbers labels that are not 0 to n - 1.
+// Numbers integer labels that are not class indices 0 to n - 1, such as grades 3 to 9, in ascending order. Runs with
+// num_classes auto, before surgery makes an output for each class.
 absl::Status NumberCountedLabels(const TrainConfig& config, const LossSpec& loss, BoundData* data);
 
-// Numbers labels that do not all fit the model's classes, where there are as many of them as classes. Labels that fit
-// stay as they are, also where some do not occur; so do numbers to regress.
+// Numbers labels that are not all indices of the model's classes, in ascending order, if there are as many different
+// labels as classes. Valid indices stay unchanged even if some classes do not occur; so do regression targets.
 absl::Status NumberModelLabels(const TrainConfig& config, PreparedModels& models, const LossSpec& loss,
                                BoundData* data);
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
 #include "optim/plan/model_setup.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kSyntheticSteps = 20;
 
-// Names a weight that both have, as an example of what differs.
+// Returns an error that names, as an example, a weight whose shapes differ.
 absl::Status NothingFits(const std::string& path, const std::map<std::string, HostTensor>& weights,
                          const OnnxModel& model) {
   for (const auto& [name, value] : weights) {
@@ -29,9 +29,9 @@ absl::Status NothingFits(const std::string& path, const std::map<std::string, Ho
   return Invalid(path, ": holds no weight of ", model.path());
 }
 
-// Returns the model with the weights and running statistics of a checkpoint (a folder of checkpoints, or of a run:
-// its newest one) in place of its initializers of the same name and shape. Says in *lines how many they are, and which
-// are left out. Fails where none fits.
+// Returns the model with its initializers replaced by the weights and running statistics of a checkpoint that have the
+// same name and shape. `path` may also be a folder of checkpoints or of a run, for its newest checkpoint. Adds to
+// *lines how many tensors were replaced and which were skipped. Fails if none fits.
 absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::shared_ptr<const OnnxModel>& model,
                                                                     const std::string& path,
                                                                     std::vector<std::string>* lines) {
@@ -69,7 +69,7 @@ absl::Status ApplySurgeryToData(const TrainConfig& config, const BoundData* boun
   return absl::OkStatus();
 }
 
-// Made-up samples are for batches that take no long time, unless their size is given.
+// Chooses a synthetic batch that does not take long, unless its size is specified.
 int64_t ChooseSyntheticBatch(const TrainConfig& config, const SampleSource& source, const ImportOptions& import,
                              TrainingData* data) {
   if (source.batch.has_value()) return *source.batch;

@@ -1,4 +1,4 @@
-// The first stage of a run: the model, after surgery, and the samples that are bound to it.
+// The first stage of a run: the model, after surgery, and the samples bound to it.
 #pragma once
 
 #include <memory>
@@ -17,44 +17,44 @@
 
 namespace onnxtrain {
 
-// Where the samples of a run come from: the files of config.data; where that is empty, they are made up, or a program
-// hands over batches.
+// The origin of the samples of a run: the files of config.data; if that is empty, synthetic samples or the batches of a
+// calling program.
 struct SampleSource {
-  const CallerSample* caller = nullptr;  // of such a program
-  std::optional<int64_t> batch;          // of made-up samples; nullopt: of SyntheticBatchSize
-  bool one_batch = false;                // made-up samples are one global batch, to plan or to time an update
+  const CallerSample* caller = nullptr;  // set if a program passes its batches
+  std::optional<int64_t> batch;          // batch size of synthetic samples; nullopt: SyntheticBatchSize
+  bool one_batch = false;                // synthetic samples are one global batch, to plan or to time an update
 };
 
 struct TrainingData {
   std::shared_ptr<const OnnxModel> model;
-  std::shared_ptr<PreparedModels> models;  // imports of it, shared by every stage and the session
-  std::vector<std::string> surgery;        // what was done to the model, a line each
+  std::shared_ptr<PreparedModels> models;  // imports of `model`, shared by every stage and the session
+  std::vector<std::string> surgery;        // the changes to the model, a line each
   std::vector<std::string> fresh;          // weights of a new head
   LossSpec loss;
-  OpenedData train, eval;              // bound.dataset is null where there is none
-  std::string train_text, eval_text;   // path, or how it was made
-  std::string preprocess_path;         // of the preprocess.json that was read, else ""
-  bool synthetic = false;              // samples were made up
+  OpenedData train, eval;              // bound.dataset is null if there is none
+  std::string train_text, eval_text;   // path, or a description of synthetic samples
+  std::string preprocess_path;         // path of the preprocess.json that was read; "" if none was
+  bool synthetic = false;              // samples are synthetic
   bool one_batch = false;              // as in SampleSource
-  int64_t synthetic_batch = 0;         // and are for steps of so many
-  bool eval_is_part_of_train = false;  // both views of one data set
+  int64_t synthetic_batch = 0;         // the global batch of synthetic samples
+  bool eval_is_part_of_train = false;  // both are views of one data set
 
-  bool has_samples() const { return train.bound.dataset != nullptr; }  // else a program hands them over
+  bool has_samples() const { return train.bound.dataset != nullptr; }  // false: a program passes its batches
   bool has_eval() const { return eval.bound.dataset != nullptr; }
 };
 
-// Opens, binds and splits config.data and eval_data, or what `source` has in their place, and applies surgery, which
-// may need the labels.
+// Opens, binds and splits config.data and eval_data, or the samples of `source`, and applies surgery, which may need
+// the labels.
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
                                               const SampleSource& source);
 
-// The updates that a run on made-up samples makes.
+// Returns the number of updates of a run on synthetic samples.
 int64_t SyntheticSteps(const TrainConfig& config);
 
-// Have two samples different lengths?
+// Returns true if two samples have different lengths.
 bool LengthsDiffer(const Dataset& data);
 
-// Facts of such a run. `config`: with what was decided so far.
+// Returns the facts of such a run. `config` includes the decisions made so far.
 RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss);
 
 }  // namespace onnxtrain

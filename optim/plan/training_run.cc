@@ -25,7 +25,8 @@
 namespace onnxtrain {
 namespace {
 
-// Refuses to train what is left of a model whose products hold weights without a gradient, unless that was asked for.
+// Refuses to train the rest of a model whose matrix products use weights without a gradient, unless the user asked for
+// it.
 absl::Status CheckStoredForms(const TrainConfig& config, const OnnxModel& model) {
   const std::string untrained = FindUntrainedWeights(model);
   if (untrained.empty() || !config.train.empty() || !config.freeze.empty()) return absl::OkStatus();
@@ -42,7 +43,7 @@ absl::Status CheckTrains(const PreparedModel& prepared) {
                                                     "': ", prepared.weights[0].why, ")"));
 }
 
-// Checks what would end the run at its first step.
+// Checks for errors that would end the run at its first step.
 absl::Status CheckWork(const TrainConfig& config, const OnnxModel& model, const PreparedModel& prepared,
                        int64_t samples, int64_t global_batch) {
   RETURN_IF_ERROR(CheckTrains(prepared));
@@ -62,7 +63,7 @@ absl::Status CheckVocabulary(const OpenedData& data, const TrainData& train) {
   return none ? absl::OkStatus() : CheckVocabulary(*data.text.tokenizer, ids->range);
 }
 
-// Leaves bad samples of training and evaluation out, and warns of them.
+// Leaves bad samples of training and evaluation out, with a warning.
 absl::Status LeaveOutBadSamples(const PreparedModel& prepared, const SessionOptions& options, TrainingRun* run) {
   for (OpenedData* data : {&run->data.train, &run->data.eval}) {
     if (data->bound.dataset == nullptr) continue;
@@ -85,23 +86,23 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
   return absl::OkStatus();
 }
 
-// Checks that no token sees later ones on a session of its own: that makes no update, so that it takes less memory than
-// the plan of the run, which does not count what the check reads.
+// Checks in a temporary session that no token sees later ones. The session makes no update and takes less memory than
+// the plan of the run, which does not count the data that the check reads.
 absl::Status CheckCausality(SessionOptions options, TrainingRun* run) {
   options.recompute.memory_budget = 0;
   ASSIGN_OR_RETURN(const auto session, OpenSession(options, run));
   return CheckCausal(*session, run->train, run->data.train.bound.token_input);
 }
 
-// Compiles what the run needs, so that its memory is known before the first update. Where memory runs out, the update
-// that needs it tries smaller micro-batches.
+// Compiles the programs of the run, so that its memory is known before the first update. If memory runs out, the update
+// that needs a program tries smaller micro-batches.
 absl::Status PlanSession(const TrainingRun& run) {
   const absl::Status planned = run.session->Plan(std::min(run.batch.global, run.train.dataset->size()));
   return absl::IsResourceExhausted(planned) ? absl::OkStatus() : planned;
 }
 
-// Checks what would end the run at the end of its first epoch: some models squeeze every axis of one element, so that
-// they fail with one sample.
+// Checks for errors that would end the run at the end of its first epoch: some models squeeze every axis of extent 1,
+// so they fail with one sample.
 absl::Status CheckLastBatch(const TrainingRun& run, const SessionOptions& options) {
   const int64_t rest = run.data.train.bound.dataset->size() % run.batch.global;
   const bool comes = !run.config.drop_last && !run.tokens.on() && run.steps.total >= run.steps.per_epoch;
@@ -113,7 +114,8 @@ absl::Status CheckLastBatch(const TrainingRun& run, const SessionOptions& option
                  ", with which the model fails (`drop_last` leaves that batch out): ", ToStd(status.message()));
 }
 
-// A program that trains on its own batches has loaded the model, and evaluates by itself.
+// Checks the configuration of a program that trains on its own batches: it has loaded the model and evaluates by
+// itself.
 absl::Status CheckCallerConfig(const TrainConfig& config, const OnnxModel& model) {
   RETURN_IF_ERROR(CheckRunnable(config, model));
   if (config.lr_scheduler.starts_with("plateau"))
@@ -125,7 +127,7 @@ absl::Status CheckCallerConfig(const TrainConfig& config, const OnnxModel& model
   return absl::OkStatus();
 }
 
-// What is known before the model and the data are looked at.
+// Returns the facts that are known before model and data are opened.
 RunFacts BeginFacts(const TrainConfig& config, const RunRequest& request) {
   const bool caller = request.samples.caller != nullptr, data = !caller && !config.data.empty();
   const bool folder = !caller || !config.out.empty();
@@ -143,7 +145,7 @@ TrainConfig CompleteConfig(const TrainConfig& given, const OnnxModel& model, con
   return config;
 }
 
-// Makes the decisions of a run one after the other.
+// Makes the decisions of a run, one after the other.
 class RunBuilder {
  public:
   RunBuilder(const TrainConfig& given, std::shared_ptr<const OnnxModel> model, const BackendFactory& make_backend,
@@ -167,7 +169,7 @@ class RunBuilder {
 
  private:
   bool has_samples() const { return run_.data.has_samples(); }
-  // An update that is only planned or timed is not judged by what the whole run would need.
+  // Checks for a whole run do not apply to an update that is only planned or timed.
   bool trains() const { return !run_.data.one_batch; }
   bool chooses() const { return run_.config.automatic && has_samples() && trains(); }
   BoundData& bound() { return run_.data.train.bound; }
@@ -199,7 +201,7 @@ absl::Status RunBuilder::OpenSamples() {
   if (request_.samples.caller != nullptr) RETURN_IF_ERROR(CheckCallerConfig(config, *model_));
   ASSIGN_OR_RETURN(run_.data, LoadTrainingData(config, std::move(model_), request_.samples));
   const int64_t usual = GlobalBatchSize(config, *run_.data.model, bound().batch_axes);
-  const bool in_order = !bound().places_input.empty();
+  const bool in_order = !bound().sample_index_input.empty();
   const int64_t global = run_.data.synthetic ? run_.data.synthetic_batch : in_order ? bound().dataset->size() : usual;
   ASSIGN_OR_RETURN(run_.batch, PlanBatch(config, global));
   run_.order = ChooseOrder(config, bound());
@@ -234,7 +236,8 @@ absl::Status RunBuilder::PrepareModel() {
 
 absl::Status RunBuilder::PlanUpdates() {
   const TrainConfig& config = run_.config;
-  // Constants of the model may belong to its samples; the order of a batch of all of them means nothing to others.
+  // Keeps the order if one batch is the whole data: constants of the model may refer to samples by position, and for
+  // other models the order within the batch is irrelevant.
   const bool whole = !run_.data.synthetic && options_.fixed_batch == bound().dataset->size();
   if (whole && !run_.order.length_grouping) run_.order.shuffle = false;
   RETURN_IF_ERROR(KeepWholeBatches(options_.fixed_batch, &bound().dataset));
@@ -244,7 +247,7 @@ absl::Status RunBuilder::PlanUpdates() {
   return CheckLastBatch(run_, options_);
 }
 
-// A program knows no epochs; how many updates it makes is max_steps, if anything.
+// Plans the updates of a calling program: it has no epochs, so max_steps, if set, is their number.
 absl::Status RunBuilder::PlanCallerUpdates() {
   const TrainConfig& config = run_.config;
   RETURN_IF_ERROR(CheckTrains(prepared_));
@@ -322,12 +325,12 @@ absl::Status RunBuilder::OpenTrainingSession() {
   if (run_.train.text_unit.tokens_per_sample > 0 && whole) RETURN_IF_ERROR(CheckCausality(options_, &run_));
   if (has_samples() && DecideRateTest(&run_)) RETURN_IF_ERROR(FindRate(prepared_, &options_, &run_));
   ASSIGN_OR_RETURN(run_.session, OpenSession(options_, &run_));
-  if (!has_samples() || !whole) return absl::OkStatus();  // what follows needs the whole model
+  if (!has_samples() || !whole) return absl::OkStatus();  // the rest needs the whole model
   if (run_.has_eval() && run_.optimizer.origin.trained && run_.data.fresh.empty()) {
     ASSIGN_OR_RETURN(std::string better, FindBetterPixels(*run_.session, run_.data.eval, run_.eval));
     if (!better.empty()) run_.warnings.push_back(std::move(better));
   }
-  run_.session->DropPrograms();  // of the checks
+  run_.session->DropPrograms();  // frees the programs of the checks
   if (options_.ranks == 1 || chooses()) RETURN_IF_ERROR(PlanSession(run_));
   return chooses() ? chooser_.Finish(&run_) : absl::OkStatus();
 }
@@ -345,8 +348,8 @@ int TrainingRun::compute_threads() const { return ComputeThreads(WithDecisions(*
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                             const BackendFactory& make_backend, const RunRequest& request) {
   auto run = RunBuilder(config, model, make_backend, request).Build();
-  // Labels that were made up for scores of the samples against each other are made up again for the only batch that the
-  // model follows.
+  // Synthetic labels for scores of samples against each other depend on the micro-batch. They are made again for the
+  // only batch size that the model accepts.
   const bool made_up = config.data.empty() && request.samples.caller == nullptr;
   if (!absl::IsOutOfRange(run.status()) || !made_up || config.micro_batch_size != 0) return run;
   TrainConfig fixed = config;

@@ -10,12 +10,12 @@
 #include "frontend/base/status.h"
 #include "frontend/data/load/sample_order.h"
 #include "frontend/ops/row.h"
-#include "optim/step/variable_extents.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr size_t kMostSizes = 64;  // of samples; those beyond count as the greatest one
+constexpr size_t kMostSizes = 64;  // limit on sample sizes; further sizes count as the greatest one
 
 using StepsBySize = std::map<VariableExtents, int64_t>;
 
@@ -24,7 +24,7 @@ int64_t CountSteps(const PreparedModel& prepared, size_t term) {
   return prepared.model.graph.type(t.value).shape[1 - t.batch_axis()];
 }
 
-// What a batch of samples like this one is padded to.
+// Returns the extents that a batch with this sample is padded to.
 VariableExtents PaddedExtents(const SessionOptions& options, const Dataset& data, int64_t i) {
   if (options.variable_inputs.empty()) return {};
   if (options.variable_extents == 1) return {RoundUpLength(data.Length(i), GreatestExtents(options)[0]), 0};
@@ -32,7 +32,7 @@ VariableExtents PaddedExtents(const SessionOptions& options, const Dataset& data
   return {extents.padded_height, extents.padded_width};
 }
 
-// By term of the loss; of the greatest size, too.
+// Counts the steps of each loss term by size of the samples, including the greatest size.
 absl::StatusOr<std::vector<StepsBySize>> CountStepsBySize(PreparedModels& models, const SessionOptions& options,
                                                           const PreparedModel& prepared, const Dataset& data) {
   std::vector<StepsBySize> steps(prepared.loss.terms.size());
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<SequenceCheck>> MakeSequenceChecks(PreparedModels& mo
     if (!aligns(loss.terms[term])) continue;
     const auto feed = std::ranges::find(loss.feeds, loss.terms[term].feed, &LossFeed::name);
     const BoundLabel* label = FindBoundLabel(data, feed->label);
-    if (label == nullptr) continue;  // MakeTrainData refuses such data
+    if (label == nullptr) continue;  // MakeTrainData rejects such data
     checks.push_back({.columns = label->columns,
                       .ignore_index = options.loss.ignore_index,
                       .blank = std::llround(OptionOr(loss.terms[term].options, "blank", 0)),
@@ -87,7 +87,7 @@ bool TestsForNan(const OpRow& row) { return row.name == "IsNaN"; }
 
 bool MovesElements(const OpRow& row) { return row.moves_data || row.copies || row.selects; }
 
-// Moves elements, or is a sum, product or power.
+// Returns true if the operator moves elements or is a sum, product or power.
 bool MovesOrCombines(const OpRow& row) { return MovesElements(row) || (row.arithmetic && row.inputs.min == 2); }
 
 bool MultipliesByWeight(const OpRow& row) {
@@ -96,13 +96,13 @@ bool MultipliesByWeight(const OpRow& row) {
   });
 }
 
-// Whether the one output has all elements of the one input: a view, a repetition, another order.
+// Returns true if the one output has all elements of the one input: a view, a repetition or a permutation.
 bool KeepsAllElements(const Graph& graph, const Node& node) {
   return FindOp(node.op)->moves_data && node.inputs.size() == 1 &&
          graph.type(node.outputs[0]).elements() >= graph.type(node.inputs[0]).elements();
 }
 
-// Finds, by value, what reaches one of the operators as a first operand, through the others.
+// Returns, by value id, whether the value reaches a target operator as its first operand, through `through` operators.
 std::vector<bool> FindReaching(const Graph& graph, OpClass through, OpClass is_target) {
   std::vector<bool> reaching(graph.values().size(), false);
   for (size_t n = graph.nodes().size(); n-- > 0;) {
@@ -137,7 +137,7 @@ class RangeFinder {
   }
 
  private:
-  // Walks back from indices to the feed that they come from; constants that are added move the range.
+  // Walks back from indices to the feed that they depend on; added constants shift the range.
   void Trace(ValueId v, ValueRange range, const std::string& table, int64_t rows) {
     while (!graph_.IsInput(v)) {
       const Node* node = graph_.producer(v);

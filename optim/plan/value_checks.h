@@ -1,4 +1,5 @@
-// What a model demands of the values of its inputs: checked by the loader's threads, at no cost to a step.
+// Checks that the values of inputs and labels fit the model. The loader's threads run the checks, so a step pays
+// nothing.
 #pragma once
 
 #include <vector>
@@ -13,19 +14,19 @@
 
 namespace onnxtrain {
 
-// Whether the outputs that ctc is computed on have enough steps for the labels of each sample.
-
-// Returns a check for each term of the loss that aligns labels with steps; empty where none does, or where the samples
-// are read as they come. `prepared` was prepared with these options. Where samples have sizes of their own, the model
-// is imported with each of them, to see how many steps it gives. The checks refer to data.dataset.
+// Returns a check for each loss term that aligns labels with steps (ctc): whether the outputs have enough steps for the
+// labels of a sample. Empty if there is no such term, or if the data is a stream. `prepared` was prepared with these
+// options. If samples differ in size, imports the model with each size to count its steps. The checks refer to
+// data.dataset.
 absl::StatusOr<std::vector<SequenceCheck>> MakeSequenceChecks(PreparedModels& models, const SessionOptions& options,
                                                               const PreparedModel& prepared, const BoundData& data);
 
 // Sets FeedSpec::range of inputs that index a table of known extent, directly or through casts, reshapes and sums with
-// a constant: ONNX's Gather takes -n to n-1. Sets allow_nan of inputs whose NaN the model replaces itself.
+// a constant: ONNX's Gather accepts -n to n-1. Sets allow_nan of inputs whose NaN values the model replaces.
 void AddValueChecks(const ImportedModel& model, std::vector<FeedSpec>* feeds);
 
-// Finds, by value, what reaches a product, convolution or recurrent layer without any scaling or normalization.
+// Returns, by value id, whether the value reaches a matrix product, convolution or recurrent layer without scaling or
+// normalization.
 std::vector<bool> FindUnscaled(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Is something due after so many updates or seconds?
+// Returns true if an action that repeats every `every` updates or `every_seconds` is due.
 bool IsDue(int64_t every, double every_seconds, int64_t steps, Clock::time_point last) {
   return every_seconds > 0 ? Since(last) >= every_seconds : every > 0 && steps % every == 0;
 }

@@ -1,4 +1,5 @@
-// The folder of a run whose updates a program makes: metrics, checkpoints, model and summary, as of a run of the loop.
+// Records a run whose training loop belongs to the calling program (C API, Python): the same metrics, checkpoints,
+// model and summary as a run of `onnxtrain train`.
 #pragma once
 
 #include <chrono>
@@ -17,24 +18,24 @@ namespace onnxtrain {
 // Records a run between its updates. Thread-compatible.
 class CallerRun {
  public:
-  // Begins the run, or goes on with the one of `start`, whose session it restores. `run` must outlive it.
+  // Starts the run, or resumes from the checkpoint in `start` and restores the session. `run` must outlive the result.
   static absl::StatusOr<std::unique_ptr<CallerRun>> Begin(RunStart start, std::unique_ptr<OutputFolder> folder,
                                                           TrainingRun* run);
 
-  // Updates so far, with those of the run that it goes on with.
+  // Updates so far, including those of the resumed run.
   int64_t steps() const { return at_.result.steps; }
 
-  // Around each update: EndUpdate counts its samples, and writes the metrics and the checkpoint that are due.
+  // Enclose each update. EndUpdate counts the samples and writes metrics and a checkpoint if they are due.
   void BeginUpdate() { began_ = std::chrono::steady_clock::now(); }
   absl::Status EndUpdate(int64_t samples);
-  // What Session::Report has returned to somebody else: metrics are those of all updates since the last line.
+  // Adds a report that another caller took from Session::Report, so that the next line of metrics includes it.
   void Add(const StepReport& report);
-  // An evaluation of the weights as they are.
+  // Writes an evaluation of the current weights to the metrics.
   void RecordEvaluation(const EvalMetrics& metrics);
 
   // Fails once the run is finished.
   absl::Status CheckOpen() const;
-  // Writes the last checkpoint, the model and the summary, of which it returns the JSON.
+  // Writes the last checkpoint, the model and summary.json, and returns the text of the summary.
   absl::StatusOr<std::string> Finish();
 
   // Returns the warnings and notes since the last call.
@@ -59,7 +60,7 @@ class CallerRun {
   Lines display_;
   std::unique_ptr<Recorder> recorder_;
   LoopPosition at_;
-  double seconds_before_ = 0;  // of the run that this one goes on with
+  double seconds_before_ = 0;  // duration of the resumed run
   StepReport report_;          // since the last line of metrics
   ResourceMonitor resources_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "optim/plan/run_memory.h"
 #include "optim/step/loss.h"
 
@@ -23,9 +23,7 @@ Tail FindTail(std::string_view activation) {
   return activation == "Sigmoid" ? Tail::kSigmoid : Tail::kNone;
 }
 
-// Adds predictions and labels up to a Quality: one collector for each kind of prediction.
-
-// What a batch holds: [n, …] each.
+// Outputs and labels of a batch, each of shape [n, …].
 struct PredictedBatch {
   const HostTensor &labels, &values;
   int64_t samples() const { return values.shape()[0]; }
@@ -34,7 +32,7 @@ struct PredictedBatch {
 class QualityCollector {
  public:
   virtual ~QualityCollector() = default;
-  // Adds sample i of a batch, which is sample `sample` of the data.
+  // Adds sample i of a batch, which has the index `sample` in the data.
   virtual void Add(int64_t sample, const PredictedBatch& batch, int64_t i) = 0;
   virtual Quality Take() { return std::move(quality_); }
 
@@ -45,10 +43,10 @@ class QualityCollector {
 constexpr double kLeastProbability = 1e-300;
 constexpr int64_t kMostTargets = 64, kMostLabels = 1000;
 
-// NaN counts as no probability at all.
+// Returns the logarithm of a probability bounded from below; NaN counts as 0.
 double Log(double probability) { return std::log(probability > kLeastProbability ? probability : kLeastProbability); }
 
-// A prediction of NaN, as of a model that has diverged, is never correct.
+// Adds a prediction to its bin. NaN, which a diverged model predicts, is never correct.
 void AddConfidence(double confidence, bool correct, Quality* quality) {
   if (std::isnan(confidence)) confidence = 0, correct = false;
   ConfidenceBin& bin = quality->bins[static_cast<size_t>(std::clamp(10 * confidence, 0.0, 9.0))];
@@ -57,7 +55,7 @@ void AddConfidence(double confidence, bool correct, Quality* quality) {
   bin.confidence += confidence;
 }
 
-// One class for each sample.
+// Collects predictions of one class per sample.
 class ClassCollector : public QualityCollector {
  public:
   ClassCollector(const ScoreReader& scores, LabelForm form, int64_t ignore_index)
@@ -102,7 +100,7 @@ class ClassCollector : public QualityCollector {
   const int64_t ignore_index_;
 };
 
-// A class for each position: scores [n, classes, …], [n, …, classes], or [n, …] of one class or none.
+// Collects predictions of one class per position from scores [n, classes, …], [n, …, classes], or binary [n, …].
 class PositionCollector : public QualityCollector {
  public:
   PositionCollector(const LossTerm& term, const PredictedBatch& first, int64_t classes, bool classes_first,
@@ -146,7 +144,7 @@ class PositionCollector : public QualityCollector {
     AddConfidence(row_[best], best == label, &quality_);
   }
 
-  // Probabilities of the classes to row_; returns the most probable class.
+  // Stores the probabilities of the classes in row_, and returns the most probable class.
   int64_t ReadRow(const HostTensor& values, int64_t i, int64_t p, int64_t positions) {
     const int64_t classes = quality_.classes, begin = i * classes * positions;
     if (binary_) {
@@ -167,7 +165,7 @@ class PositionCollector : public QualityCollector {
     return best;
   }
 
-  // Positions of all samples would take too much memory.
+  // Keeps the positions of the worst samples only: those of all would take too much memory.
   void Keep(SampleResult result) {
     worst_.emplace(result.loss, quality_.results.size());
     quality_.results.push_back(std::move(result));
@@ -185,7 +183,7 @@ class PositionCollector : public QualityCollector {
   std::set<std::pair<double, size_t>> worst_;  // loss and index into results
 };
 
-// Each of several classes, or not.
+// Collects multi-label predictions: a yes or no for each class.
 class LabelCollector : public QualityCollector {
  public:
   explicit LabelCollector(const ScoreReader& scores) : scores_(scores) {
@@ -224,7 +222,7 @@ class NumberCollector : public QualityCollector {
     quality_.results.push_back(std::move(result));
   }
 
-  // Errors of targets with other units count alike.
+  // Divides each target's error by its spread, so that units do not matter.
   Quality Take() override {
     const auto targets = static_cast<size_t>(scores_.width());
     for (size_t t = 0; t < targets; ++t) {
@@ -239,7 +237,7 @@ class NumberCollector : public QualityCollector {
   const ScoreReader scores_;
 };
 
-// `labels`: one for each sample and position.
+// `labels`: one label per sample and position.
 std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, const PredictedBatch& first,
                                                         int64_t ignore_index) {
   const Shape& shape = first.values.shape();
@@ -249,8 +247,8 @@ std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, co
   return std::make_unique<PositionCollector>(term, first, shape[*axis], *axis == 1, ignore_index);
 }
 
-// Null where labels and predictions like those of `first` cannot be compared. Later batches may have other extents
-// behind the batch.
+// Returns null if predictions such as those of `first` cannot be compared with labels. Later batches may have other
+// extents after the batch axis.
 std::unique_ptr<QualityCollector> MakeCollector(const LossChoice& loss, const PredictedBatch& first,
                                                 int64_t ignore_index) {
   const LossTerm& term = loss.leading();
@@ -281,7 +279,7 @@ std::vector<int64_t> Spread(int64_t samples, int64_t most) {
   return rows;
 }
 
-// Standardized labels, and what is predicted for them, in their own unit.
+// Converts standardized labels or predictions back to the original unit.
 HostTensor Unscaled(const FeedSpec* label, const HostTensor& tensor) {
   if (label == nullptr || label->shift.empty() || !IsFloat(tensor.dtype())) return tensor;
   HostTensor own = tensor.Clone();

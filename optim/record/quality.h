@@ -1,4 +1,4 @@
-// How good the predictions of a model are, sample by sample: for the report.
+// Compares the predictions of a model with the labels, sample by sample, for report.html.
 #pragma once
 
 #include <array>
@@ -16,20 +16,21 @@
 
 namespace onnxtrain {
 
-// The activation that an output ends in.
+// The activation that computes a model output.
 enum class Tail : uint8_t { kNone, kSoftmax, kLogSoftmax, kSigmoid };
 
-// How the numbers of the leading output become probabilities.
+// Converts the leading output of a model to probabilities.
 class ScoreReader {
  public:
   enum class Form : uint8_t { kClasses, kBinary, kNumbers };
 
-  // `output`: [n, …], of the loss's leading output.
+  // `output`: shape [n, …] of the output that the loss reads first.
   ScoreReader(const LossChoice& loss, const Shape& output);
 
   Form form() const { return form_; }
   int64_t width() const { return width_; }  // numbers per sample
-  // Of sample i of `values`: probabilities of classes, or of each output to be 1, or the numbers as they are.
+  // Returns for sample i of `values` the probability of each class (kClasses), the probability that each output is 1
+  // (kBinary), or the unchanged numbers (kNumbers).
   std::vector<double> Read(const HostTensor& values, int64_t i) const;
 
  private:
@@ -41,15 +42,14 @@ class ScoreReader {
 inline constexpr size_t kWorstSamples = 12;
 
 struct SampleResult {
-  int64_t sample = 0;  // of the evaluation data
-  // Classes or numbers: one, or one for each target or position; -1: no label. Of the positions of a sample that is not
-  // among the worst, none are kept.
+  int64_t sample = 0;  // index in the evaluation data
+  // Classes or numbers, one per target or position; -1: no label. With kPositions, kept for the worst samples only.
   std::vector<double> labels, predictions;
-  double probability = 1;  // of the predicted class; of several predictions, the share that is correct
-  double loss = 0;         // mean -log of the probability of the labels; of numbers, see NumberErrors
+  double probability = 1;  // of the predicted class; with several predictions, the share of correct ones
+  double loss = 0;         // mean -log of the probability of the labels; error of the numbers for kNumbers
 };
 
-// Predictions of equal confidence: a tenth of [0, 1] each.
+// Predictions whose confidence is in the same tenth of [0, 1].
 struct ConfidenceBin {
   int64_t samples = 0, correct = 0;
   double confidence = 0;  // sum
@@ -64,38 +64,38 @@ enum class QualityKind : uint8_t {
 
 struct Quality {
   QualityKind kind = QualityKind::kClass;
-  int64_t samples = 0;    // that were looked at; those with labels of ignore_index alone are not
-  int64_t positions = 0;  // with labels, of all samples: kPositions
-  bool areas = false;     // they are those of pictures
+  int64_t samples = 0;    // evaluated samples, without those whose labels are all ignore_index
+  int64_t positions = 0;  // kPositions: labelled positions of all samples
+  bool areas = false;     // the positions are pixels
   int64_t classes = 0;    // 0: kNumbers
-  // Samples or positions by (label, prediction); vocabularies have 10^5 classes. kLabels: (c, c) are samples that have
-  // class c and were found to, (c, kNone) that have it and were not, (kNone, c) that were found to and have it not.
+  // Counts samples or positions by (label, prediction); sparse, since vocabularies have 10^5 classes. With kLabels,
+  // (c, c) counts true positives of class c, (c, kNone) false negatives and (kNone, c) false positives.
   std::map<std::pair<int64_t, int64_t>, int64_t> confusion;
   static constexpr int64_t kNone = -1;
   std::array<ConfidenceBin, 10> bins = {};
   std::vector<SampleResult> results;  // ascending by sample
 
   int64_t Count(int64_t label, int64_t prediction) const;
-  // Of all classes, positions or pairs of sample and class.
+  // Returns the share of correct samples, positions, or pairs of sample and class.
   double accuracy() const;
-  // Σ |accuracy - confidence| over the bins, weighted by their samples (Naeini et al. 2015).
+  // Returns Σ |accuracy - confidence| over the bins, weighted by their samples (Naeini et al. 2015).
   double calibration_error() const;
 };
 
-// Of one target of kNumbers.
+// Errors of one target of kNumbers.
 struct NumberErrors {
   double rmse = 0, mae = 0;
-  double r2 = 0;      // NaN where all labels are equal
+  double r2 = 0;      // NaN if all labels are equal
   double spread = 0;  // standard deviation of the labels
 };
 NumberErrors ErrorsOf(const Quality& quality, size_t target);
 
-// The samples with the greatest loss, the worst first.
+// Returns the `count` samples with the greatest loss, the worst first.
 std::vector<SampleResult> FindWorst(const Quality& quality, size_t count);
 
-// Predicts at most `most` samples at equal distances, fewer where their outputs are large, with the weights of the
-// session. nullopt where no prediction can be compared with a label: sequences, images, losses without labels.
-// kCancelled where `stop` was set.
+// Predicts at most `most` evenly spaced samples with the weights of the session; fewer if the outputs are large.
+// Returns nullopt if predictions cannot be compared with labels (sequences, images, losses without labels), and
+// kCancelled if `stop` was set.
 absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const TrainData& data, int64_t most,
                                                        int64_t ignore_index, const std::atomic<bool>* stop);
 

@@ -19,6 +19,7 @@
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
+#include "optim/plan/peft_adapter.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
 #include "optim/record/telemetry/tensorboard.h"
@@ -105,15 +106,15 @@ void WarnIfWorse(const TrainingRun& run, const TrainResult& r, Warnings* warning
   const bool accuracy = r.eval.accuracy >= 0;
   const double before = accuracy ? r.eval_before.accuracy : r.eval_before.loss;
   const double after = accuracy ? r.eval.accuracy : r.eval.loss;
-  // A few samples more or less tell nothing while the loss falls.
+  // A small loss of accuracy is noise as long as the loss falls.
   if (r.eval.loss <= r.eval_before.loss || (accuracy && after >= before)) return;
   warnings->Add(StrCat("the model looks trained and ends worse than it began (", accuracy ? "accuracy " : "loss ",
                        FormatNumber(before), " → ", FormatNumber(after), "): the preprocessing or `lr` ",
                        FormatNumber(run.optimizer.spec.lr), " is probably wrong"));
 }
 
-// Why a loop that came to its end has still failed; "" if it has not. `where`: the origin of the first gradient that
-// was not finite, or "".
+// Returns why a completed loop counts as failed; "" if it does not. `where`: origin of the first gradient that was not
+// finite, or "".
 std::string FindFailure(const TrainConfig& config, const TrainResult& r, const std::string& where) {
   if (r.steps > 0 && r.skipped_steps == r.steps)
     return StrCat("every update was skipped: the gradient was never finite", where.empty() ? "" : ": ", where);
@@ -136,7 +137,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadCheckpointWeights(const st
   return ReadWeights(checkpoint, average);
 }
 
-// Views of the weights in a session's memory, or of their averages, until its next update.
+// Returns views of the session's weights, or of their averages, valid until its next update.
 absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session, bool average) {
   ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session.State());
   std::map<std::string, HostTensor> weights, averages;
@@ -162,7 +163,7 @@ void Warnings::Add(const std::string& text) {
   display_.ShowWarning(text);
 }
 
-// Bytes of the lines of the first `done` updates.
+// Returns the size in bytes of the lines of the first `done` updates.
 int64_t FindEnd(const std::string& path, int64_t done) {
   std::ifstream file(path);
   int64_t end = 0;
@@ -187,7 +188,7 @@ absl::Status OrderFile::Write(int64_t update, const Batch& batch, const Dataset&
   return absl::OkStatus();
 }
 
-// Hours of training must not end in a model that cannot be written.
+// Fails before the training if the model could not be written after it.
 absl::Status Recorder::CheckModelCanBeWritten() {
   ASSIGN_OR_RETURN(auto trained, SessionWeights());
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(trained)));
@@ -211,7 +212,7 @@ absl::Status Recorder::BeginCheckpoints() {
                                   .group = recorded_.group};
   writer_ = std::make_unique<CheckpointWriter>(checkpoints_.get(), options, saved_step_);
   writer_->SetTrace(recorded_.trace.get());
-  // The newest checkpoint stays until the model is written. A run that goes on can remove older ones.
+  // The newest checkpoint stays until the model is written; a resumed run can remove older ones to make room.
   RETURN_IF_ERROR(writer_->CheckRoom(*run_.session, recorded_.continues_folder ? 0 : model_bytes_));
   return writer_->Reserve(*run_.session);
 }
@@ -223,8 +224,8 @@ absl::Status Recorder::WriteSettings() const {
   return WriteTokenizer();
 }
 
-// The tokenizer of the run's text, which preprocess.json refers to, else the one beside the model, which has made the
-// tokens of the data, most likely. Null where there is none, or where that one cannot be read.
+// Returns the tokenizer of the run's text, which preprocess.json refers to, or else one in the folder of the model,
+// which has probably produced the token ids of the data. Null if there is none or it cannot be read.
 std::shared_ptr<const Tokenizer> Recorder::FindTokenizer() const {
   const OpenedData& data = run_.data.train;
   const auto takes_ids = [](const FeedSpec& feed) { return !IsFloat(feed.sample.dtype); };
@@ -245,7 +246,7 @@ absl::Status Recorder::WriteTokenizer() const {
   return absl::OkStatus();
 }
 
-// For the report. Nothing depends on it: what fails here fails in the evaluation too, which says so.
+// Ignores errors, which the evaluation reports as well: only report.html needs the result.
 std::optional<Quality> Recorder::EvaluateForReport(const std::atomic<bool>* stop) {
   if (!run_.has_eval() || run_.data.synthetic || run_.session->holds_partial_weights()) return std::nullopt;
   auto quality = EvaluateQuality(*run_.session, run_.eval, kReportedSamples, run_.config.ignore_index, stop);
@@ -288,7 +289,7 @@ RunState Recorder::MakeState(const LoopPosition& position, SaveReason reason) co
           .samples_per_second = Throughput(position.result)};
 }
 
-// A disk that is full must not end the training.
+// Warns instead of failing, since a full disk must not end the training.
 void Recorder::WarnOfFailedSave(const absl::Status& status) {
   if (!status.ok()) warnings_.Add(StrCat("a checkpoint was not saved: ", ToStd(status.message())));
 }
@@ -321,7 +322,7 @@ void Recorder::OnEvent(const TrainEvent& event) {
   if (event.kind == TrainEvent::Kind::kEval && event.step == 0) WarnAtChance(run_, event.eval, &warnings_);
 }
 
-// The first, tenth, hundredth … of a kind: all are in metrics.jsonl.
+// Warns of the first, tenth, hundredth … outlier of a kind; metrics.jsonl has all.
 void Recorder::WarnOfOutliers(const std::vector<Outlier>& outliers) {
   for (const Outlier& o : outliers) {
     int64_t number = ++outliers_[o.of], rest = number;
@@ -334,7 +335,7 @@ void Recorder::WarnOfOutliers(const std::vector<Outlier>& outliers) {
   }
 }
 
-// Rounding alone makes a gradient other than 0, unless no weight has a path to the loss: the run would change nothing.
+// Warns of a gradient norm of exactly 0: rounding makes it positive unless the loss depends on no trained weight.
 void Recorder::WarnOfNoGradient(const TrainEvent& event) {
   const StepReport& report = event.report;
   if (event.kind != TrainEvent::Kind::kStep || report.weight <= 0 || report.skipped > 0 || report.grad_norm != 0)
@@ -378,7 +379,7 @@ absl::StatusOr<TrainResult> Recorder::Loop() {
   return result;
 }
 
-// The last weights, or their averages where the model is to have these.
+// Returns the last weights, or their averages if these are exported.
 absl::StatusOr<std::map<std::string, HostTensor>> Recorder::SessionWeights() {
   const bool average = ExportsAverage(run_.config);
   if (run_.backend->ReadsHostMemory()) return ViewWeights(*run_.session, average);
@@ -400,14 +401,14 @@ absl::StatusOr<std::map<std::string, HostTensor>> Recorder::WeightsToExport(RunS
       summary->exported_step = best_.step;
       return best;
     }
-    // Its save may have failed: a model of the last weights is better than none.
+    // The save of the best weights may have failed: exports the last ones instead.
     summary->exported_metric = average ? "ema" : "last";
     warnings_.Add(StrCat("the best weights are lost, the model has the last ones: ", ToStd(best.status().message())));
   }
   return SessionWeights();
 }
 
-// About as many as the model with its external data will have.
+// Estimates the size of the model with its external data.
 int64_t Recorder::ModelBytes(const std::map<std::string, HostTensor>& weights) const {
   std::error_code error;
   const auto file = static_cast<int64_t>(std::filesystem::file_size(run_.data.model->path(), error));
@@ -416,16 +417,16 @@ int64_t Recorder::ModelBytes(const std::map<std::string, HostTensor>& weights) c
   return std::max(bytes, error ? 0 : file);
 }
 
-// The newest checkpoint and the model matter more than older checkpoints.
+// Removes older checkpoints if the model needs their space on disk.
 void Recorder::MakeRoomFor(const std::map<std::string, HostTensor>& weights) {
   if (writer_ == nullptr) return;
-  const absl::Status ignored = writer_->MakeRoom(ModelBytes(weights));  // the export will tell
+  const absl::Status ignored = writer_->MakeRoom(ModelBytes(weights));  // a full disk then fails the export
 }
 
-// Somebody may have moved or removed the folder, or files in it, while the run went on.
+// Follows a folder that was moved or removed during the run, and rewrites missing files.
 void Recorder::FindFolderAgain() {
   const auto found = folder_.FindAgain();
-  if (!found.ok()) return;  // writing will tell
+  if (!found.ok()) return;  // later writes fail and are reported
   if (!found->empty()) warnings_.Add(*found);
   std::error_code ignored;
   const bool complete = std::filesystem::exists(folder_.File("config.flags"), ignored) &&
@@ -434,7 +435,7 @@ void Recorder::FindFolderAgain() {
   if (!written.ok()) warnings_.Add(std::string(ToStd(written.message())));
 }
 
-// Where a model that could not be written can be had from.
+// Adds to the error of a failed export the command that exports the newest checkpoint.
 absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
   if (failed.ok() || writer_ == nullptr || writer_->newest_written() <= 0) return failed;
   return absl::Status(failed.code(), StrCat(ToStd(failed.message()), "; update ", writer_->newest_written(),
@@ -442,11 +443,19 @@ absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
                                             " `checkpoint` ", folder_.path(), " `out` FILE.onnx"));
 }
 
+absl::Status Recorder::WriteAdapter(const std::map<std::string, HostTensor>& weights) {
+  const ModelEdits& edits = run_.data.model->edits();
+  if (edits.low_rank.empty()) return absl::OkStatus();
+  files_.emplace_back(kAdapterFolder);
+  return WritePeftAdapter(folder_.File(kAdapterFolder), run_.config, edits, weights);
+}
+
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
   const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
+  RETURN_IF_ERROR(WriteAdapter(chosen));
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
   MakeRoomFor(weights);
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
@@ -459,8 +468,8 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   return absl::OkStatus();
 }
 
-// An update that failed may have left half of the weights changed: then those of the newest checkpoint are the last
-// good ones.
+// Writes the last good weights. A failed update may have changed some of the weights; then the newest checkpoint has
+// the last good ones.
 absl::Status Recorder::WriteUnfinished() {
   std::map<std::string, HostTensor> weights;
   if (at_end_) {
@@ -478,7 +487,7 @@ absl::Status Recorder::WriteUnfinished() {
   return absl::OkStatus();
 }
 
-// Predicts with the weights of the model. Comes last: whatever fails here, model and summary are written.
+// Predicts with the exported weights. Runs last, so that model and summary are written even if it fails.
 absl::Status Recorder::EvaluateModel() {
   if (!exported_) return absl::OkStatus();
   RETURN_IF_ERROR(run_.session->SetWeights(*exported_));
@@ -487,7 +496,7 @@ absl::Status Recorder::EvaluateModel() {
   return run_.session->UseAverage(false);
 }
 
-// A profile that cannot be written costs no model.
+// Warns instead of failing if the profile cannot be written.
 void Recorder::WriteProfile() {
   if (recorded_.trace == nullptr) return;
   const absl::Status written = WriteTextFile(run_.config.profile, recorded_.trace->ToJson());

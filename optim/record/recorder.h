@@ -21,7 +21,7 @@
 
 namespace onnxtrain {
 
-// Shows people what a run does. Called on the thread that trains; texts may name fields in backquotes.
+// Receives the messages and progress of a run. Called on the training thread; texts name fields in backquotes.
 class RunDisplay {
  public:
   virtual ~RunDisplay() = default;
@@ -32,7 +32,7 @@ class RunDisplay {
   virtual void ShowProfile(const Trace& trace) {}
 };
 
-// Passes warnings to a display and keeps them for summary.json, each once.
+// Passes each warning once to a display, and keeps them for summary.json.
 class Warnings {
  public:
   explicit Warnings(RunDisplay* display) : display_(*display) {}
@@ -44,11 +44,11 @@ class Warnings {
   std::vector<std::string> texts_;
 };
 
-// Writes which samples each update was trained on: one line per sample, separated by tabs: update (the first is 1),
-// epoch (the first is 0), where the sample stands in the data.
+// Writes the samples of each update, one line per sample with three fields separated by tabs: update (from 1), epoch
+// (from 0), location of the sample in the data.
 class OrderFile {
  public:
-  // Replaces the file; a run that continues after `done` > 0 updates keeps their lines, which come first.
+  // Replaces the file. A run that resumes after `done` > 0 updates keeps the lines of these updates.
   static absl::StatusOr<std::unique_ptr<OrderFile>> Open(const std::string& path, int64_t done);
   absl::Status Write(int64_t update, const Batch& batch, const Dataset& data);
 
@@ -58,7 +58,7 @@ class OrderFile {
   std::ofstream file_;
 };
 
-// The parts of a run that is about to begin.
+// The parts of a run that a Recorder needs. Pointers must outlive the recorder.
 struct RecordedRun {
   TrainingRun* run;
   OutputFolder* folder;
@@ -67,28 +67,27 @@ struct RecordedRun {
   std::string flag_file;          // the text of config.flags, which repeats the run
   int64_t resident_at_start = 0;  // bytes
   std::string data_fingerprint;
-  std::optional<LoopPosition> resumed;  // where the session, which has been restored, goes on
-  bool continues_folder = false;        // the folder's files are those of the run that goes on
+  std::optional<LoopPosition> resumed;  // position of the restored session
+  bool continues_folder = false;        // the folder holds the files of the resumed run
   std::unique_ptr<Trace> trace;         // for `profile`; may be null
   std::unique_ptr<OrderFile> order;     // for `dump_order`; may be null
   SavingGroup* group = nullptr;         // as in CheckpointOptions
 };
 
-// How a run has ended.
+// The result of a run.
 struct RunOutcome {
   RunSummary summary;
   std::string json;                // the text of summary.json
   std::vector<std::string> files;  // names in the folder
-  absl::Status status;             // why the training failed, or the model or the summary could not be written
-  bool bad_input = false;          // the training failed at a sample that is wrong
+  absl::Status status;             // error of the training, or of writing the model or the summary
+  bool bad_input = false;          // an invalid sample ended the training
   bool summary_written = false;
-  // For a report: predictions with the weights at the start, and with those of the model. report_status: why the latter
-  // could not be made.
+  // For report.html: predictions with the initial and with the exported weights. report_status: why `after` is missing.
   std::optional<Quality> before, after;
   absl::Status report_status;
 };
 
-// Writes the folder of a run: of one that it trains itself, or, as the observer of one, of another loop.
+// Writes the folder of a run, which it trains itself or observes as the TrainObserver of another loop.
 class Recorder : public TrainObserver {
  public:
   explicit Recorder(RecordedRun recorded)
@@ -98,13 +97,13 @@ class Recorder : public TrainObserver {
         display_(*recorded_.display),
         warnings_(recorded_.display) {}
 
-  // Opens the files of the run, once an old one is removed.
+  // Removes an old run if the folder is to be replaced, and opens the files of this one.
   absl::Status Begin();
-  // Begin must have succeeded. A run that does not come to its end leaves its last good weights in a checkpoint and in
-  // model.unfinished.onnx. Afterwards the session has the weights of the model, where there is evaluation data.
+  // Trains after a successful Begin. An unfinished run leaves its last finite weights in a checkpoint and in
+  // model.unfinished.onnx. With evaluation data, the session holds the exported weights afterwards.
   RunOutcome TrainAndWrite();
 
-  // Writes what TrainAndWrite writes at the end, after another loop has come to this result.
+  // Writes the final files after another loop ended with `result`.
   RunOutcome Finish(const TrainResult& result);
 
   void OnEvent(const TrainEvent& event) override;
@@ -129,6 +128,7 @@ class Recorder : public TrainObserver {
   void WarnOfFailedSave(const absl::Status& status);
   absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
+  absl::Status WriteAdapter(const std::map<std::string, HostTensor>& weights);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
   int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;
@@ -149,15 +149,15 @@ class Recorder : public TrainObserver {
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none are written
   std::unique_ptr<CheckpointWriter> writer_;
   BestEvaluation best_;
-  std::optional<TrainResult> at_end_;  // the session holds the weights of this many updates, none follows
+  std::optional<TrainResult> at_end_;  // set once the session has its final weights
   int64_t saved_step_ = -1, model_bytes_ = 0;
   std::map<Outlier::Of, int64_t> outliers_;  // so far
   bool warned_of_zero_gradient_ = false;
-  std::string not_finite_;  // where the first gradient is not finite; "" where it is
+  std::string not_finite_;  // where the first gradient that is not finite arose; "" if all are finite
   ResourceReading used_;    // means over the loop
-  // With evaluation data: the weights in the model that was written; none are those of the session.
+  // With evaluation data: the exported weights; nullopt if they are those of the session.
   std::optional<std::map<std::string, HostTensor>> exported_;
-  std::optional<Quality> before_, after_;  // of the weights at the start, and of those that are exported
+  std::optional<Quality> before_, after_;  // of the initial and the exported weights
   Warnings warnings_;
   std::vector<std::string> files_;
 };

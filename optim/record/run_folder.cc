@@ -11,9 +11,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
-#include <nlohmann/json.hpp>
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/bind/preprocess.h"
@@ -29,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files that a run writes.
+// Names of all files that a run may write.
 constexpr const char* kRunFiles[] = {"model.onnx",      "model.synthetic.onnx", "model.unfinished.onnx",
                                      "preprocess.json", "summary.json",         "metrics.jsonl",
                                      "config.flags",    "report.html",          kRateTestFile};
@@ -42,7 +43,7 @@ std::string RunFileIn(const fs::path& folder) {
   return ListCheckpoints(folder / kCheckpointsFolder).empty() ? "" : kCheckpointsFolder;
 }
 
-// IsLocked of another process holds the lock for an instant.
+// Retries briefly, since IsLocked in another process holds the lock for an instant.
 bool TryLock(int fd) {
   constexpr int kTries = 10;
   constexpr auto kInstant = std::chrono::milliseconds(10);
@@ -65,7 +66,7 @@ absl::StatusOr<int> Lock(const std::string& path) {
   return Invalid("`out` ", path, ": cannot be locked: ", std::strerror(error));
 }
 
-// Checkpoints and links to them, and the folder if nothing else is in it.
+// Removes checkpoints and the links to them, and the folder if it is empty then.
 absl::Status RemoveCheckpoints(const std::string& folder) {
   std::error_code error;
   for (const int64_t step : ListCheckpoints(folder)) {
@@ -94,11 +95,14 @@ absl::Status RemoveEvents(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// The files of a tokenizer, and the folder if nothing else is in it.
-absl::Status RemoveTokenizer(const std::string& folder) {
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.txt",  "tokenizer_config.json",
+                                           "vocab.json",     "merges.txt", "tokenizer.model"};
+constexpr const char* kAdapterFiles[] = {"adapter_config.json", "adapter_model.safetensors"};
+
+// Removes the files, and the folder if it is empty then.
+absl::Status RemoveFiles(const std::string& folder, std::span<const char* const> names) {
   std::error_code error;
-  for (const char* name :
-       {"tokenizer.json", "vocab.txt", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.model"}) {
+  for (const char* name : names) {
     if (!error) fs::remove(StrCat(folder, "/", name), error);
   }
   if (error) return Invalid(folder, ": ", error.message());
@@ -177,7 +181,8 @@ absl::Status OutputFolder::RemoveOldRun() {
     if (error) return Invalid(File(name), ": ", error.message());
   }
   RETURN_IF_ERROR(RemoveEvents(File(kEventsFolder)));
-  RETURN_IF_ERROR(RemoveTokenizer(File(kTokenizerFolder)));
+  RETURN_IF_ERROR(RemoveFiles(File(kTokenizerFolder), kTokenizerFiles));
+  RETURN_IF_ERROR(RemoveFiles(File(kAdapterFolder), kAdapterFiles));
   return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 
@@ -242,7 +247,7 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& folder) {
   const std::string path = folder + "/metrics.jsonl";
   RunRecord record{.folder = folder, .running = IsLocked(folder)};
   std::ifstream file(path);
-  if (!file && record.running) return record;  // it prepares its data
+  if (!file && record.running) return record;  // the run is still preparing its data
   if (!file) return Invalid(folder, ": holds no run (there is no metrics.jsonl)");
   int64_t number = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the run that a checkpoint, or a folder of checkpoints, belongs to.
+// Returns the folder of the run to which a checkpoint, or a folder of checkpoints, belongs.
 std::string RunFolder(const std::string& path) {
   fs::path folder = fs::path(path).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
@@ -25,8 +25,8 @@ bool SameFolder(const std::string& a, const std::string& b) {
   return fs::equivalent(a, b, ignored);
 }
 
-// With --resume auto, a run that was killed before its first checkpoint begins again; one that saved none, but has
-// trained a model, is not replaced.
+// Restarts, with --resume auto, a run that was killed before its first checkpoint. Refuses to replace a run that
+// finished its model without checkpoints.
 absl::Status FindNothing(const TrainConfig& config, const absl::Status& problem, RunStart* start) {
   std::error_code ignored;
   const bool holds = !ListCheckpoints(StrCat(config.out, "/", kCheckpointsFolder)).empty();
@@ -39,7 +39,7 @@ absl::Status FindNothing(const TrainConfig& config, const absl::Status& problem,
   return absl::OkStatus();
 }
 
-// What may change the rounding, but not the run.
+// Adds notes on differences of machine and settings that may change the rounding.
 void NoteOtherMachine(const TrainConfig& resolved, const RunState& saved, std::vector<std::string>* notes) {
   const auto note = [&](const char* what, const std::string& then, const std::string& now) {
     if (then != now) notes->push_back(StrCat(what, ": ", then, " → ", now, ": equal up to rounding from here on"));
@@ -64,7 +64,7 @@ absl::StatusOr<RunStart> FindRunStart(const TrainConfig& config) {
   auto merged = MergeConfig(config, point->state, &start.notes);
   if (!merged.ok()) return Annotate(merged.status(), StrCat("`resume` ", point->checkpoint.path, ": "));
   start.config = *std::move(merged);
-  start.config.pipeline = config.pipeline, start.config.tensor = config.tensor;  // follow the ranks of this start
+  start.config.pipeline = config.pipeline, start.config.tensor = config.tensor;  // depend on the ranks of this start
   if (!config.specified.contains("out")) start.config.out = RunFolder(path);
   if (SameFolder(start.config.out, RunFolder(path))) start.old_run = OldRun::kContinue;
   start.point = *std::move(point);

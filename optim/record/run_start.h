@@ -1,4 +1,4 @@
-// Where a run begins: at its beginning, or at a checkpoint, in a folder of its own or in the one that it goes on in.
+// Starts a run from the beginning or from a checkpoint, in a new folder or in the one of the resumed run.
 #pragma once
 
 #include <memory>
@@ -15,35 +15,35 @@
 
 namespace onnxtrain {
 
-// What is known before the model is loaded.
+// The configuration and the checkpoint of a run, before its model is loaded.
 struct RunStart {
-  TrainConfig config;                // with that of the checkpoint, if there is one
-  std::optional<ResumePoint> point;  // with `resume`
-  std::vector<std::string> notes;    // for people: what differs from the run that is resumed
+  TrainConfig config;                // merged with that of the checkpoint, if there is one
+  std::optional<ResumePoint> point;  // set with `resume`
+  std::vector<std::string> notes;    // messages about differences from the resumed run
   OldRun old_run = OldRun::kRefuse;
 
   bool continues_folder() const { return point.has_value() && old_run == OldRun::kContinue; }
 };
 
-// Finds the checkpoint that config.resume names. With `auto`, a run that was killed before its first checkpoint begins
-// again.
+// Opens the checkpoint that config.resume names. With `auto`, a run without a checkpoint starts from the beginning.
 absl::StatusOr<RunStart> FindRunStart(const TrainConfig& config);
 
-// Has the run nothing left to do?
+// Returns true if the resumed run has no updates left.
 bool IsFinished(const RunStart& start);
 
-// Fails where the model is not that of the checkpoint: before anything else of it is judged.
+// Fails if the model is not that of the checkpoint. Call it before other checks of the model, whose errors would
+// mislead.
 absl::Status CheckModelOfCheckpoint(const OnnxModel& model, RunStart* start);
 
-// Opens the folder of the run, which must not replace files that it reads.
+// Opens the folder of the run. Fails if the run would overwrite a file that it reads.
 absl::StatusOr<std::unique_ptr<OutputFolder>> OpenRunFolder(const RunStart& start);
 
-// Returns what a recorder of the run needs, with its decisions as the file that repeats it. Display, position and files
-// of single flags are left out.
+// Returns what a Recorder needs, with config.flags holding every decision. The caller sets display, resumed, trace and
+// order.
 RecordedRun DescribeRun(OutputFolder& folder, TrainingRun* run);
 
-// Brings the session to where the checkpoint left it. Notes what may change the rounding from here on. `resolved`: of
-// ResolveConfig.
+// Restores the session from the checkpoint, and adds notes on settings that may change the rounding. `resolved`: the
+// result of ResolveConfig.
 absl::Status ResumeSession(const TrainConfig& resolved, const std::string& fingerprint, RunStart* start,
                            TrainingRun* run);
 

@@ -14,34 +14,32 @@
 
 namespace onnxtrain {
 
-// Rows of tensors whose first axis is the batch.
-
 // Copies the outputs of samples [begin, begin + count) into *all, which the call with begin = 0 allocates for `total`
-// samples. Keeps the last of outputs without a batch axis. Fails where the samples have outputs of several sizes.
+// samples. Outputs without a batch axis replace the previous ones. Fails if the outputs of samples differ in size.
 absl::Status PlaceRows(HostTensor* all, const HostTensor& part, int64_t begin, int64_t count, int64_t total);
 
-// The first `rows` rows.
+// Returns the first `rows` rows.
 HostTensor FirstRows(const HostTensor& tensor, int64_t rows);
 
-// The tensor's rows, then its last one until there are `rows`.
+// Returns the tensor's rows, padded to `rows` rows with copies of the last one.
 HostTensor RepeatLastRow(const HostTensor& tensor, int64_t rows);
 
-// What random operators draw by.
+// Selects the random numbers that the operators of a program draw.
 struct RandomKey {
   uint64_t seed = 0;
   int64_t step = 0, micro = 0;
   uint32_t piece = 0;  // of the micro-batch: PhiloxKey::piece
 };
 
-// The feeds of one program. Names are resolved once, so filling allocates nothing and looks nothing up.
+// Fills the feeds of one program. Names are resolved once, so filling neither allocates nor looks up names.
 class BatchFeeds {
  public:
-  // `program` must outlive it. `random_key`: the feed that gets the RandomKey; "" for none.
+  // `program` must outlive this object. `random_key` is the feed that receives the RandomKey; "" for none.
   BatchFeeds(const CompiledProgram& program, const std::string& random_key);
 
-  // Feeds samples [begin, begin + count) of the batch. A host device reads them where they are if the first one lies at
-  // a multiple of 64 bytes: the batch must stay unchanged until the run has finished. Otherwise they are copied. Fails,
-  // naming the feed, on a tensor that is missing or of another type.
+  // Feeds samples [begin, begin + count) of the batch. A host device reads the first of them in place if it is aligned
+  // to 64 bytes; the batch must then stay unchanged until the run has finished. Otherwise they are copied. Fails,
+  // naming the feed, on a tensor that is missing or has another type.
   absl::Status Fill(const GlobalBatch& global_batch, int64_t begin, int64_t count, const RandomKey& key);
   // Feeds the seed of each term's gradient, for a global batch of these denominators.
   absl::Status FillInverseDenominators(const LossChoice& loss, const std::vector<double>& weights);

@@ -1,4 +1,4 @@
-// Scalars in device memory that the host reads and writes; names as in training_graph.h.
+// Scalars in device memory that the host reads and writes. Their names are in training_graph.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace onnxtrain {
 class DeviceScalar {
  public:
   DeviceScalar() = default;
-  // `region` must outlive the scalar, which follows it to another buffer.
+  // `region` must outlive the scalar. Every access looks up its buffer, which may change.
   explicit DeviceScalar(const Region& region) : region_(&region), host_(region.type) {}
 
   absl::Status Write(double value);
@@ -35,7 +35,7 @@ struct DeviceScalars {
   // Allocates the scalars for a loss of `terms` terms and adds them to *bindings, which must outlive them.
   absl::Status LayOut(Backend& backend, DType dtype, size_t terms, bool scaled_loss, Bindings* bindings);
 
-  // batch_loss and batch_correct.
+  // Write and read batch_loss, by term, followed by batch_correct.
   absl::Status WriteSums(std::span<const double> sums);
   absl::Status ReadSums(std::span<double> sums);
 
@@ -46,19 +46,17 @@ struct DeviceScalars {
   std::vector<DeviceScalar> batch_loss, batch_denominator, sum_loss, sum_denominator;  // by term
 };
 
-// Reads what updates leave in the counters on the device.
-
-// Everything on the device has finished when it is called.
+// Reads the counters that updates write on the device. All queued work must have finished.
 class UpdateReader {
  public:
-  // Returns the values of the last update, provided that it is called after every update. A skipped one adds nothing to
-  // the sums: its loss is NaN.
+  // Returns the values of the last update. Must be called after every update, because it subtracts the sums of the
+  // previous call. The loss of a skipped update is NaN.
   absl::StatusOr<UpdateValues> Last(DeviceScalars& device_scalars, const LossChoice& loss);
   // Reports the updates since the last report and resets the sums. `attempted`: updates so far, including skipped ones.
   absl::StatusOr<StepReport> Report(DeviceScalars& device_scalars, const LossChoice& loss, bool scaled_loss,
                                     int64_t attempted);
 
-  // Updates, and skipped ones, up to the last report.
+  // Return the attempted and the skipped updates up to the last report.
   int64_t attempts() const { return attempts_; }
   int64_t skips() const { return skips_; }
   void Restore(int64_t attempts, int64_t skips) { attempts_ = attempts, skips_ = skips; }

@@ -22,7 +22,7 @@ enum class Finiteness { kFinite, kInfinite, kNan };
 
 class OriginFinder {
  public:
-  // `forward`: nodes of the model, which come first; the loss and the gradients follow.
+  // `forward` is the number of nodes of the model, which precede those of the loss and the gradients.
   OriginFinder(const Graph& graph, size_t forward, const std::map<std::string, HostTensor>& norms)
       : graph_(graph), forward_(forward), norms_(norms) {}
 
@@ -47,8 +47,8 @@ class OriginFinder {
     return kind != InputKind::kFeed && kind != InputKind::kParameter;
   }
 
-  // The input that makes the output of a node what it is: one that is NaN, else an infinite one; kNoValue: all are
-  // finite.
+  // Returns the input that makes the output of a node non-finite: a NaN input, else an infinite one; kNoValue if all
+  // inputs are finite.
   ValueId FindCause(const Node& node) const {
     ValueId cause = kNoValue;
     for (const ValueId input : node.inputs) {

@@ -1,4 +1,4 @@
-// Finds the operator at which a gradient becomes infinite or not a number.
+// Finds the operator at which a gradient becomes infinite or NaN.
 #pragma once
 
 #include <map>
@@ -10,14 +10,14 @@
 
 namespace onnxtrain {
 
-// Returns the graph of BuildMicro with other outputs: the squared norm of every float value, which is finite where the
-// value is.
+// Returns the graph of BuildMicro with the squared norm of every float value as outputs. A norm is finite if its value
+// is.
 absl::StatusOr<Graph> BuildFiniteCheck(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                        int64_t batch);
 
-// Says where values that are not finite, and reach a gradient, come from; "" where all gradients are finite. Infinities
-// that are constants, as those of attention masks, are no origin: there it is the operator that makes NaN of them.
-// `norms` are the outputs of BuildFiniteCheck.
+// Describes the operator that produces the non-finite values of a gradient; "" if all gradients are finite. Infinite
+// constants, such as attention masks, are not reported, but the operator that turns them into NaN is. `norms` are the
+// outputs of the graph of BuildFiniteCheck.
 absl::StatusOr<std::string> DescribeNonFinite(const ImportedModel& model, const LossChoice& choice,
                                               const LossSpec& loss, int64_t batch,
                                               const std::map<std::string, HostTensor>& norms);

@@ -1,4 +1,4 @@
-#include "optim/step/fixed_masks.h"
+#include "optim/step/fixed_tables.h"
 
 #include <algorithm>
 #include <map>
@@ -11,7 +11,6 @@
 #include "frontend/ops/builder.h"
 #include "frontend/passes/rewrite.h"
 #include "frontend/passes/simplify.h"
-#include "optim/step/fixed_tables.h"
 
 namespace onnxtrain {
 namespace {
@@ -30,7 +29,7 @@ struct Origin {
   std::set<int32_t> nodes;
 };
 
-// nullopt where it depends on anything else.
+// Returns the origin of a value; nullopt if it depends on anything except frozen weights and constants.
 std::optional<Origin> FindOrigin(const Graph& graph, ValueId value) {
   Origin origin;
   std::vector<ValueId> open = {value};
@@ -53,7 +52,7 @@ std::optional<Origin> FindOrigin(const Graph& graph, ValueId value) {
   return origin;
 }
 
-// nullopt where the host cannot compute it, or not within its budget.
+// Returns the value, computed on the host; nullopt if the host cannot compute it, or not within its budget.
 std::optional<HostTensor> Evaluate(const ImportedModel& model, const Origin& origin, ValueId value,
                                    HostBudget* budget) {
   const Graph& graph = model.graph;
@@ -79,7 +78,7 @@ std::optional<HostTensor> Evaluate(const ImportedModel& model, const Origin& ori
   return mask == nullptr ? std::nullopt : std::optional(*mask);
 }
 
-// The masks to embed, by the value that they replace.
+// Returns the masks to embed, by the value that they replace.
 std::map<ValueId, HostTensor> FindMasks(const ImportedModel& model) {
   std::map<ValueId, HostTensor> masks;
   std::set<ValueId> seen;

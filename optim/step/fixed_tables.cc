@@ -14,8 +14,6 @@
 namespace onnxtrain {
 namespace {
 
-// Columns of tables, and whether they are waves.
-
 // The elements of one column: position p is at first + p·stride. The table must outlive it.
 struct TableColumn {
   const HostTensor& table;
@@ -36,7 +34,8 @@ double WaveFactor(const TableColumn& x) {
   return square > 0 ? product / square : 2;
 }
 
-// Does the column fulfil that within a thousandth of its largest number or within `noise`, or is all of it noise?
+// Returns true if the column satisfies the recurrence within 1/1000 of its largest number or within `noise`, or is
+// noise.
 bool IsWave(const TableColumn& x, double noise = 0) {
   const double factor = WaveFactor(x);
   double largest = 0, worst = 0;
@@ -57,7 +56,7 @@ struct Matrix {
 
   double At(int64_t r, int64_t c) const { return tensor.At(first + r * of_row + c * of_column); }
   TableColumn Column(int64_t c, int64_t length) const { return {tensor, first + c * of_column, of_row, length}; }
-  // The rows from `row` on, each `stride`-th.
+  // Returns `count` rows from `row` on, with a step of `stride`.
   Matrix Rows(int64_t row, int64_t count, int64_t stride = 1) const {
     return {tensor, first + row * of_row, count, columns, of_row * stride, of_column};
   }
@@ -99,13 +98,13 @@ bool HasWaves(const Matrix& m) {
 
 bool HasCosinesAndSines(const Matrix& m) {
   const int64_t half = m.rows / 2;
-  if (HasWaves(m) || HasWaves(m.Rows(1, m.rows - 1))) return true;  // the first row may have a scale of its own
+  if (HasWaves(m) || HasWaves(m.Rows(1, m.rows - 1))) return true;  // the first row may have a different scale
   if (m.rows % 2 != 0) return false;
   return (HasWaves(m.Rows(0, half)) && HasWaves(m.Rows(half, half))) ||
          (HasWaves(m.Rows(0, half, 2)) && HasWaves(m.Rows(1, half, 2)));
 }
 
-// The elements of a row from the first to the last one that is not zero.
+// The range from the first to the last non-zero element of a row.
 struct Band {
   int64_t begin = 0, end = 0;  // empty: all are zeros
   bool in_one_piece = true;
@@ -269,7 +268,7 @@ bool IsHarmonicBasis(const HostTensor& tensor) {
   return HasHarmonics(tensor, rows, columns, columns, 1) || HasHarmonics(tensor, columns, rows, 1, columns);
 }
 
-// The axis of a table that tells coordinates apart; positions are those of the other axes, in row-major order.
+// The axis of a table that selects the coordinate; positions enumerate the other axes in row-major order.
 struct CoordinateAxis {
   const HostTensor& table;
   int64_t extent, inner = 1, positions;
@@ -287,7 +286,7 @@ struct CoordinateAxis {
   }
 };
 
-// How often a number is repeated before the next one comes, if it is so for all of them; 0: it is not.
+// Returns the length of the runs of equal numbers; 0 if runs differ in length.
 size_t RunLength(const std::vector<double>& values) {
   const auto run =
       static_cast<size_t>(std::ranges::find_if(values, [&](double x) { return x != values[0]; }) - values.begin());
@@ -320,7 +319,7 @@ bool HasGridAlong(const HostTensor& tensor, size_t axis) {
   constexpr size_t kEnough = 3;  // fewer may be equal by chance
   const CoordinateAxis table(tensor, axis);
   if (table.extent < 2 || table.extent > 3 || table.positions < 16) return false;
-  // All but one stay as they are at first: tells large weights without reading all of them.
+  // Neighbouring positions differ in one coordinate only; this rejects most large weights after four reads.
   if (table.At(0, 0) != table.At(0, 1) && table.At(1, 0) != table.At(1, 1)) return false;
   std::set<size_t> runs;
   for (int64_t i = 0; i < table.extent; ++i) {
@@ -330,7 +329,7 @@ bool HasGridAlong(const HostTensor& tensor, size_t axis) {
   return true;
 }
 
-// Whether element (k, i), at k·of_power + i·of_number, is the k-th power of the i-th of equally spaced numbers.
+// Returns true if element (k, i), at k·of_power + i·of_number, is the k-th power of the i-th of equally spaced numbers.
 bool HasPowers(const HostTensor& tensor, int64_t powers, int64_t numbers, int64_t of_power, int64_t of_number) {
   if (powers < 2 || numbers < 4) return false;
   const auto base = [&](int64_t i) { return tensor.At(of_power + i * of_number); };

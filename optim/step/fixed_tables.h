@@ -1,4 +1,5 @@
-// Recognizes constant tables that exporters write as if they were weights.
+// Recognizes constant tables and filters that exporters store as weights but that must not be trained. No initializer
+// draws such numbers. Fixed attention masks become constants.
 #pragma once
 
 #include <cstddef>
@@ -6,36 +7,34 @@
 #include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
 
 namespace onnxtrain {
 
-// Recognizes filters that programs compute once and exporters write as if they were weights: no initializer draws such
-// numbers, and training would not keep them.
-
-// Is it the basis of a transform into frequencies: windowed cosines and sines of equally spaced frequencies, by rows or
-// by columns, cosines and sines in two halves, in turn, or alone (Fourier, DCT)?
+// Returns true for the basis of a frequency transform (Fourier, DCT): windowed cosines and sines of equally spaced
+// frequencies, in rows or columns; cosines and sines in two halves, interleaved, or only one of them.
 bool IsFrequencyBasis(const HostTensor& tensor);
 
-// Is it a bank of overlapping band filters, by rows or by columns: no negative numbers, half of them zeros, each band
-// in one piece and none before the last one (mel scale)?
+// Returns true for a bank of overlapping band filters in rows or columns (mel scale): non-negative, half of the numbers
+// zero, each band contiguous and none before the previous one.
 bool IsBandFilterBank(const HostTensor& tensor);
 
-// Of a convolution. Are they small multiples of one number, not zeros and ones alone (Sobel, Laplace, Haar, binomial)?
+// Returns true if the kernels of a convolution are small multiples of one number, not only zeros and ones (Sobel,
+// Laplace, Haar, binomial).
 bool HasIntegerKernels(const HostTensor& tensor);
 
-// Of a convolution. Does each of several channels have the same kernel for itself, as in filters that blur?
+// Returns true if a depthwise convolution applies one kernel to each of several channels, as blur filters do.
 bool RepeatsOneKernel(const HostTensor& tensor);
 
 enum class FixedTable : uint8_t { kNone, kSinusoids, kMask, kGrid, kPowers, kSlopes, kFilters };
 
-// The first of the kinds below that the weight is, or filters. Releases the pages of a mapped file
-// that it reads.
+// Returns the first kind of fixed table that the weight matches. Releases the pages of a mapped file that it reads.
 FixedTable FindFixedTable(const ImportedWeight& weight);
 
-// Remembers what the weights of a model are, of all imports: looking along the columns of a large matrix reads all of
-// it.
+// Caches FindFixedTable for the weights of all imports of a model: testing the columns of a large matrix reads all of
+// its bytes.
 class FixedTables {
  public:
   FixedTable Find(const ImportedWeight& weight);
@@ -50,23 +49,28 @@ class FixedTables {
   std::map<std::string, Known> known_;  // by name
 };
 
-// Is it a table of sines and cosines: of positions (Vaswani et al., 2017), or of the angles of rotary embeddings, which
-// may hold the sines alone, or the basis of seasons? Tests the rows, which have squared norm width/2, or the columns,
-// which are waves.
+// Returns true for a table of sines and cosines: position encodings (Vaswani et al., 2017), angles of rotary
+// embeddings, possibly only the sines, or a seasonal basis. Tests the rows, which have squared norm width/2, or the
+// columns, which are waves.
 bool IsSinusoidTable(const HostTensor& tensor);
 
-// Is it the coordinates of a grid, of rank ≥ 2: two or three along an axis, of which each takes its numbers in turn
-// along another axis? The coordinates may be spaced in any way.
+// Returns true for grid coordinates of rank ≥ 2: two or three coordinates along one axis, each of which varies along
+// one other axis only, with any spacing.
 bool IsCoordinateTable(const HostTensor& tensor);
 
-// Is it a matrix of the powers 0, 1, … of equally spaced numbers, the basis of a trend, by rows or by columns?
+// Returns true for a matrix of the powers 0, 1, … of equally spaced numbers, in rows or columns (a trend basis).
 bool IsPowerTable(const HostTensor& tensor);
 
-// Is every row equally spaced numbers, and not all of them with one step: distances times the slope of each head (Press
-// et al., 2022, "ALiBi")?
+// Returns true if every row has equally spaced numbers, with different steps: distances times the slope of each head
+// (Press et al., 2022, "ALiBi").
 bool IsSlopeTable(const HostTensor& tensor);
 
-// Is it an additive attention mask: zeros and one large negative number, of rank ≥ 2?
+// Returns true for an additive attention mask of rank ≥ 2: zeros and one large negative number.
 bool IsAttentionMask(const HostTensor& tensor);
+
+// Folds attention masks that depend on frozen weights only into constants, if IsAttentionMask accepts them. Backends
+// then know the hidden keys when they compile, and kernels skip them instead of reading a causal mask. The weights stay
+// inputs of the graph.
+absl::Status EmbedFixedMasks(ImportedModel* model);
 
 }  // namespace onnxtrain

@@ -14,7 +14,7 @@ namespace {
 
 bool IsLabel(std::string_view feed) { return feed.starts_with(kLabelFeed); }
 
-// Does the denominator follow from the values or the shape of labels?
+// Returns true if the denominator depends on the values or the shape of labels.
 bool CountsLabels(const LossTerm& term) {
   return term.function->mean != LossMean::kSamples && term.form != LabelForm::kNone &&
          !(term.onnx != nullptr && term.onnx->weighted);

@@ -15,9 +15,9 @@
 
 namespace onnxtrain {
 
-// One tensor [n, sample…] per feed: the model's inputs by their names, labels by LossFeed::name (kLabelFeed, …), all of
-// one n. A source of many batches makes one GlobalBatch and exchanges its tensors: the positions of the names are then
-// looked up once (FeedPositions). Copies share names and bytes.
+// Holds one tensor [n, sample…] per feed: inputs of the model by name, labels by LossFeed::name (kLabelFeed, …), all
+// with the same n. A source of many batches creates one GlobalBatch and replaces its tensors, so that consumers resolve
+// names only once (FeedPositions). Copies share names and bytes.
 class GlobalBatch {
  public:
   explicit GlobalBatch(std::vector<std::string> names = {});
@@ -26,16 +26,16 @@ class GlobalBatch {
   using Names = std::shared_ptr<const std::vector<std::string>>;
   const Names& names() const { return names_; }
   const HostTensor& tensor(size_t i) const { return tensors_[i]; }
-  // Replaces the tensor of names()[i]. Allocates nothing where the old one had the same rank.
+  // Replaces the tensor of names()[i]. Allocates nothing if the old tensor had the same rank.
   void Set(size_t i, const HostTensor& tensor) { tensors_[i] = tensor; }
 
-  const HostTensor* Find(std::string_view name) const;  // null where there is none
-  // n: the largest leading extent of the model's inputs; -1 where none has axes.
+  const HostTensor* Find(std::string_view name) const;  // null if there is no such tensor
+  // Returns n, the largest leading extent of the model's inputs, without `further`; -1 if no input has axes.
   int64_t part_samples() const;
-  // With those of `further`.
+  // Returns the samples of this part and of all parts in `further`.
   int64_t samples() const;
 
-  // The samples of other sizes: batches of the same names without further ones.
+  // Returns the parts with samples of other extents: batches with the same names and without further parts.
   const std::vector<GlobalBatch>& further() const { return further_; }
   std::vector<GlobalBatch>& ResizeFurther(size_t size);
 
@@ -46,7 +46,7 @@ class GlobalBatch {
   std::vector<GlobalBatch> further_;
 };
 
-// Calls visit(part) for the batch itself and what is `further` in it, until one fails.
+// Calls visit(part) for the batch itself and for each of its further parts, until a call fails.
 template <typename Visitor>
 absl::Status VisitParts(const GlobalBatch& batch, Visitor visit) {
   absl::Status status = visit(batch);
@@ -54,37 +54,37 @@ absl::Status VisitParts(const GlobalBatch& batch, Visitor visit) {
   return status;
 }
 
-// Where a consumer finds its feeds in the batches of one source.
+// Caches the positions of a consumer's feeds in the batches of one source.
 class FeedPositions {
  public:
   FeedPositions() = default;
   explicit FeedPositions(std::vector<std::string> feeds) : feeds_(std::move(feeds)) {}
 
-  // Looks the feeds up where the batch has other names than the last one. Fails, naming the feed, where one is missing.
+  // Looks up the feeds if the batch has other names than the previous one. Fails, naming the feed, if one is missing.
   absl::Status Resolve(const GlobalBatch& batch);
-  // Of the batch that was resolved last.
+  // Returns the tensor of a feed. `batch` must be the one passed to the last Resolve.
   const HostTensor& Get(const GlobalBatch& batch, size_t feed) const { return batch.tensor(positions_[feed]); }
   const std::string& name(size_t feed) const { return feeds_[feed]; }
 
  private:
   std::vector<std::string> feeds_;
-  GlobalBatch::Names names_;       // that the positions are in; held, so that its address is not used again
+  GlobalBatch::Names names_;       // names that positions_ index; owned, so that their address is not reused
   std::vector<size_t> positions_;  // by feed
 };
 
-// Counts the targets of a global batch, for each loss term: the W in Σ losses / W. Samples or elements for dense
-// losses, labels other than ignore_index (weighted by class) for class indices, what the model says for a loss given as
-// ONNX.
+// Counts the targets of a global batch for each loss term: the W in Σ losses / W. Counts samples or elements for dense
+// losses, and labels other than ignore_index, weighted by class, for class indices. A loss given as an ONNX model
+// computes its own W.
 class LossDenominators {
  public:
-  // Both must outlive it.
+  // `choice` and `spec` must outlive this object.
   LossDenominators(const LossChoice& choice, const LossSpec& spec);
 
-  // Allocates only where a loss is an ONNX model with a weight of its own, and where the names differ from those of the
-  // batch before.
+  // Counts the targets of a batch of `samples` samples. Allocates only for ONNX losses that output a weight, and if the
+  // names differ from those of the previous batch.
   absl::Status Count(const GlobalBatch& global_batch, int64_t samples);
 
-  // Of the batch that was counted last:
+  // Results of the last Count.
   const std::vector<double>& weights() const { return weights_; }  // by term
   double targets() const { return targets_; }  // of the leading term: its weight if all classes weigh 1
 
@@ -102,20 +102,17 @@ class LossDenominators {
   std::map<std::pair<const OnnxLoss*, int64_t>, Graph> onnx_;  // by loss and samples
 };
 
-// The seed of the gradient of a term's sum: factor/W, 0 where nothing counts.
+// Returns the gradient of the loss with respect to a term's sum: factor/W, or 0 if no target counts.
 double InverseDenominator(const LossTerm& term, double weight);
 
-// Σ factor·sum/weight, of terms whose weight is above 0.
+// Returns Σ factor·sum/weight over the terms with a positive weight.
 double MeanLoss(const LossChoice& choice, const std::vector<double>& sums, const std::vector<double>& weights);
 
-// Cuts a global batch into micro-batches, and these into the shares of several ranks.
-
-// Returns the samples of a batch; fails where there are none, or where `fixed_batch` is above 0 and does not divide
-// them.
+// Returns the number of samples of a batch; fails if it is 0 or, with `fixed_batch` above 0, not a multiple of it.
 absl::StatusOr<int64_t> CountSamples(const GlobalBatch& global_batch, int64_t fixed_batch);
 
-// Samples [begin, begin + count) of a part, which are at `place` in the global batch. A rank may have a piece of
-// micro-batch `number`, behind the first `skipped` of its `whole` samples.
+// Samples [begin, begin + count) of a part; `place` is the position of the first one in the global batch. A rank may
+// have only a piece of micro-batch `number`, which follows the first `skipped` of its `whole` samples.
 struct MicroBatch {
   const GlobalBatch* part;
   int64_t begin, count, place, number, skipped = 0, whole = count;
@@ -123,30 +120,30 @@ struct MicroBatch {
   double fraction() const { return static_cast<double>(count) / static_cast<double>(whole); }
 };
 
-// Samples of a micro-batch of this part.
+// Returns how many samples a micro-batch of this part has.
 using MicroSize = std::function<int64_t(const GlobalBatch& part)>;
 
-// Replaces *micros with those of the batch, in the order of its samples. `powers_of_two`: what is left of a part is cut
-// into powers of two, which need few programs where parts are of all sizes.
+// Replaces *micros with the micro-batches of the batch, in the order of its samples. With `powers_of_two`, cuts the
+// rest of each part into powers of two, so that parts of many sizes need few programs.
 void CutMicroBatches(const GlobalBatch& global_batch, const MicroSize& size, bool powers_of_two,
                      std::vector<MicroBatch>* micros);
 
-// Samples [begin, end) of a global batch.
+// The range [begin, end) of samples of a global batch.
 struct SampleRange {
   int64_t begin = 0, end = 0;
 };
 
-// Returns the share of a rank: contiguous, in the order of the ranks, in whole multiples of `unit`, which divides the
-// samples. Empty where there are more ranks than units.
+// Returns the contiguous share of a rank, in multiples of `unit`, which must divide `samples`. Shares follow the order
+// of the ranks; some are empty if there are more ranks than units.
 SampleRange ShareOfRank(int64_t samples, int64_t unit, int rank, int size);
 
-// Returns the samples of the rank that has most of them.
+// Returns the number of samples in the largest share.
 int64_t LargestShare(int64_t samples, int64_t unit, int size);
 
 // Returns how many micro-batches have samples in the range.
 int64_t CountMicros(const SampleRange& share, const std::vector<MicroBatch>& micros);
 
-// Keeps what lies in the range.
+// Clips `micros` to the samples in `share`.
 void ClipToShare(const SampleRange& share, std::vector<MicroBatch>* micros);
 
 }  // namespace onnxtrain

@@ -55,7 +55,7 @@ bool EndsInNumber(const std::string& module) {
   return !last.empty() && last.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// "" where the weight is in no module.
+// Returns the layer of a module path; "" if the weight is in no module.
 std::string ModuleLayer(const std::vector<std::string>& modules) {
   const auto numbered = std::find_if(modules.begin(), modules.end(), EndsInNumber);
   if (numbered != modules.end()) return *numbered;

@@ -25,24 +25,22 @@ struct WeightGroup {
   std::vector<const WeightDecision*> members;  // in weight order; point into the vector given to GroupWeights
 };
 
-// Groups the trained weights, decayed groups first. Fails where a no-decay glob or a rate matches no weight.
+// Groups the trained weights, decayed groups first. Fails if a no-decay glob or a rate matches no weight.
 absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
                                                       const std::vector<WeightDecision>& weights);
-
-// Groups weights into layers in graph order, for layer-wise learning rate decay.
 
 struct Layer {
   std::string name;  // "encoder.layer.3", "fc"
   std::vector<std::string> weights;
 };
 
-// Returns the position of the first node that reads each graph input; that of no node where none does.
+// Returns the position of the first node that reads each graph input; INT32_MAX if none does.
 std::map<std::string, int32_t> FindFirstReaders(const Graph& graph);
 
-// Returns the layers in the order in which the graph first reads them. A layer is a module: its name up to the first
-// number ("layer1.0" of "layer1.0.conv1.weight"), or at most two levels ("encoder.embeddings"). A weight outside of any
-// module is grouped by the node that reads it. A module without a matrix (a norm between two layers) joins the layer
-// before it.
+// Groups weights into layers for layer-wise learning rate decay, in the order in which the graph first reads them. A
+// layer is a module: its name up to the first number ("layer1.0" of "layer1.0.conv1.weight"), or at most two levels
+// ("encoder.embeddings"). A weight outside of any module is grouped by the node that reads it. A module without a
+// matrix (a norm between two layers) joins the layer before it.
 std::vector<Layer> ListLayers(const PreparedModel& model);
 
 }  // namespace onnxtrain

@@ -44,7 +44,7 @@ class LogitsFinder {
  public:
   explicit LogitsFinder(Builder* b) : b_(*b), graph_(b->graph()) {}
 
-  // Nothing where the output is no distribution, and where its producer is the activation itself.
+  // Returns the logits of `v`; nothing if `v` is no distribution or is produced by the activation itself.
   Found FindBehind(ValueId v) {
     const Node* node = graph_.producer(v);
     if (node == nullptr || FindOp(node->op)->probabilities) return std::nullopt;
@@ -115,7 +115,7 @@ class LogitsFinder {
     return found;
   }
 
-  // s of 1 − s; kNoValue for other values.
+  // Returns s if `v` is 1 − s; kNoValue for other values.
   ValueId Complement(ValueId v) {
     const Node* node = Visit(v);
     if (node == nullptr || node->inputs.size() != 2) return kNoValue;
@@ -143,7 +143,7 @@ class LogitsFinder {
     return std::nullopt;
   }
 
-  // The sum of the value over an axis, where it is the same for every input: 1 for a softmax.
+  // Returns the sum of the value over an axis if it is the same for every input: 1 for a softmax.
   std::optional<double> SumOver(ValueId v, int64_t axis) {
     if (const Found found = Find(v)) {
       if (found->op == "Softmax" && found->axis == axis) return 1;
@@ -192,7 +192,7 @@ class LogitsFinder {
     return *sum * count;
   }
 
-  // Passes through what only guards a division against 0.
+  // Skips operators that only guard a division against 0.
   template <typename Condition>
   bool LeadsTo(ValueId v, int depth, Condition condition) {
     if (v == kNoValue) return false;

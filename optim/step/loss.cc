@@ -19,10 +19,10 @@ struct Candidate {
   std::string name;
   ValueId value;     // the output itself
   std::string tail;  // "Softmax", "LogSoftmax", "Sigmoid" or ""
-  ValueId before;    // input of the tail; `value` where there is no tail
+  ValueId before;    // input of the tail; `value` if there is no tail
 };
 
-// Drops outputs without a row per sample where there are others.
+// Drops outputs without a row per sample if there are others.
 void PreferBatched(const ImportedModel& model, std::vector<Candidate>* candidates) {
   const auto batched = [&](const Candidate& c) {
     const Type& type = model.graph.type(c.value);
@@ -31,7 +31,7 @@ void PreferBatched(const ImportedModel& model, std::vector<Candidate>* candidate
   if (std::ranges::any_of(*candidates, batched)) std::erase_if(*candidates, std::not_fn(batched));
 }
 
-// Drops outputs that no weight reaches, such as inputs that the model passes on, where there are others.
+// Drops outputs that no weight reaches, such as forwarded inputs, if there are others.
 void PreferLearned(const Graph& graph, std::vector<Candidate>* candidates) {
   std::vector<bool> learned(graph.values().size(), false);
   for (const GraphInput& input : graph.inputs())
@@ -110,7 +110,7 @@ bool IsSequence(const Shape& shape, const LabelInfo& labels) {
   return shape.size() == 3 && (!labels.present || (labels.sample.shape.size() == 1 && !IsFloat(labels.sample.dtype)));
 }
 
-// Returns the form of the labels for a loss on values of this shape; kNone where they fit none.
+// Returns the form of the labels for a loss on values of this shape; kNone if they fit no form.
 LabelForm ChooseLabelForm(const LossFunction& loss, const Candidate& c, const Shape& shape, const LabelInfo& labels) {
   const Shape sample = Sample(shape);
   if (loss.sequences) return IsSequence(shape, labels) ? LabelForm::kSequence : LabelForm::kNone;
@@ -133,8 +133,8 @@ struct Chosen {
   LossFeed feed;
 };
 
-// Returns 1 where the value is a channels-first image: elementwise operators follow one that reads channels at axis 1
-// (convolution, pooling, normalization). Else returns the last axis.
+// Returns 1 if the value is a channels-first image, that is, only elementwise operators separate it from an operator
+// that reads channels at axis 1 (convolution, pooling, normalization). Otherwise returns the last axis.
 int PresumeClassAxis(const Graph& graph, ValueId value) {
   const Shape& shape = graph.type(value).shape;
   const int last = static_cast<int>(shape.size()) - 1;
@@ -294,8 +294,7 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
                  labels.present ? HintAtReshape(model.graph, all, labels) : "");
 }
 
-// Replaces a term of `auto` by one for each output that can be trained, with labels of its own, where there are
-// several.
+// Replaces a term of `auto` by one term for each trainable output, each with separate labels, if there are several.
 std::vector<LossTermSpec> SumOutputs(const ImportedModel& model, const LossSpec& spec,
                                      std::vector<LossTermSpec> terms) {
   const bool open = terms.size() == 1 && terms[0].function == nullptr && terms[0].output.empty() &&

@@ -17,21 +17,21 @@ namespace onnxtrain {
 
 struct LossSpec {
   std::string name = "auto";  // auto, or a sum of losses: see loss_text.h
-  std::string logits;         // name of the value to train on where a term names none; "": inferred
-  std::string negated;        // the value that is trained with the other sign, as the model chooses its smallest
-  std::optional<double> least_probability;  // from which the model chooses the second of two classes; nullopt: 0.5
+  std::string logits;         // name of the value to train on if a term names none; "": inferred
+  std::string negated;        // name of the value whose sign is flipped because the model predicts its argmin
+  std::optional<double> least_probability;  // threshold of the second of two classes; nullopt: 0.5
   std::string logits_why;                   // why it was inferred from the operators of the model, for people
-  std::string gradient_end;                 // why no output has a gradient, where nothing was inferred; else ""
+  std::string gradient_end;                 // why no output has a gradient, if nothing was inferred; else ""
   int64_t ignore_index = -100;              // label of excluded targets (class losses)
   double label_smoothing = 0;
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1
   bool soft_labels = false;                     // feeds class labels as a share for each class, which can be mixed
-  bool sum_outputs = false;                     // auto trains every output that fits, each with labels of its own
+  bool sum_outputs = false;                     // auto trains every output that fits, each with separate labels
   std::map<std::string, LabelInfo> own_labels;  // labels of terms with a label option, by LossTermSpec::label_key()
   std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // loss models by FILE of onnx:FILE (LoadOnnxLosses)
 };
 
-// Returns the logit of spec.least_probability; nullopt where that is.
+// Returns the logit of spec.least_probability, if that is set.
 std::optional<double> LeastLogit(const LossSpec& spec);
 
 struct OnnxLoss;  // onnx_functions.h
@@ -50,8 +50,8 @@ struct LossTerm {
   const LossFunction* function = nullptr;
   Options options;
   double factor = 1;
-  std::string output;      // the trained model output
-  std::string activation;  // what makes the output of its logits: Softmax, LogSoftmax, Sigmoid; "": they are the output
+  std::string output;        // the trained model output
+  std::string activation;    // operator between logits and output: Softmax, LogSoftmax, Sigmoid; "": none
   ValueId value = kNoValue;  // logits or prediction, in the graph that the loss was chosen on
   LabelForm form = LabelForm::kNone;
   std::string feed;                      // LossFeed::name of the labels; "" for kNone
@@ -71,7 +71,7 @@ struct LossChoice {
 
   const LossTerm& leading() const { return terms[lead]; }
   const std::string& output() const { return terms[lead].output; }
-  // Classes of the leading term's labels; 0 where they are not class indices.
+  // Returns the number of classes of the leading term's labels; 0 if they are not class indices.
   int64_t num_classes() const;
 };
 
@@ -83,14 +83,14 @@ inline constexpr char kInverseDenominatorFeed[] =
 // Returns the name of a per-term tensor: `name` for term 0, "NAME:1", … for the others.
 std::string TermName(std::string_view name, size_t term);
 
-// Returns the name of the feed of these labels; adds it unless an equal one exists.
+// Returns the name of a feed equal to `wanted`; adds it if there is none.
 std::string FindOrAddFeed(const LossFeed& wanted, std::vector<LossFeed>* feeds);
 
-// Returns the values that the imported graph needs as outputs; empty: the model's own outputs suffice.
+// Returns the values that the imported graph must have as outputs; empty if the model's own outputs suffice.
 absl::StatusOr<std::vector<std::string>> LossOutputs(const OnnxModel& model, const LossSpec& spec);
 
-// Chooses outputs, label forms and functions from the model and the labels. Fails, listing the choices, where they are
-// ambiguous.
+// Chooses outputs, label forms and loss functions from the model and the labels. Fails, listing the choices, if they
+// are ambiguous.
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels);
 
 // Checks that the batch axis of labelled outputs has extent `batch` in the graph that the loss was chosen on.

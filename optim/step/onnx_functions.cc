@@ -58,7 +58,7 @@ absl::StatusOr<ImportedModel> ImportLoss(const OnnxLoss& loss, int64_t batch) {
   return imported;
 }
 
-// Does the value depend on a prediction?
+// Returns true if the value depends on a prediction.
 bool FollowsFromPrediction(const Graph& graph, ValueId value, const OnnxLoss& loss) {
   std::set<ValueId> predicted;
   for (const OnnxLossInput& input : loss.inputs) {
@@ -311,7 +311,7 @@ std::string NewName(std::string_view name) { return StrCat(name, "_new"); }
 
 RuleResult AppendOnnxRule(const RuleContext& c) { return c.spec.onnx_rule->Append(c); }
 
-// The value in the type that the model declares for a scalar.
+// Casts a value to the type that the model declares for a scalar.
 Val ToScalar(Val v, const OnnxModel::Input& input, DType float_type) {
   const DType dtype = IsFloat(input.dtype) ? float_type : input.dtype;
   return Reshape(Cast(v, dtype), Shape(input.dims.size(), 1));
@@ -360,7 +360,8 @@ absl::StatusOr<std::shared_ptr<const OnnxRule>> OnnxRule::Make(std::shared_ptr<c
   return rule;
 }
 
-// Whether single elements follow from single elements alone, and padding of zeros stays zeros.
+// Returns true if each element of the update depends only on the same elements of the inputs, and zero padding stays
+// zero.
 absl::StatusOr<bool> OnnxRule::IsElementwise() const {
   Graph graph;
   Builder b(&graph);

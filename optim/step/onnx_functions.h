@@ -1,4 +1,4 @@
-// Losses and update rules that are given as ONNX models.
+// Losses and update rules that users give as ONNX models.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ namespace onnxtrain {
 //   one other tensor      a loss per sample, [batch] or [batch,1]; the weight is the number of samples
 // Weights of the loss model are constants.
 
-// FILE of onnx:FILE, for losses and update rules, that stands for the training_info of the trained model.
+// The FILE in onnx:FILE that selects the training_info of the trained model, for losses and update rules.
 inline constexpr char kOwnTrainingInfo[] = "model";
 
 struct OnnxLossInput {
@@ -46,43 +46,43 @@ absl::Status LoadOnnxLosses(const OnnxModel& model, LossSpec* spec);
 
 // Returns the inputs of the loss that are bound to data: neither outputs nor inputs of the trained model.
 std::vector<std::string> OnnxLossColumns(const OnnxModel& loss, const OnnxModel& model);
-// Is the input bound to the label by its name?
+// Returns true if the name of the input binds it to the label.
 bool MeansLabel(const std::string& input);
 
 // Binds the inputs and adds the feeds that they need. Errors name the input that cannot be bound.
 absl::StatusOr<LossTerm> ChooseOnnxTerm(const ImportedModel& model, const LossSpec& spec, const LossTermSpec& term,
                                         const LabelInfo& labels, std::vector<LossFeed>* feeds);
 
-// Appends the loss. Returns values, [batch], [batch,1] or [1], whose sum is the loss of the batch. `feeds`: label feeds
-// by LossFeed::name.
+// Appends the loss. Returns values of shape [batch], [batch,1] or [1] whose sum is the loss of the batch. `feeds` has
+// the label feeds by LossFeed::name.
 absl::StatusOr<Val> AppendOnnxLoss(Builder& b, const OnnxLoss& loss, const std::map<std::string, Val>& feeds,
                                    int64_t batch);
 
-// Appends the weight alone, of a loss that has one. Reads the inputs named OnnxLossInput::feed; adds missing ones.
+// Appends only the weight of a loss that outputs one. Reads the inputs named OnnxLossInput::feed; adds missing ones.
 absl::StatusOr<Val> AppendOnnxLossWeight(Builder& b, const OnnxLoss& loss, int64_t samples);
-// Builds a graph of that.
+// Builds a graph that outputs the weight of the loss.
 absl::StatusOr<Graph> BuildOnnxLossWeight(const OnnxLoss& loss, int64_t samples);
 
 // Update rules given as ONNX models: `optimizer` onnx:FILE.
 //
-// Inputs: weight and gradient, in any order; of lr (the learning rate), step (updates made before this one) and
-// weight_decay those that the rule reads, scalars; every other input is a state of the weight's shape, zeros before the
-// first update. Outputs: weight_new, and NAME_new of every state. The model is made for each shape of a weight; where
-// it declares one axis for `weight`, all its tensors are flat. Its own weights are constants. Where it reads no
-// weight_decay, a decay is added to the gradient (L2).
+// The model has inputs `weight` and `gradient`, and optionally the scalars `lr` (learning rate), `step` (updates before
+// this one) and `weight_decay`. Every other input is a state of the weight's shape, zero before the first update. The
+// outputs are weight_new and NAME_new for every state. The model is instantiated for each shape of a weight; if it
+// declares one axis for `weight`, all its tensors are flat. Its own weights are constants. If it does not read
+// weight_decay, decay is added to the gradient (L2).
 
-// Is the name of an optimizer that of a file?
+// Returns true if the optimizer is given as onnx:FILE.
 inline bool NamesOnnxRule(std::string_view optimizer) { return optimizer.starts_with("onnx:"); }
 
 class OnnxRule {
  public:
-  // Fails, naming the model, where an input or output is missing, is called otherwise, or has another shape.
+  // Fails, naming the model, if an input or output is missing, has another name or another shape.
   static absl::StatusOr<std::shared_ptr<const OnnxRule>> Make(std::shared_ptr<const OnnxModel> model,
                                                               std::string_view name);
 
   const OptimizerRule& rule() const { return rule_; }
 
-  // Appends the update of one weight, or of a flat group where rule().per_tensor is false. Errors are the builder's.
+  // Appends the update of one weight, or of a flat group if rule().per_tensor is false. Reports errors to the builder.
   RuleResult Append(const RuleContext& c) const;
 
  private:

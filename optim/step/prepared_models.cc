@@ -7,14 +7,13 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/import_failures.h"
 #include "frontend/passes/pipeline.h"
-#include "optim/step/fixed_masks.h"
 #include "optim/step/fixed_tables.h"
 #include "optim/step/logits.h"
 
 namespace onnxtrain {
 namespace {
 
-// Names that begin with "$" are reserved for what training adds to a graph.
+// Names that begin with "$" are reserved for values that training adds to a graph.
 absl::Status CheckNames(const ImportedModel& model) {
   std::vector<std::string> names = model.outputs;
   for (const GraphInput& input : model.graph.inputs()) names.push_back(input.name);
@@ -25,7 +24,7 @@ absl::Status CheckNames(const ImportedModel& model) {
   return absl::OkStatus();
 }
 
-// Returns the options of an import at this batch and mode. A loss may be on an internal value: what follows it is
+// Returns the options of an import at this batch and mode. A loss may read an internal value; nodes after it are
 // dropped.
 absl::StatusOr<ImportOptions> ResolveImport(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                             bool training) {
@@ -198,7 +197,7 @@ int64_t PreparedModels::FindFixedBatch(const PrepareOptions& options, const absl
   return 0;
 }
 
-// What shares the model's bytes takes no memory.
+// Counts only copied values: a value that shares the model's bytes takes no memory.
 size_t PreparedModels::CopiedBytes(const std::vector<ImportedWeight>& weights) const {
   size_t bytes = 0;
   for (const ImportedWeight& weight : weights) {

@@ -11,8 +11,8 @@
 #include "frontend/base/status.h"
 #include "optim/record/telemetry/trace.h"
 #include "optim/step/batch_feeds.h"
-#include "optim/step/clip.h"
 #include "optim/step/finite_check.h"
+#include "optim/step/gradient_scaling.h"
 #include "optim/step/rules/rule.h"
 #include "optim/step/session_impl.h"
 #include "optim/step/verify_batch_size.h"
@@ -25,10 +25,10 @@ HostTensor Divide(HostTensor tensor, double divisor) {
   return tensor;
 }
 
-// Code and tables of libraries, the heap's own tables, and stacks.
+// Memory of the process besides tensors: code and tables of libraries, tables of the heap, and stacks.
 constexpr int64_t kProcessBytes = int64_t{17} << 20;
-// The same of the library through which processes communicate (backends/comm): most of it is libtorch's code and its
-// table of operators, which it fills as it is loaded. Measured with Debian 12's libtorch.
+// Memory of the communication library (backends/comm): mostly the code of libtorch and its operator table, which is
+// filled when it is loaded. Measured with Debian 12's libtorch.
 constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
 
 }  // namespace
@@ -55,8 +55,8 @@ absl::Status SessionImpl::CheckBatch() {
   return absl::IsInvalidArgument(follows) ? UseExportedBatch(exported) : follows;
 }
 
-// The batch of the file that another one may replace; 0: it is free. Micro-batches of that very size show it only where
-// another size is imported.
+// Returns the batch size for which the file was exported, if micro-batches may have another size; 0 if the model is not
+// bound to one. If micro-batches have exactly that size, this shows only when another size is imported.
 int64_t SessionImpl::FindExportedBatch() {
   const auto is_declared = [&](const ModelInput& input) {
     const auto found = prepare_.import.batch_axes.find(input.name);
@@ -70,8 +70,8 @@ int64_t SessionImpl::FindExportedBatch() {
   return other.ok() ? (*other)->exported_batch : 0;
 }
 
-// Micro-batches get the size that the model was exported for. Weights and their layout, which the state refers to,
-// stay. Labels that fit its outputs with another batch only are kOutOfRange.
+// Changes micro-batches to the size for which the model was exported. Keeps weights and their layout, which the state
+// refers to. Returns kOutOfRange for labels that fit the outputs only with another batch size.
 absl::Status SessionImpl::UseExportedBatch(int64_t exported) {
   options_.micro_batch = options_.fixed_batch = exported;
   ASSIGN_OR_RETURN(PreparedModel fixed, models_->PrepareWeights(prepare_, exported, true, false));
@@ -117,8 +117,8 @@ absl::Status SessionImpl::MoveWeightsIn() {
   return absl::OkStatus();
 }
 
-// Drops the values that importing keeps, and the pages of the file that it has read, also where it decides only what is
-// trained: the arenas have the values.
+// Drops the values that the import keeps and the pages of the file that it has read, because the arenas have the
+// values.
 void SessionImpl::ReleaseImported() {
   models_->ReleaseValues();
   models_->model()->ReleasePages();
@@ -151,7 +151,7 @@ absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, c
     return BuildEval(model, loss, options_.loss, batch, kind == ProgramKind::kEval ? metrics_ : std::vector<Metric>());
   return BuildMicro(model, loss, options_.loss, batch,
                     {.first = IsFirst(kind),
-                     .apart = !reducer_->taken_outputs().empty(),
+                     .accumulate = reducer_->taken_outputs().empty(),
                      .outputs = HasOutputs(kind),
                      .scaled = options_.loss_scale.has_value(),
                      .input_gradients = HasInputGradients(kind)});
@@ -163,8 +163,7 @@ std::vector<MicroBatch>& SessionImpl::CutMicros(const GlobalBatch& global_batch)
   return micros_;
 }
 
-// Drops the program that was not used for the longest time. The memory that programs share is bound again when the next
-// one is compiled.
+// Drops the least recently used program. Shared memory is bound again when the next program is compiled.
 bool SessionImpl::EvictProgram() {
   const auto oldest = std::ranges::min_element(compiled_.ready, {}, [](const auto& ready) { return ready->last_use; });
   if (oldest == compiled_.ready.end()) return false;
@@ -174,18 +173,19 @@ bool SessionImpl::EvictProgram() {
   return true;
 }
 
-// Returns the bytes of the code of an update with batches of another size, where there are several sizes.
+// Returns the bytes of code of an update with another batch size; 0 if all batches have the same size.
 size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
   if (options_.variable_inputs.empty()) return 0;
   return code.bytes() + (micros_.size() > 1 ? code.call_bytes() : 0);
 }
 
-absl::StatusOr<ReadyProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
+absl::StatusOr<CompiledBatchProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch,
+                                                       const VariableExtents& extents) {
   constexpr size_t kMaxPrograms = 128;
   const auto found = std::ranges::find_if(compiled_.ready, [&](const auto& ready) {
     return ready->kind == kind && ready->samples == batch && ready->extents == extents;
   });
-  ReadyProgram* ready = found != compiled_.ready.end() ? found->get() : nullptr;
+  CompiledBatchProgram* ready = found != compiled_.ready.end() ? found->get() : nullptr;
   if (ready == nullptr) {
     if (compiled_.ready.size() == kMaxPrograms) EvictProgram();
     ASSIGN_OR_RETURN(ready, Compile(kind, batch, extents));
@@ -194,7 +194,8 @@ absl::StatusOr<ReadyProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch, 
   return ready;
 }
 
-absl::StatusOr<ReadyProgram*> SessionImpl::Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
+absl::StatusOr<CompiledBatchProgram*> SessionImpl::Compile(ProgramKind kind, int64_t batch,
+                                                           const VariableExtents& extents) {
   const Span span(trace_, Trace::kTraining, "compile");
   const auto begin = std::chrono::steady_clock::now();
   const double compiled = programs_.compile_seconds();
@@ -204,7 +205,8 @@ absl::StatusOr<ReadyProgram*> SessionImpl::Compile(ProgramKind kind, int64_t bat
   return ready;
 }
 
-absl::StatusOr<ReadyProgram*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents) {
+absl::StatusOr<CompiledBatchProgram*> SessionImpl::AddProgram(ProgramKind kind, int64_t batch,
+                                                              const VariableExtents& extents) {
   ASSIGN_OR_RETURN(PreparedModel prepared,
                    PrepareProgram(PrepareAt(options_, extents), batch, IsTraining(kind), false));
   RETURN_IF_ERROR(EnsureFrozen(prepared.model, batch, IsTraining(kind)));
@@ -220,8 +222,8 @@ absl::StatusOr<ReadyProgram*> SessionImpl::AddProgram(ProgramKind kind, int64_t 
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key);
   compiled->program->SetInterruption(reducer_->may_interrupt() ? FindInterruption(kind) : Interruption::kNever);
-  compiled_.ready.push_back(
-      std::make_unique<ReadyProgram>(ReadyProgram{kind, batch, extents, std::move(compiled), std::move(feeds)}));
+  compiled_.ready.push_back(std::make_unique<CompiledBatchProgram>(
+      CompiledBatchProgram{kind, batch, extents, std::move(compiled), std::move(feeds)}));
   if (const SessionMemory now = MemoryNow(); now.total() > compiled_.most_memory.total()) compiled_.most_memory = now;
   if (IsMicro(kind)) reducer_->Watch(compiled_.ready.back().get());
   return compiled_.ready.back().get();
@@ -236,13 +238,13 @@ bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
 }
 
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
-  ASSIGN_OR_RETURN(ReadyProgram * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
+  ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   RETURN_IF_ERROR(FillFeeds(*program, {&global_batch, 0, samples, 0, 0}, Key(0)));
   return programs_.Run(*program->compiled);
 }
 
-absl::Status SessionImpl::FillFeeds(ReadyProgram& program, const MicroBatch& micro, const RandomKey& key) {
+absl::Status SessionImpl::FillFeeds(CompiledBatchProgram& program, const MicroBatch& micro, const RandomKey& key) {
   const Span span(trace_, Trace::kTraining, "copy");
   RETURN_IF_ERROR(program.feeds.Fill(*micro.part, micro.begin, micro.count, key));
   return program.feeds.FillInverseDenominators(prepared_.loss, loss_denominators_->weights());
@@ -266,8 +268,8 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   RETURN_IF_ERROR(state_.EnsureGradients());
   reducer_->BeginMicros(micro, &CutMicros(global_batch));
   const auto kind = [&](const MicroBatch& m) { return MicroKind(first, micro == 0 && &m == micros_.data() ? 0 : 1); };
-  // Compilation takes memory that is planned while none of the programs' own is in use. Programs of varying sizes may
-  // give way to each other: they are compiled as they come.
+  // Compiles now, while the memory planned for running programs is not in use. Programs of variable sizes may evict
+  // each other and are compiled on first use.
   for (const MicroBatch& m : micros_) {
     const VariableExtents extents = FindExtents(*m.part);
     const bool varies = extents[0] != 0 || extents[1] != 0;
@@ -275,16 +277,17 @@ absl::Status SessionImpl::RunMicros(const GlobalBatch& global_batch, ProgramKind
   }
   for (const MicroBatch& m : micros_) {
     RETURN_IF_ERROR(reducer_->BeginMicro(m, &m == &micros_.back()));
-    ASSIGN_OR_RETURN(const ReadyProgram* program, RunMicro(kind(m), m, PartKey(m, micro)));
+    ASSIGN_OR_RETURN(const CompiledBatchProgram* program, RunMicro(kind(m), m, PartKey(m, micro)));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, fetched));
   }
   return absl::OkStatus();
 }
 
-// What is pending is never applied where it fails.
-absl::StatusOr<ReadyProgram*> SessionImpl::RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key) {
+// After a failure, the pending sums are never applied.
+absl::StatusOr<CompiledBatchProgram*> SessionImpl::RunMicro(ProgramKind kind, const MicroBatch& micro,
+                                                            const RandomKey& key) {
   RETURN_IF_ERROR(CheckCancelled());
-  ASSIGN_OR_RETURN(ReadyProgram * program, Get(kind, micro.count, FindExtents(*micro.part)));
+  ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(kind, micro.count, FindExtents(*micro.part)));
   RETURN_IF_ERROR(FillFeeds(*program, micro, key));
   const absl::Status ran = programs_.Run(*program->compiled);
   reducer_->EndProgram(program, ran);
@@ -306,8 +309,8 @@ absl::Status SessionImpl::AddOutputs(const CompiledProgram& program, int64_t beg
   return absl::OkStatus();
 }
 
-// A program was given what those before it had left, and others need more beside it: that is reserved, and all are
-// planned again.
+// A program may use all memory that earlier programs left, although later ones need more besides its arena. Plan then
+// reserves the difference and plans all programs again.
 absl::Status SessionImpl::Plan(int64_t samples) {
   constexpr int kMostAttempts = 3;
   const int64_t budget = options_.recompute.memory_budget;
@@ -371,8 +374,8 @@ absl::Status SessionImpl::RunApply() {
   return programs_.Run(*compiled_.apply);
 }
 
-// Of `samples` samples, of which there were too many. Drops all programs with their feeds and arena; they are compiled
-// again as needed. Pending sums need no reset: the first micro-batch overwrites them.
+// Halves the micro-batch after one of `samples` samples did not fit in memory. Drops all programs with their feeds and
+// arena; they are compiled again as needed. Pending sums need no reset: the first micro-batch overwrites them.
 void SessionImpl::HalveMicroBatch(int64_t samples, int64_t length) {
   for (const auto& ready : compiled_.ready) programs_.Release(*ready->compiled);
   compiled_.ready.clear();
@@ -416,7 +419,7 @@ absl::Status SessionImpl::Accumulate(const GlobalBatch& global_batch) {
   return absl::OkStatus();
 }
 
-// The reported loss is the mean over the targets of all batches.
+// Adds the weights and targets of a batch to the pending ones: the reported loss is the mean over all batches.
 absl::Status SessionImpl::AddPendingTargets(bool first) {
   const std::vector<double>& weights = loss_denominators_->weights();
   if (first) pending_.weights.assign(weights.size(), 0), pending_.targets = 0;
@@ -507,7 +510,7 @@ absl::StatusOr<Evaluation> SessionImpl::EvaluateMicros(ProgramKind kind, const G
   RETURN_IF_ERROR(device_scalars.batch_correct.Write(0));
   for (const MicroBatch& m : micros_) {
     RETURN_IF_ERROR(CheckCancelled());
-    ASSIGN_OR_RETURN(ReadyProgram * program, Get(kind, m.count, FindExtents(*m.part)));
+    ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(micro++)));
     const absl::Status ran = programs_.Run(*program->compiled);
     reducer_->EndProgram(program, ran);
@@ -542,7 +545,7 @@ absl::StatusOr<Evaluation> SessionImpl::Predict(const GlobalBatch& global_batch)
   Evaluation e;
   for (const MicroBatch& m : CutMicros(global_batch)) {
     RETURN_IF_ERROR(CheckCancelled());
-    ASSIGN_OR_RETURN(ReadyProgram * program, Get(ProgramKind::kPredict, m.count, FindExtents(*m.part)));
+    ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(ProgramKind::kPredict, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(0)));
     RETURN_IF_ERROR(programs_.Run(*program->compiled));
     RETURN_IF_ERROR(AddOutputs(*program->compiled, m.place, m.count, samples, &e.outputs));
@@ -587,13 +590,13 @@ absl::StatusOr<GradientResult> SessionImpl::Gradients(const GlobalBatch& global_
   return result;
 }
 
-// Its random numbers are those of the update before, which may have been the first.
+// Draws the random numbers of the previous update, which may have been the first one.
 absl::StatusOr<std::string> SessionImpl::FindNonFinite(const GlobalBatch& global_batch) {
   ASSIGN_OR_RETURN(const int64_t samples, CountSamples(global_batch, options_.fixed_batch));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
   for (const MicroBatch& m : CutMicros(global_batch)) {
     const VariableExtents extents = FindExtents(*m.part);
-    ASSIGN_OR_RETURN(const ReadyProgram* program, RunMicro(ProgramKind::kFiniteCheck, m, Key(m.number)));
+    ASSIGN_OR_RETURN(const CompiledBatchProgram* program, RunMicro(ProgramKind::kFiniteCheck, m, Key(m.number)));
     std::map<std::string, HostTensor> norms;
     for (const auto& [name, region] : program->compiled->outputs) {
       ASSIGN_OR_RETURN(norms[name], ReadRegion(region));
@@ -621,7 +624,7 @@ absl::Status SessionImpl::VisitPending(const GradientVisitor& visit) {
   return absl::OkStatus();
 }
 
-// Pending gradients and statistics are overwritten by the next Step.
+// Leaves pending gradients and statistics, which the next Step overwrites.
 absl::Status SessionImpl::VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) {
   RETURN_IF_ERROR(reducer_->CheckWholeGradients());
   RETURN_IF_ERROR(RunMicros(global_batch, ProgramKind::kMicroFirst, nullptr));
@@ -712,7 +715,7 @@ size_t SessionImpl::BytesBesidePrograms() const {
   return static_cast<size_t>(m.total() - m.packed - m.feeds - m.activations) - programs_.code_bytes();
 }
 
-// Of outputs that Predict copies for its caller, where it has been planned.
+// Returns the bytes of the outputs that a planned Predict copies for its caller.
 int64_t SessionImpl::PredictedBytes() const {
   int64_t most = 0;
   for (const auto& ready : compiled_.ready) {
@@ -727,13 +730,13 @@ int64_t SessionImpl::PredictedBytes() const {
 // Returns the bytes of graphs, plans and pages of the model's file while a program is compiled.
 int64_t SessionImpl::CompileBytes() const {
   constexpr int64_t kMostPages = int64_t{4} << 20;
-  constexpr size_t kCalls = 7;  // a call of a program takes so many times what remains of it
+  constexpr size_t kCalls = 7;  // compiling a call needs this multiple of the memory that the call keeps
   size_t largest = 0;
   for (const auto& ready : compiled_.ready) largest = std::max(largest, ready->compiled->code.call_bytes());
   return std::min(kMostPages, state_.parameter_bytes()) + static_cast<int64_t>(kCalls * largest);
 }
 
-// Returns the bytes of the programs for other sizes of batches: no more than a budget leaves, since they are evicted.
+// Returns the bytes of programs for other batch sizes; at most the rest of the budget, because programs are evicted.
 int64_t SessionImpl::CodeToCome(int64_t planned) const {
   CodeEstimate of_a_size;
   std::set<VariableExtents> compiled;

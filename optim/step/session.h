@@ -27,21 +27,19 @@
 #include "optim/loop/metrics.h"
 #include "optim/memory/policy.h"
 #include "optim/step/global_batch.h"
+#include "optim/step/gradient_scaling.h"
 #include "optim/step/loss.h"
-#include "optim/step/loss_scale.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/state.h"
 #include "optim/step/trainable.h"
 
 namespace onnxtrain {
 
-// Memory of a training session by purpose, in bytes.
-
-// Allocated by a session, or planned by one that only plans.
+// Memory of a training session by purpose, in bytes: allocated, or only planned with SessionOptions::plan_only.
 struct SessionMemory {
   int64_t parameters = 0;  // trained and frozen
   int64_t gradients = 0;   // flat arenas; gradients of a one-program step are activations
-  int64_t sums = 0;        // of micro-batches, in SessionOptions::deterministic
+  int64_t sums = 0;        // partial sums of GradientTree, with SessionOptions::deterministic
   int64_t moments = 0;
   int64_t statistics = 0;   // running and pending statistics, device scalars
   int64_t packed = 0;       // values derived from weights
@@ -49,8 +47,8 @@ struct SessionMemory {
   int64_t activations = 0;  // the arena of all programs, with workspaces, or `compiling`
   int64_t host = 0;         // the model, memory of the caller, libraries
 
-  int64_t compiling = 0;  // of activations, what compiling takes, while no program runs
-  int64_t reserved = 0;   // of the total, as RecomputeSpec::reserved
+  int64_t compiling = 0;  // part of `activations`: memory that compilation needs while no program runs
+  int64_t reserved = 0;   // part of the total: RecomputeSpec::reserved
 
   int64_t total() const {
     return parameters + gradients + sums + moments + statistics + packed + feeds + activations + host;
@@ -61,20 +59,20 @@ class DataParallel;
 enum class ShardLevel : uint8_t;  // optim/parallel/shard.h
 class Trace;
 
-// How a global batch of one micro-batch is run: as one program, whose gradients live in the activation arena, or as the
-// programs micro and apply. kAuto: one program if the mean parameter is large; for many small parameters the passes
-// over flat groups are faster.
+// Selects how a global batch of one micro-batch is run: as one program, whose gradients live in the activation arena,
+// or as the programs micro and apply. kAuto selects one program if the mean parameter is large; for many small
+// parameters the passes over flat groups are faster.
 enum class StepForm : uint8_t { kAuto, kOneProgram, kMicroAndApply };
 
-// An input and the first of its axes (the batch is 0) whose extents vary.
+// An input whose extents vary between batches, from `axis` on. Axis 0 is the batch.
 struct VariableInput {
   std::string name;
   int axis = 1;
 };
-using VariableExtents = std::array<int64_t, 2>;  // zeros where they are not used
+using VariableExtents = std::array<int64_t, 2>;  // unused entries are 0
 
-// The part of the model that a session computes, where several ranks share it: a stage (optim/parallel/pipeline) or
-// a part of every weight (optim/parallel/tensor).
+// Identifies the part of a model that a session computes if several ranks share the model: a pipeline stage
+// (optim/parallel/pipeline) or a slice of every weight (optim/parallel/tensor).
 struct ModelPart {
   int index = 0, count = 1;
 
@@ -85,46 +83,49 @@ struct SessionOptions {
   ImportOptions import;  // batch and training are set by the session; an extent of -1 in input_shapes is the batch
   LossSpec loss;
   LabelInfo labels;
-  std::vector<std::string> metrics;  // evaluated besides the loss: see metrics.h
-  // Inputs with extents that differ between batches: input_shapes and labels have the greatest ones, for which memory
-  // is planned. Programs are compiled for the extents of a batch, when they are first used.
+  std::vector<std::string> metrics;  // evaluated in addition to the loss: see metrics.h
+  // Inputs with extents that differ between batches. `import.input_shapes` and `labels` have the largest extents, for
+  // which memory is planned. Programs are compiled for the extents of a batch when these first occur.
   std::vector<VariableInput> variable_inputs;
-  int64_t variable_sizes = 1;    // how many extents batches will have, as far as that is known
-  size_t variable_extents = 1;   // of each, one behind the other: the length of texts; height and width of pictures
-  int variable_label_axis = -1;  // the first of them in a sample of the labels; -1: these do not have them
+  int64_t variable_sizes = 1;    // number of different extents that batches will have, as far as known
+  size_t variable_extents = 1;   // adjacent axes that vary: 1 for the length of text, 2 for height and width of images
+  int variable_label_axis = -1;  // first variable axis in a sample of the labels; -1: the labels do not vary
   TrainableSpec trainable;
   OptimizerSpec optimizer;
   ScheduleSpec schedule;
   int64_t micro_batch = 32;  // samples per run of the micro programs
-  // With variable inputs: the samples of a micro-batch by its length; micro_batch is that of the greatest one.
+  // With variable inputs: limits the samples of a micro-batch by their length; `micro_batch` is the number of samples
+  // of the greatest length.
   TokenBudget tokens;
-  bool may_freeze_batch_norm = false;  // where the model is bound to a batch of 1
-  int64_t fixed_batch = 0;             // the model runs with micro-batches of this size only; 0: with any
+  bool may_freeze_batch_norm = false;  // allowed if the model only runs with a batch of 1
+  int64_t fixed_batch = 0;             // the only micro-batch size with which the model runs; 0: any
   uint64_t seed = 42;
   DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32
   std::optional<LossScaleSpec> loss_scale;  // with kFloat16
   StepForm step_form = StepForm::kAuto;
-  // Sums micro-batches, of which ranks compute whole ones, in an order that does not depend on the number of ranks
-  // (optim/parallel/gradient_tree.h): equal bits for any. Where memory runs out, an update fails. On a CPU only.
+  // Gives every rank whole micro-batches and sums these in an order that does not depend on the number of ranks
+  // (optim/parallel/gradient_tree.h), so that any number of ranks computes the same bits. An update fails if memory
+  // runs out. CPU only.
   bool deterministic = false;
-  // Batch normalization in training: statistics of the micro-batches that all ranks compute at the same time.
+  // Computes the statistics of training batch normalization over the concurrent micro-batches of all ranks.
   bool sync_batch_norm = false;
-  bool time_nodes = false;  // measure the time of every node, for Profile
+  bool time_nodes = false;  // measures the time of every node, for Profile
   RecomputeSpec recompute;
-  // Memory of the caller (batches, data in memory), fixed and per sample of a micro-batch: counted against the budget.
+  // Bytes that the caller uses (batches, data in memory), fixed and per sample of a micro-batch; they count against the
+  // memory budget.
   int64_t caller_bytes = 0, caller_bytes_per_sample = 0;
-  // What the caller runs besides updates of whole global batches, for Plan: the short update that ends an epoch, the
-  // samples of evaluations, and those of one Predict; 0: none.
+  // Sample counts for which Plan compiles programs besides those of a full global batch: the short batch at the end of
+  // an epoch, an evaluation, and one call of Predict; 0: none.
   int64_t last_batch = 0, evaluated_samples = 0, predicted_samples = 0;
   bool plan_only = false;  // allocates no memory: Plan and memory() work, nothing can be run
-  int ranks = 1;           // processes that train together, of which each has the library of communication in memory
-  // Of a session that only plans: for the first of so many ranks, as Distribute has them.
+  int ranks = 1;           // processes that train together; each has the communication library in memory
+  // With `plan_only`: plans for rank 0 of `plan_ranks`, as after Distribute with `plan_shard`.
   int plan_ranks = 1;
   ShardLevel plan_shard = {};
-  // One stage of a pipeline: Predict, Gradients, VisitGradients, TrainingLoss and Accumulate fail, and everything else
-  // that runs programs is called by all ranks together, after Distribute.
+  // Makes the session one stage of a pipeline. Predict, Gradients, VisitGradients, TrainingLoss and Accumulate then
+  // fail; all ranks call every other function that runs programs together, after Distribute.
   ModelPart pipeline;
-  ModelPart tensor;  // one rank of a tensor-parallel group: the same
+  ModelPart tensor;  // makes the session one rank of a tensor-parallel group, with the same restrictions
 
   bool communicates() const { return plan_ranks > 1 || ranks > 1 || pipeline.on() || tensor.on(); }
 };
@@ -133,7 +134,7 @@ inline PrepareOptions MakePrepareOptions(const SessionOptions& options) {
   return {options.import, options.loss, options.labels, options.trainable};
 }
 
-struct StepReport {          // over the updates since the last report
+struct StepReport {          // summary of the updates since the last report
   int64_t updates = 0;       // attempted
   int64_t skipped = 0;       // of these, skipped because of a non-finite gradient
   double loss = 0;           // mean over all targets
@@ -145,7 +146,7 @@ struct StepReport {          // over the updates since the last report
   double loss_scale = 0;     // after the last update; 0: not scaled
 };
 
-// Of one update; NaN where it has none.
+// Values of one update; NaN if it was skipped.
 struct UpdateValues {
   double loss = 0, grad_norm = 0;  // mean over its targets; before clipping
 };
@@ -190,11 +191,12 @@ struct ProgramProfile {
 
 class Session {
  public:
-  // `backend` must outlive the session. `models`, which other sessions may share, is used by all calls that compile.
-  // Fails with every unsupported operator named, on an ambiguous loss, on a glob that matches nothing.
+  // Creates a session that trains a model of `models`. `backend` must outlive it. Other sessions may share `models`,
+  // which all calls that compile use. Fails on unsupported operators, naming all of them, on an ambiguous loss, and on
+  // a glob that matches nothing.
   static absl::StatusOr<std::unique_ptr<Session>> Create(std::shared_ptr<PreparedModels> models, Backend* backend,
                                                          SessionOptions options);
-  // A session with models of its own.
+  // Creates a session that shares its models with no other.
   static absl::StatusOr<std::unique_ptr<Session>> Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
                                                          SessionOptions options) {
     return Create(std::make_shared<PreparedModels>(std::move(model)), backend, std::move(options));
@@ -206,105 +208,117 @@ class Session {
   virtual const std::vector<WeightDecision>& weights() const = 0;
   virtual const std::vector<std::string>& notes() const = 0;
   virtual int64_t micro_batch() const = 0;  // samples
-  // As SessionOptions::tokens, after memory has run out with less of them.
+  // Returns SessionOptions::tokens, reduced if memory has run out.
   virtual const TokenBudget& tokens() const = 0;
-  // As SessionOptions::fixed_batch. Create sets it where running the model shows that it does not follow the batch.
+  // Returns SessionOptions::fixed_batch, or the size that Create found by running a model that does not scale with the
+  // batch.
   virtual int64_t fixed_batch() const = 0;
   virtual int64_t steps() const = 0;         // updates attempted so far
   virtual SessionMemory memory() const = 0;  // with all programs compiled so far
   int64_t planned_peak_bytes() const { return memory().total(); }
-  // Times that the micro-batch was halved because memory ran out.
+  // Returns how often the micro-batch was halved because memory ran out.
   virtual int64_t oom_retries() const = 0;
 
-  virtual std::vector<ProgramProfile> Profile() const = 0;  // valid until the next call that compiles
+  // Returns the programs with their runs; the pointers are valid until the next call that compiles.
+  virtual std::vector<ProgramProfile> Profile() const = 0;
 
-  virtual double compile_seconds() const = 0;  // spent on compiling programs so far
+  virtual double compile_seconds() const = 0;  // time spent on compiling programs so far
 
-  // Makes this session one of several ranks, which all have the same state and call Step with the same global batches:
-  // each computes its share, and all make the same update. `ranks` must outlive the session, and adds up ExchangedSums
-  // numbers. Accumulate fails from then on; everything else but Step concerns this rank alone. Allocates gradients.
-  // `shard`: see ShardLevel. With kOptimizer each rank keeps the moments of a share of the weights, updates these, and
-  // sends them to the others; fails for rules that read whole weights, and with averages. The state can no longer be
-  // restored, and an error of Step that is kUnavailable may have left some of the weights updated.
+  // Makes this session one of several ranks. All ranks have the same state and call Step with the same global batches;
+  // each computes its share of a batch, and all apply the same update. `ranks` must outlive the session and sum
+  // ExchangedSums() numbers. Afterwards Accumulate fails, and every function except Step concerns this rank alone.
+  // Allocates gradients. With a `shard` above kNone (see ShardLevel), each rank keeps the moments of a share of the
+  // weights, updates that share and sends it to the others; fails for update rules that read whole weights and for
+  // averages. The state can then no longer be restored, and a kUnavailable error of Step may leave some weights
+  // updated.
   virtual absl::Status Distribute(DataParallel* ranks, ShardLevel shard) = 0;
   virtual bool divides_moments() const = 0;
-  // Does another rank hold other weights? Then divides_moments(), and GatherState gathers the weights too: Weights() of
-  // rank 0 has all until the next Step.
+  // Returns true if this rank holds a part of the weights only. Then divides_moments() is true as well, and GatherState
+  // also gathers the weights: Weights() of rank 0 returns all of them until the next Step.
   virtual bool holds_partial_weights() const { return false; }
-  // Called by all ranks between the same updates: State of rank 0 holds whole moments until ReleaseGathered, which
-  // keeps memory for them. Does nothing where they are not divided.
+  // Gathers divided moments on rank 0, whose State() has them until ReleaseGathered. All ranks call it between the same
+  // updates. Does nothing if moments are not divided.
   virtual absl::Status GatherState() = 0;
   virtual void ReleaseGathered() = 0;
-  // The numbers that ranks exchange in a step.
+  // Returns how many numbers the ranks sum in a step.
   virtual size_t ExchangedSums() const = 0;
 
-  // Compiles the programs for updates over `samples` samples, and for what the options say of the caller, without
-  // running them.
+  // Compiles the programs for updates over `samples` samples, and for last_batch, evaluated_samples and
+  // predicted_samples of the options, without running them.
   virtual absl::Status Plan(int64_t samples) = 0;
-  // Drops all programs: those that a check before the first update has used must not take memory while training.
+  // Drops all programs, so that those of a check before the first update take no memory during training.
   virtual void DropPrograms() = 0;
 
-  // Runs one update; accumulates over micro-batches where the batch is larger than micro_batch(). Returns when it has
-  // finished on a CPU, and when it is queued on a device. If memory runs out, discards the pending micro-batches,
-  // halves the micro-batch for good and repeats the update. Reads the tensors of the batch only during the call.
+  // Runs one update; accumulates over micro-batches if the batch is larger than micro_batch(). Returns when the update
+  // has finished on a CPU, or is queued on an asynchronous device. If memory runs out, discards the pending
+  // micro-batches, halves the micro-batch permanently and repeats the update. Reads the batch only during the call.
   virtual absl::Status Step(const GlobalBatch& global_batch) = 0;
-  // Adds the gradient of the batch's mean loss to what was accumulated since the last update. A failure discards all of
-  // it, and so does every other call that runs programs but Predict.
+  // Adds the gradient of the batch's mean loss to the gradients accumulated since the last update. A failure discards
+  // the accumulated gradients, and so does every other call that runs programs, except Predict.
   virtual absl::Status Accumulate(const GlobalBatch& global_batch) = 0;
-  // Makes one update with what was accumulated; fails where that is nothing.
+  // Applies one update with the accumulated gradients; fails if there are none.
   virtual absl::Status Apply() = 0;
-  // Returns how many updates in a row, up to the last one, were skipped for a non-finite gradient. On an asynchronous
-  // device the answer may be ten updates old.
+  // Returns how many of the latest updates in a row were skipped for a non-finite gradient. On an asynchronous device
+  // the number may be up to ten updates old.
   virtual absl::StatusOr<int64_t> SkippedInARow() = 0;
-  // Returns the values of the last update since the one before. Call it after every update; nullopt on an asynchronous
-  // device, where it would have to wait.
+  // Returns the values of the last update; must be called after every update. nullopt on an asynchronous device, where
+  // it would have to wait.
   virtual absl::StatusOr<std::optional<UpdateValues>> LastUpdate() = 0;
-  // Says where the gradient of the batch becomes infinite or not a number (finite_check.h); "" where it does not. Takes
-  // memory that no plan counts.
+  // Describes where the gradient of the batch becomes infinite or NaN (finite_check.h); "" if it is finite. Allocates
+  // memory that no plan includes.
   virtual absl::StatusOr<std::string> FindNonFinite(const GlobalBatch& global_batch) = 0;
   // Reads and resets the device's sums; waits for queued work.
   virtual absl::StatusOr<StepReport> Report() = 0;
 
-  // Run in inference mode, in micro-batches, on any number of samples.
+  // Returns losses and metrics of any number of samples, in inference mode, run in micro-batches.
   virtual absl::StatusOr<Evaluation> Evaluate(const GlobalBatch& global_batch) = 0;
-  virtual absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) = 0;  // needs no labels
+  // Returns the model's outputs for any number of samples, in inference mode; needs no labels.
+  virtual absl::StatusOr<Evaluation> Predict(const GlobalBatch& global_batch) = 0;
   // Returns loss, outputs and all gradients in training mode, without an update.
   virtual absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) = 0;
-  // Passes each trained weight's gradient to `visit`, in training mode and without an update: those that the next Step
-  // with this batch will have, before clipping.
+  // Passes the gradient of each trained weight to `visit`, in training mode and without an update: the gradient that
+  // the next Step with this batch computes, before clipping.
   virtual absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) = 0;
-  // Returns the loss of Gradients, up to rounding, without a backward pass.
+  // Returns the loss that Gradients returns, up to rounding, without a backward pass.
   virtual absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) = 0;
 
-  // Records the following runs of programs, node by node, in *trace, which must outlive the recording; null ends it.
+  // Records the following program runs, node by node, in *trace, which must outlive the recording; null ends it.
   virtual void SetTrace(Trace* trace) = 0;
 
-  // Sets the factor of the learning rate under the schedule plateau, or under any with ScheduleSpec::host_factor.
+  // Sets the learning rate factor of the plateau schedule, or of any schedule with ScheduleSpec::host_factor.
   virtual absl::Status SetPlateau(double factor) = 0;
 
   // Returns trained parameters and statistics by initializer name, in the stored shapes: the input of Export.
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
-  // With a weight average (ema_decay), UseAverage(true) exchanges it with the weights for Evaluate, Predict and
+  // With a weight average (ema_decay), UseAverage(true) swaps it with the weights for Evaluate, Predict and
   // Weights. UseAverage(false) restores the weights, and must precede the next Step.
   virtual bool has_average() const = 0;
   virtual absl::Status UseAverage(bool use) = 0;
   virtual absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) = 0;
 
-  // Returns what a checkpoint holds; waits for queued work. Moments that are divided among ranks and not gathered have
-  // no buffer. The others stay where they are as long as the session lives, and change with its next update. Not while
-  // the weights are exchanged with their average.
+  // Returns the tensors of a checkpoint; waits for queued work. Moments that are divided among ranks and not gathered
+  // have no buffer. The other regions are valid for the lifetime of the session and change with its next update. Must
+  // not be called while UseAverage(true) is in effect.
   virtual absl::StatusOr<std::vector<StateTensor>> State() = 0;
   virtual SessionCounters counters() const = 0;
-  // Continues from another session's State(), of the same model and options: every tensor of it by name, and no other.
+  // Continues from the State() of another session with the same model and options. `state` must have exactly the
+  // tensors of State(), by name.
   virtual absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) = 0;
-  // The same once the regions of State() have been written.
+  // Completes a restore for which the caller has written the regions of State().
   virtual absl::Status RestoreCounters(const SessionCounters& counters) = 0;
 
-  // Returns what this rank writes of a checkpoint where the moments are divided: parts of the tensors of State(), named
-  // by PartName (state.h). Every element is in the part of one rank. Not elsewhere.
+  // Returns the parts of State() that this rank writes to a checkpoint, named by PartName (state.h). Every element is
+  // in the part of exactly one rank. Only for divided moments.
   virtual absl::StatusOr<std::vector<StateTensor>> StateParts() = 0;
-  // As GatherState, of the weights alone: Weights() of rank 0 has all until the next Step.
+  // Gathers only the weights, like GatherState: Weights() of rank 0 returns all of them until the next Step.
   virtual absl::Status GatherWeights() = 0;
 };
+
+// Returns the greatest extents of the first variable input, from SessionOptions::import; zeros if no input varies.
+VariableExtents GreatestExtents(const SessionOptions& options);
+// Returns the extents of a part of a batch; the greatest extents if the part lacks the first variable input.
+VariableExtents FindExtents(const SessionOptions& options, const GlobalBatch& part);
+// Returns the options for preparing the model with these extents.
+PrepareOptions PrepareAt(const SessionOptions& options, const VariableExtents& extents);
 
 }  // namespace onnxtrain

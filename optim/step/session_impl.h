@@ -12,33 +12,31 @@
 #include "frontend/ops/random.h"
 #include "optim/step/batch_feeds.h"
 #include "optim/step/device_scalars.h"
+#include "optim/step/distribution.h"
 #include "optim/step/global_batch.h"
-#include "optim/step/gradient_reducer.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/program/planning_backend.h"
 #include "optim/step/program/programs.h"
 #include "optim/step/session.h"
-#include "optim/step/state_shards.h"
 #include "optim/step/training_graph.h"
 #include "optim/step/training_state.h"
-#include "optim/step/variable_extents.h"
 
 namespace onnxtrain {
 
-// A program for batches of `samples` samples.
-struct ReadyProgram {
+// A program that is compiled for batches of `samples` samples.
+struct CompiledBatchProgram {
   ProgramKind kind;
   int64_t samples;
   VariableExtents extents;
   std::unique_ptr<CompiledProgram> compiled;
   BatchFeeds feeds;
   int64_t last_use = 0;
-  int64_t sent_bytes = -1;                    // by its collective operators; −1: not counted yet
+  int64_t sent_bytes = -1;                    // bytes that its collective operators send; −1: not counted yet
   std::vector<const Region*> gradients = {};  // the memory of GradientReducer::taken_outputs, in their order
 };
 
 struct CompiledPrograms {
-  std::vector<std::unique_ptr<ReadyProgram>> ready;
+  std::vector<std::unique_ptr<CompiledBatchProgram>> ready;
   int64_t uses = 0;                              // of these, so far
   std::unique_ptr<CompiledProgram> apply, swap;  // null: not compiled yet
   SessionMemory most_memory;                     // since the size of a micro-batch has changed
@@ -46,7 +44,7 @@ struct CompiledPrograms {
   double prepare_seconds = 0;                    // of import and differentiation
 };
 
-// What Session::Accumulate has added up since the last update.
+// Micro-batches that Session::Accumulate has added since the last update.
 struct PendingBatches {
   int64_t micros = 0;           // 0: nothing
   std::vector<double> weights;  // by term
@@ -125,32 +123,32 @@ class SessionImpl : public Session {
   absl::Status Restore(const std::map<std::string, HostTensor>& state, const SessionCounters& counters) override;
   absl::Status RestoreCounters(const SessionCounters& counters) override;
 
-  // What strategies (GradientReducer, StateShards) use.
+  // Functions that GradientReducer and StateShards use.
   const SessionOptions& options() const { return options_; }
   Backend& backend() { return backend_; }
   Programs& programs() { return programs_; }
   TrainingState& state() { return state_; }
   const Graph& graph() const { return prepared_.model.graph; }  // for training, at the micro-batch
   Trace* trace() const { return trace_; }
-  const std::vector<std::unique_ptr<ReadyProgram>>& ready_programs() const { return compiled_.ready; }
+  const std::vector<std::unique_ptr<CompiledBatchProgram>>& ready_programs() const { return compiled_.ready; }
   // Writes the loss denominators of the batch to the device.
   absl::Status CountTargets(const GlobalBatch& global_batch, int64_t samples);
   // Cuts the batch into micros(), in the order of its samples.
   std::vector<MicroBatch>& CutMicros(const GlobalBatch& global_batch);
   std::vector<MicroBatch>& micros() { return micros_; }
   VariableExtents FindExtents(const GlobalBatch& part) const { return onnxtrain::FindExtents(options_, part); }
-  absl::StatusOr<ReadyProgram*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  absl::Status FillFeeds(ReadyProgram& program, const MicroBatch& micro, const RandomKey& key);
+  absl::StatusOr<CompiledBatchProgram*> Get(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::Status FillFeeds(CompiledBatchProgram& program, const MicroBatch& micro, const RandomKey& key);
   RandomKey Key(int64_t micro, uint32_t piece = 0) const { return {options_.seed, counters_.attempted, micro, piece}; }
-  // Returns the key of a micro-batch that may be a part of a whole one, after `before` others.
+  // Returns the random key of a micro-batch, or of a piece of one, that follows `before` others.
   RandomKey PartKey(const MicroBatch& m, int64_t before = 0) const {
     return Key(before + m.number, MakePiece(m.skipped, m.count));
   }
-  // Runs all micro-batches of the batch, or those that the reducer leaves. `micro`: the number of the first one; above
-  // 0, accumulates into what is pending. Puts outputs of the kind into *fetched.
+  // Runs the micro-batches of the batch that the reducer keeps. `micro` is the number of the first one; if it is above
+  // 0, the sums are added to the pending ones. Puts outputs of the kind into *fetched.
   absl::Status RunMicros(const GlobalBatch& global_batch, ProgramKind first, std::map<std::string, HostTensor>* fetched,
                          int64_t micro = 0);
-  absl::StatusOr<ReadyProgram*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
+  absl::StatusOr<CompiledBatchProgram*> RunMicro(ProgramKind kind, const MicroBatch& micro, const RandomKey& key);
   absl::StatusOr<Evaluation> EvaluateAs(ProgramKind kind, const GlobalBatch& global_batch);
   // Runs micros() in inference mode.
   absl::StatusOr<Evaluation> EvaluateMicros(ProgramKind kind, const GlobalBatch& global_batch, int64_t samples);
@@ -159,9 +157,9 @@ class SessionImpl : public Session {
   void DropMicroPrograms();
 
  protected:
-  // Called by Init once the state is laid out, with the weights that the model's file has yet to be moved in.
+  // Called by Init after the state is laid out and before the weights of the model's file are copied into it.
   virtual absl::Status ChooseStrategy() { return absl::OkStatus(); }
-  // What a session with a part of the model does otherwise (optim/parallel).
+  // Overridden by sessions that compute a part of the model (optim/parallel).
   virtual absl::StatusOr<PreparedModel> PrepareTrained() {
     return models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only);
   }
@@ -169,7 +167,7 @@ class SessionImpl : public Session {
                                                        bool values) {
     return models_->Prepare(options, batch, training, values);
   }
-  virtual bool norm_is_given() const { return state_.divides_gradients(); }  // to apply programs
+  virtual bool norm_is_given() const { return state_.divides_gradients(); }  // apply programs read kSquaredNorm
   virtual absl::Status CheckBatch();
   virtual Bindings ApplyBindings() const;
 
@@ -183,14 +181,14 @@ class SessionImpl : public Session {
     return {dtype_, options_.optimizer, options_.schedule, prepared_.loss.terms.size(), options_.loss_scale};
   }
   absl::Status EnsureSwap();
-  // Samples of a micro-batch that is padded to `length`.
+  // Returns the samples of a micro-batch that is padded to `length`.
   int64_t MicroSamples(int64_t length) const {
     return options_.tokens.on() ? options_.tokens.MicroSamples(length) : options_.micro_batch;
   }
   bool OneProgramStep(int64_t samples, int64_t length) const;
   bool on_host() const { return backend_.device() == "cpu"; }
-  absl::StatusOr<ReadyProgram*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
-  absl::StatusOr<ReadyProgram*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<CompiledBatchProgram*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
+  absl::StatusOr<CompiledBatchProgram*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   bool EvictProgram();
   size_t CodeBeside(const CodeEstimate& code) const;
   absl::StatusOr<Evaluation> PredictPadded(const GlobalBatch& global_batch, int64_t samples);

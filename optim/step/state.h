@@ -21,22 +21,22 @@ struct Region {
 
 using Bindings = std::map<std::string, Region>;
 
-// Where a region of a buffer on the host is.
+// Returns the address of a region of a host buffer.
 inline std::byte* HostMemory(const Region& region) {
   return static_cast<std::byte*>(region.view.buffer->data()) + region.view.offset;
 }
 
-// A tensor that outlives a step. The bytes of all, SessionCounters and the options make up a session.
+// A tensor that outlives a step. All of them, SessionCounters and the options define the state of a session.
 struct StateTensor {
   std::string name;  // of a weight or a running statistic: the initializer's; all other names begin with "$"
   bool of_model;     // a weight, a running statistic or the average of a weight; else a moment or a counter
   Region region;
 };
 
-// Lays out tensors contiguously, each at a multiple of 64 bytes, and allocates them as one zeroed buffer.
+// Lays out tensors one after the other, each at a multiple of 64 bytes, and allocates them as one zeroed buffer.
 class Arena {
  public:
-  // Returns the offset in bytes. The name must be new.
+  // Adds a tensor and returns its offset in bytes. The name must be new.
   size_t Add(const std::string& name, const Type& type);
   size_t size() const { return size_; }
   absl::Status Allocate(Backend& backend, std::string_view what);
@@ -61,19 +61,18 @@ class Arena {
 absl::Status WriteRegion(const Region& region, const HostTensor& value);  // of the region's type
 absl::StatusOr<HostTensor> ReadRegion(const Region& region);
 
-// Parts of state tensors that ranks hold: runs of elements at equal distances.
-
-// Elements [begin + i · stride, begin + i · stride + length) of a flat tensor, for i = 0, 1, …
+// A part of a state tensor that a rank holds: elements [begin + i · stride, begin + i · stride + length) of the flat
+// tensor, for i = 0, 1, …
 struct ElementRuns {
   int64_t begin = 0, length = 0, stride = 0;
 
   bool operator==(const ElementRuns&) const = default;
 };
 
-// All elements of a tensor, of which there is at least one.
+// Returns the runs that cover a tensor of at least one element.
 inline ElementRuns AllElements(int64_t elements) { return {0, elements, elements}; }
 
-// A part by name: "w1@128:64:64" for AllElements and 128 elements later.
+// The parsed name of a part: "w1@128:64:64" is AllElements(64), shifted by 128 elements, of w1.
 struct StatePart {
   std::string tensor;
   ElementRuns runs;
@@ -82,8 +81,8 @@ struct StatePart {
 std::string PartName(std::string_view tensor, const ElementRuns& runs);
 absl::StatusOr<StatePart> ParsePartName(std::string_view name);
 
-// Writes a part, in which the runs follow each other, into the whole tensor, whose bytes must be its own. Fails where
-// the elements do not lie in it, in whole runs, one behind the other.
+// Copies a part, which holds its runs contiguously, into the whole tensor, which must own its bytes. Fails if the runs
+// overlap, are incomplete or exceed the tensor.
 absl::Status PutRuns(const HostTensor& part, const ElementRuns& runs, HostTensor* whole);
 
 }  // namespace onnxtrain

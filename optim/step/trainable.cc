@@ -1,5 +1,6 @@
 #include "optim/step/trainable.h"
 
+#include <algorithm>
 #include <map>
 
 #include "frontend/base/status.h"
@@ -9,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-// By WeightReason; the glob follows that matches.
+// Texts by WeightReason; the matching glob is appended.
 constexpr const char* kReasonTexts[] = {
     "running statistics",
     "not a floating-point tensor",
@@ -27,6 +28,7 @@ constexpr const char* kReasonTexts[] = {
     "powers of equally spaced numbers: fixed unless `train` names it",
     "rows of equally spaced numbers: fixed unless `train` names it",
     "filters of a formula: fixed unless `train` names it",
+    "fixed beside adapters unless `train` names it",
 };
 
 WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
@@ -34,8 +36,12 @@ WeightReason ReasonNotTrainable(InputKind kind, const Type& type) {
   return IsFloat(type.dtype) ? WeightReason::kUnreached : WeightReason::kNotFloat;
 }
 
-// Why a trainable weight that no glob matches is trained or not. `listed`: whether `train` lists others.
-WeightReason ReasonByDefault(const ImportedWeight& w, bool listed, FixedTables* tables) {
+// Why a trainable weight that no glob matches is trained or not.
+WeightReason ReasonByDefault(const ImportedWeight& w, const TrainableSpec& spec, FixedTables* tables) {
+  if (!spec.adapters.empty()) {
+    const bool adapter = std::ranges::find(spec.adapters, w.name) != spec.adapters.end();
+    return adapter ? WeightReason::kDefault : WeightReason::kBase;
+  }
   switch (w.fixed) {
     case FixedWeight::kBuffer:
       return WeightReason::kBuffer;
@@ -62,7 +68,7 @@ WeightReason ReasonByDefault(const ImportedWeight& w, bool listed, FixedTables* 
     case FixedTable::kNone:
       break;
   }
-  return listed ? WeightReason::kUnmatched : WeightReason::kDefault;
+  return spec.train.empty() ? WeightReason::kDefault : WeightReason::kUnmatched;
 }
 
 }  // namespace
@@ -91,7 +97,7 @@ absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model
     } else if (frozen != nullptr) {
       d.reason = WeightReason::kFrozen;
     } else {
-      d.reason = wanted != nullptr ? WeightReason::kMatched : ReasonByDefault(w, !spec.train.empty(), tables);
+      d.reason = wanted != nullptr ? WeightReason::kMatched : ReasonByDefault(w, spec, tables);
     }
     d.trained = d.reason == WeightReason::kMatched || d.reason == WeightReason::kDefault;
     d.why = StrCat(kReasonTexts[static_cast<size_t>(d.reason)], d.reason == WeightReason::kFrozen    ? *frozen

@@ -1,4 +1,4 @@
-// Chooses the trained weights.
+// Chooses which weights are trained.
 #pragma once
 
 #include <string>
@@ -12,9 +12,12 @@ namespace onnxtrain {
 
 struct TrainableSpec {
   std::vector<std::string> train, freeze;  // globs (weight_globs.h); freeze wins
+  // Names of adapters and of a new head. If there are any, other weights are fixed unless `train` names them.
+  std::vector<std::string> adapters;
 };
 
-// Why a weight is trained or not. The first four follow from the model, the others from `train` and `freeze`.
+// The reason why a weight is trained or frozen. The first four follow from the model, the others from `train` and
+// `freeze`.
 enum class WeightReason : uint8_t {
   kStatistics,  // running statistics
   kNotFloat,    // not a floating-point tensor
@@ -23,7 +26,7 @@ enum class WeightReason : uint8_t {
   kMatched,     // matches `train`
   kFrozen,      // matches `freeze`
   kUnmatched,   // matches no `train`
-  kBuffer,      // as in FixedWeight, from here on; trained where `train` matches
+  kBuffer,      // kinds of fixed weights, from here on; trained only if `train` matches
   kConstant,
   kStandardizer,
   kSinusoids,  // IsSinusoidTable
@@ -32,6 +35,7 @@ enum class WeightReason : uint8_t {
   kPowers,     // IsPowerTable
   kSlopes,     // IsSlopeTable
   kFilters,    // fixed_tables.h
+  kBase,       // the model beside adapters
 };
 
 struct WeightDecision {
@@ -44,11 +48,11 @@ struct WeightDecision {
   std::string why;  // the same for users: "matches `freeze` conv*", "running statistics", …
 };
 
-// Returns the weight's name in the exported module, with the name in the file behind it if that differs.
+// Returns the weight's name in the exported module, followed by the name in the file if that differs.
 std::string DisplayName(const WeightDecision& weight);
 
 // Returns a decision per weight of the imported model, in graph order, and sets the kinds of the graph's inputs to
-// kParameter or kFrozen. `tables` may know the weights from other imports of the model. Fails on a glob that matches
+// kParameter or kFrozen. `tables` caches the fixed tables of all imports of the model. Fails on a glob that matches
 // nothing.
 absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec,
                                                             FixedTables* tables);

@@ -13,7 +13,7 @@
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/pass.h"
 #include "optim/loop/lr_schedule.h"
-#include "optim/step/clip.h"
+#include "optim/step/gradient_scaling.h"
 #include "optim/step/loss.h"
 #include "optim/step/onnx_functions.h"
 #include "optim/step/rules/rule.h"
@@ -212,7 +212,7 @@ absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& c
   const size_t trained = backward.gradients.size() - feeds.size();
   for (size_t i = 0; i < backward.gradients.size(); ++i) {
     const auto& [name, gradient] = backward.gradients[i];  // each micro-batch has inputs of its own
-    AccumulateOutput(b, GradName(name), gradient, options.first || options.apart || i >= trained);
+    AccumulateOutput(b, GradName(name), gradient, options.first || !options.accumulate || i >= trained);
   }
   AddStateOutputs(graph, model.graph, model.state_updates, options.first);
   if (options.outputs) {
@@ -276,7 +276,7 @@ class UpdateBuilder {
   Val State(const std::string& name, Type type) { return FindOrAddState(b_, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
 
-  // `square`: the squared norm of the gradient; invalid: that of the targets.
+  // `square` is the squared norm of the gradient; if it is invalid, the norm is computed from the targets.
   void Update(const std::vector<UpdateTarget>& targets, Val square = {}) {
     Schedule();
     UpdateAtRate(targets, square);
@@ -287,7 +287,7 @@ class UpdateBuilder {
     return SumOfSquares(b_, gradients);
   }
 
-  // With kRateFeed and kStep; outputs what follows from the gradients.
+  // Appends an update that reads kRateFeed and kStep, for graphs that other runtimes run.
   void UpdateStandalone(const std::vector<UpdateTarget>& targets) {
     applied_ = Counter(kStep);
     step_ = Cast(applied_, spec_.dtype);

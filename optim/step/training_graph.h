@@ -20,9 +20,9 @@
 #include "frontend/onnx/import.h"
 #include "optim/config/optimizer.h"
 #include "optim/loop/metrics.h"
+#include "optim/step/gradient_scaling.h"
 #include "optim/step/groups.h"
 #include "optim/step/loss.h"
-#include "optim/step/loss_scale.h"
 
 namespace onnxtrain {
 
@@ -59,43 +59,43 @@ inline constexpr char kStatistics[] = "$statistics";                      // fla
 inline constexpr char kPending[] = "$pending";                            // flat tensor of those not committed yet
 
 inline constexpr char kAverage[] = "average";  // moving average of the weights, a state for MomentName
-// Do nodes with this source belong to the update (not to model, loss or gradients)?
+// Returns true if nodes with this source belong to the update and not to model, loss or gradients.
 bool IsUpdateSource(std::string_view source);
 
-// A value whose gradient a feed of its type gets.
+// A value whose gradient is fed instead of computed, by a feed of its type.
 struct SeededValue {
   ValueId value;
   std::string feed;
 };
 
 struct MicroOptions {
-  bool first = true;             // write pending sums; else accumulate into them
-  bool apart = false;            // gradients are never accumulated
-  bool outputs = false;          // output the model's outputs, too
+  bool first = true;             // overwrite pending sums; else accumulate into them
+  bool accumulate = true;        // without `first`, accumulate gradients into inputs; false: output them separately
+  bool outputs = false;          // also output the model's outputs
   bool scaled = false;           // multiply gradients by kLossScale
-  bool input_gradients = false;  // output those of the model's float inputs, too, as GradName
-  // Of one stage of a pipeline.
+  bool input_gradients = false;  // also output the gradients of the model's float inputs, as GradName
+  // Options for one stage of a pipeline.
   bool loss = true;                         // attach the loss
-  std::vector<std::string> gradient_feeds;  // output the gradients of these feeds, too, as GradName
+  std::vector<std::string> gradient_feeds;  // also output the gradients of these feeds, as GradName
   std::vector<SeededValue> seeds;           // values whose gradients are fed
 };
 
-// `model` must have been imported for training, with trained weights of kind kParameter. The graph outputs the
-// gradients, kBatchLoss per term, kBatchCorrect and the state updates (named as in model.state_updates). Without
-// `first`, each goes `into` an input of the same name.
+// Builds forward pass, loss and backward pass of one micro-batch. `model` must have been imported for training, with
+// trained weights of kind kParameter. The graph outputs the gradients, kBatchLoss per term, kBatchCorrect and the state
+// updates (named as in model.state_updates). Without `first`, each is accumulated into an input of the same name.
 absl::StatusOr<Graph> BuildMicro(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                  int64_t batch, const MicroOptions& options);
 
-// Adds the losses to kBatchLoss and kBatchCorrect, in the mode that `model` was imported for. Outputs the tensors of
-// the metrics.
+// Builds a graph that adds the losses to kBatchLoss and kBatchCorrect, in the mode for which `model` was imported, and
+// outputs the tensors of the metrics.
 absl::StatusOr<Graph> BuildEval(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                 int64_t batch, const std::vector<Metric>& metrics);
 
-// Outputs the model's outputs, those that the file declares as float16 or bfloat16 rounded to that type.
+// Builds a graph that outputs the model's outputs. Outputs declared as float16 or bfloat16 are rounded to that type.
 Graph BuildPredict(const ImportedModel& model);
 
-// One flat tensor of parameters with the same UpdateRule, and those of its gradients and moments (ParamName, GradName,
-// MomentName). Per-tensor rules read and write the members instead, under the names of BuildStep.
+// A flat tensor of parameters that share an UpdateRule, with flat tensors of their gradients and moments (ParamName,
+// GradName, MomentName). Per-tensor rules read and write the members instead, with the names of BuildStep.
 struct FlatGroup {
   std::string name;
   int64_t elements = 0;
@@ -111,38 +111,37 @@ struct UpdateSpec {
   std::optional<LossScaleSpec> loss_scale;
 };
 
-// `state_elements`: elements of kStatistics and kPending; 0: the model has no statistics. Where `groups` are slices
-// that one of several ranks updates, `whole` has the groups, of whose gradients (WholeGradName) the norm is, or
-// `has_norm` is set: kSquaredNorm has it. The rule must not be per tensor then.
+// Builds the update of the groups. `state_elements` is the size of kStatistics and kPending; 0 if the model has no
+// running statistics. If `groups` are the slices that one of several ranks updates, the norm is computed from the
+// gradients (WholeGradName) of the groups in `whole`, or read from kSquaredNorm if `has_norm` is set; the rule must
+// then not be per tensor.
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
                                  const std::vector<FlatGroup>& whole = {}, bool has_norm = false);
-// Outputs kSquaredNorm of the groups' gradients.
+// Builds a graph that outputs kSquaredNorm, the squared norm of the groups' gradients.
 Graph BuildSquaredNorm(DType dtype, const std::vector<FlatGroup>& groups);
-// Does an update read whole weights, not just single elements?
+// Returns true if the update rule reads whole weights, not just single elements.
 bool IsPerTensor(const OptimizerSpec& optimizer);
 
-// Exchanges the groups' weights with their averages.
+// Builds a graph that swaps the groups' weights with their averages.
 Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups);
 
-// --- Graphs that other runtimes run. They count the targets of the batch by themselves and output "loss", its mean.
-
-// Outputs besides: the gradient of every trained weight, and of float inputs if asked for, as NAME_grad; the model's
-// outputs.
+// Builds a graph for other runtimes, which counts the targets of the batch itself. Outputs "loss" (the mean), the
+// gradient of every trained weight, and of float inputs if requested, as NAME_grad, and the model's outputs.
 absl::StatusOr<Graph> BuildGradientGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                          int64_t batch, bool input_gradients);
 
 inline constexpr char kRateFeed[] = "$learning_rate";  // scalar
 inline constexpr char kStep[] = "$step";               // i64: updates applied before
 
-// Outputs besides: weights, moments, statistics and kStep after the update, and $grad_norm. Moments are named as in
-// BuildStep. A batch whose gradient is not finite changes statistics alone. Reads neither `schedule` nor `loss_scale`.
+// Builds a graph for other runtimes that outputs "loss", $grad_norm, and weights, moments, statistics and kStep after
+// an update. Moments are named as in BuildStep. A batch with a non-finite gradient changes only statistics. Ignores
+// `schedule` and `loss_scale`.
 absl::StatusOr<Graph> BuildUpdateGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                        int64_t batch, const UpdateSpec& spec,
                                        const std::map<std::string, UpdateRule>& rules);
 
-// --- Programs of a session again.
-
-// Runs the rule on each parameter; moments are inputs MomentName(STATE, PARAMETER).
+// Builds micro and apply in one graph, which runs the rule on each parameter; moments are inputs
+// MomentName(STATE, PARAMETER).
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                 int64_t batch, const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules);
 

@@ -135,7 +135,7 @@ absl::Status TrainingState::EnsureGradients() {
 
 namespace {
 
-// A rank's slice of a unit of a flat tensor.
+// Returns a rank's slice of a unit of a flat tensor.
 Region SliceOf(const Region& flat, const ShardUnit& unit, const Shard& shard) {
   const ShardRange range = RangeOf(unit, shard);
   const size_t offset = flat.view.offset + (unit.begin + range.begin) * DTypeSize(flat.type.dtype);
@@ -189,7 +189,7 @@ absl::Status TrainingState::DivideGradients() {
   return divided_grads_.Allocate(backend_, "gradients");
 }
 
-// Weights that stay whole keep their places within their units.
+// Whole weights keep their positions within their units.
 absl::Status TrainingState::DivideWeights(const std::map<std::string, DividedWeight>& weights) {
   Arena kept;
   for (const auto& [name, rows] : weights) {
@@ -250,13 +250,13 @@ BufferView TrainingState::gathered_row(const ShardUnit& unit) const {
   return Within(gathered_weights_->At(unit.weight), unit.row * unit.slice * shard_.size);
 }
 
-// Where a trained weight or a statistic is whole; without a buffer where it is divided and not gathered.
+// Returns the region of a whole trained weight or statistic; without a buffer if it is divided and not gathered.
 Region TrainingState::FindWhole(const std::string& weight) const {
   if (!divided_weights_.contains(weight)) return bindings_.at(weight);
   return gathered_weights_ != nullptr ? gathered_weights_->At(weight) : Region{{}, whole_types_.at(weight)};
 }
 
-// Writes what this rank keeps of the whole weight.
+// Writes this rank's columns of the whole weight.
 absl::Status TrainingState::WriteColumns(const std::string& weight, const HostTensor& value) {
   for (const ShardUnit& unit : units_) {
     if (unit.weight != weight) continue;
@@ -414,7 +414,7 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
   return tensors;
 }
 
-// Of the weights and moments within this rank's slice of the unit.
+// Adds the parts of weights and moments in this rank's slice of the unit.
 void TrainingState::AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const {
   const ShardRange range = RangeOf(unit, shard_);
   const int64_t first = unit.begin + range.begin, last = unit.begin + range.end;

@@ -26,62 +26,62 @@
 
 namespace onnxtrain {
 
-// Bytes of the tensors that TrainingState::Tensors lists, but for counters and running statistics.
+// Returns the bytes of the tensors that TrainingState::Tensors lists, without counters and running statistics.
 int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecision>& weights);
 
 class TrainingState {
  public:
-  // `backend` must outlive it.
+  // `backend` must outlive the state.
   TrainingState(Backend& backend, DType dtype) : backend_(backend), dtype_(dtype) {}
   TrainingState(const TrainingState&) = delete;  // device scalars refer to its bindings
 
   // Allocates zeroed memory for everything but gradients and frozen weights. `prepared` must outlive the state.
   absl::Status LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss);
   bool HasAllWeights(const ImportedModel& model) const;
-  // Allocates those that are missing: weights that are neither trained nor updated statistics. `load`: with the
-  // imported values. Inference graphs may have some that the training graph has not.
+  // Allocates the weights of `model` that are still missing: those that training does not change. Inference graphs may
+  // read some that the training graph does not. With `load`, copies the imported values.
   absl::Status AddFrozen(const ImportedModel& model, bool load);
-  // Allocates gradients: only accumulation and Session::Gradients need memory for them.
+  // Allocates gradients, which only accumulation and Session::Gradients keep in memory.
   absl::Status EnsureGradients();
 
-  // Whole groups, for DivideMoments.
+  // Returns one unit per group, for DivideMoments.
   std::vector<ShardUnit> WholeUnits() const;
-  // Keeps the moments of the elements that this rank updates: its slices of `units`, which cover all weights. Only
-  // where the rule is not per tensor, and keeps no averages.
+  // Keeps only the moments of the elements that this rank updates: its slices of `units`, which cover all weights. The
+  // rule must not be per tensor, and averages must be off.
   absl::Status DivideMoments(const OptimizerSpec& optimizer, const Shard& shard, std::vector<ShardUnit> units);
-  // Keeps the gradients of these elements, too, in place of whole ones. After DivideMoments.
+  // Keeps only the gradients of the elements that this rank updates. Must follow DivideMoments.
   absl::Status DivideGradients();
-  // Keeps this rank's columns of these weights, in place of all of them. After DivideMoments, with units that have the
-  // rows. Moves the other weights.
+  // Keeps only this rank's columns of these weights. Must follow DivideMoments with units that are rows of the weights.
+  // Moves the other weights in memory.
   absl::Status DivideWeights(const std::map<std::string, DividedWeight>& weights);
   bool divides_weights() const { return !divided_weights_.empty(); }
   const std::map<std::string, DividedWeight>& divided_weights() const { return divided_weights_; }
   const Type& whole_type(const std::string& weight) const { return whole_types_.at(weight); }
-  // The elements of a unit that this rank updates.
+  // Returns the elements of a unit that this rank updates.
   Region OwnSlice(const ShardUnit& unit) const;
-  // Allocates whole weights (GatheredTensors), which Tensors and Weights list from then on, until ReleaseWeights.
+  // Allocates whole weights (GatheredTensors), which Tensors and Weights list until ReleaseWeights.
   absl::Status AllocateGatheredWeights(const std::string& folder);
   BufferView gathered_row(const ShardUnit& unit) const;
   void ReleaseWeights() { gathered_weights_.reset(); }
   const Shard& shard() const { return shard_; }
   const std::vector<ShardUnit>& shard_units() const { return units_; }
-  // This rank's slices of the units; those without elements are left out.
+  // Returns this rank's slices of the units, without empty ones.
   std::vector<FlatGroup> shard_groups() const;
-  // Bindings of an apply program for shard_groups(), after EnsureGradients or DivideGradients.
+  // Returns the bindings of an apply program for shard_groups(). Must follow EnsureGradients or DivideGradients.
   Bindings ShardBindings() const;
   bool divides_gradients() const { return divides_gradients_; }
   std::vector<Region> divided_gradients() const;  // this rank's, by unit
   absl::Status WriteSquaredNorm(double square);   // of the gradient, for apply programs of divided gradients
-  // Elements of a unit, from `begin` on, within the flat weights.
+  // Returns the elements of a unit within the flat weights.
   BufferView WeightsOf(const ShardUnit& unit) const;
-  // A flat moment of a unit, of which this rank has a slice.
+  // A flat moment of a unit; this rank has a slice of it.
   struct DividedMoment {
     std::string state;
     ShardUnit unit;
     Region slice;
   };
   std::vector<DividedMoment> divided_moments() const;
-  // Allocates memory for whole moments, which Tensors lists from then on, until Release.
+  // Allocates memory for whole moments, which Tensors lists until Release.
   absl::Status AllocateGathered(const OptimizerSpec& optimizer);
   BufferView gathered(const DividedMoment& moment) const;  // of the unit
   void ReleaseGathered();
@@ -91,33 +91,34 @@ class TrainingState {
   // Returns the weights and statistics that training changes.
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
 
-  // Returns what a checkpoint holds: weights and statistics that training changes, their averages, moments, counters.
+  // Returns the tensors of a checkpoint: weights and statistics that training changes, averages, moments and counters.
   // Moments that are divided among ranks have no buffer until they are gathered.
   std::vector<StateTensor> Tensors(const OptimizerSpec& optimizer) const;
-  // Returns this rank's parts of them, after DivideMoments: its slices, and on rank 0 what every rank has.
+  // Returns this rank's parts of a checkpoint, after DivideMoments: its slices, and on rank 0 the tensors that every
+  // rank has.
   std::vector<StateTensor> Parts() const;
 
   Backend& backend() const { return backend_; }
   DType dtype() const { return dtype_; }
   const Bindings& bindings() const { return bindings_; }
-  // Flat gradients, after EnsureGradients, and flat pending statistics; null where there are none.
+  // Return the flat gradients, after EnsureGradients, and the flat pending statistics; null if there are none.
   Buffer* gradients() const { return grads_.buffer(); }
   Buffer* pending_statistics() const { return statistics_elements() > 0 ? pending_.buffer() : nullptr; }
-  // What every micro program of a global batch writes: gradients, statistics, losses and correct predictions. After
-  // EnsureGradients, on a CPU.
+  // Returns the memory that every micro program of a global batch writes: gradients, statistics, losses and correct
+  // predictions. Must follow EnsureGradients; CPU only.
   std::vector<std::span<std::byte>> PendingOnHost() const;
-  // Sets the gradients and the pending losses to zero, as without a sample.
+  // Sets the gradients and the pending losses to zero, the result of an update without samples.
   absl::Status ClearPending();
-  // Bindings of kStatistics and kPending for an apply program, and their number of elements.
+  // Return the bindings of kStatistics and kPending for an apply program, and their number of elements.
   Bindings FlatStatistics() const;
   int64_t statistics_elements() const { return static_cast<int64_t>(statistics_.size() / DTypeSize(dtype_)); }
-  // Has first micro programs that are compiled from now on start from zero and not from the running statistics:
-  // RunningAverages adds these.
+  // Makes first micro programs that are compiled later start from zero instead of the running statistics, which
+  // RunningAverages adds.
   absl::Status StartStatisticsAtZero();
   bool statistics_start_at_zero() const { return zeros_.buffer() != nullptr; }
   std::vector<RunningAverage> running_averages() const;
   Buffer* running_statistics() const { return statistics_.buffer(); }
-  // Bindings of statistics for a micro program.
+  // Returns the bindings of statistics for a micro program.
   Bindings PendingStatistics(bool first) const;
 
   const std::vector<FlatGroup>& groups() const { return groups_; }

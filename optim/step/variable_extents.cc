@@ -1,4 +1,4 @@
-#include "optim/step/variable_extents.h"
+#include "optim/step/session.h"
 
 #include <algorithm>
 

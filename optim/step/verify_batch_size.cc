@@ -111,8 +111,8 @@ class BatchSizeVerifier {
     return ResultsAgree(Block(all, 0, begin.shape()), begin) && ResultsAgree(Block(all, 1, end.shape()), end);
   }
 
-  // What `shape` is of a result for more samples, from sample `begin` on: scores of samples against each other, as of
-  // CLIP, have the batch on two axes.
+  // Returns the block of shape `shape` of a result for more samples, starting at sample `begin`. Scores between
+  // samples, such as CLIP's, have the batch on two axes.
   HostTensor Block(const HostTensor& all, int64_t begin, const Shape& shape) const {
     HostTensor block = all;
     for (size_t axis = 0; axis < shape.size(); ++axis) {

@@ -217,6 +217,14 @@ std::string DescribeInitSpec(const InitSpec& spec) {
 
 }  // namespace
 
+HostTensor DrawUniform(const std::string& name, const Type& type, double bound, uint64_t seed) {
+  return SampleWeight({InitSpec::Kind::kUniform, bound, ""}, name, type, seed);
+}
+
+HostTensor DrawNormal(const std::string& name, const Type& type, double deviation, uint64_t seed) {
+  return SampleWeight({InitSpec::Kind::kNormal, deviation, ""}, name, type, seed);
+}
+
 absl::StatusOr<std::vector<InitializedWeight>> InitializeWeights(const ImportedModel& model,
                                                                  const std::vector<std::string>& names, uint64_t seed) {
   const WeightInitializer initializer(model.graph);

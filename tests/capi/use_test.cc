@@ -26,13 +26,18 @@ TEST_F(CApi, TrainsFromC) {
   EXPECT_TRUE(Exists("out.onnx"));
 }
 
-TEST_F(CApi, TrainsFromPython) {
-  const std::string source = RepoPath(), library = BinaryPath("lib/libonnxtrain_c.so");
-  const std::string command = "cd " + folder_ + " && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + source +
-                              "/python ONNXTRAIN_LIBRARY=" + library + " /usr/bin/python3 " + source +
-                              "/tests/capi/python_use.py m.onnx 2>&1; echo $?";
-  EXPECT_EQ(ReadCommand(command), "0\n");
+// The line that runs a script of this folder on the model, with the Python package of the sources.
+std::string PythonLine(const std::string& folder, const std::string& script) {
+  const std::string source = RepoPath();
+  return "cd " + folder + " && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + source +
+         "/python ONNXTRAIN_LIBRARY=" + BinaryPath("lib/libonnxtrain_c.so") +
+         " ONNXTRAIN_PROGRAM=" + BinaryPath("bin/onnxtrain") + " /usr/bin/python3 " + source + "/tests/capi/" + script +
+         " m.onnx 2>&1; echo $?";
 }
+
+TEST_F(CApi, TrainsFromPython) { EXPECT_EQ(ReadCommand(PythonLine(folder_, "python_use.py")), "0\n"); }
+
+TEST_F(CApi, RunsTheProgramFromPython) { EXPECT_EQ(ReadCommand(PythonLine(folder_, "python_runs.py")), "0\n"); }
 
 // A symbol that is added or removed changes what programs link against.
 TEST(CApiSymbols, AreTheListed) {

@@ -6,16 +6,15 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/graph/parse.h"
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/onnx/import.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/mixed_precision.h"
 #include "frontend/passes/pipeline.h"
 #include "tests/fuzz/data_targets.h"
 #include "tests/fuzz/scratch.h"
-#include "tools/onnxtrain/flags/flags_prepass.h"
+#include "tools/onnxtrain/flags/flags.h"
 
 namespace onnxtrain {
 namespace {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/rows.h"
 #include "tests/paths.h"
 #include "tests/shared_files.h"

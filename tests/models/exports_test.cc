@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/paths.h"
 #include "tests/tools/scratch.h"
 

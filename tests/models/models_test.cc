@@ -13,7 +13,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/rows.h"
 #include "tests/models/specs.h"
 #include "tests/shared_files.h"

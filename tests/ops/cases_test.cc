@@ -7,9 +7,7 @@
 
 #include "exceptions.h"
 #include "frontend/base/status.h"
-#include "frontend/graph/parse.h"
-#include "frontend/graph/print.h"
-#include "frontend/ops/check.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"

@@ -1,5 +1,5 @@
 // Clipping by value and adaptively, against the formulas in float64.
-#include "optim/step/clip.h"
+#include "optim/step/gradient_scaling.h"
 
 #include <algorithm>
 #include <cmath>

@@ -18,6 +18,9 @@ using Kind = Synonym::Value;
 
 // A value of theirs, for each that stands for a field and is no switch or word.
 const std::map<std::string, std::string> kValues = {{"out", "runs/a"},
+                                                    {"train", "*.bias"},
+                                                    {"lora_rank", "8"},
+                                                    {"lora_target", "q_proj"},
                                                     {"epochs", "3.0"},
                                                     {"micro_batch_size", "8"},
                                                     {"lr", "5e-5"},

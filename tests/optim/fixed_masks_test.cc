@@ -1,13 +1,13 @@
 // Masks that follow from frozen weights become constants; all others stay operands.
-#include "optim/step/fixed_masks.h"
+#include "optim/step/fixed_tables.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {

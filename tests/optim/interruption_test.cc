@@ -6,7 +6,7 @@
 
 #include "backends/registry.h"
 #include "frontend/base/cancellation.h"
-#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/resume.h"
 #include "optim/step/session.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

@@ -1,6 +1,6 @@
 // Dynamic loss scaling against the rule that PyTorch documents for torch._amp_update_scale_, written out in float64.
 // (PyTorch 1.13 implements it for GPUs only.)
-#include "optim/step/loss_scale.h"
+#include "optim/step/gradient_scaling.h"
 
 #include <cmath>
 #include <limits>

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "frontend/ops/builder.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/chunk_cross_entropy.h"
 #include "frontend/passes/differentiate.h"
 #include "optim/config/loss_text.h"

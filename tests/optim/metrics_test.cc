@@ -7,8 +7,8 @@
 #include <random>
 
 #include "frontend/base/strings.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "backends/bound_program.h"
 #include "backends/registry.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 #include "optim/step/rules/rule.h"
 #include "optim/step/training_graph.h"
 #include "tests/test_device.h"

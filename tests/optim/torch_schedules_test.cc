@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/optim/replay.h"
 #include "tests/paths.h"
 

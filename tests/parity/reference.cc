@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/paths.h"
 
 namespace onnxtrain::parity {

@@ -7,7 +7,7 @@
 #include "backends/registry.h"
 #include "exceptions.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "run.h"
 #include "tests/paths.h"
 #include "tests/plugin/libraries.h"

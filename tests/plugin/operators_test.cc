@@ -4,7 +4,7 @@
 
 #include "backends/bound_program.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/single_node_importer.h"

@@ -3,7 +3,7 @@
 #include <regex>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/first_cpu.h"
 #include "tests/tools/run_scratch.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "tests/paths.h"
 #include "tests/tools/blobs.h"
@@ -115,7 +115,6 @@ TEST_F(Cli, TrainsAndWritesARun) {
   EXPECT_GT(s["eval"]["accuracy"], 0.95);
   EXPECT_EQ(s["eval"]["samples"], 30);
   EXPECT_NE(o.out.find("24 updates"), std::string::npos) << o.out;
-  EXPECT_NE(o.err.find("--weight-decay 0"), std::string::npos) << o.err;  // every default with its flag
   // Every line of metrics.jsonl is an object; the evaluation before the first step comes first.
   std::istringstream lines(ReadAll(Path("r/metrics.jsonl")));
   std::string line;
@@ -129,6 +128,40 @@ TEST_F(Cli, TrainsAndWritesARun) {
   }
   EXPECT_EQ(last, 24);
   EXPECT_EQ(evals, 9);
+}
+
+// The lines before the first progress line, and the progress lines of steps.
+struct PageLines {
+  int start = 0, steps = 0;
+};
+PageLines CountPageLines(const std::string& log) {
+  PageLines count;
+  std::istringstream lines(log);
+  bool began = false;
+  for (std::string line; std::getline(lines, line);) {
+    began = began || line.find("  epoch ") != std::string::npos;
+    count.start += !began;
+    count.steps += line.find("|g|") != std::string::npos;
+  }
+  return count;
+}
+
+TEST_F(Cli, ShortRunsPrintShortPages) {
+  const std::string line = "--model m.onnx --data train.npz --eval-data test.npz --epochs 40 --lr 0.02 --batch-size 8";
+  const Outcome brief = Run(line + " --out brief");
+  const PageLines short_page = CountPageLines(brief.err);
+  EXPECT_LE(short_page.start, 15) << brief.err;
+  EXPECT_LE(short_page.steps, 20) << brief.err;
+  EXPECT_GE(short_page.steps, 10) << brief.err;
+  EXPECT_EQ(brief.err.find("--betas 0.9,0.999"), std::string::npos) << brief.err;
+
+  const Outcome verbose = Run(line + " --verbose --out verbose");
+  const PageLines long_page = CountPageLines(verbose.err);
+  EXPECT_NE(verbose.err.find("--betas 0.9,0.999"), std::string::npos) << verbose.err;  // every default with its flag
+  EXPECT_GT(long_page.steps, 20) << verbose.err;
+
+  EXPECT_EQ(CountPageLines(Run(line + " --log-every 4 --out asked").err).steps, 120);
+  EXPECT_EQ(ReadAll(Path("brief/config.flags")).find("verbose"), std::string::npos);
 }
 
 TEST_F(Cli, TheTrainedModelIsWhatWasEvaluated) {

@@ -1,7 +1,7 @@
 // compare: judged by the conditioning of the model.
 #include <nlohmann/json.hpp>
 
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

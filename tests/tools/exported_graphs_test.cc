@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/host_eval.h"
 #include "tests/tools/blobs.h"

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/event_records.h"
 #include "tests/tools/scratch.h"

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

@@ -1,7 +1,7 @@
 // Gradients that are not finite from the first update on: the operator where that arises is named.
 #include <limits>
 
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

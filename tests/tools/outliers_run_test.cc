@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/paths.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"

@@ -4,11 +4,11 @@
 #include <regex>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/record/quality.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
-#include "tools/onnxtrain/report/sample_view.h"
+#include "tools/onnxtrain/report/quality_html.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -10,18 +10,17 @@
 
 #include "backends/registry.h"
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/record/quality.h"
 #include "tests/paths.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
-#include "tools/onnxtrain/report/class_tables.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
 #include "tools/onnxtrain/report/plot.h"
+#include "tools/onnxtrain/report/quality_html.h"
 #include "tools/onnxtrain/report/run_table.h"
-#include "tools/onnxtrain/report/sample_view.h"
 
 namespace onnxtrain::cli {
 namespace {

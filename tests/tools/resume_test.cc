@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
@@ -372,7 +372,8 @@ TEST_F(Resume, AFolderThatIsMovedOrRemovedMeanwhileGetsTheModel) {
   const auto train = [&](const std::string& change) {
     return RunProcess(StrCat(kBase,
                              "--epochs 10000000 --max-time 3 --eval-every 1000ep --save-every 1000ep --keep-last 2 ",
-                             "--out r & pid=$!; sleep 1.5; cd ", folder_, "; ", change, "; wait $pid"));
+                             "--out r & pid=$!; cd ", folder_, "; until [ -s r/metrics.jsonl ]; do sleep 0.1; done; ",
+                             change, "; wait $pid"));
   };
   const Outcome moved = train("mv r s");
   EXPECT_EQ(moved.code, 0) << moved.err;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

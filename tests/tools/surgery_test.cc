@@ -5,7 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/dataset.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "tests/shared_files.h"
 #include "tests/tools/blobs.h"

@@ -1,7 +1,7 @@
 // Batches by tokens: --max-tokens-per-batch.
 #include <nlohmann/json.hpp>
 
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/token_models.h"
 
 namespace onnxtrain {

@@ -1,5 +1,5 @@
 // Tokens of every kind of vocabulary become the text that they were made of.
-#include "tools/onnxtrain/report/sample_view.h"
+#include "tools/onnxtrain/report/quality_html.h"
 
 #include <gtest/gtest.h>
 

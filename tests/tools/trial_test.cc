@@ -4,8 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

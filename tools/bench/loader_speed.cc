@@ -1,8 +1,8 @@
-// Measures how fast folders of pictures become samples, for tools/bench/vs_loader.py.
+// Measures how fast samples are loaded from folders of images, for tools/bench/vs_loader.py.
 //
 //   loader_speed FOLDER SECONDS [scaling]
 //
-// Random-resized-crop to 224 × 224 and a flip, on one thread. Writes the samples per second of CPU time.
+// Applies a random-resized-crop to 224 × 224 and a flip on one thread. Prints samples per second of CPU time.
 #include <sys/resource.h>
 
 #include <cstdio>

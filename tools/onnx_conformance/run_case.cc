@@ -19,8 +19,6 @@
 namespace onnxtrain {
 namespace {
 
-// The recorded inputs and outputs of a case.
-
 struct Feed {
   std::string name;  // of an input, or ElementName of one that is a sequence or optional
   HostTensor tensor;
@@ -39,7 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr double kRelative = 1e-3;
 
-// PREFIX0.pb, PREFIX1.pb … with the forms that the model gives them.
+// Loads PREFIX0.pb, PREFIX1.pb, … as tensors, sequences or optionals, as the model declares them.
 absl::StatusOr<std::vector<StoredValue>> LoadNumbered(const fs::path& folder, const std::string& prefix,
                                                       const std::vector<ValueForm>& forms) {
   std::vector<StoredValue> values;
@@ -59,7 +57,7 @@ absl::StatusOr<std::vector<HostTensor>> LoadOutputs(const fs::path& folder, cons
   return outputs;
 }
 
-// The cases store bfloat16 as uint16.
+// Reinterprets stored values: the cases store bfloat16 as uint16.
 HostTensor As(DType dtype, const HostTensor& stored) {
   if (dtype != DType::kBFloat16 || stored.dtype() != DType::kUInt16) return stored;
   return HostTensor({dtype, stored.shape()}, std::make_shared<HostTensor>(stored), stored.bytes().data());
@@ -90,7 +88,7 @@ HostTensor Ramp(const OnnxModel::Input& input) {
   return tensor;
 }
 
-// Of a folder "test_data_set_N". kUnimplemented where a file holds something else than tensors, their sequences and
+// Loads a folder "test_data_set_N". Returns kUnimplemented if a file holds anything but tensors, sequences and
 // optionals.
 absl::StatusOr<DataSet> LoadDataSet(const fs::path& folder, const OnnxModel& model) {
   DataSet data;
@@ -114,7 +112,7 @@ absl::StatusOr<DataSet> LoadDataSet(const fs::path& folder, const OnnxModel& mod
   return data;
 }
 
-// Of a light model CASE.onnx: every input is 0, 1/n, 2/n, … of its n elements, the outputs are in CASE_output_0.pb.
+// Loads a light model CASE.onnx: each input of n elements is 0, 1/n, 2/n, …; outputs are in CASE_output_0.pb.
 absl::StatusOr<DataSet> LoadLightDataSet(const fs::path& path, const OnnxModel& model) {
   DataSet data;
   for (const OnnxModel::Input& input : model.inputs()) {
@@ -144,7 +142,7 @@ absl::Status CompareOutput(const std::string& name, const HostTensor& got, const
 
 namespace fs = std::filesystem;
 
-// Runs the graph once on a backend and gives its outputs in order.
+// Runs the graph once on a backend, and returns its outputs in order.
 absl::StatusOr<std::vector<HostTensor>> RunOn(Backend& backend, const Graph& graph,
                                               const std::map<std::string, HostTensor>& inputs) {
   auto legal = backend.Legalize(graph);
@@ -196,8 +194,8 @@ absl::StatusOr<CaseImport> ImportCase(const OnnxModel& model, const DataSet& dat
   return CaseImport{std::move(model_of_fewest), options.fixed_inputs.size()};
 }
 
-// One case records rounding noise of up to 1.9e-7 where its transform is 0: a float32 mean of ten numbers up to 99,
-// which may be off by 2^-24 times the mean of their magnitudes, 3.2e-6.
+// Returns the tolerance of a case. One case records rounding noise of up to 1.9e-7 where its transform is 0: a float32
+// mean of ten numbers up to 99, which may be off by 2^-24 times the mean of their magnitudes, 3.2e-6.
 double AbsoluteTolerance(const OnnxModel& model) {
   return fs::path(model.path()).parent_path().filename() == "test_dft_inverse_opset19" ? 1e-6 : kAbsoluteTolerance;
 }
@@ -230,7 +228,7 @@ absl::Status RunLight(const fs::path& path, Backend* backend) {
 absl::Status RunStored(const fs::path& folder, const OnnxModel& model, Backend* backend) {
   const absl::StatusOr<DataSet> data = LoadDataSet(folder, model);
   if (data.ok()) return RunDataSet(model, *data, backend);
-  // What is no tensor: the model itself says best what is not supported.
+  // Reports values that are not tensors by importing the model, whose error is more precise.
   const absl::Status import = Import(model, {.conformance = true}).status();
   return absl::IsUnimplemented(import) ? import : data.status();
 }

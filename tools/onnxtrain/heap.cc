@@ -1,4 +1,4 @@
-// jemalloc, the heap of the program: how it is set, and what it cannot do without.
+// Configures jemalloc, the heap of the program, and checks its requirements at the start.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
-// jemalloc reads it (jemalloc(3), TUNING). With more arenas, one that finds no address space for itself when a thread
-// starts is used all the same, and the program crashes. Threads keep small blocks of their own anyway.
+// Options that jemalloc reads (jemalloc(3), TUNING). With more arenas, the program crashes if one cannot be mapped when
+// a thread starts. Threads cache small blocks anyway.
 extern "C" {
 const char* malloc_conf = "narenas:1";
 }
@@ -16,7 +16,7 @@ const char* malloc_conf = "narenas:1";
 namespace onnxtrain::cli {
 namespace {
 
-constexpr rlim_t kNeeded = 16 << 20;  // jemalloc takes half of it when it starts, or crashes
+constexpr rlim_t kNeeded = 16 << 20;  // jemalloc maps half of it at its start, and crashes if that fails
 
 // Returns the bytes of this process's address space, or 0 if unknown. Allocates nothing.
 rlim_t AddressSpaceTaken() {

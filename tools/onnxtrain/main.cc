@@ -1,4 +1,4 @@
-// onnxtrain: what belongs to the process, before and around the program.
+// The main function of onnxtrain: early signal handling, the handler of uncaught exceptions, and RunProgram.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -8,18 +8,17 @@
 #include "frontend/base/log.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/program.h"
 
 namespace onnxtrain::cli {
 namespace {
 
-// Runs before the constructors of the libraries, so that a signal at once after the start ends a run like a later one.
+// Runs before the constructors of the libraries, so that a signal right after the start is handled like a later one.
 void CatchEarlySignals(int, char** argv, char**) {
   if (IsTrainCommand(argv[1])) CatchSignals();
 }
 __attribute__((section(".preinit_array"), used)) void (*const kFirst)(int, char**, char**) = CatchEarlySignals;
 
-// Ends the process with one line where an exception leaves a thread.
+// Ends the process with one line if an exception leaves a thread.
 [[noreturn]] void OnTerminate() {
   std::string what = "an unexpected error";
   try {

@@ -1,8 +1,9 @@
-#include "tools/onnxtrain/program.h"
+#include "tools/onnxtrain/commands/command.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -15,10 +16,8 @@
 #include "frontend/base/version.h"
 #include "frontend/passes/pass.h"
 #include "optim/plan/folders.h"
-#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -42,7 +41,12 @@ constexpr Command kCommands[] = {
     {"monitor", kTaskMonitor, "follows a run from another terminal: monitor RUN", RunMonitor, "runs"},
     {"compare-runs", kTaskCompareRuns, "puts runs into one table, and into one page with --out: compare-runs A B …",
      RunCompareRuns, "runs"},
-    {"launch", 0, "trains with several processes on this machine: launch --nproc N -- FLAGS", nullptr, "", RunLaunch},
+    {"launch", 0, "trains with several processes on this machine: launch --nproc N -- FLAGS", nullptr, "", RunLaunch,
+     LaunchHelp},
+    {"completion", 0, "prints a completion script: completion bash, zsh or fish", nullptr, "", RunReference,
+     ReferenceHelp},
+    {"reference", 0, "prints a reference page: reference man, flags, python or data-formats", nullptr, "", RunReference,
+     ReferenceHelp},
 };
 
 const Command& FindCommand(std::string_view name) {
@@ -67,12 +71,12 @@ std::string Overview() {
 }
 
 absl::Status PrintHelp(const Command& command, bool overview) {
-  if (command.run_words != nullptr) return Print(LaunchHelp());
+  if (command.help != nullptr) return Print(command.help());
   const std::string heading = overview ? Overview() : StrCat("onnxtrain ", command.name, ": ", command.summary, "\n");
   return Print(heading + FlagHelp(command.task));
 }
 
-// Returns the error of memory that ran out: what it was for, if known.
+// Returns the error for exhausted memory, with its purpose if known.
 absl::Status OutOfMemory(const std::exception& error) {
   const std::string_view what = error.what();
   return absl::ResourceExhaustedError(StrCat("out of memory", what.starts_with("std::") ? "" : StrCat(": ", what)));
@@ -83,12 +87,12 @@ absl::StatusOr<int> RunGuarded(const Command& command, const TrainConfig& config
     return command.run(config);
   } catch (const std::bad_alloc& error) {
     return Annotate(OutOfMemory(error), StrCat(config.model, ": "));
-  } catch (const std::length_error& error) {  // of a container that would exceed the address space
+  } catch (const std::length_error& error) {  // a container would exceed the address space
     return Annotate(OutOfMemory(error), StrCat(config.model, ": "));
   }
 }
 
-// Those that are parsed by the tables: of a subcommand that takes all words, its name and whether help is asked for.
+// Drops the words after a subcommand that parses its own, except --help.
 std::vector<std::string> WordsForParser(const std::vector<std::string>& words) {
   const bool whole = words.empty() || !std::ranges::any_of(kCommands, [&](const Command& c) {
                        return c.run_words != nullptr && c.name == words[0];
@@ -98,8 +102,7 @@ std::vector<std::string> WordsForParser(const std::vector<std::string>& words) {
   return help ? std::vector{words[0], words[1]} : std::vector{words[0]};
 }
 
-// The configuration that the flags make, with the model file of a folder. Tells our names of flags that were given by
-// others.
+// Returns the configuration from the flags, and replaces a model folder by its model file. Prints notes on synonyms.
 absl::StatusOr<TrainConfig> ReadConfig(const Command& command, const Arguments& args) {
   Rank rank;
   if (command.task == kTaskTrain) {
@@ -112,11 +115,22 @@ absl::StatusOr<TrainConfig> ReadConfig(const Command& command, const Arguments& 
   return config;
 }
 
+// Reads presets/NAME from the installation where the current folder has none.
+absl::StatusOr<std::string> ReadFlagFile(const std::string& path) {
+  constexpr int64_t kMaxBytes = 1 << 20;
+  std::error_code ignored;
+  if (path.starts_with("presets/") && !std::filesystem::exists(path, ignored)) {
+    const std::filesystem::path installed = LibraryFolder() / "../share/onnxtrain" / path;
+    if (std::filesystem::exists(installed, ignored)) return ReadTextFile(installed.string(), kMaxBytes);
+  }
+  return ReadTextFile(path, kMaxBytes);
+}
+
 absl::StatusOr<int> Run(const std::vector<std::string>& words) {
-  const auto read = [](const std::string& path) { return ReadTextFile(path, 1 << 20); };
-  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(WordsForParser(words), ListCommands(), read));
+  ASSIGN_OR_RETURN(const Arguments args, ParseArguments(WordsForParser(words), ListCommands(), ReadFlagFile));
   if (args.version) {
-    RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, "\n")));
+    const bool known = kCommit[0] != 0;
+    RETURN_IF_ERROR(Print(StrCat("onnxtrain ", kVersion, known ? " (" : "", kCommit, known ? ")" : "", "\n")));
     return kDone;
   }
   const Command& command = FindCommand(args.command);
@@ -140,6 +154,8 @@ int ReportStop() {
 }
 
 }  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
 
 bool IsTrainCommand(const char* first_word) {
   return first_word == nullptr || first_word[0] == '-' || std::string_view(first_word) == kCommands[0].name;

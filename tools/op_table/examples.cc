@@ -1,4 +1,4 @@
-#include "tools/op_table/examples.h"
+#include "tools/op_table/op_table.h"
 
 #include "frontend/base/status.h"
 
@@ -361,7 +361,7 @@ std::vector<OpExample> ExampleUpdates() {
   };
 }
 
-// Nodes of com.microsoft beside those of FusedTable.
+// Nodes of com.microsoft that are not in FusedTable.
 std::vector<OpExample> ExampleMicrosoft() {
   const In image = Fed({2, 4, 6, 6});
   const std::string ms(kMicrosoft);
@@ -385,7 +385,7 @@ std::vector<OpExample> ExampleMicrosoft() {
   };
 }
 
-// What is missing here imports with one of the common signatures below.
+// Operators that are not listed import with one of CommonInputs.
 std::vector<OpExample> Table() {
   std::vector<OpExample> table;
   for (const auto part :
@@ -404,7 +404,7 @@ const OpExample* Find(std::string_view domain, std::string_view op_type) {
   return nullptr;
 }
 
-// What most operators take, the likeliest first.
+// Returns inputs that most operators accept, the likeliest first.
 std::vector<std::vector<In>> CommonInputs(const OnnxOp& op) {
   std::vector<std::vector<In>> signatures;
   for (DType dtype : {kFloat, DType::kBool, DType::kInt32, DType::kUInt8, kInt}) {
@@ -453,7 +453,7 @@ absl::StatusOr<Graph> ImportExample(const OpExample& example) {
 
 absl::StatusOr<OpExample> FindExample(const OnnxOp& op) {
   if (const OpExample* example = Find(op.domain, op.op_type)) return *example;
-  // Other domains' operators of the same name mostly take the same.
+  // Operators of the same name in other domains mostly accept the same inputs.
   if (const OpExample* example = Find("", op.op_type)) {
     OpExample other = *example;
     other.domain = op.domain;

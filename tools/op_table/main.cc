@@ -1,6 +1,6 @@
-// op_table: writes frontend/ops/GRADIENTS.md to stdout.
+// op_table: writes docs/reference/operators.md to stdout.
 //
-//   build/release/bin/op_table > frontend/ops/GRADIENTS.md
+//   build/release/bin/op_table > docs/reference/operators.md
 #include <cstdio>
 #include <string>
 

@@ -40,7 +40,7 @@ struct ScoreFactors {
   const float* slope = nullptr;  // of gradients of capped scores
 };
 
-// For operands stored as S.
+// The vector functions for operands stored as S.
 template <typename S>
 struct AttentionSimd {
   using F = GemmElement<S>;

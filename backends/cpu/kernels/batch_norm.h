@@ -11,7 +11,7 @@ struct BatchStatistics {
   float mean, rstd;
 };
 
-// From Σx and Σx² over `count` elements. In double precision the variance is exact to float32.
+// Computes the statistics from Σx and Σx² over `count` elements. In double precision the variance is exact to float32.
 inline BatchStatistics ComputeBatchStatistics(double sum, double squares, int64_t count, double epsilon) {
   const double n = static_cast<double>(count), mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
   return {static_cast<float>(mean), static_cast<float>(1 / std::sqrt(variance + epsilon))};
@@ -22,7 +22,7 @@ struct BatchGradient {
   float dscale, dbias, mean_dy, slope;
 };
 
-// From Σdy and Σdy·(x − mean).
+// Computes the gradient's terms from Σdy and Σdy·(x − mean).
 inline BatchGradient ComputeBatchGradient(double sum, double dot, int64_t count, float rstd) {
   const double n = static_cast<double>(count);
   return {static_cast<float>(dot * rstd), static_cast<float>(sum), static_cast<float>(sum / n),

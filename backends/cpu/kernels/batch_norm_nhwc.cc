@@ -251,13 +251,13 @@ Kernel BatchNormGrad(const KernelContext& c) {
           .workspace = GetWorkspaceBytes(r)};
 }
 
-// By the element type of x or its gradient.
+// Chooses the kernel by the element type of x or its gradient.
 template <Kernel (*kOfFloats)(const KernelContext&), Kernel (*kOfHalves)(const KernelContext&)>
 absl::StatusOr<Kernel> PrepareTyped(const KernelContext& c) {
   return c.in().dtype == DType::kBFloat16 ? kOfHalves(c) : kOfFloats(c);
 }
 
-// Has BatchNormRecompute a residual?
+// Returns true if BatchNormRecompute has a residual.
 bool HasResidual(const KernelContext& c) { return c.has(5); }
 
 }  // namespace

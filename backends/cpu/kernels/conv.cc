@@ -285,7 +285,7 @@ absl::StatusOr<Kernel> PrepareConvWeightGradNhwc(const KernelContext& c) {
 bool HasPackedWeights(const KernelContext& c) { return c.in(1).layout == Layout::kPacked; }
 bool WritesFloat32(const KernelContext& c) { return c.out().dtype == DType::kFloat32; }
 
-// Is it a matrix product, or has oneDNN more than a reference implementation?
+// Returns true for a matrix product, or if oneDNN has more than a reference implementation.
 template <ConvKind kKind>
 bool IsFastNhwc(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(kKind, c.graph, c.node);

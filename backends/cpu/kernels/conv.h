@@ -17,7 +17,7 @@ struct ConvGeometry {
   Shape w;                                            // [M,C/g,…], or [g,M/g,C/g,…] where there are groups
   dnnl::memory::dims strides, dilations, begin, end;  // dilations as oneDNN counts them: 0 is dense
 
-  // Has one of the tensors no elements? oneDNN does not support that.
+  // Returns true if a tensor has no elements, which oneDNN does not support.
   bool empty() const { return NumElements(x) == 0 || NumElements(w) == 0 || NumElements(y) == 0; }
 };
 
@@ -25,7 +25,7 @@ struct ConvGeometry {
 ConvGeometry MakeConvGeometry(const Attrs& attrs, Shape x, Shape w, Shape y);
 ConvGeometry MakeConvGeometry(ConvKind kind, const Graph& graph, const Node& node);
 
-// Does the convolution read single elements, so that it is a product of matrices? w is [M,C/g,…].
+// Returns true if the convolution reads single elements, so that it is a matrix product. w is [M,C/g,…].
 bool IsMatMulConv(const Attrs& attrs, const Shape& w);
 
 struct ConvLayouts {

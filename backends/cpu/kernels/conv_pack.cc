@@ -37,7 +37,7 @@ struct ConvPacking {
   int64_t of_group() const { return static_cast<int64_t>(rows.size() * columns.size() * window.size()); }
 };
 
-// Of [g,]M,C,…; or flipped, where the layout is one of [C,M,…] with the window reversed.
+// Returns the packing of weights [g,]M,C,…. If `flipped`, the layout is that of [C,M,…] with the window reversed.
 ConvPacking MakeConvPacking(const dnnl::memory::desc& layout, bool grouped, bool flipped) {
   const int rows = grouped ? 1 : 0;
   ConvPacking p = {.groups = grouped ? OffsetsAlong(layout, 0) : Offsets{0},

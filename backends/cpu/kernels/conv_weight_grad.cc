@@ -136,7 +136,7 @@ class DirectWeightGrad {
     return n;
   }
 
-  // As few tiles as possible, of nearly equal width.
+  // Uses as few tiles as possible, of nearly equal width.
   void SumChannels(std::span<PixelRow> rows, int64_t width, float* to) const {
     const TileColumns& tiles = width == kWidth ? simd_.of_64 : simd_.of_32;
     const int64_t n = (channels_ + kMaxColumns - 1) / kMaxColumns;

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 
 namespace onnxtrain::cpu {
 

@@ -10,7 +10,7 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Where the bounds cross, the upper one wins.
+// Clips; if the bounds cross, the upper one wins.
 template <typename F>
 [[gnu::always_inline]] inline F Within(F x, std::type_identity_t<F> low, std::type_identity_t<F> high) {
   const F above = Select(x < low, low, x);

@@ -103,7 +103,7 @@ Select<T> SelectOf(int64_t condition, int64_t a, int64_t b) {
   return condition == 1 && is_step(a) && is_step(b) ? kByStep[a][b] : nullptr;
 }
 
-// Where moves elements of any type.
+// Prepares the operator Where, which moves elements of any type.
 template <typename T>
 absl::StatusOr<Kernel> WhereKernel(const KernelContext& c) {
   const Shape inputs[] = {c.in(0).shape, c.in(1).shape, c.in(2).shape};

@@ -173,7 +173,7 @@ class Chain {
     return chain;
   }
 
-  // Is a result an input that is broadcast along tiles?
+  // Returns true if a result is an input that is broadcast along tiles.
   bool RepeatsAResult() const {
     return std::any_of(outputs_.begin(), outputs_.end(), [&](const Output& o) { return IsScalar(o.slot); });
   }
@@ -402,8 +402,8 @@ class Chain {
   std::array<int, kSlots> scratch_{};
 };
 
-// Where one flag decides whether new values are used (an update is skipped when a gradient is not finite), prepares a
-// chain for each of its values.
+// Prepares a fused chain. If one flag decides whether new values are used (an update is skipped when a gradient is not
+// finite), prepares a chain for each value of the flag.
 absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
   const auto inputs = static_cast<int>(c.node.inputs.size());
   ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));

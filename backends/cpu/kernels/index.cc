@@ -207,7 +207,7 @@ struct Min {
   }
 };
 
-// In the order of the updates: the last one wins.
+// Applies the updates in order: the last one wins.
 template <typename Op, typename T>
 Kernel ScatterKernel(const KernelContext& c) {
   const int64_t axis = c.attrs().Int("axis"), n = c.in().shape[axis];

@@ -10,7 +10,7 @@
 
 namespace onnxtrain::cpu {
 
-// Of the weight, in an element of a packed one: float, or the pair of bf16 nearest to two rows, as words.
+// Rows of the weight in one packed element: a float holds one, a word of two bf16 holds a pair.
 template <typename T>
 inline constexpr int64_t kRowsIn = std::is_same_v<T, float> ? 1 : 2;
 

@@ -53,7 +53,7 @@ class PeepholeOptimizer {
     return step;
   }
 
-  // The instruction that computes a slot with one use.
+  // Returns the instruction that computes a slot with one use.
   const Instruction* FindSingleUse(int slot, std::string_view entry) const {
     const bool inside = slot >= inputs_ && uses_[slot] == 1 && program_.code[slot - inputs_].entry == entry;
     return inside ? &program_.code[slot - inputs_] : nullptr;

@@ -59,8 +59,8 @@ struct PoolWindow {
   int64_t size() const { return d.count * h.count * w.count; }
 };
 
-// Is it an average of f32 planes over windows that are wide along the first spatial axis alone, with enough elements
-// behind it? Then it is one over tensors stored channels last, with these elements for channels.
+// Returns true for an average of f32 planes over windows that extend along the first spatial axis only, if the inner
+// axes have enough elements. Such a pool runs as one over channels-last tensors whose channels are the inner axes.
 bool AveragesAlongFirst(const KernelContext& c);
 
 }  // namespace onnxtrain::cpu

@@ -185,7 +185,7 @@ PoolNhwc MakePoolNhwc(const KernelContext& c, bool of_gradient, bool backward) {
   return p;
 }
 
-// Is every element of x in one window?
+// Returns true if every element of x is in exactly one window.
 bool AreWindowsDisjoint(const KernelContext& c) {
   const Attrs& a = c.attrs();
   const auto kernel = a.Ints("kernel_shape"), pads = a.Ints("pads"), dilations = a.Ints("dilations");
@@ -277,7 +277,7 @@ absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
   return ForFloat(c.in().dtype, [&]<typename T>(T) { return SumPool<T>(Shared(c, kBackward, kBackward)); });
 }
 
-// As one over [N·C,A,…] stored channels last, with what follows A for channels.
+// Prepares the pool over [N·C,A,…] as one over channels-last tensors whose channels are the axes after A.
 template <bool kBackward>
 absl::StatusOr<Kernel> PrepareAverageAlongFirst(const KernelContext& c) {
   const auto rows = [](const Shape& shape) {

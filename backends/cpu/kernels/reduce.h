@@ -1,4 +1,4 @@
-// How reductions fold elements into accumulators.
+// Defines how reductions fold elements into accumulators.
 #pragma once
 
 #include <cstddef>

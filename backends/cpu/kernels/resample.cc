@@ -34,7 +34,7 @@ const ResampleSimd<double>& GetResampleSimd<double>() {
 
 namespace {
 
-// How a row (inner extent 1) is resampled.
+// Methods of resampling a row (inner extent 1).
 enum class RowForm { kRepeat2x, kSumPairs, kGathered, kSparse };
 
 // One axis: [outer, in, inner] → [outer, out, inner].

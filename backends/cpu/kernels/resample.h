@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/typed.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 
 namespace onnxtrain::cpu {
 
@@ -35,7 +35,7 @@ inline bool SupportsBf16Resample(const Attrs& attrs, const Shape& x) {
   return !x.empty() && x.back() > 1 && std::find(axes.begin(), axes.end(), last) == axes.end();
 }
 
-// For this processor, of float and double.
+// Returns the implementation for this processor. T is float or double.
 template <typename T>
 const ResampleSimd<T>& GetResampleSimd();
 

@@ -124,7 +124,7 @@ class MaxPools {
  public:
   explicit MaxPools(const Graph& graph) : graph_(graph), pattern_(graph) {}
 
-  // For a MaxPool or a MaxPoolGrad.
+  // Returns true if a MaxPool or MaxPoolGrad may be channels last.
   bool CanBeChannelsLast(const Node& node) const {
     const Node* pool = node.op == "MaxPool" ? &node : FindMaxPool(graph_, node);
     if (pool == nullptr || NumElements(pool->attrs.Ints("kernel_shape")) > 255) return false;

@@ -44,7 +44,7 @@ bool IsRoundedAfterRelu(const Pattern& p, ValueId v) {
   return relu != nullptr && IsOnlyRounded(p, relu->outputs[0]);
 }
 
-// Is `exact` normalized and, after the round trip to v, added to a value computed before it: a residual?
+// Returns true if `exact` is normalized and its rounded copy v is added to an earlier value, as in a residual block.
 bool IsNormInSum(const Pattern& p, ValueId exact, ValueId v) {
   const Node *norm = p.graph().producer(exact), *sum = p.SoleUser(v, "Add");
   const bool normalized =

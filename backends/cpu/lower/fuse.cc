@@ -1,6 +1,6 @@
 #include "backends/cpu/lower/passes.h"
 #include "frontend/base/status.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/pass.h"
 
 namespace onnxtrain::cpu {

@@ -158,8 +158,8 @@ class ElementwiseFuser {
     TryFuseIntoRoundingProducer(reduction.chain);
   }
 
-  // Where an upcast feeds reductions only, merges them into the chain that rounded the value, even if others read the
-  // rounded value.
+  // Merges reductions that are the only users of an upcast into the chain that rounded the value, even if other nodes
+  // read the rounded value.
   void TryFuseIntoRoundingProducer(int32_t cast) {
     const Node& node = graph_.nodes()[cast];
     const auto is_reduction = [&](int32_t r) { return Unit(r) == Unit(cast) && !fusible_[r]; };

@@ -102,7 +102,8 @@ class NormFuser {
     return At(n).op == "Cast" && GetType(At(n).outputs[0]).dtype == DType::kBFloat16 && in_sum_chain_[n];
   }
 
-  // Is the user n of v so close behind `at` that producing its result there holds memory for a short time only?
+  // Returns true if user n of v follows `at` so closely that producing its result at `at` extends its live range
+  // little.
   bool IsNear(int32_t n, int32_t at, ValueId v) const {
     constexpr int32_t kFar = 32;
     return n - at <= kFar || n == pattern_.users(v).back();
@@ -173,7 +174,7 @@ class NormFuser {
     return true;
   }
 
-  // Is the term a Dropout without other users?
+  // Returns true if the term is a Dropout without other users.
   bool IsDropout(ValueId v, int32_t norm, const Node* sum) const {
     const Node* node = pattern_.Producer(v, "Dropout");
     return node != nullptr && pattern_.HasOneUse(v) && (sum != nullptr || pattern_.users(v)[0] == norm);

@@ -11,8 +11,8 @@
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/promote_types.h"
 #include "frontend/base/status.h"
-#include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/pass.h"
 #include "frontend/passes/simplify.h"
 
@@ -62,7 +62,7 @@ Vals CrossEntropyGradOfMatrix(Rewriter& r, const Node& node, const Vals& in) {
   return {FromMatrix(out, in[1].shape())};
 }
 
-// For nodes that no kernel takes as they are, but another node of the same operator.
+// Rules by operator that rewrite a node without a kernel into one of the same operator that has a kernel.
 const std::map<std::string_view, Rule>& Rules() {
   static const auto* rules = new std::map<std::string_view, Rule>{
       {"Softmax", ComputeOnLastAxis},         {"LogSoftmax", ComputeOnLastAxis},

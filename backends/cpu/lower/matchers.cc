@@ -44,7 +44,7 @@ bool KeepsColumns(const Graph& graph, const Node& view) {
   return !x.empty() && !y.empty() && x.back() == y.back();
 }
 
-// What may follow a product.
+// The epilogues that a match of a matrix product accepts.
 struct AllowedEpilogue {
   bool bias = true, relu = true;
 };

@@ -29,7 +29,7 @@ struct Weight {
   bool is_transposed() const { return product.attrs.Int("trans_b") != 0; }
   int64_t rows() const { return a().elements() / a().shape.back(); }  // that are multiplied with it
 
-  // The value that a bf16 weight was cast from.
+  // Returns the value that a bf16 weight was cast from.
   ValueId Master() const {
     ValueId v = product.inputs[1];
     for (const Node* node = graph.producer(v);

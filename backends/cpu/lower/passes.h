@@ -1,4 +1,4 @@
-// The two stages of lowering, and their passes. Passes leave dead nodes behind, and their input should have none: dead
+// The two stages of lowering, and their passes. Passes may leave dead nodes, but their input should have none: dead
 // users count as users.
 #pragma once
 
@@ -12,13 +12,13 @@
 namespace onnxtrain::cpu {
 
 // --- Matchers.
-// Is the value read by f32 → bf16 casts alone?
+// Returns true if all users of the value are f32 → bf16 casts.
 bool IsOnlyRounded(const Pattern& pattern, ValueId v);
 // Returns the value before casts between f32 and bf16.
 ValueId BeforeCasts(const Pattern& pattern, ValueId v);
 // Returns the bf16 value that a float32 one was cast from, else the value itself.
 ValueId SkipUpcast(const Pattern& pattern, ValueId v);
-// Is it an Add of float32 without broadcasting?
+// Returns true for an Add of float32 without broadcasting.
 bool IsPlainSum(const Graph& graph, const Node& node);
 ValueId OtherOperand(const Node& sum, ValueId v);
 
@@ -35,15 +35,15 @@ struct ProductChain {
 };
 ProductChain FindProduct(const Pattern& pattern, ValueId v, ProductChain::Casts casts);
 
-// The new values by old ones; kNoValue where there is none.
+// Maps each old value to its new one, or to kNoValue.
 using ValueMap = std::vector<ValueId>;
 
 // --- Legalize: from the canonical graph to one that this backend's kernels run. Chooses element types, layouts and
 // decompositions. Fails naming every node that cannot be run.
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph);
 
-// Does FoldHeadTransposes replace the node: an Attention or AttentionGrad of float32, or of bf16 where the processor
-// multiplies it?
+// Returns true if FoldHeadTransposes replaces the node: an Attention or AttentionGrad of float32, or of bf16 if the
+// processor has bf16 products.
 bool CanFoldHeadTransposes(const Graph& graph, const Node& node);
 // Replaces these nodes together with the transposes of their operands and results, which become strides.
 absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph);
@@ -71,7 +71,7 @@ absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph);
 // will be fused.
 absl::StatusOr<Graph> FoldCasts(const Graph& graph);
 
-// Does PackWeights ask oneDNN for a layout of the node's second operand?
+// Returns true if PackWeights asks oneDNN for a layout of the node's second operand.
 bool IsWorthPacking(const Graph& graph, const Node& node);
 // Packs the weights of products into the layout that oneDNN multiplies fastest, where enough rows share them. Packing
 // casts float32 masters to bf16 on the way.
@@ -82,7 +82,7 @@ absl::StatusOr<Graph> PackWeights(const Graph& graph);
 // product that elementwise users read in bf16 must stay bf16.
 absl::StatusOr<Graph> WidenProducts(const Graph& graph);
 
-// --- Fuse: fuses the kernels of a legalized graph. Runs last, inside Compile; nothing is taken apart again.
+// --- Fuse: fuses the kernels of a legalized graph. Runs last, inside Compile; no later pass splits a fused kernel.
 // Rematerialization plans with the kernels of FuseKernels; FuseGraph fuses normalizations, too, and returns what runs.
 absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal);
 absl::StatusOr<Graph> FuseGraph(const Graph& legal);
@@ -101,8 +101,8 @@ absl::StatusOr<Graph> FuseNorms(const Graph& graph);
 // hold. Every value has the bits of the unfused operators, but for reductions, which sum in another order.
 absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values = nullptr);
 
-// By node: would FuseElementwise leave the node alone, or make it part of a chain of sums, casts to and from bf16 and
-// reductions alone? A kernel with such operators of its own can take these nodes instead (fuse_norm.cc).
+// Returns, by node, true if FuseElementwise would not fuse the node, or only into a chain of sums, casts to and from
+// bf16 and reductions. A kernel that includes such operators can fuse these nodes instead (fuse_norm.cc).
 std::vector<bool> FindSumChains(const Graph& graph);
 
 // Maps values of the old graph to the new one in either layout, and converts them on first use. The rules of
@@ -114,7 +114,7 @@ class LayoutVariants {
   Rewriter& r() { return r_; }
   Val Nchw(ValueId v);  // as it was; invalid for kNoValue
   Val Nhwc(ValueId v);
-  // Sets the variant of an old value that `now` is.
+  // Records `now` as a variant of the old value `v`, in the layout of `now`.
   void Set(ValueId v, Val now);
 
  private:
@@ -122,7 +122,7 @@ class LayoutVariants {
   std::vector<Val> nchw_, nhwc_;
 };
 
-// A node that gets channels last, with its operands.
+// A node that is lowered to channels last, with its operands.
 struct LoweringContext {
   LayoutVariants& variants;
   const Node& node;
@@ -137,7 +137,7 @@ struct LoweringContext {
   Val nhwc(size_t i) const { return variants.Nhwc(node.inputs[i]); }
 };
 
-// One Val per output of the node.
+// Lowers a node and returns one Val per output.
 using LowerRule = std::vector<Val> (*)(const LoweringContext&);
 
 // Conv, ConvTranspose and ConvWeightGrad: packs weights, multiplies bf16 that was widened to float32 as bf16, computes

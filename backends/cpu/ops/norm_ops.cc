@@ -11,12 +11,12 @@ namespace {
 
 bool HasMean(const TypeContext& c) { return c.op.starts_with("cpu.LayerNorm"); }
 
-// What normalization over the axes from `axis` on reads and writes.
+// The types that a normalization over the axes from `axis` on reads and writes.
 struct NormTypes {
   Type wide, low, row, statistic;
 };
 
-// Of input x and the terms, which are the inputs from `terms` on.
+// Returns the types for input x; the inputs from `terms` on are the addends.
 absl::StatusOr<NormTypes> FindNormTypes(const TypeContext& c, size_t x, size_t terms) {
   if (terms >= c.inputs.size() || !c.has(x)) return Invalid("expected a tensor to normalize, and terms");
   const Shape& shape = c.in(x).shape;

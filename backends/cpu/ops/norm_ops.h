@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 
 namespace onnxtrain::cpu {
 

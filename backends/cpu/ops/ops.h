@@ -36,7 +36,8 @@ Val Reinterpret(Val x, const Type& type);
 Val ToNhwc(Val x);
 Val ToNchw(Val x);
 
-// Which input of Attention, AttentionGrad or their form of this backend is the mask. It has no permutation.
+// Returns the index of the mask among the inputs of Attention, AttentionGrad or their cpu variants. The mask is not
+// permuted.
 size_t MaskIndex(std::string_view op);
 
 // An operand in the axes of Attention (batch…, rows, columns).

@@ -15,7 +15,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// What the vector kernels run on.
+// Returns the instruction set that the vector kernels use.
 std::string_view VectorTarget() {
   const int64_t target = hwy::SupportedAndGeneratedTargets().front();
   return target == HWY_AVX3 ? "AVX-512" : hwy::TargetName(target);

@@ -7,7 +7,7 @@
 
 namespace onnxtrain::cpu {
 
-// Zeroed host memory. Fails, instead of ending the process, where the system has none left.
+// Allocates zeroed host memory. Returns an error, instead of ending the process, if the system has none left.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 
 // Before memory is touched for the first time. Huge pages save convolutions, which read many rows at a time, misses of
@@ -16,9 +16,9 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 // is harmless.
 void AdviseHugePages(void* begin, size_t bytes);
 
-// Gives memory that is going to be updated in place its pages, and changes no byte. A fresh page that is read before it
-// is written faults twice, the second time with every processor's TLB flushed: ten times as long, over all of an
-// optimizer's moments in the first step.
+// Faults in the pages of memory that will be updated in place, without changing a byte. A fresh page that is read
+// before it is written faults twice, and the second fault flushes every processor's TLB: the first update of an
+// optimizer's moments would take ten times as long.
 void PrefaultPages(void* begin, size_t bytes);
 
 }  // namespace onnxtrain::cpu

@@ -1,4 +1,4 @@
-// oneDNN's primitives, and the one place where its exceptions end. dnnl is seen nowhere outside this backend.
+// Wraps oneDNN's primitives and converts its exceptions to Status. Only this backend includes dnnl.
 #pragma once
 
 #include <dnnl.hpp>
@@ -14,26 +14,27 @@ namespace onnxtrain::cpu {
 dnnl::engine& Engine();
 dnnl::primitive_attr UserScratchpad();
 
-// Runs f and turns a dnnl::error, or memory running out, into a Status.
+// Runs f and converts a dnnl::error or an allocation failure to a Status.
 absl::Status CatchDnnlErrors(const std::function<void()>& f);
-// Before oneDNN makes a primitive: where no memory can be mapped for its code, oneDNN writes it to address 0.
+// Returns an error if no memory can be mapped for generated code: oneDNN would write it to address 0. Call it before
+// making a primitive.
 absl::Status CheckJitMemory();
 
-// f32 and bf16: what our primitives compute with.
+// Converts f32 or bf16, the types that the primitives compute with.
 dnnl::memory::data_type DnnlType(DType dtype);
-// Does the processor multiply bf16 itself? Without that, oneDNN's bf16 is slower than its f32.
+// Returns true if the processor has bf16 products; without them, oneDNN's bf16 is slower than its f32.
 bool HasBFloat16();
 
-// A plain row-major tensor of these extents and strides.
+// Describes a tensor with the given extents and strides, without blocking.
 dnnl::memory::desc Plain(const Shape& extents, const Shape& strides, DType dtype = DType::kFloat32);
 dnnl::memory::desc Plain(const Shape& extents);
-// Of any layout that the primitive likes best.
+// Describes a tensor whose layout the primitive chooses.
 dnnl::memory::desc AnyLayout(const Shape& extents, DType dtype = DType::kFloat32);
 
 inline size_t Aligned64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// A prepared primitive with its arguments. Copies share the immutable primitive and have argument slots of their own,
-// so copies may run in different threads; one object may not.
+// A prepared primitive with its arguments. Copies share the immutable primitive but not the argument slots,
+// so copies may run in different threads at once; one object may not.
 class DnnlCall {
  public:
   // `arguments`: DNNL_ARG_… with the layout of each, in the order in which Run gets the pointers.
@@ -42,7 +43,7 @@ class DnnlCall {
   DnnlCall(DnnlCall&&) = default;
   DnnlCall& operator=(const DnnlCall&) = delete;
 
-  // Throws dnnl::error.
+  // Throws dnnl::error on failure.
   void Run(std::initializer_list<const void*> pointers) const;
 
  private:
@@ -61,7 +62,7 @@ struct Reorder {
 };
 Reorder MakeReorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
-// Is it oneDNN's reference implementation, slower than the others by orders of magnitude?
+// Returns true for oneDNN's reference implementation, which is slower than the others by orders of magnitude.
 template <typename PrimitiveDesc>
 bool IsReference(const PrimitiveDesc& desc) {
   return std::string(desc.impl_info_str()).find("ref") != std::string::npos;

@@ -106,7 +106,7 @@ const KernelRow* FindRowOfAnyForm(std::string_view op, F&& matches) {
   return nullptr;
 }
 
-// Of an operator that brings its own kernel. A failure of it ends the run as one of oneDNN does.
+// Prepares an operator that brings its own kernel. Its failures end the run, as oneDNN's do.
 absl::StatusOr<Kernel> PrepareHostKernel(const KernelContext& c) {
   ASSIGN_OR_RETURN(HostKernel kernel, FindHostKernels(c.node.op)->prepare(c.graph, c.node));
   return Kernel{.run =

@@ -15,9 +15,9 @@
 
 namespace onnxtrain::cpu {
 
-// What prepare sees. Nodes have passed their row's type rule and the table's type set. A kernel may depend on the
-// operator, the attributes, the types of the operands and constant operands of one element, and on nothing else: nodes
-// that agree in them share it (kernel_cache.h).
+// The input of a kernel's prepare function. Nodes have passed their row's type rule and the table's type set. A kernel
+// may depend on the operator, the attributes, the types of the operands and constant operands of one element, and on
+// nothing else: nodes that agree in them share it (kernel_cache.h).
 struct KernelContext {
   const Graph& graph;
   const Node& node;
@@ -31,7 +31,7 @@ struct KernelContext {
   const Attrs& attrs() const { return physical ? physical->attrs : node.attrs; }
 };
 
-// The bytes of the node's tensors, resolved when the program is bound. Absent inputs are null.
+// Pointers to the node's tensors, resolved when the program is bound; null for absent inputs.
 struct Args {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
@@ -48,8 +48,8 @@ struct Args {
   }
 };
 
-// Must not allocate or fail, but oneDNN may throw; the program turns that into a Status. Run-time state is captured by
-// value, so that copies of a kernel are independent.
+// Runs a kernel. It must not allocate or fail, but oneDNN may throw; the program turns that into a Status. Run-time
+// state is captured by value, so that copies of a kernel are independent.
 using RunKernel = std::function<void(const Args&)>;
 
 struct Kernel {
@@ -59,7 +59,7 @@ struct Kernel {
 
 using Prepare = absl::StatusOr<Kernel> (*)(const KernelContext&);
 
-// Bits by DType.
+// A set of element types, with one bit per DType.
 using TypeSet = uint32_t;
 constexpr TypeSet Only(DType dtype) { return 1u << static_cast<int>(dtype); }
 inline constexpr TypeSet kFloat = Only(DType::kFloat32);
@@ -78,12 +78,12 @@ struct KernelRow {
   Prepare prepare;
   TypeSet types = kFloat;                           // what the inputs and outputs may be
   bool (*accepts)(const KernelContext&) = nullptr;  // further conditions; null: none
-  // Of the operands that share a layout (frontend/ops/layout.h).
+  // Layout of the operands that share one (frontend/ops/layout.h).
   Layout layout = Layout::kRowMajor;
-  // Inputs that may be bf16, as bits: they and output 0 together. All others have one of `types`.
+  // Bit mask of the inputs that may be bf16, all together with output 0. Other operands have one of `types`.
   uint32_t bf16 = 0;
-  // For kChannelsLast. Null: nodes get that layout where their neighbors have it. Else they get it where it returns
-  // true, whatever their neighbors have, and never where it returns false.
+  // Decides, for kChannelsLast, whether a node gets that layout regardless of its neighbors. If null, a node gets it
+  // where its neighbors have it.
   bool (*prefers)(const KernelContext&) = nullptr;
 };
 
@@ -97,15 +97,15 @@ struct KernelRow {
       IndexKernels(), ScatterKernels(), TopKKernels(), RandomKernels(), RecurrentKernels(), CollectiveKernels()
 std::span<const KernelRow> ONNXTRAIN_CPU_KERNEL_FAMILIES;
 
-// The row that runs the node, or null. An operator may have several rows for different types and layouts.
+// Returns the row that runs the node, or null. An operator may have several rows for different types and layouts.
 const KernelRow* FindKernel(const Graph& graph, const Node& node);
 absl::StatusOr<Kernel> PrepareKernel(const Graph& graph, const Node& node);
 
-// The inputs that may become bf16 together with output 0, as bits.
+// Returns a bit mask of the inputs that may become bf16 together with output 0.
 uint32_t FindBf16Inputs(const Graph& graph, const Node& node);
-// Has the operator, in some layout or with an epilogue ("cpu.…"), a kernel that reads and writes bf16 beside float32?
+// Returns true if a kernel of the operator, in any layout or with an epilogue ("cpu.…"), supports bf16 besides float32.
 bool SupportsBf16(std::string_view op);
-// The row for tensors stored channels last, or null.
+// Returns the row for tensors stored channels last, or null.
 const KernelRow* FindChannelsLastKernel(std::string_view op);
 
 }  // namespace onnxtrain::cpu

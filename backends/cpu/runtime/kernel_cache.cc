@@ -7,14 +7,14 @@
 
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/ops/added_ops.h"
 
 namespace onnxtrain::cpu {
 namespace {
 
-// As many as oneDNN's own cache holds primitives. Beyond that, and whenever those in use have doubled, the others are
-// dropped.
+// The capacity of oneDNN's primitive cache. Above it, unused kernels are dropped whenever the number of used ones has
+// doubled.
 constexpr size_t kMaxKernels = 1024;
 
 absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {

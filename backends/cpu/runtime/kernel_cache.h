@@ -17,21 +17,21 @@ namespace onnxtrain::cpu {
 
 // Maps what a kernel is prepared from (see KernelContext) and the number of threads to the kernel. Planning
 // under a memory budget compiles a program several times; repeated layers, micro-batch variants and recomputed nodes
-// have equal signatures. Each is prepared once, and every node runs a copy with state of its own.
+// have equal signatures. Each is prepared once, and every node runs a copy with its own state.
 // Thread-safe.
 class KernelCache {
  public:
-  // Prepares the node's kernel, or returns one that was prepared before. It is in use as long as the caller keeps it,
-  // which runs a copy. Fails, naming the node, where no kernel exists or oneDNN cannot make it.
+  // Returns the node's kernel, prepared now or earlier. It counts as in use while the caller, which runs a copy, keeps
+  // the pointer. Returns an error that names the node if no kernel exists or oneDNN cannot make it.
   absl::StatusOr<std::shared_ptr<const Kernel>> Get(const Graph& graph, const Node& node);
 
   int64_t prepared() const;  // kernels prepared so far
 
-  // Kernels stay while any program holds the cache, which must outlive it. When the last one is destroyed, they go, and
-  // so do oneDNN's: those of sizes that were only planned take as much memory as those that run.
+  // Returns a handle. While any exists, kernels in use are kept; the cache must outlive all. Releasing the last handle
+  // frees the kernels and oneDNN's: sizes that were only planned take as much memory as those that run.
   std::shared_ptr<void> Hold();
 
-  // Drops the kernels that are not in use, and those that oneDNN keeps for further ones.
+  // Drops the kernels that are not in use, and those in oneDNN's own cache.
   void DropUnused();
 
  private:

@@ -16,18 +16,16 @@
 
 namespace onnxtrain::cpu {
 
-// How many threads loops and primitives run in.
-
-// From now on loops of the calling thread run in so many threads (0: as many as its environment says), as far as
-// OMP_THREAD_LIMIT lets them, and never in fewer because the machine is busy (OMP_DYNAMIC). oneDNN's primitives are
-// made for a number of threads, which wait for each other: one that never comes is waited for without end.
+// Sets the number of threads for later loops of the calling thread (0: keeps the present number), at most
+// OMP_THREAD_LIMIT. Turns OMP_DYNAMIC off: a oneDNN primitive is made for a fixed number of threads that wait for each
+// other, and would hang if one were missing.
 inline void SetNumThreads(int threads) {
   omp_set_dynamic(0);
   omp_set_num_threads(std::min(threads > 0 ? threads : omp_get_max_threads(), omp_get_thread_limit()));
 }
 
 // Leaves threads out of loops while other processes hold their processors.
-
+//
 // OpenMP ends a loop when every thread has come to it, also one that finds nothing left to do. A thread whose processor
 // runs another process comes a time slice late, which is longer than most loops. So what loops gain by their last
 // thread is weighed against what they wait for it, and where that does not pay, the thread is left out of the loops of
@@ -37,13 +35,13 @@ class LateThreads {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
 
-  // How long a loop ran until the thread that started it found no work left, and how long that waited for the others.
+  // Times of one loop: until its starting thread ran out of work, and how long that thread then waited for the others.
   struct Times {
     Seconds work, wait;
     bool all_came;  // before the wait
   };
 
-  // How many of `most` threads may take part in a loop that begins now: 1 at least.
+  // Returns how many of `most` threads may join a loop that begins now; at least 1.
   int64_t Usable(int64_t most, Clock::time_point now) {
     if (left_out_ > 0 && now >= until_) TakeBack(now);
     return std::max<int64_t>(most - left_out_, 1);
@@ -59,7 +57,7 @@ class LateThreads {
 
  private:
   static constexpr double kKept = 0.95;  // of the balance, by each loop
-  // One late time slice (3 ms and more) among loops of half a millisecond is borne, two are not.
+  // Tolerates one late time slice (3 ms or more) among loops of half a millisecond, but not two.
   static constexpr Seconds kMostBalance{4e-3}, kDebt{0.2e-3};
   static constexpr Seconds kShortestPause{5e-3}, kLongestPause{320e-3};
   static constexpr int kLoopsOfPeace = 64;
@@ -73,7 +71,7 @@ class LateThreads {
     balance_ = Seconds(0);
   }
 
-  // Tries one thread more; a single wait leaves it out again, for twice as long.
+  // Tries one more thread; a single wait removes it again, for twice as long.
   void TakeBack(Clock::time_point now) {
     --left_out_;
     until_ = now + ToTicks(kShortestPause);
@@ -86,7 +84,7 @@ class LateThreads {
   Seconds pause_ = kShortestPause, balance_{0};
 };
 
-// About as much work (in elements passed over) as it takes to be worth waking another thread.
+// Work, in elements visited, above which waking another thread pays.
 inline constexpr int64_t kGrain = 16384;
 
 // The items of a loop, in one share per thread. A thread takes the chunks of its own share, which is what the next
@@ -135,7 +133,7 @@ class LoopShares {
   std::array<Share, kMaxShares> shares_;
 };
 
-// Runs a loop in so many threads (2 at least) and tells what it took from `begin` on.
+// Runs a loop in `threads` ≥ 2 threads and reports its times since `begin`.
 template <typename F>
 LateThreads::Times RunLoop(int64_t n, int64_t cost, int64_t threads, LateThreads::Clock::time_point begin, F& f) {
   LoopShares shares(n, cost, threads);
@@ -194,8 +192,8 @@ Shape BroadcastStrides(const Shape& from, const Shape& to);
 // Iterates over `outputs` (dense) and its broadcast inputs: operand 0 is the output, then the inputs.
 Loop BroadcastLoop(const Shape& output, std::span<const Shape> inputs);
 
-// Calls f(offsets, count) for the parts of inner loops that make up the elements [begin, end). `offsets` are in
-// elements.
+// Calls f(offsets, count) for each piece of an inner loop that covers the elements [begin, end); `offsets` are
+// in elements.
 template <typename F>
 void ForRows(const Loop& loop, int64_t begin, int64_t end, F&& f) {
   if (begin >= end) return;

@@ -25,7 +25,8 @@ bool IsPerm(std::vector<int64_t> perm, size_t rank) {
   return perm.size() == rank;
 }
 
-// The inputs of the canonical operator.
+// Returns the first `count` input types, permuted to the operands of the canonical operator. `outputs` further
+// permutations must follow in `perms`.
 absl::StatusOr<Types> GetOperands(const TypeContext& c, size_t count, size_t outputs) {
   const auto rank = static_cast<size_t>(c.in(0).rank());
   const Perms perms = SplitPerms(c.attrs, rank);
@@ -39,7 +40,8 @@ absl::StatusOr<Types> GetOperands(const TypeContext& c, size_t count, size_t out
   return types;
 }
 
-// The output types of the canonical operator over these operands and the mask, permuted.
+// Infers the output types of the canonical operator over these operands and the mask, and permutes them to the outputs
+// of the fused operator.
 absl::StatusOr<Types> InferCanonical(std::string_view op, const TypeContext& c, const Types& operands, size_t first_out,
                                      size_t mask) {
   std::vector<const Type*> inputs;
@@ -78,7 +80,7 @@ absl::StatusOr<Types> InferAttentionGrad(const TypeContext& c) {
   return InferCanonical("AttentionGrad", c, operands, 5, 6);
 }
 
-// Of permuted operands, which have been checked.
+// Counts the operations of the canonical operator. Types and permutations must be valid.
 double CountFlops(std::string_view op, std::span<const Type* const> in, size_t count, const Attrs& attrs) {
   const Perms perms = SplitPerms(attrs, in[0]->rank());
   Types types;

@@ -40,7 +40,7 @@ AttentionGradients CpuBackward(const at::Tensor& dy, const AttentionOperands& x,
                                                                   x.scale);
 }
 
-// Flash and cuDNN attention return the same tuple.
+// Converts the tuple that both flash and cuDNN attention return.
 template <typename Result>
 AttentionSaved SavedOf(const Result& r) {
   return {std::get<0>(r),
@@ -109,7 +109,7 @@ const AttentionEntry* FindAttentionEntry(std::string_view name) {
 
 namespace {
 
-// [B…,·,·] of rank up to 4, with leading extents of 1: [B,1,·,·] of one batch axis.
+// Reshapes x to rank 4: adds leading axes up to `rank`, then the missing batch axes ([B,1,·,·] for rank 3).
 at::Tensor WithTwoBatchAxes(at::Tensor x, int64_t rank) {
   while (x.dim() < rank) x = x.unsqueeze(0);
   if (rank == 3) x = x.unsqueeze(1);
@@ -131,7 +131,7 @@ at::Tensor AsHeadMask(const at::Tensor& mask, int64_t rank, const at::Tensor& q,
   const int64_t keys = k.size(-2), padding = (16 - keys % 16) % 16;
   at::Tensor m = WithTwoBatchAxes(mask, rank).clamp_min(LowestFinite(q.scalar_type())).to(q.scalar_type());
   m = m.expand({m.size(0), m.size(1), m.size(2), keys}).contiguous();
-  // On a GPU, every row begins at a multiple of 16 elements, as the kernels load them.
+  // GPU kernels load rows by 16 elements, so every row must begin at a multiple of 16.
   if (q.is_cuda() && padding > 0) m = at::constant_pad_nd(m, {0, padding}, 0).narrow(-1, 0, keys);
   return m.expand({q.size(0), q.size(1), q.size(2), keys});
 }

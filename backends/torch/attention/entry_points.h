@@ -1,4 +1,4 @@
-// The fused attention kernels of libtorch 2.x, one row each. None in libtorch 1.13, which has no public ones.
+// The fused attention kernels of libtorch 2.x, one row each. libtorch 1.13 has no public ones.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace onnxtrain::aten {
 
-// Operands [B,H,S,D], [B,H,T,D], [B,H,T,E]; the mask is undefined or has the type of q, finite values and the shape
-// [B,H,S,T].
+// Operands of shapes [B,H,S,D], [B,H,T,D], [B,H,T,E]. The mask is undefined, or has the type of q, finite values and
+// the shape [B,H,S,T].
 struct AttentionOperands {
   at::Tensor q, k, v, mask;
   double scale = 1;
@@ -27,7 +27,7 @@ struct AttentionSaved {
 
 using AttentionGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Both functions throw where the kernel does not support the operands.
+// One kernel. Both functions throw if it does not support the operands.
 struct AttentionEntry {
   std::string_view name;
   at::DeviceType device;
@@ -37,15 +37,15 @@ struct AttentionEntry {
 };
 
 std::span<const AttentionEntry> AttentionEntries();
-// Null where this libtorch has none of that name.
+// Returns null if this libtorch has no kernel of that name.
 const AttentionEntry* FindAttentionEntry(std::string_view name);
 
-// Operands of rank 2 to 4 as the entries take them.
+// Reshapes an operand of rank 2 to 4 to [B,H,·,·].
 at::Tensor AsHeads(const at::Tensor& x);
-// A mask that broadcasts to the scores of operands of `rank` axes, which are `q` and `k` as heads: −∞ and what else the
-// type of q lacks become its lowest number.
+// Broadcasts a mask of the scores of operands of `rank` axes to the heads `q` and `k`, in the type of q. −∞ and other
+// numbers that q's type cannot represent become its lowest finite number.
 at::Tensor AsHeadMask(const at::Tensor& mask, int64_t rank, const at::Tensor& q, const at::Tensor& k);
-// [B,H,S or 1,1]: the queries whose keys the mask all hides, by −∞.
+// Returns [B,H,S or 1,1], true for queries all of whose keys are masked by −∞.
 at::Tensor FindHidden(const at::Tensor& mask, int64_t rank);
 
 }  // namespace onnxtrain::aten

@@ -18,7 +18,6 @@
 #include <ATen/ops/zeros_like.h>
 #include "backends/torch/attention/attention_op.h"
 #include "backends/torch/cuda.h"
-#include "backends/torch/device_scope.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/tensor.h"
 #include "frontend/base/log.h"
@@ -31,7 +30,7 @@ namespace {
 
 using Vals = std::vector<Val>;
 
-// Scores differ by far less than this from each other, so that such a key has the probability 0 exactly.
+// Upper bound of the mask values that hide a key: scores differ by far less, so that its probability is exactly 0.
 constexpr double kHidden = -1e4;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -41,7 +40,7 @@ bool IsGradient(const Node& node) { return node.op == "AttentionGrad"; }
 
 ValueId Input(const Node& node, size_t i) { return i < node.inputs.size() ? node.inputs[i] : kNoValue; }
 
-// Does the mask [1…,S,S] hide exactly the keys after each query?
+// Returns true if the mask [1…,S,S] hides exactly the keys after each query.
 bool IsCausal(const HostTensor& mask, int64_t rows) {
   const Shape& shape = mask.shape();
   if (shape.size() < 2 || shape.back() != rows || mask.size() != rows * rows) return false;
@@ -53,7 +52,7 @@ bool IsCausal(const HostTensor& mask, int64_t rows) {
   return true;
 }
 
-// Is there a row of −∞?
+// Returns true if all values of some row of the mask are −∞.
 bool HidesAll(const HostTensor& mask) {
   const int64_t row = mask.shape().empty() ? 1 : std::max<int64_t>(1, mask.shape().back());
   int64_t hidden = 0;
@@ -65,15 +64,15 @@ bool HidesAll(const HostTensor& mask) {
   return false;
 }
 
-// Operands, causal, scale, kernel and the shape of its logarithms.
+// Operands, their permutations, causal, scale, kernel and lse_shape: equal keys share one forward node.
 using ForwardKey = std::tuple<std::vector<ValueId>, std::vector<Perm>, bool, double, std::string, Shape>;
 
 struct Forward {
   Val y, lse;
-  Perm perm;  // from the operator's y to this one
+  Perm perm;  // transposes y of the canonical operator to this y
 };
 
-// Kernels want rows of contiguous elements.
+// Returns true if the innermost axis stays innermost, because kernels need contiguous rows.
 bool KeepsLastAxis(const Perm& perm) { return perm.back() == std::ssize(perm) - 1; }
 
 class AttentionFuser {
@@ -83,7 +82,7 @@ class AttentionFuser {
     for (size_t i = 0; i < 3; ++i) operands_.push_back(Untransposed(node.inputs[first_ + i], &perms_));
   }
 
-  // Sets the attributes of the fused nodes; false where no kernel was chosen.
+  // Sets the attributes of the fused nodes. Returns false if no kernel was chosen.
   bool Choose(const ChooseAttention& choose) {
     const Graph& graph = r_.from();
     const auto type = [&](size_t i) { return graph.type(node_.inputs[first_ + i]); };
@@ -106,7 +105,7 @@ class AttentionFuser {
     return true;
   }
 
-  // Identifies the forward node.
+  // Returns the key of the forward node.
   ForwardKey Key() const {
     std::vector<ValueId> ids;
     for (const Val& v : operands_) ids.push_back(v.id());
@@ -122,7 +121,7 @@ class AttentionFuser {
     return {out[0], out[1], std::move(perm)};
   }
 
-  // The outputs of the node, whose transposes are set here.
+  // Returns the output of the node, and maps transposes that are its only users.
   Vals TakeResult(const Forward& forward) { return {Result(node_.outputs[0], forward.y, forward.perm)}; }
 
   Vals EmitGradient(const Forward& forward) {
@@ -141,7 +140,7 @@ class AttentionFuser {
  private:
   int rank() const { return r_.from().type(node_.inputs[0]).rank(); }
 
-  // Appends the permutation that makes the operand from the returned value.
+  // Returns the value from which transposes make v, and appends their permutation. Returns v if it is not transposed.
   Val Untransposed(ValueId v, std::vector<Perm>* perms) {
     ValueId from = v;
     const Perm perm = SkipTransposes(pattern_, &from);
@@ -155,7 +154,8 @@ class AttentionFuser {
     return perm.has_value() && KeepsLastAxis(*perm) ? *perm : IdentityPerm(rank());
   }
 
-  // Sets what the transposes of `old` give to `now`, which is `old` permuted. Returns what `old` is to others.
+  // Replaces `old` by `now`, which is `old` permuted by `perm`. If all users of `old` are transposes by `perm`, maps
+  // their outputs to `now` and returns nothing; else returns the replacement of `old`.
   Val Result(ValueId old, Val now, const Perm& perm) {
     if (perm == IdentityPerm(rank())) return now;
     if (FindResultPerm(old) != perm) return Transpose(now, InversePerm(perm));
@@ -174,9 +174,9 @@ class AttentionFuser {
   Rewriter& r_;
   const Pattern& pattern_;
   const Node& node_;
-  const size_t first_;  // of the inputs q, k, v
+  const size_t first_;  // index of input q; k and v follow
   const ValueId mask_;
-  Vals operands_;            // q, k, v and the mask, where it stays
+  Vals operands_;            // q, k, v and the mask, unless `causal` replaces it
   std::vector<Perm> perms_;  // of q, k, v
   Attrs attrs_;
 };
@@ -222,8 +222,8 @@ namespace {
 
 constexpr int kWarmUps = 2, kTimedRuns = 5;
 
-// Numbers between −1 and 1 as if drawn at random. Sums of regular ones, such as waves, cancel: their rounding errors
-// are large beside them.
+// Returns pseudo-random numbers between −1 and 1. Sums of regular numbers, such as waves, would cancel, and their
+// rounding errors would be relatively large.
 at::Tensor MakeNoise(const Type& type, double seed, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kDouble).device(device);
   const at::Tensor wave = at::arange(1, type.elements() + 1, options).mul_(seed).sin_();
@@ -245,10 +245,10 @@ Trial MakeTrial(const AttentionProblem& p, at::Device device) {
   return t;
 }
 
-// [1,1,·,·] of the first sample and head.
+// Returns the first head of the first sample, [1,1,·,·].
 at::Tensor First(const at::Tensor& x) { return x.defined() ? x.narrow(0, 0, 1).narrow(1, 0, 1) : x; }
 
-// y, dq, dk and dv of one head, in float32 or float64.
+// Computes y, dq, dk and dv of the first head from matrix products and softmax, in float32 or float64.
 std::array<at::Tensor, 4> ComputePlainly(const Trial& t) {
   const auto wide = [&](const at::Tensor& x) {
     return First(x).to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
@@ -274,7 +274,7 @@ Pass RunOnce(const AttentionEntry& entry, const Trial& t) {
   return pass;
 }
 
-// The distance that rounding explains, relative to the norm: products of floats may be rounded to TF32.
+// Returns the maximum error, relative to the norm, that rounding explains. float32 matrix products may round to TF32.
 double Tolerance(at::ScalarType type) { return type == at::kDouble ? 1e-9 : type == at::kFloat ? 5e-3 : 3e-2; }
 
 bool IsRight(const Pass& pass, const Trial& t) {
@@ -317,7 +317,7 @@ std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c1
       StrAppend(&errors, errors.empty() ? "" : "; ", entry->name, ": does not take them");
       continue;
     }
-    // Unsupported operands throw.
+    // Kernels throw if they do not support the operands.
     const absl::Status ran = CatchTorchErrors(StrCat(entry->name, ": "), [&] {
       const Pass pass = RunOnce(*entry, trial);
       if (!IsRight(pass, trial)) {

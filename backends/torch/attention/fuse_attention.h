@@ -14,7 +14,7 @@
 
 namespace onnxtrain::aten {
 
-// What a choice of kernels depends on.
+// The properties of an attention that the choice of its kernel depends on.
 struct AttentionProblem {
   Type q, k, v;
   std::optional<Type> mask;
@@ -30,29 +30,31 @@ struct AttentionChoice {
   Shape lse_shape;
 };
 
-// Logs that a kernel computes something else and is not used. Here, as glog's header meets none of ATen's.
+// Logs that a kernel is not used because its results are wrong. Declared here because glog's header conflicts with
+// those of ATen.
 void WarnOfWrongKernel(std::string_view kernel, const AttentionProblem& problem);
-// Logs that no kernel is used. `errors`: of those that were tried.
+// Logs that no kernel is used. `errors` are those of the kernels that were tried.
 void WarnOfPlainAttention(std::string_view errors, const AttentionProblem& problem);
 
-// Returns nullopt where no fused kernel computes it: the node is left as it is.
+// Returns the kernel for a problem, or nullopt to leave the node unfused.
 using ChooseAttention = std::function<std::optional<AttentionChoice>(const AttentionProblem&)>;
 
-// Is it an attention that FuseAttention asks `choose` for? Not with dropout, a cap, no elements, or more than two batch
-// axes.
+// Returns true for an attention that FuseAttention passes to `choose`: one without dropout and cap, with elements and
+// at most two batch axes.
 bool IsFusableAttention(const Graph& graph, const Node& node);
 
-// A constant mask that hides exactly the later keys becomes the attribute `causal`. A gradient reads what the forward
-// node over the same operands saved; where there is none, one is added.
+// Replaces Attention and AttentionGrad by the chosen kernels. A constant mask that hides exactly the later keys becomes
+// the attribute `causal`. A gradient reads lse of the forward node over the same operands, which is added if missing.
 absl::StatusOr<Graph> FuseAttention(const Graph& graph, const ChooseAttention& choose);
 
-// Returns the entry with the shortest forward and backward pass over operands of these types. Entries that do not take
-// them (SupportsAttention), that throw, or whose results for the first sample differ from those of plain products and
-// softmax take no part. nullopt: none is left.
+// Measures the entries and returns the one with the fastest forward and backward pass over operands of these types.
+// Excludes entries that do not support them (SupportsAttention), that throw, or whose results for the first head differ
+// from those of plain matrix products and softmax. Returns nullopt if none is left.
 std::optional<AttentionChoice> RaceAttention(const AttentionProblem& problem, c10::Device device,
                                              std::span<const AttentionEntry> entries);
 
-// Races once per problem and device in a process. Leaves half precision on a CPU alone.
+// Returns a chooser that calls RaceAttention once per problem in a process. It chooses no kernel for half precision on
+// a CPU.
 ChooseAttention MakeAttentionChooser(c10::Device device);
 
 }  // namespace onnxtrain::aten

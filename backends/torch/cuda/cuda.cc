@@ -1,9 +1,11 @@
-// CUDA graphs, generated kernels and memory. Only this folder includes headers of CUDA.
+// Implements cuda.h. Only this folder includes headers of CUDA.
 #include "backends/torch/cuda.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
@@ -11,13 +13,17 @@
 #include <mutex>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
-#include "backends/torch/cuda/upload_device.h"
-#include "backends/torch/device_scope.h"
 #include "backends/torch/fuse/gpu_compiler.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/nccl/nccl_collectives.h"
@@ -26,7 +32,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Scratch memory of recordings. libtorch releases it with the last of them, and refuses to record into its id then.
+// The scratch memory pool of recordings. libtorch frees it with the last recording, after which its id is invalid.
 struct Pool {
   const at::cuda::MempoolId_t id = at::cuda::graph_pool_handle();
 };
@@ -48,10 +54,10 @@ class GraphRecorder : public Recorder {
     std::shared_ptr<Pool> pool = pool_.lock();
     if (pool == nullptr) pool_ = pool = std::make_shared<Pool>();
     auto graph = std::make_unique<at::cuda::CUDAGraph>();
-    // Other threads may allocate pinned memory meanwhile, which the mode "global" would forbid.
+    // The mode "thread local" lets other threads allocate pinned memory meanwhile; "global" would forbid it.
     RETURN_IF_ERROR(CatchTorchErrors("", [&] { graph->capture_begin(pool->id, cudaStreamCaptureModeThreadLocal); }));
     const absl::Status recorded = CatchTorchErrors("", run);
-    // Ends the capture in any case: without that the stream takes no more work.
+    // Ends the capture even after an error, because the stream accepts no other work until then.
     const absl::Status ended = CatchTorchErrors("", [&] { graph->capture_end(); });
     RETURN_IF_ERROR(recorded);
     RETURN_IF_ERROR(ended);
@@ -59,10 +65,10 @@ class GraphRecorder : public Recorder {
   }
 
  private:
-  std::weak_ptr<Pool> pool_;  // expired where there is no recording
+  std::weak_ptr<Pool> pool_;  // expired: no recording exists
 };
 
-// A wheel has the libraries of CUDA beside libtorch, in site-packages/nvidia.
+// Returns the folders of CUDA libraries of a wheel, in site-packages/nvidia next to libtorch.
 std::vector<std::string> FindLibraryFolders(std::initializer_list<const char*> packages_of_nvidia) {
   namespace fs = std::filesystem;
   Dl_info info;
@@ -103,7 +109,63 @@ class CudaQueue : public DeviceQueue {
   at::cuda::CUDAEvent mark_;
 };
 
-// Objects that are made once per device and never freed. Null for devices that are not CUDA's.
+// The queues and memory of UploadRing on a CUDA device.
+class CudaUploadDevice : public UploadDevice {
+ public:
+  explicit CudaUploadDevice(c10::Device device)
+      : device_(device),
+        runs_(DeviceStream(device)),
+        transfers_(c10::impl::VirtualGuardImpl(device.type())
+                       .getStreamFromGlobalPool(runs_.device(), /*isHighPriority=*/false)) {}
+
+  void Resize(size_t stage, size_t bytes) override {
+    const DeviceScope scope(device_);
+    const auto size = static_cast<int64_t>(bytes);
+    stages_[stage].pinned = at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    stages_[stage].device = at::empty({size}, at::TensorOptions().dtype(at::kByte).device(device_));
+  }
+
+  void Fill(size_t stage, std::span<const std::byte> bytes) override {
+    std::memcpy(stages_[stage].pinned.data_ptr(), bytes.data(), bytes.size());
+  }
+
+  void Upload(size_t stage, size_t bytes) override {
+    const DeviceScope scope(device_);
+    const c10::StreamGuard guard(transfers_);
+    Part(stages_[stage].device, bytes).copy_(Part(stages_[stage].pinned, bytes), /*non_blocking=*/true);
+  }
+
+  void Place(size_t stage, std::byte* device_to, size_t bytes) override {
+    const DeviceScope scope(device_);
+    at::from_blob(device_to, {static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device_))
+        .copy_(Part(stages_[stage].device, bytes), /*non_blocking=*/true);
+  }
+
+  void Record(size_t stage, Queue queue) override { Event(stage, queue).record(Stream(queue)); }
+  void Await(size_t stage, Queue event_of) override {
+    Event(stage, event_of).block(Stream(event_of == Queue::kRuns ? Queue::kTransfers : Queue::kRuns));
+  }
+  void Finish(size_t stage, Queue event_of) override { Event(stage, event_of).synchronize(); }
+
+ private:
+  struct Staging {
+    at::Tensor pinned, device;
+    std::array<c10::Event, 2> events = {c10::Event(c10::kCUDA), c10::Event(c10::kCUDA)};  // by queue
+  };
+
+  static at::Tensor Part(const at::Tensor& bytes, size_t size) {
+    return bytes.narrow(0, 0, static_cast<int64_t>(size));
+  }
+  c10::Event& Event(size_t stage, Queue queue) { return stages_[stage].events[static_cast<size_t>(queue)]; }
+  c10::Stream Stream(Queue queue) const { return queue == Queue::kRuns ? runs_ : transfers_; }
+
+  const c10::Device device_;
+  const c10::Stream runs_;
+  const c10::Stream transfers_;
+  std::array<Staging, UploadRing::kStages> stages_;
+};
+
+// Creates one object per CUDA device and never frees it. Returns null for other devices.
 template <typename T>
 class PerDevice {
  public:
@@ -129,7 +191,7 @@ Recorder* FindRecorder(c10::Device device) {
 
 UploadRing* FindUploadRing(c10::Device device) {
   static auto* rings = new PerDevice<UploadRing>;
-  return rings->Find(device, [&](c10::DeviceIndex) { return new UploadRing(MakeUploadDevice(device).release()); });
+  return rings->Find(device, [&](c10::DeviceIndex) { return new UploadRing(new CudaUploadDevice(device)); });
 }
 
 KernelCompiler* FindKernelCompiler(c10::Device device) {

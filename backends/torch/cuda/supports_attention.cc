@@ -16,7 +16,7 @@ constexpr Rule kRules[] = {
     {"cudnn", sdp::can_use_cudnn_attention},
 };
 
-// Some kernels take more operands where no gradient is needed.
+// Marks an operand as trained, because some kernels support more operands if no gradient is needed.
 at::Tensor ForTraining(const at::Tensor& x) { return x.detach().set_requires_grad(true); }
 
 }  // namespace

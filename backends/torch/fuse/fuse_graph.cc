@@ -19,22 +19,22 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Bounds of a kernel: beyond, compile time and registers grow.
+// Limits of a kernel, which bound its compile time and registers.
 constexpr size_t kMostNodes = 48;
 constexpr size_t kMostOperands = 24;          // inputs and outputs
-constexpr int64_t kMostSummedColumns = 8192;  // sums of columns stay in registers
-// A row takes a team of threads, so that few rows leave a device idle.
+constexpr int64_t kMostSummedColumns = 8192;  // column sums are kept in registers
+// Each row is computed by one team of threads, so few long rows would leave most of the device idle.
 constexpr int64_t kLeastRows = 32, kMostElementsOfFewRows = 1 << 18;
 
-// What a node is to a kernel.
+// The role of a node in a kernel.
 enum class Part : uint8_t { kNone, kElements, kView, kRows, kColumns };
 
 struct NodePart {
   Part part = Part::kNone;
-  int64_t elements = 0;  // that it runs over
-  int64_t columns = 0;   // kRows, kColumns
+  int64_t elements = 0;  // size of its iteration space
+  int64_t columns = 0;   // kRows, kColumns: elements of a row
   bool wide = false;     // float64
-  bool alone = false;    // worth a generated kernel by itself
+  bool alone = false;    // gets a generated kernel even as a single node
 };
 
 bool IsComputed(DType dtype) {
@@ -42,7 +42,8 @@ bool IsComputed(DType dtype) {
          dtype == DType::kBFloat16;
 }
 
-// Operators over whole rows, whose input `operand` has the shape of the rows, from `axis` on.
+// An operator over whole rows. Input `operand` has the full shape, and a row consists of the axes from attribute `axis`
+// on.
 struct RowOperator {
   std::string_view op;
   size_t operand = 0;
@@ -53,7 +54,7 @@ constexpr RowOperator kRowOperators[] = {
     {"Softmax", 0, true}, {"LogSoftmax", 0, true}, {"SoftmaxGrad", 0, true}, {"LogSoftmaxGrad", 0, true},
 };
 
-// The extents from the axis on, or 0 where an operator over one axis has others behind it.
+// Returns the elements of a row, or 0 if an operator over a single axis has further axes after it.
 int64_t CountColumns(const RowOperator& op, const Shape& shape, int64_t axis) {
   int64_t columns = 1;
   for (size_t a = static_cast<size_t>(axis); a < shape.size(); ++a) columns *= shape[a];
@@ -70,7 +71,7 @@ class NodeParts {
  private:
   const Type& type(ValueId v) const { return graph_.type(v); }
 
-  // Floats of half and single width, or float64 alone; with booleans.
+  // Returns true if the node has only booleans and either floats of up to 32 bits or float64.
   bool HasComputedTypes(const Node& node) const {
     bool wide = false, narrow = false;
     for (size_t i = 0; i < node.inputs.size() + node.outputs.size(); ++i) {
@@ -174,8 +175,7 @@ class GraphFuser {
   bool IsPart(int32_t n) const { return parts_[n].part != Part::kNone; }
   bool IsInlined(ValueId v) const { return graph_.FindConstant(v) != nullptr && pattern_.Splat(v).has_value(); }
 
-  // Finds the values that only nodes over as many elements read, so that they need not be stored, or only because they
-  // are outputs.
+  // Finds the values whose users can all share the producer's kernel, so that they are stored only if they are outputs.
   void FindInnerValues() {
     inner_.resize(graph_.values().size());
     for (size_t v = 0; v < inner_.size(); ++v) {
@@ -186,7 +186,7 @@ class GraphFuser {
     }
   }
 
-  // Over the same elements, or over one per row of the other's.
+  // Returns true if both nodes have as many elements, or one has one element per row of the other.
   bool CanShareKernel(int32_t p, int32_t r) const {
     const NodePart &a = parts_[p], &b = parts_[r];
     const auto is_row_of = [](const NodePart& x, const NodePart& of) {
@@ -195,7 +195,8 @@ class GraphFuser {
     return a.wide == b.wide && (a.elements == b.elements || is_row_of(a, b) || is_row_of(b, a));
   }
 
-  // Casts from half precision belong to the kernels that read them: what another stores is then half as long.
+  // Returns true for a cast from half precision. It is fused into the kernel that reads it, so that the value in memory
+  // stays half precision.
   bool Widens(int32_t n) const {
     if (node(n).op != "Cast" || !IsPart(n)) return false;
     return IsHalf(graph_.type(node(n).inputs[0]).dtype) && graph_.type(node(n).outputs[0]).dtype == DType::kFloat32;
@@ -206,7 +207,7 @@ class GraphFuser {
     for (ValueId v : node(n).inputs) {
       const int32_t p = v == kNoValue ? -1 : graph_.value(v).node;
       if (p < 0 || !IsPart(p)) continue;
-      // What reduces a value, or reads a reduction of it, spares the memory a pass even if others read it, too.
+      // Fusing a reduction saves a pass over its operand even if other nodes read the operand, too.
       const bool reduces = parts_[n].part == Part::kRows || parts_[n].part == Part::kColumns;
       if (!inner_[v] && !reduces) continue;
       TryJoin(p, n);
@@ -214,7 +215,7 @@ class GraphFuser {
     }
   }
 
-  // Kernels of one element that read the same scalar: each costs a launch and nothing else.
+  // Merges nodes of one element that read the same scalar, because their cost is the launch alone.
   void MergeScalars() {
     for (size_t v = 0; v < inner_.size(); ++v) {
       const std::span<const int32_t> users = pattern_.users(static_cast<ValueId>(v));
@@ -235,7 +236,7 @@ class GraphFuser {
     if (CanCompute(nodes)) units_.TryMerge({{a, b}});
   }
 
-  // May one kernel compute these nodes? GenerateKernel has the last word.
+  // Returns true if the nodes pass the cheap checks for one kernel; GenerateKernel may still refuse them.
   bool CanCompute(std::span<const int32_t> nodes) const {
     int64_t elements = 0, columns = 0;
     for (int32_t n : nodes) {
@@ -254,7 +255,7 @@ class GraphFuser {
     return nodes.size() <= kMostNodes && CountOperands(nodes) <= kMostOperands;
   }
 
-  // Does node n read, from one of the nodes, what is complete only at the end?
+  // Returns true if node n reads a column sum of one of the nodes, which is complete only at the end of the kernel.
   bool ReadsColumnSum(int32_t n, std::span<const int32_t> nodes) const {
     return std::ranges::any_of(node(n).inputs, [&](ValueId v) {
       const int32_t p = v == kNoValue ? -1 : graph_.value(v).node;
@@ -287,7 +288,7 @@ class GraphFuser {
 
   bool IsStored(ValueId v) const { return units_.IsReadOutside(v); }
 
-  // The nodes as a graph of their own; nullopt where no kernel can be generated for it.
+  // Returns the nodes as a body graph, or nullopt if no kernel can be generated for it.
   std::optional<Graph> MakeBody(std::span<const int32_t> nodes) const {
     Graph body;
     std::map<ValueId, ValueId> map = {{kNoValue, kNoValue}};

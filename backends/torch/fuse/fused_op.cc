@@ -3,12 +3,10 @@
 #include "backends/promote_types.h"
 #include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/status.h"
-#include "frontend/graph/parse.h"
-#include "frontend/graph/print.h"
-#include "frontend/ops/check.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/dce.h"
 #include "frontend/passes/decompose.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/pass.h"
 #include "frontend/passes/rewrite.h"
 
@@ -27,12 +25,14 @@ absl::StatusOr<std::vector<Type>> FusedTypes(const TypeContext& c) {
   return types;
 }
 
-// An operator with a function of its own is not decomposed, even if it could be.
+// Returns true if the operator is not decomposed further: it has an element function, is a reduction, or has no
+// decomposition.
 bool IsPrimitive(const Node& node) {
   return FindElementFunction(node) != nullptr || FindOp(node.op)->reduction || FindOp(node.op)->decompose == nullptr;
 }
 
-// x − max(x) keeps the exponentials finite.
+// Expands Softmax and LogSoftmax over x − max(x), which keeps the exponentials finite. Returns nullopt for other
+// operators.
 std::optional<std::vector<Val>> ExpandSoftmax(Rewriter& r, const Node& node) {
   if (node.op != "Softmax" && node.op != "LogSoftmax") return std::nullopt;
   const Val x = r.Map(node.inputs[0]);
@@ -51,7 +51,7 @@ void RegisterFusedOp() {
                               .outputs = kOutputsFromAttr,
                               .attrs = {{"body", std::string(), true}, {"num_outputs", int64_t{1}, true}},
                               .infer = FusedTypes,
-                              .elementwise = true}};  // kernels read what they overwrite before: generate.h
+                              .elementwise = true}};  // kernels read each element before they overwrite it: generate.h
   RegisterOps(*rows);
 }
 

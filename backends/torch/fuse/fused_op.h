@@ -1,5 +1,5 @@
 // The operator torch.Fused: a small graph, its body, that one generated kernel computes. Attributes:
-//   body         the graph as text (frontend/graph/print.h): its inputs and outputs are those of the node, in order
+//   body         the graph as text (frontend/graph/text_form.h): its inputs and outputs are those of the node, in order
 //   num_outputs
 #pragma once
 
@@ -16,9 +16,10 @@ void RegisterFusedOp();
 Attrs MakeFusedAttrs(const Graph& body);
 absl::StatusOr<Graph> ParseBody(const Attrs& attrs);
 
-// Returns the body in operators of one kind each: element functions (kernels/element_functions.h), Cast, Dropout,
-// Reshape, Constant and reductions. All but casts and views compute in float32 or float64: half precision is rounded
-// where the body has a value of such a type, as if every operator had a kernel of its own, but not within one operator.
+// Decomposes the body into element functions (kernels/element_functions.h), Cast, Dropout, Reshape, Constant and
+// reductions. All but casts and views compute in float32 or float64. Values that are half precision in the body are
+// rounded to it, as if each operator of the body had a separate kernel; intermediate results within one operator are
+// not.
 absl::StatusOr<Graph> ExpandBody(const Graph& body);
 
 }  // namespace onnxtrain::aten

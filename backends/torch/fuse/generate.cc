@@ -17,17 +17,17 @@ namespace onnxtrain::aten {
 namespace {
 
 constexpr const char* kPlaceholder = "ONNXTRAIN_KERNEL";
-constexpr int64_t kMapThreads = 256;  // of a block where no row is reduced
+constexpr int64_t kMapThreads = 256;  // threads of a block without reductions
 constexpr int64_t kWarp = 32;
-constexpr int64_t kWarpsOfRows = 4;  // of a block whose warps take a row each
+constexpr int64_t kWarpsOfRows = 4;  // warps of a block in which each warp computes a row
 constexpr int64_t kRowsPerColumnTeam = 8;
-constexpr int64_t kMostColumnThreads = 1 << 17;  // that sum columns: about what a GPU runs at once
-constexpr int64_t kMostColumnBlocks = 1024;      // as many partial sums are added in the end
-constexpr int64_t kColumnBlock = 1024;           // threads that add them: of 32 columns, 32 each
-constexpr int64_t kUnrolledRows = 4;             // whose operands are loaded together, where nothing waits for a row
+constexpr int64_t kMostColumnThreads = 1 << 17;  // threads that sum columns: about as many as a GPU runs at once
+constexpr int64_t kMostColumnBlocks = 1024;      // maximum number of partial sums per column
+constexpr int64_t kColumnBlock = 1024;           // threads that add the partial sums of 32 columns
+constexpr int64_t kUnrolledRows = 4;             // rows whose operands are loaded together if no row is reduced
 constexpr size_t kMostUnrolledNodes = 16;
 
-// As generate.h has it, and the entry of a block.
+// Defines BatchEntry as in generate.h, and a function that finds the entry of a block.
 constexpr std::string_view kBatchEntry = R"(
 struct BatchEntry {
   Pointers pointers;
@@ -47,7 +47,7 @@ DEVICE const BatchEntry& FindEntry(const Pointers& batch) {
 
 int64_t Ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The name of an element type in memory.
+// Returns the C++ name of an element type in memory.
 std::string_view MemoryType(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
@@ -63,13 +63,13 @@ std::string_view MemoryType(DType dtype) {
   }
 }
 
-// How the elements are shared among threads. A team computes a row: a warp, or a whole block.
+// The distribution of elements over threads. A team computes a row: a warp, a part of one, or a whole block.
 struct Tiling {
-  int64_t vector = 1;  // elements that a thread reads at once
-  int64_t team = 1;    // threads
-  int64_t copies = 1;  // vectors of a thread per row
-  int64_t block = 1;   // threads
-  int64_t teams = 1;   // of the whole launch
+  int64_t vector = 1;  // elements per access of a thread
+  int64_t team = 1;    // threads of a team
+  int64_t copies = 1;  // vectors per thread and row
+  int64_t block = 1;   // threads of a block
+  int64_t teams = 1;   // teams of the launch
   int64_t blocks = 1;
 };
 
@@ -93,7 +93,7 @@ class Generator {
 
   size_t pointers() const { return pointers_; }
   int64_t elements() const { return plan_.space.elements(); }
-  // Does the source of a batched kernel tell nothing of the extents?
+  // Returns true if the source of a batched kernel does not depend on extents.
   bool CanBatch() const {
     return !plan_.by_row && stream_pointers_.empty() && std::ranges::all_of(plan_.loads, [](const OperandLoad& load) {
       return load.index.offset == (load.index.same ? "0" : "c");
@@ -105,8 +105,7 @@ class Generator {
   ValueId output(int32_t n) const { return graph_.nodes()[n].outputs[0]; }
   bool has_long_index() const { return plan_.space.elements() > std::numeric_limits<int32_t>::max() / 2; }
 
-  // --- Pointers: inputs, outputs, workspace, streams
-
+  // Numbers the pointers: inputs, outputs, workspace, streams.
   void CountPointers() {
     workspace_pointer_ = graph_.inputs().size() + graph_.outputs().size();
     pointers_ = workspace_pointer_ + 1;
@@ -120,9 +119,8 @@ class Generator {
   size_t InputPointer(ValueId v) const { return static_cast<size_t>(graph_.value(v).index); }
   size_t OutputPointer(size_t output) const { return graph_.inputs().size() + output; }
 
-  // --- Tiling
-
-  // The most elements of all operands that one thread can access at once.
+  // Returns the largest number of consecutive elements, up to 16 bytes, that a thread can access at once in all
+  // operands.
   int64_t ChooseVector() const {
     int64_t smallest = 16, vector = 8;
     for (const auto* list : {&load_dtypes(), &output_dtypes()}) {
@@ -173,11 +171,11 @@ class Generator {
       return;
     }
     const int64_t vectors = plan_.space.columns / tiling_.vector, rows = plan_.space.rows;
-    // A warp alone needs no barriers; it takes rows of up to 16 elements per thread.
+    // A warp, which needs no barriers, computes rows of up to 16 elements per thread.
     const bool is_short = vectors * tiling_.vector <= 16 * kWarp;
     const int64_t most = vectors * tiling_.vector > 8192 ? 1024 : 512;
     tiling_.team = is_short ? kWarp : std::min(most, Ceil(vectors, kWarp) * kWarp);
-    // Where no row is reduced, a part of a warp can take a row.
+    // If no row is reduced, a part of a warp can compute a row.
     while (!ReducesRows() && tiling_.team > 1 && tiling_.team / 2 >= vectors) tiling_.team /= 2;
     tiling_.copies = Ceil(vectors, tiling_.team);
     tiling_.block = is_short ? kWarpsOfRows * kWarp : tiling_.team;
@@ -193,12 +191,10 @@ class Generator {
   }
 
   int64_t teams_per_block() const { return tiling_.block / tiling_.team; }
-  // Does a row give one number?
+  // Returns true if rows are reduced.
   bool ReducesRows() const {
     return plan_.column_sums.empty() || std::ranges::find(plan_.level, Level::kRow) != plan_.level.end();
   }
-
-  // --- Source
 
   template <typename... Args>
   void Line(const Args&... args) {
@@ -241,7 +237,7 @@ class Generator {
     return graph_.type(v).dtype == DType::kBool ? (value != 0 ? "true" : "false") : Literal(value, plan_.wide);
   }
 
-  // An elementwise node of scalars.
+  // Emits an elementwise node, for one element.
   void EmitNode(int32_t n) {
     const Node& node = graph_.nodes()[n];
     const ValueId out = node.outputs[0];
@@ -274,7 +270,7 @@ class Generator {
     return from == DType::kBool ? StrCat("(", x, " ? real(1) : real(0))") : x;
   }
 
-  // What a pass loads and computes for `vector` elements at column c: before the loop over them, and in it.
+  // Emits the loads and computations of a pass for `vector` elements at column c.
   void EmitElements(int pass, int64_t vector) {
     const KernelPass& work = plan_.passes[pass];
     const bool last = pass + 1 == static_cast<int>(plan_.passes.size());
@@ -334,7 +330,7 @@ class Generator {
     }
   }
 
-  // What an earlier pass kept and this one reads.
+  // Emits reads of the registers that hold values and loads of earlier passes.
   void EmitKept(const KernelPass& work, int64_t vector) {
     for (int l : plan_.kept_loads) {
       if (std::ranges::find(work.loads, l) == work.loads.end())
@@ -361,7 +357,7 @@ class Generator {
 
   static std::string_view Reducer(const Node& node) { return FindReductionFunction(node)->reducer; }
 
-  // One vector of all operands per thread, and one element where they do not divide the whole.
+  // Emits a kernel without reductions. Each thread computes one vector or, in the remainder, one element.
   void EmitMapKernel(std::string_view name) {
     const int64_t vectors = plan_.space.elements() / tiling_.vector, tail = plan_.space.elements() % tiling_.vector;
     EmitHead(name, tiling_.block);
@@ -444,7 +440,7 @@ class Generator {
     }
   }
 
-  // Of the vectors of this thread: at column c, the k-th.
+  // Emits the loop over the vectors of a thread: vector k starts at column c.
   template <typename F>
   void EmitColumnLoop(F&& emit) {
     if (!plan_.recompute || !plan_.column_sums.empty()) Line("#pragma unroll");
@@ -468,8 +464,7 @@ class Generator {
     }
   }
 
-  // --- Sums of columns: every block stores its own, which a second kernel adds.
-
+  // Emits the stores of the column sums of each block, which a second kernel adds.
   void EmitPartialSums() {
     if (!plan_.column_sums.empty() && teams_per_block() > 1)
       Line("__shared__ real of_teams[", teams_per_block() * plan_.space.columns, "];");
@@ -494,14 +489,14 @@ class Generator {
     kernel_.workspace = sums * tiling_.blocks * plan_.space.columns * (plan_.wide ? 8 : 4);
   }
 
-  // Stores a thread's sums of its columns c + j.
+  // Emits the stores of a thread's sums of columns c + j.
   void EmitColumnSums(int32_t n, const std::string& to) {
     EmitColumnLoop([&] {
       Line("for (int j = 0; j < ", tiling_.vector, "; ++j) ", to, " = s", output(n), "[k * ", tiling_.vector, " + j];");
     });
   }
 
-  // 32 columns per block; 32 threads share the partial sums of a column.
+  // Emits the kernel that adds the partial sums: 32 columns per block, 32 threads per column.
   void EmitColumnKernel(const std::string& name) {
     EmitHead(name, kColumnBlock);
     Line("const Index c = static_cast<Index>(blockIdx.x) * 32 + threadIdx.x % 32;");
@@ -548,7 +543,7 @@ class Generator {
   int indent_ = 0;
 };
 
-// Named after what it computes: equal bodies share a kernel.
+// Names the kernel after the digest of its source, so that equal bodies share a kernel.
 GeneratedKernel Generate(Generator& generator) {
   GeneratedKernel kernel = generator.Run(kPlaceholder);
   const std::string name =

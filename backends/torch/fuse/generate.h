@@ -1,8 +1,7 @@
 // Writes the source of a kernel that computes the body of a torch.Fused node.
 //
-// The source is CUDA C++ without headers, for a run-time compiler. It uses little enough of CUDA that it is C++ for the
-// CPU, too, behind definitions of CUDA's words (tests/backends/torch_fuse/host_cuda.h): so its arithmetic is tested
-// without a GPU.
+// The source is CUDA C++ without headers, for a run-time compiler. Given definitions of the few CUDA keywords in it
+// (tests/backends/torch_fuse/host_cuda.h), it is also C++ for the CPU, so that its arithmetic is tested without a GPU.
 //
 // Every kernel takes one argument, `Pointers` (prelude.h): the addresses of inputs, outputs and workspace, and then the
 // streams of random operators. A thread reads an element of all operands before it writes there, so that an output may
@@ -30,17 +29,19 @@ struct GeneratedKernel {
   std::string source;
   std::vector<KernelLaunch> launches;  // in order, on one stream
   int64_t workspace = 0;               // bytes
-  std::vector<int64_t> streams;        // of the random operators of the body
+  std::vector<int64_t> streams;        // attribute `stream` of each Dropout of the body
 };
 
-inline constexpr size_t kMostPointers = 32;  // of one kernel: inputs, outputs, workspace, streams
+inline constexpr size_t kMostPointers = 32;  // inputs, outputs, workspace and streams of one kernel
 
-// `alignment`: bytes of which all addresses are multiples. Fails where one kernel cannot compute the body.
+// Generates the kernel of a body. Every launch must pass addresses that are multiples of `alignment` bytes. Fails if
+// one kernel cannot compute the body.
 absl::StatusOr<GeneratedKernel> GenerateKernel(const Graph& body, size_t alignment);
 
-// A kernel for many bodies that differ in their number of elements alone, as the updates of all weights do: one launch
-// for all whose kernels have the same source. Its argument has the address of a table of BatchEntry and their number;
-// the blocks of the launch are those of one body, and a batch has as many as its bodies together.
+// An entry of the table in device memory that a batched kernel reads. One launch computes many bodies that differ only
+// in their number of elements, such as the updates of all weights, if their kernels have the same source. The argument
+// of the kernel holds the address and length of the table. KernelLaunch::blocks counts the blocks of one body; a batch
+// launches the sum over its bodies.
 struct BatchEntry {
   std::array<void*, kMostPointers> pointers;
   int64_t elements, first_block;
@@ -50,7 +51,8 @@ struct BatchKernel {
   int64_t elements = 0;
 };
 
-// Fails where the source would depend on extents: broadcast operands other than scalars, rows, random numbers.
+// Generates a batched kernel. Fails if its source would depend on extents: the body has broadcast operands other than
+// scalars, reductions or random operators.
 absl::StatusOr<BatchKernel> GenerateBatchKernel(const Graph& body, size_t alignment);
 
 }  // namespace onnxtrain::aten

@@ -23,7 +23,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-constexpr int64_t kMostBytes = 64 << 20;  // of a file: far beyond a kernel
+constexpr int64_t kMostBytes = 64 << 20;  // maximum size of a cached file
 constexpr size_t kDigestBytes = 64;
 
 std::string Digest(std::string_view bytes) { return Sha256Hex(std::as_bytes(std::span(bytes))); }
@@ -55,7 +55,7 @@ void CubinCache::Store(const std::string& key, const std::string& bytes) const {
 
 namespace {
 
-// Functions of libcuda.so.1, whose interface has not changed since CUDA 4. 0 is success.
+// Functions of libcuda.so.1, whose interface has not changed since CUDA 4. They return 0 on success.
 struct DriverApi {
   int (*load)(void** module, const void* image);
   int (*find)(void** function, void* module, const char* name);
@@ -92,7 +92,7 @@ class CudaDriver : public GpuDriver {
   }
 
  private:
-  // A thread that has not called the CUDA runtime yet has no context.
+  // Makes the context current on a thread that has none because it has not called the CUDA runtime yet.
   absl::Status EnterContext() {
     void* current = nullptr;
     RETURN_IF_ERROR(Check(api_.get_context(&current), "asking for the context"));
@@ -110,7 +110,7 @@ class CudaDriver : public GpuDriver {
 
   const DriverApi api_;
   const std::function<void*()> current_stream_;
-  void* context_ = nullptr;  // of the modules
+  void* context_ = nullptr;  // context in which modules are loaded
 };
 
 }  // namespace
@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> 
 
 namespace {
 
-// The C interface of NVRTC, which versions 11.1 to 13 share. 0 is success.
+// Functions of NVRTC, whose interface is the same in versions 11.1 to 13. They return 0 on success.
 struct NvrtcApi {
   using Program = void*;
   int (*version)(int* major, int* minor);
@@ -192,7 +192,8 @@ class NvrtcCompiler : public SourceCompiler {
  private:
   absl::StatusOr<std::string> CompileProgram(NvrtcApi::Program program) const {
     const std::string target = StrCat("-arch=", target_);
-    // Products and sums stay apart, as between kernels of single operators: recomputing a value gives the same bits.
+    // Multiplications and additions are not contracted, as between kernels of single operators, so that a recomputed
+    // value has the same bits.
     const char* options[] = {target.c_str(), "-std=c++17", "-fmad=false"};
     if (api_.compile(program, static_cast<int>(std::size(options)), options) != 0)
       return absl::InternalError(StrCat("NVRTC: ", Read(program, api_.log_size, api_.log)));
@@ -317,7 +318,7 @@ class GpuCompiler : public KernelCompiler {
     return std::make_shared<GpuKernel>(driver_.get(), std::move(launches));
   }
 
-  // A cached module that the driver refuses is compiled again.
+  // Loads the module of a source. Compiles it again if the driver refuses the cached one.
   absl::StatusOr<void*> LoadModule(const std::string& source) {
     const std::string key = GetKey(source);
     if (auto known = modules_.extract(key)) return driver_->LoadModule(known.mapped());
@@ -333,7 +334,7 @@ class GpuCompiler : public KernelCompiler {
   const CubinCache cache_;
   const std::unique_ptr<GpuDriver> driver_;
   std::map<std::string, std::shared_ptr<CompiledKernel>> kernels_;  // by source
-  std::map<std::string, std::string> modules_;                      // by key: compiled by CompileAll, not loaded yet
+  std::map<std::string, std::string> modules_;                      // by key; compiled by CompileAll and not yet loaded
 };
 
 }  // namespace

@@ -12,19 +12,17 @@
 
 namespace onnxtrain::aten {
 
-// Keeps compiled kernels on disk, for later processes.
-
-// Files in one folder, each with a digest of its bytes, written atomically: processes may share the folder. A cache
-// that cannot be read or written is no error: everything is compiled again.
+// Keeps compiled kernels on disk for later processes: files in one folder, each with a digest of its bytes, written
+// atomically, so that processes may share the folder. A cache that cannot be read or written is not an error.
 class CubinCache {
  public:
-  // Empty: caches nothing.
+  // Caches nothing if `folder` is "".
   explicit CubinCache(std::string folder) : folder_(std::move(folder)) {}
 
-  // $XDG_CACHE_HOME/onnxtrain/kernels, by default in ~/.cache; empty without a home.
+  // Returns $XDG_CACHE_HOME/onnxtrain/kernels, by default in ~/.cache; empty if there is no home folder.
   static std::string DefaultFolder();
 
-  // Returns what was stored under the key (hex digits), or nullopt; damaged files count as absent.
+  // Returns the data stored under the key (hex digits), or nullopt. Damaged files count as absent.
   std::optional<std::string> Find(const std::string& key) const;
   void Store(const std::string& key, const std::string& bytes) const;
 
@@ -34,9 +32,7 @@ class CubinCache {
   std::string folder_;
 };
 
-// The CUDA driver, loaded when it is first needed.
-
-// The part of the driver that starts kernels. Handles are the driver's.
+// The functions of the CUDA driver that start kernels. Handles are those of the driver.
 class GpuDriver {
  public:
   virtual ~GpuDriver() = default;
@@ -46,35 +42,34 @@ class GpuDriver {
   virtual absl::Status Launch(void* function, unsigned blocks, unsigned threads, std::span<void* const> argument) = 0;
 };
 
-// Uses the context that is current when it is called. `current_stream` returns a CUstream.
+// Loads the driver. Uses the CUDA context that is current at the call. `current_stream` returns a CUstream.
 absl::StatusOr<std::unique_ptr<GpuDriver>> LoadGpuDriver(std::function<void*()> current_stream);
 
-// NVIDIA's run-time compiler, loaded when it is first needed: neither a build nor a start needs CUDA.
-
-// Compiles CUDA C++ for one architecture.
+// Compiles CUDA C++ for one architecture. Implemented over NVRTC, and by fakes in tests.
 class SourceCompiler {
  public:
   virtual ~SourceCompiler() = default;
-  // Returns the name of compiler and architecture, on which the result depends too: "nvrtc 13.0 sm_90".
+  // Returns the name of compiler and architecture, which are part of the cache key: "nvrtc 13.0 sm_90".
   virtual std::string version() const = 0;
-  // Returns a module that the driver loads. The error has the compiler's messages. Thread-safe.
+  // Returns a module for GpuDriver::LoadModule. An error contains the compiler's messages. Thread-safe.
   virtual absl::StatusOr<std::string> Compile(const std::string& source) const = 0;
 };
 
-// `architecture`: the compute capability, 90 for 9.0. `folders`: where to look for the library besides the usual
-// places. With `ptx`, the result is text that does not depend on the installed driver, else machine code.
+// Loads NVRTC from the search path of the system or `folders`, at run time, so that neither the build nor the start of
+// a process needs CUDA. `architecture` is the compute capability, 90 for 9.0. With `ptx`, compiles to PTX, which does
+// not depend on the installed driver, else to machine code.
 absl::StatusOr<std::unique_ptr<SourceCompiler>> LoadNvrtc(int architecture, std::span<const std::string> folders,
                                                           bool ptx = false);
 
 std::unique_ptr<KernelCompiler> MakeGpuCompiler(std::unique_ptr<SourceCompiler> compiler, CubinCache cache,
                                                 std::unique_ptr<GpuDriver> driver);
 
-// With NVRTC, the installed driver and the user's cache. Fails where one of them is missing or does not know the
-// architecture.
+// Makes a compiler from NVRTC, the installed driver and the cache of the user. Fails if NVRTC or the driver is missing
+// or does not support the architecture.
 absl::StatusOr<std::unique_ptr<KernelCompiler>> LoadGpuCompiler(int architecture, std::span<const std::string> folders,
                                                                 std::function<void*()> current_stream);
 
-// Returns the compiler, or null and logs why kernels of single operators will run.
+// Releases the compiler to the caller. For an error, returns null and logs it: ATen's kernels will run instead.
 KernelCompiler* ReleaseOrWarn(absl::StatusOr<std::unique_ptr<KernelCompiler>> compiler);
 
 }  // namespace onnxtrain::aten

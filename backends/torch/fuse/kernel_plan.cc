@@ -16,12 +16,14 @@
 namespace onnxtrain::aten {
 namespace {
 
-// An axis of the iteration space: its extent, the elements between neighbors there, and those in the operand.
+// An axis of the iteration space. `step` and `stride` are the distances, in elements, between neighbors along it in the
+// iteration space and in the operand.
 struct Axis {
   int64_t extent, step, stride;
 };
 
-// The axes of extents above 1; those that the operand steps through at once are merged, but not across `columns`.
+// Returns the axes with an extent above 1. Merges axes that are contiguous in the operand, except across the boundary
+// between rows and columns.
 std::vector<Axis> MergeAxes(const Shape& operand, const Shape& shape, int64_t columns) {
   const Shape steps = Strides(shape), strides = Strides(operand);
   std::vector<Axis> axes;
@@ -40,7 +42,8 @@ std::vector<Axis> MergeAxes(const Shape& operand, const Shape& shape, int64_t co
   return axes;
 }
 
-// "(c / 4) % 3 * 8". `size`: of the counter, which the outermost axis need not reduce.
+// Returns an offset along one axis, such as "((c / 4) % 3) * 8". The outermost axis needs no modulo: the counter stays
+// below `size`.
 std::string MakeTerm(std::string_view counter, int64_t step, const Axis& axis, int64_t size) {
   std::string term = step == 1 ? std::string(counter) : StrCat(counter, " / ", step);
   if (step * axis.extent < size) term = StrCat("(", term, ") % ", axis.extent);
@@ -83,7 +86,7 @@ std::optional<Fold> FindFold(const Shape& shape, std::vector<int64_t> axes) {
   std::vector<bool> folded(shape.size());
   for (int64_t a : axes) folded[a] = true;
   int64_t extents[2] = {1, 1};
-  std::vector<bool> runs;  // of axes that are kept or folded
+  std::vector<bool> runs;  // alternating runs of kept (false) and folded (true) axes
   for (size_t a = 0; a < shape.size(); ++a) {
     extents[folded[a]] *= shape[a];
     if (shape[a] != 1 && (runs.empty() || runs.back() != folded[a])) runs.push_back(folded[a]);
@@ -118,7 +121,8 @@ class Planner {
  private:
   const Shape& shape(ValueId v) const { return graph_.type(v).shape; }
 
-  // Booleans and float64, or booleans and floats of up to 32 bits. Keys of random numbers are no elements.
+  // Fails unless all values are booleans and either float64 or floats of up to 32 bits. Keys of random operators are
+  // exempt.
   absl::Status CheckTypes() {
     bool narrow = false;
     std::set<ValueId> keys;
@@ -135,7 +139,7 @@ class Planner {
     return plan_.wide && narrow ? absl::UnimplementedError("a kernel of f32 and f64") : absl::OkStatus();
   }
 
-  // All reductions fold or keep the same columns of tensors of as many elements.
+  // Finds the rows and columns of the kernel. All reductions must agree on them.
   absl::Status FindSpace() {
     int64_t elements = 0, columns = 0;
     for (const Node& node : graph_.nodes()) {
@@ -156,7 +160,8 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Reshape, and casts to wider floats of constants and of inputs that are broadcast: loading does that.
+  // Marks nodes that compute nothing: Reshape, and widening casts of constants and broadcast inputs, because loads
+  // widen.
   void FindViews() {
     for (const Node& node : graph_.nodes()) {
       const ValueId x = node.inputs.empty() ? kNoValue : SkipViews(plan_, node.inputs[0]);
@@ -220,7 +225,7 @@ class Planner {
     return PlanOperand(n, x);
   }
 
-  // Where node n reads v: computed before at the same place, or loaded.
+  // Plans how node n reads v: as a value computed for the same element or row, or by a load.
   absl::Status PlanOperand(int32_t n, ValueId v) {
     const Node& node = graph_.nodes()[n];
     const Shape& read_as = shape(v);
@@ -242,7 +247,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Has it one element per row of the shape, at the same place?
+  // Returns true if a value of shape `row`, broadcast to `space`, has one element per row of the kernel, in order.
   bool IsRowOf(const Shape& row, const Shape& space) const {
     const OperandIndex index = MakeOperandIndex(row, space, plan_.space);
     return NumElements(row) == plan_.space.rows && (index.offset == "r" || plan_.space.rows == 1);
@@ -269,7 +274,7 @@ class Planner {
   const Pattern pattern_;
 };
 
-// Assigns nodes to passes, from what is needed backwards.
+// Assigns nodes to passes, going backwards from the results of each pass.
 class PassPlanner {
  public:
   PassPlanner(KernelPlan* plan, bool recompute) : plan_(*plan), graph_(plan->graph), recompute_(recompute) {
@@ -295,7 +300,8 @@ class PassPlanner {
   int32_t producer(ValueId v) const { return graph_.value(v).node; }
   bool IsRowReduction(int32_t n) const { return IsReduction(node(n)) && plan_.level[output(n)] == Level::kRow; }
 
-  // The first pass in which, or before which, a node can be computed: behind the reductions that it depends on.
+  // Computes first_: the first pass in which a node can be computed, which follows the row reductions that it depends
+  // on.
   void FindFirstPasses() {
     first_.assign(graph_.nodes().size(), 0);
     for (size_t n = 0; n < first_.size(); ++n) {
@@ -315,7 +321,8 @@ class PassPlanner {
     return last + 1;
   }
 
-  // The reductions that pass `pass` completes, and in the last one the outputs.
+  // Returns the operands of the reductions that pass `pass` completes; in the last pass, also those of column sums and
+  // the outputs.
   std::vector<Operand> FindRoots(int pass) const {
     std::vector<Operand> roots;
     const bool last = pass + 1 == static_cast<int>(plan_.passes.size());
@@ -364,7 +371,7 @@ class PassPlanner {
   }
 
   void NeedLoad(int load, int pass) {
-    if (plan_.loads[load].index.of_row) return;  // once per row
+    if (plan_.loads[load].index.of_row) return;  // loaded once per row
     int& home = load_home_[load];
     if (home == pass) return;
     if (home >= 0 && !recompute_) return Keep(load, &plan_.kept_loads);
@@ -380,8 +387,8 @@ class PassPlanner {
   KernelPlan& plan_;
   const Graph& graph_;
   const bool recompute_;
-  std::vector<int> first_;                   // by node
-  std::vector<int> value_home_, load_home_;  // the pass that computes or loads it; -1: none yet
+  std::vector<int> first_;                   // first pass, by node
+  std::vector<int> value_home_, load_home_;  // last pass that computes or loads it; -1: none yet
 };
 
 }  // namespace

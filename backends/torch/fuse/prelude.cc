@@ -6,7 +6,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Element types and vectors of up to 16 bytes per access.
+// Defines the element types in memory and vectors of up to 16 bytes per access.
 constexpr std::string_view kMemory = R"(
 #define DEVICE static __device__ __forceinline__
 
@@ -169,7 +169,7 @@ DEVICE real ReduceSlices(real x) {
 }
 )";
 
-// Philox4x32-10, as frontend/ops/random.h has it.
+// Implements Philox4x32-10 as specified in frontend/ops/random.h.
 constexpr std::string_view kRandom = R"(
 typedef unsigned long long uint64;
 
@@ -233,7 +233,7 @@ DEVICE WordsOf<V> RandomWords(const Random& random, uint64 element) {
 DEVICE float Uniform(unsigned word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 )";
 
-// Functions of the C library: "exp" is expf(x) for floats, and Exp(x) in kernels.
+// Functions of the C math library. For "exp", kernels get Exp(x), which calls exp or expf.
 constexpr std::string_view kMath[] = {"exp",   "log",   "log1p", "expm1", "sqrt",  "sin",  "cos",
                                       "tan",   "asin",  "acos",  "atan",  "sinh",  "cosh", "asinh",
                                       "acosh", "atanh", "tanh",  "erf",   "floor", "ceil"};

@@ -10,8 +10,8 @@ struct PreludeOptions {
   bool long_index = false;  // elements are counted in 64 bits
 };
 
-// Returns the functions that generated kernels call, in the common part of CUDA C++ and of C++ behind definitions of
-// CUDA's words (blockIdx, __shared__, __syncthreads …).
+// Returns the functions that generated kernels call. The source is valid CUDA C++, and valid C++ given definitions of
+// CUDA's keywords (blockIdx, __shared__, __syncthreads …).
 std::string MakePrelude(const PreludeOptions& options);
 
 }  // namespace onnxtrain::aten

@@ -1,4 +1,4 @@
-// torch.Attention and torch.AttentionGrad.
+// Kernels of torch.Attention and torch.AttentionGrad.
 #include <stdexcept>
 
 #include "backends/torch/attention/attention_op.h"
@@ -14,12 +14,12 @@ const AttentionEntry& FindEntry(const Args& a) {
   return *entry;
 }
 
-// A tensor as the operator has it, as heads. `perm` makes it from what is stored.
+// Returns a stored tensor, permuted by `perm` to the operand of the operator, as heads.
 at::Tensor ViewInput(const at::Tensor& stored, const std::vector<int64_t>& perm) {
   return AsHeads(stored.permute(perm));
 }
 
-// The same of an output that is stored permuted; undefined where it is not wanted.
+// Returns an output that is stored permuted, as heads; undefined if it is unused.
 at::Tensor ViewOutput(const at::Tensor& stored, const std::vector<int64_t>& perm) {
   if (!stored.defined()) return stored;
   std::vector<int64_t> back(perm.size());
@@ -32,7 +32,7 @@ bool IsConstant(const Args& a, size_t i) {
   return producer != nullptr && producer->op == "Constant";
 }
 
-// Makes the operands of a run from the tensors that a node reads. A constant mask is converted once.
+// The operands of an attention kernel, made from the inputs of a node. A constant mask is converted only once.
 class Operands {
  public:
   Operands(const Args& a, size_t first, size_t mask, const std::vector<std::vector<int64_t>>& perms)
@@ -55,7 +55,7 @@ class Operands {
     if (mask_.defined() && !x.mask.defined()) x.mask = AsHeadMask(mask_, rank_, x.q, x.k);
     return x;
   }
-  // The rows of queries that see no key are 0 in y, and no gradient comes from them.
+  // Zeros the rows of queries whose keys are all masked: they have zeros in y, and no gradient.
   at::Tensor WithoutHidden(const at::Tensor& rows) const {
     if (!may_hide_all_) return rows;
     return rows.masked_fill(hidden_.defined() ? hidden_ : FindHidden(mask_, rank_), 0);
@@ -65,7 +65,7 @@ class Operands {
   at::Tensor mask_;
   int64_t rank_;
   bool may_hide_all_;
-  AttentionOperands fixed_;  // without a mask that each run reads
+  AttentionOperands fixed_;  // no mask if each run must convert it
   at::Tensor hidden_;        // FindHidden of a constant mask
 };
 
@@ -83,7 +83,7 @@ Run Attention(const Args& a) {
   };
 }
 
-// What the forward pass saves beside y and lse depends on the operands' types alone, and is computed once.
+// Saved tensors other than y and lse depend only on the operands' types, so they are computed once, when preparing.
 Run AttentionGrad(const Args& a) {
   const auto perms = SplitPerms(a.attrs(), a.in[1].dim());
   const AttentionEntry* entry = &FindEntry(a);

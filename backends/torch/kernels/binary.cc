@@ -1,5 +1,5 @@
-// Operators of two or three inputs with broadcasting, elementwise. Unsigned integers are carried as signed ones of
-// their width, which have the same bits.
+// Elementwise operators of two or three inputs with broadcasting. Wide unsigned integers are stored as signed integers
+// of the same width and bits.
 #include <ATen/ops/add.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_left_shift.h>
@@ -48,7 +48,8 @@ Run Sub(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { at::sub_out(y, x, z); };
 }
 
-// The divisor -1 traps on x86 where the quotient overflows; x / -1 is -x in wrapping arithmetic. x / 0 is 0.
+// Computes x / -1 as -x in wrapping arithmetic, because the division traps on x86 if the quotient overflows. x / 0 is
+// 0.
 Run IntegerDiv(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]] {
     const at::Tensor minus = z.eq(-1), none = z.eq(0);
@@ -62,7 +63,7 @@ Run Div(const Args& a) { return a.in[0].is_floating_point() ? Binary<at::div_out
 template <BinaryOut F>
 Run ModBy(const Args& a) {
   if (a.in[0].is_floating_point()) return Binary<F>(a);
-  // x mod -1 = x mod 0 = x mod 1 = 0, and the hardware traps on the former two.
+  // Replaces the divisors -1 and 0, for which hardware traps, by 1: the remainder is 0 for all three.
   return
       [x = a.in[0], z = a.in[1], y = a.out[0]]() mutable { F(y, x, z.masked_fill(z.eq(-1).logical_or(z.eq(0)), 1)); };
 }
@@ -77,7 +78,7 @@ Run Where(const Args& a) {
   return [c = a.in[0], x = a.in[1], z = a.in[2], y = a.out[0]]() mutable { at::where_out(y, c, x, z); };
 }
 
-// max(x, 0) - x t + log1p(exp(-|x|))
+// Computes max(x, 0) - x t + log1p(exp(-|x|)).
 Run BinaryCrossEntropyWithLogits(const Args& a) {
   return [x = a.in[0], t = a.in[1], y = a.out[0]] {
     y.copy_(at::clamp_min(x, 0).sub_(x * t).add_(x.abs().neg_().exp_().log1p_()));
@@ -88,13 +89,13 @@ Run Not(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { at::bitwise_not_out(y, x); };
 }
 
-// Without the bits that widening a carried number to 64 bits repeats its sign in.
+// Widens an unsigned number, stored as signed, to 64 bits with leading zeros.
 at::Tensor Wide(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kLong);
   return x.element_size() == 8 ? wide : at::bitwise_and(wide, (int64_t{1} << (8 * x.element_size())) - 1);
 }
 
-// All shifts from 64 on (a carried u64 from 2^63 on is negative) give 0.
+// Returns `shifted`, or 0 for shift counts of 64 or more. u64 counts of 2^63 or more appear as negative numbers.
 at::Tensor Shifted(const at::Tensor& shifted, const at::Tensor& by) {
   return at::where(by.lt(0).logical_or_(by.gt(63)), at::zeros_like(shifted), shifted);
 }
@@ -106,7 +107,7 @@ Run ShiftLeft(const Args& a) {
   };
 }
 
-// The first place alone shifts in zeros: with it gone, the sign is 0 and the rest is an arithmetic shift.
+// Shifts by one bit and clears the sign, so that the remaining shift may be arithmetic.
 Run ShiftRight(const Args& a) {
   return [x = a.in[0], z = a.in[1], y = a.out[0]] {
     const at::Tensor by = Wide(z), wide = Wide(x);

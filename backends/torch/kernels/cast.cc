@@ -1,5 +1,5 @@
-// Cast between all element types, also those that ATen lacks: wide unsigned integers and the storage types. They are
-// decoded into a type that holds their values, and encoded from one.
+// Casts between all element types, including those that ATen lacks: wide unsigned integers and the storage types. These
+// are decoded to a type that represents all their values, and encoded from one.
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/signbit.h>
@@ -25,13 +25,13 @@ bool IsNative(DType dtype) { return !IsStorage(dtype) && !IsStoredAsSigned(dtype
 
 using Map = std::function<at::Tensor(const at::Tensor&)>;
 
-// Carried u64 beyond 2^63 look negative: floats take them whole.
+// Converts a u64 stored as i64, which is negative from 2^63 on, to float64.
 at::Tensor WideToDouble(const at::Tensor& x) {
   const at::Tensor y = x.to(at::kDouble);
   return y + x.lt(0).to(at::kDouble) * (2 * kTwo63);
 }
 
-// The values of x, in a type that ATen computes with.
+// Returns a function that decodes `from` to a type that ATen computes with.
 Map Decoder(DType from, DType to, at::Device device) {
   if (IsNative(from)) return [](const at::Tensor& x) { return x; };
   if (IsStorage(from)) {
@@ -51,7 +51,7 @@ Map Decoder(DType from, DType to, at::Device device) {
 
 at::Tensor Truncated(const at::Tensor& x) { return x.to(at::kLong); }
 
-// Floats from 2^63 on fit into u64 alone.
+// Converts floats to u64 stored as i64: values of 2^63 and more wrap to negative numbers.
 at::Tensor DoubleToWide(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kDouble);
   return at::where(wide.ge(kTwo63), (wide - 2 * kTwo63).to(at::kLong), wide.to(at::kLong));
@@ -74,7 +74,7 @@ Map SmallEncoder(const SmallFloatEncoding& encoding, at::Device device) {
   };
 }
 
-// Integers that a storage type holds: the lowest bits, with their sign.
+// Returns a function that wraps integers to a storage type: keeps the lowest bits and extends the sign.
 Map SmallIntEncoder(DType to) {
   const int64_t sign = int64_t{1} << (StorageBits(to) - 1), flip = WrapSmallInt(to, sign) < 0 ? sign : 0;
   return [=](const at::Tensor& x) { return (x.to(at::kLong).bitwise_and(2 * sign - 1).bitwise_xor(flip)).sub_(flip); };
@@ -85,7 +85,7 @@ Map Encoder(DType from, DType to, at::Device device) {
   if (IsStorage(to)) return SmallIntEncoder(to);
   const bool fractions = IsFloat(from) || IsSmallFloat(from);
   if (to == DType::kUInt64 && fractions) return DoubleToWide;
-  if (IsStoredAsSigned(to) && fractions) return Truncated;  // ATen's narrowing of integers keeps the lowest bits
+  if (IsStoredAsSigned(to) && fractions) return Truncated;  // ATen then narrows the integers to their lowest bits
   return [](const at::Tensor& x) { return x; };
 }
 

@@ -1,5 +1,5 @@
-// Collective operators, on the group of ranks that the program is bound to. Without one (scratch is measured), nothing
-// is exchanged.
+// Collective operators over the group of ranks that the program is bound to. Without a group, while scratch is
+// measured, they exchange nothing.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -12,7 +12,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Half precision is summed in float32.
+// Returns the type of sums: float32 for half precision.
 DType SumType(const Args& a) {
   const DType dtype = a.graph.type(a.node.inputs[0]).dtype;
   return IsFloat(dtype) && DTypeSize(dtype) == 2 ? DType::kFloat32 : dtype;
@@ -29,7 +29,7 @@ void Call(const Exchange& exchange, const at::Tensor& from, const at::Tensor& to
   if (!status.ok()) throw KernelFailure(status);
 }
 
-// Adds the parts of all ranks, [ranks, ...], in their order.
+// Adds the parts of all ranks, [ranks, …], in rank order.
 void AddParts(const at::Tensor& parts, const at::Tensor& sum) {
   at::Tensor total = sum.scalar_type() == parts.scalar_type() ? sum : at::empty(sum.sizes(), parts.options());
   total.copy_(parts[0]);
@@ -37,7 +37,7 @@ void AddParts(const at::Tensor& parts, const at::Tensor& sum) {
   if (!total.is_same(sum)) sum.copy_(total);
 }
 
-// [outer, ranks, block] of a tensor that has the parts of all ranks along the axis of the node.
+// Returns the view [outer, ranks, block] of a tensor with the parts of all ranks along the axis of the node.
 at::Tensor ViewParts(const at::Tensor& whole, const Args& a, int64_t ranks) {
   int64_t outer = 1;
   for (int64_t i = 0; i < a.attrs().Int("axis"); ++i) outer *= whole.size(i);
@@ -99,7 +99,7 @@ Run ScatterOnDevice(const Args& a) {
   };
 }
 
-// Without a copy to the host. Nothing was begun before an AwaitGather.
+// Exchanges device memory. AwaitGather only copies, because AllGather blocks.
 Run ExchangeOnDevice(const Args& a) {
   if (a.in[0].numel() == 0) return {};
   if (a.node.op == "AllReduce") return ReduceOnDevice(a);
@@ -108,7 +108,8 @@ Run ExchangeOnDevice(const Args& a) {
   return [x = a.in[0], y = a.Out(0)] { y.copy_(x); };
 }
 
-// Where the group takes memory of the host, values of a device are copied there and back.
+// Prepares any collective operator. If the group works on host memory, copies values from the device to the host and
+// back.
 Run Exchange(const Args& a) {
   if (a.ranks != nullptr && a.ranks->on_device() && a.ranks->size() > 1) return ExchangeOnDevice(a);
   Type in = a.graph.type(a.node.inputs[0]), out = a.graph.type(a.node.outputs[0]);
@@ -136,7 +137,7 @@ std::span<const NamedKernel> CollectiveKernels() {
   static constexpr NamedKernel kKernels[] = {
       {"AllReduce", {Exchange, Types::kNumber}},
       {"AllGather", {Exchange, Types::kAny}},
-      {kAwaitGather, {Exchange, Types::kAny}},  // gathers do not go on meanwhile
+      {kAwaitGather, {Exchange, Types::kAny}},  // a copy: AllGather blocks until it has finished
       {"ReduceScatter", {Exchange, Types::kNumber}},
   };
   return kKernels;

@@ -1,4 +1,5 @@
-// torch.NhwcConv …: the kernels of the canonical operators, over views [N,C,…] of what is stored [N,…,C].
+// Convolutions and torch.NhwcConv …, which run the kernels of the canonical operators on [N,C,…] views of [N,…,C]
+// tensors. ATen pads both ends of an axis equally; for other pads, the input is padded first.
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
@@ -40,8 +41,6 @@ std::span<const NamedKernel> ChannelsLastKernels() {
 
 namespace {
 
-// Convolutions. ATen pads both ends of an axis alike; where the node does not, the input is padded first.
-
 std::vector<int64_t> Zeros(size_t n) { return std::vector<int64_t>(n, 0); }
 
 std::vector<int64_t> PaddedSizes(const at::Tensor& x, const Window& w) {
@@ -60,7 +59,7 @@ Run Conv(const Args& a) {
   };
 }
 
-// The gradient of the convolution that it is the transpose of; ATen reads of `input` its shape alone.
+// Computes the backward-data convolution. ATen reads only the shape of `input`.
 Run ConvTranspose(const Args& a) {
   const Window w = MakeWindow(a.attrs(), {});
   const at::Tensor dx = a.out[0];

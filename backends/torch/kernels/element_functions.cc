@@ -10,7 +10,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Each computes what ATen's kernel of the same operator does, NaNs included; `Exp` and the like are in the prelude.
+// Each expression computes the same as ATen's kernel, including NaNs. The prelude defines `Exp` and the like.
 constexpr ElementFunction kFunctions[] = {
     {"Neg", "-a"},
     {"Abs", "Abs(a)"},
@@ -84,7 +84,7 @@ constexpr ElementFunction kFunctions[] = {
 constexpr ReductionFunction kReductions[] = {
     {"ReduceSum", "Sum"}, {"ReduceMean", "Sum", true}, {"ReduceMax", "Maximum"}, {"ReduceMin", "Minimum"}};
 
-// Operators with variants have an entry for each.
+// Returns the name of the node's entry. Operators with variants have one entry for each.
 std::string EntryName(const Node& node) {
   if (node.attrs.String("approximate") == "tanh") return StrCat(node.op, "/tanh");
   if (node.attrs.Int("fmod") != 0) return StrCat(node.op, "/fmod");

@@ -11,26 +11,27 @@ namespace onnxtrain::aten {
 
 struct ElementFunction {
   std::string_view op;
-  // The result, from the operands a, b, c and the numbers p, q, r: of type `real`, or `bool` where the graph has that.
+  // C++ expression of the result in the operands a, b, c and the numbers p, q, r. Its type is `real`, or `bool` if the
+  // output is bool.
   std::string_view expression;
-  // The attributes that p, q and r are, separated by blanks.
+  // Names of the attributes whose values are p, q and r, separated by blanks.
   std::string_view numbers = "";
-  // ATen takes several kernels, or one that cannot write into given memory, so that a node alone is worth a kernel.
+  // True if even a single node is replaced, because ATen launches several kernels or cannot write to given memory.
   bool alone = false;
 };
 
-// Returns the function of a node, or null if it has none. Element types are not looked at.
+// Returns the function of a node, or null if it has none. Does not check element types.
 const ElementFunction* FindElementFunction(const Node& node);
 
 struct ReductionFunction {
   std::string_view op;
-  std::string_view reducer;  // of the prelude: "Sum"
+  std::string_view reducer;  // name in the prelude: "Sum"
   bool averages = false;     // divides by the number of elements
 
   bool sums() const { return reducer == "Sum"; }
 };
 
-// Returns null for reductions that no kernel is generated for, and other operators.
+// Returns the function of a reduction, or null for other operators and reductions that no kernel is generated for.
 const ReductionFunction* FindReductionFunction(const Node& node);
 
 // Returns the names of all operators that have an element function, for tests.

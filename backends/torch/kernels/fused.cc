@@ -1,4 +1,4 @@
-// torch.Fused: generated kernels.
+// Kernels of torch.Fused, which are generated and compiled when they are prepared.
 #include <array>
 #include <stdexcept>
 
@@ -14,7 +14,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Becomes a Status again in CatchTorchErrors.
+// Throws an error, which CatchTorchErrors converts back to a Status.
 void ThrowUnless(const absl::Status& status) {
   if (!status.ok()) throw std::runtime_error(std::string(status.message()));
 }
@@ -25,7 +25,7 @@ T ValueOrThrow(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// The largest power of two up to 64 of which all addresses are multiples.
+// Returns the largest power of two up to 64 that divides all addresses.
 size_t FindAlignment(const Args& a) {
   uintptr_t bits = 64;
   for (const auto* list : {&a.in, &a.out}) {
@@ -36,7 +36,7 @@ size_t FindAlignment(const Args& a) {
 
 using Pointers = std::array<void*, kMostPointers>;
 
-// Returns how many there are.
+// Stores the addresses of inputs and outputs. Returns their number.
 size_t FillPointers(const Args& a, Pointers* pointers) {
   size_t next = 0;
   for (const at::Tensor& t : a.in) (*pointers)[next++] = t.data_ptr();
@@ -87,8 +87,6 @@ Run PrepareBatch(std::span<const Args> nodes, std::span<const BatchKernel> kerne
   const Pointers pointers = {uploaded.data_ptr(), reinterpret_cast<void*>(nodes.size())};
   return [=, keep = uploaded] { ThrowUnless(compiled->Launch(pointers, blocks)); };
 }
-
-namespace {}  // namespace
 
 std::span<const NamedKernel> FusedKernels() {
   static constexpr NamedKernel kKernels[] = {{kFusedOp, {Fused, Types::kAny}}};

@@ -8,11 +8,11 @@
 
 namespace onnxtrain::aten {
 
-// The kernel of a torch.Fused node over these addresses.
+// Generate the kernel of a torch.Fused node, alone or in a batch, for the alignment of its addresses.
 absl::StatusOr<GeneratedKernel> GenerateFused(const Args& a);
 absl::StatusOr<BatchKernel> GenerateFusedBatch(const Args& a);
 
-// One launch for nodes whose batched kernels have the same source, none of which reads or writes what another writes.
+// Prepares one launch for independent nodes whose batched kernels have the same source.
 Run PrepareBatch(std::span<const Args> nodes, std::span<const BatchKernel> kernels);
 
 }  // namespace onnxtrain::aten

@@ -1,4 +1,4 @@
-// Determinants and cofactors.
+// Matrix products, determinants and cofactors.
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cumprod.h>
@@ -20,7 +20,7 @@ Run Det(const Args& a) {
   return [x = a.in[0], y = a.out[0]] { y.copy_(at::linalg_det(x)); };
 }
 
-// The product of all others along the last axis.
+// Returns, for each element, the product of all others along the last axis.
 at::Tensor ProductOfOthers(const at::Tensor& s) {
   const at::Tensor one = at::ones_like(s.narrow(-1, 0, 1));
   const int64_t n = s.size(-1);
@@ -29,8 +29,8 @@ at::Tensor ProductOfOthers(const at::Tensor& s) {
   return before * at::flip(at::cat({one, behind}, -1), {-1});
 }
 
-// With x = U·S·Vᵀ, cofactors are det U·det V·U·S'·Vᵀ, where S' holds the products of the other singular values: no
-// division, so that singular matrices are no exception.
+// Computes cofactors as det U·det V·U·S'·Vᵀ for x = U·S·Vᵀ, where S' has the products of all other singular values.
+// Nothing is divided, so singular matrices need no special case.
 Run Cofactor(const Args& a) {
   return [x = a.in[0], y = a.out[0]] {
     if (y.numel() == 0) return;
@@ -62,13 +62,13 @@ int64_t BatchSize(const at::Tensor& x) {
 
 at::Tensor Matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.flatten(0, -3).squeeze(0); }
 
-// Tensor cores load 16 bytes at a time; for rows that begin elsewhere, cuBLAS has slower kernels (its documentation,
-// "Tensor Core Usage"). Products of this size and more run over copies whose rows end in zeros.
+// Tensor cores load 16 bytes at a time, and cuBLAS uses slower kernels for unaligned rows (cuBLAS documentation,
+// "Tensor Core Usage"). Matrix products of at least kLeastPadded multiplications pad such operands with zeros.
 constexpr int64_t kHalvesPerLoad = 8, kLeastPadded = int64_t{1} << 28;  // multiplications
 
 int64_t PadExtent(int64_t n) { return (n + kHalvesPerLoad - 1) / kHalvesPerLoad * kHalvesPerLoad; }
 
-// The extent along which its elements are neighbors.
+// Returns the extent of the contiguous axis.
 int64_t InnerExtent(const at::Tensor& x) { return x.stride(1) == 1 ? x.size(1) : x.size(0); }
 
 bool WantsPadding(const at::Tensor& a, const at::Tensor& b) {
@@ -78,8 +78,7 @@ bool WantsPadding(const at::Tensor& a, const at::Tensor& b) {
   return a.is_cuda() && a.element_size() == 2 && !even && a.size(0) * a.size(1) * columns >= kLeastPadded;
 }
 
-// x with zeros at the ends of its rows and columns, which keeps the order of the axes in memory; x itself where it
-// needs none.
+// Returns a copy of x with rows and columns padded with zeros, in the same memory order; x itself if it needs no pads.
 at::Tensor Padded(const at::Tensor& x) {
   const int64_t rows = PadExtent(x.size(0)), columns = PadExtent(x.size(1));
   if (rows == x.size(0) && columns == x.size(1)) return x;
@@ -96,7 +95,7 @@ using Multiply = void (*)(at::Tensor y, const at::Tensor& a, const at::Tensor& b
 
 void MultiplyNarrow(at::Tensor y, const at::Tensor& a, const at::Tensor& b) { at::mm_out(y, a, b); }
 
-// Over padded copies.
+// Multiplies padded copies.
 Run PaddedProduct(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y, Multiply multiply) {
   const int64_t rows = PadExtent(y.size(0)), columns = PadExtent(y.size(1));
   if (rows == y.size(0) && columns == y.size(1)) return [=] { multiply(y, Padded(a), Padded(b)); };
@@ -112,7 +111,8 @@ Run Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y, Multi
   return [=] { multiply(y, a, b); };
 }
 
-// Both have y's batch axes, up to broadcasting. Where that is no view, the broadcast is a copy of each run.
+// Multiplies a and b, whose batch axes broadcast to those of y. If a view cannot express the broadcast, each run makes
+// a copy.
 Run BatchedProduct(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y) {
   std::vector<int64_t> batch(y.sizes().begin(), y.sizes().end() - 2), sizes_a = batch, sizes_b = batch;
   sizes_a.insert(sizes_a.end(), {a.size(-2), a.size(-1)});
@@ -120,7 +120,7 @@ Run BatchedProduct(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y
   const at::Tensor wide_a = a.expand(sizes_a), wide_b = b.expand(sizes_b);
   const int64_t n = BatchSize(y);
   auto flat = [n](const at::Tensor& x) { return x.reshape({n, x.size(-2), x.size(-1)}); };
-  // Elements that repeat need memory of their own in a reshape, which must then see the values of each run.
+  // Reshaping a broadcast operand copies it, so it must happen in each run to see the current values.
   const bool views = BatchSize(a) == n && BatchSize(b) == n;
   const at::Tensor flat_y = y.view({n, y.size(-2), y.size(-1)});
   if (!views) {
@@ -134,7 +134,7 @@ Run MatMul(const Args& args) {
   const at::Tensor a = Operand(args.in[0], trans_a), b = Operand(args.in[1], trans_b), y = args.out[0];
   if (y.numel() == 0) return {};
   if (BatchSize(b) == 1 && !trans_a) {
-    // One right-hand side for all batches: the rows of the left ones form one tall matrix.
+    // All batches share b, so the rows of all matrices of a form one tall matrix.
     return Product(a.reshape({BatchSize(a) * a.size(-2), a.size(-1)}), Matrix(b),
                    y.view({BatchSize(y) * y.size(-2), y.size(-1)}));
   }
@@ -142,7 +142,7 @@ Run MatMul(const Args& args) {
   return BatchedProduct(a, b, y);
 }
 
-// cuBLAS adds up in float32 and stores what it is told to.
+// Multiplies half precision into float32. cuBLAS accumulates in float32 and stores the requested type.
 void MultiplyWide(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 #if ONNXTRAIN_WIDE_PRODUCTS
   if (a.is_cuda()) {

@@ -10,7 +10,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// Copies the used outputs.
+// Copies a result to an output unless the output is unused.
 void Store(const at::Tensor& to, const at::Tensor& from) {
   if (to.defined()) to.copy_(from.view(to.sizes()));
 }
@@ -29,12 +29,12 @@ Run BatchNorm(const Args& a) {
   };
 }
 
-// Kernels for GPUs take the statistics of half precision in float32.
+// Widens half-precision statistics, because ATen's GPU kernels read them in float32.
 at::Tensor WidenStatistic(const at::Tensor& x) { return x.is_cuda() && x.element_size() == 2 ? x.to(at::kFloat) : x; }
 
 Run BatchNormGrad(const Args& a) {
   return [in = a.in, out = a.out] {
-    // In training the kernel takes rstd as given and never uses epsilon.
+    // In training mode the kernel reads rstd and does not use epsilon.
     const auto [dx, dscale, dbias] =
         at::native_batch_norm_backward(in[0], in[1], in[2], {}, {}, WidenStatistic(in[3]), WidenStatistic(in[4]),
                                        /*train=*/true, 0, {out[0].defined(), out[1].defined(), out[2].defined()});
@@ -66,7 +66,7 @@ Run LayerNorm(const Args& a) {
 
 Run LayerNormGrad(const Args& a) {
   return [in = a.in, out = a.out, shape = NormalizedShape(a, a.in[1])] {
-    // The kernel reads only the shape of the bias, which is that of the scale.
+    // The kernel reads only the shape of the bias, so the scale is passed instead.
     const auto [dx, dscale, dbias] =
         at::native_layer_norm_backward(in[0], in[1], shape, WidenStatistic(in[3]), WidenStatistic(in[4]), in[2], in[2],
                                        {out[0].defined(), out[1].defined(), out[2].defined()});

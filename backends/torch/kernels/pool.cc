@@ -1,5 +1,5 @@
-// Poolings. Everything runs over two or three spatial axes (one axis gets a second one of extent 1). ATen's windows
-// have equal pads of at most half a kernel; other pads are made explicitly before.
+// Poolings over two or three spatial axes; a single axis gets a second one of extent 1. ATen supports equal pads of at
+// most half a kernel; for other pads, the input is padded first.
 #include <algorithm>
 #include <limits>
 
@@ -24,7 +24,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// A spatial rank of one becomes two, the new axis in front.
+// Adds a leading spatial axis of extent 1 if there is only one.
 at::Tensor Spatial2(const at::Tensor& x) { return x.dim() == 3 ? x.unsqueeze(2) : x; }
 
 Window MakePoolWindow(const Args& a) {
@@ -44,7 +44,7 @@ bool FitsATen(const Window& w) {
 
 std::vector<int64_t> PadsFor(const Window& w) { return FitsATen(w) ? w.begin : std::vector<int64_t>(w.rank(), 0); }
 
-// libtorch 1.13 writes volumes as if `y` and `index` were row-major.
+// Copies volumes if y is not row-major, because libtorch 1.13 would write y and index as if they were.
 void MaxPoolOut(at::Tensor& y, at::Tensor& index, const at::Tensor& x, const Window& w, at::IntArrayRef pads) {
   if (w.rank() == 2) {
     at::max_pool2d_with_indices_out(y, index, x, w.kernel, w.strides, pads, w.dilations, false);
@@ -57,8 +57,8 @@ void MaxPoolOut(at::Tensor& y, at::Tensor& index, const at::Tensor& x, const Win
   }
 }
 
-// Offsets in the padded plane become offsets in the plane; one that points at padding (a window of nothing but padding
-// or -inf) becomes the nearest element.
+// Converts offsets in the padded plane to offsets in the plane. Offsets of pads, from windows of only pads or -inf,
+// become those of the nearest element.
 void TranslateIndex(at::Tensor& index, const Window& w, at::IntArrayRef spatial) {
   at::Tensor rest = index.clone(), result = at::zeros_like(index);
   int64_t stride = 1;
@@ -90,12 +90,12 @@ Run MaxPoolGrad(const Args& a) {
   };
 }
 
-// Sums over windows, and its adjoint. ATen's average with divisor 1, or for dilated windows a convolution with ones of
-// each plane by itself.
+// Sums over windows, and their gradient: ATen's average pooling with divisor 1 or, for dilated windows, a convolution
+// of each plane with ones.
 struct SumPool {
   Window window;
-  std::vector<int64_t> pads;  // what ATen adds by itself
-  bool padded;                // are pads added beforehand?
+  std::vector<int64_t> pads;  // pads that ATen adds
+  bool padded;                // true: Padded adds the pads first
   at::Tensor ones;            // [1,1,kernel…] for dilated windows
 
   at::Tensor Planes(const at::Tensor& x) const {
@@ -114,7 +114,7 @@ struct SumPool {
                               : at::avg_pool3d(in, window.kernel, window.strides, pads, false, true, 1);
   }
 
-  // `like` has the shape of x.
+  // Returns the gradient of x; `like` has its shape.
   at::Tensor Backward(const at::Tensor& dy, const at::Tensor& like) const {
     const at::Tensor in = padded ? at::empty(PaddedSizes(like), like.options()) : like;
     const at::Tensor full = Spread(dy, in);
@@ -149,7 +149,7 @@ SumPool MakeSumPool(const Window& w, const at::TensorOptions& options) {
   return pool;
 }
 
-// How many elements each window averages along one axis.
+// Returns how many elements each window averages along one axis.
 std::vector<double> CountsAlong(const Window& w, size_t axis, int64_t input, int64_t output, bool include_pads) {
   std::vector<double> counts(output, static_cast<double>(w.kernel[axis]));
   if (include_pads) return counts;
@@ -164,7 +164,7 @@ std::vector<double> CountsAlong(const Window& w, size_t axis, int64_t input, int
   return counts;
 }
 
-// 1 / count per window, of the spatial shape of y, on the device.
+// Returns 1 / count per window, in the spatial shape of y, on the device.
 at::Tensor Weights(const Args& a, const Window& w, at::IntArrayRef input, at::IntArrayRef output, DType dtype) {
   const bool include_pads = a.attrs().Int("count_include_pad") != 0;
   HostTensor weights = HostTensor::Filled({dtype, output.vec()}, 1);

@@ -1,5 +1,5 @@
-// Philox4x32-10 in 64-bit integer tensors, bit for bit as frontend/ops/README.md has it and without the host: the key
-// stays on the device. Words are i64 in [0, 2^32).
+// Philox4x32-10 in 64-bit integer tensors, bit for bit as specified in frontend/ops/README.md. The key stays on the
+// device. Words are i64 in [0, 2^32).
 #include <cmath>
 
 #include <ATen/ops/arange.h>
@@ -27,15 +27,15 @@ struct Product {
   at::Tensor high, low;
 };
 
-// The 64 bits of m·x. m·x itself may pass 2^63, so the high word comes from two halves of x: with x = 2^16·h + l, both
-// m·h and m·l stay below 2^48. The low word may wrap: its 32 bits are right all the same.
+// Returns the high and low word of m·x. m·x may exceed 2^63, so the high word is computed from two halves of x: for x =
+// 2^16·h + l, both m·h and m·l stay below 2^48. The low 32 bits are right even if m·x wraps.
 Product Multiply(int64_t m, const at::Tensor& x) {
   const at::Tensor low_part = x.bitwise_and(0xFFFF).mul_(m).bitwise_right_shift_(16);
   const at::Tensor high = x.bitwise_right_shift(16).mul_(m).add_(low_part).bitwise_right_shift_(16);
   return {high, Low32(x * m)};
 }
 
-// One counter word per block, two key words that are scalars. Gives four words per block.
+// Returns four words per block. `counter` has four tensors with one element per block; the key words are scalars.
 std::vector<at::Tensor> Philox(std::vector<at::Tensor> counter, at::Tensor key0, at::Tensor key1) {
   for (int round = 0; round < 10; ++round) {
     const Product p0 = Multiply(0xD2511F53, counter[0]), p1 = Multiply(0xCD9E8D57, counter[2]);
@@ -47,7 +47,8 @@ std::vector<at::Tensor> Philox(std::vector<at::Tensor> counter, at::Tensor key0,
   return counter;
 }
 
-// The words of `blocks` blocks of the operator with this stream from block `first` on, [4·blocks]. `k`: the key as i64.
+// Returns the words [4·blocks] of `blocks` blocks from block `first` on, for the operator with this stream. `k` is the
+// key as i64.
 at::Tensor Words(const at::Tensor& k, int64_t stream, const at::Tensor& first, int64_t blocks) {
   const auto s = static_cast<uint32_t>(stream);
   const at::Tensor block = at::arange(blocks, k.options()).add_(first);
@@ -59,20 +60,20 @@ at::Tensor Words(const at::Tensor& k, int64_t stream, const at::Tensor& first, i
       .flatten();
 }
 
-// `piece` is a word of the key: the first of `elements` elements (frontend/ops/random.h).
+// Returns the index of the first element that `piece`, the last word of the key, selects (frontend/ops/random.h).
 at::Tensor FirstElement(const at::Tensor& piece, int64_t elements) {
   const at::Tensor part = piece.bitwise_and(0xFFFF).clamp_min(1);
   return (piece.bitwise_right_shift(16) * elements).floor_divide(part);
 }
 
-// The words of a tensor of `elements` elements. `key` is u32[4], carried as i32.
+// Returns the words of a tensor of `elements` elements. `key` is u32[4], stored as i32.
 at::Tensor WordsOf(const at::Tensor& key, int64_t stream, int64_t elements) {
   const at::Tensor k = Low32(key.to(at::kLong)), first = FirstElement(k[3], elements);
   const at::Tensor words = Words(k, stream, first.bitwise_right_shift(2), elements / 4 + 2);
   return words.index_select(0, at::arange(elements, k.options()).add_(first.bitwise_and(3)));
 }
 
-// In [0, 1), multiples of 2^-24: exact in either type.
+// Returns numbers in [0, 1), multiples of 2^-24, which are exact in both types.
 at::Tensor Uniform(const at::Tensor& words, at::ScalarType dtype) {
   return words.bitwise_right_shift(8).to(dtype).mul_(0x1p-24);
 }
@@ -94,7 +95,7 @@ Run RandomUniform(const Args& a) {
   };
 }
 
-// Box and Muller on the pairs of words.
+// Applies the Box-Muller transform to pairs of words.
 at::Tensor Normal(const at::Tensor& words) {
   const at::Tensor u = Uniform(words, at::kDouble).view({-1, 2});
   const at::Tensor r = u.select(1, 0).neg().add_(1).log_().mul_(-2).sqrt_(), angle = u.select(1, 1) * (2 * M_PI);

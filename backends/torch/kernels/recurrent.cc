@@ -1,5 +1,5 @@
-// Recurrences: a loop over the steps, each a few ATen calls into planned memory. No copies of the states: each
-// step writes its part of the outputs, and the next one reads it there.
+// Recurrent operators: loops over the time steps, of a few ATen calls each. States are not copied: each time step
+// writes its part of the outputs, and the next one reads it there.
 #include "backends/torch/kernel.h"
 
 #include <ATen/ops/add.h>
@@ -18,7 +18,7 @@ namespace {
 
 using at::Tensor;
 
-// The order of the steps.
+// The order of the time steps.
 struct Steps {
   int64_t count;
   bool reverse;
@@ -28,15 +28,15 @@ struct Steps {
 
 Steps MakeSteps(const Args& a, const Tensor& x) { return {x.size(0), a.attrs().Int("reverse") != 0}; }
 
-// What step i starts from: the state after step i − 1.
+// Returns the state after time step i − 1, or the initial state.
 Tensor Before(const Steps& steps, int64_t i, const Tensor& states, const Tensor& first) {
   return i == 0 ? first : states[steps.at(i - 1)];
 }
 
-// Part k of the last axis, cut into parts of n.
+// Returns part k of the last axis, divided into parts of n elements.
 Tensor Part(const Tensor& x, int64_t k, int64_t n) { return x.narrow(1, k * n, n); }
 
-// bool[B,1]: does step t count? Undefined where there are no lengths.
+// Returns bool[B,1], true for sequences longer than t steps; undefined if there are no lengths.
 Tensor StepMask(const Tensor& lengths, int64_t t) { return lengths.defined() ? lengths.gt(t).unsqueeze(1) : Tensor(); }
 
 void Hold(const Tensor& active, Tensor now, const Tensor& before) {
@@ -123,7 +123,7 @@ void RunGruStep(GruStep& s, const Tensor& r_t, const Tensor& b, const Tensor& le
   q.copy_(Part(rec, 2, n));
   at::mul_out(candidate, Part(s.gates, 1, n), q);
   candidate.add_(Part(s.x, 2, n)).tanh_();
-  // (1−z)·n + z·h
+  // h = (1−z)·n + z·h_before
   at::sub_out(s.h, s.h_before, candidate);
   s.h.mul_(z).add_(candidate);
   Hold(StepMask(lengths, s.t), s.h, s.h_before);

@@ -32,7 +32,7 @@ std::vector<int64_t> ReducedAxes(const Args& a) {
   return axes;
 }
 
-// Nothing to reduce: a scalar, whose list of all axes is empty, which ATen would read as "all" too.
+// Returns true for a scalar, which is copied: its list of axes is empty, and ATen treats an empty list as all axes.
 bool IsScalar(const Args& a) { return a.in[0].dim() == 0; }
 
 Run Copy(const Args& a) {
@@ -58,7 +58,7 @@ using ExtremeOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&, at::IntArrayR
 template <ExtremeOut F>
 Run Extreme(const Args& a) {
   if (IsScalar(a)) return Copy(a);
-  // Of nothing: type rules let only floats through.
+  // The extreme of no elements is infinite; type inference admits only floats.
   const double weakest = std::numeric_limits<double>::infinity() * (F == ExtremeOut(at::amax_out) ? -1 : 1);
   if (a.in[0].numel() == 0) return [=, y = a.out[0]] { y.fill_(weakest); };
   return [x = a.in[0], y = a.out[0], axes = ReducedAxes(a), keep = a.attrs().Int("keepdims") != 0]() mutable {
@@ -66,7 +66,7 @@ Run Extreme(const Args& a) {
   };
 }
 
-// ATen multiplies along one axis at a time.
+// Reduces one axis at a time, as ATen's prod does.
 Run Prod(const Args& a) {
   return [x = a.in[0], y = a.out[0], axes = ReducedAxes(a)] {
     at::Tensor product = x;
@@ -75,8 +75,8 @@ Run Prod(const Args& a) {
   };
 }
 
-// y + Σx². ATen's wide norm reads x once on a GPU, but on the CPU it first copies all of x into doubles: there, a part
-// at a time, small enough for the cache.
+// Elements that AddSquares, which computes y + Σx² on the CPU, converts to float64 at a time, few enough for the cache.
+// ATen's norm in float64 would convert all of x first.
 constexpr int64_t kPart = 1 << 18;
 
 void AddSquares(const at::Tensor& x, at::Tensor& y) {
@@ -99,7 +99,7 @@ Run SquaredNorm(const Args& a) {
   };
 }
 
-// The norms of all tensors of a type take few launches on a GPU.
+// On a GPU, computes the norms of all tensors of one type in few launches.
 Run SumOfSquares(const Args& a) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
   for (const at::Tensor& x : a.in)
@@ -127,7 +127,7 @@ at::Tensor& ArgMinOut(const at::Tensor& x, int64_t axis, bool keep, at::Tensor& 
   return at::argmin_out(y, x, axis, keep);
 }
 
-// ATen gives the first of equals; the last one is the first of the mirrored tensor.
+// Returns the first of equal elements, as ATen does, or the last one, which is the first of the flipped tensor.
 template <ArgOut F>
 Run Arg(const Args& a) {
   const int64_t axis = a.attrs().Int("axis");
@@ -141,7 +141,7 @@ Run Arg(const Args& a) {
   };
 }
 
-// An exclusive sum is the inclusive one shifted: subtracting x again would lose what it holds beside an infinity.
+// Computes an exclusive sum as the shifted inclusive sum, because subtracting x from a sum gives NaN after an infinity.
 Run CumSum(const Args& a) {
   const int64_t axis = a.attrs().Int("axis");
   const bool exclusive = a.attrs().Int("exclusive") != 0, reverse = a.attrs().Int("reverse") != 0;

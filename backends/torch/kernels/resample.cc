@@ -1,4 +1,4 @@
-// Resampling: ATen's upsampling where it means the same, tap by tap along each axis otherwise.
+// Resampling kernels, which use ATen's upsampling if its definition agrees, else add taps along each axis.
 #include "frontend/ops/resample.h"
 
 #include <ATen/ops/index_select.h>
@@ -26,8 +26,6 @@
 
 namespace onnxtrain::aten {
 namespace {
-
-// --- ATen's own
 
 enum class Mode { kNearest, kLinear, kCubic };
 
@@ -98,7 +96,7 @@ bool AlignsCorners(const AxisPosition& p, int64_t in, int64_t out) {
   return out == 1 || (p.num == static_cast<double>(in - 1) && p.den == static_cast<double>(out - 1));
 }
 
-// Does ATen take the same elements? It multiplies by a float32 ratio and truncates.
+// Returns true if ATen's nearest mode, which multiplies by a float32 ratio and truncates, reads the same elements.
 bool IsNearestOfATen(const Taps& taps) {
   const float ratio = static_cast<float>(taps.in) / static_cast<float>(taps.out());
   for (int64_t o = 0; o < taps.out(); ++o) {
@@ -113,7 +111,8 @@ bool OnlySpatial(const std::vector<int64_t>& axes) {
   return !axes.empty() && std::all_of(axes.begin(), axes.end(), [](int64_t a) { return a >= 2; });
 }
 
-// All axes of ATen's linear and cubic upsampling align their corners, or none does.
+// Sets align_corners and scales. Returns false if the axes differ, because in ATen all axes align their corners or
+// none.
 bool SetAlignment(const Attrs& attrs, const std::vector<Taps>& taps, Upsampling* u) {
   bool half = true, corners = true;
   for (size_t i = 0; i < taps.size(); ++i) {
@@ -148,9 +147,8 @@ Optional<Upsampling> MatchUpsampling(const Attrs& attrs, const Shape& x, const S
   return SetAlignment(attrs, taps, &u) ? Optional<Upsampling>(u) : Optional<Upsampling>();
 }
 
-// --- Tap by tap
-
-// Tap t of every output: which element, and its weight (0 where the output has fewer taps).
+// Tap t of every output position: index and weight of the element that it reads. The weight is 0 if the position has
+// fewer taps.
 struct Tap {
   at::Tensor index, weight;
 };

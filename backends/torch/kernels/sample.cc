@@ -1,4 +1,4 @@
-// GridSample by ATen's grid samplers; RoiAlign, which ATen lacks, sample by sample for all regions at once.
+// GridSample by ATen's grid samplers, and RoiAlign, which ATen lacks, sample by sample for all regions at once.
 #include "frontend/ops/sample.h"
 
 #include <ATen/ops/arange.h>
@@ -24,9 +24,7 @@
 namespace onnxtrain::aten {
 namespace {
 
-// --- GridSample
-
-// ATen's numbers for the modes.
+// The arguments of ATen's grid samplers.
 struct GridModes {
   int64_t interpolation, padding;
   bool align_corners;
@@ -39,13 +37,13 @@ struct GridModes {
 };
 static_assert(static_cast<int>(SamplePadding::kBorder) == 1 && static_cast<int>(SamplePadding::kReflection) == 2);
 
-// ATen's rounding of ties differs between its versions over three spatial axes, so nearest elements are found here:
-// [N,1,places] each, the element's offset in its plane, and whether there is one.
+// Nearest elements of volumes, [N,1,places] each: the offset of the element in its volume, and true if it exists. They
+// are computed here because the versions of ATen round ties differently over three spatial axes.
 struct NearestElements {
   at::Tensor index, inside;
 };
 
-// A coordinate brought inside by mirroring at `low` and low + span.
+// Reflects coordinates at `low` and low + span until they are between them.
 at::Tensor Mirrored(const at::Tensor& x, double low, double span) {
   if (span == 0) return at::zeros_like(x);
   const at::Tensor distance = (x - low).abs(), flips = (distance / span).floor(), rest = distance.fmod(span);
@@ -107,14 +105,14 @@ Run GridSample(const Args& a) {
   };
 }
 
-// The gradients of x and grid, as far as the mask wants them.
+// Returns the gradients of x and grid that the mask selects.
 std::tuple<at::Tensor, at::Tensor> GridBackward(const GridModes& m, const at::Tensor& dy, const at::Tensor& x,
                                                 const at::Tensor& grid, std::array<bool, 2> mask) {
   return x.dim() == 4 ? at::grid_sampler_2d_backward(dy, x, grid, m.interpolation, m.padding, m.align_corners, mask)
                       : at::grid_sampler_3d_backward(dy, x, grid, m.interpolation, m.padding, m.align_corners, mask);
 }
 
-// ATen wants an x even where only its extents count: one element seen everywhere will do.
+// ATen requires x although only its extents matter; one expanded element replaces it.
 Run GridSampleInputGrad(const Args& a) {
   if (IsNearestVolume(a, a.in[1])) return NearestVolumeInputGrad(a);
   const at::Tensor x = at::zeros({1}, a.in[0].options()).expand(a.out[0].sizes());
@@ -137,15 +135,13 @@ Run GridSampleGridGrad(const Args& a) {
   };
 }
 
-// --- RoiAlign
-
-// All regions along one axis: where samples start, how large a bin is, how many samples it has. [R] each.
+// All regions along one axis: start of the region, size of a bin, samples per bin. [R] each.
 struct RoiAxes {
   at::Tensor start, bin, samples;
   int64_t bins, extent;
 
   int64_t most(const RoiSpec& spec) const {
-    // The number of samples follows from the data: the one place where a device is waited for.
+    // The number of samples depends on the data, so this kernel, as the only one, waits for the device.
     return spec.sampling_ratio > 0 ? spec.sampling_ratio : samples.numel() == 0 ? 0 : samples.max().item<int64_t>();
   }
 };
@@ -162,10 +158,11 @@ RoiAxes MakeRoiAxes(const RoiSpec& spec, const at::Tensor& begin, const at::Tens
   return {start, bin, samples, bins, extent};
 }
 
-// Sample i of every bin of every region: the elements on both sides and their weights, [R, bins] each.
+// Sample i of every bin of every region along one axis: the elements before and after it and their weights, [R, bins]
+// each.
 struct RoiSides {
   std::array<at::Tensor, 2> index, weight;
-  at::Tensor exists;  // is there such a sample?
+  at::Tensor exists;  // true if the bins of the region have a sample i
 };
 
 RoiSides GetSides(const RoiAxes& axis, int64_t i) {
@@ -202,14 +199,14 @@ void ForCorners(const RoiSpec& spec, const RoiAxes& y, const RoiAxes& x, const a
 struct Rois {
   RoiSpec spec;
   RoiAxes y, x;
-  at::Tensor batch;  // of every region, in range
+  at::Tensor batch;  // clamped image index of every region
 
   static Rois Of(const RoiSpec& spec, const at::Tensor& rois, const at::Tensor& batch, at::IntArrayRef image) {
     const auto side = [&](int64_t i) { return rois.select(1, i); };
     return {spec, MakeRoiAxes(spec, side(1), side(3), spec.height, image[2]),
             MakeRoiAxes(spec, side(0), side(2), spec.width, image[3]), at::clamp(batch, 0, image[0] - 1)};
   }
-  // 1 / samples of every bin: [R·PH·PW, 1].
+  // Returns 1 / samples of every bin, [R·PH·PW, 1].
   at::Tensor Share() const {
     const at::Tensor count = (y.samples * x.samples).clamp_min(1);
     return (1 / count).repeat_interleave(spec.height * spec.width).unsqueeze(1);
@@ -242,10 +239,10 @@ LargestCorner FindLargest(const Rois& rois, const at::Tensor& elements) {
   return best;
 }
 
-// [N,C,H,W] → [N·H·W, C]
+// Permutes [N,C,H,W] to [N·H·W, C].
 at::Tensor Elements(const at::Tensor& x) { return x.permute({0, 2, 3, 1}).reshape({-1, x.size(1)}); }
 
-// Weights of samples that a region does not have count nothing.
+// Sets the weights of samples that do not exist to 0.
 at::Tensor Counted(const at::Tensor& weight, const at::Tensor& exists) {
   return at::where(exists, weight, at::zeros_like(weight)).unsqueeze(1);
 }

@@ -15,9 +15,7 @@
 
 namespace onnxtrain::aten {
 
-// Gather and its gradient. Negative indices count from the end; indices out of range are clamped, since they come from
-// user data and must not access foreign memory.
-
+// Clamps indices out of range, because they come from user data and must not access other memory.
 at::Tensor SafeIndex(const at::Tensor& index, int64_t n) {
   const at::Tensor wide = index.to(at::kLong);
   return at::where(wide.lt(0), wide + n, wide).clamp_(0, n - 1);
@@ -25,7 +23,7 @@ at::Tensor SafeIndex(const at::Tensor& index, int64_t n) {
 
 namespace {
 
-// The axis' part of `whole` (an extent n) replaced by as many elements as the index has.
+// Returns the sizes of `whole`, with the axis as long as the index.
 std::vector<int64_t> SelectedSizes(const at::Tensor& whole, int64_t axis, const at::Tensor& index) {
   std::vector<int64_t> sizes = whole.sizes().vec();
   sizes[axis] = index.numel();
@@ -74,9 +72,8 @@ std::span<const NamedKernel> IndexKernels() {
 
 namespace {
 
-// ScatterElements and TopK.
-
-// Unsigned integers are carried as signed ones: with the highest bit turned their order is that of the unsigned ones.
+// Flips the highest bit of unsigned integers, which are stored as signed, so that their signed order is the unsigned
+// one.
 class Ordered {
  public:
   explicit Ordered(const Args& a) : carried_(IsStoredAsSigned(a.graph.type(a.node.inputs[0]).dtype)) {}
@@ -91,7 +88,7 @@ class Ordered {
   bool carried_;
 };
 
-// The first call of this function warns that it may change: prepare makes that call and suppresses the warning.
+// Makes a first call of scatter_reduce_, which warns that its API may change, with the warning suppressed.
 void TakeWarning() {
   static const bool taken = [] {
     SilentHandler silent;
@@ -107,7 +104,8 @@ void ReduceInto(const at::Tensor& y, int64_t axis, const at::Tensor& index, cons
   y.scatter_reduce_(axis, index, updates, reduce, /*include_self=*/true);
 }
 
-// The updates, of those that meet all as the last one along the axis: then the order of writing does not matter.
+// Returns the updates, where updates of the same element are all replaced by the last one along the axis, so that the
+// order of writes does not matter.
 at::Tensor KeepLastUpdate(const at::Tensor& x, int64_t axis, const at::Tensor& index, const at::Tensor& updates) {
   std::vector<int64_t> along(index.dim(), 1);
   along[axis] = index.size(axis);
@@ -157,7 +155,7 @@ Run Scatter(const Args& a) {
   return Write(a);
 }
 
-// The stable sort keeps the lower place first among equals; at::topk promises nothing.
+// Uses a stable sort, which keeps equal elements in order of their index; at::topk does not guarantee this.
 Run TopK(const Args& a) {
   const int64_t axis = a.attrs().Int("axis"), k = a.attrs().Int("k");
   const bool largest = a.attrs().Int("largest") != 0;

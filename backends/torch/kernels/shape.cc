@@ -11,7 +11,7 @@ Run CopyInto(at::Tensor to, at::Tensor from) {
   return [=] { to.copy_(from); };
 }
 
-// Aliased with its input unless the memory plan placed it elsewhere.
+// Copies only if the memory plan gives the output a different place than its input.
 Run Reshape(const Args& a) {
   if (a.in[0].data_ptr() == a.out[0].data_ptr()) return {};
   return CopyInto(a.out[0], a.in[0].view(a.out[0].sizes()));
@@ -39,8 +39,8 @@ Run Split(const Args& a) {
   };
 }
 
-// The elements of `whole` that a Slice of these sizes takes, each axis in ascending order, and the axes along which the
-// Slice goes the other way.
+// The elements of a tensor that a Slice selects, with all axes ascending, and the axes with negative steps, which are
+// to be flipped.
 struct Sliced {
   at::Tensor part;
   std::vector<int64_t> mirrored;

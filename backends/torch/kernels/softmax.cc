@@ -46,8 +46,8 @@ at::Tensor HidesAllKeys(const at::Tensor& mask) {
   return (mask.dim() == 0 ? mask : mask.amax(-1, true)).eq(-std::numeric_limits<double>::infinity());
 }
 
-// Without a dropout: softmax(s + mask) v, where s = scale q kᵀ, or softcap·tanh(s/softcap); between the products of
-// halves, float32. A query without a visible key gets zeros.
+// Computes attention without dropout: softmax(s + mask) v, where s = scale q kᵀ, or softcap·tanh(s/softcap). With half
+// precision, s and the softmax are float32. A query without a visible key gets zeros.
 Run Attention(const Args& a) {
   const at::Tensor q = Flat3(a.in[0]), k = Flat3(a.in[1]).transpose(1, 2), v = Flat3(a.in[2]);
   std::vector<int64_t> sizes = a.in[0].sizes().vec();
@@ -77,8 +77,7 @@ std::span<const NamedKernel> SoftmaxKernels() {
 
 namespace {
 
-// Cross-entropy over axis 1. Labels are clamped into the classes before they are used as indices.
-
+// Attributes of cross-entropy, over class axis 1. Labels are clamped to the classes before they are used as indices.
 struct Targets {
   int64_t ignore_index;
   double smoothing;
@@ -101,7 +100,7 @@ Run CrossEntropy(const Args& a) {
   };
 }
 
-// dloss * (softmax - target), target = (1 - smoothing) one_hot + smoothing / classes
+// Computes dloss * (softmax - target), where target = (1 - smoothing) one_hot + smoothing / classes.
 Run CrossEntropyGrad(const Args& a) {
   return [dloss = a.in[0], log_prob = a.in[1], labels = a.in[2], dx = a.out[0], t = Targets(a.attrs())]() mutable {
     const at::Tensor index = t.Index(labels, log_prob.size(1));

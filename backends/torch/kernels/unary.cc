@@ -1,4 +1,4 @@
-// x → y, elementwise.
+// Elementwise operators of one input.
 #include <cmath>
 #include <limits>
 
@@ -60,7 +60,7 @@ Run Unary(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { F(y, x); };
 }
 
-// ATen's kernel for GPUs divides by a float32.
+// Avoids ATen's kernel for float64, because its GPU version divides by a float32.
 Run HardSwish(const Args& a) {
   if (a.in[0].scalar_type() != at::kDouble) return Unary<at::hardswish_out>(a);
   return [x = a.in[0], y = a.out[0]] { y.copy_((x + 3).clamp_(0, 6).mul_(x).div_(6)); };
@@ -70,7 +70,7 @@ Run Copy(const Args& a) {
   return [x = a.in[0], y = a.out[0]] { y.copy_(x); };
 }
 
-// ATen's sign of NaN is 0.
+// Propagates NaNs; ATen's sign of NaN is 0.
 Run Sign(const Args& a) {
   if (!a.in[0].is_floating_point()) return Unary<at::sign_out>(a);
   return [x = a.in[0], y = a.out[0]] { y.copy_(at::where(at::isnan(x), x, at::sign(x))); };
@@ -80,7 +80,7 @@ Run Relu(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { at::clamp_min_out(y, x, 0); };
 }
 
-// Beyond the threshold ATen returns x itself; at 40 that is exact in float64 too.
+// Passes a threshold of 40, above which ATen returns x; this is exact even in float64.
 Run Softplus(const Args& a) {
   return [x = a.in[0], y = a.out[0]]() mutable { at::softplus_out(y, x, 1, 40); };
 }
@@ -94,7 +94,7 @@ Run LeakyRelu(const Args& a) {
   return [=, x = a.in[0], y = a.out[0]]() mutable { at::leaky_relu_out(y, x, alpha); };
 }
 
-// gamma * (x > 0 ? x : alpha * (exp(x * rate) - 1))
+// Computes gamma * (x > 0 ? x : alpha * (exp(x * rate) - 1)).
 Run EluLike(const Args& a, double alpha, double gamma, double rate) {
   return [=, x = a.in[0], y = a.out[0]]() mutable { at::elu_out(y, x, alpha, gamma, rate); };
 }
@@ -113,7 +113,7 @@ Run HardSigmoid(const Args& a) {
   return [=, x = a.in[0], y = a.out[0]]() mutable { at::clamp_out(y, (x * alpha).add_(beta), 0, 1); };
 }
 
-// x < -lambd: x + bias; x > lambd: x - bias; else 0.
+// Computes x + bias for x < -lambd, x - bias for x > lambd, and 0 between.
 Run Shrink(const Args& a) {
   const double lambd = a.attrs().Float("lambd"), bias = a.attrs().Float("bias");
   return [=, x = a.in[0], y = a.out[0], zero = at::zeros({}, a.in[0].options())] {

@@ -1,4 +1,4 @@
-// Sliding windows of convolution and pooling: attributes, and padding that ATen's kernels lack.
+// Sliding windows of convolution and pooling: their attributes, and padding that ATen's kernels do not support.
 #pragma once
 
 #include <vector>
@@ -13,16 +13,16 @@ struct Window {
   size_t rank() const { return strides.size(); }
   bool symmetric() const { return begin == end; }
   bool dilated() const;
-  // In the order of constant_pad_nd: the last axis first, begin and end in turn.
+  // Returns the pads in the order of constant_pad_nd: begin and end of the last axis first.
   std::vector<int64_t> PadList() const;
 };
 
-// Of a node over `spatial` axes; `kernel` may be empty where the node has weights.
+// Makes the window of a node from its attributes. `kernel` may be empty if the node has weights.
 Window MakeWindow(const Attrs& attrs, std::vector<int64_t> kernel);
 
-// x with the window's pads filled with `value`. A copy.
+// Returns a copy of x with the pads of the window, filled with `value`.
 at::Tensor Padded(const at::Tensor& x, const Window& window, double value);
-// The part of a padded tensor that holds the original of these spatial extents. A view.
+// Returns a view of a padded tensor without its pads; `spatial` are the unpadded extents.
 at::Tensor Unpadded(const at::Tensor& padded, const Window& window, at::IntArrayRef spatial);
 
 }  // namespace onnxtrain::aten

@@ -18,7 +18,8 @@ namespace {
 
 using Types = std::vector<Type>;
 
-// The weights of convolutions are stored channels last, too, as cuDNN reads them; their gradients are not.
+// Bit masks select x and the weights of convolutions (3), because cuDNN reads both channels last; gradients of weights
+// stay row-major (0).
 constexpr ChannelsLastOp kOps[] = {
     {"Conv", "torch.NhwcConv", 3, 1},
     {"ConvTranspose", "torch.NhwcConvTranspose", 3, 1},
@@ -32,7 +33,7 @@ constexpr ChannelsLastOp kOps[] = {
     {"AveragePoolGrad", "torch.NhwcAveragePoolGrad", 1, 1},
 };
 
-// The operands as the canonical operator has them.
+// Returns the operand types of the canonical operator, with the selected ones permuted to [N,C,…].
 Types GetLogical(std::span<const Type* const> types, uint32_t channels_last) {
   Types logical;
   for (size_t i = 0; i < types.size(); ++i) {
@@ -115,7 +116,7 @@ namespace {
 using Vals = std::vector<Val>;
 using Kind = LayoutConstraint::Kind;
 
-// [N,C,…] as [N,…,C], and back.
+// Permutes [N,C,…] to [N,…,C]; ToNchw is the inverse.
 Val ToNhwc(Val x) {
   if (IsTrivialChannelsLast(x.shape())) return Reshape(x, ToChannelsLast(x.shape()));
   return Transpose(x, NchwToNhwcPerm(x.rank()));
@@ -173,7 +174,7 @@ class ChannelsLastRewriter {
     EmitReordered(node);
   }
 
-  // A transpose between the two layouts is the other variant of the same value.
+  // Emits nothing: a transpose between the two layouts only changes which variant of its operand is read.
   void EmitTranspose(const Node& node) {
     const ValueId x = node.inputs[0], y = node.outputs[0];
     if (node.attrs.Ints("perm") == NchwToNhwcPerm(type(x).rank())) {
@@ -190,7 +191,7 @@ class ChannelsLastRewriter {
     SetOutputs(node, r_.b().Ops(op.name, in, node.attrs), op.outputs);
   }
 
-  // An operator that computes in any order.
+  // Emits an operator that computes in either layout, with permuted axes.
   void EmitReordered(const Node& node) {
     const LayoutOperands operands = FindLayoutOperands(r_.from(), node);
     const int rank = FindLayoutRank(r_.from(), node, operands);
@@ -203,7 +204,7 @@ class ChannelsLastRewriter {
     SetOutputs(node, r_.b().Ops(node.op, in, ToPhysicalAttrs(*FindOp(node.op), node.attrs, rank)), operands.outputs);
   }
 
-  // An operand of lower rank as one of full rank.
+  // Returns an operand of lower rank with leading axes of 1, channels last.
   Val Spread(ValueId v, int rank) {
     Shape shape(rank - type(v).rank(), 1);
     shape.insert(shape.end(), type(v).shape.begin(), type(v).shape.end());
@@ -222,7 +223,7 @@ class ChannelsLastRewriter {
 
   Rewriter& r_;
   const std::vector<bool> nhwc_;  // by node
-  Vals last_;                     // by old value: its variant [N,…,C]
+  Vals last_;                     // by old value: its [N,…,C] variant
 };
 
 bool HasKernelChannelsLast(const Graph& graph, const Node& node) {

@@ -1,4 +1,4 @@
-// Stores activations channels last, [N,…,C], where that spares convolutions the conversion.
+// Stores activations channels last, [N,…,C], so that convolutions need not convert them.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@ namespace onnxtrain::aten {
 
 struct ChannelsLastOp {
   std::string_view canonical, name;
-  uint32_t inputs = 0, outputs = 0;  // bits of the operands [N,…,C]; all others are as in the canonical operator
+  uint32_t inputs = 0, outputs = 0;  // bit masks of the [N,…,C] operands; others are row-major
 };
 
 std::span<const ChannelsLastOp> ChannelsLastOps();
-const ChannelsLastOp* FindChannelsLastOp(std::string_view canonical);  // null where there is none
-const ChannelsLastOp& GetChannelsLastOp(std::string_view name);        // of an operator of these
+const ChannelsLastOp* FindChannelsLastOp(std::string_view canonical);  // null if there is none
+const ChannelsLastOp& GetChannelsLastOp(std::string_view name);        // `name` must be torch.Nhwc…
 
 // Adds the rows to the table. Idempotent.
 void RegisterChannelsLastOps();
 
-// A convolution over two or three spatial axes whose kernels are faster channels last: those of tensor cores, so that
-// float32 takes part where its factors may be rounded to TF32, and float64 never does.
+// Returns true for a convolution over two or three spatial axes that runs on tensor cores, whose kernels are faster
+// channels last: half precision, and float32 if its operands may be rounded to TF32.
 bool WantsChannelsLast(const Graph& graph, const Node& node, bool tf32);
 
-// Replaces such convolutions by torch.NhwcConv …, and computes what lies between them over [N,…,C] where that leaves
-// fewer bytes to be transposed. Graph inputs and outputs keep their shapes.
+// Replaces convolutions that want it (WantsChannelsLast) by torch.NhwcConv …, and nodes between them by nodes over
+// [N,…,C] if fewer bytes are then transposed. Graph inputs and outputs keep their shapes.
 absl::StatusOr<Graph> AssignChannelsLast(const Graph& graph, bool tf32);
 
 }  // namespace onnxtrain::aten

@@ -23,7 +23,7 @@ class Expansion {
  public:
   Expansion(Rewriter& r, const Node& node) : r_(r), node_(node) {}
 
-  // x, scale, bias → y, mean, rstd. The variance is that of the differences from the mean, which cancel nothing.
+  // Expands x, scale, bias → y, mean, rstd. Computes the variance from x − mean, which avoids cancellation.
   Vals Forward() {
     const Val scale = r_.Map(node_.inputs[1]), bias = r_.Map(node_.inputs[2]);
     const std::vector<int64_t> axes = AxesBeforeChannels(Wide(0));
@@ -33,11 +33,11 @@ class Expansion {
     return {(Wide(0) - mean) * rstd * scale + bias, Reshape(mean, scale.shape()), Reshape(rstd, scale.shape())};
   }
 
-  // dy, x, scale, mean, rstd → dx, dscale, dbias.
+  // Expands dy, x, scale, mean, rstd → dx, dscale, dbias.
   Vals Backward() {
     const Val scale = r_.Map(node_.inputs[2]), mean = r_.Map(node_.inputs[3]), rstd = r_.Map(node_.inputs[4]);
     const std::vector<int64_t> axes = AxesBeforeChannels(Wide(0));
-    const Val dy = Wide(0);  // of both sums, which are one kernel's
+    const Val dy = Wide(0);  // shared by both sums, which one kernel computes
     const Val dbias = ReduceSum(dy, axes, false);
     const Val dscale = ReduceSum(dy * ((Wide(1) - mean) * rstd), axes, false);
     const double rows = static_cast<double>(Wide(0).type().elements()) / static_cast<double>(scale.type().elements());
@@ -46,8 +46,8 @@ class Expansion {
   }
 
  private:
-  // Returns the operand. Where a Cast from half precision computes it, every call adds another Cast: each kernel that
-  // uses it then reads half precision.
+  // Returns operand i. If it is a Cast from half precision, adds another such Cast in every call, so that each kernel
+  // that uses the operand reads half precision.
   Val Wide(size_t i) {
     const Val operand = r_.Map(node_.inputs[i]);
     const Graph& now = r_.b().graph();
@@ -60,7 +60,7 @@ class Expansion {
   const Node& node_;
 };
 
-// Are sums of its columns worth a kernel? `x`: the operand with the shape of the whole.
+// Returns true if a generated kernel should sum the columns. `x` is the operand with the full shape.
 bool SumsColumns(const Graph& graph, ValueId x) {
   const Type& type = graph.type(x);
   return IsFloat(type.dtype) && PaysToSumColumns(type.elements(), type.shape.back());

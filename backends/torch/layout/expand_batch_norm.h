@@ -1,6 +1,5 @@
-// Writes batch normalizations over channels last as sums of columns and elementwise operators, of which generated
-// kernels are made: together with the activation before or behind them, and without a pass over memory for the casts
-// from and to half precision.
+// Decomposes channels-last batch normalizations into column sums and elementwise operators, so that generated kernels
+// fuse them with adjacent activations and with casts from and to half precision.
 #pragma once
 
 #include <vector>
@@ -10,8 +9,8 @@
 
 namespace onnxtrain::aten {
 
-// Expands torch.NhwcBatchNorm and torch.NhwcBatchNormGrad where a kernel sums the columns. Leaves dead nodes behind.
-// `values` (may be null) is set to the new values by old ones.
+// Decomposes torch.NhwcBatchNorm and torch.NhwcBatchNormGrad if a generated kernel can sum the columns. Does not remove
+// dead nodes. If not null, `values` is set to the new values, indexed by old ones.
 absl::StatusOr<Graph> ExpandBatchNorms(const Graph& graph, std::vector<ValueId>* values = nullptr);
 
 }  // namespace onnxtrain::aten

@@ -27,10 +27,10 @@ absl::StatusOr<std::vector<Type>> InferCasts(const TypeContext& c) {
   return types;
 }
 
-// Does the cast weight stay in memory from its first use to another, or is it small? To cast all others at once would
-// hold more of them than one pass at a time needs.
 constexpr int64_t kMostSmallElements = 1 << 16;
 
+// Returns true if casting the weight early needs little more memory: it is small, or its cast is live until a second
+// use anyway. Casting other weights early would keep more of them live at once.
 bool MayCastEarly(const Pattern& pattern, ValueId weight) {
   const Graph& graph = pattern.graph();
   if (graph.type(weight).elements() <= kMostSmallElements) return true;
@@ -45,7 +45,7 @@ bool MayCastEarly(const Pattern& pattern, ValueId weight) {
 
 using Types = std::pair<DType, DType>;  // from, to
 
-// The casts to join, by their types.
+// Returns the casts to join, by their types.
 std::map<Types, std::vector<const Node*>> FindCasts(const Graph& graph) {
   const Pattern pattern(graph);
   std::map<Types, std::vector<const Node*>> casts;
@@ -89,7 +89,7 @@ absl::StatusOr<Graph> CastWeightsTogether(const Graph& graph, std::vector<ValueI
     const std::vector<Val> all = r.b().Ops(
         kCastTogether, weights, {{"to", node.attrs.String("to")}, {"num_outputs", static_cast<int64_t>(group.size())}});
     for (size_t i = 0; i < group.size(); ++i) r.Set(group[i]->outputs[0], all[i]);
-    return std::vector<Val>(1);  // all are set
+    return std::vector<Val>(1);  // all results are set already
   };
   return Rewrite(graph, join, nullptr, values);
 }
@@ -115,7 +115,7 @@ struct Terms {
   std::vector<ValueId> squared, others;
 };
 
-// The terms of a sum of sums that nothing else reads.
+// Returns the terms of a tree of sums whose inner sums have no other users.
 Terms FindTerms(const Pattern& pattern, const Node& root) {
   Terms terms;
   std::vector<const Node*> sums = {&root};
@@ -153,7 +153,7 @@ absl::StatusOr<Graph> FuseSumsOfSquares(const Graph& graph) {
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (!IsSum(graph, node)) return std::nullopt;
     const Node* user = pattern.SoleUser(node.outputs[0], "Add");
-    if (user != nullptr && IsSum(graph, *user)) return std::nullopt;  // a part of a larger sum
+    if (user != nullptr && IsSum(graph, *user)) return std::nullopt;  // part of a larger sum
     const Terms terms = FindTerms(pattern, node);
     if (terms.squared.size() < 2) return std::nullopt;
     std::vector<Val> operands;

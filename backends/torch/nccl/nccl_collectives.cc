@@ -1,14 +1,45 @@
 #include "backends/torch/nccl/nccl_collectives.h"
 
+#include <dlfcn.h>
+
 #include <chrono>
 #include <thread>
 #include <utility>
 
+#include "backends/torch/find_symbol.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 
 namespace onnxtrain::aten {
+namespace {
+
+bool FindAll(void* library, Nccl* nccl) {
+  return FindSymbol(library, "ncclGetErrorString", &nccl->describe) &&
+         FindSymbol(library, "ncclGetUniqueId", &nccl->get_unique_id) &&
+         FindSymbol(library, "ncclCommInitRank", &nccl->init_rank) &&
+         FindSymbol(library, "ncclCommAbort", &nccl->abort) &&
+         FindSymbol(library, "ncclCommGetAsyncError", &nccl->get_async_error) &&
+         FindSymbol(library, "ncclAllReduce", &nccl->all_reduce) &&
+         FindSymbol(library, "ncclBroadcast", &nccl->broadcast) &&
+         FindSymbol(library, "ncclAllGather", &nccl->all_gather) && FindSymbol(library, "ncclSend", &nccl->send) &&
+         FindSymbol(library, "ncclRecv", &nccl->receive) && FindSymbol(library, "ncclGroupStart", &nccl->group_start) &&
+         FindSymbol(library, "ncclGroupEnd", &nccl->group_end);
+}
+
+}  // namespace
+
+absl::StatusOr<const Nccl*> LoadNccl(std::span<const std::string> folders) {
+  constexpr char kName[] = "libnccl.so.2";
+  void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  for (auto folder = folders.begin(); library == nullptr && folder != folders.end(); ++folder)
+    library = dlopen(StrCat(*folder, "/", kName).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return absl::NotFoundError(StrCat(kName, " was not found"));
+  auto* const nccl = new Nccl;
+  if (!FindAll(library, nccl)) return absl::NotFoundError(StrCat(kName, " is too old: version 2.7 or later is needed"));
+  return nccl;
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -21,7 +52,7 @@ Nccl::Operation ToNcclOperation(Reduction op) {
   return op == Reduction::kSum ? Nccl::kSum : op == Reduction::kMin ? Nccl::kMin : Nccl::kMax;
 }
 
-// An operation between two ranks that this group does not have.
+// The result of a transfer between two ranks, which this group does not support.
 class NoTransfer : public Transfer {
  public:
   explicit NoTransfer(absl::Status status) : status_(std::move(status)) {}
@@ -62,7 +93,7 @@ class NcclCollectives : public Collectives {
     return Run(what, [&](void* stream) { return Gather(own, all, stream); });
   }
 
-  // The queue of the device orders what follows.
+  // Queues the gathers; the order of the device queue makes later kernels wait for them.
   void BeginGather(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all,
                    size_t rows) override {
     for (size_t row = 0; row < rows; ++row) {
@@ -122,7 +153,7 @@ class NcclCollectives : public Collectives {
     return result == Nccl::kSuccess ? ended : result;
   }
 
-  // What fails here fails again in Wait.
+  // Submits an operation. An error is stored, and Wait returns it.
   template <typename Queue>
   void Start(std::string_view what, Queue queue) {
     if (!failure_.ok()) return;
@@ -137,7 +168,7 @@ class NcclCollectives : public Collectives {
     return Wait(what);
   }
 
-  // Waits for all that was started.
+  // Waits until all submitted operations have finished.
   absl::Status Wait(std::string_view what) {
     if (!failure_.ok()) return failure_;
     if (const absl::Status marked = queue_->Mark(); !marked.ok()) return Fail(what, ToStd(marked.message()));
@@ -156,7 +187,8 @@ class NcclCollectives : public Collectives {
     }
   }
 
-  // The group of the hosts says which ranks are gone. Those that are there find the connections to this one aborted.
+  // Aborts the connections, so that the other ranks fail too, and returns an error in which the host group names lost
+  // ranks.
   absl::Status Fail(std::string_view what, std::string_view error) {
     Abort();
     failure_ = host_.Barrier(what);
@@ -176,12 +208,12 @@ class NcclCollectives : public Collectives {
   const std::unique_ptr<DeviceQueue> queue_;
   Collectives& host_;
   absl::Status failure_;
-  std::string begun_;  // what BeginGather was last called for
+  std::string begun_;  // `what` of the last BeginGather
 };
 
 constexpr char kMeeting[] = "meeting over NCCL";
 
-// Does no rank have an error? A warning says which one has.
+// Returns true if no rank has an error; otherwise logs a warning that names the first one.
 absl::StatusOr<bool> AllCan(Collectives& host, const absl::Status& own) {
   const absl::Status agreed = AgreeOnStatus(host, kMeeting, own);
   if (agreed.ok()) return true;

@@ -1,5 +1,5 @@
-// torch.WideMatMul: the product of two matrices of half precision in float32, as gradients of weights are added up and
-// stored. Its sums have that precision anyway: a MatMul rounds them, and a Cast reads and writes all of them again.
+// torch.WideMatMul: a matrix product of half-precision operands with a float32 result, for gradients of weights. Avoids
+// rounding the float32 sums to half precision and the pass over memory of a Cast.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@ inline constexpr char kWideMatMul[] = "torch.WideMatMul";
 // Adds the row to the table of operators. Idempotent.
 void RegisterWideMatMul();
 
-// Replaces casts to float32 of products that nothing else reads. Leaves dead nodes behind. `values` (may be null) is
-// set to the new values by old ones.
+// Replaces a half-precision MatMul whose only user is a Cast to float32, and that Cast. Does not remove dead nodes. If
+// not null, `values` is set to the new values, indexed by old ones.
 absl::StatusOr<Graph> WidenProducts(const Graph& graph, std::vector<ValueId>* values = nullptr);
 
 }  // namespace onnxtrain::aten

@@ -13,8 +13,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/classes.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
@@ -23,7 +22,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr int kMaxChannels = 64;
-// Input frames of the resampling filter on one side of an output frame, at least.
+// Lower bound of the input frames that the resampling filter reads on one side of an output frame.
 constexpr double kFilterReach = 1024;
 
 struct Close {
@@ -42,7 +41,7 @@ absl::StatusOr<Sound> OpenSound(const std::string& path, SF_INFO* info) {
   return sound;
 }
 
-// A FLAC file that was written to a pipe does not tell its length.
+// Returns false for FLAC files without a length, as written to pipes.
 bool KnowsLength(const SF_INFO& info) { return info.frames < SF_COUNT_MAX; }
 
 int64_t ConvertFrames(int64_t frames, int64_t from, int64_t to) {
@@ -75,7 +74,7 @@ void AverageChannels(int channels, std::vector<float>* samples) {
   samples->resize(frames);
 }
 
-// Band-limited interpolation (Smith & Gossett, "A flexible sampling-rate conversion method", 1984).
+// Resamples by band-limited interpolation (Smith & Gossett, "A flexible sampling-rate conversion method", 1984).
 absl::StatusOr<std::vector<float>> Resample(const std::vector<float>& samples, int channels, double ratio) {
   if (src_is_valid_ratio(ratio) == 0) return Invalid("resampling by a factor of ", ratio, " is not possible");
   const auto frames = static_cast<int64_t>(samples.size()) / channels;
@@ -91,7 +90,7 @@ absl::StatusOr<std::vector<float>> Resample(const std::vector<float>& samples, i
   return out;
 }
 
-// Reads as many frames as a sample needs, interleaved.
+// Reads the interleaved frames that a sample needs.
 absl::StatusOr<std::vector<float>> ReadFrames(const std::string& path, SNDFILE* sound, const SF_INFO& info,
                                               const SoundFormat& format) {
   const double step = double(info.samplerate) / double(format.rate);  // input frames per output frame
@@ -150,18 +149,18 @@ absl::Status ReadSound(const std::string& path, const SoundFormat& format, const
 
 namespace {
 
-// A data set with sounds in files of their own.
-
 struct SoundFiles {
-  std::string column, root;        // the name of the column; the folder that the names are relative to
-  std::vector<std::string> names;  // by sample
+  std::string column, root;        // name of the column; folder that `names` are relative to
+  std::vector<std::string> names;  // file name of each sample
 };
 
 namespace fs = std::filesystem;
 
-std::string PathOf(const SoundFiles& files, int64_t i) { return (fs::path(files.root) / files.names[i]).string(); }
+std::string GetSoundPath(const SoundFiles& files, int64_t i) {
+  return (fs::path(files.root) / files.names[i]).string();
+}
 
-// The first file that can be read, and the format that samples have after it.
+// The first readable file and the sample format derived from it.
 struct Reference {
   int64_t file = 0;
   SoundFormat format;
@@ -170,7 +169,7 @@ struct Reference {
 absl::StatusOr<Reference> FindReference(const SoundFiles& files, const AudioOptions& options) {
   absl::Status first;
   for (int64_t i = 0; i < std::ssize(files.names); ++i) {
-    const auto format = PlanSoundFormat(PathOf(files, i), options);
+    const auto format = PlanSoundFormat(GetSoundPath(files, i), options);
     if (format.ok()) return Reference{i, *format};
     if (first.ok()) first = format.status();
   }
@@ -190,7 +189,7 @@ class SoundDataset : public Dataset {
   int64_t size() const override { return std::ssize(files_.names); }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string StableName(int64_t i) const override { return files_.names[i]; }
-  std::string Describe(int64_t i) const override { return PathOf(files_, i); }
+  std::string Describe(int64_t i) const override { return GetSoundPath(files_, i); }
   std::vector<std::string> notes() const override {
     if (options_.sample_rate == 0 && options_.frames == 0 && options_.seconds == 0) return {};
     const SoundFormat& f = reference_.format;
@@ -212,16 +211,16 @@ class SoundDataset : public Dataset {
   std::vector<Column> columns_;
 };
 
-// Makes a column of f32 between -1 and 1, [frames] or, of several channels, [channels, frames], then the columns of
-// `table` (may be null) but `leave_out` (-1: none). Files are read when they are needed. What options.audio leaves open
-// is that of the first file that can be read; any other is an error that names the file and both numbers.
+// Makes a data set of a sound column, f32 in [-1, 1] of shape [frames] or, with several channels, [channels, frames],
+// and the columns of `table` (may be null) except `leave_out` (-1: none). Files are read on demand. Properties that
+// options.audio leaves open are those of the first readable file; files that differ are errors that name both numbers.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundFiles files, std::shared_ptr<const Dataset> table,
                                                                 int leave_out, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Reference reference, FindReference(files, options.audio));
   const Type sample{DType::kFloat32, {reference.format.channels, reference.format.frames}};
   absl::Status fits = CheckShape(sample.shape);
   if (fits.ok()) fits = CheckMemory(static_cast<int64_t>(sample.bytes()), options.max_bytes);
-  RETURN_IF_ERROR(Annotate(fits, PathOf(files, reference.file) + ": "));
+  RETURN_IF_ERROR(Annotate(fits, GetSoundPath(files, reference.file) + ": "));
   auto sounds = std::make_shared<SoundDataset>(std::move(files), reference, options.audio);
   if (table == nullptr) return sounds;
   return JoinColumns(std::move(sounds), std::move(table), leave_out);
@@ -242,13 +241,13 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SoundFile {
-  std::string name;  // within the folder
+  std::string name;  // relative to the folder
   int64_t label = 0;
 };
 
-// Lists the sound files of a folder, or of the folders in it.
+// The sound files of a folder or of its sub-folders.
 struct Listing {
-  std::vector<std::string> classes;  // empty: the files have none
+  std::vector<std::string> classes;  // empty: files have no classes
   std::vector<SoundFile> files;
 };
 
@@ -275,7 +274,7 @@ absl::StatusOr<Listing> ListSounds(const std::string& path) {
   return listing;
 }
 
-// Numbers the classes by their places in `names`.
+// Renumbers the classes by their index in `names`.
 absl::Status RenumberClasses(const std::string& path, const std::vector<std::string>& names, Listing* listing) {
   if (names.empty() || listing->classes.empty()) return absl::OkStatus();
   for (SoundFile& file : listing->files) {

@@ -1,4 +1,4 @@
-// Folders of sound files.
+// Sound files as samples, and folders and tables of sound files as data sets.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "frontend/data/audio/audio_options.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/path_table.h"
 
@@ -19,28 +18,27 @@ bool IsSoundName(const std::string& name);
 struct SoundFormat {
   int64_t rate = 0, channels = 0, frames = 0;
 };
-// The format of samples that are made of a file as `options` say. Fails on a file that is no sound.
+// Returns the format of samples that `options` yield for a file. Fails if the file is not a sound.
 absl::StatusOr<SoundFormat> PlanSoundFormat(const std::string& path, const AudioOptions& options);
 
-// Writes a sound in that format to `out`: [channels, frames] between -1 and 1. What `options` leave open must be as
-// the format has it, which is that of the file `like`.
+// Reads a sound and writes it in that format to `out`: [channels, frames] in [-1, 1]. Properties that `options` leave
+// open must equal those of the format, which were read from the file `like`.
 absl::Status ReadSound(const std::string& path, const SoundFormat& format, const AudioOptions& options,
                        const std::string& like, float* out);
 
-// Tables with a column of paths to sounds, relative to the folder of the table.
-
-// Whether it is a regular file with the suffix of a sound.
+// Returns true for a regular file with the suffix of a sound.
 bool IsSoundPath(const std::string& path);
 
-// Opens the table with the column of paths as a column of sounds, the first one; the others are as `open` makes them.
+// Opens a table with a column of paths, relative to the table's folder, as a column of sounds, which comes first;
+// `open` opens the other columns.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, const OpenTableFn& open,
                                                               const PathColumn& column, const DatasetOptions& options);
 
-// Whether a folder, or a folder in it, holds .wav, .flac, .ogg or .aiff files.
+// Returns true if a folder or one of its sub-folders holds .wav, .flac, .ogg or .aiff files.
 bool IsAudioFolder(const std::string& path);
 
-// Opens a folder with a folder per class, or with files alone. Columns: "audio", as MakeSoundDataset describes it; and
-// "label", the folder's place among the names sorted by bytes, or in DatasetOptions::folder_classes.
+// Opens a folder of sounds, or of sub-folders per class. Columns: "audio", f32 [frames] or [channels, frames]; and
+// "label", the index of the sub-folder in DatasetOptions::folder_classes, else in bytewise order.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioFolder(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kReasons = 3;
 
-using Reasons = std::map<int64_t, absl::Status>;  // by sample; with a message of the first ones of a code
+// sample → error; only the first few of each status code have a message
+using Reasons = std::map<int64_t, absl::Status>;
 
 // Checks samples of one data set; used by several threads.
 class SampleChecker {
@@ -65,7 +66,7 @@ class SampleChecker {
   std::vector<FeedWriter> writers_;
 };
 
-// Contiguous parts, one a thread, whose results are joined in order.
+// Checks contiguous ranges of samples in parallel and joins the results in order.
 Reasons FindBadSamples(const SampleChecker& checker, int64_t size, int threads) {
   const int64_t parts = std::clamp<int64_t>(threads, 1, std::max<int64_t>(size, 1));
   std::vector<Reasons> found(parts);

@@ -1,4 +1,4 @@
-// Finds the columns that feed the inputs of a model.
+// The steps of Binder that choose columns for model inputs.
 #include "frontend/data/bind/binder.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace onnxtrain {
 
 namespace {
 
-// Advises what to do where one row makes several columns unusable: a title above the table, or totals below it.
+// Returns advice if a single row makes several columns unusable, such as a title above the table or totals below it.
 std::string AdviseOddRow(const std::vector<Column>& columns) {
   std::set<std::string> rows;
   int unusable = 0;
@@ -35,14 +35,14 @@ absl::StatusOr<int> Binder::Resolve(const std::string& name, std::string_view fl
   }
   const auto index = ParseInt(name);
   if (index.ok() && *index >= 0 && *index < static_cast<int64_t>(columns_.size())) return static_cast<int>(*index);
-  return Invalid(flag, ": there is no column '", name, "'; there are ", Listed(columns_, ColumnText));
+  return Invalid(flag, ": there is no column '", name, "'; there are ", JoinFirst(columns_, ColumnText));
 }
 
 absl::Status Binder::BindExplicit() {
   for (const auto& [input, names] : spec_.inputs) {
     const bool known = std::ranges::find(inputs_, input, &ModelInput::name) != inputs_.end();
     if (!known)
-      return Invalid("`input` ", input, "=…: the model has no such input; it has ", Listed(inputs_, InputText));
+      return Invalid("`input` ", input, "=…: the model has no such input; it has ", JoinFirst(inputs_, InputText));
     for (const std::string& name : names) {
       ASSIGN_OR_RETURN(const int c, Resolve(name, StrCat("`input` ", input)));
       if (!columns_[c].problem.empty()) return Invalid("`input` ", input, ": ", columns_[c].problem);
@@ -56,13 +56,13 @@ absl::Status Binder::BindExplicit() {
   return absl::OkStatus();
 }
 
-// Returns whether every column is a scalar, as in CSV.
+// Returns true if every column is a scalar or a sequence, as in CSV.
 bool Binder::IsTable() const {
   return columns_.size() > 1 && std::all_of(columns_.begin(), columns_.end(),
                                             [](const Column& c) { return c.variable || c.sample.shape.empty(); });
 }
 
-// The last column of a table that may be its label.
+// Returns the last column that can be the label of a table.
 int Binder::LastColumn() const {
   int last = static_cast<int>(columns_.size()) - 1;
   while (last > 0 && (IsText(last) || IsLeftOut(last))) --last;
@@ -98,10 +98,10 @@ void Binder::BindByName() {
   if (Unbound().size() > 1) BindByStem();
 }
 
-// Binds inputs to columns with the name that the program gave them, where exporters have added to it.
+// Binds inputs to columns that have the input's name without the exporter's additions.
 void Binder::BindByStem() {
   std::map<std::string_view, std::vector<const ModelInput*>> by_stem;
-  for (const auto* input : Unbound()) by_stem[StemOf(input->name)].push_back(input);
+  for (const auto* input : Unbound()) by_stem[StripExporterAffixes(input->name)].push_back(input);
   for (const int c : FreeColumns()) {
     const auto found = by_stem.find(columns_[c].name);
     if (found != by_stem.end() && found->second.size() == 1 && columns_[c].problem.empty())
@@ -114,11 +114,12 @@ std::string Binder::Choices() const {
   for (int c : FreeColumns()) left.push_back(columns_[c]);
   std::vector<ModelInput> open;
   for (const auto* input : Unbound()) open.push_back(*input);
-  return StrCat("the model's ", open.size() == 1 ? "input " : "inputs ", Listed(open, InputText), " and the columns ",
-                Listed(left, ColumnText));
+  return StrCat("the model's ", open.size() == 1 ? "input " : "inputs ", JoinFirst(open, InputText),
+                " and the columns ", JoinFirst(left, ColumnText));
 }
 
-// Without the columns that by their names hold no features, and these as a text.
+// Returns the columns without those whose names mark them as row numbers or parts of the data, and a text about the
+// latter.
 std::pair<std::vector<int>, std::string> Binder::WithoutRowNames(const std::vector<int>& columns) const {
   std::vector<int> features;
   std::string others;
@@ -134,7 +135,7 @@ std::pair<std::vector<int>, std::string> Binder::WithoutRowNames(const std::vect
   return {features, others};
 }
 
-// Says what may be wrong where the columns of a table do not fit an input.
+// Returns hints for the error that the columns of a table do not fit an input.
 std::string Binder::TableHint(const ModelInput& input) const {
   std::string hint;
   for (const Column& c : columns_) {
@@ -196,7 +197,7 @@ absl::Status Binder::BindOnlyInput(const ModelInput& input) {
   return absl::OkStatus();
 }
 
-// Binds masks of pairs of tokens, [batch, (heads,) length, length]: true, 1 or a bias of 0 where a query sees a key.
+// Binds attention masks of shape [batch, (heads,) length, length]: true, 1 or a bias of 0 where a query sees a key.
 void Binder::BindPairMasks() {
   for (const ModelInput* input : Unbound()) {
     const bool pairs = input->has_shape && (input->dims.size() == 3 || input->dims.size() == 4);
@@ -206,7 +207,7 @@ void Binder::BindPairMasks() {
   }
 }
 
-// Binds inputs of [batch, length] to columns of tokens: by their names, and the one that is left to the token ids.
+// Binds inputs of shape [batch, length] to token columns by name, and the remaining one to the token ids.
 absl::Status Binder::BindTokens() {
   if (spec_.first_token_column < 0) return absl::OkStatus();
   if (spec_.token_blocks) BindPairMasks();
@@ -229,7 +230,7 @@ absl::Status Binder::BindTokens() {
     if (columns[0] == spec_.first_token_column) out_.token_input = input;
   }
   if (!out_.token_input.empty()) return absl::OkStatus();
-  return Invalid("which input takes the token ids is not clear from ", Listed(inputs_, InputText),
+  return Invalid("which input takes the token ids is not clear from ", JoinFirst(inputs_, InputText),
                  "; say `input` NAME=", columns_[spec_.first_token_column].name);
 }
 
@@ -246,8 +247,8 @@ absl::Status Binder::BindDefaults() {
       {"attention_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},
       {"input_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},
       {"key_padding_mask", "zeros, nothing is padding",
-       [](int64_t) -> int64_t { return 0; }},                                              // PyTorch marks padding,
-      {"padding_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},  // Keras the rest
+       [](int64_t) -> int64_t { return 0; }},  // in PyTorch, 1 marks padding
+      {"padding_mask", "ones, nothing is padding", [](int64_t) -> int64_t { return 1; }},  // in Keras, 1 marks tokens
       {"position_ids", "0, 1, 2, …", [](int64_t i) { return i; }},
   };
   const auto real = std::find_if(bound_.begin(), bound_.end(), [&](const auto& entry) {
@@ -275,7 +276,7 @@ absl::Status Binder::BindDefaults() {
 absl::Status Binder::BindRest() {
   if (Unbound().size() > 1) RETURN_IF_ERROR(BindDefaults());
   std::vector<const ModelInput*> open = Unbound();
-  // Defaults copy the shape of a bound input: the only real input is bound first.
+  // Defaults take the shape of a bound input, so the only input that is no helper is bound first.
   if (open.size() > 1 && bound_.empty()) {
     std::vector<const ModelInput*> real;
     for (const auto* input : open) {
@@ -301,11 +302,12 @@ absl::Status Binder::BindRest() {
 
 namespace {
 
-// Features of a byte each may be as many as the pixels of a square picture: bits of a fingerprint, counts, categories.
+// Returns true if one of up to 1000 samples has a byte of at least 128. Tells pixels from other vectors of bytes whose
+// length is a square: fingerprints, counts, categories.
 bool HasBrightPixels(const Dataset& data, int c) {
-  constexpr int64_t kMostSamples = 1000;
+  constexpr int64_t kMaxSamples = 1000;
   constexpr std::byte kBright{128};
-  const int64_t count = std::min(data.size(), kMostSamples);
+  const int64_t count = std::min(data.size(), kMaxSamples);
   std::vector<std::byte> row(data.columns()[c].sample.bytes());
   for (int64_t k = 0; k < count; ++k) {
     const bool read = data.Read(k * data.size() / count, c, row).ok();
@@ -326,7 +328,7 @@ bool Binder::HoldsPixels(const std::string& input, int c) const {
   if (spec_.pixel_inputs.has_value()) return spec_.pixel_inputs->contains(input);
   const bool others = std::ranges::any_of(
       bound_, [&](const auto& bound) { return FeedsImage(bound.second) && !is_row(bound.second[0]); });
-  return (spec_.asked_for_pixels && !others) || HasBrightPixels(*out_.dataset, c);
+  return (spec_.pixels_requested && !others) || HasBrightPixels(*out_.dataset, c);
 }
 
 }  // namespace onnxtrain

@@ -5,14 +5,14 @@
 
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/classes.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/names.h"
 
 namespace onnxtrain {
 
 namespace {
 
-// The type of targets of which some are whole numbers is that of the others.
+// Returns the element type of several label columns: float if any of them is float.
 DType LabelType(const std::vector<Column>& all, const std::vector<int>& columns) {
   const auto is_float = [&](int c) { return IsFloat(all[c].sample.dtype); };
   const auto found = std::ranges::find_if(columns, is_float);
@@ -39,7 +39,7 @@ absl::Status DescribeLabel(const Dataset& data, std::string_view what, int64_t i
   label->text = StrCat(what, " ← column '", first.name, "' ", ToString(info.sample));
   if (!first.classes.empty()) {
     StrAppend(&label->text, ", ", first.classes.size(),
-              " classes: ", Listed(first.classes, [](const std::string& s) { return s; }));
+              " classes: ", JoinFirst(first.classes, [](const std::string& s) { return s; }));
   } else if (!IsFloat(info.sample.dtype)) {
     StrAppend(&label->text, ", values ", info.min_value, " to ", info.max_value);
   }
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<int>> Binder::ResolveLabel(const std::vector<std::str
   return columns;
 }
 
-// Label columns of every loss.
+// Returns the label columns of all losses.
 std::set<int> Binder::LabelColumns() const {
   std::set<int> used(out_.label.columns.begin(), out_.label.columns.end());
   for (const auto& [key, label] : out_.own_labels) used.insert(label.columns.begin(), label.columns.end());
@@ -77,7 +77,7 @@ absl::Status Binder::FindLabel() {
   }
   std::vector<Column> candidates = columns_;
   const std::set<int> own = LabelColumns();
-  // A column with the name of a model input belongs to that input, and one that a loss names to that loss.
+  // A column named like a model input feeds that input, and a column that a loss names is the label of that loss.
   for (Column& c : candidates) {
     if (input_names.contains(c.name) || c.name == spec_.leave_out ||
         own.contains(static_cast<int>(&c - candidates.data())))
@@ -94,7 +94,7 @@ absl::Status Binder::FindLabel() {
   return absl::OkStatus();
 }
 
-// The label of a table is by default its last column: refuses one that can be none.
+// Fails if the default label, the last column of a table, seems to divide the data.
 absl::Status Binder::CheckDefaultLabel(int c) const {
   const Column& label = columns_[c];
   if (NamesSplit(label.name))
@@ -110,7 +110,7 @@ absl::Status Binder::AddLabel(std::string_view what, BoundLabel* label) {
   return absl::OkStatus();
 }
 
-// Labels that are the model's own classes become indices into them.
+// Replaces labels by their indices in the model's classes if those are integers other than 0 … n-1.
 absl::Status Binder::NumberClasses() {
   if (spec_.classes.empty() || out_.label.columns.size() != 1 || AreIndices(spec_.classes)) return absl::OkStatus();
   const int c = out_.label.columns[0];
@@ -119,8 +119,8 @@ absl::Status Binder::NumberClasses() {
   if (label.classes == spec_.classes) return absl::OkStatus();
   const bool numbers = !IntegerClasses(spec_.classes).empty();
   if (numbers && !label.classes.empty())
-    return Invalid("the label column '", label.name, "' holds names (", Listed(label.classes, quoted),
-                   "), but the model's classes are ", Listed(spec_.classes, quoted));
+    return Invalid("the label column '", label.name, "' holds names (", JoinFirst(label.classes, quoted),
+                   "), but the model's classes are ", JoinFirst(spec_.classes, quoted));
   if (!numbers || !label.problem.empty() || (IsFloat(label.sample.dtype) && label.sample.elements() != 1))
     return absl::OkStatus();
   out_.dataset = WithClassIndices(out_.dataset, c, spec_.classes, spec_.ignore_index);
@@ -134,29 +134,29 @@ absl::StatusOr<MaskEncoding> Binder::GetMaskEncoding(int c) const {
   return trained == spec_.mask_encodings->end() ? MaskEncoding::kClasses : trained->second;
 }
 
-// Masks of 0 and 255 that nothing but the label reads become 0 and 1.
-absl::Status Binder::ReadDrawnMasks() {
+// Maps masks with the values 0 and 255 to classes, unless a model input reads the column as well.
+absl::Status Binder::MapMasksToClasses() {
   if (spec_.ignore_index == 255) return absl::OkStatus();
   std::set<int> fed;
   for (const auto& [input, columns] : bound_) fed.insert(columns.begin(), columns.end());
-  std::map<int, MaskEncoding> inks;
+  std::map<int, MaskEncoding> encodings;
   for (const std::string& key : spec_.class_labels) {
     const BoundLabel* label = FindBoundLabel(out_, key);
     const int c = label == nullptr || label->columns.size() != 1 ? -1 : label->columns[0];
     if (c < 0 || fed.contains(c) || !columns_[c].classes.empty()) continue;
     ASSIGN_OR_RETURN(const MaskEncoding encoding, GetMaskEncoding(c));
-    if (encoding == MaskEncoding::kClasses || !inks.emplace(c, encoding).second) continue;
+    if (encoding == MaskEncoding::kClasses || !encodings.emplace(c, encoding).second) continue;
     out_.mask_encodings[columns_[c].name] = encoding;
     out_.notes.push_back(StrCat("labels '", columns_[c].name,
                                 encoding == MaskEncoding::kGreys ? "' of greys are taken for 0 and 1 (from 128 on)"
                                                                  : "' of 0 and 255 are taken for 0 and 1"));
   }
-  out_.dataset = WithMaskClasses(out_.dataset, inks);
-  for (const auto& [c, encoding] : inks) columns_[c] = out_.dataset->columns()[c];
+  out_.dataset = WithMaskClasses(out_.dataset, encodings);
+  for (const auto& [c, encoding] : encodings) columns_[c] = out_.dataset->columns()[c];
   return absl::OkStatus();
 }
 
-// Folders and texts are numbered in the order of their names: '10' comes before '2'.
+// Adds a note if the text order of class names differs from their numeric order: '10' comes before '2'.
 void Binder::NoteTextOrder() {
   const std::vector<int64_t> numbers = IntegerClasses(out_.classes);
   const auto descent = std::ranges::is_sorted_until(numbers);
@@ -167,7 +167,7 @@ void Binder::NoteTextOrder() {
                               "' (`class_map` FILE gives another order)"));
 }
 
-// "<=50K" and "<=50K." are one class, most often.
+// Warns about pairs like "<=50K" and "<=50K.", which usually are the same class.
 void Binder::WarnOfSpellings() {
   if (!out_.classes_are_sorted) return;
   const auto [one, other] = FindTwoSpellings(out_.classes);
@@ -185,13 +185,14 @@ absl::Status Binder::DescribeLabels() {
   }
   NoteTextOrder();
   WarnOfSpellings();
-  RETURN_IF_ERROR(ReadDrawnMasks());
+  RETURN_IF_ERROR(MapMasksToClasses());
   RETURN_IF_ERROR(AddLabel("label", &out_.label));
   for (auto& [key, label] : out_.own_labels) RETURN_IF_ERROR(AddLabel("label of its own", &label));
   return absl::OkStatus();
 }
 
-// A first column of classes before columns of numbers is a label more likely than a last one without any classes.
+// Warns if the default label, the last column, looks less like a label than the first column: the first holds integers
+// or classes, the last has no classes and is float or constant.
 void Binder::WarnOfDefaultLabel() {
   const Column &first = columns_.front(), &last = columns_[LastColumn()];
   const LabelInfo& label = out_.label.info;
@@ -204,7 +205,7 @@ void Binder::WarnOfDefaultLabel() {
 
 absl::StatusOr<std::optional<int>> LabelByName(const std::vector<Column>& columns, bool want_label) {
   static const std::set<std::string> kNames = {"label", "labels",  "target", "targets", "y",
-                                               "class", "y_train", "y_test", "cls"};  // WebDataset's
+                                               "class", "y_train", "y_test", "cls"};  // "cls" is WebDataset's
   std::optional<int> found;
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     if (!kNames.contains(absl::AsciiStrToLower(columns[c].name))) continue;

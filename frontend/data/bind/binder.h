@@ -1,5 +1,5 @@
-// The steps of BindData, for the files that they are in: columns for inputs (bind_columns.cc), labels (bind_labels.cc),
-// and the feeds that follow (binding.cc).
+// The steps of BindData: columns for inputs (bind_columns.cc), labels (bind_labels.cc), and the resulting feeds
+// (binding.cc).
 #pragma once
 
 #include <map>
@@ -13,32 +13,32 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/bind/binding.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 
-// Texts for people: "f32[batch,3]", "'x' f32[batch,3]", "'age' f32[]".
+// Format shapes, inputs and columns for messages: "f32[batch,3]", "'x' f32[batch,3]", "'age' f32[]".
 std::string DimsText(const std::vector<int64_t>& dims, const std::vector<std::string>& names);
 std::string InputText(const ModelInput& input);
 std::string ColumnText(const Column& c);
 
-// The first of many items.
+// Joins the texts of the first 12 items with commas and appends the total number if there are more; "none" if empty.
 template <typename T, typename Text>
-std::string Listed(const std::vector<T>& items, Text text) {
+std::string JoinFirst(const std::vector<T>& items, Text text) {
   std::string out;
-  constexpr size_t kMost = 12;
-  for (size_t i = 0; i < items.size() && i < kMost; ++i) StrAppend(&out, i == 0 ? "" : ", ", text(items[i]));
-  if (items.size() > kMost) StrAppend(&out, ", … (", items.size(), " in all)");
+  constexpr size_t kMaxItems = 12;
+  for (size_t i = 0; i < items.size() && i < kMaxItems; ++i) StrAppend(&out, i == 0 ? "" : ", ", text(items[i]));
+  if (items.size() > kMaxItems) StrAppend(&out, ", … (", items.size(), " in all)");
   return out.empty() ? "none" : out;
 }
 
-// Whether samples of an input are rows of numbers of any length, as pictures are to a model of dense layers.
-bool TakesRows(const ModelInput& input, const Shape& fixed);
+// Returns true if samples of the input are vectors of any length, as pictures are for a model of dense layers.
+bool AcceptsVectors(const ModelInput& input, const Shape& fixed);
 
-// The shape of a sample of several columns of equal shapes.
+// Returns the shape of the sample that several columns of equal shapes are concatenated to.
 Shape JoinedShape(const std::vector<Column>& all, const std::vector<int>& columns);
 
-// Binds the columns of a data set. Each step sees what the ones before it have left.
+// Binds the columns of a data set. Each step handles the inputs and columns that earlier steps left unbound.
 class Binder {
  public:
   Binder(const std::vector<ModelInput>& inputs, std::shared_ptr<const Dataset> dataset, const BindSpec& spec)
@@ -73,7 +73,7 @@ class Binder {
   void WarnOfSpellings();
   absl::Status DescribeLabels();
   absl::Status NumberClasses();
-  absl::Status ReadDrawnMasks();
+  absl::Status MapMasksToClasses();
   absl::StatusOr<MaskEncoding> GetMaskEncoding(int c) const;
   std::set<int> LabelColumns() const;
   absl::StatusOr<std::vector<int>> ResolveLabel(const std::vector<std::string>& names, std::string_view flag) const;
@@ -82,7 +82,7 @@ class Binder {
   std::vector<const ModelInput*> Unbound() const;
   std::vector<int> FreeColumns() const;
   bool IsLeftOut(int c) const { return !spec_.leave_out.empty() && columns_[c].name == spec_.leave_out; }
-  // Is it text or tokens, which feed nothing but the inputs of a text model?
+  // Returns true for text and tokens, which can only feed the inputs of a text model.
   bool IsText(int c) const { return columns_[c].text || columns_[c].variable; }
   int LastColumn() const;
   bool IsTable() const;
@@ -90,10 +90,10 @@ class Binder {
 
   const std::vector<ModelInput>& inputs_;
   const BindSpec& spec_;
-  std::vector<Column> columns_;  // of the data set, without constants
+  std::vector<Column> columns_;  // columns of the data set, without constants
   std::map<std::string, std::vector<int>> bound_;
   std::vector<ConstantColumn> constants_;
-  bool label_is_last_ = false;  // nothing but its place says that it is the label
+  bool label_is_last_ = false;  // the label was chosen only because it is the last column
   BoundData out_;
 };
 

@@ -6,7 +6,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/bind/binder.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/text/token_blocks.h"
 
 namespace onnxtrain {
@@ -42,7 +42,7 @@ bool Compatible(const Shape& data, const Shape& fixed) {
                     [](int64_t d, int64_t f) { return f < 0 || d == f; });
 }
 
-// Returns the shapes of a sample with axes of extent 1 added or removed.
+// Returns the shapes of rank `rank` that differ from `data` only by axes of extent 1.
 std::vector<Shape> Views(const Shape& data, size_t rank) {
   std::vector<Shape> views;
   if (data.size() == rank) views.push_back(data);
@@ -59,7 +59,7 @@ std::vector<Shape> Views(const Shape& data, size_t rank) {
 
 }  // namespace
 
-bool TakesRows(const ModelInput& input, const Shape& fixed) { return IsFloat(input.dtype) && fixed == Shape{-1}; }
+bool AcceptsVectors(const ModelInput& input, const Shape& fixed) { return IsFloat(input.dtype) && fixed == Shape{-1}; }
 
 Shape JoinedShape(const std::vector<Column>& all, const std::vector<int>& columns) {
   Shape shape = all[columns[0]].sample.shape;
@@ -69,7 +69,7 @@ Shape JoinedShape(const std::vector<Column>& all, const std::vector<int>& column
 
 Shape Binder::DataShape(const std::vector<int>& columns) const { return JoinedShape(columns_, columns); }
 
-// Returns the extents without the batch axis, named ones filled in.
+// Returns the extents of an input without the batch axis, with the values of named dimensions filled in.
 absl::StatusOr<Shape> Binder::FixedDims(const ModelInput& input) const {
   Shape fixed;
   if (input.has_shape && input.dims.empty()) {
@@ -84,7 +84,7 @@ absl::StatusOr<Shape> Binder::FixedDims(const ModelInput& input) const {
 
 namespace {
 
-// Pictures that keep their sizes feed an input that leaves height and width open.
+// Sets the height axis of a feed of pictures of several sizes. Fails if the input fixes height or width.
 absl::Status SetHeightAxis(const Column& column, const Shape& fixed, FeedSpec* feed) {
   if (column.height_axis < 0) return absl::OkStatus();
   feed->height_axis = FindHeightAxis(column, feed->sample.shape);
@@ -106,9 +106,9 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
   if (input.has_shape) {
     ASSIGN_OR_RETURN(fixed, FixedDims(input));
     auto fitted = FitSample(data, fixed);
-    if (!fitted.ok() && TakesRows(input, fixed) && !all[columns[0]].variable) fitted = Shape{NumElements(data)};
+    if (!fitted.ok() && AcceptsVectors(input, fixed) && !all[columns[0]].variable) fitted = Shape{NumElements(data)};
     if (!fitted.ok()) {
-      // The column may list pictures that are not beside the table.
+      // The column may list picture files that are not in the folder of the table.
       if (data.empty() && fixed.size() >= 3)
         return Invalid("input ", InputText(input), " takes arrays, column '", all[columns[0]].name,
                        "' has single values (a column of file names, with or without ending, is one of pictures or "
@@ -130,7 +130,7 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
   return feed;
 }
 
-// Transposes pictures in arrays whose channels are along another axis than the input's.
+// Transposes pictures in arrays if the input has its channels on another axis.
 absl::Status Binder::PlaceChannels() {
   std::map<int, ChannelMove> moves;
   for (const auto& input : inputs_) {
@@ -153,7 +153,7 @@ absl::Status Binder::PlaceChannels() {
 
 absl::Status Binder::AddFeeds() {
   out_.dataset = WithConstants(out_.dataset, constants_);
-  std::vector<int> numbers;  // columns of bytes that are no pixels
+  std::vector<int> numbers;  // byte columns that are not pixels
   for (const auto& input : inputs_) {
     const std::vector<int>& columns = bound_.at(input.name);
     ASSIGN_OR_RETURN(FeedSpec feed, MakeFeed(input, columns));
@@ -233,7 +233,7 @@ namespace {
 
 constexpr int64_t kMostChannels = 4;
 
-// Transposes a matrix of values of `size` bytes.
+// Transposes a rows × columns matrix of elements of `size` bytes.
 void Transpose(std::span<const std::byte> from, size_t rows, size_t columns, size_t size, std::span<std::byte> to) {
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < columns; ++c)
@@ -241,9 +241,9 @@ void Transpose(std::span<const std::byte> from, size_t rows, size_t columns, siz
   }
 }
 
-class Moved : public DatasetView {
+class MovedChannels : public DatasetView {
  public:
-  Moved(std::shared_ptr<const Dataset> source, std::map<int, ChannelMove> moves)
+  MovedChannels(std::shared_ptr<const Dataset> source, std::map<int, ChannelMove> moves)
       : DatasetView(std::move(source)), moves_(std::move(moves)), columns_(source_->columns()) {
     for (const auto& [c, move] : moves_) columns_[c].sample.shape = MoveChannels(columns_[c].sample.shape, move);
   }
@@ -291,7 +291,7 @@ std::optional<ChannelMove> FindChannelMove(const Column& column, const Shape& fi
 std::shared_ptr<const Dataset> WithMovedChannels(std::shared_ptr<const Dataset> source,
                                                  std::map<int, ChannelMove> moves) {
   if (moves.empty()) return source;
-  return std::make_shared<Moved>(std::move(source), std::move(moves));
+  return std::make_shared<MovedChannels>(std::move(source), std::move(moves));
 }
 
 }  // namespace onnxtrain

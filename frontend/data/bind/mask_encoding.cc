@@ -8,20 +8,20 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {
 
 constexpr int kWhite = 255, kNearlyWhite = 240, kNearlyBlack = 15, kMiddle = 128;
-// Samples that are not empty: after so many, masks that are not drawn will not turn out to be, and drawn ones will stay
-// so. A later exception is an error of its sample.
-constexpr int64_t kEnoughClasses = 64, kEnoughDrawn = 1000;
+// Numbers of non-empty samples after which the search stops: few suffice for class indices; for masks in black and
+// white more are read. A later exception is an error of its sample.
+constexpr int64_t kEnoughClasses = 64, kEnoughBlackAndWhite = 1000;
 
 constexpr std::string_view kNames[] = {"classes", "black and white", "greys"};
 
-// Pixels by value.
+// Counts pixels by value.
 class Histogram {
  public:
   void Add(std::span<const uint8_t> pixels) {
@@ -43,7 +43,7 @@ class Histogram {
   std::array<int64_t, kWhite + 1> counts_ = {};
 };
 
-// The first value that is neither 0 nor 255.
+// Returns the first value that is neither 0 nor 255.
 template <typename T>
 std::optional<double> FindOther(std::span<const T> values) {
   const auto other = [](const T stored) {
@@ -55,28 +55,28 @@ std::optional<double> FindOther(std::span<const T> values) {
 }
 
 template <typename T>
-std::span<T> ValuesOf(std::span<std::byte> bytes) {
+std::span<T> ViewAs(std::span<std::byte> bytes) {
   return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-// Judges a column of numbers by what it has seen.
-class InkFinder {
+// Detects the encoding of a column from the samples that are added.
+class MaskEncodingFinder {
  public:
-  explicit InkFinder(const Column& column) : dtype_(column.sample.dtype), picture_(column.picture) {}
+  explicit MaskEncodingFinder(const Column& column) : dtype_(column.sample.dtype), picture_(column.picture) {}
 
   void Add(std::span<std::byte> sample) {
     if (dtype_ == DType::kUInt8) {
-      const auto pixels = ValuesOf<uint8_t>(sample);
+      const auto pixels = ViewAs<uint8_t>(sample);
       histogram_.Add(pixels);
-      if (std::ranges::any_of(pixels, [](uint8_t p) { return p != 0; })) ++inked_;
+      if (std::ranges::any_of(pixels, [](uint8_t p) { return p != 0; })) ++nonempty_;
       return;
     }
     Visit(dtype_, [&]<typename T>(Tag<T>) {
-      const std::span<const T> values = ValuesOf<T>(sample);
+      const std::span<const T> values = ViewAs<T>(sample);
       others_ = others_ || FindOther(values).has_value();
       const bool white = std::ranges::any_of(values, [](T v) { return static_cast<double>(ReadScalar(v)) == kWhite; });
       white_ = white_ || white;
-      inked_ += white ? 1 : 0;
+      nonempty_ += white ? 1 : 0;
     });
   }
   MaskEncoding FindEncoding() const {
@@ -84,16 +84,17 @@ class InkFinder {
     const MaskEncoding encoding = histogram_.FindEncoding();
     return encoding == MaskEncoding::kGreys && !picture_ ? MaskEncoding::kClasses : encoding;
   }
-  // Whether further samples need not be looked at.
+  // Returns true if further samples would not change the result.
   bool Decided() const {
-    return others_ || inked_ >= kEnoughDrawn || (inked_ >= kEnoughClasses && FindEncoding() == MaskEncoding::kClasses);
+    return others_ || nonempty_ >= kEnoughBlackAndWhite ||
+           (nonempty_ >= kEnoughClasses && FindEncoding() == MaskEncoding::kClasses);
   }
 
  private:
   DType dtype_;
   bool picture_;
   Histogram histogram_;
-  int64_t inked_ = 0;
+  int64_t nonempty_ = 0;
   bool others_ = false, white_ = false;
 };
 
@@ -112,7 +113,7 @@ class MaskClasses : public DatasetView {
     const auto encoding = encodings_.find(c);
     if (encoding == encodings_.end()) return absl::OkStatus();
     return Visit(columns_[c].sample.dtype, [&]<typename T>(Tag<T>) -> absl::Status {
-      const std::span<T> values = ValuesOf<T>(out);
+      const std::span<T> values = ViewAs<T>(out);
       if (encoding->second == MaskEncoding::kBlackAndWhite) {
         if (const auto other = FindOther<T>(values))
           return Invalid(Describe(i), ", column '", columns_[c].name, "': ", *other, " in a mask of 0 and 255");
@@ -129,7 +130,7 @@ class MaskClasses : public DatasetView {
   std::vector<Column> columns_;
 };
 
-// Bytes above 127 and numbers of more bits: what 255 is a value of, and what C++ computes with.
+// Returns true for arithmetic types that can hold 255.
 bool MayHoldWhite(DType dtype) {
   return Visit(dtype, []<typename T>(Tag<T>) { return std::is_arithmetic_v<T> && !std::is_same_v<T, int8_t>; });
 }
@@ -148,7 +149,7 @@ absl::StatusOr<MaskEncoding> FindMaskEncoding(const Dataset& data, int column, b
   const Column& c = data.columns()[column];
   const bool mask = c.sample.rank() >= 2 && !c.text && !c.variable && c.problem.empty() && !data.streams();
   if (!mask || IsStorage(c.sample.dtype) || !MayHoldWhite(c.sample.dtype)) return MaskEncoding::kClasses;
-  InkFinder finder(c);
+  MaskEncodingFinder finder(c);
   std::vector<std::byte> sample;
   for (int64_t i = 0; i < data.size() && !finder.Decided(); ++i) {
     sample.resize(SampleType(data, i, column).bytes());

@@ -6,20 +6,20 @@ namespace onnxtrain {
 namespace {
 
 struct TokenInput {
-  const char* part;  // of its name, in lower case
+  const char* part;  // substring of the input's name in lower case
   TokenRole role;
 };
 constexpr TokenInput kTokenInputs[] = {
     {"token_type_ids", TokenRole::kTypes},     {"segment_ids", TokenRole::kTypes},
     {"attention_mask", TokenRole::kMask},      {"input_mask", TokenRole::kMask},
-    {"key_padding_mask", TokenRole::kPadding},  // PyTorch marks padding,
-    {"padding_mask", TokenRole::kMask},         // Keras the rest
+    {"key_padding_mask", TokenRole::kPadding},  // in PyTorch, true marks padding
+    {"padding_mask", TokenRole::kMask},         // in Keras, true marks tokens
     {"position_ids", TokenRole::kPositions},
 };
 
 }  // namespace
 
-std::string_view StemOf(std::string_view name) {
+std::string_view StripExporterAffixes(std::string_view name) {
   const size_t end = name.find_last_not_of("0123456789");
   if (end != name.npos && end + 1 < name.size() && name[end] == ':') name = name.substr(0, end);
   name.remove_prefix(name.rfind('/') + 1);

@@ -1,4 +1,4 @@
-// The names of a model's inputs, and of the parts that data sets are divided into.
+// Meanings of names: of columns and folders that mark parts of the data, and of model inputs.
 #pragma once
 
 #include <optional>
@@ -9,23 +9,19 @@
 
 namespace onnxtrain {
 
-// The names of the parts that data sets are divided into.
-
-// Parts for evaluation while a model is trained, the preferred ones first: what is called validation, then tests.
+// Names of evaluation parts in order of preference: validation before test.
 inline constexpr std::string_view kEvalPartNames[] = {"val", "valid", "validation", "dev", "eval", "test"};
 
-// Do columns of this name divide the samples into parts, or number them? Such a column is neither feature nor label.
+// Return true if a column of this name assigns samples to parts, or numbers them. Such a column is neither feature nor
+// label.
 bool NamesSplit(const std::string& column);
 bool NamesRow(const std::string& column);
 
-// What the names of a model's inputs tell.
+// Strips what exporters add to a name: TensorFlow's "serving_default_NAME:0", and scopes, "a/NAME".
+std::string_view StripExporterAffixes(std::string_view name);
 
-// The program's own name in what exporters make of it: "serving_default_NAME:0", as TensorFlow writes it, and behind
-// scopes, "a/NAME".
-std::string_view StemOf(std::string_view name);
-
-// What an input of a text model is by its name: a mask, token types, positions. nullopt: the token ids, or nothing
-// known.
+// Returns the role of a text-model input by its name: mask, token types or positions. nullopt for token ids and unknown
+// names.
 std::optional<TokenRole> FindTokenRole(const std::string& input);
 
 }  // namespace onnxtrain

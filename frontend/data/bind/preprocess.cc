@@ -77,9 +77,9 @@ Json PicturesJson(const PicturePreprocess& p) {
 }
 
 absl::Status CheckPictures(const PicturePreprocess& p) {
-  constexpr int64_t kMostPixels = 1 << 16;
+  constexpr int64_t kMaxInputPixels = 1 << 16;
   const bool sizes = std::ranges::all_of(std::array{p.height, p.width, p.size_multiple},
-                                         [](int64_t extent) { return extent >= 0 && extent <= kMostPixels; });
+                                         [](int64_t extent) { return extent >= 0 && extent <= kMaxInputPixels; });
   const bool channels = p.channels == 0 || p.channels == 1 || p.channels == 3;
   return sizes && channels ? absl::OkStatus() : Invalid("'pictures' has sizes or channels that no pictures have");
 }
@@ -148,7 +148,7 @@ absl::Status ParseMasks(const Json& json, Preprocess* p) {
   return absl::OkStatus();
 }
 
-// Calls parse(name, value) for each entry of the object json[key], where there is one.
+// Calls parse(name, value) for each entry of the object json[key]; for none if it is missing.
 template <typename Parse>
 absl::Status ForEach(const Json& json, const char* key, Parse parse) {
   const auto entries = json.find(key);

@@ -10,7 +10,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/bind/names.h"
-#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/csv.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
@@ -20,7 +20,7 @@
 namespace onnxtrain {
 namespace {
 
-// FNV-1a of the bytes, started at `hash`.
+// Continues the FNV-1a hash `hash` with the bytes.
 uint64_t HashBytes(std::span<const std::byte> bytes, uint64_t hash) {
   for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001B3u;
   return hash;
@@ -30,14 +30,14 @@ uint64_t HashValue(const T& value, uint64_t hash) {
   return HashBytes(std::as_bytes(std::span(&value, 1)), hash);
 }
 
-// Spreads a hash over all bits (the finalizer of MurmurHash3).
+// Mixes the bits of a hash (finalizer of MurmurHash3).
 uint64_t Mix(uint64_t h) {
   h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCDu;
   h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53u;
   return h ^ (h >> 33);
 }
 
-// Single values are hashed as doubles or names: other samples may change how a column of text is stored.
+// Hashes single values as doubles or class names, since appended samples may change the element type of a column.
 uint64_t HashColumn(const Column& column, const HostTensor& value, uint64_t hash) {
   if (!column.sample.shape.empty() || IsStorage(column.sample.dtype)) return HashBytes(value.bytes(), hash);
   const int64_t place = column.classes.empty() ? -1 : value.IntAt(0);
@@ -63,8 +63,8 @@ uint64_t HashSample(const Dataset& data, int64_t i, uint64_t seed) {
   return Mix(hash);
 }
 
-// Moves the sample next to the border where one side has none.
-void KeepBothSides(const std::vector<uint64_t>& hashes, SplitRows* rows) {
+// Moves the sample with the hash closest to the threshold if one part is empty.
+void EnsureBothParts(const std::vector<uint64_t>& hashes, SplitRows* rows) {
   if (rows->eval.empty()) {
     const auto least = std::ranges::min_element(rows->train, {}, [&](int64_t i) { return hashes[i]; });
     rows->eval.push_back(*least);
@@ -84,7 +84,7 @@ absl::StatusOr<bool> IsForEvaluation(const std::string& name) {
   return Invalid("`eval_split`: expected train, test, eval, valid, val or dev, got '", name, "'");
 }
 
-// By class of the column; for columns of numbers empty.
+// Returns for each class of the column whether it selects evaluation; empty for numeric columns.
 absl::StatusOr<std::vector<bool>> EvaluationClasses(const Column& column) {
   std::vector<bool> classes;
   for (const std::string& name : column.classes) {
@@ -110,7 +110,7 @@ SplitRows SplitByHash(const Dataset& data, double fraction, uint64_t seed) {
     hashes[i] = HashSample(data, i, seed);
     (std::ldexp(static_cast<double>(hashes[i]), -64) < fraction ? rows.eval : rows.train).push_back(i);
   }
-  KeepBothSides(hashes, &rows);
+  EnsureBothParts(hashes, &rows);
   return rows;
 }
 
@@ -163,26 +163,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kOnlyShard = "-00000-of-00001";  // as Hugging Face's data sets are stored
+constexpr std::string_view kOnlyShard = "-00000-of-00001";  // suffix of Hugging Face's files
 
 constexpr std::string_view kTables[] = {"csv", "tsv", "jsonl"};
 constexpr std::string_view kOthers[] = {"npz", "safetensors", "text", "tokens", "tar"};
 
-std::string SourceOf(const std::string& path) {
+std::string FindSourceName(const std::string& path) {
   const auto found = FindSource(path);
   return found.ok() ? found->source->name : "";
 }
-bool IsTable(const std::string& path) { return std::ranges::count(kTables, SourceOf(path)) > 0; }
-bool IsSplit(const std::string& path) { return IsTable(path) || std::ranges::count(kOthers, SourceOf(path)) > 0; }
+bool IsTable(const std::string& path) { return std::ranges::count(kTables, FindSourceName(path)) > 0; }
+bool IsSplit(const std::string& path) { return IsTable(path) || std::ranges::count(kOthers, FindSourceName(path)) > 0; }
 
-// "train" of "Train.csv.gz" and of "train-00000-of-00001.jsonl".
+// Returns "train" for "Train.csv.gz" and "train-00000-of-00001.jsonl".
 std::string FindStem(const std::string& name) {
   std::string stem = absl::AsciiStrToLower(name.substr(0, name.find('.')));
   if (stem.ends_with(kOnlyShard)) stem.resize(stem.size() - kOnlyShard.size());
   return stem;
 }
 
-// The path of the file of that stem, rather with the suffix of `like`; "" where there is none, or several.
+// Returns the path of the file with that stem; if there are several, the one with the suffix of `like`. "" if none or
+// several remain.
 std::string FindFile(const fs::path& folder, const std::vector<std::string>& names, std::string_view stem,
                      const std::string& like) {
   std::vector<std::string> found;
@@ -194,10 +195,10 @@ std::string FindFile(const fs::path& folder, const std::vector<std::string>& nam
   return found.size() == 1 ? found[0] : "";
 }
 
-// The only table in a folder that is nothing else.
+// Returns the only table in a folder that no source recognizes; "" otherwise.
 std::string FindOnlyTable(const std::string& folder, const std::vector<std::string>& names) {
   std::string found;
-  if (!SourceOf(folder).empty()) return "";
+  if (!FindSourceName(folder).empty()) return "";
   for (const std::string& name : names) {
     const std::string path = (fs::path(folder) / name).string();
     if (!IsTable(path)) continue;
@@ -207,7 +208,8 @@ std::string FindOnlyTable(const std::string& folder, const std::vector<std::stri
   return found;
 }
 
-// The names of the columns of a table, or how many there are without names; empty for other files.
+// Returns the fields of the first record of a table, which are the column names if it has a header, or the keys of the
+// first JSON line. Empty for other files.
 std::multiset<std::string> ReadColumns(const std::string& path) {
   std::vector<std::string> names;
   if (HasSuffix(path, {".csv", ".data", ".dat", ".tsv", ".tab"}, true)) {
@@ -224,7 +226,7 @@ std::multiset<std::string> ReadColumns(const std::string& path) {
   return {names.begin(), names.end()};
 }
 
-// Returns whether a table has the columns of another one; without a header, as many fields.
+// Returns true if a table has all columns of another, or as many fields.
 bool HasColumnsOf(const std::string& path, const std::string& other) {
   const auto own = ReadColumns(path), wanted = ReadColumns(other);
   return own.size() == wanted.size() || std::ranges::includes(own, wanted);

@@ -8,28 +8,28 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/image/augment.h"
 #include "frontend/data/image/picture_pipeline.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {
 
-// Where each pixel of a sample comes from.
+// The source of each pixel of an augmented sample.
 struct Geometry {
   Box box;
   Turn turn;
   Affine rotation;
 };
 
-// Along one axis: the pixels `low` and `low` + 1 (or `low` again at the end), and the share of the second one.
+// Linear interpolation along one axis: between pixels `low` and `high`, with weight `share` for `high`.
 struct Between {
   int low = 0, high = 0;
   float share = 0;
 };
 
-// `at`: within the sample of `extent` pixels, which shows `part` pixels from `begin` on, clamped to them.
+// Maps position `at` of `extent` output pixels to the source pixels [begin, begin + part) and clamps to them.
 Between FindPixels(double at, int extent, bool reversed, int begin, int part) {
   if (reversed) at = extent - 1 - at;
   const double source = std::clamp((at + 0.5) * part / extent - 0.5, 0.0, part - 1.0);
@@ -85,8 +85,8 @@ void EraseFloats(const PixelLayout& o, const Box& box, std::span<float> to) {
   }
 }
 
-// Cuts, turns, rotates and erases `from` as the augmenter draws it, with one bilinear interpolation. What comes from
-// outside of the picture is 0. `from` and `to` do not overlap.
+// Crops, turns, rotates and erases `from` as the augmenter draws it, with one bilinear interpolation. Pixels from
+// outside the picture are 0. `from` and `to` must not overlap.
 void AugmentFloats(const Augmentation& augmentation, const PixelLayout& o, Augmenter* augmenter,
                    std::span<const float> from, std::span<float> to) {
   Geometry geometry{.rotation = {1, 0, 0, 0, 1, 0}};
@@ -97,8 +97,8 @@ void AugmentFloats(const Augmentation& augmentation, const PixelLayout& o, Augme
   if (const auto erased = augmenter->DrawErased(o.width, o.height)) EraseFloats(o, *erased, to);
 }
 
-constexpr int kLeastSide = 8;                  // of a picture whose pixels are a row
-constexpr int64_t kMaxPlaces = (1 << 24) - 1;  // that three channels of 8 bits can number, with one more for outside
+constexpr int kMinSide = 8;                    // smallest side of a flattened picture
+constexpr int64_t kMaxPlaces = (1 << 24) - 1;  // pixel numbers that fit into 24 bits, besides 0 for outside
 
 bool AreChannels(int64_t extent) { return extent == 1 || extent == 3; }
 
@@ -110,17 +110,17 @@ ImageOptions MakeOptions(const PixelLayout& layout, const Augmentation& augmenta
           .augment = augmentation};
 }
 
-// The square whose pixels are a row, as MNIST and CIFAR are stored in tables.
+// Returns the layout of a flattened square picture, as tables store MNIST and CIFAR.
 std::optional<PixelLayout> FindSquare(int64_t pixels) {
   for (const int channels : {1, 3}) {
     const auto side = static_cast<int>(std::lround(std::sqrt(static_cast<double>(pixels) / channels)));
-    if (side >= kLeastSide && int64_t{side} * side * channels == pixels && pixels / channels <= kMaxPlaces)
+    if (side >= kMinSide && int64_t{side} * side * channels == pixels && pixels / channels <= kMaxPlaces)
       return PixelLayout{.height = side, .width = side, .channels = channels};
   }
   return std::nullopt;
 }
 
-// Interleaves the channels of a sample.
+// Converts a sample to interleaved channels.
 void ReadPixels(const PixelLayout& layout, std::span<const std::byte> from, DecodedPicture* picture) {
   picture->info = {.width = layout.width, .height = layout.height};
   picture->image.Reset(layout.width, layout.height, layout.channels);
@@ -132,7 +132,7 @@ void ReadPixels(const PixelLayout& layout, std::span<const std::byte> from, Deco
   }
 }
 
-// A picture whose colors number its pixels from 1 on: what becomes of it tells what becomes of every picture.
+// Returns a picture whose 24-bit colors number its pixels from 1. Augmenting it yields the source of every pixel.
 DecodedPicture NumberPixels(const PixelLayout& layout) {
   DecodedPicture picture{.info = {.width = layout.width, .height = layout.height}};
   picture.image.Reset(layout.width, layout.height, 3);
@@ -196,7 +196,7 @@ class Augmented : public DatasetView {
     return ConvertValues(DType::kFloat32, std::as_bytes(std::span<const float>(to)), type.dtype, out.data(), 1);
   }
 
-  // Values of any type go where the numbers of their pixels go; 0 comes from outside.
+  // Moves values of any type like the pixel numbers of NumberPixels; number 0 is outside and yields 0.
   absl::Status MovePixels(const PixelLayout& layout, const ReadPass& pass, int64_t i, std::span<const std::byte> sample,
                           std::span<std::byte> out) const {
     thread_local std::vector<std::byte> places;
@@ -204,7 +204,7 @@ class Augmented : public DatasetView {
     RETURN_IF_ERROR(PicturePipeline::ForThisThread().Run(numbered_, MakeOptions(layout, augmentation_),
                                                          PictureKind::kMask, pass, i, places));
     const size_t pixels = places.size() / 3, planes = layout.channels_last ? 1 : layout.channels;
-    const size_t size = out.size() / pixels / planes;  // bytes of one pixel in a plane
+    const size_t size = out.size() / pixels / planes;  // bytes per pixel in a plane
     for (size_t p = 0; p < pixels; ++p) {
       size_t from = 0;
       for (int b = 0; b < 3; ++b) from |= std::to_integer<size_t>(places[3 * p + b]) << 8 * b;
@@ -220,7 +220,7 @@ class Augmented : public DatasetView {
   Augmentation augmentation_;
   DecodedPicture numbered_;
   std::vector<Column> columns_;
-  std::vector<std::optional<ArrayPictures>> pictures_;  // by column
+  std::vector<std::optional<ArrayPictures>> pictures_;  // one entry per column; nullopt: unchanged
 };
 
 }  // namespace

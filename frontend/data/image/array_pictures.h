@@ -1,4 +1,4 @@
-// Augments pictures that arrays hold: samples of values, not files.
+// Augments pictures that are stored in arrays instead of files.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,35 @@
 
 namespace onnxtrain {
 
-// How the values of a sample are pixels.
+// The layout of a sample's values as pixels.
 struct PixelLayout {
   int height = 0, width = 0, channels = 1;
-  bool channels_last = false;  // else planes, one behind the other
+  bool channels_last = false;  // false: planes
 
   bool SameSize(const PixelLayout& o) const { return height == o.height && width == o.width; }
 };
 
-// The layout of [h, w], [c, h, w] or [h, w, c] with 1 or 3 channels, or of a row of a square picture, [n²] or [3n²]
-// with n ≥ 8; nullopt: the shape is none of them.
+// Returns the layout of [h, w], [c, h, w] or [h, w, c] with 1 or 3 channels, or of a flattened square picture, [n²] or
+// [3n²] with n ≥ 8; nullopt for other shapes.
 std::optional<PixelLayout> FindPixelLayout(const Shape& sample);
 
-// Whether samples may be pixels of 8 bits, which --normalize applies to: of two axes or more, or a row of as many bytes
-// as a square picture has (BindSpec::pixel_inputs tells which of these are).
+// Returns true if samples may be 8-bit pixels, which --normalize applies to: two axes or more, or a flattened square
+// picture (BindSpec::pixel_inputs tells those from other vectors).
 bool HoldsPixels(const Type& sample);
 
 struct ArrayPictures {
   int column = 0;
   PixelLayout layout;
-  bool label = false;  // cut, turned and warped like the pictures, to the nearest pixel, whatever the values mean
+  bool label = false;  // a mask: changed like the picture, by nearest-pixel geometry, with values copied unchanged
 };
 
-// Can values of that type be augmented? 8-bit pixels can be changed in every way; of other numbers the range is
-// unknown, so that colors cannot.
+// Returns true if values of the type can be augmented this way. Colors are changed for 8-bit pixels only, since the
+// range of other numbers is unknown.
 bool CanAugment(const Augmentation& augmentation, DType dtype);
 
-// `source` with those columns changed in passes that augment. All choices are functions of (pass, sample), and equal
-// for all columns but the colors. Requires CanAugment of all that are no labels, which have one size.
+// Returns a view of `source` that changes these columns in passes that augment. All choices are functions of (pass,
+// sample) and equal for all columns, except those about colors. Requires CanAugment for all columns that are not
+// labels, which have the same size.
 std::shared_ptr<const Dataset> AugmentArrays(std::shared_ptr<const Dataset> source, const Augmentation& augmentation,
                                              const std::vector<ArrayPictures>& pictures);
 

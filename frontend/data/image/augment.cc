@@ -24,7 +24,7 @@ void Look(const Table& table, int channel, Image* image) {
   for (size_t i = channel; i < image->pixels.size(); i += image->channels) image->pixels[i] = table[image->pixels[i]];
 }
 
-void LookAll(const Table& table, Image* image) {
+void ApplyTable(const Table& table, Image* image) {
   for (uint8_t& x : image->pixels) x = table[x];
 }
 
@@ -43,7 +43,7 @@ std::array<int64_t, 256> Histogram(const Image& image, int channel) {
 
 double Blend(double degenerate, double value, double factor) { return degenerate + factor * (value - degenerate); }
 
-// 3 × 3 average in which the middle counts five times.
+// Returns the 3 × 3 average in which the center has weight 5.
 double Smoothed(const Image& image, int x, int y, int c) {
   int sum = 4 * image.row(y)[x * image.channels + c];
   for (int dy = -1; dy <= 1; ++dy) {
@@ -52,7 +52,7 @@ double Smoothed(const Image& image, int x, int y, int c) {
   return sum / 13.0;
 }
 
-// The value at a place between pixels; black outside.
+// Interpolates bilinearly; black outside of the picture.
 double Between(const Image& image, double x, double y, int c) {
   const double left = std::floor(x), top = std::floor(y);
   double sum = 0;
@@ -70,7 +70,7 @@ double Between(const Image& image, double x, double y, int c) {
 }  // namespace
 
 void AdjustBrightness(double factor, Image* image) {
-  LookAll(MakeTable([&](int x) { return Clamped(x * factor); }), image);
+  ApplyTable(MakeTable([&](int x) { return Clamped(x * factor); }), image);
 }
 
 void AdjustContrast(double factor, Image* image) {
@@ -78,7 +78,7 @@ void AdjustContrast(double factor, Image* image) {
   double sum = 0;
   for (size_t i = 0; i < n; ++i) sum += LumaOf(*image, i);
   const double mean = std::floor(sum / static_cast<double>(n) + 0.5);
-  LookAll(MakeTable([&](int x) { return Clamped(Blend(mean, x, factor)); }), image);
+  ApplyTable(MakeTable([&](int x) { return Clamped(Blend(mean, x, factor)); }), image);
 }
 
 void AdjustSaturation(double factor, Image* image) {
@@ -102,11 +102,11 @@ void AdjustSharpness(double factor, Image* image, Image* spare) {
 }
 
 void Solarize(int threshold, Image* image) {
-  LookAll(MakeTable([&](int x) { return static_cast<uint8_t>(x < threshold ? x : 255 - x); }), image);
+  ApplyTable(MakeTable([&](int x) { return static_cast<uint8_t>(x < threshold ? x : 255 - x); }), image);
 }
 
 void Posterize(int bits, Image* image) {
-  LookAll(MakeTable([&](int x) { return static_cast<uint8_t>(x & (0xFF << (8 - bits))); }), image);
+  ApplyTable(MakeTable([&](int x) { return static_cast<uint8_t>(x & (0xFF << (8 - bits))); }), image);
 }
 
 void AutoContrast(Image* image) {
@@ -163,7 +163,7 @@ enum Stream : uint8_t { kGeometry = 1, kColors = 2 };
 constexpr int kTries = 10;
 constexpr double kMaxMagnitude = 30;
 
-// Draws a box of a share of the area and of proportions between the limits; false where none fits.
+// Draws a box with a share of the area and an aspect ratio within the limits; false if none fits after kTries.
 bool DrawShare(int width, int height, double low, double high, double ratio_low, double ratio_high, KeyedRandom* random,
                Box* box) {
   for (int i = 0; i < kTries; ++i) {
@@ -184,8 +184,8 @@ Affine Rotation(double degrees) {
   return {std::cos(angle), -std::sin(angle), 0, std::sin(angle), std::cos(angle), 0};
 }
 
-// An operation of RandAugment (Cubuk et al., 2019) at strength 0 to 1, which has a random sign where that has a
-// meaning.
+// An operation of RandAugment (Cubuk et al., 2019). Strength is in [0, 1]; `sign`, random, is ignored by operations
+// without a direction.
 struct Operation {
   bool geometric;
   void (*apply)(double strength, double sign, Filter filter, Image* image, Image* spare);

@@ -1,5 +1,5 @@
-// Windows bitmaps: 1, 4 and 8 bits with a palette (also run-length encoded), 16, 24 and 32 bits (also with masks).
-// Read here, as Debian has no small library for them that is maintained.
+// Reads Windows bitmaps: 1, 4 and 8 bits with a palette (also run-length encoded), 16, 24 and 32 bits (also with
+// masks). No small, maintained library for them is in Debian.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,7 +14,7 @@ enum Compression : uint8_t { kPlain = 0, kRle8 = 1, kRle4 = 2, kMasks = 3, kAlph
 
 constexpr size_t kFileHeader = 14, kCoreHeader = 12, kInfoHeader = 40;
 
-// One channel of a pixel with masks, scaled to 8 bits.
+// Extracts one channel of a pixel with bit masks, scaled to 8 bits.
 struct Mask {
   uint32_t bits = 0;
   uint8_t Extract(uint32_t pixel) const {
@@ -65,7 +65,7 @@ class BmpReader : public PictureReader {
  private:
   static absl::Status Truncated() { return Invalid("truncated BMP"); }
 
-  // A little-endian number; 0 behind the end.
+  // Reads a little-endian number; 0 beyond the end.
   uint32_t Number(size_t at, int size) const { return Number(bytes_, at, size); }
   static uint32_t Number(ByteSpan bytes, size_t at, int size) {
     uint32_t value = 0;
@@ -123,8 +123,8 @@ class BmpReader : public PictureReader {
     }
   }
 
-  // Pairs of (count, color); a count of 0 is followed by an end of row (0), of picture (1), a move (2) or as many
-  // colors as it says. What no pair covers has color 0.
+  // Decodes pairs of (count, color). After a count of 0 the next byte means: end of row (0), end of picture (1), a move
+  // (2), or a number of literal colors. Pixels that no pair covers have color 0.
   absl::Status DecodeRuns(ByteSpan data, Image* image) {
     image->Reset(info_.width, info_.height, indices_ ? 1 : 3);
     for (size_t i = 0; i < image->pixels.size(); i += image->channels) WriteColor(0, &image->pixels[i]);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kOrientationTag = 0x0112, kShort = 3;
 
-// Reads numbers of either byte order; 0 behind the end.
+// Reads numbers in either byte order; 0 beyond the end.
 struct Tiff {
   std::span<const uint8_t> bytes;
   bool big_endian;
@@ -51,10 +51,10 @@ bool HasAt(ByteSpan bytes, size_t at, std::string_view text) {
          std::equal(text.begin(), text.end(), reinterpret_cast<const char*>(bytes.data()) + at);
 }
 
-// The byte at 14 is the size of a BMP's second header, whose upper bytes are 0.
+// The 32-bit size of the second header is at byte 14; its upper bytes are 0.
 bool IsBmp(ByteSpan b) { return HasAt(b, 0, "BM") && b.size() >= 18 && b[15] == 0 && b[16] == 0 && b[17] == 0; }
 
-// Also a BigTIFF.
+// "II+" and "MM\0+" mark BigTIFF.
 bool IsTiff(ByteSpan b) {
   return HasAt(b, 0, "II*\0"sv) || HasAt(b, 0, "MM\0*"sv) || HasAt(b, 0, "II+\0"sv) || HasAt(b, 0, "MM\0+"sv);
 }

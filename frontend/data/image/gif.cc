@@ -1,4 +1,4 @@
-// The first frame of a GIF, by giflib.
+// Reads the first frame of a GIF with giflib.
 #include <gif_lib.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Closer {
   void operator()(GifFileType* gif) const { DGifCloseFile(gif, nullptr); }
 };
 
-// Rows of an interlaced frame come in four passes.
+// Passes over the rows of an interlaced frame.
 constexpr struct { int first, step; } kPasses[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}}, kOnePass[] = {{0, 1}};
 
 class GifReader : public PictureReader {
@@ -85,7 +85,7 @@ class GifReader : public PictureReader {
       return;
     }
     for (size_t i = 0; i < indices_.size(); ++i) {
-      if (indices_[i] >= map.ColorCount) continue;  // black
+      if (indices_[i] >= map.ColorCount) continue;  // stays black
       const GifColorType& color = map.Colors[indices_[i]];
       out[3 * i] = color.Red;
       out[3 * i + 1] = color.Green;
@@ -95,7 +95,7 @@ class GifReader : public PictureReader {
 
   ByteSpan left_;
   std::unique_ptr<GifFileType, Closer> gif_;
-  std::vector<GifPixelType> indices_;  // of one row
+  std::vector<GifPixelType> indices_;  // one row
 };
 
 }  // namespace

@@ -1,34 +1,42 @@
-// Pictures in memory, and the two geometries that everything else is made of: rectangles and the eight ways to turn a
-// picture.
+// Pictures in memory: 8-bit pixels, rectangles, orientations, color conversion and resizing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
+
+// Compiles a function for AVX2 as well, without fused multiply-add, so that results are equal on all processors.
+#if defined(__x86_64__) && !defined(__clang__) && !defined(ONNXTRAIN_SANITIZER)
+#define ONNXTRAIN_FOR_AVX2 __attribute__((target_clones("avx2", "default")))
+#else
+#define ONNXTRAIN_FOR_AVX2
+#endif
 
 namespace onnxtrain {
 
-// A part of a picture, in pixels: [x, x + width) × [y, y + height).
+// A rectangle in pixels: [x, x + width) × [y, y + height).
 struct Box {
   int x = 0, y = 0, width = 0, height = 0;
   bool operator==(const Box&) const = default;
 };
 
-// What the header of a file says.
+// The contents of a file's header.
 struct PictureInfo {
-  int width = 0, height = 0;  // as stored, at least 1
-  int orientation = 1;        // of EXIF, 1 to 8: how the stored rows must be turned to be looked at
-  bool complete = true;       // false: the orientation is behind the end of the bytes
+  int width = 0, height = 0;  // stored size, at least 1
+  int orientation = 1;        // EXIF orientation, 1 to 8
+  bool complete = true;       // false: the orientation is in bytes that were not passed
 };
 
-// Rows of interleaved 8-bit channels: 1 grey, 3 RGB. May hold only a part of a picture, or a smaller copy of it.
+// Rows of interleaved 8-bit channels: 1 grey, 3 RGB. Holds a whole picture, a part of it, or a scaled-down copy.
 struct Image {
-  int width = 0, height = 0, channels = 0;  // of `pixels`
-  int x = 0, y = 0;                         // place of the first pixel within the whole
-  int whole_width = 0, whole_height = 0;    // of the picture at the scale of `pixels`
+  int width = 0, height = 0, channels = 0;  // extents of `pixels`
+  int x = 0, y = 0;                         // position of the first pixel in the whole picture
+  int whole_width = 0, whole_height = 0;    // size of the whole picture at the scale of `pixels`
   std::vector<uint8_t> pixels;
 
-  // Makes a whole picture of undefined pixels. Keeps memory that is large enough.
+  // Makes this a whole picture with undefined pixels. Reuses memory that is large enough.
   void Reset(int new_width, int new_height, int new_channels) {
     width = whole_width = new_width;
     height = whole_height = new_height;
@@ -41,11 +49,11 @@ struct Image {
   const uint8_t* row(int r) const { return pixels.data() + r * stride(); }
 };
 
-// A way to turn a picture: first mirrors it left to right and top to bottom, then exchanges rows and columns.
+// One of eight orientations: first mirrors left to right, flips top to bottom, then transposes.
 struct Turn {
   bool mirror = false, flip = false, transpose = false;
 };
-// Returns the turn that shows a picture of that EXIF orientation upright.
+// Returns the turn that makes a picture of that EXIF orientation upright.
 constexpr Turn UprightTurn(int orientation) {
   constexpr Turn kTurns[] = {{},
                              {.mirror = true},
@@ -58,29 +66,61 @@ constexpr Turn UprightTurn(int orientation) {
   return orientation >= 1 && orientation <= 8 ? kTurns[orientation - 1] : Turn{};
 }
 
-// Conversions between colors, rounded as Pillow's Image.convert does.
-
-// ITU-R 601-2 luma in 16-bit fixed point.
+// Returns ITU-R 601-2 luma in 16-bit fixed point, rounded as in Pillow's Image.convert.
 constexpr uint8_t Luma(int r, int g, int b) {
   return static_cast<uint8_t>((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16);
 }
 
-// Rounds a·b / 255 to nearest.
+// Returns a·b / 255, rounded to nearest.
 constexpr int MulDiv255(int a, int b) {
   const int t = a * b + 128;
   return ((t >> 8) + t) >> 8;
 }
 
-// Returns a channel of RGB from one of CMYK, both with 255 for full light and full ink.
+// Converts a CMYK channel to the RGB channel, 255 being full ink and full light.
 constexpr uint8_t FromInk(int ink, int black) {
   const int left = 255 - black - MulDiv255(ink, 255 - black);
   return static_cast<uint8_t>(left < 0 ? 0 : left);
 }
 
-// Are the three channels of every pixel equal?
+// Returns true if the three channels of every pixel are equal, or there is one channel.
 bool IsGrey(const Image& image);
 
 // Converts a picture to 1 or 3 channels.
 void SetChannels(int channels, Image* image);
+
+enum class Filter : uint8_t {
+  kBilinear,  // antialiased triangle filter, two output pixels wide; within one level of Pillow's BILINEAR
+  kNearest    // nearest pixel, for masks
+};
+
+// Resizes parts of pictures. Reuses its buffers. Not thread-safe.
+class Resampler {
+ public:
+  // Resizes `part` of a picture to `out` with width × height pixels and the channels of `in`. `part` is in pixels of
+  // the picture with header `info`; `in` holds at least that part, possibly of a scaled-down copy. Pixels outside of
+  // the part have no influence.
+  void Resize(const Image& in, const PictureInfo& info, const Box& part, Filter filter, int width, int height,
+              Image* out);
+
+ private:
+  // Output pixel i is Σ_k weights[i·taps + k] · in[first[i] + k] for k < taps. All pixels have the same number of taps,
+  // so that loops have no branches.
+  struct Axis {
+    int taps = 0;
+    std::vector<int> first;
+    std::vector<float> weights;
+  };
+  // Set the weights for the part [begin, begin + extent) of `in` pixels and `out` output pixels.
+  static void SetTriangles(double begin, double extent, int in, int out, Axis* axis);
+  static void SetNearest(double begin, double extent, int in, int out, Axis* axis);
+
+  Axis x_, y_;
+  std::vector<float> row_;    // one row, resized vertically
+  std::vector<float> mixed_;  // one row of the output before rounding
+};
+
+// Encodes [height, width, channels] bytes of one channel (grey) or three (RGB) as PNG. Returns "" if libpng fails.
+std::string EncodePng(std::string_view pixels, int64_t height, int64_t width, int64_t channels);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "frontend/data/image/image_folder.h"
+#include "frontend/data/image/picture_dataset.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,10 +10,9 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/classes.h"
+#include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/names.h"
 #include "frontend/data/image/decode.h"
-#include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
@@ -54,7 +53,7 @@ absl::StatusOr<ByStem> ListByStem(const std::string& folder, std::vector<std::st
   return files;
 }
 
-// Names files by the stems of others where theirs are these with one ending more: "1_mask" for "1".
+// Removes a common ending from the stems of files if the rest are the stems of `others`: "1_mask" becomes "1".
 void DropCommonEnding(const ByStem& others, const std::string& folder, ByStem* files, std::vector<std::string>* notes) {
   if (others.empty() || files->contains(others.begin()->first)) return;
   const std::string& stem = others.begin()->first;
@@ -112,11 +111,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxDepth = 16;        // links may lead around in circles
-constexpr size_t kFirstFiles = 100;  // that IsImageFolder looks at
+constexpr int kMaxDepth = 16;        // symbolic links may form cycles
+constexpr size_t kFirstFiles = 100;  // number of files that IsImageFolder checks
 
-// Tells files that operating systems leave in folders.
-bool IsLitter(const std::string& name) {
+// Returns true for files that operating systems create in folders.
+bool IsSystemFile(const std::string& name) {
   static const std::set<std::string> kNames = {"Thumbs.db", "ehthumbs.db", "desktop.ini", "__MACOSX"};
   return name.starts_with('.') || kNames.contains(name);
 }
@@ -139,7 +138,7 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const fs::path& folder) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code ignored;
     std::string name = it->path().filename().string();
-    if (!IsLitter(name)) entries.push_back({std::move(name), it->is_directory(ignored)});
+    if (!IsSystemFile(name)) entries.push_back({std::move(name), it->is_directory(ignored)});
   }
   if (error) return Invalid(folder.string(), ": ", error.message());
   std::ranges::sort(entries, {}, &Entry::name);
@@ -167,7 +166,7 @@ class Lister {
   }
 
   std::vector<std::string> names;
-  std::vector<std::string> others;  // files that are no pictures
+  std::vector<std::string> others;  // files that are not pictures
 
  private:
   void Add(const std::string& name) {
@@ -185,13 +184,13 @@ void NoteOthers(const std::string& folder, const std::vector<std::string>& other
                           " that are no pictures: ", others[0], others.size() > 1 ? ", …" : ""));
 }
 
-// Is a folder `train` all that is in it?
-bool HoldsTrainAlone(const std::string& path) {
+// Returns true if the only entry is a folder "train".
+bool HasOnlyTrain(const std::string& path) {
   const auto entries = ListEntries(path);
   return entries.ok() && entries->size() == 1 && (*entries)[0].folder && (*entries)[0].name == "train";
 }
 
-// The folder of folders that is alone in the given one, as archives unpack; else the given one.
+// Descends into folders that contain only one folder, as unpacked archives do.
 std::string FindOnlyFolder(std::string path) {
   for (int depth = 0; depth < kMaxDepth; ++depth) {
     const auto entries = ListEntries(path);
@@ -204,10 +203,10 @@ std::string FindOnlyFolder(std::string path) {
   return path;
 }
 
-// The part of the folder that is meant: itself, or one for training or evaluation.
+// Returns the folder of the selected part, or the folder itself if it has no parts.
 absl::StatusOr<std::string> FindPart(const std::string& given, bool eval_split) {
   const std::string path = FindOnlyFolder(given);
-  if (HoldsTrainAlone(path)) return (fs::path(path) / "train").string();
+  if (HasOnlyTrain(path)) return (fs::path(path) / "train").string();
   if (!HasEvalImages(path)) return path;
   if (!eval_split) return (fs::path(path) / "train").string();
   for (const std::string_view part : kEvalPartNames) {
@@ -222,14 +221,14 @@ std::string ListClasses(const std::vector<std::string>& classes) {
   return classes.size() > 8 ? text + ", …" : text;
 }
 
-// The first of the names that is among the usual ones of a folder, whatever its case; "": none.
+// Returns the first of `names` that is in `usual`, ignoring case; "" if there is none.
 std::string FindName(const std::set<std::string>& names, const std::set<std::string>& usual) {
   const auto it =
       std::ranges::find_if(names, [&](const std::string& name) { return usual.contains(absl::AsciiStrToLower(name)); });
   return it == names.end() ? "" : *it;
 }
 
-// Pictures and their masks, in folders side by side, are no classes.
+// Fails if the sub-folders look like pictures and their masks instead of classes.
 absl::Status CheckAreClasses(const std::string& folder, const std::set<std::string>& classes) {
   const std::string pictures = FindName(classes, {"images", "image", "imgs", "jpegimages", "photos", "inputs"});
   const std::string masks = FindName(classes, {"masks", "mask", "labels", "annotations", "segmentationclass",
@@ -240,7 +239,7 @@ absl::Status CheckAreClasses(const std::string& folder, const std::set<std::stri
                  " pairs pictures with their masks");
 }
 
-// The label of each picture, whose class is the first folder of its name.
+// Makes labels from the first folder of each picture's path.
 absl::StatusOr<NamedTensor> MakeLabels(const std::string& folder, const std::vector<std::string>& names,
                                        const std::vector<std::string>& wanted) {
   std::vector<std::string> of;
@@ -264,7 +263,7 @@ absl::StatusOr<NamedTensor> MakeLabels(const std::string& folder, const std::vec
   return label;
 }
 
-// The table of file names and labels that lies among the pictures, as in Hugging Face's image folders; "": none.
+// Returns the table of file names and labels in a folder of pictures, as in Hugging Face's image folders; "" if none.
 std::string FindMetadata(const std::string& folder) {
   for (const char* name : {"metadata.csv", "metadata.jsonl"}) {
     std::string path = (fs::path(folder) / name).string();

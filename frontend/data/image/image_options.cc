@@ -9,7 +9,7 @@ namespace {
 struct Part {
   const char* name;
   double Augmentation::*value;
-  double otherwise;  // without a number; 0: a number must be given
+  double otherwise;  // default if no number is given; 0: a number is required
   double max;
 };
 constexpr Part kParts[] = {

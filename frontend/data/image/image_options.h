@@ -1,4 +1,4 @@
-// What pictures become: samples of one shape, or of as many as there are sizes of pictures.
+// Options that turn pictures into samples, of one shape or of their own sizes.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,21 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "frontend/data/load/cache_budget.h"
 #include "frontend/graph/type.h"
 
 namespace onnxtrain {
 
-// Random changes of training pictures.
+class CacheBudget;
 
-// Zeros change nothing.
+// Random changes of training pictures; 0 turns a change off.
 struct Augmentation {
-  double crop_min = 0, crop_max = 0;   // a part of this share of the area, resized
+  double crop_min = 0, crop_max = 0;   // range of the cropped share of the area; the crop is resized
   double flip = 0, vertical_flip = 0;  // probabilities
-  double rotate = 0;                   // by up to so many degrees
-  double color = 0;                    // brightness, contrast and saturation times 1 ± this
-  int randaugment = 0, magnitude = 9;  // so many random operations, of a strength out of 30
-  double erase = 0;                    // probability that a rectangle becomes black
-  double mixup = 0, cutmix = 0;        // as MixOptions (batch_mix.h), which applies them
+  double rotate = 0;                   // maximum angle in degrees
+  double color = 0;                    // maximum relative change of brightness, contrast and saturation
+  int randaugment = 0, magnitude = 9;  // number of operations; strength, 0 to 30
+  double erase = 0;                    // probability that a rectangle is erased
+  double mixup = 0, cutmix = 0;        // see MixOptions (load/loader.h)
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
   bool changes_pictures() const {
@@ -33,40 +32,40 @@ struct Augmentation {
   bool operator==(const Augmentation&) const = default;
 };
 
-// Parses crop[:MIN[-MAX]], flip[:P], vflip[:P], rotate:DEGREES, color[:X], randaugment[:N[/M]] and
-// erase[:P], mixup[:ALPHA], cutmix[:ALPHA]. Errors name the part.
+// Parses crop[:MIN[-MAX]], flip[:P], vflip[:P], rotate:DEGREES, color[:X], randaugment[:N[/M]], erase[:P],
+// mixup[:ALPHA] and cutmix[:ALPHA]. Errors name the part.
 absl::StatusOr<Augmentation> ParseAugmentation(std::span<const std::string> parts);
 
-// How a picture of other proportions fills the sample.
+// How a picture is fitted to a sample of another aspect ratio.
 enum class ImageFit : uint8_t {
-  kStretch,  // changes the proportions
-  kCrop,     // the largest part of these proportions, around the center
-  kPad       // the whole picture, with black bars
+  kStretch,  // changes the aspect ratio
+  kCrop,     // takes the largest centered part with the aspect ratio
+  kPad       // adds black bars
 };
 
-// Pictures that keep their sizes.
+// Options of pictures that keep their sizes.
 struct PictureSizes {
-  std::string input;  // of the model
-  // That the sizes are padded to. 0: found by `find_multiple`, or a power of two times that, where the pictures come to
-  // too many sizes otherwise.
+  std::string input;  // name of the model input
+  // Height and width are padded to multiples of this. 0: chosen as the result of `find_multiple` times a power of two,
+  // so that there are not too many sizes.
   int64_t multiple = 0;
-  // Returns the least multiple that the model takes; fails where it takes one size only.
+  // Returns the smallest multiple that the model accepts; fails if it accepts one size only.
   std::function<absl::StatusOr<int64_t>()> find_multiple = {};
 };
 
 struct ImageOptions {
-  int width = 0, height = 0;  // 0: not known, see `problem`, unless `sizes` are kept
+  int width = 0, height = 0;  // 0: unknown, see `problem`, unless `sizes` is set
   std::optional<PictureSizes> sizes = {};
   int channels = 3;  // 1 or 3
   bool channels_last = false;
-  bool bgr = false;  // blue before red
+  bool bgr = false;  // channel order is blue, green, red
   ImageFit fit = ImageFit::kCrop;
-  bool decode_scaling = false;  // a JPEG may be decoded at a half, a quarter or an eighth where that is large enough
-  Augmentation augment = {};    // of training samples
-  // Keeps decoded pictures where augmentation cuts another part every time; null: keeps none.
+  bool decode_scaling = false;  // allow decoding JPEG at 1/2, 1/4 or 1/8 if that is large enough
+  Augmentation augment = {};    // applied in passes with ReadPass::augment
+  // Budget of decoded pictures that are cached if augmentation makes samples differ in every pass; null: no cache.
   std::shared_ptr<CacheBudget> cache = nullptr;
-  std::string problem = "";  // why there is no size, for people
-  bool wanted = true;        // false: the model takes no pictures, and sources that hold more leave them out
+  std::string problem = "";  // message that explains why the size is unknown
+  bool wanted = true;        // false: the model takes no pictures; sources with other columns, too, omit them
 
   Type sample() const { return sample(height, width); }
   Type sample(int64_t rows, int64_t columns) const {

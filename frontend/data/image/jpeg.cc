@@ -1,4 +1,4 @@
-// JPEG by libjpeg-turbo: the accurate integer transform and smooth upsampling, as Pillow uses them.
+// Reads JPEG with libjpeg-turbo, using the accurate integer DCT and smooth upsampling like Pillow.
 #include <cstdio>  // jpeglib.h needs FILE
 //
 #include <jerror.h>
@@ -16,8 +16,8 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int kMaxScans = 500;         // a progressive file may repeat its scans for ever
-constexpr unsigned kExifBytes = 1024;  // the first directory is at the beginning
+constexpr int kMaxScans = 500;         // limit, since a progressive file may repeat scans endlessly
+constexpr unsigned kExifBytes = 1024;  // enough for the first directory
 
 struct ErrorManager {
   jpeg_error_mgr base;
@@ -31,7 +31,7 @@ struct ErrorManager {
   std::longjmp(errors->jump, 1);
 }
 
-// Warnings that pixels are missing become errors; the others ("extraneous bytes") are no loss.
+// Turns warnings about missing pixels into errors; others ("extraneous bytes") lose nothing.
 void Warn(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
   const int code = jpeg->err->msg_code;
@@ -45,7 +45,7 @@ void CheckScans(j_common_ptr jpeg) {
   std::longjmp(errors->jump, 1);
 }
 
-// Four channels per pixel of inverted ink (Adobe's convention) become three, in place.
+// Converts inverted CMYK (Adobe's convention) to RGB in place.
 void InvertedInkToRgb(uint8_t* row, int width) {
   for (int i = 0; i < width; ++i) {
     const int black = 255 - row[4 * i + 3];
@@ -66,7 +66,7 @@ class JpegReader : public PictureReader {
   }
 
   absl::StatusOr<PictureInfo> Open(ByteSpan bytes) override {
-    if (setjmp(errors_.jump)) return Failed();  // NOLINT: libjpeg's way to report errors
+    if (setjmp(errors_.jump)) return Failed();  // NOLINT: how libjpeg reports errors
     if (!created_) {
       jpeg_create_decompress(&jpeg_);
       created_ = true;
@@ -99,9 +99,9 @@ class JpegReader : public PictureReader {
   }
 
   void SetColors() {
-    const bool encodings = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
+    const bool cmyk = jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
     const bool grey = jpeg_.jpeg_color_space == JCS_GRAYSCALE;
-    jpeg_.out_color_space = encodings ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_.out_color_space = cmyk ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_.dct_method = JDCT_ISLOW;
   }
 
@@ -115,7 +115,7 @@ class JpegReader : public PictureReader {
 
   Box Whole() const { return {0, 0, static_cast<int>(jpeg_.image_width), static_cast<int>(jpeg_.image_height)}; }
 
-  // The part as pixels of the output, with a margin that smooth upsampling looks at.
+  // Returns the part in output pixels, with the margin that smooth upsampling reads.
   Box ScaledPart(const DecodeRequest& request) const {
     const Box part = request.part.value_or(Whole());
     const int scale = static_cast<int>(jpeg_.scale_denom);
@@ -126,7 +126,7 @@ class JpegReader : public PictureReader {
     return {left, top, right - left, bottom - top};
   }
 
-  // Reads the rows that are needed, and of them the columns.
+  // Decodes only the rows and columns of the part.
   void ReadPart(const DecodeRequest& request, Image* image) {
     const Box part = ScaledPart(request);
     JDIMENSION x = 0, width = jpeg_.output_width;
@@ -151,8 +151,8 @@ class JpegReader : public PictureReader {
       jpeg_read_scanlines(&jpeg_, &row, 1);
       return;
     }
-    encodings_.resize(size / 3 * 4);
-    row = encodings_.data();
+    cmyk_row_.resize(size / 3 * 4);
+    row = cmyk_row_.data();
     jpeg_read_scanlines(&jpeg_, &row, 1);
     InvertedInkToRgb(row, static_cast<int>(size / 3));
     std::memcpy(out, row, size);
@@ -164,7 +164,7 @@ class JpegReader : public PictureReader {
   ErrorManager errors_ = {};
   jpeg_progress_mgr progress_ = {};
   bool created_ = false;
-  std::vector<uint8_t> encodings_;  // one row
+  std::vector<uint8_t> cmyk_row_;  // one row
 };
 
 }  // namespace

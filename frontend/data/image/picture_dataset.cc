@@ -25,19 +25,15 @@
 namespace onnxtrain {
 namespace {
 
-// Sizes of pictures that keep them.
-
-// Most sizes that pictures are padded to: programs are compiled for each of them.
-inline constexpr size_t kMostPictureSizes = 64;
+// Limit on the number of padded sizes, since a program is compiled for each.
+constexpr size_t kMaxPictureSizes = 64;
 
 struct SizedPictures {
-  std::vector<PictureExtents> extents;  // by sample
-  int64_t multiple = 1;                 // of all padded extents
+  std::vector<PictureExtents> extents;  // extents of each sample
+  int64_t multiple = 1;                 // divides all padded extents
 };
 
-constexpr size_t kStartBytes = size_t{1}
-
-                               << 16;  // most headers end before
+constexpr size_t kStartBytes = size_t{1} << 16;  // contains the header of most files
 
 using Size = std::pair<int64_t, int64_t>;
 
@@ -67,13 +63,13 @@ std::set<Size> PaddedSizes(const std::vector<PictureExtents>& extents, int64_t m
 
 std::string SizeText(const Size& size) { return StrCat(size.first, " × ", size.second); }
 
-// 0 × 0: it cannot be read.
+// Returns 0 × 0 if the file cannot be read.
 PictureExtents ReadExtents(const PictureFiles& files, int64_t i, PictureDecoder* decoder, std::vector<uint8_t>* bytes) {
   const auto info = ReadInfo(files, i, decoder, bytes);
   return info.ok() ? Upright(*info) : PictureExtents();
 }
 
-// Gives broken pictures the size of the smallest one.
+// Sets the size of unreadable pictures to that of the smallest one.
 void FillUnknown(std::vector<PictureExtents>* extents) {
   const auto area = [](const PictureExtents& e) {
     return e.height > 0 ? Area(e) : std::numeric_limits<int64_t>::max();
@@ -85,8 +81,8 @@ void FillUnknown(std::vector<PictureExtents>* extents) {
   }
 }
 
-// Reads the sizes of all pictures, as they are looked at, from the headers of their files, and chooses the multiple
-// that they are padded to. A file that cannot be read gets the least size: reading its sample fails with the reason.
+// Reads the upright sizes of all pictures from their headers and chooses the multiple that they are padded to. A file
+// that cannot be read gets the smallest size; reading its sample fails with the reason.
 absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const PictureFiles& files) {
   PictureDecoder decoder;
   std::vector<uint8_t> bytes;
@@ -95,7 +91,7 @@ absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const Picture
   FillUnknown(&found.extents);
   if (sizes.multiple == 0) {
     ASSIGN_OR_RETURN(found.multiple, sizes.find_multiple());
-    while (PaddedSizes(found.extents, found.multiple).size() > kMostPictureSizes) found.multiple *= 2;
+    while (PaddedSizes(found.extents, found.multiple).size() > kMaxPictureSizes) found.multiple *= 2;
   }
   for (PictureExtents& e : found.extents) {
     e.padded_height = RoundUp(e.height, found.multiple);
@@ -104,13 +100,13 @@ absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const Picture
   return found;
 }
 
-// The padded extents with the most pixels.
+// Returns the padded extents with the most pixels.
 PictureExtents LargestExtents(const SizedPictures& pictures) {
   return *std::ranges::max_element(pictures.extents, {},
                                    [](const auto& e) { return e.padded_height * e.padded_width; });
 }
 
-// "37 sizes from 96 × 64 to 512 × 384, padded to multiples of 32 (12 sizes, 8.1% padding)"
+// Returns "37 sizes from 96 × 64 to 512 × 384, padded to multiples of 32 (12 sizes, 8.1% padding)".
 std::string DescribeExtents(const SizedPictures& pictures) {
   const std::set<Size> sizes = PaddedSizes(pictures.extents, 1);
   const auto area = [](const Size& size) { return size.first * size.second; };
@@ -156,7 +152,7 @@ class FolderFiles : public PictureFiles {
   std::string Describe(int64_t i) const override { return root_ + names_[i]; }
   absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override { return ReadStart(i, SIZE_MAX, bytes); }
   absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const override {
-    // O_NONBLOCK: a FIFO does not block.
+    // O_NONBLOCK: opening a FIFO must not block.
     const int fd = open(Describe(i).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return Invalid(std::strerror(errno));
     absl::Status status = ReadRegularFile(fd, most, bytes);
@@ -185,14 +181,14 @@ Column DescribeColumn(const PictureColumn& p, const PictureExtents& extents) {
                                                            : 1};
 }
 
-// Samples that are equal in every pass are kept as a whole (cache.h).
+// Returns true if decoded pictures are cached here. Samples that are equal in every pass are cached by CacheInRam.
 bool KeepsDecoded(const ImageOptions& o) {
   return o.cache != nullptr && o.augment.changes_pictures() && !o.decode_scaling;
 }
 
 class PictureDataset : public Dataset {
  public:
-  // `sizes`: of pictures that keep theirs.
+  // `sizes`: set if pictures keep their sizes.
   PictureDataset(std::vector<PictureColumn> pictures, std::optional<SizedPictures> sizes,
                  std::shared_ptr<const Dataset> table, int leave_out, bool describe_by_table,
                  std::vector<std::string> notes)
@@ -252,7 +248,7 @@ class PictureDataset : public Dataset {
     RETURN_IF_ERROR(p.files->Read(i, &bytes));
     return PicturePipeline::ForThisThread().Run(bytes, p.options, p.kind, pass, i, out);
   }
-  // Decodes the whole picture the first time, and keeps it as far as the budget lasts.
+  // Decodes the whole picture at the first read and caches it while the budget lasts.
   static absl::Status ReadDecoded(const PictureColumn& p, Decoded* kept, const ReadPass& pass, int64_t i,
                                   std::span<std::byte> out) {
     PicturePipeline& pipeline = PicturePipeline::ForThisThread();
@@ -268,12 +264,12 @@ class PictureDataset : public Dataset {
 
   std::vector<PictureColumn> pictures_;
   std::optional<SizedPictures> sizes_;
-  std::vector<std::unique_ptr<Decoded>> decoded_;  // by picture; null: none are kept
+  std::vector<std::unique_ptr<Decoded>> decoded_;  // one cache per picture column; null: no cache
   std::shared_ptr<const Dataset> table_;
   bool describe_by_table_;
   std::vector<std::string> notes_;
   std::vector<Column> columns_;
-  std::vector<int> places_;  // of the further columns in the table
+  std::vector<int> places_;  // indices of the other columns in the table
 };
 
 }  // namespace
@@ -293,7 +289,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakePictureDataset(const std::str
     auto found = FindSizes(*options.sizes, *pictures[0].files);
     if (!found.ok()) return Annotate(found.status(), name + ": ");
     sizes = *std::move(found);
-    for (PictureColumn& p : pictures) p.options.sizes->find_multiple = nullptr;  // may refer to what is gone soon
+    for (PictureColumn& p : pictures) p.options.sizes->find_multiple = nullptr;  // captures may not outlive this call
     notes.push_back(
         StrCat("pictures keep their sizes: ", DescribeExtents(*sizes), " (`image_size` N makes them one size)"));
   } else if (options.width == 0) {

@@ -1,30 +1,33 @@
-// A data set with pictures in files of their own.
+// Data sets of pictures in separate files: folders with or without a folder per class, tables with paths, and folders
+// that are paired by file name.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "frontend/data/image/picture_pipeline.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/path_table.h"
 
 namespace onnxtrain {
 
-// Where the files of a column are. Immutable; any thread may read.
+// The picture files of a column. Immutable and thread-safe.
 class PictureFiles {
  public:
   virtual ~PictureFiles() = default;
   virtual int64_t size() const = 0;
-  // Replaces *bytes by the file of sample i.
+  // Replaces *bytes by the contents of the file of sample i.
   virtual absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const = 0;
-  // Replaces *bytes by the beginning of the file, at least `most` bytes of it or all.
+  // Replaces *bytes by at least the first `most` bytes of the file, or all if it is shorter.
   virtual absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const { return Read(i, bytes); }
-  // Returns "cat/7.jpg", and where that is: "photos/cat/7.jpg".
+  // Return the name, "cat/7.jpg", and the path for messages, "photos/cat/7.jpg".
   virtual std::string Name(int64_t i) const = 0;
   virtual std::string Describe(int64_t i) const = 0;
 };
 
-// Files `names` within the folder `root`.
+// Returns the files `names` in the folder `root`.
 std::shared_ptr<const PictureFiles> FilesInFolder(std::string root, std::vector<std::string> names);
 
 struct PictureColumn {
@@ -34,14 +37,54 @@ struct PictureColumn {
   std::shared_ptr<const PictureFiles> files;
 };
 
-// Makes a data set of the columns `pictures`, then those of `table` (may be null) but `leave_out` (-1: none). All have
-// equally many samples. A sample is described by its row in the table, else by its first file. Of pictures that keep
-// their sizes (ImageOptions::sizes) the headers are read; those of one sample have equal sizes, or it cannot be read.
-// Fails, with `name` in front, where it is not known what size pictures get.
+// Makes a data set of the columns `pictures` and those of `table` (may be null) except `leave_out` (-1: none), which
+// have the same number of samples. Describes a sample by its row in the table or by its first file. For pictures that
+// keep their sizes (ImageOptions::sizes) reads all headers; samples whose pictures differ in size cannot be read.
+// Fails, with prefix `name`, if the size of pictures is unknown.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakePictureDataset(const std::string& name,
                                                                   std::vector<PictureColumn> pictures,
                                                                   std::shared_ptr<const Dataset> table, int leave_out,
                                                                   bool describe_by_table,
                                                                   std::vector<std::string> notes = {});
+
+// Returns true for a regular file that begins like a picture.
+bool IsPictureFile(const std::string& path);
+
+// Opens a table with a column of paths, relative to the table's folder, as a column of pictures; `open` opens the other
+// columns.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenPictureTable(const std::string& path, const OpenTableFn& open,
+                                                                const PathColumn& column,
+                                                                const DatasetOptions& options);
+
+struct FolderColumn {
+  std::string name;    // name of the data set column
+  std::string folder;  // relative to the root of the data
+  PictureKind kind = PictureKind::kColors;
+
+  bool operator==(const FolderColumn&) const = default;
+};
+
+// Opens a column of pictures for each folder below `root`, such as photographs and masks. Files of a sample have the
+// same name without suffix; fails if one is missing or if a folder has two files that differ only in the suffix.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenPicturePairs(const std::string& root,
+                                                                const std::vector<FolderColumn>& folders,
+                                                                const ImageOptions& options);
+
+// Lists the pictures in a folder and its sub-folders as relative paths, sorted bytewise. Files with a picture's suffix
+// are not opened; others are recognized by content. Skips hidden files and those that operating systems create; `notes`
+// names the first of other files.
+absl::StatusOr<std::vector<std::string>> ListPictures(const std::string& folder, std::vector<std::string>* notes);
+
+// Returns true if most of the first files in the folder and its sub-folders are pictures.
+bool IsImageFolder(const std::string& path);
+
+// Returns true if there is a folder "train" and one of "val", "valid", "validation", "test", "eval" or "dev".
+bool HasEvalImages(const std::string& path);
+
+// Opens a folder of pictures with column "image" and, if there are sub-folders, "label": indices of the sub-folders in
+// DatasetOptions::folder_classes, else in their bytewise order. In a folder with parts, opens the one that
+// DatasetOptions::eval_split selects, or the only one, "train". Without sub-folders, opens metadata.csv or
+// metadata.jsonl, a table that names the pictures, if there is one.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string& path, const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -9,12 +9,11 @@
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/data/image/image.h"
-#include "frontend/data/image/simd.h"
 
 namespace onnxtrain {
 namespace {
 
-// Writes a row of `width` pixels that are `step` bytes apart.
+// Copies `width` pixels that are `step` bytes apart.
 template <int kChannels>
 void CopyPixels(const uint8_t* from, std::ptrdiff_t step, int width, uint8_t* to) {
   for (int x = 0; x < width; ++x, from += step, to += kChannels) std::memcpy(to, from, kChannels);
@@ -27,7 +26,7 @@ void TurnImage(const Turn& turn, Image* image, Image* spare) {
   const int w = image->width, h = image->height, channels = image->channels;
   const auto copy = channels == 3 ? CopyPixels<3> : CopyPixels<1>;
   spare->Reset(turn.transpose ? h : w, turn.transpose ? w : h, channels);
-  // Strides over the source while the result is written in order.
+  // Strides through the source, so that the result is written in order.
   const auto step = static_cast<std::ptrdiff_t>(channels), line = static_cast<std::ptrdiff_t>(image->stride());
   const std::ptrdiff_t along = turn.mirror ? -step : step, down = turn.flip ? -line : line;
   const uint8_t* start = image->row(turn.flip ? h - 1 : 0) + (turn.mirror ? (w - 1) * step : 0);
@@ -55,7 +54,7 @@ int Scaled(int extent, int from, int to) {
   return static_cast<int>(std::clamp<int64_t>((int64_t{extent} * to + from / 2) / from, 1, to));
 }
 
-// Width and height that the picture takes within the sample.
+// Returns width and height of the picture within the sample.
 std::pair<int, int> FilledSize(int width, int height, const ImageOptions& o) {
   if (o.sizes.has_value()) return {width, height};
   if (o.fit != ImageFit::kPad) return {o.width, o.height};
@@ -78,7 +77,7 @@ void SwapRedAndBlue(Image* image) {
   for (size_t i = 0; i + 2 < image->pixels.size(); i += 3) std::swap(image->pixels[i], image->pixels[i + 2]);
 }
 
-// Three planes of n pixels in one pass.
+// Writes n interleaved RGB pixels as three planes in one pass.
 ONNXTRAIN_FOR_AVX2 void WriteColorPlanes(const uint8_t* __restrict from, size_t n, uint8_t* __restrict out) {
   for (size_t i = 0; i < n; ++i) {
     out[i] = from[3 * i];
@@ -93,7 +92,7 @@ void WritePlanes(const Image& image, uint8_t* out) {
   std::ranges::copy(image.pixels, out);
 }
 
-// A picture that keeps its size has another one than its column is opened with: a mask, or a file that was exchanged.
+// The error that a picture's size differs from the one found when the data was opened, or from that of its counterpart.
 absl::Status Resized(const Image& image) {
   return Invalid("has ", image.height, " × ", image.width,
                  " pixels, its counterpart another size (`resize` or `image_size` makes them one size)");
@@ -119,11 +118,11 @@ PicturePipeline& PicturePipeline::ForThisThread() {
   return pipeline;
 }
 
-// What becomes of a picture.
+// The geometric steps for one picture.
 struct PicturePipeline::Plan {
-  Box stored;  // the part, in stored pixels
+  Box stored;  // crop in stored pixels
   Turn turn;
-  int width, height;  // of the part once it is resized
+  int width, height;  // size of the resized crop
   bool augments;
 };
 
@@ -137,7 +136,7 @@ PicturePipeline::Plan PicturePipeline::MakePlan(const PictureInfo& info, const I
     box = augmenter->DrawBox(width, height, box);
     plan.turn = Compose(upright, augmenter->DrawTurn());
   }
-  const bool cut = plan.augments && options.augment.crop_max > 0;  // changes the proportions by itself
+  const bool cut = plan.augments && options.augment.crop_max > 0;  // random crops have their own aspect ratio
   std::tie(plan.width, plan.height) =
       cut ? std::pair(options.width, options.height) : FilledSize(box.width, box.height, options);
   if (upright.transpose) std::swap(plan.width, plan.height);

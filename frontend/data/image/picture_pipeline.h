@@ -1,4 +1,4 @@
-// From the bytes of a file to a sample: decode, cut, resize, turn, augment, lay out.
+// Turns the bytes of a picture file into a sample: decode, crop, resize, turn, augment, lay out.
 #pragma once
 
 #include <span>
@@ -9,47 +9,44 @@
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/image.h"
 #include "frontend/data/image/image_options.h"
-#include "frontend/data/image/resample.h"
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 
-// Turns pictures and parts of them.
-
-// Turns a picture in place; `spare` lends its memory.
+// Turns a picture in place, using the memory of `spare`.
 void TurnImage(const Turn& turn, Image* image, Image* spare);
 
-// Returns the turn that does what `first` does and then mirrors and flips as `then` does, which does not transpose.
+// Returns the turn that applies `first`, then the flips of `then`, which must not transpose.
 Turn Compose(const Turn& first, const Turn& then);
 
-// Returns the part of the stored picture (width × height) that `upright` is a part of once the picture is turned.
+// Returns the part of the stored width × height picture that becomes `upright` when the picture is turned.
 Box StoredBox(const Turn& turn, int width, int height, const Box& upright);
 
 enum class PictureKind : uint8_t {
   kColors,  // [channels, height, width] or [height, width, channels]
-  kMask     // [height, width]: classes as indices of a palette or grey values, never mixed
+  kMask     // [height, width]: palette indices or grey values as classes, never interpolated
 };
 
-// Returns the part of a width × height picture (as it is looked at) that fills a sample without augmentation.
+// Returns the part of an upright width × height picture that fills a sample without augmentation.
 Box FitBox(int width, int height, const ImageOptions& options);
 
-// A whole picture that many samples can be cut from.
+// A decoded whole picture, from which samples are cut in several passes.
 struct DecodedPicture {
   PictureInfo info;
-  Image image;  // with the channels of the samples
+  Image image;  // pixels with the channels of samples
 };
 
-// Keeps decoders and buffers. One thread at a time; ForThisThread() has one for each.
+// Holds decoders and buffers. Not thread-safe: ForThisThread() returns one per thread.
 class PicturePipeline {
  public:
   static PicturePipeline& ForThisThread();
 
-  // Writes the sample to `out`, of options.sample() or, for masks, height × width bytes; of pictures that keep their
-  // sizes, as many as it has, or it fails. Augmentation is a function of (pass, sample); pictures and masks of one
-  // sample are cut and turned alike.
+  // Writes the sample to `out`: options.sample(), or height × width bytes for masks; fails if a picture that keeps its
+  // size does not fill `out`. Augmentation is a function of (pass, sample), so pictures and masks of a sample are cut
+  // and turned alike.
   absl::Status Run(ByteSpan file, const ImageOptions& options, PictureKind kind, const ReadPass& pass, int64_t sample,
                    std::span<std::byte> out);
-  // The same in two steps: equal pixels, unless options.decode_scaling is set.
+  // Splits Run into two steps, Decode and the rest; the pixels are equal unless options.decode_scaling is set.
   absl::Status Decode(ByteSpan file, const ImageOptions& options, PictureKind kind, DecodedPicture* decoded);
   absl::Status Run(const DecodedPicture& decoded, const ImageOptions& options, PictureKind kind, const ReadPass& pass,
                    int64_t sample, std::span<std::byte> out);

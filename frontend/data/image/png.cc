@@ -1,4 +1,4 @@
-#include "frontend/data/image/png.h"
+#include "frontend/data/image/image.h"
 
 #include <png.h>
 
@@ -13,15 +13,13 @@
 namespace onnxtrain {
 namespace {
 
-// PNG by libpng.
-
-constexpr png_alloc_size_t kMaxChunk = 8 << 20;  // of text, profiles and the like
+constexpr png_alloc_size_t kMaxChunk = 8 << 20;  // limit for text, color profiles etc.
 
 uint32_t BigEndian(const uint8_t* p) {
   return uint32_t{p[0]} << 24 | uint32_t{p[1]} << 16 | uint32_t{p[2]} << 8 | p[3];
 }
 
-// Fails on a chunk before the pixels that is longer than the file: libpng would allocate memory for all of it.
+// Fails if a chunk before the pixels is longer than the file, since libpng would allocate memory for it.
 absl::Status CheckChunks(ByteSpan bytes) {
   constexpr size_t kSignature = 8, kHead = 8, kChecksum = 4;
   for (size_t at = kSignature; at + kHead <= bytes.size();) {
@@ -45,9 +43,9 @@ class PngReader : public PictureReader {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &Fail, &Ignore);
     info_ = png_ == nullptr ? nullptr : png_create_info_struct(png_);
     if (info_ == nullptr) return absl::ResourceExhaustedError("out of memory");
-    if (setjmp(jump_)) return Failed();  // NOLINT: libpng's way to report errors
+    if (setjmp(jump_)) return Failed();  // NOLINT: how libpng reports errors
     png_set_chunk_malloc_max(png_, kMaxChunk);
-    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // the caller checks
+    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // PictureDecoder checks
     png_set_read_fn(png_, this, &Read);
     png_read_info(png_, info_);
     return Describe();
@@ -91,11 +89,11 @@ class PngReader : public PictureReader {
     return info;
   }
 
-  // Grey stays grey.
+  // Selects libpng's conversions to 8-bit RGB, grey or indices.
   void SetTransforms(bool indices) {
     const int type = png_get_color_type(png_, info_), depth = png_get_bit_depth(png_, info_);
     if (depth == 16) png_set_strip_16(png_);
-    png_set_strip_alpha(png_);  // also that of a palette
+    png_set_strip_alpha(png_);  // including the alpha of a palette
     if (type == PNG_COLOR_TYPE_PALETTE) indices ? png_set_packing(png_) : png_set_palette_to_rgb(png_);
     if (type == PNG_COLOR_TYPE_GRAY && depth < 8)
       indices ? png_set_packing(png_) : png_set_expand_gray_1_2_4_to_8(png_);

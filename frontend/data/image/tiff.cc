@@ -1,4 +1,4 @@
-// TIFF by libtiff: the first picture of a file.
+// Reads the first picture of a TIFF file with libtiff.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 namespace onnxtrain {
 namespace {
 
-constexpr tmsize_t kMaxAllocation = tmsize_t{1} << 28;  // of libtiff, at a time
-constexpr int64_t kMaxRow = int64_t{1} << 26;           // bytes of a row of pixels or a tile
+constexpr tmsize_t kMaxAllocation = tmsize_t{1} << 28;  // limit on a single allocation by libtiff
+constexpr int64_t kMaxRow = int64_t{1} << 26;           // limit on bytes of a row of pixels or tiles
 
-// The bytes of a file, as libtiff reads them.
+// Lets libtiff read from memory.
 struct Source {
   ByteSpan bytes;
   size_t at = 0;
-  std::string message = {};  // of the first error
+  std::string message = {};  // text of the first error
 
   static Source* Of(thandle_t handle) { return static_cast<Source*>(handle); }
   static tmsize_t Read(thandle_t handle, void* out, tmsize_t size) {
@@ -74,7 +74,7 @@ Handle OpenTiff(Source* source) {
           TIFFClose};
 }
 
-// How the pixels of a file are stored.
+// The storage layout of the pixels.
 struct Layout {
   uint32_t width = 0, height = 0;
   uint16_t bits = 1, samples = 1, photometric = PHOTOMETRIC_MINISBLACK, planes = PLANARCONFIG_CONTIG;
@@ -82,13 +82,13 @@ struct Layout {
 
   bool grey() const { return photometric == PHOTOMETRIC_MINISBLACK || photometric == PHOTOMETRIC_MINISWHITE; }
   bool palette() const { return photometric == PHOTOMETRIC_PALETTE; }
-  bool encodings() const { return photometric == PHOTOMETRIC_SEPARATED && planes == PLANARCONFIG_CONTIG && bits == 8; }
-  // Samples that make a pixel; the others are alpha and the like.
-  int wanted() const { return encodings() ? 4 : photometric == PHOTOMETRIC_RGB ? 3 : 1; }
-  // Whether the samples are the values of the pixels, which are read as they are. libtiff converts others.
+  bool cmyk() const { return photometric == PHOTOMETRIC_SEPARATED && planes == PLANARCONFIG_CONTIG && bits == 8; }
+  // Returns the number of color samples per pixel; further ones are alpha etc.
+  int wanted() const { return cmyk() ? 4 : photometric == PHOTOMETRIC_RGB ? 3 : 1; }
+  // Returns true if samples are pixel values that are read here; libtiff converts the others.
   bool plain() const {
     const bool size = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
-    const bool values = grey() || (palette() && bits <= 8) || photometric == PHOTOMETRIC_RGB || encodings();
+    const bool values = grey() || (palette() && bits <= 8) || photometric == PHOTOMETRIC_RGB || cmyk();
     return size && values && samples >= wanted();
   }
 };
@@ -140,20 +140,20 @@ class TiffReader : public PictureReader {
  private:
   absl::Status Broken() const { return Invalid("broken TIFF: ", source_.message); }
 
-  // Lets libtiff make RGB of JPEG's colors.
+  // Lets libtiff convert YCbCr of JPEG to RGB.
   void DecodeYcc() {
     if (layout_.photometric != PHOTOMETRIC_YCBCR || layout_.compression != COMPRESSION_JPEG) return;
     TIFFSetField(tiff_.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
     layout_.photometric = PHOTOMETRIC_RGB;
   }
 
-  // What is not stored as it is shown: encodings, other color spaces.
+  // Lets libtiff convert pixels in other color spaces.
   absl::Status DecodeConverted(Image* image) {
     char why[1024] = "";
     if (TIFFRGBAImageOK(tiff_.get(), why) == 0)
       return Invalid("TIFF of ", layout_.samples, " × ", layout_.bits, " bits is not supported: ", Printable(why));
     std::vector<uint32_t> pixels(static_cast<size_t>(layout_.width) * layout_.height);
-    // The rows as they are stored: the caller turns them.
+    // Keeps the stored order of rows; the caller turns the picture.
     TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
     const int stop_on_error = 1;
     if (TIFFReadRGBAImageOriented(tiff_.get(), layout_.width, layout_.height, pixels.data(), ORIENTATION_TOPLEFT,
@@ -179,7 +179,7 @@ class TiffReader : public PictureReader {
     return absl::OkStatus();
   }
 
-  // Of samples in planes of their own, those of one plane.
+  // Returns true if each sample is in a plane of its own, which are read in passes.
   bool split() const { return layout_.planes == PLANARCONFIG_SEPARATE && layout_.samples > 1; }
   int passes() const { return split() ? layout_.wanted() : 1; }
 
@@ -216,7 +216,7 @@ class TiffReader : public PictureReader {
     return absl::OkStatus();
   }
 
-  // Makes room for a row or tile, `width` pixels wide.
+  // Resizes the buffer for a row or tile of `width` pixels.
   absl::Status Reserve(tmsize_t size, uint32_t width) {
     const int64_t samples = split() ? 1 : layout_.samples;
     const int64_t needed = (int64_t{width} * samples * layout_.bits + 7) / 8;
@@ -226,7 +226,7 @@ class TiffReader : public PictureReader {
     return absl::OkStatus();
   }
 
-  // Sample `i` of a row; of 16 bits the upper 8.
+  // Returns sample `i` of a row; for 16 bits, the upper 8.
   unsigned Sample(const uint8_t* row, size_t i) const {
     if (layout_.bits == 8) return row[i];
     if (layout_.bits == 16) {
@@ -239,21 +239,21 @@ class TiffReader : public PictureReader {
     return row[i / per_byte] >> shift & ((1U << layout_.bits) - 1);
   }
 
-  // The value of a sample as a level of 0 to 255; of masks, as it is stored.
+  // Scales a sample to 0 … 255; for masks, returns it unchanged.
   uint8_t Level(unsigned value) const {
     const unsigned most = layout_.bits >= 8 ? 255 : (1U << layout_.bits) - 1;
     if (layout_.photometric == PHOTOMETRIC_MINISWHITE) value = most - value;
     return static_cast<uint8_t>(indices_ ? value : value * (255 / most));
   }
 
-  // Writes `count` pixels of a row from x on: those of one plane, or all.
+  // Writes `count` pixels of a row from column x: one plane, or all channels.
   void WriteRow(const uint8_t* row, uint32_t x, uint32_t count, int plane, uint8_t* out, int channels) const {
     out += static_cast<size_t>(x) * channels;
     const size_t step = split() ? 1 : layout_.samples;
     for (size_t i = 0; i < count; ++i, out += channels) {
       if (layout_.palette()) {
         WriteIndex(Sample(row, i * step), out, channels);
-      } else if (layout_.encodings()) {
+      } else if (layout_.cmyk()) {
         for (int c = 0; c < channels; ++c) out[c] = FromInk(row[i * step + c], row[i * step + 3]);
       } else if (split()) {
         out[plane] = Level(Sample(row, i));
@@ -276,7 +276,7 @@ class TiffReader : public PictureReader {
   Layout layout_;
   bool indices_ = false;
   std::array<std::array<uint8_t, 3>, 256> palette_ = {};
-  std::vector<uint8_t> buffer_;  // a row or tile
+  std::vector<uint8_t> buffer_;  // one row or tile
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// WebP by libwebp.
+// Reads WebP with libwebp.
 #include <webp/decode.h>
 #include <webp/demux.h>
 
@@ -15,7 +15,7 @@ namespace {
 using Demuxer = std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)>;
 using Animation = std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)>;
 
-// nullopt: the file is cut.
+// Returns nullopt if the bytes end before the EXIF data.
 std::optional<int> Orientation(const WebPData& data) {
   const Demuxer demuxer(WebPDemux(&data), WebPDemuxDelete);
   if (demuxer == nullptr) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<int> Orientation(const WebPData& data) {
   return orientation;
 }
 
-// Whether an extended file (VP8X) has EXIF metadata, which follow the pixels.
+// Returns true if an extended file (VP8X) has EXIF metadata, which follow the pixels.
 bool HasExif(ByteSpan bytes) {
   constexpr size_t kFlags = 20;
   constexpr uint8_t kExif = 8;

@@ -1,19 +1,19 @@
-#include "frontend/data/load/batch_mix.h"
+#include "frontend/data/load/loader.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "frontend/data/image/augment.h"
 #include "frontend/data/image/image.h"
-#include "frontend/data/load/keyed_random.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr uint32_t kStream = 3;  // besides those of augment.cc
+constexpr uint32_t kStream = 3;  // distinct from the streams in augment.cc
 
-// Marsaglia & Tsang, "A simple method for generating gamma variables", 2000.
+// Draws from a gamma distribution (Marsaglia & Tsang, "A simple method for generating gamma variables", 2000).
 double DrawGamma(double shape, KeyedRandom* random) {
   if (shape < 1) return DrawGamma(shape + 1, random) * std::pow(1 - random->Uniform(), 1 / shape);
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
@@ -24,20 +24,20 @@ double DrawGamma(double shape, KeyedRandom* random) {
   }
 }
 
-// Draws from Beta(α, α), and returns the greater of the number and what it lacks to 1.
+// Draws x from Beta(α, α) and returns max(x, 1 - x).
 double DrawShare(double alpha, KeyedRandom* random) {
   const double a = DrawGamma(alpha, random), b = DrawGamma(alpha, random);
   return a + b > 0 ? std::max(a, b) / (a + b) : 1;
 }
 
-// How a sample takes from another one.
+// How a sample is mixed with another.
 struct Mix {
-  double share = 1;  // of the sample itself
-  bool cut = false;  // takes `box`, else a weighted mean
+  double share = 1;  // weight of the sample itself
+  bool cut = false;  // copy `box` of the other sample; false: weighted mean
   Box box;
 };
 
-// A box of 1 − share of the area around a point, as far as it is within the picture.
+// Draws a box with the share 1 - `share` of the area around a random point, clipped to the picture.
 Mix DrawBox(const MixOptions& o, double share, KeyedRandom* random) {
   const double side = std::sqrt(1 - share);
   const auto height = static_cast<int>(std::lround(o.height * side));
@@ -74,11 +74,11 @@ void Blend(DType dtype, double share, std::span<const std::byte> other, std::spa
   });
 }
 
-// Copies the box of [channels, height, width] or [height, width, channels].
+// Copies a box between samples [channels, height, width] or [height, width, channels].
 void PasteBox(const MixOptions& o, const MixedFeed& feed, const Box& box, std::span<const std::byte> other,
               std::span<std::byte> own) {
   const size_t pixels = static_cast<size_t>(o.height) * o.width;
-  const size_t pixel = o.channels_last ? own.size() / pixels : DTypeSize(feed.dtype);  // bytes
+  const size_t pixel = o.channels_last ? own.size() / pixels : DTypeSize(feed.dtype);  // bytes per pixel
   for (size_t plane = 0; plane < own.size(); plane += pixels * pixel) {
     for (int y = box.y; y < box.y + box.height; ++y) {
       const size_t at = plane + (static_cast<size_t>(y) * o.width + box.x) * pixel;
@@ -100,7 +100,7 @@ void MixRow(const MixOptions& o, const Mix& mix, const MixedFeed& feed, std::spa
 
 void MixBatch(const MixOptions& options, const ReadPass& pass, std::span<const int64_t> samples,
               std::span<const MixedFeed> feeds) {
-  thread_local std::vector<std::byte> first;  // one of the two rows as it was
+  thread_local std::vector<std::byte> first;  // copy of the first row before mixing
   for (size_t a = 0, b = samples.size() - 1; a < b; ++a, --b) {
     const Mix mix_a = DrawMix(options, pass, samples[a]), mix_b = DrawMix(options, pass, samples[b]);
     for (const MixedFeed& feed : feeds) {

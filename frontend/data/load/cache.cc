@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 namespace {
@@ -13,7 +13,7 @@ using Bytes = std::vector<std::byte>;
 
 class Cache : public DatasetView {
  public:
-  // `bytes`: at most so many are kept.
+  // Caches at most `bytes`.
   Cache(std::shared_ptr<const Dataset> source, const std::vector<int>& columns, std::shared_ptr<CacheBudget> budget,
         int64_t bytes)
       : DatasetView(std::move(source)), budget_(std::move(budget)), bytes_(bytes), kept_(source_->columns().size()) {
@@ -39,7 +39,7 @@ class Cache : public DatasetView {
  private:
   std::shared_ptr<CacheBudget> budget_;
   int64_t bytes_;
-  std::vector<std::unique_ptr<SampleCache<Bytes>>> kept_;  // by column; null: not kept
+  std::vector<std::unique_ptr<SampleCache<Bytes>>> kept_;  // one cache per column; null: not cached
 };
 
 }  // namespace

@@ -21,16 +21,14 @@
 namespace onnxtrain {
 namespace {
 
-// Which samples the batches of a loader hold: a pure function of its options, so it does not matter who makes them.
-
-// The epoch and the place of batch number t.
+// Maps batch number t to its epoch and samples: a pure function of the options, so any thread may make any batch.
 class BatchSchedule {
  public:
-  // `tokens`: how epochs are cut; null: into equal batches.
+  // `tokens`: division of epochs into batches; null: equal batches.
   BatchSchedule(int64_t samples, const LoaderOptions& options, const TokenBatches* tokens);
 
   struct Place {
-    int64_t epoch, batch, begin, end;  // batch: within the epoch; [begin, end): its samples, where batches are equal
+    int64_t epoch, batch, begin, end;  // batch: index in the epoch; [begin, end): samples of equal batches
   };
   Place At(int64_t t) const;
   bool Has(int64_t t) const;
@@ -42,10 +40,10 @@ class BatchSchedule {
 
   int64_t samples_;
   LoaderOptions options_;
-  int64_t first_, each_;  // batches of the first epoch, from where it begins, and of the others
+  int64_t first_, each_;  // batches of the first epoch, from its start position, and of each other epoch
 };
 
-// The order of an epoch, and its batches where they are not equal.
+// The order of samples in an epoch, and its batches if they are not equal.
 struct Epoch {
   int64_t number = 0;
   std::vector<int64_t> order;
@@ -56,10 +54,10 @@ struct Epoch {
   }
 };
 
-// The epochs that workers are in: two at most matter at a time. Any thread may ask.
+// Caches the two epochs that workers may need at a time. Thread-safe.
 class Epochs {
  public:
-  // Data and tokens, which may be null, must outlive it.
+  // `data` and `tokens`, which may be null, must outlive this object.
   Epochs(const Dataset& data, const LoaderOptions& options, const TokenBatches* tokens)
       : data_(data), options_(options), tokens_(tokens) {}
 
@@ -118,10 +116,10 @@ Epoch Epochs::Make(int64_t number) const {
   return epoch;
 }
 
-constexpr int64_t kBatches = 16;  // a window has at least these
-constexpr double kSeconds = 0.5;  // and lasts as long
-constexpr double kWaits = 0.05;   // a smaller share of the time is no reason for another thread
-constexpr double kGain = 1.05;    // times as many batches/s, or the thread is not worth its core
+constexpr int64_t kBatches = 16;  // minimum of batches in a measuring window
+constexpr double kSeconds = 0.5;  // minimum duration of a window
+constexpr double kWaits = 0.05;   // share of waiting time above which a thread is added
+constexpr double kGain = 1.05;    // factor of batches/s that a thread must gain to stay
 
 }  // namespace
 
@@ -133,19 +131,19 @@ void WorkerCountTuner::Begin(double now, double waited) {
 }
 
 int WorkerCountTuner::Observe(double now, double waited) {
-  if (!climbing_) return workers_;
+  if (!searching_) return workers_;
   if (!begun_) Begin(now, waited);
   const double seconds = now - begin_;
   if (batches_++ < kBatches || seconds < kSeconds) return workers_;
   const double rate = static_cast<double>(batches_) / seconds, waits = (waited - waited_) / seconds;
   if (added_ && rate < kGain * rate_) {
     --workers_;
-    climbing_ = false;
+    searching_ = false;
     return workers_;
   }
   added_ = waits > kWaits && workers_ < max_workers_;
   workers_ += added_ ? 1 : 0;
-  climbing_ = workers_ < max_workers_ || added_;
+  searching_ = workers_ < max_workers_ || added_;
   rate_ = rate;
   Begin(now, waited);
   return workers_;
@@ -153,17 +151,17 @@ int WorkerCountTuner::Observe(double now, double waited) {
 
 namespace {
 
-// The memory of one batch, which serves one batch after another.
+// The memory of one batch, reused for later batches.
 struct BatchBuffer {
   Batch batch;
-  std::vector<std::vector<HostTensor>> tensors;           // by BatchFiller::extents: views of the same memory
-  std::vector<std::shared_ptr<const HostTensor>> memory;  // by feed
-  std::vector<HostTensor> shortened;                      // the tensors of a batch whose extents are its own
-  std::vector<std::vector<HostTensor>> parts;             // of a batch whose pictures keep their sizes, by size
+  std::vector<std::vector<HostTensor>> tensors;  // views of the memory, one vector per entry of BatchFiller::extents_
+  std::vector<std::shared_ptr<const HostTensor>> memory;  // one allocation per feed
+  std::vector<HostTensor> shortened;                      // tensors of a batch with variable length
+  std::vector<std::vector<HostTensor>> parts;             // tensors by picture size, if pictures keep their sizes
   std::vector<std::byte> scratch;
 };
 
-// Fills buffers with any batch, from any thread.
+// Fills buffers with batches. Thread-safe.
 class BatchFiller {
  public:
   BatchFiller(std::shared_ptr<const Dataset> data, std::vector<FeedWriter> writers, const LoaderOptions& options,
@@ -177,7 +175,7 @@ class BatchFiller {
         epochs_(*data_, options, tokens_.get()),
         keep_order_(options.keep_order) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
-    if (tokens_ != nullptr) extents_ = {tokens_->most_samples()};
+    if (tokens_ != nullptr) extents_ = {tokens_->max_samples()};
     for (int64_t extent : {full, samples % full, (samples - options.first_sample) % full}) {
       const bool known = std::ranges::find(extents_, extent) != extents_.end();
       if (extent > 0 && !known && tokens_ == nullptr) extents_.push_back(extent);
@@ -185,7 +183,7 @@ class BatchFiller {
   }
 
   const BatchSchedule& schedule() const { return schedule_; }
-  // Lets reads that wait for samples fail.
+  // Makes reads that wait for samples fail.
   void Stop() { stopping_ = true; }
 
   absl::Status Fill(int64_t t, int worker, BatchBuffer* buffer) {
@@ -216,7 +214,7 @@ class BatchFiller {
     buffer->tensors = std::move(tensors);
   }
 
-  // Memory for all samples in parts that begin at multiples of kPartAlignment.
+  // Returns the type of a buffer that holds all samples of a batch in groups by size, each aligned to kPartAlignment.
   Type PartsMemory(const FeedWriter& writer) const {
     const auto bytes = static_cast<int64_t>(writer.sample().bytes());
     return {DType::kUInt8, {extents_.front() * (bytes + kPartAlignment)}};
@@ -228,12 +226,12 @@ class BatchFiller {
     return batch;
   }
 
-  // What the memory of a feed must hold.
+  // Returns the largest batch tensor of a feed.
   Type WidestType(const FeedWriter& writer) const {
     if (tokens_ == nullptr || !writer.variable()) return BatchType(writer, extents_.front());
     const int64_t longest = std::max<int64_t>(1, writer.sample().shape[0]);
     const int64_t inner = writer.sample().elements() / longest;
-    return {writer.sample().dtype, {tokens_->most_tokens() * inner}};
+    return {writer.sample().dtype, {tokens_->max_tokens() * inner}};
   }
 
   absl::Status Fill(const BatchSchedule::Place& place, BatchBuffer* buffer) {
@@ -265,7 +263,7 @@ class BatchFiller {
     return absl::OkStatus();
   }
 
-  // Pictures of one size together, in their order.
+  // Brings pictures of equal padded size together, keeping their order otherwise.
   void SortBySize(std::vector<int64_t>* samples) const {
     std::ranges::stable_sort(*samples, {}, [&](int64_t sample) {
       const PictureExtents e = data_->Extents(sample);
@@ -277,7 +275,7 @@ class BatchFiller {
     std::vector<int64_t>& samples = buffer->batch.samples;
     if (!keep_order_) SortBySize(&samples);
     buffer->parts.clear();
-    std::vector<size_t> used(writers_.size());  // bytes of each feed's memory
+    std::vector<size_t> used(writers_.size());  // bytes used of each feed's memory
     for (std::span<const int64_t> rest = samples; !rest.empty();) {
       const PictureExtents size = data_->Extents(rest.front());
       const auto end = std::ranges::find_if_not(rest, [&](int64_t s) { return data_->Extents(s).SamePadded(size); });
@@ -316,7 +314,7 @@ class BatchFiller {
     return longest;
   }
 
-  // Returns views of the buffer's memory with the extents of a batch.
+  // Returns views of the buffer's memory with the shapes of a batch.
   std::vector<HostTensor>& ShapeTensors(const TokenBatches::Cut& cut, BatchBuffer* buffer) const {
     const int64_t samples = cut.end - cut.begin;
     if (!has_variable_) return buffer->tensors[std::ranges::find(extents_, samples) - extents_.begin()];
@@ -333,16 +331,16 @@ class BatchFiller {
   std::shared_ptr<const Dataset> data_;
   std::vector<FeedWriter> writers_;
   std::atomic<bool> stopping_ = false;
-  ReadPass pass_;  // of epoch 0
+  ReadPass pass_;  // the pass of epoch 0
   MixOptions mix_;
-  std::unique_ptr<const TokenBatches> tokens_;  // null: batches are equal
+  std::unique_ptr<const TokenBatches> tokens_;  // null: equal batches
   BatchSchedule schedule_;
   Epochs epochs_;
   static constexpr int64_t kPartAlignment = 64;
   bool keep_order_;
   bool has_variable_ = std::ranges::any_of(writers_, &FeedWriter::variable);
   bool has_sizes_ = std::ranges::any_of(writers_, &FeedWriter::sized);
-  std::vector<int64_t> extents_;  // the sizes that batches have, the largest first
+  std::vector<int64_t> extents_;  // distinct batch sizes, largest first
 };
 
 class LoaderImpl : public Loader {
@@ -350,11 +348,11 @@ class LoaderImpl : public Loader {
   LoaderImpl(std::unique_ptr<BatchFiller> filler, const LoaderOptions& options)
       : filler_(std::move(filler)),
         prefetch_factor_(std::max(1, options.prefetch_factor)),
-        climber_(options.num_workers, options.max_workers) {
+        tuner_(options.num_workers, options.max_workers) {
     const int most = std::max(options.num_workers, options.max_workers);
-    climbs_ = options.num_workers > 0 && most > options.num_workers;
+    tunes_ = options.num_workers > 0 && most > options.num_workers;
     ring_.resize(static_cast<size_t>(most) * prefetch_factor_);
-    buffers_.resize(ring_.size() + 1);  // one is the consumer's
+    buffers_.resize(ring_.size() + 1);  // one more than the ring, since the consumer holds one
     for (BatchBuffer& buffer : buffers_) free_.push_back(&buffer);
     workers_.reserve(most);
     SetWorkers(options.num_workers);
@@ -378,7 +376,7 @@ class LoaderImpl : public Loader {
     const double end = Now();
     waited_ += end - start;
     if (!failed_.ok()) return failed_;
-    if (climbs_) SetWorkers(climber_.Observe(end, waited_));
+    if (tunes_) SetWorkers(tuner_.Observe(end, waited_));
     return &current_->batch;
   }
 
@@ -390,7 +388,7 @@ class LoaderImpl : public Loader {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
-  // Starts threads that are missing; those above the number rest.
+  // Starts missing threads; threads with an index ≥ `wanted` sleep.
   void SetWorkers(int wanted) {
     if (wanted == wanted_) return;
     {
@@ -401,12 +399,12 @@ class LoaderImpl : public Loader {
     try {
       for (int w = static_cast<int>(workers_.size()); w < wanted; ++w) workers_.emplace_back([this, w] { Work(w); });
     } catch (const std::system_error&) {
-      // The system gives no more threads: those that are there do the work, or the consumer where there are none.
+      // No more threads can be created: the existing ones do the work, or the consumer if there are none.
     }
   }
 
   struct Filled {
-    BatchBuffer* buffer = nullptr;  // null: not filled yet
+    BatchBuffer* buffer = nullptr;  // null: not yet filled
     absl::Status status;
   };
 
@@ -428,7 +426,7 @@ class LoaderImpl : public Loader {
     return status;
   }
 
-  // The number of the next batch that has room in the ring, and a buffer for it; no buffer when it is time to leave.
+  // The next batch with room in the ring and a buffer for it; a null buffer means that the worker must exit.
   struct Claimed {
     int64_t number = 0;
     BatchBuffer* buffer = nullptr;
@@ -462,18 +460,18 @@ class LoaderImpl : public Loader {
   absl::Status failed_;
   double waited_ = 0;
   int prefetch_factor_;
-  WorkerCountTuner climber_;
-  bool climbs_ = false;
+  WorkerCountTuner tuner_;
+  bool tunes_ = false;
   std::vector<BatchBuffer> buffers_;
-  BatchBuffer* current_ = nullptr;  // the consumer's
+  BatchBuffer* current_ = nullptr;  // held by the consumer
   std::mutex mutex_;
   std::condition_variable room_, ready_;
   std::vector<BatchBuffer*> free_;
-  std::vector<Filled> ring_;        // filled buffers: batch t is at t modulo its size
-  int64_t next_ = 0, claimed_ = 0;  // next_: batches delivered
-  int wanted_ = 0;                  // threads that work; written by the consumer
+  std::vector<Filled> ring_;        // filled buffers; batch t is at index t mod size
+  int64_t next_ = 0, claimed_ = 0;  // batches delivered; batches claimed by workers
+  int wanted_ = 0;                  // number of active threads; written by the consumer
   bool stop_ = false;
-  std::vector<std::thread> workers_;  // last: they use all of the above
+  std::vector<std::thread> workers_;  // declared last, since threads use all other members
 };
 
 absl::Status CheckOptions(int64_t samples, const LoaderOptions& o, const TokenBatches* tokens) {
@@ -492,7 +490,7 @@ absl::Status CheckOptions(int64_t samples, const LoaderOptions& o, const TokenBa
   return absl::OkStatus();
 }
 
-// The extent of variable feeds.
+// Returns the maximum length of variable feeds.
 int64_t FindExtent(const std::vector<FeedSpec>& specs) {
   int64_t longest = 0;
   for (const FeedSpec& spec : specs) longest = std::max(longest, spec.variable ? spec.sample.shape[0] : 0);

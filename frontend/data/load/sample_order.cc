@@ -26,7 +26,7 @@ class Words {
 
   // Draws uniformly from [0, bound).
   uint64_t DrawBelow(uint64_t bound) {
-    const uint64_t biased = -bound % bound;  // 2^64 mod bound: rejects that many low products
+    const uint64_t biased = -bound % bound;  // 2^64 mod bound: number of low products to reject
     while (true) {
       const auto product = static_cast<unsigned __int128>(Next()) * bound;
       if (static_cast<uint64_t>(product) >= biased) return static_cast<uint64_t>(product >> 64);
@@ -69,9 +69,9 @@ std::vector<int64_t> BatchOrder(int64_t n, uint64_t seed, int64_t epoch) {
 
 void GroupByLength(int64_t batch_size, const std::function<int64_t(int64_t)>& length, uint64_t seed, int64_t epoch,
                    std::vector<int64_t>* order) {
-  constexpr int64_t kMostBatches = 50;  // of a chunk
+  constexpr int64_t kMaxBatches = 50;  // batches per chunk
   const auto n = static_cast<int64_t>(order->size());
-  const int64_t chunk = std::clamp<int64_t>(n / (4 * batch_size), 1, kMostBatches) * batch_size;
+  const int64_t chunk = std::clamp<int64_t>(n / (4 * batch_size), 1, kMaxBatches) * batch_size;
   for (int64_t begin = 0; begin < n; begin += chunk) {
     std::stable_sort(order->begin() + begin, order->begin() + std::min(begin + chunk, n),
                      [&](int64_t a, int64_t b) { return length(a) > length(b); });
@@ -110,8 +110,8 @@ TokenBatches::TokenBatches(const Dataset& data, const TokenBudget& budget, int64
     batches_ += whole;
     rest = (rest + count) % samples;
     const int64_t most = whole > 0 ? samples : rest;
-    most_samples_ = std::max(most_samples_, most);
-    most_tokens_ = std::max(most_tokens_, most * length);
+    max_samples_ = std::max(max_samples_, most);
+    max_tokens_ = std::max(max_tokens_, most * length);
   }
   if (rest > 0 && !drop_last) ++batches_;
 }
@@ -123,7 +123,7 @@ size_t TokenBatches::BucketOf(int64_t sample) const {
 
 namespace {
 
-// The first one has the longest samples.
+// Shuffles the batches after the first, which has the longest samples.
 std::vector<TokenBatches::Cut> ShuffleCuts(const std::vector<TokenBatches::Cut>& cuts,
                                            const std::vector<int64_t>& order) {
   std::vector<TokenBatches::Cut> shuffled;

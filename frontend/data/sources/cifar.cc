@@ -15,16 +15,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPixels = 3 * 32 * 32;
-constexpr int64_t kMaxNames = 1 << 16;  // bytes
+constexpr int64_t kMaxNames = 1 << 16;  // limit in bytes
 
 struct Labels {
-  const char *column, *names;  // names: the file of their classes
+  const char *column, *names;  // names: file of class names
 };
 
-// One of the two data sets.
+// The files of CIFAR-10 or CIFAR-100.
 struct CifarFiles {
   std::vector<std::string> train, test;
-  std::vector<Labels> labels;  // in the order of their bytes
+  std::vector<Labels> labels;  // one entry per label byte of a row
 
   int64_t row_bytes() const { return static_cast<int64_t>(labels.size()) + kPixels; }
 };
@@ -49,7 +49,7 @@ const CifarFiles* FindFiles(const fs::path& folder) {
   return HasFile(folder, "train.bin") && HasFile(folder, "fine_label_names.txt") ? &Cifar100() : nullptr;
 }
 
-// The rows of one file, behind those that are there.
+// Appends the rows of one file to `rows`.
 absl::Status AppendRows(const std::string& path, int64_t row_bytes, int64_t max_bytes, std::vector<std::byte>* rows) {
   ASSIGN_OR_RETURN(const int64_t size, RegularFileSize(path));
   if (size == 0 || size % row_bytes != 0)
@@ -61,7 +61,7 @@ absl::Status AppendRows(const std::string& path, int64_t row_bytes, int64_t max_
   return Annotate(ReadExactly(file.reader(), std::span(*rows).subspan(before)), StrCat(path, ": "));
 }
 
-// The lines of a file of names; none where it is not there.
+// Returns the lines of a file of class names; none if it does not exist.
 absl::StatusOr<std::vector<std::string>> ReadNames(const fs::path& folder, const char* file) {
   if (!HasFile(folder, file)) return std::vector<std::string>();
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile((folder / file).string(), kMaxNames));

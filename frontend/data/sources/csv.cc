@@ -11,25 +11,21 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/data_view.h"
-#include "frontend/data/sources/csv_columns.h"
-#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/csv.h"
 #include "frontend/data/sources/dataset.h"
 
 namespace onnxtrain {
 namespace {
 
-// Tells whether the first row of a table names its columns.
-
 enum class FirstRow {
   kSample,
   kNames,
-  kNumbers,  // names of which some are numbers, as NumPy's matrices have them in pandas and tables of counts in R
+  kNumbers,  // names, some of which are numbers, as in pandas tables of NumPy matrices or tables of counts in R
 };
 
 using Record = std::vector<std::string>;
 
-// So many numbers are in order by chance, seldom, and never.
+// Numbers of values that are in order by chance often, seldom and never.
 constexpr size_t kFewNumbers = 3, kSeveralNumbers = 5, kManyNumbers = 16;
 
 constexpr double kFirstYear = 1800, kLastYear = 2100;
@@ -84,7 +80,7 @@ class Rows {
   }
 
  private:
-  // "inf" is a name.
+  // Returns nullopt for "inf", which is a name.
   std::optional<double> Parse(const std::string& field) const {
     const auto number = ParseCsvNumber(field, decimal_comma_);
     return number && std::isfinite(*number) ? number : std::nullopt;
@@ -97,7 +93,7 @@ class Rows {
     return plain || (next_.size() == first_.size() && std::ranges::any_of(next_, [&](auto& f) { return IsNumber(f); }));
   }
 
-  // Years above what are none, or numbers in steps of one above others.
+  // Returns true for years above values that are not years, or numbers in steps of one above others.
   bool AreSeries(size_t fewest) const {
     const bool in_order = AreInOrder(numbers_) && AreEvenlySpaced(numbers_);
     if (in_order && AreYears(numbers_) && !AreYears(below_)) return true;
@@ -109,7 +105,7 @@ class Rows {
            (CountFrom(0, numbers_) || AreInOrder(numbers_));
   }
 
-  // Behind a corner, too.
+  // Returns true if numbers next to other names are names themselves; the first field, a corner, may be blank.
   bool AreNamesBesideOthers() const {
     bool names = false, above_number = false;
     for (size_t c = 0; c < first_.size(); ++c) {
@@ -132,28 +128,26 @@ class Rows {
 
   const Record &first_, &next_;
   const bool decimal_comma_;
-  std::vector<double> numbers_, below_;  // of the first row; those of the next one below them
+  std::vector<double> numbers_, below_;  // numbers of the first row, and those below them in the next row
 };
 
-// `first` and `next` are the first two rows; `next` is empty where there is one row.
+// Decides whether the first row names the columns. `next` is the second row, empty if there is none.
 //
-// Names are no numbers. They differ and none is missing, unless the next row shows by a number that this one has names.
-// Numbers are names
-// - behind a corner without a name, above a row that names itself: from 0 on, or three and more in order;
-// - beside names that stand above numbers: three and more, from 0 or 1 on;
-// - beside other names: five and more in steps of one, above others;
-// - alone: three and more from 0 on, above a number with a fraction, which is of another kind; sixteen and more in
-//   steps of one, above others;
-// - where they are three and more years at equal distances, above numbers that are none.
+// Names are not numbers; they are distinct and none is missing, or the next row holds a number. Numbers are names
+// - after a blank corner, if the next row begins with a name: from 0, or three or more in order;
+// - next to names above numbers: three or more, from 0 or 1;
+// - next to other names: five or more in steps of one, above numbers that are not;
+// - alone: three or more from 0, above a number with a fraction; or sixteen or more in steps of one, above others;
+// - if they are three or more years at equal distances, above numbers that are not years.
 FirstRow ClassifyFirstRow(const Record& first, const Record& next, bool decimal_comma) {
   return Rows(first, next, decimal_comma).Classify();
 }
 
 using Record = std::vector<std::string>;
 
-constexpr std::string_view kPandasIndex = "Unnamed: 0";  // a column without a name that was read and written again
+constexpr std::string_view kPandasIndex = "Unnamed: 0";  // pandas' name of a column without a name
 
-// Further columns of one name are called as pandas calls them: "a.1", "a.2".
+// Makes column names; repeated ones become "a.1", "a.2" as in pandas.
 std::vector<std::string> MakeColumnNames(bool header, const Record& first, std::vector<std::string>* notes) {
   std::set<std::string> taken;
   for (const std::string& field : first) taken.emplace(TrimBlanks(field));
@@ -173,8 +167,8 @@ std::vector<std::string> MakeColumnNames(bool header, const Record& first, std::
   return names;
 }
 
-// Drops empty fields at the end, down to this number: each row may end with separators.
-void DropEmptyEnd(Record* record, size_t fields) {
+// Drops empty fields at the end while there are more than `fields`, since rows may end with separators.
+void DropEmptyTrailingFields(Record* record, size_t fields) {
   while (record->size() > fields && IsBlank(record->back())) record->pop_back();
 }
 
@@ -195,7 +189,7 @@ absl::StatusOr<std::vector<bool>> FindLabelColumns(const std::vector<std::string
   return is_label;
 }
 
-// Are the values 0, 1, 2 …, as pandas writes an index, or 1, 2, 3 …, as R does?
+// Returns true for 0, 1, 2 …, the index that pandas writes, or 1, 2, 3 …, that of R.
 bool NumbersRows(const HostTensor& column) {
   if (IsFloat(column.dtype()) || column.size() == 0) return false;
   const int64_t first = column.IntAt(0);
@@ -205,27 +199,25 @@ bool NumbersRows(const HostTensor& column) {
   return first == 0 || first == 1;
 }
 
-// Takes off the last names where the row is blank, too, and adds one before a header of R, which names no names of
-// rows.
+// Drops trailing names above blank fields, and adds a name before a header of R, which omits that of row names.
 void FitHeader(Record row, Record* header) {
   if (row.size() == header->size() + 1 && !IsBlank(row.back())) header->insert(header->begin(), "");
   if (row.size() != header->size()) return;
-  DropEmptyEnd(&row, 1);
-  DropEmptyEnd(header, row.size());
+  DropEmptyTrailingFields(&row, 1);
+  DropEmptyTrailingFields(header, row.size());
 }
 
-// A line "# …" within the table, which spreadsheets pad with separators. Names like "#ff0000" and errors like "#N/A"
-// are fields of rows.
+// Returns true for a comment line "# …" within the table, possibly padded with separators. Fields like "#ff0000" and
+// "#N/A" are no comments.
 bool IsComment(const Record& record, size_t fields, bool numbers_first) {
   if (!record[0].starts_with('#')) return false;
   Record trimmed = record;
-  DropEmptyEnd(&trimmed, 1);
+  DropEmptyTrailingFields(&trimmed, 1);
   if (record.size() < fields || trimmed.size() > fields || (fields > 1 && trimmed.size() == 1)) return true;
   return numbers_first && (record[0].size() == 1 || record[0][1] == ' ' || record[0][1] == '#');
 }
 
-// Is it the first row of the tables that scikit-learn comes with: the numbers of rows and of columns before the label,
-// and the names of the classes?
+// Returns true for the first row of scikit-learn's tables: numbers of rows and of features, then class names.
 bool HoldsCountsAndClasses(const Record& record, const Record& next) {
   if (record.size() < 4 || next.size() < 2) return false;
   const auto rows = ParseInt(record[0]), columns = ParseInt(record[1]);
@@ -272,7 +264,7 @@ class Table {
   }
 
  private:
-  // Files that are separated by semicolons come from where the comma is the decimal separator.
+  // Semicolons are used where the comma is the decimal separator.
   bool decimal_comma() const { return reader_.separator() == ';'; }
 
   bool HasHeader(const Record& first, const Record& next) {
@@ -292,7 +284,7 @@ class Table {
                             "', as scikit-learn writes them"));
   }
 
-  // Reads the next record that is no comment and not empty as a whole, as spreadsheets write the rows between tables.
+  // Reads the next record that is neither a comment nor empty.
   absl::StatusOr<bool> NextRecord(Record* record) {
     while (true) {
       ASSIGN_OR_RETURN(const bool more, reader_.Next(record));
@@ -326,7 +318,7 @@ class Table {
 
   absl::Status Add(int64_t row, Record& record) {
     rows_.push_back(row);
-    DropEmptyEnd(&record, columns_.size());
+    DropEmptyTrailingFields(&record, columns_.size());
     const size_t numbers = rows_.size() * (columns_.size() + 1) * sizeof(int64_t);
     for (size_t c = 0; c < std::min(record.size(), is_text_.size()); ++c) text_bytes_ += is_text_[c] * record[c].size();
     RETURN_IF_ERROR(CheckMemory(static_cast<int64_t>(numbers + text_bytes_), limit_));
@@ -382,9 +374,9 @@ class Table {
     int described = 0;
     for (const auto& column : columns_) {
       const std::string note = column->note();
-      if (!note.empty() && ++described <= kMostNotes) notes_.push_back(note);
+      if (!note.empty() && ++described <= kMaxNotes) notes_.push_back(note);
     }
-    if (described > kMostNotes) notes_.push_back(StrCat("and so in ", described - kMostNotes, " more columns"));
+    if (described > kMaxNotes) notes_.push_back(StrCat("and so in ", described - kMaxNotes, " more columns"));
   }
 
   std::string path_;
@@ -393,17 +385,17 @@ class Table {
   const DatasetOptions& options_;
   int64_t limit_;
   std::vector<std::unique_ptr<CsvColumn>> columns_;
-  std::vector<bool> is_text_;  // by column
+  std::vector<bool> is_text_;  // one flag per column
   size_t text_bytes_ = 0;
   bool has_unnamed_first_ = false;
   std::vector<std::string> notes_;
-  static constexpr int kMostNotes = 4;  // of columns
+  static constexpr int kMaxNotes = 4;  // limit on notes about columns
   int64_t empty_rows_ = 0, comments_ = 0;
-  size_t fields_ = 0;                 // of the first record
-  bool numbers_first_ = false;        // the first column has numbers
-  std::vector<std::string> classes_;  // that the first row names, by number
-  bool names_classes_ = false;        // they are those of the label column
-  int64_t first_row_ = 1;             // the header, if there is one
+  size_t fields_ = 0;                 // number of fields of the first record
+  bool numbers_first_ = false;        // the first column holds numbers
+  std::vector<std::string> classes_;  // class names of scikit-learn's first row
+  bool names_classes_ = false;        // classes_ belong to the label column
+  int64_t first_row_ = 1;             // row of the header, or of the first record
   std::vector<int64_t> rows_;
 };
 

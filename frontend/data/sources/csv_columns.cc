@@ -1,4 +1,4 @@
-#include "frontend/data/sources/csv_columns.h"
+#include "frontend/data/sources/csv.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/bind/classes.h"
+#include "frontend/data/bind/labels.h"
 
 namespace onnxtrain {
 namespace {
@@ -24,7 +24,8 @@ bool ParseNumber(std::string_view s, T* value) {
   return error == std::errc() && end == s.data() + s.size();
 }
 
-// 1,234,567.8, 1 234, 1'234 and 1_234: groups of three digits, the first of which is no 0.
+// Parses numbers with groups of three digits: 1,234,567.8, 1 234, 1'234 and 1_234. The first group must not begin with
+// 0.
 bool ParseGrouped(std::string_view s, double* value) {
   const std::string_view digits = s.substr(s.find_first_not_of("+-") == 1 ? 1 : 0);
   const size_t end = std::min(digits.find('.'), digits.size()), first = digits.find_first_not_of("0123456789");
@@ -41,14 +42,14 @@ bool ParseGrouped(std::string_view s, double* value) {
   return ParseNumber(plain, value);
 }
 
-// 1,5, 1.234,5 and 1.234.567.
+// Parses 1,5, 1.234,5 and 1.234.567.
 bool ParseDecimalComma(std::string_view s, double* value) {
   std::string swapped(s);
   for (char& c : swapped) c = c == ',' ? '.' : c == '.' ? ',' : c;
   return ParseNumber(swapped, value) || ParseGrouped(swapped, value);
 }
 
-// Without a sign of percent behind the number or of a currency on either side.
+// Removes a trailing percent sign or a currency sign on either side.
 std::string_view StripUnit(std::string_view s) {
   if (s.ends_with('%')) return TrimBlanks(s.substr(0, s.size() - 1));
   for (const std::string_view currency : {"$", "€", "£", "¥"}) {
@@ -60,7 +61,7 @@ std::string_view StripUnit(std::string_view s) {
 
 bool IsSigned(std::string_view s) { return s.starts_with('-') || s.starts_with('+'); }
 
-// The amount of (5) and ($5), as accountants write −5, and of -$5; empty for other texts.
+// Returns the amount in (5) and ($5), which accountants write for -5, and in -$5; "" for other texts.
 std::string_view FindNegativeAmount(std::string_view s) {
   const bool brackets = s.starts_with('(') && s.ends_with(')') && s.size() > 2;
   const std::string_view inner =
@@ -70,7 +71,7 @@ std::string_view FindNegativeAmount(std::string_view s) {
   return negative && !inner.ends_with('%') && !IsSigned(amount) ? amount : std::string_view();
 }
 
-// With the signs and blanks of typesetting as those of ASCII: the minus U+2212, the blanks U+00A0, U+2009 and U+202F.
+// Replaces typographic characters by ASCII: the minus U+2212 and the spaces U+00A0, U+2009 and U+202F.
 std::string ReplaceTypesetting(std::string_view s) {
   std::string plain(s);
   for (const auto& [from, to] : {std::pair("\u2212", "-"), {"\u00a0", " "}, {"\u2009", " "}, {"\u202f", " "}}) {
@@ -84,7 +85,7 @@ bool IsAscii(std::string_view s) {
   return std::ranges::all_of(s, [](unsigned char c) { return c < 128; });
 }
 
-// Also numbers as people write them: 1,5 where the file has decimal commas, else 1,234.5; 12%; $5.
+// Parses plain numbers and 1,5 (with `decimal_comma`) or 1,234.5 (without), 12% and $5.
 bool ParseWritten(std::string_view s, bool decimal_comma, double* value) {
   if (ParseNumber(s, value)) return true;
   std::string plain;
@@ -99,7 +100,7 @@ bool ParseWritten(std::string_view s, bool decimal_comma, double* value) {
   return true;
 }
 
-// Truth values are numbers where a column has nothing else.
+// Parses true, yes, t, y as 1 and their opposites as 0, for columns that hold nothing else.
 std::optional<int64_t> ParseFlag(std::string_view s) {
   const std::string lower = absl::AsciiStrToLower(std::string(TrimBlanks(s)));
   for (const std::string_view name : {"true", "yes", "t", "y"}) {
@@ -117,7 +118,7 @@ std::string QuoteValue(std::string_view s) {
   return StrCat("'", Printable(s.substr(0, cut)), cut < s.size() ? "…'" : "'");
 }
 
-// The numbers of a column: integers until one is not, then floats.
+// Collects the numbers of a column: integers until a value is not one, then floats.
 class Numbers {
  public:
   explicit Numbers(bool decimal_comma) : decimal_comma_(decimal_comma) {}
@@ -150,8 +151,8 @@ class Numbers {
     if (note_.empty()) Note(text, static_cast<double>(value));
     integral_ ? ints_.push_back(value) : floats_.push_back(static_cast<double>(value));
   }
-  // Adds a place that nothing reads.
-  void AddNothing() { integral_ ? ints_.push_back(0) : floats_.push_back(0); }
+  // Adds a placeholder that is never read.
+  void AddPlaceholder() { integral_ ? ints_.push_back(0) : floats_.push_back(0); }
 
   HostTensor Tensor() {
     if (integral_) return HostTensor::FromInts(ints_);
@@ -163,7 +164,7 @@ class Numbers {
  private:
   void Note(std::string_view text, double value) { note_ = StrCat(QuoteValue(text), " is read as ", value); }
 
-  // Keeps what a point or a comma tells of those in other values, before the value is added.
+  // Records what the separators in `text` imply for ambiguous values like 1.000, before the value is added.
   void AddWithMark(std::string_view text, bool is_plain) {
     double grouped;
     if (!is_plain) {
@@ -175,7 +176,7 @@ class Numbers {
       has_points_ = true;
     }
   }
-  // 1.000 is a thousand among values with decimal commas, unless others have decimal points.
+  // Reads 1.000 as a thousand if other values have decimal commas and none has a decimal point.
   void SettleGroups() {
     if (groups_.empty() || has_points_) return;
     if (has_commas_) {
@@ -189,14 +190,15 @@ class Numbers {
 
   bool decimal_comma_, integral_ = true;
   bool has_commas_ = false, has_points_ = false;
-  std::vector<std::pair<size_t, double>> groups_;  // places and values of numbers that may have groups of thousands
+  // Indices and values of numbers whose point or comma may separate thousands.
+  std::vector<std::pair<size_t, double>> groups_;
   std::string first_group_;
   std::string note_;
   std::vector<int64_t> ints_;
   std::vector<double> floats_;
 };
 
-// The names of a column, each with a number in the order of appearance.
+// Collects names and numbers them in order of appearance.
 class Names {
  public:
   void Add(const std::string& name) { ids_.push_back(FindId(name)); }
@@ -209,7 +211,7 @@ class Names {
   const std::vector<int64_t>& ids() const { return ids_; }
   const std::vector<std::string>& names() const { return names_; }
 
-  // Classes without `left_out`, sorted unless their order is fixed, and a class index for every field; -1: left out.
+  // Makes class indices of all fields. Classes are the names except `left_out` (index -1), sorted unless `fixed`.
   NamedTensor ClassIndices(const std::string& column, bool fixed, const std::string& left_out) const {
     std::vector<int64_t> order(names_.size()), place(names_.size(), -1), out;
     std::iota(order.begin(), order.end(), int64_t{0});
@@ -249,16 +251,16 @@ class ColumnBase : public CsvColumn {
   }
 
   CsvColumnSpec spec_;
-  int64_t count_ = 0;                          // samples so far
-  std::map<int64_t, std::string> unreadable_;  // by sample
+  int64_t count_ = 0;                          // number of samples so far
+  std::map<int64_t, std::string> unreadable_;  // reason, by sample
 };
 
-// Fields that are no numbers, by sample.
-struct Odd {
+// A field that is not a number.
+struct NonNumber {
   int64_t row = 0;
   std::string text;
   bool missing = false;
-  bool decimal_comma = false;  // where points are expected
+  bool decimal_comma = false;  // it would be a number with a decimal comma
 };
 
 class Feature : public ColumnBase {
@@ -267,22 +269,22 @@ class Feature : public ColumnBase {
 
   absl::Status Add(int64_t row, const std::string& field) override {
     if (KeepsNames()) names_.Add(std::string(TrimBlanks(field)));
-    if (!numbers_.Add(field)) AddOdd(row, field);
+    if (!numbers_.Add(field)) AddNonNumber(row, field);
     ++count_;
     return absl::OkStatus();
   }
   void AddUnreadable(std::string why) override {
     if (KeepsNames()) names_.Add("");
-    numbers_.AddNothing();
+    numbers_.AddPlaceholder();
     unreadable_.emplace(count_++, std::move(why));
   }
   NamedTensor Finish() override {
     if (KeepsNames() && (spec_.text == CsvColumnSpec::Text::kAlwaysCategories || IsMostlyText()))
       return FinishCategories();
     SettleFlags();
-    if (spec_.skip_bad && IsMostlyText()) return MakeUnusable(Explain(odd_.begin()->second));
+    if (spec_.skip_bad && IsMostlyText()) return MakeUnusable(Explain(non_numbers_.begin()->second));
     std::map<int64_t, std::string> bad;
-    for (const auto& [sample, odd] : odd_) {
+    for (const auto& [sample, odd] : non_numbers_) {
       if (odd.missing && spec_.keep_missing) continue;
       if (!spec_.skip_bad) return MakeUnusable(Explain(odd));
       bad.emplace(sample, Explain(odd));
@@ -296,7 +298,7 @@ class Feature : public ColumnBase {
  private:
   bool KeepsNames() const { return spec_.text != CsvColumnSpec::Text::kProblem; }
   bool IsMostlyText() const { return 2 * text_ > readable(); }
-  std::string Explain(const Odd& odd) const {
+  std::string Explain(const NonNumber& odd) const {
     if (odd.missing) return StrCat(At(odd.row), "missing value");
     return StrCat(At(odd.row), odd.text, " is not a number",
                   odd.text.starts_with("'[") ? " (a field holds one number: JSON lines, .npz and .npy hold arrays)"
@@ -307,12 +309,12 @@ class Feature : public ColumnBase {
   int64_t readable() const { return count_ - missing_ - static_cast<int64_t>(unreadable_.size()); }
   bool AreFlags() const { return flag_count_ == readable(); }
 
-  // Counts truth values as text in a column that has other values, too.
+  // Treats truth values as text if the column has other values, too.
   void SettleFlags() {
     if (AreFlags()) {
       text_ -= flag_count_;
     } else {
-      odd_.merge(flags_);
+      non_numbers_.merge(flags_);
     }
   }
 
@@ -321,11 +323,11 @@ class Feature : public ColumnBase {
     ++text_;
     numbers_.AddFlag(field, value);
     if (spec_.skip_bad || flags_.empty())
-      flags_.emplace(spec_.skip_bad ? count_ : kFirstFlag, Odd{row, QuoteValue(field)});
+      flags_.emplace(spec_.skip_bad ? count_ : kFirstFlag, NonNumber{row, QuoteValue(field)});
   }
 
-  // Keeps the first of them where one spoils the column.
-  void AddOdd(int64_t row, const std::string& field) {
+  // Records a field that is not a number; only the first one unless bad samples are skipped.
+  void AddNonNumber(int64_t row, const std::string& field) {
     if (const auto flag = ParseFlag(field); flag.has_value()) return AddFlag(row, field, *flag);
     const bool missing = IsMissingValue(field);
     double ignored;
@@ -333,15 +335,16 @@ class Feature : public ColumnBase {
     if (missing && spec_.keep_missing) {
       numbers_.AddFloat(std::numeric_limits<double>::quiet_NaN());
     } else {
-      numbers_.AddNothing();
+      numbers_.AddPlaceholder();
     }
-    if (spec_.skip_bad || odd_.empty() || (odd_.begin()->second.missing && spec_.keep_missing))
-      odd_.insert_or_assign(spec_.skip_bad ? count_ : 0,
-                            Odd{row, QuoteValue(field), missing, ParseDecimalComma(TrimBlanks(field), &ignored)});
+    if (spec_.skip_bad || non_numbers_.empty() || (non_numbers_.begin()->second.missing && spec_.keep_missing))
+      non_numbers_.insert_or_assign(
+          spec_.skip_bad ? count_ : 0,
+          NonNumber{row, QuoteValue(field), missing, ParseDecimalComma(TrimBlanks(field), &ignored)});
     if (TrimBlanks(field).empty()) empty_.emplace_back(count_, row);
   }
 
-  // Of names only an empty field is missing: "None" may be a category.
+  // Makes categories. Only an empty field is missing, since "None" may be a category.
   NamedTensor FinishCategories() {
     std::map<int64_t, std::string> bad;
     for (const auto& [sample, row] : empty_) {
@@ -353,10 +356,10 @@ class Feature : public ColumnBase {
   }
 
   Numbers numbers_;
-  Names names_;                             // where categories are allowed
-  static constexpr int64_t kFirstFlag = 1;  // not the key of the first odd value, 0
+  Names names_;                             // used if categories are allowed
+  static constexpr int64_t kFirstFlag = 1;  // differs from the key of the first odd value, 0
   int64_t text_ = 0, missing_ = 0, flag_count_ = 0;
-  std::map<int64_t, Odd> odd_, flags_;  // all with skip_bad, else the first
+  std::map<int64_t, NonNumber> non_numbers_, flags_;  // all fields with skip_bad, else the first one
   std::string note_;
   std::vector<std::pair<int64_t, int64_t>> empty_;
 };
@@ -452,14 +455,14 @@ class Label : public ColumnBase {
   NamedTensor MakeNumbers() const {
     Numbers numbers(spec_.decimal_comma);
     for (int64_t id : names_.ids()) {
-      if (!numbers.Add(names_.names()[id])) numbers.AddNothing();
+      if (!numbers.Add(names_.names()[id])) numbers.AddPlaceholder();
     }
     return {spec_.name, numbers.Tensor()};
   }
 
   bool fixed_;
   ClassSpellings spellings_;
-  std::map<std::string, std::string> other_spellings_;  // of classes, which the file has
+  std::map<std::string, std::string> other_spellings_;  // spellings in the file by class
   Names names_;
   std::vector<Missing> missing_;
 };
@@ -495,7 +498,8 @@ std::unique_ptr<CsvColumn> MakeCsvColumn(CsvColumnSpec spec, bool is_label, cons
   spec.skip_bad = options.skip_bad;
   const std::string& name = spec.name;
   if (options.text.contains(name)) return MakeTextColumn(std::move(spec));
-  const bool is_feature = options.label.empty() && options.categories.names.contains(name);  // though it is the last
+  // True for the last column if it is a named category.
+  const bool is_feature = options.label.empty() && options.categories.names.contains(name);
   if (is_label && !is_feature) {
     spec.classes = options.class_names;
     return MakeLabelColumn(std::move(spec));

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/csv.h"
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@
 namespace onnxtrain {
 namespace {
 
-// The first line with any text, up to `text`'s end, without what is in quotes.
+// Returns the first non-blank line of `text` without quoted parts.
 std::string FirstUnquotedLine(std::string_view text) {
   std::string line;
   bool quoted = false;
@@ -30,7 +30,7 @@ std::string FirstUnquotedLine(std::string_view text) {
   return line;
 }
 
-// Whether there are two whole lines with text that are no comments.
+// Returns true if there are two complete lines with text that are not comments.
 bool HasTableStart(std::string_view text) {
   int lines = 0;
   while (lines < 2) {
@@ -59,7 +59,7 @@ constexpr char kBlanks[] = " \t";
 
 bool IsBlank(int c) { return c == ' ' || c == '\t'; }
 
-// Whether the line holds several numbers between blanks.
+// Returns true if the line holds several numbers separated by blanks.
 bool HasNumbersBetweenBlanks(const std::string& line) {
   const size_t first = line.find_first_not_of(kBlanks), last = line.find_last_not_of(kBlanks);
   return first != std::string::npos && line.find_first_not_of("0123456789+-.eE?\" \t") == std::string::npos &&
@@ -75,7 +75,7 @@ bool IsWordOfNumber(const std::string& word) {
   return absl::SimpleAtod(word, &value);
 }
 
-// Returns for each word whether it is a number, or stands for one that is missing.
+// Returns for each word whether it is a number or marks a missing one.
 std::vector<bool> FindNumbers(const std::vector<std::string>& words) {
   static const auto* const kMissing = new std::set<std::string>{"NA", "<NA>", "None", "?"};
   std::vector<bool> numbers;
@@ -83,7 +83,7 @@ std::vector<bool> FindNumbers(const std::vector<std::string>& words) {
   return numbers;
 }
 
-// Different words, none of which is a number.
+// Returns true if all words differ and none is a number.
 bool AreNames(const std::vector<std::string>& words) {
   return std::ranges::none_of(words, IsWordOfNumber) &&
          std::set<std::string>(words.begin(), words.end()).size() == words.size();
@@ -101,9 +101,9 @@ std::vector<std::string> TakeLines(std::string_view text, size_t most) {
   return lines;
 }
 
-// Whether the lines are a printed table: names or a row, then two rows or more. All have as many words, most of them
-// numbers, which are at the same places in all rows: lines of a column of texts are so by chance, but not many.
-// Tabs separate fields that may be empty.
+// Returns true for a printed table: optional names, then at least two rows. All lines have equally many words; most are
+// numbers, in the same positions of all rows, which is unlikely for several lines of text. Tables with tabs are
+// excluded, since their fields may be empty.
 bool IsPrintedTable(std::string_view text) {
   constexpr size_t kLines = 20;
   const std::vector<std::string> lines = TakeLines(text, kLines);
@@ -217,18 +217,18 @@ absl::StatusOr<bool> CsvReader::EndRecord() {
   return c != separator_;
 }
 
-// Takes "sep=;" before the table, which Excel knows.
-void CsvReader::TakeSeparatorLine() {
+// Consumes Excel's line "sep=;" before the table.
+void CsvReader::ConsumeSeparatorLine() {
   const std::string_view rest = std::string_view(buffer_).substr(at_);
   if (rest.size() < 6 || !absl::EqualsIgnoreCase(absl::string_view(rest.data(), 4), "sep=")) return;
   if (rest[5] != '\n' && rest[5] != '\r') return;
   separator_ = rest[4];
   named_ = true;
-  at_ += 5;  // what is left is a blank line
+  at_ += 5;  // leaves a blank line
 }
 
-// Skips comments. The last such line is the header where it has as many fields as the next one: "# a,b" as numpy writes
-// it, "#,Name" as it is.
+// Skips comments. The last comment is the header if it has as many fields as the next line: "# a,b" of numpy without
+// the mark, "#,Name" unchanged.
 void CsvReader::SkipComments() {
   while (at_ < buffer_.size() && buffer_[at_] == '#') {
     const std::string_view rest = std::string_view(buffer_).substr(at_);
@@ -240,7 +240,7 @@ void CsvReader::SkipComments() {
     const size_t last = line.find_last_not_of(StrCat(" \t", std::string(1, separator)));
     const bool padded = fields > 0 && line.find(separator) > last;  // "# made by,,,"
     if (fields > 0 && !padded && std::ranges::count(next, separator) == fields) {
-      if (next.starts_with('#')) return;  // these are rows
+      if (next.starts_with('#')) return;  // lines that begin with '#' are rows
       const size_t name = line.find_first_not_of("# \t");
       if (name != std::string::npos && line[name] != separator) at_ += name;
       return;
@@ -255,23 +255,23 @@ void CsvReader::SkipComments() {
 
 absl::Status CsvReader::Start() {
   started_ = true;
-  // A pipe may give a line in pieces.
+  // Reads of a pipe may return partial lines.
   while (!ended_ && buffer_.size() < kBuffer && (buffer_.size() < 3 || !HasTableStart(buffer_)))
     RETURN_IF_ERROR(ReadMore(kBuffer - buffer_.size()));
   if (buffer_.starts_with("\xEF\xBB\xBF")) at_ = 3;
-  TakeSeparatorLine();
+  ConsumeSeparatorLine();
   SkipComments();
   if (!named_) ChooseSeparator();
   return absl::OkStatus();
 }
 
-// Those that have been read.
+// Returns the complete lines in the buffer.
 std::string_view CsvReader::WholeLines() const {
   const std::string_view text = std::string_view(buffer_).substr(at_);
   return ended_ ? text : text.substr(0, text.find_last_of("\r\n") + 1);
 }
 
-// Tables of numbers may be separated by blanks; their first line may hold names.
+// Chooses the separator from the buffered lines. In tables of numbers it may be blanks; the first line may hold names.
 void CsvReader::ChooseSeparator() {
   const std::string_view text = std::string_view(buffer_).substr(at_);
   const std::string first = FirstUnquotedLine(text);

@@ -90,7 +90,7 @@ struct ZstdCompressor::Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Compresses all of `bytes`; at the end of the frame, everything that is still held back.
+  // Compresses all of `bytes`; with ZSTD_e_end also flushes the frame.
   absl::Status Compress(std::span<const std::byte> bytes, ZSTD_EndDirective mode) {
     ZSTD_inBuffer from = {bytes.data(), bytes.size(), 0};
     for (bool done = false; !done;) {
@@ -127,7 +127,7 @@ namespace {
 
 std::string Mebibytes(int64_t bytes) { return StrCat((bytes + (1 << 20) - 1) >> 20, " MiB"); }
 
-// O_NONBLOCK: if the path has become a FIFO since it was checked, opening it does not hang.
+// Opens with O_NONBLOCK: opening does not hang if the path has become a FIFO since it was checked.
 absl::StatusOr<int> OpenForReading(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Invalid(path, ": ", std::strerror(errno));

@@ -1,4 +1,4 @@
-// Opens the files of a data set with checks of type, size and memory.
+// Opens data files with checks of type, size and memory, and decompresses them.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,11 @@
 
 namespace onnxtrain {
 
-// Changes byte order in place.
-
-// Reverses the bytes of every element of `width` bytes.
+// Reverses the bytes of every element of `width` bytes in place.
 void SwapBytes(std::span<std::byte> data, size_t width);
 
-// Lists folders of samples.
-
-// Returns the names in a folder, sorted by their bytes, without hidden ones (".DS_Store"). Fails, naming the folder,
-// where it cannot be read.
+// Returns the names in a folder, sorted bytewise, without hidden ones (".DS_Store"). Fails, naming the folder, if it
+// cannot be read.
 absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
 
 // Reads up to out.size() bytes of a stream; fewer only at its end.
@@ -30,13 +26,13 @@ using ReadFn = std::function<absl::StatusOr<size_t>(std::span<std::byte> out)>;
 // Fills `out`; fails ("unexpected end of file …") if the stream ends before.
 absl::Status ReadExactly(const ReadFn& read, std::span<std::byte> out);
 
-// Bounds the size of inflated data: deflate packs at most 1032 bytes into one.
+// Returns an upper bound of inflated data: deflate compresses at most by a factor of 1032.
 constexpr int64_t MaxInflatedBytes(int64_t stored_bytes) { return stored_bytes * 1032 + 1024; }
 
-// Fills a growing string with all that is left of a stream; fails if that is more than `limit` bytes.
+// Reads a stream to its end; fails if there are more than `limit` bytes.
 absl::StatusOr<std::string> ReadAll(const ReadFn& read, int64_t limit);
 
-// Bounds the size of unpacked Zstandard, whose blocks of 4 bytes can stand for 128 KiB.
+// Returns an upper bound of decompressed Zstandard data, in which 4 bytes can encode a block of 128 KiB.
 constexpr int64_t MaxUnpackedBytes(int64_t stored_bytes) { return stored_bytes << 15; }
 
 // Returns half of the memory that the process can still allocate.
@@ -44,14 +40,14 @@ int64_t DefaultMemoryLimit();
 // Fails if `bytes` exceed `limit`; 0: DefaultMemoryLimit().
 absl::Status CheckMemory(int64_t bytes, int64_t limit);
 
-// Whether there is a regular file, neither a folder nor a FIFO; links are followed.
+// Returns true for a regular file; follows links.
 bool IsRegularFile(const std::string& path);
 
 // Returns the size of a regular file in bytes. Fails on an empty file and, without opening it, on anything else (a
 // folder, a FIFO, a device). The message names the path.
 absl::StatusOr<int64_t> RegularFileSize(const std::string& path);
 
-// A regular file that threads read at offsets of their own.
+// A regular file that any thread may read at any offset.
 class RandomFile {
  public:
   static absl::StatusOr<std::shared_ptr<const RandomFile>> Open(const std::string& path);
@@ -59,11 +55,11 @@ class RandomFile {
   RandomFile& operator=(const RandomFile&) = delete;
   ~RandomFile();
 
-  // Fills `out` with the bytes from `offset`. The message does not name the file, which may have become shorter.
+  // Fills `out` with the bytes from `offset`. Fails if the file has become shorter; the message does not name the file.
   absl::Status ReadAt(int64_t offset, std::span<std::byte> out) const;
-  // A stream of the bytes [offset, end). The file must outlive it.
+  // Returns a stream of the bytes [offset, end). The file must outlive it.
   ReadFn reader(int64_t offset, int64_t end) const;
-  int64_t size() const { return size_; }  // when it was opened
+  int64_t size() const { return size_; }  // size when the file was opened
 
  private:
   RandomFile(int fd, int64_t size) : fd_(fd), size_(size) {}
@@ -71,13 +67,13 @@ class RandomFile {
   int64_t size_;
 };
 
-// Reads a regular file from start to end; decompresses it if its first bytes are those of gzip or Zstandard.
+// Reads a regular file from start to end; decompresses gzip and Zstandard, recognized by the first bytes.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path);
   absl::StatusOr<size_t> Read(std::span<std::byte> out) { return read_(out); }
   ReadFn reader() { return read_; }
-  // An upper bound of the bytes that Read returns in total.
+  // Returns an upper bound of the total bytes that Read returns.
   int64_t max_size() const { return max_size_; }
 
  private:
@@ -85,19 +81,17 @@ class InputFile {
   int64_t max_size_ = 0;
 };
 
-// Compresses and decompresses Zstandard (RFC 8878).
-
-// A decompressed stream of `read`; any number of frames. Frames with windows of more than 128 MiB are refused.
+// Decompresses a stream of any number of Zstandard frames (RFC 8878). Refuses frames with windows above 128 MiB.
 ReadFn DecompressZstd(ReadFn read);
 
-// Compresses what is appended to one frame with a checksum, fast.
+// Compresses data to one Zstandard frame with a checksum, at a fast level.
 class ZstdCompressor {
  public:
-  // `write` takes the compressed bytes; a failure of it ends the call that made it.
+  // `write` receives compressed bytes; its errors are returned by the call that invoked it.
   explicit ZstdCompressor(std::function<absl::Status(std::span<const std::byte> bytes)> write);
   absl::Status Append(std::span<const std::byte> bytes);
   absl::Status Finish();                  // once, at the end
-  int64_t size() const { return size_; }  // of what was appended
+  int64_t size() const { return size_; }  // uncompressed bytes so far
 
  private:
   struct Context;

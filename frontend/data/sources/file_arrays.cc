@@ -82,7 +82,7 @@ constexpr std::pair<const char*, Part> kWords[] = {
 
 bool IsSeparator(char c) { return c == '_' || c == '-' || c == '.' || c == '/'; }
 
-// "x_train" → (kTrain, "x"), "TrainX" → (kNone, "TrainX")
+// Splits a name into part and column: "x_train" → (kTrain, "x"), "TrainX" → (kNone, "TrainX").
 std::pair<Part, std::string> Divide(const std::string& name) {
   const std::string lower = absl::AsciiStrToLower(name);
   for (const auto& [text, part] : kWords) {

@@ -1,4 +1,4 @@
-// Data sets of arrays that stay in their file: a sample is read when it is needed.
+// Data sets of arrays that stay in their file: samples are read on demand.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace onnxtrain {
 
-// Arrays of up to this size are rather held in memory.
+// Arrays up to this size are read into memory instead.
 inline constexpr int64_t kHeldInMemory = int64_t{64} << 20;
 
 struct FileArray {
@@ -21,25 +21,23 @@ struct FileArray {
   Type type;  // [n, sample…], row-major
   int64_t offset = 0;
   bool big_endian = false;
-  std::optional<HostTensor> held = {};    // in memory instead
-  std::vector<std::string> classes = {};  // as Column has them
+  std::optional<HostTensor> held = {};    // the array itself, if it is in memory
+  std::vector<std::string> classes = {};  // see Column
   std::string problem = {};
 };
 
-// Makes a data set of arrays of `file`, one column each, with the same leading extent. Files are read and not mapped,
-// so that a file that shrinks is an error and not a signal. Messages do not name the file.
+// Makes a data set of arrays of `file`, one column each, with the same leading extent. Files are read instead of
+// mapped, so that truncation is an error and not a signal. Messages do not name the file.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeFileDataset(const std::string& path,
                                                                std::shared_ptr<const RandomFile> file,
                                                                std::vector<FileArray> arrays);
 
-// Archives that hold training and evaluation samples: x_train and x_test as Keras names them, or train_images and
-// val_images as MedMNIST does.
-
-// Which arrays make one part, and the names of their columns: {"x_train": "x"}.
+// The arrays of one part of an archive and the names of their columns: {"x_train": "x"}.
 using NpzPart = std::map<std::string, std::string>;
 
-// The arrays to train on, or with `eval_split` those to evaluate on (of validation rather than of test). Nothing where
-// the names do not divide into such parts with equal columns.
+// Returns the arrays to train on, or with `eval_split` those to evaluate on (validation rather than test), for archives
+// like Keras's (x_train, x_test) or MedMNIST's (train_images, val_images). nullopt if the names do not divide into
+// parts with equal columns.
 std::optional<NpzPart> FindNpzPart(const std::vector<std::string>& arrays, bool eval_split);
 
 }  // namespace onnxtrain

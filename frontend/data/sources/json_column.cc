@@ -1,4 +1,4 @@
-#include "frontend/data/sources/json_column.h"
+#include "frontend/data/sources/jsonl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ using Json = OrderedJson;
 
 constexpr size_t kMaxRank = 8;
 
-// The shape of nested arrays, from their first elements.
+// Returns the shape of nested arrays, taken from their first elements.
 Shape GetShape(const Json& value) {
   Shape shape;
   for (const Json* at = &value; at->is_array() && shape.size() <= kMaxRank; at = &at->front()) {
@@ -25,7 +25,7 @@ Shape GetShape(const Json& value) {
   return shape;
 }
 
-// Whether arrays nested beside each other are equally long, as those of the shape.
+// Returns true if all nested arrays have the lengths of `shape`.
 bool HasShape(const Json& value, std::span<const int64_t> shape) {
   if (shape.empty()) return !value.is_array();
   return value.is_array() && static_cast<int64_t>(value.size()) == shape[0] &&
@@ -40,12 +40,12 @@ std::string FieldText(const Json& value) {
 
 }  // namespace
 
-// Tensors of one shape.
+// Collects arrays of one shape.
 class JsonColumn::Arrays {
  public:
   explicit Arrays(Shape shape) : shape_(std::move(shape)), elements_(NumElements(shape_)) {}
 
-  // Appends a value, or zeros and returns why it does not fit.
+  // Appends a value and returns "", or appends zeros and returns why the value does not fit.
   std::string Add(const Json& value) {
     const size_t begin = numbers_.size();
     std::string why = value.is_null() ? "missing value" : AddLevel(value, 0);
@@ -76,7 +76,7 @@ class JsonColumn::Arrays {
     if (!value.is_number() && !value.is_boolean())
       return StrCat("an array holds ", value.type_name(), ", not a number");
     const double number = value.is_boolean() ? value.get<bool>() : value.get<double>();
-    // Doubles hold integers up to 2^53.
+    // Doubles represent integers up to 2^53.
     integral_ &= !value.is_number_float() && std::abs(number) <= 9007199254740992.0;
     numbers_.push_back(number);
     return "";
@@ -92,7 +92,7 @@ JsonColumn::JsonColumn(CsvColumnSpec spec, std::unique_ptr<CsvColumn> values)
     : spec_(std::move(spec)), values_(std::move(values)) {}
 JsonColumn::~JsonColumn() = default;
 
-// The memory for a sample follows from the shape of the first one: that must hold for all of its arrays.
+// Returns why the first value cannot define the column's shape: all of its nested arrays must have that shape.
 std::string JsonColumn::WhyNotFirst(const Json& value) const {
   if (!value.is_array()) return "";
   const Shape shape = GetShape(value);

@@ -13,7 +13,6 @@
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
-#include "frontend/data/sources/json_column.h"
 #include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/text/text_encoding.h"
@@ -25,12 +24,12 @@ using Json = OrderedJson;
 
 constexpr size_t kStep = 1 << 16;
 
-constexpr int64_t kMemoryPerByte = 16;  // of a parsed document
+constexpr int64_t kMemoryPerByte = 16;  // estimated memory of a parsed document
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kMark = "\xef\xbb\xbf";
 
-// A stream of `text` and then of `read`.
+// Returns a stream of `text` followed by `read`.
 ReadFn StreamText(std::string text, ReadFn read = nullptr) {
   return [text = std::move(text), read = std::move(read),
           at = size_t{0}](std::span<std::byte> out) mutable -> absl::StatusOr<size_t> {
@@ -43,12 +42,12 @@ ReadFn StreamText(std::string text, ReadFn read = nullptr) {
   };
 }
 
-// The beginning of a stream up to where its kind is known, then the rest.
+// Buffers the beginning of a stream until its kind is known.
 class Head {
  public:
   explicit Head(ReadFn read) : read_(std::move(read)) {}
 
-  // Reads to the first character behind the first line that is not blank, or to the end.
+  // Reads until a non-blank character follows the first line, or to the end.
   absl::Status ReadFirstLine() {
     while (!ended_ && FindNext() == std::string::npos && IsObject()) RETURN_IF_ERROR(Fill());
     return absl::OkStatus();
@@ -79,7 +78,7 @@ class Head {
  private:
   size_t Begin() const { return text_.find_first_not_of(kBlanks, text_.starts_with(kMark) ? kMark.size() : 0); }
   bool IsObject() const { return Begin() == std::string::npos || text_[Begin()] == '{'; }
-  // Where the next line that is not blank begins; npos: it is not read yet, or there is none.
+  // Returns the offset of the second non-blank line; npos if it is not read yet or there is none.
   size_t FindNext() const {
     const size_t begin = Begin();
     const size_t end = begin == std::string::npos ? begin : text_.find('\n', begin);
@@ -95,7 +94,7 @@ bool IsListOfObjects(const Json& value) {
   return value.is_array() && !value.empty() && std::ranges::all_of(value, [](const Json& e) { return e.is_object(); });
 }
 
-// {"columns": ["a", "b"], "data": [[1, 2], [3, 4]]}: a row for each list.
+// Returns true for orient="split" of pandas: {"columns": ["a", "b"], "data": [[1, 2], [3, 4]]}.
 bool IsSplit(const Json& object) {
   return object.contains("columns") && object["columns"].is_array() && object.contains("data") &&
          object["data"].is_array();
@@ -115,13 +114,14 @@ absl::StatusOr<Json> JoinSplit(const Json& object) {
   return rows;
 }
 
-// Lists, or objects of rows, of the same size, one for each column.
+// Returns true if all values are lists, or objects of rows, of the same size: one per column.
 bool IsByColumn(const Json& object, bool lists) {
   if (object.empty()) return false;
   const Json& first = object.front();
   if (!first.is_object() && !(lists && first.is_array())) return false;
   if (first.size() < 2) return false;
-  if (object.size() == 1 && first.is_array() && !first.front().is_array()) return false;  // a sample of one input
+  // A single sample with one input is no table.
+  if (object.size() == 1 && first.is_array() && !first.front().is_array()) return false;
   return std::ranges::all_of(
       object, [&](const Json& column) { return column.type() == first.type() && column.size() == first.size(); });
 }
@@ -135,7 +135,7 @@ Json JoinColumns(Json object) {
   return rows;
 }
 
-// What stands beside parallel lists and tells about all of them: a name, a version.
+// Returns the lists of an object without single values, which describe the whole: a name, a version.
 Json WithoutScalars(const Json& object) {
   Json lists = Json::object();
   for (const auto& [name, value] : object.items()) {
@@ -144,7 +144,7 @@ Json WithoutScalars(const Json& object) {
   return lists;
 }
 
-// The lists of objects that an object holds, by name.
+// Returns the keys of an object whose values are lists of objects.
 std::vector<std::string> FindLists(const Json& object) {
   std::vector<std::string> names;
   for (const auto& [name, value] : object.items()) {
@@ -192,11 +192,11 @@ ReadFn StreamLines(Json rows) {
   };
 }
 
-// Returns a stream of JSON lines, an object for each sample. Lines pass as they are. A document becomes lines where it
-// is an array of objects; an object of which one value is such an array; or an object of columns: objects with the same
-// number of rows, as pandas writes, its orient="split", or, with `lists_are_columns`, lists of the same length of at
-// least two, beside which single values are left out. Other objects are a sample; other arrays, and objects of several
-// lists of objects, are an error. `limit`: of bytes, as CheckMemory.
+// Converts a stream to JSON lines, one object per sample. Lines pass unchanged. These documents are converted: an array
+// of objects; an object with one such array; an object of columns, which are objects with equally many rows (pandas),
+// orient="split", or, with `lists_are_columns`, lists of equal length ≥ 2, next to which single values are dropped.
+// Another object is one sample; other arrays, and objects of several lists of objects, are errors. `limit`: bytes, as
+// for CheckMemory.
 absl::StatusOr<ReadFn> ReadAsJsonLines(ReadFn read, bool lists_are_columns, int64_t limit) {
   Head head(std::move(read));
   RETURN_IF_ERROR(head.Fill());
@@ -205,7 +205,7 @@ absl::StatusOr<ReadFn> ReadAsJsonLines(ReadFn read, bool lists_are_columns, int6
   const int64_t most = (limit != 0 ? limit : DefaultMemoryLimit()) / kMemoryPerByte;
   ASSIGN_OR_RETURN(const std::string text, head.ReadWhole(most));
   Json json = ParseJson<Json>(text);
-  if (json.is_discarded()) return StreamText(text);  // lines of which the first is broken
+  if (json.is_discarded()) return StreamText(text);  // treated as lines, the first of which is invalid
   ASSIGN_OR_RETURN(Json rows, FindRows(std::move(json), lists_are_columns));
   return StreamLines(std::move(rows));
 }
@@ -246,7 +246,7 @@ class Lines {
   }
 
  private:
-  // Two characters of an array ("1,") become a number of 8 bytes.
+  // Counts memory: two characters of an array ("1,") become a number of 8 bytes.
   absl::Status AddLine(const std::string& line) {
     rows_.push_back(reader_.number());
     bytes_ += static_cast<int64_t>(4 * line.size() + sizeof(int64_t));
@@ -264,7 +264,7 @@ class Lines {
     return absl::OkStatus();
   }
 
-  // The values of an object within an object have both keys: {"meta": {"label": 1}} is "meta.label".
+  // Adds the values of an object; keys of nested objects are joined: {"meta": {"label": 1}} is "meta.label".
   absl::Status AddValues(const Json& object, const std::string& prefix) {
     for (const auto& [key, value] : object.items()) {
       if (HasKeys(value)) {
@@ -287,7 +287,7 @@ class Lines {
     return absl::OkStatus();
   }
 
-  // Labels are known by name; an index counts the keys of the first line.
+  // Resolves the label by name; an index refers to the keys of the first line.
   absl::Status FindDefaultLabel(const Json& first) {
     std::vector<std::string> keys;
     ListKeys(first, "", &keys);
@@ -305,10 +305,10 @@ class Lines {
   struct Entry {
     std::string name;
     std::unique_ptr<JsonColumn> column;
-    int64_t last = 0;  // the row of its last value
+    int64_t last = 0;  // row of the last value
   };
 
-  // Keys that come late are missing in the lines before.
+  // Returns the column of a key. A new column has missing values for earlier lines.
   absl::StatusOr<Entry*> FindColumn(const std::string& key) {
     const auto [at, added] = index_.try_emplace(key, columns_.size());
     if (!added) return &columns_[at->second];
@@ -353,7 +353,7 @@ class Lines {
   std::vector<std::string> labels_;
   std::vector<Entry> columns_;
   std::unordered_map<std::string, size_t> index_;
-  std::vector<std::pair<size_t, std::string>> bad_;  // by sample
+  std::vector<std::pair<size_t, std::string>> bad_;  // reason, by sample
   std::vector<int64_t> rows_;
 };
 

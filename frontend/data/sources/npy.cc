@@ -1,4 +1,4 @@
-#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/numpy.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/bind/binding.h"
-#include "frontend/data/sources/csv_columns.h"
+#include "frontend/data/sources/csv.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/text/unicode.h"
 
@@ -25,7 +25,7 @@ uint32_t CodePoint(std::span<const std::byte> four, bool big_endian) {
   return value;
 }
 
-// False: not Unicode.
+// Returns false if the element is not valid Unicode.
 bool DecodeText(const NpyHeader& header, std::span<const std::byte> element, std::string* text) {
   text->clear();
   if (header.text == NpyText::kBytes) {
@@ -73,8 +73,8 @@ absl::StatusOr<NamedTensor> MakeArrayColumn(const std::string& path, const std::
 namespace {
 
 constexpr size_t kMagicSize = 8;          // "\x93NUMPY", major, minor
-constexpr int64_t kMaxText = 1 << 24;     // characters
-constexpr uint32_t kMaxHeader = 1 << 16;  // NumPy itself refuses more than 10000
+constexpr int64_t kMaxText = 1 << 24;     // limit in characters
+constexpr uint32_t kMaxHeader = 1 << 16;  // limit in bytes; NumPy refuses more than 10000
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 constexpr std::pair<std::string_view, DType> kDescrs[] = {
@@ -83,7 +83,7 @@ constexpr std::pair<std::string_view, DType> kDescrs[] = {
     {"u2", DType::kUInt16},  {"u4", DType::kUInt32},  {"u8", DType::kUInt64},  {"b1", DType::kBool},
 };
 
-// "U7": texts of 7 characters of 4 bytes each; "S7": of 7 bytes.
+// Parses "U7", texts of 7 characters of 4 bytes, and "S7", texts of 7 bytes.
 bool ParseTextDescr(std::string_view descr, NpyHeader* header, int64_t* width) {
   if (descr.size() < 2 || (descr[0] != 'U' && descr[0] != 'S')) return false;
   const auto [end, error] = std::from_chars(descr.data() + 1, descr.data() + descr.size(), *width);
@@ -110,7 +110,7 @@ absl::Status ParseDescr(std::string_view descr, NpyHeader* header, int64_t* text
                  "' is not a number (records and complex numbers cannot be fed)");
 }
 
-// Reads the kinds of Python literals that headers contain.
+// Parses the Python literals that occur in headers.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : rest_(text) {}
@@ -127,7 +127,7 @@ class Cursor {
     rest_.remove_prefix(word.size());
     return true;
   }
-  // Takes a quoted string without escapes.
+  // Consumes a quoted string without escapes.
   std::optional<std::string_view> String() {
     const char quote = Take('\'') ? '\'' : Take('"') ? '"' : '\0';
     const size_t end = quote == '\0' ? std::string_view::npos : rest_.find(quote);
@@ -142,7 +142,7 @@ class Cursor {
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc()) return std::nullopt;
     rest_.remove_prefix(end - rest_.data());
-    TakeWord("L");  // the suffix of Python 2's long integers
+    TakeWord("L");  // suffix of Python 2's long integers
     return value;
   }
   bool AtEnd() {
@@ -193,7 +193,7 @@ std::optional<Key> ParseKey(std::string_view name) {
   return std::nullopt;
 }
 
-// Copies column-major elements to row-major order. `from` has the row-major shape.
+// Copies column-major elements to row-major order. `from` has the logical shape.
 HostTensor ToRowMajor(const HostTensor& from) {
   HostTensor to(from.type());
   const Shape& shape = from.shape();
@@ -213,7 +213,7 @@ HostTensor ToRowMajor(const HostTensor& from) {
   return to;
 }
 
-// Bools in a hostile file may be any byte.
+// Maps bools, which may be any byte in a malformed file, to 0 and 1.
 void NormalizeBools(std::span<std::byte> data) {
   for (std::byte& b : data) b = static_cast<std::byte>(b != std::byte{0});
 }

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 
 #include <zip.h>
 
@@ -10,7 +10,6 @@
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
-#include "frontend/data/sources/npy.h"
 
 namespace onnxtrain {
 namespace {
@@ -38,7 +37,7 @@ absl::StatusOr<Archive> OpenArchive(const std::string& path, int flags) {
   return zip;
 }
 
-// Checks what the zip directory says about an entry, without reading the entry.
+// Checks the zip directory's data about an entry, without reading the entry.
 absl::Status CheckEntry(const zip_stat_t& entry, int64_t file_size) {
   const auto packed = static_cast<int64_t>(entry.comp_size), size = static_cast<int64_t>(entry.size);
   if (entry.comp_method != ZIP_CM_STORE && entry.comp_method != ZIP_CM_DEFLATE) {
@@ -52,7 +51,7 @@ absl::Status CheckEntry(const zip_stat_t& entry, int64_t file_size) {
   return absl::OkStatus();
 }
 
-// libzip compares the checksum only when a read passes the end.
+// Reads past the end, which makes libzip verify the checksum.
 absl::Status CheckEnd(zip_file_t* file) {
   char byte;
   const zip_int64_t got = zip_fread(file, &byte, 1);
@@ -118,7 +117,7 @@ absl::Status AddEntry(zip_t* zip, const std::string& name, const std::string& by
     return Invalid(zip_strerror(zip));
   }
   const bool set = zip_set_file_compression(zip, index, compressed ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0) == 0 &&
-                   zip_file_set_mtime(zip, index, 0, 0) == 0;  // equal arrays make equal files
+                   zip_file_set_mtime(zip, index, 0, 0) == 0;  // so that equal arrays yield equal files
   return set ? absl::OkStatus() : Invalid(zip_strerror(zip));
 }
 
@@ -160,7 +159,7 @@ absl::Status WriteNpz(const std::string& path, const NamedArrays& arrays, bool c
         Annotate(AddEntry(zip->get(), StrCat(name, kSuffix), contents.back(), compressed), StrCat(path, ": ")));
   }
   if (zip_close(zip->get()) != 0) return Invalid(path, ": ", zip_strerror(zip->get()));
-  // Closed: libzip freed it.
+  // zip_close has freed it.
   static_cast<void>(zip->release());
   return absl::OkStatus();
 }

@@ -8,7 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/csv.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
@@ -17,21 +17,20 @@
 namespace onnxtrain {
 namespace {
 
-// Finds the files that the fields of a table name, as people name them: by their path from the folder of the table, by
-// that from a folder beside the table, or by either without the ending.
-
+// Finds the files that the fields of a table name: by their path relative to the folder of the table or to a folder in
+// it, with or without the suffix.
 class PathFinder {
  public:
-  // `is_wanted`: is it a file of the wanted kind?
+  // `is_wanted` returns true for files of the wanted kind.
   PathFinder(std::string folder, bool (*is_wanted)(const std::string& path));
 
   // Returns the path of the file relative to the folder; "" if there is none.
   std::string Find(const std::string& field);
-  // Do all of these fields name files, and each of them another one?
+  // Returns true if all fields name files, each a different one.
   bool FindsAll(const std::vector<std::string>& fields);
 
  private:
-  // What is put before and behind a field.
+  // The text before and after a field that makes it a path.
   struct Pattern {
     std::string prefix, suffix;
   };
@@ -39,14 +38,14 @@ class PathFinder {
   std::string folder_;
   bool (*is_wanted_)(const std::string& path);
   bool has_served_ = false;
-  std::vector<Pattern> patterns_;  // the one that served last is the first, whose files are not looked into any more
+  std::vector<Pattern> patterns_;  // the one that matched last comes first; its files are not opened again
 };
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostFolders = 16;  // beside a table, that are looked into
+constexpr size_t kMaxFolders = 16;  // number of folders that are searched
 
-constexpr size_t kLongestField = 200;  // of a name of a file
+constexpr size_t kLongestField = 200;  // length of a file name
 
 constexpr const char* kSuffixes[] = {"",     ".jpg", ".png",  ".jpeg", ".JPG",  ".JPEG", ".PNG",
                                      ".bmp", ".gif", ".webp", ".tif",  ".tiff", ".wav",  ".flac"};
@@ -60,7 +59,7 @@ std::vector<std::string> ListFolders(const std::string& folder) {
     if (!name.starts_with('.') && it->is_directory(ignored)) names.push_back(name);
   }
   std::ranges::sort(names);
-  if (names.size() > kMostFolders) names.resize(kMostFolders);
+  if (names.size() > kMaxFolders) names.resize(kMaxFolders);
   return names;
 }
 
@@ -108,8 +107,8 @@ std::vector<std::string> ReadPaths(const Dataset& table, int c) {
 
 using Records = std::vector<std::vector<std::string>>;
 
-constexpr size_t kFirstRows = 16;    // that must name files
-constexpr size_t kMostColumns = 64;  // that may
+constexpr size_t kFirstRows = 16;       // rows that must name files
+constexpr size_t kMaxPathColumns = 64;  // columns that are tried
 
 Records ReadFirst(CsvReader reader) {
   Records records;
@@ -118,17 +117,17 @@ Records ReadFirst(CsvReader reader) {
   return records;
 }
 
-// The values of column `c` from row `begin` on.
+// Returns the values of column `c` from row `begin`.
 std::vector<std::string> TakeColumn(const Records& records, size_t begin, size_t c) {
   std::vector<std::string> values;
   for (size_t r = begin; r < records.size(); ++r) values.push_back(c < records[r].size() ? records[r][c] : "");
   return values;
 }
 
-// The column whose values name files from row `begin` on; -1: none.
+// Returns the column whose values from row `begin` name files; -1 if there is none.
 int FindNamedColumn(const Records& records, size_t begin, PathFinder* finder) {
   if (begin >= records.size()) return -1;
-  for (size_t c = 0; c < std::min(records[begin].size(), kMostColumns); ++c) {
+  for (size_t c = 0; c < std::min(records[begin].size(), kMaxPathColumns); ++c) {
     if (finder->FindsAll(TakeColumn(records, begin, c))) return static_cast<int>(c);
   }
   return -1;
@@ -143,7 +142,7 @@ std::optional<PathColumn> FindPathColumn(const std::string& path, char separator
   if (!file.ok()) return std::nullopt;
   const Records records = ReadFirst(CsvReader(file->reader(), separator, options.encoding));
   const fs::path folder = fs::path(path).parent_path();
-  // The first field of a record that is such a path, or -1.
+  // Returns the index of the first field of a record that is such a path, or -1.
   const auto find_path = [&](size_t row) {
     if (row >= records.size()) return -1;
     const auto it = std::ranges::find_if(
@@ -189,7 +188,7 @@ absl::StatusOr<PathTable> OpenPathTable(const std::string& path, const OpenTable
   options.header = column.has_header ? Header::kYes : Header::kNo;
   options.text.names.insert(column.name);
   auto table = open(options);
-  // The last column is the label unless another one is named; that of paths is none.
+  // The column of paths is not the label: by default it is then the column before.
   if (table.ok() && options.label.empty() && (*table)->columns().back().name == column.name &&
       (*table)->columns().size() > 1) {
     options.label = {(*table)->columns()[(*table)->columns().size() - 2].name};

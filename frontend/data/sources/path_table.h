@@ -15,25 +15,25 @@ namespace onnxtrain {
 struct PathColumn {
   std::string name;
   bool has_header = false;
-  // Where fields are no paths as they are, but name such files to a PathFinder; else null.
+  // If not null, fields are not paths themselves, but PathFinder finds files of this kind by them.
   bool (*is_wanted)(const std::string& path) = nullptr;
 };
-// Finds the column of a CSV or TSV file whose first value is the path of a file that `is_wanted`; else one whose first
-// values all name such files to a PathFinder.
+// Returns the column of a CSV or TSV file whose first value is the path of a file for which is_wanted(path); else a
+// column whose first values all name such files by the rules of PathFinder.
 std::optional<PathColumn> FindPathColumn(const std::string& path, char separator, const DatasetOptions& options,
                                          bool (*is_wanted)(const std::string& path));
-// Finds the key of JSON lines whose first value is such a path or, if it is text, names such a file to a PathFinder.
+// Returns the key of JSON lines whose first value is such a path, or a text that names such a file.
 std::optional<PathColumn> FindPathKey(const std::string& path, const DatasetOptions& options,
                                       bool (*is_wanted)(const std::string& path));
 
-// Opens the table with the given options.
+// Opens a table with the given options.
 using OpenTableFn = std::function<absl::StatusOr<std::shared_ptr<const Dataset>>(const DatasetOptions&)>;
 
 struct PathTable {
   std::shared_ptr<const Dataset> table;
-  int column = 0;                  // of the paths in it
-  std::string folder;              // that they are relative to
-  std::vector<std::string> paths;  // by sample; "" where it cannot be read, the field where there is no such file
+  int column = 0;                  // index of the column of paths
+  std::string folder;              // folder that paths are relative to
+  std::vector<std::string> paths;  // path of each sample; "" if unreadable, the field itself if there is no such file
 };
 absl::StatusOr<PathTable> OpenPathTable(const std::string& path, const OpenTableFn& open, const PathColumn& column,
                                         DatasetOptions options);

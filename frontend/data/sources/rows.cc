@@ -4,12 +4,10 @@
 #include <optional>
 
 #include "frontend/data/audio/sounds.h"
-#include "frontend/data/image/image_folder.h"
+#include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/sources/jsonl.h"
-#include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/safetensors.h"
-#include "frontend/data/sources/stdin.h"
 #include "frontend/data/sources/token_shard.h"
 
 namespace onnxtrain {
@@ -17,10 +15,10 @@ namespace {
 
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-// Finds the column of paths to files that `is_wanted`.
+// Finds the column of paths to files for which is_wanted(path).
 using FindPathsFn = std::function<std::optional<PathColumn>(bool (*is_wanted)(const std::string& path))>;
 
-// A table whose columns are all text and numbers, or with one of paths to files of another kind.
+// Opens a table, with a column of paths as pictures or sounds if there is one.
 Opened OpenWithFiles(const std::string& path, const OpenTableFn& open, const FindPathsFn& find,
                      const DatasetOptions& options) {
   if (const auto pictures = find(IsPictureFile); pictures.has_value())

@@ -1,4 +1,5 @@
-// The sources of this folder. A new format adds its row to the table in rows.cc; rows are asked in that order.
+// The built-in sources. A new format adds its functions here and its row to the table in rows.cc; rows are asked in
+// order.
 #pragma once
 
 #include <memory>
@@ -14,93 +15,85 @@ namespace onnxtrain {
 
 std::vector<Source> BuiltInSources();
 
-// The binary version of CIFAR-10 and CIFAR-100: rows of one label byte (CIFAR-100: coarse and fine) and 3 × 32 × 32
+// CIFAR-10 and CIFAR-100 in their binary version: rows of one label byte (CIFAR-100: coarse and fine) and 3 × 32 × 32
 // bytes of red, green and blue. https://www.cs.toronto.edu/~kriz/cifar.html
-
-// Whether a folder has data_batch_1.bin (CIFAR-10), or train.bin beside fine_label_names.txt (CIFAR-100), and among its
-// files those for evaluation.
+//
+// Return true if a folder has data_batch_1.bin (CIFAR-10), or train.bin and fine_label_names.txt (CIFAR-100), and if it
+// has the evaluation files.
 bool IsCifarFolder(const std::string& path);
 bool HasCifarEvalFiles(const std::string& path);
 
-// Opens the training files, or those for evaluation with eval_split, in memory: columns "image" [3,32,32], "label" and,
-// for CIFAR-100, "coarse_label", with the names of the classes where their file is there.
+// Reads the training files, or the evaluation files with eval_split, into memory. Columns: "image" [3,32,32], "label"
+// and, for CIFAR-100, "coarse_label", with class names if their file exists.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenCifarFolder(const std::string& path, const DatasetOptions& options);
 
-// CSV and TSV files as data sets.
-
-// Opens a .csv (comma) or .tsv (tab) file. OpenDataset describes the columns, csv_reader.h the syntax.
+// Opens a .csv (comma) or .tsv (tab) file. OpenDataset describes the columns, csv.h the syntax.
 //
-// Header::kAuto takes the first row for a header as ClassifyFirstRow says. Columns of one name become a, a.1, …; rows
-// without values and empty fields behind the last column are left out. Empty fields, and in numeric columns those that
-// IsMissingValue names, are missing values. Numbers may be written 1,234.5, 12% or $5; columns of true and false, or
-// yes and no, are numbers unless they are categories; notes tell which. A column with a missing value, or with text
-// that is neither its label nor a category, gets a Column::problem that names the row and the column, unless
-// DatasetOptions says otherwise. Errors of the whole file fail: rows of unequal length, an open quote, text that is
-// not UTF-8, no rows, an unknown label column, a label that is not in class_names.
+// Header::kAuto decides by ClassifyFirstRow whether the first row is a header. Columns with equal names become a, a.1,
+// …. Rows without values and empty trailing fields are dropped. Empty fields, and in numeric columns those of
+// IsMissingValue, are missing values. Numbers may be written 1,234.5, 12% or $5; columns of true and false, or yes and
+// no, are numbers unless they are categories; notes report this. A column with a missing value, or a feature column
+// with text that is not a category, gets a Column::problem that names row and column, unless DatasetOptions says
+// otherwise. Fails on errors of the whole file: rows of unequal length, an open quote, invalid UTF-8, no rows, an
+// unknown label column, a label that is not in class_names.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenCsv(const std::string& path, char separator,
                                                        const DatasetOptions& options);
 
-// The same from a stream. Messages name `name`.
+// Like OpenCsv, from a stream. Messages name `name`.
 absl::StatusOr<std::shared_ptr<const Dataset>> ReadCsv(const std::string& name, const ReadFn& read, char separator,
                                                        const DatasetOptions& options);
 
-// The idx format of the MNIST files: two zero bytes, element type, rank, big-endian extents, elements. Plain or gzip.
+// The idx format of MNIST: two zero bytes, element type, rank, big-endian extents, elements; plain or gzip.
 // http://yann.lecun.com/exdb/mnist/
-
-// Whether the first bytes of the file, which may be gzip, are those of idx.
+//
+// Returns true if the file, which may be gzip, begins like idx.
 bool IsIdx(const std::string& path);
 
 // Reads the whole array. Messages do not name the file.
 absl::StatusOr<HostTensor> ReadIdx(const std::string& path, int64_t max_bytes);
 
-// Opens a file of images with the labels file in the same folder (the same name with "labels" and "idx1"), if there is
-// one; or a single file of either kind.
+// Opens a file of images and, if present, the labels file in the same folder (the same name with "labels" and "idx1");
+// or a single file of either kind.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenIdx(const std::string& path, const DatasetOptions& options);
 
-// Whether a folder has files named like MNIST's, and among them those for evaluation.
+// Return true if a folder has files named like MNIST's, and if it has the evaluation files.
 bool IsMnistFolder(const std::string& path);
 bool HasMnistEvalFiles(const std::string& path);
 
 // Opens a folder with train-images… and train-labels…, or t10k-… with eval_split.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenMnistFolder(const std::string& path, const DatasetOptions& options);
 
-// Folders of .npy files, an array of all samples in each: x.npy and y.npy, or x_train.npy, y_train.npy, x_test.npy ….
-
-// Whether the folder holds .npy files only, hidden ones apart.
+// Returns true if a folder holds .npy files only, except for hidden ones: x.npy and y.npy, or x_train.npy, y_train.npy,
+// x_test.npy ….
 bool IsNpyFolder(const std::string& path);
-// Opens the arrays as the columns of one data set, named after the files; of the parts of training and evaluation
-// (npz_parts.h) one. Fails, naming the file, on arrays of other lengths than the first.
+// Opens the arrays, each of all samples, as columns named after the files; if there are parts for training and
+// evaluation (FindNpzPart), opens one. Fails, naming the file, if lengths differ.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpyFolder(const std::string& path, const DatasetOptions& options);
-// Are there such parts?
+// Returns true if there is a part for evaluation.
 bool HasEvalNpyFiles(const std::string& path);
 
-// Folders with one .npz file per sample.
-
-// Whether all visible files of a folder are .npz files, and there is one.
+// Returns true if a folder has .npz files and no other visible ones.
 bool IsNpzFolder(const std::string& path);
 
-// Opens a folder: a sample per file, in the order of their names by bytes, a column per array. All files have the
-// arrays of the first one, with the same types. Files are read when they are needed.
+// Opens a folder with one .npz file per sample, in bytewise order of names, a column per array. All files must have the
+// arrays of the first one, with the same types. Files are read on demand.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenNpzFolder(const std::string& path, const DatasetOptions& options);
 
-// Tar archives as data sets.
-
-// Opens one tar archive or several (see TarIndex). Members .npy are arrays of one type, .cls labels as whole numbers,
-// .txt texts, .jpg, .png, .webp, .gif, .bmp and .tif pictures as DatasetOptions::images has them, and .json objects
-// whose keys are columns as in a file of JSON lines; the columns are named after the extensions, or the keys. Arrays
-// are read when they are needed; the others are held in memory.
+// Opens one or several tar archives (see TarIndex). Members .npy are arrays of one type, .cls integer labels, .txt
+// texts, .jpg, .png, .webp, .gif, .bmp and .tif pictures as DatasetOptions::images says, and .json objects whose keys
+// are columns as in JSON lines; other columns are named after the extension. Arrays and pictures are read on demand,
+// the rest is held in memory.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenTar(const std::string& pattern, const DatasetOptions& options);
 
-// Plain text as documents: one text column "text".
-
+// Reads a stream line by line.
 class LineReader {
  public:
   explicit LineReader(ReadFn read) : read_(std::move(read)) {}
 
-  // Reads the next line without its end (LF or CRLF); false at the end. Skips a UTF-8 byte order mark. Refuses lines of
-  // more than 256 MiB.
+  // Reads the next line without its end (LF or CRLF); returns false at the end. Skips a UTF-8 byte order mark. Refuses
+  // lines above 256 MiB.
   absl::StatusOr<bool> Next(std::string* line);
-  // The 1-based number of the last line.
+  // Returns the 1-based number of the last line.
   int64_t number() const { return number_; }
 
  private:
@@ -112,14 +105,28 @@ class LineReader {
   int64_t number_ = 0;
 };
 
-// Whether the path is a folder of .txt files (also .gz, .zst) and nothing else but hidden files.
+// Returns true for a folder of .txt files (also .gz, .zst) and, except hidden ones, no others.
 bool IsTextFolder(const std::string& path);
 
-// Each file is a document: one file, or those of a folder in the order of their names. They are held in memory, and
-// refused where they do not fit the memory limit.
+// Opens text files as documents, a file or those of a folder in the order of their names, with one column "text". Holds
+// them in memory and fails if they exceed the memory limit.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenTextFiles(const std::string& path, const DatasetOptions& options);
 
-// Each line of a file that is not blank is a document.
+// Opens the non-blank lines of a file as documents, with one column "text".
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenTextLines(const std::string& path, const DatasetOptions& options);
+
+// The name of standard input in messages.
+inline constexpr char kStdinName[] = "standard input";
+
+bool IsStdin(const std::string& path);
+
+// Reads standard input to its end, once per process, into memory: JSON lines, a CSV table, or consecutive .npy arrays
+// as numpy.save appends them to a file, which become columns "0", "1", …. Fails if samples exceed the memory limit.
+// With DatasetOptions::stream_window, JSON lines are read on demand, a window at a time.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenStdin(const std::string& path, const DatasetOptions& options);
+
+// Like OpenStdin, from bytes. Messages name `name`.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenBytes(const std::string& name, const std::string& bytes,
+                                                         const DatasetOptions& options);
 
 }  // namespace onnxtrain

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-constexpr int64_t kMaxHeader = int64_t{100} << 20;  // the limit of the format's own reader
+constexpr int64_t kMaxHeader = int64_t{100} << 20;  // limit of the reference implementation
 constexpr const char* kMetadata = "__metadata__";
 constexpr auto kReplace = Json::error_handler_t::replace;
 
@@ -59,7 +59,7 @@ const DTypeRow* FindDType(std::string_view name) {
 struct Entry {
   std::string name;
   Type type;
-  int64_t begin = 0, end = 0;  // bytes, behind the header
+  int64_t begin = 0, end = 0;  // bytes, relative to the end of the header
 };
 
 absl::StatusOr<Shape> ParseShape(const Json& json) {
@@ -92,7 +92,8 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json) {
   return entry;
 }
 
-// The tensors must cover `bytes` without gap or overlap. Returns them in the order of their bytes.
+// Parses the header and returns the tensors in the order of their bytes. They must cover `bytes` without gap or
+// overlap.
 absl::StatusOr<std::vector<Entry>> ParseHeader(std::string_view text, int64_t bytes) {
   const Json header = ParseJson(text);
   if (!header.is_object()) return Invalid("its header is no JSON object");
@@ -116,10 +117,10 @@ absl::StatusOr<std::vector<Entry>> ParseHeader(std::string_view text, int64_t by
 
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-// What stands before the tensors' bytes.
+// The part of a file before the tensors' bytes.
 struct FileHeader {
   std::vector<Entry> entries;
-  int64_t bytes = 0;  // its own
+  int64_t bytes = 0;  // size of the header itself
 };
 
 absl::StatusOr<FileHeader> ReadHeader(const ReadFn& read, int64_t size) {

@@ -70,7 +70,7 @@ bool HasFolder(const std::string& path, const char* name) {
   return std::filesystem::is_directory(std::filesystem::path(path) / name, ignored);
 }
 
-// The kind of the first file of a folder that is none of ours; null: there is none.
+// Returns the kind of the first unsupported file in a folder; null if there is none.
 const ForeignKind* FindForeignFile(const std::string& folder) {
   std::error_code ignored;
   std::vector<std::string> names;
@@ -83,7 +83,7 @@ const ForeignKind* FindForeignFile(const std::string& folder) {
   return nullptr;
 }
 
-// A table for training in a folder of tables; "": there is none.
+// Returns the table for training in a folder of tables; "" if there is none.
 std::string FindTrainTable(const std::string& folder) {
   for (const char* name : {"train.csv", "train.tsv", "train.jsonl", "train.json", "train.csv.gz", "data.csv"}) {
     std::string path = (std::filesystem::path(folder) / name).string();
@@ -93,7 +93,7 @@ std::string FindTrainTable(const std::string& folder) {
   return "";
 }
 
-// Returns what makes data of such a file; "" where its ending says nothing.
+// Returns advice on how to convert such a file or folder; "" if its name says nothing.
 std::string AdviseConversion(const std::string& path) {
   if (HasFolder(path, "images") && (HasFolder(path, "labels") || HasFolder(path, "annotations")))
     return "boxes (YOLO, COCO) are not read; masks are: `input` NAME=PATH/images `label` NAME=PATH/masks";
@@ -106,11 +106,11 @@ std::string AdviseConversion(const std::string& path) {
 
 using Row = std::shared_ptr<const Source>;
 
-// All sources, in the order in which they are asked.
+// All sources in the order in which they are asked. Thread-safe.
 class Registry {
  public:
   static Registry& Get() {
-    static auto* registry = new Registry;  // never destroyed: other threads may open data at exit
+    static auto* registry = new Registry;  // never destroyed, since other threads may open data at exit
     return *registry;
   }
 
@@ -146,7 +146,7 @@ Row FindRow(const std::vector<Row>& rows, Condition condition) {
   return row == rows.end() ? nullptr : *row;
 }
 
-// The source that the path names. A file of the whole path's name comes first.
+// Returns the source that "name:path" names. An existing file with the whole name takes precedence.
 FoundSource FindNamed(const std::vector<Row>& rows, const std::string& path) {
   const size_t colon = path.find(':');
   std::error_code ignored;
@@ -158,7 +158,7 @@ FoundSource FindNamed(const std::vector<Row>& rows, const std::string& path) {
 std::string ListKinds(const std::vector<Row>& rows) {
   std::vector<std::string> kinds;
   for (const Row& row : rows) {
-    if (!row->what.empty()) kinds.push_back(row->what);  // else only a name selects it
+    if (!row->what.empty()) kinds.push_back(row->what);  // sources without text are selected by name only
   }
   return absl::StrJoin(kinds, ", ");
 }

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/stdin.h"
+#include "frontend/data/sources/rows.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -19,17 +19,14 @@
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
-#include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/rows.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/transform/convert.h"
 
 namespace onnxtrain {
 namespace {
 
-// The standard input of the process: bytes that can be read once.
-
-// What was looked at and not yet read.
+// The bytes of standard input that PeekStdin has read ahead.
 std::string& Peeked() {
   static auto* const peeked = new std::string;
   return *peeked;
@@ -47,8 +44,8 @@ absl::Status WaitForInput(const std::atomic<bool>* stop) {
   }
 }
 
-// Reads at least one byte, unless the input has ended, and at most out.size(). Waits for it; fails with kCancelled once
-// preparations are cancelled (frontend/base/cancellation.h), or *stop is set (null: never). One thread at a time.
+// Reads between one and out.size() bytes, 0 at the end. Blocks; fails with kCancelled once preparations are cancelled
+// (frontend/base/cancellation.h) or *stop is set (null: never). Not thread-safe.
 absl::StatusOr<size_t> ReadStdin(std::span<std::byte> out, const std::atomic<bool>* stop = nullptr) {
   std::string& peeked = Peeked();
   if (!peeked.empty()) {
@@ -65,14 +62,14 @@ absl::StatusOr<size_t> ReadStdin(std::span<std::byte> out, const std::atomic<boo
   }
 }
 
-// Looks at the first byte that is no white space, and leaves everything to be read; '\0' where there is none.
+// Returns the first byte that is not white space without consuming input; '\0' if there is none.
 absl::StatusOr<char> PeekStdin() {
   std::string& peeked = Peeked();
   while (true) {
     const size_t first = peeked.find_first_not_of(" \t\r\n");
     if (first != std::string::npos) return peeked[first];
     std::byte more[4096];
-    // Behind what is there already.
+    // Appends to the bytes that were read ahead.
     std::string before = std::move(peeked);
     peeked.clear();
     auto got = ReadStdin(more);
@@ -85,18 +82,18 @@ absl::StatusOr<char> PeekStdin() {
 
 using Window = std::shared_ptr<const Dataset>;
 
-// Lines of the input, by window. Any thread; one reads, and others find what has been read.
+// Reads the lines of standard input in windows. Thread-safe: one thread reads, others get windows that were read.
 class LineWindows {
  public:
   explicit LineWindows(int64_t samples) : samples_(samples) {}
 
   struct Lines {
-    int64_t number = 0;  // of the window
+    int64_t number = 0;  // index of the window
     std::string text;
     int64_t samples = 0, first_row = 1;
   };
 
-  // Fails where the window is gone. Fewer lines than a window has: the input has ended.
+  // Returns a window; fails if it was dropped. A window with fewer lines than requested is the last one.
   absl::StatusOr<std::shared_ptr<const Lines>> Get(int64_t number, const std::atomic<bool>* stop) {
     if (auto found = Find(number)) return found;
     std::lock_guard reading(reading_);
@@ -106,7 +103,7 @@ class LineWindows {
     return Invalid("window ", number, " of the samples has been read and forgotten");
   }
   int64_t samples() const { return samples_; }
-  // Has the first window all that there is? Only once it has been read.
+  // Returns true if the input ended within the first window; valid once that was read.
   bool fits_one() const { return fits_one_; }
 
  private:
@@ -116,7 +113,7 @@ class LineWindows {
     return found == kept_.end() ? nullptr : *found;
   }
 
-  // Looks one line ahead: a window behind which the input ends is the last one. A read that is stopped goes on later.
+  // Reads a window and one line ahead, to know whether it is the last one. A read that is stopped resumes later.
   absl::Status ReadWindow() {
     while (part_.samples <= samples_ && !ended_) {
       ASSIGN_OR_RETURN(const bool more, reader_.Next(&line_));
@@ -135,7 +132,7 @@ class LineWindows {
     lines.number = ++last_;
     if (last_ == 0) fits_one_ = next.empty();
     std::lock_guard lock(mutex_);
-    constexpr size_t kKept = 3;  // with the first one
+    constexpr size_t kKept = 3;  // including the first one
     if (kept_.size() == kKept) kept_.erase(kept_.begin() + 1);
     kept_.push_back(std::make_shared<const Lines>(std::move(lines)));
     return absl::OkStatus();
@@ -146,13 +143,13 @@ class LineWindows {
   const std::atomic<bool>* stop_ = nullptr;
   LineReader reader_{[this](std::span<std::byte> out) { return ReadStdin(out, stop_); }};
   std::string line_;
-  Lines part_;  // that is being read
+  Lines part_;  // window that is being read
   int64_t last_ = -1;
   bool ended_ = false, fits_one_ = false;
   std::vector<std::shared_ptr<const Lines>> kept_;
 };
 
-// There is one standard input.
+// Returns the windows of standard input, of which there is one per process.
 absl::StatusOr<LineWindows*> GetLineWindows(int64_t samples) {
   static auto* const mutex = new std::mutex;
   static LineWindows* windows = nullptr;
@@ -164,7 +161,7 @@ absl::StatusOr<LineWindows*> GetLineWindows(int64_t samples) {
 
 class JsonStream : public Dataset {
  public:
-  // Numbers but for labels are floats: those of later windows may be.
+  // Numbers are floats, except labels, since integers of the first window may be followed by fractions.
   JsonStream(std::string name, LineWindows* lines, const DatasetOptions& options, Window first)
       : name_(std::move(name)),
         lines_(*lines),
@@ -173,7 +170,7 @@ class JsonStream : public Dataset {
         first_(std::move(first)) {
     for (Column& column : columns_) {
       column.augmented = true;
-      column.bounds.reset();  // of the first window
+      column.bounds.reset();  // holds for the first window only
       if (!column.classes.empty()) options_.class_names = column.classes;
       const bool label = std::ranges::find(options_.label, column.name) != options_.label.end();
       if (!label && IsInteger(column.sample.dtype)) column.sample.dtype = DType::kFloat64;
@@ -261,23 +258,22 @@ class JsonStream : public Dataset {
   std::vector<Column> columns_;
   const Window first_;
   mutable std::mutex parsing_, mutex_;
-  mutable std::vector<Parsed> windows_;  // the last two
+  mutable std::vector<Parsed> windows_;  // the last two windows
 };
 
-// Of the first line: the label where no other is named.
+// Returns the last key of the first line, the default label.
 std::string LastKey(const std::string& lines) {
   const auto json = ParseJsonObject(lines.substr(0, lines.find('\n')));
   return json.ok() && !json->empty() ? std::prev(json->end()).key() : "";
 }
 
-// Opens the lines of the standard input, `options.stream_window` samples at a time. The data set is as large as a
-// window: pass e of Dataset::Read sees window e, which is read when it is first asked for; those before the last two
-// are gone, but for the first one. So an epoch is a window, which the loader shuffles. Columns, their shapes and
-// classes are those of the first window. Where the input ends within it, the samples are an ordinary data set in
-// memory.
+// Opens standard input as a stream of windows of `options.stream_window` samples. The data set has the size of a
+// window: pass e of Dataset::Read sees window e, which is read on demand. Only the first window and the last two are
+// kept. So an epoch is a window, which the loader shuffles. Columns, shapes and classes are those of the first window.
+// If the input ends within it, returns an ordinary data set in memory.
 //
-// Read fails with kOutOfRange where the input has ended before the window is full, and with kCancelled where
-// ReadPass::stop is set while it waits. The input can be opened several times, from the first window on.
+// Read fails with kOutOfRange if the input ended before the window is full, and with kCancelled if ReadPass::stop is
+// set while it waits. May be called several times; each data set starts at the first window.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonStream(const std::string& name, const DatasetOptions& options) {
   auto windows = GetLineWindows(options.stream_window);
   if (!windows.ok()) return Annotate(windows.status(), StrCat(name, ": "));
@@ -303,7 +299,7 @@ absl::StatusOr<size_t> ReadDescriptor(std::span<std::byte> out) {
   return done;
 }
 
-// A pipe can be read once, and a data set is opened several times (to find its label, to split it).
+// Reads all of standard input and keeps it, since a data set is opened several times (to find its label, to split it).
 absl::StatusOr<const std::string*> ReadOnce(int64_t limit) {
   static auto* mutex = new std::mutex;
   static auto* bytes = new absl::StatusOr<std::string>(absl::UnknownError(""));

@@ -1,31 +1,161 @@
-#include "frontend/data/sources/rows.h"
+#include "frontend/data/sources/tar.h"
+
+#include <archive.h>
+#include <archive_entry.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <regex>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/image/array_pictures.h"
 #include "frontend/data/image/picture_dataset.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/jsonl.h"
-#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/numpy.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/data/sources/tar_index.h"
 
 namespace onnxtrain {
+namespace {
+
+constexpr int64_t kMaxShards = 100000;
+constexpr int64_t kMaxMember = int64_t{1} << 31;
+
+struct FreeArchive {
+  void operator()(archive* a) const { archive_read_free(a); }
+};
+using Archive = std::unique_ptr<archive, FreeArchive>;
+
+absl::Status Fail(archive* a) {
+  const char* text = archive_error_string(a);
+  return Invalid("not a readable tar archive (packed ones must be unpacked): ", text == nullptr ? "corrupt" : text);
+}
+
+absl::StatusOr<Archive> OpenArchive(const std::string& path) {
+  Archive a(archive_read_new());
+  if (a == nullptr) return absl::ResourceExhaustedError("out of memory");
+  archive_read_support_format_tar(a.get());  // without filters, since compressed archives cannot be read at offsets
+  if (archive_read_open_filename(a.get(), path.c_str(), 1 << 16) != ARCHIVE_OK) return Fail(a.get());
+  return a;
+}
+
+// Name and position of a member's bytes. Requires a reader that has consumed exactly the headers before them.
+struct Place {
+  std::string name;
+  int64_t offset = 0, size = 0;
+};
+
+absl::StatusOr<Place> Locate(archive* a, archive_entry* entry, int64_t file_size) {
+  const char* name = archive_entry_pathname(entry);
+  if (name == nullptr) name = archive_entry_pathname_utf8(entry);  // if the locale cannot represent it
+  Place place{name == nullptr ? "" : name, archive_filter_bytes(a, -1), archive_entry_size(entry)};
+  if (place.name.empty()) return Invalid("a member has no name");
+  const std::string where = StrCat("member '", place.name, "': ");
+  if (archive_entry_sparse_count(entry) > 0) return Invalid(where, "sparse members cannot be read at offsets");
+  if (place.size < 0 || place.size > kMaxMember) return Invalid(where, place.size, " bytes are refused");
+  if (place.offset > file_size || place.size > file_size - place.offset)
+    return Invalid(where, "reaches beyond the archive, which is truncated");
+  return place;
+}
+
+bool IsHidden(const std::string& name) {
+  const std::string file = std::filesystem::path(name).filename().string();
+  return file.empty() || file.front() == '.';
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ExpandShards(const std::string& pattern) {
+  static const std::regex* const kRange = new std::regex(R"(^(.*)\{(\d{1,9})\.\.(\d{1,9})\}(.*)$)");
+  std::smatch match;
+  if (!std::regex_match(pattern, match, *kRange)) return std::vector<std::string>{pattern};
+  ASSIGN_OR_RETURN(const int64_t first, ParseInt(match[2].str()));
+  ASSIGN_OR_RETURN(const int64_t last, ParseInt(match[3].str()));
+  if (last < first || last - first >= kMaxShards)
+    return Invalid(pattern, ": {", match[2].str(), "..", match[3].str(), "} is no range of shards");
+  std::vector<std::string> paths;
+  for (int64_t i = first; i <= last; ++i)
+    paths.push_back(StrCat(match[1].str(), absl::StrFormat("%0*d", match[2].length(), i), match[4].str()));
+  return paths;
+}
+
+absl::StatusOr<std::shared_ptr<const TarIndex>> TarIndex::Open(const std::string& pattern) {
+  auto index = std::make_shared<TarIndex>();
+  ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandShards(pattern));
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(index->files_.emplace_back(), RandomFile::Open(path));
+    index->paths_.push_back(path);
+    RETURN_IF_ERROR(Annotate(index->AddShard(path), StrCat(path, ": ")));
+  }
+  if (index->samples_.empty()) return Invalid(pattern, ": there are no samples");
+  RETURN_IF_ERROR(index->CheckComplete());
+  return std::shared_ptr<const TarIndex>(std::move(index));
+}
+
+absl::Status TarIndex::AddShard(const std::string& path) {
+  ASSIGN_OR_RETURN(const Archive a, OpenArchive(path));
+  archive_entry* entry = nullptr;
+  int code = archive_read_next_header(a.get(), &entry);
+  for (; code == ARCHIVE_OK || code == ARCHIVE_WARN; code = archive_read_next_header(a.get(), &entry)) {
+    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr) continue;
+    ASSIGN_OR_RETURN(const Place place, Locate(a.get(), entry, files_.back()->size()));
+    if (!IsHidden(place.name)) RETURN_IF_ERROR(AddMember(place.name, place.offset, place.size));
+  }
+  return code == ARCHIVE_EOF ? absl::OkStatus() : Fail(a.get());
+}
+
+absl::Status TarIndex::AddMember(const std::string& name, int64_t offset, int64_t size) {
+  const size_t slash = name.rfind('/');
+  const size_t dot = name.find('.', slash == std::string::npos ? 0 : slash + 1);
+  if (dot == std::string::npos) return Invalid("member '", name, "' has no extension, which names its column");
+  const std::string key = name.substr(0, dot), extension = absl::AsciiStrToLower(name.substr(dot + 1));
+  const size_t e = std::ranges::find(extensions_, extension) - extensions_.begin();
+  if (e == extensions_.size()) extensions_.push_back(extension);
+  const size_t shard = paths_.size() - 1;
+  if (samples_.empty() || samples_.back().key != key || samples_.back().shard != shard)
+    samples_.push_back({.key = key, .shard = shard});
+  std::vector<Member>& members = samples_.back().members;
+  members.resize(extensions_.size());
+  if (members[e].size >= 0) return Invalid("member '", name, "' occurs twice");
+  members[e] = {offset, size};
+  return absl::OkStatus();
+}
+
+absl::Status TarIndex::CheckComplete() const {
+  for (int64_t i = 0; i < size(); ++i) {
+    const std::vector<Member>& members = samples_[i].members;
+    for (size_t e = 0; e < extensions_.size(); ++e) {
+      if (e < members.size() && members[e].size >= 0) continue;
+      return Invalid(Describe(i), " has no member .", extensions_[e], " (the members of a sample follow each other)");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TarIndex::Read(int64_t i, int e, std::vector<uint8_t>* bytes) const {
+  const Sample& sample = samples_[i];
+  const Member& member = sample.members[e];
+  bytes->resize(member.size);
+  return files_[sample.shard]->ReadAt(member.offset, std::as_writable_bytes(std::span(*bytes)));
+}
+
+std::string TarIndex::Describe(int64_t i) const { return StrCat(paths_[samples_[i].shard], ": ", samples_[i].key); }
+
 namespace {
 
 using Json = OrderedJson;
 using Index = std::shared_ptr<const TarIndex>;
 using Opened = absl::StatusOr<std::shared_ptr<const Dataset>>;
 
-// Puts the values of a small member into the object of its sample.
+// Adds the values of a small member to the JSON object of its sample.
 using AddValues = absl::Status (*)(const std::string& extension, const std::string& text, Json* sample);
 
 absl::Status AddObject(const std::string&, const std::string& text, Json* sample) {
@@ -46,13 +176,13 @@ absl::Status AddClass(const std::string& extension, const std::string& text, Jso
   return absl::OkStatus();
 }
 
-// The last parts of extensions, as WebDataset decodes them.
+// Suffixes of members and how their values are decoded, as in WebDataset.
 struct SmallMember {
   std::vector<std::string> suffixes;
   AddValues add;
 };
 
-// In the order of their columns: without another name the last is the label.
+// In the order of columns: the last one is the default label.
 const std::vector<SmallMember>& SmallMembers() {
   static const auto* members = new std::vector<SmallMember>{
       {{".json", ".jsn"}, AddObject},
@@ -66,27 +196,29 @@ bool IsOfKind(const std::string& extension, const SmallMember& member) {
   return HasSuffix("." + extension, member.suffixes, false);
 }
 
-// The folder that a sample lies in; "": none.
-std::string FolderOf(const std::string& key) { return std::filesystem::path(key).parent_path().filename().string(); }
+// Returns the name of the folder of a sample; "" if none.
+std::string GetFolderName(const std::string& key) {
+  return std::filesystem::path(key).parent_path().filename().string();
+}
 
-// Where nothing else can be a label, several folders are the classes.
+// Returns true if samples are in several folders, which are their classes, and nothing else can be the label.
 bool HasClassFolders(const TarIndex& index) {
   const std::string& extension = index.extensions()[0];
   if (index.extensions().size() > 1 || extension == "cls" || extension == "json") return false;
-  const std::string first = FolderOf(index.Key(0));
+  const std::string first = GetFolderName(index.Key(0));
   bool several = false;
   for (int64_t i = 0; i < index.size(); ++i) {
-    const std::string folder = FolderOf(index.Key(i));
+    const std::string folder = GetFolderName(index.Key(i));
     if (folder.empty()) return false;
     several |= folder != first;
   }
   return several;
 }
 
-// A stream of JSON lines, one for each sample.
+// Generates JSON lines, one per sample.
 class SampleLines {
  public:
-  // `folders`: the label is the folder of the sample.
+  // `folders`: the label is the sample's folder.
   SampleLines(Index index, bool folders) : index_(std::move(index)), folders_(folders) {}
 
   absl::StatusOr<size_t> Read(std::span<std::byte> out) {
@@ -116,7 +248,7 @@ class SampleLines {
         if (!added.ok()) return Annotate(added, StrCat(index_->Describe(i), ".", extension, ": "));
       }
     }
-    if (folders_) sample["label"] = FolderOf(index_->Key(i));
+    if (folders_) sample["label"] = GetFolderName(index_->Key(i));
     line_ = WriteJson(sample) + "\n";
     at_ = 0;
     return absl::OkStatus();
@@ -130,7 +262,7 @@ class SampleLines {
   int64_t next_ = 0;
 };
 
-// Arrays in members of their own, then the columns of a table (may be null).
+// A data set of array members, followed by the columns of a table (may be null).
 class TarDataset : public Dataset {
  public:
   TarDataset(Index index, std::vector<Column> arrays, std::vector<int> extensions, std::shared_ptr<const Dataset> table)
@@ -172,7 +304,7 @@ class TarDataset : public Dataset {
 
   Index index_;
   std::vector<Column> columns_;
-  std::vector<int> extensions_;  // of the arrays
+  std::vector<int> extensions_;  // extension index of each array column
   std::shared_ptr<const Dataset> table_;
   std::vector<std::string> notes_;
 };
@@ -185,7 +317,7 @@ absl::StatusOr<Column> MakeArrayColumn(const TarIndex& index, int e) {
   return Column{.name = extension, .sample = array.type(), .image = HoldsPixels(array.type())};
 }
 
-// The picture of every sample, as files of a folder are read.
+// The picture members of samples.
 class MemberPictures : public PictureFiles {
  public:
   MemberPictures(Index index, int extension) : index_(std::move(index)), extension_(extension) {}
@@ -216,7 +348,7 @@ MemberKind KindOf(const std::string& extension) {
 
 using MembersByKind = std::map<MemberKind, std::vector<int>>;
 
-// Says which members no column has; fails where that are all.
+// Returns notes about members of unknown kinds; fails if there are no others.
 absl::StatusOr<std::vector<std::string>> DescribeUnknown(const std::string& pattern, const TarIndex& index,
                                                          const MembersByKind& kinds) {
   const auto unknown = kinds.find(MemberKind::kUnknown);
@@ -229,7 +361,7 @@ absl::StatusOr<std::vector<std::string>> DescribeUnknown(const std::string& patt
   return std::vector<std::string>{"left out: " + what};
 }
 
-// The extensions of each kind.
+// Groups the extensions by kind.
 MembersByKind SortMembers(const TarIndex& index) {
   MembersByKind kinds;
   for (int e = 0; e < static_cast<int>(index.extensions().size()); ++e)
@@ -257,7 +389,7 @@ absl::StatusOr<std::shared_ptr<TarDataset>> MakeArraysAndTable(const std::string
   return std::make_shared<TarDataset>(index, std::move(columns), arrays, std::move(table));
 }
 
-// Is there more than a label?
+// Returns true if there are columns besides the label.
 bool HasInputs(const Dataset& others) { return others.columns().size() > 1; }
 
 }  // namespace

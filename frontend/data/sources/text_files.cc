@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
@@ -61,7 +60,7 @@ int64_t MemoryLimit(const DatasetOptions& options) {
   return options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit();
 }
 
-// Texts that are not UTF-8 are read as Windows-1252. One that is but for a few bytes stays as it is.
+// Converts Windows-1252 texts to UTF-8 and returns notes about them. Texts with some UTF-8 above ASCII stay unchanged.
 std::vector<std::string> RepairTexts(const std::function<std::string(int64_t)>& describe,
                                      std::vector<std::string>* texts) {
   int64_t repaired = 0;

@@ -7,12 +7,12 @@
 #include "frontend/base/files.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/file_arrays.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/data/sources/tar_index.h"
+#include "frontend/data/sources/tar.h"
 
 namespace onnxtrain {
 namespace {
@@ -25,7 +25,7 @@ const char* DTypeName(DType dtype) { return dtype == DType::kUInt32 ? "uint32" :
 
 std::string InfoPath(const std::string& shard) { return shard + ".json"; }
 
-// The files that a path stands for, in their order.
+// Returns the files of a pattern or folder, in order.
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return ExpandShards(path);
@@ -45,13 +45,13 @@ absl::StatusOr<std::optional<ShardInfo>> ReadInfo(const std::string& shard) {
   return *std::move(info);
 }
 
-// Where the tokens of a file begin, and of which type they are.
+// The offset and type of the tokens in a file.
 struct ShardLayout {
   DType dtype = DType::kUInt16;
   int64_t offset = 0;
 };
 
-// The header of llm.c's data files: 256 numbers, of which the first three are magic, version and tokens.
+// Parses the header of llm.c's data files: 256 numbers, the first three being magic, version and number of tokens.
 std::optional<ShardLayout> FindHeader(const RandomFile& file) {
   constexpr int64_t kBytes = 1024;
   std::array<int32_t, 3> header{};
@@ -65,7 +65,7 @@ std::optional<ShardLayout> FindHeader(const RandomFile& file) {
   return std::nullopt;
 }
 
-// Adds the bounds that the file's information states.
+// A view that adds the bounds stated in the information file.
 class BoundedTokens : public DatasetView {
  public:
   BoundedTokens(std::shared_ptr<const Dataset> tokens, int64_t max_id, std::string note)
@@ -85,7 +85,7 @@ class BoundedTokens : public DatasetView {
   std::string note_;
 };
 
-// Shards as one sequence.
+// Shards concatenated to one sequence.
 class JoinedTokens : public Dataset {
  public:
   explicit JoinedTokens(std::vector<std::shared_ptr<const Dataset>> shards)

@@ -1,4 +1,4 @@
-// Token shards: files of token ids of 16 or 32 bits, little endian, one behind the other.
+// Token shards: files of consecutive token ids of 16 or 32 bits, little endian.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,34 @@
 
 namespace onnxtrain {
 
-// What `onnxtrain tokenize` writes beside a shard, as "shard.bin.json".
+// The information that `onnxtrain tokenize` writes next to a shard, as "shard.bin.json".
 struct ShardInfo {
-  DType dtype = DType::kUInt16;  // or u32
+  DType dtype = DType::kUInt16;  // kUInt16 or kUInt32
   int64_t tokens = 0;
-  int64_t vocabulary = 0;              // ids of the tokenizer
-  int64_t max_id = 0;                  // of the tokens
-  std::optional<int64_t> end_of_text;  // the token behind each document
-  int64_t documents = 0, bytes = 0;    // of the text that was tokenized
-  std::string tokenizer, sha256;       // path and digest of the tokenizer's files
+  int64_t vocabulary = 0;              // number of ids of the tokenizer
+  int64_t max_id = 0;                  // maximum of the tokens
+  std::optional<int64_t> end_of_text;  // token after each document
+  int64_t documents = 0, bytes = 0;    // size of the text that was tokenized
+  std::string tokenizer, sha256;       // path, and digest of the files, of the tokenizer
 
   bool operator==(const ShardInfo&) const = default;
 };
 
 std::string ToJson(const ShardInfo& info);
-// Fails with what is wrong; unknown keys are ignored.
+// Ignores unknown keys.
 absl::StatusOr<ShardInfo> ParseShardInfo(const std::string& json);
-// The information beside the shard, summed over the shards that `path` names; nullopt where one of them has none.
-// Fails on shards of different tokenizers.
+// Reads the information files of the shards at `path` and sums them; nullopt if one is missing. Fails on shards of
+// different tokenizers.
 absl::StatusOr<std::optional<ShardInfo>> ReadShardInfo(const std::string& path);
 
-// Whether the path is a folder of .bin files, with .json files or none beside them.
+// Returns true for a folder of .bin files and optional .json files.
 bool IsShardFolder(const std::string& path);
 
-// A shard, several ("s-{000..099}.bin") or a folder of them: one column "tokens" of single integers. The element type
-// is that of "FILE.json" beside it, else of the header of llm.c's files, else 16 bits. Tokens are read when they are
-// needed: a shard that became shorter is an error then.
+// Opens a shard, several ("s-{000..099}.bin") or a folder of them as a column "tokens" of single integers. The element
+// type is that in "FILE.json", else in the header of llm.c's files, else 16 bits. Tokens are read on demand: a
+// truncated shard is an error then.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenShards(const std::string& path, const DatasetOptions& options);
-// The same with a given type, for files that say nothing about it.
+// Like OpenShards, with a fixed type, for files without information.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenShards16(const std::string& path, const DatasetOptions& options);
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenShards32(const std::string& path, const DatasetOptions& options);
 

@@ -21,7 +21,7 @@ struct Merge {
   TokenId id = -1;
 };
 
-// Merges by the pair of tokens that they join: a hash table with linear probing, at most half full.
+// Maps pairs of tokens to their merges: a hash table with linear probing, at most half full.
 class MergeTable {
  public:
   explicit MergeTable(size_t merges) {
@@ -31,7 +31,7 @@ class MergeTable {
     shift_ = std::countl_zero(size) + 1;
   }
 
-  // The first of equal pairs counts.
+  // Adds a merge unless the pair has one already.
   void Add(TokenId a, TokenId b, Merge merge) {
     Entry& entry = entries_[FindPlace(Key(a, b))];
     if (entry.key == kFree) entry = {Key(a, b), merge};
@@ -58,7 +58,7 @@ class MergeTable {
 
 constexpr size_t kShortPiece = 48;
 
-// Merges a short piece by searching the best pair each time, which is faster than a heap. Returns how many ids are
+// Merges a short piece by linear searches for the best pair, which is faster than a heap. Returns the number of ids
 // left.
 size_t MergeShort(const MergeTable& table, std::span<TokenId> ids) {
   std::array<uint32_t, kShortPiece> ranks;
@@ -86,7 +86,7 @@ size_t MergeShort(const MergeTable& table, std::span<TokenId> ids) {
   return n;
 }
 
-// Merges a piece of any length with a heap of pairs, the best and leftmost first.
+// Merges a piece of any length with a heap of pairs, ordered by rank, then position.
 class LongMerger {
  public:
   LongMerger(const MergeTable& table, std::vector<TokenId>* ids) : table_(table), ids_(*ids), links_(ids->size()) {
@@ -100,7 +100,7 @@ class LongMerger {
       const Pair pair = queue_.top();
       queue_.pop();
       const int64_t right = links_[pair.left].next;
-      // The pair may have been merged with a neighbor since.
+      // One of the two may have been merged with another neighbor.
       if (ids_[pair.left] != pair.a || right < 0 || ids_[right] != pair.b) continue;
       ids_[pair.left] = pair.id;
       ids_[right] = kGone;
@@ -204,7 +204,7 @@ class Bpe : public TokenModel {
       const std::string_view character = piece.substr(at, bytes);
       const bool last = at + bytes == piece.size();
       const auto id = Find(StrCat(at == 0 ? "" : spec_.prefix, character, last ? spec_.suffix : std::string()));
-      if (!id && AddByteTokens(character, symbols)) continue;  // an unknown run goes on across byte tokens
+      if (!id && AddByteTokens(character, symbols)) continue;  // byte tokens do not end a run of unknown characters
       const bool unknown = !id && unknown_;
       if (id) symbols->push_back(*id);
       if (unknown && !(in_unknown && spec_.fuse_unknown)) symbols->push_back(*unknown_);
@@ -219,7 +219,7 @@ class Bpe : public TokenModel {
   bool has_all_bytes_ = false;
 };
 
-// GPT-2 spells bytes that are no printable characters of Latin-1 by characters from U+0100 on.
+// Returns GPT-2's alphabet: printable Latin-1 characters stand for themselves, other bytes for characters from U+0100.
 std::array<char32_t, 256> MakeByteAlphabet() {
   std::array<char32_t, 256> alphabet;
   char32_t next = 0x100;
@@ -237,7 +237,8 @@ absl::flat_hash_map<char32_t, char> InvertByteAlphabet() {
   return bytes;
 }
 
-// Tokens that are not spelled in the alphabet, as added ones may be, are never made of bytes.
+// Maps tokens and merges from the alphabet to bytes. Tokens that are not in the alphabet, such as added ones, stay
+// unchanged; no bytes form them.
 void SpellInBytes(BpeSpec* spec) {
   Vocabulary bytes;
   for (const auto& [token, id] : spec->vocabulary.ids()) bytes.Add(BytesOfToken(token).value_or(token), id);

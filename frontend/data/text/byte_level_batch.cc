@@ -1,16 +1,14 @@
-#include "frontend/data/text/byte_level_batch.h"
+#include "frontend/data/text/byte_level_scanner.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
-#include "frontend/data/text/byte_level_scanner.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "frontend/data/text/byte_level_batch.cc"
 #include "hwy/foreach_target.h"
-// foreach_target.h comes first
+// Must follow foreach_target.h.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr size_t kBlock = 64;
 
-// The classes of 64 bytes, a bit each.
+// Classes of 64 bytes, one bit per byte.
 struct Block {
   uint64_t letters = 0, digits = 0, blanks = 0, apostrophes = 0, line_ends = 0, spaces = 0, wide = 0;
   uint64_t others() const { return ~(letters | digits | spaces | wide); }
@@ -58,15 +56,15 @@ HWY_INLINE Block Classify(const uint8_t* bytes) {
   return b;
 }
 
-// Is byte `at` < 64 of that class?
+// Returns true if byte `at` < 64 is in the class.
 HWY_INLINE bool Has(uint64_t bits, size_t at) { return (bits >> at & 1) != 0; }
 
-// The end of the run of such bytes from `at` on, at most 64.
+// Returns the end of the run of set bits from `at`, at most 64.
 HWY_INLINE size_t RunEnd(uint64_t bits, size_t at) { return at + std::countr_one(bits >> at); }
 
-constexpr size_t kUnknown = 0;  // no end of a piece
+constexpr size_t kUnknown = 0;  // the block does not show the end
 
-// The end of the piece that begins at `at`, where the block shows it. A byte above ASCII may belong to any run.
+// Returns the end of the run at `at` if the block shows it. A byte above ASCII might continue any run.
 HWY_INLINE size_t FindEnd(const Block& b, uint64_t run, size_t at) {
   const size_t end = RunEnd(run, at);
   return end >= kBlock || Has(b.wide, end) ? kUnknown : end;
@@ -74,7 +72,7 @@ HWY_INLINE size_t FindEnd(const Block& b, uint64_t run, size_t at) {
 
 struct Gpt2 {
   static size_t ScanOne(std::string_view text, size_t begin) { return ScanGpt2(text, begin); }
-  // ' ?' and a run of letters, digits or others.
+  // Matches " ?" and a run of letters, digits or others.
   static HWY_INLINE size_t Scan(const Block& b, size_t at) {
     if (Has(b.apostrophes, at)) return kUnknown;
     const size_t first = at + (b.blanks >> at & 1);
@@ -88,7 +86,8 @@ struct Gpt2 {
 template <size_t digits>
 struct Cl100k {
   static size_t ScanOne(std::string_view text, size_t begin) { return ScanCl100k(text, begin, digits); }
-  // Letters behind one character that is no digit and no line end; digits; ' ?' and others before no line end.
+  // Matches letters after one character that is neither digit nor line end; digits; or " ?" and others not before a
+  // line end.
   static HWY_INLINE size_t Scan(const Block& b, size_t at) {
     if (Has(b.apostrophes | b.line_ends | b.wide, at)) return kUnknown;
     if (Has(b.digits, at)) {
@@ -115,14 +114,14 @@ HWY_INLINE size_t ScanBatch(std::string_view text, size_t begin, std::span<size_
     const auto* bytes = reinterpret_cast<const uint8_t*>(text.data()) + begin;
     if (left < kBlock) {
       std::memcpy(last, bytes, left);
-      std::memset(last + left, 0x80, kBlock - left);  // nothing is decided by what follows the text
+      std::memset(last + left, 0x80, kBlock - left);  // bytes after the text count as undecidable
       bytes = last;
     }
     const Block block = Classify(bytes);
     size_t at = 0;
     while (count < ends.size() && at < std::min(left, kBlock)) {
       size_t end = Rules::Scan(block, at);
-      if (end == kUnknown && at > kBlock / 2 && left > kBlock) break;  // the next block shows more
+      if (end == kUnknown && at > kBlock / 2 && left > kBlock) break;  // the next block shows the end
       if (end == kUnknown) end = Rules::ScanOne(text, begin + at) - begin;
       ends[count++] = begin + end;
       at = end;

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <limits>
 
-#include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
@@ -44,7 +43,7 @@ inline Char CharAt(std::string_view text, size_t at) {
   return {KindOf(GetCharFlags(c)), bytes};
 }
 
-// Returns how many of the 8 ASCII letters of a word of text come first; the other bytes may be anything.
+// Returns the number of leading ASCII letters in 8 bytes of text; the other bytes may be anything.
 inline size_t CountLetters(uint64_t word) {
   constexpr uint64_t kOnes = 0x0101010101010101u, kHigh = 0x80 * kOnes;
   const uint64_t lower = (word & ~kHigh) | 0x20 * kOnes;  // no sum below carries into the next byte
@@ -87,7 +86,8 @@ size_t SkipLineEnds(std::string_view text, size_t at) {
 
 char LowerAscii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c; }
 
-// Returns the end of 's, 't, 'm, 'd, 're, 've or 'll at `at`, or `at`. In any case, the long s is an s.
+// Returns the end of 's, 't, 'm, 'd, 're, 've or 'll at `at`, or `at` if there is none. With `any_case`, also in upper
+// case and with the long s.
 size_t SkipContraction(std::string_view text, size_t at, bool any_case) {
   if (text[at] != '\'' || at + 1 == text.size()) return at;
   const auto letter = [&](size_t i) {
@@ -101,7 +101,7 @@ size_t SkipContraction(std::string_view text, size_t at, bool any_case) {
   return any_case && text.substr(at + 1).starts_with(long_s) ? at + 1 + long_s.size() : at;
 }
 
-// \s+(?!\S)|\s+ at a space: all of a run but its last character, which may belong to the next piece.
+// Matches \s+(?!\S)|\s+ at a space: a run without its last character, which may belong to the next piece.
 size_t ScanSpaces(std::string_view text, size_t begin) {
   size_t end = begin, last = begin;
   for (Char c = CharAt(text, end); c.kind == Kind::kSpace; c = CharAt(text, end)) {
@@ -111,7 +111,7 @@ size_t ScanSpaces(std::string_view text, size_t begin) {
   return end == text.size() || last == begin ? end : last;
 }
 
-// \s*[\r\n]+ at a space, or `begin`.
+// Matches \s*[\r\n]+ at a space; returns `begin` if there is no match.
 size_t ScanLines(std::string_view text, size_t begin) {
   const size_t end = SkipRun(text, begin, Kind::kSpace);
   for (size_t at = end; at > begin; --at) {
@@ -120,7 +120,7 @@ size_t ScanLines(std::string_view text, size_t begin) {
   return begin;
 }
 
-// [^\r\n\p{L}\p{N}]?\p{L}+, or `begin`.
+// Matches [^\r\n\p{L}\p{N}]?\p{L}+; returns `begin` if there is no match.
 size_t ScanPrefixedLetters(std::string_view text, size_t begin) {
   const Char first = CharAt(text, begin);
   if (first.kind == Kind::kLetter) return SkipLetters(text, begin + first.bytes);

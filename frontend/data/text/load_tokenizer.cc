@@ -10,7 +10,6 @@
 #include "frontend/data/sources/json.h"
 #include "frontend/data/text/pipeline.h"
 #include "frontend/data/text/tokenizer.h"
-#include "frontend/data/text/tokenizer_json.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
@@ -18,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Calls visit(line, number from 1), without line ends.
+// Calls visit(line, 1-based number) for each line without its end.
 template <typename Visit>
 absl::Status ForEachLine(std::string_view text, Visit visit) {
   for (int64_t number = 1; !text.empty(); ++number) {
@@ -33,7 +32,7 @@ absl::Status ForEachLine(std::string_view text, Visit visit) {
 
 bool IsBracketed(std::string_view token) { return token.starts_with('[') && token.ends_with(']'); }
 
-// Is every token, special ones apart, without upper-case letters?
+// Returns true if no token except special ones has upper-case letters.
 bool IsLowerCase(const Vocabulary& vocabulary) {
   const auto upper = [](char c) { return c >= 'A' && c <= 'Z'; };
   return std::ranges::none_of(vocabulary.ids(), [&](const auto& entry) {
@@ -43,7 +42,7 @@ bool IsLowerCase(const Vocabulary& vocabulary) {
 
 TemplatePart Special(TokenId id, int32_t type) { return {TemplatePart::Kind::kSpecial, {id}, type}; }
 
-// Adds those of `names` that the vocabulary has as tokens that text may contain.
+// Registers those of `names` that are in the vocabulary as added tokens, which text may contain.
 void AddSpecials(const Vocabulary& vocabulary, std::initializer_list<const char*> names, TokenizerParts* parts) {
   for (const char* name : names) {
     if (const auto id = vocabulary.Find(name)) parts->added.push_back({.content = name, .id = *id});
@@ -142,7 +141,7 @@ absl::StatusOr<std::string> Read(const fs::path& path) { return ReadTextFile(pat
 
 bool IsFile(const fs::path& path) { return IsRegularFile(path.string()); }
 
-// The tokenizer_config.json beside a vocabulary; null where there is none.
+// Reads the tokenizer_config.json in the folder of a vocabulary; null if there is none.
 absl::StatusOr<Json> ReadConfig(const fs::path& vocabulary) {
   const fs::path path = vocabulary.parent_path() / "tokenizer_config.json";
   if (!IsFile(path)) return Json();
@@ -156,8 +155,8 @@ std::optional<bool> FindLowerCase(const Json& config) {
   return config["do_lower_case"].get<bool>();
 }
 
-// Classes of Hugging Face's transformers that split text as BERT's and GPT-2's do, and whether they put a token before
-// and one behind it. Others keep vocabularies in files of the same names and split differently (Qwen2Tokenizer,
+// Tokenizer classes of Hugging Face's transformers that split text like BERT's and GPT-2's, and whether they put tokens
+// before and after it. Other classes have vocabulary files of the same names but split differently (Qwen2Tokenizer,
 // BertJapaneseTokenizer).
 struct KnownClass {
   std::string_view name;  // without "Tokenizer" and "TokenizerFast"
@@ -171,7 +170,7 @@ constexpr KnownClass kBertClasses[] = {{"Bert"},       {"ConvBert"},   {"DPRCont
 constexpr KnownClass kGpt2Classes[] = {{"Bart"}, {"CodeGen", false}, {"GPT2", false}, {"LED"}, {"Longformer"},
                                        {"MVP"},  {"Roberta"}};
 
-// The entry of the class that the configuration names; null where it names none.
+// Returns the entry of the class in the configuration; null if it names none.
 absl::StatusOr<const KnownClass*> FindClass(const Json& config, std::span<const KnownClass> known) {
   if (!config.is_object() || !config.contains("tokenizer_class") || !config["tokenizer_class"].is_string())
     return nullptr;
@@ -180,7 +179,7 @@ absl::StatusOr<const KnownClass*> FindClass(const Json& config, std::span<const 
   for (const std::string_view end : {"Fast", "Tokenizer"}) {
     if (model.ends_with(end)) model.remove_suffix(end.size());
   }
-  if (model == "PreTrained" || model == "TokenizersBackend") return nullptr;  // of any model
+  if (model == "PreTrained" || model == "TokenizersBackend") return nullptr;  // used for any model
   const auto found = std::ranges::find(known, model, &KnownClass::name);
   if (found != known.end()) return &*found;
   return Invalid("the tokenizer_config.json beside it names a ", name,
@@ -194,7 +193,7 @@ Parts OpenWordPiece(const fs::path& path) {
   return ParseWordPieceVocabulary(text, FindLowerCase(config));
 }
 
-// How the names of a byte-level vocabulary and of its merges end, also behind a prefix (gpt2-vocab.json). The second
+// Endings of the names of a byte-level vocabulary and its merges, possibly after a prefix (gpt2-vocab.json). The second
 // pair is that of GPT-2's first release.
 constexpr std::pair<std::string_view, std::string_view> kGpt2Names[] = {{"vocab.json", "merges.txt"},
                                                                         {"encoder.json", "vocab.bpe"}};
@@ -204,7 +203,7 @@ bool IsGpt2Name(std::string_view name) {
       kGpt2Names, [&](const auto& names) { return name.ends_with(names.first) || name.ends_with(names.second); });
 }
 
-// From either of the two files: the other one lies beside it.
+// Loads both files, given the path of one; the other is in the same folder.
 Parts OpenGpt2(const fs::path& path) {
   const std::string name = path.filename().string();
   for (const auto& [vocab_end, merges_end] : kGpt2Names) {
@@ -222,7 +221,7 @@ Parts OpenGpt2(const fs::path& path) {
   return Invalid("a vocabulary without merges: its name should be vocab.json, beside merges.txt");
 }
 
-// Also with a version behind it: tokenizer.model.v3.
+// Accepts a version at the end, as in tokenizer.model.v3.
 bool IsSentencePieceName(std::string_view name) {
   return name.ends_with(".model") || name.ends_with(".spm") || name.find(".model.v") != std::string_view::npos;
 }
@@ -232,7 +231,7 @@ Parts OpenSentencePiece(const fs::path& path) {
   return ParseSentencePiece(bytes);
 }
 
-// Any member's name may also be a token of a vocabulary.
+// Decides between a tokenizer.json and a vocab.json, in which any key may be a token.
 Parts OpenJson(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, Read(path));
   const Json json = ParseJson(text);
@@ -244,7 +243,7 @@ Parts OpenJson(const fs::path& path) {
   return ParseTokenizerJson(text);
 }
 
-// The file of a folder that says most.
+// Returns the most complete tokenizer file of a folder.
 absl::StatusOr<fs::path> FindInFolder(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt", "tokenizer.model",
                            "spiece.model", "sentencepiece.bpe.model"}) {

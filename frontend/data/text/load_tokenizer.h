@@ -1,5 +1,5 @@
-// Vocabularies in files of their own, which say less than a tokenizer.json: the rest follows from the models that use
-// them.
+// Parses tokenizer files: Hugging Face's tokenizer.json, and vocabulary files, which say less, so that the rest is
+// inferred from the models that use them.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,19 @@
 
 namespace onnxtrain {
 
-// BERT's vocab.txt: one token a line. Lower-cases unless `lowercase` says otherwise; without it, where no token has an
-// upper-case ASCII letter besides special ones in brackets.
+// Parses BERT's vocab.txt, one token per line. Lower-cases text if `lowercase`; by default, if no token other than
+// special ones in brackets has an upper-case ASCII letter.
 absl::StatusOr<TokenizerParts> ParseWordPieceVocabulary(const std::string& text, std::optional<bool> lowercase);
 
-// GPT-2's vocab.json and merges.txt. Adds <s> before and </s> after each text, as RoBERTa does, where the vocabulary
-// has both and `wraps` does not say otherwise.
+// Parses GPT-2's vocab.json and merges.txt. Adds <s> before and </s> after each text, as in RoBERTa, if `wraps`; by
+// default, if the vocabulary has both.
 absl::StatusOr<TokenizerParts> ParseGpt2Vocabulary(const std::string& vocab_json, const std::string& merges,
                                                    std::optional<bool> wraps);
 
-// A SentencePiece model. Adds its begin and end tokens to each text where it has them.
+// Parses a SentencePiece model. Adds its begin and end tokens to each text if it has them.
 absl::StatusOr<TokenizerParts> ParseSentencePiece(const std::string& bytes);
+
+// Parses tokenizer.json. Fails, naming them, on unknown parts and on unsupported options that change ids.
+absl::StatusOr<TokenizerParts> ParseTokenizerJson(const std::string& text);
 
 }  // namespace onnxtrain

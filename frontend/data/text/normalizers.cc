@@ -1,4 +1,4 @@
-#include "frontend/data/text/normalizers.h"
+#include "frontend/data/text/pipeline.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace onnxtrain {
 namespace {
 
-// A unit of the trie.
+// Fields of a unit of the trie.
 bool HoldsValue(uint32_t unit) { return ((unit >> 8) & 1) != 0; }
 uint32_t Value(uint32_t unit) { return unit & 0x7fffffff; }
 uint32_t Label(uint32_t unit) { return unit & 0x800000ff; }
@@ -24,7 +24,7 @@ struct CloseBreaks {
 };
 using Breaks = std::unique_ptr<UBreakIterator, CloseBreaks>;
 
-// Opening one reads rules: each thread does so once. Null where ICU's data is not there.
+// Returns the grapheme iterator of this thread, since opening one reads rules; null if ICU's data is missing.
 UBreakIterator* ThreadBreaks() {
   thread_local const Breaks breaks = [] {
     UErrorCode error = U_ZERO_ERROR;
@@ -42,7 +42,7 @@ bool IsPlain(std::string_view text) {
 template <typename Visit>
 void ForEachCluster(std::string_view text, Visit visit) {
   UBreakIterator* const breaks = IsPlain(text) ? nullptr : ThreadBreaks();
-  if (breaks == nullptr) {  // each character is a cluster
+  if (breaks == nullptr) {  // treats each character as a cluster
     for (char32_t c; !text.empty();) {
       const size_t bytes = DecodeChar(text, &c);
       visit(text.substr(0, bytes));
@@ -235,7 +235,7 @@ class NormalizerSequence : public Normalizer {
 
 NormalizerPtr MakeBertNormalizer(const BertOptions& options) { return std::make_unique<BertNormalizer>(options); }
 
-// A blank composes with nothing, so that the form of a text follows from those of its words.
+// Blanks do not compose, so words are normalized independently.
 NormalizerPtr MakeFormNormalizer(NormalForm form) {
   return MakeNormalizer(true, [form](std::string_view text, std::string* out) { AppendNormalized(form, text, out); });
 }

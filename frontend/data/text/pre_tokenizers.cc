@@ -1,25 +1,22 @@
-#include "frontend/data/text/pre_tokenizers.h"
+#include "frontend/data/text/pipeline.h"
 
 #include <algorithm>
 #include <span>
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/byte_level_scanner.h"
 #include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
 namespace {
 
-// Splits text by the matches of a pattern, as SplitBehavior says.
-
 struct Segment {
   size_t begin, end;
   bool match;
 };
 
-// Joins neighbors for which join(before, after) holds; `before` is the segment as it was, not as it was joined.
+// Joins neighbors for which join(before, after) holds; `before` is the original segment, not the joined one.
 template <typename Join>
 std::vector<Segment> JoinNeighbors(const std::vector<Segment>& segments, Join join) {
   std::vector<Segment> joined;
@@ -33,7 +30,7 @@ std::vector<Segment> JoinNeighbors(const std::vector<Segment>& segments, Join jo
   return joined;
 }
 
-// Emits the pieces of `text` that its segments, matches and what is between them, make. Pieces are never empty.
+// Emits the pieces that `segments`, the matches and the text between them, form by `behavior`. Pieces are never empty.
 void EmitSegments(std::string_view text, std::vector<Segment> segments, SplitBehavior behavior, PieceSink emit) {
   switch (behavior) {
     case SplitBehavior::kRemoved:
@@ -83,7 +80,7 @@ PreTokenizerPtr MakePreTokenizer(StageTraits traits, F run) {
 
 constexpr StageTraits kDropsBlanks = {.splits_at_blanks = true, .cuts_at_spaces = true};
 
-// Emits runs of characters that are not `dropped`; those that are `alone` are pieces of their own.
+// Emits runs of characters without flags `dropped`; characters with flags `alone` are single pieces.
 void SplitWords(std::string_view text, uint16_t dropped, uint16_t alone, PieceSink emit) {
   size_t begin = 0, at = 0;
   const auto flush = [&] {
@@ -102,7 +99,7 @@ void SplitWords(std::string_view text, uint16_t dropped, uint16_t alone, PieceSi
   flush();
 }
 
-// Emits runs of word characters and runs of characters that are neither of words nor spaces.
+// Emits runs of word characters and runs of other characters, without spaces.
 void SplitWordsAndOthers(std::string_view text, PieceSink emit) {
   enum class Run : uint8_t { kNone, kWord, kOther } run = Run::kNone;
   size_t begin = 0, at = 0;
@@ -128,14 +125,14 @@ void Scan(std::string_view text, PieceScanner scan, PieceSink emit) {
   }
 }
 
-// In all known expressions a space is the first character of a match, or among nothing but spaces.
+// Makes a pre-tokenizer of a known expression, in all of which a space begins a match or is among spaces only.
 PreTokenizerPtr MakeScanning(const PieceScanners& scanners) {
   return MakePreTokenizer(
       {.cuts_at_spaces = true, .scan = scanners.many},
       [scan = scanners.one](std::string_view text, bool, PieceSink emit) { Scan(text, scan, emit); });
 }
 
-// Matches and what is between them; `invert` exchanges the two.
+// Collects matches and the text between them; `invert` exchanges the two.
 class Matches {
  public:
   explicit Matches(bool invert) : invert_(invert) {}
@@ -174,7 +171,7 @@ class Metaspace : public PreTokenizer {
       matches.Add(at, at + replacement_.size());
     EmitSegments(replaced, matches.Finish(replaced.size()), SplitBehavior::kMergedWithNext, emit);
   }
-  StageTraits traits() const override { return {.looks_at_place = scheme_ == PrependScheme::kFirst}; }
+  StageTraits traits() const override { return {.depends_on_position = scheme_ == PrependScheme::kFirst}; }
 
  private:
   std::string replacement_;
@@ -186,16 +183,16 @@ class PreTokenizerSequence : public PreTokenizer {
  public:
   explicit PreTokenizerSequence(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
   void Run(std::string_view text, bool first, PieceSink emit) const override { SplitFrom(0, text, first, emit); }
-  // Pieces of the first step are split further each for itself.
+  // Each step splits every piece of the step before independently.
   StageTraits traits() const override {
     if (steps_.empty()) return {.keeps_text = true};
     StageTraits all = steps_.front()->traits();
     for (const PreTokenizerPtr& step : std::span(steps_).subspan(1)) {
       const StageTraits traits = step->traits();
-      all.looks_at_place |= traits.looks_at_place;
+      all.depends_on_position |= traits.depends_on_position;
       if (!traits.keeps_text) all.keeps_text = false, all.scan = nullptr;
     }
-    if (all.looks_at_place) all.splits_at_blanks = all.cuts_at_spaces = false;
+    if (all.depends_on_position) all.splits_at_blanks = all.cuts_at_spaces = false;
     return all;
   }
 
@@ -259,7 +256,7 @@ PreTokenizerPtr MakeChars() {
 
 PreTokenizerPtr MakeByteLevel(bool prefix_space, bool use_regex) {
   if (!prefix_space && use_regex) return MakeScanning({ScanGpt2, ScanGpt2Batch});
-  // Text that is cut before a space gets no prefix there.
+  // Text after a cut begins with a space and so gets no prefix.
   const StageTraits traits = {.cuts_at_spaces = use_regex, .keeps_text = !prefix_space};
   return MakePreTokenizer(traits, [=](std::string_view text, bool, PieceSink emit) {
     std::string prefixed;
@@ -279,8 +276,8 @@ PreTokenizerPtr MakeSplit(const std::string& what, SplitBehavior behavior, bool 
 }
 
 absl::StatusOr<PreTokenizerPtr> MakeRegexSplit(const std::string& expression, SplitBehavior behavior, bool invert) {
-  // Every character belongs to a match of the known expressions: removed and inverted, or isolated, they are the
-  // pieces.
+  // In the known expressions every character belongs to a match, so isolated, or removed and inverted, the pieces are
+  // the matches.
   const bool keeps_matches = behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
   if (const PieceScanners scanners = FindPieceScanners(expression); scanners.one != nullptr && keeps_matches)
     return MakeScanning(scanners);

@@ -1,3 +1,8 @@
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/text/load_tokenizer.h"
 #include "frontend/data/text/sentence_piece_library.h"
@@ -5,7 +10,37 @@
 namespace onnxtrain {
 namespace {
 
-// The library normalizes and splits by itself: a text is one piece.
+using LoadFn = SentencePieceLibrary* (*)(const std::string& bytes, std::string* error);
+
+// Runtimes of sanitizers do not support deep binding.
+#ifdef ONNXTRAIN_SANITIZER
+constexpr int kBinding = 0;
+#else
+constexpr int kBinding = RTLD_DEEPBIND;
+#endif
+
+// Returns the path of the module. Test programs are in a sibling of the folder of libraries.
+std::filesystem::path FindModule() {
+  const std::filesystem::path name = "libonnxtrain_sentencepiece.so", beside = LibraryFolder() / name;
+  std::error_code ignored;
+  return std::filesystem::exists(beside, ignored) ? beside : LibraryFolder() / ".." / "lib" / name;
+}
+
+struct Module {
+  LoadFn load = nullptr;
+  std::string problem;  // error if `load` is null
+};
+
+// Loads the module, which is never closed. libsentencepiece has symbols of an old protobuf that must not mix with the
+// importer's: with deep binding the library prefers its own.
+Module LoadModule() {
+  void* library = dlopen(FindModule().c_str(), RTLD_NOW | RTLD_LOCAL | kBinding);
+  void* load = library == nullptr ? nullptr : dlsym(library, "OnnxtrainLoadSentencePiece");
+  if (load == nullptr) return {nullptr, std::string("the library of SentencePiece cannot be loaded: ") + dlerror()};
+  return {reinterpret_cast<LoadFn>(load), ""};
+}
+
+// A model that passes a text as one piece, since the library normalizes and splits by itself.
 class SentencePieceModel : public TokenModel {
  public:
   explicit SentencePieceModel(std::unique_ptr<const SentencePieceLibrary> library) : library_(std::move(library)) {}
@@ -24,6 +59,13 @@ class SentencePieceModel : public TokenModel {
 };
 
 }  // namespace
+
+std::unique_ptr<const SentencePieceLibrary> SentencePieceLibrary::Load(const std::string& bytes, std::string* error) {
+  static const Module module = LoadModule();
+  if (module.load != nullptr) return std::unique_ptr<const SentencePieceLibrary>(module.load(bytes, error));
+  *error = module.problem;
+  return nullptr;
+}
 
 absl::StatusOr<TokenizerParts> ParseSentencePiece(const std::string& bytes) {
   std::string error;

@@ -1,5 +1,5 @@
-// libsentencepiece behind types of the standard library: its header declares an absl::string_view of its own, which
-// excludes abseil's.
+// An interface of libsentencepiece in types of the standard library, since its header declares an absl::string_view
+// that conflicts with abseil's.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace onnxtrain {
 
-// Immutable; any number of threads may encode at once.
+// A loaded model. Immutable and thread-safe.
 class SentencePieceLibrary {
  public:
-  // Null, with *error, where the bytes are no model.
+  // Returns null and sets *error if the bytes are not a model.
   static std::unique_ptr<const SentencePieceLibrary> Load(const std::string& bytes, std::string* error);
   virtual ~SentencePieceLibrary() = default;
 
   virtual std::vector<int> Encode(std::string_view text) const = 0;
-  virtual int Find(std::string_view token) const = 0;  // -1: there is none
+  virtual int Find(std::string_view token) const = 0;  // -1: not a token
   virtual int size() const = 0;
-  virtual int begin_id() const = 0;  // -1: there is none; the others likewise
+  virtual int begin_id() const = 0;  // these ids are -1 if there is no such token
   virtual int end_id() const = 0;
   virtual int pad_id() const = 0;
 };

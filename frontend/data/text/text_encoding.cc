@@ -18,7 +18,7 @@ constexpr size_t kPiece = size_t{1} << 16;
 
 using Converter = std::unique_ptr<UConverter, decltype(&ucnv_close)>;
 
-// Null where there is no such encoding.
+// Returns null if ICU does not know the encoding.
 Converter OpenConverter(const std::string& name) {
   UErrorCode error = U_ZERO_ERROR;
   Converter converter(ucnv_open(name.c_str(), &error), &ucnv_close);
@@ -26,14 +26,14 @@ Converter OpenConverter(const std::string& name) {
   return converter;
 }
 
-// Converts an encoding to UTF-8 in pieces. What the encoding does not have becomes U+FFFD.
+// Converts an encoding to UTF-8 in chunks. Invalid bytes become U+FFFD.
 class Transcoder {
  public:
   explicit Transcoder(const std::string& encoding) : from_(OpenConverter(encoding)), to_(OpenConverter("UTF-8")) {}
 
   bool IsOpen() const { return from_ != nullptr && to_ != nullptr; }
 
-  // Moves `from` and `to` behind what is read and written. U_BUFFER_OVERFLOW_ERROR says that `to` is full.
+  // Advances `from` and `to` past what is read and written. Returns U_BUFFER_OVERFLOW_ERROR if `to` is full.
   UErrorCode Convert(std::string_view* from, std::span<char>* to, bool last) {
     const char* source = from->data();
     char* target = to->data();
@@ -47,7 +47,7 @@ class Transcoder {
 
  private:
   Converter from_, to_;
-  UChar pivot_[1024];  // characters between the two encodings
+  UChar pivot_[1024];  // UTF-16 between the two encodings
   UChar *pivot_from_ = pivot_, *pivot_to_ = pivot_;
 };
 
@@ -82,11 +82,11 @@ class NamedDecoder {
   std::string encoding_;
   Transcoder transcoder_;
   std::string bytes_;
-  std::string_view left_;  // of bytes_
+  std::string_view left_;  // unconverted rest of bytes_
   bool ended_ = false, done_ = false;
 };
 
-// Reads UTF-16 with a byte order mark as such, and other bytes as they are.
+// Converts UTF-16 with a byte order mark, and passes other bytes unchanged.
 class MarkedDecoder {
  public:
   explicit MarkedDecoder(ReadFn read) : read_(std::move(read)) {}

@@ -1,4 +1,4 @@
-// Text in other encodings than UTF-8.
+// Converts text in other encodings to UTF-8.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace onnxtrain {
 
-// Fails where ICU knows no encoding of that name ("latin1", "cp1251", "Shift_JIS"); "" is none and passes.
+// Fails if ICU does not know the encoding ("latin1", "cp1251", "Shift_JIS"). Accepts "".
 absl::Status CheckEncoding(const std::string& name);
 
-// Returns a reader of the same text in UTF-8. Without an encoding, text that starts with a byte order mark of UTF-16 is
-// in UTF-16, as spreadsheets on Windows save "Unicode text", and other bytes stay. What the encoding does not have
-// becomes U+FFFD. The first read fails on an unknown encoding.
+// Returns a reader of the same text in UTF-8. If `encoding` is "", converts text with a byte order mark of UTF-16, as
+// spreadsheets on Windows save "Unicode text", and passes other bytes unchanged. Invalid bytes become U+FFFD. The first
+// read fails on an unknown encoding.
 ReadFn DecodeText(ReadFn read, const std::string& encoding);
 
-// Whether the text has a well-formed sequence of UTF-8 above ASCII.
+// Returns true if the text has a well-formed UTF-8 sequence above ASCII.
 bool HasUtf8AboveAscii(std::string_view text);
 
-// Returns text that is not UTF-8 as UTF-8. A text without any well-formed sequence above ASCII is taken for
-// Windows-1252, which Western Excel writes; in others, broken bytes become U+FFFD.
+// Converts invalid UTF-8 to valid. Text without any well-formed sequence above ASCII is taken for Windows-1252, which
+// Excel writes in Western Europe; in other text, invalid bytes become U+FFFD.
 std::string RepairUtf8(std::string_view text);
 
 }  // namespace onnxtrain

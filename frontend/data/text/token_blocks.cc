@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-// The tokens of a block and the one behind it, where there is one.
+// The tokens of a block and the next one, if any.
 struct Block {
   std::span<const int64_t> tokens;  // up to length + 1
   const BlockOptions& options;
@@ -59,7 +59,7 @@ void FillOwnLabels(const Block& b, std::span<std::byte> out) {
   for (int64_t k = 0; k < b.length(); ++k) labels[k] = b.IsToken(k) ? b.tokens[k] : b.options.ignore_index;
 }
 
-// Calls see(query, first key) for each query, which sees the keys from the beginning of its document to itself.
+// Calls see(query, first) for each query, which sees keys first … query: from the start of its document to itself.
 template <typename See>
 void ForEachQuery(const Block& b, See see) {
   for (int64_t query = 0, first = 0; query < b.length(); ++query) {
@@ -87,7 +87,7 @@ struct BlockColumn {
   bool square;  // [1,T,T]
   void (*fill)(const Block& block, std::span<std::byte> out);
 };
-// In the order of BlockRole.
+// The columns in the order of BlockRole.
 constexpr BlockColumn kColumns[] = {
     {"tokens.ids", DType::kInt64, false, FillIds},
     {"tokens.mask", DType::kInt64, false, FillMask},
@@ -100,7 +100,7 @@ constexpr BlockColumn kColumns[] = {
     {"tokens.bias", DType::kFloat32, true, FillBias},
 };
 
-// Blocks that predict at least one token.
+// Returns the number of blocks that predict at least one token.
 int64_t CountBlocks(int64_t tokens, int64_t length) { return (std::max<int64_t>(tokens - 1, 0) + length - 1) / length; }
 
 absl::Status ReadTokens(const Dataset& sequence, int64_t first, std::span<int64_t> tokens) {
@@ -135,7 +135,7 @@ TokenBlocks::TokenBlocks(std::vector<std::shared_ptr<const Dataset>> sequences, 
 TokenBlocks::Place TokenBlocks::Find(int64_t i) const {
   CHECK(i >= 0 && i < size());
   const size_t s = std::ranges::upper_bound(ends_, i) - ends_.begin();
-  return {s, (i - BlocksOf(s).first) * options_.length};
+  return {s, (i - GetBlockRange(s).first) * options_.length};
 }
 
 absl::Status TokenBlocks::Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const {

@@ -1,4 +1,4 @@
-// A bounded cache of the token ids of words, for one thread.
+// A bounded cache of the token ids of words. Used by one thread.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +15,18 @@
 
 namespace onnxtrain {
 
-// Appends ids to a vector, which it enlarges in steps and cuts to what was appended when it is destroyed. Nothing else
-// may change the vector before.
+// Appends ids to a vector, which it enlarges in steps; the destructor shrinks it to the appended ids. Until then
+// nothing else may change the vector.
 class TokenWriter {
  public:
-  // `bytes`: of the text whose ids come, about four for each.
+  // `bytes`: size of the text to encode, with about four bytes per id.
   TokenWriter(std::vector<TokenId>* ids, size_t bytes)
-      : ids_(*ids), used_(ids->size()), step_(std::min(kMostStep, bytes / 4 + 8)) {}
+      : ids_(*ids), used_(ids->size()), step_(std::min(kMaxStep, bytes / 4 + 8)) {}
   ~TokenWriter() { ids_.resize(used_); }
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
-  // Returns room for `count` ids, of which Advance takes the first.
+  // Returns space for `count` ids. Advance(n) then appends the first n of them.
   TokenId* Reserve(size_t count) {
     if (ids_.size() - used_ < count) ids_.resize(used_ + count + step_);
     return ids_.data() + used_;
@@ -38,21 +38,21 @@ class TokenWriter {
   }
 
  private:
-  static constexpr size_t kMostStep = 4096;
+  static constexpr size_t kMaxStep = 4096;
   std::vector<TokenId>& ids_;
   size_t used_, step_;
 };
 
-// The bytes of a short word, which determine it together with their number.
+// The bytes of a short word, zero-padded, and their number.
 struct WordKey {
-  static constexpr size_t kMostBytes = 16;
+  static constexpr size_t kMaxBytes = 16;
 
   WordKey() = default;
-  // text.substr(begin, size), of at most kMostBytes.
+  // Makes the key of text.substr(begin, size), where size ≤ kMaxBytes.
   WordKey(std::string_view text, size_t begin, size_t size) : bytes(size) {
-    char copy[kMostBytes] = {};
-    if (text.size() - begin >= kMostBytes) {
-      std::memcpy(copy, text.data() + begin, kMostBytes);
+    char copy[kMaxBytes] = {};
+    if (text.size() - begin >= kMaxBytes) {
+      std::memcpy(copy, text.data() + begin, kMaxBytes);
     } else {
       std::memcpy(copy, text.data() + begin, size);
     }
@@ -74,10 +74,10 @@ struct WordKey {
   struct Mask {
     uint64_t low, high;
   };
-  // The bytes of the two words that belong to a word of each size, little endian.
-  static constexpr std::array<Mask, kMostBytes + 1> kMasks = [] {
-    std::array<Mask, kMostBytes + 1> masks{};
-    for (size_t size = 1; size <= kMostBytes; ++size) {
+  // Masks of the bytes that belong to a word of each size, little endian.
+  static constexpr std::array<Mask, kMaxBytes + 1> kMasks = [] {
+    std::array<Mask, kMaxBytes + 1> masks{};
+    for (size_t size = 1; size <= kMaxBytes; ++size) {
       masks[size] = masks[size - 1];
       (size <= 8 ? masks[size].low : masks[size].high) |= uint64_t{0xff} << (size - 1) % 8 * 8;
     }
@@ -85,30 +85,30 @@ struct WordKey {
   }();
 };
 
-// Short words are in buckets of two entries, a cache line; the others in a hash map. A new short word replaces the
-// older one in its bucket. Everything is forgotten when the memory for words with many ids is full.
+// Stores short words in buckets of two entries, one cache line; other words in a hash map. A new short word replaces
+// the older one in its bucket. The cache is cleared when the memory for words with many ids is full.
 class TokenCache {
  public:
   TokenCache() : buckets_(kBuckets), many_(kEntryIds) {}
 
-  // Where the ids of a short word may be.
+  // The bucket that may hold the ids of a short word.
   struct Place {
     WordKey key;
-    const void* bucket = nullptr;  // null for longer words
+    const void* bucket = nullptr;  // null for long words
   };
 
-  // Has the place of text.substr(begin, size) brought from memory.
+  // Prefetches the bucket of text.substr(begin, size).
   Place Fetch(std::string_view text, size_t begin, size_t size) const {
-    if (size > WordKey::kMostBytes) return {};
+    if (size > WordKey::kMaxBytes) return {};
     const WordKey key(text, begin, size);
     const Bucket* bucket = &buckets_[key.Hash() % kBuckets];
     __builtin_prefetch(bucket);
     return {key, bucket};
   }
 
-  // Appends the ids of text.substr(begin, size) and returns true where it is known.
+  // Appends the ids of text.substr(begin, size) and returns true if the word is cached.
   bool Append(std::string_view text, size_t begin, size_t size, TokenWriter* ids) const {
-    if (size > WordKey::kMostBytes) return AppendLong(text.substr(begin, size), ids);
+    if (size > WordKey::kMaxBytes) return AppendLong(text.substr(begin, size), ids);
     return Append(Fetch(text, begin, size), ids);
   }
   bool Append(const Place& place, TokenWriter* ids) const {
@@ -128,7 +128,7 @@ class TokenCache {
 
   void Add(std::string_view word, std::span<const TokenId> ids) {
     if (word.empty()) return;
-    if (word.size() > WordKey::kMostBytes || ids.size() > kMostIds) return AddLong(word, ids);
+    if (word.size() > WordKey::kMaxBytes || ids.size() > kMaxIds) return AddLong(word, ids);
     const WordKey key(word, 0, word.size());
     Entry entry = {key.low, key.high, {}, static_cast<uint8_t>(key.bytes), static_cast<uint8_t>(ids.size())};
     if (ids.size() > kEntryIds) {
@@ -144,12 +144,12 @@ class TokenCache {
   }
 
  private:
-  static constexpr size_t kBuckets = size_t{1} << 15, kEntryIds = 3, kMostIds = 255;
+  static constexpr size_t kBuckets = size_t{1} << 15, kEntryIds = 3, kMaxIds = 255;
   static constexpr size_t kManyIds = size_t{1} << 20, kLongBytes = 256, kLongWords = size_t{1} << 16;
 
   struct Entry {
     uint64_t low = 0, high = 0;
-    TokenId ids[kEntryIds] = {};  // the first is an index into many_ where there are more
+    TokenId ids[kEntryIds] = {};  // if count > kEntryIds: ids[0] is an index into many_
     uint8_t bytes = 0, count = 0;
 
     bool Is(const WordKey& key) const { return ((low ^ key.low) | (high ^ key.high) | (bytes ^ key.bytes)) == 0; }

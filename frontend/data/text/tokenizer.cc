@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-size_t PairOf(unsigned char first, unsigned char second) { return size_t{first} << 8 | second; }
+size_t PackPair(unsigned char first, unsigned char second) { return size_t{first} << 8 | second; }
 
 char32_t FirstChar(std::string_view text) {
   char32_t c;
@@ -18,7 +18,7 @@ char32_t FirstChar(std::string_view text) {
   return c;
 }
 
-// The offset of the last character before `end`, which is not 0.
+// Returns the offset of the last character before `end` > 0.
 size_t LastCharBegin(std::string_view text, size_t end) {
   do --end;
   while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80);
@@ -57,18 +57,18 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
     const std::string& content = tokens_[i].content;
     for (int second = 0; second < 256; ++second) {
       if (content.size() == 1 || static_cast<unsigned char>(content[1]) == second)
-        pairs_.set(PairOf(first(tokens_[i]), static_cast<unsigned char>(second)));
+        pairs_.set(PackPair(first(tokens_[i]), static_cast<unsigned char>(second)));
     }
   }
 }
 
-// Returns the next place at which a token may begin, from `at` on; text.size() where there is none.
+// Returns the next offset from `at` at which a token may begin; text.size() if there is none.
 size_t AddedTokenFinder::FindCandidate(std::string_view text, size_t at) const {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   for (; at < text.size(); ++at) {
     if (only_first_.has_value()) at = std::min(text.find(*only_first_, at), text.size() - 1);
     const auto [begin, end] = by_first_[byte(at)];
-    if (begin < end && (at + 1 == text.size() || pairs_.test(PairOf(byte(at), byte(at + 1))))) return at;
+    if (begin < end && (at + 1 == text.size() || pairs_.test(PackPair(byte(at), byte(at + 1))))) return at;
   }
   return text.size();
 }
@@ -131,7 +131,7 @@ int64_t CountIds(const TokenizerParts& parts) {
   return int64_t{max} + 1;
 }
 
-// Other ASCII spaces are control characters, which cleaning removes.
+// Returns false for other ASCII spaces, which are control characters that cleaning removes.
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 size_t SkipBlanks(std::string_view text, size_t at) {
@@ -146,7 +146,7 @@ size_t FindBlank(std::string_view text, size_t at) {
 
 bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
-// Returns the first space behind a letter or digit from `bytes` on; text.size() where there is none.
+// Returns the first space after a letter or digit from `bytes` on; text.size() if there is none.
 size_t FindCut(std::string_view text, size_t bytes) {
   for (size_t at = std::max<size_t>(bytes, 1); (at = text.find(' ', at)) < text.size(); ++at) {
     if (IsLetterOrDigit(text[at - 1])) return at;
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<TextPart>> Tokenizer::Cut(std::string_view text, size
 }
 
 absl::Status Tokenizer::CheckKnown(std::span<const TokenId> ids) const {
-  if (parts_.model->KnowsAll()) return absl::OkStatus();
+  if (parts_.model->CanEncodeAll()) return absl::OkStatus();
   const auto unknown = std::ranges::find(ids, kNoToken);
   if (unknown == ids.end()) return absl::OkStatus();
   return Invalid("token ", unknown - ids.begin(), " of the text is not in the vocabulary, which has no unknown token");
@@ -221,7 +221,7 @@ void Tokenizer::EncodeNormalized(std::string_view text, bool first, TokenizerScr
 
 namespace {
 
-constexpr size_t kBatch = 32;  // pieces that are scanned before they are looked up
+constexpr size_t kBatch = 32;  // pieces that are scanned before the lookups
 
 }  // namespace
 
@@ -240,7 +240,7 @@ void Tokenizer::EncodePieces(std::string_view text, bool first, TokenizerScratch
   if (parts_.pre_tokenizer == nullptr) return encode(text, 0, text.size());
   if (pieces_.scan == nullptr)
     return parts_.pre_tokenizer->Run(text, first, [&](std::string_view piece) { encode(piece, 0, piece.size()); });
-  // The entries of a batch of pieces come from memory while others are scanned.
+  // Prefetches the cache entries of a batch of pieces while others are scanned.
   std::array<size_t, kBatch> ends;
   std::array<TokenCache::Place, kBatch> places;
   for (size_t begin = 0; begin < text.size();) {

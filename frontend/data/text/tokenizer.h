@@ -18,30 +18,27 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "frontend/data/text/normalizers.h"
 #include "frontend/data/text/pipeline.h"
-#include "frontend/data/text/pre_tokenizers.h"
 #include "frontend/data/text/token_cache.h"
 
 namespace onnxtrain {
 
-// Tokens that are found in text before it is split: special tokens and those that were added to a vocabulary.
-
+// A token that is found in text before it is split: a special token, or one that was added to a vocabulary.
 struct AddedToken {
   std::string content;
   TokenId id = 0;
-  bool single_word = false;                      // no word character may be beside it
-  bool left_strip = false, right_strip = false;  // takes in the spaces before or behind it
-  bool normalized = false;                       // found in normalized text
+  bool single_word = false;                      // matches only between non-word characters
+  bool left_strip = false, right_strip = false;  // the match includes spaces before or after it
+  bool normalized = false;                       // searched in normalized text instead of the original
 };
 
-// Finds tokens, the leftmost first and of these the longest.
+// Finds added tokens: the leftmost, and among those the longest.
 class AddedTokenFinder {
  public:
   explicit AddedTokenFinder(std::vector<AddedToken> tokens = {});
 
   bool empty() const { return tokens_.empty(); }
-  // Calls text_between(piece) and token(id) in the order of the text. Pieces may be empty at no place.
+  // Calls text_between(piece) and token(id) in the order of the text. Pieces are not empty.
   void Split(std::string_view text, absl::FunctionRef<void(std::string_view)> text_between,
              absl::FunctionRef<void(TokenId)> token) const;
 
@@ -49,21 +46,21 @@ class AddedTokenFinder {
   const AddedToken* FindAt(std::string_view text, size_t at) const;
   size_t FindCandidate(std::string_view text, size_t at) const;
 
-  std::vector<AddedToken> tokens_;                       // by first byte, then the longest first
-  std::vector<std::pair<uint32_t, uint32_t>> by_first_;  // [begin, end) of tokens_, by first byte
-  std::bitset<65536> pairs_;                             // the first two bytes of tokens
-  std::optional<char> only_first_;                       // the byte that all tokens begin with
+  std::vector<AddedToken> tokens_;                       // sorted by first byte, then by decreasing length
+  std::vector<std::pair<uint32_t, uint32_t>> by_first_;  // range [begin, end) of tokens_ for each first byte
+  std::bitset<65536> pairs_;                             // set of the first two bytes of tokens
+  std::optional<char> only_first_;                       // first byte, if all tokens share it
 };
 
-// Where special tokens and texts stand in a sample: [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
+// A part of the template of a sample: a text or special tokens, as in [CLS] A [SEP] B [SEP].
 struct TemplatePart {
   enum class Kind : uint8_t { kFirst, kSecond, kSpecial } kind = Kind::kFirst;
-  std::vector<TokenId> ids = {};  // of kSpecial
+  std::vector<TokenId> ids = {};  // ids of a kSpecial part
   int32_t type = 0;               // token type id
 };
 using SampleTemplate = std::vector<TemplatePart>;
 
-// What a tokenizer consists of.
+// The parts of a tokenizer.
 struct TokenizerParts {
   std::unique_ptr<const Normalizer> normalizer;       // null: none
   std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: the text is one piece
@@ -72,46 +69,45 @@ struct TokenizerParts {
   SampleTemplate single = {{.kind = TemplatePart::Kind::kFirst}};
   SampleTemplate pair = {{.kind = TemplatePart::Kind::kFirst},
                          {.kind = TemplatePart::Kind::kSecond, .ids = {}, .type = 1}};
-  std::optional<TokenId> pad;  // empty: found by its usual names
-  std::string description;     // "WordPiece, 30522 tokens, lower case": for people
-  // The file, or files, that it was read from: their bytes, by name. Written beside a model, they load again.
+  std::optional<TokenId> pad;  // nullopt: found by its usual names
+  std::string description;     // text for messages: "WordPiece, 30522 tokens, lower case"
+  // Names and contents of the files it was read from, which can be saved next to a model and loaded again.
   std::vector<std::pair<std::string, std::string>> files;
 };
 
-// Memory that calls of one thread share: a cache of words and buffers. Belongs to one tokenizer.
+// A cache of words and buffers for calls of one thread to one tokenizer.
 struct TokenizerScratch {
   TokenCache cache;
   std::string normalized;
-  std::vector<TokenId> ids;  // of one word
+  std::vector<TokenId> ids;  // ids of one word
 };
 
-// A part of a text whose ids depend on no other: text, or an added token where the text is empty.
+// A part of a text that is encoded independently: text, or an added token if `text` is empty.
 struct TextPart {
   std::string_view text = {};
-  bool first = false;  // it begins the text
+  bool first = false;  // it is the beginning of the text
   TokenId added = kNoToken;
 };
 
-// Immutable: any number of threads may call it at once, each with a scratch of its own.
+// Immutable: any number of threads may call it at once, each with its own scratch.
 class Tokenizer {
  public:
   explicit Tokenizer(TokenizerParts parts);
 
-  // Appends the ids of the text, without special tokens around it. Fails where it is not UTF-8, or has no
-  // tokens.
+  // Appends the ids of the text without the template's special tokens. Fails if the text is not UTF-8 or cannot be
+  // encoded.
   absl::Status Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
 
-  // Cuts a text for several threads: the ids of its parts (EncodePart), one behind the other, are those of Encode,
-  // which fails where Cut or CheckKnown do. Parts have about `bytes` bytes where the stages allow to cut there; views
-  // of the text.
+  // Cuts a text for several threads into views of about `bytes` bytes, where the stages allow it. The ids of the parts
+  // (EncodePart), concatenated, are those of Encode, which fails if Cut or CheckKnown fails.
   absl::StatusOr<std::vector<TextPart>> Cut(std::string_view text, size_t bytes) const;
   void EncodePart(const TextPart& part, TokenizerScratch* scratch, std::vector<TokenId>* ids) const;
-  absl::Status CheckKnown(std::span<const TokenId> ids) const;  // all ids of a text
+  absl::Status CheckKnown(std::span<const TokenId> ids) const;  // takes all ids of a text
 
   const SampleTemplate& single() const { return parts_.single; }
   const SampleTemplate& pair() const { return parts_.pair; }
   TokenId pad() const { return pad_; }
-  // The greatest id + 1: rows that an embedding table must have.
+  // Returns the maximum id + 1, the minimum of rows of an embedding table.
   int64_t id_count() const { return id_count_; }
   std::optional<TokenId> FindToken(std::string_view token) const;
   const std::string& description() const { return parts_.description; }
@@ -125,24 +121,23 @@ class Tokenizer {
 
   TokenizerParts parts_;
   AddedTokenFinder raw_added_, normalized_added_;
-  StageTraits pieces_;     // of the pre-tokenizer
-  bool by_words_ = false;  // words between blanks are independent of each other
-  bool may_cut_ = false;   // so is text from a space behind a letter or digit on
+  StageTraits pieces_;     // traits of the pre-tokenizer
+  bool by_words_ = false;  // words between blanks are encoded independently
+  bool may_cut_ = false;   // text may be cut before a space after a letter or digit
   TokenId pad_;
   int64_t id_count_;
 };
 
-// Reads a tokenizer.json, a vocab.txt (BERT), a vocab.json or merges.txt beside each other (GPT-2), a SentencePiece
-// .model, or a folder that has one of them. Everything that the file asks for and that is not supported is an error
-// that names it; messages begin with the path.
+// Loads a tokenizer.json, a vocab.txt (BERT), a vocab.json or merges.txt in the same folder (GPT-2), a SentencePiece
+// .model, or a folder with one of these. Fails, naming it, on any unsupported feature. Messages begin with the path.
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path);
-// Returns whether the folder has such a file.
+// Returns true if the folder has such a file.
 bool HoldsTokenizer(const std::string& folder);
 
-// Adds the characters of a text. Fails where it is not UTF-8.
+// Adds the characters of a text to `chars`. Fails if the text is not UTF-8.
 absl::Status CollectChars(std::string_view text, std::set<char32_t>* chars);
-// A token for each of these characters, in the order of code points: character-level models. Without an unknown token
-// behind them, text with other characters fails to encode. Its file is a tokenizer.json.
+// Makes the tokenizer of a character-level model: one token per character in the order of code points, followed by an
+// unknown token if `unknown`; without it, text with other characters cannot be encoded. Its file is a tokenizer.json.
 absl::StatusOr<std::shared_ptr<const Tokenizer>> MakeCharTokenizer(const std::set<char32_t>& chars, bool unknown);
 
 // One sample with its special tokens.
@@ -151,8 +146,8 @@ struct EncodedSample {
   std::vector<int32_t> types;
   bool truncated = false;
 };
-// Puts the ids of one or two texts into the template, truncated to `max_length` tokens together (the longer text
-// first, as Hugging Face's longest_first); 0: no limit. Fails where the special tokens alone are too many.
+// Puts the ids of one or two texts into the template, truncated to `max_length` tokens in total (0: no limit), the
+// longer text first, as Hugging Face's longest_first. Fails if the special tokens alone exceed the limit.
 absl::Status FillTemplate(const SampleTemplate& layout, std::vector<TokenId> first, std::vector<TokenId> second,
                           int64_t max_length, EncodedSample* sample);
 

@@ -18,9 +18,9 @@
 namespace onnxtrain {
 namespace {
 
-// BERT's tokenizers are defined over the categories of this version.
+// The Unicode version whose categories define BERT's tokenizers.
 constexpr uint8_t kBertVersion = 8;
-// Normal forms and the stripping of accents are defined over this one: later characters are left as they are.
+// The version that defines normal forms and the stripping of accents; later characters stay unchanged.
 constexpr uint8_t kNormalVersion = 9;
 
 bool IsChinese(char32_t c) {
@@ -34,7 +34,7 @@ bool IsAsciiPunctuation(char32_t c) {
   return c > 0x20 && c < 0x7f && u_charType(c) != U_DECIMAL_DIGIT_NUMBER && !u_isalpha(c);
 }
 
-// The category in Unicode 8.
+// Returns the general category in Unicode 8.
 uint32_t BertCategory(char32_t c) {
   static constexpr std::pair<char32_t, uint32_t> kChangedSince[] = {{0x166d, U_GC_PO_MASK}, {0x1734, U_GC_MN_MASK},
                                                                     {0x1885, U_GC_LO_MASK}, {0x1886, U_GC_LO_MASK},
@@ -59,7 +59,7 @@ uint16_t BertFlags(char32_t c) {
   return c == '\t' || c == '\n' || c == '\r' ? flags & ~kBertControl : flags;
 }
 
-// Is it a mark in Unicode 9, by which Hugging Face's tokenizers strip accents?
+// Returns true for marks in Unicode 9, which Hugging Face's tokenizers strip as accents.
 bool IsOldMark(char32_t c) {
   constexpr char32_t kPunctuationThen = 0x111c9;
   if (c == 0x1cf2 || c == 0x1cf3) return true;  // letters since Unicode 12
@@ -92,12 +92,12 @@ const icu::Normalizer2& MakeNormalizer(NormalForm form) {
                                   : form == NormalForm::kNfd  ? icu::Normalizer2::getNFDInstance(error)
                                   : form == NormalForm::kNfkc ? icu::Normalizer2::getNFKCInstance(error)
                                                               : icu::Normalizer2::getNFKDInstance(error);
-  const auto* assigned = new icu::UnicodeSet(u"[:age=9.0:]", error);  // outlives the program, as the normalizer does
+  const auto* assigned = new icu::UnicodeSet(u"[:age=9.0:]", error);  // never deleted, like the normalizer
   CHECK(U_SUCCESS(error)) << u_errorName(error);
   return *new icu::FilteredNormalizer2(*found, *assigned);
 }
 
-// The forms are those of Unicode 9, as in Hugging Face's tokenizers: later characters are left as they are.
+// Returns the normalizer restricted to characters of Unicode 9, as in Hugging Face's tokenizers.
 const icu::Normalizer2& GetNormalizer(NormalForm form) {
   static const icu::Normalizer2* const kNormalizers[] = {
       &MakeNormalizer(NormalForm::kNfc), &MakeNormalizer(NormalForm::kNfd), &MakeNormalizer(NormalForm::kNfkc),
@@ -211,14 +211,14 @@ void AppendNormalizedRun(const icu::Normalizer2& normalizer, std::string_view te
 }
 
 bool IsAsciiByte(char c) { return static_cast<unsigned char>(c) < 0x80; }
-bool IsTail(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // of a character
+bool IsTail(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // a continuation byte
 
 }  // namespace
 
-// An ASCII character never changes and combines with nothing before it, so that text is normalized from one ASCII
-// character before others to the next behind them.
+// ASCII characters never change and do not combine with preceding ones, so runs from one ASCII character to the next
+// are normalized independently.
 void AppendNormalized(NormalForm form, std::string_view text, std::string* out) {
-  constexpr size_t kMostBytes = size_t{1} << 30;  // of a run, as ICU counts in 32 bits
+  constexpr size_t kMaxBytes = size_t{1} << 30;  // limit on a run, since ICU counts in 32 bits
   const icu::Normalizer2& normalizer = GetNormalizer(form);
   while (!text.empty()) {
     size_t ascii = AsciiWords(text);
@@ -227,7 +227,7 @@ void AppendNormalized(NormalForm form, std::string_view text, std::string* out) 
     out->append(text.substr(0, copied));
     size_t end = ascii;
     const auto continues = [&](size_t i) {
-      return !IsAsciiByte(text[i]) && (i - copied < kMostBytes || IsTail(text[i]));
+      return !IsAsciiByte(text[i]) && (i - copied < kMaxBytes || IsTail(text[i]));
     };
     while (end < text.size() && continues(end)) ++end;
     if (end > ascii) AppendNormalizedRun(normalizer, text.substr(copied, end - copied), out);
@@ -247,7 +247,7 @@ class IcuRegex : public Regex {
     utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &error);
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->matcher(error));
     if (U_SUCCESS(error)) matcher->reset(&utext);
-    if (U_SUCCESS(error)) matcher->setStackLimit(0, error);  // none
+    if (U_SUCCESS(error)) matcher->setStackLimit(0, error);  // unlimited
     while (U_SUCCESS(error) && matcher->find(error)) {
       const int64_t begin = matcher->start64(error), end = matcher->end64(error);
       if (begin < end) visit(static_cast<size_t>(begin), static_cast<size_t>(end));

@@ -7,7 +7,7 @@
 namespace onnxtrain {
 namespace {
 
-// Finds all tokens that a text begins with.
+// Finds all tokens that are prefixes of a text.
 class ByteTrie {
  public:
   ByteTrie() : nodes_(1) {}
@@ -22,7 +22,7 @@ class ByteTrie {
     nodes_[node] = id;
   }
 
-  // Calls visit(bytes, id) for each, the shortest first.
+  // Calls visit(bytes, id) for each, shortest first.
   template <typename Visit>
   void ForEachPrefix(std::string_view text, Visit visit) const {
     uint32_t node = 0;
@@ -59,7 +59,7 @@ class Unigram : public TokenModel {
 
   void Tokenize(std::string_view piece, std::vector<TokenId>* ids) const override {
     const std::vector<Node> best = FindBestPath(piece);
-    std::vector<Token> path;  // from the end; runs of unknown characters are one
+    std::vector<Token> path;  // in reverse order; runs of unknown characters are joined
     for (size_t end = piece.size(); end > 0; end = best[end].begin) {
       const Node& node = best[end];
       const bool unknown = node.id == kUnknown;
@@ -82,7 +82,7 @@ class Unigram : public TokenModel {
 
  private:
   static constexpr TokenId kUnknown = -1;
-  struct Node {  // of the best path that ends at a byte
+  struct Node {  // the best path that ends at a byte
     bool reached = false;
     double score = 0;
     size_t begin = 0;

@@ -47,7 +47,7 @@ class WordPiece : public TokenModel {
 
   WordPieceSpec spec_;
   TokenId unknown_;
-  size_t longest_ = 0;  // bytes of a token
+  size_t longest_ = 0;  // maximum bytes of a token
 };
 
 class WordLevel : public TokenModel {
@@ -60,7 +60,7 @@ class WordLevel : public TokenModel {
   }
   std::optional<TokenId> Find(std::string_view token) const override { return vocabulary_.Find(token); }
   TokenId max_id() const override { return vocabulary_.max_id(); }
-  bool KnowsAll() const override { return unknown_.has_value(); }
+  bool CanEncodeAll() const override { return unknown_.has_value(); }
 
  private:
   Vocabulary vocabulary_;

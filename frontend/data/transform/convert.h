@@ -1,4 +1,4 @@
-// Converts and normalizes the values of columns into batch tensors.
+// Converts and normalizes the values of columns and writes them to batch tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,7 @@
 
 namespace onnxtrain {
 
-// Element types as C++ types: calls a generic function with the type that stores the elements.
-
-// Storage types that share a C++ type.
+// Distinct C++ types for element types that are stored in an integer type.
 struct Half {
   uint16_t bits;
 };
@@ -68,7 +66,7 @@ decltype(auto) Visit(DType dtype, F&& f) {
   std::abort();
 }
 
-// Converts a stored value for arithmetic.
+// Converts a stored value to a type with arithmetic.
 inline float ReadScalar(Half h) { return HalfToFloat(h.bits); }
 inline float ReadScalar(BFloat16 b) { return BFloat16ToFloat(b.bits); }
 inline uint8_t ReadScalar(Bool b) { return b.value != 0; }
@@ -77,32 +75,32 @@ T ReadScalar(T v) {
   return v;
 }
 
-// Converts `from.size() / DTypeSize(from_type)` values to elements 0, stride, 2·stride… of `to`, rounding to nearest
-// even. Fails, naming the value, on a float that is not an integer in the range of an integer `to_type`.
+// Converts the values of `from` and writes them to elements 0, stride, 2·stride… of `to`, rounding to nearest even.
+// Fails, naming the value, if a float is not an integer in the range of an integer `to_type`.
 absl::Status ConvertValues(DType from_type, std::span<const std::byte> from, DType to_type, std::byte* to,
                            int64_t stride);
 
-// Returns the place of the first value that is not in `range` or, without one, of floats, not finite; -1: none. The
-// values are aligned. Storage types are not checked.
+// Returns the index of the first value that is outside `range` or, without a range, is a float that is not finite; -1
+// if there is none. Values must be aligned. Storage types (IsStorage) are not checked.
 int64_t FindInvalidValue(DType dtype, std::span<const std::byte> values, const std::optional<ValueRange>& range,
                          bool allow_nan);
 
-// Computes y[j] = (x[j] · scale − mean[c]) / std[c] in double, where c = (j / inner) mod channels.
+// Parameters of y[j] = (x[j] · scale − mean[c]) / std[c], computed in double, where c = (j / inner) mod channels.
 struct Normalization {
   double scale = 1;
   std::vector<double> mean, std;  // one per channel
   int64_t inner = 1;
 };
-// Normalizes the values of `from` into `to`, of a float type.
+// Normalizes the values of `from` into `to`, which has a float type.
 void NormalizeValues(const Normalization& normalization, DType from_type, std::span<const std::byte> from,
                      DType to_type, std::byte* to);
 
-// Computes y = (x - shift[at]) / divisor[at] in double, where at = first + j·step for value j.
+// Parameters of y = (x - shift[k]) / divisor[k], computed in double, where k = first + j·step for value j.
 struct Standardize {
   std::span<const double> shift, divisor;
   int64_t first = 0, step = 0;
 };
-// Standardizes the values of `from` to elements 0, stride, 2·stride… of `to`, of a float type.
+// Standardizes the values of `from` and writes them to elements 0, stride, 2·stride… of `to`, which has a float type.
 void StandardizeValues(const Standardize& standardize, DType from_type, std::span<const std::byte> from, DType to_type,
                        std::byte* to, int64_t stride);
 
@@ -110,39 +108,39 @@ void StandardizeValues(const Standardize& standardize, DType from_type, std::spa
 class FeedWriter {
  public:
   // Fails on an unknown or unusable column, a wrong number of values, a normalization with a wrong number of channels,
-  // or a std of zero.
+  // and a std of zero.
   static absl::StatusOr<FeedWriter> Create(const Dataset& data, const FeedSpec& spec);
 
   const Type& sample() const { return spec_.sample; }
   bool variable() const { return spec_.variable; }
   bool sized() const { return spec_.height_axis >= 0; }
-  // The sample's type in batches whose pictures have these extents.
+  // Returns the type of a sample in batches whose pictures have these extents.
   Type PaddedSample(const PictureExtents& extents) const;
   Mixing mixing() const { return spec_.mixing; }
-  // Writes sample i to `out`, spec.sample.bytes() bytes; of a variable feed, to any number of elements; of a sized one,
-  // PaddedSample(data.Extents(i)).bytes(). The caller keeps `scratch` to allocate it only once.
+  // Writes sample i to `out`, which has spec.sample.bytes() bytes; for a variable feed, any number of elements; for a
+  // sized() feed, PaddedSample(data.Extents(i)).bytes(). The caller keeps `scratch`, so that it is allocated once.
   absl::Status Write(const Dataset& data, int64_t i, std::span<std::byte> out, std::vector<std::byte>* scratch,
                      const ReadPass& pass = {}) const;
 
  private:
   void NormalizePixels(const PictureExtents& extents, DType from_type, std::span<const std::byte> from,
                        std::byte* to) const;
-  // Moves the pixels of a picture, which begin at out.data(), to their places in the padded sample; fills the rest.
+  // Moves the contiguous pixels at out.data() to their positions in the padded sample and fills the rest with padding.
   void Pad(const PictureExtents& extents, std::span<std::byte> out) const;
   int64_t FindInvalid(std::span<const std::byte> values) const;
-  // Fails with row, column and value on a value that is not finite or not in FeedSpec::range.
+  // Fails, with row, column and value, if a value is not finite or outside FeedSpec::range.
   absl::Status Check(const Dataset& data, int64_t i, std::span<const std::byte> values) const;
 
-  // Reads column `k` of the feed into its places of `out`.
+  // Reads column `k` of the feed into its elements of `out`.
   absl::Status WriteColumn(const Dataset& data, int64_t i, int64_t k, std::span<std::byte> out,
                            std::vector<std::byte>* scratch, const ReadPass& pass) const;
 
-  // Writes 1 at the place of the class of sample i, and 0 elsewhere.
+  // Writes the class of sample i as a one-hot vector.
   absl::Status WriteShares(const Dataset& data, int64_t i, std::span<std::byte> out,
                            std::vector<std::byte>* scratch) const;
 
   FeedSpec spec_;
-  std::vector<std::byte> padding_;  // one element
+  std::vector<std::byte> padding_;  // bytes of one padding element
   bool normalizes_ = false;
   Normalization normalization_;
 };

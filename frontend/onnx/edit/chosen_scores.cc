@@ -37,7 +37,7 @@ bool IsMl(const ParsedNode& node, std::string_view op) {
   return node.domain == "ai.onnx.ml" && node.op_type == op && !LacksOperands(node);
 }
 
-// Whether class c of the output is class c of input 0.
+// Returns true if class c of the output is class c of input 0.
 bool KeepsClasses(const ParsedNode& node) {
   const OnnxTraits& traits = GetOnnxTraits(node);
   return traits.view || traits.probabilities || traits.keeps_classes || traits.keeps_channels ||
@@ -108,7 +108,7 @@ class LabelFinder {
     return it == readers_.end() ? kNone : it->second;
   }
 
-  // Of a ZipMap beside the output, or of the table behind an ArgMax.
+  // Returns the labels of a ZipMap that reads the scores, or of the table that an ArgMax indexes.
   Names LabelsOfReaders(const std::string& scores) const {
     for (const ParsedNode* reader : Readers(scores)) {
       if (IsMl(*reader, "ZipMap")) return LabelsInAttributes(*reader);

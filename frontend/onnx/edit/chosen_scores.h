@@ -11,8 +11,6 @@
 
 namespace onnxtrain {
 
-// The classes that a model file names itself.
-
 // Returns the labels of `output`'s scores in their order, integers as text: those of an ai.onnx.ml classifier or
 // ZipMap, or the table that the index of the best score is looked up in. With output "": of the outputs that have
 // labels, where they agree. Empty where the file names none.

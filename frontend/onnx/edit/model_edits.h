@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/onnx/recover/weight_origin.h"
 
 namespace onnxtrain {
@@ -53,8 +53,10 @@ struct ModelEdits {
   std::vector<std::string> lines;  // descriptions for users
   std::vector<WeightTie> ties;     // by name in the file or in the exported module
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
+  std::vector<LowRankUpdate> low_rank;
+  std::vector<std::string> fresh;  // weights of a new head, which train beside low-rank updates
 
-  // Whether the file stays as it is. Ties change only how it is trained.
+  // Returns true if the file stays as it is. Ties and low-rank updates change only how it is trained.
   bool empty() const {
     return tensors.empty() && nodes.empty() && copies.empty() && inputs.empty() && attributes.empty() &&
            extents.empty() && outputs.empty();

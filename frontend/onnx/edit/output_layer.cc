@@ -12,10 +12,10 @@
 namespace onnxtrain {
 namespace {
 
-// Whether the operator works on each class by itself or only moves data.
+// Returns true if the operator works on each class by itself or only moves data.
 bool PreservesClasses(const OnnxTraits& traits) { return traits.probabilities || traits.view || traits.keeps_classes; }
 
-// Whether the node has parameters per class, which are widened with the classifier.
+// Returns true if the node has parameters per class, which are widened with the classifier.
 bool HasBias(const ParsedNode& node) { return IsOp(node, {"Add"}) && node.inputs.size() == 2; }
 
 bool HasNorm(const ParsedNode& node, const std::string& value) {

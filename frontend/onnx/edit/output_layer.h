@@ -15,7 +15,7 @@ namespace onnxtrain {
 
 // Finds the classifier of a model and the nodes between it and the outputs.
 
-// Whether the node is one of these operators of ai.onnx.ml.
+// Returns true if the node is one of these operators of ai.onnx.ml.
 bool IsMlOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
 
 struct ClassifierPath {

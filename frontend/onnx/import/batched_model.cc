@@ -12,17 +12,18 @@
 namespace onnxtrain {
 namespace {
 
-// Samples this far apart differ in what follows the batch by rounding: in windows of up to as many samples.
+// Two batches at least this far apart reveal values that are rounded quotients of the batch, for divisors up to this
+// number.
 constexpr int64_t kFarApart = 8;
-constexpr int64_t kMostCounted = int64_t{1} << 23;  // below it n / (n − 1) is above 1 in float32
-// The importer may keep larger constants as the nodes that make them.
+constexpr int64_t kMostCounted = int64_t{1} << 23;  // n / (n − 1) > 1 in float32 for smaller n
+// Larger constants may remain nodes in the imported graph.
 constexpr size_t kMaxRepeatedBytes = size_t{1} << 20;
 
 struct Batches {
   int64_t low, high;
 };
 
-// offset + slope · batch.
+// The linear function offset + slope · batch.
 struct Line {
   int64_t offset = 0, slope = 0;
 
@@ -30,8 +31,8 @@ struct Line {
   bool operator==(const Line&) const = default;
 };
 
-// Returns the line through both values. Nothing where it is no multiple of the batch and no distance from it: two
-// points of a square, or of a rounded quotient, are on a line, too.
+// Returns the line through both values. Accepts only multiples of the batch (offset 0) and constant distances from it
+// (slope ±1), because any two values of a square or a rounded quotient are on some line.
 std::optional<Line> FitLine(int64_t low, int64_t high, Batches batches) {
   if (low == high) return Line{low, 0};
   const int64_t distance = batches.high - batches.low;
@@ -65,7 +66,7 @@ std::vector<bool> FollowingAxes(const std::vector<Line>& extents) {
   return follow;
 }
 
-// Returns whether every extent is at most that of the other shape, of the same rank.
+// Returns true if the ranks are equal and no extent of `inner` exceeds that of `outer`.
 bool FitsWithin(const Shape& inner, const Shape& outer) {
   return std::ranges::equal(inner, outer, [](int64_t a, int64_t b) { return a <= b; });
 }
@@ -74,22 +75,22 @@ int64_t CountPerChannel(const Type& type) {
   return type.rank() < 2 || type.shape[1] == 0 ? 0 : type.elements() / type.shape[1];
 }
 
-// n / (n − 1), which makes the variance of n values unbiased.
+// Returns n / (n − 1), the factor that makes the variance of n values unbiased.
 HostTensor UnbiasedFactor(DType dtype, int64_t count) {
   const auto n = static_cast<double>(count);
   return HostTensor::Scalar(dtype, n > 1 ? n / (n - 1) : 1);
 }
 
 enum class Following : uint8_t {
-  kInts,      // an integer or a list of them: lines
-  kShape,     // the same, equal to the extents of the node's output: the type rule checks it
-  kElements,  // a tensor of integers, whose elements are lines
-  kCorner,    // a tensor whose extents are lines: it has the first elements of a larger one
+  kInts,      // an integer or a list of integers: lines
+  kShape,     // as kInts, and equal to the extents of the node's output, which the type rule checks
+  kElements,  // a tensor of integers: each element is a line
+  kCorner,    // a tensor whose extents are lines, with the first elements of a larger one
   kRepeated,  // a tensor that repeats along the axes whose extents are lines
   kUnbiased,  // n / (n − 1) for the n values in each channel of another value
 };
 
-// An attribute that follows the batch.
+// An attribute that depends on the batch.
 struct FollowingAttr {
   size_t node;
   std::string name;
@@ -98,14 +99,14 @@ struct FollowingAttr {
   ValueId counted = kNoValue;
 };
 
-// Returns whether weights are the same but for the place of their bytes.
+// Returns true if the weights are equal except for the location of their bytes.
 bool AreSameWeights(const std::vector<ImportedWeight>& a, const std::vector<ImportedWeight>& b) {
   return std::ranges::equal(a, b, [](const ImportedWeight& x, const ImportedWeight& y) {
     return x.name == y.name && x.consumer == y.consumer && x.alias == y.alias && x.fixed == y.fixed;
   });
 }
 
-// Returns where two notes have the batch, which is all that they differ in; npos: nowhere.
+// Returns the position of the batch in two notes that differ in nothing else; npos if there is none.
 size_t FindBatch(const std::string& low, const std::string& of_low, const std::string& high,
                  const std::string& of_high) {
   for (size_t at = high.find(of_high); at < low.size(); at = high.find(of_high, at + 1)) {
@@ -115,7 +116,7 @@ size_t FindBatch(const std::string& low, const std::string& of_low, const std::s
   return std::string::npos;
 }
 
-// Returns whether the importer has evaluated all operators of constants: smaller batches have no more of them.
+// Returns true if the importer has folded all operators on constants. Then it also folds them for smaller batches.
 bool IsFolded(const Graph& graph) {
   return std::ranges::none_of(graph.nodes(), [&](const Node& node) {
     const OpRow* row = FindOp(node.op);
@@ -125,7 +126,7 @@ bool IsFolded(const Graph& graph) {
   });
 }
 
-// Compares what has no extents.
+// Compares everything that has no extents.
 bool AreAlike(const ImportedModel& a, const ImportedModel& b) {
   return a.outputs == b.outputs && a.moved_outputs == b.moved_outputs &&
          a.low_precision_outputs == b.low_precision_outputs && a.logits == b.logits &&
@@ -137,16 +138,17 @@ bool AreAlike(const ImportedModel& a, const ImportedModel& b) {
 
 }  // namespace
 
-// Holds the graph that two imports of a model share, and how its extents, attributes and constants follow the batch.
+// Holds the common graph of two imports of a model, and the functions of the batch for its extents, attributes and
+// constants.
 class BatchTemplate {
  public:
-  // Returns nothing where the models are not alike.
+  // Returns null if the models have different nodes.
   static std::unique_ptr<BatchTemplate> Create(const ImportedModel& low, const ImportedModel& high) {
     std::unique_ptr<BatchTemplate> made(new BatchTemplate(high, {low.batch, high.batch}));
     return made->Compare(low, high) ? std::move(made) : nullptr;
   }
 
-  // Returns nothing where the template does not serve the batch.
+  // Returns nullopt if the template is not valid for the batch.
   std::optional<ImportedModel> At(int64_t batch) const {
     const bool above = batch > batches_.high, below = batch < batches_.low;
     if (batch == rest_.exported_batch || ((above || below) && !extrapolates_) || (below && !folded_))
@@ -182,14 +184,14 @@ class BatchTemplate {
     return true;
   }
 
-  // Returns whether factors n / (n − 1) may be 1 for both batches and not for smaller ones.
+  // Returns true if factors n / (n − 1) may round to 1 for both batches but not for smaller ones.
   static bool RoundsCounts(const ImportedModel& low) {
     return !low.state_updates.empty() && std::ranges::any_of(low.graph.values(), [](const Value& value) {
       return CountPerChannel(*value.type) >= kMostCounted;
     });
   }
 
-  // Cuts the batch out of the notes that name it.
+  // Removes the batch from the notes that contain it and records the positions.
   bool CompareNotes(const std::vector<std::string>& low) {
     if (low.size() != rest_.notes.size()) return false;
     const std::string of_low = StrCat(batches_.low), of_high = StrCat(batches_.high);
@@ -227,7 +229,7 @@ class BatchTemplate {
     });
   }
 
-  // Finds out how an attribute follows the batch; false where it does not in a way that is known.
+  // Determines how an attribute depends on the batch (Following); returns false if in no known way.
   bool FollowAttr(const Graph& low, size_t n, const std::string& name, const AttrValue& a, const AttrValue& b) {
     if (a.index() != b.index()) return false;
     if (const auto* tensor = std::get_if<HostTensor>(&a))
@@ -254,8 +256,8 @@ class BatchTemplate {
     return Follow({n, name, repeated ? Following::kRepeated : Following::kCorner}, std::move(lines));
   }
 
-  // Looks for the values of whose number a factor is made, among the operands of the nodes before it that come from the
-  // same ONNX node.
+  // Searches the operands of earlier nodes of the same ONNX node for the value whose element count determines the
+  // factor.
   bool FollowCount(const Graph& low, size_t n, const std::string& name, const HostTensor& a, const HostTensor& b) {
     if (a.size() != 1 || !IsFloat(a.dtype())) return false;
     for (size_t i = n; i-- > 0 && graph_.nodes()[i].source == graph_.nodes()[n].source;) {
@@ -332,7 +334,7 @@ class BatchTemplate {
     return std::holds_alternative<int64_t>(value) ? AttrValue(numbers[0]) : AttrValue(std::move(numbers));
   }
 
-  // The tensor of the higher batch holds those of lower ones.
+  // Cuts the tensor of another batch out of the tensor of the higher batch, or extends it.
   static absl::StatusOr<AttrValue> MakeTensor(const HostTensor& high, const FollowingAttr& attr, Shape shape) {
     RETURN_IF_ERROR(CheckShape(shape));
     if (FitsWithin(shape, high.shape())) return TakeCorner(high, std::move(shape));
@@ -341,11 +343,11 @@ class BatchTemplate {
     return Repeat(*Unrepeat(high, FollowingAxes(attr.lines)), type.shape);
   }
 
-  Graph graph_;  // of the higher batch
+  Graph graph_;  // from the import of the higher batch
   Batches batches_;
   bool folded_;                                            // IsFolded(graph_)
-  ImportedModel rest_;                                     // without graph; notes without the batch
-  std::vector<std::pair<size_t, size_t>> batch_in_notes_;  // which note, and where in it
+  ImportedModel rest_;                                     // all but the graph; the batch is removed from notes
+  std::vector<std::pair<size_t, size_t>> batch_in_notes_;  // note, and position in it
   std::vector<std::vector<Line>> input_shapes_;            // by input of the graph
   std::vector<FollowingAttr> attrs_;                       // in the order of nodes
   bool extrapolates_ = true;
@@ -389,8 +391,8 @@ absl::StatusOr<ImportedModel> BatchedModel::ImportAt(int64_t batch) {
   return imported;
 }
 
-// Widens the range of sizes that were imported. The size that the file was exported for is no sample of those that
-// replace it.
+// Extends the range of imported sizes. Ignores the size that the file was exported for if constants change for other
+// sizes.
 void BatchedModel::Learn(const ImportedModel& imported) {
   const int64_t exported = imported.exported_batch;
   if (template_ != nullptr) {

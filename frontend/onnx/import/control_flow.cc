@@ -29,7 +29,7 @@ absl::StatusOr<Val> StackNothing(Builder& b, int64_t axis, const ParsedValue& de
 
 bool IsSequence(const ImportValue& v) { return v.list != nullptr && v.list->present && v.list->form.sequence; }
 
-// The inputs of the body in iteration i: an element of each sequence, and the tensors as they are.
+// Returns the inputs of the body in iteration i: element i of each sequence, and whole tensors.
 absl::StatusOr<ImportValues> ElementsAt(const ImportValues& inputs, size_t length, size_t i) {
   ImportValues arguments;
   for (const ImportValue& input : inputs) {
@@ -78,7 +78,7 @@ absl::StatusOr<Val> StackIterations(Builder& b, const std::vector<Val>& parts, i
   return Concat(std::move(rows), at);
 }
 
-// The body runs for each element of the first input. Other sequences advance with it; tensors are seen whole.
+// Imports the body once for each element of the first input. Other sequences advance with it; tensors are passed whole.
 ImportValuesOr ImportSequenceMap(ControlNode& c) {
   ASSIGN_OR_RETURN(const ParsedGraph* body, FindBody(c.node, "body"));
   if (c.inputs.empty() || !IsSequence(c.inputs[0])) return Invalid("its first input should be a sequence");
@@ -97,14 +97,14 @@ ImportValuesOr ImportSequenceMap(ControlNode& c) {
 
 namespace {
 
-// A value of one element in the form of `other`, where that has one, too, and more axes: branches differ in whether
-// they write a scalar or a vector.
+// Reshapes a value of one element to `other` if that has one element and more axes, because branches of one If may
+// return a scalar and a vector.
 Val WithAxesOf(Val v, Val other) {
   const bool single = v.valid() && other.valid() && v.type().elements() == 1 && other.type().elements() == 1;
   return single && v.rank() < other.rank() ? Reshape(v, other.shape()) : v;
 }
 
-// Chooses between two values by a condition that is known only at run time.
+// Selects one of two values by a condition that is known only at run time.
 absl::StatusOr<Val> SelectTensor(Val condition, Val a, Val b, std::string_view name) {
   if (a.valid() && b.valid() && a.id() == b.id()) return a;
   a = WithAxesOf(a, b);
@@ -140,7 +140,8 @@ absl::StatusOr<ImportValue> SelectValue(Val condition, const ImportValue& a, con
   return ImportValue(std::move(list));
 }
 
-// Computes both branches. Where passes gradients to the chosen one, whatever the other one holds.
+// Computes both branches and selects by Where, which passes gradients only to the chosen one, even if the other holds
+// NaN.
 ImportValuesOr ImportBothBranches(ControlNode& c, Val condition) {
   if (condition.dtype() != DType::kBool || condition.type().elements() != 1)
     return Invalid("its condition should be one bool, got ", ToString(condition.type()));
@@ -178,13 +179,13 @@ ImportValuesOr ImportIf(ControlNode& c) {
 
 namespace {
 
-// The values of a Loop: its carried ones, and those that each iteration adds to.
+// The numbers of carried and stacked values of a Loop, and the bounds of its iterations.
 struct LoopPlan {
   const ParsedGraph* body = nullptr;
   size_t carried = 0, stacked = 0;
   int64_t trip_count = std::numeric_limits<int64_t>::max();
   bool conditioned = false;
-  int64_t runs_first = 1;  // whether the condition holds before the first iteration
+  int64_t runs_first = 1;  // the condition before the first iteration
 };
 
 absl::StatusOr<LoopPlan> PlanLoop(ControlNode& c) {
@@ -244,14 +245,14 @@ ImportValuesOr ImportLoop(ControlNode& c) {
 
 namespace {
 
-constexpr int64_t kScanOpset = 9;  // the first one whose Scan has no batch
+constexpr int64_t kScanOpset = 9;  // the first opset whose Scan has no batch axis
 
 struct ScanPlan {
   size_t states = 0, scanned = 0, stacked = 0;
   std::vector<int64_t> in_axes, in_directions, out_axes, out_directions;
 };
 
-// An attribute with an entry for each of `count` operands.
+// Returns an attribute that has an entry for each of `count` operands.
 absl::StatusOr<std::vector<int64_t>> EntriesPerOperand(const Attrs& attrs, std::string_view name, size_t count) {
   std::vector<int64_t> list = attrs.Ints(name, std::vector<int64_t>(count, 0));
   if (list.size() != count) return Invalid(name, " has ", list.size(), " entries, expected ", count);
@@ -295,7 +296,7 @@ absl::StatusOr<int64_t> ScanLength(const ImportValues& inputs, ScanPlan* plan) {
   return length;
 }
 
-// The inputs of the body in iteration i.
+// Returns the inputs of the body in iteration i.
 ImportValues ScanArguments(const ScanPlan& plan, const ImportValues& inputs, ImportValues state, int64_t length,
                            int64_t i) {
   for (size_t k = 0; k < plan.scanned; ++k) {
@@ -331,7 +332,7 @@ ImportValuesOr UnrollScan(ControlNode& c, std::string_view label, const ImportVa
   return state;
 }
 
-// The extent of axis 0, which all inputs share.
+// Returns the extent of axis 0, which must be the same for all inputs.
 absl::StatusOr<int64_t> SharedBatch(const ImportValues& inputs) {
   int64_t batch = -1;
   for (const ImportValue& input : inputs) {
@@ -343,7 +344,8 @@ absl::StatusOr<int64_t> SharedBatch(const ImportValues& inputs) {
   return batch;
 }
 
-// Opset 8 scans each sample of a batch by itself: axis 0 of every operand is the batch, axis 1 the sequence.
+// Imports Scan of opset 8, which scans each sample separately: axis 0 of every operand is the batch, axis 1 the
+// sequence.
 ImportValuesOr ImportScan8(ControlNode& c) {
   if (c.inputs.empty()) return Invalid("has no inputs");
   if (c.inputs[0].valid()) return absl::UnimplementedError("sequence_lens is not supported");

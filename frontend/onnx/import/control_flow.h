@@ -1,6 +1,6 @@
-// If, Loop, Scan and SequenceMap, resolved at import: a branch that is known to be taken is imported once, both
-// branches otherwise, and the body of a loop once per iteration. Bodies read the weights of the enclosing graphs, so
-// the copies share them.
+// Resolves If, Loop, Scan and SequenceMap at import. Imports one branch of an If with a known condition, else both
+// branches, and the body of a loop once per iteration. Bodies read the weights of the enclosing graphs, so the copies
+// share them.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace onnxtrain {
 
-// How to import a body of a node.
+// Arguments for the import of one copy of a body.
 struct BodyCall {
-  std::string_view attribute;  // that holds the body
-  std::string label;           // of this copy, part of its names: the branch or iteration; may be empty
+  std::string_view attribute;  // the attribute that holds the body
+  std::string label;           // branch or iteration, which becomes part of the names of this copy; may be empty
   ImportValues inputs;
-  bool conditional = false;  // whether the body may be skipped at run time
+  bool conditional = false;  // true: the body may be skipped at run time
 };
 
-// A node with bodies, and what importing it takes.
+// A node with bodies, and the state that its import needs.
 struct ControlNode {
   const ParsedNode& node;
   const ImportScope& scope;
@@ -26,32 +26,32 @@ struct ControlNode {
   const LiveGraph& live;
   Builder& builder;
   KnownValues& known;
-  // Imports a body and returns its outputs, all of them valid. A failure within is reported there and comes back as
+  // Imports a body and returns its outputs, all of them valid. Reports a failure in the body itself and returns
   // AlreadyReported.
   std::function<ImportValuesOr(BodyCall)> import_body;
 
-  // Whether anything reads an output of the node.
+  // Returns true if anything reads an output of the node.
   bool IsRead(const std::string& output) const { return !output.empty() && (!scope.is_top() || live.IsRead(output)); }
 };
 
-// The graph that an attribute of the node holds.
+// Returns the graph in an attribute of the node.
 absl::StatusOr<const ParsedGraph*> FindBody(const ParsedNode& node, std::string_view attribute);
 
 using ControlFn = ImportValuesOr (*)(ControlNode&);
 
-// Null where the node has no bodies to resolve.
+// Returns the importer of the node; null if it has no bodies to resolve.
 ControlFn FindControl(const ParsedNode& node);
 
 ImportValuesOr ImportIf(ControlNode& c);
 ImportValuesOr ImportLoop(ControlNode& c);
 ImportValuesOr ImportScan(ControlNode& c);
-ImportValuesOr ImportSequenceMap(ControlNode& c);  // control_flow.cc
+ImportValuesOr ImportSequenceMap(ControlNode& c);
 
-// x at position i of an axis, which is dropped.
+// Returns x at index i of an axis, without that axis.
 Val ElementAt(Val x, int64_t axis, int64_t i);
 
-// Stacks what a body output gave in each iteration along a new axis. Without iterations the declared type of the output
-// decides the shape. `declared` may be null where there are parts.
+// Stacks the values of a body output over all iterations along a new axis. Without iterations, takes the shape from the
+// declared type of the output. `declared` may be null if `parts` is not empty.
 absl::StatusOr<Val> StackIterations(Builder& b, const std::vector<Val>& parts, int64_t axis,
                                     const ParsedValue* declared);
 

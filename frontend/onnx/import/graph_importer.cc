@@ -10,16 +10,14 @@
 #include "frontend/onnx/import/import_state.h"
 #include "frontend/onnx/import/scope.h"
 #include "frontend/onnx/import/sequence_ops.h"
-#include "frontend/ops/import/index.h"
+#include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/passes/differentiate.h"
 
 namespace onnxtrain {
 namespace {
 
-// The ImportContext that the import functions of operators see.
-
-// One node of the model being imported. All arguments must outlive it.
+// The context of one node for the import function of its operator. All arguments must outlive it.
 class NodeImportContext : public ImportContext {
  public:
   NodeImportContext(ImportState& state, const ImportScope& scope, const ParsedNode& parsed, const NodeView& view);
@@ -42,7 +40,7 @@ class NodeImportContext : public ImportContext {
   const ParsedNode& parsed_;
 };
 
-// FNV-1a, 31 bits.
+// Returns 31 bits of the FNV-1a hash.
 int64_t HashName(std::string_view text) {
   uint32_t hash = 2166136261u;
   for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
@@ -83,7 +81,7 @@ Val NodeImportContext::AsFloatWeight(size_t i, const HostTensor& value) {
 
 absl::StatusOr<Val> NodeImportContext::AsState(size_t i) {
   ImportWeight* weight = state_.weights.Find(in(i));
-  if (weight == nullptr && has(i) && !training) return in(i);  // computed statistics can be read, not updated
+  if (weight == nullptr && has(i) && !training) return in(i);  // computed statistics cannot be updated
   if (weight == nullptr) return Invalid("input ", i, " must be an initializer");
   weight->state = true;
   return in(i);
@@ -130,7 +128,7 @@ absl::Status CheckArity(const std::vector<Val>& inputs, const OnnxOp& op) {
   return absl::OkStatus();
 }
 
-// The node's inputs, without absent ones at the end.
+// Returns the node's inputs, without absent ones at the end.
 absl::StatusOr<std::vector<Val>> FindOperands(SymbolTable& symbols, ImportScope& scope, const ParsedNode& node) {
   std::vector<Val> operands;
   for (const std::string& name : node.inputs) {
@@ -159,7 +157,7 @@ absl::StatusOr<NodeView> ViewNode(ImportState& state, ImportScope& scope, const 
     view.used.push_back(!name.empty() && (!scope.is_top() || state.live.IsRead(name)));
   ASSIGN_OR_RETURN(view.attrs, ResolveAttrs(scope, node));
   state.types.MapAttrs(node, &view.attrs);
-  // A row that was guessed is trained like what else a user has named.
+  // A padding row that was inferred without metadata is trained if the user names the weights to train.
   if (!state.options.constant_factors && node.fx == nullptr) view.attrs.Erase(kPaddingRow);
   return view;
 }
@@ -173,7 +171,7 @@ bool HasFrozenScale(const ImportOptions& options, const ParsedNode& node) {
 
 ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const ParsedNode& node, const OnnxOp& op) {
   ASSIGN_OR_RETURN(NodeView view, ViewNode(state, scope, node, op));
-  state.known.Update();  // initializers that the view has created
+  state.known.Update();  // registers initializers that ViewNode has created
   RETURN_IF_ERROR(state.batch_unfixer.UnfixNode(node, &view.inputs, &view.attrs));
   NodeImportContext context(state, scope, node, view);
   ASSIGN_OR_RETURN(std::vector<Val> results, op.import(context));
@@ -191,14 +189,12 @@ ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const Pars
 
 namespace {
 
-// ai.onnx.preview.training.Gradient: the gradient of a named value of the graph around the node.
-
-// Finds the tensor that a name stands for; an error if that failed or is not a tensor.
+// Returns the tensor of a name; fails if its producer has failed or it is not a tensor.
 using FindTensorFn = std::function<absl::StatusOr<Val>(const std::string&)>;
 
 struct GradientSpec {
   std::vector<std::string> names;  // xs, then zs
-  size_t differentiated = 0;       // how many of them are xs
+  size_t differentiated = 0;       // the number of xs
 };
 
 absl::StatusOr<GradientSpec> ReadSpec(const ParsedNode& node) {
@@ -233,7 +229,7 @@ void CloneWith(Graph* graph, Node node, std::map<ValueId, ValueId>* replaced) {
   for (size_t i = 0; i < outputs.size(); ++i) replaced->emplace(node.outputs[i], outputs[i]);
 }
 
-// Clones the nodes that lead from the keys of `replaced` to `target`; returns the target of the clones.
+// Clones the nodes on paths from the keys of `replaced` to `target`; returns the clone of the target.
 ValueId CloneFor(Graph* graph, std::map<ValueId, ValueId> replaced, ValueId target) {
   const size_t count = graph->nodes().size();
   for (size_t n = 0; n < count; ++n) CloneWith(graph, graph->nodes()[n], &replaced);
@@ -241,8 +237,9 @@ ValueId CloneFor(Graph* graph, std::map<ValueId, ValueId> replaced, ValueId targ
   return it == replaced.end() ? target : it->second;
 }
 
-// Differentiates y with respect to the values named by the attribute xs, at the point that the inputs give for xs and
-// zs: most often these values themselves. Returns one gradient for each output.
+// Imports ai.onnx.preview.training.Gradient: differentiates y with respect to the values named by the attribute xs,
+// where the inputs provide the values of xs and zs (usually these values themselves). Returns one gradient for each
+// output.
 ImportValuesOr ImportGradientNode(const ParsedNode& node, Builder* builder, const FindTensorFn& find) {
   ASSIGN_OR_RETURN(const GradientSpec spec, ReadSpec(node));
   ASSIGN_OR_RETURN(const Val y, find(node.attrs.String("y")));
@@ -269,8 +266,8 @@ ImportValuesOr ImportGradientNode(const ParsedNode& node, Builder* builder, cons
   return results;
 }
 
-// Functions that call functions multiply nodes, and so do loops in loops.
-constexpr int64_t kMaxExpandedNodes = 200'000;  // beyond the file's own
+// Nested function calls and nested loops multiply nodes.
+constexpr int64_t kMaxExpandedNodes = 200'000;  // in addition to the nodes of the file
 constexpr size_t kMaxNodes = 1'000'000;         // of the graph
 
 }  // namespace
@@ -324,7 +321,7 @@ ImportValuesOr GraphImporter::ImportNode(ImportScope& scope, const ParsedNode& n
   ASSIGN_OR_RETURN(const std::optional<Val> weight, ImportHiddenWeight(scope, node));
   if (weight) return ImportValues{*weight};
   if (const OnnxOp* op = FindOnnxOp(node.domain, node.op_type)) return ImportOperator(state_, scope, node, *op);
-  // The operators of bodies are looked at only when these are imported.
+  // CheckOperators does not check bodies, so unsupported operators can get here.
   const auto function = state_.model.functions.find({node.domain, node.op_type});
   if (function == state_.model.functions.end()) return absl::UnimplementedError("unsupported operator");
   return ImportCall(scope, node, function->second);
@@ -354,12 +351,12 @@ ImportValuesOr GraphImporter::ImportGradient(ImportScope& scope, const ParsedNod
                      const std::optional<Val> v = state_.symbols.FindTensor(scope, name, node);
                      return v ? absl::StatusOr<Val>(*v) : AlreadyReported();
                    }));
-  // Gradients of gradients double.
+  // Nested gradients double the nodes.
   RETURN_IF_ERROR(CountExpanded(static_cast<int64_t>(state_.graph.nodes().size()) - before));
   return gradients;
 }
 
-// A weight that exporters hide behind a node: a merged copy, or one that is filled.
+// Returns the weight of a node that stores one: a merged copy, or a filled weight. Returns nullopt for other nodes.
 absl::StatusOr<std::optional<Val>> GraphImporter::ImportHiddenWeight(ImportScope& scope, const ParsedNode& node) {
   if (!scope.is_top() || state_.options.conformance) return std::nullopt;
   if (const Val copy = state_.weights.SplitMergedCopy(node); copy.valid()) return copy;

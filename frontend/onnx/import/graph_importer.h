@@ -1,4 +1,4 @@
-// The walk over a model's nodes.
+// Imports the nodes of a model.
 #pragma once
 
 #include "frontend/onnx/import/control_flow.h"
@@ -7,21 +7,20 @@
 
 namespace onnxtrain {
 
-// Imports one node by the row of its ONNX operator (frontend/ops/import).
-
-// Whether the node is a BatchNormalization whose scale is frozen, so that it stays in inference mode.
+// Returns true if the node is a BatchNormalization whose scale is frozen, so that it stays in inference mode.
 bool HasFrozenScale(const ImportOptions& options, const ParsedNode& node);
 
-// Returns the values of the node's outputs. All of its inputs have been found.
+// Imports one node by the row of its ONNX operator (frontend/ops/import) and returns the values of its outputs. CanRead
+// must have returned true.
 ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const ParsedNode& node, const OnnxOp& op);
 
-// Imports nodes into the state's graph, with the functions that they call and the bodies that they hold. Errors of
-// nodes are collected in the state; what depends on a failed node is skipped.
+// Imports nodes into the state's graph, including called functions and bodies. Collects errors of nodes in the state
+// and skips nodes that depend on a failed one.
 class GraphImporter {
  public:
   explicit GraphImporter(ImportState* state) : state_(*state) {}
 
-  // Imports the live nodes of the top scope, all nodes of any other. Fails only where the import must stop at once.
+  // Imports the live nodes of the top scope, or all nodes of another scope. Fails only if the import must stop at once.
   absl::Status ImportNodes(ImportScope& scope);
 
  private:

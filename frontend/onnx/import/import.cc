@@ -1,4 +1,4 @@
-// Import: the stages, in order.
+// Runs the stages of an import in order.
 #include "frontend/onnx/import.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace onnxtrain {
 namespace {
 
-// By value: whether a chain of floats and of operators with a gradient leads from it to an output.
+// Returns, for each value, whether a path of float values and differentiable operators leads to an output.
 std::vector<bool> ReachesOutput(const Graph& graph) {
   std::vector<bool> reaches(graph.values().size(), false);
   for (const GraphOutput& output : graph.outputs()) reaches[output.value] = IsFloat(graph.type(output.value).dtype);
@@ -22,7 +22,7 @@ std::vector<bool> ReachesOutput(const Graph& graph) {
     const OpRow* row = FindOp(node->op);
     if (row == nullptr || row->grad_status == GradStatus::kZero) continue;
     if (std::ranges::none_of(node->outputs, [&](ValueId v) { return reaches[v]; })) continue;
-    for (size_t i = node->op == "StraightThrough" ? 1 : 0; i < node->inputs.size(); ++i) {  // its value has no gradient
+    for (size_t i = node->op == "StraightThrough" ? 1 : 0; i < node->inputs.size(); ++i) {  // input 0 has no gradient
       const ValueId v = node->inputs[i];
       if (v != kNoValue && IsFloat(graph.type(v).dtype)) reaches[v] = true;
     }
@@ -30,7 +30,7 @@ std::vector<bool> ReachesOutput(const Graph& graph) {
   return reaches;
 }
 
-// A weight may be trained if it reaches an output.
+// Makes weights parameters if they reach an output.
 void SetWeightKinds(const WeightTable& table, Graph* graph) {
   const std::vector<bool> reaches = ReachesOutput(*graph);
   for (const ImportWeight& weight : table.weights()) {

@@ -59,11 +59,11 @@ void SymbolTable::Bind(ImportScope& scope, const ParsedNode& node, const ImportV
 namespace {
 
 struct BatchChange {
-  int64_t fixed, batch;  // of the file, and the new one
+  int64_t fixed, batch;  // the batch of the file, and the new one
 };
 
-// The target with its 0 and -1 replaced, for data of the fixed batch with that many elements; nothing where it does not
-// fit such data, or fits the data as it is.
+// Returns the target with 0 and -1 resolved for data of the fixed batch with `elements` elements; nullopt if it does
+// not fit that data.
 std::optional<Shape> ResolveTarget(const Shape& data, Shape target, int64_t elements) {
   int64_t rest = 1;
   for (size_t i = 0; i < target.size(); ++i) {
@@ -81,8 +81,8 @@ std::optional<Shape> ResolveTarget(const Shape& data, Shape target, int64_t elem
   return target;
 }
 
-// How many elements may lie behind each sample of the data: where an axis is the batch, or has it as its outer or inner
-// factor.
+// Returns the possible numbers of elements per batch index, for each axis that is the batch or has it as its outer or
+// inner factor.
 std::vector<int64_t> InnerSizes(const Shape& data, int64_t batch) {
   std::vector<int64_t> exact, outer, inner;
   int64_t behind = 1;
@@ -97,8 +97,8 @@ std::vector<int64_t> InnerSizes(const Shape& data, int64_t batch) {
   return exact;
 }
 
-// Multiplies the one extent of the target that holds the batch. Elements keep their order, so it is the extent with as
-// many elements behind the batch as in the data. Where several fit, running the model tells.
+// Scales the one extent of the target that contains the batch. Elements keep their order, so the extent must have as
+// many elements per batch index as the data. If several extents fit, running the model reveals a wrong choice.
 bool UnfixReshape(const Shape& data, BatchChange change, std::vector<int64_t>* target) {
   const auto [fixed_batch, batch] = change;
   const int64_t elements = NumElements(data);
@@ -106,10 +106,10 @@ bool UnfixReshape(const Shape& data, BatchChange change, std::vector<int64_t>* t
   const std::optional<Shape> fixed = ResolveTarget(data, *target, elements / batch * fixed_batch);
   if (!fixed) return false;
   for (const int64_t inner : InnerSizes(data, batch)) {
-    int64_t from = NumElements(*fixed);  // elements of this axis and those behind it
+    int64_t from = NumElements(*fixed);  // elements of this axis and the following ones
     for (size_t i = 0; i < fixed->size(); from /= (*fixed)[i], ++i) {
       if ((*fixed)[i] % fixed_batch != 0 || from / fixed_batch != inner) continue;
-      if ((*target)[i] <= 0) return false;  // follows by itself
+      if ((*target)[i] <= 0) return false;  // 0 and -1 are inferred
       (*target)[i] = (*fixed)[i] / fixed_batch * batch;
       return true;
     }
@@ -139,7 +139,7 @@ absl::Status BatchUnfixer::UnfixNode(const ParsedNode& node, std::vector<Val>* i
   return absl::OkStatus();
 }
 
-// Whether a constant is repeated for each sample of the fixed batch.
+// Returns true if a constant is repeated for each sample of the fixed batch.
 bool BatchUnfixer::RepeatsForBatch(const ParsedNode& node, Val data, int64_t lead) {
   if (node.op_type == "Reshape" || known_.MayHoldBatch(data) || fixed_ == 1 || lead != fixed_) return false;
   return data.rank() == 0 || data.dim(0) == 1;
@@ -154,7 +154,7 @@ absl::StatusOr<bool> BatchUnfixer::UnfixShape(const ParsedNode& node, Val data, 
   return node.op_type == "Reshape" && UnfixReshape(data.shape(), {fixed_, batch_}, target);
 }
 
-// A class token or initial state that was expanded to the fixed batch of 1 is concatenated with a value of the new
+// Expands constants of the fixed batch 1 (class tokens, initial states) that are concatenated with values of the new
 // batch.
 void BatchUnfixer::UnfixConcat(std::vector<Val>* inputs, const Attrs& attrs) {
   const int64_t axis = attrs.Int("axis", 1);
@@ -203,7 +203,7 @@ ImportState::ImportState(const OnnxModel::Parsed& parsed, const ImportOptions& i
       batch_unfixer(shapes.fixed_batch(), shapes.batch(), &builder, &known, import_notes),
       symbols(&builder, &weights, &errors),
       top{.graph = &model.graph, .opsets = &model.opsets} {
-  // Conformance cases are to be computed by the backend, constants or not.
+  // In conformance cases the backend must compute constants, too.
   if (!options.conformance) builder.set_fold_limit(kFoldLimit);
 }
 

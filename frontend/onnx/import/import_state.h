@@ -1,4 +1,4 @@
-// What the stages of one import share.
+// Holds the state that the stages of one import share.
 #pragma once
 
 #include <map>
@@ -21,16 +21,17 @@ class SymbolTable {
   SymbolTable(Builder* builder, WeightTable* weights, ErrorList* errors)
       : builder_(*builder), weights_(*weights), errors_(*errors) {}
 
-  // The value of a name in a scope or those around it; creates the values of initializers when they are first read.
-  // Nothing where the node that defines it has failed; an invalid value where a function's caller leaves it out.
+  // Returns the value of a name in a scope or its enclosing scopes; creates the value of an initializer when it is
+  // first read. Returns nullopt if the node that defines the name has failed, and an invalid value if the caller of a
+  // function omits it.
   std::optional<ImportValue> Find(ImportScope& scope, const std::string& name, const ParsedNode& reader);
-  // The same for a tensor. Reports a list as an error of `reader` and then returns nothing.
+  // Returns the tensor of a name, like Find. Reports a list as an error of `reader` and returns nullopt.
   std::optional<Val> FindTensor(ImportScope& scope, const std::string& name, const ParsedNode& reader);
-  // Whether everything that the node reads, in its bodies too, has been imported.
+  // Returns true if everything that the node reads, in its bodies too, has been imported.
   bool CanRead(ImportScope& scope, const ParsedNode& node);
-  // The values of the node's inputs, which CanRead has found.
+  // Returns the values of the node's inputs. CanRead must have returned true.
   ImportValues FindInputs(ImportScope& scope, const ParsedNode& node);
-  // Gives the node's outputs these values; missing ones become invalid.
+  // Sets the values of the node's outputs; missing ones become invalid.
   void Bind(ImportScope& scope, const ParsedNode& node, const ImportValues& results);
 
  private:
@@ -39,13 +40,12 @@ class SymbolTable {
   ErrorList& errors_;
 };
 
-// Constants that carry the batch a model was exported for.
-
-// Replaces the fixed batch by another one in the operands of nodes as they are imported: in the target shapes of
-// Reshape, Expand and the like, and in what is concatenated with a batch. Does nothing where no batch is fixed.
+// Replaces the batch that a model was exported for by another one in the operands of nodes during the import: in target
+// shapes (Reshape, Expand …), and in constants that are concatenated with batched values. Does nothing if no batch is
+// fixed.
 class BatchUnfixer {
  public:
-  // `fixed`: the batch of the file; 0: it is free.
+  // `fixed` is the batch of the file; 0 if it is free.
   BatchUnfixer(int64_t fixed, int64_t batch, Builder* builder, KnownValues* known, std::vector<std::string>* notes)
       : fixed_(fixed), batch_(batch), builder_(*builder), known_(*known), notes_(*notes) {}
 
@@ -69,9 +69,9 @@ struct UpdatedState {
   double momentum;  // as in StateUpdate
 };
 
-// What nodes ask for besides their outputs.
+// Side results of importing nodes.
 struct NodeEffects {
-  std::map<ValueId, ValueId> logits;  // prediction of a classifier → what it is the softmax of
+  std::map<ValueId, ValueId> logits;  // prediction of a classifier → operand of its softmax
   std::vector<UpdatedState> updates;
   Val random_key;             // invalid: nothing draws random numbers
   bool mode_matters = false;  // some node depends on ImportOptions::training

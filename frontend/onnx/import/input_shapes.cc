@@ -8,7 +8,7 @@
 namespace onnxtrain {
 namespace {
 
-// Whether an initializer or a Constant node holds more than one number of such a type.
+// Returns true if an initializer or a Constant node has more than one element, of a type that `is_type` accepts.
 template <typename IsType>
 bool StoresTensor(const ParsedGraph& graph, IsType is_type) {
   const auto is_weight = [&](const HostTensor& t) { return is_type(t.dtype()) && t.size() > 1; };
@@ -23,7 +23,7 @@ bool StoresTensor(const ParsedGraph& graph, IsType is_type) {
 bool IsDouble(DType dtype) { return dtype == DType::kFloat64; }
 bool IsOtherFloat(DType dtype) { return IsFloat(dtype) && !IsDouble(dtype); }
 
-// The data, and every weight that is more than a number.
+// Returns true if some feed is float64, and no feed and no tensor of several elements has another float type.
 bool IsDoubleOnly(const ParsedGraph& graph) {
   bool reads_double = false;
   for (const ParsedValue& input : graph.inputs) {
@@ -107,7 +107,7 @@ void InputShapes::ChooseBatch(const ParsedGraph& graph, const LiveGraph& live) {
   if (asked && !options_.conformance && !free && fixed > 0 && fixed != batch_) fixed_batch_ = fixed;
 }
 
-// Dim names that are given, or that follow from the given shapes and the batch, hold for all inputs.
+// Collects the extents of dim names from the options, the given shapes and the batch; they apply to all inputs.
 void InputShapes::CollectDimNames(const ParsedGraph& graph) {
   dims_ = options_.dim_values;
   for (const ParsedValue& declared : graph.inputs) {
@@ -133,7 +133,7 @@ absl::StatusOr<int64_t> InputShapes::ResolveFreeDim(const ParsedValue& input, si
   return Invalid("extent ", axis, " ('", name, "') is free: it needs a value (`dim` ", name, "=N)");
 }
 
-// The batch may change from import to import; a given shape need not.
+// Checks a given shape against the declared one, with its leading extent replaced by the batch of this import.
 absl::StatusOr<Shape> InputShapes::CheckGiven(const ParsedValue& input, Shape shape) const {
   if (!input.has_shape || options_.conformance) return shape;
   const bool has_batch = HasBatch(input) && !shape.empty() && !input.dims.empty();

@@ -1,4 +1,4 @@
-// Concrete shapes for the model's inputs.
+// Chooses concrete shapes and element types for the model's inputs.
 #pragma once
 
 #include <map>
@@ -10,15 +10,13 @@
 
 namespace onnxtrain {
 
-// The element types that a model's float types become.
-
-// Whether the graph stores weights in float64, and not just a number of a formula. Numbers are weights where all that
-// is float is float64: y = w x + b.
+// Returns true if the graph stores weights in float64, and not only scalars of formulas. Scalars count as weights if
+// the graph has no other float type (y = w x + b).
 bool HasDoubleWeights(const ParsedGraph& graph);
 
-// Maps float32 to the chosen float type. float16 and bfloat16 get masters of it too, and everything around them
-// computes in it, unless `as_stored`; so does float64 in a graph with float64 weights. In others float64 is what a
-// float32 model computes positions and sizes in, and stays.
+// Maps float32 to the chosen float type. Maps float16 and bfloat16 too, so that weights get masters of that type, and
+// float64 in a graph with float64 weights, unless `as_stored`. Otherwise float64 stays, as float32 models compute
+// positions and sizes in it.
 class FloatTypes {
  public:
   FloatTypes(DType float_type, bool as_stored, bool double_weights = false)
@@ -26,38 +24,39 @@ class FloatTypes {
 
   DType Map(DType dtype) const;
   HostTensor Map(const HostTensor& tensor) const { return tensor.CastTo(Map(tensor.dtype())); }
-  // Maps tensors in the attributes and attributes that name an element type, defaults included.
+  // Maps tensors in attributes, and attributes that name an element type, including their defaults.
   void MapAttrs(const ParsedNode& node, Attrs* attrs) const;
 
  private:
   void MapTypeAttr(const OnnxTraits& traits, Attrs* attrs) const;
 
   DType float_type_;
-  bool low_, double_;  // which other types are mapped
+  bool low_, double_;  // whether float16 and bfloat16, and float64, are mapped
 };
 
 // Resolves the free extents of inputs from given shapes, named dims and the batch.
 //
-// Exports for a fixed batch have it as the leading extent of their inputs, none of which is free. Where another batch
-// is asked for, that extent becomes the new batch, and BatchUnfixer changes the constants that carry it.
+// A model that was exported for a fixed batch has it as the leading extent of its inputs, none of which is free. If
+// another batch is requested, that extent becomes the new batch, and BatchUnfixer changes the constants that contain
+// it.
 //
-// Shapes are those of feeds: with the batch axis (ImportOptions::batch_axes) first.
+// Shapes have the layout of feeds, with the batch axis (ImportOptions::batch_axes) first.
 class InputShapes {
  public:
   InputShapes(const ParsedGraph& graph, const LiveGraph& live, const ImportOptions& options);
 
   int64_t batch() const { return batch_; }
-  // The fixed leading extent that batch() replaces; 0: there is none.
+  // Returns the fixed leading extent that batch() replaces; 0 if there is none.
   int64_t fixed_batch() const { return fixed_batch_; }
-  // The shape of the feed of an input that is a tensor.
+  // Returns the shape of the feed of a tensor input.
   absl::StatusOr<Shape> Resolve(const ParsedValue& input) const;
-  // The axis of the batch in a value as the file declares it; kNoBatchAxis where it has none.
+  // Returns the batch axis of a value in the layout of the file; kNoBatchAxis if it has none.
   int BatchAxis(const ParsedValue& value) const;
 
  private:
   void ChooseBatch(const ParsedGraph& graph, const LiveGraph& live);
   void CollectDimNames(const ParsedGraph& graph);
-  // The input with the batch axis moved to the front.
+  // Returns the input with the batch axis moved to the front.
   ParsedValue MoveBatchFirst(ParsedValue input) const;
   bool HasBatch(const ParsedValue& input) const { return BatchAxis(input) != kNoBatchAxis; }
   absl::StatusOr<Shape> CheckGiven(const ParsedValue& input, Shape shape) const;

@@ -8,7 +8,7 @@
 namespace onnxtrain {
 namespace {
 
-constexpr size_t kMaxKnownBytes = size_t{1} << 20;  // of an evaluated value
+constexpr size_t kMaxKnownBytes = size_t{1} << 20;  // of one evaluated value
 constexpr size_t kConstantBudget = size_t{128} << 20;
 constexpr size_t kFoldLimitBeyondBudget = 4096;
 
@@ -33,7 +33,7 @@ void KnownValues::Update() {
     may_hold_batch_.push_back(!scalar && any(may_hold_batch_));
     if (IsConstant(*node)) constant_bytes_ += graph.type(v).bytes();
   }
-  // Many small nodes must not fold into a large heap: shapes still fold, tables stay expressions.
+  // Bounds the memory of folded constants. Shapes still fold, tables remain nodes.
   if (constant_bytes_ > kConstantBudget && bound_folding_) builder_.set_fold_limit(kFoldLimitBeyondBudget);
 }
 

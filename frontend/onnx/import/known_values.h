@@ -1,4 +1,4 @@
-// Values that are known while a model is imported: shapes, bounds, scales.
+// Evaluates values that are known while a model is imported, such as shapes, bounds and scales.
 #pragma once
 
 #include <map>
@@ -10,23 +10,23 @@
 
 namespace onnxtrain {
 
-// Tracks which values depend on feeds, and evaluates small ones that do not on the host.
+// Tracks which values depend on feeds, and evaluates small values that do not depend on them on the host.
 class KnownValues {
  public:
-  // With `bound_folding`, constants beyond a total size stop the builder from folding any but small ones.
+  // With `bound_folding`, the builder folds only small constants once their total size exceeds a limit.
   KnownValues(Builder* builder, WeightTable* weights, bool bound_folding)
       : builder_(*builder), weights_(*weights), bound_folding_(bound_folding) {}
 
-  // Takes note of what has been added to the graph since the last call. The queries below do this themselves.
+  // Processes the nodes and inputs added to the graph since the last call. The queries below call it.
   void Update();
-  // Whether v holds something for each sample of a batch. A scalar does not, nor what is computed from scalars and
-  // weights alone.
+  // Returns true if v may hold elements for each sample of a batch. Scalars, and values computed only from scalars and
+  // weights, do not.
   bool MayHoldBatch(Val v);
-  // The value of a constant, of a weight that is no state, or of what can be computed from them; null otherwise. The
-  // pointer stays valid until the next weight is added.
+  // Returns the value of a constant, of a weight that is not state, or of a value computed from these; null otherwise.
+  // The pointer is valid until the next weight is added.
   const HostTensor* Find(ValueId value);
   const HostTensor* Find(Val v) { return v.valid() ? Find(v.id()) : nullptr; }
-  // A value of one element, converted to an integer. `what` names it in messages.
+  // Returns a value of one element as an integer. `what` names the value in messages.
   absl::StatusOr<int64_t> FindInt(const ImportValue& value, std::string_view what);
 
  private:

@@ -1,4 +1,4 @@
-// The part of the model's graph that the outputs depend on.
+// Finds the part of the model's graph that the outputs depend on.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace onnxtrain {
 
-// Indexes the live nodes of a graph by the names that they read and define. Nodes are held by address: the graph must
+// Indexes the live nodes of a graph by the names that they read and define. Holds pointers to nodes, so the graph must
 // outlive it.
 class LiveGraph {
  public:
@@ -18,11 +18,11 @@ class LiveGraph {
   LiveGraph(const ParsedGraph& graph, const std::vector<std::string>& outputs);
 
   bool Contains(const ParsedNode& node) const { return nodes_.count(&node) > 0; }
-  // Whether a live node or an output reads the name.
+  // Returns true if a live node or an output reads the name.
   bool IsRead(const std::string& name) const { return names_.count(name) > 0; }
-  // The live nodes that read the name, in topological order, subgraphs included.
+  // Returns the live nodes that read the name, directly or in their subgraphs, in topological order.
   const std::vector<const ParsedNode*>& Users(const std::string& name) const;
-  // The live node that defines the name, or null.
+  // Returns the live node that defines the name, or null.
   const ParsedNode* Producer(const std::string& name) const;
 
  private:

@@ -158,7 +158,7 @@ class NoteTaker {
     for (const RowCopies* copies : ListForms<RowCopies>(state_.model.graph.records)) {
       if (!state_.live.IsRead(copies->copy)) continue;
       live.push_back(copies);
-      const auto table = initializers.find(copies->weight);  // gone where another table is the same weight
+      const auto table = initializers.find(copies->weight);  // absent if it was merged with an equal table
       assumed += table != initializers.end() && IsAssumed(*copies, table->second) ? 1 : 0;
     }
     if (live.empty()) return;
@@ -188,7 +188,7 @@ class NoteTaker {
   const ImportState& state_;
   const std::vector<std::string>& outputs_;
   std::vector<std::string>& notes_;
-  std::map<std::string, int> counts_;  // live nodes by operator
+  std::map<std::string, int> counts_;  // live nodes of each operator
   int frozen_norms_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Notes for users about what a model holds and how it is imported.
+// Writes notes for users about the content of a model and its import.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace onnxtrain {
 void NoteModel(const OnnxModel& model, const ImportState& state, const std::vector<std::string>& outputs,
                std::vector<std::string>* notes);
 
-// Notes weights that share bytes with others.
+// Appends notes about weights that share bytes with others.
 //
 // One initializer with several readers is one weight: its gradients are summed. Two initializers with the same values
 // are two weights (exporters fold the transpose of a tied embedding into a second initializer): equal bytes do not
-// prove that they were meant to stay equal.
+// prove that they must stay equal.
 void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vector<std::string>* notes);
 
 }  // namespace onnxtrain

@@ -6,7 +6,7 @@
 namespace onnxtrain {
 namespace {
 
-// Copies the element at Σ index · stride to each index of the shape.
+// Returns a tensor of the given shape, with the element of `from` at offset Σ index · stride for each index.
 HostTensor CopyStrided(const HostTensor& from, const Shape& strides, Shape shape) {
   HostTensor to({from.dtype(), std::move(shape)});
   const Shape& extents = to.shape();

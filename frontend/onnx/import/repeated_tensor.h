@@ -1,4 +1,4 @@
-// Tensors that hold the same elements for each index of some axes, as constants that were expanded for a batch.
+// Handles tensors that repeat the same elements along some axes, such as constants that were expanded for a batch.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,13 @@
 
 namespace onnxtrain {
 
-// Returns the elements whose indices are below the extents, none of which is larger than the tensor's.
+// Returns the elements with indices below the extents of `shape`, which must not exceed those of the tensor.
 HostTensor TakeCorner(const HostTensor& tensor, Shape shape);
 
-// Returns the tensor with extents of 1 along these axes; nothing where it does not repeat along them.
+// Reduces the marked axes to extent 1. Returns nullopt if the elements differ along one of them.
 std::optional<HostTensor> Unrepeat(const HostTensor& tensor, const std::vector<bool>& axes);
 
-// Broadcasts extents of 1.
+// Broadcasts the axes of `base` that have extent 1 to `shape`.
 HostTensor Repeat(const HostTensor& base, Shape shape);
 
 }  // namespace onnxtrain

@@ -17,7 +17,7 @@ constexpr size_t kMaxShown = 20;
 void ErrorList::Add(const ParsedNode& node, const absl::Status& status, std::vector<int64_t> extents) {
   if (code_ == absl::StatusCode::kOk) code_ = status.code();
   const std::string_view message = ToStd(status.message());
-  // The builder's own errors bear the canonical operator's tag, with the same source.
+  // Errors of the builder begin with the tag of the canonical operator, which has the same source.
   failures_.push_back({.message = StrCat(message.starts_with("[") ? "" : NodeTag(node.op_type, node.source), message),
                        .extents = std::move(extents)});
 }

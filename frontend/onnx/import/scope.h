@@ -1,4 +1,4 @@
-// Names and what they stand for while a graph is imported.
+// Defines the scopes of names during an import, and collects its errors.
 #pragma once
 
 #include <map>
@@ -15,14 +15,15 @@
 
 namespace onnxtrain {
 
-// The errors of an import: all of them are collected, then reported as one.
+// Collects the errors of an import and reports them as one.
 
 class ErrorList {
  public:
   // `extents` as in NodeFailure.
   void Add(const ParsedNode& node, const absl::Status& status, std::vector<int64_t> extents = {});
   size_t size() const { return failures_.size(); }
-  // OK, or one status with the code of the first error, the messages of the first 20, and the failures of all.
+  // Returns OK, or one status with the code of the first error, the messages of the first 20, and all failures as a
+  // payload.
   absl::Status Summary() const;
 
  private:
@@ -30,17 +31,17 @@ class ErrorList {
   absl::StatusCode code_ = absl::StatusCode::kOk;
 };
 
-// The status of a node that fails because another one has failed and was reported.
+// Returns the status of a node that fails because of another failure, which has been reported.
 absl::Status AlreadyReported();
 
-// A sequence or an optional. Only the importer knows them: at run time there are only their elements.
+// A sequence or an optional. Exists only during the import; the graph has its elements.
 struct ListValue {
   ValueForm form;
   bool present = true;        // false: an empty optional
-  std::vector<Val> elements;  // of the sequence; one for an optional tensor that is present
+  std::vector<Val> elements;  // of the sequence; one element for an optional tensor that is present
 };
 
-// A tensor, a list, or neither: an absent optional input.
+// A tensor, a list, or neither (an omitted input).
 struct ImportValue {
   ImportValue() = default;
   // NOLINTBEGIN(google-explicit-constructor): import functions return either.
@@ -57,24 +58,25 @@ struct ImportValue {
 using ImportValues = std::vector<ImportValue>;
 using ImportValuesOr = absl::StatusOr<ImportValues>;
 
-// The tensor that a value is; an error that begins with `what` where it is a list or absent.
+// Returns the tensor of a value; fails if it is a list or absent, with a message that begins with `what`.
 absl::StatusOr<Val> RequireTensor(const ImportValue& value, std::string_view what);
 
-// The names that a list of nodes sees: its own, then those of the enclosing scopes.
+// The names that are visible to a list of nodes: those of its graph, then those of the enclosing scopes.
 struct ImportScope {
   const ParsedGraph* graph = nullptr;
-  ImportScope* parent = nullptr;  // of a subgraph; a function sees nothing outside itself
+  ImportScope* parent = nullptr;  // of a subgraph; null for a function, which sees no outer names
   const Opsets* opsets = nullptr;
-  const Attrs* call = nullptr;  // in a function: the calling node's attributes
+  const Attrs* call = nullptr;  // attributes of the calling node, in a function
   bool conditional = false;     // within a branch that may not be taken at run time
-  std::string prefix;           // of node sources and value names within a function or body: "call/"
-  std::unordered_map<std::string, ImportValue> values;  // an invalid value: its node failed and has been reported
+  std::string prefix;           // "call/"; prefix of node sources and value names in a function or body
+  std::unordered_map<std::string, ImportValue> values;  // invalid: the producer failed and was reported
 
-  // Whether this is the model's own graph.
+  // Returns true for the model's top graph.
   bool is_top() const { return parent == nullptr && call == nullptr; }
 };
 
-// The node's attributes, those that refer to attributes of the enclosing function replaced by the caller's values.
+// Returns the node's attributes, with references to attributes of the enclosing function replaced by the caller's
+// values.
 absl::StatusOr<Attrs> ResolveAttrs(const ImportScope& scope, const ParsedNode& node);
 
 }  // namespace onnxtrain

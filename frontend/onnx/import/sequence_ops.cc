@@ -7,9 +7,9 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kMaxElements = 10'000;  // of a sequence: each change of it copies the list
+constexpr int64_t kMaxElements = 10'000;  // of a sequence; every change copies the list
 
-// The operands of one node.
+// One node, with its operands.
 struct ListCall {
   Builder& b;
   const Attrs& attrs;
@@ -30,7 +30,7 @@ absl::StatusOr<Val> TensorAt(const ListCall& c, size_t i) {
   return c.inputs[i].tensor;
 }
 
-// An optional sequence that is present counts as a sequence.
+// Returns input i as a sequence; a present optional sequence counts as one.
 absl::StatusOr<const ListValue*> SequenceAt(const ListCall& c, size_t i) {
   const ListValue* list = c.has(i) ? c.inputs[i].list.get() : nullptr;
   if (list == nullptr || !list->form.sequence || !list->present) return Invalid("input ", i, " should be a sequence");
@@ -45,7 +45,7 @@ absl::StatusOr<const HostTensor*> KnownTensor(const ListCall& c, size_t i, std::
   return known;
 }
 
-// Input i as a position in a sequence of `count`; negative ones count from the end.
+// Returns input i as a position in a sequence of `count` elements; negative positions count from the end.
 absl::StatusOr<int64_t> FindPosition(const ListCall& c, size_t i, int64_t count) {
   ASSIGN_OR_RETURN(const HostTensor* known, KnownTensor(c, i, "its position"));
   if (known->size() != 1) return Invalid("its position has ", known->size(), " elements");
@@ -72,7 +72,7 @@ ImportValuesOr InsertElement(const ListCall& c) {
   if (count >= kMaxElements)
     return absl::UnimplementedError(StrCat("builds a sequence of more than ", kMaxElements, " elements"));
   int64_t at = count;
-  // `count` inserts behind the last element, −1 before it.
+  // Position `count` inserts after the last element, −1 before it.
   if (c.has(2)) {
     ASSIGN_OR_RETURN(const HostTensor* known, KnownTensor(c, 2, "its position"));
     if (known->size() != 1) return Invalid("its position has ", known->size(), " elements");
@@ -110,7 +110,7 @@ ImportValuesOr CountElements(const ListCall& c) {
   return SingleResult(c.b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&count, 1})));
 }
 
-// The extents of the pieces: one each by default, of one size (the last may be smaller), or as listed.
+// Returns the extents of the pieces: all 1 by default, equal ones (the last may be smaller), or as listed.
 absl::StatusOr<std::vector<int64_t>> ChoosePieceSizes(const ListCall& c, int64_t extent) {
   if (!c.has(1)) return std::vector<int64_t>(std::min(extent, kMaxElements + 1), 1);
   ASSIGN_OR_RETURN(const HostTensor* split, KnownTensor(c, 1, "its split"));

@@ -17,9 +17,9 @@
 namespace onnxtrain {
 namespace {
 
-constexpr size_t kMaxNames = 3;  // of nodes with one operator
+constexpr size_t kMaxNames = 3;  // of nodes per operator
 
-// What to do about operators of some names.
+// Advice for users about unsupported operators whose names have the prefix.
 struct Advice {
   std::string_view prefix, text;
 };
@@ -69,7 +69,7 @@ class OperatorChecker {
   }
 
  private:
-  // Of the first operator that has a domain.
+  // Returns the advice for the first unsupported operator that has a domain, "" if there is none.
   std::string FindAdvice() const {
     const auto foreign =
         std::ranges::find_if(unsupported_, [](const auto& op) { return op.first.find('.') != op.first.npos; });
@@ -95,7 +95,7 @@ absl::Status CheckOperators(const OnnxModel::Parsed& model, const LiveGraph& liv
 
 namespace {
 
-// Moves axis 0 of a feed to where the file has the batch.
+// Moves axis 0 of a feed to the batch axis of the file.
 Val MoveBatchTo(Val feed, int axis) {
   if (axis == kAddedBatchAxis) return Reshape(feed, Shape(feed.shape().begin() + 1, feed.shape().end()));
   if (axis <= 0) return feed;
@@ -118,7 +118,7 @@ class FeedCreator {
     if (!input.dtype) return absl::UnimplementedError(StrCat("is a ", input.kind, ", which is not supported"));
     ASSIGN_OR_RETURN(const Shape shape, shapes_.Resolve(input));
     RETURN_IF_ERROR(CheckShape(shape));
-    // The file's types stay at the model's border: data is rounded as it will be when the trained model runs.
+    // Feeds keep the types of the file, so that data is rounded as in the trained model.
     const bool chosen = *input.dtype == DType::kFloat32;
     const Val feed =
         builder_.Input(InputKind::kFeed, input.name, {chosen ? types_.Map(*input.dtype) : *input.dtype, shape});
@@ -131,7 +131,7 @@ class FeedCreator {
     return it == options_.fixed_inputs.end() ? nullptr : &it->second;
   }
 
-  // A tensor that would be empty for any batch keeps its shape.
+  // Sets the batch axis of an empty tensor to the batch, unless it would still be empty.
   HostTensor FitToBatch(const HostTensor& fixed, int axis) const {
     if (fixed.size() > 0 || axis < 0 || axis >= fixed.type().rank()) return fixed;
     Shape shape = fixed.shape();
@@ -239,7 +239,7 @@ absl::Status AddOutputs(Graph* graph, const std::string& name, const ImportValue
   return absl::OkStatus();
 }
 
-// A Softmax whose output is moved stays known as one.
+// Registers the logits of a Softmax whose output is transposed.
 void ExposeMovedLogits(ImportState& state, Val output, Val moved, int axis) {
   const Node* node = state.graph.producer(output.id());
   if (node == nullptr || node->op != "Softmax") return;

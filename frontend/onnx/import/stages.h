@@ -1,5 +1,5 @@
-// The stages of an import around the walk over its nodes: supported operators, feeds, outputs, and the removal of what
-// nothing needs.
+// Implements the stages of an import before and after its nodes: operator checks, feeds, outputs and dead code
+// elimination.
 #pragma once
 
 #include <map>
@@ -14,48 +14,40 @@
 
 namespace onnxtrain {
 
-// Whether every operator of a model can be imported.
-
 // Collects all unsupported operators of live nodes, and of the functions that they call, into one error with counts and
-// node names. Needs no shapes. Bodies are checked when they are imported, as a branch may never be taken.
+// node names. Needs no shapes. Bodies are checked when they are imported, because a branch may never be taken.
 absl::Status CheckOperators(const OnnxModel::Parsed& model, const LiveGraph& live);
 
-// The inputs of the graph that are fed with every run.
-
-// Adds the model's live inputs to the graph and binds them in the top scope: feeds, one for each element of a sequence
-// or optional, and constants for `options.fixed_inputs`. Notes inputs that are not used.
+// Adds the model's live inputs to the graph and binds them in the top scope, as feeds (one for each element of a
+// sequence or optional) or, for `options.fixed_inputs`, as constants. Notes unused inputs.
 absl::Status CreateFeeds(const ImportOptions& options, const LiveGraph& live, const InputShapes& shapes,
                          const FloatTypes& types, Builder* builder, ImportScope* top, std::vector<std::string>* notes);
 
-// The outputs of the imported graph.
-
-// The names of the values to make outputs of: those that were asked for, or the model's own. Labels that are strings
-// cannot be computed nor trained on: they are left out and noted where the model has other outputs.
+// Returns the names of the values that become outputs: the requested ones, or the model's own. Omits outputs of
+// strings, with a note, if the model has other outputs.
 std::vector<std::string> ChooseOutputs(const OnnxModel::Parsed& model, const ImportOptions& options,
                                        std::vector<std::string>* notes);
 
 // Adds the values as outputs of the graph, a list as one output for each element. Returns the names of the graph's
-// outputs in order. `batch`: samples of the import.
+// outputs in order. `batch` is the number of samples.
 absl::StatusOr<std::vector<std::string>> BindOutputs(ImportState& state, const std::vector<std::string>& outputs,
                                                      int64_t batch);
 
-// Adds the logits behind outputs that are probabilities of a classifier as further outputs ("y.logits"). Returns their
-// names by output and notes them.
+// Adds the logits of outputs that are class probabilities as further outputs ("y.logits"). Returns their names by
+// output and notes them.
 std::map<std::string, Logits> ExposeLogits(ImportState& state, const std::vector<std::string>& outputs,
                                            std::vector<std::string>* notes);
 
-// Adds the new value of each state that a node updates as an output into it ("running_mean.next").
+// Adds an output with the new value of each state that a node updates ("running_mean.next").
 std::vector<StateUpdate> BindStateUpdates(ImportState& state);
-
-// Removes what an imported graph does not need.
 
 struct SweptGraph {
   Graph graph;
-  std::vector<ValueId> values;  // by value of the source: its value here, or kNoValue
+  std::vector<ValueId> values;  // by ValueId of the source graph: the value in `graph`, or kNoValue
 };
 
-// Copies what the outputs depend on. Feeds stay in any case, first and in order: they are the model's interface.
-// Other inputs follow in the order in which the graph reads them: by layers.
+// Copies the nodes and inputs that the outputs depend on. Keeps all feeds, first and in order, because they are the
+// model's interface. Other inputs follow in the order in which the graph reads them, that is, by layer.
 SweptGraph SweepGraph(const Graph& graph);
 
 }  // namespace onnxtrain

@@ -14,11 +14,11 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of one weight; VGG19's largest layer has 411 MB
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of one weight; the largest one of VGG19 has 411 MB
 constexpr int64_t kMaxTotalBytes = 2 * kMaxBytes;
-constexpr int kMaxViews = 4;  // between a weight and the operator that takes it
+constexpr int kMaxViews = 4;  // between a weight and the operator that reads it
 
-// Whether the node takes `name` in weight inputs only.
+// Returns true if the node reads `name` in weight inputs only.
 bool TakesAsWeight(const ParsedNode& node, const std::string& name) {
   const uint32_t weights = GetOnnxTraits(node).weight_inputs;
   if (weights == 0) return false;
@@ -28,7 +28,7 @@ bool TakesAsWeight(const ParsedNode& node, const std::string& name) {
   return true;
 }
 
-// A view of a weight is still that weight.
+// Returns true if the node is a view of `name`, which is then still a weight.
 bool IsViewOf(const ParsedNode& node, const std::string& name) {
   return GetOnnxTraits(node).view && node.inputs[0] == name && !node.outputs.empty();
 }
@@ -68,7 +68,7 @@ absl::StatusOr<std::optional<HostTensor>> FilledWeights::Fill(const Attrs& attrs
 
 namespace {
 
-// Kernels read constants in place, so the address must be aligned for the element type.
+// Copies the tensor if its address is not aligned for the element type, because kernels read constants in place.
 HostTensor Aligned(const HostTensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.bytes().data()) % DTypeSize(tensor.dtype()) == 0 ? tensor : tensor.Clone();
 }
@@ -86,7 +86,7 @@ absl::StatusOr<HostTensor> ConstantTensor(const ParsedNode& node, const Attrs& a
   return Invalid("holds no value that is supported");
 }
 
-// A number that training has to leave alone, which is a constant for all passes.
+// Returns true for a scalar that the exporter derived, which must not be trained.
 bool IsDerivedFactor(WeightOrigin::Kind kind, const HostTensor& tensor) {
   return kind == WeightOrigin::Kind::kConstant && tensor.size() == 1;
 }
@@ -110,7 +110,7 @@ bool IsConstantNode(const ParsedNode& node) { return node.domain.empty() && node
 
 bool WeightTable::TakesNumber(const ParsedNode& node) const {
   if (GetOnnxTraits(node).takes_numbers) return true;
-  // x + ε before a square root.
+  // Matches x + ε before a square root.
   if (node.op_type != "Add" || node.outputs.empty()) return false;
   const auto& next = live_.Users(node.outputs[0]);
   return next.size() == 1 && next[0]->op_type == "Sqrt";
@@ -227,7 +227,7 @@ std::vector<const ImportWeight*> FloatWeights(const WeightTable& table) {
   return weights;
 }
 
-// What a matrix and its transpose have in common: the extents, the type and the elements of the diagonal.
+// Returns a key that a matrix and its transpose share: extents, element type and diagonal.
 std::string TransposeInvariant(const HostTensor& matrix) {
   constexpr int64_t kMaxElements = 16;
   const auto [rows, columns] = std::pair(matrix.shape()[0], matrix.shape()[1]);
@@ -240,7 +240,7 @@ std::string TransposeInvariant(const HostTensor& matrix) {
   return key;
 }
 
-// "'a' and 'b'" for each matrix b that equals an earlier one, a, up to a transpose. Constant fills prove nothing.
+// Collects "'a' and 'b'" for each matrix b that equals an earlier matrix a, or its transpose. Ignores constant fills.
 class EqualPairs {
  public:
   void Add(const ImportWeight& weight) {
@@ -262,7 +262,7 @@ class EqualPairs {
   std::vector<std::string> Take() && { return std::move(pairs_); }
 
  private:
-  // Bounds the comparisons for files whose matrices have one diagonal in common.
+  // Bounds the comparisons for files whose matrices have equal diagonals.
   static constexpr size_t kMaxCandidates = 16;
 
   std::map<std::string, std::vector<const ImportWeight*>> different_;

@@ -1,4 +1,4 @@
-// The weights of a model: initializers, constants and attributes that become inputs of the graph.
+// Decides which initializers, constants and attributes of a model become weights, that is, inputs of the graph.
 #pragma once
 
 #include <map>
@@ -14,23 +14,21 @@
 
 namespace onnxtrain {
 
-// Weights that ConstantOfShape nodes fill.
-
-// Finds them in the model's own graph.
+// Finds the weights of the top graph that ConstantOfShape nodes fill.
 //
-// Models that were stripped of their weights for size (the ONNX project's own) fill them by ConstantOfShape nodes whose
-// shape the file holds. A shape that is computed is no weight's; neither are masks, states and paddings, which other
-// operands take.
+// Models whose weights were removed to save space (light models of the ONNX project) fill them by ConstantOfShape nodes
+// with a stored shape. A node with a computed shape is not a weight, nor are masks, states and paddings, which no
+// operator reads as weight operands.
 class FilledWeights {
  public:
   FilledWeights(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types)
       : graph_(graph), live_(live), types_(types) {}
 
   bool IsFilledWeight(const ParsedNode& node) const;
-  // The weight of such a node, whose shape input is `extents` (null: unknown). Nothing where it is no float tensor of
-  // several elements; an error above a size that a few bytes of a file should not make the importer allocate.
+  // Returns the weight of such a node, whose shape operand is `extents` (null: unknown). Returns nullopt unless it is a
+  // float tensor of several elements. Fails above a size limit, because a few bytes of a file can declare any size.
   absl::StatusOr<std::optional<HostTensor>> Fill(const Attrs& attrs, const HostTensor* extents);
-  // How many weights were filled.
+  // Returns the number of filled weights.
   int count() const { return count_; }
 
  private:
@@ -54,47 +52,46 @@ struct ImportWeight {
   bool updated = false;  // a node updates the state
 };
 
-// Whether the node is ai.onnx's Constant.
 bool IsConstantNode(const ParsedNode& node);
 
-// Decides which tensors of the model are weights, and adds an input to the graph for each. Initializers of functions
-// and bodies, integers and numbers of formulas are constants.
+// Decides which tensors of the model are weights, and adds a graph input for each. Initializers of functions and
+// bodies, integers and scalars of formulas are constants.
 class WeightTable {
  public:
-  // `graph` is the model's own; all arguments must outlive the table.
+  // `graph` is the top graph. All arguments must outlive the table.
   WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, bool constant_factors,
               Builder* builder)
       : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {}
 
-  // Adds a weight that `reader` reads. The tensor has its final element type.
+  // Adds a weight that `reader` reads. `tensor` must have its final element type.
   Val Add(const std::string& name, HostTensor tensor, const ParsedNode& reader);
-  // The value of an initializer of the scope's graph: a weight, or a constant that all readers share.
+  // Returns the value of an initializer of the scope's graph: a weight, or a constant that all readers share.
   Val ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
                       const ParsedNode& reader);
-  // The value of a Constant node.
+  // Returns the value of a Constant node.
   absl::StatusOr<Val> ReadConstantNode(const ImportScope& scope, const ParsedNode& node);
-  // A weight that a node holds in an attribute. It is named OUTPUT.ATTRIBUTE, where the exporter finds it again.
+  // Adds the weight in an attribute of a node. Its name is OUTPUT.ATTRIBUTE, by which the export finds the attribute.
   Val AddFromAttribute(const ParsedNode& node, std::string_view attribute, const HostTensor& tensor);
-  // A float weight that starts as `value`, which the initializer `integers` encodes. Invalid where `integers` is no
-  // initializer of the model's graph or stands for another value already.
+  // Adds a float weight with the initial value `value`, the dequantized initializer `integers`. Returns an invalid
+  // value if `integers` is not an initializer of the top graph, or already has a weight with another value.
   Val AddDequantized(Val integers, const HostTensor& value, const ParsedNode& reader);
-  // A weight for the output of an Identity over an initializer with several readers; invalid for any other node of the
-  // model's graph.
+  // Adds a weight for the output of an Identity of an initializer with several readers. Returns an invalid value for
+  // any other node.
   //
-  // PyTorch's exporter merges initializers of equal bytes and reads the copies through Identity nodes. In a freshly
-  // initialized model they are equal by chance (biases, statistics, cloned layers), so each copy is trained by itself.
-  // Weights that are really tied are one initializer with several direct readers.
+  // PyTorch's exporter merges initializers with equal bytes and reads the copies through Identity nodes. In a freshly
+  // initialized model they are equal by chance (biases, statistics, cloned layers), so each copy is a separate weight.
+  // Tied weights are one initializer with several direct readers.
   Val SplitMergedCopy(const ParsedNode& node);
 
-  // The weight behind a value, or null.
+  // Returns the weight of a graph input, or null.
   ImportWeight* Find(Val v) { return v.valid() ? Find(v.id()) : nullptr; }
   ImportWeight* Find(ValueId value);
   std::vector<ImportWeight>& weights() { return weights_; }
   const std::vector<ImportWeight>& weights() const { return weights_; }
-  // How many merged copies were split, and how many float tensors of bodies became constants.
+  // The numbers of merged copies that were split, and of float tensors in bodies that became constants.
   int split_copies() const { return split_copies_; }
   int body_tensors() const { return body_tensors_; }
-  // The factors that the exporter derived, which are constants.
+  // Returns the names of the factors that the exporter derived, which are constants.
   const std::vector<std::string>& constant_factors() const { return derived_factors_; }
 
  private:
@@ -110,7 +107,8 @@ class WeightTable {
   Builder& builder_;
   std::vector<ImportWeight> weights_;
   std::map<ValueId, size_t> index_;
-  std::map<std::pair<const ParsedGraph*, std::string>, Val> constants_;  // initializers; repeated bodies share them
+  std::map<std::pair<const ParsedGraph*, std::string>, Val> constants_;  // constants by graph and name; copies of a
+                                                                         // body share them
   std::vector<std::string> derived_factors_;
   int split_copies_ = 0, body_tensors_ = 0;
 };

@@ -22,12 +22,12 @@ namespace {
 constexpr char kIdentifier[] = "ODTC";
 constexpr size_t kRoot = 0, kIdentifierAt = 4;
 
-// Fields of the tables, in the order of the schema.
+// Fields of the tables, in schema order.
 enum CheckpointField { kVersion, kModuleState };
 enum ModuleField { kTrained, kFrozen, kIsNominal, kHasExternalData };
 enum TensorField { kName, kDocString, kDims, kDataType, kRawData, kStringData };
 
-// A flatbuffer whose offsets are not trusted. What lies outside of the bytes reads as 0 and is remembered.
+// Reads an untrusted flatbuffer. Reads outside of the bytes return 0 and are recorded.
 class Buffer {
  public:
   explicit Buffer(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -45,10 +45,10 @@ class Buffer {
     return value;
   }
 
-  // Follows the offset that is stored there.
+  // Returns the position that the offset stored at `at` refers to.
   size_t Follow(size_t at) const { return at + Read<uint32_t>(at); }
 
-  // The position of a table's field; 0: absent.
+  // Returns the position of a table's field; 0 if it is absent.
   size_t Field(size_t table, int field) const {
     const size_t vtable = table - static_cast<size_t>(static_cast<int64_t>(Read<int32_t>(table)));
     const size_t entry = 4 + 2 * static_cast<size_t>(field);
@@ -57,7 +57,7 @@ class Buffer {
     return offset == 0 ? 0 : table + offset;
   }
 
-  // The elements of a vector of elements of this size; empty where the field is absent.
+  // Returns the bytes of a vector field with elements of `size` bytes; empty if the field is absent.
   std::span<const std::byte> Elements(size_t table, int field, size_t size) const {
     const size_t at = Field(table, field);
     if (at == 0) return {};
@@ -69,7 +69,7 @@ class Buffer {
     return bytes_.subspan(vector + 4, count * size);
   }
 
-  // The positions of the tables that a vector holds.
+  // Returns the positions of the tables in a vector field.
   std::vector<size_t> Tables(size_t table, int field) const {
     const auto offsets = Elements(table, field, sizeof(uint32_t));
     std::vector<size_t> tables;
@@ -136,7 +136,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> ParseOrtCheckpoint(std::span<c
   if (external != 0 && buffer.Read<uint8_t>(external) != 0)
     return Invalid("keeps its values in another file, which is not read");
   std::map<std::string, HostTensor> weights;
-  size_t total = 0;  // values that share bytes could be more than the memory
+  size_t total = 0;  // bounds values that share bytes, which could exceed the memory
   for (const int list : {kTrained, kFrozen}) {
     for (const size_t tensor : buffer.Tables(state, list)) {
       const std::string name = ReadName(buffer, tensor);
@@ -162,7 +162,7 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// The eval model that a folder, or another artifact, stands for; "" where it is none. Names may have a prefix.
+// Returns the eval model of a folder of artifacts or of an artifact, whose name may have a prefix; "" for other paths.
 fs::path FindEvalModel(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
@@ -186,14 +186,15 @@ bool HasInput(const onnx::GraphProto& graph, bool (*matches)(const std::string& 
   return std::ranges::any_of(graph.input(), [&](const auto& input) { return matches(input.name()); });
 }
 
-// Graphs that hold a gradient buffer, or lists of moments, are of no use alone. Others only happen to have the name.
+// Returns true if the graph has gradient buffers or lists of moments as inputs, and so is an artifact, not a model with
+// such a name.
 bool IsTrainingOrOptimizer(const onnx::GraphProto& graph) {
   return HasInput(graph, [](const std::string& name) {
     return name == "lazy_reset_grad" || name == "first_order_moments" || name.ends_with("_grad.accumulation.buffer");
   });
 }
 
-// Inputs that may be weights: a graph with initializers of its own is a model as any other.
+// Returns true if weights may be inputs of the graph, that is, if it has no matrices among its initializers.
 bool LacksWeights(const onnx::GraphProto& graph) {
   const bool holds = std::ranges::any_of(graph.initializer(), [](const auto& t) { return t.dims_size() > 1; });
   return !holds && graph.input_size() > 2;
@@ -219,7 +220,7 @@ absl::StatusOr<fs::path> FindCheckpoint(const fs::path& folder) {
   return found[0];
 }
 
-// Adds what a node reads, also in the bodies of its attributes.
+// Adds the names that a node and its bodies read.
 void AddReads(const onnx::NodeProto& node, std::set<std::string>* reads) {
   reads->insert(node.input().begin(), node.input().end());
   for (const onnx::AttributeProto& attribute : node.attribute()) {
@@ -232,7 +233,7 @@ void AddReads(const onnx::NodeProto& node, std::set<std::string>* reads) {
   }
 }
 
-// Keeps the nodes that these values follow from, and the inputs that they read.
+// Removes nodes that the outputs do not depend on, and unread inputs.
 void Prune(const std::vector<std::string>& outputs, onnx::GraphProto* graph) {
   std::set<std::string> needed(outputs.begin(), outputs.end());
   std::vector<onnx::NodeProto> kept;
@@ -251,7 +252,7 @@ void Prune(const std::vector<std::string>& outputs, onnx::GraphProto* graph) {
   }
 }
 
-// The type of an inner value, as far as it is known: a product of matrices is one.
+// Returns the declared type of an inner value; else float, and a matrix if a Gemm computes it.
 onnx::ValueInfoProto DescribeValue(const std::string& name, const onnx::GraphProto& graph) {
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
     if (info.name() == name) return info;
@@ -273,7 +274,7 @@ void ReplaceOutputs(const std::vector<std::string>& outputs, onnx::GraphProto* g
   Prune(outputs, graph);
 }
 
-// Makes initializers of the inputs that the checkpoint has.
+// Replaces inputs by the initializers of the checkpoint.
 absl::Status AddWeights(const fs::path& checkpoint, onnx::ModelProto* model) {
   ASSIGN_OR_RETURN(const auto file, MapProtoFile(checkpoint.string()));
   auto weights = ParseOrtCheckpoint(file->bytes());

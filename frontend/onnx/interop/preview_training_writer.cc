@@ -13,8 +13,6 @@
 namespace onnxtrain {
 namespace {
 
-// The loss of a model as an algorithm of ai.onnx.preview.training. For the sources of this folder alone.
-
 constexpr char kPreviewLoss[] = "loss";
 
 class LossKeeper {
@@ -28,7 +26,7 @@ class LossKeeper {
     }
   }
 
-  // False where the loss reads other values of the model.
+  // Returns false if the loss reads values of the model that are not outputs.
   bool Keep() {
     if (!Collect(kPreviewLoss)) return false;
     onnx::GraphProto kept;
@@ -65,7 +63,7 @@ class LossKeeper {
     return true;
   }
 
-  // Frozen weights and constants, numbered in each graph, are initializers alone.
+  // Returns false for frozen weights and constants, which are only initializers.
   bool IsInput(const std::string& name) const { return ListNames(graph_.input()).contains(name); }
 
   template <typename Values>
@@ -78,13 +76,13 @@ class LossKeeper {
   const Names outputs_, weights_;
   onnx::GraphProto& graph_;
   std::map<std::string, int, std::less<>> makers_;
-  std::map<std::string, std::string, std::less<>> sources_;  // of outputs that are copies
+  std::map<std::string, std::string, std::less<>> sources_;  // sources of outputs that are copies
   std::set<int> nodes_;
   Names read_;
 };
 
-// Leaves in the graph of loss and outputs what the loss is computed from, up to outputs of the model. False, with the
-// graph as it was, where the loss reads other values of the model.
+// Removes everything from the graph that does not compute the loss from outputs of the model. Returns false, without
+// changes, if the loss reads other values of the model.
 bool KeepLoss(const onnx::GraphProto& inference, onnx::GraphProto* graph) {
   return LossKeeper(inference, graph).Keep();
 }
@@ -146,7 +144,7 @@ class PreviewAppender {
     }
   }
 
-  // T is the number of updates before this one.
+  // Appends the learning rate and the counter T, the number of previous updates.
   void AppendStep() {
     onnx::TensorProto* rate = AddInitializer(kRateName, onnx::TensorProto::FLOAT);
     rate->add_float_data(static_cast<float>(update_.rate));
@@ -166,7 +164,7 @@ class PreviewAppender {
     return tensor;
   }
 
-  // Zeros of the weight's shape.
+  // Adds a state of zeros with the shape of the weight.
   std::string AddState(const std::string& weight) {
     const onnx::TensorProto& like = FindWeight(weight);
     onnx::TensorProto* state = AddInitializer(kStateName + weight, onnx::TensorProto::FLOAT);
@@ -192,7 +190,7 @@ class PreviewAppender {
   onnx::GraphProto& algorithm_;
 };
 
-// Names that the algorithm adds, of which the model must have none, and weights that can have a state of floats.
+// Returns true if the model uses no name that the algorithm adds, and its weights can have float states.
 bool CanHold(const onnx::GraphProto& inference, const PreviewUpdate& update) {
   const Names taken = ListValues(inference);
   std::map<std::string, int, std::less<>> types;

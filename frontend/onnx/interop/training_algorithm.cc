@@ -7,7 +7,7 @@
 namespace onnxtrain {
 namespace {
 
-// Renames the constants and results of the step that are called as values of the model.
+// Renames the constants and results of the step whose names the model also uses.
 class Renamer {
  public:
   Renamer(const onnx::GraphProto& inference, onnx::GraphProto* step) : step_(*step) {
@@ -33,7 +33,7 @@ class Renamer {
   }
 
  private:
-  // Frozen weights have one name in both; constants are numbered in each.
+  // Returns true for weights, which have the same name in both graphs; constants are numbered in each graph.
   bool IsWeight(const onnx::GraphProto& inference, const std::string& name) const {
     for (const auto& tensor : inference.initializer()) {
       if (tensor.name() != name) continue;

@@ -1,4 +1,4 @@
-// Edits of the algorithm in the training_info of a model. For the sources of frontend/onnx alone.
+// Edits the algorithm in the training_info of a model. For the sources of frontend/onnx only.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -12,7 +12,7 @@ namespace onnxtrain {
 
 using Names = std::set<std::string, std::less<>>;
 
-constexpr std::string_view kNewSuffix = "_new";  // of the outputs that replace an initializer
+constexpr std::string_view kNewSuffix = "_new";  // of outputs that update an initializer
 
 template <typename Values>
 Names ListNames(const Values& values) {
@@ -21,7 +21,7 @@ Names ListNames(const Values& values) {
   return names;
 }
 
-// Removes what has one of the names.
+// Removes the values with one of the names.
 template <typename Values>
 void Erase(const Names& names, Values* values) {
   Values kept;
@@ -31,14 +31,14 @@ void Erase(const Names& names, Values* values) {
   values->Swap(&kept);
 }
 
-// Names of inputs, initializers and results of nodes.
+// Returns the names of inputs, initializers and node outputs.
 Names ListValues(const onnx::GraphProto& graph);
 
-// Renames constants and results of the algorithm that are called as values of the model to training/NAME.
+// Renames constants and results of the algorithm whose names the model also uses to training/NAME.
 void RenameClashes(const onnx::GraphProto& inference, onnx::GraphProto* algorithm);
 
 // Appends the algorithm to the training_info of the model. Its outputs NAME_new are bound to the initializers NAME of
-// the model or the algorithm. `metadata` is a key and its value in the metadata of the model; an empty value adds
+// the model or the algorithm. `metadata` is a key and value to add to the metadata of the model; an empty value adds
 // nothing.
 void AppendTrainingInfo(onnx::GraphProto* algorithm, const std::pair<std::string, std::string>& metadata,
                         onnx::ModelProto* model);

@@ -34,7 +34,7 @@ bool IsOptimizer(const onnx::NodeProto& node) {
   return node.domain() == kDomain && StatesByOptimizer().contains(node.op_type());
 }
 
-// Names of the nodes that the loss model gets at its end.
+// Prefix of the nodes that are appended to the loss model.
 constexpr char kPrefix[] = "training_info/";
 
 class AlgorithmReader {
@@ -47,7 +47,7 @@ class AlgorithmReader {
     for (const auto& value : inference_.input()) known_[value.name()] = &value;
     for (const auto& value : inference_.output()) known_[value.name()] = &value;
     for (const auto& value : algorithm_.input()) known_[value.name()] = &value;
-    // Values of tensors of a file before IR version 4 are inputs, too.
+    // Before IR version 4, initializers are listed as inputs, too.
     for (const auto& tensor : inference_.initializer()) known_.erase(tensor.name());
     for (const auto& tensor : algorithm_.initializer()) known_.erase(tensor.name());
   }
@@ -132,7 +132,7 @@ class AlgorithmReader {
     if (scalar) value->mutable_type()->mutable_tensor_type()->mutable_shape();
   }
 
-  // The node with one weight. Attributes and operator say all else.
+  // Returns a model of the optimizer node, for one weight.
   std::string MakeRule(const onnx::NodeProto& optimizer) const {
     onnx::ModelProto model = NewModel();
     onnx::GraphProto* graph = model.mutable_graph();
@@ -157,7 +157,8 @@ class AlgorithmReader {
     return model.SerializeAsString();
   }
 
-  // Adds what the value is computed from: nodes of the algorithm behind those that they read from, constants, inputs.
+  // Adds the nodes of the algorithm that compute the value, in topological order, and the constants and inputs that
+  // they read.
   absl::Status Collect(const std::string& value, onnx::GraphProto* graph) {
     if (value.empty() || !collected_.insert(value).second) return absl::OkStatus();
     if (const auto maker = makers_.find(value); maker != makers_.end()) {
@@ -179,7 +180,7 @@ class AlgorithmReader {
     return absl::OkStatus();
   }
 
-  // The labels, or any other input with a batch.
+  // Returns the name of an input with a batch, preferably of labels; "" if there is none.
   std::string FindBatchInput(const onnx::GraphProto& graph) const {
     for (const auto& input : graph.input()) {
       const auto is_input = [&](const auto& value) { return value.name() == input.name(); };
@@ -207,7 +208,8 @@ class AlgorithmReader {
     return tensor->name();
   }
 
-  // n samples count as n, and their sum is n times what the algorithm makes small: most often the mean.
+  // Returns a model with weight = n, the number of samples, and loss_sum = n times the loss of the algorithm, usually a
+  // mean.
   absl::StatusOr<std::string> MakeLoss(const std::string& loss) {
     onnx::ModelProto model = NewModel();
     onnx::GraphProto* graph = model.mutable_graph();
@@ -229,12 +231,12 @@ class AlgorithmReader {
 
   const onnx::ModelProto& model_;
   const onnx::GraphProto &inference_, &algorithm_;
-  std::map<std::string, const onnx::NodeProto*> makers_;      // of values of the algorithm
+  std::map<std::string, const onnx::NodeProto*> makers_;      // producers of values of the algorithm
   std::map<std::string, const onnx::ValueInfoProto*> known_;  // inputs of both, outputs of the model
   std::set<std::string> collected_;
 };
 
-// Whether a message has a training_info, without parsing it.
+// Returns true if a message has a training_info, without parsing it.
 bool HasTrainingInfo(std::span<const std::byte> bytes) {
   using google::protobuf::internal::WireFormatLite;
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
@@ -271,13 +273,13 @@ absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const 
   ASSIGN_OR_RETURN(const auto model, ParseModelProto(std::as_bytes(std::span(inference))));
   ASSIGN_OR_RETURN(const auto training, ParseModelProto(std::as_bytes(std::span(step))));
   onnx::GraphProto &graph = *model->mutable_graph(), &algorithm = *training->mutable_graph();
-  // Only what is no input can be updated.
+  // An initializer that is also an input cannot be updated.
   Erase(ListNames(graph.initializer()), graph.mutable_input());
   RenameClashes(graph, &algorithm);
   Names shared = ListNames(graph.input());
   shared.merge(ListNames(graph.initializer()));
   Erase(shared, algorithm.mutable_initializer());
-  Names known = shared;  // no input of the algorithm
+  Names known = shared;  // names that are not inputs of the algorithm
   known.merge(ListNames(algorithm.initializer()));
   Erase(known, algorithm.mutable_input());
   AppendTrainingInfo(&algorithm, metadata, model.get());

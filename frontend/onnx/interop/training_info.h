@@ -1,4 +1,4 @@
-// What the training_info of a model file says: the loss and the update rule of its algorithm.
+// The loss and the update rule of the algorithm in the training_info of a model file.
 #pragma once
 
 #include <optional>
@@ -11,27 +11,27 @@
 namespace onnxtrain {
 
 struct TrainingInfo {
-  // The loss as a model of its own: outputs of the trained model and labels → loss_sum and weight, whose quotient is
-  // the loss of the algorithm; "" where the trained model computes it (`output`).
+  // The loss as a separate model, from outputs of the trained model and labels to loss_sum and weight, whose quotient
+  // is the loss of the algorithm; "" if the trained model computes it (`output`).
   std::string loss;
   std::string output;        // an output of the trained model that is the loss
-  std::string rule;          // the update rule as a model of its own: weight, gradient, lr, step, states → NAME_new
-  std::string optimizer;     // its operator: "Adam"
-  std::optional<double> lr;  // where it is a constant
-  std::string problem;       // why neither is known; "": they are
+  std::string rule;          // the update rule as a separate model, from weight, gradient, lr, step and states to
+                             // NAME_new
+  std::string optimizer;     // operator of the update rule: "Adam"
+  std::optional<double> lr;  // if it is constant
+  std::string problem;       // reason why loss and rule are unknown; "" if they are known
 };
 
-// Returns what the algorithm computes, which must have nodes of ai.onnx.preview.training: Gradient, and one of Adam,
-// Adagrad and Momentum. nullopt for models without training_info, which costs no parsing. Reads the file again, and
-// fails where that fails.
+// Reads the algorithm, which must have nodes of ai.onnx.preview.training: Gradient, and one of Adam, Adagrad and
+// Momentum. Returns nullopt for models without training_info, without parsing them. Reads the file again and returns
+// its errors.
 absl::StatusOr<std::optional<TrainingInfo>> ReadTrainingInfo(const OnnxModel& model);
 
-// Writes a training step into the training_info of a model.
-
-// Returns the inference model with the training step as its algorithm. Both are bytes of SerializeGraph, of one model
-// and batch. Weights are initializers of the model, other state initializers of the algorithm; inputs of the step that
-// the model has, too, are the model's, the others (labels) the algorithm's. An output NAME_new of the step is bound to
-// the initializer NAME. `metadata` is a key and its value in the metadata of the model; an empty value adds nothing.
+// Returns the inference model with the training step as its algorithm. Both are results of SerializeGraph, for the same
+// model and batch. Weights become initializers of the model, other state initializers of the algorithm. Inputs of the
+// step that are also inputs of the model stay there; the others (labels) become inputs of the algorithm. Binds an
+// output NAME_new of the step to the initializer NAME. `metadata` is a key and value to add to the metadata of the
+// model; an empty value adds nothing.
 absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const std::string& step,
                                             const std::pair<std::string, std::string>& metadata);
 

@@ -26,19 +26,19 @@ void CountDefinitions(const onnx::GraphProto& graph, Definitions* count) {
 bool IsWeight(const onnx::TensorProto& tensor) {
   constexpr onnx::TensorProto::DataType kFloats[] = {onnx::TensorProto::FLOAT, onnx::TensorProto::DOUBLE,
                                                      onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16};
-  // Extents are checked where the tensor is read.
+  // The reader checks the extents later.
   return std::ranges::find(kFloats, tensor.data_type()) != std::end(kFloats) &&
          std::ranges::any_of(tensor.dims(), [](int64_t extent) { return extent != 1; });
 }
 
-// The tensor of a Constant node, or null.
+// Returns the tensor of a Constant node, or null.
 onnx::TensorProto* ConstantTensor(onnx::NodeProto* node) {
   if (!IsOnnxOp(*node, "Constant") || node->output_size() != 1) return nullptr;
   onnx::AttributeProto* value = FindAttribute(node, "value");
   return value != nullptr && value->has_t() ? value->mutable_t() : nullptr;
 }
 
-// Keeps the order of the elements that stay.
+// Removes matching elements and keeps the order of the others.
 template <typename List, typename Moves>
 void RemoveIf(List* list, const Moves& moves) {
   list->erase(std::remove_if(list->begin(), list->end(), moves), list->end());

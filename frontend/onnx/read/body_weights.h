@@ -1,4 +1,4 @@
-// Weights within bodies of If, Loop and Scan. For the sources of frontend/onnx alone.
+// Moves weights out of bodies of If, Loop and Scan. For the sources of frontend/onnx only.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@ class GraphProto;
 
 namespace onnxtrain {
 
-// Visits the bodies in a graph's nodes, and those in their nodes.
+// Calls `visit` for every body of the graph's nodes, including nested bodies.
 void ForEachBody(onnx::GraphProto* graph, const std::function<void(onnx::GraphProto*)>& visit);
 
-// Moves the float tensors of bodies (initializers and Constant nodes with two elements or more) to the graph, where
-// they are weights like those that bodies read from outside. A name that several graphs define stays where it is. The
-// export writes weights where the file has them.
+// Moves the float tensors of bodies (initializers and Constant nodes with at least two elements) to the graph, where
+// they become weights like outer tensors that bodies read. A name that several graphs define is not moved. The export
+// writes such weights back into the bodies.
 void MoveBodyWeights(onnx::GraphProto* graph);
 
 }  // namespace onnxtrain

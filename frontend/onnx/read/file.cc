@@ -55,7 +55,7 @@ absl::Status ReadAll(int fd, int64_t offset, std::byte* to, size_t size) {
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path) {
   const std::string tag = StrCat(path, ": ");
-  // O_NONBLOCK: opening a pipe must not hang. It has no effect on regular files.
+  // O_NONBLOCK keeps open() from blocking on a pipe and has no effect on regular files.
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0 && errno == ENOENT) return absl::NotFoundError(StrCat(tag, "there is no such file"));
   if (fd.get() < 0) return Invalid(tag, "cannot be opened: ", Errno());
@@ -157,7 +157,7 @@ absl::StatusOr<HostTensor> ExternalFiles::ReadCopy(const ExternalRange& range, c
   if (known.bytes().data() != nullptr && known.type().bytes() == type.bytes()) {
     return HostTensor(type, std::make_shared<HostTensor>(known), known.bytes().data());
   }
-  // Many overlapping ranges of one large file would take much more memory than the files have bytes.
+  // Bounds the memory of overlapping ranges, whose copies could exceed the size of the files many times.
   bytes_copied_ += static_cast<int64_t>(type.bytes());
   if (bytes_copied_ > 2 * bytes_in_files_) return Invalid("external data ranges overlap each other many times");
   HostTensor tensor(type);

@@ -19,10 +19,10 @@ inline constexpr int64_t kMaxProtoBytes = (int64_t{1} << 31) - 2;
 // Maps a file that should hold a protobuf: a regular file of 1 byte to 2 GiB. Errors name the path.
 absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string& path);
 
-// Smaller tensors are copied: keeping a page of the file mapped costs more.
+// Tensors below this size are copied, which costs less than keeping a page of the file mapped.
 inline constexpr size_t kMinMappedBytes = 64 << 10;
 
-// "offset" and "length" of a tensor's external_data. length < 0: not given.
+// The external_data entries of a tensor. length < 0: not given.
 struct ExternalRange {
   std::string location;
   int64_t offset = 0;
@@ -34,20 +34,20 @@ struct ExternalRange {
 // swapping files between check and open gains an attacker nothing.
 class ExternalFiles {
  public:
-  // "": a model in memory, which cannot refer to files.
+  // An empty path means a model in memory, which cannot refer to files.
   explicit ExternalFiles(const std::string& model_path);
   ~ExternalFiles();
   ExternalFiles(const ExternalFiles&) = delete;
   ExternalFiles& operator=(const ExternalFiles&) = delete;
 
-  // Reads one tensor: a view of the mapped file if it is large, else a copy. Tensors of the same range share their
-  // bytes. Errors do not name the tensor.
+  // Reads one tensor, as a view of the mapped file if it is large, else as a copy. Tensors of the same range share
+  // their bytes. Errors do not name the tensor.
   absl::StatusOr<HostTensor> Read(const ExternalRange& range, const Type& type);
 
-  // The files that tensors are views of.
+  // Returns the files that tensors are views of.
   std::vector<std::shared_ptr<const MappedFile>> mapped() const;
 
-  // Splits a location into components; an error unless it is a non-empty relative path without "..", NUL and backslash.
+  // Splits a location into components. Fails unless it is a non-empty relative path without "..", NUL and backslash.
   static absl::StatusOr<std::vector<std::string>> SplitLocation(const std::string& location);
 
  private:
@@ -62,11 +62,9 @@ class ExternalFiles {
   int64_t bytes_in_files_ = 0, bytes_copied_ = 0;
 };
 
-// The files of a model.
-
-// Returns the files that a model is read from: its own, external data, and of artifacts of ONNX Runtime's training API
-// the eval model and the checkpoints beside it. Reads the model. Of one that cannot be read, `path` alone: loading it
-// tells why.
+// Returns the files that a model is read from: the model file, external data, and for artifacts of ONNX Runtime's
+// training API the eval model and the checkpoints in the same folder. Reads the model. Returns only `path` if the model
+// cannot be read; loading it then reports the error.
 std::vector<std::string> ListModelFiles(const std::string& path);
 
 }  // namespace onnxtrain

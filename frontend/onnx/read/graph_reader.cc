@@ -39,8 +39,7 @@ void ReadList(const onnx::TypeProto& type, ParsedValue* value) {
   if (element.has_tensor_type()) value->element = DTypeFromOnnx(element.tensor_type().elem_type());
 }
 
-// Reads the declared name, type and shape of an input or output. Extents of 0 and below are free: exporters write them
-// for unknown extents.
+// Reads the declared name, type and shape of an input or output. Extents of 0 and below become free.
 ParsedValue ReadValueInfo(const onnx::ValueInfoProto& proto) {
   ParsedValue value{.name = proto.name()};
   if (!proto.type().has_tensor_type()) {
@@ -88,8 +87,8 @@ absl::StatusOr<std::vector<int64_t>> ComputeOffsets(const HostTensor& indices, c
   return offsets;
 }
 
-// Makes the tensor dense. Fails above `budget` bytes, as a few numbers can declare a large tensor, and on indices out
-// of range or not in increasing order. Errors do not name the tensor.
+// Converts a sparse tensor to a dense one. Fails above `budget` bytes, because a few bytes can declare a large tensor,
+// and if indices are out of range or not increasing. Errors do not name the tensor.
 absl::StatusOr<HostTensor> ReadSparseTensor(const onnx::SparseTensorProto& proto, ExternalFiles* files,
                                             int64_t budget) {
   const Shape shape(proto.dims().begin(), proto.dims().end());
@@ -109,7 +108,7 @@ absl::StatusOr<HostTensor> ReadSparseTensor(const onnx::SparseTensorProto& proto
   return dense;
 }
 
-// Returns the type of an attribute. Files of IR version 1 leave it out: then the field that is set decides.
+// Returns the type of an attribute. Infers it from the field that is set if the file omits it (IR version 1).
 onnx::AttributeProto::AttributeType GetAttributeType(const onnx::AttributeProto& proto) {
   if (proto.type() != onnx::AttributeProto::UNDEFINED) return proto.type();
   if (proto.has_f()) return onnx::AttributeProto::FLOAT;
@@ -152,7 +151,7 @@ absl::Status GraphReader::ReadInitializer(const onnx::TensorProto& proto, Parsed
   return absl::OkStatus();
 }
 
-// Makes the tensor dense. The exporter leaves it sparse in the file.
+// Reads a sparse initializer as a dense tensor. The export leaves it sparse in the file.
 absl::Status GraphReader::ReadSparseInitializer(const onnx::SparseTensorProto& proto, ParsedGraph* graph) {
   const std::string& name = proto.values().name();
   if (name.empty()) return Invalid("a sparse initializer has no name");

@@ -1,4 +1,4 @@
-// GraphProto and NodeProto → ParsedGraph and ParsedNode.
+// Reads GraphProto and NodeProto into ParsedGraph and ParsedNode.
 #pragma once
 
 #include <map>
@@ -24,8 +24,8 @@ namespace onnxtrain {
 // Returns "" for "ai.onnx", the default domain, and any other domain unchanged.
 std::string NormalizeDomain(const std::string& domain);
 
-// Reads the graphs and nodes of one model. Tensors share the bytes of the message, which `proto` keeps alive, of the
-// model's file and of files with external data. Neither checks names nor sorts nodes.
+// Reads the graphs and nodes of one model. Tensors share the bytes of the message (which `proto` keeps alive), of the
+// model file and of external data. Neither checks names nor sorts nodes.
 class GraphReader {
  public:
   GraphReader(std::shared_ptr<const void> proto, const std::string& path, ExtractedData extracted,
@@ -35,7 +35,7 @@ class GraphReader {
   absl::Status ReadGraph(const onnx::GraphProto& proto, ParsedGraph* graph);
   // `index` names the node in messages if it has no name.
   absl::Status ReadNode(const onnx::NodeProto& proto, int index, ParsedNode* node);
-  // The files with external data that large tensors refer to.
+  // Returns the external data files that large tensors are views of.
   std::vector<std::shared_ptr<const MappedFile>> mapped() const { return files_.mapped(); }
 
  private:
@@ -49,7 +49,7 @@ class GraphReader {
   ExternalFiles files_;
   ExtractedData extracted_;
   std::shared_ptr<const MappedFile> file_;
-  int64_t sparse_bytes_ = 0;  // of dense copies so far
+  int64_t sparse_bytes_ = 0;  // total of the dense copies so far
 };
 
 }  // namespace onnxtrain

@@ -12,7 +12,7 @@
 namespace onnxtrain {
 namespace {
 
-// The message types of onnx.proto that contain messages.
+// Lists the message types of onnx.proto that contain messages.
 enum Message : uint8_t {
   kModel,
   kGraph,
@@ -98,7 +98,7 @@ constexpr Child kChildren[] = {
     {kOptional, 7, kOptional},
 };
 
-// Packed numbers take more bytes in memory than on the wire.
+// Packed fields, and the bytes in memory for one byte on the wire.
 struct Packed {
   Message message;
   uint32_t field;
@@ -106,7 +106,7 @@ struct Packed {
 };
 constexpr Packed kPacked[] = {{kTensor, 1, 8}, {kTensor, 5, 4}, {kTensor, 7, 8}, {kTensor, 11, 8}, {kAttribute, 8, 8}};
 
-constexpr size_t kMessageBytes = 400;  // a message object and what the importer keeps of it
+constexpr size_t kMessageBytes = 400;  // a message object and the parsed struct made from it
 constexpr size_t kStringBytes = 48;
 constexpr size_t kNumberBytes = 8;
 
@@ -168,7 +168,7 @@ class Scanner {
       case 5:
         return SkipBytes(4) ? absl::OkStatus() : MalformedError();
     }
-    return MalformedError();  // groups: ONNX has none
+    return MalformedError();  // groups, which ONNX does not use
   }
 
   absl::Status ScanBlock(uint32_t field) {
@@ -219,11 +219,11 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 
-// The path to raw_data: field numbers in a model, a graph, a tensor.
+// Field numbers of the path to raw_data: graph in a model, initializer in a graph, raw_data in a tensor.
 constexpr int kPath[] = {7, 5, 9};
 constexpr size_t kTensorDepth = 2;  // depth of the last message on the path
 
-// Writes a length as a varint of five bytes, whatever its value, so that it can be written before the content is known.
+// Writes a length as a varint of always five bytes, so that its space can be reserved before the content is known.
 constexpr size_t kLengthBytes = 5;
 void WriteLength(uint64_t length, char* to) {
   for (size_t i = 0; i < kLengthBytes; ++i)
@@ -235,7 +235,7 @@ class InitializerExtractor {
   InitializerExtractor(std::span<const std::byte> bytes, size_t min_bytes, ExtractedModel* to)
       : bytes_(bytes), pages_(bytes), min_bytes_(min_bytes), to_(*to) {}
 
-  // Copies the message at [begin, end), which is `depth` messages down the path.
+  // Copies the message at [begin, end), the one at `depth` on the path.
   void Copy(size_t begin, size_t end, size_t depth) {
     google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes_.data() + begin),
                                               static_cast<int>(end - begin));
@@ -251,7 +251,7 @@ class InitializerExtractor {
       } else if (depth == kTensorDepth) {
         ExtractRawData(at, body, size);
       } else {
-        Append(at, at + 1);  // the tag: fields up to 15 take one byte
+        Append(at, at + 1);  // the tag; one byte for field numbers up to 15
         CopyMessage(body, size, depth + 1);
       }
       if (!in.Skip(static_cast<int>(size))) return;
@@ -272,7 +272,7 @@ class InitializerExtractor {
     WriteLength(to_.rest.size() - length_at - kLengthBytes, &to_.rest[length_at]);
   }
 
-  // If a tensor has several, the last one counts.
+  // Records the range of raw_data; the last one counts if a tensor has several.
   void ExtractRawData(size_t at, size_t body, size_t size) {
     to_.raw_data.back() = size < min_bytes_ ? ByteRange() : ByteRange{body, size};
     if (size < min_bytes_) Append(at, body + size);

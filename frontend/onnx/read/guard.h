@@ -24,14 +24,11 @@ absl::Status GuardTensorBytes(std::span<const std::byte> bytes);
 absl::Status GuardSequenceBytes(std::span<const std::byte> bytes);
 absl::Status GuardOptionalBytes(std::span<const std::byte> bytes);
 
-// Extracts large initializers from a model's bytes, so that protobuf does not copy them.
-
-// A range of bytes in a file.
 struct ByteRange {
   size_t offset = 0, size = 0;
 };
 
-// Initializers whose raw_data is not in the message: its place in the file, by name.
+// File ranges of the raw_data of initializers that was extracted from the message, by name.
 using ExtractedData = std::map<std::string, ByteRange>;
 
 struct ExtractedModel {
@@ -39,7 +36,8 @@ struct ExtractedModel {
   std::vector<ByteRange> raw_data;  // of each initializer of the graph, in order; empty if it is still in `rest`
 };
 
-// Extracts raw_data of at least `min_bytes` bytes. The bytes must have passed GuardModelBytes.
+// Extracts raw_data of at least `min_bytes` bytes, so that protobuf does not copy it. The bytes must have passed
+// GuardModelBytes.
 ExtractedModel ExtractInitializers(std::span<const std::byte> bytes, size_t min_bytes);
 
 }  // namespace onnxtrain

@@ -15,7 +15,7 @@
 namespace onnxtrain {
 namespace {
 
-// Read by a signal handler at any time, so without locks. An entry is free where `begin` is 0.
+// Atomic without locks, because a signal handler reads it. An entry with `begin` 0 is free.
 struct MappedRange {
   std::atomic<uintptr_t> begin{0}, size{0};
 };

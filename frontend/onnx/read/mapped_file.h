@@ -1,4 +1,4 @@
-// Memory-mapped files: weights are read from the page cache, which the kernel drops and refills.
+// Maps files into memory, so that weights are read from the page cache, which the kernel drops and refills.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,17 @@
 
 namespace onnxtrain {
 
-// Memory that views of mapped files take.
-
-// Releases the resident pages that hold these bytes, if they are in a MappedFile (as IsInMappedFile knows); the next
-// access reads them again. Any thread.
+// Releases the resident pages that hold these bytes if IsInMappedFile finds them; the next access reads them again.
+// Thread-safe.
 void ReleaseMappedPages(std::span<const std::byte> bytes);
 
-// Keeps few pages resident while bytes are read from the first to the last one, some of them skipped: Linux makes up to
-// 2 MiB around a byte that is read resident.
+// Limits the resident pages during a forward read that may skip bytes: Linux makes up to 2 MiB around each byte that is
+// read resident.
 class ReadOnce {
  public:
   explicit ReadOnce(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  // Nothing before `at` is read again.
+  // Releases the pages before `at`, which the caller does not read again.
   void PassedTo(size_t at) {
     if (at - released_ < kStep) return;
     ReleaseMappedPages(bytes_.subspan(released_, at - released_));
@@ -44,7 +42,7 @@ class MappedFile {
  public:
   // Takes ownership of the descriptor, also on failure.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Map(int fd);
-  // Maps a file without a name that holds a copy of the bytes, of which there must be some.
+  // Maps an unnamed file that holds a copy of the bytes, which must not be empty.
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Copy(std::span<const std::byte> bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -53,7 +51,7 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Whether the file still has the size and modification time that it was mapped with.
+  // Returns true if the file still has the size and modification time that it was mapped with.
   bool IsUnchanged() const;
   // Releases the resident pages; the next access reads them again.
   void ReleasePages() const;
@@ -67,8 +65,8 @@ class MappedFile {
   int64_t changed_seconds_ = 0, changed_nanoseconds_ = 0;
 };
 
-// Returns whether the address lies in a MappedFile of this process (of its first 4096). Async-signal-safe: for a
-// program's handler of SIGBUS, to tell a truncated file from other faults.
+// Returns true if the address is in a MappedFile of this process (one of its first 4096). Async-signal-safe, so that a
+// SIGBUS handler can distinguish a truncated file from other faults.
 bool IsInMappedFile(const void* address);
 
 }  // namespace onnxtrain

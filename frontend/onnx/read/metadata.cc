@@ -7,14 +7,14 @@
 namespace onnxtrain {
 namespace {
 
-// A signature lists a line per weight; models with 100,000 weights stay below this.
+// Bounds one entry. A signature has one line per weight, which takes less than this for 100,000 weights.
 constexpr size_t kMaxEntryBytes = size_t{32} << 20;
 
 void AddEntry(const onnx::StringStringEntryProto& entry, Metadata* metadata) {
   if (entry.ByteSizeLong() <= kMaxEntryBytes) metadata->emplace(entry.key(), entry.value());
 }
 
-// The field numbers are those of onnx.proto since IR version 10.
+// Reads metadata_props from the unknown fields. The field numbers are from onnx.proto of IR version 10 and later.
 template <typename Proto>
 Metadata ReadUnknownEntries(const Proto& proto, int field_number) {
   Metadata metadata;

@@ -17,18 +17,16 @@ namespace onnxtrain {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Return the entries by key, without malformed and very long ones. Of several with one key the first counts.
+// Return the entries by key. Malformed and very long entries are skipped; the first of duplicate keys wins.
 Metadata ReadMetadata(const onnx::ModelProto& proto);
 Metadata ReadMetadata(const onnx::GraphProto& proto);
 Metadata ReadMetadata(const onnx::NodeProto& proto);
 Metadata ReadMetadata(const onnx::ValueInfoProto& proto);
 
-// Returns the value of a key, "" if there is none.
+// Returns the value of `key`, "" if it is absent.
 const std::string& FindMetadata(const Metadata& metadata, const std::string& key);
 
-// What a model file says about itself in metadata_props.
-
-// Returns the value of a key of the model's metadata; "" if there is none.
+// Returns the value of `key` in the metadata_props of the model file, "" if it is absent.
 const std::string& FindModelMetadata(const OnnxModel& model, const std::string& key);
 
 }  // namespace onnxtrain

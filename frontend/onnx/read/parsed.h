@@ -1,4 +1,4 @@
-// The parsed form of a model file: plain structs without protobuf, checked, with nodes in topological order.
+// Defines the parsed form of a model file: checked plain structs without protobuf, with nodes in topological order.
 #pragma once
 
 #include <future>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "frontend/base/strings.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/read/mapped_file.h"
 #include "frontend/onnx/recover/torch_export.h"
@@ -34,31 +34,31 @@ struct ParsedNode {
   std::map<std::string, std::vector<std::string>> strings;     // attributes that are lists of strings
   std::map<std::string, std::string> opaque;  // attributes of unsupported types, with the name of the type
   std::vector<std::string> captured;          // outer names that its subgraphs read
-  std::shared_ptr<const FxNode> fx;           // null: the file does not say
+  std::shared_ptr<const FxNode> fx;           // null: the file has no such metadata
 };
 
-// Whether the node lacks inputs that its operator must have, or outputs. The importer refuses such a node; whatever
-// reads the parsed graph before takes it for one of an unknown operator, so that it may use these inputs and the first
-// output.
+// Returns true if the node lacks required inputs, or any outputs. The importer refuses such a node; earlier readers of
+// the parsed graph treat its operator as unknown, so that they may access the required inputs and the first output of
+// known ones.
 bool LacksOperands(const ParsedNode& node);
 
-// Returns the traits of the node's operator; default ones for an operator that is not in the table, and where operands
-// are lacking.
+// Returns the traits of the node's operator; default traits for an operator that is not in the table, and for a node
+// that lacks operands.
 const OnnxTraits& GetOnnxTraits(const ParsedNode& node);
 
-// Whether the node is ai.onnx.preview.training.Gradient, which reads values by names in its attributes.
+// Returns true if the node is ai.onnx.preview.training.Gradient, which reads values by names in its attributes.
 bool IsGradientNode(const ParsedNode& node);
 
 inline constexpr std::string_view kTextKind = "tensor of string";
 
 struct ParsedValue {
   std::string name;
-  std::optional<DType> dtype;  // nothing for unsupported types; `kind` names them
+  std::optional<DType> dtype;  // nullopt for unsupported types, which `kind` names
   std::string kind;            // kTextKind, "sequence"
   ValueForm form;
-  std::optional<DType> element;  // of a sequence or optional: the element type of its tensors
+  std::optional<DType> element;  // element type of the tensors of a sequence or optional
   bool has_shape = false;
-  std::vector<int64_t> dims;  // -1 where free
+  std::vector<int64_t> dims;  // -1: free
   std::vector<std::string> dim_names;
 };
 
@@ -67,29 +67,31 @@ struct ParsedGraph {
   std::vector<ParsedNode> nodes;
   std::vector<ParsedValue> inputs, outputs;
   std::vector<std::string> initializer_order;
-  std::unordered_map<std::string, HostTensor> initializers;  // share the model's bytes
-  std::unordered_set<std::string> sparse;                    // names of those stored sparse, which are not trained
-  std::unordered_map<std::string, std::string> opaque;       // initializers of unsupported types, with the type's name
-  WeightOrigins origins;                                     // of the initializers of the model's graph
-  WeightRecords records;                                     // how weights are stored, for the export and users
-  std::unordered_map<std::string, std::vector<std::string>> strings;  // the values of those that are lists of strings
+  std::unordered_map<std::string, HostTensor> initializers;  // views of the model's bytes
+  std::unordered_set<std::string> sparse;                    // names of sparse initializers, which are not trained
+  std::unordered_map<std::string, std::string> opaque;       // initializers of unsupported types, with the name of the
+                                                             // type
+  WeightOrigins origins;                                     // of initializers; set for the top graph only
+  WeightRecords records;                                     // how the file stores weights, for the export and for
+                                                             // `inspect`
+  std::unordered_map<std::string, std::vector<std::string>> strings;  // elements of values that are lists of strings
 };
 
-// The versions of an operator set that a file imports: one, but for files of some tools.
+// The versions of an operator set that a file imports. Some tools write several.
 struct OpsetVersion {
   int64_t newest = 0;
-  std::optional<int64_t> oldest = {};  // where there are several
+  std::optional<int64_t> oldest = {};  // set if there are several
 };
 using Opsets = std::map<std::string, OpsetVersion>;  // by domain, "" for ai.onnx
 
 struct ParsedFunction {
-  ParsedGraph graph;  // its inputs have only names
-  Opsets opsets;      // of its body; empty: those of the model
+  ParsedGraph graph;  // inputs have names but no types
+  Opsets opsets;      // of the body; empty: the model's
 };
 
 struct OnnxModel::Parsed {
   std::string path, producer;
-  std::shared_ptr<const MappedFile> memory;     // the bytes of LoadBytes, which `path` only names; null: a file
+  std::shared_ptr<const MappedFile> memory;     // the bytes of LoadBytes; null: the model is a file
   std::map<std::string, std::string> metadata;  // of the model
   std::shared_future<std::string> sha256;       // computed while the file is read
   ModelEdits edits;
@@ -100,7 +102,7 @@ struct OnnxModel::Parsed {
   std::vector<Input> inputs;
   std::vector<std::string> outputs;
   std::vector<std::shared_ptr<const MappedFile>> mapped;  // the files that large initializers are views of
-  std::shared_ptr<const std::vector<std::string>> texts;  // that inputs of strings are compared with
+  std::shared_ptr<const std::vector<std::string>> texts;  // the strings that inputs are compared with
   std::vector<std::string> notes;                         // assumptions of the reader
   std::vector<ValueForm> output_forms;
 };

@@ -1,4 +1,4 @@
-// Parses bytes to a ModelProto, and helps to read and edit its messages. For the sources of frontend/onnx alone.
+// Parses bytes into a ModelProto, and reads and edits its messages. For the sources of frontend/onnx only.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/edit/model_edits.h"
 #include "frontend/onnx/read/guard.h"
@@ -25,39 +25,39 @@ class TensorProto;
 
 namespace onnxtrain {
 
-// Parses the bytes after GuardModelBytes has accepted them.
+// Checks the bytes by GuardModelBytes and parses them.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);
 
-// A message without the raw_data of large initializers, which stays where it is.
+// A message without the raw_data of large initializers, which stays in the file.
 struct PartialModel {
   std::shared_ptr<onnx::ModelProto> proto;
   ExtractedData extracted;
 };
 
-// As ParseModelProto, without copying large initializers.
+// Parses like ParseModelProto, without copying large initializers.
 absl::StatusOr<PartialModel> ParsePartialModel(std::span<const std::byte> bytes);
 
-// Applies edits. Their tensors take the element type of the tensors that they replace.
+// Applies edits. Casts their tensors to the element types of the tensors that they replace.
 absl::Status ApplyEdits(const ModelEdits& edits, onnx::ModelProto* model);
 
-// Whether the node is this operator of ai.onnx.
+// Returns true if the node is the operator `op_type` of ai.onnx.
 bool IsOnnxOp(const onnx::NodeProto& node, std::string_view op_type);
 
-// The attribute of that name, or null.
+// Returns the attribute of that name, or null.
 onnx::AttributeProto* FindAttribute(onnx::NodeProto* node, std::string_view name);
 
-// Makes the message this attribute, whatever it held. Tensors are not written.
+// Overwrites the message with this attribute. Does not write tensors.
 void SetAttribute(const std::string& name, const AttrValue& value, onnx::AttributeProto* proto);
 
-// Stores a value of the message's type and shape into the field that held the old one, or into raw_data where that
-// field would have to be widened.
+// Stores a value of the message's type and shape in the field that held the old value, or in raw_data if that field
+// would have to be widened.
 void StoreTensor(const HostTensor& value, onnx::TensorProto* proto);
 
 // Appends an initializer. Files before IR version 4 list initializers as graph inputs as well.
 void AddInitializer(const std::string& name, const HostTensor& value, onnx::ModelProto* model);
 
-// Returns the numbers of a weight as a list of floats in an attribute has them: `size` is the list's old length. Of the
-// rows (−w, w) of a binary classifier, the importer trains w, [1, …]: it is mirrored again.
+// Returns the elements of a weight as the list of floats of an attribute; `size` is the old length of the list. For a
+// binary classifier with the rows (−w, w), whose second row w [1, …] is trained, restores both rows.
 HostTensor FitFloats(const HostTensor& weight, int64_t size);
 
 // Visits every tensor of a model: initializers and attributes of its graphs, subgraphs, functions and training info.

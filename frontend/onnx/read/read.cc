@@ -30,7 +30,7 @@ bool TestsForNan(const ParsedNode& node) {
          std::isnan(node.attrs.Float("replaced_value_float"));
 }
 
-// Returns the inputs whose values reach, moved or cast at most, an Imputer that replaces NaN, or IsNaN.
+// Returns the inputs that reach IsNaN, or an Imputer that replaces NaN, through no operators but moves and casts.
 std::set<std::string> FindFilledInputs(const ParsedGraph& graph) {
   std::unordered_set<std::string> tested;
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
@@ -49,7 +49,7 @@ class TextNumberer {
  public:
   explicit TextNumberer(ParsedGraph* graph) : graph_(*graph) {}
 
-  // Returns the texts by place; null where nothing changed.
+  // Returns the texts by index; null if the graph is unchanged.
   std::shared_ptr<const std::vector<std::string>> Run() {
     for (const ParsedValue& input : graph_.inputs) {
       if (IsTextInput(input)) values_.insert(input.name);
@@ -73,7 +73,7 @@ class TextNumberer {
     return std::ranges::any_of(node.inputs, is_text) || std::ranges::any_of(node.captured, is_text);
   }
 
-  // Follows the texts through a node. False: it does something else with them.
+  // Marks the outputs of a node that moves or looks up texts. Returns false if the node uses them in another way.
   bool Follow(const ParsedNode& node) {
     if (!ReadsTexts(node)) return true;
     const OnnxTraits& traits = GetOnnxTraits(node);
@@ -88,7 +88,7 @@ class TextNumberer {
     return !attr.texts.empty() && node.strings.contains(std::string(attr.texts));
   }
 
-  // Strings of the file beside those of the input have no numbers.
+  // Returns false if the node also reads strings of the file, which have no indices.
   bool MovesTextsOnly(const ParsedNode& node) const {
     return std::ranges::none_of(node.inputs, [this](const auto& name) { return graph_.opaque.contains(name); });
   }
@@ -119,28 +119,27 @@ class TextNumberer {
 
   ParsedGraph& graph_;
   std::vector<std::string> texts_;
-  std::set<std::string> values_;  // that hold texts
+  std::set<std::string> values_;  // values that hold texts
   std::unordered_map<std::string, int64_t> places_;
 };
 
-// Makes inputs of strings inputs of int64 where the graph only moves their strings and looks them up in lists of the
-// file, as encoders of categories do. Each string is its place in OnnxModel::Parsed::texts, which lists all that the
-// model compares with, and -1 if it is not there; the operators become those on integers. Where another operator reads
-// the strings, nothing changes. The file keeps its own form.
+// Changes inputs of strings to int64 if the graph only moves the strings and looks them up in lists of the file, as
+// encoders of categories do. Each string becomes its index in OnnxModel::Parsed::texts, the list of all strings that
+// the model compares with, or -1 if it is not in the list; the operators become those for integers. Changes nothing if
+// another operator reads the strings. Does not affect the exported file.
 void NumberInputTexts(OnnxModel::Parsed* model) { model->texts = TextNumberer(&model->graph).Run(); }
 
-// Reads an ONNX model: bytes → protobuf → plain structs.
+constexpr int64_t kMaxVersion = 1000;  // of opsets and IR; real versions are below 30
 
-constexpr int64_t kMaxVersion = 1000;  // of opsets and IR; real ones are below 30
-
-// Returns the newest opset of an IR version, for files without opset_import. Before IR 3 all operators had version 1.
+// Returns the newest opset of an IR version, for files without opset_import. Before IR version 3 there was only opset
+// 1.
 int64_t NewestOpset(int64_t ir_version) {
   constexpr int64_t kNewestOf[] = {1, 1, 1, 8, 9, 10, 11, 14, 18, 20, 22, 23, 24};
   return kNewestOf[std::min<size_t>(ir_version, std::size(kNewestOf) - 1)];
 }
 
-// Some tools append the opset that they write for to the one that is there. Import refuses the nodes that these make
-// differ.
+// Reads the opset versions of each domain; some tools append theirs to the existing one. Import refuses nodes whose
+// meaning depends on the version.
 template <typename Imports>
 absl::Status ReadOpsets(const Imports& imports, Opsets* opsets) {
   for (const auto& opset : imports) {
@@ -204,7 +203,7 @@ absl::Status ReadFunction(const onnx::FunctionProto& proto, GraphReader* reader,
   return added ? absl::OkStatus() : Invalid(tag, "is defined twice");
 }
 
-// Lists the inputs and outputs that the model presents to callers.
+// Fills in the inputs, outputs and output forms of the model.
 void Summarize(OnnxModel::Parsed* model) {
   const ParsedGraph& graph = model->graph;
   const std::set<std::string> filled = FindFilledInputs(graph);
@@ -248,7 +247,7 @@ ExtractedData IndexByName(const onnx::GraphProto& graph, const std::vector<ByteR
   return extracted;
 }
 
-// The bytes have passed GuardModelBytes.
+// Parses bytes that have passed GuardModelBytes.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseGuarded(std::span<const std::byte> bytes) {
   auto proto = std::make_shared<onnx::ModelProto>();
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),

@@ -1,4 +1,4 @@
-// Checks names, order and cycles of a parsed graph.
+// Checks the names of a parsed graph, sorts its nodes and rejects cycles.
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -12,7 +12,7 @@ namespace {
 
 std::string Tag(const ParsedNode& node) { return NodeTag(Printable(node.op_type), Printable(node.source)); }
 
-// The origin of a name: the index of a node, or this.
+// Origin of inputs and initializers; the origin of other names is a node index.
 constexpr int kFromOutside = -1;
 
 class Sorter {
@@ -30,7 +30,7 @@ class Sorter {
   }
 
  private:
-  // Removes Constant nodes that define a name again with the same value: some converters write one per user.
+  // Removes Constant nodes that redefine a name with the same value; some converters write one per user.
   void DropRepeatedConstants() {
     std::unordered_map<std::string, HostTensor> known;
     std::erase_if(graph_.nodes, [&](const ParsedNode& node) {
@@ -80,7 +80,8 @@ class Sorter {
     return origin < 0 ? "a graph input or initializer" : StrCat("node '", Printable(graph_.nodes[origin].source), "'");
   }
 
-  // Checks the node's subgraphs, which see every name of this graph, and collects the names that they read of it.
+  // Checks the node's subgraphs, which see every name of this graph, and collects the names of this graph that they
+  // read.
   absl::Status CheckSubgraphs(ParsedNode* node) {
     std::unordered_set<std::string> seen;
     for (const auto& [name, graph] : node->graphs) {
@@ -134,7 +135,7 @@ class Sorter {
     return absl::OkStatus();
   }
 
-  // Kahn's algorithm; among the ready nodes the earliest in the file comes first, so a sorted file keeps its order.
+  // Sorts by Kahn's algorithm. Takes the earliest ready node of the file first, so that a sorted file keeps its order.
   absl::Status SortNodes() {
     std::priority_queue<int, std::vector<int>, std::greater<>> ready;
     for (size_t i = 0; i < waits_.size(); ++i) {

@@ -83,7 +83,7 @@ int64_t CountEntries(const onnx::TensorProto& proto, Field field) {
   return 0;
 }
 
-// Exactly one field may hold data, and it must be the one that belongs to the element type.
+// Checks that at most one field holds data, and that it is the field of the element type.
 absl::Status CheckFields(const onnx::TensorProto& proto, const Element& element, bool raw, bool external) {
   std::string first = raw ? "raw_data" : "";
   for (Field field : {Field::kFloat, Field::kInt32, Field::kInt64, Field::kUInt64, Field::kDouble, Field::kString}) {
@@ -137,7 +137,7 @@ HostTensor NarrowEntries(const Entries& entries, const Type& type) {
   return tensor;
 }
 
-// Reading a bool other than 0 and 1 would be undefined behavior.
+// Replaces nonzero bytes by 1, because reading a bool other than 0 or 1 is undefined behavior.
 HostTensor NormalizeBools(const HostTensor& raw) {
   const auto bytes = raw.data<uint8_t>();
   if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b <= 1; })) return raw;
@@ -146,7 +146,7 @@ HostTensor NormalizeBools(const HostTensor& raw) {
   return tensor;
 }
 
-// Returns the type of the bytes in a file, where the first element is in the lowest bits of a byte.
+// Returns the type of the bytes in a file, where elements below 8 bits are packed, the first one in the lowest bits.
 Type StorageType(const Type& type) {
   const int bits = StorageBits(type.dtype);
   return bits >= 8 ? type : Type{DType::kUInt8, {(type.elements() * bits + 7) / 8}};

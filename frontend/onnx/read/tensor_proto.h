@@ -1,5 +1,5 @@
-// TensorProto → HostTensor, with every size checked before anything is allocated; also of files that hold one value, as
-// the inputs and outputs of ONNX's conformance cases are.
+// Reads TensorProto into HostTensor, and files that hold one value, such as the inputs and outputs of ONNX's
+// conformance cases. Checks every size before it allocates.
 #pragma once
 
 #include <cstddef>
@@ -24,22 +24,22 @@ struct TensorOrKind {
   std::string opaque;  // the name of an unsupported element type ("string", "complex64")
 };
 
-// Bytes and their owner.
 struct OwnedBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
 };
 
-// Reads a tensor. Raw data and data of the same type is shared with `owner`, which keeps `proto` alive. Without
-// `files`, external data is an error. `extracted` replaces the raw_data of the message; the tensor is a view of it, at
-// any alignment. Errors do not name the tensor.
+// Reads a tensor, which shares raw_data, and data fields of its own element type, with `proto`, kept alive by `owner`.
+// Without `files`, external data is an error. `extracted` replaces the raw_data of the message; the tensor is a view of
+// it, at any alignment. Errors do not name the tensor.
 absl::StatusOr<TensorOrKind> ReadTensor(const onnx::TensorProto& proto, const std::shared_ptr<const void>& owner,
                                         ExternalFiles* files, const OwnedBytes& extracted = {});
 
-// Returns the bytes of `tensor` as raw_data and external data hold them: 4-bit and 2-bit types are packed.
+// Returns the bytes of `tensor` in the format of raw_data and external data, where 4-bit and 2-bit types are packed.
 HostTensor PackForStorage(const HostTensor& tensor);
 
-// The bytes of a tensor with external data and their place. Element types may be unsupported, but not strings.
+// The bytes of a tensor with external data, and their range. The element type may be unsupported, but must not be
+// string.
 struct ExternalBytes {
   ExternalRange range;
   HostTensor bytes;  // u8[n]
@@ -50,9 +50,9 @@ absl::StatusOr<ExternalBytes> ReadExternalBytes(const onnx::TensorProto& proto, 
 std::string OnnxTypeName(int64_t onnx_type);
 
 struct StoredValue {
-  std::string name = {};             // of a tensor; "" where the file has none
+  std::string name = {};             // of a tensor; "" if the file has none
   bool present = true;               // false: an empty optional
-  std::vector<HostTensor> elements;  // of a sequence; one for a tensor or an optional tensor
+  std::vector<HostTensor> elements;  // of a sequence; one element for a tensor or an optional tensor
 };
 
 // Reads a TensorProto, SequenceProto or OptionalProto; the file does not say which. Errors name the file. Unsupported

@@ -97,7 +97,7 @@ class PartFinder {
     return std::ranges::all_of(index_.Readers(name), test);
   }
 
-  // Whether it is added to the result of a product.
+  // Returns true if it is added to the result of a product.
   bool IsBias(const WeightReader& reader) const {
     if (IsOp(*reader.node, {"Gemm"})) return reader.input == 2;
     if (!IsOp(*reader.node, {"Add"}) || reader.node->inputs.size() != 2) return false;
@@ -134,15 +134,6 @@ class PartFinder {
   std::set<std::string> tables_;  // that nodes look up
   std::set<std::string> fixed_;   // weights that the file does not hold by themselves
 };
-
-template <typename Value>
-ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output, const char* attr,
-                    Value value) {
-  ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
-  node.name = node.source = StrCat("joined/", output);
-  node.attrs.Set(attr, std::move(value));
-  return node;
-}
 
 // Returns the initializer `stored` with those of its parts that `weights` has.
 LazyTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
@@ -188,9 +179,11 @@ void BuildJoinedParts(const WeightRecord& record, WeightIndex* index) {
   for (const Part& part : joined.parts) {
     const std::string input = inputs.emplace_back(StrCat(joined.value, ".", inputs.size()));
     if (part.form == Part::Form::kTransposed) {
-      index->nodes.push_back(MakeNode("Transpose", {part.weight}, input, "perm", std::vector<int64_t>{1, 0}));
+      index->nodes.push_back(
+          MakeRowNode("joined", "Transpose", {part.weight}, input, {{"perm", std::vector<int64_t>{1, 0}}}));
     } else if (part.form == Part::Form::kZeros) {
-      index->nodes.push_back(MakeNode("Constant", {}, input, "value", CopyRows(stored, begin, part.extent)));
+      index->nodes.push_back(
+          MakeRowNode("joined", "Constant", {}, input, {{"value", CopyRows(stored, begin, part.extent)}}));
       graph.origins[input].kind = Kind::kConstant;
     } else {
       graph.initializers.emplace(input, CopyRows(stored, begin, part.extent));
@@ -199,7 +192,7 @@ void BuildJoinedParts(const WeightRecord& record, WeightIndex* index) {
     }
     begin += part.extent;
   }
-  index->nodes.push_back(MakeNode("Concat", inputs, joined.value, "axis", int64_t{0}));
+  index->nodes.push_back(MakeRowNode("joined", "Concat", inputs, joined.value, {{"axis", int64_t{0}}}));
   graph.initializers.erase(joined.value);
   std::erase(graph.initializer_order, joined.value);
   graph.origins.erase(joined.value);

@@ -101,7 +101,7 @@ bool IsParameterName(std::string_view name) {
   return false;
 }
 
-// Of transformers: BART and its relatives, DeepSeek's routers, rotary embeddings, Segment Anything.
+// Buffers of the transformers library: BART and its relatives, DeepSeek's routers, rotary embeddings, Segment Anything.
 bool IsBufferName(std::string_view name) {
   constexpr std::string_view kNames[] = {"final_logits_bias", "e_score_correction_bias", "inv_freq",
                                          "original_inv_freq", "positional_encoding_gaussian_matrix"};
@@ -112,7 +112,7 @@ namespace {
 
 using Operators = std::unordered_set<std::string_view>;
 
-// Whether the operator gives the same elements another shape or type.
+// Returns true if the operator gives the same elements another shape or type.
 bool IsReshape(std::string_view op) {
   static const Operators kReshapes = {
       "_to_copy",        "_unsafe_view", "alias",     "clone",     "contiguous", "convert_element_type",
@@ -122,28 +122,28 @@ bool IsReshape(std::string_view op) {
   return kReshapes.contains(op);
 }
 
-// Whether the operator selects elements by their positions.
+// Returns true if the operator selects elements by their positions.
 bool IsSelection(std::string_view op) {
   static const Operators kSelections = {"chunk", "getitem", "narrow",           "select",
                                         "slice", "split",   "split_with_sizes", "unbind"};
   return kSelections.contains(op);
 }
 
-// Whether the operator moves, selects or repeats elements.
+// Returns true if the operator moves, selects or repeats elements.
 bool IsView(std::string_view op) {
   static const Operators kViews = {"as_strided", "broadcast_to", "diagonal", "expand", "expand_as",
                                    "flip",       "repeat",       "roll",     "rot90",  "tile"};
   return IsReshape(op) || IsSelection(op) || kViews.contains(op);
 }
 
-// Whether the operator is a function of single numbers.
+// Returns true if the operator is a function of single numbers.
 bool IsUnary(std::string_view op) {
   static const Operators kUnary = {"abs",   "exp",     "expm1",    "log",    "log1p", "neg", "reciprocal",
                                    "rsqrt", "sigmoid", "softplus", "square", "sqrt",  "tanh"};
   return kUnary.contains(op);
 }
 
-// Whether the operator reads elements by indices, which may be computed in any way.
+// Returns true if the operator reads elements by indices, which may be computed in any way.
 bool IsLookup(std::string_view op) {
   static const Operators kLookups = {"embedding", "gather", "index", "index_select", "take_along_dim"};
   return kLookups.contains(op);
@@ -151,7 +151,7 @@ bool IsLookup(std::string_view op) {
 
 bool IsSum(std::string_view op) { return op == "add" || op == "sub"; }
 
-// Whether the operator computes floating-point numbers of such; sizes and positions are never made so.
+// Returns true if the operator computes floating-point numbers of such; sizes and positions are never made so.
 bool ComputesFloats(std::string_view op) {
   static const Operators kFloat = {"exp",
                                    "expm1",
@@ -173,7 +173,7 @@ bool ComputesFloats(std::string_view op) {
   return kFloat.contains(op);
 }
 
-// Whether the operator rounds or selects: w + (round(w) − w) is a quantized weight.
+// Returns true if the operator rounds or selects: w + (round(w) − w) is a quantized weight.
 bool IsStep(std::string_view op) {
   static const Operators kSteps = {"argmax", "argmin", "round", "sign"};
   return kSteps.contains(op);

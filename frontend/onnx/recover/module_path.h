@@ -21,26 +21,24 @@ std::string DottedModule(std::string_view node);
 std::string_view LastPart(std::string_view path);
 std::string_view ParentOf(std::string_view path);
 
-// Whether an exporter made the name up: "onnx::MatMul_264", "val_23", "1042".
+// Returns true if an exporter made the name up: "onnx::MatMul_264", "val_23", "1042".
 bool IsGeneratedName(std::string_view name);
 
-// Whether older exporters of PyTorch give such a name to what they computed: "onnx::Add_123", "const_fold_opt__45".
+// Returns true for names that older exporters of PyTorch give to values they computed: "onnx::Add_123",
+// "const_fold_opt__45".
 bool IsComputedName(std::string_view name);
 
 // Returns whether PyTorch's tracer calls the value of a Constant node so, "/layer/act/Constant_1_output_0", which
 // optimizers of graphs turn into initializers, or Paddle's exporter a number of its own, "helper.constant.3".
 bool IsTracedConstantName(std::string_view name);
 
-// Whether the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".
+// Returns true if the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".
 bool IsParameterName(std::string_view name);
 
-// Whether the name ends in one that libraries of PyTorch's models give to a buffer of numbers that nothing trains:
-// "final_logits_bias".
+// Returns true if the name ends in the name of a known buffer that nothing trains: "final_logits_bias".
 bool IsBufferName(std::string_view name);
 
-// What the name of an fx node tells of its operator: torch.fx calls nodes after their targets, as "exp_2".
-
-// Returns "add" of "add_12".
+// Returns "add" of "add_12": torch.fx names nodes after their targets.
 std::string_view StripNumber(std::string_view name);
 
 // Orders names by the numbers in them: "n.2" before "n.10". torch.fx numbers nodes, and PyTorch modules, as they come.
@@ -48,31 +46,29 @@ struct ByNumber {
   bool operator()(std::string_view a, std::string_view b) const;
 };
 
-// Whether a value with this name, which constant folding computed of one parameter and `sources`, is other numbers than
-// the parameter's: those of "exp_2", "mul" or of a view of such a value, but not those of a view or a lookup.
-// A sum trains as its parameter does, unless a part of it was rounded. Values that the exporter names itself ("val_12")
-// are taken for views.
+// Returns true if a value of this name, which constant folding computed from one parameter and `sources`, has other
+// numbers than the parameter: "exp_2", "mul" or a view of such a value, but not a view or a lookup of the parameter. A
+// sum counts as the parameter unless a part of it was rounded. Names by the exporter itself ("val_12") count as views.
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources);
 
-// Whether such a value is a part of a parameter that was selected by position: "select_1", "getitem".
+// Returns true if such a value is a part of a parameter that was selected by position: "select_1", "getitem".
 bool IsPart(const std::string& name);
 
-// Whether constant folding looked such a value up in a parameter by indices.
+// Returns true if constant folding looked such a value up in a parameter by indices.
 bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources);
 
 // The operators that computed such a value, sorted, without those that give other shapes.
 std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources);
 
-// Whether those are the steps of one softplus: torch.onnx writes it as a function of several nodes, whose values have
-// names of their own.
+// Returns true if `steps` make up one softplus, which torch.onnx writes as a function of several named nodes.
 bool IsSoftplus(const std::vector<std::string_view>& steps);
 
-// Whether constant folding may have read elements of one parameter several times on the way to such a value by
+// Returns true if constant folding may have read elements of one parameter several times on the way to such a value by
 // `sources`, which are without the parameter: not where all are functions of single numbers and other shapes. Values
 // that the exporter names itself are taken for operands of the others.
 bool MayRepeat(const std::string& name, const std::vector<std::string>& sources);
 
-// Whether the exporter itself named a value: as "val_12".
+// Returns true if the exporter itself named a value: as "val_12".
 bool IsExporterName(const std::string& name);
 
 }  // namespace onnxtrain

@@ -5,7 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/weight_tracer.h"
-#include "frontend/ops/import/index.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {

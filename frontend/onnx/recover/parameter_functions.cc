@@ -71,7 +71,7 @@ std::vector<ParsedNode> MakeNodes(const ComputedFunction& computed) {
   return nodes;
 }
 
-// Whether the graph has the names that the nodes make, or an output that must stay an initializer.
+// Returns true if the graph has the names that the nodes make, or an output that must stay an initializer.
 bool Clashes(const ComputedFunction& computed, const WeightIndex& index) {
   return index.IsNameTaken(computed.weight) || index.IsNameTaken(NameBetween(computed)) ||
          index.IsOutput(computed.value);

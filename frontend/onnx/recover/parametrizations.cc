@@ -43,6 +43,7 @@ constexpr Parametrization kRows[] = {
     {"head of the embedding", kTie, MatchHeads, BuildTie, WriteTie},
     {"complement", kTie, MatchComplements, BuildComplement, WriteTie},
     {"computed twice", kTie, MatchComputedTwice, BuildTie, WriteTie},
+    {"low-rank update", "`lora_target`", MatchLowRank, BuildLowRank, WriteLowRank},
 };
 
 std::string CountWithExample(const std::vector<std::string>& names) {

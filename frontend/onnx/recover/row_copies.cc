@@ -167,7 +167,7 @@ class Rows {
   size_t element_;
 };
 
-// Whether two rows may be equal: tells big tensors whose rows differ at little cost.
+// Returns true if two rows begin with the same elements. Rules out big tensors without repeated rows at little cost.
 bool MayRepeat(const Rows& rows, const std::byte* tensor, size_t element) {
   std::unordered_set<std::string> seen;
   std::string start(std::min<size_t>(static_cast<size_t>(rows.length()), 4) * element, 0);
@@ -191,7 +191,7 @@ bool HasZero(const std::string& row, size_t element) {
   return false;
 }
 
-// The bytes of the different rows.
+// Returns the bytes of the distinct rows.
 std::string ReadUnique(const RowCopies& copies, const HostTensor& tensor) {
   const size_t element = DTypeSize(tensor.dtype());
   const Rows rows(copies.shape, copies.axis, element);
@@ -219,8 +219,8 @@ struct Found {
   int64_t different = 0;  // rows
 };
 
-// What aten.expand made of a parameter of equal numbers (a fresh class token): copies along the first axis, the batch.
-// The initializer is called after the fx node. Empty: it is something else.
+// Finds copies along the batch axis that aten.expand made of a parameter of equal numbers (a fresh class token); the
+// initializer is named after the fx node. Returns nullopt for other initializers.
 std::optional<Found> FindExpanded(std::string_view name, const HostTensor& tensor) {
   const Shape& shape = tensor.shape();
   if (!name.starts_with("expand") || shape.size() < 3 || shape[0] < 2 || tensor.size() == 0 || !IsSplat(tensor))
@@ -255,7 +255,7 @@ std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
 
 int64_t CountNumbers(const Found& found) { return found.different * found.copies.shape[found.copies.axis]; }
 
-// Of the axes along which rows repeat, the one with the fewest different numbers.
+// Returns, among the axes along which rows repeat, the one with the fewest distinct numbers.
 std::optional<Found> FindRepeats(const HostTensor& tensor) {
   std::optional<Found> best;
   for (size_t axis = 0; tensor.size() > 0 && axis < tensor.shape().size(); ++axis) {
@@ -303,24 +303,19 @@ std::string_view NameInFile(std::string_view name, const ParsedGraph& graph) {
   return name;
 }
 
-ParsedNode MakeNode(std::string op, std::vector<std::string> inputs, const std::string& output) {
-  ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
-  node.name = node.source = StrCat("rows/", output);
-  return node;
-}
-
 // Nodes that make the copy of the weight and the indices of its rows.
 std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& indices) {
   const size_t rank = copies.shape.size();
   const bool last = copies.axis + 1 == rank;
   std::vector<ParsedNode> nodes;
-  nodes.push_back(MakeNode("Gather", {copies.weight, indices}, last ? copies.copy : copies.copy + ".gathered"));
+  nodes.push_back(
+      MakeRowNode("rows", "Gather", {copies.weight, indices}, last ? copies.copy : copies.copy + ".gathered"));
   nodes[0].attrs.Set("axis", int64_t{0});
   if (last) return nodes;
   std::vector<int64_t> perm(rank - 1);
   std::iota(perm.begin(), perm.end(), 0);
   perm.insert(perm.begin() + static_cast<int64_t>(copies.axis), static_cast<int64_t>(rank) - 1);
-  nodes.push_back(MakeNode("Transpose", {copies.copy + ".gathered"}, copies.copy));
+  nodes.push_back(MakeRowNode("rows", "Transpose", {copies.copy + ".gathered"}, copies.copy));
   nodes[1].attrs.Set("perm", std::move(perm));
   return nodes;
 }
@@ -342,7 +337,7 @@ bool HasTakenNames(const std::string& copy, const WeightIndex& index) {
                              [&](const std::string& end) { return index.IsNameTaken(copy + end); });
 }
 
-// Whether the value is added to attention scores in front of a softmax.
+// Returns true if the value is added to attention scores in front of a softmax.
 bool LeadsToSoftmax(const std::string& value, const WeightIndex& index) {
   constexpr size_t kMaxVisited = 16;
   std::vector<std::string> open = {value};

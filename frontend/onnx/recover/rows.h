@@ -76,12 +76,13 @@ absl::Status WriteQuantized(const WeightRecord& record, StoredWeights* weights);
 
 // padding_rows.cc: rows of embedding tables that stand for padding. torch.export writes the row into the metadata. In
 // other files of PyTorch it is the only row of zeros among the first and last ones of the table, where padding tokens
-// are: PyTorch initializes it to zeros. Sets the attribute kPaddingRow (frontend/ops/import/index.h) of Gather nodes.
+// are: PyTorch initializes it to zeros. Sets the attribute kPaddingRow (frontend/ops/import/import_util.h) of Gather
+// nodes.
 absl::StatusOr<WeightRecords> MatchPaddingRows(WeightIndex* index);
 
 // single_biases.cc: recurrent layers of frameworks that have one bias where ONNX has two. Those store zeros for the
 // other; training both would double the learning rate. PyTorch has both. Sets the attribute kSingleBias
-// (frontend/ops/import/recurrent.h).
+// (frontend/ops/import/onnx_import.h).
 absl::StatusOr<WeightRecords> MatchSingleBiases(WeightIndex* index);
 void BuildMarkedNodes(const WeightRecord& record, WeightIndex* index);
 
@@ -103,7 +104,7 @@ absl::StatusOr<WeightRecords> MatchRepeatedRows(WeightIndex* index);
 void BuildRepeatedRows(const WeightRecord& record, WeightIndex* index);
 absl::Status WriteRepeatedRows(const WeightRecord& record, StoredWeights* weights);
 
-// Whether nothing but the shape and the readers of a bias tell that its rows, which are equal, were looked up.
+// Returns true if nothing but the shape and the readers of a bias tell that its rows, which are equal, were looked up.
 bool IsAssumed(const RowCopies& copies, const HostTensor& weight);
 
 // joined_weights.cc: what an exporter has concatenated, in files that keep the whole alone: heads of which a part is
@@ -130,6 +131,11 @@ absl::Status WriteTie(const WeightRecord& record, StoredWeights* weights);
 
 // Returns the initializer `tie.copy`.
 LazyTensor MakeCopy(const WeightTie& tie, const LazyTensor& weight);
+
+// low_rank.cc: updates that ModelEdits asks for. The export merges them into their weights: W + scale·B·A.
+absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index);
+void BuildLowRank(const WeightRecord& record, WeightIndex* index);
+absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights);
 
 // folded_weights.cc: weights that an exporter has computed from parameters, which the file no longer holds.
 

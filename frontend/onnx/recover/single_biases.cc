@@ -2,7 +2,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/weight_names.h"
-#include "frontend/ops/import/recurrent.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 namespace {
@@ -17,7 +17,7 @@ bool HasZeroRecurrentBias(const HostTensor& bias) {
   return true;
 }
 
-// Whether the cell only uses the sum of the biases.
+// Returns true if the cell only uses the sum of the biases.
 bool AddsBiases(const ParsedNode& node) {
   return GetOnnxTraits(node).time_major && node.inputs.size() > 3 && node.attrs.Int("linear_before_reset") == 0;
 }

@@ -36,7 +36,7 @@ class Square {
   bool IsSymmetric() const {
     return All([&](int64_t i, int64_t j) { return At(i, j) == At(j, i); });
   }
-  // Whether no number is negative and each row, or column, sums to 1 or 0, and not all do to 0.
+  // Returns true if no number is negative and each row, or column, sums to 1 or 0, and not all do to 0.
   bool IsStochastic() const {
     if (!All([&](int64_t i, int64_t j) { return At(i, j) >= 0; })) return false;
     return SumToOne([&](int64_t i, int64_t j) { return At(i, j); }) ||

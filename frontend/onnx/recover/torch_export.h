@@ -1,4 +1,4 @@
-// What PyTorch's exporter (torch.onnx.export with dynamo=True) writes into metadata about weights and nodes.
+// Metadata about weights and nodes that PyTorch's exporter (torch.onnx.export with dynamo=True) writes.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ using TorchSignature = std::map<std::string, SignatureEntry>;  // by placeholder
 // Parses a graph signature, as text with a line per input or as the repr of ExportGraphSignature (before PyTorch 2.7).
 TorchSignature ParseSignature(std::string_view text);
 
-// What is known of one initializer from its value_info.
+// The metadata of one initializer, from its value_info.
 struct TorchWeight {
   std::string placeholder;               // "": none
   std::vector<std::string> folded_from;  // the values that constant folding has read

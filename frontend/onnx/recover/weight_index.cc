@@ -10,6 +10,14 @@
 
 namespace onnxtrain {
 
+ParsedNode MakeRowNode(std::string_view kind, std::string op, std::vector<std::string> inputs,
+                       const std::string& output, Attrs attrs) {
+  ParsedNode node{.op_type = std::move(op), .inputs = std::move(inputs), .outputs = {output}};
+  node.name = node.source = StrCat(kind, "/", output);
+  node.attrs = std::move(attrs);
+  return node;
+}
+
 WeightIndex::WeightIndex(const TorchMetadata& metadata, OnnxModel::Parsed* model)
     : metadata_(metadata), model_(*model) {
   for (const ParsedValue& input : graph().inputs) inputs_.insert(input.name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -19,7 +20,7 @@ struct FoldedWeight {
   std::vector<std::string> parameters;  // by their names in the module
 };
 
-// What the metadata of torch.export tells about the initializers of a file.
+// The origins of the initializers of a file, from the metadata of torch.export.
 struct TorchNaming {
   std::vector<WeightRecord> origins;   // of initializers
   std::vector<WeightRecord> splits;    // weights that the exporter merged
@@ -30,6 +31,10 @@ struct TorchNaming {
   std::vector<std::string> looked_up;  // initializers computed from parameters and further values
   std::vector<std::pair<std::string, ParameterFunction>> functions;  // initializers computed from one parameter each
 };
+
+// Returns a node for a row to add; `kind` names the row in the node's name, which is for messages.
+ParsedNode MakeRowNode(std::string_view kind, std::string op, std::vector<std::string> inputs,
+                       const std::string& output, Attrs attrs = {});
 
 // Indexes the model's graph by the names of its values, and collects the nodes that rows add and remove. Pointers to
 // nodes are valid until Refresh.
@@ -52,7 +57,7 @@ class WeightIndex {
   // The same without nodes that read the shape alone.
   const std::vector<WeightReader>& ElementReaders(const std::string& name) const;
   bool IsOutput(const std::string& name) const { return outputs_.contains(name); }
-  // Whether the graph has an input, an initializer or a node's output of that name.
+  // Returns true if the graph has an input, an initializer or a node's output of that name.
   bool IsNameTaken(const std::string& name) const;
   // The tensor of an initializer, or null.
   const HostTensor* FindTensor(const std::string& name) const;

@@ -47,8 +47,7 @@ int64_t CountBiasChannels(const ParsedNode& node, const HostTensor& weight) {
   return channels <= weight.size() ? channels : 0;
 }
 
-// Whether the operator is linear(input, weight, bias), or a convolution of the same form: then the bias may have any
-// name.
+// Returns true for linear(input, weight, bias) and convolutions of this form, whose bias may have any name.
 bool TakesBiasThird(const FxNode& fx) {
   return fx.args.size() == 3 &&
          (fx.target.starts_with("torch.ops.aten.linear.") || fx.target.starts_with("torch.ops.aten.conv"));
@@ -210,7 +209,8 @@ class TorchNamer {
     return std::max<int64_t>(0, unknown - in_place);
   }
 
-  // Whether the fx node has an argument that constant folding computed as it did the initializer: "exp_2" as "exp".
+  // Returns true if constant folding computed an argument of the fx node with the operator of the initializer: "exp_2"
+  // and "exp".
   bool IsFoldedArgument(const Read& read) const {
     if (!folded_from_.contains(read.weight) || IsExporterName(read.weight)) return false;
     const std::string_view op = StripNumber(read.weight);
@@ -239,7 +239,7 @@ class TorchNamer {
     return open;
   }
 
-  // Whether a later input of the node reads the same buffer.
+  // Returns true if a later input of the node reads the same buffer.
   bool IsBufferReadLater(const Read& read, const FxGroup& group) const {
     const std::string* own = Identity(read.weight);
     if (own == nullptr || Entry(*own).kind != SignatureEntry::Kind::kBuffer) return false;
@@ -283,8 +283,8 @@ class TorchNamer {
     });
   }
 
-  // Of more reads than arguments, the only Mul reads the only weight, and the only Add the only bias: a norm of several
-  // nodes reads further constants, which were merged with other parameters.
+  // If there are more reads than arguments, matches the only Mul with the weight and the only Add with the bias. A norm
+  // of several nodes also reads constants that were merged with other parameters.
   void MatchByRole(std::vector<Read*>* open, std::vector<std::string>* args) {
     if (open->size() <= args->size()) return;
     for (const auto& role : {std::pair("weight", "Mul"), std::pair("bias", "Add")}) {
@@ -440,8 +440,8 @@ class TorchNamer {
     }
   }
 
-  // Whether two parameters of equal bytes are different ones all the same: both fresh, or of cloned layers. Others were
-  // tied by the program, as the embedding and the head of a language model.
+  // Returns true if two parameters of equal bytes are distinct: both fresh, or of cloned layers. Other pairs are tied
+  // in the program, such as the embedding and the head of a language model.
   bool AreApart(const HostTensor& value, const std::string& a, const std::string& b) const {
     return IsSplat(value) || WithoutDigits(Entry(a).target) == WithoutDigits(Entry(b).target);
   }
@@ -463,7 +463,7 @@ class TorchNamer {
     if (IsMadeOfSeveral(name) || IsFreshPart(name)) SplitExpressions(name, reads);
   }
 
-  // Whether it is a part of one parameter, such as a row, whose numbers do not tell it from the other parts.
+  // Returns true if it is a part of one parameter, such as a row, whose numbers do not tell it from the other parts.
   bool IsFreshPart(const std::string& name) const {
     return folded_from_.contains(name) && IsPart(name) && IsSplat(graph_.initializers.at(name));
   }
@@ -547,7 +547,7 @@ class TorchNamer {
     }
   }
 
-  // Whether another initializer holds the parameter that `name` was folded from, with values of its own.
+  // Returns true if another initializer holds the parameter that `name` was folded from, with values of its own.
   bool IsStoredBeside(const std::string& name, const std::string& placeholder) const {
     const HostTensor& value = graph_.initializers.at(name);
     return std::ranges::any_of(identity_, [&](const auto& other) {
@@ -558,9 +558,9 @@ class TorchNamer {
     });
   }
 
-  // Whether the initializer, which was folded from one parameter, trains otherwise: it has other numbers, or rows that
-  // were looked up and cannot be told apart. Buffers that the exporter's own product reads with the parameter are
-  // operands; those of lookups are indices.
+  // Returns true if the initializer, folded from one parameter, trains differently from it: its numbers differ, or its
+  // rows were looked up and cannot be told apart. Buffers that a product reads with the parameter are operands; those
+  // of lookups are indices.
   bool IsExpression(const std::string& name) const {
     const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
     const bool reads_buffer = std::ranges::any_of(sources, [&](const std::string& source) {

@@ -10,10 +10,10 @@
 
 namespace onnxtrain {
 
-// Whether an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
+// Returns true if an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
 bool TakesWeight(const ParsedNode& node, size_t input);
 
-// Whether the node reads no elements of its input.
+// Returns true if the node reads no elements of its input.
 bool ReadsShapeOnly(const ParsedNode& node);
 
 // Names an input of a node by an output of the node.
@@ -27,7 +27,7 @@ class SplitPlanner {
 
   // Adds a copy for these readers, called `split.name`, or like it if the name is taken. Returns its name.
   std::string Plan(SplitWeight split);
-  // Whether some readers of the initializer have copies.
+  // Returns true if some readers of the initializer have copies.
   bool IsSplit(const std::string& merged) const;
   std::vector<SplitWeight> TakeSplits() { return std::move(splits_); }
 

@@ -1,4 +1,4 @@
-// Where the initializers of a file come from: the parameters, buffers and constants of the program that was exported.
+// Origins of the initializers of a file: parameters, buffers and constants of the exported program.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
+#include "frontend/graph/host_tensor.h"
 
 namespace onnxtrain {
 
@@ -124,12 +125,28 @@ struct AddedInput {
   size_t input = 0;
 };
 
+// A low-rank update beside the products with a weight: y = x·W + scale·(x·Aᵀ)·Bᵀ, A [rank, inputs], B [outputs, rank],
+// as in LoRA (Hu et al., arXiv:2106.09685). Names are of the graph.
+struct LowRankUpdate {
+  std::vector<std::string> nodes;  // the products, by their first outputs: all readers of the weight
+  std::string weight;              // [outputs, inputs] or [inputs, outputs]
+  bool outputs_first = false;
+  std::string module;  // names A and B
+  double scale = 1;
+  HostTensor a, b;    // initial values, in the element type of x
+  HostTensor frozen;  // the weight; shares the bytes of the graph's
+
+  std::string a_name() const { return module + ".lora_A.weight"; }
+  std::string b_name() const { return module + ".lora_B.weight"; }
+  int64_t rank() const { return a.shape()[0]; }
+};
+
 struct Parametrization;
 
-// What one row of the table (parametrizations.h) has found out about a tensor of the file.
+// The finding of one row of the table (parametrizations.h) about a tensor of the file.
 struct WeightRecord {
   using Form = std::variant<WeightOrigin, SplitNodes, SplitWeight, MergedCopy, NamedNode, MarkedNodes, AddedInput,
-                            WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm>;
+                            WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm, LowRankUpdate>;
   std::string weight;  // of the graph: the trained tensor, or the fixed one
   std::string why;     // a phrase for users
   Form form;

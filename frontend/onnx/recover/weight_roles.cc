@@ -313,7 +313,7 @@ class RoleFinder {
     return only && IsOp(*readers[0].node, {op}) ? readers[0].node : nullptr;
   }
 
-  // Whether it is a vector that the exporter computed, perhaps one behind an Identity.
+  // Returns true if it is a vector that the exporter computed, perhaps one behind an Identity.
   bool IsComputedVector(const std::string& name) const {
     const ParsedNode* identity = index_.Producer(name);
     const bool copied = identity != nullptr && IsIdentity(*identity);
@@ -400,7 +400,7 @@ class RoleFinder {
 
   static bool IsFactor(const WeightReader& reader) { return IsOp(*reader.node, {"Mul", "Div"}); }
 
-  // Whether no reader takes the number as an attribute of its formula, as ε, a bound or the scale of a quantization.
+  // Returns true if no reader uses the number as a constant of its formula: ε, a bound, the scale of a quantization.
   static bool IsFactorOrTerm(const std::vector<WeightReader>& readers) {
     return std::ranges::all_of(readers, [](const auto& reader) { return GetOnnxTraits(*reader.node).scalar_weight; });
   }
@@ -424,7 +424,7 @@ class RoleFinder {
     return false;
   }
 
-  // Whether attention scores pass the node on the way to their softmax.
+  // Returns true if attention scores pass the node on the way to their softmax.
   static bool KeepsScores(const ParsedNode& node) { return GetOnnxTraits(node).scores || IsViewOrCast(node); }
 
   // The matrix that a bias is added behind: the other weight of the node, or of the product before an Add.
@@ -512,7 +512,8 @@ class RoleFinder {
     return StrCat(ToString(tensor.type()), "#", std::hash<std::string_view>()(text));
   }
 
-  // Whether the reader can only take a weight here: of a normalization, a product or a convolution, or the bias behind.
+  // Returns true if the input of the reader can only be a weight: of a normalization, a matrix product, a convolution,
+  // or the bias added to one.
   bool TakesOwnWeight(const WeightReader& reader) const {
     return TakesWeight(*reader.node, reader.input) || (IsOp(*reader.node, {"Add"}) && FindMatrix(reader) != nullptr) ||
            IsScaleOfNorm(reader);

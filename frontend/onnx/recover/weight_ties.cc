@@ -188,7 +188,7 @@ class TieFinder {
     return absl::OkStatus();
   }
 
-  // Whether a layer has its weight there. Of a product of two weights that is the second one.
+  // Returns true if a layer has its weight there. Of a product of two weights that is the second one.
   bool IsLayerWeight(const std::string& name) const {
     return std::ranges::any_of(index_.Readers(name), [&](const WeightReader& reader) {
       const ParsedNode& node = *reader.node;
@@ -198,7 +198,7 @@ class TieFinder {
     });
   }
 
-  // Whether it is a matrix that the file does not call a parameter of the exported module.
+  // Returns true if it is a matrix that the file does not call a parameter of the exported module.
   bool MayBeTable(const std::string& name) const {
     return HasSeveralNumbers(name) && graph_.initializers.at(name).shape().size() == 2 &&
            index_.Kind(name) == Kind::kUnknown;

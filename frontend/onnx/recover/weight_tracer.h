@@ -12,14 +12,14 @@
 
 namespace onnxtrain {
 
-// Whether the node is one of these operators of ai.onnx, with the operands that it must have.
+// Returns true if the node is one of these operators of ai.onnx, with the operands that it must have.
 bool IsOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
 
 // Return whether a node is an Identity, which exporters write for tied weights and barriers, or a Constant.
 bool IsIdentity(const ParsedNode& node);
 bool IsConstant(const ParsedNode& node);
 
-// Whether the node only moves or casts the elements of its first input.
+// Returns true if the node only moves or casts the elements of its first input.
 bool IsViewOrCast(const ParsedNode& node);
 
 // "[Conv 'layer1/conv'] ".
@@ -56,7 +56,7 @@ class WeightTracer {
   std::optional<std::vector<int64_t>> ReshapeTarget(const ParsedNode& reshape) const;
   // How many nodes and outputs read a name.
   size_t CountReaders(const std::string& name) const;
-  // Whether the graph uses the name for anything.
+  // Returns true if the graph uses the name for anything.
   bool IsNameTaken(const std::string& name) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace onnxtrain {
 namespace {
 
-// Whether a name might be generated: "v12", "t3", and what emitters add to them.
+// Returns true if the emitter might generate the name: "v12", "t3", with or without suffixes, or a mask.
 bool IsGenerated(std::string_view name) {
   const bool numbered = name.size() > 1 && (name[0] == 'v' || name[0] == 't') && std::isdigit(name[1]) != 0;
   return numbered || name.starts_with(kMaskName);

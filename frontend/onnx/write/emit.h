@@ -1,4 +1,4 @@
-// Writes operators of the graph as nodes of ai.onnx, opset 18. For the sources of frontend/onnx alone.
+// Writes operators of the graph as nodes of ai.onnx, opset 18. For the sources of frontend/onnx only.
 #pragma once
 
 #include <set>
@@ -18,8 +18,8 @@ namespace onnxtrain {
 
 inline constexpr int kExportOpset = 18;
 
-// Appends nodes and initializers to a GraphProto. Value names are "v" and the id unless they were set, those of
-// temporaries "t" and a number.
+// Appends nodes and initializers to a GraphProto. Values without a set name are called "v" plus the id, temporaries "t"
+// plus a number.
 class OnnxEmitter : public OnnxWriter {
  public:
   // Both must outlive the emitter.
@@ -27,7 +27,7 @@ class OnnxEmitter : public OnnxWriter {
 
   std::string Name(ValueId value) const override;
   void SetName(ValueId value, std::string name);
-  // Keeps names that are generated from now on apart from these: they get a prefix where it is needed.
+  // Adds a prefix to all names generated later if they could clash with `names`.
   void Avoid(const std::set<std::string>& names);
   std::string Prefixed(std::string_view name) const override;
   bool TakeName(const std::string& name) override { return taken_.insert(name).second; }
@@ -40,14 +40,14 @@ class OnnxEmitter : public OnnxWriter {
   std::string NewName() override;
 
   onnx::GraphProto* proto_;
-  std::vector<std::string> names_;  // by value; "" where it was not set
-  std::set<std::string> taken_;     // by TakeName
+  std::vector<std::string> names_;  // by value; "" if not set
+  std::set<std::string> taken_;     // passed to TakeName
   std::string prefix_;
   int temporaries_ = 0;
 };
 
-// Appends the nodes of one operator that FindEmit has a function for. Fails, without the node's tag, on attributes that
-// ONNX lacks.
+// Appends the nodes of one operator, which must have an emit function (FindEmit). Fails, without the node's tag, on
+// attributes that ONNX lacks.
 absl::Status Emit(OnnxEmitter& emitter, const Node& node);
 
 }  // namespace onnxtrain

@@ -68,7 +68,8 @@ class Exporter {
     weights_.SetExtracted(std::move(raw_data));
   }
 
-  // The message, after Edit. The pieces refer to bytes of this exporter, of the file and of the trained weights.
+  // Returns the message, after Edit. The pieces refer to bytes of this exporter, of the file and of the trained
+  // weights.
   std::vector<MessagePiece> Serialize() {
     std::vector<LazyTensor> raw_data;
     for (auto& proto : *graph_->mutable_initializer()) {
@@ -81,8 +82,8 @@ class Exporter {
   }
 
  private:
-  // Merged weights that are not trained have the bytes of the file, before anything is replaced. Those that the file
-  // does not hold stay zero.
+  // Reads merged weights that are not trained from the file, before any replacement. Weights that the file omits stay
+  // zero.
   absl::Status ReadUntrained(std::vector<StoredWeights::Split>* splits) {
     for (auto& [split, value] : *splits) {
       if (value || split->merged.empty()) continue;
@@ -121,7 +122,7 @@ class Exporter {
     }
   }
 
-  // The names that nodes and outputs read.
+  // Returns the names that nodes and outputs read.
   std::set<std::string> ReadNames() const {
     std::set<std::string> names;
     for (const auto& node : graph_->node()) names.insert(node.input().begin(), node.input().end());
@@ -137,8 +138,8 @@ class Exporter {
     }
   }
 
-  // Training mode is an attribute since opset 14, and before the presence of statistics outputs. These exist in
-  // training mode only; the node keeps them, and the mode, if anything reads them.
+  // Sets a BatchNormalization to inference mode and removes its statistics outputs, unless anything reads them.
+  // Training mode is an attribute since opset 14; before, these outputs imply it.
   void DisableBatchStatistics(const std::set<std::string>& read, onnx::NodeProto* node) {
     onnx::AttributeProto* mode = FindAttribute(node, "training_mode");
     const bool training = mode != nullptr ? mode->i() != 0 : node->output_size() > 1;
@@ -157,7 +158,7 @@ class Exporter {
     if (mode == nullptr) return;
     auto value = weights_.ReadStored(*mode);
     if (!value.ok() || value->size() != 1 || value->IntAt(0) == 0) return;
-    node->mutable_input()->RemoveLast();  // absent: inference
+    node->mutable_input()->RemoveLast();  // inference mode, the default
     ++modes_changed_;
   }
 
@@ -190,7 +191,7 @@ class Exporter {
   int modes_changed_ = 0;
 };
 
-// The file that was read, with all edits made.
+// The source file and its message after all edits.
 struct EditedModel {
   std::shared_ptr<const MappedFile> file;
   std::shared_ptr<onnx::ModelProto> model;
@@ -239,8 +240,8 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<st
   return edited;
 }
 
-// Writes everything under temporary names, then commits the data before the model: a model must never refer to a file
-// that does not exist.
+// Writes all files under temporary names, then commits the data before the model, so that the model never refers to a
+// missing file.
 absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter& external, const std::string& target) {
   RETURN_IF_ERROR(external.Write());
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(target));

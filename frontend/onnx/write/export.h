@@ -1,6 +1,5 @@
-// Exports the original model with trained weights. Names, order, metadata, opsets and the bytes of untouched
-// initializers stay. Constant nodes stay and get new bytes; ConstantOfShape nodes that fill weights become
-// initializers.
+// Exports the original model with trained weights. Preserves names, order, metadata, opsets and the bytes of unchanged
+// initializers. Constant nodes get new bytes; ConstantOfShape nodes that fill weights become initializers.
 #pragma once
 
 #include <map>
@@ -13,10 +12,10 @@
 
 namespace onnxtrain {
 
-// Reads the file of a loaded model again, which must be unchanged, as its external data, applies the edits that it was
-// loaded with, replaces the weights by what the rows of the table of parametrizations store, with the stored shape, and
-// writes `target` atomically. Sets BatchNormalization and Dropout to inference mode. External data stays external
-// (external_writer.h). Returns one line per kind of change, for users.
+// Reads the file of a loaded model again, applies the edits that it was loaded with, replaces the weights by the stored
+// forms of their parametrizations, in the stored shapes, sets BatchNormalization and Dropout to inference mode, and
+// writes `target` atomically. External data stays external (external_writer.h). Fails if the file or its external data
+// has changed. Returns one line for users per kind of change.
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target);
@@ -24,8 +23,8 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
 // Returns the bytes that Export would write for a model without external data.
 absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights);
 
-// Proves that Export to `target` will succeed with weights of these shapes: makes every edit in memory and checks the
-// size, that the folder can be written and that it has room. Writes nothing that stays.
+// Checks that Export to `target` will succeed with weights of these shapes: makes all edits in memory and checks the
+// size, and that the folder is writable and has enough space. Leaves no files.
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target);
 

@@ -22,7 +22,7 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 
-// The path to raw_data: field numbers in a model, a graph, a tensor.
+// Field numbers of the path to raw_data: graph in a model, initializer in a graph, raw_data in a tensor.
 constexpr int kPath[] = {7, 5, 9};
 constexpr size_t kTensor = 2;  // depth of the last message on the path
 
@@ -36,7 +36,7 @@ class InitializerInserter {
   InitializerInserter(std::string_view message, const std::vector<LazyTensor>& raw_data)
       : message_(message), raw_data_(raw_data) {}
 
-  // Copies the message at [begin, end), which is `depth` messages down the path.
+  // Copies the message at [begin, end), the one at `depth` on the path.
   std::vector<MessagePiece> Copy(size_t begin, size_t end, size_t depth) {
     std::vector<MessagePiece> pieces(1);
     google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(message_.data() + begin),
@@ -53,7 +53,7 @@ class InitializerInserter {
       } else if (depth == kTensor) {
         AppendRawData(message_.substr(at, body + size - at), &pieces);
       } else {
-        pieces.back().head.push_back(message_[at]);  // the tag: fields up to 15 take one byte
+        pieces.back().head.push_back(message_[at]);  // the tag; one byte for field numbers up to 15
         AppendMessage(Copy(body, body + size, depth + 1), &pieces);
       }
       at = body + size;
@@ -81,7 +81,7 @@ class InitializerInserter {
 
   std::string_view message_;
   const std::vector<LazyTensor>& raw_data_;
-  size_t initializer_ = 0;  // that is copied next
+  size_t initializer_ = 0;  // index of the next initializer
 };
 
 }  // namespace
@@ -98,7 +98,7 @@ std::vector<MessagePiece> InsertInitializers(std::string_view message, const std
 
 namespace {
 
-constexpr int64_t kAlignment = 4096;  // what ONNX recommends for mapping
+constexpr int64_t kAlignment = 4096;  // the alignment that ONNX recommends for mapping
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 std::string ParentFolder(const std::string& path) {
@@ -159,7 +159,7 @@ bool ExternalWriter::NamesAreFree() const {
   return std::ranges::none_of(pieces_, [&](const Piece& p) { return p.file == target_name_ || Exists(p.file); });
 }
 
-// New bytes must not land in a tensor that keeps its old ones.
+// Moves replaced tensors that overlap others to the end of the file, so that new bytes do not overwrite old ones.
 void ExternalWriter::MoveSharedPieces() {
   std::map<std::string, std::vector<Piece*>> by_file;
   for (Piece& p : pieces_) by_file[p.file].push_back(&p);
@@ -167,7 +167,7 @@ void ExternalWriter::MoveSharedPieces() {
     std::ranges::stable_sort(pieces, {}, [](const Piece* p) { return p->range.offset; });
     int64_t end = 0;
     std::vector<bool> shares(pieces.size(), false);
-    size_t reaches = 0;  // the piece that ends last so far
+    size_t reaches = 0;  // the piece with the largest end so far
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (i > 0 && pieces[i]->range.offset < end) shares[i] = shares[reaches] = true;
       if (const int64_t mine = pieces[i]->range.offset + PieceBytes(*pieces[i]); mine >= end) end = mine, reaches = i;
@@ -181,7 +181,8 @@ void ExternalWriter::MoveSharedPieces() {
 }
 
 void ExternalWriter::GatherIntoOne() {
-  std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> placed;  // ranges that tensors share, once
+  std::map<std::tuple<std::string, int64_t, int64_t>, int64_t> placed;  // new offsets by old range, so that shared
+                                                                        // ranges stay shared
   const std::string name = target_name_ + ".data";
   int64_t end = 0;
   for (Piece& p : pieces_) {
@@ -207,7 +208,7 @@ absl::Status ExternalWriter::Place() {
   return absl::OkStatus();
 }
 
-// The folder of a file beneath the target's, made where it is missing; never through a link.
+// Opens the folder of a file beneath the target's folder and creates missing folders; follows no links.
 absl::StatusOr<int> ExternalWriter::OpenParent(const std::vector<std::string>& parts) const {
   int at = ::fcntl(target_fd_, F_DUPFD_CLOEXEC, 0);
   for (size_t i = 0; at >= 0 && i + 1 < parts.size(); ++i) {

@@ -1,4 +1,4 @@
-// Writes external data beneath the target's folder, under its old names.
+// Writes large initializers into the message of a model or as external data, without copies of them in memory.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,7 @@
 
 namespace onnxtrain {
 
-// Writes large initializers into a model's message from where they are in memory.
-
-// A part of a serialized message: the bytes of `head`, and `data` after them.
+// A part of a serialized message: the bytes of `head`, followed by `data`.
 struct MessagePiece {
   std::string head;
   LazyTensor data;
@@ -25,18 +23,19 @@ struct MessagePiece {
 
 uint64_t CountBytes(const std::vector<MessagePiece>& pieces);
 
-// Returns the serialized model `message` with raw_data[i] for initializer i of its graph, whose raw_data must be empty,
-// but present, where raw_data[i] is not empty.
+// Returns the serialized model `message` with raw_data[i] inserted into initializer i of its graph. If raw_data[i] is
+// not empty, the raw_data of the initializer must be present and empty.
 std::vector<MessagePiece> InsertInitializers(std::string_view message, const std::vector<LazyTensor>& raw_data);
 
 // Writes the tensor's bytes at `offset` in blocks.
 absl::Status WriteAt(int64_t offset, const LazyTensor& tensor, AtomicFile& file);
 
-// Collects the tensors with external data and writes their files. A tensor keeps its location and offset, unless
-//   - it has new bytes and shared the old ones with another tensor: then it moves to the end of its file;
-//   - a file of that name exists (the source's, if source and target are in one folder): then all tensors go into one
-//     file TARGET.data.
-// Writes tensors in blocks from the mapped source or the trained weights, without gathering them in memory.
+// Collects the tensors with external data and writes their files beneath the target's folder. A tensor keeps its
+// location and offset, unless
+// - it has new bytes and shared the old bytes with another tensor: it moves to the end of its file;
+// - a file of that name exists (the source's, if source and target are in one folder): all tensors move into one file
+//   TARGET.data.
+// Writes tensors in blocks from the mapped source or the trained weights, without a copy in memory.
 class ExternalWriter {
  public:
   ExternalWriter(const std::string& source, const std::string& target);
@@ -44,12 +43,12 @@ class ExternalWriter {
   ExternalWriter(const ExternalWriter&) = delete;
   ExternalWriter& operator=(const ExternalWriter&) = delete;
 
-  // Adds a tensor at `range` beneath the source's folder, whose location has been checked. Returns its number.
+  // Adds a tensor at `range` beneath the source's folder; its location must have been checked. Returns its index.
   size_t Add(ExternalRange range, LazyTensor bytes, bool replaced);
   size_t size() const { return pieces_.size(); }
   int64_t bytes() const;  // of all tensors
 
-  // Decides the locations of all tensors; afterwards range(i) is final.
+  // Chooses the locations of all tensors; afterwards range(i) is final.
   absl::Status Place();
   const ExternalRange& range(size_t i) const { return pieces_[i].range; }
 

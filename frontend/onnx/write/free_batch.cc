@@ -23,14 +23,14 @@ constexpr size_t kModels = 3;
 constexpr char kBatch[] = "batch";
 
 template <typename T>
-using Each = std::array<T, kModels>;  // one for each model
+using Each = std::array<T, kModels>;  // one element per model
 
-// offset + factor · f(batch).
+// The function offset + factor · f(batch).
 struct Fit {
   double factor = 0, offset = 0;
 };
 
-// Through the first two points; nullopt where the third one is elsewhere.
+// Returns the line through the first two points; nullopt if the third is not on it.
 std::optional<Fit> FitLine(const Each<double>& x, const Each<double>& y) {
   Fit fit;
   fit.factor = (y[1] - y[0]) / (x[1] - x[0]);
@@ -40,7 +40,7 @@ std::optional<Fit> FitLine(const Each<double>& x, const Each<double>& y) {
   return error <= 1e-6 * std::abs(y[2]) ? std::optional(fit) : std::nullopt;
 }
 
-// Fits every element; nullopt where one does not fit.
+// Fits every element; returns nullopt if one does not fit.
 std::optional<std::vector<Fit>> FitAll(const Each<double>& x, const Each<HostTensor>& tensors) {
   std::vector<Fit> fits;
   for (int64_t i = 0; i < tensors[0].size(); ++i) {
@@ -103,7 +103,7 @@ class BatchFreer {
     return true;
   }
 
-  // Appends batch_, a scalar: the first extent of the first input that has it.
+  // Appends the scalar batch_, the first extent of the first input with a batch.
   absl::Status FindBatch() {
     std::set<std::string> names;
     for (const auto& input : graph(0).input()) names.insert(input.name());
@@ -143,7 +143,7 @@ class BatchFreer {
     return absl::OkStatus();
   }
 
-  // Appends the nodes that compute an initializer; false where it is the same for all batches.
+  // Appends the nodes that compute an initializer; returns false if it is the same for all batches.
   absl::StatusOr<bool> FreeConstant(int k) {
     bool same = true;
     for (size_t i = 1; i < kModels; ++i) {
@@ -162,7 +162,7 @@ class BatchFreer {
     return true;
   }
 
-  // Reciprocals first: n / (n − 1) of a large n is nearly a line, too.
+  // Fits reciprocals first, because n / (n − 1) is almost linear for large n.
   absl::Status FreeValues(const std::string& name, const Each<HostTensor>& tensors) {
     const Type& type = tensors[0].type();
     if (IsFloat(type.dtype)) {
@@ -182,7 +182,7 @@ class BatchFreer {
     return inverse;
   }
 
-  // Constants that repeat along the axes whose extents depend on the batch.
+  // Expands constants that repeat along the axes whose extents depend on the batch.
   absl::Status FreeShape(const std::string& name, const Each<HostTensor>& tensors) {
     const absl::Status fails = Invalid("a constant ", ToString(tensors[0].type()), " depends on the batch");
     Each<HostTensor> shapes;
@@ -204,7 +204,8 @@ class BatchFreer {
     return absl::OkStatus();
   }
 
-  // 1 / (offset + factor / batch). Far from 0: the unbiased variance of one value, 0 / 0, stays finite.
+  // Computes 1 / (offset + factor / batch), with a lower bound on the denominator: the unbiased variance of one value,
+  // 0 / 0, stays finite.
   absl::Status ComputeInverse(const std::string& name, const std::vector<Fit>& fits, const Type& type) {
     RETURN_IF_ERROR(Compute(name + "_inverse", fits, type, "Div"));
     std::vector<Fit> least = fits;
@@ -230,7 +231,7 @@ class BatchFreer {
     return absl::OkStatus();
   }
 
-  // The batch as a scalar of this type.
+  // Returns the batch as a scalar of this type.
   std::string GetBatch(DType dtype) {
     if (dtype == DType::kInt64) return batch_;
     const std::string name = StrCat(batch_, "_", ToString(dtype));
@@ -271,11 +272,11 @@ class BatchFreer {
     }
   }
 
-  Each<onnx::ModelProto> models_;  // the first one is changed
+  Each<onnx::ModelProto> models_;  // the first one becomes the result
   Each<double> batches_, reciprocals_ = {};
   std::string batch_;
   std::set<DType> cast_;
-  google::protobuf::RepeatedPtrField<onnx::NodeProto> first_;  // what computes the constants
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> first_;  // nodes that compute the constants
   std::vector<std::pair<std::string, HostTensor>> constants_;
 };
 

@@ -70,7 +70,7 @@ class GraphWriter {
     return absl::OkStatus();
   }
 
-  // Emitters read none.
+  // Returns true for random keys, which no emitter reads.
   bool IsRandomKey(const GraphInput& input) const {
     return input.kind == InputKind::kFeed && graph_.type(input.value) == Type{DType::kUInt32, {4}};
   }

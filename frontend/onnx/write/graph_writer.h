@@ -10,9 +10,9 @@
 namespace onnxtrain {
 
 // Returns the bytes of the model. Composites without an ONNX operator are decomposed. Feeds, parameters and state
-// become inputs, frozen weights initializers; `values` holds tensors by input name: required for frozen weights, else
-// the default of the input. A leading "$" of names is left out; what an output updates is the output NAME_new. Fails,
-// naming the node, where ONNX has no operator.
+// become inputs, frozen weights initializers. `values` holds tensors by input name, which are required for frozen
+// weights and the defaults of other inputs. Removes a leading "$" from names; an output that updates the input NAME is
+// called NAME_new. Fails, naming the node, if ONNX has no operator for it.
 absl::StatusOr<std::string> SerializeGraph(const Graph& graph, const std::map<std::string, HostTensor>& values);
 
 }  // namespace onnxtrain

@@ -66,14 +66,14 @@ LazyTensor LazyTensor::Map(double (*f)(double)) const {
 
 LazyTensor Transpose(const HostTensor& matrices) {
   const auto read = [matrices](int64_t begin, int64_t count) {
-    constexpr int64_t kTile = 256;  // columns of the result: their cache lines serve several of its rows
+    constexpr int64_t kTile = 256;  // columns of the result per pass, so that several rows use the same cache lines
     const int64_t rows = matrices.shape().back(), columns = matrices.shape().end()[-2], end = begin + count;
     const size_t size = DTypeSize(matrices.dtype());
     HostTensor result({matrices.dtype(), {count}});
     const std::byte* from = matrices.bytes().data();
     std::byte* to = result.mutable_bytes().data();
     for (int64_t tile = 0; tile < columns; tile += kTile) {
-      for (int64_t row = begin / columns; row * columns < end; ++row) {  // of all matrices
+      for (int64_t row = begin / columns; row * columns < end; ++row) {  // over all matrices
         const int64_t start = row * columns, source = row / rows * rows * columns + row % rows;
         const int64_t last = std::min(start + std::min(tile + kTile, columns), end);
         for (int64_t i = std::max(start + tile, begin); i < last; ++i)
@@ -89,7 +89,7 @@ LazyTensor Concat(Type type, std::vector<LazyTensor> parts) {
   const auto read = [dtype = type.dtype, parts = std::move(parts)](int64_t begin, int64_t count) {
     HostTensor result({dtype, {count}});
     std::span<std::byte> to = result.mutable_bytes();
-    int64_t start = 0;  // of the part
+    int64_t start = 0;  // first element of the part
     for (const LazyTensor& part : parts) {
       const int64_t size = part.type().elements();
       const int64_t first = std::max(begin, start), last = std::min(begin + count, start + size);

@@ -1,4 +1,4 @@
-// Tensors that are computed where they are read.
+// Defines tensors that are computed when they are read.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace onnxtrain {
 
 // A tensor that is read in blocks: a view of a HostTensor, or computed from other tensors without a whole copy in
-// memory. Copies share the operands. Any thread may read.
+// memory. Copies share the operands. Reading is thread-safe.
 class LazyTensor {
  public:
   // Returns `count` elements from `begin` on, in row-major order, as a vector.
@@ -29,13 +29,13 @@ class LazyTensor {
   HostTensor Read(int64_t begin, int64_t count) const { return read_(begin, count); }
   HostTensor Whole() const;  // shares the bytes of a view
 
-  // Calls visit(begin, block) for consecutive blocks of at most 1 MiB until it returns false; returns whether it never
-  // did. Releases the pages of mapped files that it passes.
+  // Calls visit(begin, block) for consecutive blocks of at most 1 MiB until it returns false; returns true if it never
+  // did. Releases the pages of mapped files after reading them.
   bool ForEachBlock(const std::function<bool(int64_t begin, const HostTensor& block)>& visit) const;
   bool SameBytes(const HostTensor& other) const;
 
   LazyTensor CastTo(DType dtype) const;
-  LazyTensor Map(double (*f)(double)) const;  // of each element
+  LazyTensor Map(double (*f)(double)) const;  // applies f to each element
 
  private:
   Type type_;
@@ -45,7 +45,7 @@ class LazyTensor {
 // Returns the tensor, a matrix or a batch of them, with its last two axes exchanged.
 LazyTensor Transpose(const HostTensor& matrices);
 
-// Concatenates tensors along their first axis; `type` is that of the result.
+// Concatenates tensors along their first axis. `type` is the type of the result.
 LazyTensor Concat(Type type, std::vector<LazyTensor> parts);
 
 // Returns elements [begin, begin + count) as a vector.

@@ -19,7 +19,7 @@
 namespace onnxtrain {
 namespace {
 
-using Positions = std::map<std::string, int>;  // of nodes, by output
+using Positions = std::map<std::string, int>;  // node indices by output
 
 Positions FindNodes(const onnx::GraphProto& graph) {
   Positions positions;
@@ -40,7 +40,8 @@ bool HasReader(const FileReader& reader, const Positions& positions, const onnx:
   return node != positions.end() && static_cast<int>(reader.input) < graph.node(node->second).input_size();
 }
 
-// The copy of a value that a reader of the copies has; of others, which a node between them made, that of the last.
+// Returns the copy of a value; for other values, which a node between the copied ones produces, the copy of the last
+// output.
 const std::string& CopyOf(const std::string& value, const SplitNodes& split) {
   const auto found = std::ranges::find(split.outputs, value, &std::pair<std::string, std::string>::first);
   return found == split.outputs.end() ? split.outputs.back().second : found->second;
@@ -69,7 +70,7 @@ bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph) {
     *input = CopyOf(*input, split);
   }
   std::vector<onnx::NodeProto> made;
-  std::set<int> copied;  // one of several outputs has a copy for each of them
+  std::set<int> copied;  // a node with several outputs is copied once
   for (const auto& [output, copy] : split.outputs) {
     const int at = positions.at(output);
     if (copied.insert(at).second) made.push_back(MakeCopy(graph->node(at), split));
@@ -84,7 +85,7 @@ bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph) {
 
 namespace {
 
-// A finite weight may leave the range of the type that the file stores it in: 65504 for f16.
+// Fails if a finite weight overflows the stored type (65504 for f16).
 absl::Status CheckFits(const LazyTensor& value, const LazyTensor& cast) {
   if (cast.dtype() == value.dtype()) return absl::OkStatus();
   absl::Status status;
@@ -101,7 +102,7 @@ absl::Status CheckFits(const LazyTensor& value, const LazyTensor& cast) {
   return status;
 }
 
-// Quantized weights have the stored type already.
+// Casts a weight to the stored type; quantized weights have it already.
 absl::StatusOr<LazyTensor> CastLike(const LazyTensor& value, const Type& stored) {
   if (value.shape() != stored.shape)
     return Invalid("has the shape ", ToString(value.shape()), ", the file has ", ToString(stored.shape));
@@ -113,7 +114,7 @@ absl::StatusOr<LazyTensor> CastLike(const LazyTensor& value, const Type& stored)
   return cast;
 }
 
-// Types of less than 8 bits are packed whole.
+// Packs types below 8 bits, in memory.
 LazyTensor ToStorage(const LazyTensor& value) {
   return StorageBits(value.dtype()) < 8 ? PackForStorage(value.Whole()) : value;
 }
@@ -202,7 +203,7 @@ absl::StatusOr<HostTensor> WeightReplacer::ReadConstant(const std::string& name)
 absl::Status WeightReplacer::ReplaceTensor(const LazyTensor& value, onnx::TensorProto* proto, int* changed) {
   ASSIGN_OR_RETURN(const HostTensor stored, ReadStored(*proto));
   ASSIGN_OR_RETURN(const LazyTensor cast, CastLike(value, stored.type()));
-  // An unchanged value, also after a round trip through a wider type, keeps its bytes.
+  // Unchanged values keep their bytes, also after a round trip through a wider type.
   if (cast.SameBytes(stored)) return absl::OkStatus();
   ++*changed;
   if (proto->data_location() == onnx::TensorProto::EXTERNAL) {
@@ -215,7 +216,7 @@ absl::Status WeightReplacer::ReplaceTensor(const LazyTensor& value, onnx::Tensor
   return absl::OkStatus();
 }
 
-// Replaces a weight named OUTPUT.ATTRIBUTE, which a node of ai.onnx.ml holds as a list of floats.
+// Replaces the weight OUTPUT.ATTRIBUTE, a list of floats in an attribute of a node of ai.onnx.ml.
 absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const LazyTensor& value) {
   const size_t dot = name.rfind('.');
   auto it = dot == std::string::npos ? producers_.end() : producers_.find(name.substr(0, dot));
@@ -226,7 +227,7 @@ absl::Status WeightReplacer::ReplaceInAttribute(const std::string& name, const L
   return absl::OkStatus();
 }
 
-// Replaces an Identity over a shared initializer by an initializer: the copy was trained apart.
+// Replaces an Identity of a shared initializer by an initializer, because both were trained separately.
 absl::Status WeightReplacer::ReplaceCopy(const LazyTensor& value, onnx::NodeProto* node) {
   auto it = initializers_.find(node->input(0));
   if (it == initializers_.end()) return Invalid("copies something that is not an initializer");
@@ -238,7 +239,7 @@ absl::Status WeightReplacer::ReplaceCopy(const LazyTensor& value, onnx::NodeProt
   return absl::OkStatus();
 }
 
-// Replaces a ConstantOfShape node by an initializer, unless the weight still has the one value that the node fills in.
+// Replaces a ConstantOfShape node by an initializer, unless the weight still has the fill value.
 absl::Status WeightReplacer::ReplaceFilled(const LazyTensor& value, onnx::NodeProto* node) {
   const onnx::TensorProto* shape = FindTensor(node->input(0));
   if (shape == nullptr) return Invalid("is filled by a node whose shape is computed");
@@ -263,7 +264,7 @@ absl::StatusOr<HostTensor> WeightReplacer::ReadInitializer(const std::string& na
   return replaced != external_.end() ? replaced->second.Whole() : ReadStored(*it->second);
 }
 
-// A bias that the file leaves out stands for zeros of the weight's type.
+// Returns the value of the merged initializer; for an omitted bias, zeros of the weight's type.
 absl::StatusOr<HostTensor> WeightReplacer::ReadMerged(const SplitWeight& split, const Shape& shape) {
   if (!split.merged.empty()) return ReadInitializer(split.merged);
   const auto node = producers_.find(split.readers.at(0).node);
@@ -293,7 +294,7 @@ absl::Status WeightReplacer::ReplaceSplit(const SplitWeight& split, const LazyTe
   return absl::OkStatus();
 }
 
-// Returns the node with this output, which it adds if it is a copy; null: there is none.
+// Returns the node with this output, or null; adds it to the graph if it is a copy from split_nodes_.
 onnx::NodeProto* WeightReplacer::FindReader(const std::string& output) {
   const auto split = std::ranges::find_if(split_nodes_, [&](const SplitNodes& s) {
     return std::ranges::any_of(s.outputs, [&](const auto& made) { return made.second == output; });

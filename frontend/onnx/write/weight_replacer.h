@@ -25,22 +25,20 @@ class TensorProto;
 
 namespace onnxtrain {
 
-// Writes copies of nodes into a model.
-
-// Adds the copies behind the nodes and makes their readers read them. Returns false, and changes nothing, where the
-// graph has no such nodes. Pointers to nodes stay valid.
+// Inserts copies after the nodes and redirects the readers of `split` to them. Returns false, and changes nothing, if
+// the graph has no such nodes. Pointers to nodes stay valid.
 bool AddNodeCopies(const SplitNodes& split, onnx::GraphProto* graph);
 
 // Replaces weights wherever the importer finds them, in the graph and in bodies: initializers, Constant nodes,
-// attributes of ai.onnx.ml, Identity nodes over shared initializers, and ConstantOfShape nodes. Floats are cast to the
-// stored element type. Names, order and untouched bytes stay.
+// attributes of ai.onnx.ml, Identity nodes of shared initializers, and ConstantOfShape nodes. Casts floats to the
+// stored element type. Preserves names, order and the bytes of unchanged weights.
 class WeightReplacer {
  public:
   struct Counts {
     int initializers = 0, constants = 0, attributes = 0;
     int filled = 0;         // ConstantOfShape nodes that became initializers
     int split_copies = 0;   // Identity nodes that became initializers
-    int split_weights = 0;  // readers of merged initializers that got their own
+    int split_weights = 0;  // weights separated from merged initializers
     int restored_biases = 0;
     int copied_nodes = 0;
 
@@ -50,34 +48,35 @@ class WeightReplacer {
   // `files` reads the external data of the model. Both must outlive the replacer.
   WeightReplacer(onnx::ModelProto* model, ExternalFiles* files);
 
-  // Nodes to copy where a weight that a copy reads is replaced.
+  // Sets nodes that are copied once a weight that a copy reads is replaced.
   void SetSplitNodes(std::vector<SplitNodes> nodes) { split_nodes_ = std::move(nodes); }
 
-  // The raw_data of initializers that is not in their messages. New values are kept beside the messages, too.
+  // Sets the raw_data of initializers that was extracted from their messages. New values are not put in the messages
+  // either.
   void SetExtracted(std::map<const onnx::TensorProto*, LazyTensor> raw_data) { extracted_ = std::move(raw_data); }
 
-  // Whether the weight is the output of an Identity over an initializer: then it is replaced after that, and stays what
-  // it is where both are equal.
+  // Returns true if the weight is the output of an Identity of an initializer. Such a weight must be replaced after the
+  // initializer, and stays an Identity if both are equal.
   bool IsCopy(const std::string& name) const;
   // Replaces one weight. Errors do not name it.
   absl::Status Replace(const std::string& name, const LazyTensor& value);
-  // Replaces a weight that the file has merged into an initializer, which may have been replaced before: adds an
-  // initializer for it if the values differ.
+  // Replaces a weight that the file has merged into an initializer: adds an initializer if the value differs from the
+  // current value of the merged one.
   absl::Status ReplaceSplit(const SplitWeight& split, const LazyTensor& value);
-  // The value of an initializer, replaced or not.
+  // Returns the current value of an initializer.
   absl::StatusOr<HostTensor> ReadInitializer(const std::string& name);
   // Removes the nodes that initializers have replaced; afterwards no weight can be replaced.
   void RemoveReplacedNodes();
 
-  // Reads an initializer or the value of a Constant node, before it is replaced.
+  // Returns an initializer or the value of a Constant node, which must not have been replaced.
   absl::StatusOr<HostTensor> ReadConstant(const std::string& name);
-  // The tensor of an initializer or of a Constant node, or null.
+  // Returns the tensor of an initializer or of a Constant node, or null.
   const onnx::TensorProto* FindTensor(const std::string& name);
-  // Reads a tensor as the file stores it.
+  // Reads a tensor of the message, with its extracted or external data.
   absl::StatusOr<HostTensor> ReadStored(const onnx::TensorProto& proto);
-  // The new bytes of tensors with external data.
+  // Returns the new bytes of tensors with external data.
   const std::map<const onnx::TensorProto*, LazyTensor>& external() const { return external_; }
-  // The bytes of SetExtracted, old or new.
+  // Returns the bytes of SetExtracted, with replaced weights.
   const std::map<const onnx::TensorProto*, LazyTensor>& extracted() const { return extracted_; }
   const Counts& counts() const { return counts_; }
 
@@ -97,7 +96,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, LazyTensor> external_, extracted_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  std::vector<SplitNodes> split_nodes_;  // that are not in the model yet
+  std::vector<SplitNodes> split_nodes_;  // those not in the model yet
   Counts counts_;
 };
 

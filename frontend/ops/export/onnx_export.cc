@@ -58,7 +58,7 @@ absl::Status EmitSame(OnnxWriter& s, const Node& node) {
   return absl::OkStatus();
 }
 
-// PRelu of ONNX broadcasts the slope alone.
+// Writes Where and Mul, since ONNX's PRelu broadcasts only the slope.
 absl::Status EmitPRelu(OnnxWriter& s, const Node& node) {
   const std::string x = s.Name(node.inputs[0]);
   const std::string zero = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 0));
@@ -66,8 +66,8 @@ absl::Status EmitPRelu(OnnxWriter& s, const Node& node) {
   return absl::OkStatus();
 }
 
-// Kahan's corrections: u = 1 + x loses the low digits of x, and log(u)/(u − 1) at the rounded u is exact. Denominators
-// are 1 where the quotient is not used, so that gradients stay finite.
+// Uses Kahan's correction: u = 1 + x loses the low digits of x, but log(u)/(u − 1) is accurate for the rounded u.
+// Denominators are 1 where the quotient is not used, so that gradients stay finite.
 absl::Status EmitLog1p(OnnxWriter& s, const Node& node) {
   const std::string x = s.Name(node.inputs[0]);
   const std::string one = s.Constant(HostTensor::Scalar(s.graph().type(node.inputs[0]).dtype, 1));
@@ -129,7 +129,8 @@ absl::Status EmitCumSum(OnnxWriter& s, const Node& node) {
   return absl::OkStatus();
 }
 
-// Forward and backward pass share the mask of a stream. ONNX draws its own numbers: no node reads the random key.
+// Writes the mask once per stream, for forward and backward pass. ONNX generates its own random numbers, so no node
+// reads the random key.
 absl::Status EmitDropout(OnnxWriter& s, const Node& node) {
   const std::string x = s.Name(node.inputs[0]), mask = s.Prefixed(StrCat(kMaskName, node.attrs.Int("stream")));
   const DType dtype = s.graph().type(node.inputs[0]).dtype;

@@ -1,5 +1,5 @@
-// Export of canonical operators as nodes of ai.onnx, opset 18: the `emit` of rows. The exporter (frontend/onnx/write)
-// stores the nodes.
+// Writes canonical operators as nodes of ai.onnx, opset 18: the `emit` functions of rows. The exporter
+// (frontend/onnx/write) stores the nodes.
 #pragma once
 
 #include <initializer_list>
@@ -14,10 +14,10 @@
 
 namespace onnxtrain {
 
-// How the names of masks that forward and backward pass share begin.
+// Prefix of the names of dropout masks, which forward and backward pass share.
 inline constexpr std::string_view kMaskName = "dropout_mask_";
 
-// The values of a graph by their names in the file, and the services of the exporter.
+// Names the values of a graph and appends nodes and initializers to the file.
 class OnnxWriter {
  public:
   // The graph must outlive the writer.
@@ -26,22 +26,22 @@ class OnnxWriter {
 
   const Graph& graph() const { return graph_; }
   const Shape& shape(ValueId value) const { return graph_.type(value).shape; }
-  // The name of a value; "" for an absent one.
+  // Returns the name of a value in the file; "" for an absent value.
   virtual std::string Name(ValueId value) const = 0;
   std::vector<std::string> Names(const ValueIds& values) const;
   std::string Output(const Node& node) const { return Name(node.outputs[0]); }
-  // `name`, kept apart from the names of the file.
+  // Returns `name` with a prefix that no name of the model has.
   virtual std::string Prefixed(std::string_view name) const = 0;
-  // Returns whether nothing has taken the name before.
+  // Returns true if the name was not taken before, and takes it.
   virtual bool TakeName(const std::string& name) = 0;
 
-  // Appends a node. Op names its only output, and returns the name; OpTo gets the names.
+  // Append a node. Op creates and returns the name of its only output; OpTo receives the names.
   std::string Op(std::string_view op_type, const std::vector<std::string>& inputs, const Attrs& attrs = {});
   void OpTo(const std::vector<std::string>& outputs, std::string_view op_type, const std::vector<std::string>& inputs,
             const Attrs& attrs = {}) {
     Append(op_type, inputs, outputs, attrs);
   }
-  // Return the name of a new initializer.
+  // Add an initializer and return its name.
   virtual std::string Constant(const HostTensor& value) = 0;
   std::string Ints(const std::vector<int64_t>& values) { return Constant(HostTensor::FromInts(values)); }
   std::string Zeros(DType dtype, const Shape& shape);
@@ -57,11 +57,11 @@ class OnnxWriter {
   const Graph& graph_;
 };
 
-// The function of the row; where it names none, EmitSame for operators that are imported as they are and have no
-// decomposition. Null for the others: they must be decomposed first.
+// Returns the function of the row or, by default, EmitSame for an operator that OpRow::onnx imports and that has no
+// decomposition. Null for other operators, which must be decomposed first.
 EmitFn FindEmit(std::string_view op);
 
-// The operator of the same name, with the same attributes.
+// Writes the ONNX operator of the same name with the same attributes.
 absl::Status EmitSame(OnnxWriter& s, const Node& node);
 
 absl::Status EmitCast(OnnxWriter& s, const Node& node);
@@ -75,7 +75,7 @@ absl::Status EmitPRelu(OnnxWriter& s, const Node& node);
 absl::Status EmitReduce(OnnxWriter& s, const Node& node);
 absl::Status EmitRsqrt(OnnxWriter& s, const Node& node);
 
-// windows.cc
+// Defined in windows.cc.
 absl::Status EmitAveragePool(OnnxWriter& s, const Node& node);
 absl::Status EmitAveragePoolGrad(OnnxWriter& s, const Node& node);
 absl::Status EmitConv(OnnxWriter& s, const Node& node);
@@ -83,9 +83,9 @@ absl::Status EmitConvTranspose(OnnxWriter& s, const Node& node);
 absl::Status EmitConvWeightGrad(OnnxWriter& s, const Node& node);
 absl::Status EmitMaxPool(OnnxWriter& s, const Node& node);
 absl::Status EmitMaxPoolGrad(OnnxWriter& s, const Node& node);
-absl::Status EmitResample(OnnxWriter& s, const Node& node);  // and ResampleGrad
+absl::Status EmitResample(OnnxWriter& s, const Node& node);  // also writes ResampleGrad
 
-// shape.cc
+// Defined in shape.cc.
 absl::Status EmitConstant(OnnxWriter& s, const Node& node);
 absl::Status EmitExpand(OnnxWriter& s, const Node& node);
 absl::Status EmitGather(OnnxWriter& s, const Node& node);
@@ -98,9 +98,7 @@ absl::Status EmitSliceGrad(OnnxWriter& s, const Node& node);
 absl::Status EmitSplit(OnnxWriter& s, const Node& node);
 absl::Status EmitTopK(OnnxWriter& s, const Node& node);
 
-// For export functions.
-
-// The attributes of these names.
+// Returns the attributes with these names.
 Attrs Pick(const Attrs& attrs, std::initializer_list<const char*> names);
 int64_t Product(std::span<const int64_t> extents);
 

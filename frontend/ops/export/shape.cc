@@ -1,4 +1,4 @@
-// Constants, and operators that move elements.
+// Writes constants, and operators that move elements.
 #include <limits>
 #include <numeric>
 
@@ -34,7 +34,7 @@ absl::Status EmitSlice(OnnxWriter& s, const Node& node) {
   std::iota(axes.begin(), axes.end(), 0);
   for (size_t i = 0; i < starts.size(); ++i) {
     ends[i] = starts[i] + sizes[i] * steps[i];
-    if (ends[i] < 0) ends[i] = std::numeric_limits<int64_t>::min();  // before the first element
+    if (ends[i] < 0) ends[i] = std::numeric_limits<int64_t>::min();  // an end before the first element
   }
   s.OpTo({s.Output(node)}, "Slice",
          {s.Name(node.inputs[0]), s.Ints(starts), s.Ints(ends), s.Ints(axes), s.Ints(steps)});
@@ -52,7 +52,7 @@ std::string ScatterAdd(OnnxWriter& s, DType dtype, const Shape& shape, const std
 
 }  // namespace
 
-// One axis after the other: pads where the step is 1, scatters otherwise.
+// Processes one axis after the other: pads if the step is 1, otherwise scatters.
 absl::Status EmitSliceGrad(OnnxWriter& s, const Node& node) {
   const auto starts = node.attrs.Ints("starts"), steps = node.attrs.Ints("steps");
   const Shape& whole = s.shape(node.outputs[0]);
@@ -86,13 +86,13 @@ absl::Status EmitPad(OnnxWriter& s, const Node& node) {
   return absl::OkStatus();
 }
 
-// Without attributes that ONNX lacks, such as the padding index.
+// Omits attributes that ONNX lacks, such as the padding index.
 absl::Status EmitGather(OnnxWriter& s, const Node& node) {
   s.OpTo({s.Output(node)}, "Gather", s.Names(node.inputs), {{"axis", node.attrs.Int("axis")}});
   return absl::OkStatus();
 }
 
-// As [before, extent, behind] with one index per row.
+// Scatters into [before, extent, after] with one index per row.
 absl::Status EmitGatherGrad(OnnxWriter& s, const Node& node) {
   const Shape& shape = s.shape(node.outputs[0]);
   const size_t axis = static_cast<size_t>(node.attrs.Int("axis"));

@@ -1,4 +1,4 @@
-// Convolutions, pooling and resampling.
+// Writes convolutions, pooling, resampling and their gradients.
 #include <algorithm>
 #include <numeric>
 
@@ -26,8 +26,8 @@ absl::Status EmitConv(OnnxWriter& s, const Node& node) {
 
 namespace {
 
-// How many elements lie behind the last window along each axis.
-Shape BehindWindows(const Windows& w, std::span<const int64_t> extents, std::span<const int64_t> counts) {
+// Returns the number of elements after the last window along each axis.
+Shape ElementsAfterWindows(const Windows& w, std::span<const int64_t> extents, std::span<const int64_t> counts) {
   Shape rest;
   for (size_t i = 0; i < w.axes(); ++i) {
     const int64_t padded = extents[i] + w.pads[i] + w.pads[i + w.axes()];
@@ -36,15 +36,15 @@ Shape BehindWindows(const Windows& w, std::span<const int64_t> extents, std::spa
   return rest;
 }
 
-// A transposed convolution whose output has these spatial extents. The elements behind the last window are 0, and are
-// padded: output_padding may not exceed the stride.
+// Writes a transposed convolution whose output has these spatial extents. Pads the elements after the last window,
+// which are 0, since output_padding must not exceed the stride.
 std::string TransposeConv(OnnxWriter& s, const std::string& dy, std::span<const int64_t> counts, const std::string& w,
                           const Windows& windows, int64_t group, std::span<const int64_t> extents) {
   const Attrs attrs = {{"strides", windows.strides}, {"dilations", windows.dilations}, {"group", group}};
   const std::string whole = s.Op("ConvTranspose", {dy, w}, attrs);
-  const Shape rest = BehindWindows(windows, extents, counts);
+  const Shape rest = ElementsAfterWindows(windows, extents, counts);
   const size_t axes = windows.axes();
-  std::vector<int64_t> pads(2 * (axes + 2), 0);  // negative ones crop
+  std::vector<int64_t> pads(2 * (axes + 2), 0);  // negative pads crop
   for (size_t i = 0; i < axes; ++i) {
     pads[i + 2] = -windows.pads[i];
     pads[axes + 4 + i] = rest[i] - windows.pads[i + axes];
@@ -80,8 +80,8 @@ Shape WithSpatial(Shape leading, std::span<const int64_t> spatial) {
 
 }  // namespace
 
-// The convolution of x with dy as the kernel, batch and channels exchanged, strides and dilations exchanged:
-// [C/g, g·N, …] * [M, N, …] → [C/g, M, …], transposed.
+// Writes the gradient as a convolution of x with dy as kernel, after exchanging batch with channels and strides with
+// dilations: [C/g, g·N, …] * [M, N, …] → [C/g, M, …], which is then transposed.
 absl::Status EmitConvWeightGrad(OnnxWriter& s, const Node& node) {
   RETURN_IF_ERROR(CheckUnrounded(s, node));
   const Shape &x = s.shape(node.inputs[0]), &dy = s.shape(node.inputs[1]), &dw = s.shape(node.outputs[0]);
@@ -106,7 +106,7 @@ absl::Status EmitConvWeightGrad(OnnxWriter& s, const Node& node) {
   return dy[1] == dw[0] ? absl::OkStatus() : absl::InternalError("channels of dy and dw differ");
 }
 
-// ONNX counts indices from the start of the tensor, the graph from the start of the plane.
+// Converts indices: ONNX counts from the start of the tensor, the graph from the start of the plane.
 absl::Status EmitMaxPool(OnnxWriter& s, const Node& node) {
   if (node.attrs.Int("index_in_window") != 0) return Invalid("ONNX has no index within the window");
   const std::string whole = StrCat(s.Output(node), "_index"), x = s.Name(node.inputs[0]);
@@ -139,7 +139,7 @@ absl::Status EmitAveragePool(OnnxWriter& s, const Node& node) {
 
 namespace {
 
-// Elements of x in each window along one axis.
+// Returns the number of elements of x in each window along one axis.
 std::vector<double> InnerElements(const Windows& w, size_t axis, int64_t extent, int64_t count) {
   std::vector<double> inner(count, 0);
   for (int64_t o = 0; o < count; ++o) {
@@ -153,7 +153,7 @@ std::vector<double> InnerElements(const Windows& w, size_t axis, int64_t extent,
 
 }  // namespace
 
-// Spreads dy / (elements of the window) over the windows, with a transposed convolution per channel.
+// Distributes dy / (elements of the window) over the windows by a transposed convolution per channel.
 absl::Status EmitAveragePoolGrad(OnnxWriter& s, const Node& node) {
   const Shape &dx = s.shape(node.outputs[0]), &dy = s.shape(node.inputs[0]);
   const DType dtype = s.graph().type(node.outputs[0]).dtype;
@@ -175,14 +175,14 @@ absl::Status EmitAveragePoolGrad(OnnxWriter& s, const Node& node) {
 
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 24;  // of the matrix of an axis
+constexpr int64_t kMaxMatrixElements = int64_t{1} << 24;  // limit for the matrix of an axis
 
 bool Selects(const Taps& taps) {
   const auto one = [](double weight) { return weight == 1; };
   return taps.most() == 1 && std::ssize(taps.index) == taps.out() && std::ranges::all_of(taps.weight, one);
 }
 
-// [in, out]
+// Returns the matrix [in, out] of the taps.
 HostTensor MakeMatrix(const Taps& taps, DType dtype) {
   HostTensor matrix({dtype, {taps.in, taps.out()}});
   for (int64_t o = 0; o < taps.out(); ++o) {
@@ -195,7 +195,7 @@ HostTensor MakeMatrix(const Taps& taps, DType dtype) {
 
 absl::StatusOr<std::string> EmitAxis(OnnxWriter& s, const std::string& x, const Type& type, const Taps& taps) {
   if (Selects(taps)) return s.Op("Gather", {x, s.Ints(taps.index)}, {{"axis", taps.axis}});
-  if (taps.in * taps.out() > kMostElements)
+  if (taps.in * taps.out() > kMaxMatrixElements)
     return Invalid("resizes ", taps.in, " to ", taps.out(), " elements, which is too large for a matrix of taps");
   const int last = type.rank() - 1;
   std::vector<int64_t> swap(type.rank());
@@ -209,8 +209,7 @@ absl::StatusOr<std::string> EmitAxis(OnnxWriter& s, const std::string& x, const 
 
 }  // namespace
 
-// Resample and ResampleGrad: along each axis a Gather where every output is one element, else a product with the matrix
-// of the taps.
+// Writes, along each axis, a Gather if every output is one element, otherwise a product with the matrix of the taps.
 absl::Status EmitResample(OnnxWriter& s, const Node& node) {
   const bool gradient = node.attrs.Has("input_sizes");
   const Type& type = s.graph().type(node.inputs[0]);

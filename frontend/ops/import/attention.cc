@@ -6,7 +6,6 @@
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 
 namespace onnxtrain {
 
@@ -79,7 +78,7 @@ Val RepeatHeads(Val x, int64_t times) {
   return Reshape(wide, {x.dim(0), x.dim(1) * times, x.dim(2), x.dim(3)});
 }
 
-// Does every query see a key, whatever is fed?
+// Returns true if every query is known to see a key, for all feeds.
 bool AllSee(Val allowed) {
   const HostTensor* known = allowed.constant();
   const int64_t keys = allowed.dim(-1);
@@ -98,8 +97,8 @@ Val AdditiveMask(const Heads& h) {
   return allowed ? allowed + bias : bias;
 }
 
-// A mask as softmax can bear it: a query that sees nothing sees everything, and `hidden` (invalid: never) says that its
-// result does not count.
+// The masks of attention. `additive` is the mask. In `open`, queries that see no key see all keys, so that the softmax
+// is not NaN; `hidden` (invalid: no query) marks these queries, whose results are replaced by 0.
 struct Masking {
   Val additive, open, hidden;
 };
@@ -113,11 +112,11 @@ Masking MakeMasking(const Heads& h) {
   return m;
 }
 
-// Softmax over the last axis, with the sink's score among the others.
+// Computes the softmax over the keys and, if present, the sink.
 Val Normalized(Val scores, const Heads& h) {
   if (!scores) return scores;
   DType type = h.softmax.value_or(scores.dtype());
-  if (DTypeSize(type) < 4) type = DType::kFloat32;  // exponentials of halves are computed in float32
+  if (DTypeSize(type) < 4) type = DType::kFloat32;  // exponentials of 16-bit types are computed in float32
   Val wide = Cast(scores, type);
   const int64_t keys = wide.dim(-1);
   if (h.sink) {
@@ -159,13 +158,13 @@ absl::StatusOr<AttentionResult> BuildAttention(Builder& b, const Heads& h, bool 
 
 namespace {
 
-// As SplitHeads; [B,H,S,D] stays.
+// Returns input i as [B,H,S,D], which it may already be.
 absl::StatusOr<Val> ReadHeads(const ImportContext& c, size_t i, std::string_view attribute) {
   if (c.in(i).rank() == 4) return c.in(i);
   return SplitHeads(c.in(i), c.attrs().Int(attribute));
 }
 
-// A mask for fewer keys than there are: nobody sees the others.
+// Extends a mask to `keys` keys; no query sees the additional keys.
 Val WidenedTo(Val mask, int64_t keys) {
   const int64_t missing = keys - mask.dim(-1);
   if (mask.rank() == 0 || mask.dim(-1) <= 1 || missing <= 0) return mask;
@@ -175,13 +174,13 @@ Val WidenedTo(Val mask, int64_t keys) {
   return Concat({mask, Expand(none, shape)}, mask.rank() - 1);
 }
 
-// The first cases that ONNX published with outputs of mode 1 have the masked products there, and count queries from 0
-// in spite of a cache; ONNX 1.23 corrected text and cases of all versions.
+// Returns true for ONNX's first test cases with qk_matmul_output_mode 1, which expect masked products there, and count
+// queries from 0 despite a cache. ONNX 1.23 corrected the text and the cases of all versions.
 bool AsFirstPublished(const ImportContext& c) {
   return c.conformance && c.attrs().Int("qk_matmul_output_mode") == 1 && c.attrs().Float("softcap") == 0;
 }
 
-// nonpad_kv_seqlen as [B,1,1,1]; invalid if absent.
+// Returns nonpad_kv_seqlen as [B,1,1,1]; invalid if absent.
 absl::StatusOr<Val> KeyCounts(ImportContext& c, const Heads& h) {
   if (!c.has(6)) return Val();
   if (c.has(4)) return Invalid("past_key and nonpad_kv_seqlen exclude each other");
@@ -191,14 +190,16 @@ absl::StatusOr<Val> KeyCounts(ImportContext& c, const Heads& h) {
   return Reshape(Cast(c.in(6), DType::kInt64), {batch, 1, 1, 1});
 }
 
-// The keys within so many positions before (behind: a negative sign) a query; all of them for a negative `size`.
+// Returns the mask of keys at most `size` positions before the query or, with sign −1, after it. Invalid (no limit) for
+// a negative `size`.
 Val WithinWindow(Val query, Val key, int64_t size, double sign) {
   if (size < 0) return Val();
   const Val distance = (query - key) * sign;
   return distance.b().Op("LessOrEqual", {distance, Number(distance, static_cast<double>(size))});
 }
 
-// Which keys the positions let a query see: queries follow the keys of the cache, or are the last of `counts` keys.
+// Returns the mask by positions: causality and windows. Queries follow the keys of the cache or, if `counts` is valid,
+// are the last of `counts` keys.
 absl::StatusOr<Val> SeenByPosition(ImportContext& c, const Heads& h, Val counts) {
   const int64_t s = h.q.dim(2), t = h.k.dim(2), past = AsFirstPublished(c) ? 0 : h.past;
   ASSIGN_OR_RETURN(const Val queries, Positions(c.b(), s, counts ? -s : past));
@@ -229,7 +230,7 @@ absl::StatusOr<Val> ScoresOfMode(const ImportContext& c, const AttentionResult& 
   return modes[mode];
 }
 
-ImportResult ImportAttention(ImportContext& c) {
+ImportOr ImportAttention(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 3));
   Heads h;
   ASSIGN_OR_RETURN(h.q, ReadHeads(c, 0, "q_num_heads"));

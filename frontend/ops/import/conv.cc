@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {
@@ -12,7 +12,7 @@ absl::Status RequireConvInputs(const ImportContext& c) {
   return Invalid("cannot convolve ", ToString(c.in(0).type()), " with weights ", ToString(c.in(1).type()));
 }
 
-// The windows of a convolution with weights in(1) over these extents.
+// Reads the windows of a convolution with the weights in(1) over an input with these spatial extents.
 absl::StatusOr<Windows> ConvWindows(const ImportContext& c, std::span<const int64_t> extents) {
   const auto kernel = Spatial(c.in(1).shape());
   const Shape given = c.attrs().Ints("kernel_shape", Shape(kernel.begin(), kernel.end()));
@@ -37,7 +37,7 @@ absl::StatusOr<Val> Convolve(ImportContext& c) {
   return axes.Restore(c.b().Op("Conv", {axes.x, weights, c.in(2)}, ConvAttrs(axes.w, c.attrs())));
 }
 
-ImportResult ImportConv(ImportContext& c) {
+ImportOr ImportConv(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val y, Convolve(c));
   return std::vector<Val>{y};
 }
@@ -72,18 +72,18 @@ absl::StatusOr<Val> Activate(ImportContext& c, Val x) {
   return Unsupported(StrCat("activation '", name, "'"));
 }
 
-// activation(conv(x, w) + b + z)
-ImportResult ImportFusedConv(ImportContext& c) {
+// Imports activation(conv(x, w) + b + z).
+ImportOr ImportFusedConv(ImportContext& c) {
   ASSIGN_OR_RETURN(Val y, Convolve(c));
   if (c.has(3)) y = y + c.in(3);
   ASSIGN_OR_RETURN(y, Activate(c, y));
   return std::vector<Val>{y};
 }
 
-// The spatial extents of a transposed convolution's output, and the pads that belong to them.
+// Spatial output extents of a transposed convolution, and the pads that result in them.
 struct TransposedExtents {
   Shape extents;
-  Shape pads;  // begins
+  Shape pads;  // begin of each axis
 };
 
 absl::StatusOr<TransposedExtents> ResolveTransposedExtents(const ImportContext& c, const Windows& w,
@@ -91,7 +91,7 @@ absl::StatusOr<TransposedExtents> ResolveTransposedExtents(const ImportContext& 
   const size_t n = w.axes();
   const Shape more = c.attrs().Ints("output_padding", Shape(n, 0));
   Shape wanted = c.attrs().Ints("output_shape");
-  // Some exporters give the whole shape.
+  // Some exporters write the whole shape, with batch and channels.
   if (wanted.size() == n + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);
   const std::string auto_pad = c.attrs().String("auto_pad", "NOTSET");
   const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
@@ -119,9 +119,8 @@ absl::StatusOr<TransposedExtents> ResolveTransposedExtents(const ImportContext& 
   return result;
 }
 
-// The canonical operator is the adjoint of a convolution, which fixes its output extent only up to stride − 1. What
-// lies outside of what any window reaches is zero and is padded on: at the begin for negative pads, at the end for
-// output_padding of a stride or more.
+// Builds a ConvTranspose, whose output extent may exceed the elements that windows reach by at most stride − 1. Pads
+// further elements, which are zero: at the begin for negative pads, at the end for output_padding ≥ stride.
 absl::StatusOr<Val> Transposed(ImportContext& c, Windows w, const TransposedExtents& out) {
   const size_t n = w.axes();
   const auto in = Spatial(c.in(0).shape());
@@ -142,7 +141,7 @@ absl::StatusOr<Val> Transposed(ImportContext& c, Windows w, const TransposedExte
   return PadSpatial(c.b().Op("ConvTranspose", {c.in(0), c.in(1)}, std::move(attrs)), outside, 0);
 }
 
-ImportResult ImportConvTranspose(ImportContext& c) {
+ImportOr ImportConvTranspose(ImportContext& c) {
   RETURN_IF_ERROR(RequireConvInputs(c));
   RETURN_IF_ERROR(RequireSpatial(c));
   const auto in = Spatial(c.in(0).shape());

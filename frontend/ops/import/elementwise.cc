@@ -1,3 +1,5 @@
+// Imports elementwise operators of ai.onnx, experimental ones up to ONNX 1.4, and nodes that converters write although
+// ONNX does not define them: ATen of PyTorch and Erfc of TensorFlow.
 #include "frontend/ops/import/elementwise.h"
 
 #include <cmath>
@@ -18,15 +20,9 @@
 namespace onnxtrain {
 namespace {
 
-// Part of the imports of the elementwise family: ONNX's early experiments and ATen nodes. Internal to frontend/ops.
-// Operators that ONNX had as experiments until 1.4, and what converters write beside ONNX: ATen nodes of PyTorch and
-// TensorFlow's Erfc.
-
 using Ints = std::vector<int64_t>;
 
-// --- Functions of one number
-
-// αx + β
+// Imports αx + β.
 ImportOr ImportAffine(ImportContext& c) {
   return One(c.in(0) * c.attrs().Float("alpha", 1.0) + c.attrs().Float("beta", 0.0));
 }
@@ -41,16 +37,14 @@ ImportOr ImportParametricSoftplus(ImportContext& c) {
   return One(Unary("Softplus", c.in(0) * c.attrs().Float("beta", 1.0)) * c.attrs().Float("alpha", 1.0));
 }
 
-// TensorFlow's complement of Erf, which tf2onnx leaves as it is: Keras' GELU.
+// Imports the complement of Erf, which tf2onnx does not convert. Keras uses it in GELU.
 ImportOr ImportErfc(ImportContext& c) { return One(1.0 - Unary("Erf", c.in(0))); }
-
-// --- Images [N,C,H,W]
 
 absl::Status CheckImage(Val x) {
   return x.rank() == 4 ? absl::OkStatus() : Invalid("expected an image [N,C,H,W], got ", ToString(x.type()));
 }
 
-// scale·x + bias of the channel.
+// Imports scale·x + bias, with a bias per channel of images [N,C,H,W].
 ImportOr ImportImageScaler(ImportContext& c) {
   const Val x = c.in(0);
   RETURN_IF_ERROR(CheckImage(x));
@@ -62,8 +56,8 @@ ImportOr ImportImageScaler(ImportContext& c) {
   return One(y + Cast(c.b().Constant(HostTensor::FromDoubles({DType::kFloat32, {channels, 1, 1}}, *bias)), x.dtype()));
 }
 
-// `border` (left, top, right, bottom) is cut off; with `scale` (height, width), that extent is taken behind the left
-// and top border.
+// Removes `border` (left, top, right, bottom) from images [N,C,H,W] or, with `scale` (height, width), takes a region of
+// that size after the left and top border.
 ImportOr ImportCrop(ImportContext& c) {
   const Val x = c.in(0);
   RETURN_IF_ERROR(CheckImage(x));
@@ -81,9 +75,8 @@ ImportOr ImportCrop(ImportContext& c) {
   return One(Slice(Slice(x, 2, top, height), 3, left, width));
 }
 
-// --- Filled tensors
-
-// The attribute `shape`, the values of input 0 with `input_as_shape`, or the shape of input 0; then `extra_shape`.
+// Returns the attribute `shape`, the values of input 0 (with `input_as_shape`) or the shape of input 0, followed by
+// `extra_shape`.
 absl::StatusOr<Shape> FilledShape(ImportContext& c) {
   Shape shape = c.attrs().Ints("shape");
   if (c.attrs().Int("input_as_shape") != 0) {
@@ -114,13 +107,11 @@ ImportOr ImportGivenTensorFill(ImportContext& c) {
   return One(c.b().Constant(HostTensor::FromDoubles({DType::kFloat32, shape}, *values)));
 }
 
-// --- Nodes that stand for others
-
-// Slice as since opset 10, without steps.
+// Imports the experimental DynamicSlice, which equals Slice of opset 10 without steps.
 ImportOr ImportDynamicSlice(ImportContext& c) { return ImportAs(c, "", "Slice", c.node().inputs, {}); }
 
-// The step of a recurrence after its gates [1,N,3D] (reset, update, new) were computed: h·σ(u) + tanh(n)·(1 − σ(u)).
-// Where `t` is beyond a sample's length, its state stays, or becomes 0 with `drop_states`.
+// Computes the new state h·σ(u) + tanh(n)·(1 − σ(u)) of a GRU from its gates [1,N,3D] (reset, update, new). If step `t`
+// is beyond the length of a sample, its state is unchanged or, with `drop_states`, 0.
 ImportOr ImportGruUnit(ImportContext& c) {
   const Val h = c.in(0), gates = c.in(1);
   if (h.rank() != 3 || gates.rank() != 3 || gates.dim(2) != 3 * h.dim(2))
@@ -137,8 +128,8 @@ ImportOr ImportGruUnit(ImportContext& c) {
   return One(Where(valid, next, c.attrs().Int("drop_states") != 0 ? Number(h, 0) : h));
 }
 
-// PyTorch's escape for what it could not export: `operator` names a function of ATen. Functions of tensors alone that
-// have an ONNX operator of the same meaning are imported.
+// A PyTorch function that is imported as an ONNX operator. PyTorch exports functions without ONNX equivalent as ATen
+// nodes with the attribute `operator`; supported ones have only tensor arguments.
 struct AtenName {
   std::string_view aten, onnx;
   int inputs;
@@ -184,19 +175,19 @@ std::span<const OnnxOp> LegacyImports() {
   return kOps;
 }
 
-constexpr size_t kMostVisited = 256;  // values; quantizers, softmaxes with a one-hot maximum and codebooks are smaller
+constexpr size_t kMaxVisited = 256;  // limit for values; quantizers, one-hot softmaxes and codebooks are smaller
 
-// Whether no gradient flows through the operator, as through Round and ArgMax.
+// Returns true if the operator has no gradient, like Round and ArgMax.
 bool StopsGradient(const Node& node) {
   const OpRow* row = FindOp(node.op);
   return row != nullptr && row->grad_status == GradStatus::kZero;
 }
 
-// Whether `value` depends on x through an operator that stops gradients.
+// Returns true if `value` depends on x through an operator that stops gradients.
 bool DependsThroughStep(const Graph& graph, ValueId value, ValueId x) {
-  std::set<std::pair<ValueId, bool>> seen = {{value, false}};  // and whether such an operator is on the way
+  std::set<std::pair<ValueId, bool>> seen = {{value, false}};  // true: an operator on the path stops gradients
   std::vector<std::pair<ValueId, bool>> open(seen.begin(), seen.end());
-  while (!open.empty() && seen.size() < kMostVisited) {
+  while (!open.empty() && seen.size() < kMaxVisited) {
     const auto [v, stopped] = open.back();
     open.pop_back();
     if (v == x) {
@@ -213,17 +204,17 @@ bool DependsThroughStep(const Graph& graph, ValueId value, ValueId x) {
   return false;
 }
 
-// Looks for forms of q in operands that were computed of q and x.
+// Finds operands that are op(q, x) or op(x, q), where q depends on x through an operator that stops gradients.
 class Finder {
  public:
   explicit Finder(Val x) : graph_(x.b().graph()), x_(x) {}
 
-  // Whether `v` is op(q, x), or op(x, q).
+  // Return true if `v` is op(q, x) or op(x, q), respectively.
   bool IsOfStepAndX(Val v, std::string_view op) const { return IsStep(Operand(v, op, 1)); }
   bool IsOfXAndStep(Val v, std::string_view op) const { return IsStep(Operand(v, op, 0)); }
 
  private:
-  // The other operand of op where x is the operand at `place`.
+  // Returns the other operand if `v` is an `op` whose operand `place` is x, otherwise kNoValue.
   ValueId Operand(Val v, std::string_view op, size_t place) const {
     const Node* node = graph_.producer(v.id());
     return node != nullptr && node->op == op && node->inputs[place] == x_.id() ? node->inputs[1 - place] : kNoValue;
@@ -237,7 +228,7 @@ class Finder {
   Val x_;
 };
 
-// The x of an estimator; invalid where it is none.
+// Returns the x of a straight-through estimator, or an invalid Val.
 Val FindCarrier(std::string_view op, Val a, Val b) {
   const Finder of_a(a), of_b(b);
   if (op == "Add") return of_a.IsOfStepAndX(b, "Sub") ? a : of_b.IsOfStepAndX(a, "Sub") ? b : Val();
@@ -280,7 +271,7 @@ ImportOr ImportBinary(ImportContext& c) {
   return One(Binary(c.node().op_type, c.in(0), b));
 }
 
-// The result has the base's type, whatever the exponent's. An integer to a fractional power is computed in float64.
+// Imports Pow. The result has the type of the base. Integers to a fractional power are computed in float64.
 ImportOr ImportPow(ImportContext& c) {
   const Val a = c.in(0);
   ASSIGN_OR_RETURN(const Val b, SecondOperand(c));
@@ -306,12 +297,12 @@ ImportOr ImportMean(ImportContext& c) {
 }
 ImportOr ImportExtremum(ImportContext& c) { return One(FoldOperands(c, c.node().op_type)); }
 
-// Bounds are attributes before opset 11, then optional scalar inputs.
+// Imports Clip. Bounds are attributes before opset 11, then optional scalar inputs.
 ImportOr ImportClip(ImportContext& c) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Val x = c.in(0);
   double min = c.attrs().Float("min", -kInfinity), max = c.attrs().Float("max", kInfinity);
-  // Open bounds were written as the largest float; x beyond them does not occur.
+  // Older exporters write a missing bound as the largest float.
   if (min <= std::numeric_limits<float>::lowest()) min = -kInfinity;
   if (max >= std::numeric_limits<float>::max()) max = kInfinity;
   const bool known = (!c.has(1) || c.Known(1) != nullptr) && (!c.has(2) || c.Known(2) != nullptr);
@@ -332,17 +323,18 @@ struct TypeName {
   std::string_view onnx;
   DType dtype;
 };
-// How opset 1 to 5 wrote the target of a Cast.
+// The names of types in Cast of opset 1 to 5.
 constexpr TypeName kTypeNames[] = {
     {"FLOAT", DType::kFloat32}, {"DOUBLE", DType::kFloat64}, {"FLOAT16", DType::kFloat16}, {"INT8", DType::kInt8},
     {"INT16", DType::kInt16},   {"INT32", DType::kInt32},    {"INT64", DType::kInt64},     {"UINT8", DType::kUInt8},
     {"UINT16", DType::kUInt16}, {"UINT32", DType::kUInt32},  {"UINT64", DType::kUInt64},   {"BOOL", DType::kBool},
 };
 
-// Integers on a grid give a float with the gradient of what was quantized: sums of products that are scaled behind.
+// Casts x. Integers on a quantization grid become floats that have the gradient of the quantized value, since models
+// scale sums of integer products after such a cast.
 Val CastIntegers(Val x, DType to) { return IsFloat(to) && !IsFloat(x.dtype()) ? GetFloatValues(x, to) : Cast(x, to); }
 
-// `saturate` concerns the 8-bit floats alone, and `round_mode` one of them.
+// Imports a cast to `to`. `saturate` applies only to 8-bit floats, `round_mode` only to one of them.
 ImportOr CastTo(ImportContext& c, DType to) {
   const bool saturate = c.attrs().Int("saturate", 1) != 0, powers = to == DType::kFloat8E8M0;
   const std::string mode = powers ? c.attrs().String("round_mode", "up") : "even";
@@ -366,7 +358,7 @@ ImportOr ImportCast(ImportContext& c) {
 ImportOr ImportCastLike(ImportContext& c) { return CastTo(c, c.in(1).dtype()); }
 ImportOr ImportIdentity(ImportContext& c) { return One(c.in(0)); }
 
-// Up to opset 6 the slope is one number or one per channel (axis 1), later it broadcasts.
+// Imports PRelu. Up to opset 6, the slope is one number or one per channel (axis 1); later, it broadcasts.
 ImportOr ImportPRelu(ImportContext& c) {
   const Val x = c.in(0);
   Val slope = c.in(1);
@@ -385,14 +377,14 @@ ImportOr ImportGelu(ImportContext& c) {
   return One(c.b().Op("Gelu", {c.in(0)}, {{"approximate", c.attrs().String("approximate", "none")}}));
 }
 
-// x·σ(αx).
+// Imports x·σ(αx).
 ImportOr ImportSwish(ImportContext& c) {
   const double alpha = c.attrs().Float("alpha", 1.0);
   const Val x = c.in(0);
   return One(x * Sigmoid(alpha == 1 ? x : x * alpha));
 }
 
-// Rows list the operators that are imported as they are (OpRow::onnx).
+// Lists the operators that need an import function; other elementwise operators have OpRow::onnx.
 constexpr int kMany = Arity::kMany;
 constexpr OnnxOp kOps[] = {
     {"", "Add", 2, 2, ImportBinary, {.scores = true, .scalar_weight = true, .weight_inputs = 0b11}},

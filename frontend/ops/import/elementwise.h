@@ -1,4 +1,4 @@
-// Straight-through estimators as exporters write them.
+// Imports straight-through estimators.
 #pragma once
 
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace onnxtrain {
 
-// Exporters drop PyTorch's detach(), and x + (q(x) − x).detach() arrives as the sum of x and q − x, whose gradient
-// would be that of q: none where q rounds, selects or compares. Returns a + b (`op` Add) or a − b (Sub) with a gradient
-// that flows to x alone (Bengio et al., 2013, arXiv:1308.3432) where it is x + (q − x), x − (x − q) or (q + x) − x, and
-// q depends on x through an operator without a gradient; an invalid Val otherwise.
+// Exporters drop PyTorch's detach(), so x + (q(x) − x).detach() is exported as x + (q − x), which would have the
+// gradient of q: zero if q rounds, selects or compares. If a + b (`op` Add) or a − b (Sub) is x + (q − x), x − (x − q)
+// or (q + x) − x, and q depends on x through an operator without a gradient, returns the sum or difference with a
+// gradient to x only (Bengio et al., 2013, arXiv:1308.3432). Otherwise returns an invalid Val.
 Val ImportStraightThrough(std::string_view op, Val a, Val b);
 
 }  // namespace onnxtrain

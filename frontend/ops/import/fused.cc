@@ -1,11 +1,10 @@
-// Nodes of the domain com.microsoft that optimizers fuse out of others, and weights that they pack (ONNX Runtime's
-// ContribOperators.md).
+// Imports fused operators and packed weights that graph optimizers write in the domain com.microsoft
+// (ContribOperators.md of ONNX Runtime).
 #include <algorithm>
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/attention.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/import/quantize.h"
 #include "frontend/ops/quantize.h"
 #include "frontend/ops/rules.h"
@@ -13,7 +12,7 @@
 namespace onnxtrain {
 namespace {
 
-// [N,spatial…,C] → [N,C,spatial…], and back.
+// Transposes [N,spatial…,C] to [N,C,spatial…].
 Val ChannelsSecond(Val x) {
   std::vector<int64_t> perm = {0, x.rank() - 1};
   for (int64_t i = 1; i + 1 < x.rank(); ++i) perm.push_back(i);
@@ -32,7 +31,7 @@ ImportOr Each(ImportOr results, Val (*f)(Val)) {
   return results;
 }
 
-// x [N,spatial…,C], weights as Conv has them.
+// Imports a convolution of x [N,spatial…,C] with weights in the layout of Conv.
 ImportOr ImportNhwcConv(ImportContext& c) {
   if (c.in(0).rank() < 3) return Invalid("expected [N,spatial…,C], got ", ToString(c.in(0).type()));
   return Each(ImportAs(c, "", "Conv", {ChannelsSecond(c.in(0)), c.in(1), c.in(2)}, c.attrs()), ChannelsLast);
@@ -40,7 +39,7 @@ ImportOr ImportNhwcConv(ImportContext& c) {
 
 Val Silu(Val x) { return x ? x * Sigmoid(x) : x; }
 
-// x, gamma, beta; activation 1 is SiLU. Channels come last unless channels_last is 0.
+// Imports GroupNorm of x, gamma, beta. Channels are last unless channels_last is 0; activation 1 is SiLU.
 ImportOr ImportMsGroupNorm(ImportContext& c) {
   const bool last = c.attrs().Int("channels_last", 1) != 0;
   if (c.in(0).rank() < 3) return Invalid("expected 3 or more axes, got ", ToString(c.in(0).type()));
@@ -71,7 +70,7 @@ ImportOr ImportFusedGemm(ImportContext& c) {
   return ImportAs(c, "", activation, {y->front()}, std::move(parameters));
 }
 
-// x + bias, halved along the last axis: the first half times Gelu of the second.
+// Splits x + bias in halves along the last axis and multiplies the first half by Gelu of the second.
 ImportOr ImportBiasSplitGelu(ImportContext& c) {
   const Val x = c.in(0) + c.in(1);
   if (!x || x.rank() < 1 || x.dim(-1) % 2 != 0) return Invalid("cannot halve ", ToString(c.in(0).type()));
@@ -82,9 +81,7 @@ ImportOr ImportBiasSplitGelu(ImportContext& c) {
 
 ImportOr ImportBiasAdd(ImportContext& c) { return One(c.in(0) + c.in(1) + c.in(2)); }
 
-// --- Packed weights
-
-// Bytes that hold 8/bits numbers each along the last axis, the first in the lowest bits; the first `count` of each row.
+// Unpacks bytes with 8/bits numbers each, the first in the lowest bits. Returns the first `count` numbers of each row.
 HostTensor Spread(const HostTensor& packed, int64_t bits, int64_t count) {
   Shape shape = packed.shape();
   const int64_t bytes = shape.back(), per_byte = 8 / bits, rows = packed.size() / std::max<int64_t>(1, bytes);
@@ -117,7 +114,7 @@ absl::StatusOr<Blocks> ReadBlocks(const ImportContext& c) {
   return b;
 }
 
-// The zero points of an N by blocks grid: packed like weights, or as they are; 2^(bits−1) where there are none.
+// Returns the zero points [N, blocks], which may be packed like the weights or not; by default, they are 2^(bits−1).
 absl::StatusOr<Val> ZeroPoints(ImportContext& c, const Blocks& b, DType type) {
   if (!c.has(3)) return c.b().Scalar(type, static_cast<double>(int64_t{1} << (b.bits - 1)));
   const HostTensor* zero = c.Known(3);
@@ -131,9 +128,8 @@ absl::StatusOr<Val> ZeroPoints(ImportContext& c, const Blocks& b, DType type) {
   return Cast(c.b().Constant(zero->Reshaped({b.n, b.count})), type);
 }
 
-// Whose scale and zero point hold for column k: given by g_idx [K], or by its place. (onnxruntime 1.23 on the CPU
-// forgets packed zero points where there is a g_idx; its documentation, and its own float zero points, say that they
-// count.)
+// Returns, for each column k, the block whose scale and zero point apply: g_idx[k] or, without g_idx, k / block size.
+// (onnxruntime 1.23 on the CPU ignores packed zero points if there is a g_idx, contrary to its documentation.)
 absl::StatusOr<std::vector<int64_t>> BlockOfColumn(ImportContext& c, const Blocks& b) {
   std::vector<int64_t> block(b.k);
   for (int64_t k = 0; k < b.k; ++k) block[k] = k / b.size;
@@ -147,8 +143,8 @@ absl::StatusOr<std::vector<int64_t>> BlockOfColumn(ImportContext& c, const Block
   return block;
 }
 
-// A [..,K] times the transpose of weights [N,K] of 2, 4 or 8 bits, in blocks along K. The weights are not trained: they
-// have no float form in the file.
+// Imports A [..,K] times the transpose of weights [N,K] of 2, 4 or 8 bits, quantized in blocks along K. The weights are
+// not trained.
 ImportOr ImportMatMulNBits(ImportContext& c) {
   const Val a = c.in(0);
   ASSIGN_OR_RETURN(const Blocks b, ReadBlocks(c));
@@ -172,7 +168,7 @@ ImportOr ImportMatMulNBits(ImportContext& c) {
   return One(y->front() + c.in(5));
 }
 
-// Rows of a table that is stored in blocks, dequantized after they are gathered. Bytes hold two numbers of 4 bits.
+// Gathers rows of a table that is quantized in blocks, and dequantizes them. Each byte has two numbers of 4 bits.
 ImportOr ImportGatherBlockQuantized(ImportContext& c) {
   const HostTensor* data = c.Known(0);
   const int64_t bits = c.attrs().Int("bits", 4), size = c.attrs().Int("block_size", 128);

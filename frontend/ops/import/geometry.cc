@@ -1,9 +1,8 @@
-// Operators that rearrange elements: MaxUnpool, Col2Im, CenterCropPad.
+// Imports MaxUnpool, Col2Im and CenterCropPad, which rearrange elements.
 #include <algorithm>
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -11,12 +10,10 @@ namespace {
 
 Val Integer(Builder& b, int64_t value) { return b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&value, 1})); }
 
-// --- MaxUnpool
-
 struct Unpool {
   Shape inferred;    // spatial extents that the windows cover
   Shape out;         // spatial extents of the output
-  bool overlapping;  // may windows share a maximum?
+  bool overlapping;  // several windows may have the same maximum
 };
 
 absl::StatusOr<Unpool> ReadUnpool(ImportContext& c) {
@@ -41,8 +38,8 @@ absl::StatusOr<Unpool> ReadUnpool(ImportContext& c) {
       return Invalid("output_shape ", ToString(shape), " does not fit to ", ToString(x.type()));
     }
     u.out.assign(shape.begin() + 2, shape.end());
-    // Indices count within the output, as those of the MaxPool do that gave them. ONNX's test data has it that they
-    // count within what the windows cover, which is then padded.
+    // Indices count within the output, like the indices of MaxPool. In ONNX's test data, they count within the extents
+    // that the windows cover, which are then padded.
     if (!c.conformance) u.inferred = u.out;
   }
   RETURN_IF_ERROR(CheckShape(u.inferred));
@@ -52,7 +49,8 @@ absl::StatusOr<Unpool> ReadUnpool(ImportContext& c) {
   return u;
 }
 
-// The sum of what falls onto an element; the mean where several windows had the same maximum, which each wrote.
+// Adds the elements of x at their indices. With `overlapping`, divides by the number of windows that wrote an element,
+// all of which have the same maximum.
 Val Scattered(Val x, Val index, int64_t plane, bool overlapping) {
   const Attrs attrs = {{"axis", int64_t{2}}, {"input_shape", Shape{x.dim(0), x.dim(1), plane}}};
   Builder& b = x.b();
@@ -81,8 +79,6 @@ ImportOr ImportMaxUnpool(ImportContext& c) {
   }
   return One(PadSpatial(y, pads, 0));
 }
-
-// --- Col2Im
 
 struct Blocks {
   Shape image, block, strides, dilations, pads, counts;  // per axis; pads: begins, then ends
@@ -122,7 +118,7 @@ absl::StatusOr<Blocks> ReadBlocks(ImportContext& c) {
   return k;
 }
 
-// Where the parts of blocks along an axis go: for each part of a block, for each block.
+// Returns the destination along axis a, for each position within a block and each block.
 absl::StatusOr<Val> BlockIndex(Builder& b, const Blocks& k, size_t a) {
   RETURN_IF_ERROR(CheckHostConstant({DType::kInt64, {k.block[a], k.counts[a]}}));
   std::vector<int64_t> index;
@@ -132,21 +128,21 @@ absl::StatusOr<Val> BlockIndex(Builder& b, const Blocks& k, size_t a) {
   return b.Ints(index);
 }
 
-// [N, C·Π block, Π counts] → [N, C, block₁·counts₁, …]
+// Reshapes [N, C·Π block, Π counts] to [N, C, block₁·counts₁, …].
 Val AxisByAxis(Val x, const Blocks& k, int64_t channels) {
   const auto n = static_cast<int64_t>(k.axes());
-  Shape apart = {x.dim(0), channels}, merged = apart;
-  apart.insert(apart.end(), k.block.begin(), k.block.end());
-  apart.insert(apart.end(), k.counts.begin(), k.counts.end());
+  Shape split = {x.dim(0), channels}, merged = split;
+  split.insert(split.end(), k.block.begin(), k.block.end());
+  split.insert(split.end(), k.counts.begin(), k.counts.end());
   std::vector<int64_t> perm = {0, 1};
   for (int64_t a = 0; a < n; ++a) {
     perm.insert(perm.end(), {2 + a, 2 + n + a});
     merged.push_back(k.block[a] * k.counts[a]);
   }
-  return Reshape(Transpose(Reshape(x, apart), perm), merged);
+  return Reshape(Transpose(Reshape(x, split), perm), merged);
 }
 
-// What overlaps is added, axis by axis.
+// Imports Col2Im. Adds overlapping elements, one axis after the other.
 ImportOr ImportCol2Im(ImportContext& c) {
   ASSIGN_OR_RETURN(const Blocks k, ReadBlocks(c));
   const Val in = c.in(0);
@@ -166,8 +162,6 @@ ImportOr ImportCol2Im(ImportContext& c) {
   if (!y) return c.b().status();
   return One(Cast(y, in.dtype()));
 }
-
-// --- CenterCropPad, Det
 
 ImportOr ImportCenterCropPad(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 2));

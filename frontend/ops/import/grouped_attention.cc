@@ -1,10 +1,10 @@
-// Rotary position embeddings: ai.onnx and com.microsoft.
+// Imports rotary position embeddings of ai.onnx and com.microsoft, and GroupQueryAttention of com.microsoft, which
+// decoders exported for generation use.
 #include <algorithm>
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/attention.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/import/quantize.h"
 
 namespace onnxtrain {
@@ -38,8 +38,8 @@ absl::StatusOr<Val> Rotate(Val x, Val cos, Val sin, bool interleaved) {
   const Val real = first * cos - second * sin, imaginary = first * sin + second * cos;
   Val y;
   if (interleaved) {
-    const Shape apart = {rows[0], rows[1], rows[2], half, 1};
-    y = Reshape(Concat({Reshape(real, apart), Reshape(imaginary, apart)}, 4), {rows[0], rows[1], rows[2], 2 * half});
+    const Shape pairs = {rows[0], rows[1], rows[2], half, 1};
+    y = Reshape(Concat({Reshape(real, pairs), Reshape(imaginary, pairs)}, 4), {rows[0], rows[1], rows[2], 2 * half});
   } else {
     y = Concat({real, imaginary}, 3);
   }
@@ -48,12 +48,12 @@ absl::StatusOr<Val> Rotate(Val x, Val cos, Val sin, bool interleaved) {
 
 namespace {
 
-// [B,S,hidden] as [B,H,S,D], or x itself where it has four axes.
+// Reshapes [B,S,hidden] to [B,H,S,D]. Returns x unchanged if it has four axes.
 absl::StatusOr<Val> ByHeads(Val x, int64_t heads) {
   return x.rank() == 4 ? absl::StatusOr<Val>(x) : SplitHeads(x, heads);
 }
 
-// Tables may be wider than what is rotated: the first columns count.
+// Removes table columns beyond the rotated components.
 absl::Status FitTables(const ImportContext& c, Val x, Val* cos, Val* sin) {
   const int64_t dim = c.attrs().Int("rotary_embedding_dim");
   if (x.rank() != 4) return Invalid("expected 3 or 4 axes, got ", ToString(c.in(0).type()));
@@ -66,15 +66,15 @@ absl::Status FitTables(const ImportContext& c, Val x, Val* cos, Val* sin) {
   return absl::OkStatus();
 }
 
-ImportResult Rotated(ImportContext& c, Val x, Val cos, Val sin) {
+ImportOr Rotated(ImportContext& c, Val x, Val cos, Val sin) {
   RETURN_IF_ERROR(FitTables(c, x, &cos, &sin));
   ASSIGN_OR_RETURN(const Val y,
                    Rotate(x, Cast(cos, x.dtype()), Cast(sin, x.dtype()), c.attrs().Int("interleaved") != 0));
   return One(c.in(0).rank() == 3 ? MergeHeads(y) : y);
 }
 
-// Tables [P,R] with position_ids [B,S], or tables [B,S,R].
-ImportResult ImportRotary(ImportContext& c) {
+// Imports RotaryEmbedding with tables [P,R] and position_ids [B,S], or with tables [B,S,R].
+ImportOr ImportRotary(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val x, ByHeads(c.in(0), c.attrs().Int("num_heads")));
   Val rows[2];
   for (size_t i : {1, 2}) {
@@ -90,8 +90,9 @@ ImportResult ImportRotary(ImportContext& c) {
   return Rotated(c, x, rows[0], rows[1]);
 }
 
-// position_ids are [B,S], or [1]: where the first token stands. Without num_heads, the table tells the size of a head.
-ImportResult ImportMsRotary(ImportContext& c) {
+// Imports RotaryEmbedding of com.microsoft. position_ids are [B,S], or [1] with the position of the first token.
+// Without num_heads, the table determines the size of a head.
+ImportOr ImportMsRotary(ImportContext& c) {
   if (c.attrs().Int("is_packed_batching") != 0) return Unsupported("is_packed_batching");
   int64_t heads = c.attrs().Int("num_heads");
   if (heads == 0 && c.in(0).rank() == 3 && c.in(2).dim(1) > 0) heads = c.in(0).dim(2) / (2 * c.in(2).dim(1));
@@ -118,9 +119,7 @@ std::span<const OnnxOp> RotaryImports() {
 
 namespace {
 
-// com.microsoft.GroupQueryAttention, as decoders are exported for generation.
-
-// Query, key and value, or all three packed into the query: H + 2G heads in a row.
+// Reads query, key and value, or all three from the query, which then has H + 2G heads.
 absl::Status ReadPacked(ImportContext& c, Heads* h) {
   const int64_t heads = c.attrs().Int("num_heads"), groups = c.attrs().Int("kv_num_heads");
   if (c.has(1) != c.has(2)) return Invalid("key and value must come together");
@@ -139,10 +138,11 @@ absl::Status ReadPacked(ImportContext& c, Heads* h) {
   return absl::OkStatus();
 }
 
-// The keys of a cache, and how many of them count for each sample: seqlens_k + 1 − s. The others are room for later.
+// A cache of keys and values. For each sample, the first seqlens_k + 1 − s keys are used; the others are free for later
+// steps.
 struct Cache {
   int64_t keys = 0;
-  Val filled;  // i64 [B,1,1,1]; invalid: all of them
+  Val filled;  // i64 [B,1,1,1]: number of used keys; invalid: all keys
 };
 
 absl::StatusOr<Cache> ReadCache(ImportContext& c, int64_t batch, int64_t s) {
@@ -157,14 +157,14 @@ absl::StatusOr<Cache> ReadCache(ImportContext& c, int64_t batch, int64_t s) {
   return cache;
 }
 
-// Positions of the keys of a cache and behind it, [B,1,1,T]: new keys follow those that count.
+// Returns the positions [B,1,1,T] of the cached keys and the new keys, which continue after the used ones.
 absl::StatusOr<Val> KeyPositions(Builder& b, const Cache& cache, int64_t keys) {
   ASSIGN_OR_RETURN(const Val index, Positions(b, keys, 0));
   const Val fresh = index - static_cast<double>(cache.keys);
   return Where(Less(fresh, 0), index, fresh + cache.filled);
 }
 
-// Which keys a query sees where a cache has room: none of the room, and none behind the query.
+// Returns the mask of keys that a query sees: used ones up to its own position.
 absl::StatusOr<Val> SeenInCache(Builder& b, const Cache& cache, int64_t s, int64_t keys, int64_t window) {
   ASSIGN_OR_RETURN(const Val index, Positions(b, keys, 0));
   ASSIGN_OR_RETURN(const Val key, KeyPositions(b, cache, keys));
@@ -176,7 +176,7 @@ absl::StatusOr<Val> SeenInCache(Builder& b, const Cache& cache, int64_t s, int64
   return window < 0 ? seen : AndMasks(seen, Less(query - key, static_cast<double>(window)));
 }
 
-// Keys or values in the order of their positions, room at the end.
+// Sorts keys or values by position, with free entries at the end.
 absl::StatusOr<Val> InOrder(Builder& b, const Cache& cache, Val x) {
   if (!cache.filled) return x;
   const int64_t keys = x.dim(2);
@@ -204,7 +204,7 @@ absl::Status RotateQueriesAndKeys(ImportContext& c, Heads* h, const Cache& cache
   return absl::OkStatus();
 }
 
-ImportResult ImportGroupQueryAttention(ImportContext& c) {
+ImportOr ImportGroupQueryAttention(ImportContext& c) {
   Heads h;
   RETURN_IF_ERROR(ReadPacked(c, &h));
   RETURN_IF_ERROR(h.Check());

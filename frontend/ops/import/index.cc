@@ -1,19 +1,17 @@
-#include "frontend/ops/import/index.h"
-
+// Imports Gather, Scatter and related operators.
 #include <algorithm>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
+#include "frontend/ops/import/import_util.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
 
-// Gather and its kin.
-
 using Ints = std::vector<int64_t>;
 
-// Known tuples must lie within the extents, the last axis of the index one entry per extent.
+// Requires one index per extent along the last axis, and known indices within the extents.
 absl::Status CheckTuples(const HostTensor* known, const Shape& extents) {
   for (int64_t i = 0, n = known == nullptr ? 0 : known->size(); i < n; ++i) {
     const int64_t at = known->IntAt(i), extent = extents[i % extents.size()];
@@ -50,7 +48,7 @@ absl::StatusOr<Flattened> FlattenIndex(ImportContext& c, Val x, size_t input, in
   }
   const Shape leading(shape.begin(), shape.begin() + split), strides = Strides(leading);
   RETURN_IF_ERROR(CheckTuples(c.Known(input), Shape(leading.begin() + batch, leading.end())));
-  // A negative place counts from the end of its axis.
+  // A negative index counts from the end of its axis.
   index = Cast(index, DType::kInt64);
   const Val extents = c.b().Ints(Ints(leading.begin() + batch, leading.end()));
   index = Where(Less(index, 0), index + extents, index);
@@ -70,7 +68,7 @@ absl::StatusOr<Flattened> FlattenIndex(ImportContext& c, Val x, size_t input, in
 
 namespace {
 
-// Gather and GatherElements.
+// Imports Gather and GatherElements.
 ImportOr ImportGather(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, 0, c.in(0).rank()));
   ASSIGN_OR_RETURN(const Val index, IndexInput(c, 1, c.in(0).dim(static_cast<int>(axis))));
@@ -109,7 +107,7 @@ Val ScatterAlong(Val x, Val index, Val updates, int64_t axis, std::string reduct
   return x.b().Op("ScatterElements", {x, index, updates}, {{"axis", axis}, {"reduction", std::move(reduction)}});
 }
 
-// Scatter is its name up to opset 10.
+// Imports ScatterElements, which is called Scatter up to opset 10.
 ImportOr ImportScatterElements(ImportContext& c) {
   RETURN_IF_ERROR(CheckUpdates(c, c.in(0), c.in(2)));
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, 0, c.in(0).rank()));
@@ -117,7 +115,7 @@ ImportOr ImportScatterElements(ImportContext& c) {
   return One(ScatterAlong(c.in(0), index, c.in(2), axis, c.attrs().String("reduction", "none")));
 }
 
-// Rows [R,…] and offsets of rows: floats are added by the row, everything else element by element.
+// Scatters updates into rows [R,…] at offsets of rows. Float addition scatters whole rows, other cases single elements.
 ImportOr ImportScatterND(ImportContext& c) {
   const Val x = c.in(0);
   RETURN_IF_ERROR(CheckUpdates(c, x, c.in(2)));
@@ -138,7 +136,7 @@ ImportOr ImportScatterND(ImportContext& c) {
   return One(Reshape(y, x.shape()));
 }
 
-// The places along `axis` that TensorScatter writes, [batch, 1…, sequence, 1…].
+// Returns the positions along `axis` that TensorScatter writes, [batch, 1…, sequence, 1…].
 absl::StatusOr<Val> CachePlaces(ImportContext& c, int64_t axis) {
   const Val cache = c.in(0), update = c.in(1);
   const int64_t length = update.dim(static_cast<int>(axis)), room = cache.dim(static_cast<int>(axis)),
@@ -162,7 +160,7 @@ absl::StatusOr<Val> CachePlaces(ImportContext& c, int64_t axis) {
   return places;
 }
 
-// A cache with new entries written at each sample's own place.
+// Imports TensorScatter, which writes new entries into a cache, for each sample at its own position.
 ImportOr ImportTensorScatter(ImportContext& c) {
   const Val cache = c.in(0), update = c.in(1);
   RETURN_IF_ERROR(CheckUpdates(c, cache, update));

@@ -1,11 +1,12 @@
 #include <limits>
 
-#include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {
 
-// x as the operator sees it: before version 13 it is flattened to two axes at `axis`, and works along the second.
+// The operand of a softmax and its axis. Before version 13, x is flattened at `axis` to two axes, and the second one is
+// used.
 struct Lines {
   Val x;
   int64_t axis;
@@ -15,7 +16,7 @@ absl::StatusOr<Lines> ReadSoftmaxAxis(const ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   const int64_t before = c.attrs().Int("axis", 1);
-  const bool last = before == -1 || before == x.rank() - 1;  // then nothing is flattened
+  const bool last = before == -1 || before == x.rank() - 1;  // the last axis needs no flattening
   const bool along_axis = c.since(13, true, last);
   ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(along_axis ? c.attrs().Int("axis", -1) : before, x.rank()));
   if (along_axis) return Lines{x, axis};
@@ -24,13 +25,13 @@ absl::StatusOr<Lines> ReadSoftmaxAxis(const ImportContext& c) {
                1};
 }
 
-ImportResult ImportRow(ImportContext& c) {
+ImportOr ImportRow(ImportContext& c) {
   ASSIGN_OR_RETURN(const Lines lines, ReadSoftmaxAxis(c));
   return std::vector<Val>{Reshape(c.b().Op(c.node().op_type, {lines.x}, {{"axis", lines.axis}}), c.in(0).shape())};
 }
 
-// One at the first maximum, zero elsewhere.
-ImportResult ImportHardmax(ImportContext& c) {
+// Imports Hardmax: 1 at the first maximum, 0 elsewhere.
+ImportOr ImportHardmax(ImportContext& c) {
   ASSIGN_OR_RETURN(const Lines lines, ReadSoftmaxAxis(c));
   const Val x = lines.x;
   const Val best = c.b().Op("ArgMax", {x}, {{"axis", lines.axis}, {"keepdims", int64_t{1}}});
@@ -53,12 +54,12 @@ std::span<const OnnxOp> SoftmaxImports() {
 
 namespace {
 
-// Labels are never this, so nothing is ignored where the node has no ignore_index.
+// The ignore_index of nodes that have none; no label has this value.
 constexpr int64_t kIgnoreNothing = std::numeric_limits<int64_t>::min();
 
 struct Labels {
-  Val index;    // i64, 0 where ignored
-  Val ignored;  // bool; invalid where nothing can be
+  Val index;    // i64; 0 for ignored labels
+  Val ignored;  // bool; invalid if no label can be ignored
 };
 
 Val IntScalar(Builder& b, int64_t value) { return b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&value, 1})); }
@@ -90,14 +91,15 @@ absl::Status CheckLossInputs(const ImportContext& c) {
 
 Val ZeroWhere(Val condition, Val x) { return condition ? Where(condition, x.b().Scalar(x.dtype(), 0), x) : x; }
 
-// The weight of each sample: that of its class, 0 where ignored; invalid where all are 1.
+// Returns the weight of each sample: the weight of its class, or 0 for an ignored label. Invalid if all weights are 1.
 Val SampleWeights(ImportContext& c, const Labels& labels) {
   const DType type = c.in(0).dtype();
   if (c.has(2)) return ZeroWhere(labels.ignored, c.b().Op("Gather", {c.in(2), labels.index}, {{"axis", int64_t{0}}}));
   return labels.ignored ? Cast(c.b().Op("Not", {labels.ignored}), type) : Val();
 }
 
-// `loss` per sample is 0 where ignored. The mean is over the weights, so ignored samples do not count.
+// Applies the attribute `reduction` to the losses of samples, which are 0 for ignored labels. The mean divides by the
+// sum of the weights, so ignored samples do not count.
 absl::StatusOr<Val> Reduced(ImportContext& c, Val loss, const Labels& labels) {
   const std::string reduction = c.attrs().String("reduction", "mean");
   const Val weights = SampleWeights(c, labels);
@@ -109,7 +111,7 @@ absl::StatusOr<Val> Reduced(ImportContext& c, Val loss, const Labels& labels) {
   return ReduceSum(loss, {}, false) / ReduceSum(weights, {}, false);
 }
 
-ImportResult ImportSoftmaxCrossEntropy(ImportContext& c) {
+ImportOr ImportSoftmaxCrossEntropy(ImportContext& c) {
   RETURN_IF_ERROR(CheckLossInputs(c));
   const std::vector<Val> loss = c.b().Ops("CrossEntropy", {c.in(0), Cast(c.in(1), DType::kInt64)},
                                           {{"ignore_index", c.attrs().Int("ignore_index", kIgnoreNothing)}});
@@ -117,8 +119,8 @@ ImportResult ImportSoftmaxCrossEntropy(ImportContext& c) {
   return std::vector<Val>{reduced, loss[1]};
 }
 
-// The input holds log-probabilities already.
-ImportResult ImportNegativeLogLikelihood(ImportContext& c) {
+// Imports NegativeLogLikelihoodLoss, whose input has log-probabilities.
+ImportOr ImportNegativeLogLikelihood(ImportContext& c) {
   RETURN_IF_ERROR(CheckLossInputs(c));
   const Labels labels = ReadLabels(c);
   Shape one = c.in(0).shape();

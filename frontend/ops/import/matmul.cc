@@ -16,7 +16,8 @@
 namespace onnxtrain {
 namespace {
 
-// One character per axis. The axes of an ellipsis are named '0', '1', … from the right, so that they line up.
+// Axis labels, one character per axis. The axes of an ellipsis are named '0', '1', … from the right, so that operands
+// align.
 using Labels = std::string;
 
 struct Term {
@@ -40,7 +41,7 @@ Labels Filter(const Labels& labels, const Labels& other, bool in) {
   return result;
 }
 
-// "..." is kept as one '.'.
+// Parses an equation. Stores "..." as one '.'.
 absl::StatusOr<Equation> Parse(const std::string& text) {
   Equation e;
   e.inputs.emplace_back();
@@ -65,7 +66,7 @@ absl::StatusOr<Equation> Parse(const std::string& text) {
   return e;
 }
 
-// Writes '.' out as `count` digits, the last of them '0'.
+// Replaces '.' by `count` descending digits, of which the last one is '0'.
 Labels Unfold(const Labels& labels, int count) {
   const size_t at = labels.find('.');
   if (at == Labels::npos) return labels;
@@ -80,7 +81,7 @@ Term ReorderNodes(const Term& t, const Labels& order) {
   return {Transpose(t.x, std::move(perm)), order};
 }
 
-// A letter twice on one operand means its diagonal: every (d+1)-th element of the two axes made one.
+// Takes the diagonal of axes with the same letter: every (d+1)-th element after merging the two axes.
 Term Diagonals(Term t) {
   for (size_t i = 0; i < t.labels.size() && t.x.valid(); ++i) {
     const size_t j = t.labels.find(t.labels[i], i + 1);
@@ -106,12 +107,12 @@ Term Diagonals(Term t) {
     t.labels.erase(j, 1);
     t.labels.erase(i, 1);
     t.labels += c;
-    i = static_cast<size_t>(-1);  // once more, from the start
+    i = static_cast<size_t>(-1);  // restarts
   }
   return t;
 }
 
-// Sums over the labels that are not in `needed`.
+// Sums over labels that are not in `needed`.
 Term Summed(Term t, const Labels& needed) {
   std::vector<int64_t> axes;
   for (char c : Filter(t.labels, needed, false)) axes.push_back(Place(t.labels, c));
@@ -121,7 +122,7 @@ Term Summed(Term t, const Labels& needed) {
 
 int64_t FindExtent(const Term& t, char c) { return t.x.dim(static_cast<int>(Place(t.labels, c))); }
 
-// An extent of 1 where the other operand has more is repeated.
+// Expands extents of 1 to the extents of the other operand.
 Term Widened(Term t, const Term& other) {
   Shape shape = t.x.shape();
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -136,7 +137,7 @@ int64_t Extent(const Term& t, const Labels& labels) {
   return n;
 }
 
-// Multiplies two operands, contracting the labels that both have and that are not in `needed`.
+// Multiplies two operands. Contracts labels that both have and that are not in `needed`.
 Term Contract(Term a, Term b, const Labels& needed) {
   a = Summed(std::move(a), needed + b.labels);
   b = Summed(std::move(b), needed + a.labels);
@@ -156,7 +157,7 @@ Term Contract(Term a, Term b, const Labels& needed) {
   return {Reshape(product, std::move(shape)), batch + rows + columns};
 }
 
-// Letters that occur once, in alphabetical order, after the ellipsis.
+// Returns the implicit output of an equation: the ellipsis, then all letters that occur once, in alphabetical order.
 Labels ImplicitOutput(const std::vector<Labels>& inputs) {
   Labels all, output;
   for (const Labels& labels : inputs) all += labels;
@@ -186,7 +187,7 @@ absl::StatusOr<std::vector<Term>> Terms(Equation* e, const std::vector<Val>& ope
   return terms;
 }
 
-// Every label one extent (or 1), and the output made of labels that exist, each once.
+// Requires equal extents (or 1) for each label, and an output of existing labels without repeats.
 absl::Status CheckLabels(const std::vector<Term>& terms, const Labels& output) {
   std::map<char, int64_t> extents;
   for (const Term& t : terms) {
@@ -208,8 +209,8 @@ absl::Status CheckLabels(const std::vector<Term>& terms, const Labels& output) {
   return absl::OkStatus();
 }
 
-// numpy's einsum: "ij,jk->ik", implicit outputs, "…" and repeated letters included. Operands are taken from left to
-// right, two at a time, each pair as one (batched) product.
+// Computes numpy's einsum, such as "ij,jk->ik", with implicit outputs, ellipses and repeated letters. Multiplies
+// operands from left to right, each pair as one (batched) product.
 absl::StatusOr<Val> Einsum(const std::string& equation, const std::vector<Val>& operands) {
   ASSIGN_OR_RETURN(Equation e, Parse(equation));
   ASSIGN_OR_RETURN(std::vector<Term> terms, Terms(&e, operands));
@@ -228,13 +229,14 @@ absl::StatusOr<Val> Einsum(const std::string& equation, const std::vector<Val>& 
 
 Val Scaled(Val x, double factor) { return factor == 1 ? x : x * factor; }
 
-// numpy's matmul: a vector on the left is a row, one on the right a column, and the added axis is dropped again.
+// Computes numpy's matmul: a left vector becomes a row, a right vector a column, and the added axis is removed from the
+// result.
 ImportOr Product(Val a, Val b, bool trans_a, bool trans_b, double alpha) {
   if (a.rank() == 0 || b.rank() == 0) return Invalid("a product of ", ToString(a.type()), " and ", ToString(b.type()));
   const bool row = a.rank() == 1, column = b.rank() == 1;
   if (row) a = Reshape(a, {1, a.dim(0)});
   if (column) b = Reshape(b, {b.dim(0), 1});
-  // A transposed vector is still that vector.
+  // Transposing a vector has no effect.
   Val y = Scaled(MatMul(a, b, trans_a && !row, trans_b && !column), alpha);
   if (!y.valid() || !(row || column)) return One(y);
   Shape shape(y.shape().begin(), y.shape().end() - 2);
@@ -245,7 +247,7 @@ ImportOr Product(Val a, Val b, bool trans_a, bool trans_b, double alpha) {
 
 ImportOr ImportMatMul(ImportContext& c) { return Product(c.in(0), c.in(1), false, false, 1); }
 
-// transBatch: [m, batch…, k] is stored where [batch…, m, k] is meant.
+// Transposes [m, batch…, k], the layout with transBatch, to [batch…, m, k].
 Val BatchFirst(Val x, bool transposed) {
   if (!transposed || x.rank() < 3) return x;
   std::vector<int64_t> perm(x.rank());
@@ -261,7 +263,7 @@ ImportOr ImportFusedMatMul(ImportContext& c) {
   return Product(a, b, attrs.Int("transA"), attrs.Int("transB"), attrs.Float("alpha", 1.0));
 }
 
-// α·A′B′ + β·C.
+// Imports α·A′B′ + β·C.
 ImportOr ImportGemm(ImportContext& c) {
   const Val a = c.in(0), b = c.in(1);
   if (a.rank() != 2 || b.rank() != 2) return Invalid("a Gemm of ", ToString(a.type()), " and ", ToString(b.type()));

@@ -1,5 +1,5 @@
-// ai.onnx.ml: fixed preprocessing, and linear models as products with trainable weights. Trees, support vectors,
-// strings and dictionaries are not here.
+// Imports ai.onnx.ml: preprocessing, and linear models as matrix products with trainable weights. Does not support
+// trees, support vectors, strings and dictionaries.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -16,9 +16,10 @@ using Ints = std::vector<int64_t>;
 using Numbers = std::vector<double>;
 
 constexpr std::string_view kDomain = "ai.onnx.ml";
-constexpr int64_t kMaxRows = int64_t{1} << 24;  // of coefficients
+constexpr int64_t kMaxRows = int64_t{1} << 24;  // limit for rows of coefficients
 
-// These operators give float32, or what float32 stands for in this import; float64 stays.
+// Returns input i in the result type of these operators: float32, or the type that replaces it in this import; float64
+// is kept.
 Val AsFloat(ImportContext& c, size_t i) {
   const Val x = c.in(i);
   return IsFloat(x.dtype()) ? x : Cast(x, c.float_type);
@@ -30,13 +31,11 @@ Val Row(Val like, const Numbers& values) {
              : Val();
 }
 
-// One number per feature (the last axis) or one for all.
+// Requires one number per feature (the last axis), or one for all features.
 absl::Status CheckPerFeature(Val x, size_t count, std::string_view what) {
   if (count == 1 || (x.rank() > 0 && static_cast<int64_t>(count) == x.dim(-1))) return absl::OkStatus();
   return Invalid(what, " has ", count, " numbers for ", ToString(x.type()));
 }
-
-// --- preprocessing
 
 ImportOr ImportScaler(ImportContext& c) {
   const Val x = AsFloat(c, 0);
@@ -61,7 +60,7 @@ ImportOr ImportImputer(ImportContext& c) {
   return One(Where(missing, Row(x, imputed), x));
 }
 
-// Each row divided by its maximum, its sum of magnitudes or its length; a row of zeros stays.
+// Divides each row by its maximum, the sum of its magnitudes or its length. Does not change rows of zeros.
 ImportOr ImportNormalizer(ImportContext& c) {
   const Val x = AsFloat(c, 0);
   if (x.rank() < 1) return Invalid("expected rows, got ", ToString(x.type()));
@@ -89,7 +88,7 @@ ImportOr ImportBinarizer(ImportContext& c) {
   return One(Cast(Greater(Cast(x, limit.dtype()), limit), x.dtype()));
 }
 
-// Columns of all inputs side by side, each cut or filled with zeros to its width.
+// Concatenates the columns of all inputs, each cut or padded with zeros to its width.
 ImportOr ImportFeatureVectorizer(ImportContext& c) {
   const Ints widths = c.attrs().Ints("inputdimensions");
   if (widths.size() != c.num_inputs())
@@ -109,7 +108,7 @@ ImportOr ImportFeatureVectorizer(ImportContext& c) {
   return One(Concat(parts, 1));
 }
 
-// Columns of the last axis. A vector gives a row.
+// Imports ArrayFeatureExtractor, which gathers columns of the last axis. The result for a vector is a row.
 ImportOr ImportArrayFeatureExtractor(ImportContext& c) {
   Val x = c.in(0);
   if (x.rank() < 1 || !IsInteger(c.in(1).dtype()))
@@ -125,7 +124,7 @@ ImportOr ImportArrayFeatureExtractor(ImportContext& c) {
   return One(c.b().Op("Gather", {x, index}, {{"axis", int64_t{x.rank() - 1}}}));
 }
 
-// [..., 1] against the keys.
+// Compares x, as [..., 1], with all keys.
 Val Matches(Val x, const HostTensor& keys) {
   if (!x.valid()) return Val();
   Shape shape = x.shape();
@@ -139,8 +138,7 @@ ImportOr ImportOneHotEncoder(ImportContext& c) {
   return One(Cast(Matches(c.in(0), HostTensor::FromInts(*categories)), c.float_type));
 }
 
-// A table that the node holds as integers, as floats or as a tensor: STEM_int64s (or STEM_int64), STEM_floats,
-// STEM_tensor.
+// Reads a table from the attribute STEM_int64s (or STEM_int64), STEM_floats or STEM_tensor.
 absl::StatusOr<HostTensor> ReadTable(const ImportContext& c, const std::string& stem) {
   const Attrs& a = c.attrs();
   if (const auto* ints = a.Find<Ints>(stem + "_int64s")) return HostTensor::FromInts(*ints);
@@ -158,7 +156,7 @@ HostTensor DefaultFor(const ImportContext& c, DType dtype) {
   return HostTensor::FromInts({DType::kInt64, {}}, Ints{c.attrs().Int("default_int64", -1)}).CastTo(dtype);
 }
 
-// The value that belongs to each element's key.
+// Replaces each element, a key, by its value.
 ImportOr LookUp(ImportContext& c, const HostTensor& keys, const HostTensor& values) {
   if (keys.size() != values.size() || keys.size() == 0)
     return Invalid(keys.size(), " keys for ", values.size(), " values");
@@ -178,16 +176,14 @@ ImportOr ImportLabelEncoder(ImportContext& c) {
   return LookUp(c, keys, values);
 }
 
-// From strings to integers. The other way it makes strings.
+// Imports CategoryMapper from strings to integers. The opposite direction is not supported.
 ImportOr ImportCategoryMapper(ImportContext& c) {
   ASSIGN_OR_RETURN(const HostTensor keys, ReadTable(c, "keys"));
   ASSIGN_OR_RETURN(const HostTensor values, ReadTable(c, "cats"));
   return LookUp(c, keys, values);
 }
 
-// --- linear models
-
-// x·Wᵀ + b with these weights, which the node holds in attributes; `outputs` rows of coefficients.
+// Builds x·Wᵀ + b with weights from attributes of the node. `outputs` is the number of rows of coefficients.
 absl::StatusOr<Val> Linear(ImportContext& c, int64_t outputs, const Numbers& coefficients, const Numbers& intercepts) {
   Val x = AsFloat(c, 0);
   if (x.rank() == 1) x = Reshape(x, {1, x.dim(0)});
@@ -210,19 +206,20 @@ absl::StatusOr<Val> Linear(ImportContext& c, int64_t outputs) {
 
 Val BuildSoftmax(Val x) { return x.valid() ? x.b().Op("Softmax", {x}, {{"axis", int64_t{x.rank() - 1}}}) : Val(); }
 
-// A softmax to which scores of 0 add nothing.
+// Computes SOFTMAX_ZERO, in which scores of 0 contribute nothing.
 Val SoftmaxZero(Val x) {
   const Val largest = ReduceMax(x, {-1}), zero = Less(Unary("Abs", x), 1e-7);
   const Val power = Where(zero, x * Exp(-largest), Exp(x - largest));
   return power / ReduceSum(power, {-1});
 }
 
-// Scores, after a transform, and the logits of which they are the softmax (up to a factor per sample).
+// Scores after the transform, and the logits whose softmax they are (up to a factor per sample).
 struct Scores {
   Val y, logits;
 };
 
-// Independent sigmoids, divided by their sum, are the softmax of ln σ(x).
+// Applies the transform. The logits of independent sigmoids are ln σ(x): their softmax is the sigmoids divided by their
+// sum.
 absl::StatusOr<Scores> Transformed(Val x, const std::string& transform) {
   if (transform == "NONE") return Scores{x, x};
   if (transform == "LOGISTIC") return Scores{Sigmoid(x), -Unary("Softplus", -x)};
@@ -234,19 +231,20 @@ absl::StatusOr<Scores> Transformed(Val x, const std::string& transform) {
 ImportOr ImportLinearRegressor(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val x, Linear(c, c.attrs().Int("targets", 1)));
   const std::string transform = c.attrs().String("post_transform", "NONE");
-  // To a single target onnxruntime does nothing, whatever the transform.
+  // onnxruntime applies no transform to a single target.
   ASSIGN_OR_RETURN(const Scores scores, Transformed(x, x.dim(-1) == 1 ? "NONE" : transform));
   return One(scores.y);
 }
 
-// One row of coefficients for two classes: the score of the second one. The first one's is its complement.
+// Computes the scores of two classes from one row of coefficients. The row yields the score of the second class; the
+// first score is its complement.
 absl::StatusOr<Scores> TwoClasses(Val x, const std::string& transform) {
   if (transform != "LOGISTIC") return Scores{Concat({1.0 - x, x}, 1), Concat({1.0 - x, x}, 1)};
   return Transformed(Concat({-x, x}, 1), transform);
 }
 
-// scikit-learn's binary classifiers are written as (−w, w) with independent sigmoids. Trained apart, their
-// probabilities would no longer sum to 1, so one row is trained; the exporter writes its mirror image, too.
+// Returns true for rows (−w, w), which scikit-learn's binary classifiers have with independent sigmoids. If both rows
+// were trained, the probabilities would no longer sum to 1, so only one is; the exporter writes its negative as well.
 bool IsMirrored(const Numbers& rows) {
   const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
   return rows.size() % 2 == 0 && std::equal(rows.begin(), middle, middle, [](double a, double b) { return a == -b; });
@@ -256,7 +254,7 @@ Numbers SecondHalf(const Numbers& rows) {
   return {rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2), rows.end()};
 }
 
-// Labels are strings or integers; integers where the file gives neither.
+// Returns the integer class labels, by default 0, 1, … For string labels, returns as many zeros, which are not read.
 absl::StatusOr<Ints> ReadClasses(const ImportContext& c, int64_t rows) {
   Ints labels = c.attrs().Ints("classlabels_ints");
   if (auto names = c.node().strings.find("classlabels_strings"); labels.empty() && names != c.node().strings.end()) {
@@ -299,7 +297,7 @@ ImportOr ImportLinearClassifier(ImportContext& c) {
   return std::vector<Val>{c.b().Op("Gather", {c.b().Ints(labels), best}, {{"axis", int64_t{0}}}), scores.y};
 }
 
-// A list of dictionaries from class to score: its scores as they came, a column per class.
+// Imports ZipMap, whose result is a list of dictionaries from class to score, as its input: one column per class.
 ImportOr ImportZipMap(ImportContext& c) {
   c.SetLogits(c.in(0), c.FindLogits(c.in(0)));
   return One(c.in(0));

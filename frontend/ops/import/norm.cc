@@ -1,17 +1,15 @@
 #include <algorithm>
 #include <numeric>
 
-#include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {
 
 double Epsilon(const ImportContext& c, double otherwise = 1e-5) { return c.attrs().Float("epsilon", otherwise); }
 
-// --- BatchNormalization
-
-// Whether the file itself asks for batch statistics: training_mode since 14, is_test before 7, and between these the
-// number of outputs.
+// Returns true if the file requests batch statistics: by training_mode since opset 14, by is_test before opset 7, and
+// otherwise by the number of outputs.
 bool FileSaysTraining(const ImportContext& c) {
   const bool outputs = c.node().num_outputs > 1;
   return c.since(14, c.attrs().Int("training_mode") != 0, c.since(7, outputs, outputs && !c.attrs().Int("is_test")));
@@ -19,30 +17,30 @@ bool FileSaysTraining(const ImportContext& c) {
 
 struct BatchStatistics {
   Val y, mean, var;  // population variance
-  int64_t count;     // samples per channel
+  int64_t count;     // elements per channel
 };
 
 BatchStatistics TrainOnBatch(ImportContext& c, Val x, Val scale, Val bias) {
   const double epsilon = Epsilon(c);
   const std::vector<Val> out = c.b().Ops("BatchNorm", {x, scale, bias}, {{"epsilon", epsilon}});
-  // rstd = 1/√(var+ε); rounding must not give a negative variance.
+  // Computes var from rstd = 1/√(var+ε). Rounding must not make it negative.
   const Val reciprocal = 1.0 / out[2];
   const Val var = reciprocal * reciprocal - epsilon;
   const int64_t channels = std::max<int64_t>(1, x.dim(1));
   return {out[0], out[1], var ? c.b().Op("Relu", {var}) : var, x.type().elements() / channels};
 }
 
-// running·m + batch·(1 − m), in the type and shape of the running value.
+// Returns running·m + batch·(1 − m), in the type and shape of the running value.
 Val UpdateRunningStat(Val running, Val batch, double momentum) {
   return running * momentum + Reshape(Cast(batch, running.dtype()), running.shape()) * (1 - momentum);
 }
 
-// Old forms of the node list the batch's own statistics as well.
+// Returns the outputs in training mode. Old versions of the node also list the statistics of the batch.
 std::vector<Val> TrainingOutputs(const BatchStatistics& batch, Val mean, Val var) {
   return {batch.y, mean, var, batch.mean, batch.var};
 }
 
-// ONNX to the letter: nothing is state, the running statistics are outputs, and their variance is the population's.
+// Follows ONNX literally: the running statistics are outputs instead of state, with the population variance.
 std::vector<Val> BatchNormAsWritten(ImportContext& c, Val x, Val scale, Val bias) {
   const double momentum = c.attrs().Float("momentum", 0.9);
   const BatchStatistics batch = TrainOnBatch(c, x, scale, bias);
@@ -50,7 +48,7 @@ std::vector<Val> BatchNormAsWritten(ImportContext& c, Val x, Val scale, Val bias
                          UpdateRunningStat(c.in(4), batch.var, momentum));
 }
 
-ImportResult TrainBatchNorm(ImportContext& c, Val x, Val scale, Val bias) {
+ImportOr TrainBatchNorm(ImportContext& c, Val x, Val scale, Val bias) {
   const double momentum = c.attrs().Float("momentum", 0.9);
   ASSIGN_OR_RETURN(const Val mean, c.AsState(3));
   ASSIGN_OR_RETURN(const Val var, c.AsState(4));
@@ -64,19 +62,20 @@ ImportResult TrainBatchNorm(ImportContext& c, Val x, Val scale, Val bias) {
   return TrainingOutputs(batch, new_mean, new_var);
 }
 
-// A running statistic: state where it is a weight, else whatever computes it.
+// Returns a running statistic: state if it is a weight, otherwise the computed value.
 Val Statistic(ImportContext& c, size_t i) {
   const absl::StatusOr<Val> state = c.AsState(i);
   return state.ok() ? *state : c.in(i);
 }
 
-// Up to version 8, statistics may be kept for each place of a sample and not for each channel (spatial = 0).
+// Returns true if statistics are per element of a sample instead of per channel (spatial = 0, up to version 8).
 bool PerPlace(const ImportContext& c) { return c.since(9, false, c.attrs().Int("spatial", 1) == 0); }
 
-// The inputs as one number per channel of x, which is [samples, channels] where each place is a channel.
+// The inputs with one statistic per channel. If statistics are per element of a sample, each element is a channel of x
+// [samples, channels].
 struct Channels {
   Val x;
-  Shape parameter;  // what the other inputs should be
+  Shape parameter;  // required shape of the other inputs
 
   Val Of(Val v) const { return Cast(Reshape(v, {x.dim(1)}), x.dtype()); }
 };
@@ -97,10 +96,10 @@ absl::StatusOr<Channels> ReadChannels(ImportContext& c) {
   return channels;
 }
 
-// Statistics that are no weights cannot be updated: the model is trained with them as they are.
+// Returns true if both statistics are weights. Otherwise they cannot be updated, and training uses them unchanged.
 bool Updatable(ImportContext& c) { return c.AsState(3).ok() && c.AsState(4).ok(); }
 
-ImportResult NormalizeBatch(ImportContext& c, const Channels& channels) {
+ImportOr NormalizeBatch(ImportContext& c, const Channels& channels) {
   const Val x = channels.x, scale = channels.Of(c.in(1)), bias = channels.Of(c.in(2));
   if (c.conformance && FileSaysTraining(c)) return BatchNormAsWritten(c, x, scale, bias);
   if (!c.batch_norm_frozen && c.for_training() && Updatable(c)) return TrainBatchNorm(c, x, scale, bias);
@@ -109,7 +108,7 @@ ImportResult NormalizeBatch(ImportContext& c, const Channels& channels) {
                                    {{"epsilon", Epsilon(c)}})};
 }
 
-ImportResult ImportBatchNorm(ImportContext& c) {
+ImportOr ImportBatchNorm(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 5));
   ASSIGN_OR_RETURN(const Channels channels, ReadChannels(c));
   ASSIGN_OR_RETURN(std::vector<Val> y, NormalizeBatch(c, channels));
@@ -117,10 +116,8 @@ ImportResult ImportBatchNorm(ImportContext& c) {
   return y;
 }
 
-// --- LayerNormalization and its kin
-
-// LayerNorm over axes `axis`… with a scale and a bias (may be invalid) that broadcast against x: of the row's own shape
-// they go into it, else around it.
+// Builds LayerNorm over the axes from `axis` on. `scale` and `bias` (may be invalid) broadcast against x. Uses the
+// inputs of the row if they have the shape of the normalized axes, otherwise a separate Mul and Add.
 std::vector<Val> LayerNorm(Val x, Val scale, Val bias, int64_t axis, double epsilon) {
   Builder& b = x.b();
   const Shape own(x.shape().begin() + axis, x.shape().end());
@@ -140,12 +137,12 @@ absl::Status CheckBroadcastsTo(Val v, Val x) {
   return Invalid(ToString(v.type()), " does not broadcast to ", ToString(x.type()));
 }
 
-// The statistics that a node gives have the type that it computes in: stash_type, float32 unless x is float64.
+// Casts a statistic to the type in which the node computes: stash_type, float32 unless x is float64.
 Val Stashed(Val statistic, Val x) {
   return x.dtype() == DType::kFloat64 ? statistic : Cast(statistic, DType::kFloat32);
 }
 
-ImportResult ImportLayerNorm(ImportContext& c) {
+ImportOr ImportLayerNorm(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 2));
   ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(c.attrs().Int("axis", -1), c.in(0).rank()));
   for (size_t i : {1, 2}) RETURN_IF_ERROR(CheckBroadcastsTo(c.in(i), c.in(0)));
@@ -157,7 +154,8 @@ struct RmsNormalized {
   Val y, rstd;
 };
 
-// x/√(mean(x²)+ε)·scale over axes `axis`… (Zhang and Sennrich, 2019). Half precision is squared in float32.
+// Builds x/√(mean(x²)+ε)·scale over the axes from `axis` on (Zhang and Sennrich, 2019). Squares 16-bit types in
+// float32.
 RmsNormalized RmsNorm(Val x, Val scale, int64_t axis, double epsilon) {
   if (x && scale && DTypeSize(x.dtype()) >= 4 &&
       scale.type() == Type{x.dtype(), Shape(x.shape().begin() + axis, x.shape().end())}) {
@@ -171,7 +169,7 @@ RmsNormalized RmsNorm(Val x, Val scale, int64_t axis, double epsilon) {
   return {Cast(wide * rstd, x.dtype()) * Cast(scale, x.dtype()), rstd};
 }
 
-ImportResult ImportRmsNorm(ImportContext& c) {
+ImportOr ImportRmsNorm(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 2));
   ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(c.attrs().Int("axis", -1), c.in(0).rank()));
   RETURN_IF_ERROR(CheckBroadcastsTo(c.in(1), c.in(0)));
@@ -179,7 +177,7 @@ ImportResult ImportRmsNorm(ImportContext& c) {
   return std::vector<Val>{y.y, y.rstd};
 }
 
-// x + skip + bias (may be absent), and a check that scale and bias are vectors along the last axis.
+// Returns x + skip + bias (may be absent). Requires scale and bias to be vectors along the last axis.
 absl::StatusOr<Val> SkipSum(ImportContext& c, size_t bias) {
   RETURN_IF_ERROR(RequireInputs(c, 3));
   if (c.in(0).rank() < 1) return Invalid("expected a hidden axis, got ", ToString(c.in(0).type()));
@@ -188,23 +186,21 @@ absl::StatusOr<Val> SkipSum(ImportContext& c, size_t bias) {
   return c.has(bias) ? sum + c.in(bias) : sum;
 }
 
-ImportResult ImportSkipLayerNorm(ImportContext& c) {
+ImportOr ImportSkipLayerNorm(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val x, SkipSum(c, 4));
   if (!x) return std::vector<Val>{x};
   const std::vector<Val> y = LayerNorm(x, c.in(2), c.in(3), x.rank() - 1, Epsilon(c, 1e-12));
   return std::vector<Val>{y[0], Stashed(y[1], x), Stashed(y[2], x), x};
 }
 
-ImportResult ImportSkipRmsNorm(ImportContext& c) {
+ImportOr ImportSkipRmsNorm(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val x, SkipSum(c, 3));
   if (!x) return std::vector<Val>{x};
   const RmsNormalized y = RmsNorm(x, c.in(2), x.rank() - 1, Epsilon(c, 1e-12));
   return std::vector<Val>{y.y, Val(), y.rstd, x};
 }
 
-// --- InstanceNormalization, GroupNormalization
-
-// x [N,C,…] normalized within each of `groups` groups of channels of each sample: [N·groups, rest].
+// Normalizes x [N,C,…] within each group of channels of each sample. Returns [N·groups, rest].
 Val NormalizeGroups(Val x, int64_t groups, double epsilon) {
   const int64_t rows = x.dim(0) * groups;
   const int64_t rest = rows == 0 ? 0 : x.type().elements() / rows;
@@ -224,7 +220,7 @@ absl::Status CheckNonEmptyChannels(const ImportContext& c) {
   return absl::OkStatus();
 }
 
-ImportResult ImportInstanceNorm(ImportContext& c) {
+ImportOr ImportInstanceNorm(ImportContext& c) {
   RETURN_IF_ERROR(CheckNonEmptyChannels(c));
   const Val x = c.in(0);
   for (size_t i : {1, 2}) RETURN_IF_ERROR(CheckChannelVector(c, i, x.dim(1)));
@@ -232,8 +228,8 @@ ImportResult ImportInstanceNorm(ImportContext& c) {
   return std::vector<Val>{y * UnsqueezeToChannels(c.in(1), x.rank()) + UnsqueezeToChannels(c.in(2), x.rank())};
 }
 
-// Version 18 has a scale and a bias per group, version 21 per channel.
-ImportResult ImportGroupNorm(ImportContext& c) {
+// Imports GroupNormalization. Scale and bias are per group in version 18, per channel in version 21.
+ImportOr ImportGroupNorm(ImportContext& c) {
   RETURN_IF_ERROR(CheckNonEmptyChannels(c));
   const Val x = c.in(0);
   const int64_t groups = c.attrs().Int("num_groups");
@@ -248,10 +244,8 @@ ImportResult ImportGroupNorm(ImportContext& c) {
   return std::vector<Val>{Reshape(y * scale + bias, x.shape())};
 }
 
-// --- Others
-
-// x/‖x‖ along an axis; 0 where the norm is 0, with gradients that stay finite there.
-ImportResult ImportLpNorm(ImportContext& c) {
+// Imports x/‖x‖ along an axis. If the norm is 0, the result is 0 and gradients are finite.
+ImportOr ImportLpNorm(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   ASSIGN_OR_RETURN(const int64_t axis, NormalizeAxis(c.attrs().Int("axis", -1), x.rank()));
@@ -262,7 +256,7 @@ ImportResult ImportLpNorm(ImportContext& c) {
   return std::vector<Val>{x / (p == 2 ? Sqrt(positive) : positive)};
 }
 
-ImportResult ImportMeanVariance(ImportContext& c) {
+ImportOr ImportMeanVariance(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   std::vector<int64_t> axes = c.since(9, c.attrs().Ints("axes", {0, 2, 3}),
@@ -273,14 +267,14 @@ ImportResult ImportMeanVariance(ImportContext& c) {
   const Val centered = x - ReduceMean(x, axes);
   if (c.since(9, false, c.attrs().Int("normalize_variance", 1) == 0)) return std::vector<Val>{centered};
   const Val variance = ReduceMean(centered * centered, axes);
-  // The derivative of the root of 0 is infinite: where all are equal it is not taken.
+  // Avoids the infinite derivative of √0 if all elements are equal.
   const Val equal = Equal(variance, c.b().Scalar(x.dtype(), 0)), one = c.b().Scalar(x.dtype(), 1);
   const Val deviation = Where(equal, c.b().Scalar(x.dtype(), 0), Sqrt(Where(equal, one, variance)));
   return std::vector<Val>{centered / (deviation + 1e-9)};
 }
 
-// x/(bias + α·mean(x²))^β, the mean over a window of `size` channels, which counts channels that do not exist as zeros.
-ImportResult ImportLrn(ImportContext& c) {
+// Imports x/(bias + α·mean(x²))^β. The mean is over a window of `size` channels, in which missing channels are zeros.
+ImportOr ImportLrn(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   const int64_t size = c.attrs().Int("size");

@@ -10,7 +10,7 @@ struct OnnxType {
   DType dtype;
 };
 
-// TensorProto.DataType of onnx.proto.
+// The numbers of TensorProto.DataType in onnx.proto.
 constexpr OnnxType kOnnxTypes[] = {
     {1, DType::kFloat32},
     {2, DType::kUInt8},

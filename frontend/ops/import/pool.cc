@@ -1,11 +1,11 @@
-// MaxRoiPool: the maximum over any rectangle is that of four that overlap, with sides that are powers of two. Those are
-// looked up in tables of running maxima (a sparse table), so that regions known only at run time need no loop.
+// Imports pooling. MaxRoiPool uses a sparse table: the maximum over a rectangle is the maximum over four overlapping
+// rectangles with power-of-two sides, which are precomputed. Regions that are known only at run time thus need no loop.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "frontend/ops/formula.h"
-#include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/import_util.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -17,15 +17,15 @@ int64_t Levels(int64_t extent) {
   return levels;
 }
 
-// Half away from zero, as regions are rounded.
+// Rounds half away from zero, as MaxRoiPool rounds regions.
 Val Rounded(Val x) { return Unary("Sign", x) * Unary("Floor", Unary("Abs", x) + 0.5); }
 
 Val Within(Val x, int64_t low, int64_t high) {
   return x ? x.b().Op("Clip", {x}, {{"min", static_cast<double>(low)}, {"max", static_cast<double>(high)}}) : x;
 }
 
-// Along one axis, for every region and bin [R,bins]: the two windows of 2^level elements that cover it, and whether it
-// has elements at all.
+// The bins of all regions along one axis, [R,bins] each: the starts of two windows of 2^level elements that cover a
+// bin, and whether the bin is empty.
 struct RoiBins {
   Val first, second, level, empty;
 };
@@ -50,7 +50,8 @@ RoiBins BinsAlong(Val begin, Val end, double scale, int64_t bins, int64_t extent
   return {index(low), index(high - side), Cast(level, DType::kInt64), Less(count, 0.5)};
 }
 
-// The maxima of 2^k elements from each on, for each level k. Behind the end, where nobody looks, they mean nothing.
+// Returns, for each level k, the maxima of 2^k elements starting at each element. Entries whose window exceeds the axis
+// are meaningless and not read.
 std::vector<Val> RunningMaxima(Val x, int64_t axis) {
   const int64_t extent = x.dim(static_cast<int>(axis));
   std::vector<Val> levels = {x};
@@ -62,7 +63,7 @@ std::vector<Val> RunningMaxima(Val x, int64_t axis) {
   return levels;
 }
 
-// [N · levels of H · levels of W · H · W, C]
+// Returns the table of maxima [N · levels of H · levels of W · H · W, C].
 Val MaximaTable(Val x) {
   const int64_t n = x.dim(0), c = x.dim(1), h = x.dim(2), w = x.dim(3);
   std::vector<Val> all;
@@ -123,10 +124,10 @@ namespace {
 struct Pool {
   Val x;
   Windows w;
-  Shape overhang;   // beyond the end pads, by ceil_mode
-  WindowAxes axes;  // those of the result
+  Shape overhang;   // extent of the last window beyond the end pads, under ceil_mode
+  WindowAxes axes;  // axes of the result
 
-  // The windows with end pads that hold the overhang.
+  // Returns the windows with end pads extended by the overhang.
   Windows Extended() const {
     Windows e = w;
     for (size_t i = 0; i < w.axes(); ++i) e.pads[i + w.axes()] += overhang[i];
@@ -137,8 +138,8 @@ struct Pool {
   }
 };
 
-// Shortens windows that are longer than an axis with its pads, of which ceil_mode has one: PyTorch's EfficientNet pools
-// its map of 7 × 7 by windows of 1280 × 1280.
+// Shortens windows that are longer than an axis with its pads. ceil_mode allows them: PyTorch's EfficientNet pools a
+// map of 7 × 7 by windows of 1280 × 1280.
 void ClipSingleWindows(std::span<const int64_t> extents, Windows* w) {
   for (size_t i = 0; i < w->axes() && i < extents.size(); ++i) {
     const int64_t all = extents[i] + w->pads[i] + w->pads[i + w->axes()];
@@ -169,14 +170,12 @@ Val AveragePool(Val x, const Windows& w, bool count_include_pad) {
   return x ? x.b().Op("AveragePool", {x}, std::move(attrs)) : x;
 }
 
-// --- MaxPool
-
-// The row's index counts row-major within one spatial plane. ONNX's counts through all planes, and within a plane
-// column-major if storage_order says so.
+// Converts the index of the row, row-major within a spatial plane, to ONNX's index, which counts through all planes and
+// is column-major within a plane if storage_order is 1.
 Val ColumnMajor(Val index, const Shape& extents) {
   Builder& b = index.b();
   auto scalar = [&](int64_t v) { return b.Constant(HostTensor::FromInts({DType::kInt64, {}}, {&v, 1})); };
-  Shape forward(extents.size(), 1);  // strides of the column-major order
+  Shape forward(extents.size(), 1);  // column-major strides
   for (size_t i = 1; i < extents.size(); ++i) forward[i] = forward[i - 1] * extents[i - 1];
   const Shape backward = Strides(extents);
   Val sum;
@@ -197,10 +196,10 @@ absl::StatusOr<Val> PlaneOffsets(Val x) {
   return Reshape(plane * x.b().Constant(HostTensor::FromInts({DType::kInt64, {}}, {&size, 1})), planes);
 }
 
-ImportResult ImportMaxPool(ImportContext& c) {
+ImportOr ImportMaxPool(ImportContext& c) {
   ASSIGN_OR_RETURN(const Pool p, ReadPool(c));
   const DType dtype = p.x.dtype();
-  const Val x = IsFloat(dtype) ? p.x : Cast(p.x, DType::kFloat32);  // exact for the 8-bit integers that ONNX allows
+  const Val x = IsFloat(dtype) ? p.x : Cast(p.x, DType::kFloat32);  // ONNX allows only 8-bit integers, which are exact
   const std::vector<Val> y = c.b().Ops("MaxPool", {x}, PoolAttrs(p.Extended()));
   const bool wants_index = c.node().used.size() > 1 && c.node().used[1];
   if (!wants_index || !y[0]) return std::vector<Val>{p.axes.Restore(Cast(y[0], dtype)), Val()};
@@ -213,31 +212,31 @@ ImportResult ImportMaxPool(ImportContext& c) {
   return std::vector<Val>{Cast(y[0], dtype), index + offsets};
 }
 
-// --- AveragePool, LpPool
-
-// The pads become zeros of the input.
+// Replaces the pads of the windows by zeros in the input.
 Pool WithPadsMade(Pool p) {
   p.x = PadSpatial(p.x, p.w.pads, 0);
   p.w.pads.assign(p.w.pads.size(), 0);
   return p;
 }
 
-// The mean over whole windows, zeros beyond the input. The row wants each window to hold an element of its input.
+// Averages over whole windows, with zeros outside the input. Pads explicitly where needed, since the row requires each
+// window to contain an input element.
 Val WholeWindowMean(Val x, const Windows& w) {
   if (CheckWindowsOverlapInput(w, Spatial(x.shape())).ok()) return AveragePool(x, w, true);
   const Pool made = WithPadsMade({x, w, {}, {}});
   return AveragePool(made.x, made.w, true);
 }
 
-// What a window reaches beyond the end pads (by ceil_mode) does not count.
+// Averages over windows with pads, but without the part beyond the end pads that ceil_mode adds.
 Val AverageWithPads(const Pool& p) {
   if (!p.Overhangs()) return WholeWindowMean(p.x, p.w);
   const Pool made = WithPadsMade(p);
   return AveragePool(made.x, made.Extended(), false);
 }
 
-// ONNX divides by the elements of a window that lie in the input and, with count_include_pad, in the pads.
-ImportResult ImportAveragePool(ImportContext& c) {
+// Imports AveragePool, which divides by the number of elements of the window in the input or, with count_include_pad,
+// in input and pads.
+ImportOr ImportAveragePool(ImportContext& c) {
   ASSIGN_OR_RETURN(const Pool p, ReadPool(c));
   const bool include = c.attrs().Int("count_include_pad") != 0;
   return std::vector<Val>{p.axes.Restore(include ? AverageWithPads(p) : AveragePool(p.x, p.Extended(), false))};
@@ -257,7 +256,7 @@ struct Norm {
     const Val abs = x.b().Op("Abs", {x});
     return p == 1 ? abs : x.b().Op("Pow", {abs, x.b().Scalar(x.dtype(), p)});
   }
-  // Windows of zeros are common behind a Relu: the gradient there is 0, not 0·∞.
+  // Returns a root whose gradient is 0 for windows of zeros, instead of 0·∞. Such windows are common after a Relu.
   Val Root(Val sum) const {
     if (p == 1 || !sum) return sum;
     const Val zero = Equal(sum, 0), safe = Where(zero, Number(sum, 1), sum);
@@ -265,7 +264,7 @@ struct Norm {
   }
 };
 
-ImportResult ImportLpPool(ImportContext& c) {
+ImportOr ImportLpPool(ImportContext& c) {
   ASSIGN_OR_RETURN(const Pool p, ReadPool(c));
   ASSIGN_OR_RETURN(const Norm norm, Norm::FromAttrs(c.attrs()));
   double count = 1;
@@ -273,21 +272,19 @@ ImportResult ImportLpPool(ImportContext& c) {
   return std::vector<Val>{p.axes.Restore(norm.Root(WholeWindowMean(norm.Power(p.x), p.Extended()) * count))};
 }
 
-// --- Global pooling
-
-ImportResult ImportGlobalAveragePool(ImportContext& c) {
+ImportOr ImportGlobalAveragePool(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   if (c.in(0).rank() < 3) return Invalid("expected spatial axes, got ", ToString(c.in(0).type()));
   return std::vector<Val>{ReduceMean(c.in(0), SpatialAxes(c.in(0)))};
 }
 
-ImportResult ImportGlobalMaxPool(ImportContext& c) {
+ImportOr ImportGlobalMaxPool(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   if (c.in(0).rank() < 3) return Invalid("expected spatial axes, got ", ToString(c.in(0).type()));
   return std::vector<Val>{ReduceMax(c.in(0), SpatialAxes(c.in(0)))};
 }
 
-ImportResult ImportGlobalLpPool(ImportContext& c) {
+ImportOr ImportGlobalLpPool(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   if (c.in(0).rank() < 3) return Invalid("expected spatial axes, got ", ToString(c.in(0).type()));
   ASSIGN_OR_RETURN(const Norm norm, Norm::FromAttrs(c.attrs()));

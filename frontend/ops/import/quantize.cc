@@ -1,4 +1,4 @@
-// QuantizeLinear, DequantizeLinear (ai.onnx and com.microsoft) and DynamicQuantizeLinear.
+// Imports QuantizeLinear and DequantizeLinear (ai.onnx and com.microsoft), and DynamicQuantizeLinear.
 #include <cmath>
 
 #include "frontend/base/status.h"
@@ -74,7 +74,7 @@ absl::StatusOr<DType> QuantizedType(ImportContext& c) {
   return dtype;
 }
 
-// Per tensor a one-dimensional tensor needs no axis, whatever the attribute says.
+// Returns the axis of the scales. Ignores the attribute for a one-dimensional tensor with one scale.
 int64_t AxisFor(const ImportContext& c, size_t scale) {
   const bool single = !c.has(scale) || c.in(scale).type().elements() == 1;
   return single || c.in(0).rank() == 1 ? 0 : c.attrs().Int("axis", 1);
@@ -110,7 +110,7 @@ ImportOr ImportDequantize(ImportContext& c) {
 
 }  // namespace
 
-// ONNX: the range always holds 0; x to uint8.
+// Quantizes as DynamicQuantizeLinear does: to uint8, with a range that includes 0.
 DynamicRange QuantizedDynamically(Val x) {
   const Val fixed = StraightThrough(x);
   if (!fixed) return {};
@@ -119,7 +119,7 @@ DynamicRange QuantizedDynamically(Val x) {
   const Val low =
       Binary("Min", fixed.b().Op("ReduceMin", {fixed}, {{"axes", Shape()}, {"keepdims", int64_t{0}}}), zero);
   const Val scale = (high - low) / 255.0;
-  // All zeros have no scale; any will do.
+  // The scale of a tensor of zeros is 0; divides by 1 instead.
   const Val divisor = Where(Equal(scale, 0.0), Number(x, 1), scale);
   const Attrs range = {{"min", 0.0}, {"max", 255.0}};
   const Val offset = Unary("Round", x.b().Op("Clip", {-(low / divisor)}, range));

@@ -1,12 +1,13 @@
-// Quantizers of QONNX, which Brevitas, HAWQ and QKeras export (https://github.com/fastmachinelearning/qonnx,
-// docs/qonnx-custom-ops): floats rounded to a grid of any number of bits, and real values again.
+// Imports operators on quantized tensors, and the quantizers of QONNX that Brevitas, HAWQ and QKeras export
+// (https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops), which round floats to a grid of any number of
+// bits and return floats. Operators on quantized tensors become float arithmetic on grid points, which is exact while
+// sums are below 2^24, followed by rounding to the grid of the result.
 #include <cmath>
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/import/quantize.h"
 #include "frontend/ops/quantize.h"
 
@@ -20,7 +21,7 @@ struct Rounding {
 };
 constexpr Rounding kRoundings[] = {{"ROUND", "Round"}, {"HALF_EVEN", "Round"}, {"FLOOR", "Floor"}, {"CEIL", "Ceil"}};
 
-// The canonical operator of the attribute rounding_mode.
+// Returns the canonical operator for the attribute rounding_mode.
 absl::StatusOr<std::string_view> RoundingOp(const ImportContext& c) {
   const std::string mode = c.attrs().String("rounding_mode", "ROUND");
   for (const Rounding& r : kRoundings) {
@@ -42,7 +43,7 @@ absl::StatusOr<Bounds> ReadBounds(ImportContext& c) {
   return Bounds{0, narrow ? range - 2 : range - 1};
 }
 
-// x, scale, zero point, bit width. Scales and zero points broadcast against x and are not trained.
+// Imports Quant of x, scale, zero point and bit width. Scale and zero point broadcast against x and are not trained.
 ImportOr ImportQuant(ImportContext& c) {
   const Val x = c.in(0);
   if (!IsFloat(x.dtype())) return Invalid("cannot quantize ", ToString(x.type()));
@@ -54,8 +55,8 @@ ImportOr ImportQuant(ImportContext& c) {
   return One((StraightThrough(Unary(round, clipped), clipped) - zero) * scale);
 }
 
-// x and scale: the sign of x, +1 for 0, times the scale; its gradient is that of x (Courbariaux et al., 2016,
-// arXiv:1602.02830), within [−scale, scale].
+// Imports BipolarQuant of x and scale: sign(x)·scale, with sign(0) = 1. The gradient passes to x within [−scale, scale]
+// (Courbariaux et al., 2016, arXiv:1602.02830).
 ImportOr ImportBipolarQuant(ImportContext& c) {
   const Val x = c.in(0);
   if (!IsFloat(x.dtype())) return Invalid("cannot quantize ", ToString(x.type()));
@@ -82,15 +83,12 @@ std::span<const OnnxOp> QonnxImports() {
 
 namespace {
 
-// Operators that compute on quantized tensors: as float arithmetic on the points of their grids, which is exact as long
-// as sums stay below 2^24, and then a rounding to the grid of the result.
-
 absl::StatusOr<Val> First(ImportOr results) {
   if (!results.ok()) return results.status();
   return results->empty() ? Val() : results->front();
 }
 
-// x [N,M,…] times one scale, or one for each of the M.
+// Multiplies x [N,M,…] by one scale, or by one for each of the M channels.
 Val TimesChannels(Val x, Val scale) {
   if (!x || !scale || scale.rank() == 0) return x * scale;
   Shape shape(x.rank() - 1, 1);
@@ -98,7 +96,7 @@ Val TimesChannels(Val x, Val scale) {
   return x * Reshape(scale, std::move(shape));
 }
 
-// x, its scale and zero point; the same of w; scale and zero point of y; bias.
+// Imports QLinearConv of x, w and y, each with scale and zero point, and a bias.
 ImportOr ImportQLinearConv(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2));
   ASSIGN_OR_RETURN(const QuantizedInput w, ReadQuantized(c, 3, 4, 5, 0));
@@ -112,7 +110,7 @@ ImportOr ImportQLinearConv(ImportContext& c) {
 
 absl::StatusOr<Val> Product(ImportContext& c, Val a, Val b) { return First(ImportAs(c, "", "MatMul", {a, b}, {})); }
 
-// a with scales of the whole or of rows, b of the whole or of columns.
+// Imports QLinearMatMul. Scales are per tensor or, for a, per row and, for b, per column.
 ImportOr ImportQLinearMatMul(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2, -2));
   ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5, -1));
@@ -121,8 +119,8 @@ ImportOr ImportQLinearMatMul(ImportContext& c) {
   return One(q);
 }
 
-// The weight behind the integers of input 1, if the reader of the file has found the scale of the products: input 4.
-// Invalid if it has not, or if scale and zero point are not constants along the columns.
+// Returns a float weight for the integers of input 1 if the reader of the file has added the scale of the matrix
+// product as input 4. Invalid without that scale, or if scale and zero point are not constant along the columns.
 Val ProductWeight(ImportContext& c, const Grid& grid) {
   constexpr size_t kScale = 4, kZero = 3;
   const Val q = c.in(1);
@@ -132,7 +130,7 @@ Val ProductWeight(ImportContext& c, const Grid& grid) {
   if (!layout.ok() || (zero != nullptr && !layout->Fits(zero->shape()))) return Val();
   const Val divisor = layout->Along(c.b().Constant(*scale));
   const Val offset = zero == nullptr ? Val() : layout->Along(c.b().Constant(zero->CastTo(DType::kFloat32)));
-  const Val weight = c.AsFloatWeight(1, Dequantized(*q.constant(), *scale, zero, *layout));  // what is known may move
+  const Val weight = c.AsFloatWeight(1, Dequantized(*q.constant(), *scale, zero, *layout));  // invalidates pointers
   return weight ? FakeQuantize(weight / divisor, offset, grid) : weight;
 }
 
@@ -143,12 +141,12 @@ absl::StatusOr<Val> Points(ImportContext& c, size_t tensor) {
   return weight ? weight : GetFloatValues(c.in(tensor), DType::kFloat32);
 }
 
-// The numbers of input `tensor` less its zero point.
+// Returns the numbers of input `tensor` minus its zero point.
 absl::StatusOr<Val> Centered(ImportContext& c, size_t tensor, size_t zero, int64_t axis) {
   ASSIGN_OR_RETURN(const Val x, Points(c, tensor));
   if (!c.has(zero)) return x;
   const Val z = Cast(FixedInput(c, zero), DType::kFloat32);
-  if (z.rank() == x.rank() && x.rank() > 1) return x - z;  // per row or column, with extents of 1 in place
+  if (z.rank() == x.rank() && x.rank() > 1) return x - z;  // per row or column, already with extents of 1
   ASSIGN_OR_RETURN(const ScaleLayout layout, ScaleLayout::Create(x.shape(), z.shape(), axis, 0));
   return x - layout.Along(z);
 }
@@ -171,7 +169,7 @@ ImportOr ImportMatMulInteger(ImportContext& c) {
 
 ImportOr WithBias(ImportContext& c, Val y, size_t bias) { return One(c.has(bias) ? y + c.in(bias) : y); }
 
-// A, B, their scales, their zero points, bias.
+// Imports MatMulIntegerToFloat of A, B, their scales, their zero points and a bias.
 ImportOr ImportMatMulIntegerToFloat(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 2, 4, -2));
   ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 1, 3, 5, -1));
@@ -179,7 +177,7 @@ ImportOr ImportMatMulIntegerToFloat(ImportContext& c) {
   return WithBias(c, y * a.scale * b.scale, 6);
 }
 
-// A (float), B, its scale and zero point, bias.
+// Imports DynamicQuantizeMatMul of A (float), B, scale and zero point of B, and a bias.
 ImportOr ImportDynamicQuantizeMatMul(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 1, 2, 3, -1));
   const DynamicRange a = QuantizedDynamically(c.in(0));
@@ -187,7 +185,8 @@ ImportOr ImportDynamicQuantizeMatMul(ImportContext& c) {
   return WithBias(c, y * a.scale * b.scale, 4);
 }
 
-// A, B, C with their scales and zero points behind them; without a scale for Y, Y is float.
+// Imports QGemm of A and B, each followed by scale and zero point, C, and scale and zero point of Y. Without them, Y is
+// float.
 ImportOr ImportQGemm(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2));
   ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5, c.attrs().Int("transB") != 0 ? 0 : 1));
@@ -202,7 +201,8 @@ ImportOr ImportQGemm(ImportContext& c) {
   return One(q);
 }
 
-// QLinearNAME of two operands: each with scale and zero point, then those of the result.
+// Imports QLinearNAME of two operands. Each operand is followed by scale and zero point; scale and zero point of the
+// result are last.
 ImportOr ImportQLinearBinary(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2));
   ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5));
@@ -210,7 +210,7 @@ ImportOr ImportQLinearBinary(ImportContext& c) {
   return One(q);
 }
 
-// QLinearNAME of one operand with the attributes of NAME.
+// Imports QLinearNAME of one operand with the attributes of NAME.
 ImportOr ImportQLinearUnary(ImportContext& c) {
   if (c.attrs().Int("channels_last") != 0) return absl::UnimplementedError("channels_last is not supported");
   ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2));
@@ -222,7 +222,7 @@ ImportOr ImportQLinearUnary(ImportContext& c) {
   return One(q);
 }
 
-// Scale and zero point of the result, then those of each part behind it.
+// Imports QLinearConcat of scale and zero point of the result, then each part followed by its scale and zero point.
 ImportOr ImportQLinearConcat(ImportContext& c) {
   if (c.num_inputs() % 3 != 2) return Invalid("has ", c.num_inputs(), " inputs, expected 2 and 3 for each part");
   std::vector<Val> parts;
@@ -238,7 +238,7 @@ ImportOr ImportQLinearConcat(ImportContext& c) {
 
 constexpr std::string_view kMs = "com.microsoft";
 
-// The weight of an LSTM with its units last, [D,I,4·H], has a scale for each direction or each of its columns.
+// Scales of the weight [D,I,4·H] of an LSTM: one per direction, or one per direction and column.
 struct LstmScales {
   int64_t axis = 0, block = 0;
 
@@ -255,8 +255,8 @@ absl::StatusOr<Val> ReadLstmWeight(ImportContext& c, size_t tensor, size_t scale
   return Transpose(w.Real(), {0, 2, 1});
 }
 
-// The inputs of LSTM, then scale and zero point of W and of R. ONNX Runtime also rounds X and the states to 8 bits
-// while it computes: they stay floats here.
+// Imports DynamicQuantizeLSTM of the inputs of LSTM, then scale and zero point of W and of R. Unlike ONNX Runtime, does
+// not round X and the states to 8 bits.
 ImportOr ImportDynamicQuantizeLstm(ImportContext& c) {
   std::vector<Val> inputs;
   for (size_t i = 0; i < 8; ++i) inputs.push_back(c.has(i) ? c.in(i) : Val());

@@ -1,17 +1,15 @@
-#include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {
 
-// A file of ONNX's own cases holds numbers that only the generator which made it can repeat.
+// Fails for ONNX's own test cases, whose random numbers only their generator can reproduce.
 absl::Status RefuseInConformance(const ImportContext& c) {
   if (c.conformance) return Unsupported("repeating another implementation's random numbers");
   return absl::OkStatus();
 }
 
-// --- Dropout
-
-// The ratio moved from an attribute to input 1 in version 12.
+// Returns the ratio: an attribute before version 12, input 1 since.
 absl::StatusOr<double> DropoutRatio(ImportContext& c) {
   double ratio = c.attrs().Float("ratio", 0.5);
   if (c.has(1)) {
@@ -24,7 +22,7 @@ absl::StatusOr<double> DropoutRatio(ImportContext& c) {
   return ratio;
 }
 
-// Whether a case of ONNX's own asks for training. Elsewhere the import option decides, whatever the file says.
+// Returns true if a test case of ONNX requests training mode. For other files, the import option decides.
 absl::StatusOr<bool> FileSaysTraining(ImportContext& c) {
   if (!c.conformance || !c.has(2)) return false;
   ASSIGN_OR_RETURN(const std::vector<int64_t> mode, c.KnownInts(2, "training_mode"));
@@ -36,7 +34,7 @@ Val Drop(ImportContext& c, Val x, double ratio) {
   return c.b().Op("Dropout", {x, c.RandomKey()}, {{"ratio", ratio}, {"stream", c.RandomStream()}});
 }
 
-ImportResult ImportDropout(ImportContext& c) {
+ImportOr ImportDropout(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   const bool mask = c.node().used.size() > 1 && c.node().used[1];
@@ -48,12 +46,10 @@ ImportResult ImportDropout(ImportContext& c) {
   }
   if (ratio == 0) return std::vector<Val>{x, mask ? Expand(c.b().Scalar(mask_type, 1), x.shape()) : Val()};
   RETURN_IF_ERROR(RefuseInConformance(c));
-  // The same stream drops the same elements of ones.
+  // Computes the mask by dropping elements of ones with the same stream, which selects the same elements.
   const Val kept = mask ? Cast(Cast(Drop(c, Ones(x, x.shape()), ratio), DType::kBool), mask_type) : Val();
   return std::vector<Val>{Drop(c, x, ratio), kept};
 }
-
-// --- Generators
 
 struct Drawn {
   Shape shape;
@@ -79,8 +75,8 @@ absl::StatusOr<Drawn> LikeInput(const ImportContext& c) {
   return Drawn{c.in(0).shape(), dtype};
 }
 
-// Ignores the attribute `seed`: every number derives from the run's seed.
-ImportResult Uniform(ImportContext& c, const Drawn& d) {
+// Ignores the attribute `seed`, since all random numbers derive from the seed of the run.
+ImportOr Uniform(ImportContext& c, const Drawn& d) {
   RETURN_IF_ERROR(RefuseInConformance(c));
   return std::vector<Val>{c.b().Op("RandomUniform", {c.RandomKey()},
                                    {{"shape", d.shape},
@@ -90,7 +86,7 @@ ImportResult Uniform(ImportContext& c, const Drawn& d) {
                                     {"stream", c.RandomStream()}})};
 }
 
-ImportResult Normal(ImportContext& c, const Drawn& d) {
+ImportOr Normal(ImportContext& c, const Drawn& d) {
   RETURN_IF_ERROR(RefuseInConformance(c));
   return std::vector<Val>{c.b().Op("RandomNormal", {c.RandomKey()},
                                    {{"shape", d.shape},
@@ -100,22 +96,22 @@ ImportResult Normal(ImportContext& c, const Drawn& d) {
                                     {"stream", c.RandomStream()}})};
 }
 
-template <absl::StatusOr<Drawn> (*Of)(const ImportContext&), ImportResult (*Draw)(ImportContext&, const Drawn&)>
-ImportResult Import(ImportContext& c) {
+template <absl::StatusOr<Drawn> (*Of)(const ImportContext&), ImportOr (*Draw)(ImportContext&, const Drawn&)>
+ImportOr Import(ImportContext& c) {
   ASSIGN_OR_RETURN(const Drawn drawn, Of(c));
   return Draw(c, drawn);
 }
 
-// 1 with probability x.
-ImportResult ImportBernoulli(ImportContext& c) {
+// Imports Bernoulli: 1 with probability x, else 0.
+ImportOr ImportBernoulli(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   ASSIGN_OR_RETURN(const DType dtype, DTypeAttr(c, c.in(0).dtype()));
   ASSIGN_OR_RETURN(const std::vector<Val> u, Uniform(c, {c.in(0).shape(), c.in(0).dtype()}));
   return std::vector<Val>{Cast(Less(u[0], c.in(0)), dtype)};
 }
 
-// Classes drawn with probabilities softmax(x): the largest of x + Gumbel noise.
-ImportResult ImportMultinomial(ImportContext& c) {
+// Imports Multinomial: draws classes with probabilities softmax(x), as the largest of x + Gumbel noise.
+ImportOr ImportMultinomial(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   const Val x = c.in(0);
   const int64_t draws = c.attrs().Int("sample_size", 1);

@@ -1,32 +1,28 @@
-// LSTM, GRU and RNN: one canonical recurrence for each direction, or unrolled steps for rare variants (other
-// activations, clip, peepholes, coupled gates, reset before the product). Also ReverseSequence.
+// Imports LSTM, GRU and RNN as one canonical recurrence per direction, or, for rare variants (other activations, clip,
+// peepholes, coupled gates, reset before the recurrent matrix product), as unrolled steps. Imports ReverseSequence.
 #include <algorithm>
 #include <cctype>
 
 #include "absl/strings/str_split.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/import/onnx_import.h"
-#include "frontend/ops/import/recurrent.h"
 #include "frontend/ops/recurrent.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kMaxUnrolled = 4096;  // steps of a form that no row covers
-
-// --- Activations
+constexpr int64_t kMaxUnrolled = 4096;  // limit for unrolled steps
 
 Val WithAlpha(std::string_view op, Val x, double alpha) { return x ? x.b().Op(op, {x}, {{"alpha", alpha}}) : x; }
 
 using Parametric = Val (*)(Val x, double alpha, double beta);
 
 struct ActivationKind {
-  std::string_view name;  // in lower case
+  std::string_view name;  // lower case
   Parametric apply;
-  double alpha = 0, beta = 0;  // defaults
-  int parameters = 0;          // how many of them it has
+  double alpha = 0, beta = 0;  // default parameters
+  int parameters = 0;          // number of parameters
 };
 
 constexpr ActivationKind kActivations[] = {
@@ -52,8 +48,8 @@ struct NamedActivation {
   Activation apply;
 };
 
-// The node's activations for all directions, or none where it lists none. Parameters are handed out in order to those
-// that have some.
+// Returns the activations of all directions, or none if the node lists none. The lists of parameters are distributed in
+// order to the activations that have parameters.
 absl::StatusOr<std::vector<NamedActivation>> ReadActivations(ImportContext& c, size_t expected) {
   std::vector<NamedActivation> result;
   const std::string list = c.attrs().String("activations");
@@ -75,19 +71,17 @@ absl::StatusOr<std::vector<NamedActivation>> ReadActivations(ImportContext& c, s
   return result;
 }
 
-// --- Inputs
-
 struct Layer {
-  int64_t gates, directions, first_reverse;  // first_reverse: the direction number that runs backwards (or none)
+  int64_t gates, directions, first_reverse;  // first_reverse: index of the reverse direction, if there is one
   int64_t steps, batch, features, units;
   bool batch_first;
   Val x;                                     // [S,B,I]
   Val lengths;                               // i64[B] or absent
-  std::vector<NamedActivation> activations;  // `per_direction` of them for each direction, or none
+  std::vector<NamedActivation> activations;  // `per_direction` for each direction, or empty
   size_t per_direction;
 };
 
-// x[d] of [D,…].
+// Returns x[d] of x [D,…].
 Val OfDirection(Val x, int64_t d) { return SelectStep(x, d); }
 
 absl::Status ExpectShape(Val v, std::string_view what, const Shape& shape) {
@@ -147,7 +141,7 @@ absl::StatusOr<Layer> ReadLayer(ImportContext& c, int64_t gates, size_t activati
   return layer;
 }
 
-// A state of zeros in the file, of any batch size.
+// Returns true for an initial state in the file that is all zeros, of any batch size.
 bool IsZeroState(ImportContext& c, size_t i) {
   const bool written = c.in(i).constant() != nullptr || c.b().graph().IsInput(c.in(i).id());
   const HostTensor* known = written && !c.conformance ? c.Known(i) : nullptr;
@@ -158,7 +152,7 @@ bool IsZeroState(ImportContext& c, size_t i) {
   return true;
 }
 
-// initial_h or initial_c of one direction: [B,H].
+// Returns initial_h or initial_c of one direction, [B,H].
 absl::StatusOr<Val> InitialState(ImportContext& c, const Layer& layer, size_t i, int64_t d) {
   const Shape state = {layer.batch, layer.units};
   const bool fits = c.has(i) && (c.in(i).rank() != 3 || c.in(i).dim(2) == layer.units);
@@ -172,7 +166,7 @@ absl::StatusOr<Val> InitialState(ImportContext& c, const Layer& layer, size_t i,
 }
 
 struct Biases {
-  Val w, r;  // [G·H]; absent where the node has none
+  Val w, r;  // [G·H]; invalid if absent
 };
 
 Biases ReadBiases(ImportContext& c, const Layer& layer, int64_t d) {
@@ -182,13 +176,15 @@ Biases ReadBiases(ImportContext& c, const Layer& layer, int64_t d) {
   return {Slice(both, 0, 0, n), c.attrs().Has(kSingleBias) ? Val() : Slice(both, 0, n, n)};
 }
 
-// What every direction has: the projected inputs with both biases, unless `apart`.
-absl::StatusOr<Recurrence> ReadRecurrence(ImportContext& c, const Layer& layer, int64_t d, bool apart) {
+// Reads one direction: recurrent weights, states, and the projected inputs plus both biases or, with `separate_bias`,
+// only the input bias.
+absl::StatusOr<Recurrence> ReadRecurrence(ImportContext& c, const Layer& layer, int64_t d, bool separate_bias) {
   Recurrence one;
   const Biases biases = ReadBiases(c, layer, d);
   one.x = MatMul(layer.x, OfDirection(c.in(1), d), false, true);
-  if (biases.w) one.x = one.x + (apart || !biases.r ? biases.w : biases.w + biases.r);
-  if (apart) one.b = biases.r ? biases.r : Expand(c.b().Scalar(layer.x.dtype(), 0), {layer.gates * layer.units});
+  if (biases.w) one.x = one.x + (separate_bias || !biases.r ? biases.w : biases.w + biases.r);
+  if (separate_bias)
+    one.b = biases.r ? biases.r : Expand(c.b().Scalar(layer.x.dtype(), 0), {layer.gates * layer.units});
   one.r = OfDirection(c.in(2), d);
   ASSIGN_OR_RETURN(one.h0, InitialState(c, layer, 5, d));
   one.lengths = layer.lengths;
@@ -213,9 +209,7 @@ absl::Status MayUnroll(const Layer& layer) {
   return Unsupported(StrCat("writing out ", layer.steps, " steps, which this form needs (at most ", kMaxUnrolled, ")"));
 }
 
-// --- Outputs
-
-// [S,B,H] with zeros beyond the lengths.
+// Sets the states h [S,B,H] after the lengths to 0.
 absl::StatusOr<Val> WithinLengths(Val h, Val lengths) {
   if (!lengths || !h) return h;
   const int64_t steps = h.dim(0);
@@ -224,7 +218,7 @@ absl::StatusOr<Val> WithinLengths(Val h, Val lengths) {
   return Masked(Reshape(within, {steps, lengths.dim(0), 1}), h);
 }
 
-// One value per direction, along an axis of their own.
+// Stacks one value per direction along a new axis.
 Val StackDirections(const std::vector<Val>& parts, int64_t axis) {
   std::vector<Val> wide;
   for (Val part : parts) {
@@ -236,7 +230,7 @@ Val StackDirections(const std::vector<Val>& parts, int64_t axis) {
   return wide.size() == 1 ? wide[0] : Concat(std::move(wide), axis);
 }
 
-// Y, Y_h, Y_c from the results of all directions.
+// Returns Y, Y_h, Y_c from the results of all directions.
 ImportOr Outputs(ImportContext& c, const Layer& layer, const std::vector<Unrolled>& directions) {
   std::vector<Val> y, h, cell;
   for (size_t d = 0; d < directions.size(); ++d) {
@@ -256,8 +250,6 @@ ImportOr Outputs(ImportContext& c, const Layer& layer, const std::vector<Unrolle
   }
   return std::vector<Val>{all, final_h, final_c};
 }
-
-// --- The three
 
 ImportOr ImportLstm(ImportContext& c) {
   ASSIGN_OR_RETURN(const Layer layer, ReadLayer(c, 4, 3));
@@ -317,9 +309,7 @@ ImportOr ImportRnn(ImportContext& c) {
   return Outputs(c, layer, directions);
 }
 
-// --- ReverseSequence
-
-// y[t,b] = x[len[b]−1−t, b] within the length, x[t,b] beyond.
+// Imports ReverseSequence: y[t,b] = x[len[b]−1−t, b] for t < len[b], otherwise x[t,b].
 ImportOr ImportReverseSequence(ImportContext& c) {
   const Val x = c.in(0), lengths = c.in(1);
   const int64_t batch_axis = c.attrs().Int("batch_axis", 1), time_axis = c.attrs().Int("time_axis", 0);

@@ -12,17 +12,17 @@ struct Reduction {
   Val x;
   std::vector<int64_t> axes;
   bool keepdims = true;
-  bool nothing = false;  // noop_with_empty_axes: only what comes before and after the reduction is done
+  bool nothing = false;  // noop_with_empty_axes: skips the reduction, but not the operations before and after it
 
   Val operator()(std::string_view op, Val v) const {
     if (nothing || !v.valid()) return v;
     return v.b().Op(op, {v}, {{"axes", axes}, {"keepdims", int64_t{keepdims}}});
   }
-  // The same, its result ready to broadcast against x.
+  // Reduces v with keepdims, so that the result broadcasts against x.
   Val Kept(std::string_view op, Val v) const { return Reduction{x, axes, true, nothing}(op, v); }
 };
 
-// Axes are an attribute, then an input: of ReduceSum in opset 13, of the others in 18.
+// Reads the axes: an input since opset 13 for ReduceSum, since 18 for the others, and an attribute before.
 absl::StatusOr<Reduction> ReadReduction(ImportContext& c) {
   Reduction r{c.in(0)};
   ASSIGN_OR_RETURN(std::vector<int64_t> axes, c.IntsFromAttrOrInput("axes", 1, {}));
@@ -32,7 +32,8 @@ absl::StatusOr<Reduction> ReadReduction(ImportContext& c) {
   return r;
 }
 
-// Of integers, which have no roots, logarithms and fractions, as float64. The result is to be cast back.
+// Reads a reduction with roots, logarithms or fractions, for which integers become float64. The caller casts the result
+// back.
 absl::StatusOr<Reduction> ReadFloatReduction(ImportContext& c) {
   ASSIGN_OR_RETURN(Reduction r, ReadReduction(c));
   if (IsInteger(r.x.dtype())) r.x = Cast(r.x, DType::kFloat64);
@@ -41,7 +42,7 @@ absl::StatusOr<Reduction> ReadFloatReduction(ImportContext& c) {
 
 ImportOr ImportReduce(ImportContext& c) {
   ASSIGN_OR_RETURN(const Reduction r, ReadReduction(c));
-  if (r.x.dtype() == DType::kBool) {  // Max and Min of opset 20: "any" and "all"
+  if (r.x.dtype() == DType::kBool) {  // since opset 20, Max and Min of bools are "any" and "all"
     return One(Cast(r(c.node().op_type, Cast(r.x, DType::kInt32)), DType::kBool));
   }
   return One(r(c.node().op_type, r.x));
@@ -62,7 +63,7 @@ ImportOr ImportReduceSumSquare(ImportContext& c) {
   return One(r("ReduceSum", r.x * r.x));
 }
 
-// √Σx². Its gradient at 0 is taken as 0: the square root never sees the zero, whose derivative would be infinite.
+// Imports √Σx². The gradient at 0 is 0: the square root is not applied to 0, where its derivative is infinite.
 ImportOr ImportReduceL2(ImportContext& c) {
   ASSIGN_OR_RETURN(const Reduction r, ReadFloatReduction(c));
   const Val sum = r("ReduceSum", r.x * r.x), zero = Equal(sum, 0);
@@ -74,7 +75,7 @@ ImportOr ImportReduceLogSum(ImportContext& c) {
   return One(Cast(Log(r("ReduceSum", r.x)), c.in(0).dtype()));
 }
 
-// m + ln Σ exp(x − m) with the largest x for m, or 0 where that is infinite.
+// Imports m + ln Σ exp(x − m), where m is the largest x, or 0 if that is infinite.
 ImportOr ImportReduceLogSumExp(ImportContext& c) {
   ASSIGN_OR_RETURN(const Reduction r, ReadFloatReduction(c));
   if (r.nothing) return One(c.in(0));

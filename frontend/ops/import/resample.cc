@@ -1,5 +1,5 @@
-// Cubic GridSample over three spatial axes, from simpler operators: 64 elements of every place, weighed. (Over two axes
-// the backends have kernels.) The arithmetic of one axis is that of sample.h.
+// Imports Resize and Upsample, and builds cubic GridSample over three spatial axes from primitives, as a weighted sum
+// of 64 elements (over two axes, backends have kernels). The arithmetic along one axis is the same as in sample.h.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,23 +8,22 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/resample.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr double kA = -0.75;  // of the kernel of Keys (1981)
+constexpr double kA = -0.75;  // parameter of the kernel of Keys (1981)
 
-// At distances up to 1, and from 1 to 2.
+// The kernel at distances d ≤ 1 (Near) and 1 ≤ d ≤ 2 (Far).
 Val Near(Val d) { return (d * (kA + 2) - (kA + 3)) * d * d + 1.0; }
 Val Far(Val d) { return ((d * kA - 5 * kA) * d + 8 * kA) * d - 4 * kA; }
 
 Val Clipped(Val x, double low, double high) { return x ? x.b().Op("Clip", {x}, {{"min", low}, {"max", high}}) : x; }
 Val Remainder(Val x, double by) { return x ? x.b().Op("Mod", {x, Number(x, by)}, {{"fmod", int64_t{1}}}) : x; }
 
-// Elements beyond the ends, brought inside as the padding says.
+// Maps positions outside the axis to positions inside according to the padding mode.
 Val Inside(Val at, const SampleSpec& spec, int64_t n) {
   if (spec.padding == SamplePadding::kZeros) return at;
   const double low = spec.align_corners ? 0 : -0.5;
@@ -37,16 +36,16 @@ Val Inside(Val at, const SampleSpec& spec, int64_t n) {
   return Clipped(at, 0, static_cast<double>(n - 1));
 }
 
-// The four elements along one axis and their weights: [N,P,4] each.
+// The four elements read along one axis and their weights, [N,P,4] each.
 struct FourTaps {
   Val index, weight;
 };
 
-// g: [N,P], −1 … 1 over an axis of n elements.
+// Returns the taps for grid coordinates g [N,P], in −1 … 1, along an axis of n elements.
 FourTaps ComputeTaps(Val g, const SampleSpec& spec, int64_t n) {
   const auto extent = static_cast<double>(n);
   Val at = spec.align_corners ? (g + 1.0) * ((extent - 1) / 2) : ((g + 1.0) * extent - 1.0) / 2.0;
-  at = Where(Less(Unary("Abs", at), 1e9), at, Number(at, -100));  // far outside, or not a number: outside
+  at = Where(Less(Unary("Abs", at), 1e9), at, Number(at, -100));  // moves NaN and far positions just outside
   const Val base = Unary("Floor", at), r = at - base;
   const std::array<Val, 4> weights = {Far(r + 1.0), Near(r), Near(1.0 - r), Far(2.0 - r)};
   std::vector<Val> index, weight;
@@ -88,14 +87,13 @@ absl::StatusOr<Val> SampleCubicVolume(Val x, Val grid, const SampleSpec& spec) {
 
 namespace {
 
-// Resize and Upsample. Their scales, sizes and regions are known at import, so that every way to place the output's
-// coordinates becomes four numbers per axis: output o lies at (o + a)·b/c + d of the input.
-
+// The mapping of one axis by Resize or Upsample. Scales, sizes and regions are known at import, so every coordinate
+// mode becomes four numbers per axis: output o is at position (o + a)·b/c + d of the input.
 struct AxisPlan {
   int64_t axis = 0, in = 0, out = 0;
-  double scale = 1;           // as given; out/in where sizes are
-  double length = 0;          // out, or what it was before it was rounded to an integer
-  double num = 1, den = 1;    // 1/scale as a ratio, exact where the scale was meant to be out/in
+  double scale = 1;           // the given scale, or out/in if sizes are given
+  double length = 0;          // the output extent before rounding to an integer
+  double num = 1, den = 1;    // 1/scale as a ratio; in/out if the scale is that ratio up to rounding
   double start = 0, end = 1;  // region of interest
 
   bool Identity() const { return in == out && num == den && start == 0 && end == 1; }
@@ -115,7 +113,7 @@ Position AlignCorners(const AxisPlan& p) {
 }
 
 Position HalfPixelSymmetric(const AxisPlan& p) {
-  // Half of what the output does not cover of the input, without a rounding where the scale is a power of two.
+  // The shift is half of the part of the input that the output does not cover; exact if the scale is a power of two.
   const double uncovered = static_cast<double>(p.in) - static_cast<double>(p.out) / p.scale;
   return {0.5, p.num, p.den, uncovered / 2 - 0.5};
 }
@@ -147,11 +145,9 @@ absl::StatusOr<Place> FindPlace(const std::string& name) {
   return Invalid("coordinate_transformation_mode '", name, "' is unknown");
 }
 
-// --- What size and scale each axis gets
-
 constexpr double kLargest = int64_t{1} << 31;
 
-// Exporters round 1/3 to float32, which moves coordinates off the elements that they are meant to hit.
+// Restores ratios such as 1/3 that exporters round to float32, since the rounding would move coordinates off elements.
 void SetScale(AxisPlan* p, double scale) {
   p->scale = scale;
   p->length = scale * static_cast<double>(p->in);
@@ -163,7 +159,7 @@ void SetScale(AxisPlan* p, double scale) {
 
 absl::Status ScaleAxis(AxisPlan* p, double scale) {
   if (!(scale > 0) || !std::isfinite(scale)) return Invalid("scale ", scale, " should be positive");
-  const float length = static_cast<float>(scale) * static_cast<float>(p->in);  // in float32, as runtimes do
+  const float length = static_cast<float>(scale) * static_cast<float>(p->in);  // in float32, as in other runtimes
   if (length >= kLargest) return Invalid("axis ", p->axis, " of extent ", p->in, " scaled by ", scale, " is too large");
   p->out = static_cast<int64_t>(std::floor(length));
   SetScale(p, scale);
@@ -181,7 +177,7 @@ absl::Status SizeAxis(AxisPlan* p, int64_t size) {
   return absl::OkStatus();
 }
 
-// One scale for all axes: the least or the largest of those that the sizes ask for.
+// Uses one scale for all axes: the smallest or largest of the scales that the sizes imply.
 absl::Status KeepAspectRatio(std::vector<AxisPlan>* plans, const std::string& policy) {
   if (policy == "stretch" || plans->empty()) return absl::OkStatus();
   if (policy != "not_larger" && policy != "not_smaller")
@@ -236,9 +232,7 @@ absl::Status ApplyRegion(ImportContext& c, std::vector<AxisPlan>* plans) {
   return absl::OkStatus();
 }
 
-// --- The resampling
-
-// The attributes of a Resample; `plans` are those of its axes that change anything.
+// Returns the attributes of a Resample over the axes in `plans`, which are those that change.
 Attrs ResampleAttrs(const std::vector<AxisPlan>& plans, Place place, Attrs attrs, bool antialias) {
   std::vector<int64_t> axes, sizes;
   std::vector<double> position, stretch;
@@ -256,7 +250,8 @@ Attrs ResampleAttrs(const std::vector<AxisPlan>& plans, Place place, Attrs attrs
   return attrs;
 }
 
-// Other element types than floats: nearest elements are gathered, the rest is computed in float32 and truncated.
+// Resamples any element type. Gathers nearest elements of integers; other modes compute integers in float32 and
+// truncate.
 Val ResampleAny(Val x, Attrs attrs) {
   if (!x || attrs.Ints("axes").empty()) return x;
   if (IsFloat(x.dtype())) return x.b().Op("Resample", {x}, std::move(attrs));
@@ -266,7 +261,7 @@ Val ResampleAny(Val x, Attrs attrs) {
   return x;
 }
 
-// `value` where the coordinate along some axis lies outside of the input, 0 elsewhere. Invalid if that is nowhere.
+// Returns a tensor with `value` at coordinates outside the input, else 0. Invalid if all coordinates are inside.
 absl::StatusOr<Val> Extrapolated(Val x, const Attrs& attrs, double value) {
   Val inside;
   bool anywhere = false;
@@ -283,7 +278,7 @@ absl::StatusOr<Val> Extrapolated(Val x, const Attrs& attrs, double value) {
   return (1.0 - inside) * value;
 }
 
-// Refuses what the row would refuse, before tables of that size are made.
+// Fails on sizes that the row would reject, before tables of these sizes are allocated.
 absl::Status CheckPlans(Val x, const std::vector<AxisPlan>& plans) {
   Shape y = x.shape();
   for (const AxisPlan& p : plans) {
@@ -327,7 +322,7 @@ absl::StatusOr<std::vector<AxisPlan>> PlansOfResize(ImportContext& c, bool crops
     }
   }
   if (crops) RETURN_IF_ERROR(ApplyRegion(c, &plans));
-  // ONNX's text aligns corners by the integer length, as PyTorch and runtimes do; its test data by the unrounded one.
+  // The ONNX standard, PyTorch and runtimes align corners by the integer length; ONNX's test data by the unrounded one.
   for (AxisPlan& p : plans) {
     if (!c.conformance) p.length = static_cast<double>(p.out);
     if (p.out == 0) p.scale = p.length = p.num = p.den = 1;
@@ -349,7 +344,7 @@ ImportOr ImportResize11(ImportContext& c) {
       rounding != "round_prefer_ceil") {
     return Invalid("nearest_mode '", rounding, "' is unknown");
   }
-  const bool wide = mode == "cubic" || (mode == "linear" && antialias);  // two elements alone are the same either way
+  const bool wide = mode == "cubic" || (mode == "linear" && antialias);  // makes no difference for two taps
   const Attrs filter = {{"mode", mode},
                         {"rounding", mode == "nearest" ? rounding : std::string("floor")},
                         {"cubic_a", mode == "cubic" ? a.Float("cubic_coeff_a", -0.75) : -0.75},
@@ -369,8 +364,8 @@ ImportOr ImportResize11(ImportContext& c) {
   return One(Cast(outside ? y + outside : y, dtype));
 }
 
-// Before opset 11: coordinates are asymmetric; the nearest element is the one before, but the one behind where an axis
-// shrinks.
+// Imports Resize before opset 11, and Upsample: coordinates are asymmetric, and `nearest` rounds down or, along an axis
+// that shrinks, up.
 ImportOr ImportByScales(ImportContext& c, const std::vector<double>& scales) {
   ASSIGN_OR_RETURN(const std::string mode, ReadMode(c.attrs()));
   if (mode == "cubic") return Invalid("mode 'cubic' came with opset 11");

@@ -1,18 +1,15 @@
-// Sampling at computed places: GridSample, AffineGrid, RoiAlign, CropAndResize, DeformConv.
+// Imports operators that sample at computed positions: GridSample, AffineGrid, RoiAlign, CropAndResize, DeformConv.
 #include <algorithm>
 #include <map>
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
-#include "frontend/ops/import/nn.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
 namespace {
 
 Val AsFloat(Val x, DType dtype) { return Cast(x, IsFloat(dtype) ? dtype : DType::kFloat32); }
-
-// --- GridSample
 
 absl::StatusOr<std::string> ReadSampleMode(const Attrs& attrs) {
   static const std::map<std::string, std::string, std::less<>> modes = {
@@ -23,7 +20,7 @@ absl::StatusOr<std::string> ReadSampleMode(const Attrs& attrs) {
   return it->second;
 }
 
-// A sequence [N,C,W] on a grid [N,W',1] becomes an image of one row, sampled in its middle.
+// Reshapes a sequence [N,C,W] and its grid [N,W',1] to an image of one row, sampled at the middle of the row.
 void OneRow(Val* x, Val* grid) {
   *x = Reshape(*x, {x->dim(0), x->dim(1), 1, x->dim(2)});
   const Val row = Reshape(*grid, {grid->dim(0), 1, grid->dim(1), 1});
@@ -56,16 +53,15 @@ ImportOr ImportGridSample(ImportContext& c) {
   return One(Cast(flat ? Reshape(y, {y.dim(0), y.dim(1), y.dim(3)}) : y, dtype));
 }
 
-// --- AffineGrid
-
-// The coordinate of element i of n, in −1 … 1: of centres, or with align_corners of the first and last one on the ends.
+// Returns the coordinate of element i of n in −1 … 1. With align_corners, the first and last elements are at ±1;
+// otherwise, these are the outer edges of the first and last elements.
 double GridCoordinate(int64_t i, int64_t n, bool align_corners) {
   const auto at = static_cast<double>(i), extent = static_cast<double>(n);
   if (!align_corners) return (2 * at + 1) / extent - 1;
   return n == 1 ? 0 : 2 * at / (extent - 1) - 1;
 }
 
-// [Π spatial, r+1]: (x, y[, z], 1), the innermost axis first.
+// Returns homogeneous coordinates (x, y[, z], 1), innermost axis first, as [Π spatial, r+1].
 absl::StatusOr<Val> HomogeneousGrid(Builder& b, DType dtype, const Shape& spatial, bool align_corners) {
   RETURN_IF_ERROR(CheckShape(spatial));
   const auto axes = static_cast<int64_t>(spatial.size());
@@ -98,9 +94,7 @@ ImportOr ImportAffineGrid(ImportContext& c) {
   return One(Reshape(MatMul(base, theta, false, true), shape));
 }
 
-// --- RoiAlign
-
-// Until opset 16, regions were not moved by half a pixel.
+// Imports RoiAlign, which moves regions by half a pixel by default only since opset 16.
 ImportOr ImportRoiAlign(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 3));
   const Attrs& a = c.attrs();
@@ -119,10 +113,8 @@ ImportOr ImportRoiAlign(ImportContext& c) {
   return One(c.b().Op("RoiAlign", {c.in(0), Cast(c.in(1), c.in(0).dtype()), Cast(c.in(2), DType::kInt64)}, attrs));
 }
 
-// --- CropAndResize (com.microsoft)
-
-// Where `bins` elements read between begin and end ([R] each), as shares 0 … 1 of the way from the first element of an
-// axis to the last: [R, bins].
+// Returns `bins` positions [R, bins], evenly spaced from begin to end ([R] each). Positions are relative: 0 is the
+// first element of the axis, 1 the last.
 Val CropShares(Val begin, Val end, int64_t bins) {
   HostTensor share({begin.dtype(), {1, bins}});
   for (int64_t i = 0; i < bins; ++i) {
@@ -133,20 +125,22 @@ Val CropShares(Val begin, Val end, int64_t bins) {
   return from + (to - from) * t;
 }
 
-// Grid coordinates of shares along an axis of n elements. GridSample rounds ties to even, this operator rounds them up.
+// Converts relative positions along an axis of n elements to grid coordinates. For `nearest`, rounds ties up, unlike
+// GridSample, which rounds them to even.
 Val CropGrid(Val share, int64_t n, bool nearest) {
   if (!nearest) return share * 2.0 - 1.0;
   const double steps = static_cast<double>(std::max<int64_t>(n - 1, 1));
   return Unary("Floor", share * steps + 0.5) * (2 / steps) - 1.0;
 }
 
-// Is the share within the image?
+// Returns a mask of the relative positions within the image.
 Val Within(Val share) {
   return Binary("And", Binary("GreaterOrEqual", share, Number(share, 0)),
                 Binary("LessOrEqual", share, Number(share, 1)));
 }
 
-// Regions (y1, x1, y2, x2) of images, resized to one size. What lies outside of the image is `extrapolation_value`.
+// Imports CropAndResize (com.microsoft), which resizes regions (y1, x1, y2, x2) of images to one size. Elements outside
+// the image are `extrapolation_value`.
 ImportOr ImportCropAndResize(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 4));
   const Val x = c.in(0), rois = c.in(1);
@@ -176,8 +170,6 @@ ImportOr ImportCropAndResize(ImportContext& c) {
   const Val inside = Reshape(Binary("And", Expand(Within(horizontal), grid), Expand(Within(vertical), grid)), mask);
   return One(Where(inside, read, Number(read, c.attrs().Float("extrapolation_value"))));
 }
-
-// --- DeformConv
 
 struct Deform {
   Windows w;
@@ -238,7 +230,7 @@ absl::StatusOr<Deform> ReadDeform(ImportContext& c) {
   return d;
 }
 
-// Where the undeformed kernel reads, as grid coordinates: [1, taps, axes, places].
+// Returns the grid coordinates [1, taps, axes, positions] that the undeformed kernel reads.
 absl::StatusOr<Val> UndeformedGrid(Builder& b, DType dtype, const Deform& d) {
   const Type type = {dtype, {1, d.taps(), d.axes(), d.places()}};
   RETURN_IF_ERROR(CheckHostConstant(type));
@@ -257,7 +249,7 @@ absl::StatusOr<Val> UndeformedGrid(Builder& b, DType dtype, const Deform& d) {
   return b.Constant(grid);
 }
 
-// Elements become shares of −1 … 1: [1, 1, axes, 1].
+// Returns the factor from elements to grid coordinates, [1, 1, axes, 1].
 Val PerElement(Builder& b, DType dtype, const Deform& d) {
   HostTensor scale({dtype, {1, 1, d.axes(), 1}});
   for (int64_t a = 0; a < d.axes(); ++a) scale.Set(a, 2.0 / static_cast<double>(d.in[a]));
@@ -271,7 +263,7 @@ Val Reversed(Val x, int64_t axis) {
   return x.b().Op("Slice", {x}, {{"starts", starts}, {"sizes", x.shape()}, {"steps", steps}});
 }
 
-// What the kernel reads: [N, group, channels/group · taps, places].
+// Returns the elements that the kernel reads, [N, group, channels/group · taps, positions].
 absl::StatusOr<Val> DeformedColumns(ImportContext& c, const Deform& d) {
   const DType dtype = c.in(0).dtype();
   const int64_t planes = d.batch * d.offset_group, per_group = d.channels / d.offset_group;
@@ -289,14 +281,14 @@ absl::StatusOr<Val> DeformedColumns(ImportContext& c, const Deform& d) {
   return Reshape(read, {d.batch, d.group, d.channels / d.group * d.taps(), d.places()});
 }
 
-// A sequence is an image of one row whose kernel moves along it alone.
+// Imports DeformConv of a sequence as an image of one row.
 ImportOr DeformSequence(ImportContext& c) {
   const auto one_row = [](Val x) { return Reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2)}); };
   for (size_t i : {1, 2, 4}) {
     if ((i != 4 || c.has(i)) && c.in(i).rank() != 3)
       return Invalid("input ", i, " is ", ToString(c.in(i).type()), " for ", ToString(c.in(0).type()));
   }
-  const Val along = one_row(c.in(2));  // [N, offset_group · taps, 1, places]
+  const Val along = one_row(c.in(2));  // [N, offset_group · taps, 1, positions]
   const Val both = Reshape(Concat({ZerosLike(along), along}, 2), {along.dim(0), 2 * along.dim(1), 1, along.dim(3)});
   Attrs attrs = c.attrs();
   for (const auto& [name, first] :

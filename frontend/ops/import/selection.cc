@@ -1,4 +1,4 @@
-// Operators that select elements. Those whose output shape depends on values need values that are known at import.
+// Imports operators that select elements. Those whose output shape depends on values require values known at import.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -14,7 +14,7 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// Where(index = 0, 1, …, on, off). What is outside [−depth, depth) equals none of them.
+// Imports Where(index = 0, 1, …, on, off). An index outside [−depth, depth) equals none of them.
 ImportOr ImportOneHot(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t depth, KnownInt(c, 1, "depth"));
   const Type places{DType::kInt64, {depth}};
@@ -33,7 +33,8 @@ ImportOr ImportOneHot(ImportContext& c) {
   return One(Where(hit, Slice(values, 0, 1, 1), Slice(values, 0, 0, 1)));
 }
 
-// The elements (or, with an axis, the slices) whose condition holds; it must be known, since it decides the shape.
+// Imports Compress, which selects elements (or, with an axis, slices) by a condition. The condition must be known,
+// since it determines the shape.
 ImportOr ImportCompress(ImportContext& c) {
   ASSIGN_OR_RETURN(const Ints condition, c.KnownInts(1, "condition"));
   Val x = c.in(0);
@@ -53,7 +54,7 @@ ImportOr ImportCompress(ImportContext& c) {
   return One(GatherConstant(x, index, axis));
 }
 
-// The places of the non-zero elements, one column each, of a known tensor.
+// Imports NonZero of a known tensor: one column per nonzero element, with its index.
 ImportOr ImportNonZero(ImportContext& c) {
   const HostTensor* x = c.Known(0);
   if (x == nullptr) return Invalid("input 0 must be a constant: it decides the shape of the result");
@@ -72,9 +73,7 @@ ImportOr ImportNonZero(ImportContext& c) {
   return One(c.b().Constant(std::move(places)));
 }
 
-// --- TopK
-
-// k is an attribute before opset 10. Values come sorted even where the file does not ask for it.
+// Imports TopK. k is an attribute before opset 10. Always sorts the values, even if the file does not require it.
 ImportOr ImportTopK(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, -1, c.in(0).rank()));
   int64_t k = c.attrs().Int("k");
@@ -86,8 +85,6 @@ ImportOr ImportTopK(ImportContext& c) {
                    {{"axis", axis}, {"k", k}, {"largest", int64_t{c.attrs().Int("largest", 1) != 0}}});
 }
 
-// --- Unique
-
 // Orders the slices of a tensor [outer, n, inner] along its middle axis.
 class Slices {
  public:
@@ -97,7 +94,7 @@ class Slices {
   }
 
   int64_t count() const { return n_; }
-  // < 0, 0, > 0: the first element that differs decides.
+  // Compares two slices lexicographically. Returns < 0, 0 or > 0.
   int Compare(int64_t i, int64_t j) const {
     for (int64_t o = 0; o < outer_; ++o) {
       for (int64_t k = 0; k < inner_; ++k) {
@@ -119,7 +116,7 @@ class Slices {
 };
 
 struct Groups {
-  Ints first, member_of, counts;  // of each group its first slice and its size; of each slice its group
+  Ints first, member_of, counts;  // by group: first slice; by slice: its group; by group: number of slices
 };
 
 Groups GroupEqual(const Slices& slices, bool sorted) {
@@ -131,7 +128,7 @@ Groups GroupEqual(const Slices& slices, bool sorted) {
     if (groups.empty() || slices.Compare(groups.back()[0], i) != 0) groups.emplace_back();
     groups.back().push_back(i);
   }
-  if (!sorted) std::sort(groups.begin(), groups.end());  // by their first members
+  if (!sorted) std::sort(groups.begin(), groups.end());  // orders groups by their first slices
   Groups result{.member_of = Ints(slices.count())};
   for (size_t g = 0; g < groups.size(); ++g) {
     result.first.push_back(groups[g][0]);
@@ -156,15 +153,14 @@ ImportOr ImportUnique(ImportContext& c) {
                           b.Ints(groups.member_of), b.Ints(groups.counts)};
 }
 
-// --- NonMaxSuppression
-
 struct Box {
   double y0, x0, y1, x1;
 
   double area() const { return (y1 - y0) * (x1 - x0); }
 };
 
-// Either two diagonal corners (y, x, y, x) in any order or the center and the extents (x, y, width, height).
+// Reads a box: two diagonal corners (y, x, y, x) in any order or, if `centered`, center and extents (x, y, width,
+// height).
 Box BoxAt(const HostTensor& boxes, int64_t i, bool centered) {
   const double a = boxes.At(4 * i), b = boxes.At(4 * i + 1), c = boxes.At(4 * i + 2), d = boxes.At(4 * i + 3);
   if (centered) return {b - d / 2, a - c / 2, b + d / 2, a + c / 2};
@@ -180,12 +176,12 @@ double IntersectionOverUnion(const Box& a, const Box& b) {
 }
 
 struct Suppression {
-  int64_t most = 0;    // boxes per class
-  double overlap = 0;  // of boxes that exclude each other
+  int64_t most = 0;    // limit for boxes per class
+  double overlap = 0;  // boxes that overlap more exclude each other
   double score = -std::numeric_limits<double>::infinity();
 };
 
-// The boxes of one image and class that survive, best first.
+// Returns the selected boxes of one image and class, best first.
 Ints SelectBoxes(const std::vector<Box>& boxes, const std::vector<double>& scores, const Suppression& s) {
   Ints order;
   for (size_t i = 0; i < boxes.size(); ++i) {
@@ -216,7 +212,7 @@ absl::StatusOr<Suppression> ReadSuppression(ImportContext& c) {
   return s;
 }
 
-// How many boxes survive depends on the values, so that a network that ends in this is trained on what comes before.
+// Imports NonMaxSuppression of known values, since the number of selected boxes depends on them.
 ImportOr ImportNonMaxSuppression(ImportContext& c) {
   const HostTensor *boxes = c.Known(0), *scores = c.Known(1);
   if (boxes == nullptr || scores == nullptr) {

@@ -14,10 +14,10 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// 0 copies an extent (unless allowzero), −1 stands for what is left.
+// Resolves the target of a Reshape: 0 copies an extent (unless allowzero), −1 is inferred.
 absl::StatusOr<Shape> ResolveShape(const Shape& x, Ints wanted, bool allow_zero) {
   int64_t open = -1;
-  Shape known;  // all but the open one
+  Shape known;  // all extents except the inferred one
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == 0 && !allow_zero) {
       if (i >= x.size())
@@ -77,7 +77,7 @@ ImportOr ImportSqueeze(ImportContext& c) {
 ImportOr ImportUnsqueeze(ImportContext& c) {
   ASSIGN_OR_RETURN(Ints axes, c.IntsFromAttrOrInput("axes", 1, {}));
   const int64_t rank = c.in(0).rank() + static_cast<int64_t>(axes.size());
-  RETURN_IF_ERROR(CheckShape(Shape(rank, 1)));  // bounds the rank
+  RETURN_IF_ERROR(CheckShape(Shape(rank, 1)));  // limits the rank
   ASSIGN_OR_RETURN(axes, NormalizeAxes(std::move(axes), rank));
   Shape shape;
   size_t next = 0;
@@ -88,7 +88,7 @@ ImportOr ImportUnsqueeze(ImportContext& c) {
   return One(Reshape(c.in(0), std::move(shape)));
 }
 
-// PyTorch's older exporter counts axes from the end where the program does.
+// Imports Transpose. Accepts negative axes, which PyTorch's older exporter writes.
 ImportOr ImportTranspose(ImportContext& c) {
   Ints perm(c.in(0).rank());
   std::iota(perm.rbegin(), perm.rend(), 0);
@@ -105,7 +105,7 @@ ImportOr ImportExpand(ImportContext& c) {
   return One(Expand(c.in(0), *std::move(shape)));
 }
 
-// [d] → [1, d] → [r, d] → [r·d] along each repeated axis.
+// Repeats x by [d] → [1, d] → [r, d] → [r·d] along each repeated axis.
 ImportOr TileBy(Val x, const Ints& repeats) {
   if (repeats.size() != static_cast<size_t>(x.rank())) {
     return Invalid("repeats ", ToString(repeats), " are not one per axis of ", ToString(x.type()));
@@ -125,7 +125,7 @@ ImportOr TileBy(Val x, const Ints& repeats) {
   return One(Reshape(Expand(Reshape(x, std::move(split)), std::move(repeated)), std::move(tiled)));
 }
 
-// Opset 1 repeated one axis: inputs tiles and axis.
+// Imports Tile. In opset 1, it repeats one axis and has the inputs tiles and axis.
 ImportOr ImportTile(ImportContext& c) {
   if (!c.has(2)) {
     ASSIGN_OR_RETURN(const Ints repeats, c.KnownInts(1, "repeats"));
@@ -139,7 +139,7 @@ ImportOr ImportTile(ImportContext& c) {
   return TileBy(c.in(0), repeats);
 }
 
-// The block size of [N, C, H, W], at most 2^20 so that its square is safe.
+// Returns the block size for [N, C, H, W], at most 2^20 so that its square cannot overflow.
 absl::StatusOr<int64_t> BlockSize(ImportContext& c) {
   const int64_t b = c.attrs().Int("blocksize");
   if (c.in(0).rank() != 4) return Invalid("expected a tensor of rank 4, got ", ToString(c.in(0).type()));
@@ -147,7 +147,7 @@ absl::StatusOr<int64_t> BlockSize(ImportContext& c) {
   return b;
 }
 
-// Is a channel of blocks (depth, row, column), and not (row, column, depth)?
+// Returns true if the channel axis is ordered (depth, row, column), false for (row, column, depth).
 absl::StatusOr<bool> ChannelsFirst(const ImportContext& c) {
   const std::string mode = c.attrs().String("mode", "DCR");
   if (mode != "DCR" && mode != "CRD") return Invalid("unknown mode '", mode, "'");
@@ -206,8 +206,6 @@ std::span<const OnnxOp> ShapeImports() {
 
 namespace {
 
-// Operators whose values depend on shapes alone: import folds them to constants of at most kMaxHostConstantBytes.
-
 using Ints = std::vector<int64_t>;
 
 ImportOr ImportConstant(ImportContext& c) {
@@ -224,7 +222,7 @@ ImportOr ImportConstant(ImportContext& c) {
   return absl::UnimplementedError("a constant without a dense numeric value");
 }
 
-// Extents start … end of the shape, counted and clamped as Python does.
+// Imports Shape: extents start … end of the shape, with the indexing rules of Python slices.
 ImportOr ImportShape(ImportContext& c) {
   const Shape& shape = c.in(0).shape();
   const int64_t rank = c.in(0).rank();
@@ -238,7 +236,7 @@ ImportOr ImportSize(ImportContext& c) {
   return One(c.b().Constant(HostTensor::FromInts({DType::kInt64, {}}, {&size, 1})));
 }
 
-// An expanded scalar: folded into a tensor where that is small enough.
+// Imports ConstantOfShape as an expanded scalar, which is folded to a constant if it is small enough.
 ImportOr ImportConstantOfShape(ImportContext& c) {
   ASSIGN_OR_RETURN(Shape shape, c.KnownInts(0, "shape"));
   RETURN_IF_ERROR(CheckShape(shape));
@@ -250,7 +248,7 @@ ImportOr ImportConstantOfShape(ImportContext& c) {
   return One(Expand(c.b().Constant(std::move(value)), std::move(shape)));
 }
 
-// ⌈(limit − start)/delta⌉ elements.
+// Returns a range with ⌈(limit − start)/delta⌉ elements.
 absl::StatusOr<HostTensor> IntRange(DType dtype, __int128 start, __int128 limit, __int128 delta) {
   const __int128 span = delta > 0 ? limit - start : start - limit, step = delta > 0 ? delta : -delta;
   const __int128 count = span > 0 ? (span + step - 1) / step : 0;
@@ -304,7 +302,7 @@ ImportOr ImportEyeLike(ImportContext& c) {
   return One(c.b().Constant(std::move(eye)));
 }
 
-// Keeps what stands on and above (or below) the k-th diagonal of the last two axes.
+// Imports Trilu, which keeps the elements on and above (or below) the k-th diagonal of the last two axes.
 ImportOr ImportTrilu(ImportContext& c) {
   const Val x = c.in(0);
   if (x.rank() < 2) return Invalid("expected matrices, got ", ToString(x.type()));

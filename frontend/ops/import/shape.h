@@ -1,4 +1,4 @@
-// Parts of the imports of the shape family. Internal to frontend/ops.
+// Declares the parts of the shape family of imports. Internal to frontend/ops.
 #pragma once
 
 #include <span>

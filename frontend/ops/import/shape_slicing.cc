@@ -1,4 +1,4 @@
-// Concat, Split, Slice and Pad in all their versions.
+// Imports Concat, Split, Slice and Pad of all versions.
 #include <algorithm>
 #include <limits>
 
@@ -12,16 +12,14 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// `axis` is required since opset 4 and was 1 before.
+// Imports Concat. `axis` is required since opset 4; before, its default is 1.
 ImportOr ImportConcat(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, 1, c.in(0).rank()));
   if (c.num_inputs() == 1) return One(c.in(0));
   return One(c.b().Op("Concat", c.node().inputs, {{"axis", axis}}));
 }
 
-// --- Split
-
-// Equal parts; since opset 18 the last ones may be smaller.
+// Returns the extents of equal parts. Since opset 18, the last part may be smaller (`uneven`).
 absl::StatusOr<Ints> EqualParts(int64_t extent, int64_t parts, bool uneven) {
   if (parts < 1) return Invalid("splits into ", parts, " parts");
   if (extent % parts != 0 && !uneven)
@@ -51,16 +49,14 @@ ImportOr ImportSplit(ImportContext& c) {
   return c.b().Ops("Split", {x}, {{"axis", axis}, {"sizes", std::move(sizes)}, {"num_outputs", parts}});
 }
 
-// --- Slice
-
 struct Range {
   int64_t start, size, step;
 };
 
-// numpy's x[start:end:step] on an extent d: ends of ±INT64_MAX, negative steps and empty results included.
+// Resolves numpy's x[start:end:step] for an extent d, including ends of ±INT64_MAX, negative steps and empty results.
 Range Resolve(int64_t start, int64_t end, int64_t step, int64_t d) {
   if (d == 0) return {0, 0, 1};
-  // A step of d or more takes one element, as d does.
+  // A step of d or more selects one element, like d.
   step = std::clamp(step, -d, d);
   if (start < 0) start += d;
   if (end < 0) end += d;
@@ -74,7 +70,7 @@ Range Resolve(int64_t start, int64_t end, int64_t step, int64_t d) {
   return {start, std::max<int64_t>(0, (start - end - step - 1) / -step), step};
 }
 
-// One range per axis.
+// Slices x by one range per axis.
 ImportOr SliceTo(Val x, const std::vector<Range>& ranges) {
   Ints starts, sizes, steps;
   bool whole = true;
@@ -95,7 +91,7 @@ std::vector<Range> WholeRanges(const Shape& shape) {
   return ranges;
 }
 
-// 0, 1, 2 …, the axes where none are given.
+// Returns the axes in input `input`, by default 0, 1, … for `count` axes.
 absl::StatusOr<Ints> AxesOrLeading(ImportContext& c, size_t input, size_t count) {
   Ints axes;
   for (size_t i = 0; i < count; ++i) axes.push_back(static_cast<int64_t>(i));
@@ -105,7 +101,7 @@ absl::StatusOr<Ints> AxesOrLeading(ImportContext& c, size_t input, size_t count)
   return axes;
 }
 
-// Attributes before opset 10, inputs since.
+// Imports Slice, whose arguments are attributes before opset 10 and inputs since.
 ImportOr ImportSlice(ImportContext& c) {
   ASSIGN_OR_RETURN(const Ints starts, c.IntsFromAttrOrInput("starts", 1, {}));
   ASSIGN_OR_RETURN(const Ints ends, c.IntsFromAttrOrInput("ends", 2, {}));
@@ -122,9 +118,7 @@ ImportOr ImportSlice(ImportContext& c) {
   return SliceTo(c.in(0), ranges);
 }
 
-// --- Pad
-
-// Which element of an extent d the position i (in [−begin, d + end)) of a padded axis shows.
+// Maps position i, in [−begin, d + end), of a padded axis to an element of its extent d.
 using PadMode = int64_t (*)(int64_t i, int64_t d);
 
 int64_t Modulo(int64_t a, int64_t b) { return ((a % b) + b) % b; }
@@ -142,7 +136,7 @@ struct NamedMode {
 };
 constexpr NamedMode kPadModes[] = {{"constant", nullptr}, {"edge", Edge}, {"wrap", Wrap}, {"reflect", Reflect}};
 
-// The pads of all axes, begin… end…, bounded so that sums of them cannot overflow.
+// Returns the pads of all axes, begins then ends. Limits them so that sums cannot overflow.
 absl::StatusOr<Ints> ReadPads(ImportContext& c) {
   const size_t rank = c.in(0).rank();
   ASSIGN_OR_RETURN(Ints given, c.IntsFromAttrOrInput("pads", 1, c.attrs().Ints("paddings")));
@@ -159,7 +153,7 @@ absl::StatusOr<Ints> ReadPads(ImportContext& c) {
   return pads;
 }
 
-// Negative pads cut elements off. They become 0.
+// Applies negative pads as slices and sets them to 0.
 absl::StatusOr<Val> CropNegative(Val x, Ints* pads) {
   const int rank = x.rank();
   std::vector<Range> ranges = WholeRanges(x.shape());

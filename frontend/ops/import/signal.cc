@@ -1,4 +1,5 @@
-// The discrete Fourier transform as a composition of matrix products, which makes it differentiable.
+// Imports discrete Fourier transforms, as matrix products so that they are differentiable, and the window and filter
+// tables of signal processing.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -13,18 +14,19 @@
 namespace onnxtrain {
 namespace {
 
-// Real and imaginary parts of one shape. An invalid imaginary part is zero.
+// Real and imaginary parts of equal shapes. An invalid imaginary part is zero.
 struct Complex {
   Val re, im;
 };
 
-// A prime factor of the length costs a table of its square; longer transforms with small factors cost n·Σ factors.
+// Limits the prime factors of the length, since a factor p needs a table of p² elements. A transform of length n costs
+// n·Σ factors.
 inline constexpr int64_t kMaxPrimeLength = 4096;
 
-constexpr int64_t kDirect = 128;  // lengths up to this are one product
+constexpr int64_t kDirect = 128;  // lengths up to this take one matrix product
 
-// cos and sin of 2π·i·j/n for i < rows, j < columns. The product is reduced before it becomes an angle: exact for any
-// length.
+// Returns cos and sin of 2π·i·j/n for i < rows, j < columns. Reduces i·j modulo n before computing the angle, which
+// keeps the precision for any length.
 Complex MakeDftMatrix(Builder& b, DType dtype, int64_t rows, int64_t columns, int64_t n, bool inverse) {
   HostTensor cosine({dtype, {rows, columns}}), sine({dtype, {rows, columns}});
   for (int64_t i = 0; i < rows; ++i) {
@@ -37,7 +39,7 @@ Complex MakeDftMatrix(Builder& b, DType dtype, int64_t rows, int64_t columns, in
   return {b.Constant(std::move(cosine)), b.Constant(std::move(sine))};
 }
 
-// The product of complex values under a bilinear operator.
+// Applies a bilinear operator to complex values.
 template <typename F>
 Complex ComplexMultiply(Complex x, Complex w, F product) {
   if (!x.im) return {product(x.re, w.re), product(x.re, w.im)};
@@ -54,7 +56,7 @@ Complex Direct(Complex x, int64_t n, bool inverse) {
   return ComplexMultiply(x, waves, [](Val v, Val w) { return MatMul(v, w); });
 }
 
-// The largest divisor up to kDirect, or 1.
+// Returns the largest divisor of n up to kDirect.
 int64_t Factor(int64_t n) {
   for (int64_t f = std::min(kDirect, n); f > 1; --f) {
     if (n % f == 0) return f;
@@ -62,8 +64,8 @@ int64_t Factor(int64_t n) {
   return 1;
 }
 
-// x [M,n] (Cooley and Tukey, 1965): n = a·b, input index b·i + j, output index k + a·l. Transforms over i, turns by
-// exp(∓2πi·j·k/n), transforms over j.
+// Transforms x [M,n] (Cooley and Tukey, 1965): for n = a·b, input index b·i + j and output index k + a·l, transforms
+// over i, multiplies by exp(∓2πi·j·k/n), and transforms over j.
 absl::StatusOr<Complex> Transform(Complex x, bool inverse) {
   const int64_t rows = x.re.dim(0), n = x.re.dim(1), a = n <= kDirect ? n : Factor(n), b = n / a;
   if (b == 1) return Direct(x, n, inverse);
@@ -81,8 +83,8 @@ absl::StatusOr<Complex> Transform(Complex x, bool inverse) {
   return Each(x, [&](Val v) { return Reshape(Transpose(Reshape(v, {rows, a, b}), {0, 2, 1}), {rows, n}); });
 }
 
-// y[…,k] = Σ_n x[…,n]·exp(∓2πi·k·n/N) along the last axis, without a factor; + with `inverse`. Fails on an empty axis
-// and where a prime factor of the length is above kMaxPrimeLength. The result always has both parts.
+// Returns y[…,k] = Σ_n x[…,n]·exp(∓2πi·k·n/N) along the last axis, unscaled; the sign is + with `inverse`. Fails on an
+// empty axis and on prime factors of the length above kMaxPrimeLength. The result has both parts.
 absl::StatusOr<Complex> FourierTransform(Complex x, bool inverse) {
   if (!x.re.valid()) return Complex{};
   const Shape shape = x.re.shape();
@@ -92,9 +94,7 @@ absl::StatusOr<Complex> FourierTransform(Complex x, bool inverse) {
   return Each(x, [&](Val v) { return Reshape(v, shape); });
 }
 
-// Fourier transforms and the tables of signal processing.
-
-// [..., 1 or 2] as numbers.
+// Converts [..., 1 or 2] to real or complex numbers.
 absl::StatusOr<Complex> SplitComplex(Val x) {
   if (!x.valid() || !IsFloat(x.dtype()) || x.rank() < 2 || (x.dim(-1) != 1 && x.dim(-1) != 2)) {
     return Invalid("expected a signal [..., 1 or 2], got ", ToString(x.type()));
@@ -127,7 +127,7 @@ Val LastToAxis(Val x, int64_t axis) {
   return Transpose(x, std::move(perm));
 }
 
-// The last axis cut or filled with zeros to n.
+// Cuts the last axis to n elements or pads it with zeros.
 Val Fitted(Val x, int64_t n) {
   const int64_t have = x.dim(-1);
   if (have > n) return Slice(x, x.rank() - 1, 0, n);
@@ -137,7 +137,7 @@ Val Fitted(Val x, int64_t n) {
   return x.b().Op("Pad", {x}, {{"pads", std::move(pads)}, {"value", 0.0}});
 }
 
-// The first n/2 + 1 of n values, whose conjugates the others are, to all n.
+// Extends the first n/2 + 1 of n values to all n; the others are conjugates.
 Complex Unfolded(Complex x, int64_t n) {
   const int64_t half = n / 2 + 1, rest = n - half, last = x.re.rank() - 1;
   if (!x.im) x.im = ZerosLike(x.re);
@@ -168,7 +168,7 @@ absl::StatusOr<Dft> ReadDft(ImportContext& c) {
     ASSIGN_OR_RETURN(d.length, KnownInt(c, 1, "dft_length"));
   }
   if (d.length < 1) return Invalid("a transform of length ", d.length);
-  RETURN_IF_ERROR(CheckHostConstant({DType::kFloat64, {d.length}}));  // of factors that turn
+  RETURN_IF_ERROR(CheckHostConstant({DType::kFloat64, {d.length}}));  // twiddle factors
   return d;
 }
 
@@ -215,7 +215,7 @@ ImportOr ImportStft(ImportContext& c) {
   if (rank != 2 && rank != 3)
     return Invalid("expected a signal [batch, length] or [batch, length, 1 or 2], got ", ToString(c.in(0).type()));
   ASSIGN_OR_RETURN(const Frames f, ReadFrames(c));
-  Complex x{c.in(0), Val()};  // as exporters write real signals
+  Complex x{c.in(0), Val()};  // a real signal without the axis of parts, as exporters write it
   if (rank == 3) {
     ASSIGN_OR_RETURN(x, SplitComplex(c.in(0)));
   }
@@ -232,11 +232,9 @@ ImportOr ImportStft(ImportContext& c) {
   return One(Joined(x));
 }
 
-// --- tables
-
 absl::StatusOr<DType> OutputType(const ImportContext& c) { return ElementType(c.attrs().Int("output_datatype", 1)); }
 
-// w[n] = a₀ − a₁·cos(2πn/N) + a₂·cos(4πn/N); N is the size, or one less for a symmetric window.
+// Coefficients of w[n] = a₀ − a₁·cos(2πn/N) + a₂·cos(4πn/N). N is the size, or the size − 1 for a symmetric window.
 struct Cosines {
   double a0, a1, a2;
 };
@@ -278,7 +276,7 @@ absl::StatusOr<Mel> ReadMel(ImportContext& c) {
   return m;
 }
 
-// The bins on which the triangles begin, peak and end: equally spaced on the mel scale.
+// Returns the bins at which the triangles begin, peak and end, equally spaced on the mel scale.
 absl::StatusOr<std::vector<int64_t>> MelEdges(const Mel& m) {
   auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   const double step = (mel(m.high) - mel(m.low)) / static_cast<double>(m.bands + 2);

@@ -1,4 +1,4 @@
-// TfIdfVectorizer over integers: counts of n-grams.
+// Imports TfIdfVectorizer of integers, which counts n-grams.
 #include <algorithm>
 
 #include "frontend/base/status.h"
@@ -13,15 +13,15 @@ using Ints = std::vector<int64_t>;
 
 struct NGrams {
   int64_t length = 1;
-  Ints items;         // one gram after the other
-  int64_t first = 0;  // the number of the first of them among all grams
+  Ints items;         // concatenated n-grams
+  int64_t first = 0;  // index of the first one among the n-grams of all lengths
 
   int64_t count() const { return static_cast<int64_t>(items.size()) / length; }
 };
 
 constexpr int64_t kMaxGram = 64, kMaxSkip = 1024;
 
-// The pool holds all 1-grams, then all 2-grams …; `ngram_counts` says where each length begins.
+// Reads the pool, which has all 1-grams, then all 2-grams …; `ngram_counts` has the start of each length.
 absl::StatusOr<std::vector<NGrams>> ReadNGrams(const ImportContext& c) {
   const Ints pool = c.attrs().Ints("pool_int64s"), starts = c.attrs().Ints("ngram_counts");
   if (pool.empty()) return absl::UnimplementedError("n-grams of strings");
@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<NGrams>> ReadNGrams(const ImportContext& c) {
   return grams;
 }
 
-// x i64 [N,C]: how often each gram occurs with `step` between its items, f32 [N,grams].
+// Counts the occurrences of each n-gram in x, i64 [N,C], with distance `step` between its items. Returns f32 [N,grams].
 Val Count(Val x, const NGrams& grams, int64_t step) {
   const int64_t rows = x.dim(0), places = x.dim(1) - (grams.length - 1) * step;
   Val hits;

@@ -1,4 +1,4 @@
-// ai.onnx.preview.training: steps of optimizers as operators. (Gradient is the importer's.)
+// Imports the optimizer operators of ai.onnx.preview.training. The importer itself handles Gradient.
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
@@ -6,7 +6,7 @@
 namespace onnxtrain {
 namespace {
 
-// The inputs after R and T: the tensors, then their gradients, then their states, one kind after the other.
+// The inputs after R and T (rate and step): all tensors, then all gradients, then the states, grouped by kind.
 struct Step {
   ImportContext& c;
   size_t count;
@@ -15,7 +15,7 @@ struct Step {
   Val updates(Val like) const { return Cast(c.in(1), like.dtype()); }
   Val of(size_t kind, size_t i) const { return c.in(2 + kind * count + i); }
   double number(std::string_view name, double otherwise = 0) const { return c.attrs().Float(name, otherwise); }
-  // G + norm_coefficient·X
+  // Returns G + norm_coefficient·X.
   Val gradient(size_t i) const { return of(1, i) + of(0, i) * number("norm_coefficient"); }
 };
 
@@ -36,10 +36,10 @@ absl::StatusOr<Step> ReadStep(ImportContext& c, size_t kinds) {
   return step;
 }
 
-// One number of whatever rank: as a scalar, so that it does not add axes to what it meets.
+// Reshapes a tensor of one element to a scalar, so that it does not add axes to other operands.
 Val Scalar(Val v) { return Reshape(v, {}); }
 
-// Per tensor its new value, then its new states; listed as the inputs are.
+// Returns the new value of tensor i and then its new states.
 using Update = std::vector<Val> (*)(const Step& s, size_t i);
 
 template <size_t kKinds, Update kUpdate>
@@ -53,7 +53,7 @@ ImportOr ImportStep(ImportContext& c) {
   return outputs;
 }
 
-// Not PyTorch's Adam: ε is added to √H before the bias of H is corrected.
+// Differs from PyTorch's Adam: ε is added to √H before the bias of H is corrected.
 std::vector<Val> Adam(const Step& s, size_t i) {
   const Val x = s.of(0, i), g = s.gradient(i);
   const double alpha = s.number("alpha", 0.9), beta = s.number("beta", 0.999);

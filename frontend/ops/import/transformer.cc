@@ -1,16 +1,16 @@
-// Nodes that ONNX Runtime's transformer optimizer writes (domain com.microsoft; its ContribOperators.md).
+// Imports operators that the transformer optimizer of ONNX Runtime writes (com.microsoft; see its ContribOperators.md).
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "frontend/ops/import/attention.h"
-#include "frontend/ops/import/nn.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {
 
-// The additive mask of `mask`, which tells keys to attend to: [B] how many of the T, or [2B] their ends and then their
-// starts; [B,T], [B,S,T] or [B,1,M,M] which (≠ 0).
+// Converts `mask` to an additive mask. The mask is [B] with the number of valid keys, [2B] with the ends and then the
+// starts of their ranges, or [B,T], [B,S,T] or [B,1,M,M] with nonzero elements for valid keys.
 absl::StatusOr<Val> KeyMask(ImportContext& c, Val mask, const Heads& h) {
   const int64_t batch = h.q.dim(0), s = h.q.dim(2), t = h.k.dim(2), largest = mask.rank() == 4 ? mask.dim(2) : 0;
   const Shape shape = mask.shape();
@@ -35,7 +35,7 @@ absl::StatusOr<Val> KeyMask(ImportContext& c, Val mask, const Heads& h) {
   return AdditiveMask(allowed, h.q.dtype(), c.attrs().Float("mask_filter_value", -10000));
 }
 
-// y [B,S,hidden] of heads whose masks are in these inputs.
+// Builds attention with the masks in inputs `key_mask` and `bias`. Returns [B,S,hidden].
 absl::StatusOr<Val> BuildMaskedAttention(ImportContext& c, Heads h, size_t key_mask, size_t bias) {
   RETURN_IF_ERROR(h.Check());
   if (c.has(key_mask)) {
@@ -50,7 +50,7 @@ absl::StatusOr<Val> BuildMaskedAttention(ImportContext& c, Heads h, size_t key_m
   return MergeHeads(a.y);
 }
 
-// [2,B,H,P,D]: keys, then values.
+// Returns keys (0) or values (1) of a cache [2,B,H,P,D].
 Val HalfOfCache(Val past, int64_t which) {
   const Val half = Slice(past, 0, which, 1);
   return Reshape(half, {past.dim(1), past.dim(2), past.dim(3), past.dim(4)});
@@ -61,8 +61,9 @@ Val JoinedCache(Val k, Val v) {
   return k.shape() == v.shape() ? Concat({Reshape(k, one), Reshape(v, one)}, 0) : Val();
 }
 
-// input [B,S,I], weights [I, all hidden sizes], bias; mask_index; past; attention_bias; past_sequence_length.
-ImportResult ImportFusedAttention(ImportContext& c) {
+// Imports Attention of input [B,S,I], weights [I, all hidden sizes], bias, mask_index, past, attention_bias and
+// past_sequence_length.
+ImportOr ImportFusedAttention(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 2));
   if (c.has(6)) return Unsupported("a cache that is shared with its successor (past_sequence_length)");
   if (c.attrs().Int("do_rotary") != 0) return Unsupported("do_rotary");
@@ -91,7 +92,7 @@ ImportResult ImportFusedAttention(ImportContext& c) {
   return std::vector<Val>{y, present ? JoinedCache(h.k, h.v) : Val()};
 }
 
-// Bias for query, key and value, one after the other, on inputs [B,S,hidden].
+// Adds the bias, a concatenation of the biases of query, key and value, to inputs [B,S,hidden].
 absl::Status AddBias(ImportContext& c, Val* q, Val* k, Val* v) {
   if (!c.has(3)) return absl::OkStatus();
   int64_t at = 0;
@@ -105,11 +106,11 @@ absl::Status AddBias(ImportContext& c, Val* q, Val* k, Val* v) {
   return absl::OkStatus();
 }
 
-// Part `which` of [B,S,H,parts,D], as [B,S,H·D].
+// Returns part `which` of x [B,S,H,parts,D] as [B,S,H·D].
 Val Unpacked(Val x, int64_t which) { return Reshape(Slice(x, 3, which, 1), {x.dim(0), x.dim(1), x.dim(2) * x.dim(4)}); }
 
-// The forms of query, key and value: three tensors; all in the query [B,S,H,3,D]; both keys and values in the key
-// [B,T,H,2,D]; or keys and values by heads [B,H,T,D], to which no bias is added.
+// Reads query, key and value in any of their forms: three tensors; all packed into the query [B,S,H,3,D]; keys and
+// values packed into the key [B,T,H,2,D]; or keys and values by head, [B,H,T,D], to which no bias is added.
 absl::Status ReadForms(ImportContext& c, Heads* h) {
   const int64_t heads = c.attrs().Int("num_heads");
   Val q = c.in(0), k = c.in(1), v = c.in(2);
@@ -139,8 +140,8 @@ absl::Status ReadForms(ImportContext& c, Heads* h) {
   return absl::OkStatus();
 }
 
-// query, key, value; bias; key_padding_mask; attention_bias; past_key; past_value.
-ImportResult ImportMultiHeadAttention(ImportContext& c) {
+// Imports MultiHeadAttention of query, key, value, bias, key_padding_mask, attention_bias, past_key and past_value.
+ImportOr ImportMultiHeadAttention(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   if (c.has(8) || c.has(9)) return Unsupported("a cache that is shared with its successor (past_sequence_length)");
   if (c.node().used.size() > 3 && c.node().used[3]) return Unsupported("the output qk");
@@ -151,35 +152,32 @@ ImportResult ImportMultiHeadAttention(ImportContext& c) {
   return std::vector<Val>{y, h.k, h.v};
 }
 
-// --- Activations
-
 Val Gelu(Val x, std::string approximate) {
   return x ? x.b().Op("Gelu", {x}, {{"approximate", std::move(approximate)}}) : x;
 }
 
-ImportResult ImportBiasGelu(ImportContext& c) {
+ImportOr ImportBiasGelu(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 2));
   return std::vector<Val>{Gelu(c.in(0) + c.in(1), "none")};
 }
 
-ImportResult ImportFastGelu(ImportContext& c) {
+ImportOr ImportFastGelu(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   return std::vector<Val>{Gelu(c.has(1) ? c.in(0) + c.in(1) : c.in(0), "tanh")};
 }
 
-ImportResult ImportQuickGelu(ImportContext& c) {
+ImportOr ImportQuickGelu(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   return std::vector<Val>{c.in(0) * Sigmoid(c.in(0) * c.attrs().Float("alpha", 1.702))};
 }
-
-// --- Embedding
 
 Val Rows(Val table, Val index) {
   return table.b().Op("Gather", {table, Cast(index, DType::kInt64)}, {{"axis", int64_t{0}}});
 }
 
-// input_ids [B,S], segment_ids; tables of words, positions, segments; scale, bias; mask [B,S]; position_ids.
-ImportResult ImportEmbedLayerNorm(ImportContext& c) {
+// Imports EmbedLayerNormalization of input_ids [B,S], segment_ids, tables of words, positions and segments, scale,
+// bias, mask [B,S] and position_ids.
+ImportOr ImportEmbedLayerNorm(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 1));
   for (size_t i : {2, 3, 5, 6}) {
     if (!c.has(i)) return Invalid("input ", i, " is missing");
@@ -194,7 +192,7 @@ ImportResult ImportEmbedLayerNorm(ImportContext& c) {
   if (!sum) return std::vector<Val>{sum};
   const Val y = c.b().Op("LayerNorm", {sum, c.in(5), c.in(6)},
                          {{"axis", int64_t{sum.rank() - 1}}, {"epsilon", c.attrs().Float("epsilon", 1e-12)}});
-  // How many tokens of each row the mask lets through; 0 where there is no mask.
+  // Counts the tokens of each row that the mask keeps; 0 without a mask.
   const Val kept = c.has(7) ? ReduceSum(Cast(c.in(7), DType::kInt64), {1}, false)
                             : Expand(c.b().Scalar(DType::kInt64, 0), {ids.dim(0)});
   return std::vector<Val>{y, Cast(kept, DType::kInt32), sum};

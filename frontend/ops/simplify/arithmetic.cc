@@ -1,12 +1,10 @@
-// Simplification of arithmetic, choices and conversions.
+// Simplifies arithmetic, selections and conversions.
 #include <cmath>
 
 #include "frontend/ops/simplify/simplify.h"
 
 namespace onnxtrain {
 namespace {
-
-// --- Neutral operands
 
 template <int kValue>
 Val FoldRightIdentity(const SimplifyContext& s) {
@@ -18,8 +16,6 @@ Val FoldIdentity(const SimplifyContext& s) {
   if (IsSplat(s.in[1], kValue)) return s.Fit(s.in[0]);
   return IsSplat(s.in[0], kValue) ? s.Fit(s.in[1]) : Val();
 }
-
-// --- Inverse functions
 
 Val Twice(const SimplifyContext& s) { return MatchInput(s.in[0], s.node.op); }
 
@@ -69,8 +65,6 @@ Val DivOfReciprocal(const SimplifyContext& s) {
   return y ? s.in[0] * y : Val();
 }
 
-// --- Powers
-
 // Rewrites powers to roots and their products: x^¾ = √x·√√x.
 Val PowOfConstant(const SimplifyContext& s) {
   static constexpr struct {
@@ -89,9 +83,7 @@ Val PowOfConstant(const SimplifyContext& s) {
   return Val();
 }
 
-// --- Chains of constants
-
-// v = x·c or v = x + c, for a splat constant c.
+// Matches v = x·c or v = x + c with a splat constant c.
 struct Affine {
   Val x;
   double c;
@@ -106,8 +98,8 @@ std::optional<Affine> AsAffine(std::string_view op, Val a, Val b, bool product) 
   return left.has_value() ? std::optional(Affine{b, *left}) : std::nullopt;
 }
 
-// Merges (x·a)·b → x·(ab), (x + a) + b → x + (a + b), also for quotients and differences, if the constant stays a
-// normal number. Keeps sums that nearly cancel: some models round by them.
+// Rewrites (x·a)·b to x·(ab) and (x + a) + b to x + (a + b), also for quotients and differences, if the constant is a
+// normal number. Keeps sums whose constants nearly cancel, by which some models round.
 Val MergeConstants(const SimplifyContext& s) {
   if (s.out.dtype != DType::kFloat32 && s.out.dtype != DType::kFloat64) return Val();
   const bool product = s.node.op == "Mul" || s.node.op == "Div";
@@ -122,8 +114,6 @@ Val MergeConstants(const SimplifyContext& s) {
   return product ? inner->x * c : inner->x + c;
 }
 
-// --- Choices and conversions
-
 Val WhereOfConstant(const SimplifyContext& s) {
   if (s.in[1].id() == s.in[2].id()) return s.Fit(s.in[1]);
   const auto condition = FindSplat(s.in[0]);
@@ -135,7 +125,7 @@ Val WhereOfNot(const SimplifyContext& s) {
   return c ? Where(c, s.in[2], s.in[1]) : Val();
 }
 
-// A factor that is 1 where a condition holds (or does not) and else 0: a cast condition, perhaps reshaped.
+// A factor that is 1 where a condition is true (or false), else 0: a cast condition, possibly reshaped.
 struct Gate {
   Val condition;
   bool negated = false;
@@ -157,7 +147,7 @@ std::optional<Gate> FindGate(Val v) {
   }
 }
 
-// c·x + (1 − c)·y → Where(c, x, y): how tf2onnx writes a choice.
+// Rewrites c·x + (1 − c)·y, which tf2onnx writes for a selection, to Where(c, x, y).
 Val SumOfGated(const SimplifyContext& s) {
   if (!MatchInput(s.in[0], "Mul") || !MatchInput(s.in[1], "Mul")) return Val();
   for (size_t i : {0, 1}) {
@@ -174,7 +164,8 @@ Val SumOfGated(const SimplifyContext& s) {
   return Val();
 }
 
-// The same of constants: c holds ones and zeros, and `other` one number where c is 0 and zeros elsewhere.
+// Rewrites c·x + other to a Where if c is a constant of ones and zeros, and the constant `other` is one number where c
+// is 0, and 0 elsewhere.
 Val ChoiceOfConstants(const SimplifyContext& s, Val c, Val x, Val other) {
   const HostTensor *gate = c ? c.constant() : nullptr, *rest = gate == nullptr ? nullptr : other.constant();
   if (rest == nullptr || gate->shape() != rest->shape() || gate->size() < 2) return Val();
@@ -207,7 +198,7 @@ Val CastToSame(const SimplifyContext& s) { return s.in[0].dtype() == s.out.dtype
 
 bool IsSigned(DType t) { return t >= DType::kInt8 && t <= DType::kInt64; }
 
-// Returns whether type b represents every value of type a.
+// Returns true if type b represents every value of type a.
 bool IsPromotion(DType a, DType b) {
   if (a == b || a == DType::kBool) return true;
   if (IsStorage(a) || IsStorage(b)) return b == DType::kFloat32 || b == DType::kFloat64;
@@ -222,7 +213,7 @@ Val CastOfCast(const SimplifyContext& s) {
   return x && IsPromotion(x.dtype(), s.in[0].dtype()) ? Cast(x, s.out.dtype) : Val();
 }
 
-// Casts a value once for several users in different shapes.
+// Moves a Cast before a Reshape, so that users in different shapes share the Cast.
 Val CastOfReshape(const SimplifyContext& s) {
   const Val x = MatchInput(s.in[0], "Reshape");
   return x ? Reshape(Cast(x, s.out.dtype), s.out.shape) : Val();

@@ -1,4 +1,4 @@
-// Simplification of shapes and data movement.
+// Simplifies shapes and data movement.
 #include <algorithm>
 #include <array>
 
@@ -12,8 +12,6 @@ using Ints = std::vector<int64_t>;
 bool AllAre(const Ints& values, int64_t value) {
   return std::ranges::all_of(values, [&](int64_t v) { return v == value; });
 }
-
-// --- Views
 
 Val SameType(const SimplifyContext& s) { return s.in[0].type() == s.out ? s.in[0] : Val(); }
 
@@ -33,7 +31,8 @@ Val TransposeOfTranspose(const SimplifyContext& s) {
   return Transpose(x, perm);
 }
 
-// The number of axes of `whole` that each axis of `merged` is made of, in order; empty if some axis is not.
+// Returns the number of consecutive axes of `whole` that each axis of `merged` combines. Empty if an axis of `merged`
+// is not a product of axes of `whole`.
 Ints MergedAxes(const Shape& whole, const Shape& merged) {
   Ints counts;
   size_t at = 0;
@@ -47,15 +46,15 @@ Ints MergedAxes(const Shape& whole, const Shape& merged) {
   return at == whole.size() ? counts : Ints();
 }
 
-// Reshape(Transpose(Reshape(x))) → Transpose(Reshape(x)) where the last Reshape splits axes: heads that are merged with
-// the batch while keys are transposed.
+// Rewrites Reshape(Transpose(Reshape(x))) to Transpose(Reshape(x)) if the last Reshape splits axes. Exporters merge
+// heads with the batch while they transpose keys.
 Val SplitOfTransposedReshape(const SimplifyContext& s) {
   const Val merged = MatchInput(s.in[0], "Transpose");
   if (!MatchInput(merged, "Reshape") || s.out.elements() == 0) return Val();
   const Ints counts = MergedAxes(s.out.shape, s.in[0].shape());
   if (counts.empty()) return Val();
   const Ints perm = ProducerAttrs(s.in[0]).Ints("perm");
-  std::vector<Ints> parts(perm.size());  // of each axis of `merged`: axes of the result
+  std::vector<Ints> parts(perm.size());  // by axis of `merged`: axes of the result
   int64_t at = 0;
   for (size_t i = 0; i < perm.size(); ++i) {
     for (int64_t n = 0; n < counts[i]; ++n) parts[perm[i]].push_back(at++);
@@ -71,7 +70,7 @@ Val SplitOfTransposedReshape(const SimplifyContext& s) {
   return Transpose(Reshape(merged, split), order);
 }
 
-// A transpose that moves only axes of extent 1 is a Reshape.
+// Rewrites a transpose that moves only axes of extent 1 to a Reshape.
 Val TransposeOfOnes(const SimplifyContext& s) {
   Ints moved;
   for (int64_t axis : s.attrs().Ints("perm")) {
@@ -80,20 +79,16 @@ Val TransposeOfOnes(const SimplifyContext& s) {
   return std::ranges::is_sorted(moved) ? Reshape(s.in[0], s.out.shape) : Val();
 }
 
-// --- Expand
-
 Val ExpandOfExpand(const SimplifyContext& s) {
   const Val x = MatchInput(s.in[0], "Expand");
   return x ? Expand(x, s.out.shape) : Val();
 }
 
-// An expanded scalar stays an expanded scalar when it is rearranged.
+// Rewrites the rearrangement of an expanded scalar to an expanded scalar.
 Val RearrangeOfSplat(const SimplifyContext& s) {
   const Val x = MatchInput(s.in[0], "Expand");
   return x && x.type().elements() == 1 ? Expand(Reshape(x, {}), s.out.shape) : Val();
 }
-
-// --- Parts
 
 Val WholeSlice(const SimplifyContext& s) { return AllAre(s.attrs().Ints("steps"), 1) ? SameType(s) : Val(); }
 
@@ -200,7 +195,7 @@ Val SimplifyReduce(const SimplifyContext& s) {
   return s.in[0].type().elements() == s.out.elements() ? Reshape(s.in[0], s.out.shape) : Val();
 }
 
-// Masks broadcast.
+// Removes an Expand of the mask, which broadcasts anyway.
 Val SimplifyAttention(const SimplifyContext& s) {
   std::vector<Val> in = s.in;
   if (in.size() < 4 || !(in[3] = MatchInput(in[3], "Expand"))) return Val();

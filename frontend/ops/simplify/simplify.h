@@ -1,4 +1,4 @@
-// Algebraic simplification of single nodes: the `simplify` of rows, which the pass simplify applies.
+// The algebraic simplification rules of rows (OpRow::simplify), which passes/simplify.h applies.
 #pragma once
 
 #include <optional>
@@ -11,26 +11,26 @@
 
 namespace onnxtrain {
 
-// A node that may be replaced. Its inputs are values of the new graph, already simplified.
+// A node to simplify, with its inputs in the new graph, which are already simplified.
 struct SimplifyContext {
   Builder& b;
-  const Node& node;     // of the old graph
-  std::vector<Val> in;  // invalid where absent
-  const Type& out;      // of output 0
+  const Node& node;     // in the old graph
+  std::vector<Val> in;  // invalid if absent
+  const Type& out;      // type of output 0
 
   const Attrs& attrs() const { return node.attrs; }
-  // Expands v to the type of the node's output; invalid if it does not broadcast.
+  // Expands v to the type of output 0. Invalid if v does not broadcast to it.
   Val Fit(Val v) const;
-  // Returns the node's operator on other operands, or an invalid Val if its row rejects them or infers another shape:
+  // Applies the operator of the node to other operands. Invalid if the row rejects them or infers another shape, since
   // some elementwise operators do not broadcast.
   Val Try(const std::vector<Val>& operands, const Shape& shape) const;
 };
 
-// Returns input i of the producer of v if that is an `op`, else an invalid Val.
+// Returns input i of the producer of v if that is an `op`, otherwise an invalid Val.
 Val MatchInput(Val v, std::string_view op, size_t i = 0);
-// Returns the attributes of the producer of v by value, since appending moves nodes. Empty for a graph input.
+// Returns the attributes of the producer of v (none for a graph input), by value, since appending moves nodes.
 Attrs ProducerAttrs(Val v);
-// Returns the value of all elements of a splat constant, also through an Expand.
+// Returns the value of all elements if v is a constant with equal elements, or an Expand of one.
 std::optional<double> FindSplat(const Graph& graph, ValueId v);
 inline std::optional<double> FindSplat(Val v) { return v ? FindSplat(v.b().graph(), v.id()) : std::nullopt; }
 bool IsSplat(Val v, double value);
@@ -43,7 +43,7 @@ Val FirstOf(const SimplifyContext& s) {
   return result;
 }
 
-// The rules of an operator, in order.
+// Each function applies the rules of one operator in order. Defined in arithmetic.cc.
 Val SimplifyAdd(const SimplifyContext& s);
 Val SimplifyAnd(const SimplifyContext& s);
 Val SimplifyCast(const SimplifyContext& s);
@@ -60,7 +60,7 @@ Val SimplifySub(const SimplifyContext& s);
 Val SimplifyWhere(const SimplifyContext& s);
 Val SimplifyXor(const SimplifyContext& s);
 
-// shape.cc
+// Defined in shape.cc.
 Val AddOfSliceGrads(const SimplifyContext& s);
 Val SimplifyArg(const SimplifyContext& s);  // ArgMax, ArgMin
 Val SimplifyAttention(const SimplifyContext& s);

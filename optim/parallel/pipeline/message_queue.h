@@ -1,4 +1,4 @@
-// Messages of equal layout that one stage sends another, several of which are on their way at a time.
+// A queue of messages of equal layout between two stages, several of which may be in flight.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@
 
 namespace onnxtrain {
 
-// Counts what the queues of a rank do.
+// Totals over the queues of a rank.
 struct TransferCount {
   int64_t sent_bytes = 0;
   double seconds = 0;  // waited
 };
 
-// A ring of messages in host memory, 64-byte aligned. Message i has the memory of message i + Places().
+// A ring of messages in 64-byte aligned host memory. Message i + Places() reuses the memory of message i.
 class MessageQueue {
  public:
-  // `what`: for errors. `peer`: the rank at the other end. All must outlive the queue.
+  // `what` names the queue in errors; `peer` is the rank at the other end. All arguments must outlive the queue.
   MessageQueue(Collectives* ranks, std::string_view what, int peer, TransferCount* count)
       : ranks_(*ranks), what_(what), peer_(peer), count_(*count) {}
 
-  // Has memory for `places` messages of `bytes` bytes. Not while one is on its way.
+  // Allocates memory for `places` messages of `bytes` bytes. No message may be in flight.
   void Reserve(size_t places, size_t bytes);
   size_t Places() const { return places_.size(); }
   size_t bytes() const { return places_.size() * message_bytes_; }
@@ -35,17 +35,17 @@ class MessageQueue {
 
   // Sends the first `bytes` bytes of message i.
   void Send(int64_t i, size_t bytes);
-  // Starts to receive message i, unless that has begun already.
+  // Starts to receive message i unless it has already started.
   void Receive(int64_t i, size_t bytes);
-  // Waits for message i: that it has come, or that its memory may be written.
+  // Waits until message i has been received, or has been sent and its memory may be overwritten.
   absl::Status Wait(int64_t i);
-  // Ends a sequence of messages, which are numbered from 0: waits for those that are on their way.
+  // Ends a sequence of messages, which are numbered from 0: waits for those in flight.
   absl::Status Finish();
 
  private:
   struct Place {
     HostTensor memory;
-    std::unique_ptr<Transfer> transfer;  // null: nothing is on its way
+    std::unique_ptr<Transfer> transfer;  // null if none is in flight
   };
   absl::Status Wait(Place& place);
 

@@ -104,7 +104,7 @@ void PipelineSession::LayOutMessages(const Stage& stage, StagePrograms* programs
   }
 }
 
-// Memory for the saved values of `count` micro-batches. Not while one is computed.
+// Allocates memory for the saved values of `count` micro-batches. Must not be called while one is computed.
 absl::Status PipelineSession::EnsureSaved(size_t count, size_t bytes) {
   if (bytes == 0 || (count <= slots_.size() && bytes <= slot_bytes_)) return absl::OkStatus();
   count = std::max(count, slots_.size());
@@ -128,7 +128,7 @@ absl::Status PipelineSession::BindSaved(const StagePrograms& programs, int64_t m
   return absl::OkStatus();
 }
 
-// For the micro-batches of the current batch.
+// Allocates message and activation memory for the micro-batches of the current batch.
 absl::Status PipelineSession::ReserveMemory() {
   const auto kept = static_cast<size_t>(InFlight(stage(), stages(), std::ssize(micro_programs_)));
   const auto reserve = [&](std::unique_ptr<MessageQueue>& queue, size_t slots, const Layout StagePrograms::*layout) {
@@ -163,7 +163,7 @@ SessionMemory PipelineSession::memory() const {
   m.activations += static_cast<int64_t>(slots_.size() * slot_bytes_);
   m.gradients += static_cast<int64_t>(mirrored_gradients_.size());
   m.feeds += static_cast<int64_t>(planned_messages_);
-  // Plans of stages show what updates take.
+  // Plans of stages include the memory of updates only.
   for (const WholeTensor& tensor : whole_state_)
     m.host += !options_.plan_only && first() && !IsLocal(tensor) ? static_cast<int64_t>(tensor.type.bytes()) : 0;
   for (const auto* queue : {&received_, &sent_, &received_gradients_, &sent_gradients_})

@@ -1,9 +1,9 @@
-// A session that computes one stage of a model; the other ranks compute the others.
+// A session that computes one stage of a model; each other rank computes another stage.
 //
-// An update: every stage runs the forward and backward passes of all micro-batches in the order of
-// OneForwardOneBackward, sends activations to the next stage and gradients to the one before; the stages of a weight
-// that several read sum its gradient; the squared norms and the losses are exchanged, so that all clip, skip and report
-// alike; each stage updates its own weights.
+// In an update, every stage runs the forward and backward passes of all micro-batches in the order of
+// OneForwardOneBackward, and sends activations to the next stage and gradients to the previous one. Stages that share a
+// weight sum its gradient. All exchange squared norms and losses, so that they clip, skip and report alike. Then each
+// stage updates its own weights.
 #pragma once
 
 #include <algorithm>
@@ -14,20 +14,21 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "frontend/base/status.h"
 #include "optim/parallel/part_session.h"
 #include "optim/parallel/pipeline/message_queue.h"
 #include "optim/parallel/pipeline/placement.h"
 #include "optim/parallel/pipeline/stage.h"
-#include "optim/parallel/pipeline/stage_graphs.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 
-// The order in which a stage of a pipeline computes the micro-batches of an update: one forward, one backward (1F1B).
+// The order in which a pipeline stage computes the micro-batches of an update: one forward, one backward (1F1B).
 //
-// A stage runs as many micro-batches ahead as there are stages behind it, then one backward pass after every forward
-// pass: no more than `InFlight` micro-batches are kept at a time, however many an update has. Source: Narayanan et al.,
-// "PipeDream: Generalized Pipeline Parallelism for DNN Training" (2019), with a flush per update.
+// A stage first runs the forward passes of as many micro-batches as there are stages after it, then one backward pass
+// after every forward pass. It keeps at most `InFlight` micro-batches at a time. Source: Narayanan et al., "PipeDream:
+// Generalized Pipeline Parallelism for DNN Training" (2019), with a flush per update.
 
 struct PassOfMicro {
   bool backward = false;
@@ -36,7 +37,7 @@ struct PassOfMicro {
   bool operator==(const PassOfMicro&) const = default;
 };
 
-// Returns how many micro-batches a stage keeps at a time.
+// Returns the maximum number of micro-batches that a stage keeps at a time.
 inline int64_t InFlight(int stage, int stages, int64_t micros) { return std::min<int64_t>(stages - stage, micros); }
 
 inline std::vector<PassOfMicro> OneForwardOneBackward(int stage, int stages, int64_t micros) {
@@ -49,7 +50,7 @@ inline std::vector<PassOfMicro> OneForwardOneBackward(int stage, int stages, int
   return passes;
 }
 
-// Returns the share of an update in which a stage waits, where all take equal times.
+// Returns the fraction of an update in which a stage waits if all stages take equal times.
 inline double BubbleShare(int stages, int64_t micros) {
   return static_cast<double>(stages - 1) / static_cast<double>(micros + stages - 1);
 }
@@ -82,7 +83,7 @@ class PipelineSession : public PartSession {
   absl::Status WriteOwn(const WholeTensor& tensor, const HostTensor& value) override;
 
  private:
-  // A value in a message or in the memory of a micro-batch.
+  // The position of a value in a message or in the memory of a micro-batch.
   struct Place {
     std::string name;
     size_t offset = 0, bytes = 0;
@@ -92,7 +93,7 @@ class PipelineSession : public PartSession {
     size_t bytes = 0;
     void Add(const std::string& name, const Type& type);
   };
-  // The programs for micro-batches of one size. Both passes are one program in the last stage.
+  // The programs for micro-batches of one size. In the last stage one program computes both passes.
   struct StagePrograms {
     ProgramKind kind;
     int64_t samples;
@@ -103,13 +104,13 @@ class PipelineSession : public PartSession {
     Layout received_gradients, sent_gradients;
     Layout saved;
   };
-  // What a stage shares the gradient of with another one.
+  // A weight whose gradient this stage sums with another stage.
   struct Mirror {
     std::string weight;
     int owner = 0, stage = 0;
   };
 
-  static constexpr size_t kGradientMessages = 2;  // one on its way, one that is read or written
+  static constexpr size_t kGradientMessages = 2;  // one in flight, one that is read or written
 
   int stage() const { return options_.pipeline.index; }
   int stages() const { return options_.pipeline.count; }
@@ -153,7 +154,7 @@ class PipelineSession : public PartSession {
   Arena mirrored_gradients_;  // of weights that an earlier stage updates
   Bindings mirror_bindings_;
   bool mirrors_allocated_ = false;
-  bool mirrors_differ_ = false;  // from the weights that their owners have
+  bool mirrors_differ_ = false;  // copies of weights differ from those of the stages that update them
   std::vector<std::unique_ptr<StagePrograms>> stage_programs_;
   std::vector<StagePrograms*> micro_programs_;  // of the micro-batches of the current batch
   std::vector<std::unique_ptr<Buffer>> slots_;  // saved values of the micro-batches that are kept
@@ -161,5 +162,15 @@ class PipelineSession : public PartSession {
   std::unique_ptr<MessageQueue> received_, sent_, received_gradients_, sent_gradients_;
   size_t planned_messages_ = 0;  // bytes, of a session that only plans
 };
+
+struct StagePlan {
+  double time_share = 0;  // of the predicted time of a micro-batch
+  SessionMemory memory;
+  int64_t sent_bytes = 0;  // in an update, without the exchange of losses
+};
+
+// Plans updates over `samples` samples on `options.pipeline.count` ranks. Allocates nothing on the device.
+absl::StatusOr<std::vector<StagePlan>> PlanStages(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                                  SessionOptions options, int64_t samples);
 
 }  // namespace onnxtrain

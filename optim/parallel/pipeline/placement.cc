@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "optim/step/program/node_seconds.h"
+#include "optim/step/program/optimize.h"
 
 namespace onnxtrain {
 namespace {
@@ -28,7 +28,7 @@ bool IsPlaced(const Graph& graph, const GraphInput& input) {
   }
 }
 
-// What a value depends on.
+// The kinds of inputs that a value depends on.
 struct ValueSources {
   bool feeds = false, weights = false;
   std::set<int32_t> inputs;  // that are placed, and reached through cloned nodes only
@@ -121,7 +121,7 @@ Chain MakeChain(const Graph& graph, const Dependencies& dependencies, std::span<
   return chain;
 }
 
-// The slowest stage, then the bytes that are passed on.
+// The seconds of the slowest stage, then the bytes that cuts send; compared in this order.
 using CutCost = std::pair<double, double>;
 
 // Returns where stages 1, 2 … begin, as indices into the chain, by dynamic programming over the cuts.
@@ -129,7 +129,7 @@ std::vector<size_t> ChooseCuts(const Chain& chain, int stages) {
   const size_t count = chain.cuts.size();
   const auto link = [&](size_t at) { return kPassesOverLink * chain.bytes[at] / kLinkBytesPerSecond; };
   const CutCost worst{std::numeric_limits<double>::infinity(), 0};
-  // best[c]: of the nodes before cut c in so many stages; from: the cut before it.
+  // best[c] is the cost of the nodes before cut c in the current number of stages; `from` is the previous cut.
   std::vector<CutCost> best(count);
   for (size_t c = 0; c < count; ++c)
     best[c] = {chain.seconds[chain.cuts[c]] + link(chain.cuts[c]), chain.bytes[chain.cuts[c]]};

@@ -1,13 +1,17 @@
 #include "optim/parallel/tensor/split_graph.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/collective.h"
 #include "frontend/ops/row.h"
+#include "frontend/passes/pass.h"
 #include "frontend/passes/rewrite.h"
+#include "optim/parallel/pipeline/stage.h"
 
 namespace onnxtrain {
 namespace {
@@ -51,7 +55,7 @@ class Planner {
   }
 
  private:
-  // Divides the columns of a product with a weight, and what follows from it.
+  // Divides the columns of a product with a weight, and all values to which this division propagates.
   void GrowFrom(int32_t n) {
     const Node& node = graph_.nodes()[n];
     if (node.op == "Gather" || plan_.nodes.contains(n) || node.inputs.size() < 2) return;
@@ -74,7 +78,7 @@ class Planner {
     Try([&] { return Assign(node.inputs[0], {static_cast<int>(node.attrs.Int("axis")), 1}); });
   }
 
-  // Runs `grow`, and takes back what it has divided where it fails.
+  // Runs `grow`, and undoes its divisions if it fails.
   template <typename Grow>
   bool Try(const Grow& grow) {
     SplitPlan before = plan_;
@@ -93,7 +97,7 @@ class Planner {
     return std::ranges::all_of(users_[v], [&](int32_t user) { return AddUser(user, v, split); });
   }
 
-  // The whole of it is a sum over the ranks.
+  // Returns true if the whole value is the sum of the ranks' values.
   bool IsTerm(ValueId v) const {
     if (graph_.IsInput(v)) return false;
     const auto producer = plan_.nodes.find(graph_.value(v).node);
@@ -215,7 +219,7 @@ class PartBuilder {
   }
 
  private:
-  // What an output of the graph is: the part, unless it is joined.
+  // Returns the new value of an output: the joined one if it exists, else the part.
   ValueId Current(ValueId v) const { return whole_of_[v] != kNoValue ? whole_of_[v] : part_of_[v]; }
 
   void AddInputs() {
@@ -229,7 +233,7 @@ class PartBuilder {
     }
   }
 
-  // Records the value of this rank, and joins it where it is needed whole.
+  // Records the value of this rank, and joins it if it is needed whole.
   void Set(ValueId v, Val now) {
     if (!now.valid()) return;
     const auto split = plan_.values.find(v);
@@ -248,7 +252,8 @@ class PartBuilder {
     for (size_t o = 0; o < node.outputs.size(); ++o) Set(node.outputs[o], outputs[o]);
   }
 
-  // The part of an operand that the node reads. The gradients of uses of a whole value are summed over the ranks.
+  // Returns the part of an operand that the node reads. The gradients of uses of a whole value are summed over the
+  // ranks.
   Val Operand(ValueId v, const std::optional<AxisSplit>& split) {
     if (v == kNoValue) return Val();
     if (split && plan_.values.contains(v)) return builder_.Wrap(part_of_[v]);
@@ -277,7 +282,7 @@ class PartBuilder {
     Set(node.outputs[0], biased ? sum + ChannelBias(node) : sum);
   }
 
-  // Of a convolution whose terms are summed without it.
+  // Returns the bias of a convolution whose terms are summed without bias.
   Val ChannelBias(const Node& node) {
     Shape shape(graph_.type(node.outputs[0]).rank(), 1);
     shape[1] = graph_.type(node.inputs[2]).shape[0];
@@ -301,7 +306,7 @@ class PartBuilder {
     return Where(Reshape(has, shape), gathered, builder_.Scalar(gathered.dtype(), 0));
   }
 
-  // The part of a mask that is drawn for the whole.
+  // Applies this rank's part of a dropout mask that is drawn for the whole value.
   Val DropPart(const Node& node, const NodeSplit& split) {
     const Type& whole = graph_.type(node.outputs[0]);
     const Val ones = Expand(builder_.Scalar(whole.dtype, 1), whole.shape);
@@ -349,6 +354,87 @@ absl::StatusOr<Graph> DecomposeDropout(const Graph& forward, std::vector<ValueId
     return FindOp(node.op)->decompose({r.b(), node.attrs, r.MapOperands(node), {r.from().type(node.outputs[0])}});
   };
   return Rewrite(forward, rule, nullptr, values);
+}
+
+namespace {
+
+WeightSplits ListSplits(const Graph& graph, const SplitPlan& plan) {
+  WeightSplits splits;
+  for (const GraphInput& input : graph.inputs()) {
+    const auto found = plan.values.find(input.value);
+    if (found != plan.values.end()) splits.emplace(input.name, found->second);
+  }
+  return splits;
+}
+
+absl::Status CheckFollows(const Graph& graph, const WeightSplits& splits, const WeightSplits& decided) {
+  for (const GraphInput& input : graph.inputs()) {
+    const auto now = splits.find(input.name), then = decided.find(input.name);
+    if ((now == splits.end()) != (then == decided.end()) || (now != splits.end() && now->second != then->second))
+      return absl::UnimplementedError(
+          StrCat("`tensor`: weight '", input.name, "' is divided otherwise for another batch or in evaluations"));
+  }
+  return absl::OkStatus();
+}
+
+// Keeps the weights that are inputs of the part's graph, with the values of the part.
+void KeepWeights(const PreparedModel& whole, const WeightSplits& splits, int rank, int ranks, PreparedModel* part) {
+  std::set<std::string> inputs;
+  for (const GraphInput& input : part->model.graph.inputs()) inputs.insert(input.name);
+  for (ImportedWeight w : whole.model.weights) {
+    if (!inputs.contains(w.name)) continue;
+    const auto split = splits.find(w.name);
+    const bool divided = split != splits.end() && !w.value.bytes().empty();
+    if (divided) w.value = TakePart(w.value, split->second, rank, ranks);
+    part->model.weights.push_back(std::move(w));
+  }
+  for (WeightDecision w : whole.weights) {
+    if (!inputs.contains(w.name)) continue;
+    const auto split = splits.find(w.name);
+    if (split != splits.end()) w.type.shape = PartShape(std::move(w.type.shape), split->second, ranks);
+    part->weights.push_back(std::move(w));
+  }
+  part->model.batch = whole.model.batch;
+  part->model.exported_batch = whole.model.exported_batch;
+  part->model.state_updates = whole.model.state_updates;
+  part->model.notes = whole.model.notes;
+  if (inputs.contains(whole.model.random_key)) part->model.random_key = whole.model.random_key;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSplit> SplitModel(const PreparedModel& whole, const WeightSplits* decided, int rank, int ranks) {
+  const LossGraph reduced = ReduceToLoss(whole);
+  std::vector<ValueId> plain;
+  const Pass decompose = {"decompose_dropout", [&](const Graph& g) { return DecomposeDropout(g, &plain); }};
+  ASSIGN_OR_RETURN(const Graph graph, RunPasses(reduced.graph, {&decompose, 1}));
+  std::vector<ValueId> results;
+  for (const ValueId v : reduced.results) results.push_back(plain[v]);
+  const auto splits_table = [&](const Node& gather) {
+    if (decided == nullptr) return IsLargeTable(graph, gather);
+    return decided->contains(graph.inputs()[graph.value(gather.inputs[0]).index].name);
+  };
+  const SplitPlan plan = PlanSplit(graph, results, ranks, splits_table);
+  ModelSplit split{.weights = ListSplits(graph, plan)};
+  if (split.weights.empty())
+    return Invalid("`tensor` ", ranks, ": no weight of the model has parts that ", ranks, " ranks could compute with");
+  if (decided != nullptr) RETURN_IF_ERROR(CheckFollows(graph, split.weights, *decided));
+  std::vector<ValueId> parts;
+  Graph part;
+  const auto build = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(part, BuildPart(graph, plan, rank, &parts));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(RunRewrite("build_part", build, {&part}));
+  split.prepared.loss = whole.loss;
+  for (size_t t = 0; t < results.size(); ++t) split.prepared.loss.terms[t].value = parts[results[t]];
+  const std::vector<GraphOutput> outputs = part.outputs();
+  part.ClearOutputs();
+  for (const StateUpdate& update : whole.model.state_updates)
+    part.AddOutput(update.output, std::ranges::find(outputs, update.output, &GraphOutput::name)->value);
+  split.prepared.model.graph = std::move(part);
+  KeepWeights(whole, split.weights, rank, ranks, &split.prepared);
+  return split;
 }
 
 }  // namespace onnxtrain

@@ -87,7 +87,7 @@ void NameBroadcast(const Shape& shape, const Shape& result, std::vector<int>* na
   }
 }
 
-// Output element i depends on broadcast elements i.
+// Output element i depends only on elements i of the broadcast inputs.
 AxisNames Elementwise(const NodeContext& c) {
   AxisNames names = AllWhole(c);
   for (size_t i = 0; i < c.node.inputs.size(); ++i) {
@@ -97,7 +97,7 @@ AxisNames Elementwise(const NodeContext& c) {
   return names;
 }
 
-// As Elementwise, but for the key.
+// Names axes as Elementwise does, except for the random key, which is whole.
 AxisNames Dropout(const NodeContext& c) {
   AxisNames names = AllWhole(c);
   NameBroadcast(c.in(0), c.out(), &names.inputs[0]);
@@ -146,7 +146,7 @@ AxisNames ConvTranspose(const NodeContext& c) {
   return names;
 }
 
-// Names the first `count` axes of the operands alike.
+// Gives the first `count` axes of all operands the same names.
 AxisNames Leading(const NodeContext& c, int64_t count) {
   AxisNames names = AllWhole(c);
   for (int64_t a = 0; a < count; ++a) {
@@ -168,7 +168,7 @@ AxisNames BatchNorm(const NodeContext& c) {
   return names;
 }
 
-// All axes but those of the attribute.
+// Lets all axes be divided except `axes`.
 AxisNames Except(const NodeContext& c, const std::vector<int64_t>& axes) {
   AxisNames names = AllWhole(c);
   for (auto* operands : {&names.inputs, &names.outputs}) {

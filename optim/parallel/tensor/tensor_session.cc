@@ -1,14 +1,16 @@
 #include "optim/parallel/tensor/tensor_session.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "optim/parallel/shard.h"
-#include "optim/parallel/tensor/part_plan.h"
 #include "optim/parallel/tensor/split_graph.h"
 #include "optim/record/telemetry/trace.h"
+#include "optim/step/program/programs.h"
 
 namespace onnxtrain {
 
@@ -29,7 +31,7 @@ absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
   return std::move(split.prepared);
 }
 
-// Moments of the shape of their weight are divided as it is.
+// Moments that have the shape of their weight are divided like the weight.
 void TensorSession::ListSplitState(const PreparedModel& whole) {
   tensor_splits_ = splits_;
   for (const WeightDecision& w : whole.weights) {
@@ -80,7 +82,7 @@ absl::Status TensorSession::PrepareBatch(const GlobalBatch& global_batch, Progra
   sent_bytes_ = 0;
   for (const MicroBatch& m : CutMicros(global_batch)) {
     const ProgramKind kind = &m == micros_.data() ? first : next;
-    ASSIGN_OR_RETURN(ReadyProgram * program, Get(kind, m.count, FindExtents(*m.part)));
+    ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(kind, m.count, FindExtents(*m.part)));
     RETURN_IF_ERROR(program->feeds.Fill(*m.part, m.begin, m.count, Key(m.number)));
     if (program->sent_bytes < 0) program->sent_bytes = CountTraffic(program->compiled->program->graph()).bytes;
     sent_bytes_ += program->sent_bytes;
@@ -109,14 +111,14 @@ absl::Status TensorSession::Update(const GlobalBatch& global_batch) {
   return ApplySums(sums);
 }
 
-// After what programs have computed together. An error of this rank ends that of the others at once; then all can
-// agree, but where ranks do not answer.
+// Returns true if a program failed because ranks do not answer. After any other error, this rank closes the group, so
+// that the programs of the others fail at once and all ranks can agree on the error.
 bool TensorSession::LostRanks(const absl::Status& computed) {
   if (!computed.ok()) GroupOfPrograms().Close(computed);
   return !computed.ok() && !GroupOfPrograms().closed();
 }
 
-// Of the parts of this rank; the gradients that all ranks have are counted once.
+// Compiles the squared norm of this rank's parts; only one rank counts gradients that all ranks have.
 absl::Status TensorSession::CompileOwnNorm() {
   std::vector<FlatGroup> counted;
   Bindings flat;
@@ -193,6 +195,50 @@ absl::Status TensorSession::ScatterRestored() {
   restored_.clear();
   programs_.WeightsChanged();
   return absl::OkStatus();
+}
+
+namespace {
+
+// Counts the runs of an update over the micro programs that the session has compiled.
+void AddTraffic(const Session& session, int64_t micro, int64_t samples, PartPlan* plan) {
+  const int64_t whole = samples / micro, rest = samples % micro;
+  const auto add = [&](std::string_view name, int64_t size, int64_t runs) {
+    if (runs == 0) return;
+    for (const ProgramProfile& profile : session.Profile()) {
+      if (profile.name != name || profile.samples != size) continue;
+      const ProgramTraffic traffic = CountTraffic(profile.program->graph());
+      plan->exchanges += runs * traffic.exchanges;
+      plan->sent_bytes += runs * traffic.bytes;
+      return;
+    }
+  };
+  add(kProgramNames[static_cast<int>(ProgramKind::kMicroFirst)], micro, 1);
+  add(kProgramNames[static_cast<int>(ProgramKind::kMicroNext)], micro, whole - 1);
+  add(kProgramNames[static_cast<int>(ProgramKind::kMicroNext)], rest, rest > 0 ? 1 : 0);
+}
+
+}  // namespace
+
+absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                  SessionOptions options, int64_t samples) {
+  options.plan_only = true;
+  options.tensor.index = 0;
+  ASSIGN_OR_RETURN(const PreparedModel whole,
+                   models->Prepare(MakePrepareOptions(options), options.micro_batch, true, false));
+  ASSIGN_OR_RETURN(const ModelSplit split, SplitModel(whole, nullptr, 0, options.tensor.count));
+  PartPlan plan;
+  for (const WeightDecision& w : whole.weights) {
+    if (!w.trained) continue;
+    const bool divided = split.weights.contains(w.name);
+    ++plan.trained_weights, plan.trained_elements += w.type.elements();
+    plan.divided_weights += divided ? 1 : 0, plan.divided_elements += divided ? w.type.elements() : 0;
+  }
+  const int64_t micro = std::min(samples, options.micro_batch);
+  ASSIGN_OR_RETURN(const auto session, Session::Create(models, &backend, std::move(options)));
+  RETURN_IF_ERROR(session->Plan(samples));
+  plan.memory = session->memory();
+  AddTraffic(*session, micro, samples, &plan);
+  return plan;
 }
 
 }  // namespace onnxtrain

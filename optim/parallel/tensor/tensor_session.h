@@ -1,16 +1,21 @@
-// A session that computes a part of every layer; the other ranks of the group compute the others, and exchange values
-// within the programs (frontend/ops/collective.h).
+// A session that computes a part of every layer. The other ranks of the group compute the other parts; programs
+// exchange values by collective operators (frontend/ops/collective.h).
 //
-// An update: every rank runs the same micro-batches; the squared norms of the divided gradients, and the losses, are
-// exchanged, so that all clip, skip and report alike; each rank updates its parts of the weights, and all of those that
-// are whole, alike.
+// In an update, every rank runs the same micro-batches. The ranks exchange the squared norms of divided gradients and
+// the losses, so that all clip, skip and report alike. Each rank updates its parts of divided weights, and all ranks
+// update whole weights identically.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "optim/parallel/part_session.h"
-#include "optim/parallel/tensor/split_model.h"
+#include "optim/parallel/tensor/split_graph.h"
+#include "optim/parallel/traffic.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 
@@ -54,5 +59,18 @@ class TensorSession : public PartSession {
   WeightSplits splits_, tensor_splits_;        // of weights; of all tensors of the state
   int64_t sent_bytes_ = 0;                     // within the programs of the current batch
 };
+
+struct PartPlan {
+  SessionMemory memory;         // of one rank
+  int64_t divided_weights = 0;  // trained ones
+  int64_t trained_weights = 0;
+  int64_t divided_elements = 0, trained_elements = 0;  // counted over whole weights
+  int64_t exchanges = 0;                               // sums over the ranks in an update
+  int64_t sent_bytes = 0;                              // by a rank in an update, without the exchange of losses
+};
+
+// Plans updates over `samples` samples on `options.tensor.count` ranks. Allocates nothing on the device.
+absl::StatusOr<PartPlan> PlanPart(const std::shared_ptr<PreparedModels>& models, Backend& backend,
+                                  SessionOptions options, int64_t samples);
 
 }  // namespace onnxtrain

@@ -18,7 +18,6 @@
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "optim/record/checkpoint/file_writer.h"
-#include "optim/record/checkpoint/stored_checkpoint.h"
 
 namespace onnxtrain {
 namespace {
@@ -38,7 +37,7 @@ absl::Status AppendTensors(const NamedArrays& tensors, Sink* sink) {
   return absl::OkStatus();
 }
 
-// The checksum is that of the bytes on disk; `unpacked`: their number before compression.
+// Returns the manifest entry of a file, with the checksum of its bytes on disk. `unpacked`: bytes before compression.
 Json ManifestEntry(const FileWriter& file, int64_t unpacked) {
   return {{"bytes", file.size()}, {"unpacked_bytes", unpacked}, {"crc64", Crc64Text(file.crc())}};
 }
@@ -66,7 +65,7 @@ absl::Status WriteText(int folder, const char* name, std::string_view text, Json
   return absl::OkStatus();
 }
 
-// Of one rank.
+// Writes the tensor files of one rank, and returns their manifest entries as JSON text.
 absl::StatusOr<std::string> WriteTensorFiles(int folder, const CheckpointContent& content, int rank, int ranks) {
   Json files = Json::object();
   for (const auto& [tensors, name] :
@@ -75,7 +74,7 @@ absl::StatusOr<std::string> WriteTensorFiles(int folder, const CheckpointContent
   return WriteJson(files);
 }
 
-// `written`: of each rank, what WriteTensorFiles returned.
+// Writes MANIFEST.json. `written`: the results of WriteTensorFiles by rank.
 absl::Status WriteManifest(int folder, const CheckpointContent& content, const std::vector<std::string>& written) {
   Json files = Json::object(), none = Json::object();
   for (const std::string& of_rank : written) files.update(ParseJson<Json>(of_rank));
@@ -89,7 +88,7 @@ absl::Status WriteManifest(int folder, const CheckpointContent& content, const s
   return WriteText(folder, kManifestFile, ManifestText(manifest), &none);
 }
 
-// The step of "step-00000042"; -1: another name.
+// Returns the step in "step-00000042", or -1 for other names.
 int64_t StepOf(std::string_view name) {
   int64_t step = -1;
   if (!name.starts_with(kPrefix)) return -1;
@@ -103,7 +102,7 @@ std::string TemporaryName(int64_t step) { return StrCat(kTemporary, CheckpointNa
 }  // namespace
 
 int64_t CheckpointContent::bytes() const {
-  constexpr int64_t kHeaders = 16 << 10;  // and the manifest, and the rest of blocks
+  constexpr int64_t kHeaders = 16 << 10;  // covers headers, the manifest and partially filled blocks
   int64_t total = kHeaders + static_cast<int64_t>(state.size());
   for (const auto* tensors : {&model, &optimizer}) {
     for (const auto& [name, tensor] : *tensors) total += static_cast<int64_t>(tensor.bytes().size());
@@ -152,7 +151,7 @@ absl::Status CheckpointFolder::RemoveLeftovers() {
 
 absl::Status CheckpointFolder::CheckRoom(int64_t bytes) const {
   struct statvfs info;
-  if (fstatvfs(fd_, &info) != 0) return absl::OkStatus();  // the writes will tell
+  if (fstatvfs(fd_, &info) != 0) return absl::OkStatus();  // a full disk then fails the write
   const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (static_cast<double>(bytes) <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat("%s: a checkpoint takes %.1f MiB, the disk has %.1f MiB left",
@@ -214,14 +213,14 @@ absl::Status CheckpointFolder::WriteList(const CheckpointContent& content, const
   return status;
 }
 
-// An older checkpoint of the step is there until the new one is.
+// Replaces an older checkpoint of the same step atomically where the file system can exchange names.
 absl::Status CheckpointFolder::MoveIntoPlace(const std::string& temporary, const std::string& name) {
   if (renameat2(fd_, temporary.c_str(), fd_, name.c_str(), RENAME_EXCHANGE) == 0) {
     std::error_code ignored;
     fs::remove_all(handle() + "/" + temporary, ignored);
     return absl::OkStatus();
   }
-  // Not every file system can exchange.
+  // Falls back to a plain rename, since some file systems cannot exchange names.
   if (renameat(fd_, temporary.c_str(), fd_, name.c_str()) == 0) return absl::OkStatus();
   if (errno != ENOTEMPTY && errno != EEXIST) return Failed(name + " cannot be renamed into place");
   RETURN_IF_ERROR(Remove(StepOf(name)));
@@ -238,7 +237,7 @@ absl::Status CheckpointFolder::Link(const std::string& name, int64_t step) {
   return absl::OkStatus();
 }
 
-// Takes the name away first: a reader never sees half of a checkpoint.
+// Renames the checkpoint before deleting its files, so that no reader sees an incomplete one.
 absl::Status CheckpointFolder::Remove(int64_t step) {
   const std::string name = CheckpointName(step), temporary = StrCat(kTemporary, "old-", name);
   std::error_code ignored;

@@ -12,7 +12,7 @@
 #include "frontend/base/files.h"
 #include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
-#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/resume.h"
 #include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain {
@@ -69,7 +69,7 @@ absl::Status WriteTogether(Collectives& ranks, const absl::Status& ready, const 
   RETURN_IF_ERROR(written.status());
   const absl::Status completed = leads ? folder->Complete(content, *written) : absl::OkStatus();
   const absl::Status agreed = AgreeOnStatus(ranks, kEnd, completed);
-  return leads ? completed : agreed;  // it is complete, whether the others have heard of it or not
+  return leads ? completed : agreed;  // for rank 0 it is complete even if the others could not be told
 }
 
 absl::StatusOr<bool> IsSharedFolder(Collectives& ranks, const std::string& path) {
@@ -163,7 +163,7 @@ void StateCopy::AppendTo(CheckpointContent* content) const {
 
 namespace {
 
-// The step that the link `best` points to; -1: none.
+// Returns the step that the link `best` points to, or -1.
 int64_t LinkedBest(const CheckpointFolder& folder) {
   std::error_code error;
   const std::string target = std::filesystem::read_symlink(folder.handle() + "/best", error).filename().string();
@@ -173,7 +173,7 @@ int64_t LinkedBest(const CheckpointFolder& folder) {
   return -1;
 }
 
-// Was no evaluation before that of this checkpoint better?
+// Returns true if the checkpoint had the best evaluation when it was written.
 bool WasBest(const CheckpointFolder& folder, int64_t step) {
   const auto text = ReadTextFile(StrCat(folder.handle(), "/", CheckpointName(step), "/state.json"), int64_t{1} << 24);
   if (!text.ok()) return false;
@@ -181,7 +181,7 @@ bool WasBest(const CheckpointFolder& folder, int64_t step) {
   return state.ok() && state->position.best.step == step;
 }
 
-// The checkpoints of best evaluations that earlier processes have written, the best one last.
+// Returns the steps up to `last` whose checkpoints had the best evaluation when they were written, the best one last.
 std::vector<int64_t> FindBest(const CheckpointFolder& folder, int64_t last) {
   const int64_t linked = LinkedBest(folder);
   std::vector<int64_t> best;
@@ -226,7 +226,7 @@ absl::Status CheckpointWriter::Reserve(Session& session) {
   RETURN_IF_ERROR(copy_.Reserve(session));
   try {
     thread_ = std::thread([this] { copy_.Touch(); });
-  } catch (const std::system_error&) {  // the system gives no thread: the first copy takes longer
+  } catch (const std::system_error&) {  // no thread available: the first copy takes longer
   }
   return absl::OkStatus();
 }
@@ -245,7 +245,7 @@ absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string 
   CheckpointContent content{.step = step, .state = std::move(state), .compressed = options_.compressed};
   absl::Status taken = TakeState(session, in_place, &content);
   if (taken.ok()) taken = ListWhole(session, &content);
-  if (options_.group == nullptr) RETURN_IF_ERROR(taken);  // else the others have to know
+  if (options_.group == nullptr) RETURN_IF_ERROR(taken);  // with a group, WriteTogether reports it to the others
   last_step_ = step;
   const auto write = [this, taken, content = std::move(content), best] {
     status_ = WriteAndRotate(taken, content, best);
@@ -253,13 +253,13 @@ absl::Status CheckpointWriter::Save(Session& session, int64_t step, std::string 
   if (in_place) return write(), before;  // before the state changes
   try {
     thread_ = std::thread(write);
-  } catch (const std::system_error&) {  // the system gives no thread
+  } catch (const std::system_error&) {  // no thread available
     write();
   }
   return before;
 }
 
-// What the parts of all ranks make up.
+// Lists on rank 0 the whole tensors that the parts of all ranks form.
 absl::Status CheckpointWriter::ListWhole(Session& session, CheckpointContent* content) const {
   if (options_.group == nullptr || !leads()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session.State());
@@ -288,7 +288,7 @@ absl::Status CheckpointWriter::Write(const absl::Status& taken, const Checkpoint
   return ready.ok() ? folder_.Write(content) : ready;
 }
 
-// What becomes of older checkpoints is the business of rank 0.
+// Writes the checkpoint; rank 0 then updates links and removes old ones.
 absl::Status CheckpointWriter::WriteAndRotate(const absl::Status& taken, const CheckpointContent& content, bool best) {
   const Span span(trace_, Trace::kCheckpoints, "write checkpoint");
   RETURN_IF_ERROR(Write(taken, content));
@@ -314,7 +314,7 @@ absl::Status CheckpointWriter::Rotate(int64_t written) {
     const bool recent = step >= first_kept && step < end;
     if (!recent && std::ranges::find(best_, *step) == best_.end()) RETURN_IF_ERROR(folder_.Remove(*step));
   }
-  // The link may have pointed to a checkpoint that this run has not made.
+  // Restores the link if it pointed to a checkpoint of an earlier run that was just removed.
   return best_.empty() || LinkedBest(folder_) == best_.back() ? absl::OkStatus() : folder_.Link("best", best_.back());
 }
 

@@ -23,9 +23,9 @@ std::string Crc64Text(uint64_t crc) { return absl::StrFormat("%016x", crc); }
 
 namespace {
 
-constexpr std::align_val_t kAlignment{4096};  // of memory, offsets and sizes that bypass the page cache
+constexpr std::align_val_t kAlignment{4096};  // alignment of memory, offsets and sizes for O_DIRECT
 constexpr size_t kChunk = size_t{4} << 20;
-constexpr size_t kPiece = size_t{128} << 10;  // is still in the caches when its checksum is computed
+constexpr size_t kPiece = size_t{128} << 10;  // small enough to be still in the CPU caches for its checksum
 
 }  // namespace
 
@@ -72,7 +72,7 @@ absl::Status FileWriter::Append(std::span<const std::byte> bytes) {
   return absl::OkStatus();
 }
 
-// Some file systems refuse it here, others when they are written to.
+// Returns false if the file system refuses O_DIRECT; some refuse it only at the first write.
 bool FileWriter::SetDirect(bool direct) {
   const int flags = fcntl(fd_, F_GETFL);
   return flags >= 0 && fcntl(fd_, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;

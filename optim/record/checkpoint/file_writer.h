@@ -1,4 +1,4 @@
-// Writes the files of a checkpoint: every byte is counted, checksummed and synced.
+// Writes the files of a checkpoint with byte count, checksum and sync.
 #pragma once
 
 #include <cerrno>
@@ -13,18 +13,14 @@
 
 namespace onnxtrain {
 
-// CRC-64/XZ (ECMA-182, reflected), by ISA-L: finds every run of at most 64 changed bits, and all but 2^-64 of any other
-// damage, at the speed of memory. No protection against intent.
-
-// Returns the checksum of bytes whose beginning has the checksum `crc` and whose end is `bytes`; 0: of no bytes.
+// Extends the CRC-64/XZ (ECMA-182, reflected; by ISA-L) `crc` of the preceding bytes by `bytes`; 0 for the first call.
+// It detects every burst of at most 64 bits and all but 2^-64 of other damage. It does not protect against tampering.
 uint64_t ExtendCrc64(uint64_t crc, std::span<const std::byte> bytes);
 
-// 16 lower-case hex digits.
+// Returns 16 lower-case hex digits.
 std::string Crc64Text(uint64_t crc);
 
-// Calls of the system that a signal may interrupt.
-
-// Calls again while a signal interrupts the call. Returns the result of the last one.
+// Repeats a system call while signals interrupt it (EINTR), and returns its result.
 template <typename Call>
 auto Retry(const Call& call) {
   auto result = call();
@@ -32,11 +28,11 @@ auto Retry(const Call& call) {
   return result;
 }
 
-// A new file while it is written. Whole chunks bypass the page cache where the file system allows: the processors are
-// free for the run meanwhile, and its data stay cached.
+// Writes a new file. Whole chunks bypass the page cache if the file system allows it, which saves CPU time and keeps
+// the training data cached.
 class FileWriter {
  public:
-  // `folder`: a descriptor. Fails where the file is there.
+  // Creates the file `name` in the folder with descriptor `folder`. Fails if the file exists.
   static absl::StatusOr<FileWriter> Create(int folder, const std::string& name);
   FileWriter(FileWriter&& other) noexcept;
   FileWriter& operator=(FileWriter&&) = delete;
@@ -63,7 +59,7 @@ class FileWriter {
   int fd_;
   int64_t size_ = 0;
   uint64_t crc_ = 0;
-  std::unique_ptr<std::byte, Free> chunk_;  // what is appended and not written yet
+  std::unique_ptr<std::byte, Free> chunk_;  // appended bytes that are not written yet
   size_t filled_ = 0;
   bool direct_ = false;
 };

@@ -7,7 +7,7 @@
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/data/bind/data_view.h"
+#include "frontend/data/sources/dataset.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
@@ -26,7 +26,7 @@ absl::StatusOr<StoredCheckpoint> OpenAny(const std::string& path, std::vector<st
   return OpenNewestCheckpoint(fs::is_directory(inner, ignored) ? inner : path, skipped);
 }
 
-// Both limits hold. Notes the one that is not repeated now, since it may end the run before the one that is.
+// Notes a limit (epochs or max_steps) that is kept from the checkpoint and may end the run before the one given now.
 void NoteOtherLimit(const TrainConfig& given, const TrainConfig& merged, std::vector<std::string>* notes) {
   for (const auto& [limit, other] : {std::pair("epochs", "max_steps"), {"max_steps", "epochs"}}) {
     if (!given.specified.contains(limit) || given.specified.contains(other)) continue;
@@ -64,7 +64,7 @@ absl::Status MergeField(const ConfigField& field, const TrainConfig& given, Trai
 
 void HashText(std::string_view text, Sha256* hash) { hash->Update(std::as_bytes(std::span(text.data(), text.size()))); }
 
-// Samples at equal distances, the first and the last among them.
+// Returns the indices of evenly spaced samples, including the first and the last.
 std::vector<int64_t> Probes(int64_t samples, int64_t sample_bytes) {
   const int64_t affordable = kFingerprintBytes / std::max<int64_t>(1, sample_bytes);
   const int64_t count = std::min(samples, std::max(kFingerprintSamples, affordable));
@@ -73,7 +73,7 @@ std::vector<int64_t> Probes(int64_t samples, int64_t sample_bytes) {
   return rows;
 }
 
-// In batches, which take no more memory than the fewest samples that are read.
+// Hashes the probed samples in batches, to bound the memory.
 absl::Status HashSamples(const TrainData& data, Sha256* hash) {
   int64_t bytes = 0;
   for (const FeedSpec& spec : data.specs) bytes += static_cast<int64_t>(spec.sample.bytes());
@@ -146,7 +146,7 @@ absl::Status CheckSameData(const RunState& saved, const std::string& data_finger
 
 namespace {
 
-// One tensor at a time: a second state would take memory that the run has not planned.
+// Restores one tensor at a time, since the memory plan has no room for a second copy of the state.
 absl::Status RestoreTensors(const ResumePoint& point, Session* session) {
   if (session->divides_moments()) return Invalid("the moments are divided among the ranks already");
   ASSIGN_OR_RETURN(const std::vector<StateTensor> state, session->State());

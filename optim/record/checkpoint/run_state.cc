@@ -1,4 +1,4 @@
-#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/resume.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One list of members per struct serves writing and reading.
+// VisitMembers lists the members of each struct once, for both writing and reading.
 template <typename V>
 void VisitMembers(V& visit, auto& e, const EvalMetrics*) {
   visit("loss", e.loss);
@@ -231,7 +231,7 @@ absl::StatusOr<RunState> ParseRunState(std::string_view text) {
 namespace {
 
 constexpr std::string_view kMagic = "ONXTRST1";
-constexpr size_t kBegin = 16;  // of what the checksum is of
+constexpr size_t kBegin = 16;  // offset of the bytes that the checksum covers
 constexpr char kCounters[] = "$session";
 
 uint64_t ComputeCrc(std::string_view bytes) {

@@ -6,13 +6,13 @@
 namespace onnxtrain {
 namespace {
 
-// Of the file that is being written, and of the compressor.
+// Buffers of the file writer and of the compressor.
 constexpr int64_t kWriterBytes = int64_t{4} << 20, kCompressorBytes = int64_t{4} << 20;
 
-// Rates of a usual machine: of copies by all threads, and of a solid-state disk that is synced.
+// Bytes per second that are assumed for copies by all threads and for synced writes to a solid-state disk.
 constexpr double kCopiedPerSecond = 4e9, kWrittenPerSecond = 5e8;
 
-// Are there saves that updates follow? With `save_every` end, only a signal asks for one.
+// Returns true if the run saves before its end. With `save_every` end, only signals request such saves.
 bool SavesBetweenUpdates(const TrainConfig& config) {
   return config.save_every.value > 0 || config.keep_best > 0 || config.export_weights == "best";
 }

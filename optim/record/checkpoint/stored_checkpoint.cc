@@ -1,4 +1,4 @@
-#include "optim/record/checkpoint/stored_checkpoint.h"
+#include "optim/record/checkpoint/checkpoint_folder.h"
 
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ std::string ManifestText(const Json& content) {
   return WriteJson(manifest, 2) + "\n";
 }
 
-// It must be the one text that its content has.
+// Compares the file with the text that ManifestText generates from its content, so that any changed byte is found.
 absl::StatusOr<Json> ReadManifest(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxStateBytes));
   const Json manifest = ParseJson<Json>(text);
@@ -68,7 +68,7 @@ absl::Status CheckAgainst(const Json& entry, const std::string& path) {
   return entry.value("crc64", "") == Crc64Text(crc) ? absl::OkStatus() : Invalid(path, ": is damaged");
 }
 
-// The name under which the manifest lists a file: its own, or that of the compressed one.
+// Returns the name by which the manifest lists a file: `name`, or `name` with the suffix of compressed files.
 absl::StatusOr<std::string> ListedName(const std::string& folder, const Json& manifest, const std::string& name) {
   const Json& files = manifest["files"];
   for (const std::string& listed : {name, name + kCompressedSuffix}) {
@@ -106,7 +106,7 @@ absl::StatusOr<NamedType> ParseTensor(const Json& json) {
   return tensor;
 }
 
-// The tensors that ranks have written parts of.
+// Lists the whole tensors of a checkpoint that ranks wrote in parts.
 absl::Status ListWhole(const Json& tensors, StoredCheckpoint* stored) {
   for (const Json& json : tensors) {
     ASSIGN_OR_RETURN(NamedType tensor, ParseTensor(json));
@@ -130,7 +130,7 @@ absl::Status CheckFiles(const Json& manifest, StoredCheckpoint* stored) {
   return absl::OkStatus();
 }
 
-// What files of parts make up.
+// Assembles whole tensors from the parts of all ranks.
 class Assembly {
  public:
   explicit Assembly(const std::vector<NamedType>& tensors) {
@@ -158,10 +158,10 @@ class Assembly {
  private:
   NamedArrays whole_;
   std::map<std::string, size_t> places_;
-  std::vector<int64_t> missing_;  // elements, by place
+  std::vector<int64_t> missing_;  // elements not added yet, by index of whole_
 };
 
-// The files were found to be as large as they should be: tensors that are larger are no reason to allocate memory.
+// Fails if the tensors are larger than their files, before memory is allocated for them.
 absl::Status CheckSizes(const StoredTensors& stored) {
   int64_t held = 0, declared = 0;
   for (const StoredFile& file : stored.files) held += file.unpacked_bytes;

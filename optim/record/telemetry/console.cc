@@ -40,7 +40,7 @@ std::string StepText(const TrainEvent& e, const ProgressContext& context) {
   return text;
 }
 
-// "  eta   1:04:09": of one width below 100 hours.
+// Returns "  eta   1:04:09", of constant width below 100 hours.
 std::string TimeLeft(double seconds) {
   if (seconds < 0) return std::string(15, ' ');
   const auto whole = static_cast<int64_t>(std::llround(seconds)), hours = whole / 3600;
@@ -55,7 +55,7 @@ std::string EvalText(const TrainEvent& e) {
   return text + absl::StrFormat("  on %s samples", FormatWithCommas(e.eval.samples));
 }
 
-// Of the terminal, less one for the cursor.
+// Returns the columns of the terminal, less one for the cursor.
 size_t Columns(std::FILE* out) {
   winsize size{};
   const bool known = ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
@@ -73,7 +73,7 @@ std::string ProgressLine(const TrainEvent& event, const ProgressContext& context
 Console::Console(std::FILE* out, const ProgressContext& context)
     : out_(out), context_(context), terminal_(isatty(fileno(out)) == 1) {}
 
-// From the time since the first report, which includes evaluations and checkpoints, but not the first compilation.
+// Extrapolates from the time since the first report, to include evaluations and checkpoints but no compilation.
 double Console::SecondsLeft(const TrainEvent& event) {
   if (first_step_ < 0) {
     first_step_ = event.step;
@@ -85,9 +85,23 @@ double Console::SecondsLeft(const TrainEvent& event) {
          static_cast<double>(std::max<int64_t>(0, context_.total_steps - event.step));
 }
 
+// Skipped updates are always reported.
+bool Console::LeavesOut(const TrainEvent& event) const {
+  constexpr int64_t kLines = 20;
+  constexpr double kSeconds = 60;
+  if (terminal_ || !context_.sparse || context_.total_steps == 0 || event.kind != TrainEvent::Kind::kStep) return false;
+  if (event.step >= context_.total_steps || event.report.skipped > 0) return false;
+  return (event.step - printed_step_) * kLines < context_.total_steps && event.seconds - printed_seconds_ < kSeconds;
+}
+
 void Console::Show(const TrainEvent& event) {
   const bool step = event.kind == TrainEvent::Kind::kStep, stays = !terminal_ || !step;
   std::string line = ProgressLine(event, context_, step ? SecondsLeft(event) : -1);
+  if (LeavesOut(event)) return;
+  if (step) {
+    printed_step_ = event.step;
+    printed_seconds_ = event.seconds;
+  }
   if (!stays) line.resize(std::min(line.size(), Columns(out_)));  // a wrapped line could not be overwritten
   if (terminal_) std::fputs("\r\033[K", out_);
   std::fputs(line.c_str(), out_);

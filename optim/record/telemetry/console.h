@@ -9,18 +9,21 @@
 namespace onnxtrain {
 
 struct ProgressContext {
-  int64_t total_steps = 0;  // of the whole run; 0: not known
+  int64_t total_steps = 0;  // updates of the whole run; 0: unknown
   bool has_accuracy = false;
   int64_t tokens_per_sample = 0;  // above 0: the rate is in tokens
+  // Off a terminal, skips a step that comes less than 1/20 of the run and less than a minute after the last printed
+  // step. Ignored if total_steps is unknown.
+  bool sparse = false;
 };
 
 // Returns " 1200/5625  epoch  0.64  eta     00:32  loss 0.2313  acc 93.12%  lr 9.8e-04  |g|  0.82   12,345 samples/s
-//   wait  1%  cpu 1.9  mem 1.2 GiB", without a newline: the share of the time that the step waited for data, the CPUs
-// that were busy, the memory of the process. `seconds_left` below 0: not known.
+//   wait  1%  cpu 1.9  mem 1.2 GiB", without a newline. `wait` is the share of time spent waiting for data, `cpu` the
+// number of busy CPUs, `mem` the memory of the process. `seconds_left` below 0: unknown.
 std::string ProgressLine(const TrainEvent& event, const ProgressContext& context, double seconds_left = -1);
 
-// Prints steps as one line that is overwritten on a terminal, cut to its width, and as plain lines elsewhere.
-// Evaluations keep their line.
+// Prints steps as one line that is overwritten and clipped to the width of a terminal, or as plain lines elsewhere.
+// Evaluations are never overwritten.
 class Console {
  public:
   Console(std::FILE* out, const ProgressContext& context);
@@ -31,13 +34,14 @@ class Console {
 
  private:
   double SecondsLeft(const TrainEvent& event);
+  bool LeavesOut(const TrainEvent& event) const;
 
   std::FILE* out_;
   ProgressContext context_;
   bool terminal_;
   bool open_ = false;  // the last line has no newline yet
-  int64_t first_step_ = -1;
-  double first_seconds_ = 0;
+  int64_t first_step_ = -1, printed_step_ = 0;
+  double first_seconds_ = 0, printed_seconds_ = 0;
 };
 
 }  // namespace onnxtrain

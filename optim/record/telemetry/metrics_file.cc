@@ -27,7 +27,7 @@ void AddGpus(const std::vector<GpuReading>& gpus, Json* line) {
   }
 }
 
-// The outlier of a kind that is the farthest above its median.
+// Adds the outlier of kind `of` that is farthest above its median.
 void AddOutlier(const std::vector<Outlier>& outliers, Outlier::Of of, const std::string& name, Json* line) {
   const Outlier* farthest = nullptr;
   for (const Outlier& o : outliers) {
@@ -38,7 +38,7 @@ void AddOutlier(const std::vector<Outlier>& outliers, Outlier::Of of, const std:
   (*line)[name + "_outlier_step"] = farthest->step;
 }
 
-// JSON has no NaN or infinities: they become null.
+// Returns the line of a step. NaN and infinities, which JSON lacks, become null.
 Json StepLine(const TrainEvent& e, bool has_accuracy) {
   Json line = {{"event", "step"}, {"step", e.step}, {"epoch", e.epoch}, {"loss", nullptr}};
   if (e.report.weight > 0) line["loss"] = e.report.loss;  // otherwise every update was skipped
@@ -71,7 +71,7 @@ Json EvalLine(const TrainEvent& e) {
   return line;
 }
 
-// Did the run write this line before it was at `position`?
+// Returns true if the run wrote this line before it reached `position`.
 bool IsUpTo(const LoopPosition& position, const Json& line) {
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return false;
   const bool eval = line.value("event", "") == "eval";

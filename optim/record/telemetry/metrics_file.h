@@ -1,4 +1,4 @@
-// Writes metrics.jsonl: one JSON object per event. Each line is one write(2), so readers always see whole lines.
+// Writes metrics.jsonl, one JSON object per event. Each line is one write(2), so readers always see whole lines.
 #pragma once
 
 #include <memory>
@@ -22,14 +22,14 @@ class MetricsFile {
  public:
   // Truncates the file.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Create(const std::string& path, bool has_accuracy);
-  // Goes on behind the lines that a run had written up to a position, and drops what came after it.
+  // Appends to the lines that a run had written before `position`, and removes later ones.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Continue(const std::string& path, bool has_accuracy,
                                                                const LoopPosition& position);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // Keeps the first failure for status(): a full disk must not end the training.
+  // Keeps the first error for status(), since a full disk must not end the training.
   void Write(const TrainEvent& event);
   const absl::Status& status() const { return status_; }
 

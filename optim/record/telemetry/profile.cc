@@ -19,7 +19,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Products with equal keys are equal.
+// Returns a key that is equal for nodes of the same operator, types and attributes.
 std::string Signature(const Graph& graph, const Node& node) {
   std::string text = node.op;
   for (ValueId v : node.inputs) StrAppend(&text, " ", v == kNoValue ? "-" : ToString(graph.type(v)));
@@ -49,8 +49,8 @@ Graph Alone(const Graph& graph, const Node& node) {
   return alone;
 }
 
-// Returns a graph of all products of the program and of nothing else. A value that the program computes once is one
-// feed, also where several products read it: forward and backward pass find it in the caches as in the program.
+// Returns a graph of all products of the program and no other nodes. Each operand is one feed even if several products
+// read it, so that caches serve forward and backward pass as in the program.
 Graph ProductsOf(const Graph& graph) {
   Graph alone;
   std::map<ValueId, ValueId> feeds;
@@ -78,7 +78,7 @@ absl::StatusOr<double> Seconds(BoundProgram& program) {
   return Now() - begin;
 }
 
-// Returns the seconds of several runs.
+// Returns the seconds of each run, repeated for about `budget` seconds.
 absl::StatusOr<std::vector<double>> TimeRuns(BoundProgram& program, double budget) {
   RETURN_IF_ERROR(Seconds(program).status());
   std::vector<double> times;

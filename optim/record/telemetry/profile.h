@@ -22,13 +22,13 @@ struct OperatorTime {
 // operator first. The session must have been created with time_nodes.
 std::vector<OperatorTime> OperatorTimes(const std::vector<ProgramProfile>& programs, int64_t updates);
 
-// A product measured in isolation, with operands of its own: the median of several runs.
+// A matrix product or convolution measured in isolation, on separate operands: the median of several runs.
 struct ProductRate {
   std::string text;    // "MatMul f32[1024,768] f32[768,3072]"
   int64_t nodes = 0;   // nodes of this operator and these types in the programs
-  double flops = 0;    // of one node
-  double seconds = 0;  // of one node, in isolation
-  double in_step = 0;  // of one node, within the programs
+  double flops = 0;    // per node
+  double seconds = 0;  // per node, in isolation
+  double in_step = 0;  // seconds per node within the programs
 };
 
 // Measures every distinct product of the programs that have run, for about `seconds` each.
@@ -38,19 +38,18 @@ absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Backend& backend, const s
 // All products of an update.
 struct ProductWork {
   double flops = 0;
-  double seconds = 0;  // in programs that do nothing else: the fastest of several runs
+  double seconds = 0;  // in programs without other nodes; the fastest of several runs
 
   double rate() const { return seconds > 0 ? flops / seconds : 0; }
 };
 
-// Measures the products of each program that has run as one program, for about `seconds` each. They do the work that
-// they do in the step, on operands of the same sizes and in the same order, and their results share memory, so a step
-// cannot be faster.
+// Measures, for each program that has run, a program of its products alone, for about `seconds` each. Operands have the
+// sizes and order of the step, and results share memory, so the time is a lower bound for a step.
 absl::StatusOr<ProductWork> ProbeProductsTogether(Backend& backend, const std::vector<ProgramProfile>& programs,
                                                   int64_t updates, double seconds);
 
-// Measures bytes per second of a = b + s·c over large arrays (STREAM triad) with this many threads: best of several
-// runs.
+// Returns the bytes per second of a = b + s·c over large arrays (STREAM triad) on `threads` threads, the best of
+// several runs.
 double TriadBandwidth(int threads);
 
 }  // namespace onnxtrain

@@ -15,7 +15,7 @@
 namespace onnxtrain {
 namespace {
 
-// The part of NVML's interface that is used, by its documentation (NVML API Reference Guide).
+// Declares the part of NVML's interface that is used (NVML API Reference Guide).
 struct NvmlUtilization {
   unsigned gpu, memory;  // percent
 };
@@ -118,7 +118,7 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// A number of KiB in /proc/self/status, in bytes.
+// Returns a KiB value of /proc/self/status in bytes.
 int64_t StatusBytes(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -127,7 +127,7 @@ int64_t StatusBytes(const std::string& key) {
   return 0;
 }
 
-// The beginning of a small file of /proc. Allocates nothing: it is read while training.
+// Holds the beginning of a small file of /proc on the stack, so that readings during training allocate nothing.
 using ProcText = std::array<char, 512>;
 ProcText ReadProc(const char* path) {
   ProcText text{};
@@ -139,20 +139,20 @@ ProcText ReadProc(const char* path) {
   return text;
 }
 
-// The second number of /proc/self/statm, in pages.
+// Reads the second number of /proc/self/statm, which is in pages.
 int64_t ResidentBytes() {
   const ProcText text = ReadProc("/proc/self/statm");
   const char* second = std::strchr(text.data(), ' ');
   return second != nullptr ? std::atoll(second) * sysconf(_SC_PAGESIZE) : 0;
 }
 
-// "read_bytes: 4096" in /proc/self/io.
+// Reads a line such as "read_bytes: 4096" of /proc/self/io.
 double IoBytes(const ProcText& io, const char* key) {
   const char* line = std::strstr(io.data(), key);
   return line != nullptr ? std::atof(line + std::strlen(key)) : 0;
 }
 
-// The first line of /proc/stat: ticks of all CPUs in user, nice, system, idle, iowait, irq, softirq, steal.
+// Reads the first line of /proc/stat: ticks of all CPUs in user, nice, system, idle, iowait, irq, softirq, steal.
 double MachineCpuSeconds() {
   const ProcText text = ReadProc("/proc/stat");
   const char* at = text.data() + (text[0] == 0 ? 0 : std::strlen("cpu"));
@@ -167,14 +167,14 @@ double MachineCpuSeconds() {
   return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// The second number of schedstat: nanoseconds that this thread waited on a run queue.
+// Reads the second number of schedstat: nanoseconds that this thread waited on a run queue.
 double QueuedSeconds() {
   const ProcText text = ReadProc("/proc/thread-self/schedstat");
   const char* second = std::strchr(text.data(), ' ');
   return second != nullptr ? 1e-9 * std::atof(second) : 0;
 }
 
-// The bound of what ticks of ten milliseconds seem to say of shorter times.
+// Bounds the number of busy CPUs: over short times, ticks of ten milliseconds can suggest more than there are.
 double OnlineCpus() { return static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))); }
 
 }  // namespace
@@ -207,7 +207,7 @@ ResourceReading ResourceMonitor::Take() {
   return reading;
 }
 
-// Not getrusage: its peak survives exec, so a process would begin with that of its parent.
+// Avoids getrusage, whose peak survives exec and would include the parent's.
 int64_t PeakResidentBytes() { return StatusBytes("VmHWM:"); }
 
 }  // namespace onnxtrain

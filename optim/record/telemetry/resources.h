@@ -1,4 +1,4 @@
-// What this process, and the machine, are busy with. Linux.
+// Reads the use of CPUs, memory, disks and GPUs by this process and the machine (Linux).
 #pragma once
 
 #include <chrono>
@@ -9,36 +9,34 @@
 
 namespace onnxtrain {
 
-// What the GPUs of the machine are busy with, by NVML, which is loaded at run time.
-
 struct GpuReading {
-  double utilization = 0;  // share of the last second or less that a kernel ran
+  double utilization = 0;  // share of the last second or less in which a kernel ran
   int64_t memory_bytes = 0;
   double watts = 0, celsius = 0;
 };
 
-// Thread-compatible.
+// Reads the GPUs by NVML, which is loaded at run time. Thread-compatible.
 class GpuMonitor {
  public:
-  // Null where the library cannot be loaded or knows no GPU: most machines have none, and that is no error.
+  // Returns null if the library cannot be loaded or lists no GPU.
   static std::unique_ptr<GpuMonitor> Create(const std::string& library = "libnvidia-ml.so.1");
   virtual ~GpuMonitor() = default;
-  // By index of the machine, whatever CUDA_VISIBLE_DEVICES says. What a GPU does not report is 0.
+  // Returns a reading per GPU of the machine, regardless of CUDA_VISIBLE_DEVICES. Unreported values are 0.
   virtual std::vector<GpuReading> Take() = 0;
 };
 
-// Rates are means since the reading before. 0 where the system does not report it.
+// Rates are means since the previous reading. Unreported values are 0.
 struct ResourceReading {
   double busy_cpus = 0;  // CPU time over wall time
   int64_t resident_bytes = 0;
-  double machine_busy_cpus = 0;  // of all processes
-  double queued_share = 0;       // of the time, in which the calling thread was ready to run and had no CPU
+  double machine_busy_cpus = 0;  // CPUs used by all processes
+  double queued_share = 0;       // share of the time in which the calling thread was runnable but had no CPU
   double disk_read_rate = 0, disk_write_rate = 0;  // bytes per second from and to disks
   std::vector<GpuReading> gpus;                    // all of the machine that NVML knows; empty without it
 };
 
-// Thread-compatible; queued_share needs all calls from one thread. A reading takes some microseconds, and milliseconds
-// where there are GPUs.
+// Thread-compatible; queued_share needs all calls from one thread. A reading takes some microseconds, with GPUs some
+// milliseconds.
 class ResourceMonitor {
  public:
   ResourceMonitor();
@@ -46,7 +44,7 @@ class ResourceMonitor {
   ResourceReading Take();
 
  private:
-  // Since the process, or the machine, has started.
+  // Totals since the start of the process or the machine.
   struct Totals {
     double cpu_seconds = 0, machine_cpu_seconds = 0, read_bytes = 0, written_bytes = 0, queued_seconds = 0;
   };
@@ -54,7 +52,7 @@ class ResourceMonitor {
 
   std::chrono::steady_clock::time_point taken_at_;
   Totals totals_;
-  std::shared_ptr<GpuMonitor> gpus_;  // null: there are none
+  std::shared_ptr<GpuMonitor> gpus_;  // null if there are none
 };
 
 // Returns the peak resident memory of this process in bytes; 0 where the system does not report it.

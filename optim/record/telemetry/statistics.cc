@@ -25,8 +25,8 @@ namespace {
 
 constexpr int64_t kWindow = 64, kEvery = 16;
 constexpr double kDeviations = 10, kNormal = 1.4826;  // MAD of a normal distribution → its standard deviation
-constexpr double kLeastExcess = 0.5;                  // of the median
-constexpr double kTail = 0.9, kTails = 6;             // a quantile, and how far beyond the median, in its distances
+constexpr double kLeastExcess = 0.5;                  // relative to the median
+constexpr double kTail = 0.9, kTails = 6;             // a quantile, and the factor for its distance from the median
 
 using Sorted = std::array<double, kWindow>;
 

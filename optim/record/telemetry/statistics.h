@@ -1,4 +1,4 @@
-// Quantiles of durations, and values of an update that are far above those of the updates before it.
+// Computes quantiles of durations, and detects outliers of the loss and the gradient norm.
 #pragma once
 
 #include <array>
@@ -8,14 +8,12 @@
 
 namespace onnxtrain {
 
-// Quantiles of many durations in fixed memory.
-
-// Counts durations in buckets that grow by 1 %, from 100 ns to 11 hours; what is outside counts for the nearest.
+// Counts durations in fixed memory: buckets grow by 1 % from 100 ns to 11 hours; others count for the nearest bucket.
 class Durations {
  public:
   void Add(double seconds);
   int64_t count() const { return count_; }
-  // Returns the least duration that at least the share `q` (in (0, 1]) of all does not exceed, to 1 %; 0 of none.
+  // Returns the quantile `q` in (0, 1] to 1 %; 0 if there are no durations.
   double Quantile(double q) const;
 
  private:
@@ -24,27 +22,25 @@ class Durations {
   int64_t count_ = 0;
 };
 
-// Finds values of an update that are far above those of the updates before it.
-
-// An update whose loss or gradient norm is an outlier.
+// An update whose loss or gradient norm is far above those of the updates before it.
 struct Outlier {
   enum class Of : uint8_t { kLoss, kGradNorm } of = Of::kLoss;
   int64_t step = 0;
-  double value = 0, median = 0;  // of the update, and of those before it
+  double value = 0, median = 0;  // value of the update, median of those before it
 };
 
-// The last values and the limit that follows from them: the median plus ten standard deviations, estimated by the
-// median absolute deviation, and at least half of the median more. What is in a heavy tail is no outlier: the limit is
-// at least six times as far from the median as the greatest tenth.
+// Detects outliers above a limit computed from the last 64 values: the largest of median + 10 standard deviations
+// (estimated by the median absolute deviation), 1.5 × median, and, for heavy tails, median + 6 × the distance of the
+// 90 % quantile from the median.
 class OutlierWindow {
  public:
-  // Returns the median where the value is an outlier. Every value counts for the limit of later ones, which is computed
-  // after every 16 values. NaN and infinities are left out.
+  // Adds a value, and returns the median if it is an outlier. The limit is updated after every 16 values. Ignores NaN
+  // and infinities.
   std::optional<double> Add(double value);
 
-  // The state, for a run that continues.
+  // The state, which checkpoints store.
   std::vector<double> values;  // the last 64, in a ring
-  int64_t count = 0;           // of all values
+  int64_t count = 0;           // number of all values so far
   double median = 0, limit = 0;
 
  private:

@@ -25,7 +25,7 @@ struct Rule {
   std::function<std::string(const Evidence&)> text;
 };
 
-// In the order of how much a change gains; the first that applies is the diagnosis.
+// Ordered by the gain that a change promises; the first rule that applies is the diagnosis.
 const Rule kRules[] = {
     {"duration", [](const Evidence& e) { return e.result.seconds < 1; },
      [](const Evidence&) { return std::string("the run took less than a second, which is too short to judge"); }},
@@ -124,7 +124,7 @@ Json ResultJson(const RunSummary& s) {
 
 Json Measured(double value) { return value > 0 ? Json(value) : Json(); }
 
-// The time that a share of computing takes.
+// Returns the seconds of one phase of computing.
 Json Part(const TrainResult& r, double PhaseShares::*share) {
   const bool known = r.phases.forward > 0 || r.phases.backward > 0;
   return known ? Json(r.phases.*share * r.compute_seconds) : Json();
@@ -148,7 +148,7 @@ Json MemoryJson(const SessionMemory& m) {
           {"feeds", m.feeds},           {"activations", m.activations}, {"host", m.host}};
 }
 
-// Null for a single rank.
+// Returns null for a single rank.
 Json CommunicationJson(const CommunicationTime& t) {
   if (t.updates == 0) return nullptr;
   return {{"updates", t.updates},         {"seconds", t.seconds},

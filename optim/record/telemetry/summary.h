@@ -11,23 +11,23 @@
 
 namespace onnxtrain {
 
-// Names what limited a run, and the setting that changes it.
-
+// Measurements that Diagnose reads besides the TrainResult.
 struct RunConditions {
   int threads = 1;
   double busy_cpus = 0;        // mean over the loop
   double queued_share = 0;     // as in ResourceReading, over the loop
   bool full_precision = true;  // float32
-  double recompute_share = 0;  // of the arithmetic, spent on recomputing activations
+  double recompute_share = 0;  // share of the arithmetic that recomputes activations
 };
 
+// Names what limited a run, and the setting that changes it.
 struct Diagnosis {
   std::string limit;  // "duration", "data", "overhead", "evaluation", "checkpoints", "compilation", "machine",
                       // "memory", "threads", "compute"
   std::string text;   // one sentence; fields in backquotes
 };
 
-// Judges by the measured shares of the wall time. A limit of "" where nothing was trained.
+// Diagnoses by measured shares of the wall time. The limit is "" if nothing was trained.
 Diagnosis Diagnose(const TrainResult& result, const RunConditions& conditions);
 
 struct RunSummary {
@@ -43,7 +43,7 @@ struct RunSummary {
   int64_t tokens_per_sample = 0;  // of a language model; 0: none
   int64_t global_batch = 0, micro_batch = 0, accumulation = 1, world = 1;
   int64_t planned_peak_bytes = 0;   // Session::planned_peak_bytes
-  SessionMemory memory;             // the same by purpose
+  SessionMemory memory;             // planned_peak_bytes by purpose
   int64_t measured_peak_bytes = 0;  // peak resident memory, less what the process held when it began
   double busy_cpus = 0;             // mean over the loop; 0: not measured
   double queued_share = 0;          // as in ResourceReading, over the loop
@@ -55,8 +55,8 @@ struct RunSummary {
   int64_t data_samples = 0;
   std::string model, model_sha256;  // path and hash of the trained model
   uint64_t seed = 0;
-  std::vector<AutoChoice> choices;  // of `auto`, where it was asked for
-  TrainConfig config;               // that repeats the run (ResolveConfig)
+  std::vector<AutoChoice> choices;  // made by `auto`, if it was requested
+  TrainConfig config;               // repeats the run (ResolveConfig)
   std::vector<std::string> warnings;
 };
 
@@ -67,7 +67,7 @@ double Throughput(const TrainResult& result);
 std::string ToJson(const RunSummary& summary);
 
 // Returns a number of the summary by path: "final_loss", "eval.accuracy". loss, accuracy and metric names without a
-// path are those of the last evaluation. nullopt where there is none.
+// path are those of the last evaluation. nullopt if there is none.
 std::optional<double> FindSummaryMetric(const std::string& summary_json, const std::string& name);
 
 }  // namespace onnxtrain

@@ -16,14 +16,13 @@
 #include <isa-l/crc.h>
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "optim/record/telemetry/wire.h"
 
 namespace onnxtrain {
 namespace {
 
-constexpr int kShift = 20;  // of float32's 23 bits of mantissa, three stay
+constexpr int kShift = 20;  // keeps three of float32's 23 mantissa bits
 
-// The least magnitude of a bucket.
+// Returns the least magnitude of a bucket.
 double LowerEdge(int bucket) { return std::bit_cast<float>(static_cast<uint32_t>(bucket) << kShift); }
 
 }  // namespace
@@ -117,7 +116,7 @@ Scalars StepScalars(const TrainEvent& e, bool has_accuracy) {
                      {"disk/read_mib_per_sec", e.resources.disk_read_rate / (1 << 20)},
                      {"disk/written_mib_per_sec", e.resources.disk_write_rate / (1 << 20)}};
   AddGpus(e.resources.gpus, &scalars);
-  if (r.weight > 0) scalars.emplace_back("train/loss", r.loss);  // else every update was skipped
+  if (r.weight > 0) scalars.emplace_back("train/loss", r.loss);  // weight 0: every update was skipped
   if (has_accuracy && r.targets > 0) scalars.emplace_back("train/accuracy", r.correct / r.targets);
   if (r.loss_scale > 0) scalars.emplace_back("train/loss_scale", r.loss_scale);
   return scalars;
@@ -185,14 +184,14 @@ void EventFile::WriteGraph(const std::string& graph_def) {
 
 namespace {
 
-// A TensorShapeProto; free extents are -1.
+// Returns a TensorShapeProto; free extents are -1.
 std::string ShapeProto(const Shape& shape) {
   std::string proto;
   for (const int64_t extent : shape) proto += wire::Sub(2, wire::Integer(1, extent));
   return proto;
 }
 
-// The attribute "_output_shapes" with one shape.
+// Returns the attribute "_output_shapes" with one shape.
 std::string ShapeAttribute(const Shape& shape) {
   return wire::Sub(5, wire::Sub(1, "_output_shapes") + wire::Sub(2, wire::Sub(1, wire::Sub(7, ShapeProto(shape)))));
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -19,11 +21,51 @@
 #include "optim/step/global_batch.h"
 #include "optim/step/session.h"
 
+// Writes protobuf's wire format, for the few messages of TensorBoard.
+namespace onnxtrain::wire {
+
+static_assert(std::endian::native == std::endian::little, "fixed-size values are little-endian");
+
+enum Type { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+template <typename T>
+std::string Raw(T value) {
+  std::string bytes(sizeof(T), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+inline std::string Varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 128; value >>= 7) bytes += static_cast<char>(value | 128);
+  return bytes + static_cast<char>(value);
+}
+
+inline std::string Key(int field, Type type) { return Varint(static_cast<uint64_t>(field) << 3 | type); }
+
+inline std::string Field(int field, Type type, const std::string& value) {
+  std::string bytes = Key(field, type);
+  bytes += value;
+  return bytes;
+}
+
+// A field of bytes, text, a message, or packed numbers.
+inline std::string Sub(int field, const std::string& content) {
+  std::string bytes = Field(field, kBytes, Varint(content.size()));
+  bytes += content;
+  return bytes;
+}
+inline std::string Double(int field, double value) { return Field(field, kFixed64, Raw(value)); }
+inline std::string Float(int field, float value) { return Field(field, kFixed32, Raw(value)); }
+inline std::string Integer(int field, int64_t value) {
+  return Field(field, kVarint, Varint(static_cast<uint64_t>(value)));
+}
+
+}  // namespace onnxtrain::wire
+
 namespace onnxtrain {
 
-// Distribution of many numbers, as TensorBoard shows it.
-
-// Counts numbers in buckets of their sign and size, eight for each power of two. Leaves out NaN and infinities.
+// Counts numbers in buckets by sign and magnitude, eight per power of two. Ignores NaN and infinities.
 class Histogram {
  public:
   void Add(const HostTensor& tensor);
@@ -42,31 +84,29 @@ class Histogram {
   double min_ = std::numeric_limits<double>::infinity(), max_ = -min_, sum_ = 0, sum_squares_ = 0;
 };
 
-// Writes TensorBoard's event files: events.out.tfevents.SECONDS.HOST.PID.
-//
-// A file is a sequence of records: length (u64), its masked CRC-32C (u32), data, its masked CRC-32C. The data is an
-// Event of tensorflow/core/util/event.proto; the mask is that of tensorflow/core/lib/hash/crc32c.h.
-
 using Scalars = std::vector<std::pair<std::string, double>>;  // by tag: "train/loss"
 
-// The scalars of an event, with the tags that other trainers use.
+// Returns the scalars of an event, with the tags that other trainers use.
 Scalars ScalarsOf(const TrainEvent& event, bool has_accuracy);
 
-// A record, as it stands in the file.
+// Returns a record of an event file.
 std::string EventRecord(double wall_time, int64_t step, const Scalars& scalars);
 
+// Writes an event file: events.out.tfevents.SECONDS.HOST.PID. It is a sequence of records: length (u64), its masked
+// CRC-32C (u32), data, its masked CRC-32C. The data is an Event of tensorflow/core/util/event.proto; the mask is that
+// of tensorflow/core/lib/hash/crc32c.h.
 class EventFile {
  public:
-  // Creates a new file in the folder, and the folder. `after_step` above 0: the run goes on from there, and readers
-  // drop what earlier files of the folder hold of later steps.
+  // Creates a file in the folder, and the folder if needed. `after_step` above 0: the run resumes there, and viewers
+  // ignore later steps in earlier files of the folder.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& folder, int64_t after_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // Keeps the first failure for status(): a full disk must not end the training. Leaves out NaN and infinities.
+  // Keeps the first error for status(), since a full disk must not end the training. Skips NaN and infinities.
   void Write(int64_t step, const Scalars& scalars);
-  // Nothing where it has counted nothing.
+  // Skips an empty histogram.
   void Write(int64_t step, const std::string& tag, const Histogram& histogram);
   void WriteGraph(const std::string& graph_def);
   const absl::Status& status() const { return status_; }
@@ -80,23 +120,20 @@ class EventFile {
   absl::Status status_;
 };
 
-// The model as TensorBoard's graph.
-
 // Returns a GraphDef (tensorflow/core/framework/graph.proto) of the model's nodes, inputs, outputs and weights. Slashes
-// and, in names without a slash, dots make the groups that a viewer folds.
+// in names, or dots in names without a slash, form the groups that a viewer folds.
 std::string GraphDef(const OnnxModel& model);
 
 // Writes histograms of weights and gradients to TensorBoard while a session trains.
-
 class HistogramRecorder {
  public:
-  // At the first update of the run and after every `every_updates`, or where that is 0 every `every_seconds`. All of
-  // these must outlive it.
+  // Records at the first update and after every `every_updates`, or, if that is 0, every `every_seconds`. The objects
+  // passed by reference must outlive the recorder.
   HistogramRecorder(Session& session, EventFile& events, const TrainData& data, int64_t every_updates,
                     double every_seconds);
 
-  // Called before each update (TrainObserver::OnBatch). Computes the gradients of the batch once more, which changes
-  // nothing of the training. Where memory does not suffice for that, no more histograms are written: see status().
+  // Called before each update (TrainObserver::OnBatch). Computes the gradients of the batch an extra time, which does
+  // not affect the training. Stops recording, with the reason in status(), if memory does not suffice.
   absl::Status OnBatch(int64_t update, const Batch& batch);
   const absl::Status& status() const { return status_; }
 

@@ -113,7 +113,7 @@ Trace::ProgramInfo Trace::Describe(const std::string& name, const Graph& graph) 
   return program;
 }
 
-// Spans of consecutive nodes of one phase. What is recomputed belongs to the backward pass, which has begun.
+// Adds a span for each sequence of nodes of one phase. Recomputed nodes count as backward.
 void Trace::AddPhases(const ProgramInfo& program) {
   bool backward = false;
   for (size_t begin = 0, end = 0; begin < run_nodes_.size(); begin = end) {
@@ -185,10 +185,10 @@ PhaseSeconds Trace::Phases() const {
 
 namespace {
 
-// The file format: "Trace Event Format" of the Chromium project. Complete events ("X") of one thread nest by their
+// ToJson writes the "Trace Event Format" of the Chromium project. Complete events ("X") of one thread nest by their
 // times; metadata events ("M") name the threads.
 
-// Names of nodes may hold any bytes.
+// Quotes a string of any bytes.
 std::string Quoted(const std::string& text) { return WriteJson(nlohmann::json(text)); }
 
 std::string TrackName(int track) {
@@ -201,7 +201,7 @@ std::string ThreadName(int track) {
                          Quoted(TrackName(track)));
 }
 
-// Of a span, up to its arguments.
+// Returns the JSON of a span up to its arguments.
 std::string Event(int track, const std::string& name, const char* category, double begin, double end) {
   return absl::StrFormat(R"({"ph":"X","name":%s,"cat":"%s","pid":1,"tid":%d,"ts":%.3f,"dur":%.3f)", Quoted(name),
                          category, track, begin, end - begin);

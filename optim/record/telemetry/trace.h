@@ -1,5 +1,5 @@
-// Records what the threads of a run do and when, down to the operators of some updates, and writes it in Chrome's trace
-// format (chrome://tracing, https://ui.perfetto.dev).
+// Records a timeline of a run's threads, with the operators of some updates, and writes it in Chrome's trace format
+// (chrome://tracing, https://ui.perfetto.dev).
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,13 @@
 
 namespace onnxtrain {
 
-// Updates, from 1 on.
+// A range of updates, counted from 1.
 struct StepRange {
   int64_t first = 0, last = 0;  // inclusive
 
   bool Covers(int64_t step) const { return first <= step && step <= last; }
 };
-// "20-29" or "20".
+// Parses "20-29" or "20".
 absl::StatusOr<StepRange> ParseStepRange(std::string_view text);
 
 // One operator of the recorded updates.
@@ -29,7 +29,7 @@ struct OperatorCost {
   std::string op;
   int64_t calls = 0;            // in all recorded updates
   double seconds = 0;           // per update
-  double median_seconds = 0;    // of an update
+  double median_seconds = 0;    // median over the updates
   double flops = 0, bytes = 0;  // per update; 0: unknown
 };
 
@@ -44,9 +44,9 @@ struct NodeCost {
 
 // Seconds of the recorded updates.
 struct PhaseSeconds {
-  double copy = 0;  // of batches into feeds
+  double copy = 0;  // copies of batches into feeds
   double forward = 0;
-  double backward = 0;  // with what is computed again
+  double backward = 0;  // including recomputation
   double update = 0;    // clipping, update rules, counters, packing of weights
 };
 
@@ -56,25 +56,25 @@ class Trace {
   // A row of the timeline. Loader threads follow kFirstWorker.
   enum Track : uint16_t { kTraining = 1, kCheckpoints = 2, kFirstWorker = 3 };
 
-  // `steps`: updates whose operators are recorded. `run`: what the file says about the run, by name.
+  // `steps`: updates whose operators are recorded. `run`: metadata of the run for the file, by name.
   Trace(const StepRange& steps, std::vector<std::pair<std::string, std::string>> run)
       : steps_(steps), run_(std::move(run)), start_(std::chrono::steady_clock::now()) {}
 
   const StepRange& steps() const { return steps_; }
   int64_t recorded_updates() const { return static_cast<int64_t>(updates_.size()); }
 
-  // Adds a span; thread-safe. After 200,000 of them, only those of the recorded updates count.
+  // Adds a span; thread-safe. After 200,000 spans, drops those outside the recorded updates.
   void Add(int track, std::string name, Time begin, Time end);
 
-  // The following are called by the training thread.
+  // The following functions are called by the training thread.
   void BeginUpdate(int64_t step);
   void EndUpdate(int64_t step, Time begin);
-  // Where a program is to record its nodes (Program::RecordNodes).
+  // Returns the buffer that Program::RecordNodes fills until EndRun.
   std::vector<NodeRun>* BeginRun();
-  // `program` is unique to the program.
+  // Stores the nodes of the run that ended. `program`: an identifier of the program.
   void EndRun(int64_t program, const std::string& name, const Graph& graph);
 
-  // The slowest first.
+  // Return the costs of the recorded updates, the slowest first.
   std::vector<OperatorCost> OperatorCosts() const;
   std::vector<NodeCost> NodeCosts() const;
   PhaseSeconds Phases() const;
@@ -109,18 +109,18 @@ class Trace {
   const StepRange steps_;
   const std::vector<std::pair<std::string, std::string>> run_;
   const Time start_;
-  mutable std::mutex mutex_;  // of spans_ and dropped_
+  mutable std::mutex mutex_;  // guards spans_ and dropped_
   std::vector<SpanRecord> spans_;
   int64_t dropped_ = 0;
   std::map<int64_t, ProgramInfo> programs_;
   std::vector<NodeSpan> nodes_;
-  std::vector<int64_t> updates_;  // those recorded
+  std::vector<int64_t> updates_;  // recorded updates
   bool recording_ = false;
-  std::vector<NodeRun> run_nodes_;  // of the current run of a program
+  std::vector<NodeRun> run_nodes_;  // nodes of the program that is running
   Time run_begin_;
 };
 
-// The time of a scope. Costs a branch where there is no trace.
+// Records the time of a scope. Costs a branch if `trace` is null.
 class Span {
  public:
   Span(Trace* trace, int track, const char* name) : trace_(trace), track_(track), name_(name) {

@@ -75,7 +75,7 @@ LossParts SoftCrossEntropy(const LossContext& c) {
   return {-(t * log_prob), CountCorrectSoft(c.y, c.labels)};
 }
 
-// Does the permutation move the last axis to 1 and keep the order of the others?
+// Returns true if the permutation moves the last axis to 1 and keeps the order of the others.
 bool MovesLastAxisToOne(const std::vector<int64_t>& perm) {
   const auto last = static_cast<int64_t>(perm.size()) - 1;
   for (int64_t i = 0; i <= last; ++i) {

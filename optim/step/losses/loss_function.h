@@ -1,5 +1,5 @@
 // The table of losses. Each is one expression over the model's output and labels that returns a loss per target or
-// sample. Reduction and normalization are the caller's.
+// sample. The caller reduces and normalizes.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct LossFunction {
   std::string_view takes;        // options read of label_smoothing, ignore_index, class_weights; separated by blanks
   std::vector<NumberOption> options;
   bool classes = false, elements = false, sequences = false;  // accepted label forms; all false: no labels
-  std::string_view final_activations;  // it takes the logits that these read; separated by blanks
+  std::string_view final_activations;  // the loss reads the logits before these operators; separated by blanks
   bool counts_correct = false;
   LossMean mean = LossMean::kTargets;
   LossParts (*parts)(const LossContext&) = nullptr;
@@ -63,7 +63,7 @@ std::span<const LossFunction> ElementLosses();
 std::span<const LossFunction> RegionLosses();    // focal, dice
 std::span<const LossFunction> SequenceLosses();  // ctc
 
-// Finds a loss by name or alias; null where there is none.
+// Returns the loss with this name or alias; null if there is none.
 const LossFunction* FindLoss(std::string_view name);
 // Returns "cross_entropy, nll, …, output:NAME, onnx:FILE".
 std::string LossNames();
@@ -75,10 +75,8 @@ std::optional<int> ClassAxis(const Shape& logits, Shape label);
 // Returns 0, 1, …, classes − 1 along `axis` of a tensor of that rank; the other extents are 1.
 Val ClassIndices(Builder& b, int64_t classes, int rank, int axis);
 
-// Building blocks of losses and metrics.
-
-// The axis of the classes in a loss over class indices: 1, or the last (-1). By default the one that the labels leave
-// out, which is ambiguous only without labels.
+// The class axis in a loss over class indices: 1, or the last (-1). By default the axis that the labels lack, which is
+// ambiguous only without labels.
 inline constexpr NumberOption kClassAxisOption = {"axis", kOpenOption, -1, 15};
 
 // Scores [rows, classes] or [N, classes, …] and labels without the class axis.
@@ -98,9 +96,9 @@ GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index);
 Val CountCorrect(Val scores, Val labels, int64_t axis, DType dtype);
 // Counts rows whose argmax equals that of the target distribution over the last axis.
 Val CountCorrectSoft(Val scores, Val targets);
-// The class 1 of two: logit > 0, or logit >= least.
+// Returns true for elements that are classified as class 1 of two: logit > 0, or logit >= least.
 Val ChooseBinary(Val logits, std::optional<double> least);
-// Counts elements where the chosen class is that of target > 0.5.
+// Counts elements where the predicted class equals target > 0.5.
 Val CountCorrectBinary(const LossContext& c);
 
 }  // namespace onnxtrain

@@ -50,4 +50,68 @@ Val ClassIndices(Builder& b, int64_t classes, int rank, int axis) {
   return Reshape(b.Ints(index), along);
 }
 
+Val ChooseBinary(Val logits, std::optional<double> least) {
+  Builder& b = logits.b();
+  if (!least.has_value()) return Greater(logits, b.Scalar(logits.dtype(), 0));
+  return Not(Less(logits, b.Scalar(logits.dtype(), *least)));
+}
+
+Val CountCorrectBinary(const LossContext& c) {
+  const Val actual = Greater(c.labels, c.y.b().Scalar(c.labels.dtype(), 0.5));
+  return ReduceSum(Cast(Equal(ChooseBinary(c.y, c.least_logit), actual), c.y.dtype()), {}, false);
+}
+
+namespace {
+
+LossParts Bce(const LossContext& c) {
+  return {c.y.b().Op("BinaryCrossEntropyWithLogits", {c.y, c.labels}), CountCorrectBinary(c)};
+}
+
+LossParts Mse(const LossContext& c) {
+  const Val d = c.y - c.labels;
+  return {d * d, Val()};
+}
+
+LossParts L1(const LossContext& c) { return {Abs(c.y - c.labels), Val()}; }
+
+// Huber (1964), as PyTorch's HuberLoss.
+LossParts Huber(const LossContext& c) {
+  const double delta = c.Option("delta", 1);
+  const Val d = c.y - c.labels, a = Abs(d);
+  return {Where(Less(a, d.b().Scalar(d.dtype(), delta)), d * d * 0.5, (a - delta / 2) * delta), Val()};
+}
+
+LossParts Dot(const LossContext& c) { return {c.y * c.labels, Val()}; }
+
+// A scalar output is the mean over the samples; any other output has one loss per sample.
+LossParts Output(const LossContext& c) { return {c.y, Val()}; }
+
+}  // namespace
+
+std::span<const LossFunction> ElementLosses() {
+  static const std::vector<LossFunction> rows = {
+      {.name = "bce",
+       .text = "log(1 + e^y) − label·y",
+       .elements = true,
+       .final_activations = "Sigmoid",
+       .counts_correct = true,
+       .parts = Bce},
+      {.name = "mse", .text = "(y − label)²", .elements = true, .parts = Mse},
+      {.name = "l1", .text = "|y − label|", .elements = true, .parts = L1},
+      {.name = "huber",
+       .text = "(y − label)²/2 up to delta, a straight line beyond",
+       .options = {{"delta", 1, 1e-12, 1e12}},
+       .elements = true,
+       .parts = Huber},
+      {.name = "dot",
+       .text = "y·label, summed over a sample: the gradients are vector-Jacobian products",
+       .elements = true,
+       .mean = LossMean::kSamples,
+       .parts = Dot},
+      {.name = "onnx", .text = "a model of its own: see onnx_functions.h", .mean = LossMean::kSamples},
+      {.name = "output", .text = "an output of the model is the loss", .mean = LossMean::kSamples, .parts = Output},
+  };
+  return rows;
+}
+
 }  // namespace onnxtrain

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/chunk_cross_entropy.h"
 #include "frontend/passes/collectives.h"
 #include "frontend/passes/hoist.h"
 #include "frontend/passes/mixed_precision.h"
 #include "frontend/passes/pipeline.h"
-#include "optim/step/program/node_seconds.h"
 
 namespace onnxtrain {
 namespace {
@@ -97,5 +97,14 @@ absl::StatusOr<Graph> OptimizeProgram(Graph graph, DType compute) {
   ASSIGN_OR_RETURN(graph, RunPasses(std::move(graph), {&mixed_precision, 1}));
   return CleanUp(std::move(graph));
 }
+
+// FLOP/s of products and of other operators, and bytes/s.
+constexpr double kProducts = 300e9, kOthers = 20e9, kBytes = 25e9;
+
+double NodeSeconds(const Graph& graph, const Node& node) {
+  return NodeFlops(graph, node) / (IsProduct(node) ? kProducts : kOthers) + MoveSeconds(graph, node);
+}
+
+double MoveSeconds(const Graph& graph, const Node& node) { return NodeBytes(graph, node) / kBytes; }
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// The passes before a backend legalizes a graph.
+// Passes that run before a backend legalizes a graph, and the cost model and policy of hoisting.
 #pragma once
 
 #include <functional>
@@ -9,20 +9,24 @@
 
 namespace onnxtrain {
 
-// Chooses which values that depend on weights alone (packed, cast, transposed) are derived once per update and kept.
-
-// Is there a node that could be hoisted? What follows is expensive.
+// Returns true if a node could be hoisted. Cheaper than ShouldHoist.
 bool MayHoist(const Graph& legal);
 
 // Returns the predicate for Hoist (frontend/passes/hoist.h) over a legalized graph, for a program that may run several
-// times between two updates. Hoisted are values of frozen weights, values with several users (they would stay in the
-// arena between them), and values that are expensive beside their users: where products have few rows. Any other value
-// would take memory all the time and be read from memory instead of caches, for less than it saves. `fused`: the graph
-// as it runs; what a kernel computes on the way is not hoisted. Must outlive the predicate.
+// times between two updates. Hoists values of frozen weights, values with several users, which would stay in the arena
+// between them, and values that are expensive relative to their users, such as products of few rows. Hoisting any other
+// value would cost more than it saves: it would occupy memory permanently and be read from memory instead of caches.
+// `fused` is the graph that runs and must outlive the predicate; values inside fused kernels are not hoisted.
 std::function<bool(const Graph&, const Node&)> ShouldHoist(const FusedGraph& fused);
 
 // Simplifies a program's graph, forward and backward nodes together, and inserts casts so that products compute in
 // `compute`: f32 (no casts), bf16 or f16.
 absl::StatusOr<Graph> OptimizeProgram(Graph graph, DType compute);
+
+// Returns the estimated seconds of a node on a CPU, from the costs in the operators' rows. Only ratios matter; they are
+// the same on every machine, and so are plans.
+double NodeSeconds(const Graph& graph, const Node& node);
+// Returns the estimated seconds of a node that only moves bytes: a cast, transpose or pack.
+double MoveSeconds(const Graph& graph, const Node& node);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// A backend that plans everything and allocates nothing: for the memory that a session would need.
+// A backend that compiles but allocates nothing, to compute the memory that a session would need.
 #pragma once
 
 #include "backends/backend.h"
@@ -7,7 +7,7 @@ namespace onnxtrain {
 
 class PlanningBackend : public Backend {
  public:
-  // `backend` must outlive it.
+  // `backend` must outlive this object.
   explicit PlanningBackend(Backend& backend) : backend_(backend) {}
 
   std::string name() const override { return backend_.name(); }
@@ -24,7 +24,7 @@ class PlanningBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) override {
     return backend_.Compile(legal, options);
   }
-  // Buffers have no memory: writes are dropped, reads return zeros.
+  // Returns a buffer without memory: writes are dropped, reads return zeros.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override;
   bool ReadsHostMemory() const override { return backend_.ReadsHostMemory(); }
   size_t FreeMemory() const override { return std::numeric_limits<size_t>::max(); }

@@ -12,13 +12,13 @@
 #include "backends/backend.h"
 #include "backends/output_notices.h"
 #include "frontend/base/cancellation.h"
-#include "frontend/base/free_pages.h"
 #include "frontend/base/log.h"
+#include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/hoist.h"
 #include "frontend/passes/pass.h"
 #include "optim/memory/policy.h"
@@ -71,9 +71,9 @@ const Region* Lookup(const std::string& name, const Bindings& overrides, const B
   return override != nullptr ? override : Find(state, name);
 }
 
-// Returns the region that an output without `into` is written to; null: the exchange buffer, from where the host reads
-// it. That holds for a weight that the model returns unchanged, too: the region of that name in `state` is the weight
-// itself.
+// Returns the region to which an output without `into` is written; null for the exchange buffer, from which the host
+// reads it. A weight that the model returns unchanged also goes to the exchange buffer: the region of that name in
+// `state` is the weight itself.
 const Region* Destination(const Graph& graph, const std::string& output, const Bindings& overrides,
                           const Bindings& state) {
   return graph.FindInput(output) == nullptr ? Lookup(output, overrides, state) : Find(overrides, output);
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
                                                                    const OutputGroups& transient_outputs) {
   const PreparingScope preparing;
   const auto start = std::chrono::steady_clock::now();
-  // No program runs meanwhile: graphs and plans of this one take memory that the arena would hold.
+  // No program runs now, so graphs and plans of this one may use the memory of the arena.
   if (backend_.device() == "cpu") arena_.Reset();
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
@@ -120,7 +120,7 @@ size_t WholeMebibytes(size_t bytes) { return (bytes + (size_t{1} << 20) - 1) >> 
 
 std::string Mebibytes(size_t bytes) { return StrCat(WholeMebibytes(bytes), "MiB"); }
 
-// In the unit that a flag accepts.
+// Formats bytes exactly, with a unit that command-line flags accept.
 std::string ExactBytes(size_t bytes) {
   if (bytes % (size_t{1} << 20) == 0) return StrCat(bytes >> 20, "MiB");
   return bytes % 1024 == 0 ? StrCat(bytes >> 10, "KiB") : StrCat(bytes);
@@ -144,21 +144,21 @@ int64_t PlannableBytes(int64_t budget) { return static_cast<int64_t>(static_cast
 
 int64_t BudgetFor(int64_t bytes) { return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) / kPlannable)); }
 
-// Bytes that are held beside the arena of the program that is compiled next, with the code of these programs.
+// Returns the bytes in use besides the arena when `next` is compiled, with `code` as the code of all programs.
 size_t Programs::BytesBesideArena(const CompiledProgram& next, const CodeEstimate& code) const {
   return owner_.other_bytes() + code.bytes() + derived_bytes() +
          std::max(exchange_bytes(), next.exchanged - next.read_in_place);
 }
 
-// The same when all programs that may be evicted are.
+// Returns BytesBesideArena after the eviction of all programs that may be evicted.
 size_t Programs::LeastBesideArena(const CompiledProgram& next) const {
   return BytesBesideArena(next, owner_.may_evict() ? next.code : CodeWith(next));
 }
 
 size_t Programs::Budget() const { return static_cast<size_t>(PlannableBytes(recompute_.memory_budget)); }
 
-// Bytes that the budget, or else the free memory, leaves for the arena of the program that is compiled next, when all
-// that can be evicted is. `spare`: of the code of programs that the next one must not evict.
+// Returns the bytes that the budget, or else the free memory, leaves for the arena of `next` after all possible
+// evictions. `spare` is the code size of programs that `next` must not evict.
 size_t Programs::ArenaLimit(const CompiledProgram& next, size_t spare) const {
   if (recompute_.memory_budget == 0) return Plus(backend_.FreeMemory(), arena_.size);
   return Less(Budget(), LeastBesideArena(next) + spare + recompute_.reserved);
@@ -184,7 +184,7 @@ absl::Status Programs::CompileWithin(const Graph& legal, int64_t samples, Compil
   return absl::OkStatus();
 }
 
-// Compiles the graph as it is, or, where that needs too much memory or the mode asks for it, with the plan that fits.
+// Compiles the graph unchanged, or with a recomputation plan if it needs too much memory or the mode requires one.
 absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled) {
   const CompileOptions options{.keep_values = options_.keep_values, .time_nodes = options_.time_nodes};
   const size_t spare = recompute_.memory_budget > 0 ? owner_.code_beside(compiled->code) : 0;
@@ -205,8 +205,8 @@ absl::Status Programs::CompileToFit(const Graph& legal, int64_t samples, Compile
   return absl::IsResourceExhausted(status) ? TooLarge(smallest + scratch, *compiled, samples) : status;
 }
 
-// Plans with the kernels that the graph fuses to and applies the plan to the graph before fusion. Where clones fuse so
-// that the program needs more than planned, the next smaller plan is taken.
+// Plans recomputation on the fused graph and applies the plan to the graph before fusion. If clones fuse so that the
+// program needs more memory than planned, tries the next smaller plan.
 absl::Status Programs::CompileRecomputed(const Graph& legal, const CompileOptions& options, size_t limit,
                                          CompiledProgram* compiled, size_t* smallest) {
   FusedGraph fused;
@@ -258,7 +258,7 @@ void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, con
   for (const GraphInput& input : graph.inputs()) {
     if (input.kind != InputKind::kFeed) continue;
     add(input.name, input.value, &program->feeds);
-    // Every micro-batch of such a feed is aligned where the whole batch is.
+    // Every micro-batch of such a feed is aligned if the whole batch is.
     const size_t bytes = graph.type(input.value).bytes();
     if (backend_.ReadsHostMemory() && bytes % kFeedAlignment == 0) program->read_in_place += bytes;
   }
@@ -270,7 +270,7 @@ void Programs::LayOutExchange(const Graph& graph, const Bindings& overrides, con
 
 namespace {
 
-// Live ranges of outputs, each up to the end of its group and of those before.
+// Returns the live ranges of outputs; each lasts until its group and all previous groups are complete.
 std::vector<Block> ListBlocks(const Graph& graph, const std::vector<OutputRange>& ranges, const OutputGroups& groups) {
   std::vector<Block> blocks;
   size_t complete = 0;

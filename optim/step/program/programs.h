@@ -21,8 +21,6 @@
 
 namespace onnxtrain {
 
-// The programs of a session.
-
 enum class ProgramKind : uint8_t {
   kMicroFirst,
   kMicroNext,
@@ -63,7 +61,7 @@ inline bool HasInputGradients(ProgramKind kind) {
 inline bool HasOutputs(ProgramKind kind) {
   return kind == ProgramKind::kMicroOutputsFirst || kind == ProgramKind::kMicroOutputsNext || HasInputGradients(kind);
 }
-// What is pending is overwritten by the next update; a step changes weights from some node on.
+// An update overwrites pending gradients, so a micro-batch may be interrupted anywhere; a step changes weights midway.
 inline Interruption FindInterruption(ProgramKind kind) {
   return kind == ProgramKind::kStep ? Interruption::kBeforeUpdate : Interruption::kAnywhere;
 }
@@ -72,10 +70,8 @@ inline ProgramKind MicroKind(ProgramKind first, int64_t micro) {
   return micro == 0 ? first : static_cast<ProgramKind>(static_cast<uint8_t>(first) + 1);
 }
 
-// Estimates the memory that compiled products and convolutions take.
-
-// Products and convolutions of one kind (operator, attributes, types of operands) share the kernels that libraries
-// generate for them, also in several programs; each has a call of its own, with descriptions of its operands.
+// Estimates the memory of compiled products and convolutions. Nodes of one kind (operator, attributes, operand types)
+// share a generated kernel, also across programs; each call has its own descriptions of the operands.
 class CodeEstimate {
  public:
   CodeEstimate() = default;
@@ -94,8 +90,8 @@ class CodeEstimate {
 
 class Trace;
 
-// Outputs, by group, that an OutputListener reads when they are complete, after those of the groups before: their
-// memory is free for others then.
+// Groups of outputs that an OutputListener reads as soon as they are complete, in this order; their memory is then
+// reused.
 using OutputGroups = std::vector<std::vector<std::string>>;
 
 struct CompiledProgram {
@@ -114,29 +110,31 @@ struct CompiledProgram {
   double extra_share = 0;    // share of the run's time that recomputation takes, by the cost model
 };
 
-// What Compile asks the owner of the programs.
+// Callbacks from Compile to the owner of the programs.
 struct ProgramOwner {
   std::function<size_t()> other_bytes = [] { return size_t{0}; };  // that it holds beside its programs
-  // Destroys the program that was not used for the longest time, after Release, where a memory budget has no room for
-  // another one. Returns false where there is none, or where all are needed (`may_evict`).
+  // Releases and destroys the least recently used program if a memory budget has no room for another one. Returns false
+  // if there is none, or if all are needed (`may_evict`).
   std::function<bool()> evict = [] { return false; };
   std::function<bool()> may_evict = [] { return true; };
-  // Returns the bytes that compiling takes, for which the arena is released.
+  // Returns the bytes that compiling needs; the arena is released to make room for them.
   std::function<size_t()> compile_bytes = [] { return size_t{0}; };
-  // Returns the bytes of the code of programs that are to stand beside one with this code.
+  // Returns the bytes of code of the programs that will be in memory together with one that has this code.
   std::function<size_t(const CodeEstimate&)> code_beside = [](const CodeEstimate&) { return size_t{0}; };
 };
 
-// The least budget that a refusal for want of memory names, in bytes; nullopt: another error.
+// Returns the smallest sufficient budget, in bytes, that an out-of-memory error of Compile names; nullopt for other
+// errors.
 std::optional<int64_t> LeastBudget(const absl::Status& refusal);
 
-// The refusal of a budget that is too small for micro-batches of `samples`, where `least` bytes would do.
+// Returns the error that a budget is too small for micro-batches of `samples` samples, which need `least` bytes.
 absl::Status RefuseBudget(int64_t budget, int64_t least, int64_t samples);
 
-// The bytes of a budget that plans may use: the rest is for memory that they do not know, such as tables of libraries.
+// Returns the bytes of a budget that plans may use. The rest is for memory that plans do not include, such as tables of
+// libraries.
 int64_t PlannableBytes(int64_t budget);
 
-// The least budget of whose bytes plans may use so many.
+// Returns the smallest budget with PlannableBytes of at least `bytes`.
 int64_t BudgetFor(int64_t bytes);
 
 class Programs {
@@ -146,29 +144,29 @@ class Programs {
 
   // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
   // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
-  // the exchange buffer. These regions may move when another program is compiled. `samples`: its batch size; where
-  // memory is too small for more than one, the error suggests fewer. `transient_outputs`: outputs in the exchange
-  // buffer that share memory where the program tells when they are complete.
+  // the exchange buffer. These regions may move when another program is compiled. `samples` is the batch size; if it is
+  // above 1 and memory is too small, the error suggests fewer. `transient_outputs` are outputs in the exchange buffer
+  // that may alias; each is read in the completion callback of the program.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
                                                            const Bindings& state, int64_t samples = 1,
                                                            const OutputGroups& transient_outputs = {});
 
   // Runs a program, after the derive programs that it reads from if weights have changed since their last run.
   absl::Status Run(CompiledProgram& program);
-  // Binds the group of ranks of collective operators, as Program::BindGroup, in programs that are compiled from now on.
+  // Binds the group of ranks of collective operators (Program::BindGroup) in programs that are compiled later.
   void BindGroup(std::string name, Collectives* ranks) { groups_.insert_or_assign(std::move(name), ranks); }
-  // Records the following runs, node by node; null ends it.
+  // Records the following runs, node by node, in *trace; null ends the recording.
   void SetTrace(Trace* trace) { trace_ = trace; }
-  // Sets RecomputeSpec::reserved for the programs that are compiled from now on.
+  // Sets RecomputeSpec::reserved for programs that are compiled later.
   void Reserve(int64_t bytes) { recompute_.reserved = bytes; }
-  // To be called after every update and whenever weights are written.
+  // Must be called after every update and whenever weights are written.
   void WeightsChanged() { ++weights_version_; }
 
-  // Forgets a program that is about to be destroyed and frees the shared memory. Another program must be compiled
-  // before any runs again.
+  // Unregisters a program that is about to be destroyed and frees the shared memory. Another program must be compiled
+  // before any program runs again.
   void Release(const CompiledProgram& program);
 
-  // Forgets all programs, which are about to be destroyed, and what derive programs have computed.
+  // Unregisters all programs, which are about to be destroyed, and frees all derived values.
   void Clear();
 
   size_t derived_bytes() const;  // packed weights
@@ -180,7 +178,7 @@ class Programs {
 
  private:
   absl::Status RunOne(CompiledProgram& program);
-  // Moves values of weights into a derive program and returns the rest.
+  // Moves values that depend on weights alone into a derive program and returns the remaining graph.
   absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
   absl::Status CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled);
   absl::Status CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled);
@@ -198,7 +196,7 @@ class Programs {
                       CompiledProgram* program) const;
   void PackOutputs(const OutputGroups& transient_outputs, CompiledProgram* program) const;
   absl::Status Bind(CompiledProgram& program, const Bindings& overrides, const Bindings& state);
-  // Memory that programs use one after the other, as large as the largest program needs.
+  // A buffer that all programs use in turn, as large as the largest program needs.
   struct Shared {
     const char* what;
     size_t (*needed)(const CompiledProgram& program);

@@ -48,8 +48,8 @@ struct OptimizerRule {
 
 // Returns the rule of a specification, or null. sgd and rmsprop with momentum are separate rules.
 const OptimizerRule* FindRule(const OptimizerSpec& spec);
-// Replaces every kRuleDefault by the default of the rule; of a rule that is not known (onnx:FILE, before it is loaded),
-// by that of most.
+// Replaces every kRuleDefault by the default of the rule, or by the most common default if the rule is unknown
+// (onnx:FILE before it is loaded).
 OptimizerSpec Resolved(OptimizerSpec spec);
 
 // Lists the rules that users can name: without the momentum variants.
@@ -58,9 +58,7 @@ std::vector<const OptimizerRule*> NamedRules();
 std::span<const OptimizerRule> ElementwiseRules();
 std::span<const OptimizerRule> PerTensorRules();
 
-// Moments and bias correction of the Adam family.
-
-// 1 − βᵗ without the cancellation that float32 would suffer for β near 1.
+// Returns 1 − βᵗ, Adam's bias correction, without the cancellation of float32 for β near 1.
 inline Val BiasCorrection(double beta, Val t) { return -t.b().Op("Expm1", {t * std::log(beta)}); }
 
 struct AdamMoments {

@@ -1,7 +1,7 @@
 // Gradients that are added where the accumulated ones lie, against sums of their own.
 #include <cmath>
 
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/host_eval.h"
 #include "tests/backends/cpu/testing.h"

@@ -1,7 +1,7 @@
 // Chains of elementwise operators run as one node: the same values, also where outputs take the place of inputs.
 #include <cmath>
 
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/host_eval.h"
 #include "tests/backends/cpu/testing.h"

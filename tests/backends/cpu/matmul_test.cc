@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/host_eval.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/rewrite.h"
 #include "tests/backends/cpu/testing.h"
 

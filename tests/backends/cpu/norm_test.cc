@@ -2,7 +2,7 @@
 // the separate nodes give.
 #include <cmath>
 
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
 #include "frontend/passes/differentiate.h"
 #include "tests/backends/cpu/testing.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/host_eval.h"
 #include "tests/backends/cpu/testing.h"

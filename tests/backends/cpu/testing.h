@@ -14,7 +14,7 @@
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/graph.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 

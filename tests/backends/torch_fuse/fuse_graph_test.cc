@@ -5,12 +5,12 @@
 
 #include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/fuse/fused_op.h"
-#include "frontend/graph/print.h"
-#include "frontend/ops/check.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/random.h"
-#include "frontend/passes/dce.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
+#include "frontend/passes/eliminate.h"
 #include "test_backends.h"
 #include "tests/ops/run.h"
 

@@ -6,9 +6,9 @@
 #include "backends/torch/multi_tensor/multi_tensor.h"
 #include "backends/torch/products/wide_matmul.h"
 #include "frontend/base/strings.h"
-#include "frontend/graph/print.h"
-#include "frontend/ops/check.h"
-#include "frontend/passes/dce.h"
+#include "frontend/graph/text_form.h"
+#include "frontend/ops/row.h"
+#include "frontend/passes/eliminate.h"
 #include "test_backends.h"
 #include "tests/ops/run.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/data/load/batch_mix.h"
+#include "frontend/data/load/loader.h"
 
 #include <gtest/gtest.h>
 

@@ -104,7 +104,7 @@ TEST(Bind, RowsOfBytesArePixelsWhereTheyAreBright) {
   EXPECT_EQ(PixelInputs({{"x", kU, {1000}}}, 255, spec), "");  // of no square
   EXPECT_EQ(PixelInputs(both, 1, spec), "p");
   BindSpec asked = spec;
-  asked.asked_for_pixels = true;
+  asked.pixels_requested = true;
   EXPECT_EQ(PixelInputs(row, 1, asked), "x");
   EXPECT_EQ(PixelInputs(both, 1, asked), "p");
   BindSpec trained = asked;

@@ -1,4 +1,4 @@
-#include "frontend/data/text/normalizers.h"
+#include "frontend/data/text/pipeline.h"
 
 #include <cstring>
 

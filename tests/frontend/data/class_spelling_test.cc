@@ -1,4 +1,4 @@
-#include "frontend/data/bind/classes.h"
+#include "frontend/data/bind/labels.h"
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "frontend/data/sources/csv_reader.h"
+#include "frontend/data/sources/csv.h"
 #include "tests/frontend/data/files.h"
 #include "tests/shared_files.h"
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/load/sample_order.h"
+#include "frontend/data/sources/dataset.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/numpy.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

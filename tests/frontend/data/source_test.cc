@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/bind/split.h"
+#include "frontend/data/sources/dataset.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {

@@ -8,12 +8,11 @@
 #include <filesystem>
 #include <numbers>
 
-#include "frontend/data/bind/classes.h"
-#include "frontend/data/sources/npy.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/bind/labels.h"
+#include "frontend/data/sources/numpy.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/safetensors.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/data/sources/stdin.h"
 #include "tests/frontend/data/files.h"
 #include "tests/media_files.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/synthetic.h"
+#include "frontend/data/sources/dataset.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "frontend/data/sources/tar_index.h"
+#include "frontend/data/sources/tar.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "frontend/data/sources/npy.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
 

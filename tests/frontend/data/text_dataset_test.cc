@@ -5,9 +5,9 @@
 
 #include "frontend/data/bind/bad_samples.h"
 #include "frontend/data/bind/binding.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/load/sample_order.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/text/load_tokenizer.h"
 #include "tests/frontend/data/files.h"
 

@@ -58,8 +58,8 @@ TEST(TokenBatches, HoldEverySampleOnceWithinTheBudget) {
       shapes.emplace(samples, cut.length);
       covered += samples;
       EXPECT_LE(samples * cut.length, kTokens);
-      EXPECT_LE(samples, batches.most_samples());
-      EXPECT_LE(samples * cut.length, batches.most_tokens());
+      EXPECT_LE(samples, batches.max_samples());
+      EXPECT_LE(samples * cut.length, batches.max_tokens());
       for (int64_t k = cut.begin; k < cut.end; ++k) EXPECT_LE(data.Length(order[k]), cut.length);
     }
     EXPECT_EQ(covered, kSamples);

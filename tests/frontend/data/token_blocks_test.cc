@@ -8,7 +8,7 @@
 #include "frontend/data/bind/binding.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/token_shard.h"
-#include "frontend/data/text/documents.h"
+#include "frontend/data/text/text_dataset.h"
 #include "tests/frontend/data/files.h"
 
 namespace onnxtrain {
@@ -53,7 +53,7 @@ TEST(TokenBlocks, EverySampleHasALabel) {
 TEST(TokenBlocks, SequencesAreCutEachForItself) {
   const TokenBlocks blocks({MakeTokenSequence("a", {1, 2, 3}), MakeTokenSequence("b", {4, 5, 6, 7})}, {.length = 2});
   ASSERT_EQ(blocks.size(), 3);
-  EXPECT_EQ(blocks.BlocksOf(1), (std::pair<int64_t, int64_t>(1, 3)));
+  EXPECT_EQ(blocks.GetBlockRange(1), (std::pair<int64_t, int64_t>(1, 3)));
   EXPECT_EQ(ReadColumn<int64_t>(blocks, 1, BlockRole::kIds), (Ints{4, 5}));
   EXPECT_EQ(ReadColumn<int64_t>(blocks, 2, BlockRole::kLabels), (Ints{7, -100}));
   EXPECT_EQ(blocks.StableName(2), "block 2");

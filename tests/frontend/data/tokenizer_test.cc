@@ -4,11 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "frontend/data/text/byte_level_batch.h"
 #include "frontend/data/text/byte_level_scanner.h"
-#include "frontend/data/text/documents.h"
 #include "frontend/data/text/load_tokenizer.h"
-#include "frontend/data/text/tokenizer_json.h"
+#include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/unicode.h"
 #include "tests/frontend/data/files.h"
 #include "tests/paths.h"

@@ -8,8 +8,7 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/graph/graph.h"
-#include "frontend/graph/parse.h"
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 
 namespace onnxtrain {
 namespace {

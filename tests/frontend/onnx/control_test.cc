@@ -4,8 +4,8 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
 #include "model_builder.h"
 

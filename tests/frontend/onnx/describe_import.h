@@ -4,7 +4,7 @@
 #include <string>
 
 #include "frontend/base/strings.h"
-#include "frontend/graph/print.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/onnx/import.h"
 
 namespace onnxtrain {

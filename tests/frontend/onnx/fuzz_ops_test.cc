@@ -9,11 +9,11 @@
 #include "backends/bound_program.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
 #include "model_builder.h"
 #include "tests/frontend/ops/import/fuzz_generator.h"
-#include "tools/op_table/examples.h"
+#include "tools/op_table/op_table.h"
 
 namespace onnxtrain {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/onnx/import_failures.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/row.h"
 #include "model_builder.h"
 #include "tests/shared_files.h"
 

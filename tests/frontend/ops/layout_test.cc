@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "frontend/graph/parse.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {

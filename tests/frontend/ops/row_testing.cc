@@ -7,7 +7,6 @@
 
 #include "frontend/base/strings.h"
 #include "frontend/graph/graph.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/ops/builder.h"
 

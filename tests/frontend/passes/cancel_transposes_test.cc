@@ -1,5 +1,5 @@
 // CancelTransposes: what goes, what stays, and the same numbers from both.
-#include "frontend/passes/cancel_transposes.h"
+#include "frontend/passes/simplify.h"
 
 #include <algorithm>
 

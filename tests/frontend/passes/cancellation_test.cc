@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "frontend/graph/parse.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/passes/pass.h"
 #include "frontend/passes/pipeline.h"
 #include "frontend/passes/rewrite.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "frontend/ops/builder.h"
-#include "frontend/passes/dce.h"
 #include "frontend/passes/differentiate.h"
+#include "frontend/passes/eliminate.h"
 #include "tests/frontend/passes/testing.h"
 
 namespace onnxtrain {

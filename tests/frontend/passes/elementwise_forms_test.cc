@@ -1,5 +1,5 @@
 // Forms that need no composite are counted.
-#include "frontend/passes/near_misses.h"
+#include "frontend/passes/recognize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "frontend/ops/builder.h"
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,8 +1,8 @@
 #include "frontend/passes/mixed_precision.h"
 
 #include "frontend/ops/builder.h"
-#include "frontend/passes/dce.h"
 #include "frontend/passes/differentiate.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/hoist.h"
 #include "frontend/passes/pipeline.h"
 #include "tests/frontend/passes/testing.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 
 namespace onnxtrain {
 namespace {

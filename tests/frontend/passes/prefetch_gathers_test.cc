@@ -5,8 +5,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/collective.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "frontend/passes/differentiate.h"
-#include "frontend/passes/near_misses.h"
+#include "frontend/passes/recognize.h"
 #include "tests/frontend/passes/recognize_testing.h"
 
 namespace onnxtrain {

@@ -1,8 +1,7 @@
 // What the tests of recognize share: a graph as text, the composites that are found in it, and the same numbers.
 #pragma once
 
-#include "frontend/passes/cse.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/pipeline.h"
 #include "frontend/passes/recognize.h"
 #include "tests/frontend/passes/testing.h"

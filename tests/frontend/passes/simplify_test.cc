@@ -1,8 +1,7 @@
 // Simplify, FoldConstants, Cse and Dce: text in, text out, and the same numbers from both.
 #include "frontend/passes/simplify.h"
 
-#include "frontend/passes/cse.h"
-#include "frontend/passes/dce.h"
+#include "frontend/passes/eliminate.h"
 #include "frontend/passes/pass.h"
 #include "tests/frontend/passes/testing.h"
 

@@ -10,10 +10,9 @@
 #include <string_view>
 
 #include "frontend/base/strings.h"
-#include "frontend/graph/parse.h"
-#include "frontend/graph/print.h"
-#include "frontend/ops/check.h"
+#include "frontend/graph/text_form.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 

@@ -279,12 +279,12 @@ TEST_F(Ranks, SendWhatTheFormulaSays) {
   const auto sent = [](int64_t rounds, bool rounded) {
     return SentBytes({.ranks = 2,
                       .gradient_bytes = 1024,
-                      .rounds = rounded,
+                      .send_bf16 = rounded,
                       .shard = ShardLevel::kGradients,
                       .rounds_of_micros = rounds});
   };
   for (const bool rounded : {false, true}) {
-    parallel_.rounds = rounded;
+    parallel_.send_bf16 = rounded;
     const std::vector<Trained> all = Train(2, {.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 4});
     EXPECT_EQ(all[0].time.sent_bytes, 10 * sent(2, rounded) + sent(1, rounded));
   }
@@ -563,9 +563,9 @@ TEST_F(Ranks, SendHalfTheBytesRounded) {
   const SessionOptions options{.optimizer = {.rule = "sgd", .lr = 0.1}, .micro_batch = 4};
   for (const ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients}) {
     shard_ = level;
-    parallel_.rounds = false;
+    parallel_.send_bf16 = false;
     const std::vector<Trained> exact = Train(2, options);
-    parallel_.rounds = true;
+    parallel_.send_bf16 = true;
     const std::vector<Trained> rounded = Train(2, options);
     EXPECT_EQ(GreatestDifference(rounded[0], rounded[1]), 0);
     const double difference = GreatestDifference(exact[0], rounded[0]);

@@ -31,7 +31,7 @@ TEST(TreeBuffers, AreThoseOfTheLargestMoment) {
 
 TEST(Traffic, CountsReducedAndGatheredParts) {
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000}), 6000);
-  EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .rounds = true}), 3000);
+  EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .send_bf16 = true}), 3000);
   EXPECT_EQ(SentBytes({.ranks = 4, .gradient_bytes = 4000, .shard = ShardLevel::kOptimizer}), 9000);
   const auto scattered = [](int64_t rounds) {
     return SentBytes({.ranks = 4, .gradient_bytes = 4000, .shard = ShardLevel::kGradients, .rounds_of_micros = rounds});

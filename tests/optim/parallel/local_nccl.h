@@ -2,7 +2,6 @@
 // before they return, so that the queue of the device is empty.
 #pragma once
 
-#include "backends/torch/nccl/nccl.h"
 #include "backends/torch/nccl/nccl_collectives.h"
 
 namespace onnxtrain {

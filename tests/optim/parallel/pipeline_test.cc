@@ -9,7 +9,6 @@
 #include "frontend/base/strings.h"
 #include "optim/parallel/data_parallel.h"
 #include "optim/parallel/pipeline/pipeline_session.h"
-#include "optim/parallel/pipeline/stage_plan.h"
 #include "optim/step/session.h"
 #include "tests/optim/parallel/blob_batches.h"
 #include "tests/optim/parallel/rank_threads.h"

@@ -1,4 +1,4 @@
-#include "optim/parallel/rounded_sum.h"
+#include "optim/parallel/gradient_share.h"
 
 #include <cmath>
 #include <limits>

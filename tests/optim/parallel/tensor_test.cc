@@ -11,7 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "optim/parallel/data_parallel.h"
-#include "optim/parallel/tensor/part_plan.h"
+#include "optim/parallel/tensor/tensor_session.h"
 #include "optim/step/session.h"
 #include "tests/optim/parallel/blob_batches.h"
 #include "tests/optim/parallel/local_device.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/plan/training_run.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "frontend/base/cancellation.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/plan/training_run.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"

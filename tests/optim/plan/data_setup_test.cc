@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/ops/builder.h"
 #include "optim/plan/data_hints.h"
 #include "optim/plan/value_checks.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/plan/training_run.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/scratch.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/write/export.h"
 #include "optim/plan/model_setup.h"
 #include "tests/tools/scratch.h"

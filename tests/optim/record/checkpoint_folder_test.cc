@@ -10,7 +10,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/file.h"
-#include "optim/record/checkpoint/stored_checkpoint.h"
 #include "optim/step/state.h"
 #include "tests/tools/scratch.h"
 

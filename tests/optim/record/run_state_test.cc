@@ -1,4 +1,4 @@
-#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/resume.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "frontend/base/strings.h"
-#include "optim/record/checkpoint/resume.h"
 
 namespace onnxtrain {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"

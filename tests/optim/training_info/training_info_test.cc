@@ -6,7 +6,7 @@
 #include <span>
 
 #include "frontend/base/strings.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/host_eval.h"
 #include "tests/tools/blobs.h"

@@ -13,8 +13,8 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/image/decode.h"
+#include "frontend/data/image/image.h"
 #include "frontend/data/image/picture_pipeline.h"
-#include "frontend/data/image/resample.h"
 
 namespace onnxtrain {
 namespace {

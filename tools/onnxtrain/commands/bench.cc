@@ -1,5 +1,5 @@
 // onnxtrain bench: times a training step on synthetic data, splits the time by operator, and compares its matrix
-// products with the rate that the machine reaches on them alone. With data: times the loader (bench_data.h).
+// products with the rate that the machine reaches on them alone. With --data: times the loader (bench_data.cc).
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,7 +16,6 @@
 #include "optim/plan/training_run.h"
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"
-#include "tools/onnxtrain/commands/bench_data.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/report/start_page.h"
 
@@ -37,17 +36,17 @@ struct Setup {
 
 struct Result {
   double first_step = 0;        // seconds from opening the file to the end of the first step
-  double compile = 0;           // of that, building programs
+  double compile = 0;           // the part of it that builds programs
   std::vector<double> seconds;  // per step, sorted
   int64_t planned = 0, peak = 0;
-  MemoryUse arena;       // of the largest program
+  MemoryUse arena;       // arena of the largest program
   int64_t repeated = 0;  // nodes that the programs recompute
   std::vector<OperatorTime> operators;
   std::vector<ProductRate> products;
-  ProductWork alone;  // all products of a step
+  ProductWork alone;  // the products of a step, measured alone
   double bandwidth = 0;
 
-  // Interpolates between two steps.
+  // Returns a quantile of the step times, interpolated.
   double At(double quantile) const {
     const double place = quantile * static_cast<double>(seconds.size() - 1);
     const auto below = static_cast<size_t>(place);
@@ -113,7 +112,7 @@ absl::Status MeasureSteps(const TrainConfig& config, const Setup& s, double begi
   return absl::OkStatus();
 }
 
-// Times since `before`, per update.
+// Returns the differences of times between `before` and `after`, per update.
 std::vector<OperatorTime> Since(const std::vector<OperatorTime>& before, std::vector<OperatorTime> after,
                                 int64_t updates) {
   for (OperatorTime& t : after) {
@@ -127,13 +126,12 @@ std::vector<OperatorTime> Since(const std::vector<OperatorTime>& before, std::ve
   return after;
 }
 
-// Uses a session of its own: timing every node slows small steps down.
+// Uses a separate session, since timing every node slows small steps down.
 absl::Status MeasureOperators(const Setup& s, Result* result) {
   SessionOptions options = s.trial.session_options;
   options.time_nodes = true;
   ASSIGN_OR_RETURN(const auto session, Session::Create(s.trial.data.models, s.trial.backend.get(), options));
-  for (int i = 0; i < kWarmSteps; ++i)
-    RETURN_IF_ERROR(StepAndWait(s, *session));  // memory is touched for the first time
+  for (int i = 0; i < kWarmSteps; ++i) RETURN_IF_ERROR(StepAndWait(s, *session));  // warms up memory
   const std::vector<OperatorTime> warm = OperatorTimes(session->Profile(), 1);
   int64_t updates = 0;
   for (const double end = Now() + kSeconds / 2; updates < 3 || (Now() < end && updates < kMaxSteps); ++updates) {
@@ -143,7 +141,7 @@ absl::Status MeasureOperators(const Setup& s, Result* result) {
   ASSIGN_OR_RETURN(result->products, ProbeProducts(*s.trial.backend, session->Profile(), kProbeSeconds));
   ASSIGN_OR_RETURN(result->alone,
                    ProbeProductsTogether(*s.trial.backend, session->Profile(), updates + kWarmSteps, kProgramSeconds));
-  // A step contains its products: where the machine was slower during the probe, the fastest step bounds their time.
+  // A step contains its products, so the fastest step bounds their time if the probe was disturbed.
   result->alone.seconds = std::min(result->alone.seconds, result->seconds.front());
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/commands/bench_data.h"
+#include "tools/onnxtrain/commands/command.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,12 +14,11 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/load/sample_order.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/json.h"
 #include "optim/plan/data_setup.h"
-#include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
@@ -28,24 +27,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kSeconds = 1;      // per measurement
-constexpr double kNearBest = 0.95;  // fewer workers that are this fast are preferred
+constexpr double kNearBest = 0.95;  // prefers fewer workers that reach this share of the best rate
 constexpr int64_t kDefaultBatch = 32;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Seconds of processor time of this thread, which other processes do not lengthen.
+// Returns the CPU time of this thread in seconds, which other processes do not affect.
 double CpuNow() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Samples/s of one thread, by the clock and by its processor time.
+// Samples/s of one thread, by wall time and by CPU time.
 struct ThreadRate {
   double wall = 0, cpu = 0;
 };
 
-// Times samples from its construction on.
+// Measures samples/s since its construction.
 class Stopwatch {
  public:
   bool running() const { return Now() < begin_ + kSeconds; }
@@ -59,16 +58,16 @@ class Stopwatch {
 };
 
 struct WorkerRate {
-  int workers = 0;  // 0: the thread that takes the batches
+  int workers = 0;  // 0: the consumer thread loads
   double rate = 0;  // samples/s
 };
 
 struct DataRates {
   int64_t samples = 0, batch = 0;
   // Samples/s of one thread.
-  double read = 0;                      // from the file, or of text from memory, to the values of its columns
-  std::optional<double> tokenize = {};  // of text, which is done once, before training
-  std::optional<double> augment = {};   // where there is some
+  double read = 0;                      // decoding from the file, or for text from memory
+  std::optional<double> tokenize = {};  // for text, done once before training
+  std::optional<double> augment = {};   // set if there is augmentation
   double collate = 0;                   // conversion, normalization, and the copy into batches
   std::vector<WorkerRate> workers;
 
@@ -122,13 +121,13 @@ absl::StatusOr<ThreadRate> TimeTokenizer(const Dataset& data, const TextSetup& t
   });
 }
 
-// The rate of what `all` does besides `part`; 0: too fast to tell.
+// Returns the rate of the work in `all` without `part`; 0 if it is too fast to measure.
 double RateOfRest(const ThreadRate& all, const ThreadRate& part) {
   const double rest = 1 / all.cpu - 1 / part.cpu;
   return rest > 0 ? 1 / rest : 0;
 }
 
-// Fills the rates of single samples.
+// Measures the rates of processing single samples.
 absl::Status MeasureSamples(const BoundData& data, const TextSetup& text, uint64_t seed, DataRates* rates) {
   const Dataset& samples = *data.dataset;
   const std::vector<int> columns = ListFeedColumns(data.feeds);
@@ -147,7 +146,7 @@ absl::Status MeasureSamples(const BoundData& data, const TextSetup& text, uint64
   return absl::OkStatus();
 }
 
-// The first samples with their values in memory, to time what follows reading. Columns of tokens are there already.
+// Keeps the values of the first samples in memory, to time the work after reading. Token columns already are in memory.
 class KeptSamples : public DatasetView {
  public:
   static absl::StatusOr<std::shared_ptr<const Dataset>> Create(const BoundData& data, int64_t samples) {

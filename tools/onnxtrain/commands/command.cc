@@ -16,7 +16,7 @@
 namespace onnxtrain::cli {
 
 void LogInfo(const TrainConfig& config, const std::string& text) {
-  if (!config.quiet) std::fputs((FieldsToFlags(text) + "\n").c_str(), stderr);
+  if (!config.quiet) std::fputs((FieldsToFlags(text) + (text.ends_with('\n') ? "" : "\n")).c_str(), stderr);
 }
 
 void Warn(const std::string& text) {

@@ -1,11 +1,14 @@
-// The subcommands: one function each, in a file of its name, and what they share: exit codes, output, the backend. The
-// result is the exit code; an error is bad usage or input (exit 1), printed as one line.
+// Declares the subcommands, each defined in the file of its name, and their shared functions: exit codes, output,
+// backend. A subcommand returns its exit code, or an error for bad usage or input (exit 1), which is printed as one
+// line.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,13 +20,17 @@ namespace onnxtrain::cli {
 
 struct Command {
   const char* name;
-  unsigned task;        // of ConfigTask: which flags it has
+  unsigned task;        // a ConfigTask, which selects the flags
   const char* summary;  // one line for --help
   absl::StatusOr<int> (*run)(const TrainConfig& config);
   const char* words = "";  // CommandSpec::words
-  // In place of run and flags: takes all words, its own name first, and has a help of its own.
+  // If set, replaces `run` and the flags: receives all words, the name first; `help` returns the text of its --help.
   absl::StatusOr<int> (*run_words)(const std::vector<std::string>& words) = nullptr;
+  std::string (*help)() = nullptr;
 };
+
+// Every subcommand; the first one is the default.
+std::span<const Command> Commands();
 
 absl::StatusOr<int> RunTrain(const TrainConfig& config);
 absl::StatusOr<int> RunEval(const TrainConfig& config);
@@ -37,39 +44,54 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config);
 absl::StatusOr<int> RunTokenize(const TrainConfig& config);
 absl::StatusOr<int> RunMonitor(const TrainConfig& config);
 absl::StatusOr<int> RunCompareRuns(const TrainConfig& config);
+// Implements `onnxtrain bench --data`: measures how fast samples become batches.
+absl::StatusOr<int> BenchData(const TrainConfig& config);
 absl::StatusOr<int> RunLaunch(const std::vector<std::string>& words);
 std::string LaunchHelp();
+absl::StatusOr<int> RunReference(const std::vector<std::string>& words);
+std::string ReferenceHelp();
 
-// The exit codes of the contract.
+// The documented exit codes.
 enum ExitCode { kDone = 0, kBadInput = 1, kFailed = 2, kRequirement = 3, kStopped = 75 };
 
-// For people, on stderr; not with --quiet.
+// Prints text on stderr, unless --quiet.
 void LogInfo(const TrainConfig& config, const std::string& text);
-// On stderr, always: "onnxtrain: warning: …".
+// Prints "onnxtrain: warning: …" on stderr, also with --quiet.
 void Warn(const std::string& text);
 // Returns the exit code of a subcommand that ends with an error, which main prints.
 int ExitCodeOf(const absl::Status& error);
-// Prints that training failed, and why. Returns kFailed.
+// Prints the error of a failed training. Returns kFailed.
 int ReportFailure(const absl::Status& status);
 // Prints every requirement that is not met. Returns kRequirement if there is one, else kDone.
 int ReportUnmet(const std::vector<std::string>& unmet);
-// Results, on stdout. A reader that went away is no error; a full disk is.
+// Prints results on stdout. A closed pipe is not an error; a full disk is.
 absl::Status Print(const std::string& text);
 
 // Sets the environment that libraries read when they are loaded, then loads the backend.
 absl::StatusOr<std::unique_ptr<Backend>> LoadBackend(const TrainConfig& config);
-// The backend of that name in place of --backend.
+// Loads the backend `name` instead of --backend.
 absl::StatusOr<std::unique_ptr<Backend>> LoadNamedBackend(TrainConfig config, const std::string& name);
 
-// "cpu on cpu: oneDNN 2.6.3, …"
+// Returns "cpu on cpu: oneDNN 2.6.3, …".
 std::string DescribeBackend(const Backend& backend);
-// "cnn.onnx, by pytorch 1.9, opset 9"
+// Returns "cnn.onnx, by pytorch 1.9, opset 9".
 std::string DescribeModel(const OnnxModel& model);
 
 struct TerminalSize {
   size_t columns = 80, rows = 24;
 };
-// nullopt where stdout is a file or a pipe.
+// Returns nullopt if stdout is not a terminal.
 std::optional<TerminalSize> StdoutTerminal();
+
+// Runs a subcommand on the words after the program's name, and returns the exit code; called by main and tests. Prints
+// results on stdout, and progress and errors on stderr. Sets environment variables and handles signals, so a process
+// must not run two at a time.
+int RunProgram(const std::vector<std::string>& words);
+
+// Returns true if a command line with this first word trains: `train`, a flag, or no word (null).
+bool IsTrainCommand(const char* first_word);
+
+// Replaces line breaks, since each message must be one line.
+std::string OneLine(std::string_view text);
 
 }  // namespace onnxtrain::cli

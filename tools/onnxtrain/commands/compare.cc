@@ -11,14 +11,13 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/config/unused_fields.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/program/optimize.h"
 #include "optim/step/session.h"
 #include "optim/step/training_graph.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/gradcheck.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/differences.h"
 #include "tools/onnxtrain/report/start_page.h"
@@ -46,7 +45,7 @@ absl::StatusOr<HostTensor> ValueOf(const GraphInput& input, const Type& type, co
 
 constexpr char kValue[] = "$value:";
 
-// Makes every value with a name of its own an output, so that no backend fuses it away.
+// Makes every named value an output, so that no backend fuses it away.
 void ShowValues(Graph* graph) {
   std::map<std::string, int> uses;
   for (const Value& v : graph->values()) ++uses[v.name];
@@ -59,7 +58,7 @@ void ShowValues(Graph* graph) {
   }
 }
 
-// Values have the names of the model, gradients those of `grad`.
+// Returns the name of a value in the model, or of a gradient in the output of `grad`.
 std::string ShownName(const std::string& name) {
   const std::string grad = GradName("");
   if (name.starts_with(grad)) return kGradPrefix + name.substr(grad.size());
@@ -77,7 +76,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> Collect(const BoundProgram& pr
 }
 
 // Runs forward and backward of one global batch (all of it at once) on `backend` with keep_values. Returns the values
-// that have a name of their own (model values by their ONNX names), the outputs, and the gradients as "grad:NAME".
+// that have names (model values by their ONNX names), the outputs, and the gradients as "grad:NAME".
 absl::StatusOr<std::map<std::string, HostTensor>> TraceValues(const PreparedModel& model, const SessionOptions& options,
                                                               const GlobalBatch& global_batch, Backend& backend) {
   const int64_t samples = global_batch.samples();
@@ -121,7 +120,7 @@ absl::StatusOr<Setup> SetUp(const TrainConfig& config) {
   ASSIGN_OR_RETURN(s.data, OpenOrMakeUpInputs(config));
   const BoundData& bound = s.data.data.bound;
   const int64_t all = bound.dataset->size();
-  const bool takes_all = !config.reference.empty() || !bound.places_input.empty();
+  const bool takes_all = !config.reference.empty() || !bound.sample_index_input.empty();
   const int64_t samples = std::min<int64_t>(all, config.batch_size > 0 ? config.batch_size : takes_all ? all : 8);
   ASSIGN_OR_RETURN(s.options, MakeSessionOptions(config, *s.data.model, s.data.data.bound, s.data.loss, samples));
   s.options.optimizer.rule = "sgd";  // keeps no moments: there is no update
@@ -147,8 +146,8 @@ GlobalBatch NudgeBatch(const GlobalBatch& batch, uint64_t nudge) {
   return moved;
 }
 
-// Loss, outputs and gradients under the names of `grad` and of --reference; of nudged inputs and weights unless `nudge`
-// is 0.
+// Computes loss, outputs and gradients under the names of `grad` and --reference, from nudged inputs and weights unless
+// `nudge` is 0.
 absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend, uint64_t nudge) {
   ASSIGN_OR_RETURN(const auto session, Session::Create(s.models, &backend, s.options));
   if (nudge > 0) RETURN_IF_ERROR(NudgeWeights(*session, nudge));
@@ -159,7 +158,7 @@ absl::StatusOr<Tensors> Results(const Setup& s, Backend& backend, uint64_t nudge
   return Tensors(named.begin(), named.end());
 }
 
-// Every named value, likewise.
+// Computes every named value, likewise.
 absl::StatusOr<Tensors> Trace(const Setup& s, Backend& backend, uint64_t nudge) {
   if (nudge == 0) return TraceValues(s.look, s.options, s.traced, backend);
   PreparedModel moved = s.look;
@@ -170,7 +169,7 @@ absl::StatusOr<Tensors> Trace(const Setup& s, Backend& backend, uint64_t nudge) 
 using Compute = absl::StatusOr<Tensors> (*)(const Setup&, Backend&, uint64_t nudge);
 using Moves = std::vector<std::vector<Difference>>;
 
-// How far nudges move what the backend computes.
+// Measures how far nudges change the results of the backend.
 absl::StatusOr<Moves> MeasureMoves(const Setup& s, Backend& backend, Compute compute, const Tensors& usual) {
   Moves moves;
   for (uint64_t nudge = 1; nudge <= kNudges; ++nudge) {
@@ -266,7 +265,7 @@ absl::StatusOr<Tensors> ReadReference(const TrainConfig& config, const Tensors& 
   return reference;
 }
 
-// The one that others are compared with comes first.
+// Returns the backends to compare, the one that serves as the base first.
 absl::StatusOr<std::vector<std::string>> ComparedBackends(const TrainConfig& config) {
   if (config.backend == "auto") return BackendNames();
   if (config.backend == kBase && config.reference.empty())
@@ -276,11 +275,11 @@ absl::StatusOr<std::vector<std::string>> ComparedBackends(const TrainConfig& con
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> LoadCompared(TrainConfig config, const std::string& name) {
-  if (name == kBase) config.device = "cpu";  // --device is that of the other
+  if (name == kBase) config.device = "cpu";  // --device is for the other backends
   return LoadNamedBackend(std::move(config), name);
 }
 
-// What each backend computes, and how far nudges move it on the first.
+// The results of each backend, and their changes by nudges on the first.
 struct Computed {
   std::vector<std::pair<std::string, Tensors>> by_backend;
   Moves moves;

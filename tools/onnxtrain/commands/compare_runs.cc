@@ -1,4 +1,4 @@
-// onnxtrain compare-runs: several runs in one table, and in one page.
+// onnxtrain compare-runs: compares several runs in a table and on an HTML page.
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@
 namespace onnxtrain::cli {
 namespace {
 
-// The summaries by folder; null of a run that has none yet.
+// Returns the summaries by folder; null for a run without one.
 std::string SummariesJson(const std::vector<RunRecord>& runs) {
   nlohmann::ordered_json json;
   for (const RunRecord& run : runs) json[run.folder] = ParseJson<OrderedJson>(run.summary);

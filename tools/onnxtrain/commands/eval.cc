@@ -53,7 +53,7 @@ std::string Report(const TrainConfig& config, const EvalMetrics& m, const LossCh
   return WriteJson(json, 2) + "\n";
 }
 
-// Tells where a loss that is not finite comes from, if the first samples show it.
+// Warns of the origin of a loss that is not finite, if the first samples show it.
 absl::Status WarnOfNonFiniteLoss(const EvalMetrics& metrics, int64_t batch, const TrainData& data, Session& session) {
   if (std::isfinite(metrics.loss)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const GlobalBatch samples, ReadGlobalBatch(data, std::min(batch, metrics.samples)));

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/npz.h"
+#include "frontend/data/sources/numpy.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/export_graphs.h"
 #include "optim/plan/surgery.h"
@@ -27,7 +27,7 @@ absl::StatusOr<Weights> FromArrays(const std::string& path) {
   return weights;
 }
 
-// Returns the floating-point initializers of another model that this one has too, by name.
+// Returns the floating-point initializers of another model that also exist in this one, by name.
 absl::StatusOr<Weights> FromModel(const std::string& path, const OnnxModel& model) {
   ASSIGN_OR_RETURN(const auto other, OnnxModel::Load(path));
   Weights weights;
@@ -50,7 +50,7 @@ absl::Status Check(const Weights& weights, const OnnxModel& model) {
   return absl::OkStatus();
 }
 
-// The averages of weights where the run would have exported them.
+// Returns the weights of a checkpoint, or their averages if the run would have exported these.
 absl::StatusOr<Weights> FromCheckpoint(const TrainConfig& config, const OnnxModel& model) {
   ASSIGN_OR_RETURN(const ResumePoint point, OpenResumePoint(config.checkpoint));
   for (const std::string& skipped : point.skipped) Warn("skipped: " + skipped);
@@ -61,7 +61,7 @@ absl::StatusOr<Weights> FromCheckpoint(const TrainConfig& config, const OnnxMode
   return ReadWeights(point.checkpoint, trained.ema_decay > 0 && trained.export_weights != "last");
 }
 
-// Reads --weights or --checkpoint; empty where neither is given.
+// Reads --weights or --checkpoint; empty if neither is given.
 absl::StatusOr<Weights> LoadSpecifiedWeights(const TrainConfig& config, const OnnxModel& model) {
   if (!config.checkpoint.empty()) {
     const auto weights = FromCheckpoint(config, model);

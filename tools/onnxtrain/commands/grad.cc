@@ -32,7 +32,7 @@ bool IsFinite(const HostTensor& tensor) {
   return true;
 }
 
-// Returns "the loss" or "the gradient of 'w'", what is not finite; "" where all is.
+// Returns the first result that is not finite, "the loss" or "the gradient of 'w'"; "" if all are finite.
 std::string FindNonFiniteResult(const GradientResult& result) {
   if (!std::isfinite(result.loss)) return "the loss";
   for (const auto* gradients : {&result.gradients, &result.input_gradients}) {
@@ -43,7 +43,7 @@ std::string FindNonFiniteResult(const GradientResult& result) {
   return "";
 }
 
-// Tells where results that are not finite come from, and returns the exit code.
+// Prints the origin of results that are not finite, and returns the exit code.
 absl::StatusOr<int> ReportNonFinite(const GradientResult& result, Session& session, const GlobalBatch& batch) {
   const std::string what = FindNonFiniteResult(result);
   if (what.empty()) return kDone;

@@ -28,8 +28,8 @@ absl::StatusOr<ModelAndData> MakeUpInputs(const TrainConfig& config) {
       .model = std::move(made_up.model), .data = std::move(made_up.train), .loss = std::move(made_up.loss)};
 }
 
-// With --on-bad-sample skip, and for a loss that may fit no labels. What a sample must be is known once the model is
-// prepared.
+// Leaves out bad samples with --on-bad-sample skip, and samples whose labels do not fit a sequence loss. Prepares the
+// model to learn what it requires of samples.
 absl::Status SkipBadSamples(const TrainConfig& config, ModelAndData* setup) {
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(setup->loss.name));
   const auto aligns = [](const LossTermSpec& term) { return term.function != nullptr && term.function->sequences; };

@@ -1,4 +1,4 @@
-// What eval, predict, grad and compare share.
+// Opens model and data for eval, predict, grad and compare.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace onnxtrain::cli {
 
-// OpenModelAndData, and prints how the data was bound.
+// Calls OpenModelAndData, and prints how the data was bound.
 absl::StatusOr<ModelAndData> OpenInputs(const TrainConfig& config, bool eval_split, bool want_label);
 
-// The same with labels, for gradients; without --data synthetic samples that fit the model, as training makes up.
+// Opens inputs with labels; without --data, makes synthetic samples that fit the model.
 absl::StatusOr<ModelAndData> OpenOrMakeUpInputs(const TrainConfig& config);
 
-// --out, which must be given and must not be an input.
+// Returns --out. Fails if it is missing or names an input; `example` is for the message.
 absl::StatusOr<std::string> OutputFile(const TrainConfig& config, const char* example);
 
 }  // namespace onnxtrain::cli

@@ -1,4 +1,4 @@
-// onnxtrain inspect: prints what report/inspection found in a model.
+// onnxtrain inspect: prints an Inspection of a model (report/inspection.h).
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -25,7 +25,7 @@ std::string DimText(const OnnxModel::Input& input, size_t i) {
   return input.dims[i] >= 0 ? StrCat(input.dims[i]) : name.empty() ? "?" : name;
 }
 
-// "f32 [batch,3,32,32], looked at with [1,3,32,32]"
+// Returns "f32 [batch,3,32,32], looked at with [1,3,32,32]".
 std::string InputText(const Inspection& i, const OnnxModel::Input& input) {
   if (!input.has_shape) return StrCat(TypeText(input), ", shape unknown");
   std::string text = StrCat(TypeText(input), " [");
@@ -47,7 +47,7 @@ std::string Flops(double n) {
   return absl::StrFormat("%.3g%s", n, kUnits[i]);
 }
 
-// Shortens a long name at its beginning: its end is more specific.
+// Shortens a long name at its beginning, since its end is more specific.
 std::string Fitted(const std::string& name) {
   if (name.size() <= kNameWidth) return name;
   size_t begin = name.size() - (kNameWidth - 1);

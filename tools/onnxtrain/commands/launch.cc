@@ -20,15 +20,14 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/ranks.h"
+#include "tools/onnxtrain/environment.h"
 
 namespace onnxtrain::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the ranks that are left have to end by themselves, once one has failed, before they are killed: rank 0 to write
-// what was trained, the others nothing.
+// Time between the failure of a rank and killing the remaining ones: rank 0 needs it to write the model.
 constexpr std::chrono::seconds kGrace{30}, kGraceOfOthers{4};
 constexpr int kPollMilliseconds = 50;
 constexpr int kMostRanks = 1024;
@@ -40,7 +39,7 @@ extern "C" void NoteSignal(int number) { pending_signals[number] = 1; }
 
 struct LaunchPlan {
   int ranks = 0;
-  std::vector<std::string> words;  // of each rank
+  std::vector<std::string> words;  // command line of each rank
 };
 
 absl::StatusOr<LaunchPlan> ParseLaunch(const std::vector<std::string>& words) {
@@ -70,7 +69,7 @@ absl::StatusOr<LaunchPlan> ParseLaunch(const std::vector<std::string>& words) {
   return plan;
 }
 
-// A folder that only this user can open, in which the ranks meet.
+// A private temporary folder for the rendezvous file of the ranks.
 class MeetingFolder {
  public:
   MeetingFolder() {
@@ -92,9 +91,9 @@ class MeetingFolder {
 
 struct Process {
   pid_t pid = -1;
-  int errors = -1;              // its stderr; -1: that of this process
-  std::string last_line, line;  // of it: the last whole one, and what has come of the next
-  std::optional<int> status;    // of waitpid, once it has ended
+  int errors = -1;              // pipe from its stderr; -1: shares stderr with this process
+  std::string last_line, line;  // the last complete line of its stderr, and the incomplete one
+  std::optional<int> status;    // set by waitpid
 };
 
 void SetRank(const LaunchPlan& plan, int rank, const std::string& file) {
@@ -105,7 +104,7 @@ void SetRank(const LaunchPlan& plan, int rank, const std::string& file) {
 }
 
 [[noreturn]] void RunRank(const LaunchPlan& plan, int rank, const std::string& file, pid_t launcher) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // where the launcher is killed
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // ends the rank if the launcher is killed
   if (getppid() != launcher) std::_Exit(kStopped);
   SetRank(plan, rank, file);
   std::vector<char*> arguments = {const_cast<char*>("onnxtrain")};
@@ -116,7 +115,7 @@ void SetRank(const LaunchPlan& plan, int rank, const std::string& file) {
   std::_Exit(kFailed);
 }
 
-// Rank 0 prints for itself; of the others only what they say before they end is of interest.
+// Starts a rank. Rank 0 prints directly; of the others, only the last line of stderr is kept for error messages.
 absl::StatusOr<Process> StartRank(const LaunchPlan& plan, int rank, const std::string& file) {
   int ends[2] = {-1, -1};
   if (rank > 0 && pipe2(ends, O_CLOEXEC) != 0) return Invalid("launch: ", std::strerror(errno));
@@ -213,8 +212,8 @@ class Launcher {
     }
   }
 
-  // Has the rank ended with the exit code of rank 0, which it has been told, and nothing to say? That may be noticed
-  // first.
+  // Returns true if the rank ended silently with the exit code of rank 0: then rank 0 is the cause, although its end
+  // may be noticed later.
   bool OnlyFollowed(const Process& rank) const {
     return WIFEXITED(*rank.status) && rank.last_line.empty() && *rank.status == *processes_[0].status;
   }
@@ -230,7 +229,7 @@ class Launcher {
 
   MeetingFolder folder_;
   std::vector<Process> processes_;        // by rank
-  std::optional<std::ptrdiff_t> failed_;  // the first rank that has
+  std::optional<std::ptrdiff_t> failed_;  // the first rank that failed
   Clock::time_point deadline_;
 };
 

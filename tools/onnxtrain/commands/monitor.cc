@@ -32,7 +32,7 @@ std::vector<Plot> FindPlots(const RunRecord& run) {
   return plots;
 }
 
-// As many plots as `rows` have room for, at least one.
+// Returns as many plots as fit into `rows`, at least one.
 std::string Plots(std::vector<Plot> plots, size_t width, size_t rows) {
   constexpr size_t kAround = 2, kLeast = 2;  // a blank line and the title
   const size_t room = std::max<size_t>(1, rows / (kAround + kLeast));

@@ -1,4 +1,4 @@
-// onnxtrain plan: prints the memory of a training step from plans alone: nothing is allocated and nothing runs.
+// onnxtrain plan: prints the planned memory of a training step, without allocating or running it.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -10,7 +10,9 @@
 #include "frontend/data/sources/json.h"
 #include "optim/memory/policy.h"
 #include "optim/parallel/divided_state.h"
+#include "optim/parallel/pipeline/pipeline_session.h"
 #include "optim/parallel/shard.h"
+#include "optim/parallel/tensor/tensor_session.h"
 #include "optim/parallel/traffic.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
@@ -18,10 +20,10 @@
 #include "optim/plan/session_setup.h"
 #include "optim/plan/training_run.h"
 #include "optim/step/program/programs.h"
+#include "optim/step/session.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/commands/plan_parts.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/report/memory_plot.h"
+#include "tools/onnxtrain/report/memory_timeline.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
@@ -29,8 +31,112 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+struct MemoryColumn {
+  const char* key;
+  int64_t SessionMemory::*bytes;
+};
+
+constexpr MemoryColumn kMemoryColumns[] = {
+    {"parameters", &SessionMemory::parameters},   {"gradients", &SessionMemory::gradients},
+    {"moments", &SessionMemory::moments},         {"packed", &SessionMemory::packed},
+    {"activations", &SessionMemory::activations}, {"feeds", &SessionMemory::feeds}};
+
+std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
+
+std::string Page(const TrainingRun& setup, const std::vector<StagePlan>& stages, double bubble) {
+  std::string text = PageRow("model", DescribeModel(*setup.data.models->model())) +
+                     PageRow("backend", DescribeBackend(*setup.backend));
+  text += PageRow("batch", StrCat(setup.batch.global, " = ", setup.batch.micro, " per micro-batch × ",
+                                  setup.batch.accumulation, " accumulated"));
+  text += PageRow("pipeline", absl::StrFormat("%d stages, each waits %.1f%% of an update where all take equal times",
+                                              stages.size(), 100 * bubble));
+  absl::StrAppendFormat(&text, "  %5s %6s", "stage", "time");
+  for (const MemoryColumn& column : kMemoryColumns) absl::StrAppendFormat(&text, " %11s", column.key);
+  absl::StrAppendFormat(&text, " %11s %11s\n", "peak", "sent");
+  for (size_t s = 0; s < stages.size(); ++s) {
+    absl::StrAppendFormat(&text, "  %5d %5.1f%%", s, 100 * stages[s].time_share);
+    for (const MemoryColumn& column : kMemoryColumns)
+      absl::StrAppendFormat(&text, " %11s", Bytes(stages[s].memory.*column.bytes));
+    absl::StrAppendFormat(&text, " %11s %11s\n", Bytes(stages[s].memory.total()), Bytes(stages[s].sent_bytes));
+  }
+  return text;
+}
+
+Json ToJson(const TrainConfig& config, const TrainingRun& setup, const std::vector<StagePlan>& stages, double bubble) {
+  Json json = {{"model", config.model},
+               {"backend", setup.backend->name()},
+               {"batch", setup.batch.global},
+               {"micro_batch", setup.batch.micro},
+               {"accumulation", setup.batch.accumulation},
+               {"bubble_share", bubble},
+               {"stages", Json::array()}};
+  for (const StagePlan& plan : stages) {
+    Json stage = {{"time_share", plan.time_share}, {"memory", Json::object()}};
+    for (const MemoryColumn& column : kMemoryColumns) stage["memory"][column.key] = plan.memory.*column.bytes;
+    stage["peak_bytes"] = plan.memory.total();
+    stage["wire_bytes"] = plan.sent_bytes;
+    json["stages"].push_back(std::move(stage));
+  }
+  return json;
+}
+
+// Returns the page, or JSON with --json, of the part of the model that each rank has under --pipeline.
+absl::StatusOr<std::string> DescribePipeline(const TrainConfig& config, const TrainingRun& setup) {
+  SessionOptions options = setup.session_options;
+  options.pipeline.count = static_cast<int>(config.pipeline);
+  ASSIGN_OR_RETURN(const std::vector<StagePlan> stages,
+                   PlanStages(setup.data.models, *setup.backend, std::move(options), setup.batch.global));
+  const double bubble = BubbleShare(static_cast<int>(config.pipeline), setup.batch.accumulation);
+  return config.json ? WriteJson(ToJson(config, setup, stages, bubble), 2) + "\n" : Page(setup, stages, bubble);
+}
+
+std::string Page(const TrainConfig& config, const TrainingRun& setup, const PartPlan& plan) {
+  std::string text = PageRow("model", DescribeModel(*setup.data.models->model())) +
+                     PageRow("backend", DescribeBackend(*setup.backend));
+  text += PageRow("batch", StrCat(setup.batch.global, " = ", setup.batch.micro, " per micro-batch × ",
+                                  setup.batch.accumulation, " accumulated"));
+  text +=
+      PageRow("tensor", absl::StrFormat("%d ranks divide %d of %d trained weights, %.1f%% of their elements",
+                                        config.tensor, plan.divided_weights, plan.trained_weights,
+                                        100.0 * plan.divided_elements / std::max<int64_t>(1, plan.trained_elements)));
+  text += PageRow("sends",
+                  StrCat(Bytes(plan.sent_bytes), " per rank and update, in ", plan.exchanges, " sums over the ranks"));
+  std::string parts;
+  for (const MemoryColumn& row : kMemoryColumns)
+    StrAppend(&parts, parts.empty() ? "" : ", ", row.key, " ", Bytes(plan.memory.*row.bytes));
+  return text + PageRow("memory", parts) + PageRow("peak", StrCat(Bytes(plan.memory.total()), " per rank"));
+}
+
+Json ToJson(const TrainConfig& config, const TrainingRun& setup, const PartPlan& plan) {
+  Json json = {{"model", config.model},
+               {"backend", setup.backend->name()},
+               {"batch", setup.batch.global},
+               {"micro_batch", setup.batch.micro},
+               {"accumulation", setup.batch.accumulation},
+               {"tensor", config.tensor},
+               {"trained_weights", plan.trained_weights},
+               {"divided_weights", plan.divided_weights},
+               {"trained_elements", plan.trained_elements},
+               {"divided_elements", plan.divided_elements},
+               {"exchanges", plan.exchanges},
+               {"wire_bytes", plan.sent_bytes},
+               {"memory", Json::object()}};
+  for (const MemoryColumn& row : kMemoryColumns) json["memory"][row.key] = plan.memory.*row.bytes;
+  json["peak_bytes"] = plan.memory.total();
+  return json;
+}
+
+// Returns the page or JSON of the part of each weight that a rank has under --tensor.
+absl::StatusOr<std::string> DescribeTensor(const TrainConfig& config, const TrainingRun& setup) {
+  SessionOptions options = setup.session_options;
+  options.tensor.count = static_cast<int>(config.tensor);
+  ASSIGN_OR_RETURN(const PartPlan plan,
+                   PlanPart(setup.data.models, *setup.backend, std::move(options), setup.batch.global));
+  return config.json ? WriteJson(ToJson(config, setup, plan), 2) + "\n" : Page(config, setup, plan);
+}
+
 struct Budget {
-  int64_t total = 0;   // bytes of everything
+  int64_t total = 0;   // bytes of the whole process
   int64_t budget = 0;  // the least `memory_budget` that this plan fits, in whole MiB
   int64_t activations = 0;
   int64_t repeated = 0;
@@ -39,16 +145,16 @@ struct Budget {
 
 struct StepMemory {
   SessionMemory memory;
-  MemoryUse arena;        // of the largest program
-  int64_t workspace = 0;  // bytes of the largest one
+  MemoryUse arena;        // arena of the largest program
+  int64_t workspace = 0;  // bytes of the largest workspace
   int64_t repeated = 0;
-  double extra_share = 0;       // of the time, spent on recomputation
+  double extra_share = 0;       // share of the time for recomputation
   int64_t largest_micro = 0;    // 0: not even one sample fits
   std::vector<Budget> budgets;  // from the most to the least memory
   int64_t least_budget = 0;     // with which the run fits in micro-batches of this size; 0: unknown
-  int64_t least_of_one = 0;     // in micro-batches of one sample
-  int64_t sent_in_program = 0;  // by one of several ranks, within the program of a micro-batch
-  int64_t divided_weights = 0;  // bytes of the weights that it gathers
+  int64_t least_of_one = 0;     // the same in micro-batches of one sample
+  int64_t sent_in_program = 0;  // bytes that a rank sends within the program of a micro-batch
+  int64_t divided_weights = 0;  // bytes of the weights that the program gathers
 };
 
 const ProgramProfile& Largest(const std::vector<ProgramProfile>& profiles) {
@@ -67,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Session>> PlannedSession(const TrainingRun& trial
   return session;
 }
 
-// In whole MiB.
+// Returns the memory budget that `bytes` need, in whole MiB.
 int64_t BudgetFor(int64_t bytes) {
   constexpr int64_t kMebibyte = int64_t{1} << 20;
   int64_t budget = (bytes + kMebibyte - 1) / kMebibyte * kMebibyte;
@@ -75,7 +181,7 @@ int64_t BudgetFor(int64_t bytes) {
   return budget;
 }
 
-// `kept`: of the session that recomputes nothing.
+// `kept`: memory of the session without recomputation.
 std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, const SessionMemory& kept) {
   constexpr size_t kMost = 12;
   std::vector<Budget> budgets;
@@ -86,13 +192,13 @@ std::vector<Budget> MakeBudgets(const std::vector<RecomputePlan>& plans, const S
     const auto arena = static_cast<int64_t>(plans[i].arena);
     const int64_t total = kept.total() - kept.activations + std::max(arena, kept.compiling);
     const Budget next{total, BudgetFor(total), arena, plans[i].repeated, none > 0 ? plans[i].seconds / none : 1};
-    // Plans that no budget tells apart are one: the one that takes the least time.
+    // Keeps the fastest plan of each budget.
     if (budgets.empty() || next.budget < budgets.back().budget) budgets.push_back(next);
   }
   return budgets;
 }
 
-// The planner is deterministic: the session's plan is among its plans.
+// Plots the session's plan, which is among those of the planner, since planning is deterministic.
 absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
                   const std::vector<RecomputePlan>& frontier, const StepMemory& step, const TrainingRun& trial) {
   const RecomputePlan* taken = &frontier.front();
@@ -108,7 +214,7 @@ absl::Status Draw(const TrainConfig& config, const RecomputePlanner& planner,
   return WriteTextFile(config.plot, MemoryPlot(title, planner.Model(), taken->recomputed, taken->arena));
 }
 
-// Of the state among the ranks, as train decides it.
+// Returns the level at which the state is sharded over the ranks, as train chooses it.
 absl::StatusOr<ShardLevel> ChooseShard(const TrainConfig& config, const TrainingRun& trial) {
   if (config.shard != "auto") return FindShardLevel(config.shard);
   ASSIGN_OR_RETURN(const auto whole, PlannedSession(trial, trial.session_options.recompute));
@@ -125,7 +231,7 @@ absl::Status PlanRanks(const TrainConfig& config, TrainingRun* trial) {
   return absl::OkStatus();
 }
 
-// Of the part of the state that one rank saves.
+// Plans saves of the part of the state that one rank writes.
 SavePlan PlanSaves(const TrainConfig& config, const TrainingRun& trial, int64_t room) {
   const bool divided = trial.session_options.plan_shard != ShardLevel::kNone;
   return PlanSave(config,
@@ -134,7 +240,7 @@ SavePlan PlanSaves(const TrainConfig& config, const TrainingRun& trial, int64_t 
                   room);
 }
 
-// Has the plan count saves, as a run on data does (FitMemoryBudget).
+// Includes the memory of saves in the plan, as a run on data does (FitMemoryBudget).
 absl::Status PlanWithinBudget(const TrainConfig& config, TrainingRun* trial) {
   const int64_t others = trial->session_options.caller_bytes;
   const auto count = [&](int64_t room) {
@@ -151,7 +257,7 @@ absl::Status PlanWithinBudget(const TrainConfig& config, TrainingRun* trial) {
   return absl::OkStatus();
 }
 
-// A run on data plans what its training does.
+// Plans a run on data as its training does.
 absl::StatusOr<TrainingRun> PrepareOnData(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(TrainingRun run, PrepareTraining(config, model, LoadBackend, {.plans = true}));
@@ -159,7 +265,7 @@ absl::StatusOr<TrainingRun> PrepareOnData(const TrainConfig& config) {
   return run;
 }
 
-// One on synthetic samples, of which one batch is in memory, saves its state as one on data does.
+// Plans a run on synthetic samples, with one batch in memory, and with saves as for a run on data.
 absl::StatusOr<TrainingRun> PrepareWithoutData(const TrainConfig& config) {
   ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
   ASSIGN_OR_RETURN(TrainingRun run,
@@ -169,13 +275,13 @@ absl::StatusOr<TrainingRun> PrepareWithoutData(const TrainConfig& config) {
   return run;
 }
 
-// Of each rank in an update.
+// Returns the bytes that each rank sends in an update.
 int64_t WireBytes(const TrainConfig& config, const TrainingRun& trial, const StepMemory& step) {
   const SessionOptions& options = trial.session_options;
   const bool divided = options.plan_shard >= ShardLevel::kGradients;
   return SentBytes({.ranks = options.plan_ranks,
                     .gradient_bytes = step.memory.gradients * (divided ? options.plan_ranks : 1),
-                    .rounds = config.comm_dtype == "bf16",
+                    .send_bf16 = config.comm_dtype == "bf16",
                     .shard = options.plan_shard,
                     .micros = config.deterministic ? trial.batch.accumulation : 0,
                     .rounds_of_micros = CountRounds(trial.batch.global, trial.batch.micro,
@@ -184,7 +290,7 @@ int64_t WireBytes(const TrainConfig& config, const TrainingRun& trial, const Ste
                     .graph_bytes = step.sent_in_program});
 }
 
-// Of the first micro-batch; the others exchange the same.
+// Counts the exchanges of the first micro-batch, which are those of every micro-batch.
 void CountExchanges(const std::vector<ProgramProfile>& profiles, StepMemory* step) {
   const auto micro = std::ranges::find_if(profiles, [](const ProgramProfile& p) { return p.name == "micro_first"; });
   if (micro == profiles.end()) return;
@@ -192,7 +298,7 @@ void CountExchanges(const std::vector<ProgramProfile>& profiles, StepMemory* ste
   step->divided_weights = CountGathered(micro->program->graph());
 }
 
-// Zeros where that cannot be told: where recomputation is fixed, for ranks, and for models with a fixed batch.
+// Leaves zeros if the least budgets are unknown: with fixed recomputation, several ranks or a fixed batch size.
 absl::Status FindLeastBudgets(const TrainingRun& trial, StepMemory* step) {
   const RecomputeMode mode = trial.session_options.recompute.mode;
   const bool open = mode == RecomputeMode::kAuto || mode == RecomputeMode::kBudget;
@@ -216,7 +322,7 @@ absl::StatusOr<StepMemory> MakePlan(const TrainConfig& config, const TrainingRun
   step.arena = largest.program->memory();
   step.repeated = largest.repeated;
   step.extra_share = largest.extra_share;
-  // Where nothing is recomputed, that is the plan that keeps everything.
+  // Without recomputation, that is the plan that keeps everything.
   std::unique_ptr<Session> second;
   if (step.repeated > 0) {
     ASSIGN_OR_RETURN(second, PlannedSession(trial, {.mode = RecomputeMode::kNone}));
@@ -253,8 +359,6 @@ constexpr MemoryRow kRows[] = {
     {"activations", "activations", &SessionMemory::activations},
     {"host", "model, batches, libraries", &SessionMemory::host},
 };
-
-std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
 std::string Mebibytes(int64_t bytes) { return StrCat(FormatWithCommas(bytes >> 20), " MiB"); }
 

@@ -1,4 +1,4 @@
-// onnxtrain predict: writes the model's predictions for every sample as CSV, with the file's name where it is one.
+// onnxtrain predict: writes the model's predictions for every sample as CSV, with file names if samples are files.
 #include <algorithm>
 #include <cmath>
 
@@ -15,13 +15,13 @@
 namespace onnxtrain::cli {
 namespace {
 
-// Is each sample a file, which Dataset::StableName names?
+// Returns true if each sample is a file, which Dataset::StableName names.
 bool AreFiles(const Dataset& data) {
   const auto is_file = [](const Column& column) { return column.picture || column.sample_rate > 0; };
   return data.size() > 0 && std::ranges::any_of(data.columns(), is_file) && !data.StableName(0).empty();
 }
 
-// Counts the rows with values that are not finite, and keeps what says where those of the first batch arise.
+// Counts the rows with values that are not finite, and records the origin of those in the first batch.
 class NonFiniteRows {
  public:
   NonFiniteRows(Session& session, const LossChoice& loss) : session_(session), loss_(loss) {}
@@ -46,7 +46,7 @@ class NonFiniteRows {
   }
 
  private:
-  // Labels of zeros lead to the loss, whose gradient is not finite either.
+  // Feeds zeros as labels, since the search needs a loss.
   std::string FindOrigin(const GlobalBatch& batch, int64_t rows) const {
     std::vector<std::string> names = *batch.names();
     for (const LossFeed& feed : loss_.feeds) names.push_back(feed.name);
@@ -66,7 +66,7 @@ class NonFiniteRows {
   std::string where_;
 };
 
-// `rows`: the numbers of the samples; empty: in order from 0.
+// `rows`: numbers of the samples; empty: consecutive from 0.
 absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table,
                                        const std::vector<int64_t>& rows, NonFiniteRows* bad) {
   const LoaderOptions load{.batch_size = session.micro_batch(), .keep_order = true, .num_workers = 1};

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "frontend/base/cancellation.h"
-#include "frontend/base/free_pages.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "optim/parallel/shard.h"
@@ -17,8 +16,8 @@
 #include "optim/record/telemetry/console.h"
 #include "optim/record/telemetry/resources.h"
 #include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
@@ -46,7 +45,7 @@ std::string FieldText(const TrainConfig& config, const ConfigField& field) {
   return text.empty() ? "nothing" : text;
 }
 
-// Fields that say nothing about the result may differ.
+// Fails if a field that affects the result differs from rank 0.
 absl::Status CompareWithLeader(const TrainConfig& leader, const TrainConfig& own) {
   for (const ConfigField& field : ConfigFields()) {
     const bool free = field.traits.transient || field.traits.on_resume == OnResume::kFree;
@@ -76,8 +75,8 @@ absl::Status RankGroup::Compare(const TrainConfig& config) {
   return AgreeOnStatus(*ranks_, "comparison of flags", same);
 }
 
-// A difference would go unnoticed: every rank starts from the tensors of rank 0. Before the first update moments are
-// what the rule begins with.
+// Sends the tensors of rank 0 to all ranks, since different ones would go unnoticed. Before the first update, moments
+// have the rule's initial values.
 absl::Status RankGroup::ShareState(const SessionCounters& counters, Session* session) {
   if (session->holds_partial_weights()) return absl::OkStatus();  // Distribute does it
   ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, session->State());
@@ -90,7 +89,7 @@ absl::Status RankGroup::ShareState(const SessionCounters& counters, Session* ses
   return rank_.rank == 0 ? absl::OkStatus() : session->RestoreCounters(counters);
 }
 
-// Every rank evaluates some of the batches.
+// Fails if the evaluation data differ between ranks, each of which evaluates some of the batches.
 absl::Status RankGroup::CompareEvalData(const TrainingRun& run) {
   const std::string own = run.has_eval() ? DataFingerprint(run.eval) : "";
   ASSIGN_OR_RETURN(const std::string leader, BroadcastText(*ranks_, kStart, own));
@@ -107,7 +106,7 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   const TrainConfig& config = state.config;
   data_parallel_ = std::make_unique<DataParallel>(
       ranks_.get(), run->session->ExchangedSums(),
-      DataParallelOptions{.rounds = config.comm_dtype == "bf16", .in_order = config.deterministic});
+      DataParallelOptions{.send_bf16 = config.comm_dtype == "bf16", .in_order = config.deterministic});
   const ShardLevel shard = FindShardLevel(config.shard);
   const absl::Status divided = run->session->Distribute(data_parallel_.get(), shard);
   if (shard == ShardLevel::kFull || run->session->holds_partial_weights())
@@ -119,7 +118,7 @@ absl::Status RankGroup::Begin(const absl::Status& ready, const RunState& state, 
   return MeetForCheckpoints(config, run);
 }
 
-// Ranks that cannot write to one folder leave checkpoints to rank 0.
+// Creates the group for checkpoints if all ranks share the folder of rank 0.
 absl::Status RankGroup::MeetForCheckpoints(const TrainConfig& config, TrainingRun* run) {
   if (!run->session->divides_moments() || run->data.synthetic) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool shared, IsSharedFolder(*ranks_, config.out));
@@ -165,7 +164,7 @@ int RankGroup::ShareExitCode(int own) {
 
 namespace {
 
-// The decisions of rank 0, on the files and the device of this rank.
+// Returns the decisions of rank 0, with the files and the device of this rank.
 TrainConfig MakeConfig(const TrainConfig& given, const TrainConfig& decided, const Rank& rank) {
   TrainConfig config = decided;
   for (std::string TrainConfig::*path : {&TrainConfig::model, &TrainConfig::data, &TrainConfig::eval_data}) {
@@ -183,7 +182,7 @@ absl::Status LogInto(const std::string& folder, const TrainConfig& given, const 
   return LogToFile(rank, given, folder);
 }
 
-// Model and data may be files of another machine.
+// Fails if model or data differ from those of rank 0, which may be on another machine.
 absl::Status CheckSameInputs(const RunState& state, const TrainingRun& run) {
   if (run.data.model->sha256() != state.model_sha256)
     return Invalid("`model` ", run.config.model, ": is not the model that rank 0 trains");
@@ -202,7 +201,7 @@ absl::Status Prepare(const TrainConfig& config, const RunState& state, const Ran
 // Shows the progress of this rank, and writes its parts of checkpoints whenever rank 0 writes its own (Recorder::Save).
 class FollowerObserver : public TrainObserver {
  public:
-  // Of ranks that write together (RankGroup::checkpoints), once rank 0 has opened the folder of its run.
+  // Opens the folder of checkpoints for ranks that write together, after rank 0 has opened it.
   absl::Status Open(const TrainConfig& config, const TrainingRun& run, SavingGroup* group) {
     ASSIGN_OR_RETURN(folder_, CheckpointFolder::OpenExisting(StrCat(config.out, "/", kCheckpointsFolder)));
     session_ = run.session.get();
@@ -222,7 +221,7 @@ class FollowerObserver : public TrainObserver {
 
   void OnEvent(const TrainEvent& event) override { console_.Show(event); }
   bool saves() const override { return writer_ != nullptr; }
-  // Rank 0 tells of failures.
+  // Ignores errors, which rank 0 reports.
   void Save(const LoopPosition& position, SaveReason reason) override {
     const int64_t step = position.result.steps;
     if (reason == SaveReason::kBest && writer_->last_step() == step) return;
@@ -258,7 +257,7 @@ void LogFailure(const absl::Status& status, const RankGroup& group) {
   LogAsRank(group.rank(), line, group.reports() || group.rank().collected);
 }
 
-// How this rank would end by itself.
+// Returns the exit code for this rank's own result.
 int OwnExitCode(const absl::StatusOr<TrainResult>& result) {
   if (!result.ok()) return absl::IsInvalidArgument(result.status()) ? kBadInput : kFailed;
   return result->stop_reason == "signal" ? kStopped : result->stop_reason == "not_finite" ? kFailed : kDone;

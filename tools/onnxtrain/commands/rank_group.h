@@ -1,4 +1,4 @@
-// How the ranks of a distributed run begin together: rank 0 makes every automatic decision, the others repeat them.
+// Starts the ranks of a distributed run together: rank 0 makes every automatic decision, the others repeat them.
 #pragma once
 
 #include <memory>
@@ -9,46 +9,45 @@
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/training_run.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
-#include "optim/record/checkpoint/run_state.h"
+#include "optim/record/checkpoint/resume.h"
 #include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {
 
 class RankGroup {
  public:
-  // Meets the other ranks.
+  // Connects to the other ranks.
   static absl::StatusOr<std::unique_ptr<RankGroup>> Join(const Rank& rank, const TrainConfig& config);
-  // Has all ranks use the same number of threads. Fails where one was started with other flags.
+  // Sets the same number of threads on all ranks. Fails if flags that affect the result differ between the ranks.
   absl::Status Compare(const TrainConfig& config);
 
   const Rank& rank() const { return rank_; }
 
-  // Of rank 0: tells the others how its preparations have ended. `state`: of a run that begins or goes on; null where
-  // nothing is left to do. Returns `ready`, or the error of a rank that could not begin alike. Then the session is
-  // distributed, and run->options.peers set.
+  // Sends the result of rank 0's preparation, `ready`, to the others. `state`: where the run starts or resumes; null if
+  // no updates are left. Returns `ready`, or the error of another rank. On success, distributes the session and sets
+  // run->options.peers. Called on rank 0.
   absl::Status Lead(const absl::Status& ready, const RunState* state, TrainingRun* run);
 
-  // Of the other ranks: waits for rank 0. Null where nothing is to be done.
+  // Waits for Lead of rank 0. Returns null if no updates are left. Called on the other ranks.
   absl::StatusOr<std::unique_ptr<RunState>> AwaitStart();
-  // Continues from the state of rank 0, where `ready` says that this rank could prepare the run.
+  // Starts from the state of rank 0. `ready`: result of this rank's preparation. Called on the other ranks.
   absl::Status Follow(const absl::Status& ready, const RunState& state, TrainingRun* run);
 
-  // The most memory that this process had before it loaded the library of communication.
+  // Peak resident bytes before the communication library was loaded.
   int64_t resident_before() const { return resident_before_; }
 
-  // Is it this rank that has to say that rank 0 is gone?
+  // Returns true if this rank reports the loss of rank 0.
   bool reports() const { return ranks_->reports(); }
 
-  // Of ranks that divide the state and see one folder, to write checkpoints together, once the run begins; null: rank 0
-  // writes all of it.
+  // Returns the group in which ranks that shard the state and share a folder write checkpoints, once the run begins;
+  // null if rank 0 writes alone.
   SavingGroup* checkpoints() const { return checkpoints_.get(); }
 
-  // Of all ranks, once rank 0 has opened the files of the run: returns its error, `own`, on each.
+  // Returns rank 0's `own`, its result of opening the files of the run, on all ranks. Called by all ranks.
   absl::Status AgreeToTrain(const absl::Status& own);
 
-  // Of all ranks at their end: returns the exit code of rank 0, which the others wait for. Returns `own` where the
-  // ranks have not ended together or rank 0 takes longer than the time-out, and kFailed where it has gone.
+  // Waits for the exit code of rank 0 and returns it. Returns `own` if the ranks did not end together or after the
+  // time-out, and kFailed if rank 0 is lost. Called by all ranks at their end.
   int ShareExitCode(int own);
 
  private:
@@ -67,10 +66,8 @@ class RankGroup {
   std::unique_ptr<SavingGroup> checkpoints_;
 };
 
-// Training as a rank other than 0 of a distributed run.
-
-// Repeats what rank 0 has decided and trains with it. Writes nothing but a log in the folder of the run, into which
-// errors go too: rank 0 prints them. Returns the exit code.
+// Trains as a rank other than 0 with the decisions of rank 0, and returns the exit code. Writes only a log in the
+// folder of the run, including errors, which rank 0 prints.
 int TrainAsFollower(const TrainConfig& given, RankGroup& group, const SignalFlags& signals);
 
 }  // namespace onnxtrain::cli

@@ -16,7 +16,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/sources/token_shard.h"
-#include "frontend/data/text/documents.h"
+#include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/text_encoding.h"
 #include "optim/plan/text_setup.h"
 #include "optim/record/run_folder.h"
@@ -26,7 +26,7 @@
 namespace onnxtrain::cli {
 namespace {
 
-// Documents that are tokenized at a time, of all threads together.
+// Number of documents that all threads together tokenize at a time.
 constexpr int64_t kDocuments = 1 << 14;
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenText(const TrainConfig& config) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenText(const TrainConfig& confi
   return data.ok() ? data : Annotate(data.status(), "`data`: ");
 }
 
-// The column that `text` names; else the only column of text.
+// Returns the column that `text` names, or the only column of text.
 absl::StatusOr<int> FindColumn(const TrainConfig& config, const Dataset& data) {
   const std::vector<Column>& columns = data.columns();
   if (config.text.size() > 1) return Invalid("`text`: one column, not ", config.text.size());
@@ -52,7 +52,7 @@ absl::StatusOr<int> FindColumn(const TrainConfig& config, const Dataset& data) {
   return static_cast<int>(found - columns.begin());
 }
 
-// A file that appears under its name when it is complete.
+// Writes a file that gets its name when it is complete.
 class ShardFile {
  public:
   static absl::StatusOr<std::unique_ptr<ShardFile>> Create(const std::string& path) {
@@ -115,7 +115,7 @@ absl::StatusOr<ShardInfo> WriteTokens(const TrainConfig& config, const Dataset& 
   }
   if (left_out > 0) Warn(StrCat("left out ", left_out, " documents that cannot be tokenized (`on_bad_sample` skip)"));
   if (info.tokens == 0) return Invalid(config.data, ": there are no tokens");
-  // The shard comes last: with it, its information is there.
+  // Writes the information before the shard, so that a complete shard always has it.
   RETURN_IF_ERROR(WriteTextFile(config.out + ".json", ToJson(info)));
   RETURN_IF_ERROR(file->Finish());
   return info;

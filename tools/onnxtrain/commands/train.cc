@@ -1,4 +1,4 @@
-// The operators and nodes that take the most time, as tables.
+// onnxtrain [train]: trains a model into a folder, from the beginning or from a checkpoint.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -25,8 +25,8 @@
 #include "optim/record/telemetry/trace.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/rank_group.h"
+#include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/ranks.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/start_page.h"
 
@@ -35,7 +35,7 @@ namespace {
 
 constexpr size_t kMostOperators = 15, kMostNodes = 10, kMostTypes = 60;
 
-// "12.3", or "-" where the rate is not known.
+// Returns "12.3", or "-" if the rate is unknown.
 std::string Rate(double amount, double seconds) {
   return amount > 0 && seconds > 0 ? absl::StrFormat("%.1f", amount / seconds / 1e9) : "-";
 }
@@ -82,8 +82,6 @@ std::string ProfileTables(const Trace& trace) {
   text.pop_back();
   return text;
 }
-
-// onnxtrain [train]: trains a model into a folder, from its beginning or from a checkpoint.
 
 absl::StatusOr<std::vector<Requirement>> ReadRequirements(const TrainingRun& run) {
   const LossChoice& loss = run.session->loss();
@@ -135,7 +133,7 @@ absl::StatusOr<std::unique_ptr<OrderFile>> OpenOrderFile(const TrainConfig& conf
   return OrderFile::Open(config.dump_order, done);
 }
 
-// The updates to record, where `done` of `total` are done.
+// Returns the updates whose operators are recorded, for a run that starts after `done` of `total`.
 absl::StatusOr<StepRange> RecordedSteps(const TrainConfig& config, int64_t done, int64_t total) {
   constexpr int64_t kFirst = 3, kLast = 5;  // the first ones touch memory for the first time
   if (config.profile_steps.empty()) return StepRange{std::min(done + kFirst, total), std::min(done + kLast, total)};
@@ -161,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Trace>> OpenTrace(const TrainingRun& run, int64_t
   return trace;
 }
 
-// What would differ between the ranks.
+// Fails if the ranks cannot share the data or the micro-batches of the run.
 absl::Status CheckDistributable(const TrainingRun& run, const Rank& rank) {
   if (run.train.dataset->streams()) return Invalid("`data`: several ranks cannot read one pipe");
   const bool divides = !run.config.deterministic || run.batch.accumulation >= rank.size;
@@ -171,7 +169,7 @@ absl::Status CheckDistributable(const TrainingRun& run, const Rank& rank) {
   return absl::OkStatus();
 }
 
-// A rank for every part of the model.
+// Fails unless there is a rank for every part of the model.
 absl::Status CheckParts(const TrainConfig& config, const Rank& rank) {
   for (const auto& [flag, count, parts] :
        {std::tuple("pipeline", config.pipeline, "stages"), {"tensor", config.tensor, "parts"}}) {
@@ -182,7 +180,7 @@ absl::Status CheckParts(const TrainConfig& config, const Rank& rank) {
   return absl::OkStatus();
 }
 
-// Sums within a kernel depend on the number of threads.
+// Fails if a deterministic run gets fewer threads than requested, since sums in kernels depend on their number.
 absl::Status CheckThreads(const TrainConfig& config) {
   const int threads = ComputeThreads(config);
   if (!config.deterministic || threads == config.threads) return absl::OkStatus();
@@ -197,10 +195,10 @@ struct ReadyRun {
   TrainingRun run;
   RecordedRun recorded;
   std::vector<Requirement> requirements;
-  bool finished = false;  // nothing is left to do, and nothing else is set
+  bool finished = false;  // no updates are left; the other fields are not set
 };
 
-// Of the state, among the ranks.
+// Returns the level at which the state is sharded over the ranks.
 std::string ChooseShard(const ReadyRun& ready, int ranks) {
   const TrainConfig& config = ready.run.config;
   if (config.pipeline > 1 || config.tensor > 1) return "none";
@@ -213,8 +211,7 @@ std::string ChooseShard(const ReadyRun& ready, int ranks) {
                                   .may_divide_gradients = MayDivideGradients(config, ready.run.backend->device())})));
 }
 
-// Decisions of the clock and of free memory that ResolveConfig leaves to the next run, which the other ranks must not
-// make again.
+// Fixes decisions by timing and free memory, which ResolveConfig leaves open but which must be equal on all ranks.
 TrainConfig DecideForAll(const ReadyRun& ready, int ranks) {
   TrainConfig decided = ready.recorded.resolved;
   if (decided.micro_batch_size == TrainConfig::kAuto) decided.micro_batch_size = ready.run.batch.micro;
@@ -265,7 +262,7 @@ absl::Status Begin(const TrainConfig& config, const SignalFlags& signals, ReadyR
   return absl::OkStatus();
 }
 
-// The other ranks begin with what rank 0 has prepared.
+// Starts the other ranks with the prepared run of rank 0.
 absl::Status BeginTogether(const absl::Status& own, RankGroup& group, ReadyRun* ready) {
   if (!own.ok() || ready->finished) return group.Lead(own, nullptr, nullptr);
   const RecordedRun& recorded = ready->recorded;
@@ -286,7 +283,8 @@ class Terminal : public RunDisplay {
       : config_(run.config),
         console_(stderr, {.total_steps = run.options.max_seconds > 0 ? 0 : run.steps.total,
                           .has_accuracy = run.session->loss().classes,
-                          .tokens_per_sample = run.train.text_unit.tokens_per_sample}) {}
+                          .tokens_per_sample = run.train.text_unit.tokens_per_sample,
+                          .sparse = !run.config.verbose && !IsSpecified(run.config, "log_every")}) {}
   void ShowProgress(const TrainEvent& event) override {
     if (!config_.quiet) console_.Show(event);
   }
@@ -333,7 +331,7 @@ absl::StatusOr<int> TrainAlone(const TrainConfig& config, const Rank& rank, cons
   return ReportOutcome(ready, recorder.TrainAndWrite());
 }
 
-// Of rank 0. The other ranks know of every error up to the first update; from then on, of the exit code.
+// Trains as rank 0. The other ranks receive every error before the first update, and afterwards the exit code.
 absl::StatusOr<int> TrainTogether(const TrainConfig& config, RankGroup& group, const SignalFlags& signals) {
   RETURN_IF_ERROR(group.Compare(config));
   ReadyRun ready;

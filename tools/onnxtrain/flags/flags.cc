@@ -11,7 +11,7 @@
 namespace onnxtrain::cli {
 namespace {
 
-// "; did you mean adam?" where a value is close to a choice that the field has.
+// Returns "; did you mean adam?" if a value is close to a choice of the field.
 std::string Suggestion(const ConfigField& field, const std::string& value) {
   const std::vector<std::string> choices = absl::StrSplit(field.traits.choices, '|', absl::SkipEmpty());
   const std::string near = Nearest(value, choices);
@@ -32,7 +32,7 @@ bool IsGiven(const Arguments& args, std::string_view name) {
   return std::ranges::any_of(args.flags, [&](const SpecifiedFlag& flag) { return flag.name == name; });
 }
 
-// Is the micro-batch said as the batch of a device, and the batch of an update not at all?
+// Returns true if the flags give a batch per device, by a synonym of another library, and no global batch.
 bool BatchFollowsDevices(const Arguments& args, const TrainConfig& config) {
   const auto micro =
       std::ranges::find(args.flags.rbegin(), args.flags.rend(), "micro_batch_size", &SpecifiedFlag::name);
@@ -40,43 +40,22 @@ bool BatchFollowsDevices(const Arguments& args, const TrainConfig& config) {
   return FindSynonym(micro->written)->per_device && !IsGiven(args, "batch_size");
 }
 
-// The batch of an update: one of every device, as often as they are accumulated. Parts of a model are one device.
+// Sets the global batch to micro-batch × devices × accumulation steps. Parts of a model count as one device.
 void SetBatchOfDevices(int ranks, TrainConfig* config) {
   const bool parts = config->pipeline > 1 || config->tensor > 1;
   const int64_t devices = parts ? 1 : std::max<int64_t>(ranks, config->world);
   const int64_t passes = devices * std::max<int64_t>(1, config->gradient_accumulation_steps);
   config->batch_size = config->micro_batch_size * passes;
-  config->gradient_accumulation_steps = 0;  // follows
+  config->gradient_accumulation_steps = 0;  // derived from the batch
   config->specified.erase("gradient_accumulation_steps");
   config->specified.emplace("batch_size");
 }
 
 std::string FirstOrEmpty(const std::vector<std::string>& texts) { return texts.empty() ? "" : texts.front(); }
 
-std::string DefaultText(const ConfigField& field) {
-  static const TrainConfig kDefaults;
-  if (*field.traits.otherwise != 0) return field.traits.otherwise;
-  return field.traits.repeatable ? "" : FirstOrEmpty(FieldTexts(kDefaults, field));
-}
-
-// Appends `text` wrapped at `width` columns, indented by `indent`; the cursor is at `indent`.
-void AppendWrapped(const std::string& text, size_t indent, size_t width, std::string* out) {
-  size_t column = indent;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string_view word = std::string_view(text).substr(begin, end - begin);
-    const bool breaks = begin > 0 && column + 1 + CountColumns(word) > width;
-    if (breaks) column = indent;
-    StrAppend(out, begin == 0 ? "" : breaks ? "\n" + std::string(indent, ' ') : " ", word);
-    column += CountColumns(word) + 1;
-    begin = end + 1;
-  }
-}
-
 std::string HelpLine(const ConfigField& field) {
   constexpr size_t kIndent = 38, kWidth = 120;
-  const std::string flag = FormatFlag(field.name);
-  std::string line = field.is_bool() ? StrCat("  --[no-]", flag.substr(2)) : StrCat("  ", flag, " ", field.value);
+  std::string line = StrCat("  ", HelpName(field), field.is_bool() ? "" : " ", field.value);
   const size_t used = CountColumns(line);
   line += used < kIndent ? std::string(kIndent - used, ' ') : "\n" + std::string(kIndent, ' ');
   const std::string otherwise = DefaultText(field);
@@ -134,7 +113,7 @@ std::string FieldsToFlags(std::string_view message) {
     if (end == std::string_view::npos) return StrCat(text, message);
     const std::string_view name = message.substr(begin + 1, end - begin - 1);
     const bool field = FindField(name) != nullptr;
-    // The second quote of what is no field may be the first one of a field.
+    // The closing quote of other text may be the opening quote of a field.
     StrAppend(&text, message.substr(0, begin), field ? FormatFlag(name) : StrCat("`", name));
     message.remove_prefix(field ? end + 1 : end);
   }
@@ -152,6 +131,30 @@ std::vector<std::string> DefaultFlags(const TrainConfig& config, const TrainConf
     }
   }
   return flags;
+}
+
+void AppendWrapped(const std::string& text, size_t indent, size_t width, std::string* out) {
+  size_t column = indent;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = std::string_view(text).substr(begin, end - begin);
+    const bool breaks = begin > 0 && column + 1 + CountColumns(word) > width;
+    if (breaks) column = indent;
+    StrAppend(out, begin == 0 ? "" : breaks ? "\n" + std::string(indent, ' ') : " ", word);
+    column += CountColumns(word) + 1;
+    begin = end + 1;
+  }
+}
+
+std::string HelpName(const ConfigField& field) {
+  const std::string flag = FormatFlag(field.name);
+  return field.is_bool() ? "--[no-]" + flag.substr(2) : flag;
+}
+
+std::string DefaultText(const ConfigField& field) {
+  static const TrainConfig kDefaults;
+  if (*field.traits.otherwise != 0) return field.traits.otherwise;
+  return field.traits.repeatable ? "" : FirstOrEmpty(FieldTexts(kDefaults, field));
 }
 
 std::string FlagHelp(unsigned task) {

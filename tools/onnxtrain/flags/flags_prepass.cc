@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/flags/flags_prepass.h"
+#include "tools/onnxtrain/flags/flags.h"
 
 #include <algorithm>
 #include <array>
@@ -54,7 +54,7 @@ std::string Trim(std::string_view line) {
   return std::string(line.substr(first, line.find_last_not_of(" \t\r") - first + 1));
 }
 
-// A line of a flag file as words; the value is the rest of the line, blanks included.
+// Splits a line of a flag file into words; the value is the rest of the line, including blanks.
 std::vector<std::string> LineWords(const std::string& line) {
   const size_t blank = line.find_first_of(" \t"), equal = line.find('=');
   if (blank == std::string::npos || equal < blank) return {line};
@@ -73,7 +73,7 @@ class Parser {
   struct Target {
     const FlagSpec* flag = nullptr;
     bool negated = false;
-    const Synonym* synonym = nullptr;  // by which the flag was given
+    const Synonym* synonym = nullptr;  // set if the flag was given by a synonym
 
     bool is_switch() const { return synonym == nullptr ? flag->boolean : synonym->kind == Synonym::Value::kSwitch; }
   };
@@ -126,7 +126,7 @@ absl::StatusOr<Parser::Target> Parser::FindByOtherName(const std::string& name) 
   return Unknown(name);
 }
 
-// Fails for a flag of other subcommands, which was given by the name `given`.
+// Returns the error for a flag that only other subcommands have.
 absl::Status Parser::BelongsElsewhere(const std::string& flag, const std::string& what,
                                       const std::string& given) const {
   std::string elsewhere;
@@ -139,7 +139,7 @@ absl::Status Parser::BelongsElsewhere(const std::string& flag, const std::string
 
 absl::Status Parser::Unknown(const std::string& name) const {
   RETURN_IF_ERROR(BelongsElsewhere(name, "", name));
-  constexpr size_t kShortest = 5;  // shorter names of others are near to anything
+  constexpr size_t kShortest = 5;  // shorter synonyms resemble too many words
   std::vector<std::string> names = {"help", "version", "flagfile"};
   for (const FlagSpec& f : command_.flags) {
     names.push_back(f.name);
@@ -210,7 +210,7 @@ absl::StatusOr<SpecifiedFlag> Parser::Specify(const Target& target, const Word& 
   flag.written = synonym->name;
   flag.theirs = std::exchange(flag.value, *std::move(value));
   const bool off = target.synonym != nullptr && target.is_switch() && flag.theirs == "false";
-  // A switch of two values, true and false, says which; others are one of several: --bf16 True --fp16 False.
+  // A switch for a boolean field sets it to true or false; others stand for one of several values: --bf16 True.
   if (off && flag.value != "false") {
     ASSIGN_OR_RETURN(flag.not_value, TranslateValue(*synonym, "true"));
   }
@@ -250,7 +250,7 @@ absl::Status Parser::Parse(const std::vector<std::string>& words, const std::str
   return absl::OkStatus();
 }
 
-// Drops switches of other libraries that are off, where another flag gives the field a value that they do not exclude.
+// Drops synonyms that are switched off if another flag sets the field to a value that they do not exclude.
 void DropSwitchesThatAreOff(std::vector<SpecifiedFlag>* flags) {
   for (size_t i = 0; i < flags->size();) {
     const SpecifiedFlag off = (*flags)[i];
@@ -308,7 +308,7 @@ absl::Status Parser::ReadFlagFile(const std::string& path, const std::string& pl
   return absl::OkStatus();
 }
 
-// Sets the values that are left to another flag of the same field: --eval-strategy steps --eval-steps 50.
+// Copies values that a synonym leaves to another flag of the same field: --eval-strategy steps --eval-steps 50.
 absl::Status CopyValuesOfOtherFlags(std::vector<SpecifiedFlag>* flags) {
   for (SpecifiedFlag& flag : *flags) {
     if (flag.written.empty() || flag.value != kOfOtherFlag) continue;

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/report/class_tables.h"
+#include "tools/onnxtrain/report/quality_html.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ struct ClassCounts {
   int64_t errors() const { return support + predicted - 2 * correct; }
 };
 
-// Of the classes that are labels or predictions of a sample, ascending.
+// Counts samples by class, for the classes that are a label or a prediction of any sample, ascending.
 std::vector<ClassCounts> CountClasses(const Quality& q) {
   std::map<int64_t, ClassCounts> counts;
   for (const auto& [pair, samples] : q.confusion) {
@@ -48,7 +48,7 @@ std::vector<ClassCounts> CountClasses(const Quality& q) {
   return list;
 }
 
-// In the order of the classes; of many, those with the most errors.
+// Returns a table by class, limited to the classes with the most errors if there are many.
 std::string ClassTable(const Quality& q, const std::vector<std::string>& names) {
   std::vector<ClassCounts> counts = CountClasses(q);
   std::string note;
@@ -69,7 +69,7 @@ std::string ClassTable(const Quality& q, const std::vector<std::string>& names) 
   return note + HtmlTable(header, rows, true);
 }
 
-// Of the classes that are labels or predictions of a position.
+// Returns the mean intersection over union of the classes that are a label or a prediction of any position.
 double MeanIou(const Quality& q) {
   double sum = 0;
   const std::vector<ClassCounts> counts = CountClasses(q);
@@ -78,7 +78,7 @@ double MeanIou(const Quality& q) {
   return counts.empty() ? 0 : sum / static_cast<double>(counts.size());
 }
 
-// Rows are labels; the color is the share of the row.
+// Draws the confusion matrix. Rows are labels; colors are shares of the row.
 std::string Matrix(const Quality& q, const std::vector<std::string>& names) {
   std::string html =
       "<h3>Confusion matrix: labels in rows, predictions in columns</h3>\n<div class=\"scroll\"><table "
@@ -117,7 +117,7 @@ std::string ConfusedPairs(const Quality& q, const std::vector<std::string>& name
   return rows.empty() ? "" : "<h3>Most confused</h3>\n" + HtmlTable({"label", "prediction", counted}, rows, false);
 }
 
-// Accuracy over confidence; on the diagonal, probabilities are right.
+// Plots accuracy over confidence; perfect calibration is the diagonal.
 std::string ReliabilityPlot(const Quality* before, const Quality& after) {
   const auto line = [](const Quality& q) {
     Series points;

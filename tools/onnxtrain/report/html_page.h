@@ -1,4 +1,4 @@
-// A self-contained HTML page: no scripts, nothing from elsewhere, light and dark.
+// Builds self-contained HTML pages without scripts or external resources, for light and dark mode.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace onnxtrain::cli {
 // Replaces & < > " and control characters; invalid UTF-8 becomes U+FFFD.
 std::string EscapeHtml(std::string_view text);
 
-// The whole page. `body` is HTML.
+// Returns a whole page. `body` is HTML.
 std::string HtmlPage(const std::string& title, const std::string& body);
 
-// <section> with a heading; "" where `body` is empty.
+// Returns a <section> with a heading; "" if `body` is empty.
 std::string Section(const std::string& heading, const std::string& body);
 
-// A table of texts, which are escaped. Columns from the second on are right-aligned where `numbers`.
+// Returns a table, and escapes its texts. With `numbers`, columns from the second on are right-aligned.
 std::string HtmlTable(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows,
                       bool numbers);
 

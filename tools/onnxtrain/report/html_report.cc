@@ -14,11 +14,10 @@
 #include "optim/plan/data_setup.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/report/class_tables.h"
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/plot.h"
+#include "tools/onnxtrain/report/quality_html.h"
 #include "tools/onnxtrain/report/run_table.h"
-#include "tools/onnxtrain/report/sample_view.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -42,7 +41,7 @@ std::string Card(const std::string& value, const std::string& label) {
   return StrCat("<div class=\"card\"><b>", EscapeHtml(value), "</b><span>", EscapeHtml(label), "</span></div>\n");
 }
 
-// "93.1 % → 98.2 %" of an evaluation before and after training.
+// Shows a metric before and after training: "93.1 % → 98.2 %".
 std::string ChangeCard(const Json& summary, const char* key, const char* label, bool percent) {
   const auto format = [&](double x) { return percent ? absl::StrFormat("%.1f %%", 100 * x) : FormatNumber(x); };
   const double after = NumberOf(summary.value("eval", Json()), key);
@@ -85,7 +84,7 @@ constexpr Part kParts[] = {{"compute", "compute"},
                            {"checkpoint", "checkpoints"},
                            {"compile", "compilation"}};
 
-// Of the time of computing: forward, backward and update; empty where it was not measured.
+// Shows the shares of forward, backward and update in the computing time; "" if they were not measured.
 std::string PhasesHtml(const Json& split) {
   const double compute = NumberOf(split, "compute");
   if (!(compute > 0) || std::isnan(NumberOf(split, "forward"))) return "";
@@ -140,9 +139,9 @@ const Curve kCurves[] = {
     {"busy CPUs", {{"this process", "busy_cpus"}, {"the machine", "machine_busy_cpus"}}, {}, false, true},
     {"disks, MiB/s", {{"read", "disk_read_rate"}, {"written", "disk_write_rate"}}, {}, false, true, 1 / kMiB}};
 
-// A line for each GPU of the machine.
+// A metric with one line per GPU of the machine.
 struct GpuCurve {
-  const char *title, *key;  // `key` behind "gpuN_"
+  const char *title, *key;  // `key` without the prefix "gpuN_"
   double scale = 1;
 };
 constexpr GpuCurve kGpuCurves[] = {{"GPUs: % of the time that a kernel runs", "utilization", 100},
@@ -179,7 +178,7 @@ void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefi
     lines->push_back({.name = prefix + "outliers", .points = *s, .dots = true});
 }
 
-// "cat", "cat, dog", "0.53" or "corn: 0.53, rye: 0.2".
+// Formats labels or predictions: "cat", "cat, dog", "0.53" or "corn: 0.53, rye: 0.2".
 std::string ValuesText(const ReportContents& c, const std::vector<double>& values) {
   const bool numbers = c.after->kind == QualityKind::kNumbers, named = numbers && c.classes.size() == values.size();
   const auto text = [&](size_t i) {
@@ -254,7 +253,7 @@ std::string HtmlReport(const ReportContents& c) {
 
 namespace {
 
-// Null where nothing was trained.
+// Returns null if nothing was trained.
 const Program* LargestTrainingProgram(const Session& session) {
   const Program* largest = nullptr;
   for (const ProgramProfile& p : session.Profile()) {
@@ -264,7 +263,7 @@ const Program* LargestTrainingProgram(const Session& session) {
   return largest;
 }
 
-// Of the labels of a sample, as a batch pads pictures of several sizes.
+// Returns the shape of a sample's labels after padding: a batch pads images of different sizes.
 Shape LabelShape(const TrainingRun& run, int64_t sample) {
   const auto spec = std::ranges::find(run.eval.specs, run.session->loss().leading().feed, &FeedSpec::feed);
   if (spec == run.eval.specs.end()) return {};

@@ -1,4 +1,4 @@
-// report.html: what a run did, on one page.
+// Writes report.html: results, curves, memory and samples of a run on one page.
 #pragma once
 
 #include <optional>
@@ -16,24 +16,24 @@ namespace onnxtrain::cli {
 struct ReportContents {
   RunRecord record;
   std::string flags;                 // a flag file that repeats the run
-  std::vector<std::string> classes;  // names of classes, or of targets that are numbers; may be empty
+  std::vector<std::string> classes;  // names of classes, or of numeric targets; may be empty
   std::optional<Quality> before, after;
   std::optional<MemoryTimeline> memory;
-  std::vector<SampleResult> worst;    // of `after`
-  std::vector<std::string> pictures;  // HTML of each of `worst`; may be ""
-  std::vector<std::string> places;    // of each of `worst`: "data.csv: row 17"
+  std::vector<SampleResult> worst;    // the samples of `after` with the greatest loss
+  std::vector<std::string> pictures;  // HTML of each worst sample; may be ""
+  std::vector<std::string> places;    // location of each worst sample: "data.csv: row 17"
 };
 
 std::string HtmlReport(const ReportContents& contents);
 
 inline constexpr char kReportFile[] = "report.html";
-// Writes the page of a run that has ended, by its session and its folder, to report.html in the folder.
+// Writes report.html to the folder of a run that has ended.
 absl::Status WriteReport(const TrainingRun& run, const RunOutcome& outcome, const OutputFolder& folder);
 
-// Several runs in one table and one set of plots.
+// Returns a page with several runs in one table and one set of plots.
 std::string HtmlComparison(const std::vector<RunRecord>& runs);
 
-// The plots that a set of runs has data for.
+// Returns the plots for which a set of runs has data.
 std::string CurvesHtml(const std::vector<RunRecord>& runs);
 
 }  // namespace onnxtrain::cli

@@ -1,14 +1,22 @@
 #include "tools/onnxtrain/report/inspection.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <set>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
+#include "frontend/base/strings.h"
+#include "frontend/onnx/import.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
-#include "frontend/passes/near_misses.h"
+#include "frontend/passes/recognize.h"
 #include "optim/plan/batch_axes.h"
 #include "optim/plan/learning_rates.h"
 #include "optim/plan/model_setup.h"
@@ -19,10 +27,149 @@
 #include "optim/step/program/optimize.h"
 #include "optim/step/training_graph.h"
 #include "tools/onnxtrain/environment.h"
-#include "tools/onnxtrain/report/quirks.h"
 
 namespace onnxtrain::cli {
 namespace {
+
+std::string FoldedNorms(const OnnxModel& file) {
+  const int folded = CountFoldedNorms(file);
+  if (folded == 0) return "";
+  return StrCat("BatchNorm was folded into ", folded,
+                " nodes: they train as plain affine layers; an export with BatchNorm trains "
+                "better (PyTorch: optimize=False)");
+}
+
+std::string FoldedWeights(const OnnxModel& file) {
+  const std::vector<std::string> names = FindFoldedWeights(file);
+  if (names.empty()) return "";
+  return StrCat("the exporter computed '", Printable(names[0]), "'",
+                names.size() > 1 ? StrCat(" and ", names.size() - 1, " more weights") : "",
+                " from parameters, as weight_norm does: they train as plain weights (PyTorch: "
+                "do_constant_folding=False keeps the expression)");
+}
+
+std::string FoldedNumbers(const OnnxModel& file) {
+  const std::vector<std::string> names = FindFoldedNumbers(file);
+  if (names.empty()) return "";
+  return StrCat("the exporter computed the number '", Printable(names[0]), "'",
+                names.size() > 1 ? StrCat(" and ", names.size() - 1, " more") : "",
+                ", which is not trained; where it comes from a parameter, export with do_constant_folding=False");
+}
+
+std::string Reader(const Node& node) { return StrCat(node.op, " '", *node.source, "'"); }
+
+// Returns one node per node of the file, which the importer may have split into several.
+std::vector<int32_t> BySource(const Graph& graph, std::span<const int32_t> nodes) {
+  std::vector<int32_t> first;
+  std::set<std::string> seen;
+  for (int32_t n : nodes) {
+    if (seen.insert(graph.nodes()[n].source).second) first.push_back(n);
+  }
+  return first;
+}
+
+std::string SharedText(const Graph& graph, const std::string& name, const std::vector<int32_t>& readers) {
+  std::string text;
+  constexpr size_t kMost = 3;
+  for (size_t i = 0; i < readers.size() && i < kMost; ++i)
+    StrAppend(&text, i == 0 ? "" : ", ", Reader(graph.nodes()[readers[i]]));
+  return StrCat("tied: '", name, "' is read by ", readers.size(), " nodes: ", text,
+                readers.size() > kMost ? ", …" : "");
+}
+
+bool SameTransposed(const HostTensor& a, const HostTensor& b) {
+  if (a.type().rank() != 2 || b.type().rank() != 2 || a.dtype() != b.dtype()) return false;
+  const int64_t rows = a.shape()[0], columns = a.shape()[1];
+  if (b.shape() != Shape{columns, rows}) return false;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      if (a.At(i * columns + j) != b.At(j * rows + i)) return false;
+    }
+  }
+  return true;
+}
+
+bool IsConstant(const HostTensor& t) {
+  for (int64_t i = 1; i < t.size(); ++i) {
+    if (t.At(i) != t.At(0)) return false;
+  }
+  return true;
+}
+
+enum class Sameness : uint8_t { kNo, kSame, kTransposed };
+
+Sameness Compare(const HostTensor& a, const HostTensor& b) {
+  if (a.type() == b.type() && a.SameBytes(b)) return Sameness::kSame;
+  return SameTransposed(a, b) ? Sameness::kTransposed : Sameness::kNo;
+}
+
+std::string StoredTwice(const std::vector<std::string>& names, bool transposed) {
+  constexpr size_t kMost = 3;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    const bool last = i + 1 == names.size();
+    StrAppend(&list, i == 0 ? "'" : last ? " and '" : ", '", names[i], "'");
+  }
+  if (names.size() > kMost) StrAppend(&list, ", …");
+  const std::string times = names.size() == 2 ? "twice" : StrCat(names.size(), " times");
+  return StrCat("stored ", times, ": ", list, " are equal", transposed ? ", transposed" : "", "; they train apart");
+}
+
+// Appends a note for each set of equal weights among weights of one size.
+void AppendStoredTwice(const std::vector<const ImportedWeight*>& weights, std::vector<std::string>* tied) {
+  std::vector<bool> told(weights.size(), false);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (told[i] || IsConstant(weights[i]->value)) continue;
+    std::vector<std::string> names = {weights[i]->name};
+    bool transposed = false;
+    for (size_t j = i + 1; j < weights.size(); ++j) {
+      const Sameness sameness = told[j] ? Sameness::kNo : Compare(weights[i]->value, weights[j]->value);
+      if (sameness == Sameness::kNo) continue;
+      told[j] = true;
+      transposed |= sameness == Sameness::kTransposed;
+      names.push_back(weights[j]->name);
+    }
+    if (names.size() > 1) tied->push_back(StoredTwice(names, transposed));
+  }
+}
+
+// Reports exports that hamper training: BatchNorm folded into convolutions, removed Dropout, half precision.
+std::vector<std::string> FindQuirks(const OnnxModel& file) {
+  std::vector<std::string> quirks;
+  const auto ops = file.op_histogram();
+  if (std::string folded = FoldedNorms(file); !folded.empty()) quirks.push_back(std::move(folded));
+  if (std::string folded = FoldedWeights(file); !folded.empty()) quirks.push_back(std::move(folded));
+  if (std::string folded = FoldedNumbers(file); !folded.empty()) quirks.push_back(std::move(folded));
+  if (!ops.contains("Dropout"))
+    quirks.emplace_back(
+        "no Dropout nodes: exports for inference leave them out, and --dropout has nothing to activate");
+  int half = 0;
+  for (const std::string& name : file.InitializerNames()) {
+    const HostTensor* t = file.Initializer(name);
+    half += t != nullptr && (t->dtype() == DType::kFloat16 || t->dtype() == DType::kBFloat16);
+  }
+  if (half > 0)
+    quirks.push_back(
+        StrCat(half, " initializers of half precision: trained as float32 masters and cast back on export"));
+  return quirks;
+}
+
+// Reports trained weights with several users, and weights that are stored twice, also transposed.
+std::vector<std::string> TiedWeights(const ImportedModel& model) {
+  std::vector<std::string> tied;
+  const auto readers = ComputeUsers(model.graph);
+  std::map<int64_t, std::vector<const ImportedWeight*>> by_size;
+  for (const ImportedWeight& w : model.weights) {
+    const GraphInput* input = model.graph.FindInput(w.name);
+    if (input == nullptr || input->kind != InputKind::kParameter) continue;
+    const std::vector<int32_t> apart = BySource(model.graph, readers[input->value]);
+    if (apart.size() > 1) tied.push_back(SharedText(model.graph, w.name, apart));
+    constexpr int64_t kEnough = 64;  // smaller tensors may be equal by chance
+    if (w.value.size() >= kEnough && w.value.type().rank() >= 2) by_size[w.value.size()].push_back(&w);
+  }
+  for (const auto& [size, weights] : by_size) AppendStoredTwice(weights, &tied);
+  return tied;
+}
 
 constexpr const char* kGradientNames[] = {"formula", "zero", "decomposition", "none"};  // by GradStatus
 
@@ -113,8 +260,8 @@ std::vector<OperatorSupport> GetOperatorSupport(const OnnxModel& file, const Imp
   return list;
 }
 
-// A rewritten node has the source of the node that it replaces. That of a composite in the file has its operator, or
-// one without a row.
+// A rewritten node keeps the source of the node that it replaces. A composite that the file itself contains has a
+// source of the same operator, or of one without a row.
 std::map<std::string, int> CountRecognized(const OnnxModel& file, const Graph& graph) {
   const Index index(file);
   std::map<std::string, int> counts;
@@ -164,7 +311,7 @@ class Inspector {
   }
 
  private:
-  // Imports the model with the batch of its file, or else with one that works.
+  // Imports the model with the batch size of the file, or with another one if that fails.
   absl::StatusOr<std::shared_ptr<const ImportedModel>> Import() {
     auto imported = models_.ImportForward(options_, batch_, true, true);
     const int64_t other = imported.ok() ? 0 : models_.FindFixedBatch(options_, imported.status(), true);
@@ -222,7 +369,7 @@ class Inspector {
     for (const ImportedWeight& w : model.weights) out_.parameter_bytes += static_cast<double>(w.value.type().bytes());
   }
 
-  // Tries another batch where the file fixes one.
+  // Tries another batch size if the file fixes one.
   void InspectBatch() {
     const std::vector<ModelInput> inputs = MoveBatchFirst(file_.inputs(), options_.import.batch_axes);
     const bool fixed =
@@ -311,8 +458,8 @@ class Inspector {
   const TrainConfig& config_;
   Inspection& out_;
   const OnnxModel& file_;
-  PreparedModels models_;  // saves the second of two equal imports
-  int64_t batch_ = 1;      // that the file declares
+  PreparedModels models_;  // caches imports
+  int64_t batch_ = 1;      // batch size in the file
   const std::string logits_;
   PrepareOptions options_;
   std::vector<InstalledBackend> backends_;

@@ -43,7 +43,7 @@ constexpr size_t kMostNodes = 20'000, kMostTensors = 20, kMostColumns = 512;
 
 constexpr const char* kKindNames[] = {"saved for the backward pass", "forward", "backward", "workspaces"};
 
-// Values that share bytes: a view, and a result in the place of an operand that dies.
+// Values that share bytes: views, and results that replace an operand in place.
 struct Occupant {
   ValueId value = kNoValue;  // the first one
   size_t offset = 0, bytes = 0;
@@ -99,7 +99,7 @@ class Tracer {
     return occupants;
   }
 
-  // Joins occupants of one place where one begins before the other is over.
+  // Joins occupants of the same bytes whose live ranges overlap.
   static std::vector<Occupant> Merge(std::vector<Occupant> occupants) {
     std::ranges::stable_sort(occupants, {}, [](const Occupant& o) { return std::pair(o.offset, o.first); });
     std::vector<Occupant> merged;
@@ -153,7 +153,7 @@ class Tracer {
 
 constexpr double kWidth = 1100, kHeight = 330, kLeft = 80, kRight = 12, kTop = 28, kBottom = 30;
 
-// Stacked areas. Several positions that share a column show the one with most bytes.
+// Draws stacked areas by kind. A column that covers several positions shows the one with the most bytes.
 class Plot {
  public:
   explicit Plot(const MemoryTimeline& timeline) : timeline_(timeline) {
@@ -207,7 +207,7 @@ class Plot {
     return X(static_cast<double>(position) / static_cast<double>(std::max<size_t>(1, timeline_.live.size())));
   }
 
-  // Texts of lines that are close stand on different sides.
+  // Draws marker lines, with labels on different sides if they are close.
   std::string Lines() const {
     constexpr double kClose = 70;
     const double distance = XOf(timeline_.peak) - XOf(timeline_.backward);
@@ -269,6 +269,119 @@ std::optional<MemoryTimeline> TraceMemory(const Program& program) {
 
 std::string MemoryTimelineHtml(const MemoryTimeline& timeline) {
   return Plot(timeline).Svg() + Key() + PeakTable(timeline);
+}
+
+namespace {
+
+constexpr double kPlanWidth = 960, kPlanHeight = 420, kPlanLeft = 90, kPlanTop = 44, kPlanRight = 170, kPlanBottom = 44;
+
+struct KindStyle {
+  RecomputeCostModel::Kind kind;
+  const char* name;
+  const char* color;
+};
+// Kinds, from the bottom of the stack.
+constexpr KindStyle kStyles[] = {
+    {RecomputeCostModel::kSaved, "saved for backward", "#4477aa"},
+    {RecomputeCostModel::kRecomputed, "recomputed", "#ee7733"},
+    {RecomputeCostModel::kForward, "forward, short-lived", "#88ccee"},
+    {RecomputeCostModel::kBackward, "backward", "#999933"},
+    {RecomputeCostModel::kWorkspace, "workspaces", "#bbbbbb"},
+};
+
+// Draws the plan of a step: stacked areas by kind, over the nodes.
+class PlanPlot {
+ public:
+  PlanPlot(std::vector<RecomputeCostModel::KindBytes> steps, double most) : steps_(std::move(steps)), most_(most) {}
+
+  double X(double step) const {
+    return kPlanLeft +
+           step / static_cast<double>(std::max<size_t>(1, steps_.size())) * (kPlanWidth - kPlanLeft - kPlanRight);
+  }
+  double Y(double bytes) const {
+    return kPlanHeight - kPlanBottom - bytes / most_ * (kPlanHeight - kPlanTop - kPlanBottom);
+  }
+
+  // Draws one area per kind, stacked.
+  std::string Areas() const {
+    const std::vector<std::string> outlines = StackOutlines({
+        .columns = steps_.size(),
+        .layers = std::size(kStyles),
+        .height = [&](size_t s, size_t layer) { return static_cast<double>(steps_[s][kStyles[layer].kind]); },
+        .x = [&](size_t border) { return X(static_cast<double>(border)); },
+        .y = [&](double bytes) { return Y(bytes); },
+    });
+    std::string svg;
+    for (size_t i = 0; i < outlines.size(); ++i)
+      absl::StrAppendFormat(&svg, "<polygon fill=\"%s\" points=\"%s\"/>\n", kStyles[i].color, outlines[i]);
+    return svg;
+  }
+
+  std::string Axis() const {
+    std::string svg;
+    for (int i = 0; i <= 4; ++i) {
+      const double bytes = most_ * i / 4;
+      absl::StrAppendFormat(&svg,
+                            "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>"
+                            "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                            kPlanLeft, kPlanWidth - kPlanRight, Y(bytes), Y(bytes), kPlanLeft - 6, Y(bytes) + 4,
+                            FormatBytes(bytes));
+    }
+    return svg;
+  }
+
+  std::string VerticalLine(int32_t step, const char* text) const {
+    return absl::StrFormat(
+        "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.0f\" y2=\"%.0f\" stroke=\"#333333\" stroke-dasharray=\"4 3\"/>"
+        "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n",
+        X(step), X(step), kPlanTop, kPlanHeight - kPlanBottom, X(step) + 4, kPlanTop + 12, text);
+  }
+
+  std::string HorizontalLine(double bytes, const std::string& text) const {
+    return absl::StrFormat(
+        "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#aa3377\"/>"
+        "<text x=\"%.0f\" y=\"%.1f\" fill=\"#aa3377\">%s</text>\n",
+        kPlanLeft, kPlanWidth - kPlanRight, Y(bytes), Y(bytes), kPlanWidth - kPlanRight + 6, Y(bytes) + 4, text);
+  }
+
+  static std::string Legend() {
+    std::string svg;
+    double y = kPlanHeight / 2;
+    for (auto style = std::rbegin(kStyles); style != std::rend(kStyles); ++style, y += 20) {
+      absl::StrAppendFormat(
+          &svg,
+          "<rect x=\"%.0f\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/><text x=\"%.0f\" y=\"%.0f\">%s</text>\n",
+          kPlanWidth - kPlanRight + 8, y - 10, style->color, kPlanWidth - kPlanRight + 26, y, style->name);
+    }
+    return svg;
+  }
+
+ private:
+  const std::vector<RecomputeCostModel::KindBytes> steps_;
+  const double most_;
+};
+
+}  // namespace
+
+std::string MemoryPlot(const std::string& title, const RecomputeCostModel& model, const RecomputeSchedule& recomputed,
+                       size_t arena) {
+  RecomputeSchedule marks = recomputed;
+  marks.resize(model.graph().nodes().size());
+  RecomputeTrace trace;
+  model.Simulate(marks, &trace);
+  const double most = 1.05 * std::max(static_cast<double>(arena), static_cast<double>(trace.peak));
+  const PlanPlot plot(model.SplitByKind(trace), std::max(1.0, most));
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n"
+      "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%.0f\" y=\"22\" font-size=\"15\">%s</text>\n",
+      kPlanWidth, kPlanHeight, kPlanLeft, EscapeHtml(title));
+  svg += plot.Axis() + plot.Areas() +
+         plot.HorizontalLine(static_cast<double>(arena), "arena " + FormatBytes(static_cast<double>(arena)));
+  svg += plot.VerticalLine(trace.backward, "backward pass") + PlanPlot::Legend();
+  absl::StrAppendFormat(&svg, "<text x=\"%.0f\" y=\"%.0f\">nodes in the order in which they run (%d)</text>\n</svg>\n",
+                        kPlanLeft, kPlanHeight - 16, trace.runs.size());
+  return svg;
 }
 
 }  // namespace onnxtrain::cli

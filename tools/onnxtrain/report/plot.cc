@@ -23,7 +23,7 @@ struct Range {
   }
 };
 
-// The least and the greatest of every group of points, in their order.
+// Keeps the least and the greatest point of every group, in their order.
 Series Thinned(const Series& points, size_t most) {
   if (points.size() <= most) return points;
   const size_t group = (2 * points.size() + most - 1) / most;
@@ -40,7 +40,7 @@ Series Thinned(const Series& points, size_t most) {
   return thinned;
 }
 
-// The mean of the points around each, over a twentieth of all.
+// Returns the moving average over a twentieth of the points.
 Series Smoothed(const Series& points) {
   const auto half = static_cast<std::ptrdiff_t>(points.size() / 40);
   const auto size = static_cast<std::ptrdiff_t>(points.size());
@@ -124,7 +124,7 @@ class Plot {
     for (double tick : Ticks(x_.least, x_.most, 5)) {
       if (spec_.log_x) tick = std::pow(10, tick);
       const std::string text = TickText(tick);
-      // At the right edge, a long number ends where the picture does.
+      // Keeps a long number within the right edge of the picture.
       const double half = 4 * static_cast<double>(text.size()), middle = std::min(X(tick), kWidth - half);
       absl::StrAppendFormat(&svg, "<text class=\"tick\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
                             middle, kHeight - kBottom + 16, text);
@@ -216,7 +216,7 @@ std::string Braille(unsigned dots) {
           static_cast<char>(0x80 | (code & 0x3f))};
 }
 
-// The mean of the values that fall into each of `columns` parts; a part without values has that before it.
+// Returns the mean of the values in each of `columns` parts; a part without values repeats the previous one.
 std::vector<double> Resampled(const Series& series, size_t columns) {
   const double first = series.front().first, span = series.back().first - first;
   std::vector<double> sums(columns, 0), counts(columns, 0);

@@ -1,4 +1,4 @@
-// Model outputs as rows of a CSV file.
+// Writes model outputs as rows of a CSV file.
 #pragma once
 
 #include <set>
@@ -11,25 +11,25 @@
 
 namespace onnxtrain::cli {
 
-// How an output is written: class scores become the best class and a probability for each, Sigmoid scores a class and a
-// probability, other outputs their numbers.
+// Formats one model output: class scores become the best class and a probability per class, Sigmoid scores a class and
+// a probability, other outputs numbers.
 class PredictionTable {
  public:
-  // `model` has been imported for inference; `classes` may be empty. `least_probability`: from which the second of two
-  // classes is chosen.
+  // `model` must be imported for inference; `classes` may be empty. `least_probability`: threshold for the second of
+  // two classes.
   PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability);
 
-  const std::string& output() const { return output_; }  // the model output that is written
+  const std::string& output() const { return output_; }  // name of the model output
   std::string description() const;                       // for people
-  // With newline. `key`: the names of the first columns, "sample,file".
+  // Returns the header line. `key`: names of the first columns, "sample,file".
   std::string Header(std::string_view key) const;
-  // One line per sample of `values` [n, …], which begins with its field of `keys`: "7,dog/3.png".
+  // Returns a line per sample of `values` [n, …], each starting with its element of `keys`: "7,dog/3.png".
   std::string Rows(const HostTensor& values, const std::vector<std::string>& keys) const;
 
  private:
   using Form = ScoreReader::Form;
   std::string Name(int64_t c) const;
-  // The class that one probability is for or against.
+  // Returns the name of the first or the second of two classes.
   std::string BinaryName(bool second) const;
 
   std::string output_;
@@ -39,7 +39,7 @@ class PredictionTable {
   std::set<std::string> taken_;  // the names of classes_, which no unnamed class may have
 };
 
-// As RFC 4180 has it: quoted where it holds a comma, a quote or a line break.
+// Quotes a field that contains a comma, a quote or a line break (RFC 4180).
 std::string CsvField(const std::string& text);
 
 }  // namespace onnxtrain::cli

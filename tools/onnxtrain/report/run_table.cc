@@ -13,7 +13,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
 #include "optim/record/telemetry/summary.h"
-#include "tools/onnxtrain/flags/flags_prepass.h"
+#include "tools/onnxtrain/flags/flags.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -22,7 +22,7 @@ struct CharRange {
   uint32_t first, last;
   size_t columns;
 };
-// The blocks of Unicode's East Asian Width (UAX #11) that are wide, and blocks of combining marks; ascending.
+// Wide blocks of Unicode's East Asian Width (UAX #11), and blocks of combining marks; ascending.
 constexpr CharRange kRanges[] = {
     {0x0300, 0x036f, 0},   {0x1100, 0x115f, 2},   {0x1ab0, 0x1aff, 0}, {0x1dc0, 0x1dff, 0},   {0x200b, 0x200f, 0},
     {0x20d0, 0x20ff, 0},   {0x2e80, 0x303e, 2},   {0x3041, 0x33ff, 2}, {0x3400, 0x4dbf, 2},   {0x4e00, 0xa4cf, 2},
@@ -94,7 +94,7 @@ const Row kRows[] = {{"updates", "steps", Whole},
                      {"peak memory", "measured_peak_bytes", FormatBytes},
                      {"skipped updates", "skipped_steps", Whole}};
 
-// The last value that the metrics of a run without a summary have.
+// Returns the last value in the metrics of a run, which has no summary yet.
 std::optional<double> LastOf(const RunRecord& run, const std::string& path) {
   static const std::map<std::string, std::pair<bool, const char*>> kSeries = {
       {"final_loss", {false, "loss"}}, {"epochs", {false, "epoch"}},
@@ -126,7 +126,7 @@ void AddRow(const std::vector<RunRecord>& runs, const std::string& label, const 
   if (any) table->rows.push_back(std::move(row));
 }
 
-// As a flag has it: values of a list are divided by blanks.
+// Formats a value as for a flag, with list elements separated by blanks.
 std::string SettingText(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return WriteJson(value);
@@ -165,7 +165,7 @@ void AddSettings(const std::vector<RunRecord>& runs, RunTable* table) {
 
 constexpr size_t kGap = 2;
 
-// Clips what does not fit beside the first column. Returns the width of each column.
+// Clips cells so that each column fits beside the first one. Returns the width of each column.
 std::vector<size_t> FitColumns(std::vector<std::vector<std::string>>* lines, size_t width) {
   std::vector<size_t> widths(lines->front().size());
   for (size_t c = 0; c < widths.size(); ++c) {
@@ -178,7 +178,7 @@ std::vector<size_t> FitColumns(std::vector<std::vector<std::string>>* lines, siz
   return widths;
 }
 
-// The first column, left-aligned, and columns [first, end).
+// Appends the first column, left-aligned, and columns [first, end).
 void AppendBlock(const std::vector<std::vector<std::string>>& lines, const std::vector<size_t>& widths, size_t first,
                  size_t end, std::string* text) {
   const auto pad = [&](const std::string& cell, size_t c) { return std::string(widths[c] - TextColumns(cell), ' '); };

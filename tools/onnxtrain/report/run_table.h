@@ -1,4 +1,4 @@
-// Several runs side by side.
+// Compares several runs in a table, and measures text on a terminal.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,21 @@
 
 namespace onnxtrain::cli {
 
-// Text that fits a terminal.
-
-// Columns that UTF-8 takes: two for the wide characters of East Asia and for emoji, none for combining marks.
+// Returns the columns that UTF-8 text takes: two for East Asian wide characters and emoji, none for combining marks.
 size_t TextColumns(std::string_view text);
 
-// The beginning of `text` with "…", where it takes more than `columns`, which is at least 1.
+// Shortens `text` with "…" if it takes more than `columns` ≥ 1.
 std::string ClipText(std::string_view text, size_t columns);
 
 struct RunTable {
   std::vector<std::string> header;             // "", then one name per run
-  std::vector<std::vector<std::string>> rows;  // what differs or was measured; a text for each column
+  std::vector<std::vector<std::string>> rows;  // one text per column
 };
 
-// Results first, then the configuration where it differs between the runs.
+// Returns results first, then the fields of the configuration that differ between the runs.
 RunTable CompareRuns(const std::vector<RunRecord>& runs);
 
-// Aligned columns. Where they are wider than a terminal of `width` columns, in blocks below each other.
+// Aligns columns, and splits them into blocks if they exceed a terminal of `width` columns.
 std::string FormatTable(const RunTable& table, size_t width = std::numeric_limits<size_t>::max());
 
 }  // namespace onnxtrain::cli

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/report/sample_view.h"
+#include "tools/onnxtrain/report/quality_html.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
-#include "frontend/data/image/png.h"
+#include "frontend/data/image/image.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/text/unicode.h"
 #include "tools/onnxtrain/report/html_page.h"
@@ -32,7 +32,7 @@ void AddObject(const Json& vocabulary, Names* names) {
   }
 }
 
-// [[token, score], …]
+// Reads a vocabulary of the form [[token, score], …].
 void AddScored(const Json& vocabulary, Names* names) {
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     const Json& entry = vocabulary[i];
@@ -73,7 +73,7 @@ Names ReadNames(const Tokenizer& tokenizer) {
   return names;
 }
 
-// The bytes that byte-level tokenizers write as other characters, by character.
+// Returns, by character, the bytes that byte-level tokenizers write as other characters.
 std::map<char32_t, char> HiddenBytes() {
   std::map<char32_t, char> bytes;
   char32_t next = 0x100;
@@ -150,13 +150,13 @@ namespace {
 
 constexpr int64_t kMostPixels = 160;  // per side
 
-// Where the pixels of a tensor are.
+// The image layout of a tensor.
 struct ImageLayout {
   int64_t height, width, channels;
   int64_t row, column, channel;  // strides
 };
 
-// [H,W], [C,H,W] and [H,W,C] with one or three channels (of four the first three count).
+// Recognizes [H,W], [C,H,W] and [H,W,C] with one or three channels; a fourth is ignored.
 std::optional<ImageLayout> FindLayout(const Shape& s) {
   const auto is_channels = [](int64_t c) { return c == 1 || c == 3 || c == 4; };
   std::optional<ImageLayout> found;
@@ -178,7 +178,7 @@ std::string ImageTag(const char* name, const std::string& pixels, int64_t height
   return StrCat("<img alt=\"", name, "\" src=\"data:image/png;base64,", absl::Base64Escape(png), "\">");
 }
 
-// Every n-th pixel of a large image; numbers that are not bytes are stretched to 0–255.
+// Draws an image, subsampled if it is large; values other than bytes are scaled to 0–255.
 std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool bytes) {
   double least = 0, most = 255;
   if (!bytes) {
@@ -203,7 +203,7 @@ std::string ImageHtml(const HostTensor& tensor, const ImageLayout& layout, bool 
   return ImageTag("sample", pixels, height, width, layout.channels);
 }
 
-// A color for each class that differs from those of the next ones; grey: no label.
+// Returns the color of a class, unlike that of the next classes; grey for no label.
 std::array<double, 3> ClassColor(int64_t c) {
   if (c < 0) return {0.5, 0.5, 0.5};
   if (c == 0) return {0, 0, 0};
@@ -250,7 +250,7 @@ std::string NumbersHtml(const TrainData& data, int64_t sample, const std::vector
   return text + (columns.size() > kMost ? "<br>…" : "");
 }
 
-// The beginning of a text, up to a whole character.
+// Shortens a long text at a character boundary.
 std::string Shortened(std::string text) {
   constexpr size_t kMost = 400;
   if (text.size() <= kMost) return text;
@@ -259,7 +259,7 @@ std::string Shortened(std::string text) {
   return text.substr(0, end) + " …";
 }
 
-// The columns of text, each a paragraph; "" where there are none.
+// Returns a paragraph per column of text; "" if there are none.
 std::string TextHtml(const TrainData& data, int64_t sample) {
   std::string html;
   const std::vector<Column>& columns = data.dataset->columns();

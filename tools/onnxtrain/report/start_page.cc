@@ -1,6 +1,7 @@
 #include "tools/onnxtrain/report/start_page.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "absl/strings/str_format.h"
@@ -11,23 +12,32 @@
 #include "optim/plan/session_setup.h"
 #include "optim/step/rules/rule.h"
 #include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/environment.h"
 #include "tools/onnxtrain/flags/flags.h"
-#include "tools/onnxtrain/ranks.h"
 
 namespace onnxtrain::cli {
 namespace {
 
-std::string Rows(const std::string& label, const std::vector<std::string>& lines) {
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
+
+// The first `limit` lines; the last of them counts the lines that are left out.
+std::string Rows(const std::string& label, const std::vector<std::string>& lines, size_t limit = kAll) {
+  const size_t shown = lines.size() <= limit ? lines.size() : limit - 1;
   std::string text;
-  for (size_t i = 0; i < lines.size(); ++i) text += PageRow(i == 0 ? label : "", lines[i]);
+  for (size_t i = 0; i < shown; ++i) text += PageRow(i == 0 ? label : "", lines[i]);
+  if (shown < lines.size())
+    text += PageRow(shown == 0 ? label : "", StrCat("… ", lines.size() - shown, " more lines (`verbose`)"));
   return text;
 }
+
+// The number of lines of a section that a short page shows.
+size_t Limit(const TrainingRun& run, size_t lines) { return run.config.verbose ? kAll : lines; }
 
 // "`freeze` conv*: a, b, … (12 in all)" for each reason that `train` and `freeze` give.
 std::vector<std::string> GlobLines(const std::vector<WeightDecision>& weights) {
   std::map<std::string, std::vector<std::string>> matched;
   for (const WeightDecision& w : weights) {
-    if (w.reason > WeightReason::kDefault) matched[w.why].push_back(DisplayName(w));
+    if (w.reason > WeightReason::kDefault && w.reason != WeightReason::kBase) matched[w.why].push_back(DisplayName(w));
   }
   std::vector<std::string> lines;
   for (auto& [why, names] : matched) {
@@ -44,15 +54,14 @@ std::string ModelRows(const TrainingRun& run) {
   for (const WeightDecision& w : run.session->weights()) {
     (w.trained ? trained : w.reason == WeightReason::kStatistics ? statistics : frozen) += w.type.elements();
   }
-  std::vector<std::string> lines = {DescribeModel(*run.data.model)};
-  lines.push_back(StrCat(FormatWithCommas(trained), " parameters trained",
-                         frozen > 0 ? StrCat(", ", FormatWithCommas(frozen), " not") : "",
-                         statistics > 0 ? StrCat(", ", FormatWithCommas(statistics), " running statistics") : "",
-                         " (`train`, `freeze`)"));
+  std::vector<std::string> lines = {StrCat(
+      DescribeModel(*run.data.model), ": ", FormatWithCommas(trained), " parameters trained",
+      frozen > 0 ? StrCat(", ", FormatWithCommas(frozen), " not") : "",
+      statistics > 0 ? StrCat(", ", FormatWithCommas(statistics), " running statistics") : "", " (`train`, `freeze`)")};
   for (std::string& line : GlobLines(run.session->weights())) lines.push_back(std::move(line));
   lines.insert(lines.end(), run.data.surgery.begin(), run.data.surgery.end());
   for (const std::string& note : run.session->notes()) lines.push_back("note: " + note);
-  return Rows("model", lines);
+  return Rows("model", lines, Limit(run, 6));
 }
 
 std::string DataRows(const TrainingRun& run) {
@@ -66,7 +75,7 @@ std::string DataRows(const TrainingRun& run) {
   lines.insert(lines.end(), data.train.bound.notes.begin(), data.train.bound.notes.end());
   if (!data.train.normalize.empty())
     lines.push_back(StrCat("pixels normalized: ", data.train.normalize, " (`normalize`)"));
-  std::string text = Rows("data", lines);
+  std::string text = Rows("data", lines, Limit(run, 7));
   if (run.has_eval()) {
     text += PageRow("eval data", StrCat(data.eval_text, ": ", FormatWithCommas(run.eval.dataset->size()), " samples"));
   } else if (!data.synthetic) {
@@ -75,21 +84,21 @@ std::string DataRows(const TrainingRun& run) {
   return text;
 }
 
-std::string OptimizerText(const OptimizerSpec& o) {
+std::string OptimizerText(const OptimizerSpec& o, bool verbose) {
   std::string text = o.rule;
   const std::string_view takes = FindRule(o)->takes;
   const auto reads = [&](std::string_view number) { return takes.find(number) != std::string_view::npos; };
   if (reads("momentum")) StrAppend(&text, ", momentum ", o.momentum, o.nesterov ? " (Nesterov)" : "");
   if (o.dampening != 0) StrAppend(&text, ", dampening ", o.dampening);
-  if (reads("betas")) StrAppend(&text, ", betas ", o.beta1, ",", o.beta2);
-  if (reads("eps")) StrAppend(&text, ", eps ", o.eps);
+  if (reads("betas") && verbose) StrAppend(&text, ", betas ", o.beta1, ",", o.beta2);
+  if (reads("eps") && verbose) StrAppend(&text, ", eps ", o.eps);
   StrAppend(&text, ", weight decay ", o.weight_decay);
   if (o.max_grad_norm > 0) StrAppend(&text, ", global norm ≤ ", o.max_grad_norm);
   if (o.agc > 0) StrAppend(&text, ", gradients ≤ ", o.agc, " of their weights (AGC)");
   if (o.clip_value > 0) StrAppend(&text, ", elements within ±", o.clip_value);
   if (o.max_grad_norm == 0 && o.agc == 0 && o.clip_value == 0) StrAppend(&text, ", no clipping");
-  if (o.ema_decay > 0) StrAppend(&text, "; evaluates their moving average, decay ", o.ema_decay);
-  return text;
+  if (o.ema_decay > 0) StrAppend(&text, "; evaluates the moving average of the weights, decay ", o.ema_decay);
+  return text + " (`optimizer`, `weight_decay`, `max_grad_norm`)";
 }
 
 std::string StepsText(const TrainingRun& run) {
@@ -106,33 +115,38 @@ std::string StepsText(const TrainingRun& run) {
   return text;
 }
 
-std::string RateRows(const OptimizerChoice& o) {
+std::string RateRows(const OptimizerChoice& o, size_t limit) {
   std::string rate = StrCat(FormatNumber(o.spec.lr), o.rate_text);
   if (o.schedule.name != "constant") StrAppend(&rate, "; ", o.schedule.name, " to ", FormatNumber(o.schedule.min_lr));
   if (o.schedule.warmup > 0)
     StrAppend(&rate, "; warm-up ", FormatNumber(o.schedule.warmup), o.schedule.warmup < 1 ? " of the run" : " updates");
-  std::vector<std::string> rates = {rate};
+  std::vector<std::string> rates = {rate + " (`lr`)"};
   rates.insert(rates.end(), o.rate_lines.begin(), o.rate_lines.end());
-  return Rows("lr", rates);
+  return Rows("lr", rates, limit);
 }
 
-// Other programs start each rank with the batch of one.
+// Many programs take the batch of one rank instead.
 std::string DescribeRanks() {
   const auto rank = ReadRank();
-  if (!rank.ok() || rank->alone()) return "";
-  return StrCat(", of all ", rank->size, " ranks together (`batch_size`; in timm it is that of one)");
+  return !rank.ok() || rank->alone() ? "" : StrCat(" for all ", rank->size, " ranks together");
+}
+
+std::string BatchText(const TrainingRun& run) {
+  if (run.tokens.on()) return DescribeTokens(run.tokens, run.train.specs);
+  const BatchPlan& b = run.batch;
+  const bool all = !run.data.train.bound.sample_index_input.empty();
+  const std::string fixed = all ? "all samples" : DescribeFixedBatch(run.session->fixed_batch());
+  const std::string parts =
+      b.accumulation == 1 ? "" : StrCat(" = ", b.micro, " per micro-batch × ", b.accumulation, " accumulated");
+  return StrCat(b.global, parts, fixed.empty() ? "" : ": ", fixed, DescribeRanks(), " (`batch_size`",
+                parts.empty() ? ")" : ", `micro_batch_size`)");
 }
 
 std::string StepRows(const TrainingRun& run) {
-  const BatchPlan& b = run.batch;
-  const bool all = !run.data.train.bound.places_input.empty();
-  const std::string fixed = all ? "all samples" : DescribeFixedBatch(run.session->fixed_batch());
   return PageRow("loss", StrCat(run.session->loss().explanation, " (`loss`, `logits`)")) +
-         PageRow("batch", run.tokens.on() ? DescribeTokens(run.tokens, run.train.specs)
-                                          : StrCat(b.global, " = ", b.micro, " per micro-batch × ", b.accumulation,
-                                                   " accumulated", fixed.empty() ? "" : ": ", fixed, DescribeRanks())) +
-         PageRow("steps", StepsText(run)) + PageRow("optimizer", OptimizerText(run.optimizer.spec)) +
-         RateRows(run.optimizer);
+         PageRow("batch", BatchText(run)) + PageRow("steps", StepsText(run)) +
+         PageRow("optimizer", OptimizerText(run.optimizer.spec, run.config.verbose)) +
+         RateRows(run.optimizer, Limit(run, 5));
 }
 
 std::string MemoryRows(const TrainingRun& run) {
@@ -140,8 +154,9 @@ std::string MemoryRows(const TrainingRun& run) {
   if (run.options.peers == nullptr && run.session->planned_peak_bytes() > 0)
     lines.insert(lines.begin(), StrCat(FormatBytes(static_cast<double>(run.session->planned_peak_bytes())),
                                        " planned for the whole run (`memory_budget`)"));
-  if (const std::string save = DescribeSave(run.save); !save.empty()) lines.push_back("a checkpoint " + save);
-  return Rows("memory", lines);
+  const std::string save = DescribeSave(run.save);
+  if (run.config.verbose && !save.empty()) lines.push_back("a checkpoint " + save);
+  return Rows("memory", lines, Limit(run, 2));
 }
 
 // The flags that were not given, wrapped.
@@ -183,8 +198,9 @@ std::string StartPage(const TrainingRun& run, const TrainConfig& resolved) {
     text += PageRow("precision", run.precision.why + " (`mixed_precision`)");
   text += MemoryRows(run);
   text += ChoiceRows(run.choices);
-  text += PageRow("out", resolved.out);
-  text += DefaultRows(run.config, resolved);
+  text += PageRow("out", StrCat(resolved.out, "; its config.flags has every setting",
+                                run.config.verbose ? "" : " (`verbose` lists the defaults)"));
+  if (run.config.verbose) text += DefaultRows(run.config, resolved);
   text.pop_back();
   return text;
 }
@@ -215,10 +231,10 @@ std::string DescribeMemory(int64_t planned, int64_t measured) {
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files) {
   const TrainResult& r = summary.result;
   std::string text =
-      PageRow("trained",
-              StrCat(FormatWithCommas(r.steps), " updates, ", FormatNumber(r.epochs), " epochs, ",
-                     FormatWithCommas(r.samples), " samples in ", FormatSeconds(r.seconds), " (",
-                     FormatWithCommas(static_cast<int64_t>(Throughput(r))), " samples/s); ended by ", r.stop_reason));
+      PageRow("trained", StrCat(FormatWithCommas(r.steps), " updates, ", FormatNumber(r.epochs),
+                                r.epochs == 1 ? " epoch, " : " epochs, ", FormatWithCommas(r.samples), " samples in ",
+                                FormatSeconds(r.seconds), " (", FormatWithCommas(static_cast<int64_t>(Throughput(r))),
+                                " samples/s); ended by ", r.stop_reason));
   text += PageRow(
       "loss",
       StrCat(FormatNumber(r.final_loss), " over the last updates",

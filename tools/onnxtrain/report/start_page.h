@@ -1,4 +1,4 @@
-// What a training run prints before its first step and after its last.
+// The pages that a training run prints before its first step and after its last.
 #pragma once
 
 #include <string>
@@ -10,22 +10,21 @@
 
 namespace onnxtrain::cli {
 
-// Model, data, loss and why, weights, batch arithmetic, optimizer, machine, output; then every default with the flag
-// that overrides it, from ResolveConfig and the output folder. Many lines, the last without a newline. Names fields in
-// backquotes: see FieldsToFlags.
+// Describes the decisions of a run, each with the flags that override it: about 15 lines, without a final newline. With
+// `verbose`, every section is complete and a list of all defaults follows. `resolved` is the configuration with the
+// decisions filled in. Fields are named in backquotes (see FieldsToFlags).
 std::string StartPage(const TrainingRun& run, const TrainConfig& resolved);
 
-// The result, for people.
+// Describes the result of a run: losses, evaluation, times, memory and files.
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files);
 
-// Planned and measured bytes of a process.
+// Compares the planned with the measured bytes of a process.
 std::string DescribeMemory(int64_t planned, int64_t measured);
 
-// "label  text" rows, the label in a column of fixed width; a row without label continues the one above.
+// Formats "label  text" with the label in a column of fixed width; a row without a label continues the row above.
 std::string PageRow(const std::string& label, const std::string& text);
 
 // Describes graphs that were written for other runtimes.
-
 std::string DescribeGraphs(const ExportedGraphs& exported);
 
 }  // namespace onnxtrain::cli

@@ -1,4 +1,4 @@
-// The shared library libonnxtrain_sentencepiece.so, which links libsentencepiece alone.
+// The shared library libonnxtrain_sentencepiece.so, which only links libsentencepiece.
 #include <sentencepiece_processor.h>
 
 #include <exception>
@@ -10,7 +10,7 @@ namespace {
 
 class Library : public SentencePieceLibrary {
  public:
-  // The library throws at pieces that are empty or sorted in a way that its tables refuse.
+  // Catches exceptions: the library throws on empty pieces and on an order of pieces that its tables refuse.
   bool Load(const std::string& bytes, std::string* error) try {
     const auto status = processor_.LoadFromSerializedProto(bytes);
     if (!status.ok()) *error = status.ToString();

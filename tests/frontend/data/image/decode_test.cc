@@ -6,8 +6,8 @@
 #include <random>
 
 #include "frontend/base/strings.h"
+#include "frontend/data/image/image.h"
 #include "frontend/data/image/picture_pipeline.h"
-#include "frontend/data/image/resample.h"
 #include "tests/frontend/data/image/recorded.h"
 
 namespace onnxtrain {

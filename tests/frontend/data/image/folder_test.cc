@@ -1,12 +1,12 @@
-#include "frontend/data/image/image_folder.h"
+#include "frontend/data/image/picture_dataset.h"
 
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
-#include "frontend/data/bind/data_view.h"
 #include "frontend/data/bind/split.h"
 #include "frontend/data/load/cache.h"
 #include "frontend/data/load/loader.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
 

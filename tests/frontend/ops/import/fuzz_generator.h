@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "frontend/graph/attrs.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/host_tensor.h"
 #include "tests/frontend/ops/import/random_choices.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 #include "tests/frontend/ops/import/fuzz_generator.h"
 #include "tests/frontend/ops/import/import_fixture.h"
 

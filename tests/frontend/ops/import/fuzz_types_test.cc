@@ -8,7 +8,6 @@
 #include <map>
 
 #include "frontend/base/strings.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/row.h"
 #include "frontend/passes/decompose.h"
 #include "tests/frontend/ops/import/random_choices.h"

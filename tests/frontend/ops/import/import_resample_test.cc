@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "frontend/base/strings.h"
-#include "frontend/ops/check.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
+#include "frontend/ops/row.h"
 #include "frontend/passes/differentiate.h"
 #include "tests/frontend/ops/import/import_fixture.h"
 

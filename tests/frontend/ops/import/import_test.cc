@@ -1,7 +1,7 @@
 // Shapes and attributes that import gives. Numbers are compared by the conformance cases.
 #include <gtest/gtest.h>
 
-#include "frontend/ops/check.h"
+#include "frontend/ops/row.h"
 #include "tests/frontend/ops/import/import_fixture.h"
 
 namespace onnxtrain {
