@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into an empty virtual environment and uses it there, as tests/capi/python_use.py does.
+# Builds the wheel, installs it into an empty virtual environment and uses it there, as tests/capi/python_use.py and
+# python_runs.py do; then trains with the program.
 #
 #   tools/test_wheel.sh [--bare] [BUILD]    BUILD is build/release
 #
@@ -21,7 +22,10 @@ home=$root folder=$root inside=() python=python3
 if $bare; then
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -1)
   mmdebstrap --quiet --variant=minbase --include=python3,python3-venv bookworm "$root" "$mirror"
-  home=/home/wheel folder=$root/home/wheel inside=(chroot "$root") python=/usr/bin/python3
+  home=/home/wheel folder=$root/home/wheel python=/usr/bin/python3
+  # With /proc, as every container has it.
+  inside=(unshare --mount --pid --fork --kill-child sh -c 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+          "$root")
   mkdir "$folder"
 fi
 run() { "${inside[@]}" /usr/bin/env -i -C "$home" HOME="$home" "$@"; }
@@ -49,8 +53,14 @@ graph = helper.make_graph(nodes, "mlp", values[:1], values[1:], [
     numpy_helper.from_array((rng.standard_normal(shape) * scale).astype(np.float32), name)
     for name, shape, scale in weights])
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7), sys.argv[1])
+labels = np.arange(96) % 3
+np.savez(sys.argv[2], x=(rng.random((96, 4)) + 2 * np.eye(3, 4)[labels]).astype(np.float32), label=labels)
 MODEL
-cp tests/capi/python_use.py "$folder"
-run "$home/env/bin/python" "$home/model.py" "$home/m.onnx"
+cp tests/capi/python_use.py tests/capi/python_runs.py "$folder"
+run "$home/env/bin/python" "$home/model.py" "$home/m.onnx" "$home/d.npz"
 run "$home/env/bin/python" "$home/python_use.py" "$home/m.onnx"
+run "$home/env/bin/python" "$home/python_runs.py" "$home/m.onnx"
+run "$home/env/bin/onnxtrain" --version
+run "$home/env/bin/onnxtrain" --flagfile presets/quick.flags --model m.onnx --data d.npz --out trial --quiet
+run "$home/env/bin/onnxtrain" inspect --model m.onnx >/dev/null
 echo "works in an empty environment: $wheel"
