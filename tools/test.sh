@@ -5,7 +5,8 @@
 #                              readers and of the loader under sanitizers
 #   tools/test.sh --quick      style and the tests labelled `quick`: for a change, after a build
 #   tools/test.sh --nightly    what takes hours: the above, clang-tidy of all sources, fuzzing, all mutations and
-#                              kills, the examples with other frameworks, the sweep over exporters
+#                              kills, the examples with other frameworks, the documentation, the sweep over
+#                              exporters
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -61,6 +62,15 @@ check_examples() {
   ONNXTRAIN_PYTHON=$PWD/build/examples/bin/python build/release/bin/tests_capi --gtest_filter='*Examples*'
 }
 
+# The commands of all pages, the links of the site, and the notebook. make_gpt.py needs a newer PyTorch than Debian's.
+check_documentation() {
+  python3 -m venv build/pages
+  build/pages/bin/pip install -q torch numpy onnx onnxscript pillow
+  tools/docs/run_commands.py --gpt-python "$PWD/build/pages/bin/python"
+  tools/docs.sh
+  tools/docs.sh notebook
+}
+
 # Everything of PyTorch; docs/internals/exports.md has the environments of the other frameworks.
 sweep_exports() {
   python3 -m venv build/exports
@@ -85,10 +95,14 @@ build
 step "Tests"
 [ "$mode" != --nightly ] || export ONNXTRAIN_LONG_TESTS=1
 run_tests
+step "Commands of the README"
+tools/docs/run_commands.py README.md docs/getting-started.md
 check_with_sanitizers
 if [ "$mode" = --nightly ]; then
   step "Examples"
   check_examples
+  step "Documentation"
+  check_documentation
   step "Fuzzing"
   tools/fuzz.sh 300
   step "Exports"
