@@ -46,6 +46,7 @@ struct TrainConfig {
   std::vector<std::string> lora_rank;    // "R" and "GLOB=R"; empty: no adapters
   std::vector<std::string> lora_target;  // empty: all-linear
   double lora_alpha = 0;                 // 0: twice the rank
+  double lora_dropout = 0;
   std::string lora_variant = "lora", lora_init = "kaiming";
   std::string adapter;      // "": none is read
   int64_t num_classes = 0;  // 0: the last layer is kept

@@ -3,7 +3,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "optim/plan/adapter_init.h"
 #include "optim/plan/peft_adapter.h"
-#include "optim/step/weight_initializer.h"
 
 namespace onnxtrain {
 namespace {
@@ -52,6 +51,12 @@ std::string ListNames(const std::vector<LowRankTarget>& targets) {
   return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
 }
 
+// Matrix products but the output layer, or convolutions where there are none.
+bool IsDefault(const std::vector<LowRankTarget>& targets, size_t i) {
+  const auto is_linear = [](const LowRankTarget& target) { return target.kernel.empty() && !target.output_layer; };
+  return is_linear(targets[i]) || (!targets[i].output_layer && std::ranges::none_of(targets, is_linear));
+}
+
 absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config,
                                                          std::vector<LowRankTarget> targets) {
   if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a float weight");
@@ -65,8 +70,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
   for (const std::string& pattern : patterns) {
     bool matched = false;
     for (size_t i = 0; i < targets.size(); ++i) {
-      const LowRankTarget& target = targets[i];
-      if (pattern == kAllLinear ? target.output_layer : !MatchesModule(pattern, target.module)) continue;
+      if (!(pattern == kAllLinear ? IsDefault(targets, i) : MatchesModule(pattern, targets[i].module))) continue;
       matched = true;
       chosen.insert(i);
     }
@@ -93,27 +97,11 @@ absl::StatusOr<int64_t> ChooseRank(const LowRankTarget& target, const std::vecto
     if (!found || !ranks[i].pattern.empty()) found = i;
   }
   if (!found) return Invalid("`lora_rank`: no rank for '", target.module, "' (say `lora_rank` R for all)");
-  const int64_t rank = ranks[*found].rank, most = std::min(target.inputs, target.outputs);
+  const int64_t rank = ranks[*found].rank, most = std::min(CountInputs(target), target.outputs);
   if (rank > most)
     return Invalid("`lora_rank` ", rank, ": the weight of '", target.module, "' is ", target.outputs, " × ",
-                   target.inputs, ": at most ", most);
+                   CountInputs(target), ": at most ", most);
   return rank;
-}
-
-LowRankUpdate MakeUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank) {
-  const double alpha = config.lora_alpha > 0 ? config.lora_alpha : 2 * static_cast<double>(rank);
-  LowRankUpdate update{.nodes = target.nodes,
-                       .weight = target.weight,
-                       .outputs_first = target.outputs_first,
-                       .module = target.module,
-                       .scale = alpha / AlphaDivisor(config.lora_variant == "rslora", rank),
-                       .b = HostTensor({target.dtype, {target.outputs, rank}})};
-  const Type type{target.dtype, {rank, target.inputs}};
-  const auto seed = static_cast<uint64_t>(config.seed);
-  update.a = config.lora_init == "gaussian"
-                 ? DrawNormal(update.a_name(), type, 1 / static_cast<double>(rank), seed)
-                 : DrawUniform(update.a_name(), type, 1 / std::sqrt(static_cast<double>(target.inputs)), seed);
-  return update;
 }
 
 // The target of a module of an adapter: of the same name, or the only one of which one name ends in the other.
@@ -136,17 +124,23 @@ absl::StatusOr<std::vector<LowRankUpdate>> ReadUpdates(const std::string& folder
   std::map<std::string, LowRankUpdate> updates;  // by weight
   for (PeftModule& module : modules) {
     ASSIGN_OR_RETURN(const LowRankTarget* target, FindModule(module.module, targets));
-    const bool fits = module.a.shape()[1] == target->inputs && module.b.shape()[0] == target->outputs;
-    if (!fits)
-      return Invalid("its module '", Printable(module.module), "' is of ", module.b.shape()[0], " × ",
-                     module.a.shape()[1], ", the model's weight ", target->outputs, " × ", target->inputs);
-    updates[target->weight] = {.nodes = target->nodes,
-                               .weight = target->weight,
-                               .outputs_first = target->outputs_first,
-                               .module = target->module,
-                               .scale = module.scale,
-                               .a = module.a.CastTo(target->dtype),
-                               .b = module.b.CastTo(target->dtype)};
+    const AdapterShapes shapes = GetAdapterShapes(*target, module.a.shape()[0]);
+    if (module.a.shape() != shapes.a || module.b.shape() != shapes.b)
+      return Invalid("its module '", Printable(module.module), "' has A ", ToString(module.a.shape()), " and B ",
+                     ToString(module.b.shape()), "; the model's weight takes ", ToString(shapes.a), " and ",
+                     ToString(shapes.b));
+    LowRankUpdate update = MakeUpdate(*target);
+    update.scale = module.scale;
+    update.dropout = module.dropout;
+    update.a = module.a.CastTo(target->dtype);
+    update.b = module.b.CastTo(target->dtype);
+    if (!module.magnitude.shape().empty()) {
+      if (module.magnitude.size() != target->outputs)
+        return Invalid("its module '", Printable(module.module), "' has ", module.magnitude.size(),
+                       " lengths of outputs, the model's weight ", target->outputs);
+      update.magnitude = module.magnitude.CastTo(target->dtype).Reshaped(shapes.magnitude);
+    }
+    updates[target->weight] = std::move(update);
   }
   std::vector<LowRankUpdate> in_order;
   for (const LowRankTarget& target : targets) {
@@ -174,7 +168,7 @@ absl::StatusOr<std::vector<LowRankUpdate>> PlanAdapters(const TrainConfig& confi
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));
-    updates.push_back(MakeUpdate(config, target, rank));
+    updates.push_back(MakeInitialUpdate(config, target, rank, model));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!used.contains(i))
@@ -191,7 +185,7 @@ std::string DescribeAdapters(const std::vector<LowRankUpdate>& updates) {
   for (const LowRankUpdate& update : updates) {
     ranks.insert(update.rank());
     names.insert(update.module.substr(update.module.rfind('.') + 1));
-    values += update.a.size() + update.b.size();
+    for (const auto& [name, initial] : update.Trained()) values += initial.size();
   }
   return StrCat("adapters: ", updates.size(), " of rank ", absl::StrJoin(ranks, ", "), ", ", FormatWithCommas(values),
                 " values, beside ", absl::StrJoin(names, ", "), " (`lora_rank`, `lora_target`)");

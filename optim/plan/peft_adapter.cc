@@ -9,6 +9,7 @@
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/safetensors.h"
+#include "frontend/onnx/recover/updated_weight.h"
 
 namespace onnxtrain {
 namespace {
@@ -18,20 +19,22 @@ using Json = nlohmann::ordered_json;
 // The rank that most updates have.
 int64_t CommonRank(const std::vector<LowRankUpdate>& updates) {
   std::map<int64_t, int> counts;
-  for (const LowRankUpdate& update : updates) ++counts[update.rank()];
+  for (const LowRankUpdate& update : updates) ++counts[update.whole_rank()];
   return std::ranges::max_element(counts, {}, [](const auto& count) { return count.second; })->first;
 }
 
 double Alpha(const TrainConfig& config, const LowRankUpdate& update) {
-  return update.scale * AlphaDivisor(config.lora_variant == "rslora", update.rank());
+  return update.scale * AlphaDivisor(config.lora_variant == "rslora", update.whole_rank());
 }
 
-constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
+constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight",
+                           kMagnitude = ".lora_magnitude_vector";
 
 // The scales in adapter_config.json.
 struct PeftScales {
   double alpha = 0;
   bool root = false;
+  double dropout = 0;
   std::map<std::string, double> alphas;  // by module, or the end of its name
 
   double Of(const std::string& module, int64_t rank) const {
@@ -52,7 +55,7 @@ absl::StatusOr<PeftScales> ReadScales(const std::string& path) {
     const auto found = json.find(key);
     return found != json.end() && !found->is_null() && *found != false && *found != "none" && !found->empty();
   };
-  for (const char* key : {"use_dora", "bias", "modules_to_save"}) {
+  for (const char* key : {"bias", "modules_to_save"}) {
     if (is_set(key)) return Invalid(path, ": ", key, " is not supported");
   }
   PeftScales scales;
@@ -60,6 +63,12 @@ absl::StatusOr<PeftScales> ReadScales(const std::string& path) {
   if (alpha == json.end() || !alpha->is_number()) return Invalid(path, ": lora_alpha is no number");
   scales.alpha = alpha->get<double>();
   scales.root = is_set("use_rslora");
+  if (const auto dropout = json.find("lora_dropout"); dropout != json.end() && !dropout->is_null()) {
+    if (!dropout->is_number()) return Invalid(path, ": lora_dropout is no number");
+    scales.dropout = dropout->get<double>();
+    if (!(scales.dropout >= 0 && scales.dropout < 1))
+      return Invalid(path, ": lora_dropout ", scales.dropout, " is outside [0, 1)");
+  }
   if (is_set("alpha_pattern")) {
     for (const auto& [name, value] : json["alpha_pattern"].items()) {
       if (!value.is_number()) return Invalid(path, ": alpha_pattern of '", Printable(name), "' is no number");
@@ -76,22 +85,53 @@ absl::Status CheckFinite(const std::string& name, const HostTensor& value) {
   return absl::OkStatus();
 }
 
+// The tensors of a module by the ends of their names.
+struct TensorKind {
+  std::string_view end;
+  HostTensor PeftModule::*tensor;
+};
+constexpr TensorKind kTensorKinds[] = {{kA, &PeftModule::a},
+                                       {kB, &PeftModule::b},
+                                       {kMagnitude, &PeftModule::magnitude},
+                                       {".lora_magnitude_vector.weight", &PeftModule::magnitude}};
+
 // Puts a tensor of the file into its module.
 absl::Status TakeTensor(std::string name, HostTensor value, std::map<std::string, PeftModule>* modules) {
-  if (!IsFloat(value.dtype()) || value.shape().size() != 2)
+  if (!IsFloat(value.dtype()) || value.shape().empty())
     return Invalid("'", Printable(name), "' is ", ToString(value.type()), ", not a matrix of floats");
   RETURN_IF_ERROR(CheckFinite(name, value));
   if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  const bool a = name.ends_with(kA);
-  if (!a && !name.ends_with(kB)) return Invalid("'", Printable(name), "' is neither lora_A nor lora_B of a module");
-  name.resize(name.size() - kA.size());
-  PeftModule& module = (*modules)[name];
-  (a ? module.a : module.b) = std::move(value);
+  const auto* kind =
+      std::ranges::find_if(kTensorKinds, [&](const TensorKind& known) { return name.ends_with(known.end); });
+  if (kind == std::end(kTensorKinds))
+    return Invalid("'", Printable(name), "' is neither lora_A nor lora_B nor lora_magnitude_vector of a module");
+  name.resize(name.size() - kind->end.size());
+  (*modules)[name].*kind->tensor = std::move(value);
   return absl::OkStatus();
+}
+
+bool FitTogether(const PeftModule& module) {
+  const Shape &a = module.a.shape(), &b = module.b.shape();
+  return a.size() >= 2 && b.size() >= 2 && a[0] == b[1] && a[0] > 0;
 }
 
 // "classifier" of "classifier.weight".
 std::string ModuleOf(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
+
+// A and B of the whole updates, magnitudes, and weights of a new head, without the prefix.
+std::vector<std::pair<std::string, HostTensor>> ListFileTensors(const ModelEdits& edits,
+                                                                const std::map<std::string, HostTensor>& weights) {
+  std::vector<std::pair<std::string, HostTensor>> tensors;
+  for (const LowRankUpdate& update : edits.low_rank) {
+    const auto [a, b] = WholeFactors(update, weights);
+    tensors.emplace_back(update.a_name(), a);
+    tensors.emplace_back(update.b_name(), b);
+    if (update.has_magnitude())
+      tensors.emplace_back(StrCat(update.module, kMagnitude), weights.at(update.magnitude_name()));
+  }
+  for (const std::string& name : edits.fresh) tensors.emplace_back(name, weights.at(name));
+  return tensors;
+}
 
 std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
   const std::vector<LowRankUpdate>& updates = edits.low_rank;
@@ -103,10 +143,10 @@ std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
   Json ranks = Json::object(), alphas = Json::object();
   for (const LowRankUpdate& update : updates) {
     modules.insert(update.module);
-    if (update.rank() == common) alpha = Alpha(config, update);
+    if (update.whole_rank() == common) alpha = Alpha(config, update);
   }
   for (const LowRankUpdate& update : updates) {
-    if (update.rank() != common) ranks[update.module] = update.rank();
+    if (update.whole_rank() != common) ranks[update.module] = update.whole_rank();
     if (Alpha(config, update) != alpha) alphas[update.module] = Alpha(config, update);
   }
   const Json json = {{"peft_type", "LORA"},
@@ -114,12 +154,12 @@ std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
                      {"base_model_name_or_path", config.model},
                      {"r", common},
                      {"lora_alpha", alpha},
-                     {"lora_dropout", 0.0},
+                     {"lora_dropout", updates[0].dropout},
                      {"target_modules", modules},
                      {"rank_pattern", ranks},
                      {"alpha_pattern", alphas},
                      {"use_rslora", config.lora_variant == "rslora"},
-                     {"use_dora", false},
+                     {"use_dora", updates[0].has_magnitude()},
                      {"bias", "none"},
                      {"fan_in_fan_out", false},
                      {"init_lora_weights", true},
@@ -136,13 +176,9 @@ double AlphaDivisor(bool rank_stabilized, int64_t rank) {
 
 absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const ModelEdits& edits,
                               const std::map<std::string, HostTensor>& weights) {
-  std::vector<std::string> names;
-  for (const LowRankUpdate& update : edits.low_rank) names.insert(names.end(), {update.a_name(), update.b_name()});
-  names.insert(names.end(), edits.fresh.begin(), edits.fresh.end());
   std::vector<NamedType> types;
   std::string bytes;
-  for (const std::string& name : names) {
-    const HostTensor& value = weights.at(name);
+  for (const auto& [name, value] : ListFileTensors(edits, weights)) {
     types.push_back({StrCat(kPrefix, name), value.type()});
     const auto raw = value.bytes();
     bytes.append(reinterpret_cast<const char*>(raw.data()), raw.size());
@@ -165,10 +201,11 @@ absl::StatusOr<std::vector<PeftModule>> ReadPeftAdapter(const std::string& folde
   if (modules.empty()) return Invalid(file, ": holds no adapter");
   std::vector<PeftModule> result;
   for (auto& [name, module] : modules) {
-    const bool whole = module.a.size() > 0 && module.b.size() > 0 && module.a.shape()[0] == module.b.shape()[1];
-    if (!whole) return Invalid(file, ": lora_A and lora_B of '", Printable(name), "' do not fit together");
+    if (!FitTogether(module))
+      return Invalid(file, ": lora_A and lora_B of '", Printable(name), "' do not fit together");
     module.module = name;
     module.scale = scales.Of(name, module.a.shape()[0]);
+    module.dropout = scales.dropout;
     result.push_back(std::move(module));
   }
   return result;

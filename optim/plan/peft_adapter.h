@@ -26,12 +26,13 @@ absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& conf
 // The adapter of one module, as the file names it: "model.layers.0.self_attn.q_proj".
 struct PeftModule {
   std::string module;
-  HostTensor a, b;  // [rank, inputs], [outputs, rank]
-  double scale = 1;
+  HostTensor a, b;  // [rank, inputs], [outputs, rank]; of a convolution [rank, inputs, kernel…], [outputs, rank, 1…]
+  HostTensor magnitude;  // of DoRA, one number for each output; else without a shape
+  double scale = 1, dropout = 0;
 };
 
 // Reads an adapter. Fails, naming the file and the module, on other kinds than LoRA, on tensors that do not fit
-// together, on numbers that are not finite, and on what is not supported: DoRA, biases, whole modules.
+// together, on numbers that are not finite, and on what is not supported: biases, whole modules.
 absl::StatusOr<std::vector<PeftModule>> ReadPeftAdapter(const std::string& folder);
 
 }  // namespace onnxtrain

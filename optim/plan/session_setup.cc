@@ -71,7 +71,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
   SetVariableExtents(data, &options);
   const ModelEdits& edits = model.edits();
   for (const LowRankUpdate& update : edits.low_rank) {
-    for (const std::string& name : {update.a_name(), update.b_name()}) options.trainable.adapters.push_back(name);
+    for (const auto& [name, initial] : update.Trained()) options.trainable.adapters.push_back(name);
   }
   if (!edits.low_rank.empty())
     options.trainable.adapters.insert(options.trainable.adapters.end(), edits.fresh.begin(), edits.fresh.end());

@@ -1,4 +1,5 @@
 // Low-rank adapters through the program: what is trained, what is written, and how it is read again.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
@@ -195,6 +196,123 @@ TEST_F(Adapters, GradientsAreThoseOfFiniteDifferences) {
   EXPECT_EQ(o.code, 0) << o.out << o.err;
 }
 
+// Rows of W + scale·B·A, stretched to the trained lengths.
+TEST_F(Adapters, MagnitudesStretchTheOutputs) {
+  ASSERT_EQ(Train("--epochs 6 --lora-rank 2 --lora-alpha 3 --lora-variant dora --out r").code, 0);
+  EXPECT_LT(Summary("r")["eval"]["loss"], Summary("r")["eval_before"]["loss"]);
+  EXPECT_TRUE(Json::parse(ReadAll(Path("r/adapter/adapter_config.json")))["use_dora"]);
+  const auto adapter = Adapter("r/adapter");
+  const std::string prefix = "base_model.model.net.mid.";
+  const HostTensor &a = adapter.at(prefix + "lora_A.weight"), &b = adapter.at(prefix + "lora_B.weight"),
+                   &magnitude = adapter.at(prefix + "lora_magnitude_vector");
+  const HostTensor before = Weight("m.onnx", "net.mid.weight"), after = Weight("r/model.onnx", "net.mid.weight");
+  ASSERT_EQ(magnitude.shape(), (Shape{8}));
+  for (int64_t out = 0; out < 8; ++out) {
+    std::vector<double> row;
+    double squares = 0, first = 0;
+    for (int64_t in = 0; in < 16; ++in) {
+      row.push_back(before.At(in * 8 + out) + 1.5 * Product(b, a, out, in));
+      squares += row.back() * row.back();
+      first += before.At(in * 8 + out) * before.At(in * 8 + out);
+    }
+    EXPECT_GT(std::abs(magnitude.At(out) - std::sqrt(first)), 1e-4);  // it was trained
+    for (int64_t in = 0; in < 16; ++in)
+      EXPECT_NEAR(after.At(in * 8 + out), row[static_cast<size_t>(in)] * magnitude.At(out) / std::sqrt(squares), 1e-6);
+  }
+  const Outcome merged = Run("eval --model r/model.onnx --data test.npz --json --quiet");
+  const Outcome beside = Run("eval --model m.onnx --adapter r/adapter --data test.npz --json --quiet");
+  ASSERT_EQ(beside.code, 0) << beside.err;
+  EXPECT_NEAR(Json::parse(beside.out)["loss"], Json::parse(merged.out)["loss"].get<double>(), 1e-6);
+}
+
+// A and B hold the weight's largest singular values at first, and what is added to it is zero.
+TEST_F(Adapters, SingularValuesStartTheUpdate) {
+  ASSERT_EQ(Train("--max-steps 1 --lr 0 --lora-rank 2 --lora-init pissa --out start").code, 0);
+  EXPECT_NEAR(Summary("start")["eval"]["loss"], Summary("start")["eval_before"]["loss"].get<double>(), 1e-7);
+  const auto adapter = Adapter("start/adapter");
+  const std::string prefix = "base_model.model.net.mid.";
+  const HostTensor &a = adapter.at(prefix + "lora_A.weight"), &b = adapter.at(prefix + "lora_B.weight");
+  ASSERT_EQ(a.shape(), (Shape{4, 16}));  // of twice the rank: the trained and the first values
+  ASSERT_EQ(b.shape(), (Shape{8, 4}));
+  // W·aᵢ = σᵢ·aᵢ-direction: the residual W − scale·B·A of the first two is orthogonal to both rows of A.
+  const HostTensor w = Weight("m.onnx", "net.mid.weight");
+  for (int64_t out = 0; out < 8; ++out) {
+    for (int64_t r = 0; r < 2; ++r) {
+      double dot = 0;
+      for (int64_t in = 0; in < 16; ++in) {
+        double residual = w.At(in * 8 + out);
+        for (int64_t k = 0; k < 2; ++k) residual -= 2 * b.At(out * 4 + k) * a.At(k * 16 + in);
+        dot += residual * a.At(r * 16 + in);
+      }
+      EXPECT_NEAR(dot, 0, 1e-4);
+    }
+  }
+  ASSERT_EQ(Train("--epochs 4 --lora-rank 2 --lora-init pissa --out r").code, 0);
+  EXPECT_LT(Summary("r")["eval"]["loss"], Summary("r")["eval_before"]["loss"]);
+  const Outcome beside = Run("eval --model m.onnx --adapter r/adapter --data test.npz --json --quiet");
+  EXPECT_NEAR(Json::parse(beside.out)["loss"], Summary("r")["eval"]["loss"].get<double>(), 1e-6);
+}
+
+// Dropout acts in training alone, on the path of the adapter alone: with B = 0 the first loss is that of the base.
+TEST_F(Adapters, DropoutActsOnTheirInputs) {
+  ASSERT_EQ(Train("--max-steps 12 --lora-rank 2 --out none").code, 0);
+  ASSERT_EQ(Train("--max-steps 12 --lora-rank 2 --lora-dropout 0.5 --out half").code, 0);
+  EXPECT_EQ(Summary("none")["eval_before"]["loss"], Summary("half")["eval_before"]["loss"]);
+  EXPECT_NE(Summary("none")["final_loss"], Summary("half")["final_loss"]);
+  EXPECT_EQ(Json::parse(ReadAll(Path("half/adapter/adapter_config.json")))["lora_dropout"], 0.5);
+  const std::string eval = "eval --model m.onnx --adapter half/adapter --data test.npz --json --quiet";
+  EXPECT_NEAR(Json::parse(Run(eval).out)["loss"], Summary("half")["eval"]["loss"].get<double>(), 1e-6);
+  ASSERT_EQ(Train("--max-steps 12 --lora-rank 2 --lora-dropout 0.5 --dropout 0 --out kept").code, 0);
+  EXPECT_EQ(Summary("kept")["final_loss"], Summary("half")["final_loss"]);
+}
+
+TEST_F(Adapters, VariantsHaveTheGradientsOfFiniteDifferences) {
+  for (const std::string flags :
+       {"--lora-variant dora", "--lora-init pissa", "--lora-variant dora --lora-init pissa"}) {
+    ASSERT_EQ(Train("--max-steps 3 --lora-rank 2 " + flags + " --out r --overwrite").code, 0) << flags;
+    const Outcome o = Run("compare --model m.onnx --data d.npz --adapter r/adapter --gradcheck 6 --json --quiet");
+    // The lengths of magnitudes have no gradient, by definition: finite differences see them.
+    EXPECT_EQ(o.code, flags.find("dora") == std::string::npos ? 0 : 1) << flags << o.out << o.err;
+  }
+}
+
+// x[batch,2,6,6] → conv(w1) [batch,4,6,6] → relu → conv(w2, stride 2) [batch,3,3,3] → mean → [batch,3].
+TEST_F(Adapters, ConvolutionsHaveTheirs) {
+  tiny::Model net;
+  net.input_shape = {-1, 2, 6, 6};
+  net.nodes = {{"Conv", {"x", "conv1.weight", "conv1.bias"}, {"h0"}, {}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}}},
+               {"Relu", {"h0"}, {"h"}},
+               {"Conv", {"h", "conv2.weight"}, {"g"}, {}, {{"strides", std::vector<int64_t>{2, 2}}}},
+               {"GlobalAveragePool", {"g"}, {"p"}},
+               {"Flatten", {"p"}, {"y0"}},
+               {"MatMul", {"y0", "head.weight"}, {"y"}}};
+  net.weights = {{"conv1.weight", {4, 2, 3, 3}, tiny::Uniform(72, 0.5f, 1)},
+                 {"conv1.bias", {4}, tiny::Uniform(4, 0.1f, 2)},
+                 {"conv2.weight", {5, 4, 2, 2}, tiny::Uniform(80, 0.5f, 3)},
+                 {"head.weight", {5, 3}, tiny::Uniform(15, 0.7f, 4)}};
+  net.Save(Path("conv.onnx"));
+  HostTensor x({DType::kFloat32, {48, 2, 6, 6}}), labels({DType::kInt64, {48}});
+  const std::vector<float> noise = tiny::Uniform(x.size(), 1, 5);
+  for (int64_t i = 0; i < labels.size(); ++i) labels.SetInt(i, i % 3);
+  for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[static_cast<size_t>(i)] + (i % 6 / 2 == i / 72 % 3 ? 1 : 0));
+  ASSERT_TRUE(WriteNpz(Path("img.npz"), {{"x", x}, {"label", labels}}).ok());
+  for (const std::string variant : {"lora", "dora"}) {
+    const Outcome o = Run("--model conv.onnx --data img.npz --eval-data img.npz --lora-rank 2 --lora-variant " +
+                          variant + " --epochs 10 --lr 0.02 --quiet --out " + variant);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_LT(Summary(variant)["eval"]["loss"], Summary(variant)["eval_before"]["loss"]);
+    const auto adapter = Adapter(variant + "/adapter");
+    EXPECT_EQ(adapter.at("base_model.model.conv1.lora_A.weight").shape(), (Shape{2, 2, 3, 3}));
+    EXPECT_EQ(adapter.at("base_model.model.conv2.lora_B.weight").shape(), (Shape{5, 2, 1, 1}));
+    EXPECT_EQ(adapter.contains("base_model.model.head.lora_A.weight"), false);
+    const Outcome merged = Run("eval --model " + variant + "/model.onnx --data img.npz --json --quiet");
+    EXPECT_NEAR(Json::parse(merged.out)["loss"], Summary(variant)["eval"]["loss"].get<double>(), 1e-6);
+    const Outcome beside =
+        Run("eval --model conv.onnx --adapter " + variant + "/adapter --data img.npz --json --quiet");
+    EXPECT_NEAR(Json::parse(beside.out)["loss"], Summary(variant)["eval"]["loss"].get<double>(), 1e-6);
+  }
+}
+
 TEST_F(Adapters, WrongRequestsAreRefused) {
   const auto refused = [&](const std::string& flags, const std::string& part) {
     ExpectRefused(Train(flags + " --out r"), part);
@@ -207,6 +325,7 @@ TEST_F(Adapters, WrongRequestsAreRefused) {
           "--lora-target q_proj: matches no product with a float weight; there are up, mid, out");
   refused("--lora-rank up=2", "no rank for 'net.mid'");
   refused("--lora-rank 2 --lora-rank nope=3", "nope=3: matches none of the targets");
+  refused("--lora-rank 2 --lora-dropout 1", "--lora-dropout");
   refused("--lora-alpha 4", "--lora-alpha: has no effect without --lora-rank");
   refused("--adapter nowhere", "nowhere/adapter_config.json");
 }

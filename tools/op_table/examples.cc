@@ -341,7 +341,7 @@ std::vector<OpExample> ExampleFeatures() {
   };
 }
 
-// Optimizers, and attention.
+// Optimizers, adapters and attention.
 std::vector<OpExample> ExampleUpdates() {
   return {
       {"ai.onnx.preview.training",
@@ -357,6 +357,11 @@ std::vector<OpExample> ExampleUpdates() {
        {Fed({}), Fed({}, kInt), Fed({2}), Fed({2}), Fed({2})},
        {{"alpha", 0.9}, {"beta", 1.0}, {"mode", std::string("standard")}, {"norm_coefficient", 0.0}},
        2},
+      {std::string(kRowDomain),
+       std::string(kMagnitudeFactor),
+       1,
+       {Fed({3}), Fed({3}), Fed({2, 4}), Fed({3, 2}), Fed({2, 3})},
+       {{"scale", 2.0}}},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
   };
 }

@@ -40,16 +40,23 @@ class TargetFinder {
   }
 
  private:
+  // Returns true for x·W and x·Wᵀ, and convolutions of all channels, with an unscaled bias or none.
+  static bool IsProduct(const ParsedNode& node) {
+    if (IsOp(node, {"Conv"})) return node.attrs.Int("group", 1) == 1;
+    const bool scaled =
+        node.attrs.Float("alpha", 1) != 1 || (node.inputs.size() > 2 && node.attrs.Float("beta", 1) != 1);
+    return IsOp(node, {"MatMul"}) || (IsOp(node, {"Gemm"}) && node.attrs.Int("transA") == 0 && !scaled);
+  }
+
   // Adds the node to the target of its weight if it is a product with one.
   void AddProduct(const ParsedNode& node) {
-    const bool gemm = IsOp(node, {"Gemm"});
-    if (!gemm && !IsOp(node, {"MatMul"})) return;
-    if (gemm && (node.attrs.Int("transA") != 0 || node.attrs.Float("alpha", 1) != 1)) return;
+    if (!IsProduct(node)) return;
+    const bool conv = IsOp(node, {"Conv"});
     const auto traced = tracer_.Trace(node.inputs[1]);
-    if (!traced.ok() || traced->shape.size() != 2 || !IsTrained(traced->tensor)) return;
-    bool transposed = gemm && node.attrs.Int("transB") != 0;
+    if (!traced.ok() || !IsTrained(traced->tensor) || conv != (traced->shape.size() > 2)) return;
+    bool transposed = conv || node.attrs.Int("transB") != 0;
     for (const ParsedNode* moved : traced->through) {
-      if (!IsMove(*moved)) return;
+      if (!IsMove(*moved) || (conv && !IsIdentity(*moved))) return;
       transposed ^= IsOp(*moved, {"Transpose"});
     }
     products_.insert(&node);
@@ -61,6 +68,7 @@ class TargetFinder {
                           .dtype = model_.graph.initializers.at(traced->tensor).dtype(),
                           .inputs = stored[transposed ? 1 : 0],
                           .outputs = stored[transposed ? 0 : 1],
+                          .kernel = Shape(stored.begin() + 2, stored.end()),
                           .outputs_first = transposed});
     }
     LowRankTarget& target = targets_[at->second];

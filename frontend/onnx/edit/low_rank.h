@@ -10,20 +10,22 @@
 
 namespace onnxtrain {
 
-// A stored matrix W that only products x·W of data read, all in the same orientation.
+// A stored matrix W that only products x·W of data read, all in the same orientation; or the weight of convolutions.
 struct LowRankTarget {
   std::vector<std::string> nodes;  // the products, by their first outputs
   std::string module;  // "model.layers.0.self_attn.q_proj": from the weight's name or the scopes of the first node
   std::string weight;  // of the graph
   DType dtype = DType::kFloat32;
-  int64_t inputs = 0, outputs = 0;
-  bool outputs_first = false;  // stored as [outputs, inputs]
-  bool output_layer = false;   // makes the model's first output
+  int64_t inputs = 0, outputs = 0;  // of a convolution: channels
+  Shape kernel;                     // of a convolution
+  bool outputs_first = false;       // stored as [outputs, inputs], as those of convolutions are
+  bool output_layer = false;        // makes the model's first output
 };
 
 // Returns the targets in the order of the nodes: float matrices that are the second operand, perhaps transposed, of
-// MatMul and Gemm nodes. Leaves out a matrix that other nodes read as well, such as an embedding that is also the
-// output layer: merging an update would change these, too. Equal names of modules get a number as suffix.
+// MatMul and Gemm nodes, and weights of Conv nodes without groups. Leaves out a matrix that other nodes read as well,
+// such as an embedding that is also the output layer: merging an update would change these, too. Equal names of modules
+// get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model);
 
 }  // namespace onnxtrain

@@ -1,21 +1,23 @@
-#include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/rows.h"
+#include "frontend/onnx/recover/updated_weight.h"
+#include "frontend/ops/import/import_util.h"
 
 namespace onnxtrain {
 namespace {
 
-// Fails if the graph lacks the weight or a product, or has the names of A and B already.
+// Fails if the graph lacks the weight or a product, or has the names of the trained tensors already.
 absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   for (const std::string& node : update.nodes) {
     if (index.Producer(node) == nullptr) return Invalid("there is no product '", Printable(node), "' to adapt");
   }
   if (index.FindTensor(update.weight) == nullptr)
     return Invalid("there is no weight '", Printable(update.weight), "' to adapt");
-  for (const std::string& name : {update.a_name(), update.b_name()}) {
+  for (const auto& [name, initial] : update.Trained()) {
     if (index.IsNameTaken(name)) return Invalid("'", Printable(name), "' is in the model already");
   }
   return absl::OkStatus();
@@ -27,57 +29,6 @@ void AddInitializer(const std::string& name, HostTensor value, WeightOrigin::Kin
   graph.initializer_order.push_back(name);
   graph.origins[name] = {.kind = kind, .module_name = name};
 }
-
-// Computes W + scale·B·A, or its transpose where W is stored [inputs, outputs], in float32 and blocks of elements.
-class UpdatedWeight {
- public:
-  UpdatedWeight(LazyTensor weight, const HostTensor& a, const HostTensor& b, const LowRankUpdate& update)
-      : weight_(std::move(weight)), rank_(a.shape()[0]), columns_(weight_.shape()[1]) {
-    // Rows of the stored weight are rows of B·A, or its columns.
-    rows_ = update.outputs_first ? ToFloats(b, false) : ToFloats(a, true);
-    along_ = update.outputs_first ? ToFloats(a, false) : ToFloats(b, true);
-    for (float& value : rows_) value = static_cast<float>(value * update.scale);
-  }
-
-  HostTensor Read(int64_t begin, int64_t count) const {
-    const HostTensor stored = weight_.Read(begin, count);
-    HostTensor sum({DType::kFloat32, {count}});
-    auto* out = reinterpret_cast<float*>(sum.mutable_bytes().data());
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(stored.At(i));
-    for (int64_t at = begin; at < begin + count;) {
-      const int64_t row = at / columns_, first = at % columns_, last = std::min(columns_, first + begin + count - at);
-      AddRow(row, first, last, out + (at - begin) - first);
-      at += last - first;
-    }
-    return sum.CastTo(weight_.dtype());
-  }
-
- private:
-  // The elements in row-major order, or those of the transpose.
-  static std::vector<float> ToFloats(const HostTensor& matrix, bool transposed) {
-    const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
-    std::vector<float> values(static_cast<size_t>(matrix.size()));
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c)
-        values[static_cast<size_t>(transposed ? c * rows + r : r * columns + c)] =
-            static_cast<float>(matrix.At(r * columns + c));
-    }
-    return values;
-  }
-
-  void AddRow(int64_t row, int64_t first, int64_t last, float* out) const {
-    for (int64_t r = 0; r < rank_; ++r) {
-      const float factor = rows_[static_cast<size_t>(row * rank_ + r)];
-      const float* along = along_.data() + r * columns_;
-      for (int64_t c = first; c < last; ++c) out[c] += factor * along[c];
-    }
-  }
-
-  LazyTensor weight_;
-  int64_t rank_, columns_;
-  std::vector<float> rows_;   // [rows of the weight, rank], times the scale
-  std::vector<float> along_;  // [rank, columns of the weight]
-};
 
 }  // namespace
 
@@ -95,51 +46,160 @@ absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index) {
 
 namespace {
 
-// Adds scale·(x·Aᵀ)·Bᵀ to the result of a product.
-void BuildBeside(const std::string& node, const LowRankUpdate& update, const std::string& scale, WeightIndex* index) {
-  ParsedNode* product = index->Producer(node);
-  const auto at = static_cast<size_t>(product - index->graph().nodes.data());
-  const std::string y = product->outputs[0], x = product->inputs[0];
-  const std::string base = y + "/base", prefix = y + "/low_rank";
-  const auto make = [](std::string op, std::vector<std::string> inputs, const std::string& output, Attrs attrs = {}) {
-    return MakeRowNode("adapter", std::move(op), std::move(inputs), output, std::move(attrs));
-  };
-  const Attrs swap = {{"perm", std::vector<int64_t>{1, 0}}};
-  product->outputs[0] = base;
-  index->copies[at] = {make("Transpose", {update.a_name()}, prefix + "/a", swap),
-                       make("Transpose", {update.b_name()}, prefix + "/b", swap),
-                       make("MatMul", {x, prefix + "/a"}, prefix + "/down"),
-                       make("Mul", {prefix + "/down", scale}, prefix + "/scaled"),
-                       make("MatMul", {prefix + "/scaled", prefix + "/b"}, prefix + "/up"),
-                       make("Add", {base, prefix + "/up"}, y)};
+HostTensor Negated(const HostTensor& value) {
+  std::vector<double> values = value.ToDoubles();
+  for (double& v : values) v = -v;
+  return HostTensor::FromDoubles(value.type(), values);
 }
+
+// Adds the update of one weight to the products that read it.
+class UpdateBuilder {
+ public:
+  UpdateBuilder(const LowRankUpdate& update, WeightIndex* index) : update_(update), index_(*index) {
+    const DType dtype = update.a.dtype();
+    for (const auto& [name, initial] : update.Trained())
+      AddInitializer(name, initial, WeightOrigin::Kind::kParameter, index);
+    scale_ = AddConstant("lora_scale", HostTensor::Scalar(dtype, update.scale));
+    if (update.has_first()) {
+      first_a_ = AddConstant("lora_first_A", update.first_a);
+      first_b_ = AddConstant("lora_first_B", Negated(update.first_b));
+    }
+    if (!update.has_magnitude()) return;
+    squares_ = AddConstant("lora_squares", SumSquares(update.frozen, update.outputs_first).CastTo(dtype));
+    one_ = AddConstant("lora_one", HostTensor::Scalar(dtype, 1));
+  }
+
+  void Build() {
+    for (const std::string& node : update_.nodes) BuildBeside(node);
+  }
+
+ private:
+  using Names = std::vector<std::string>;
+
+  std::string AddConstant(const std::string& what, HostTensor value) {
+    std::string name = StrCat(update_.module, ".", what);
+    AddInitializer(name, std::move(value), WeightOrigin::Kind::kConstant, &index_);
+    return name;
+  }
+
+  // Adds a node behind the product; returns its output.
+  std::string Add(std::string op, Names inputs, Attrs attrs = {}) {
+    std::string output = StrCat(prefix_, added_.size());
+    added_.push_back(MakeRowNode("adapter", std::move(op), std::move(inputs), output, std::move(attrs)));
+    return output;
+  }
+  std::string Transpose(const std::string& matrix) {
+    return Add("Transpose", {matrix}, {{"perm", std::vector<int64_t>{1, 0}}});
+  }
+  std::string Reshape(const std::string& value, const Shape& shape) {
+    const std::string name = StrCat(update_.module, ".shape", index_.graph().initializers.size());
+    AddInitializer(name, HostTensor::FromInts(shape), WeightOrigin::Kind::kConstant, &index_);
+    return Add("Reshape", {value, name});
+  }
+  // The product of another x with W, without a bias.
+  std::string Repeat(const std::string& x) {
+    ParsedNode node = product_;
+    node.inputs = {x, node.inputs[1]};
+    node.outputs = {StrCat(prefix_, added_.size())};
+    node.name = node.source = "adapter/" + node.outputs[0];
+    added_.push_back(node);
+    return node.outputs[0];
+  }
+
+  bool is_conv() const { return update_.a.shape().size() > 2; }
+  // A and B with the columns of PiSSA's first values.
+  std::string WholeA() {
+    return update_.has_first() ? Add("Concat", {update_.a_name(), first_a_}, {{"axis", int64_t{0}}}) : update_.a_name();
+  }
+  std::string WholeB() {
+    return update_.has_first() ? Add("Concat", {update_.b_name(), first_b_}, {{"axis", int64_t{1}}}) : update_.b_name();
+  }
+
+  // scale·(x·Aᵀ)·Bᵀ
+  std::string AddUpdate(const std::string& x, const std::string& a, const std::string& b) {
+    if (!is_conv()) {
+      const std::string down = Add("MatMul", {x, Transpose(a)});
+      return Add("MatMul", {Add("Mul", {down, scale_}), Transpose(b)});
+    }
+    const std::string down = Add("Conv", {x, a}, product_.attrs);
+    const Shape ones(update_.b.shape().begin() + 2, update_.b.shape().end());
+    return Add("Conv", {Add("Mul", {down, scale_}), b}, {{"kernel_shape", ones}});
+  }
+
+  // The trained lengths over those of W + scale·B·A.
+  std::string AddMagnitudeFactor(const std::string& a, const std::string& b) {
+    const std::string products = is_conv() ? product_.inputs[1] : Repeat(a);
+    const std::string factor = Add(std::string(kMagnitudeFactor), {update_.magnitude_name(), squares_, a, b, products},
+                                   {{"scale", update_.scale}});
+    added_.back().domain = kRowDomain;
+    return factor;
+  }
+
+  void BuildBeside(const std::string& node) {
+    ParsedNode* product = index_.Producer(node);
+    const auto at = static_cast<size_t>(product - index_.graph().nodes.data());
+    const std::string y = product->outputs[0];
+    prefix_ = y + "/low_rank";
+    const std::string base = y + "/base";
+    product->outputs[0] = base;
+    std::string bias;
+    if (update_.has_magnitude() && product->inputs.size() > 2) {
+      bias = product->inputs[2];
+      product->inputs.resize(2);
+    }
+    product_ = *product;
+    std::string x = product->inputs[0];
+    if (update_.dropout > 0) x = Add("Dropout", {x}, {{kOwnRatio, update_.dropout}});
+    const std::string a = WholeA(), b = WholeB(), up = AddUpdate(x, a, b);
+    Finish(base, up, update_.has_magnitude() ? AddMagnitudeFactor(a, b) : "", x, bias, y);
+    index_.copies[at] = std::exchange(added_, {});
+  }
+
+  // y = base + up; with magnitudes base + (f − 1)·x·W + f·up + bias, of which the first two are f·base without dropout.
+  void Finish(const std::string& base, const std::string& up, const std::string& factor, const std::string& x,
+              const std::string& bias, const std::string& y) {
+    if (factor.empty()) {
+      Add("Add", {base, up});
+    } else if (update_.dropout == 0) {
+      Add("Mul", {Add("Add", {base, up}), factor});
+    } else {
+      const std::string turned = Add("Mul", {Repeat(x), Add("Sub", {factor, one_})});
+      Add("Add", {Add("Add", {base, turned}), Add("Mul", {up, factor})});
+    }
+    if (!bias.empty()) {
+      const std::string sum = added_.back().outputs[0];
+      Add("Add", {sum, is_conv() ? Reshape(bias, update_.magnitude.shape()) : bias});
+    }
+    added_.back().outputs[0] = y;
+  }
+
+  const LowRankUpdate& update_;
+  WeightIndex& index_;
+  std::string scale_, first_a_, first_b_, squares_, one_;
+  // Of the product at hand.
+  ParsedNode product_;
+  std::string prefix_;
+  std::vector<ParsedNode> added_;
+};
 
 }  // namespace
 
-// y = x·W becomes y = x·W + scale·(x·Aᵀ)·Bᵀ: neither the sum of the weights nor its gradient is formed.
 void BuildLowRank(const WeightRecord& record, WeightIndex* index) {
-  const auto& update = std::get<LowRankUpdate>(record.form);
-  AddInitializer(update.a_name(), update.a, WeightOrigin::Kind::kParameter, index);
-  AddInitializer(update.b_name(), update.b, WeightOrigin::Kind::kParameter, index);
-  HostTensor scale({update.a.dtype(), {}});
-  scale.Set(0, update.scale);
-  const std::string scale_name = update.module + ".lora_scale";
-  AddInitializer(scale_name, std::move(scale), WeightOrigin::Kind::kConstant, index);
-  for (const std::string& node : update.nodes) BuildBeside(node, update, scale_name, index);
+  UpdateBuilder(std::get<LowRankUpdate>(record.form), index).Build();
 }
 
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
   const auto& update = std::get<LowRankUpdate>(record.form);
-  const auto find = [&](const std::string& name, const HostTensor& initial) -> LazyTensor {
-    const auto trained = weights->tensors.find(name);
-    return trained == weights->tensors.end() ? LazyTensor(initial) : trained->second;
-  };
-  const HostTensor a = find(update.a_name(), update.a).Whole(), b = find(update.b_name(), update.b).Whole();
-  LazyTensor weight = find(update.weight, update.frozen);
+  std::map<std::string, HostTensor> trained;
+  for (const auto& [name, initial] : update.Trained()) {
+    const auto found = weights->tensors.find(name);
+    trained[name] = found == weights->tensors.end() ? initial : found->second.Whole();
+    if (found != weights->tensors.end()) weights->tensors.erase(found);
+  }
+  const auto stored = weights->tensors.find(update.weight);
+  LazyTensor weight = stored == weights->tensors.end() ? LazyTensor(update.frozen) : stored->second;
   const Type type = weight.type();
-  auto merged = std::make_shared<UpdatedWeight>(std::move(weight), a, b, update);
-  weights->tensors.erase(update.a_name());
-  weights->tensors.erase(update.b_name());
+  auto merged = std::make_shared<UpdatedWeight>(std::move(weight), update, trained);
   weights->tensors.insert_or_assign(
       update.weight, LazyTensor(type, [merged](int64_t begin, int64_t count) { return merged->Read(begin, count); }));
   return absl::OkStatus();

@@ -125,20 +125,38 @@ struct AddedInput {
   size_t input = 0;
 };
 
-// A low-rank update beside the products with a weight: y = x·W + scale·(x·Aᵀ)·Bᵀ, A [rank, inputs], B [outputs, rank],
-// as in LoRA (Hu et al., arXiv:2106.09685). Names are of the graph.
+// A low-rank update beside the products with a weight: y = x·W + scale·(d(x)·Aᵀ)·Bᵀ with dropout d, as in LoRA (Hu et
+// al., arXiv:2106.09685). Convolutions have A as a convolution to `rank` channels and B as one of 1×1. Names are of the
+// graph.
 struct LowRankUpdate {
   std::vector<std::string> nodes;  // the products, by their first outputs: all readers of the weight
-  std::string weight;              // [outputs, inputs] or [inputs, outputs]
+  std::string weight;              // [outputs, inputs] or [inputs, outputs]; [outputs, inputs, kernel…]
   bool outputs_first = false;
   std::string module;  // names A and B
   double scale = 1;
-  HostTensor a, b;    // initial values, in the element type of x
+  double dropout = 0;  // of x in training
+  HostTensor a, b;     // initial values [rank, inputs(, kernel…)], [outputs, rank(, 1…)], in the element type of x
+  // PiSSA (Meng et al., arXiv:2404.02948): A and B begin with the largest singular values of W. These copies stay, and
+  // their product is subtracted. Empty: nothing is.
+  HostTensor first_a, first_b;
+  // DoRA (Liu et al., arXiv:2402.09353): the initial length of each output's row of W + scale·B·A, which is trained
+  // apart from its direction, [outputs] or [1, outputs, 1…]. Empty: lengths are those of the sum.
+  HostTensor magnitude;
   HostTensor frozen;  // the weight; shares the bytes of the graph's
 
   std::string a_name() const { return module + ".lora_A.weight"; }
   std::string b_name() const { return module + ".lora_B.weight"; }
+  std::string magnitude_name() const { return module + ".lora_magnitude_vector.weight"; }
   int64_t rank() const { return a.shape()[0]; }
+  int64_t whole_rank() const { return has_first() ? 2 * rank() : rank(); }  // of what is added to W
+  bool has_first() const { return !first_a.shape().empty(); }
+  bool has_magnitude() const { return !magnitude.shape().empty(); }
+  // The trained tensors: names in the graph and initial values.
+  std::vector<std::pair<std::string, HostTensor>> Trained() const {
+    std::vector<std::pair<std::string, HostTensor>> trained = {{a_name(), a}, {b_name(), b}};
+    if (has_magnitude()) trained.emplace_back(magnitude_name(), magnitude);
+    return trained;
+  }
 };
 
 struct Parametrization;

@@ -160,11 +160,17 @@ int64_t DTypeToOnnx(DType dtype);
   ElementwiseImports(), ReduceImports(), MatmulImports(), ConvImports(), PoolImports(), ResampleImports(),        \
       SampleImports(), GeometryImports(), NormImports(), SoftmaxImports(), AttentionImports(), ShapeImports(),    \
       IndexImports(), ScatterImports(), SelectionImports(), BitwiseImports(), SignalImports(), TrainingImports(), \
-      MlImports(), TfIdfImports(), RandomImports(), LossImports(), RecurrentImports(), QuantizeImports()
+      MlImports(), TfIdfImports(), RandomImports(), LossImports(), RecurrentImports(), QuantizeImports(),         \
+      AdapterImports()
 std::span<const OnnxOp> ONNXTRAIN_IMPORT_FAMILIES;
 
 // Attribute of LSTM, GRU and RNN, set by the importer and not stored in files: the recurrent biases are zeros, because
 // the exporting framework has one bias, and are not trained.
 inline constexpr char kSingleBias[] = "importer.single_bias";
+
+// What rows of parametrizations (frontend/onnx/recover) add to the graph, and files do not hold: an attribute of
+// Dropout with a ratio that import options do not replace, and the operator of adapters with magnitudes (adapter.cc).
+inline constexpr char kOwnRatio[] = "importer.own_ratio";
+inline constexpr std::string_view kRowDomain = "onnxtrain", kMagnitudeFactor = "MagnitudeFactor";
 
 }  // namespace onnxtrain

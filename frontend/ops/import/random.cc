@@ -11,6 +11,7 @@ absl::Status RefuseInConformance(const ImportContext& c) {
 
 // Returns the ratio: an attribute before version 12, input 1 since.
 absl::StatusOr<double> DropoutRatio(ImportContext& c) {
+  if (c.attrs().Has(kOwnRatio)) return c.attrs().Float(kOwnRatio, 0);
   double ratio = c.attrs().Float("ratio", 0.5);
   if (c.has(1)) {
     ASSIGN_OR_RETURN(const std::vector<double> known, c.KnownDoubles(1, "ratio"));

@@ -1,0 +1,117 @@
+#include "frontend/onnx/recover/updated_weight.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace onnxtrain {
+namespace {
+
+// The elements of [rows, columns…] in row-major order, or those of the transpose.
+std::vector<float> ToFloats(const HostTensor& matrix, bool transposed) {
+  const int64_t rows = matrix.shape()[0], columns = matrix.size() / rows;
+  std::vector<float> values(static_cast<size_t>(matrix.size()));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c)
+      values[static_cast<size_t>(transposed ? c * rows + r : r * columns + c)] =
+          static_cast<float>(matrix.At(r * columns + c));
+  }
+  return values;
+}
+
+}  // namespace
+
+UpdatedWeight::UpdatedWeight(LazyTensor weight, const LowRankUpdate& update,
+                             const std::map<std::string, HostTensor>& trained)
+    : weight_(std::move(weight)), outputs_first_(update.outputs_first), rank_(update.whole_rank()) {
+  const auto [a, b] = WholeFactors(update, trained);
+  // Rows of the stored weight are rows of B·A, or its columns.
+  rows_ = outputs_first_ ? ToFloats(b, false) : ToFloats(a, true);
+  along_ = outputs_first_ ? ToFloats(a, false) : ToFloats(b, true);
+  columns_ = static_cast<int64_t>(along_.size()) / rank_;
+  for (float& value : rows_) value = static_cast<float>(value * update.scale);
+  if (update.has_magnitude()) SetMagnitudes(trained.at(update.magnitude_name()));
+}
+
+// Stretches the vector of each output to its length in `magnitude`.
+void UpdatedWeight::SetMagnitudes(const HostTensor& magnitude) {
+  constexpr int64_t kBlock = 1 << 16;
+  std::vector<double> squares(static_cast<size_t>(magnitude.size()));
+  const int64_t size = weight_.type().elements();
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    const std::vector<float> sum = Sum(begin, std::min(kBlock, size - begin));
+    for (size_t i = 0; i < sum.size(); ++i)
+      squares[OutputOf(begin + static_cast<int64_t>(i))] += static_cast<double>(sum[i]) * sum[i];
+  }
+  for (size_t i = 0; i < squares.size(); ++i)
+    factors_.push_back(static_cast<float>(magnitude.At(static_cast<int64_t>(i)) / std::sqrt(squares[i])));
+}
+
+HostTensor UpdatedWeight::Read(int64_t begin, int64_t count) const {
+  std::vector<float> sum = Sum(begin, count);
+  if (!factors_.empty()) {
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] *= factors_[OutputOf(begin + static_cast<int64_t>(i))];
+  }
+  HostTensor result({DType::kFloat32, {count}});
+  std::ranges::copy(sum, result.mutable_data<float>().begin());
+  return result.CastTo(weight_.dtype());
+}
+
+size_t UpdatedWeight::OutputOf(int64_t element) const {
+  return static_cast<size_t>(outputs_first_ ? element / columns_ : element % columns_);
+}
+
+std::vector<float> UpdatedWeight::Sum(int64_t begin, int64_t count) const {
+  std::vector<double> stored(static_cast<size_t>(count));
+  weight_.Read(begin, count).Read(0, stored);
+  std::vector<float> sum(stored.begin(), stored.end());
+  for (int64_t at = begin; at < begin + count;) {
+    const int64_t row = at / columns_, first = at % columns_, last = std::min(columns_, first + begin + count - at);
+    AddRow(row, first, last, sum.data() + (at - begin) - first);
+    at += last - first;
+  }
+  return sum;
+}
+
+void UpdatedWeight::AddRow(int64_t row, int64_t first, int64_t last, float* out) const {
+  for (int64_t r = 0; r < rank_; ++r) {
+    const float factor = rows_[static_cast<size_t>(row * rank_ + r)];
+    const float* along = along_.data() + r * columns_;
+    for (int64_t c = first; c < last; ++c) out[c] += factor * along[c];
+  }
+}
+
+std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
+                                               const std::map<std::string, HostTensor>& trained) {
+  const HostTensor &a = trained.at(update.a_name()), &b = trained.at(update.b_name());
+  if (!update.has_first()) return {a, b};
+  const int64_t rank = update.rank(), inputs = a.size() / rank, outputs = b.shape()[0];
+  Shape shape_a = a.shape(), shape_b = b.shape();
+  shape_a[0] = shape_b[1] = 2 * rank;
+  HostTensor whole_a({a.dtype(), shape_a}), whole_b({b.dtype(), shape_b});
+  for (int64_t i = 0; i < rank * inputs; ++i) {
+    whole_a.Set(i, a.At(i));
+    whole_a.Set(rank * inputs + i, update.first_a.At(i));
+  }
+  for (int64_t i = 0; i < outputs * rank; ++i) {
+    const int64_t at = i / rank * 2 * rank + i % rank;
+    whole_b.Set(at, b.At(i));
+    whole_b.Set(at + rank, -update.first_b.At(i));
+  }
+  return {whole_a, whole_b};
+}
+
+HostTensor SumSquares(const HostTensor& weight, bool outputs_first) {
+  const int64_t rows = weight.shape()[0], columns = weight.size() / rows;
+  std::vector<double> sums(static_cast<size_t>(outputs_first ? rows : columns));
+  std::vector<double> row(static_cast<size_t>(columns));
+  for (int64_t r = 0; r < rows; ++r) {
+    weight.Read(r * columns, row);
+    for (int64_t c = 0; c < columns; ++c) {
+      const double value = row[static_cast<size_t>(c)];
+      sums[static_cast<size_t>(outputs_first ? r : c)] += value * value;
+    }
+  }
+  return HostTensor::FromDoubles({DType::kFloat64, {static_cast<int64_t>(sums.size())}}, sums);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,47 @@
+// The weight that a low-rank update makes of a stored one, for files that hold the sum.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frontend/graph/host_tensor.h"
+#include "frontend/onnx/recover/weight_origin.h"
+#include "frontend/onnx/write/lazy_tensor.h"
+
+namespace onnxtrain {
+
+// Returns A and B of the whole update from the trained tensors by name: with PiSSA those of twice the rank.
+std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
+                                               const std::map<std::string, HostTensor>& trained);
+
+// Returns Σw² of the weights of each output, f64[outputs], of a matrix or of the weight of a convolution.
+HostTensor SumSquares(const HostTensor& weight, bool outputs_first);
+
+// Computes W + scale·B·A, or its transpose where W is stored [inputs, outputs], in float32 and blocks of elements; with
+// magnitudes, the lengths of the outputs are those.
+class UpdatedWeight {
+ public:
+  // `trained` holds the trained tensors of the update by name.
+  UpdatedWeight(LazyTensor weight, const LowRankUpdate& update, const std::map<std::string, HostTensor>& trained);
+
+  // Returns `count` elements from `begin` on, in the weight's element type.
+  HostTensor Read(int64_t begin, int64_t count) const;
+
+ private:
+  void SetMagnitudes(const HostTensor& magnitude);
+  size_t OutputOf(int64_t element) const;
+  std::vector<float> Sum(int64_t begin, int64_t count) const;
+  void AddRow(int64_t row, int64_t first, int64_t last, float* out) const;
+
+  LazyTensor weight_;
+  bool outputs_first_;
+  int64_t rank_, columns_;
+  std::vector<float> rows_;     // [rows of the weight, rank], times the scale
+  std::vector<float> along_;    // [rank, columns of the weight]
+  std::vector<float> factors_;  // by output; empty: 1
+};
+
+}  // namespace onnxtrain
