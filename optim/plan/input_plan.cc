@@ -12,8 +12,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import_failures.h"
-#include "optim/plan/default_inputs.h"
-#include "optim/plan/free_dims.h"
+#include "optim/plan/constant_inputs.h"
 
 namespace onnxtrain {
 namespace {

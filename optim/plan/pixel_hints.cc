@@ -1,4 +1,4 @@
-#include "optim/plan/pixel_hints.h"
+#include "optim/plan/data_checks.h"
 
 #include <algorithm>
 #include <cmath>
