@@ -11,7 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/numpy.h"
-#include "frontend/onnx/import_failures.h"
+#include "frontend/onnx/import.h"
 #include "optim/plan/constant_inputs.h"
 
 namespace onnxtrain {

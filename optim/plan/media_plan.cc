@@ -5,7 +5,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/onnx/read/metadata.h"
 
 namespace onnxtrain {
 namespace {

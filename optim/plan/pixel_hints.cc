@@ -18,7 +18,6 @@
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/read/metadata.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "frontend/graph/host_tensor.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/notes.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/import/stages.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "frontend/onnx/import/input_shapes.h"
-#include "frontend/onnx/import/live_graph.h"
 #include "frontend/onnx/import/scope.h"
 
 namespace onnxtrain {

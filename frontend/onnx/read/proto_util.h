@@ -1,8 +1,10 @@
-// Parses bytes into a ModelProto, and reads and edits its messages. For the sources of frontend/onnx only.
+// Parses bytes into a ModelProto, reads and edits its messages and their metadata_props, and moves weights out of
+// bodies of If, Loop and Scan. For the sources of frontend/onnx only.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +23,7 @@ class GraphProto;
 class ModelProto;
 class NodeProto;
 class TensorProto;
+class ValueInfoProto;
 }  // namespace onnx
 
 namespace onnxtrain {
@@ -62,5 +65,26 @@ HostTensor FitFloats(const HostTensor& weight, int64_t size);
 
 // Visits every tensor of a model: initializers and attributes of its graphs, subgraphs, functions and training info.
 absl::Status ForEachTensor(onnx::ModelProto* model, const std::function<absl::Status(onnx::TensorProto*)>& visit);
+
+// The metadata_props of a message. libonnx's message classes are older than most of these fields and keep them as
+// unknown fields.
+using Metadata = std::map<std::string, std::string>;
+
+// Return the entries by key. Malformed and very long entries are skipped; the first of duplicate keys wins.
+Metadata ReadMetadata(const onnx::ModelProto& proto);
+Metadata ReadMetadata(const onnx::GraphProto& proto);
+Metadata ReadMetadata(const onnx::NodeProto& proto);
+Metadata ReadMetadata(const onnx::ValueInfoProto& proto);
+
+// Returns the value of `key`, "" if it is absent.
+const std::string& FindMetadata(const Metadata& metadata, const std::string& key);
+
+// Calls `visit` for every body of the graph's nodes, including nested bodies.
+void ForEachBody(onnx::GraphProto* graph, const std::function<void(onnx::GraphProto*)>& visit);
+
+// Moves the float tensors of bodies (initializers and Constant nodes with at least two elements) to the graph, where
+// they become weights like outer tensors that bodies read. A name that several graphs define is not moved. The export
+// writes such weights back into the bodies.
+void MoveBodyWeights(onnx::GraphProto* graph);
 
 }  // namespace onnxtrain

@@ -8,7 +8,6 @@
 
 #include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/body_weights.h"
 #include "frontend/onnx/read/graph_reader.h"
 #include "frontend/onnx/read/guard.h"
 #include "frontend/onnx/read/parsed.h"

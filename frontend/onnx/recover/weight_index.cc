@@ -5,7 +5,6 @@
 #include <map>
 
 #include "frontend/onnx/recover/tensor_compare.h"
-#include "frontend/onnx/recover/weight_names.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {

@@ -1,4 +1,5 @@
-// The index over a parsed model that all rows of the table of parametrizations share.
+// The index over a parsed model that all rows of the table of parametrizations share, which inputs of nodes are
+// weights, and the copies that readers of merged initializers get.
 #pragma once
 
 #include <string>
@@ -99,6 +100,33 @@ class WeightIndex {
   std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // where others read the shape
   std::unordered_set<std::string> inputs_, outputs_;                            // of the model
   std::unordered_map<std::string, uint64_t> sums_;
+};
+
+// Returns true if an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
+bool TakesWeight(const ParsedNode& node, size_t input);
+
+// Returns true if the node reads no elements of its input.
+bool ReadsShapeOnly(const ParsedNode& node);
+
+// Names an input of a node by an output of the node.
+FileReader MakeFileReader(const ParsedNode& node, size_t input);
+
+// Names the copies that readers of merged initializers get. The graph stays as it is.
+class SplitPlanner {
+ public:
+  // `index` must outlive it.
+  explicit SplitPlanner(const WeightIndex& index) : index_(index) {}
+
+  // Adds a copy for these readers, called `split.name`, or like it if the name is taken. Returns its name.
+  std::string Plan(SplitWeight split);
+  // Returns true if some readers of the initializer have copies.
+  bool IsSplit(const std::string& merged) const;
+  std::vector<SplitWeight> TakeSplits() { return std::move(splits_); }
+
+ private:
+  const WeightIndex& index_;
+  std::vector<SplitWeight> splits_;
+  std::unordered_set<std::string> names_;
 };
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 #include <algorithm>
 #include <cctype>

@@ -11,7 +11,7 @@
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/tensor_compare.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {

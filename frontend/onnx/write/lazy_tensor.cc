@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/import_failures.h"
 #include "frontend/onnx/recover/parametrizations.h"
 #include "optim/config/config.h"
 #include "optim/plan/optimizer_choice.h"
