@@ -62,6 +62,8 @@ class BatchedModel {
   int64_t imports_ = 0;
 };
 
+// Tensors may repeat the same elements along some axes, such as constants that were expanded for a batch.
+
 // Returns the elements with indices below the extents of `shape`, which must not exceed those of the tensor.
 HostTensor TakeCorner(const HostTensor& tensor, Shape shape);
 

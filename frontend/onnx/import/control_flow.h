@@ -1,4 +1,6 @@
-// Imports If, Loop, Scan and SequenceMap, and operators of sequences and optionals, which exist only during the import.
+// Resolves If, Loop, Scan and SequenceMap at import. Imports one branch of an If with a known condition, else both
+// branches, and the body of a loop once per iteration. Bodies read the weights of the enclosing graphs, so the copies
+// share them. Operators on sequences and optionals need no nodes, because the elements of a list are known at import.
 #pragma once
 
 #include <functional>
