@@ -18,7 +18,6 @@
 #include "frontend/onnx/edit/chosen_scores.h"
 #include "optim/config/config.h"
 #include "optim/config/loss_text.h"
-#include "optim/plan/column_choice.h"
 #include "optim/plan/constant_inputs.h"
 #include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"

@@ -9,7 +9,6 @@
 #include "frontend/data/bind/split.h"
 #include "optim/config/loss_text.h"
 #include "optim/config/unused_fields.h"
-#include "optim/plan/column_choice.h"
 #include "optim/plan/folders.h"
 #include "optim/plan/open_data.h"
 

@@ -9,7 +9,7 @@
 
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/recover/tensor_compare.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 namespace onnxtrain {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string_view>
 
-#include "frontend/onnx/import/known_values.h"
+#include "frontend/onnx/import/weight_table.h"
 
 namespace onnxtrain {
 

@@ -1,4 +1,4 @@
-#include "frontend/onnx/read/guard.h"
+#include "frontend/onnx/read/proto_util.h"
 
 #include <cstdint>
 #include <limits>

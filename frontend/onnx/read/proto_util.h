@@ -1,5 +1,6 @@
-// Parses bytes into a ModelProto, reads and edits its messages and their metadata_props, and moves weights out of
-// bodies of If, Loop and Scan. For the sources of frontend/onnx only.
+// Bounds the memory of messages before protobuf parses them, parses bytes into a ModelProto, reads and edits its
+// messages and their metadata_props, and moves weights out of bodies of If, Loop and Scan. For the sources of
+// frontend/onnx only.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/edit/model_edits.h"
-#include "frontend/onnx/read/guard.h"
 
 namespace onnx {
 class AttributeProto;
@@ -27,6 +28,37 @@ class ValueInfoProto;
 }  // namespace onnx
 
 namespace onnxtrain {
+
+// The guard checks the bytes of a file before protobuf parses them.
+//
+// A few kilobytes on the wire can become gigabytes of message objects, and the parser recurses into nested messages.
+// The guard walks the wire format with a table of ONNX's message fields, without recursion and allocation. It rejects
+// bytes whose messages would take more than three times the file's size plus 200 MiB, or nest deeper than the limits
+// below.
+
+inline constexpr int kMaxSubgraphs = 32;  // graphs within graphs
+inline constexpr int kMaxMessages = 150;  // messages within messages
+
+absl::Status GuardModelBytes(std::span<const std::byte> bytes);
+absl::Status GuardTensorBytes(std::span<const std::byte> bytes);
+absl::Status GuardSequenceBytes(std::span<const std::byte> bytes);
+absl::Status GuardOptionalBytes(std::span<const std::byte> bytes);
+
+struct ByteRange {
+  size_t offset = 0, size = 0;
+};
+
+// File ranges of the raw_data of initializers that was extracted from the message, by name.
+using ExtractedData = std::map<std::string, ByteRange>;
+
+struct ExtractedModel {
+  std::string rest;                 // the message without the extracted raw_data
+  std::vector<ByteRange> raw_data;  // of each initializer of the graph, in order; empty if it is still in `rest`
+};
+
+// Extracts raw_data of at least `min_bytes` bytes, so that protobuf does not copy it. The bytes must have passed
+// GuardModelBytes.
+ExtractedModel ExtractInitializers(std::span<const std::byte> bytes, size_t min_bytes);
 
 // Checks the bytes by GuardModelBytes and parses them.
 absl::StatusOr<std::shared_ptr<onnx::ModelProto>> ParseModelProto(std::span<const std::byte> bytes);

@@ -10,7 +10,6 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/rows.h"
-#include "frontend/onnx/recover/tensor_compare.h"
 #include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 

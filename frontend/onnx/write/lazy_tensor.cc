@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/recover/tensor_compare.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 namespace onnxtrain {
 namespace {
