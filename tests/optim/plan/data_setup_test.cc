@@ -10,6 +10,7 @@
 #include "frontend/data/sources/numpy.h"
 #include "frontend/ops/builder.h"
 #include "optim/plan/data_checks.h"
+#include "optim/plan/training_run.h"
 #include "tests/frontend/data/image/recorded.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
