@@ -36,21 +36,6 @@ constexpr double kSpread = 3, kRounding = 1e-7;
 const char* const kSmoothModels[] = {"mlp",  "lenet_smooth", "resnet", "encoder_pre", "encoder_post",
                                      "lstm", "gru",          "rnn",    "tagger"};
 
-HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
-  Shape shape = all.shape();
-  const size_t row = all.bytes().size() / shape[0];
-  shape[0] = count;
-  HostTensor part({all.dtype(), shape});
-  std::copy_n(all.bytes().begin() + begin * row, count * row, part.mutable_bytes().begin());
-  return part;
-}
-
-// Samples [begin, begin + count) of x and y, floats as `dtype`.
-GlobalBatch MakeGlobalBatch(const Arrays& data, DType dtype, int64_t begin, int64_t count) {
-  const HostTensor x = Rows(data.at("x"), begin, count);
-  return {{"input", IsFloat(x.dtype()) ? x.CastTo(dtype) : x}, {kLabelFeed, Rows(data.at("y"), begin, count)}};
-}
-
 struct Setting {
   std::string model, backend;
   DType dtype = DType::kFloat32;

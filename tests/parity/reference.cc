@@ -27,6 +27,15 @@ struct Sums {
   double Relative() const { return std::sqrt(difference / std::max(size, 1e-300)); }
 };
 
+HostTensor Rows(const HostTensor& all, int64_t begin, int64_t count) {
+  Shape shape = all.shape();
+  const size_t row = all.bytes().size() / shape[0];
+  shape[0] = count;
+  HostTensor part({all.dtype(), shape});
+  std::copy_n(all.bytes().begin() + begin * row, count * row, part.mutable_bytes().begin());
+  return part;
+}
+
 }  // namespace
 
 bool HaveReference() {
@@ -59,6 +68,11 @@ Arrays WithPrefix(const Arrays& arrays, const std::string& prefix) {
     if (name.starts_with(prefix)) out[name.substr(prefix.size())] = value;
   }
   return out;
+}
+
+GlobalBatch MakeGlobalBatch(const Arrays& data, DType dtype, int64_t begin, int64_t count) {
+  const HostTensor x = Rows(data.at("x"), begin, count);
+  return {{"input", IsFloat(x.dtype()) ? x.CastTo(dtype) : x}, {kLabelFeed, Rows(data.at("y"), begin, count)}};
 }
 
 double RelativeDistance(const HostTensor& a, const HostTensor& b) {

@@ -7,6 +7,7 @@
 
 #include "frontend/graph/host_tensor.h"
 #include "gtest/gtest.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain::parity {
 
@@ -23,6 +24,9 @@ std::string ReferencePath(const std::string& file);
 const Arrays& Reference(const std::string& name, const std::string& kind);
 // Those whose names begin with prefix, without it.
 Arrays WithPrefix(const Arrays& arrays, const std::string& prefix);
+
+// Samples [begin, begin + count) of the arrays x and y, floats as `dtype`.
+GlobalBatch MakeGlobalBatch(const Arrays& data, DType dtype, int64_t begin, int64_t count);
 
 // ‖a − b‖ / ‖b‖ over all elements of tensors of equal shape.
 double RelativeDistance(const HostTensor& a, const HostTensor& b);

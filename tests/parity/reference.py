@@ -11,7 +11,7 @@ Writes for every model NAME, next to the files of models.py:
                         PyTorch's float32 runs from them, one entry per variant: loss_distance (largest difference of a
                         step's loss), "d:…" (relative norm of each tensor)
 
-Gradients are "g:…"; gradients whose exact value is zero are "z:…".
+Gradients are "g:…"; gradients whose exact value is zero are "z:…". adapters.py adds NAME.VARIANT.npz.
 """
 import os
 import sys
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+import adapters
 import models
 
 STEPS, BATCH, GLOBAL_BATCH = 50, 16, 27
@@ -90,6 +91,12 @@ def reference(name, folder, rule, x, y):
                 **{'d:' + k: [distance(w[k], v) for _, w in runs] for k, v in weights.items()})
 
 
+def adapter_reference(name, folder, variant, x, y):
+    batches = (tensors(x[i:i + BATCH], y[i:i + BATCH], torch.float64) for i in range(0, STEPS * BATCH, BATCH))
+    rule = RULES['adamw']
+    return adapters.train(load(name, folder, torch.float64), variant, batches, loss_of, rule['make'], rule['clip'])
+
+
 def main(folder):
     models.export_all(folder)
     for name, case in models.CASES.items():
@@ -104,6 +111,8 @@ def main(folder):
             save('global_batch', dict(x=x1, y=y1, **gradients(name, folder, x1, y1)))
         for rule in RULES:
             save(rule, reference(name, folder, rule, x, y))
+        for variant in adapters.CASES.get(name, ()):
+            save(variant, adapter_reference(name, folder, variant, x, y))
         print(f'{name}: {time.time() - start:.1f} s in PyTorch', flush=True)
 
 
