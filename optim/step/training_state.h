@@ -89,7 +89,7 @@ class TrainingState {
   BufferView gathered(const DividedMoment& moment) const;  // of the unit
   void ReleaseGathered();
 
-  // Sets weights by initializer name, in the stored shapes, and their averages to the same values. Fails on frozen ones.
+  // Sets weights by initializer name, in the stored shapes, and their averages to the same values. Frozen weights fail.
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
   // Returns the weights and statistics that training changes.
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
