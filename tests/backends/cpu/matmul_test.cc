@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cpu/kernels/matmul.h"
 #include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/host_eval.h"
@@ -104,6 +105,37 @@ Graph HalfProduct(const HalfCase& c) {
   graph.AddOutput("y", Cast(y, c.out).id());
   EXPECT_TRUE(b.status().ok()) << b.status().message();
   return graph;
+}
+
+// Runs the product with a weight of this kind.
+BoundProgram RunProduct(const HalfCase& c, InputKind kind, DType in) {
+  HalfCase of_kind = c;
+  of_kind.kind = kind;
+  of_kind.in = in;
+  BoundProgram program = CompileGraph(Cpu(), HalfProduct(of_kind));
+  std::mt19937 random(5);
+  for (const auto& [name, shape] : {std::pair("a", c.a), {"b", c.b}, {"bias", c.bias}})
+    EXPECT_TRUE(program.Set(name, RandomTensor(F(shape), random, -1, 1)).ok());
+  EXPECT_TRUE(program.Run().ok());
+  return program;
+}
+
+TEST(CpuMatMul, FrozenWeightsOfManyRowsAreReadAsStored) {
+  for (const DType in : {DType::kFloat32, DType::kBFloat16}) {
+    for (const bool trans_b : {false, true}) {
+      const HalfCase c = {.a = {2, 400, 600},
+                          .b = trans_b ? Shape{1100, 600} : Shape{600, 1100},  // the last tile is narrower
+                          .bias = {1100},
+                          .trans_b = trans_b,
+                          .relu = true,
+                          .out = DType::kFloat32};
+      BoundProgram frozen = RunProduct(c, InputKind::kFrozen, in), trained = RunProduct(c, InputKind::kParameter, in);
+      EXPECT_EQ(frozen.Get("y").value(), trained.Get("y").value());
+      if (cpu::FindTileWidth(800, 600, 1100, in) == 0 || (in == DType::kBFloat16 && !cpu::HasBFloat16())) continue;
+      EXPECT_EQ(CountOps(frozen.graph(), "cpu.PackWeight"), 0);
+      if (in == DType::kBFloat16) EXPECT_EQ(CountOps(frozen.graph(), "Cast"), 0) << "the weight is rounded by tiles";
+    }
+  }
 }
 
 // bf16 products accumulate in float32 and round once, where the host rounds at every step.
