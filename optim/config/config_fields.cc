@@ -208,8 +208,10 @@ constexpr ConfigField kFields[] = {
      "Trains adapters of this rank beside products and freezes the model (LoRA); GLOB=R: of the modules that match; "
      "repeatable",
      {.repeatable = true}},
-    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict, {&kNeedsNoLora}, &C::adapter, "DIR",
-     "Reads an adapter: the folder adapter/ of a run, or one that PEFT has written; training continues it"},
+    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict, {&kNeedsNoLora}, &C::adapter, "PATH[=W]",
+     "Reads an adapter: the folder adapter/ of a run, one that PEFT has written, or its .safetensors file; training "
+     "continues it. Repeatable: the sum of several updates, each times W; also A*0.7+B*0.3",
+     {.repeatable = true}},
     {"model", "lora_alpha", kSurgery, {&kNeedsLora}, &C::lora_alpha, "A",
      "Scales adapters by A / rank", {.above = 0, .otherwise = "twice the rank"}},
     {"model", "lora_target", kSurgery, {&kNeedsLora}, &C::lora_target, "GLOB",

@@ -9,6 +9,8 @@
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/safetensors.h"
+#include "frontend/onnx/edit/low_rank.h"
+#include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
 namespace {
@@ -28,13 +30,14 @@ double Alpha(const TrainConfig& config, const LowRankUpdate& update) {
 
 constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
 
-// The scales in adapter_config.json.
-struct PeftScales {
+// What adapter_config.json says about the tensors.
+struct PeftConfig {
   double alpha = 0;
   bool root = false;
   std::map<std::string, double> alphas;  // by module, or the end of its name
+  bool inputs_first = false;             // fan_in_fan_out
 
-  double Of(const std::string& module, int64_t rank) const {
+  double ScaleOf(const std::string& module, int64_t rank) const {
     double found = alpha;
     for (const auto& [name, value] : alphas) {
       if (module == name || module.ends_with("." + name)) found = value;
@@ -43,7 +46,7 @@ struct PeftScales {
   }
 };
 
-absl::StatusOr<PeftScales> ReadScales(const std::string& path) {
+absl::StatusOr<PeftConfig> ReadConfig(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, int64_t{16} << 20));
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return Invalid(path, ": is no JSON object");
@@ -52,21 +55,22 @@ absl::StatusOr<PeftScales> ReadScales(const std::string& path) {
     const auto found = json.find(key);
     return found != json.end() && !found->is_null() && *found != false && *found != "none" && !found->empty();
   };
-  for (const char* key : {"use_dora", "bias", "modules_to_save"}) {
+  for (const char* key : {"use_dora", "lora_bias"}) {
     if (is_set(key)) return Invalid(path, ": ", key, " is not supported");
   }
-  PeftScales scales;
+  PeftConfig config;
   const auto alpha = json.find("lora_alpha");
   if (alpha == json.end() || !alpha->is_number()) return Invalid(path, ": lora_alpha is no number");
-  scales.alpha = alpha->get<double>();
-  scales.root = is_set("use_rslora");
+  config.alpha = alpha->get<double>();
+  config.root = is_set("use_rslora");
+  config.inputs_first = is_set("fan_in_fan_out");
   if (is_set("alpha_pattern")) {
     for (const auto& [name, value] : json["alpha_pattern"].items()) {
       if (!value.is_number()) return Invalid(path, ": alpha_pattern of '", Printable(name), "' is no number");
-      scales.alphas[name] = value.get<double>();
+      config.alphas[name] = value.get<double>();
     }
   }
-  return scales;
+  return config;
 }
 
 absl::Status CheckFinite(const std::string& name, const HostTensor& value) {
@@ -76,28 +80,116 @@ absl::Status CheckFinite(const std::string& name, const HostTensor& value) {
   return absl::OkStatus();
 }
 
-// Puts a tensor of the file into its module.
-absl::Status TakeTensor(std::string name, HostTensor value, std::map<std::string, PeftModule>* modules) {
-  if (!IsFloat(value.dtype()) || value.shape().size() != 2)
-    return Invalid("'", Printable(name), "' is ", ToString(value.type()), ", not a matrix of floats");
-  RETURN_IF_ERROR(CheckFinite(name, value));
+void Remove(std::string_view part, std::string* name) {
+  if (const size_t at = name->find(part); at != std::string::npos) name->erase(at, part.size());
+}
+
+// Removes what PEFT's wrappers add to the name of a tensor, with the name of the adapter that old versions keep.
+std::string UnwrappedName(std::string name) {
   if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  for (const char* part : {".modules_to_save.default", ".modules_to_save", ".base_layer"}) Remove(part, &name);
+  for (const char* matrix : {".lora_A", ".lora_B"}) {
+    if (name.ends_with(StrCat(matrix, ".default.weight"))) Remove(".default", &name);
+  }
+  return name;
+}
+
+// Puts a tensor of the file into its module, or among the whole weights.
+absl::Status TakeTensor(const std::string& stored, HostTensor value, std::map<std::string, AdapterModule>* modules,
+                        std::map<std::string, HostTensor>* whole) {
+  if (stored.find(".original_module.") != std::string::npos) return absl::OkStatus();  // of the model, not trained
+  const std::string name = UnwrappedName(stored);
+  if (!IsFloat(value.dtype())) return Invalid("'", Printable(stored), "' is ", ToString(value.type()), ", not floats");
+  RETURN_IF_ERROR(CheckFinite(stored, value));
   const bool a = name.ends_with(kA);
-  if (!a && !name.ends_with(kB)) return Invalid("'", Printable(name), "' is neither lora_A nor lora_B of a module");
-  name.resize(name.size() - kA.size());
-  PeftModule& module = (*modules)[name];
+  if (!a && !name.ends_with(kB)) {
+    if (name.find("lora_") != std::string::npos)
+      return Invalid("'", Printable(stored), "' is neither lora_A nor lora_B of a product");
+    return whole->emplace(name, std::move(value)), absl::OkStatus();
+  }
+  if (value.shape().size() != 2)
+    return Invalid("'", Printable(stored), "' is ", ToString(value.type()), ", not a matrix");
+  AdapterModule& module = (*modules)[name.substr(0, name.size() - kA.size())];
   (a ? module.a : module.b) = std::move(value);
   return absl::OkStatus();
+}
+
+absl::Status CheckModule(const std::string& name, const AdapterModule& module) {
+  for (const auto& [matrix, key] : {std::pair(&module.a, "lora_A"), {&module.b, "lora_B"}}) {
+    if (matrix->shape().size() != 2) return Invalid("'", Printable(name), "' has no ", key);
+  }
+  if (module.a.shape()[0] == module.b.shape()[1] && module.a.shape()[0] > 0) return absl::OkStatus();
+  return Invalid("lora_A ", ToString(module.a.shape()), " and lora_B ", ToString(module.b.shape()), " of '",
+                 Printable(name), "' do not fit together");
+}
+
+struct PeftFiles {
+  std::string config, tensors;
+};
+
+PeftFiles LocateFiles(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.ends_with(".safetensors")) return {(fs::path(path).parent_path() / "adapter_config.json").string(), path};
+  std::error_code ignored;
+  const bool in_run =
+      !fs::exists(path + "/adapter_config.json", ignored) && fs::exists(path + "/adapter/adapter_config.json", ignored);
+  const std::string folder = in_run ? path + "/adapter" : path;
+  return {folder + "/adapter_config.json", folder + "/adapter_model.safetensors"};
 }
 
 // "classifier" of "classifier.weight".
 std::string ModuleOf(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
-std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
-  const std::vector<LowRankUpdate>& updates = edits.low_rank;
+// A trained weight other than A and B, under its name in a PEFT model.
+struct WholeTensor {
+  std::string name;
+  HostTensor value;
+};
+
+// Names the weights by modules, with the matrices of products as [outputs, inputs].
+std::vector<WholeTensor> ListWhole(const OnnxModel& model, const std::map<std::string, HostTensor>& weights) {
+  std::set<std::string> low_rank;
+  for (const LowRankUpdate& update : model.edits().low_rank) low_rank.insert({update.a_name(), update.b_name()});
+  std::vector<WholeTensor> whole;
+  std::set<std::string> listed;
+  for (const ModuleWeight& weight : ListModuleWeights(model, ListLowRankTargets(model))) {
+    const auto value = weights.find(weight.weight);
+    if (value == weights.end() || low_rank.contains(weight.weight)) continue;
+    listed.insert(weight.weight);
+    whole.push_back({weight.name, weight.transposed ? Transpose(value->second).Whole() : value->second});
+  }
+  for (const auto& [name, value] : weights) {  // of Constant nodes and attributes
+    if (!low_rank.contains(name) && !listed.contains(name)) whole.push_back({name, value});
+  }
+  return whole;
+}
+
+// What adapter_config.json says about whole weights: biases that are trained without their weights are `bias` all, any
+// others modules_to_save.
+struct WholeModules {
+  std::set<std::string> modules;
+  bool biases = false;
+};
+
+WholeModules SortWhole(const std::vector<LowRankUpdate>& updates, std::vector<WholeTensor>* whole) {
+  std::set<std::string> adapted;
+  for (const LowRankUpdate& update : updates) adapted.insert(update.module);
+  WholeModules sorted;
+  for (const WholeTensor& tensor : *whole) {
+    if (!tensor.name.ends_with(".bias")) sorted.modules.insert(ModuleOf(tensor.name));
+  }
+  for (WholeTensor& tensor : *whole) {
+    const std::string module = ModuleOf(tensor.name);
+    if (sorted.modules.contains(module)) continue;
+    sorted.biases = true;
+    if (adapted.contains(module)) tensor.name = module + ".base_layer.bias";
+  }
+  return sorted;
+}
+
+std::string MakePeftConfig(const TrainConfig& config, const std::vector<LowRankUpdate>& updates,
+                           const WholeModules& whole) {
   const int64_t common = CommonRank(updates);
-  std::set<std::string> whole;
-  for (const std::string& weight : edits.fresh) whole.insert(ModuleOf(weight));
   double alpha = 0;
   std::set<std::string> modules;
   Json ranks = Json::object(), alphas = Json::object();
@@ -120,10 +212,10 @@ std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
                      {"alpha_pattern", alphas},
                      {"use_rslora", config.lora_variant == "rslora"},
                      {"use_dora", false},
-                     {"bias", "none"},
+                     {"bias", whole.biases ? "all" : "none"},
                      {"fan_in_fan_out", false},
                      {"init_lora_weights", true},
-                     {"modules_to_save", whole.empty() ? Json() : Json(whole)},
+                     {"modules_to_save", whole.modules.empty() ? Json() : Json(whole.modules)},
                      {"inference_mode", true}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -134,44 +226,46 @@ double AlphaDivisor(bool rank_stabilized, int64_t rank) {
   return rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank);
 }
 
-absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const ModelEdits& edits,
+absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const OnnxModel& model,
                               const std::map<std::string, HostTensor>& weights) {
-  std::vector<std::string> names;
-  for (const LowRankUpdate& update : edits.low_rank) names.insert(names.end(), {update.a_name(), update.b_name()});
-  names.insert(names.end(), edits.fresh.begin(), edits.fresh.end());
+  const std::vector<LowRankUpdate>& updates = model.edits().low_rank;
+  std::vector<WholeTensor> whole = ListWhole(model, weights), tensors;
+  const WholeModules modules = SortWhole(updates, &whole);
+  for (const LowRankUpdate& update : updates) {
+    for (const std::string& name : {update.a_name(), update.b_name()}) tensors.push_back({name, weights.at(name)});
+  }
+  std::ranges::move(whole, std::back_inserter(tensors));
   std::vector<NamedType> types;
   std::string bytes;
-  for (const std::string& name : names) {
-    const HostTensor& value = weights.at(name);
-    types.push_back({StrCat(kPrefix, name), value.type()});
-    const auto raw = value.bytes();
+  for (const WholeTensor& tensor : tensors) {
+    types.push_back({StrCat(kPrefix, tensor.name), tensor.value.type()});
+    const auto raw = tensor.value.bytes();
     bytes.append(reinterpret_cast<const char*>(raw.data()), raw.size());
   }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return Invalid(folder, ": ", error.message());
   ASSIGN_OR_RETURN(const std::string header, SafetensorsHeader(types, {{"format", "pt"}}));
-  RETURN_IF_ERROR(WriteTextFile(folder + "/adapter_config.json", MakePeftConfig(config, edits)));
+  RETURN_IF_ERROR(WriteTextFile(folder + "/adapter_config.json", MakePeftConfig(config, updates, modules)));
   return WriteTextFile(folder + "/adapter_model.safetensors", header + bytes);
 }
 
-absl::StatusOr<std::vector<PeftModule>> ReadPeftAdapter(const std::string& folder) {
-  ASSIGN_OR_RETURN(const PeftScales scales, ReadScales(folder + "/adapter_config.json"));
-  const std::string file = folder + "/adapter_model.safetensors";
-  ASSIGN_OR_RETURN(NamedArrays arrays, ReadSafetensors(file));
-  std::map<std::string, PeftModule> modules;
+absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path) {
+  const PeftFiles files = LocateFiles(path);
+  ASSIGN_OR_RETURN(const PeftConfig config, ReadConfig(files.config));
+  ASSIGN_OR_RETURN(NamedArrays arrays, ReadSafetensors(files.tensors));
+  AdapterContent content{.inputs_first = config.inputs_first};
+  std::map<std::string, AdapterModule> modules;
   for (auto& [name, value] : arrays)
-    RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules), file + ": "));
-  if (modules.empty()) return Invalid(file, ": holds no adapter");
-  std::vector<PeftModule> result;
+    RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules, &content.whole), files.tensors + ": "));
+  if (modules.empty()) return Invalid(files.tensors, ": holds no adapter");
   for (auto& [name, module] : modules) {
-    const bool whole = module.a.size() > 0 && module.b.size() > 0 && module.a.shape()[0] == module.b.shape()[1];
-    if (!whole) return Invalid(file, ": lora_A and lora_B of '", Printable(name), "' do not fit together");
+    RETURN_IF_ERROR(Annotate(CheckModule(name, module), files.tensors + ": "));
     module.module = name;
-    module.scale = scales.Of(name, module.a.shape()[0]);
-    result.push_back(std::move(module));
+    module.scale = config.ScaleOf(name, module.a.shape()[0]);
+    content.modules.push_back(std::move(module));
   }
-  return result;
+  return content;
 }
 
 }  // namespace onnxtrain

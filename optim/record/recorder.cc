@@ -444,10 +444,9 @@ absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
 }
 
 absl::Status Recorder::WriteAdapter(const std::map<std::string, HostTensor>& weights) {
-  const ModelEdits& edits = run_.data.model->edits();
-  if (edits.low_rank.empty()) return absl::OkStatus();
+  if (run_.data.model->edits().low_rank.empty()) return absl::OkStatus();
   files_.emplace_back(kAdapterFolder);
-  return WritePeftAdapter(folder_.File(kAdapterFolder), run_.config, edits, weights);
+  return WritePeftAdapter(folder_.File(kAdapterFolder), run_.config, *run_.data.model, weights);
 }
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
@@ -455,8 +454,8 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
   const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
-  RETURN_IF_ERROR(WriteAdapter(chosen));
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
+  RETURN_IF_ERROR(WriteAdapter(weights));
   MakeRoomFor(weights);
   ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
   for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);

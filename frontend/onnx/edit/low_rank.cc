@@ -121,4 +121,25 @@ class TargetFinder {
 
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model) { return TargetFinder(model).Run(); }
 
+std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets) {
+  const ParsedGraph& graph = model.parsed().graph;
+  std::unordered_map<std::string, const LowRankTarget*> by_weight;
+  for (const LowRankTarget& target : targets) by_weight[target.weight] = &target;
+  std::vector<ModuleWeight> weights;
+  for (const std::string& name : graph.initializer_order) {
+    const auto tensor = graph.initializers.find(name);
+    if (tensor == graph.initializers.end() || !IsFloat(tensor->second.dtype())) continue;
+    const auto target = by_weight.find(name);
+    const auto origin = graph.origins.find(name);
+    const bool named = origin != graph.origins.end() && !origin->second.module_name.empty();
+    weights.push_back({.name = target != by_weight.end() ? target->second->module + ".weight"
+                               : named                   ? origin->second.module_name
+                                                         : name,
+                       .weight = name,
+                       .stored = tensor->second.shape(),
+                       .transposed = target != by_weight.end() && !target->second->outputs_first});
+  }
+  return weights;
+}
+
 }  // namespace onnxtrain
