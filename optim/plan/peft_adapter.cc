@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/safetensors.h"
 #include "frontend/onnx/edit/low_rank.h"
+#include "frontend/onnx/interop/ort_adapter.h"
 #include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
@@ -121,6 +123,18 @@ absl::Status CheckModule(const std::string& name, const AdapterModule& module) {
   if (module.a.shape()[0] == module.b.shape()[1] && module.a.shape()[0] > 0) return absl::OkStatus();
   return Invalid("lora_A ", ToString(module.a.shape()), " and lora_B ", ToString(module.b.shape()), " of '",
                  Printable(name), "' do not fit together");
+}
+
+absl::Status TakeModules(std::map<std::string, AdapterModule> modules,
+                         const std::function<double(const AdapterModule&)>& scale, AdapterContent* content) {
+  if (modules.empty()) return Invalid("holds no adapter");
+  for (auto& [name, module] : modules) {
+    RETURN_IF_ERROR(CheckModule(name, module));
+    module.module = name;
+    module.scale = scale(module);
+    content->modules.push_back(std::move(module));
+  }
+  return absl::OkStatus();
 }
 
 struct PeftFiles {
@@ -258,13 +272,22 @@ absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path) {
   std::map<std::string, AdapterModule> modules;
   for (auto& [name, value] : arrays)
     RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules, &content.whole), files.tensors + ": "));
-  if (modules.empty()) return Invalid(files.tensors, ": holds no adapter");
-  for (auto& [name, module] : modules) {
-    RETURN_IF_ERROR(Annotate(CheckModule(name, module), files.tensors + ": "));
-    module.module = name;
-    module.scale = config.ScaleOf(name, module.a.shape()[0]);
-    content.modules.push_back(std::move(module));
+  const auto scale = [&](const AdapterModule& module) { return config.ScaleOf(module.module, module.a.shape()[0]); };
+  RETURN_IF_ERROR(Annotate(TakeModules(std::move(modules), scale, &content), files.tensors + ": "));
+  return content;
+}
+
+absl::StatusOr<AdapterContent> ReadOrtAdapterContent(const std::string& path) {
+  ASSIGN_OR_RETURN(auto tensors, ReadOrtAdapter(path));
+  AdapterContent content{.inputs_first = true};
+  std::map<std::string, AdapterModule> modules;
+  for (auto& [name, value] : tensors) {
+    const bool factor = (name.ends_with(kA) || name.ends_with(kB)) && value.shape().size() == 2;
+    HostTensor stored = factor ? Transpose(value).Whole() : std::move(value);
+    RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(stored), &modules, &content.whole), path + ": "));
   }
+  const auto scale = [](const AdapterModule&) { return 1.0; };  // B has it already
+  RETURN_IF_ERROR(Annotate(TakeModules(std::move(modules), scale, &content), path + ": "));
   return content;
 }
 

@@ -42,4 +42,8 @@ struct AdapterContent {
 // on tensors that do not fit together, and on numbers that are not finite.
 absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path);
 
+// Reads an adapter of ONNX Runtime whose tensors have the names of PEFT's and are their transposes, as `adapter_out`
+// onnx and Olive write them.
+absl::StatusOr<AdapterContent> ReadOrtAdapterContent(const std::string& path);
+
 }  // namespace onnxtrain

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/onnx/interop/ort_adapter.h"
 #include "frontend/onnx/write/lazy_tensor.h"
 #include "optim/plan/adapters.h"
 #include "optim/plan/peft_adapter.h"
@@ -228,7 +229,8 @@ absl::StatusOr<AdapterPlan> ReadAdapters(const std::vector<std::string>& texts, 
   std::vector<MatchedAdapter> adapters;
   for (const WeightedAdapter& term : terms) {
     const std::string prefix = StrCat("`adapter` ", term.path, ": ");
-    auto content = ReadPeftAdapter(term.path);
+    auto content =
+        term.path.ends_with(kOrtAdapterSuffix) ? ReadOrtAdapterContent(term.path) : ReadPeftAdapter(term.path);
     if (!content.ok()) return Annotate(content.status(), prefix);
     auto matched = MatchAdapter(*std::move(content), names);
     if (!matched.ok()) return Annotate(matched.status(), prefix);

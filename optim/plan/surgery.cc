@@ -145,7 +145,10 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
     plan.edits.low_rank = std::move(adapters.updates);
     plan.edits.whole = plan.fresh;
     for (auto& [name, value] : adapters.whole) {
-      if (std::ranges::find(plan.fresh, name) == plan.fresh.end()) plan.edits.whole.push_back(name);
+      if (std::ranges::find(plan.fresh, name) == plan.fresh.end()) {
+        plan.edits.whole.push_back(name);
+        plan.edits.replaced.insert(name);
+      }
       plan.edits.tensors[name] = std::move(value);
     }
   }

@@ -19,7 +19,6 @@
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
-#include "optim/plan/peft_adapter.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
 #include "optim/record/telemetry/tensorboard.h"
@@ -153,6 +152,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session, 
 }
 
 constexpr int64_t kReportedSamples = 1000;
+constexpr char kAdapterForms[] = "merged,peft";
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 
 }  // namespace
@@ -193,6 +193,8 @@ absl::Status Recorder::CheckModelCanBeWritten() {
   ASSIGN_OR_RETURN(auto trained, SessionWeights());
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(trained)));
   model_bytes_ = ModelBytes(weights);
+  RETURN_IF_ERROR(CheckAdapterFiles(ListAdapterFiles(weights), MakeAdapterPaths()));
+  if (!MergesAdapters()) return absl::OkStatus();
   return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
                   "the model could not be written: ");
 }
@@ -443,10 +445,25 @@ absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
                                             " `checkpoint` ", folder_.path(), " `out` FILE.onnx"));
 }
 
-absl::Status Recorder::WriteAdapter(const std::map<std::string, HostTensor>& weights) {
-  if (run_.data.model->edits().low_rank.empty()) return absl::OkStatus();
-  files_.emplace_back(kAdapterFolder);
-  return WritePeftAdapter(folder_.File(kAdapterFolder), run_.config, *run_.data.model, weights);
+bool Recorder::MergesAdapters() const {
+  return run_.data.model->edits().low_rank.empty() || WritesAdapterAs(run_.config, "merged", kAdapterForms);
+}
+
+// The files of adapters for these weights.
+AdapterFiles Recorder::ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const {
+  const bool adapts = !run_.data.model->edits().low_rank.empty();
+  return {.config = run_.config,
+          .model = *run_.data.model,
+          .weights = weights,
+          .peft = adapts && WritesAdapterAs(run_.config, "peft", kAdapterForms),
+          .onnx = adapts && WritesAdapterAs(run_.config, "onnx", kAdapterForms)};
+}
+
+AdapterPaths Recorder::MakeAdapterPaths() const {
+  return {.peft = folder_.File(kAdapterFolder),
+          .adapter = folder_.File(kOrtAdapterFile),
+          .base = folder_.File(kAdapterInputsFile),
+          .genai = folder_.File(kGenaiFolder)};
 }
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
@@ -455,13 +472,18 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
-  RETURN_IF_ERROR(WriteAdapter(weights));
-  MakeRoomFor(weights);
-  ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
-  for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
+  ASSIGN_OR_RETURN(const auto adapter, WriteAdapterFiles(ListAdapterFiles(weights), MakeAdapterPaths()));
+  std::vector<std::string> written;
+  for (const std::string& path : adapter) written.push_back(std::filesystem::path(path).filename().string());
+  if (MergesAdapters()) {
+    MakeRoomFor(weights);
+    ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
+    for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
+    written.insert(written.begin(), name);
+  }
   summary->exported = true;
-  summary->exported_file = name;
-  files_.insert(files_.begin(), name);
+  summary->exported_file = written.front();
+  files_.insert(files_.begin(), written.begin(), written.end());
   std::error_code ignored;
   std::filesystem::remove(folder_.File(kUnfinishedFile), ignored);
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "optim/plan/training_run.h"
+#include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/resume.h"
 #include "optim/record/quality.h"
@@ -128,7 +129,9 @@ class Recorder : public TrainObserver {
   void WarnOfFailedSave(const absl::Status& status);
   absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
-  absl::Status WriteAdapter(const std::map<std::string, HostTensor>& weights);
+  bool MergesAdapters() const;  // or has none
+  AdapterFiles ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const;
+  AdapterPaths MakeAdapterPaths() const;
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
   int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;

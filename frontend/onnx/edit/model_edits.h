@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct ModelEdits {
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
   std::vector<LowRankUpdate> low_rank;
   std::vector<std::string> whole;  // weights of new heads and of adapters, which train beside low-rank updates
+  std::set<std::string> replaced;  // of `whole`, those of the file that an adapter has replaced
 
   // Returns true if the file stays as it is. Ties and low-rank updates change only how it is trained.
   bool empty() const {

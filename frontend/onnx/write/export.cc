@@ -17,6 +17,7 @@
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/recover/parametrizations.h"
+#include "frontend/onnx/write/adapter_inputs.h"
 #include "frontend/onnx/write/external_writer.h"
 #include "frontend/onnx/write/weight_replacer.h"
 
@@ -211,7 +212,7 @@ std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
 }
 
 absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<std::string, HostTensor>& weights,
-                                      const std::string& target) {
+                                      const std::string& target, const AdapterInputs* inputs = nullptr) {
   RETURN_IF_ERROR(source.CheckUnchanged());
   EditedModel edited{.file = source.parsed().memory};
   const bool in_memory = edited.file != nullptr;
@@ -233,6 +234,7 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<st
   auto notes = edited.exporter->Edit(weights, source.parsed().graph.records);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
+  if (inputs != nullptr) RETURN_IF_ERROR(OneLine(Annotate(AddAdapterInputs(*inputs, edited.model.get()), tag)));
   edited.pieces = edited.exporter->Serialize();
   const uint64_t size = CountBytes(edited.pieces);
   if (size > static_cast<uint64_t>(std::numeric_limits<int>::max() - 1))
@@ -254,6 +256,18 @@ absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter&
   }
   RETURN_IF_ERROR(external.Commit());
   return file.Commit();
+}
+
+// Makes the message of the base with optional inputs.
+absl::StatusOr<EditedModel> EditBase(const OnnxModel& model, const std::vector<std::string>& weights,
+                                     const std::string& target) {
+  if (model.in_memory()) return Invalid(model.path(), ": is no single file, whose base could be written");
+  const AdapterInputs inputs{.updates = model.edits().low_rank, .weights = weights};
+  ModelEdits edits = model.edits();
+  edits.low_rank.clear();
+  for (const std::string& name : edits.replaced) edits.tensors.erase(name);
+  ASSIGN_OR_RETURN(const auto base, OnnxModel::Load(model.path(), std::move(edits)));
+  return EditModel(*base, {}, target, &inputs);
 }
 
 absl::Status CheckRoom(int64_t bytes, const std::string& target) {
@@ -292,12 +306,32 @@ absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<s
   return bytes;
 }
 
-absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
-                         const std::string& target) {
-  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
+namespace {
+
+absl::Status CheckWrites(const EditedModel& edited, const std::string& target) {
   const int64_t bytes = static_cast<int64_t>(CountBytes(edited.pieces)) + edited.exporter->external().bytes();
   RETURN_IF_ERROR(CheckRoom(bytes, target));
   return AtomicFile::Create(target).status();
+}
+
+}  // namespace
+
+absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                         const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
+  return CheckWrites(edited, target);
+}
+
+absl::Status ExportAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
+                                 const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditBase(model, weights, target));
+  return OneLine(WriteModel(edited.pieces, edited.exporter->external(), target));
+}
+
+absl::Status CheckAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
+                                const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditBase(model, weights, target));
+  return CheckWrites(edited, target);
 }
 
 }  // namespace onnxtrain

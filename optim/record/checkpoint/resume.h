@@ -44,7 +44,6 @@ absl::StatusOr<double> LoadSessionState(std::string_view bytes, Session* session
 absl::StatusOr<double> ReadPlateau(Session& session);
 
 inline constexpr char kCheckpointsFolder[] = "checkpoints";  // in the folder of a run
-inline constexpr char kAdapterFolder[] = "adapter";
 
 struct ResumePoint {
   StoredCheckpoint checkpoint;
