@@ -39,7 +39,7 @@ struct TrainConfig {
   std::string export_weights = "auto";
   std::string checkpoint, init_from;
   std::string gradient_graph, training_graph;
-  bool input_gradients = false, training_info = false;
+  bool input_gradients = false, training_info = false, adapters = false;
   std::string loss;    // "": that of the model's preprocess.json, else auto
   std::string logits;  // "": automatic
   std::vector<std::string> train, freeze, reinit, tie;

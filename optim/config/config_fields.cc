@@ -220,6 +220,10 @@ constexpr ConfigField kFields[] = {
      "Files that are written of adapters: merged (the model with them), peft (the folder adapter/), onnx "
      "(adapter.onnx_adapter for ONNX Runtime, and the model without adapters, in which they are optional inputs)",
      {.otherwise = "merged,peft; export: merged", .on_resume = kFree}},
+    {"model", "adapters", kTaskInspect, {&kAlways}, &C::adapters, "",
+     "Lists the products that adapters can be trained beside, with the ranks that `lora_rank` gives them, and nothing "
+     "else",
+     {.transient = true}},
     {"model", "lora_alpha", kSurgery, {&kNeedsLora}, &C::lora_alpha, "A",
      "Scales adapters by A / rank", {.above = 0, .otherwise = "twice the rank"}},
     {"model", "lora_target", kSurgery, {&kNeedsLora}, &C::lora_target, "GLOB",

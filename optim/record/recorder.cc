@@ -21,6 +21,7 @@
 #include "optim/plan/folders.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
+#include "optim/record/adapter_summary.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/step/training_graph.h"
 
@@ -46,6 +47,12 @@ RunConditions ConditionsOf(const TrainingRun& run, const ResourceReading& used) 
   return conditions;
 }
 
+int64_t CountParameters(const Session& session) {
+  int64_t total = 0;
+  for (const WeightDecision& w : session.weights()) total += w.type.elements();
+  return total;
+}
+
 RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start,
                      const ResourceReading& used) {
   const int threads = run.compute_threads();
@@ -66,6 +73,7 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .queued_share = used.queued_share,
                      .diagnosis = Diagnose(result, ConditionsOf(run, used)),
                      .trainable_parameters = run.trained_parameters(),
+                     .all_parameters = CountParameters(*run.session),
                      .loss = run.session->loss().name,
                      .optimizer = run.optimizer.spec.rule,
                      .learning_rate = run.optimizer.spec.lr,
@@ -472,6 +480,7 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
+  summary->adapters = SummarizeAdapters(run_.data.model->edits().low_rank, weights);
   ASSIGN_OR_RETURN(const auto adapter, WriteAdapterFiles(ListAdapterFiles(weights), MakeAdapterPaths()));
   std::vector<std::string> written;
   for (const std::string& path : adapter) written.push_back(std::filesystem::path(path).filename().string());
