@@ -296,6 +296,7 @@ RunState Recorder::MakeState(const LoopPosition& position, SaveReason reason) co
           .config = recorded_.resolved,
           .model_sha256 = run_.data.model->sha256(),
           .data_fingerprint = recorded_.data_fingerprint,
+          .external_data = recorded_.external_data,
           .samples_per_second = Throughput(position.result)};
 }
 

@@ -65,14 +65,14 @@ struct RecordedRun {
   OutputFolder* folder;
   RunDisplay* display;
   TrainConfig resolved;
-  std::string flag_file;          // the text of config.flags, which repeats the run
-  int64_t resident_at_start = 0;  // bytes
-  std::string data_fingerprint;
-  std::optional<LoopPosition> resumed;  // position of the restored session
-  bool continues_folder = false;        // the folder holds the files of the resumed run
-  std::unique_ptr<Trace> trace;         // for `profile`; may be null
-  std::unique_ptr<OrderFile> order;     // for `dump_order`; may be null
-  SavingGroup* group = nullptr;         // as in CheckpointOptions
+  std::string flag_file;                        // the text of config.flags, which repeats the run
+  int64_t resident_at_start = 0;                // bytes
+  std::string data_fingerprint, external_data;  // as in RunState
+  std::optional<LoopPosition> resumed;          // position of the restored session
+  bool continues_folder = false;                // the folder holds the files of the resumed run
+  std::unique_ptr<Trace> trace;                 // for `profile`; may be null
+  std::unique_ptr<OrderFile> order;             // for `dump_order`; may be null
+  SavingGroup* group = nullptr;                 // as in CheckpointOptions
 };
 
 // The result of a run.
