@@ -130,6 +130,22 @@ TEST_F(AdapterOutputs, CheckpointsHoldNoFrozenWeight) {
   ExpectRefused(Run("--resume r --epochs 4 --quiet"), "is not the file that the checkpoint was trained from");
 }
 
+TEST_F(AdapterOutputs, AChangedBaseInExternalDataIsNoticed) {
+  tiny::Model net = Net();
+  net.weights[2].file = "m.data";
+  net.Save(Path("m.onnx"));
+  ASSERT_EQ(Train("--epochs 2 --lora-rank 2 --adapter-out merged,onnx --out r").code, 0);
+  ASSERT_EQ(Train("--epochs 4 --lora-rank 2 --out whole").code, 0);
+  EXPECT_NEAR(Loss("--model r/model.adapter-inputs.onnx"), Loss("--model m.onnx"), 1e-7);
+  net.weights[2].values[5] += 1;
+  net.Save(Path("m.onnx"));
+  ExpectRefused(Run("--resume r --epochs 4 --quiet"), "its external data is not what the checkpoint was trained from");
+  net.weights[2].values[5] = tiny::Uniform(128, 0.5f, 3)[5];
+  net.Save(Path("m.onnx"));
+  ASSERT_EQ(Run("--resume r --epochs 4 --quiet").code, 0);
+  EXPECT_TRUE(Weight("r/model.onnx", "net.mid.weight").SameBytes(Weight("whole/model.onnx", "net.mid.weight")));
+}
+
 TEST_F(AdapterOutputs, SummaryAndReportShowTheUpdates) {
   ASSERT_EQ(Train("--epochs 4 --lora-rank 2 --lora-target mid --out r").code, 0);
   const Json adapters = Summary("r")["adapters"];
