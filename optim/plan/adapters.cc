@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "optim/config/weight_globs.h"
 #include "optim/plan/peft_adapter.h"
 #include "optim/step/weight_initializer.h"
 
@@ -39,6 +40,13 @@ absl::StatusOr<std::vector<Rank>> ParseRanks(const std::vector<std::string>& tex
   return ranks;
 }
 
+// Returns true if `train` names the weight: a module trains whole or has an adapter, as in PEFT.
+bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
+  return std::ranges::any_of(config.train, [&](const std::string& pattern) {
+    return MatchesWeight(pattern, target.weight, "", target.module + ".weight");
+  });
+}
+
 absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config,
                                                          std::vector<LowRankTarget> targets) {
   if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a float weight");
@@ -53,8 +61,13 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
     bool matched = false;
     for (size_t i = 0; i < targets.size(); ++i) {
       const LowRankTarget& target = targets[i];
-      if (pattern == kAllLinear ? target.output_layer : !MatchesModule(pattern, target.module)) continue;
+      const bool all = pattern == kAllLinear;
+      if (all ? target.output_layer : !MatchesModule(pattern, target.module)) continue;
       matched = true;
+      if (TrainsWhole(config, target)) {
+        if (all) continue;
+        return Invalid("`lora_target` ", pattern, ": `train` trains the weight of '", target.module, "' whole");
+      }
       chosen.insert(i);
     }
     if (!matched && pattern == kAllLinear)
@@ -64,6 +77,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
       return Invalid("`lora_target` ", pattern, ": matches no product with a float weight; there are ",
                      ListTargetNames(targets));
   }
+  if (chosen.empty()) return Invalid("`lora_rank`: `train` trains the weights of all products whole");
   std::vector<LowRankTarget> result;
   for (const size_t i : chosen) result.push_back(std::move(targets[i]));
   return result;

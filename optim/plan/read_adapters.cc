@@ -48,6 +48,11 @@ class NameMatcher {
   }
   const ModuleWeight* FindWeight(const std::string& name) const { return Find(weights_, name, &ModuleWeight::name); }
 
+  // The model's value of a weight that FindWeight found.
+  const HostTensor& ValueOf(const std::string& weight) const {
+    return std::ranges::find(weights_, weight, &ModuleWeight::weight)->value;
+  }
+
  private:
   template <typename Element>
   static const Element* Find(const std::vector<Element>& all, const std::string& name, std::string Element::*member) {
@@ -82,8 +87,9 @@ std::string ExplainMisfit(const AdapterModule& module, const LowRankTarget* targ
 
 // Returns the value as the graph stores the weight; without elements if the shapes differ.
 HostTensor ArrangeAsStored(const HostTensor& value, const ModuleWeight& weight, bool inputs_first) {
-  const bool matrix = value.shape().size() == 2, same = value.shape() == weight.stored;
-  const bool fits = matrix && value.shape()[0] == weight.stored.back() && value.shape()[1] == weight.stored[0];
+  const Shape& stored = weight.value.shape();
+  const bool matrix = value.shape().size() == 2 && stored.size() == 2, same = value.shape() == stored;
+  const bool fits = matrix && value.shape()[0] == stored.back() && value.shape()[1] == stored[0];
   const bool transpose = matrix && fits && (!same || (weight.transposed && !inputs_first));
   return transpose ? Transpose(value).Whole() : same ? value : HostTensor();
 }
@@ -124,14 +130,14 @@ absl::StatusOr<MatchedAdapter> MatchAdapter(AdapterContent content, const NameMa
   for (const auto& [name, value] : content.whole) {
     const ModuleWeight* weight = names.FindWeight(name);
     HostTensor stored = weight == nullptr ? HostTensor() : ArrangeAsStored(value, *weight, content.inputs_first);
-    if (weight != nullptr && stored.shape() == weight->stored) {
+    if (weight != nullptr && stored.shape() == weight->value.shape()) {
       matched.whole[weight->weight] = std::move(stored);
       continue;
     }
-    misfits.push_back(StrCat(
-        "'", Printable(name), "': ",
-        weight == nullptr ? "no weight of that name"
-                          : StrCat(ToString(value.shape()), ", the model's weight is ", ToString(weight->stored))));
+    misfits.push_back(StrCat("'", Printable(name), "': ",
+                             weight == nullptr ? "no weight of that name"
+                                               : StrCat(ToString(value.shape()), ", the model's weight is ",
+                                                        ToString(weight->value.shape()))));
   }
   if (misfits.empty()) return matched;
   const size_t all = content.modules.size() + content.whole.size();

@@ -87,6 +87,15 @@ TEST_F(AdapterFiles, BiasesAreSavedWithoutTheirModules) {
   EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter"), Loss("--model r/model.onnx"), 1e-6);
 }
 
+TEST_F(AdapterFiles, AModuleTrainsWholeOrHasAnAdapter) {
+  ASSERT_EQ(Train("--max-steps 2 --lora-rank 2 --train net.up.weight --train net.up.bias --out r").code, 0);
+  EXPECT_EQ(Config("r/adapter")["target_modules"], Json({"net.mid"}));
+  EXPECT_EQ(Config("r/adapter")["modules_to_save"], Json({"net.up"}));
+  ExpectRefused(Train("--lora-rank 2 --lora-target up --train net.up.weight --out x"),
+                "--lora-target up: --train trains the weight of 'net.up' whole");
+  ExpectRefused(Train("--lora-rank 2 --train '*' --out x"), "--train trains the weights of all products whole");
+}
+
 TEST_F(AdapterFiles, NamesOfOlderVersionsAreRead) {
   ASSERT_EQ(Train("--epochs 4 --lora-rank 2 --train net.out.weight --train net.out.bias --out r").code, 0);
   const double loss = Loss("--model m.onnx --adapter r/adapter");

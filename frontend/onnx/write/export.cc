@@ -11,6 +11,7 @@
 #include "frontend/base/files.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/edit/low_rank.h"
 #include "frontend/onnx/read/body_weights.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
@@ -258,6 +259,19 @@ absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter&
   return file.Commit();
 }
 
+// Returns the values of those weights that the file has merged into the initializers of others.
+std::map<std::string, HostTensor> ListSharedWeights(const OnnxModel& model, const std::vector<std::string>& names) {
+  std::set<std::string> merged;
+  for (const SplitWeight* split : ListForms<SplitWeight>(model.parsed().graph.records)) merged.insert(split->name);
+  std::map<std::string, HostTensor> shared;
+  for (const ModuleWeight& weight : ListModuleWeights(model, {})) {
+    if (std::ranges::find(names, weight.weight) == names.end()) continue;
+    if (merged.contains(weight.weight) || model.Initializer(weight.weight) == nullptr)
+      shared.emplace(weight.weight, weight.value);
+  }
+  return shared;
+}
+
 // Makes the message of the base with optional inputs.
 absl::StatusOr<EditedModel> EditBase(const OnnxModel& model, const std::vector<std::string>& weights,
                                      const std::string& target) {
@@ -266,7 +280,12 @@ absl::StatusOr<EditedModel> EditBase(const OnnxModel& model, const std::vector<s
   ModelEdits edits = model.edits();
   edits.low_rank.clear();
   for (const std::string& name : edits.replaced) edits.tensors.erase(name);
-  ASSIGN_OR_RETURN(const auto base, OnnxModel::Load(model.path(), std::move(edits)));
+  ASSIGN_OR_RETURN(auto base, OnnxModel::Load(model.path(), edits));
+  const std::map<std::string, HostTensor> shared = ListSharedWeights(*base, weights);
+  if (!shared.empty()) {
+    for (const auto& [name, value] : shared) edits.tensors.insert_or_assign(name, value);
+    ASSIGN_OR_RETURN(base, base->LoadEdited(std::move(edits)));
+  }
   return EditModel(*base, {}, target, &inputs);
 }
 
