@@ -34,8 +34,8 @@ struct ModuleWeight {
   bool transposed = false;  // a Linear's matrix that the graph stores as [inputs, outputs]; PyTorch has the transpose
 };
 
-// Returns the float initializers in the order of the graph, and Identity nodes that copy them. Weights of `targets` are named by their modules; others by
-// the exporter's metadata, else as in the file.
+// Returns the float initializers in the order of the graph, then the Identity nodes that copy them. Weights of `targets`
+// are named by their modules; others by the exporter's metadata, else as in the file.
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets);
 
 }  // namespace onnxtrain
