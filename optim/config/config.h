@@ -39,7 +39,7 @@ struct TrainConfig {
   std::string export_weights = "auto";
   std::string checkpoint, init_from;
   std::string gradient_graph, training_graph;
-  bool input_gradients = false, training_info = false;
+  bool input_gradients = false, training_info = false, adapters = false;
   std::string loss;    // "": that of the model's preprocess.json, else auto
   std::string logits;  // "": automatic
   std::vector<std::string> train, freeze, reinit, tie;
@@ -48,9 +48,10 @@ struct TrainConfig {
   double lora_alpha = 0;                 // 0: twice the rank
   double lora_dropout = 0;
   std::string lora_variant = "lora", lora_init = "kaiming";
-  std::string adapter;      // "": none is read
-  int64_t num_classes = 0;  // 0: the last layer is kept
-  std::string head;         // "": no head is appended
+  std::vector<std::string> adapter;      // "PATH", "PATH=W", "PATH*W+PATH*W"; empty: none is read
+  std::vector<std::string> adapter_out;  // empty: merged and peft; of an export: merged
+  int64_t num_classes = 0;               // 0: the last layer is kept
+  std::string head;                      // "": no head is appended
   std::string batch_axis = "auto";
   std::string batch_norm = "train";
   double dropout = -1;  // below 0: Dropout nodes are kept as exported

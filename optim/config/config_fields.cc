@@ -124,6 +124,10 @@ constexpr Condition kNeedsLora =
 constexpr Condition kNeedsNoLora = OfValue(Parsed([](const C& c) { return c.lora_rank.empty(); },
                                                   ": has no effect beside `lora_rank`: it has ranks of its own"));
 
+constexpr Condition kNeedsAdapters =
+    OfValue(Parsed([](const C& c) { return !c.lora_rank.empty() || !c.adapter.empty(); },
+                   ": has no effect without `lora_rank` or `adapter`"));
+
 constexpr Condition kNeedsModelFile =
     OfValue(Fact(&F::writes_model, ": has no effect beside `gradient_graph` and `training_graph`"));
 constexpr Condition kNeedsResume =
@@ -208,8 +212,18 @@ constexpr ConfigField kFields[] = {
      "Trains adapters of this rank beside products and freezes the model (LoRA); GLOB=R: of the modules that match; "
      "repeatable",
      {.repeatable = true}},
-    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict, {&kNeedsNoLora}, &C::adapter, "DIR",
-     "Reads an adapter: the folder adapter/ of a run, or one that PEFT has written; training continues it"},
+    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict, {&kNeedsNoLora}, &C::adapter, "PATH[=W]",
+     "Reads an adapter: the folder adapter/ of a run, one that PEFT has written, or its .safetensors file; training "
+     "continues it. Repeatable: the sum of several updates, each times W; also A*0.7+B*0.3",
+     {.repeatable = true}},
+    {"model", "adapter_out", kTaskTrain | kTaskExport, {&kNeedsAdapters}, &C::adapter_out, "FORM[,…]",
+     "Files that are written of adapters: merged (the model with them), peft (the folder adapter/), onnx "
+     "(adapter.onnx_adapter for ONNX Runtime, and the model without adapters, in which they are optional inputs)",
+     {.otherwise = "merged,peft; export: merged", .on_resume = kFree}},
+    {"model", "adapters", kTaskInspect, {&kAlways}, &C::adapters, "",
+     "Lists the products that adapters can be trained beside, with the ranks that `lora_rank` gives them, and nothing "
+     "else",
+     {.transient = true}},
     {"model", "lora_alpha", kSurgery, {&kNeedsLora}, &C::lora_alpha, "A",
      "Scales adapters by A / rank", {.above = 0, .otherwise = "twice the rank"}},
     {"model", "lora_dropout", kSurgery, {&kNeedsLora}, &C::lora_dropout, "P",

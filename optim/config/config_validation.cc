@@ -1,4 +1,6 @@
 // Checks which configurations are invalid for any model and data.
+#include <algorithm>
+
 #include "absl/strings/str_replace.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
@@ -26,6 +28,8 @@ bool IsCuda(const std::string& device) {
 
 bool AsksToRecompute(const C& c) { return c.gradient_checkpointing != "auto" && c.gradient_checkpointing != "none"; }
 
+bool IsAdapterForm(const std::string& form) { return form == "merged" || form == "peft" || form == "onnx"; }
+
 constexpr Rule kRules[] = {
     {[](const C& c) { return !c.head.empty() && c.num_classes == 0; },
      "`head`: how many classes? (`num_classes` N or auto)"},
@@ -48,6 +52,8 @@ constexpr Rule kRules[] = {
      "`lr_scale`: follows the samples of a batch, which `max_tokens_per_batch` leaves open"},
     {[](const C& c) { return c.gradient_checkpointing == "budget" && c.memory_budget == 0; },
      "`gradient_checkpointing` budget: needs a `memory_budget`"},
+    {[](const C& c) { return !std::ranges::all_of(c.adapter_out, IsAdapterForm); },
+     "`adapter_out`: expected a list of merged, peft and onnx"},
     {[](const C& c) { return c.nesterov && c.dampening != 0; }, "`nesterov`: needs a `dampening` of 0"},
     {[](const C& c) { return c.lr_find && SpecifiesBaseRate(c.lr); },
      "`lr_find`: finds the learning rate, which `lr` specifies too"},

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "optim/config/weight_globs.h"
 #include "optim/plan/adapter_init.h"
 #include "optim/plan/peft_adapter.h"
 
@@ -38,17 +39,11 @@ absl::StatusOr<std::vector<Rank>> ParseRanks(const std::vector<std::string>& tex
   return ranks;
 }
 
-// The last components of the modules, each once: "q_proj, k_proj, … (12 in all)".
-std::string ListNames(const std::vector<LowRankTarget>& targets) {
-  constexpr size_t kMost = 12;
-  std::vector<std::string> names;
-  for (const LowRankTarget& target : targets) {
-    const std::string name = target.module.substr(target.module.rfind('.') + 1);
-    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-  }
-  const size_t all = names.size();
-  names.resize(std::min(all, kMost));
-  return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
+// Returns true if `train` names the weight: a module trains whole or has an adapter, as in PEFT.
+bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
+  return std::ranges::any_of(config.train, [&](const std::string& pattern) {
+    return MatchesWeight(pattern, target.weight, "", target.module + ".weight");
+  });
 }
 
 // Matrix products but the output layer, or convolutions where there are none.
@@ -70,17 +65,24 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
   for (const std::string& pattern : patterns) {
     bool matched = false;
     for (size_t i = 0; i < targets.size(); ++i) {
-      if (!(pattern == kAllLinear ? IsDefault(targets, i) : MatchesModule(pattern, targets[i].module))) continue;
+      const LowRankTarget& target = targets[i];
+      const bool all = pattern == kAllLinear;
+      if (!(all ? IsDefault(targets, i) : MatchesModule(pattern, target.module))) continue;
       matched = true;
+      if (TrainsWhole(config, target)) {
+        if (all) continue;
+        return Invalid("`lora_target` ", pattern, ": `train` trains the weight of '", target.module, "' whole");
+      }
       chosen.insert(i);
     }
     if (!matched && pattern == kAllLinear)
       return Invalid("`lora_target` all-linear: the model has no product but its output layer; name it: ",
-                     ListNames(targets));
+                     ListTargetNames(targets));
     if (!matched)
       return Invalid("`lora_target` ", pattern, ": matches no product with a float weight; there are ",
-                     ListNames(targets));
+                     ListTargetNames(targets));
   }
+  if (chosen.empty()) return Invalid("`lora_rank`: `train` trains the weights of all products whole");
   std::vector<LowRankTarget> result;
   for (const size_t i : chosen) result.push_back(std::move(targets[i]));
   return result;
@@ -104,91 +106,56 @@ absl::StatusOr<int64_t> ChooseRank(const LowRankTarget& target, const std::vecto
   return rank;
 }
 
-// The target of a module of an adapter: of the same name, or the only one of which one name ends in the other.
-absl::StatusOr<const LowRankTarget*> FindModule(const std::string& module, const std::vector<LowRankTarget>& targets) {
-  const LowRankTarget* found = nullptr;
-  int count = 0;
-  for (const LowRankTarget& target : targets) {
-    if (target.module == module) return &target;
-    if (!target.module.ends_with("." + module) && !module.ends_with("." + target.module)) continue;
-    found = &target;
-    ++count;
-  }
-  if (count == 1) return found;
-  return Invalid("the model has no product of its module '", Printable(module), "'; there are ", ListNames(targets));
-}
-
-absl::StatusOr<std::vector<LowRankUpdate>> ReadUpdates(const std::string& folder,
-                                                       const std::vector<LowRankTarget>& targets) {
-  ASSIGN_OR_RETURN(std::vector<PeftModule> modules, ReadPeftAdapter(folder));
-  std::map<std::string, LowRankUpdate> updates;  // by weight
-  for (PeftModule& module : modules) {
-    ASSIGN_OR_RETURN(const LowRankTarget* target, FindModule(module.module, targets));
-    const AdapterShapes shapes = GetAdapterShapes(*target, module.a.shape()[0]);
-    if (module.a.shape() != shapes.a || module.b.shape() != shapes.b)
-      return Invalid("its module '", Printable(module.module), "' has A ", ToString(module.a.shape()), " and B ",
-                     ToString(module.b.shape()), "; the model's weight takes ", ToString(shapes.a), " and ",
-                     ToString(shapes.b));
-    LowRankUpdate update = MakeUpdate(*target);
-    update.scale = module.scale;
-    update.dropout = module.dropout;
-    update.a = module.a.CastTo(target->dtype);
-    update.b = module.b.CastTo(target->dtype);
-    if (!module.magnitude.shape().empty()) {
-      if (module.magnitude.size() != target->outputs)
-        return Invalid("its module '", Printable(module.module), "' has ", module.magnitude.size(),
-                       " lengths of outputs, the model's weight ", target->outputs);
-      update.magnitude = module.magnitude.CastTo(target->dtype).Reshaped(shapes.magnitude);
-    }
-    updates[target->weight] = std::move(update);
-  }
-  std::vector<LowRankUpdate> in_order;
-  for (const LowRankTarget& target : targets) {
-    if (const auto found = updates.find(target.weight); found != updates.end())
-      in_order.push_back(std::move(found->second));
-  }
-  return in_order;
-}
-
 }  // namespace
+
+std::string ListTargetNames(const std::vector<LowRankTarget>& targets) {
+  constexpr size_t kMost = 12;
+  std::vector<std::string> names;
+  for (const LowRankTarget& target : targets) {
+    const std::string name = target.module.substr(target.module.rfind('.') + 1);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  const size_t all = names.size();
+  names.resize(std::min(all, kMost));
+  return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
+}
 
 bool MatchesModule(const std::string& pattern, const std::string& module) {
   return module == pattern || module.ends_with("." + pattern) || fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
 }
 
-absl::StatusOr<std::vector<LowRankUpdate>> PlanAdapters(const TrainConfig& config, const OnnxModel& model) {
-  std::vector<LowRankUpdate> updates;
-  if (!HasAdapters(config)) return updates;
-  if (!config.adapter.empty()) {
-    auto read = ReadUpdates(config.adapter, ListLowRankTargets(model));
-    return read.ok() ? read : Annotate(read.status(), StrCat("`adapter` ", config.adapter, ": "));
-  }
+absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxModel& model) {
+  AdapterPlan plan;
+  if (!config.adapter.empty()) return ReadAdapters(config.adapter, model);
+  if (config.lora_rank.empty()) return plan;
   ASSIGN_OR_RETURN(const std::vector<Rank> ranks, ParseRanks(config.lora_rank));
   ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListLowRankTargets(model)));
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));
-    updates.push_back(MakeInitialUpdate(config, target, rank, model));
+    plan.updates.push_back(MakeInitialUpdate(config, target, rank, model));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!used.contains(i))
       return Invalid("`lora_rank` ", ranks[i].pattern, "=", ranks[i].rank, ": matches none of the targets, ",
-                     ListNames(targets));
+                     ListTargetNames(targets));
   }
-  return updates;
+  return plan;
 }
 
-std::string DescribeAdapters(const std::vector<LowRankUpdate>& updates) {
+std::string DescribeAdapters(const AdapterPlan& plan) {
   std::set<int64_t> ranks;
   std::set<std::string> names;
   int64_t values = 0;
-  for (const LowRankUpdate& update : updates) {
+  for (const LowRankUpdate& update : plan.updates) {
     ranks.insert(update.rank());
     names.insert(update.module.substr(update.module.rfind('.') + 1));
     for (const auto& [name, initial] : update.Trained()) values += initial.size();
   }
-  return StrCat("adapters: ", updates.size(), " of rank ", absl::StrJoin(ranks, ", "), ", ", FormatWithCommas(values),
-                " values, beside ", absl::StrJoin(names, ", "), " (`lora_rank`, `lora_target`)");
+  return StrCat("adapters: ", plan.updates.size(), " of rank ", absl::StrJoin(ranks, ", "), ", ",
+                FormatWithCommas(values), " values, beside ", absl::StrJoin(names, ", "),
+                " (`lora_rank`, `lora_target`)",
+                plan.whole.empty() ? "" : StrCat("; ", plan.whole.size(), " whole weights of the adapter"));
 }
 
 }  // namespace onnxtrain

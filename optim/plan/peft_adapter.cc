@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/safetensors.h"
+#include "frontend/onnx/edit/low_rank.h"
+#include "frontend/onnx/interop/ort_adapter.h"
 #include "frontend/onnx/recover/updated_weight.h"
+#include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
 namespace {
@@ -30,14 +34,14 @@ double Alpha(const TrainConfig& config, const LowRankUpdate& update) {
 constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight",
                            kMagnitude = ".lora_magnitude_vector";
 
-// The scales in adapter_config.json.
-struct PeftScales {
-  double alpha = 0;
+// What adapter_config.json says about the tensors.
+struct PeftConfig {
+  double alpha = 0, dropout = 0;
   bool root = false;
-  double dropout = 0;
   std::map<std::string, double> alphas;  // by module, or the end of its name
+  bool inputs_first = false;             // fan_in_fan_out
 
-  double Of(const std::string& module, int64_t rank) const {
+  double ScaleOf(const std::string& module, int64_t rank) const {
     double found = alpha;
     for (const auto& [name, value] : alphas) {
       if (module == name || module.ends_with("." + name)) found = value;
@@ -46,7 +50,7 @@ struct PeftScales {
   }
 };
 
-absl::StatusOr<PeftScales> ReadScales(const std::string& path) {
+absl::StatusOr<PeftConfig> ReadConfig(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, int64_t{16} << 20));
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return Invalid(path, ": is no JSON object");
@@ -55,27 +59,24 @@ absl::StatusOr<PeftScales> ReadScales(const std::string& path) {
     const auto found = json.find(key);
     return found != json.end() && !found->is_null() && *found != false && *found != "none" && !found->empty();
   };
-  for (const char* key : {"bias", "modules_to_save"}) {
-    if (is_set(key)) return Invalid(path, ": ", key, " is not supported");
-  }
-  PeftScales scales;
+  if (is_set("lora_bias")) return Invalid(path, ": lora_bias is not supported");
+  PeftConfig config;
   const auto alpha = json.find("lora_alpha");
   if (alpha == json.end() || !alpha->is_number()) return Invalid(path, ": lora_alpha is no number");
-  scales.alpha = alpha->get<double>();
-  scales.root = is_set("use_rslora");
-  if (const auto dropout = json.find("lora_dropout"); dropout != json.end() && !dropout->is_null()) {
-    if (!dropout->is_number()) return Invalid(path, ": lora_dropout is no number");
-    scales.dropout = dropout->get<double>();
-    if (!(scales.dropout >= 0 && scales.dropout < 1))
-      return Invalid(path, ": lora_dropout ", scales.dropout, " is outside [0, 1)");
-  }
+  config.alpha = alpha->get<double>();
+  config.root = is_set("use_rslora");
+  if (const auto dropout = json.find("lora_dropout"); dropout != json.end() && dropout->is_number())
+    config.dropout = dropout->get<double>();
+  if (!(config.dropout >= 0 && config.dropout < 1))
+    return Invalid(path, ": lora_dropout ", config.dropout, " is outside [0, 1)");
+  config.inputs_first = is_set("fan_in_fan_out");
   if (is_set("alpha_pattern")) {
     for (const auto& [name, value] : json["alpha_pattern"].items()) {
       if (!value.is_number()) return Invalid(path, ": alpha_pattern of '", Printable(name), "' is no number");
-      scales.alphas[name] = value.get<double>();
+      config.alphas[name] = value.get<double>();
     }
   }
-  return scales;
+  return config;
 }
 
 absl::Status CheckFinite(const std::string& name, const HostTensor& value) {
@@ -85,59 +86,142 @@ absl::Status CheckFinite(const std::string& name, const HostTensor& value) {
   return absl::OkStatus();
 }
 
-// The tensors of a module by the ends of their names.
+void Remove(std::string_view part, std::string* name) {
+  if (const size_t at = name->find(part); at != std::string::npos) name->erase(at, part.size());
+}
+
+// Removes what PEFT's wrappers add to the name of a tensor, with the name of the adapter that old versions keep.
+std::string UnwrappedName(std::string name) {
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  for (const char* part : {".modules_to_save.default", ".modules_to_save", ".base_layer"}) Remove(part, &name);
+  for (const char* matrix : {".lora_A", ".lora_B"}) {
+    if (name.ends_with(StrCat(matrix, ".default.weight"))) Remove(".default", &name);
+  }
+  for (const char* end : {".default.weight", ".weight"}) {
+    if (name.ends_with(StrCat(kMagnitude, end))) name.resize(name.size() - std::string_view(end).size());
+  }
+  return name;
+}
+
+// The tensors of a module by the ends of their names, and the least axes that they have.
 struct TensorKind {
   std::string_view end;
-  HostTensor PeftModule::*tensor;
+  HostTensor AdapterModule::*tensor;
+  size_t axes;
 };
-constexpr TensorKind kTensorKinds[] = {{kA, &PeftModule::a},
-                                       {kB, &PeftModule::b},
-                                       {kMagnitude, &PeftModule::magnitude},
-                                       {".lora_magnitude_vector.weight", &PeftModule::magnitude}};
+constexpr TensorKind kTensorKinds[] = {
+    {kA, &AdapterModule::a, 2}, {kB, &AdapterModule::b, 2}, {kMagnitude, &AdapterModule::magnitude, 1}};
 
-// Puts a tensor of the file into its module.
-absl::Status TakeTensor(std::string name, HostTensor value, std::map<std::string, PeftModule>* modules) {
-  if (!IsFloat(value.dtype()) || value.shape().empty())
-    return Invalid("'", Printable(name), "' is ", ToString(value.type()), ", not a matrix of floats");
-  RETURN_IF_ERROR(CheckFinite(name, value));
-  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+// Puts a tensor of the file into its module, or among the whole weights.
+absl::Status TakeTensor(const std::string& stored, HostTensor value, std::map<std::string, AdapterModule>* modules,
+                        std::map<std::string, HostTensor>* whole) {
+  if (stored.find(".original_module.") != std::string::npos) return absl::OkStatus();  // of the model, not trained
+  const std::string name = UnwrappedName(stored);
+  if (!IsFloat(value.dtype())) return Invalid("'", Printable(stored), "' is ", ToString(value.type()), ", not floats");
+  RETURN_IF_ERROR(CheckFinite(stored, value));
   const auto* kind =
       std::ranges::find_if(kTensorKinds, [&](const TensorKind& known) { return name.ends_with(known.end); });
-  if (kind == std::end(kTensorKinds))
-    return Invalid("'", Printable(name), "' is neither lora_A nor lora_B nor lora_magnitude_vector of a module");
-  name.resize(name.size() - kind->end.size());
-  (*modules)[name].*kind->tensor = std::move(value);
+  if (kind == std::end(kTensorKinds)) {
+    if (name.find("lora_") != std::string::npos)
+      return Invalid("'", Printable(stored), "' is neither lora_A nor lora_B nor lora_magnitude_vector of a product");
+    return whole->emplace(name, std::move(value)), absl::OkStatus();
+  }
+  if (value.shape().size() < kind->axes)
+    return Invalid("'", Printable(stored), "' is ", ToString(value.type()), ", not a matrix");
+  (*modules)[name.substr(0, name.size() - kind->end.size())].*kind->tensor = std::move(value);
   return absl::OkStatus();
 }
 
-bool FitTogether(const PeftModule& module) {
-  const Shape &a = module.a.shape(), &b = module.b.shape();
-  return a.size() >= 2 && b.size() >= 2 && a[0] == b[1] && a[0] > 0;
+absl::Status CheckModule(const std::string& name, const AdapterModule& module) {
+  for (const auto& [matrix, key] : {std::pair(&module.a, "lora_A"), {&module.b, "lora_B"}}) {
+    if (matrix->shape().empty()) return Invalid("'", Printable(name), "' has no ", key);
+  }
+  if (module.a.shape()[0] == module.b.shape()[1] && module.a.shape()[0] > 0) return absl::OkStatus();
+  return Invalid("lora_A ", ToString(module.a.shape()), " and lora_B ", ToString(module.b.shape()), " of '",
+                 Printable(name), "' do not fit together");
+}
+
+absl::Status TakeModules(std::map<std::string, AdapterModule> modules,
+                         const std::function<double(const AdapterModule&)>& scale, AdapterContent* content) {
+  if (modules.empty()) return Invalid("holds no adapter");
+  for (auto& [name, module] : modules) {
+    RETURN_IF_ERROR(CheckModule(name, module));
+    module.module = name;
+    module.scale = scale(module);
+    content->modules.push_back(std::move(module));
+  }
+  return absl::OkStatus();
+}
+
+struct PeftFiles {
+  std::string config, tensors;
+};
+
+PeftFiles LocateFiles(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.ends_with(".safetensors")) return {(fs::path(path).parent_path() / "adapter_config.json").string(), path};
+  std::error_code ignored;
+  const bool in_run =
+      !fs::exists(path + "/adapter_config.json", ignored) && fs::exists(path + "/adapter/adapter_config.json", ignored);
+  const std::string folder = in_run ? path + "/adapter" : path;
+  return {folder + "/adapter_config.json", folder + "/adapter_model.safetensors"};
 }
 
 // "classifier" of "classifier.weight".
 std::string ModuleOf(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
-// A and B of the whole updates, magnitudes, and weights of a new head, without the prefix.
-std::vector<std::pair<std::string, HostTensor>> ListFileTensors(const ModelEdits& edits,
-                                                                const std::map<std::string, HostTensor>& weights) {
-  std::vector<std::pair<std::string, HostTensor>> tensors;
-  for (const LowRankUpdate& update : edits.low_rank) {
-    const auto [a, b] = WholeFactors(update, weights);
-    tensors.emplace_back(update.a_name(), a);
-    tensors.emplace_back(update.b_name(), b);
-    if (update.has_magnitude())
-      tensors.emplace_back(StrCat(update.module, kMagnitude), weights.at(update.magnitude_name()));
+// A trained weight other than A and B, under its name in a PEFT model.
+struct WholeTensor {
+  std::string name;
+  HostTensor value;
+};
+
+// Names the weights by modules, with the matrices of products as [outputs, inputs].
+std::vector<WholeTensor> ListWhole(const OnnxModel& model, const std::map<std::string, HostTensor>& weights) {
+  std::set<std::string> low_rank;
+  for (const LowRankUpdate& update : model.edits().low_rank) {
+    for (const auto& [name, initial] : update.Trained()) low_rank.insert(name);
   }
-  for (const std::string& name : edits.fresh) tensors.emplace_back(name, weights.at(name));
-  return tensors;
+  std::vector<WholeTensor> whole;
+  std::set<std::string> listed;
+  for (const ModuleWeight& weight : ListModuleWeights(model, ListLowRankTargets(model))) {
+    const auto value = weights.find(weight.weight);
+    if (value == weights.end() || low_rank.contains(weight.weight)) continue;
+    listed.insert(weight.weight);
+    whole.push_back({weight.name, weight.transposed ? Transpose(value->second).Whole() : value->second});
+  }
+  for (const auto& [name, value] : weights) {  // of Constant nodes and attributes
+    if (!low_rank.contains(name) && !listed.contains(name)) whole.push_back({name, value});
+  }
+  return whole;
 }
 
-std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
-  const std::vector<LowRankUpdate>& updates = edits.low_rank;
+// What adapter_config.json says about whole weights: biases that are trained without their weights are `bias` all, any
+// others modules_to_save.
+struct WholeModules {
+  std::set<std::string> modules;
+  bool biases = false;
+};
+
+WholeModules SortWhole(const std::vector<LowRankUpdate>& updates, std::vector<WholeTensor>* whole) {
+  std::set<std::string> adapted;
+  for (const LowRankUpdate& update : updates) adapted.insert(update.module);
+  WholeModules sorted;
+  for (const WholeTensor& tensor : *whole) {
+    if (!tensor.name.ends_with(".bias")) sorted.modules.insert(ModuleOf(tensor.name));
+  }
+  for (WholeTensor& tensor : *whole) {
+    const std::string module = ModuleOf(tensor.name);
+    if (sorted.modules.contains(module)) continue;
+    sorted.biases = true;
+    if (adapted.contains(module)) tensor.name = module + ".base_layer.bias";
+  }
+  return sorted;
+}
+
+std::string MakePeftConfig(const TrainConfig& config, const std::vector<LowRankUpdate>& updates,
+                           const WholeModules& whole) {
   const int64_t common = CommonRank(updates);
-  std::set<std::string> whole;
-  for (const std::string& weight : edits.fresh) whole.insert(ModuleOf(weight));
   double alpha = 0;
   std::set<std::string> modules;
   Json ranks = Json::object(), alphas = Json::object();
@@ -160,10 +244,10 @@ std::string MakePeftConfig(const TrainConfig& config, const ModelEdits& edits) {
                      {"alpha_pattern", alphas},
                      {"use_rslora", config.lora_variant == "rslora"},
                      {"use_dora", updates[0].has_magnitude()},
-                     {"bias", "none"},
+                     {"bias", whole.biases ? "all" : "none"},
                      {"fan_in_fan_out", false},
                      {"init_lora_weights", true},
-                     {"modules_to_save", whole.empty() ? Json() : Json(whole)},
+                     {"modules_to_save", whole.modules.empty() ? Json() : Json(whole.modules)},
                      {"inference_mode", true}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -174,41 +258,60 @@ double AlphaDivisor(bool rank_stabilized, int64_t rank) {
   return rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank);
 }
 
-absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const ModelEdits& edits,
+absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const OnnxModel& model,
                               const std::map<std::string, HostTensor>& weights) {
+  const std::vector<LowRankUpdate>& updates = model.edits().low_rank;
+  std::vector<WholeTensor> whole = ListWhole(model, weights), tensors;
+  const WholeModules modules = SortWhole(updates, &whole);
+  for (const LowRankUpdate& update : updates) {
+    const auto [a, b] = WholeFactors(update, weights);
+    tensors.push_back({update.a_name(), a});
+    tensors.push_back({update.b_name(), b});
+    if (update.has_magnitude())
+      tensors.push_back({StrCat(update.module, kMagnitude), weights.at(update.magnitude_name())});
+  }
+  std::ranges::move(whole, std::back_inserter(tensors));
   std::vector<NamedType> types;
   std::string bytes;
-  for (const auto& [name, value] : ListFileTensors(edits, weights)) {
-    types.push_back({StrCat(kPrefix, name), value.type()});
-    const auto raw = value.bytes();
+  for (const WholeTensor& tensor : tensors) {
+    types.push_back({StrCat(kPrefix, tensor.name), tensor.value.type()});
+    const auto raw = tensor.value.bytes();
     bytes.append(reinterpret_cast<const char*>(raw.data()), raw.size());
   }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return Invalid(folder, ": ", error.message());
   ASSIGN_OR_RETURN(const std::string header, SafetensorsHeader(types, {{"format", "pt"}}));
-  RETURN_IF_ERROR(WriteTextFile(folder + "/adapter_config.json", MakePeftConfig(config, edits)));
+  RETURN_IF_ERROR(WriteTextFile(folder + "/adapter_config.json", MakePeftConfig(config, updates, modules)));
   return WriteTextFile(folder + "/adapter_model.safetensors", header + bytes);
 }
 
-absl::StatusOr<std::vector<PeftModule>> ReadPeftAdapter(const std::string& folder) {
-  ASSIGN_OR_RETURN(const PeftScales scales, ReadScales(folder + "/adapter_config.json"));
-  const std::string file = folder + "/adapter_model.safetensors";
-  ASSIGN_OR_RETURN(NamedArrays arrays, ReadSafetensors(file));
-  std::map<std::string, PeftModule> modules;
+absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path) {
+  const PeftFiles files = LocateFiles(path);
+  ASSIGN_OR_RETURN(const PeftConfig config, ReadConfig(files.config));
+  ASSIGN_OR_RETURN(NamedArrays arrays, ReadSafetensors(files.tensors));
+  AdapterContent content{.inputs_first = config.inputs_first};
+  std::map<std::string, AdapterModule> modules;
   for (auto& [name, value] : arrays)
-    RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules), file + ": "));
-  if (modules.empty()) return Invalid(file, ": holds no adapter");
-  std::vector<PeftModule> result;
-  for (auto& [name, module] : modules) {
-    if (!FitTogether(module))
-      return Invalid(file, ": lora_A and lora_B of '", Printable(name), "' do not fit together");
-    module.module = name;
-    module.scale = scales.Of(name, module.a.shape()[0]);
-    module.dropout = scales.dropout;
-    result.push_back(std::move(module));
+    RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules, &content.whole), files.tensors + ": "));
+  const auto scale = [&](const AdapterModule& module) { return config.ScaleOf(module.module, module.a.shape()[0]); };
+  RETURN_IF_ERROR(Annotate(TakeModules(std::move(modules), scale, &content), files.tensors + ": "));
+  for (AdapterModule& module : content.modules) module.dropout = config.dropout;
+  return content;
+}
+
+absl::StatusOr<AdapterContent> ReadOrtAdapterContent(const std::string& path) {
+  ASSIGN_OR_RETURN(auto tensors, ReadOrtAdapter(path));
+  AdapterContent content{.inputs_first = true};
+  std::map<std::string, AdapterModule> modules;
+  for (auto& [name, value] : tensors) {
+    const bool factor = (name.ends_with(kA) || name.ends_with(kB)) && value.shape().size() == 2;
+    HostTensor stored = factor ? Transpose(value).Whole() : std::move(value);
+    RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(stored), &modules, &content.whole), path + ": "));
   }
-  return result;
+  const auto scale = [](const AdapterModule&) { return 1.0; };  // B has it already
+  RETURN_IF_ERROR(Annotate(TakeModules(std::move(modules), scale, &content), path + ": "));
+  return content;
 }
 
 }  // namespace onnxtrain

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "frontend/graph/host_tensor.h"
-#include "frontend/onnx/edit/model_edits.h"
+#include "frontend/onnx/import.h"
 #include "optim/config/config.h"
 
 namespace onnxtrain {
@@ -18,21 +18,33 @@ namespace onnxtrain {
 // (Kalajdzievski, arXiv:2312.03732).
 double AlphaDivisor(bool rank_stabilized, int64_t rank);
 
-// Writes both files into `folder`, which is created. `edits` holds the updates and the weights of a new head, which
-// become modules_to_save; `weights` holds A and B of every update and the weights of the head by name.
-absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const ModelEdits& edits,
+// Writes both files into `folder`, which is created. `model` has low-rank updates; `weights` holds their A and B, and
+// every other weight that the run has changed, by name. The others become modules_to_save, or biases.
+absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& config, const OnnxModel& model,
                               const std::map<std::string, HostTensor>& weights);
 
 // The adapter of one module, as the file names it: "model.layers.0.self_attn.q_proj".
-struct PeftModule {
+struct AdapterModule {
   std::string module;
   HostTensor a, b;  // [rank, inputs], [outputs, rank]; of a convolution [rank, inputs, kernel…], [outputs, rank, 1…]
   HostTensor magnitude;  // of DoRA, one number for each output; else without a shape
   double scale = 1, dropout = 0;
 };
 
-// Reads an adapter. Fails, naming the file and the module, on other kinds than LoRA, on tensors that do not fit
-// together, on numbers that are not finite, and on what is not supported: biases, whole modules.
-absl::StatusOr<std::vector<PeftModule>> ReadPeftAdapter(const std::string& folder);
+// The content of an adapter's files.
+struct AdapterContent {
+  std::vector<AdapterModule> modules;       // in the order of their names
+  std::map<std::string, HostTensor> whole;  // weights that replace those of the model: "classifier.weight"
+  bool inputs_first = false;                // their matrices are [inputs, outputs], as of GPT-2's Conv1D
+};
+
+// Reads an adapter: a folder with both files, the folder of a run that holds it, or the .safetensors file beside its
+// adapter_config.json. Fails, naming the file and the tensor, on other kinds than LoRA, on an A without its B,
+// on tensors that do not fit together, and on numbers that are not finite.
+absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path);
+
+// Reads an adapter of ONNX Runtime whose tensors have the names of PEFT's and are their transposes, as `adapter_out`
+// onnx and Olive write them.
+absl::StatusOr<AdapterContent> ReadOrtAdapterContent(const std::string& path);
 
 }  // namespace onnxtrain

@@ -74,7 +74,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
     for (const auto& [name, initial] : update.Trained()) options.trainable.adapters.push_back(name);
   }
   if (!edits.low_rank.empty())
-    options.trainable.adapters.insert(options.trainable.adapters.end(), edits.fresh.begin(), edits.fresh.end());
+    options.trainable.adapters.insert(options.trainable.adapters.end(), edits.whole.begin(), edits.whole.end());
   return options;
 }
 

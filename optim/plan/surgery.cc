@@ -140,9 +140,17 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
   if (!config.reinit.empty())
     plan.edits.lines.push_back(StrCat(drawn.size(), " weights were re-initialized before training"));
   if (HasAdapters(config)) {
-    ASSIGN_OR_RETURN(plan.edits.low_rank, PlanAdapters(config, *changed));
-    plan.edits.fresh = plan.fresh;
-    surgery.lines.push_back(DescribeAdapters(plan.edits.low_rank));
+    ASSIGN_OR_RETURN(AdapterPlan adapters, PlanAdapters(config, *changed));
+    surgery.lines.push_back(DescribeAdapters(adapters));
+    plan.edits.low_rank = std::move(adapters.updates);
+    plan.edits.whole = plan.fresh;
+    for (auto& [name, value] : adapters.whole) {
+      if (std::ranges::find(plan.fresh, name) == plan.fresh.end()) {
+        plan.edits.whole.push_back(name);
+        plan.edits.replaced.insert(name);
+      }
+      plan.edits.tensors[name] = std::move(value);
+    }
   }
   ASSIGN_OR_RETURN(surgery.model, model->LoadEdited(std::move(plan.edits)));
   return surgery;

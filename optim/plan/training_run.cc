@@ -6,6 +6,7 @@
 #include "frontend/base/units.h"
 #include "frontend/onnx/recover/rows.h"
 #include "optim/config/training_settings.h"
+#include "optim/plan/adapters.h"
 #include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
@@ -303,6 +304,7 @@ class RunBuilder {
 absl::Status RunBuilder::OpenSamples() {
   const TrainConfig& config = run_.config;
   RETURN_IF_ERROR(Validate(config));
+  RETURN_IF_ERROR(CheckTrainsOneAdapter(config));
   if (!request_.samples.one_batch) RETURN_IF_ERROR(RefuseUnused(config, BeginFacts(config, request_)));
   if (request_.samples.caller != nullptr) RETURN_IF_ERROR(CheckCallerConfig(config, *model_));
   ASSIGN_OR_RETURN(run_.data, LoadTrainingData(config, std::move(model_), request_.samples));

@@ -19,9 +19,9 @@
 #include "optim/parallel/data_parallel.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
-#include "optim/plan/peft_adapter.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
+#include "optim/record/adapter_summary.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/step/training_graph.h"
 
@@ -47,6 +47,12 @@ RunConditions ConditionsOf(const TrainingRun& run, const ResourceReading& used) 
   return conditions;
 }
 
+int64_t CountParameters(const Session& session) {
+  int64_t total = 0;
+  for (const WeightDecision& w : session.weights()) total += w.type.elements();
+  return total;
+}
+
 RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t resident_at_start,
                      const ResourceReading& used) {
   const int threads = run.compute_threads();
@@ -67,6 +73,7 @@ RunSummary Summarize(const TrainingRun& run, const TrainResult& result, int64_t 
                      .queued_share = used.queued_share,
                      .diagnosis = Diagnose(result, ConditionsOf(run, used)),
                      .trainable_parameters = run.trained_parameters(),
+                     .all_parameters = CountParameters(*run.session),
                      .loss = run.session->loss().name,
                      .optimizer = run.optimizer.spec.rule,
                      .learning_rate = run.optimizer.spec.lr,
@@ -153,6 +160,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> ViewWeights(Session& session, 
 }
 
 constexpr int64_t kReportedSamples = 1000;
+constexpr char kAdapterForms[] = "merged,peft";
 constexpr char kUnfinishedFile[] = "model.unfinished.onnx";
 
 }  // namespace
@@ -193,6 +201,8 @@ absl::Status Recorder::CheckModelCanBeWritten() {
   ASSIGN_OR_RETURN(auto trained, SessionWeights());
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(trained)));
   model_bytes_ = ModelBytes(weights);
+  RETURN_IF_ERROR(CheckAdapterFiles(ListAdapterFiles(weights), MakeAdapterPaths()));
+  if (!MergesAdapters()) return absl::OkStatus();
   return Annotate(CheckExport(*run_.data.model, weights, folder_.File(ModelFile())),
                   "the model could not be written: ");
 }
@@ -286,6 +296,7 @@ RunState Recorder::MakeState(const LoopPosition& position, SaveReason reason) co
           .config = recorded_.resolved,
           .model_sha256 = run_.data.model->sha256(),
           .data_fingerprint = recorded_.data_fingerprint,
+          .external_data = recorded_.external_data,
           .samples_per_second = Throughput(position.result)};
 }
 
@@ -443,11 +454,25 @@ absl::Status Recorder::NameCheckpoint(const absl::Status& failed) const {
                                             " `checkpoint` ", folder_.path(), " `out` FILE.onnx"));
 }
 
-absl::Status Recorder::WriteAdapter(const std::map<std::string, HostTensor>& weights) {
-  const ModelEdits& edits = run_.data.model->edits();
-  if (edits.low_rank.empty()) return absl::OkStatus();
-  files_.emplace_back(kAdapterFolder);
-  return WritePeftAdapter(folder_.File(kAdapterFolder), run_.config, edits, weights);
+bool Recorder::MergesAdapters() const {
+  return run_.data.model->edits().low_rank.empty() || WritesAdapterAs(run_.config, "merged", kAdapterForms);
+}
+
+// The files of adapters for these weights.
+AdapterFiles Recorder::ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const {
+  const bool adapts = !run_.data.model->edits().low_rank.empty();
+  return {.config = run_.config,
+          .model = *run_.data.model,
+          .weights = weights,
+          .peft = adapts && WritesAdapterAs(run_.config, "peft", kAdapterForms),
+          .onnx = adapts && WritesAdapterAs(run_.config, "onnx", kAdapterForms)};
+}
+
+AdapterPaths Recorder::MakeAdapterPaths() const {
+  return {.peft = folder_.File(kAdapterFolder),
+          .adapter = folder_.File(kOrtAdapterFile),
+          .base = folder_.File(kAdapterInputsFile),
+          .genai = folder_.File(kGenaiFolder)};
 }
 
 absl::Status Recorder::WriteModel(RunSummary* summary) {
@@ -455,14 +480,20 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
   const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
-  RETURN_IF_ERROR(WriteAdapter(chosen));
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
-  MakeRoomFor(weights);
-  ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
-  for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
+  summary->adapters = SummarizeAdapters(run_.data.model->edits().low_rank, weights);
+  ASSIGN_OR_RETURN(const auto adapter, WriteAdapterFiles(ListAdapterFiles(weights), MakeAdapterPaths()));
+  std::vector<std::string> written;
+  for (const std::string& path : adapter) written.push_back(std::filesystem::path(path).filename().string());
+  if (MergesAdapters()) {
+    MakeRoomFor(weights);
+    ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
+    for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
+    written.insert(written.begin(), name);
+  }
   summary->exported = true;
-  summary->exported_file = name;
-  files_.insert(files_.begin(), name);
+  summary->exported_file = written.front();
+  files_.insert(files_.begin(), written.begin(), written.end());
   std::error_code ignored;
   std::filesystem::remove(folder_.File(kUnfinishedFile), ignored);
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "optim/plan/training_run.h"
+#include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/checkpoint_writer.h"
 #include "optim/record/checkpoint/resume.h"
 #include "optim/record/quality.h"
@@ -64,14 +65,14 @@ struct RecordedRun {
   OutputFolder* folder;
   RunDisplay* display;
   TrainConfig resolved;
-  std::string flag_file;          // the text of config.flags, which repeats the run
-  int64_t resident_at_start = 0;  // bytes
-  std::string data_fingerprint;
-  std::optional<LoopPosition> resumed;  // position of the restored session
-  bool continues_folder = false;        // the folder holds the files of the resumed run
-  std::unique_ptr<Trace> trace;         // for `profile`; may be null
-  std::unique_ptr<OrderFile> order;     // for `dump_order`; may be null
-  SavingGroup* group = nullptr;         // as in CheckpointOptions
+  std::string flag_file;                        // the text of config.flags, which repeats the run
+  int64_t resident_at_start = 0;                // bytes
+  std::string data_fingerprint, external_data;  // as in RunState
+  std::optional<LoopPosition> resumed;          // position of the restored session
+  bool continues_folder = false;                // the folder holds the files of the resumed run
+  std::unique_ptr<Trace> trace;                 // for `profile`; may be null
+  std::unique_ptr<OrderFile> order;             // for `dump_order`; may be null
+  SavingGroup* group = nullptr;                 // as in CheckpointOptions
 };
 
 // The result of a run.
@@ -128,7 +129,9 @@ class Recorder : public TrainObserver {
   void WarnOfFailedSave(const absl::Status& status);
   absl::StatusOr<std::map<std::string, HostTensor>> SessionWeights();
   absl::StatusOr<std::map<std::string, HostTensor>> WeightsToExport(RunSummary* summary);
-  absl::Status WriteAdapter(const std::map<std::string, HostTensor>& weights);
+  bool MergesAdapters() const;  // or has none
+  AdapterFiles ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const;
+  AdapterPaths MakeAdapterPaths() const;
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
   int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;

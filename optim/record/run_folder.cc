@@ -22,6 +22,7 @@
 #include "frontend/data/sources/source.h"
 #include "frontend/onnx/read/file.h"
 #include "optim/plan/folders.h"
+#include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "optim/record/checkpoint/resume.h"
 
@@ -31,9 +32,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Names of all files that a run may write.
-constexpr const char* kRunFiles[] = {"model.onnx",      "model.synthetic.onnx", "model.unfinished.onnx",
-                                     "preprocess.json", "summary.json",         "metrics.jsonl",
-                                     "config.flags",    "report.html",          kRateTestFile};
+constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "model.unfinished.onnx", "preprocess.json",
+                                     "summary.json", "metrics.jsonl",        "config.flags",          "report.html",
+                                     kRateTestFile,  kOrtAdapterFile,        kAdapterInputsFile};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;
@@ -98,6 +99,7 @@ absl::Status RemoveEvents(const std::string& folder) {
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.txt",  "tokenizer_config.json",
                                            "vocab.json",     "merges.txt", "tokenizer.model"};
 constexpr const char* kAdapterFiles[] = {"adapter_config.json", "adapter_model.safetensors"};
+constexpr const char* kGenaiFiles[] = {"genai_config.json", kOrtAdapterFile, kAdapterInputsFile};
 
 // Removes the files, and the folder if it is empty then.
 absl::Status RemoveFiles(const std::string& folder, std::span<const char* const> names) {
@@ -183,6 +185,8 @@ absl::Status OutputFolder::RemoveOldRun() {
   RETURN_IF_ERROR(RemoveEvents(File(kEventsFolder)));
   RETURN_IF_ERROR(RemoveFiles(File(kTokenizerFolder), kTokenizerFiles));
   RETURN_IF_ERROR(RemoveFiles(File(kAdapterFolder), kAdapterFiles));
+  RETURN_IF_ERROR(RemoveFiles(File(kGenaiFolder), kTokenizerFiles));
+  RETURN_IF_ERROR(RemoveFiles(File(kGenaiFolder), kGenaiFiles));
   return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 

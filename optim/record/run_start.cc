@@ -77,14 +77,18 @@ bool IsFinished(const RunStart& start) {
   std::error_code ignored;
   return then.epochs == start.config.epochs && then.max_steps == start.config.max_steps &&
          then.early_stopping_patience == start.config.early_stopping_patience &&
-         fs::exists(start.config.out + "/model.onnx", ignored) &&
+         (fs::exists(start.config.out + "/model.onnx", ignored) || !start.config.adapter_out.empty()) &&
          fs::exists(start.config.out + "/summary.json", ignored);
 }
 
 absl::Status CheckModelOfCheckpoint(const OnnxModel& model, RunStart* start) {
   if (!start->point) return absl::OkStatus();
-  return Annotate(CheckSameModel(start->point->state, model.sha256(), start->config.resume_force, &start->notes),
-                  StrCat("`resume` ", start->point->checkpoint.path, ": "));
+  const RunState& saved = start->point->state;
+  const bool force = start->config.resume_force;
+  absl::Status same = CheckSameModel(saved, model.sha256(), force, &start->notes);
+  if (same.ok() && !saved.external_data.empty())
+    same = CheckSameExternalData(saved, FindExternalDataDigest(model.path()), force, &start->notes);
+  return Annotate(same, StrCat("`resume` ", start->point->checkpoint.path, ": "));
 }
 
 absl::StatusOr<std::unique_ptr<OutputFolder>> OpenRunFolder(const RunStart& start) {
@@ -103,7 +107,8 @@ RecordedRun DescribeRun(OutputFolder& folder, TrainingRun* run) {
           .folder = &folder,
           .resolved = resolved,
           .flag_file = ToFlags(resolved, kTaskTrain),
-          .data_fingerprint = is_fed ? "" : DataFingerprint(run->train)};
+          .data_fingerprint = is_fed ? "" : DataFingerprint(run->train),
+          .external_data = FindExternalDataDigest(run->data.model->path())};
 }
 
 absl::Status ResumeSession(const TrainConfig& resolved, const std::string& fingerprint, RunStart* start,

@@ -14,6 +14,7 @@ REPEATABLE = {
     "tie",
     "reinit",
     "lora_rank",
+    "adapter",
     "lora_target",
     "dim",
     "input",
@@ -39,6 +40,10 @@ class _TrainPlan(TypedDict, total=False):
     last (default auto)"""
     init_from: Value
     """Starts from the weights of a checkpoint, or of the newest one of a run, with a new optimizer"""
+    adapter_out: Values
+    """Files that are written of adapters: merged (the model with them), peft (the folder adapter/), onnx
+    (adapter.onnx_adapter for ONNX Runtime, and the model without adapters, in which they are optional inputs) (default
+    merged,peft; export: merged)"""
     eval_data: Value
     """Evaluation samples, used before, during and after training (an MNIST folder has its own)"""
     eval_split: Value
@@ -233,8 +238,9 @@ class _TrainEvalPredictInspectComparePlan(TypedDict, total=False):
     tie: Values
     """Trains two initializers of equal values, or a transpose, as one weight; none: also those that the file stores
     twice are trained apart; repeatable"""
-    adapter: Value
-    """Reads an adapter: the folder adapter/ of a run, or one that PEFT has written; training continues it"""
+    adapter: Values
+    """Reads an adapter: the folder adapter/ of a run, one that PEFT has written, or its .safetensors file; training
+    continues it. Repeatable: the sum of several updates, each times W; also A*0.7+B*0.3"""
     batch_axis: Value
     """auto: by the names of dimensions, by trial imports and by the data; none: a sample is the whole tensor of each
     input, and the model takes one sample at a time (default auto)"""
@@ -278,6 +284,12 @@ class _TrainInspectComparePlan(TypedDict, total=False):
     """Appends a classifier to an encoder, behind pooling over the sequence: first position, mean or maximum"""
     seed: int
     """Seed of the data order, dropout, new weights and synthetic data (default 42)"""
+
+
+class _Inspect(TypedDict, total=False):
+    adapters: bool
+    """Lists the products that adapters can be trained beside, with the ranks that --lora-rank gives them, and nothing
+    else (default false)"""
 
 
 class _TrainComparePlan(TypedDict, total=False):
@@ -396,7 +408,8 @@ class PredictFlags(
 
 
 class InspectFlags(
-    _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _TrainEvalInspectComparePlan, total=False):
+    _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _Inspect, _TrainEvalInspectComparePlan,
+    total=False):
     """Shows inputs, operators, weights and which are trained, the loss that fits."""
 
 

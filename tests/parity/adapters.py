@@ -1,73 +1,144 @@
-"""Trains low-rank adapters beside the models of models.py in PyTorch, by the formulas of LoRA, rsLoRA and DoRA.
+#!/usr/bin/env python3
+"""Compares adapters with ONNX Runtime and PEFT.
 
-Writes for every CASE, for reference.py, NAME.VARIANT.npz in float64: losses [STEPS], the adapters' initial values
-"i:…" (which float32 holds exactly) and final ones "w:…", and their scale.
+    adapters.py TOOL [--folder FOLDER]
+
+Run by hand, with PyPI's numpy, onnx, onnxruntime, torch and peft. An encoder of two layers is exported, and adapted by
+TOOL and by PEFT. Prints the largest difference of the logits of
+
+1. the base with optional inputs, fed with adapter.onnx_adapter by onnxruntime's LoraAdapter, and the merged model,
+2. the same base without an adapter, and the base,
+3. PeftModel.from_pretrained of TOOL's folder, with whole modules and biases, and the merged model,
+4. what TOOL merges of PEFT's folder, and PEFT's model: adapters alone, with modules_to_save, with biases.
+
+Exit status 0 where all are at most 1e-5.
 """
-import math
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
 
 import numpy as np
+import onnxruntime as ort
+import peft
 import torch
-from torch import nn
-from torch.nn import functional as F
 
-RANK, ALPHA = 4, 6
-SCALES = {'lora': ALPHA / RANK, 'rslora': ALPHA / math.sqrt(RANK), 'dora': ALPHA / RANK}
-CASES = {'mlp': ('lora',), 'lenet_smooth': ('lora', 'dora'), 'encoder_pre': ('lora', 'rslora', 'dora')}
+LIMIT = 1e-5
 
 
-class Adapted(nn.Module):
-    """A Linear or Conv2d with y = x·W + scale·(x·Aᵀ)·Bᵀ + bias; DoRA: (…)·m/‖W + scale·B·A‖ before the bias."""
-
-    def __init__(self, base, scale, magnitudes, generator):
+class Layer(torch.nn.Module):
+    def __init__(self):
         super().__init__()
-        self.base, self.scale, self.conv = base, scale, isinstance(base, nn.Conv2d)
-        weight = base.weight
-        ones = [1] * (weight.dim() - 2)
-        draw = lambda *shape: torch.from_numpy((0.1 * generator.standard_normal(shape)).astype(np.float32))
-        self.lora_A = nn.Parameter(draw(RANK, *weight.shape[1:]).double())
-        self.lora_B = nn.Parameter(draw(weight.shape[0], RANK, *ones).double())
-        if magnitudes:
-            lengths = weight.detach().flatten(1).norm(dim=1).float().double()
-            self.lora_magnitude_vector = nn.Parameter(lengths.view(1, -1, *ones) if self.conv else lengths)
-        self.magnitudes = magnitudes
-
-    def product(self, x, weight):
-        if not self.conv:
-            return F.linear(x, weight)
-        return F.conv2d(x, weight, None, self.base.stride, self.base.padding, self.base.dilation)
+        self.norm, self.linear1, self.linear2 = torch.nn.LayerNorm(16), torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
 
     def forward(self, x):
-        down = self.product(x, self.lora_A)
-        up = F.conv2d(down, self.lora_B) if self.conv else F.linear(down, self.lora_B)
-        y = self.product(x, self.base.weight) + self.scale * up
-        if self.magnitudes:
-            whole = self.base.weight.flatten(1) + self.scale * self.lora_B.flatten(1) @ self.lora_A.flatten(1)
-            y = y * (self.lora_magnitude_vector / whole.norm(dim=1).detach().view(self.lora_magnitude_vector.shape))
-        bias = self.base.bias
-        return y if bias is None else y + (bias.view(1, -1, 1, 1) if self.conv else bias)
+        return x + self.linear2(torch.tanh(self.linear1(self.norm(x))))
 
 
-def adapt(net, variant):
-    """Replaces all products but the last one; returns the trained parameters by name."""
-    net.requires_grad_(False)
-    generator = np.random.default_rng(3)
-    products = [(n, m) for n, m in net.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))][:-1]
-    for name, base in products:
-        parent, last = net.get_submodule(name.rpartition('.')[0]), name.rpartition('.')[2]
-        setattr(parent, last, Adapted(base, SCALES[variant], variant == 'dora', generator))
-    return {n + '.weight': p for n, p in net.named_parameters() if p.requires_grad}
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inputs = torch.nn.Linear(6, 16)
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+        self.classifier = torch.nn.Linear(16, 3)
+
+    def forward(self, x):
+        h = self.inputs(x)
+        for layer in self.layers:
+            h = layer(h)
+        return self.classifier(h.mean(1))
 
 
-def train(net, variant, batches, loss_of, optimizer_of, clip):
-    trained = adapt(net, variant)
-    initial = {'i:' + n: p.detach().numpy().copy() for n, p in trained.items()}
-    optimizer, losses = optimizer_of(trained.values()), []
-    for x, y in batches:
-        optimizer.zero_grad()
-        loss = loss_of(net, x, y)
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained.values(), clip)
-        optimizer.step()
-        losses.append(loss.item())
-    return dict(losses=np.array(losses), scale=SCALES[variant], **initial,
-                **{'w:' + n: p.detach().numpy() for n, p in trained.items()})
+class Checks:
+    def __init__(self, tool, folder):
+        self.tool, self.folder, self.worst = tool, folder, 0.0
+        torch.manual_seed(0)
+        self.x = np.random.default_rng(1).normal(size=(8, 5, 6)).astype(np.float32)
+        self.base = Encoder().eval()
+        torch.onnx.export(self.base, (torch.from_numpy(self.x),), folder / 'm.onnx', input_names=['x'],
+                          output_names=['y'], dynamic_axes={'x': {0: 'batch'}, 'y': {0: 'batch'}}, dynamo=False)
+        labels = np.random.default_rng(2).integers(0, 3, 64)
+        data = np.random.default_rng(3).normal(size=(64, 5, 6)).astype(np.float32)
+        np.savez(folder / 'd.npz', x=data, label=labels)
+
+    def run(self, *words):
+        subprocess.run([self.tool, *words], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+
+    def copy(self):
+        model = Encoder().eval()
+        model.load_state_dict(self.base.state_dict())
+        return model
+
+    def logits(self, model, adapter=None):
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 3  # it warns of every optional input
+        session = ort.InferenceSession(self.folder / model, settings)
+        options = ort.RunOptions()
+        if adapter is not None:
+            options.add_active_adapter(adapter)
+        return session.run(None, {'x': self.x}, options)[0]
+
+    def compare(self, what, a, b):
+        difference = float(np.abs(a - b).max())
+        self.worst = max(self.worst, difference)
+        print(f'{difference:.1e}  {what}')
+
+    def check_onnxruntime(self):
+        self.run('--model', 'm.onnx', '--data', 'd.npz', '--epochs', '6', '--lr', '0.02', '--lora-rank', '2',
+                 '--lora-rank', 'linear2=3', '--lora-alpha', '5', '--train', 'classifier.*', '--train', '*norm.bias',
+                 '--adapter-out', 'merged,peft,onnx', '--quiet', '--out', 'r')
+        file = str(self.folder / 'r/adapter.onnx_adapter')
+        read = ort.AdapterFormat.read_adapter(file)
+        print(f'        adapter.onnx_adapter: format {read.get_format_version()}, {len(read.get_parameters())} tensors')
+        adapter = ort.LoraAdapter()
+        adapter.Load(file)
+        merged, base = self.logits('r/model.onnx'), self.logits('m.onnx')
+        print(f'        the training moved logits by {np.abs(merged - base).max():.2f}')
+        fed = self.logits('r/model.adapter-inputs.onnx', adapter)
+        self.compare('base with inputs and adapter, merged model', fed, merged)
+        self.compare('base with inputs, base', self.logits('r/model.adapter-inputs.onnx'), base)
+
+    def check_ours_in_peft(self, flags, name):
+        self.run('--model', 'm.onnx', '--data', 'd.npz', '--epochs', '4', '--lr', '0.02', '--lora-rank', '2', *flags,
+                 '--quiet', '--out', name)
+        model = peft.PeftModel.from_pretrained(self.copy(), self.folder / name / 'adapter').eval()
+        with torch.no_grad():
+            y = model(torch.from_numpy(self.x)).numpy()
+        self.compare(f'PEFT of our {name}, merged model', y, self.logits(f'{name}/model.onnx'))
+
+    def check_theirs(self, name, **settings):
+        config = peft.LoraConfig(r=3, lora_alpha=7, target_modules=['linear1', 'linear2'], **settings)
+        model = peft.get_peft_model(self.copy(), config).eval()
+        torch.manual_seed(4)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter += 0.05 * torch.randn_like(parameter)
+            y = model(torch.from_numpy(self.x)).numpy()
+        model.save_pretrained(self.folder / name)
+        self.run('export', '--model', 'm.onnx', '--adapter', name, '--out', f'{name}.onnx')
+        self.compare(f'{name} of PEFT, merged here', self.logits(f'{name}.onnx'), y)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('tool')
+    parser.add_argument('--folder')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        checks = Checks(pathlib.Path(args.tool).resolve(), pathlib.Path(args.folder or temporary))
+        checks.check_onnxruntime()
+        checks.check_ours_in_peft([], 'adapters')
+        checks.check_ours_in_peft(['--train', 'classifier.*', '--train', 'inputs.*'], 'modules')
+        checks.check_ours_in_peft(['--train', '*.bias'], 'biases')
+        checks.check_theirs('peft')
+        checks.check_theirs('peft_modules', modules_to_save=['classifier', 'inputs'])
+        checks.check_theirs('peft_biases', bias='all')
+        checks.check_theirs('peft_rslora', use_rslora=True, rank_pattern={'layers.1.linear1': 2},
+                            alpha_pattern={'layers.0.linear2': 3})
+    sys.exit(checks.worst > LIMIT)
+
+
+if __name__ == '__main__':
+    main()

@@ -11,7 +11,7 @@ Writes for every model NAME, next to the files of models.py:
                         PyTorch's float32 runs from them, one entry per variant: loss_distance (largest difference of a
                         step's loss), "d:…" (relative norm of each tensor)
 
-Gradients are "g:…"; gradients whose exact value is zero are "z:…". adapters.py adds NAME.VARIANT.npz.
+Gradients are "g:…"; gradients whose exact value is zero are "z:…". adapter_reference.py adds NAME.VARIANT.npz.
 """
 import os
 import sys
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-import adapters
+import adapter_reference as adapters
 import models
 
 STEPS, BATCH, GLOBAL_BATCH = 50, 16, 27

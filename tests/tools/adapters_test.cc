@@ -1,63 +1,13 @@
 // Low-rank adapters through the program: what is trained, what is written, and how it is read again.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "frontend/base/status.h"
-#include "frontend/data/sources/numpy.h"
-#include "frontend/data/sources/safetensors.h"
-#include "frontend/onnx/import.h"
-#include "frontend/onnx/read/parsed.h"
-#include "tests/tools/blobs.h"
-#include "tests/tools/run_scratch.h"
-#include "tests/tools/tiny_onnx.h"
+#include "tests/tools/adapter_runs.h"
 
 namespace onnxtrain {
 namespace {
 
-using Json = nlohmann::json;
-
-// x[batch,4] → relu(x·w1ᵀ + b1) [batch,16] → relu(h·w2) [batch,8] → ·w3 + b3 [batch,3]: weights stored both ways, as
-// Gemm with transB and as MatMul, in modules of PyTorch's names.
-tiny::Model Net() {
-  tiny::Model m;
-  m.nodes = {{"Gemm", {"x", "net.up.weight", "net.up.bias"}, {"h0"}, {}, {{"transB", 1}}},
-             {"Relu", {"h0"}, {"h"}},
-             {"MatMul", {"h", "net.mid.weight"}, {"g0"}},
-             {"Relu", {"g0"}, {"g"}},
-             {"MatMul", {"g", "net.out.weight"}, {"y0"}},
-             {"Add", {"y0", "net.out.bias"}, {"y"}}};
-  m.weights = {{"net.up.weight", {16, 4}, tiny::Uniform(64, 0.7f, 1)},
-               {"net.up.bias", {16}, tiny::Uniform(16, 0.1f, 2)},
-               {"net.mid.weight", {16, 8}, tiny::Uniform(128, 0.5f, 3)},
-               {"net.out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)},
-               {"net.out.bias", {3}, {0, 0, 0}}};
-  return m;
-}
-
-class Adapters : public RunScratch {
- protected:
-  Adapters() {
-    Net().Save(Path("m.onnx"));
-    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(96)).ok());
-    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, {.seed = 8})).ok());
-  }
-
-  Outcome Train(const std::string& flags) const {
-    return Run("--model m.onnx --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet " + flags);
-  }
-
-  HostTensor Weight(const std::string& model, const std::string& name) const {
-    const auto loaded = OnnxModel::Load(Path(model));
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    return (*loaded)->parsed().graph.initializers.at(name).Clone();
-  }
-
-  std::map<std::string, HostTensor> Adapter(const std::string& folder) const {
-    const auto arrays = ReadSafetensors(Path(folder + "/adapter_model.safetensors"));
-    EXPECT_TRUE(arrays.ok()) << arrays.status();
-    return {arrays->begin(), arrays->end()};
-  }
-};
+using Adapters = AdapterRuns;
 
 double Product(const HostTensor& b, const HostTensor& a, int64_t out, int64_t in) {
   double sum = 0;
@@ -336,22 +286,6 @@ TEST_F(Adapters, WrongRequestsAreRefused) {
   refused("--lora-rank 2 --lora-dropout 1", "--lora-dropout");
   refused("--lora-alpha 4", "--lora-alpha: has no effect without --lora-rank");
   refused("--adapter nowhere", "nowhere/adapter_config.json");
-}
-
-TEST_F(Adapters, AdaptersOfOtherModelsAreRefused) {
-  ASSERT_EQ(Train("--max-steps 1 --lora-rank 2 --out r").code, 0);
-  tiny::Model other = Net();
-  other.nodes[2].inputs[1] = other.weights[2].name = "net.middle.weight";
-  other.Save(Path("other.onnx"));
-  ExpectRefused(Run("eval --model other.onnx --adapter r/adapter --data test.npz"),
-                "the model has no product of its module 'net.mid'; there are up, middle, out");
-  const std::string file = Path("r/adapter/adapter_model.safetensors"), bytes = ReadAll(file);
-  WriteAll(file, bytes.substr(0, bytes.size() - 8));
-  ExpectRefused(Run("eval --model m.onnx --adapter r/adapter --data test.npz"), "adapter_model.safetensors");
-  std::string nan = bytes;
-  nan.replace(nan.size() - 4, 4, "\xff\xff\xff\xff");
-  WriteAll(file, nan);
-  ExpectRefused(Run("eval --model m.onnx --adapter r/adapter --data test.npz"), "is not finite");
 }
 
 }  // namespace

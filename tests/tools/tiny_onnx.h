@@ -47,6 +47,7 @@ struct Weight {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<float> values;
+  std::string file = {};  // of its external data, beside the model; "": the values are in the model
 };
 
 struct Op {
@@ -105,7 +106,14 @@ struct Model {
       Message tensor;
       for (int64_t d : w.shape) tensor.Int(1, static_cast<uint64_t>(d));
       const std::string raw(reinterpret_cast<const char*>(w.values.data()), w.values.size() * sizeof(float));
-      graph.Sub(5, tensor.Int(2, 1).Bytes(8, w.name).Bytes(9, raw));
+      tensor.Int(2, 1).Bytes(8, w.name);
+      if (w.file.empty()) {
+        tensor.Bytes(9, raw);
+      } else {
+        tensor.Sub(13, Message().Bytes(1, "location").Bytes(2, w.file)).Int(14, 1);
+        std::ofstream(path.substr(0, path.rfind('/') + 1) + w.file, std::ios::binary) << raw;
+      }
+      graph.Sub(5, tensor);
     }
     graph.Sub(11, ValueInfo(input, input_shape));
     for (const auto& [name, shape] : more_inputs) graph.Sub(11, ValueInfo(name, shape));

@@ -26,6 +26,7 @@ NEEDS = {  # pages whose commands make files for others
     'docs/guide/losses-and-metrics.md': 'docs/guide/tables.md',
     'docs/guide/fine-tuning.md': 'docs/getting-started.md',
     'docs/guide/adapters.md': 'docs/guide/language-models.md',
+    'docs/guide/adapter-files.md': 'docs/guide/adapters.md',
 }
 
 
@@ -105,7 +106,15 @@ def prepare(page, folder, examples):
     """Makes the files that the page expects."""
     if not any(EXAMPLES in command for _, command, _ in list_blocks(page)):
         shutil.copytree(examples.path / 'ex', folder.path / 'ex')
-    for _, command, _ in list_blocks(NEEDS[page]) if page in NEEDS else ():
+    make_needed(page, folder)
+
+
+def make_needed(page, folder):
+    """Runs the commands of the pages that the page needs, the first one first."""
+    if page not in NEEDS:
+        return
+    make_needed(NEEDS[page], folder)
+    for _, command, _ in list_blocks(NEEDS[page]):
         folder.run(command).check_returncode()
 
 

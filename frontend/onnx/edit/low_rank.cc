@@ -130,4 +130,29 @@ class TargetFinder {
 
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model) { return TargetFinder(model).Run(); }
 
+std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets) {
+  const ParsedGraph& graph = model.parsed().graph;
+  std::unordered_map<std::string, const LowRankTarget*> by_weight;
+  for (const LowRankTarget& target : targets) by_weight[target.weight] = &target;
+  std::vector<ModuleWeight> weights;
+  const auto add = [&](const std::string& name, const std::string& initializer) {
+    const auto tensor = graph.initializers.find(initializer);
+    if (tensor == graph.initializers.end() || !IsFloat(tensor->second.dtype())) return;
+    const auto target = by_weight.find(name);
+    const auto origin = graph.origins.find(name);
+    const bool named = origin != graph.origins.end() && !origin->second.module_name.empty();
+    weights.push_back({.name = target != by_weight.end() ? target->second->module + ".weight"
+                               : named                   ? origin->second.module_name
+                                                         : name,
+                       .weight = name,
+                       .value = tensor->second,
+                       .transposed = target != by_weight.end() && !target->second->outputs_first});
+  };
+  for (const std::string& name : graph.initializer_order) add(name, name);
+  for (const ParsedNode& node : graph.nodes) {
+    if (IsIdentity(node)) add(node.outputs[0], node.inputs[0]);
+  }
+  return weights;
+}
+
 }  // namespace onnxtrain

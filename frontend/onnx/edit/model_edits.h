@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,8 @@ struct ModelEdits {
   std::vector<WeightTie> ties;     // by name in the file or in the exported module
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
   std::vector<LowRankUpdate> low_rank;
-  std::vector<std::string> fresh;  // weights of a new head, which train beside low-rank updates
+  std::vector<std::string> whole;  // weights of new heads and of adapters, which train beside low-rank updates
+  std::set<std::string> replaced;  // of `whole`, those of the file that an adapter has replaced
 
   // Returns true if the file stays as it is. Ties and low-rank updates change only how it is trained.
   bool empty() const {

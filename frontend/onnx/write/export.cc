@@ -11,11 +11,13 @@
 #include "frontend/base/files.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/edit/low_rank.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/recover/parametrizations.h"
+#include "frontend/onnx/write/adapter_inputs.h"
 #include "frontend/onnx/write/external_writer.h"
 #include "frontend/onnx/write/weight_replacer.h"
 
@@ -210,7 +212,7 @@ std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
 }
 
 absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<std::string, HostTensor>& weights,
-                                      const std::string& target) {
+                                      const std::string& target, const AdapterInputs* inputs = nullptr) {
   RETURN_IF_ERROR(source.CheckUnchanged());
   EditedModel edited{.file = source.parsed().memory};
   const bool in_memory = edited.file != nullptr;
@@ -232,6 +234,7 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<st
   auto notes = edited.exporter->Edit(weights, source.parsed().graph.records);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
+  if (inputs != nullptr) RETURN_IF_ERROR(OneLine(Annotate(AddAdapterInputs(*inputs, edited.model.get()), tag)));
   edited.pieces = edited.exporter->Serialize();
   const uint64_t size = CountBytes(edited.pieces);
   if (size > static_cast<uint64_t>(std::numeric_limits<int>::max() - 1))
@@ -253,6 +256,36 @@ absl::Status WriteModel(const std::vector<MessagePiece>& pieces, ExternalWriter&
   }
   RETURN_IF_ERROR(external.Commit());
   return file.Commit();
+}
+
+// Returns the values of those weights that the file has merged into the initializers of others.
+std::map<std::string, HostTensor> ListSharedWeights(const OnnxModel& model, const std::vector<std::string>& names) {
+  std::set<std::string> merged;
+  for (const SplitWeight* split : ListForms<SplitWeight>(model.parsed().graph.records)) merged.insert(split->name);
+  std::map<std::string, HostTensor> shared;
+  for (const ModuleWeight& weight : ListModuleWeights(model, {})) {
+    if (std::ranges::find(names, weight.weight) == names.end()) continue;
+    if (merged.contains(weight.weight) || model.Initializer(weight.weight) == nullptr)
+      shared.emplace(weight.weight, weight.value);
+  }
+  return shared;
+}
+
+// Makes the message of the base with optional inputs.
+absl::StatusOr<EditedModel> EditBase(const OnnxModel& model, const std::vector<std::string>& weights,
+                                     const std::string& target) {
+  if (model.in_memory()) return Invalid(model.path(), ": is no single file, whose base could be written");
+  const AdapterInputs inputs{.updates = model.edits().low_rank, .weights = weights};
+  ModelEdits edits = model.edits();
+  edits.low_rank.clear();
+  for (const std::string& name : edits.replaced) edits.tensors.erase(name);
+  ASSIGN_OR_RETURN(auto base, OnnxModel::Load(model.path(), edits));
+  const std::map<std::string, HostTensor> shared = ListSharedWeights(*base, weights);
+  if (!shared.empty()) {
+    for (const auto& [name, value] : shared) edits.tensors.insert_or_assign(name, value);
+    ASSIGN_OR_RETURN(base, base->LoadEdited(std::move(edits)));
+  }
+  return EditModel(*base, {}, target, &inputs);
 }
 
 absl::Status CheckRoom(int64_t bytes, const std::string& target) {
@@ -291,12 +324,32 @@ absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<s
   return bytes;
 }
 
-absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
-                         const std::string& target) {
-  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
+namespace {
+
+absl::Status CheckWrites(const EditedModel& edited, const std::string& target) {
   const int64_t bytes = static_cast<int64_t>(CountBytes(edited.pieces)) + edited.exporter->external().bytes();
   RETURN_IF_ERROR(CheckRoom(bytes, target));
   return AtomicFile::Create(target).status();
+}
+
+}  // namespace
+
+absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
+                         const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
+  return CheckWrites(edited, target);
+}
+
+absl::Status ExportAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
+                                 const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditBase(model, weights, target));
+  return OneLine(WriteModel(edited.pieces, edited.exporter->external(), target));
+}
+
+absl::Status CheckAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
+                                const std::string& target) {
+  ASSIGN_OR_RETURN(const EditedModel edited, EditBase(model, weights, target));
+  return CheckWrites(edited, target);
 }
 
 }  // namespace onnxtrain

@@ -24,6 +24,16 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target);
 
+// Writes the base of a model with low-rank updates: A [inputs, rank] and B [rank, outputs] of each are optional inputs
+// of the graph, zeros by default, so that the file computes what the base does. `weights` names initializers that
+// become optional inputs, too. Fails, naming the product or weight, if the file does not store it as such.
+absl::Status ExportAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
+                                 const std::string& target);
+
+// Checks that ExportAdapterInputs to `target` will succeed. Leaves no files.
+absl::Status CheckAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
+                                const std::string& target);
+
 // Returns the bytes that Export would write for a model without external data.
 absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights);
 

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/onnx/read/file.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
@@ -136,6 +139,35 @@ absl::Status CheckSameModel(const RunState& saved, const std::string& model_sha2
                             std::vector<std::string>* notes) {
   if (saved.model_sha256 == model_sha256) return absl::OkStatus();
   return Ignore("`model`: is not the file that the checkpoint was trained from", force, notes);
+}
+
+std::string FindExternalDataDigest(const std::string& model) {
+  constexpr int64_t kBlocks = 64, kBlockBytes = int64_t{64} << 10;
+  Sha256 hash;
+  bool found = false;
+  const std::vector<std::string> files = ListModelFiles(model);
+  for (const std::string& path : std::set(files.begin(), files.end())) {
+    std::error_code error;
+    const auto size = static_cast<int64_t>(fs::file_size(path, error));
+    std::ifstream file(path, std::ios::binary);
+    if (path == model || error || !file) continue;
+    found = true;
+    HashText(StrCat(size, "\n"), &hash);
+    std::string block;
+    for (const int64_t i : Probes((size + kBlockBytes - 1) / kBlockBytes, kFingerprintBytes / kBlocks)) {
+      block.resize(static_cast<size_t>(std::min(kBlockBytes, size - i * kBlockBytes)));
+      file.seekg(i * kBlockBytes);
+      file.read(block.data(), std::ssize(block));
+      HashText(block, &hash);
+    }
+  }
+  return found ? hash.Hex() : "";
+}
+
+absl::Status CheckSameExternalData(const RunState& saved, const std::string& external_data, bool force,
+                                   std::vector<std::string>* notes) {
+  if (saved.external_data.empty() || saved.external_data == external_data) return absl::OkStatus();
+  return Ignore("`model`: its external data is not what the checkpoint was trained from", force, notes);
 }
 
 absl::Status CheckSameData(const RunState& saved, const std::string& data_fingerprint, bool force,

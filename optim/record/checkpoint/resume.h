@@ -24,6 +24,7 @@ struct RunState {
   bool finished = false;  // the run came to its end: epochs, max_steps or early stopping
   TrainConfig config;     // with every automatic choice resolved
   std::string model_sha256, data_fingerprint;
+  std::string external_data;  // FindExternalDataDigest of the model; "": none, or not known
   double samples_per_second = 0;
 };
 
@@ -44,7 +45,6 @@ absl::StatusOr<double> LoadSessionState(std::string_view bytes, Session* session
 absl::StatusOr<double> ReadPlateau(Session& session);
 
 inline constexpr char kCheckpointsFolder[] = "checkpoints";  // in the folder of a run
-inline constexpr char kAdapterFolder[] = "adapter";
 
 struct ResumePoint {
   StoredCheckpoint checkpoint;
@@ -66,9 +66,15 @@ absl::StatusOr<TrainConfig> MergeConfig(const TrainConfig& given, const RunState
 // otherwise 8 MiB of evenly spaced ones, at least 64.
 std::string DataFingerprint(const TrainData& data);
 
+// Returns a digest of the sizes and of evenly spaced blocks of a model's external data files; "" without such files.
+// The frozen weights of a run are in no checkpoint, and the hash of the model file does not cover them.
+std::string FindExternalDataDigest(const std::string& model);
+
 // Fail if model or data differ from those of the checkpoint; with `force`, they add a note instead.
 absl::Status CheckSameModel(const RunState& saved, const std::string& model_sha256, bool force,
                             std::vector<std::string>* notes);
+absl::Status CheckSameExternalData(const RunState& saved, const std::string& external_data, bool force,
+                                   std::vector<std::string>* notes);
 absl::Status CheckSameData(const RunState& saved, const std::string& data_fingerprint, bool force,
                            std::vector<std::string>* notes);
 

@@ -213,6 +213,7 @@ class Reader {
 std::string ToJson(const RunState& state) {
   Writer writer;
   VisitMembers(writer, state, &state);
+  if (!state.external_data.empty()) writer.json["external_data"] = state.external_data;
   writer.json["config"] = Json::parse(ToJson(state.config));
   return WriteJson(writer.json, 2) + "\n";
 }
@@ -224,6 +225,7 @@ absl::StatusOr<RunState> ParseRunState(std::string_view text) {
   VisitMembers(reader, state, &state);
   RETURN_IF_ERROR(reader.status());
   if (!json.contains("config")) return Invalid("'config' is missing");
+  state.external_data = json.value("external_data", "");
   ASSIGN_OR_RETURN(state.config, FromJson(WriteJson(json["config"])));
   return state;
 }

@@ -197,6 +197,13 @@ std::string ToJson(const RunSummary& s) {
   json["skipped_steps"] = s.result.skipped_steps;
   json["oom_retries"] = s.result.oom_retries;
   json["trainable_parameters"] = s.trainable_parameters;
+  json["parameters"] = s.all_parameters;
+  for (const AdapterSummary& adapter : s.adapters)
+    json["adapters"].push_back({{"module", adapter.module},
+                                {"rank", adapter.rank},
+                                {"inputs", adapter.inputs},
+                                {"outputs", adapter.outputs},
+                                {"singular_values", adapter.singular_values}});
   json["data"] = s.data;
   json["data_samples"] = s.data_samples;
   json["model"] = s.model;

@@ -30,6 +30,13 @@ struct Diagnosis {
 // Diagnoses by measured shares of the wall time. The limit is "" if nothing was trained.
 Diagnosis Diagnose(const TrainResult& result, const RunConditions& conditions);
 
+// The low-rank update of one module after the training.
+struct AdapterSummary {
+  std::string module;
+  int64_t rank = 0, inputs = 0, outputs = 0;
+  std::vector<double> singular_values;  // of the update, the largest first
+};
+
 struct RunSummary {
   std::string version;
   TrainResult result;
@@ -49,6 +56,8 @@ struct RunSummary {
   double queued_share = 0;          // as in ResourceReading, over the loop
   Diagnosis diagnosis;
   int64_t trainable_parameters = 0;
+  int64_t all_parameters = 0;            // trained and frozen values
+  std::vector<AdapterSummary> adapters;  // empty: none were trained
   std::string loss, optimizer;
   double learning_rate = 0;  // the base rate of the schedule
   std::string data;          // path, or "synthetic"

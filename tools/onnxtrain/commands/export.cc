@@ -9,6 +9,7 @@
 #include "optim/config/unused_fields.h"
 #include "optim/plan/export_graphs.h"
 #include "optim/plan/surgery.h"
+#include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/resume.h"
 #include "optim/record/run_folder.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -90,10 +91,50 @@ absl::StatusOr<int> WriteGraphs(const TrainConfig& config) {
   return kDone;
 }
 
+// Returns the factors and whole weights of the adapters that the model was loaded with, other than `weights`.
+Weights AdapterWeights(const OnnxModel& model, Weights weights) {
+  for (const LowRankUpdate& update : model.edits().low_rank) {
+    for (const auto& [name, initial] : update.Trained()) weights.emplace(name, initial);
+  }
+  for (const std::string& name : model.edits().whole) {
+    if (const HostTensor* value = model.Initializer(name); value != nullptr) weights.emplace(name, *value);
+  }
+  return weights;
+}
+
+// Names the files of adapters after the exported model: y.adapter/, y.onnx_adapter, y.adapter-inputs.onnx, y.genai/.
+AdapterPaths NameAdapterFiles(const std::string& out) {
+  const std::string stem = std::filesystem::path(out).replace_extension().string();
+  return {.peft = stem + ".adapter",
+          .adapter = stem + ".onnx_adapter",
+          .base = stem + ".adapter-inputs.onnx",
+          .genai = stem + ".genai"};
+}
+
+// Writes what `adapter_out` asks for besides the merged model, and returns rows for the user.
+absl::StatusOr<std::string> WriteAdapters(const TrainConfig& config, const OnnxModel& model, const Weights& weights,
+                                          const std::string& out) {
+  const Weights all = AdapterWeights(model, weights);
+  const AdapterFiles files{.config = config,
+                           .model = model,
+                           .weights = all,
+                           .peft = WritesAdapterAs(config, "peft", "merged"),
+                           .onnx = WritesAdapterAs(config, "onnx", "merged")};
+  const AdapterPaths paths = NameAdapterFiles(out);
+  for (const std::string& path : {paths.adapter, paths.base})
+    RETURN_IF_ERROR(Annotate(CheckNotInput(path, ListInputs(config, path)), "`out` "));
+  RETURN_IF_ERROR(CheckAdapterFiles(files, paths));
+  ASSIGN_OR_RETURN(const std::vector<std::string> written, WriteAdapterFiles(files, paths));
+  std::string text;
+  for (const std::string& path : written) text += PageRow("written", path);
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunExport(const TrainConfig& config) {
   if (!config.gradient_graph.empty() || !config.training_graph.empty()) return WriteGraphs(config);
+  RETURN_IF_ERROR(Validate(config));
   RETURN_IF_ERROR(RefuseUnused(config, {.makes = kTaskExport}));
   ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "y.onnx"));
   ASSIGN_OR_RETURN(auto model, LoadModel(config));
@@ -105,10 +146,16 @@ absl::StatusOr<int> RunExport(const TrainConfig& config) {
     for (const std::string& line : surgery.lines) LogInfo(config, line);
   }
   ASSIGN_OR_RETURN(const Weights weights, LoadSpecifiedWeights(config, *model));
-  ASSIGN_OR_RETURN(const auto edits, Export(*model, weights, out));
-  std::string text = PageRow(
-      "written", StrCat(out, ": ", weights.size(), " of ", model->InitializerNames().size(), " initializers replaced"));
-  for (const std::string& edit : edits) text += PageRow("", edit);
+  std::string text;
+  if (!model->edits().low_rank.empty()) {
+    ASSIGN_OR_RETURN(text, WriteAdapters(config, *model, weights, out));
+  }
+  if (model->edits().low_rank.empty() || WritesAdapterAs(config, "merged", "merged")) {
+    ASSIGN_OR_RETURN(const auto edits, Export(*model, weights, out));
+    text += PageRow("written", StrCat(out, ": ", weights.size(), " of ", model->InitializerNames().size(),
+                                      " initializers replaced"));
+    for (const std::string& edit : edits) text += PageRow("", edit);
+  }
   RETURN_IF_ERROR(Print(text));
   return kDone;
 }

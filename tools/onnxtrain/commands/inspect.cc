@@ -7,6 +7,8 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
+#include "optim/plan/adapters.h"
+#include "optim/plan/model_setup.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/inspection.h"
@@ -280,9 +282,77 @@ std::string ToJson(const Inspection& i) {
   return WriteJson(json, 2) + "\n";
 }
 
+// A product that adapters can be trained beside.
+struct AdapterRow {
+  LowRankTarget target;
+  int64_t rank = 0;  // 0: gets none
+
+  int64_t values() const { return rank * (target.inputs + target.outputs); }
+};
+
+// Lists the products, with the ranks that `lora_rank` and `lora_target`, or an adapter, give them.
+absl::StatusOr<std::vector<AdapterRow>> ListAdapterRows(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(const auto model, LoadModel(config));
+  ASSIGN_OR_RETURN(const AdapterPlan plan, PlanAdapters(config, *model));
+  std::map<std::string, int64_t> ranks;
+  for (const LowRankUpdate& update : plan.updates) ranks[update.weight] = update.rank();
+  std::vector<AdapterRow> rows;
+  for (LowRankTarget& target : ListLowRankTargets(*model)) {
+    const auto rank = ranks.find(target.weight);
+    rows.push_back({std::move(target), rank == ranks.end() ? 0 : rank->second});
+  }
+  return rows;
+}
+
+std::string LastComponent(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+std::string AdapterPage(const std::vector<AdapterRow>& rows) {
+  size_t wide = 8;
+  int64_t values = 0;
+  for (const AdapterRow& row : rows) {
+    wide = std::max(wide, std::min(row.target.module.size(), kNameWidth));
+    values += row.values();
+  }
+  std::string text = PageRow("adapters", StrCat(rows.size(), " products, ", FormatWithCommas(values),
+                                                " values to train", values == 0 ? " (--lora-rank R)" : ""));
+  const auto line = [&](const std::string& name, const std::string& module, const std::string& rank,
+                        const std::string& extents, const std::string& count) {
+    StrAppend(&text, "  ", Padded(Fitted(name), 16), "  ", Padded(Fitted(module), wide), "  ", Padded(rank, 6),
+              Padded(extents, 18), count, "\n");
+  };
+  line("target", "module", "rank", "inputs × outputs", "values");
+  for (const AdapterRow& row : rows) {
+    line(LastComponent(row.target.module), row.target.module, row.rank == 0 ? "-" : StrCat(row.rank),
+         StrCat(row.target.inputs, " × ", row.target.outputs),
+         StrCat(FormatWithCommas(row.values()), row.target.output_layer ? "  (output layer: name it)" : ""));
+  }
+  return text;
+}
+
+std::string AdapterJson(const std::vector<AdapterRow>& rows) {
+  Json list = Json::array();
+  for (const AdapterRow& row : rows) {
+    list.push_back({{"target", LastComponent(row.target.module)},
+                    {"module", row.target.module},
+                    {"weight", row.target.weight},
+                    {"rank", row.rank},
+                    {"inputs", row.target.inputs},
+                    {"outputs", row.target.outputs},
+                    {"output_layer", row.target.output_layer},
+                    {"values", row.values()}});
+  }
+  const Json json = {{"adapters", list}};
+  return WriteJson(json, 2) + "\n";
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunInspect(const TrainConfig& config) {
+  if (config.adapters) {
+    ASSIGN_OR_RETURN(const std::vector<AdapterRow> rows, ListAdapterRows(config));
+    RETURN_IF_ERROR(Print(config.json ? AdapterJson(rows) : AdapterPage(rows)));
+    return kDone;
+  }
   ASSIGN_OR_RETURN(const Inspection inspection, Inspect(config));
   RETURN_IF_ERROR(Print(FieldsToFlags(config.json ? ToJson(inspection) : Page(config, inspection))));
   return kDone;

@@ -116,6 +116,41 @@ std::string TimeSplitHtml(const Json& s) {
   return html + (limit.empty() ? "" : StrCat("<p><b>Limit:</b> ", EscapeHtml(FieldsToFlags(limit)), ".</p>\n"));
 }
 
+// Returns the largest singular values of an update, the first ones of the list: "0.31, 0.12, …".
+std::string SingularValuesText(const Json& values) {
+  constexpr size_t kMost = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(values.size(), kMost); ++i)
+    StrAppend(&text, i == 0 ? "" : ", ", values[i].is_number() ? FormatNumber(values[i].get<double>()) : "?");
+  return text + (values.size() > kMost ? ", …" : "");
+}
+
+// Lists the adapters, the one whose update is largest first.
+std::string AdaptersHtml(const Json& s) {
+  constexpr size_t kMost = 40;
+  std::vector<Json> adapters = s.value("adapters", std::vector<Json>());
+  if (adapters.empty()) return "";
+  const auto largest = [](const Json& adapter) {
+    const Json& first = adapter["singular_values"][0];
+    return first.is_number() ? first.get<double>() : 0;
+  };
+  std::ranges::stable_sort(adapters, std::ranges::greater(), largest);
+  std::vector<std::vector<std::string>> rows;
+  for (const Json& adapter : adapters) {
+    if (rows.size() == kMost) break;
+    const auto number = [&](const char* key) { return FormatWithCommas(static_cast<int64_t>(NumberOf(adapter, key))); };
+    rows.push_back({TextOf(adapter, "module"), number("rank"), StrCat(number("inputs"), " × ", number("outputs")),
+                    SingularValuesText(adapter["singular_values"])});
+  }
+  const double trained = NumberOf(s, "trainable_parameters"), all = NumberOf(s, "parameters");
+  std::string html = absl::StrFormat("<p>%s of %s values are trained (%.3g %%).</p>\n",
+                                     FormatWithCommas(static_cast<int64_t>(trained)),
+                                     FormatWithCommas(static_cast<int64_t>(all)), 100 * trained / all);
+  html += HtmlTable({"module", "rank", "inputs × outputs", "largest singular values of the update"}, rows, true);
+  return adapters.size() <= kMost ? html
+                                  : StrCat(html, "<p>… and ", adapters.size() - kMost, " more, in summary.json.</p>\n");
+}
+
 struct CurveSeries {
   std::string name, key;  // `key`: of metrics.jsonl
 };
@@ -240,6 +275,7 @@ std::string HtmlReport(const ReportContents& c) {
   std::string body = Heading(c.record, summary) + Cards(summary);
   body += Section("Curves", CurvesHtml({c.record}));
   body += Section("Learning rate range test", RateTestHtml(c.record.rate_test));
+  body += Section("Adapters", AdaptersHtml(summary));
   body += Section("Time", TimeSplitHtml(summary));
   if (c.memory) body += Section("Memory over the step", MemoryTimelineHtml(*c.memory));
   if (c.after) {
