@@ -68,7 +68,8 @@ struct NamedKernel {
   UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
       ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
       IndexKernels(), ScatterKernels(), TopKKernels(), BitwiseKernels(), RandomKernels(), LossKernels(),          \
-      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels(), ChannelsLastKernels()
+      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels(), DequantizeKernels(),              \
+      ChannelsLastKernels()
 std::span<const NamedKernel> ONNXTRAIN_TORCH_KERNEL_FAMILIES;
 
 // Returns the kernels of all families.

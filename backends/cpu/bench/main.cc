@@ -88,7 +88,8 @@ int main(int argc, char** argv) {
 
   onnxtrain::cpu::RegisterCpuOps();
   for (auto compare :
-       {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention, CompareLoop})
+       {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention, CompareDequantize,
+        CompareLoop})
     compare();
   RatioReporter reporter;
   // None runs where the filter matches none.
