@@ -106,6 +106,15 @@ FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
 
 }  // namespace
 
+WeightTable::WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types,
+                         bool constant_factors, Builder* builder)
+    : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {
+  for (const WeightRecord& record : graph.records) {
+    const auto* form = std::get_if<QuantizedForm>(&record.form);
+    if (form != nullptr && form->stays_stored) stored_.insert({record.weight, form->scale, form->zero});
+  }
+}
+
 bool IsConstantNode(const ParsedNode& node) { return node.domain.empty() && node.op_type == "Constant"; }
 
 bool WeightTable::TakesNumber(const ParsedNode& node) const {
@@ -150,6 +159,11 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
 
 Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
                                  const ParsedNode& reader) {
+  if (scope.graph == &graph_ && IsStored(name)) {
+    const Val v = Add(name, tensor, reader);
+    weights_.back().stored = true;
+    return v;
+  }
   HostTensor mapped = types_.Map(tensor);
   if (!IsConstant(*scope.graph, name, tensor)) return Add(name, std::move(mapped), reader);
   Val& v = constants_[{scope.graph, name}];
