@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "optim/config/weight_globs.h"
 #include "optim/plan/peft_adapter.h"
 #include "optim/step/weight_initializer.h"
 
@@ -54,7 +55,7 @@ std::string ListNames(const std::vector<LowRankTarget>& targets) {
 
 absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config,
                                                          std::vector<LowRankTarget> targets) {
-  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a float weight");
+  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a stored matrix");
   std::vector<std::string> patterns;
   for (const std::string& texts : config.lora_target) {
     const std::vector<std::string> parts = absl::StrSplit(texts, ',', absl::SkipEmpty());
@@ -74,7 +75,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
       return Invalid("`lora_target` all-linear: the model has no product but its output layer; name it: ",
                      ListNames(targets));
     if (!matched)
-      return Invalid("`lora_target` ", pattern, ": matches no product with a float weight; there are ",
+      return Invalid("`lora_target` ", pattern, ": matches no product with a stored matrix; there are ",
                      ListNames(targets));
   }
   std::vector<LowRankTarget> result;
@@ -105,6 +106,7 @@ LowRankUpdate MakeUpdate(const TrainConfig& config, const LowRankTarget& target,
   LowRankUpdate update{.nodes = target.nodes,
                        .weight = target.weight,
                        .outputs_first = target.outputs_first,
+                       .quantized = target.quantized,
                        .module = target.module,
                        .scale = alpha / AlphaDivisor(config.lora_variant == "rslora", rank),
                        .b = HostTensor({target.dtype, {target.outputs, rank}})};
@@ -143,6 +145,7 @@ absl::StatusOr<std::vector<LowRankUpdate>> ReadUpdates(const std::string& folder
     updates[target->weight] = {.nodes = target->nodes,
                                .weight = target->weight,
                                .outputs_first = target->outputs_first,
+                               .quantized = target->quantized,
                                .module = target->module,
                                .scale = module.scale,
                                .a = module.a.CastTo(target->dtype),
@@ -160,6 +163,16 @@ absl::StatusOr<std::vector<LowRankUpdate>> ReadUpdates(const std::string& folder
 
 bool MatchesModule(const std::string& pattern, const std::string& module) {
   return module == pattern || module.ends_with("." + pattern) || fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
+}
+
+std::vector<std::string> ListUnfrozen(const TrainConfig& config, const OnnxModel& model) {
+  WeightGlobs train("train", config.train);
+  std::vector<std::string> names;
+  for (const std::string& name : model.InitializerNames()) {
+    const ImportedWeight weight{.name = name};
+    if (!IsFloat(model.Initializer(name)->dtype()) && train.Match(weight) != nullptr) names.push_back(name);
+  }
+  return names;
 }
 
 absl::StatusOr<std::vector<LowRankUpdate>> PlanAdapters(const TrainConfig& config, const OnnxModel& model) {

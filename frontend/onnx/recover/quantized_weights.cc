@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <unordered_set>
 
@@ -96,12 +97,44 @@ bool IsStored(const WeightIndex& index, const std::string& name) {
   return node == nullptr ? index.FindTensor(name) != nullptr : IsOp(*node, {"Constant"});
 }
 
+// Returns true if low-rank updates train in place of the weight, and only nodes that dequantize a matrix read it.
+bool StaysStored(const WeightIndex& index, const std::string& weight) {
+  const ModelEdits& edits = index.model().edits;
+  const HostTensor* tensor = index.FindTensor(weight);
+  if (edits.low_rank.empty() || std::ranges::find(edits.unfrozen, weight) != edits.unfrozen.end()) return false;
+  if (tensor == nullptr || tensor->shape().size() != 2 || DTypeSize(tensor->dtype()) != 1) return false;
+  return !IsSmallFloat(tensor->dtype()) && std::ranges::all_of(index.Readers(weight), [](const WeightReader& reader) {
+    return reader.input == 0 && reader.node->op_type == "DequantizeLinear";
+  });
+}
+
+// Returns the record of packed numbers, which the graph always reads as they are stored; nothing for those that the
+// import has to unpack.
+std::optional<WeightRecord> MatchPacked(const WeightIndex& index, const ParsedNode& node) {
+  constexpr size_t kColumnBlocks = 4;  // of MatMulNBits
+  const QuantizedWeight* row = FindPackedWeight(node.domain, node.op_type);
+  if (row == nullptr || node.inputs.size() <= std::max(row->tensor, row->scale)) return std::nullopt;
+  if (node.op_type == "MatMulNBits" && node.inputs.size() > kColumnBlocks && !node.inputs[kColumnBlocks].empty())
+    return std::nullopt;
+  const std::string& weight = node.inputs[row->tensor];
+  if (index.FindTensor(weight) == nullptr) return std::nullopt;
+  return WeightRecord{.weight = weight,
+                      .why = StrCat("'", Printable(node.source), "' unpacks and scales its numbers"),
+                      .form = QuantizedForm{.row = row,
+                                            .attrs = node.attrs,
+                                            .scale = node.inputs[row->scale],
+                                            .zero = row->zero < node.inputs.size() ? node.inputs[row->zero] : "",
+                                            .stays_stored = true}};
+}
+
 }  // namespace
 
 absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
   WeightRecords records;
   std::unordered_set<std::string> found;
   for (const ParsedNode& node : index->graph().nodes) {
+    if (auto packed = MatchPacked(*index, node); packed && found.insert(packed->weight).second)
+      records.push_back(*std::move(packed));
     const auto input = [&](size_t i) { return i < node.inputs.size() ? FileName(*index, node.inputs[i]) : ""; };
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const QuantizedWeight* row = FindQuantizedWeight(node.domain, node.op_type, i);
@@ -114,7 +147,8 @@ absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
                                                .attrs = node.attrs,
                                                .scale = input(row->scale),
                                                .factor = input(row->factor),
-                                               .zero = input(row->zero)}});
+                                               .zero = input(row->zero),
+                                               .stays_stored = StaysStored(*index, weight)}});
     }
   }
   return records;
@@ -152,7 +186,8 @@ absl::StatusOr<HostTensor> Quantize(const QuantizedForm& form, const HostTensor&
 // Elements that training did not change keep their stored numbers.
 absl::Status WriteQuantized(const WeightRecord& record, StoredWeights* weights) {
   const auto trained = weights->tensors.find(record.weight);
-  if (trained == weights->tensors.end()) return absl::OkStatus();
+  const bool stays = std::get<QuantizedForm>(record.form).stays_stored;
+  if (trained == weights->tensors.end() || stays) return absl::OkStatus();
   ASSIGN_OR_RETURN(const HostTensor stored, weights->read(record.weight));
   if (!FindGrid(stored.dtype()) || IsFloat(stored.dtype())) return absl::OkStatus();
   const HostTensor value = trained->second.Whole();

@@ -132,10 +132,12 @@ absl::Status WriteTie(const WeightRecord& record, StoredWeights* weights);
 // Returns the initializer `tie.copy`.
 LazyTensor MakeCopy(const WeightTie& tie, const LazyTensor& weight);
 
-// low_rank.cc: updates that ModelEdits asks for. The export merges them into their weights: W + scale·B·A.
+// low_rank.cc: updates that ModelEdits asks for. The export merges them into their weights, W + scale·B·A, or, where
+// these are quantized, adds them as nodes (write/low_rank_nodes.h).
 absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index);
 void BuildLowRank(const WeightRecord& record, WeightIndex* index);
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights);
+HostTensor TransposeMatrix(const HostTensor& matrix);
 
 // folded_weights.cc: weights that an exporter has computed from parameters, which the file no longer holds.
 
