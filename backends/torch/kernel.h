@@ -68,8 +68,7 @@ struct NamedKernel {
   UnaryKernels(), CastKernels(), BinaryKernels(), ReduceKernels(), MatmulKernels(), ConvKernels(), PoolKernels(), \
       ResampleKernels(), SampleKernels(), DeterminantKernels(), NormKernels(), SoftmaxKernels(), ShapeKernels(),  \
       IndexKernels(), ScatterKernels(), TopKKernels(), BitwiseKernels(), RandomKernels(), LossKernels(),          \
-      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels(), DequantizeKernels(),              \
-      ChannelsLastKernels()
+      RecurrentKernels(), FusedKernels(), AttentionKernels(), CollectiveKernels(), ChannelsLastKernels()
 std::span<const NamedKernel> ONNXTRAIN_TORCH_KERNEL_FAMILIES;
 
 // Returns the kernels of all families.

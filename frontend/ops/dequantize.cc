@@ -30,7 +30,10 @@ absl::Status CheckZero(const QuantizedMatrix& m, const Type& zero) {
 }  // namespace
 
 Attrs QuantizedMatrix::ToAttrs() const {
-  return {{"columns", columns}, {"bits", bits}, {"block", Shape{block_rows, block_columns}}, {"zero", zero},
+  return {{"columns", columns},
+          {"bits", bits},
+          {"block", Shape{block_rows, block_columns}},
+          {"zero", zero},
           {"zero_bits", zero_bits}};
 }
 
@@ -222,8 +225,8 @@ double ProductFlops(std::span<const Type* const> inputs, std::span<const Type> o
 
 }  // namespace
 
-std::span<const OpRow> DequantizeOps() {
-  static const auto* rows = new std::vector<OpRow>{
+std::vector<OpRow> MakeDequantizeRows() {
+  return {
       {.name = "Dequantize",
        .inputs = {2, 3},
        .attrs = WithMatrixAttrs({"dtype", std::string("f32")}),
@@ -244,7 +247,6 @@ std::span<const OpRow> DequantizeOps() {
        .recompute = Recompute::kExpensive,
        .flops = ProductFlops},
   };
-  return *rows;
 }
 
 }  // namespace onnxtrain

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/row.h"
 
 namespace onnxtrain {
 
@@ -45,5 +47,8 @@ struct QuantizedOperands {
 Val Dequantize(const QuantizedOperands& w, DType dtype);
 // Returns x·W, or x·Wᵀ with `transposed`, for x of two or more axes.
 Val MatMulDequantized(Val x, const QuantizedOperands& w, bool transposed);
+
+// Returns the rows of both operators, for the family QuantizeOps.
+std::vector<OpRow> MakeDequantizeRows();
 
 }  // namespace onnxtrain

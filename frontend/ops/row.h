@@ -226,7 +226,7 @@ absl::StatusOr<std::vector<Type>> InferTypes(std::string_view op, std::span<cons
 #define ONNXTRAIN_OP_FAMILIES                                                                                     \
   ElementwiseOps(), ReduceOps(), MatmulOps(), ConvOps(), PoolOps(), ResampleOps(), SampleOps(), DeterminantOps(), \
       NormOps(), SoftmaxOps(), AttentionOps(), ShapeOps(), IndexOps(), ScatterOps(), TopKOps(), BitwiseOps(),     \
-      RandomOps(), LossOps(), RecurrentOps(), QuantizeOps(), DequantizeOps(), RmsNormOps(), CollectiveOps()
+      RandomOps(), LossOps(), RecurrentOps(), QuantizeOps(), RmsNormOps(), CollectiveOps()
 std::span<const OpRow> ONNXTRAIN_OP_FAMILIES;
 
 // An operator without a gradient, and the reason, for messages and docs/reference/operators.md.

@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "optim/config/weight_globs.h"
 #include "optim/plan/peft_adapter.h"
 #include "optim/step/weight_initializer.h"
 
@@ -106,7 +105,6 @@ LowRankUpdate MakeUpdate(const TrainConfig& config, const LowRankTarget& target,
   LowRankUpdate update{.nodes = target.nodes,
                        .weight = target.weight,
                        .outputs_first = target.outputs_first,
-                       .quantized = target.quantized,
                        .module = target.module,
                        .scale = alpha / AlphaDivisor(config.lora_variant == "rslora", rank),
                        .b = HostTensor({target.dtype, {target.outputs, rank}})};
@@ -145,7 +143,6 @@ absl::StatusOr<std::vector<LowRankUpdate>> ReadUpdates(const std::string& folder
     updates[target->weight] = {.nodes = target->nodes,
                                .weight = target->weight,
                                .outputs_first = target->outputs_first,
-                               .quantized = target->quantized,
                                .module = target->module,
                                .scale = module.scale,
                                .a = module.a.CastTo(target->dtype),
@@ -163,16 +160,6 @@ absl::StatusOr<std::vector<LowRankUpdate>> ReadUpdates(const std::string& folder
 
 bool MatchesModule(const std::string& pattern, const std::string& module) {
   return module == pattern || module.ends_with("." + pattern) || fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
-}
-
-std::vector<std::string> ListUnfrozen(const TrainConfig& config, const OnnxModel& model) {
-  WeightGlobs train("train", config.train);
-  std::vector<std::string> names;
-  for (const std::string& name : model.InitializerNames()) {
-    const ImportedWeight weight{.name = name};
-    if (!IsFloat(model.Initializer(name)->dtype()) && train.Match(weight) != nullptr) names.push_back(name);
-  }
-  return names;
 }
 
 absl::StatusOr<std::vector<LowRankUpdate>> PlanAdapters(const TrainConfig& config, const OnnxModel& model) {

@@ -24,9 +24,6 @@ bool MatchesModule(const std::string& pattern, const std::string& module);
 // lists modules that would match.
 absl::StatusOr<std::vector<LowRankUpdate>> PlanAdapters(const TrainConfig& config, const OnnxModel& model);
 
-// Returns the initializers of integers that `train` names: those that are weights train as floats beside adapters.
-std::vector<std::string> ListUnfrozen(const TrainConfig& config, const OnnxModel& model);
-
 // Describes the updates for users: how many modules, ranks, trained values.
 std::string DescribeAdapters(const std::vector<LowRankUpdate>& updates);
 

@@ -142,7 +142,6 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
   if (HasAdapters(config)) {
     ASSIGN_OR_RETURN(plan.edits.low_rank, PlanAdapters(config, *changed));
     plan.edits.fresh = plan.fresh;
-    plan.edits.unfrozen = ListUnfrozen(config, *changed);
     surgery.lines.push_back(DescribeAdapters(plan.edits.low_rank));
   }
   ASSIGN_OR_RETURN(surgery.model, model->LoadEdited(std::move(plan.edits)));

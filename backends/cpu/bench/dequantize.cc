@@ -1,8 +1,8 @@
 // Products with a matrix of 4 or 8 bits against oneDNN's product with the packed float32 matrix.
+#include "frontend/ops/dequantize.h"
 #include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/kernels/matmul.h"
 #include "frontend/base/strings.h"
-#include "frontend/ops/dequantize.h"
 
 namespace onnxtrain::bench {
 namespace {

@@ -45,8 +45,7 @@ void ScaleRuns(const uint8_t* numbers, const NumberRuns& r, float* y) {
   int64_t i = 0;
   for (int64_t b = 0, end = std::min(r.first, r.n); i < r.n; ++b, end = std::min(end + r.length, r.n)) {
     const Vec zero = hn::Set(d, r.zero[b]), scale = hn::Set(d, r.scale[b]);
-    for (; i + lanes <= end; i += lanes)
-      hn::StoreU(hn::Mul(hn::Sub(LoadNumbers(q + i), zero), scale), d, y + i);
+    for (; i + lanes <= end; i += lanes) hn::StoreU(hn::Mul(hn::Sub(LoadNumbers(q + i), zero), scale), d, y + i);
     for (; i < end; ++i) y[i] = (static_cast<float>(q[i]) - r.zero[b]) * r.scale[b];
   }
 }

@@ -1,6 +1,6 @@
 // Products with matrices of stored numbers, which are dequantized a tile at a time: a thread converts a tile that fits
 // its cache to float32 and multiplies all rows of x by it. No buffer has the size of the matrix.
-#include "frontend/ops/dequantize.h"
+#include "backends/cpu/kernels/dequantize.h"
 
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/small_float.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/dequantize.h"
 
 namespace onnxtrain::cpu {
 
@@ -177,8 +178,7 @@ class RowReader {
 template <typename T>
 absl::StatusOr<RowReader<T>> MakeReader(const KernelContext& c, size_t first) {
   const Type* zero = c.has(first + 2) ? &c.in(first + 2) : nullptr;
-  ASSIGN_OR_RETURN(const QuantizedMatrix m,
-                   ReadQuantizedMatrix(c.attrs(), c.in(first), c.in(first + 1), zero));
+  ASSIGN_OR_RETURN(const QuantizedMatrix m, ReadQuantizedMatrix(c.attrs(), c.in(first), c.in(first + 1), zero));
   return RowReader<T>(m, c.in(first + 1).dtype, zero);
 }
 
@@ -203,10 +203,6 @@ absl::StatusOr<Kernel> MakeDequantize(const KernelContext& c) {
                       });
                     },
                 .workspace = each * omp_get_max_threads()};
-}
-
-absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c) {
-  return c.out().dtype == DType::kFloat64 ? MakeDequantize<double>(c) : MakeDequantize<float>(c);
 }
 
 // A product y [m, n] = x [m, k]·W or x·Wᵀ. An item is a group of columns of y, which one thread computes. Sums are cut
@@ -322,38 +318,37 @@ class DequantizedProduct {
 
   void StoreEdge(const float* edge, int64_t rows, int64_t columns, bool adds, float* y) const {
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j)
-        y[i * n_ + j] = edge[i * kPanelColumns + j] + (adds ? y[i * n_ + j] : 0.0f);
+      for (int64_t j = 0; j < columns; ++j) y[i * n_ + j] = edge[i * kPanelColumns + j] + (adds ? y[i * n_ + j] : 0.0f);
     }
   }
 
   const DequantizeSimd& simd_ = Simd();
   Reader reader_;
   int64_t m_, k_ = 0, n_ = 0;
-  int64_t group_ = 0, depth_ = 0;          // columns of y of an item, elements of a sum that a tile covers
-  int64_t segment_ = 0, tile_step_ = 0;    // elements of a row that are dequantized at once
+  int64_t group_ = 0, depth_ = 0;        // columns of y of an item, elements of a sum that a tile covers
+  int64_t segment_ = 0, tile_step_ = 0;  // elements of a row that are dequantized at once
   bool transposed_, has_zero_;
 };
 
-absl::StatusOr<Kernel> PrepareProduct(const KernelContext& c) {
+}  // namespace
+
+absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c) {
+  return c.out().dtype == DType::kFloat64 ? MakeDequantize<double>(c) : MakeDequantize<float>(c);
+}
+
+bool AcceptsDequantize(const KernelContext& c) {
+  return c.out().dtype == DType::kFloat32 || c.out().dtype == DType::kFloat64;
+}
+
+absl::StatusOr<Kernel> PrepareMatMulDequantized(const KernelContext& c) {
   const int64_t size = c.out().elements(), inner = c.in().shape.back();
-  if (size == 0 || inner == 0)
-    return Kernel{.run = [size](const Args& args) { std::fill_n(args.out(), size, 0.0f); }};
+  if (size == 0 || inner == 0) return Kernel{.run = [size](const Args& args) { std::fill_n(args.out(), size, 0.0f); }};
   ASSIGN_OR_RETURN(RowReader<float> reader, MakeReader<float>(c, 1));
   const DequantizedProduct product(std::move(reader), c.in().elements() / inner, c.attrs().Int("transposed") != 0,
                                    c.has(3));
   return Kernel{.run = [product](const Args& args) { product.Run(args); }, .workspace = product.workspace()};
 }
 
-}  // namespace
-
-std::span<const KernelRow> DequantizeKernels() {
-  static constexpr KernelRow kRows[] = {
-      {"Dequantize", PrepareDequantize, kAnyType,
-       [](const KernelContext& c) { return c.out().dtype == DType::kFloat32 || c.out().dtype == DType::kFloat64; }},
-      {"MatMulDequantized", PrepareProduct, kAnyType,
-       [](const KernelContext& c) { return c.in().dtype == DType::kFloat32; }}};
-  return kRows;
-}
+bool AcceptsMatMulDequantized(const KernelContext& c) { return c.in().dtype == DType::kFloat32; }
 
 }  // namespace onnxtrain::cpu

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <tuple>
 
+#include "backends/cpu/kernels/dequantize.h"
 #include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/parallel.h"
@@ -274,7 +275,9 @@ std::span<const KernelRow> MatmulKernels() {
       {"MatMul", PreparePlainMatMul, kInts | kDouble},
       {"MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked},
       {"cpu.MatMul", PrepareFusedMatMul, kFactors},
-      {"cpu.MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked}};
+      {"cpu.MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked},
+      {"Dequantize", PrepareDequantize, kAnyType, AcceptsDequantize},
+      {"MatMulDequantized", PrepareMatMulDequantized, kAnyType, AcceptsMatMulDequantized}};
   return kRows;
 }
 

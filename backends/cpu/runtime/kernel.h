@@ -91,7 +91,7 @@ struct KernelRow {
 // the first family runs it.
 #define ONNXTRAIN_CPU_KERNEL_FAMILIES                                                                              \
   ElementwiseKernels(), FusedKernels(), IntegerKernels(), CastKernels(), ReduceKernels(), MatmulKernels(),         \
-      DequantizeKernels(), PackKernels(), ConvKernels(), ConvPackKernels(), DoubleConvKernels(), PoolKernels(), PoolNhwcKernels(), \
+      PackKernels(), ConvKernels(), ConvPackKernels(), DoubleConvKernels(), PoolKernels(), PoolNhwcKernels(),      \
       ResampleKernels(), SampleKernels(), RoiKernels(), DeterminantKernels(), BatchNormNhwcKernels(),              \
       BatchNormKernels(), LayerNormKernels(), SoftmaxKernels(), AttentionKernels(), LossKernels(), ShapeKernels(), \
       IndexKernels(), ScatterKernels(), TopKKernels(), RandomKernels(), RecurrentKernels(), CollectiveKernels()

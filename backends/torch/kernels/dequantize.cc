@@ -1,6 +1,6 @@
 // Matrices of stored numbers, and products with them. A product dequantizes its matrix to scratch memory, which lives
 // no longer than the product.
-#include "frontend/ops/dequantize.h"
+#include "backends/torch/kernels/dequantize.h"
 
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/repeat_interleave.h>
@@ -9,6 +9,7 @@
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
 #include "frontend/base/log.h"
+#include "frontend/ops/dequantize.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -56,27 +57,19 @@ at::Tensor ComputeMatrix(const Operands& o, at::ScalarType dtype) {
 // Half precision has too few digits for the differences.
 at::ScalarType WideType(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-Run Dequantize(const Args& a) {
+}  // namespace
+
+Run PrepareDequantize(const Args& a) {
   return [o = TakeOperands(a, 0), y = a.out[0]] { y.copy_(ComputeMatrix(o, WideType(y))); };
 }
 
-Run MatMulDequantized(const Args& a) {
+Run PrepareMatMulDequantized(const Args& a) {
   const bool transposed = a.attrs().Int("transposed") != 0;
   const at::ScalarType factors = a.in[0].is_cuda() ? a.in[0].scalar_type() : WideType(a.in[0]);
   return [=, o = TakeOperands(a, 1), x = a.in[0], y = a.out[0]] {
     const at::Tensor w = ComputeMatrix(o, WideType(x)).to(factors);
     y.copy_(at::matmul(x.to(factors), transposed ? w.t() : w));
   };
-}
-
-}  // namespace
-
-std::span<const NamedKernel> DequantizeKernels() {
-  static constexpr NamedKernel kKernels[] = {
-      {"Dequantize", {Dequantize, Types::kAny}},
-      {"MatMulDequantized", {MatMulDequantized, Types::kAny}},
-  };
-  return kKernels;
 }
 
 }  // namespace onnxtrain::aten

@@ -141,7 +141,8 @@ class TargetFinder {
     if (outputs_.contains(name)) return false;
     const auto readers = readers_.find(name);
     return readers == readers_.end() || std::ranges::all_of(readers->second, [&](const ParsedNode* node) {
-             if (IsMove(*node) || (IsDequantize(*node) && node->inputs[0] == name)) return OnlyProductsRead(node->outputs[0]);
+             if (IsMove(*node) || (IsDequantize(*node) && node->inputs[0] == name))
+               return OnlyProductsRead(node->outputs[0]);
              return products_.contains(node) && node->inputs[0] != name;
            });
   }

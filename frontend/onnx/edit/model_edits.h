@@ -54,8 +54,7 @@ struct ModelEdits {
   std::vector<WeightTie> ties;     // by name in the file or in the exported module
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
   std::vector<LowRankUpdate> low_rank;
-  std::vector<std::string> fresh;     // weights of a new head, which train beside low-rank updates
-  std::vector<std::string> unfrozen;  // weights stored in integers that train beside low-rank updates, as floats
+  std::vector<std::string> fresh;  // weights of a new head, which train beside low-rank updates
 
   // Returns true if the file stays as it is. Ties and low-rank updates change only how it is trained.
   bool empty() const {

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/import/notes.h"
 #include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {
@@ -109,10 +110,7 @@ FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
 WeightTable::WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types,
                          bool constant_factors, Builder* builder)
     : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {
-  for (const WeightRecord& record : graph.records) {
-    const auto* form = std::get_if<QuantizedForm>(&record.form);
-    if (form != nullptr && form->stays_stored) stored_.insert({record.weight, form->scale, form->zero});
-  }
+  for (std::string& name : ListStoredNumbers(graph)) stored_.insert(std::move(name));
 }
 
 bool IsConstantNode(const ParsedNode& node) { return node.domain.empty() && node.op_type == "Constant"; }

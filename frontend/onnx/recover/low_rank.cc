@@ -140,6 +140,9 @@ void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
 
 }  // namespace
 
+// The integers have too few bits for the sum.
+bool IsQuantized(const LowRankUpdate& update) { return !IsFloat(update.frozen.dtype()); }
+
 HostTensor TransposeMatrix(const HostTensor& matrix) {
   const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
   HostTensor transposed({matrix.dtype(), {columns, rows}});
@@ -151,7 +154,7 @@ HostTensor TransposeMatrix(const HostTensor& matrix) {
 
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
   const auto& update = std::get<LowRankUpdate>(record.form);
-  if (update.quantized) {
+  if (IsQuantized(update)) {
     TransposeTrained(update, weights);
     return absl::OkStatus();
   }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <string_view>
 #include <unordered_set>
 
@@ -7,6 +6,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/onnx/read/mapped_file.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/weight_names.h"
 #include "frontend/onnx/recover/weight_tracer.h"
@@ -97,44 +97,63 @@ bool IsStored(const WeightIndex& index, const std::string& name) {
   return node == nullptr ? index.FindTensor(name) != nullptr : IsOp(*node, {"Constant"});
 }
 
+}  // namespace
+
+namespace {
+
 // Returns true if low-rank updates train in place of the weight, and only nodes that dequantize a matrix read it.
-bool StaysStored(const WeightIndex& index, const std::string& weight) {
-  const ModelEdits& edits = index.model().edits;
+bool IsReplacedByUpdates(const WeightIndex& index, const std::string& weight) {
   const HostTensor* tensor = index.FindTensor(weight);
-  if (edits.low_rank.empty() || std::ranges::find(edits.unfrozen, weight) != edits.unfrozen.end()) return false;
-  if (tensor == nullptr || tensor->shape().size() != 2 || DTypeSize(tensor->dtype()) != 1) return false;
-  return !IsSmallFloat(tensor->dtype()) && std::ranges::all_of(index.Readers(weight), [](const WeightReader& reader) {
+  if (index.model().edits.low_rank.empty() || tensor == nullptr || tensor->shape().size() != 2) return false;
+  if (DTypeSize(tensor->dtype()) != 1 || IsSmallFloat(tensor->dtype())) return false;
+  return std::ranges::all_of(index.Readers(weight), [](const WeightReader& reader) {
     return reader.input == 0 && reader.node->op_type == "DequantizeLinear";
   });
 }
 
-// Returns the record of packed numbers, which the graph always reads as they are stored; nothing for those that the
-// import has to unpack.
-std::optional<WeightRecord> MatchPacked(const WeightIndex& index, const ParsedNode& node) {
-  constexpr size_t kColumnBlocks = 4;  // of MatMulNBits
-  const QuantizedWeight* row = FindPackedWeight(node.domain, node.op_type);
-  if (row == nullptr || node.inputs.size() <= std::max(row->tensor, row->scale)) return std::nullopt;
-  if (node.op_type == "MatMulNBits" && node.inputs.size() > kColumnBlocks && !node.inputs[kColumnBlocks].empty())
-    return std::nullopt;
-  const std::string& weight = node.inputs[row->tensor];
-  if (index.FindTensor(weight) == nullptr) return std::nullopt;
-  return WeightRecord{.weight = weight,
-                      .why = StrCat("'", Printable(node.source), "' unpacks and scales its numbers"),
-                      .form = QuantizedForm{.row = row,
-                                            .attrs = node.attrs,
-                                            .scale = node.inputs[row->scale],
-                                            .zero = row->zero < node.inputs.size() ? node.inputs[row->zero] : "",
-                                            .stays_stored = true}};
+// Returns true unless the import has to unpack the numbers of the node: where columns name their blocks (g_idx).
+bool ReadsPacked(const ParsedNode& node) {
+  constexpr size_t kColumnBlocks = 4;
+  return node.op_type != "MatMulNBits" || node.inputs.size() <= kColumnBlocks || node.inputs[kColumnBlocks].empty();
 }
 
 }  // namespace
 
-absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
+absl::StatusOr<WeightRecords> MatchStoredNumbers(WeightIndex* index) {
   WeightRecords records;
   std::unordered_set<std::string> found;
   for (const ParsedNode& node : index->graph().nodes) {
-    if (auto packed = MatchPacked(*index, node); packed && found.insert(packed->weight).second)
-      records.push_back(*std::move(packed));
+    const auto input = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : ""; };
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const QuantizedWeight* row = FindQuantizedWeight(node.domain, node.op_type, i);
+      const std::string& weight = node.inputs[i];
+      if (row == nullptr || index->FindTensor(weight) == nullptr) continue;
+      const bool stays = row->packed ? ReadsPacked(node) : IsReplacedByUpdates(*index, weight);
+      if (!stays || !found.insert(weight).second) continue;
+      records.push_back({.weight = weight,
+                         .why = StrCat("'", Printable(node.source), "' reads its numbers"),
+                         .form = QuantizedForm{
+                             .row = row, .attrs = node.attrs, .scale = input(row->scale), .zero = input(row->zero)}});
+    }
+  }
+  return records;
+}
+
+std::vector<std::string> ListStoredNumbers(const ParsedGraph& graph) {
+  std::vector<std::string> names;
+  for (const WeightRecord& record : graph.records) {
+    if (record.row->matches != MatchStoredNumbers) continue;
+    const auto& form = std::get<QuantizedForm>(record.form);
+    names.insert(names.end(), {record.weight, form.scale, form.zero});
+  }
+  return names;
+}
+
+absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
+  WeightRecords records;
+  const std::vector<std::string> stored = ListStoredNumbers(index->graph());
+  std::unordered_set<std::string> found(stored.begin(), stored.end());
+  for (const ParsedNode& node : index->graph().nodes) {
     const auto input = [&](size_t i) { return i < node.inputs.size() ? FileName(*index, node.inputs[i]) : ""; };
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const QuantizedWeight* row = FindQuantizedWeight(node.domain, node.op_type, i);
@@ -147,8 +166,7 @@ absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
                                                .attrs = node.attrs,
                                                .scale = input(row->scale),
                                                .factor = input(row->factor),
-                                               .zero = input(row->zero),
-                                               .stays_stored = StaysStored(*index, weight)}});
+                                               .zero = input(row->zero)}});
     }
   }
   return records;
@@ -186,8 +204,7 @@ absl::StatusOr<HostTensor> Quantize(const QuantizedForm& form, const HostTensor&
 // Elements that training did not change keep their stored numbers.
 absl::Status WriteQuantized(const WeightRecord& record, StoredWeights* weights) {
   const auto trained = weights->tensors.find(record.weight);
-  const bool stays = std::get<QuantizedForm>(record.form).stays_stored;
-  if (trained == weights->tensors.end() || stays) return absl::OkStatus();
+  if (trained == weights->tensors.end()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const HostTensor stored, weights->read(record.weight));
   if (!FindGrid(stored.dtype()) || IsFloat(stored.dtype())) return absl::OkStatus();
   const HostTensor value = trained->second.Whole();

@@ -100,7 +100,6 @@ struct QuantizedForm {
   const QuantizedWeight* row = nullptr;
   Attrs attrs;  // of the node
   std::string scale, factor, zero;
-  bool stays_stored = false;  // the graph reads the integers; no float weight is trained
 };
 
 // A copy of a weight behind an Identity, which reads as the weight itself.
@@ -132,9 +131,6 @@ struct LowRankUpdate {
   std::vector<std::string> nodes;  // the products, by their first outputs: all readers of the weight
   std::string weight;              // [outputs, inputs] or [inputs, outputs]
   bool outputs_first = false;
-  // The weight is stored in integers: the export adds the update as nodes after the products, because the integers
-  // have too few bits for the sum.
-  bool quantized = false;
   std::string module;  // names A and B
   double scale = 1;
   HostTensor a, b;    // initial values, in the element type of x

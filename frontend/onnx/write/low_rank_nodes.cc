@@ -2,7 +2,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
@@ -56,6 +55,7 @@ class NodeAdder {
 
   // Inserts the nodes after their products, so that the order stays topological.
   void Insert() {
+    if (added_.empty()) return;
     google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
     nodes.Swap(model_.mutable_graph()->mutable_node());
     for (int i = 0; i < nodes.size(); ++i) {
@@ -74,12 +74,12 @@ class NodeAdder {
 
 }  // namespace
 
-absl::Status AddLowRankNodes(const std::vector<LowRankUpdate>& updates, onnx::ModelProto* model) {
+absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* model) {
   NodeAdder adder(model);
-  for (const LowRankUpdate& update : updates) {
-    if (update.quantized) RETURN_IF_ERROR(adder.Add(update));
+  for (const LowRankUpdate* update : ListForms<LowRankUpdate>(records)) {
+    if (IsQuantized(*update)) RETURN_IF_ERROR(adder.Add(*update));
   }
-  if (std::ranges::any_of(updates, &LowRankUpdate::quantized)) adder.Insert();
+  adder.Insert();
   return absl::OkStatus();
 }
 

@@ -231,7 +231,8 @@ absl::StatusOr<Val> Einsum(const std::string& equation, const std::vector<Val>& 
 // Multiplies matrices. Floats of a stored matrix are not formed.
 Val Multiply(Val a, Val b, bool trans_a, bool trans_b) {
   bool transposed = trans_b;
-  const auto stored = trans_a || a.rank() < 2 || a.dtype() != b.dtype() ? std::nullopt : FindDequantized(b, &transposed);
+  const auto stored =
+      trans_a || a.rank() < 2 || a.dtype() != b.dtype() ? std::nullopt : FindDequantized(b, &transposed);
   return stored ? MatMulDequantized(a, *stored, transposed) : MatMul(a, b, trans_a, trans_b);
 }
 

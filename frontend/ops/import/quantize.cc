@@ -90,7 +90,8 @@ std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tenso
   const Type q = c.in(tensor).type();
   const auto extents = FindBlock(q.shape, c.in(scale).shape(), axis, block);
   if (!extents) return std::nullopt;
-  QuantizedMatrix m{.rows = q.shape[0], .columns = q.shape[1], .block_rows = (*extents)[0], .block_columns = (*extents)[1]};
+  QuantizedMatrix m{
+      .rows = q.shape[0], .columns = q.shape[1], .block_rows = (*extents)[0], .block_columns = (*extents)[1]};
   const Shape scales = {m.scale_rows(), m.scale_columns()};
   if (c.in(scale).type().elements() != NumElements(scales)) return std::nullopt;
   QuantizedOperands w{.q = c.in(tensor), .scale = Reshape(c.in(scale), scales), .matrix = m};
@@ -178,9 +179,7 @@ ImportOr ImportQuantize(ImportContext& c) {
 }
 
 // Returns the type that a float type of the file has in the graph.
-DType FloatTypeInGraph(const ImportContext& c, DType dtype) {
-  return dtype == DType::kFloat64 ? dtype : c.float_type;
-}
+DType FloatTypeInGraph(const ImportContext& c, DType dtype) { return dtype == DType::kFloat64 ? dtype : c.float_type; }
 
 ImportOr ImportDequantize(ImportContext& c) {
   if (const auto stored = ReadStoredMatrix(c, 0, 1, 2, AxisFor(c, 1), c.attrs().Int("block_size")))
