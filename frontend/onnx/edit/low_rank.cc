@@ -47,7 +47,7 @@ class TargetFinder {
     std::string weight;
     Shape stored;
     DType dtype = DType::kFloat32;  // of the product
-    bool transposed = false, quantized = false;
+    bool transposed = false;
   };
 
   // Adds the node to the target of its weight if it is a product with one.
@@ -62,8 +62,7 @@ class TargetFinder {
                           .dtype = operand->dtype,
                           .inputs = operand->stored[operand->transposed ? 1 : 0],
                           .outputs = operand->stored[operand->transposed ? 0 : 1],
-                          .outputs_first = operand->transposed,
-                          .quantized = operand->quantized});
+                          .outputs_first = operand->transposed});
     LowRankTarget& target = targets_[at->second];
     target.nodes.push_back(node.outputs[0]);
     target.output_layer |= node.outputs[0] == output_layer_;
@@ -100,7 +99,7 @@ class TargetFinder {
     const int64_t outputs = node.attrs.Int("N"), inputs = node.attrs.Int("K");
     if (numbers == nullptr || scale == nullptr || !IsFloat(scale->dtype()) || inputs < 1 || outputs < 1)
       return std::nullopt;
-    return Operand{node.inputs[1], {outputs, inputs}, scale->dtype(), true, true};
+    return Operand{node.inputs[1], {outputs, inputs}, scale->dtype(), true};
   }
 
   // Finds integers behind transposes and a DequantizeLinear.
@@ -112,7 +111,7 @@ class TargetFinder {
     const HostTensor *numbers = FindInitializer(node->inputs[0]), *scale = FindInitializer(node->inputs[1]);
     if (numbers == nullptr || numbers->shape().size() != 2 || scale == nullptr || !IsFloat(scale->dtype()))
       return std::nullopt;
-    return Operand{node->inputs[0], numbers->shape(), scale->dtype(), transposed, true};
+    return Operand{node->inputs[0], numbers->shape(), scale->dtype(), transposed};
   }
 
   const HostTensor* FindInitializer(const std::string& name) const {
