@@ -234,7 +234,7 @@ constexpr size_t kMaxShown = 4;
 std::vector<const ImportWeight*> FloatWeights(const WeightTable& table) {
   std::vector<const ImportWeight*> weights;
   for (const ImportWeight& weight : table.weights()) {
-    if (!weight.state && IsFloat(weight.tensor.dtype())) weights.push_back(&weight);
+    if (!weight.state && !weight.stored && IsFloat(weight.tensor.dtype())) weights.push_back(&weight);
   }
   return weights;
 }
