@@ -125,10 +125,10 @@ TypesOr ProductTypes(const TypeContext& c) {
 Val Unpacked(Val q, int64_t bits, int64_t columns) {
   if (!q || bits == 8) return q;
   const int64_t rows = q.dim(0), bytes = q.dim(1), per_byte = 8 / bits;
-  HostTensor shifts({DType::kUInt8, {per_byte}}), mask = HostTensor::Scalar(DType::kUInt8, (1 << bits) - 1);
-  for (int64_t i = 0; i < per_byte; ++i) shifts.SetInt(i, i * bits);
+  HostTensor divisors({DType::kUInt8, {per_byte}}), mask = HostTensor::Scalar(DType::kUInt8, (1 << bits) - 1);
+  for (int64_t i = 0; i < per_byte; ++i) divisors.SetInt(i, int64_t{1} << (i * bits));
   Builder& b = q.b();
-  const Val shifted = b.Op("ShiftRight", {Reshape(q, {rows, bytes, 1}), b.Constant(std::move(shifts))});
+  const Val shifted = Reshape(q, {rows, bytes, 1}) / b.Constant(std::move(divisors));
   const Val numbers = b.Op("BitwiseAnd", {shifted, b.Constant(std::move(mask))});
   return Slice(Reshape(numbers, {rows, bytes * per_byte}), 1, 0, columns);
 }

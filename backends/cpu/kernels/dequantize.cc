@@ -237,7 +237,7 @@ class DequantizedProduct {
   using Reader = RowReader<float>;
 
   // Tiles of 256 KiB at most. Padding keeps rows of a tile out of the same sets of the cache.
-  static constexpr int64_t kDotDepth = 1024, kDotGroup = 64, kSumDepth = 128, kSumGroup = 512, kPadding = 16;
+  static constexpr int64_t kDotDepth = 1024, kDotGroup = 64, kSumDepth = 256, kSumGroup = 256, kPadding = 16;
   static constexpr int64_t kItemsPerThread = 2;
 
   int64_t TileFloats() const { return transposed_ ? group_ * tile_step_ : depth_ * group_; }
