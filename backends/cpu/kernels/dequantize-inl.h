@@ -135,7 +135,7 @@ void SumTile(const ProductTile& tile) {
         sum[i][v] = t.adds ? hn::LoadU(d, t.y + i * t.y_step + j + v * lanes) : hn::Zero(d);
     }
     const float *x = t.x, *w = t.w + j;
-    for (int64_t k = 0; k < t.depth; ++k, ++x, w += kPanelColumns) {
+    for (int64_t k = 0; k < t.depth; ++k, ++x, w += t.w_step) {
       Vec row[kVectors];
       for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, w + v * lanes);
 #pragma GCC unroll 6

@@ -42,7 +42,7 @@ struct DequantizeSimd {
   ScaleFunction scale_runs[2], scale_columns[2];  // of unsigned and signed bytes; scale_columns: each run is one number
   int rows;                                       // of the largest tile
   TileFunctions dot;  // w [columns, depth], at most kDotColumns; reads kDotColumns rows of it
-  TileFunctions sum;  // w [depth, kPanelColumns]; writes kPanelColumns columns
+  TileFunctions sum;  // w [depth, kPanelColumns]; reads and writes kPanelColumns columns
 };
 
 }  // namespace onnxtrain::cpu
@@ -219,7 +219,7 @@ class DequantizedProduct {
     group_ = std::clamp(RoundUp(even, step), step, most);
     depth_ = transposed ? kDotDepth : kSumDepth;
     segment_ = transposed ? std::min(depth_, k_) : group_;
-    tile_step_ = transposed ? segment_ + kPadding : segment_;
+    tile_step_ = RoundUp(segment_, kPadding) + kPadding;
   }
 
   size_t workspace() const { return Each() * omp_get_max_threads(); }
@@ -237,11 +237,11 @@ class DequantizedProduct {
   using Reader = RowReader<float>;
 
   // Tiles of 256 KiB at most. Padding keeps rows of a tile out of the same sets of the cache.
-  static constexpr int64_t kDotDepth = 1024, kDotGroup = 64, kSumDepth = 256, kSumGroup = 256, kPadding = 16;
+  static constexpr int64_t kDotDepth = 1024, kDotGroup = 64, kSumDepth = 128, kSumGroup = 512, kPadding = 16;
   static constexpr int64_t kItemsPerThread = 2;
 
-  int64_t TileFloats() const { return transposed_ ? group_ * tile_step_ : depth_ * group_; }
-  size_t EdgeFloats() const { return transposed_ ? 0 : segment_ + kMaxTileRows * kPanelColumns; }
+  int64_t TileFloats() const { return (transposed_ ? group_ : depth_) * tile_step_; }
+  int64_t EdgeFloats() const { return transposed_ ? 0 : kMaxTileRows * kPanelColumns; }
   size_t Each() const {
     return Aligned64((TileFloats() + EdgeFloats()) * sizeof(float)) + Reader::ScratchBytes(segment_);
   }
@@ -277,19 +277,13 @@ class DequantizedProduct {
   // y[:, first…] = x·W[:, first…].
   void MultiplyColumns(const Args& args, const Reader::Operands& in, int64_t first, std::byte* memory) const {
     auto* tile = reinterpret_cast<float*>(memory);
-    float *row = tile + TileFloats(), *edge = row + segment_;
     auto scratch = MakeScratch(memory);
-    const int64_t columns = std::min(group_, n_ - first), panels = RoundUp(columns, kPanelColumns) / kPanelColumns;
-    std::fill(row + columns, row + segment_, 0.0f);
+    const int64_t columns = std::min(group_, n_ - first);
     for (int64_t k = 0; k < k_; k += depth_) {
       const int64_t depth = std::min(depth_, k_ - k);
-      for (int64_t i = 0; i < depth; ++i) {
-        reader_.Read(in, k + i, first, columns, &scratch, row);
-        for (int64_t p = 0; p < panels; ++p)
-          std::copy_n(row + p * kPanelColumns, kPanelColumns, tile + (p * depth_ + i) * kPanelColumns);
-      }
-      for (int64_t p = 0; p < panels; ++p)
-        MultiplyPanel(args, first + p * kPanelColumns, {k, depth}, tile + p * depth_ * kPanelColumns, edge);
+      for (int64_t i = 0; i < depth; ++i) reader_.Read(in, k + i, first, columns, &scratch, tile + i * tile_step_);
+      for (int64_t j = 0; j < columns; j += kPanelColumns)
+        MultiplyPanel(args, first + j, {k, depth}, tile + j, tile + TileFloats());
     }
   }
 
@@ -306,7 +300,7 @@ class DequantizedProduct {
       simd_.sum[rows - 1]({.x = args.in() + i * k_ + k.begin,
                            .w = panel,
                            .x_step = k_,
-                           .w_step = kPanelColumns,
+                           .w_step = tile_step_,
                            .depth = k.count,
                            .y = whole ? y : edge,
                            .y_step = whole ? n_ : kPanelColumns,

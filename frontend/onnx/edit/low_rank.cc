@@ -119,12 +119,14 @@ class TargetFinder {
     return found == model_.graph.initializers.end() ? nullptr : &found->second;
   }
 
-  // Finds the MatMulNBits that an output is made of, behind biases and changes of shape or type; null if there is none.
+  // Finds the product that an output is made of, behind biases, quantization and changes of shape or type; null if
+  // there is none.
   const ParsedNode* FindQuantizedLayer(std::string value) const {
     while (const ParsedNode* node = tracer_.Producer(value)) {
-      if (IsBlockProduct(*node)) return node;
+      if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"})) return node;
       const bool bias = IsOp(*node, {"Add"}) && node->inputs.size() == 2;
-      if (!bias && !IsViewOrCast(*node)) return nullptr;
+      const bool rounded = node->op_type == "QuantizeLinear" || IsDequantize(*node);
+      if (!bias && !rounded && !IsViewOrCast(*node)) return nullptr;
       value = node->inputs[bias && FindInitializer(node->inputs[0]) != nullptr ? 1 : 0];
     }
     return nullptr;
