@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "frontend/base/status.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/updated_weight.h"
 #include "optim/plan/peft_adapter.h"
@@ -109,10 +110,15 @@ LowRankUpdate MakeUpdate(const LowRankTarget& target) {
       .nodes = target.nodes, .weight = target.weight, .outputs_first = target.outputs_first, .module = target.module};
 }
 
-LowRankUpdate MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
-                                const OnnxModel& model) {
+absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
+                                                const OnnxModel& model) {
   const double alpha = config.lora_alpha > 0 ? config.lora_alpha : 2 * static_cast<double>(rank);
   const HostTensor& weight = model.parsed().graph.initializers.at(target.weight);
+  const char* needs = config.lora_init == "pissa"     ? "`lora_init` pissa"
+                      : config.lora_variant == "dora" ? "`lora_variant` dora"
+                                                      : nullptr;
+  if (needs != nullptr && !IsFloat(weight.dtype()))
+    return Invalid(needs, ": needs float weights; that of '", Printable(target.module), "' is quantized");
   const AdapterShapes shapes = GetAdapterShapes(target, rank);
   const auto seed = static_cast<uint64_t>(config.seed);
   LowRankUpdate update = MakeUpdate(target);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "frontend/onnx/edit/low_rank.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/recover/weight_origin.h"
@@ -26,8 +27,9 @@ LowRankUpdate MakeUpdate(const LowRankTarget& target);
 
 // Returns one with initial values: A as lora_init says, drawn from the run's seed and the name of A; B zero. With pissa
 // A = √(S/scale)·Vᵀ and B = U·√(S/scale) of the weight's largest singular values S, found by subspace iteration
-// (Halko, Martinsson and Tropp, arXiv:0909.4061). Magnitudes are the lengths of the weight's outputs.
-LowRankUpdate MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
-                                const OnnxModel& model);
+// (Halko, Martinsson and Tropp, arXiv:0909.4061). Magnitudes are the lengths of the weight's outputs. Both need a float
+// weight.
+absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
+                                                const OnnxModel& model);
 
 }  // namespace onnxtrain

@@ -54,7 +54,7 @@ bool IsDefault(const std::vector<LowRankTarget>& targets, size_t i) {
 
 absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config,
                                                          std::vector<LowRankTarget> targets) {
-  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a float weight");
+  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a stored matrix");
   std::vector<std::string> patterns;
   for (const std::string& texts : config.lora_target) {
     const std::vector<std::string> parts = absl::StrSplit(texts, ',', absl::SkipEmpty());
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
       return Invalid("`lora_target` all-linear: the model has no product but its output layer; name it: ",
                      ListTargetNames(targets));
     if (!matched)
-      return Invalid("`lora_target` ", pattern, ": matches no product with a float weight; there are ",
+      return Invalid("`lora_target` ", pattern, ": matches no product with a stored matrix; there are ",
                      ListTargetNames(targets));
   }
   if (chosen.empty()) return Invalid("`lora_rank`: `train` trains the weights of all products whole");
@@ -133,7 +133,8 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));
-    plan.updates.push_back(MakeInitialUpdate(config, target, rank, model));
+    ASSIGN_OR_RETURN(LowRankUpdate update, MakeInitialUpdate(config, target, rank, model));
+    plan.updates.push_back(std::move(update));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!used.contains(i))

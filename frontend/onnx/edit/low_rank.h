@@ -15,29 +15,29 @@ struct LowRankTarget {
   std::vector<std::string> nodes;  // the products, by their first outputs
   std::string module;  // "model.layers.0.self_attn.q_proj": from the weight's name or the scopes of the first node
   std::string weight;  // of the graph
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::kFloat32;    // of its floats
   int64_t inputs = 0, outputs = 0;  // of a convolution: channels
   Shape kernel;                     // of a convolution
   bool outputs_first = false;       // stored as [outputs, inputs], as those of convolutions are
   bool output_layer = false;        // makes the model's first output
 };
 
-// Returns the targets in the order of the nodes: float matrices that are the second operand, perhaps transposed, of
-// MatMul and Gemm nodes, and weights of Conv nodes without groups. Leaves out a matrix that other nodes read as well,
-// such as an embedding that is also the output layer: merging an update would change these, too. Equal names of modules
-// get a number as suffix.
+// Returns the targets in the order of the nodes: matrices of floats or quantized numbers that MatMul, Gemm and
+// MatMulNBits multiply by, perhaps transposed, and float weights of Conv nodes without groups. Leaves out a matrix that
+// other nodes read as well, such as an embedding that is also the output layer: an update would have to change these,
+// too. Equal modules get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model);
 
 // A float initializer, or a copy of one, under its name in the exported module.
 struct ModuleWeight {
-  std::string name;    // "classifier.weight"
-  std::string weight;  // of the graph
-  HostTensor value;    // shares the bytes of the graph's
+  std::string name;         // "classifier.weight"
+  std::string weight;       // of the graph
+  HostTensor value;         // shares the bytes of the graph's
   bool transposed = false;  // a Linear's matrix that the graph stores as [inputs, outputs]; PyTorch has the transpose
 };
 
-// Returns the float initializers in the order of the graph, then the Identity nodes that copy them. Weights of `targets`
-// are named by their modules; others by the exporter's metadata, else as in the file.
+// Returns the float initializers in the order of the graph, then the Identity nodes that copy them. Weights of
+// `targets` are named by their modules; others by the exporter's metadata, else as in the file.
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets);
 
 }  // namespace onnxtrain
