@@ -229,8 +229,8 @@ constexpr ConfigField kFields[] = {
     {"model", "lora_dropout", kSurgery, {&kNeedsLora}, &C::lora_dropout, "P",
      "Drops elements of the inputs of adapters with this probability in training", {.min = 0, .below = 1}},
     {"model", "lora_target", kSurgery, {&kNeedsLora}, &C::lora_target, "GLOB",
-     "Modules that get adapters, by the end of their name (q_proj) or a glob, convolutions too; all-linear: every matrix "
-     "product but the output layer; repeatable",
+     "Modules that get adapters, by the end of their name (q_proj) or a glob, convolutions too; all-linear: every "
+     "matrix product but the output layer; repeatable",
      {.otherwise = "all-linear", .repeatable = true}},
     {"model", "lora_variant", kSurgery, {&kNeedsLora}, &C::lora_variant, "WHICH",
      "lora; rslora: scales adapters by A / √rank; dora: trains the lengths of the weights of each output besides",

@@ -1,5 +1,5 @@
-// Adapters against PyTorch's formulas of LoRA, rsLoRA and DoRA (adapter_reference.py): 50 steps of AdamW in float64 from the
-// same values, beside linear layers and convolutions, on both backends.
+// Adapters against PyTorch's formulas of LoRA, rsLoRA and DoRA (adapter_reference.py): 50 steps of AdamW in float64
+// from the same values, beside linear layers and convolutions, on both backends.
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "gtest/gtest.h"

@@ -175,7 +175,8 @@ class Comparison:
             losses.append(loss.item())
             optimizer.step()
         self.adapted.save_pretrained(self.path('theirs'))
-        return np.array(losses), np.array(norms), safetensors.numpy.load_file(self.path('theirs/adapter_model.safetensors'))
+        arrays = safetensors.numpy.load_file(self.path('theirs/adapter_model.safetensors'))
+        return np.array(losses), np.array(norms), arrays
 
     def train_ours(self):
         data = {k: v.numpy() for k, v in self.inputs.items()}
