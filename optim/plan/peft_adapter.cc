@@ -98,7 +98,7 @@ std::string UnwrappedName(std::string name) {
     if (name.ends_with(StrCat(matrix, ".default.weight"))) Remove(".default", &name);
   }
   for (const char* end : {".default.weight", ".weight"}) {
-    if (name.ends_with(StrCat(kMagnitude, end))) name.resize(name.size() - std::string_view(end).size());
+    if (name.ends_with(StrCat(kMagnitude, end))) name.erase(name.rfind(end));
   }
   return name;
 }
