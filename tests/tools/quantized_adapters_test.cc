@@ -208,16 +208,16 @@ TEST_F(QuantizedAdapters, NoProgramHasTheFloats) {
   const auto base = OnnxModel::Load(Path("m.onnx"));
   ASSERT_TRUE(base.ok()) << base.status();
   ModelEdits edits;
-  const auto updates = PlanAdapters(config, **base);
-  ASSERT_TRUE(updates.ok()) << updates.status();
-  ASSERT_EQ(updates->size(), 2u);
-  edits.low_rank = *updates;
+  const auto plan = PlanAdapters(config, **base);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->updates.size(), 2u);
+  edits.low_rank = plan->updates;
   const auto model = (*base)->LoadEdited(edits);
   ASSERT_TRUE(model.ok()) << model.status();
   SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 2},
                          .micro_batch = 16,
                          .plan_only = true};
-  for (const LowRankUpdate& u : *updates)
+  for (const LowRankUpdate& u : plan->updates)
     options.trainable.adapters.insert(options.trainable.adapters.end(), {u.a_name(), u.b_name()});
   const auto backend = CreateBackend("cpu", {.threads = 2});
   ASSERT_TRUE(backend.ok()) << backend.status();
