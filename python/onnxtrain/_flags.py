@@ -270,14 +270,17 @@ class _TrainInspectComparePlan(TypedDict, total=False):
     repeatable"""
     lora_alpha: Union[float, str]
     """Scales adapters by A / rank (default twice the rank)"""
+    lora_dropout: Union[float, str]
+    """Drops elements of the inputs of adapters with this probability in training (default 0)"""
     lora_target: Values
-    """Modules that get adapters, by the end of their name (q_proj) or a glob; all-linear: every product but the output
-    layer; repeatable (default all-linear)"""
+    """Modules that get adapters, by the end of their name (q_proj) or a glob, convolutions too; all-linear: every
+    matrix product but the output layer; repeatable (default all-linear)"""
     lora_variant: Value
-    """lora; rslora: scales adapters by A / √rank (default lora)"""
+    """lora; rslora: scales adapters by A / √rank; dora: trains the lengths of the weights of each output besides
+    (default lora)"""
     lora_init: Value
-    """Initial values of A, B being zero: kaiming (uniform within 1/√inputs) or gaussian (deviation 1/rank) (default
-    kaiming)"""
+    """Initial values of A, B being zero: kaiming (uniform within 1/√inputs) or gaussian (deviation 1/rank); pissa: A
+    and B hold the largest singular values of the weight (default kaiming)"""
     num_classes: Value
     """Replaces the last layer by one with N outputs; auto: one for each class of the labels"""
     head: Value

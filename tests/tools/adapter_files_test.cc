@@ -154,7 +154,7 @@ TEST_F(AdapterFiles, AdaptersOfOtherModelsAreRefused) {
   Tensors tensors = Adapter("r/adapter");
   tensors[StrCat(kPeft, "net.up.lora_A.weight")] = HostTensor({DType::kFloat32, {2, 5}});
   Write("r/adapter", tensors);
-  ExpectBad("r/adapter", "'net.up': 16 × 5, the model's weight is 16 × 4");
+  ExpectBad("r/adapter", "'net.up': A [2,5] and B [16,2], the model's weight takes [2,4] and [16,2]");
 }
 
 TEST_F(AdapterFiles, BadFilesAreRefused) {
@@ -188,9 +188,9 @@ TEST_F(AdapterFiles, BadTensorsAreRefused) {
   bad({{".lora_A.weight", {}}}, "'net.up' has no lora_A");
   bad({{".lora_B.weight", {}}}, "'net.up' has no lora_B");
   bad({{".lora_A.weight", {3, 4}}}, "lora_A [3,4] and lora_B [16,2] of 'net.up' do not fit together");
-  bad({{".lora_A.weight", {5, 4}}, {".lora_B.weight", {16, 5}}}, "rank 5, its weight is 16 × 4: at most 4");
-  bad({{".lora_A.weight", {2, 2, 2}}}, "not a matrix");
-  bad({{".lora_embedding_A", {2, 4}}}, "is neither lora_A nor lora_B of a product");
+  bad({{".lora_A.weight", {5, 4}}, {".lora_B.weight", {16, 5}}}, "rank 5: at most 4");
+  bad({{".lora_A.weight", {2, 2, 2}}}, "A [2,2,2] and B [16,2], the model's weight takes");
+  bad({{".lora_embedding_A", {2, 4}}}, "is neither lora_A nor lora_B nor lora_magnitude_vector of a product");
   bad({{".bias", {7}}}, "'net.up.bias': [7], the model's weight is [16]");
   Write("r/adapter", {});
   ExpectBad("r/adapter", "holds no adapter");

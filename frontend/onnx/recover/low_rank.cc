@@ -52,6 +52,16 @@ HostTensor Negated(const HostTensor& value) {
   return HostTensor::FromDoubles(value.type(), values);
 }
 
+// Numbers and what rounding to the type leaves of them, as [2, n]: the graph may compute in float64.
+HostTensor InTwoParts(const HostTensor& exact, DType dtype) {
+  HostTensor parts({dtype, {2, exact.size()}});
+  for (int64_t i = 0; i < exact.size(); ++i) {
+    parts.Set(i, exact.At(i));
+    parts.Set(exact.size() + i, exact.At(i) - parts.At(i));
+  }
+  return parts;
+}
+
 // Adds the update of one weight to the products that read it.
 class UpdateBuilder {
  public:
@@ -65,7 +75,7 @@ class UpdateBuilder {
       first_b_ = AddConstant("lora_first_B", Negated(update.first_b));
     }
     if (!update.has_magnitude()) return;
-    squares_ = AddConstant("lora_squares", SumSquares(update.frozen, update.outputs_first).CastTo(dtype));
+    squares_ = AddConstant("lora_squares", InTwoParts(SumSquares(update.frozen, update.outputs_first), dtype));
     one_ = AddConstant("lora_one", HostTensor::Scalar(dtype, 1));
   }
 

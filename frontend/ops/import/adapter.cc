@@ -7,16 +7,16 @@ namespace {
 
 Val Flat(Val v) { return Reshape(v, {v.dim(0), v.type().elements() / v.dim(0)}); }
 
-// Imports m/‖w‖ for each output of W + scale·B·A, in the shape of m, from m, Σw² of W, A, B and A·Wᵀ (of a convolution:
-// W). As ‖w + s·Aᵀ·b‖² = ‖w‖² + b·(2·s·A·w + s²·A·Aᵀ·b), the sum is not formed. The lengths have no gradient (Liu et
-// al., arXiv:2402.09353, section 4.3).
+// Imports m/‖w‖ for each output of W + scale·B·A, in the shape of m, from m, Σw² of W as the sum of the rows of a
+// matrix, A, B and A·Wᵀ (of a convolution: W). As ‖w + s·Aᵀ·b‖² = ‖w‖² + b·(2·s·A·w + s²·A·Aᵀ·b), the sum is not
+// formed. The lengths have no gradient (Liu et al., arXiv:2402.09353, section 4.3).
 ImportOr ImportMagnitudeFactor(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 5));
-  for (const size_t i : {2, 3, 4}) {
+  for (const size_t i : {1, 2, 3, 4}) {
     if (c.in(i).rank() < 2 || c.in(i).type().elements() == 0)
       return Invalid("input ", i, " should be a matrix, got ", ToString(c.in(i).type()));
   }
-  const Val m = c.in(0), squares = c.in(1), a = Flat(c.in(2)), b = Flat(c.in(3));
+  const Val m = c.in(0), squares = ReduceSum(c.in(1), {0}, false), a = Flat(c.in(2)), b = Flat(c.in(3));
   const bool conv = c.in(2).rank() > 2;
   const Val aw = conv ? MatMul(a, Flat(c.in(4)), false, true) : c.in(4);
   const double scale = c.attrs().Float("scale", 1);
