@@ -28,14 +28,14 @@ std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model);
 
 // A float initializer, or a copy of one, under its name in the exported module.
 struct ModuleWeight {
-  std::string name;    // "classifier.weight"
-  std::string weight;  // of the graph
-  HostTensor value;    // shares the bytes of the graph's
+  std::string name;         // "classifier.weight"
+  std::string weight;       // of the graph
+  HostTensor value;         // shares the bytes of the graph's
   bool transposed = false;  // a Linear's matrix that the graph stores as [inputs, outputs]; PyTorch has the transpose
 };
 
-// Returns the float initializers in the order of the graph, then the Identity nodes that copy them. Weights of `targets`
-// are named by their modules; others by the exporter's metadata, else as in the file.
+// Returns the float initializers in the order of the graph, then the Identity nodes that copy them. Weights of
+// `targets` are named by their modules; others by the exporter's metadata, else as in the file.
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets);
 
 }  // namespace onnxtrain
