@@ -13,7 +13,6 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/interop/flatbuffer.h"
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/read/metadata.h"
 #include "frontend/onnx/read/proto_util.h"
 
 namespace onnxtrain {
