@@ -7,7 +7,8 @@ Run by hand, with PyPI's numpy, onnx, onnxruntime, torch and peft. An encoder of
 TOOL and by PEFT. Prints the largest difference of the logits of
 
 1. the base with optional inputs, fed with adapter.onnx_adapter by onnxruntime's LoraAdapter, and the merged model,
-2. the same base without an adapter, and the base,
+2. the same base without an adapter, and the base; the adapter as onnxruntime writes it, merged here, and the merged
+   model,
 3. PeftModel.from_pretrained of TOOL's folder, with whole modules and biases, and the merged model,
 4. what TOOL merges of PEFT's folder, and PEFT's model: adapters alone, with modules_to_save, with biases.
 
@@ -98,6 +99,13 @@ class Checks:
         fed = self.logits('r/model.adapter-inputs.onnx', adapter)
         self.compare('base with inputs and adapter, merged model', fed, merged)
         self.compare('base with inputs, base', self.logits('r/model.adapter-inputs.onnx'), base)
+        theirs = ort.AdapterFormat()
+        theirs.set_adapter_version(3)
+        theirs.set_model_version(2)
+        theirs.set_parameters(read.get_parameters())
+        theirs.export_adapter(str(self.folder / 'theirs.onnx_adapter'))
+        self.run('export', '--model', 'm.onnx', '--adapter', 'theirs.onnx_adapter', '--out', 'theirs.onnx')
+        self.compare('file written by onnxruntime, merged here', self.logits('theirs.onnx'), merged)
 
     def check_ours_in_peft(self, flags, name):
         self.run('--model', 'm.onnx', '--data', 'd.npz', '--epochs', '4', '--lr', '0.02', '--lora-rank', '2', *flags,
