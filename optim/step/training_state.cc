@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "optim/step/state.h"
 
 namespace onnxtrain {
