@@ -13,7 +13,6 @@
 #include "backends/dataflow.h"
 #include "backends/memory_plan.h"
 #include "backends/plugin/host_node.h"
-#include "backends/plugin/plugin_library.h"
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/row.h"

@@ -1,4 +1,4 @@
-#include "backends/plugin/plugin_library.h"
+#include "backends/plugin/plugin_backend.h"
 
 #include "frontend/base/status.h"
 #include "frontend/plugin/library.h"

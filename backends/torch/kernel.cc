@@ -5,7 +5,7 @@
 
 #include <ATen/ops/empty.h>
 #include "backends/torch/attention/attention_op.h"
-#include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/layout/channels_last.h"
 #include "backends/torch/multi_tensor/multi_tensor.h"
 #include "backends/torch/products/wide_matmul.h"

@@ -1,4 +1,4 @@
-#include "backends/torch/program.h"
+#include "backends/torch/torch_backend.h"
 
 #include <algorithm>
 #include <chrono>
@@ -20,7 +20,7 @@
 #include "backends/torch/batches.h"
 #include "backends/torch/compat.h"
 #include "backends/torch/cuda.h"
-#include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/guard.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/fused.h"

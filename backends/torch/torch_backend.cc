@@ -19,7 +19,6 @@
 #include "backends/torch/layout/expand_batch_norm.h"
 #include "backends/torch/multi_tensor/multi_tensor.h"
 #include "backends/torch/products/wide_matmul.h"
-#include "backends/torch/program.h"
 #include "backends/torch/tensor.h"
 #include "frontend/base/status.h"
 #include "frontend/passes/decompose.h"

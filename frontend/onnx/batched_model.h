@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
 
 namespace onnxtrain {
@@ -59,5 +61,16 @@ class BatchedModel {
   bool mode_matters_ = true;
   int64_t imports_ = 0;
 };
+
+// Tensors may repeat the same elements along some axes, such as constants that were expanded for a batch.
+
+// Returns the elements with indices below the extents of `shape`, which must not exceed those of the tensor.
+HostTensor TakeCorner(const HostTensor& tensor, Shape shape);
+
+// Reduces the marked axes to extent 1. Returns nullopt if the elements differ along one of them.
+std::optional<HostTensor> Unrepeat(const HostTensor& tensor, const std::vector<bool>& axes);
+
+// Broadcasts the axes of `base` that have extent 1 to `shape`.
+HostTensor Repeat(const HostTensor& base, Shape shape);
 
 }  // namespace onnxtrain

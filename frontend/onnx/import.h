@@ -2,6 +2,7 @@
 // of exporters, so that no later stage sees them.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "frontend/graph/graph.h"
 #include "frontend/graph/model_input.h"
@@ -170,6 +172,9 @@ struct ImportedModel {
   bool mode_matters = false;  // the graph may depend on ImportOptions::training
 };
 
+// Returns the value of `key` in the metadata_props of the model file, "" if it is absent.
+const std::string& FindModelMetadata(const OnnxModel& model, const std::string& key);
+
 // Imports a model for concrete shapes. Float weights become kParameter if they can be trained and reach an output, else
 // kFrozen; BatchNorm statistics become kState. optim/step/trainable.h chooses the parameters that are trained. Collects
 // all unsupported operators, with counts and node names, into one error before anything else.
@@ -177,5 +182,18 @@ absl::StatusOr<ImportedModel> Import(const OnnxModel& model, const ImportOptions
 
 // Returns the error of Import for unsupported operators; needs no shapes. `outputs` is as in ImportOptions.
 absl::Status CheckOperators(const OnnxModel& model, const std::vector<std::string>& outputs);
+
+// A node that failed, or all nodes of an operator that is not supported.
+struct NodeFailure {
+  std::string message;         // one line, which names the node or the operator and its nodes
+  std::string unsupported_op;  // "Conv" or "com.microsoft.Gelu"; "" for a node
+  // The positive extents of the node's operands, and its known integers (the target of a Reshape). A size that the
+  // model requires is among them.
+  std::vector<int64_t> extents;
+};
+
+absl::Status WithImportFailures(absl::Status status, const std::vector<NodeFailure>& failures);
+// Returns the failures that WithImportFailures attached; empty for other errors.
+std::vector<NodeFailure> GetImportFailures(const absl::Status& status);
 
 }  // namespace onnxtrain

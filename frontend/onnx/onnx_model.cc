@@ -6,6 +6,7 @@
 #include "frontend/onnx/interop/ort_artifacts.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/recover/rows.h"
 
 namespace onnxtrain {
@@ -171,5 +172,9 @@ const HostTensor* OnnxModel::Initializer(const std::string& name) const {
 }
 
 std::vector<std::string> OnnxModel::InitializerNames() const { return parsed_->graph.initializer_order; }
+
+const std::string& FindModelMetadata(const OnnxModel& model, const std::string& key) {
+  return FindMetadata(model.parsed().metadata, key);
+}
 
 }  // namespace onnxtrain

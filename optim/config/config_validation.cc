@@ -7,7 +7,7 @@
 #include "optim/config/loss_text.h"
 #include "optim/config/unused_fields.h"
 #include "optim/loop/lr_schedule.h"
-#include "optim/plan/learning_rates.h"
+#include "optim/plan/optimizer_choice.h"
 #include "optim/record/telemetry/trace.h"
 
 namespace onnxtrain {

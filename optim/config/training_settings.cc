@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/metadata.h"
 
 namespace onnxtrain {
 namespace {

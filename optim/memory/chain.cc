@@ -1,4 +1,4 @@
-#include "optim/memory/chain.h"
+#include "optim/memory/search.h"
 
 #include <algorithm>
 #include <limits>

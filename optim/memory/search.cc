@@ -8,7 +8,6 @@
 
 #include "frontend/ops/row.h"
 #include "frontend/passes/min_cut.h"
-#include "optim/memory/chain.h"
 
 namespace onnxtrain {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "backends/backend.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 
 namespace onnxtrain {
 namespace {

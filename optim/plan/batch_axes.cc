@@ -1,4 +1,4 @@
-#include "optim/plan/batch_axes.h"
+#include "optim/plan/input_plan.h"
 
 #include <algorithm>
 #include <optional>

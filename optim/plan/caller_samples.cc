@@ -5,9 +5,9 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/data/transform/convert.h"
+#include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/model_setup.h"
-#include "optim/plan/value_checks.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "optim/plan/column_choice.h"
+#include "optim/plan/open_data.h"
 
 #include <algorithm>
 
@@ -7,9 +7,8 @@
 #include "frontend/data/bind/names.h"
 #include "frontend/data/sources/dataset.h"
 #include "optim/config/loss_text.h"
-#include "optim/plan/batch_axes.h"
+#include "optim/plan/input_plan.h"
 #include "optim/plan/model_setup.h"
-#include "optim/plan/open_samples.h"
 #include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {

@@ -9,7 +9,6 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
-#include "optim/plan/train_data.h"
 
 namespace onnxtrain {
 

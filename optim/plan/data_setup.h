@@ -1,13 +1,18 @@
-// Opens what commands start from: model and data, a description of both, feeds for the trainer, workers.
+// Opens what commands start from: model and data, feeds and labels for the trainer, workers. Plans mixup and cutmix,
+// numbers labels, and standardizes regression targets.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/bind/bad_samples.h"
+#include "frontend/data/bind/binding.h"
 #include "frontend/data/bind/preprocess.h"
+#include "frontend/onnx/edit/output_layer.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
 #include "optim/loop/trainer.h"
@@ -61,5 +66,31 @@ absl::StatusOr<GlobalBatch> ReadGlobalBatch(const TrainData& data, int64_t count
 int NumWorkers(const TrainConfig& config);
 // Returns the most workers that auto may use: all CPUs, up to kMostAutoWorkers; 0 if num_workers is not auto.
 int MaxWorkers(const TrainConfig& config);
+
+// Returns true if `augment` asks for mixup or cutmix; false if it cannot be parsed.
+bool MixesSamples(const TrainConfig& config);
+
+// Marks the feeds of pictures and labels that `augment` mixes. Fails on labels that cannot be mixed.
+absl::StatusOr<MixOptions> PlanMixing(const TrainConfig& config, const OpenedData& data, const LossChoice& loss,
+                                      TrainData* train);
+
+// Numbers integer labels that are not class indices 0 to n - 1, such as grades 3 to 9, in ascending order. Runs with
+// num_classes auto, before surgery makes an output for each class.
+absl::Status NumberCountedLabels(const TrainConfig& config, const LossSpec& loss, BoundData* data);
+
+// Numbers labels that are not all indices of the model's classes, in ascending order, if there are as many different
+// labels as classes. Valid indices stay unchanged even if some classes do not occur; so do regression targets.
+absl::Status NumberModelLabels(const TrainConfig& config, PreparedModels& models, const LossSpec& loss,
+                               BoundData* data);
+
+struct ScaledTargets {
+  OutputLayer layer;
+  TargetUnit unit;
+};
+
+// Fits the targets of `train` and standardizes them in `train` and, if it has samples, in `eval`. Fails with a reason
+// if the unit cannot be folded into the last layer.
+absl::StatusOr<ScaledTargets> ScaleTargets(const OnnxModel& model, const PreparedModel& prepared, TrainData* train,
+                                           TrainData* eval);
 
 }  // namespace onnxtrain

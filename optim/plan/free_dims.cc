@@ -1,4 +1,4 @@
-#include "optim/plan/free_dims.h"
+#include "optim/plan/input_plan.h"
 
 #include <algorithm>
 #include <cctype>

@@ -11,9 +11,8 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/numpy.h"
-#include "frontend/onnx/import_failures.h"
-#include "optim/plan/default_inputs.h"
-#include "optim/plan/free_dims.h"
+#include "frontend/onnx/import.h"
+#include "optim/plan/constant_inputs.h"
 
 namespace onnxtrain {
 namespace {

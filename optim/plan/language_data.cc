@@ -18,8 +18,8 @@
 #include "frontend/data/text/text_dataset.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/ops/row.h"
+#include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"
-#include "optim/plan/value_checks.h"
 
 namespace onnxtrain {
 namespace {

@@ -11,7 +11,7 @@
 #include "frontend/data/text/token_blocks.h"
 #include "optim/config/config.h"
 #include "optim/loop/trainer.h"
-#include "optim/plan/data_split.h"
+#include "optim/plan/open_data.h"
 #include "optim/plan/text_setup.h"
 #include "optim/step/loss.h"
 #include "optim/step/session.h"

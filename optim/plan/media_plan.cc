@@ -1,11 +1,10 @@
-#include "optim/plan/media_plan.h"
+#include "optim/plan/open_data.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/onnx/read/metadata.h"
 
 namespace onnxtrain {
 namespace {

@@ -12,10 +12,9 @@
 #include "frontend/plugin/operators.h"
 #include "optim/config/loss_text.h"
 #include "optim/config/training_settings.h"
-#include "optim/plan/batch_axes.h"
-#include "optim/plan/default_inputs.h"
+#include "optim/plan/constant_inputs.h"
+#include "optim/plan/data_setup.h"
 #include "optim/plan/input_plan.h"
-#include "optim/plan/train_data.h"
 #include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {

@@ -12,7 +12,7 @@
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
 #include "optim/config/unused_fields.h"
-#include "optim/plan/batch_axes.h"
+#include "optim/plan/input_plan.h"
 #include "optim/step/loss.h"
 #include "optim/step/trainable.h"
 

@@ -1,26 +1,130 @@
-// Opens samples for a model and binds columns to inputs and labels.
+// Opens samples for a model: splits them, plans the decoding of pictures and sounds, transforms columns, and binds
+// columns to inputs and labels, as configuration and earlier training say.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/bind/binding.h"
 #include "frontend/data/bind/preprocess.h"
+#include "frontend/data/bind/split.h"
+#include "frontend/data/image/array_pictures.h"
+#include "frontend/data/image/image_options.h"
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/load/cache.h"
+#include "frontend/data/sources/dataset.h"
 #include "frontend/data/transform/transform.h"
+#include "frontend/graph/model_input.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
-#include "optim/plan/column_choice.h"
-#include "optim/plan/data_split.h"
-#include "optim/plan/media_plan.h"
 #include "optim/plan/text_setup.h"
 #include "optim/step/loss.h"
 
 namespace onnxtrain {
+
+// An input that takes unencoded data because the model encodes it: strings for a category encoder, or missing values
+// for an imputer.
+struct RawInput {
+  std::string name;
+  std::vector<std::string> columns;  // columns that feed it, by name or 0-based index; empty: the column with its name
+  std::shared_ptr<const std::vector<std::string>> texts;  // as in ModelInput; null: it takes missing values
+  bool alone = false;                                     // the model has no other input: all columns feed it
+};
+
+// Returns the inputs of the model that take strings or missing values. `columns` has the columns already chosen, by
+// input.
+std::vector<RawInput> ListRawInputs(const std::vector<ModelInput>& inputs,
+                                    const std::map<std::string, std::vector<std::string>>& columns);
+
+// Makes the reader of the file keep the categories and missing values of the columns that feed these inputs, if their
+// names are known before the file is open.
+void AllowRawInputs(const std::vector<RawInput>& inputs, DatasetOptions* options);
+
+// Returns the transforms of the columns that feed inputs of strings. If all columns feed one, skips those in
+// `untouched`. Adds the columns to `options` and sets *reopen if some were not there yet.
+std::vector<ColumnTransform> PlaceTexts(const std::vector<RawInput>& inputs, const std::vector<Column>& columns,
+                                        const std::set<std::string>& untouched, DatasetOptions* options, bool* reopen);
+
+bool HasColumn(const std::vector<Column>& columns, const std::string& name);
+
+// Returns the name of a column that is given by name or 0-based index; returns other texts unchanged.
+std::string ResolveColumn(const std::vector<Column>& columns, const std::string& name);
+
+// Returns true if the file has columns with the names of model inputs that were trained on other columns. Such a file
+// is made for the model's inputs directly, so the columns of the training data do not apply.
+bool HoldsModelInputs(const std::vector<Column>& columns,
+                      const std::map<std::string, std::vector<std::string>>& trained_on);
+
+// Reconciles the columns of the training data with a file. A single array needs no name. With `same_columns`, missing
+// columns are an error unless the file HoldsModelInputs; otherwise all columns of that input, or the label, are
+// inferred again.
+absl::Status MatchColumns(const std::vector<Column>& columns, bool same_columns, BindSpec* spec);
+
+// Returns the columns of each input that config.input names, without inputs that are `constants`.
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseInputs(
+    const std::vector<std::string>& texts, const std::map<std::string, std::string>& constants);
+
+// Collects the labels of single terms. If every term has its own, no common label is inferred.
+absl::Status AddOwnLabels(const LossSpec& loss, const OnnxModel& model, const std::vector<Column>& columns,
+                          BindSpec* spec);
+
+struct HeldOut {
+  SplitRows rows;
+  std::string text;  // describes the evaluation samples to the user
+};
+
+// Returns `config` with `data` set to the training file of a data folder (FindSplitFiles) and, if neither `eval_data`
+// nor `eval_split` is set, `eval_data` set to its evaluation file.
+TrainConfig WithSplitFiles(TrainConfig config);
+
+// Returns the file to evaluate (`want_label`) or to predict of a folder with split files; else config.data.
+std::string FindEvalFile(const TrainConfig& config, bool want_label);
+
+// Returns the column that eval_split names, or "" if eval_split is a fraction or not set.
+std::string SplitColumn(const TrainConfig& config);
+
+// Splits the samples of config.data, opened with `options`, as eval_split says.
+absl::StatusOr<HeldOut> HoldOutSamples(const TrainConfig& config, const Dataset& data, const DatasetOptions& options);
+
+// Plans pictures for the first input that they can feed: image_size, resize and channel_order come from the
+// configuration, otherwise from `before`, otherwise from the input. `dims` are the values of named dimensions. If the
+// size stays open, ImageOptions::problem says so. Fails on fields that contradict the model.
+absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::vector<ModelInput>& inputs,
+                                        const std::map<std::string, int64_t>& dims,
+                                        const std::optional<Preprocess>& before);
+
+PicturePreprocess DescribeImages(const ImageOptions& options, int64_t size_multiple,
+                                 const std::vector<FolderColumn>& folders);
+
+// Returns true if picture files feed an input.
+bool FeedsPictures(const BoundData& data);
+
+// Plans sounds for the first input that they can feed, [N,T], [N,C,T] or [N,T,1]: sample_rate and audio_length come
+// from the configuration, otherwise from `before`, otherwise from the input and the model's metadata (`sample_rate`).
+// `dims` are the values of named dimensions. Fails on fields that contradict the model.
+absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxModel& model,
+                                       const std::map<std::string, int64_t>& dims,
+                                       const std::optional<Preprocess>& before);
+
+// Describes the sounds that feed an input: sample rate, channels and length; nullopt if none do.
+std::optional<AudioPreprocess> DescribeAudio(const BoundData& data);
+
+// The columns of inputs that `augment` changes, which have one size.
+struct AugmentedArrays {
+  std::vector<int> columns;
+  PixelLayout layout;
+};
+
+// Makes training augment the samples of inputs that are pictures in arrays, and labels of their height and width alike.
+// Returns nullopt if `augment` is not set or no input is fed with pictures. Fails on values that cannot be augmented;
+// the error begins with `path`.
+absl::StatusOr<std::optional<AugmentedArrays>> AugmentBoundArrays(const TrainConfig& config, const std::string& path,
+                                                                  BoundData* data);
 
 // Parses config.cache, the memory for decoded samples; returns null for "none".
 absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& config);
@@ -68,5 +172,25 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
 
 // Returns true for a table in a text file, such as .csv.
 bool IsTableFile(const std::string& path);
+
+struct OpenedSamples {
+  std::shared_ptr<const Dataset> dataset;  // transformed
+  std::vector<Column> file_columns;        // the columns before the transforms
+  std::vector<ColumnTransform> transforms;
+  std::set<std::string> text_columns;  // columns encoded as indices of the model's strings
+  std::optional<HeldOut> held_out;
+  std::vector<std::string> notes;
+
+  // Resolves a name or 0-based index of a column of the file to the columns of `dataset` that replace it.
+  std::vector<std::string> Resolve(const std::string& column) const;
+};
+
+// Opens the samples. `options` has the label and the classes of the model. With DataRequest::fit, fits the transforms
+// that the configuration asks for; otherwise applies those of `before`.
+absl::StatusOr<OpenedSamples> OpenSamples(const TrainConfig& config, const std::optional<Preprocess>& before,
+                                          const DataRequest& request, DatasetOptions options, const LossSpec& loss);
+
+// Returns "x_test" for "x_train" if only "x_test" is among the columns.
+std::string FindCounterpart(const std::vector<Column>& columns, const std::string& name);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "optim/plan/pixel_hints.h"
+#include "optim/plan/data_checks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,6 @@
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/read/metadata.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {

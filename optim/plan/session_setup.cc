@@ -9,7 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/interop/training_info.h"
 #include "optim/loop/lr_schedule.h"
-#include "optim/plan/batch_axes.h"
+#include "optim/plan/input_plan.h"
 #include "optim/plan/model_setup.h"
 #include "optim/step/onnx_functions.h"
 #include "optim/step/rules/rule.h"

@@ -1,7 +1,9 @@
-// Computes the batches, updates and intervals of a run. Pure functions.
+// Plans the steps of a run: batches, updates, order of the samples, and the intervals of progress lines, evaluations
+// and saves. The functions are pure.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -10,8 +12,12 @@
 #include "frontend/data/bind/binding.h"
 #include "frontend/data/load/sample_order.h"
 #include "optim/config/config.h"
+#include "optim/loop/trainer.h"
 
 namespace onnxtrain {
+
+struct OptimizerChoice;
+struct TrainingData;
 
 struct BatchPlan {
   int64_t global = 32, micro = 32, accumulation = 1;  // global = micro × accumulation
@@ -46,5 +52,28 @@ absl::StatusOr<TokenBudget> PlanTokens(const TrainConfig& config, const BoundDat
 
 // Describes the budget: "4096 tokens: 8 samples of 512 … 512 samples of 8".
 std::string DescribeTokens(const TokenBudget& budget, const std::vector<FeedSpec>& specs);
+
+struct OrderChoice {
+  bool shuffle = true, length_grouping = false;
+};
+// Returns the order of the configuration, with two defaults: samples whose order the model depends on are not shuffled,
+// and pictures that keep their sizes are grouped by size, because a batch of many sizes takes long.
+OrderChoice ChooseOrder(const TrainConfig& config, const BoundData& data);
+
+// Returns the updates of a run on the samples of `data`.
+StepPlan PlanSteps(const TrainConfig& config, const TrainingData& data, int64_t global_batch,
+                   const TokenBudget& tokens = {});
+
+// Returns the options of the loop, without sample mixing, monitor and schedule.
+TrainOptions PlanLoop(const TrainConfig& config, const StepPlan& steps, const OrderChoice& order,
+                      const TokenBudget& tokens, int64_t global_batch);
+
+// Sets in `options` the metric that compares evaluations, if the configuration needs one. Fails if there is no
+// evaluation data or if config.monitor is not among its metrics. `metrics` are those of the run.
+absl::Status SetMonitor(const TrainConfig& config, const LossChoice& loss, const std::vector<std::string>& metrics,
+                        bool has_eval, TrainOptions* options);
+
+// Returns the state of a plateau schedule and points options->plateau to it; returns null for other schedules.
+std::unique_ptr<Plateau> MakePlateau(const OptimizerChoice& optimizer, TrainOptions* options);
 
 }  // namespace onnxtrain

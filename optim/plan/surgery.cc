@@ -9,7 +9,7 @@
 #include "optim/config/weight_globs.h"
 #include "optim/plan/adapters.h"
 #include "optim/plan/model_setup.h"
-#include "optim/plan/synthetic_data.h"
+#include "optim/plan/training_data.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/weight_initializer.h"
 

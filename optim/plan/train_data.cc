@@ -1,5 +1,3 @@
-#include "optim/plan/train_data.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -7,12 +5,13 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bind/bad_samples.h"
 #include "frontend/data/bind/labels.h"
+#include "frontend/data/transform/transform.h"
 #include "optim/config/loss_text.h"
+#include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/step_plan.h"
-#include "optim/plan/value_checks.h"
 
 namespace onnxtrain {
 namespace {
@@ -313,6 +312,44 @@ absl::Status NumberModelLabels(const TrainConfig& config, PreparedModels& models
   const auto classes = CountModelClasses(config, models, loss, *data);
   if (!classes.ok() || *classes != std::ssize(labels) || AreIndicesOf(labels, *classes)) return absl::OkStatus();
   return NumberAndTell(config, loss, labels, data);
+}
+
+namespace {
+
+absl::Status CheckRegression(const LossChoice& loss) {
+  const LossTerm& term = loss.leading();
+  if (loss.terms.size() > 1) return Invalid("the loss is a sum of several");
+  if (term.form != LabelForm::kElements || !term.function->final_activations.empty())
+    return Invalid("loss ", loss.name, " on '", term.output, "' is no regression");
+  return absl::OkStatus();
+}
+
+FeedSpec& FindSpec(TrainData* data, const std::string& feed) {
+  return *std::ranges::find(data->specs, feed, &FeedSpec::feed);
+}
+
+}  // namespace
+
+absl::StatusOr<ScaledTargets> ScaleTargets(const OnnxModel& model, const PreparedModel& prepared, TrainData* train,
+                                           TrainData* eval) {
+  RETURN_IF_ERROR(CheckRegression(prepared.loss));
+  const LossTerm& term = prepared.loss.leading();
+  ScaledTargets scaled;
+  ASSIGN_OR_RETURN(scaled.layer, FindOutputLayer(model, term.output));
+  FeedSpec& spec = FindSpec(train, term.feed);
+  ASSIGN_OR_RETURN(Standardization fitted, FitStandardization(*train->dataset, spec.columns));
+  if (fitted.shift.size() > 1 && spec.sample.elements() != scaled.layer.targets)
+    return Invalid("a sample has ", spec.sample.elements(), " targets, the last layer of '", term.output, "' ",
+                   scaled.layer.targets);
+  spec.shift = fitted.shift;
+  spec.divisor = fitted.divisor;
+  if (eval->dataset != nullptr) {
+    FeedSpec& other = FindSpec(eval, term.feed);
+    other.shift = spec.shift;
+    other.divisor = spec.divisor;
+  }
+  scaled.unit = {.scale = std::move(fitted.divisor), .offset = std::move(fitted.shift)};
+  return scaled;
 }
 
 }  // namespace onnxtrain

@@ -1,19 +1,25 @@
-// The first stage of a run: the model, after surgery, and the samples bound to it.
+// The first stage of a run: the model, after surgery, and the samples bound to it, from files, a calling program or
+// synthetic.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/bind/binding.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
 #include "optim/config/unused_fields.h"
+#include "optim/loop/trainer.h"
 #include "optim/plan/caller_samples.h"
 #include "optim/plan/open_data.h"
 #include "optim/step/loss.h"
 #include "optim/step/prepared_models.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 
@@ -56,5 +62,20 @@ bool LengthsDiffer(const Dataset& data);
 
 // Returns the facts of such a run. `config` includes the decisions made so far.
 RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const LossChoice& loss);
+
+// Returns the global batch of a run without data, which only shows that the model trains: GlobalBatchSize. If nobody
+// chose the size, halves it while a step would take long, but not below 2, which batch statistics need. `options` are
+// those of the run's import.
+int64_t SyntheticBatchSize(const TrainConfig& config, PreparedModels& models, const PrepareOptions& options);
+
+// Returns the end of an error message for a model imported with assumed extents: how to specify the right ones. Returns
+// "" if no dimension is free.
+std::string DescribeFreeDims(const OnnxModel& model, const std::map<std::string, int64_t>& dims);
+
+// Makes `size` samples, a function of the seed, with the shapes of `import`. Integer inputs that index a table are in
+// range; masks are ones. `import` (MakeImportOptions) and `loss` are those of the run. Labels fit the outputs of
+// micro-batches of `micro_batch`, whose shape may depend on it (scores of samples against each other).
+absl::StatusOr<BoundData> MakeSyntheticData(PreparedModels& models, const ImportOptions& import, const LossSpec& loss,
+                                            int64_t size, int64_t micro_batch, uint64_t seed);
 
 }  // namespace onnxtrain

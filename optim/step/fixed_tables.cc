@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "frontend/graph/host_tensor.h"
-#include "frontend/onnx/read/mapped_file.h"
-#include "frontend/onnx/recover/tensor_compare.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 namespace onnxtrain {
 namespace {

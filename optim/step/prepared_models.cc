@@ -5,7 +5,7 @@
 #include <set>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/import_failures.h"
+#include "frontend/onnx/import.h"
 #include "frontend/passes/pipeline.h"
 #include "optim/step/fixed_tables.h"
 #include "optim/step/logits.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/write/graph_writer.h"
+#include "frontend/onnx/write/export.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/row.h"
 #include "run.h"

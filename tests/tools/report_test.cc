@@ -18,7 +18,6 @@
 #include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/html_report.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
-#include "tools/onnxtrain/report/plot.h"
 #include "tools/onnxtrain/report/quality_html.h"
 #include "tools/onnxtrain/report/run_table.h"
 

@@ -19,7 +19,7 @@
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "tools/onnxtrain/commands/command.h"
 
 namespace onnxtrain::cli {

@@ -1,6 +1,6 @@
-// Weight gradients of convolutions: conv_weight_grad.h against oneDNN's backward-weights with its reorder to plain
+// Weight gradients of convolutions: MakeDirectWeightGrad against oneDNN's backward-weights with its reorder to plain
 // weights.
-#include "backends/cpu/kernels/conv_weight_grad.h"
+#include "backends/cpu/kernels/conv.h"
 
 #include "backends/cpu/bench/run_node.h"
 #include "frontend/base/strings.h"

@@ -1,5 +1,5 @@
 #include "backends/cpu/kernels/bfloat16-inl.h"
-#include "backends/cpu/kernels/transpose-inl.h"
+#include "backends/cpu/kernels/vec-inl.h"
 #include "backends/cpu/kernels/vector_math-inl.h"
 #include "hwy/highway.h"
 
@@ -258,7 +258,6 @@ void ScoreGrads(const ScoreRows& p, float* dp, float scale, const float* inverse
       : ScoreGradRows<false>(p, dp, scale, inverse, factors, across);
 }
 
-inline float ToFloat(float x) { return x; }
 inline float ToFloat(uint16_t x) { return FromBFloat16(x); }
 
 [[gnu::always_inline]] inline VecU32 Widened(const uint16_t* from) {

@@ -8,8 +8,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "backends/cpu/kernels/dropout.h"
-#include "backends/cpu/kernels/softmax.h"
+#include "backends/cpu/kernels/row_functions.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"

@@ -1,5 +1,5 @@
 // bf16 in the low bits of 32, and pairs of bf16 in 32 bits, the first one low, as dot product instructions read them.
-// F: float or VecF32.
+// F: float or VecF32. Loads and stores elements of float32 or bf16 as float32.
 
 // Compiled once per instruction set: Highway flips HWY_TARGET_TOGGLE before each pass.
 #if defined(ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -9,6 +9,7 @@
 #define ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_
 #endif
 
+#include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/kernels/vec-inl.h"
 #include "hwy/highway.h"
 
@@ -30,6 +31,14 @@ template <typename F>
 template <typename F>
 [[gnu::always_inline]] inline UintOf<F> PackBf16Pair(F first, F second) {
   return RoundToBFloat16(first) | ShiftLeft<16>(RoundToBFloat16(second));
+}
+
+[[gnu::always_inline]] inline float ToFloat(float x) { return x; }
+[[gnu::always_inline]] inline float ToFloat(BFloat16 x) { return FromBFloat16(uint32_t{x.bits}); }
+
+[[gnu::always_inline]] inline void StoreRounded(float v, float* to) { *to = v; }
+[[gnu::always_inline]] inline void StoreRounded(float v, BFloat16* to) {
+  to->bits = static_cast<uint16_t>(RoundToBFloat16(v));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <array>
 #include <limits>
 
-#include "backends/cpu/kernels/spans.h"
+#include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/typed.h"
 #include "frontend/base/small_float.h"
 #include "frontend/graph/small_types.h"

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cpu/kernels/conv_weight_grad.h"
 #include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/dnnl_call.h"

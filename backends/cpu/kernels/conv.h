@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backends/cpu/runtime/dnnl_call.h"
+#include "backends/cpu/runtime/kernel.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain::cpu {
@@ -60,5 +61,9 @@ Type FlippedWeights(Type w);
 
 // [M,C/g,…] → [g,M/g,C/g,…] where there are groups.
 Shape GroupedWeights(Shape w, int64_t group);
+
+// Computes backward weights in float32 with vectors of 16 lanes (conv_weight_grad.cc): from x [N,C,H,W] and
+// dy [N,M,P,Q], channels last, to row-major weights [M,C,…]. Empty where oneDNN's kernel is as fast.
+std::optional<Kernel> MakeDirectWeightGrad(const ConvGeometry& g, DType factors);
 
 }  // namespace onnxtrain::cpu

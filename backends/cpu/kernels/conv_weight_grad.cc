@@ -1,7 +1,7 @@
 // One GEMM over pixels for every tap of the window: the sum over pixels of x, shifted by the tap, times dy. Pixels are
 // processed in blocks. The gradients of a block are packed for 64 output channels at a time and reused by all taps and
 // tiles of input channels; the sums of a tile over a block stay in registers.
-#include "backends/cpu/kernels/conv_weight_grad.h"
+#include "backends/cpu/kernels/conv.h"
 
 #include <algorithm>
 #include <array>

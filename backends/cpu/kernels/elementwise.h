@@ -1,12 +1,16 @@
-// Tables of elementwise functions over rows of consecutive elements.
+// Tables of elementwise functions over rows of consecutive elements, and kernels from such functions, with
+// broadcasting.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "backends/cpu/runtime/kernel.h"
+#include "backends/cpu/runtime/parallel.h"
 #include "frontend/graph/graph.h"
 
 namespace onnxtrain::cpu {
@@ -69,5 +73,10 @@ std::array<double, 2> GetParams(const Node& node);
 
 // Returns the cost of an element of this entry, in additions.
 int64_t GetElementCost(std::string_view entry);
+
+// y = f(x), both dense and of the same shape. `cost` is the relative cost of an element.
+Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params = {}, int64_t cost = 1);
+// y = f(a, b) with broadcasting.
+Kernel BinaryKernel(const KernelContext& c, const BinarySpans& spans, int64_t cost = 1);
 
 }  // namespace onnxtrain::cpu

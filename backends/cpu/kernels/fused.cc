@@ -8,8 +8,8 @@
 
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/peephole.h"
-#include "backends/cpu/kernels/reduce.h"
-#include "backends/cpu/ops/fused.h"
+#include "backends/cpu/kernels/row_functions.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/cpu/kernels/spans.h"
+#include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/typed.h"
 
 namespace onnxtrain::cpu {

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm, forward and backward, alone and fused with sums, dropout and casts (norm_ops.h). Row by row,
+// LayerNorm and RMSNorm, forward and backward, alone and fused with sums, dropout and casts (ops/ops.h). Row by row,
 // so that a row passes through the first-level cache once.
 #include <algorithm>
 #include <array>
@@ -6,10 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "backends/cpu/kernels/dropout.h"
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/kernels/reduce.h"
-#include "backends/cpu/ops/norm_ops.h"
+#include "backends/cpu/kernels/row_functions.h"
+#include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 

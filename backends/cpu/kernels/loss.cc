@@ -1,7 +1,7 @@
 // Cross entropy over the last axis (logits [N,C]); lower/legalize.cc rewrites other shapes.
 #include <algorithm>
 
-#include "backends/cpu/kernels/softmax.h"
+#include "backends/cpu/kernels/row_functions.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 

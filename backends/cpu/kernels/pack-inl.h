@@ -1,5 +1,5 @@
 #include "backends/cpu/kernels/bfloat16-inl.h"
-#include "backends/cpu/kernels/transpose-inl.h"
+#include "backends/cpu/kernels/vec-inl.h"
 #include "backends/cpu/kernels/vector_math-inl.h"
 #include "hwy/highway.h"
 

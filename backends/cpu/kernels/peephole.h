@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "backends/cpu/ops/fused.h"
+#include "backends/cpu/ops/ops.h"
 
 namespace onnxtrain::cpu {
 

@@ -1,5 +1,4 @@
 #include "backends/cpu/kernels/bfloat16-inl.h"
-#include "backends/cpu/kernels/element-inl.h"
 #include "backends/cpu/kernels/vec-inl.h"
 #include "hwy/highway.h"
 

@@ -1,7 +1,7 @@
 // Dropout and random tensors: pure functions of key, stream and element index (frontend/ops/README.md).
 #include <algorithm>
 
-#include "backends/cpu/kernels/dropout.h"
+#include "backends/cpu/kernels/row_functions.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"

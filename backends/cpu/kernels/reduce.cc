@@ -1,4 +1,4 @@
-#include "backends/cpu/kernels/reduce.h"
+#include "backends/cpu/kernels/row_functions.h"
 
 #include <algorithm>
 #include <limits>

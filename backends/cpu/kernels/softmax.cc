@@ -1,5 +1,5 @@
 // Softmax, LogSoftmax and their gradients along the last axis; lower/legalize.cc transposes other axes.
-#include "backends/cpu/kernels/softmax.h"
+#include "backends/cpu/kernels/row_functions.h"
 
 #include <iterator>
 #include <type_traits>

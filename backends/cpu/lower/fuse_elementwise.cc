@@ -7,7 +7,6 @@
 #include "absl/container/inlined_vector.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/lower/passes.h"
-#include "backends/cpu/ops/fused.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "backends/unit_graph.h"

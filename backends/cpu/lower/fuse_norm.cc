@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "backends/cpu/lower/passes.h"
-#include "backends/cpu/ops/norm_ops.h"
+#include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 

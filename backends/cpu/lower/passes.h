@@ -91,7 +91,7 @@ absl::StatusOr<Graph> FuseGraph(const Graph& legal);
 // squares into sums, additions into scatter-adds.
 absl::StatusOr<Graph> FuseEpilogues(const Graph& graph, ValueMap* values = nullptr);
 
-// Fuses layer and RMS normalizations with their neighbors (norm_ops.h): the residual sum and its dropout, casts to and
+// Fuses layer and RMS normalizations with their neighbors (ops/ops.h): the residual sum and its dropout, casts to and
 // from bf16 and, in the backward pass, sums of gradients, the mask of the dropout and the bias gradient before it.
 // Takes sums and casts from the chains that consist of nothing else (FindSumChains).
 absl::StatusOr<Graph> FuseNorms(const Graph& graph);

@@ -1,9 +1,8 @@
-#include "backends/cpu/ops/fused.h"
+#include "backends/cpu/ops/ops.h"
 
 #include <sstream>
 
 #include "backends/cpu/kernels/elementwise.h"
-#include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {

@@ -1,8 +1,7 @@
-#include "backends/cpu/ops/norm_ops.h"
+#include "backends/cpu/ops/ops.h"
 
 #include <algorithm>
 
-#include "backends/cpu/ops/ops.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/rules.h"
 

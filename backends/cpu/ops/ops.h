@@ -1,9 +1,15 @@
 // Operators of this backend alone, which lowering inserts (README.md lists them), and what builds and reads them.
 #pragma once
 
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "backends/cpu/runtime/kernel.h"
+#include "frontend/graph/graph.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain::cpu {
@@ -47,5 +53,74 @@ struct StridedType {
 
 // The inputs to the mask (a scalar where there is none), then the outputs, of cpu.Attention or cpu.AttentionGrad.
 std::vector<StridedType> GetHeadOperands(const KernelContext& c);
+
+// The program of a cpu.Fused node: elementwise instructions over slots. Slots 0, 1, … are the inputs of the node, the
+// next ones the results of the instructions in order. Attributes:
+//   ops       "Mul;Add;Where": names of table entries (kernels/elementwise.h)
+//   operands  three slots per instruction, −1 where there are fewer
+//   params    two numbers per instruction
+//   results   the slots of the outputs: results of instructions
+//   sums      four numbers per further output: a FusedReduction
+
+// An instruction of such a program.
+struct Instruction {
+  std::string entry;
+  std::array<int, 3> operands = {-1, -1, -1};
+  std::array<float, 2> params{};
+};
+
+// A sum in double precision over the float32 result of an instruction, as a matrix of so many columns.
+struct FusedReduction {
+  int slot = -1;
+  int64_t columns = 1;
+  bool by_column = false;  // sums each column → [columns]; else each row → [rows]
+  bool mean = false;       // divides by the number of terms
+
+  bool IsCompatibleWith(const FusedReduction& other) const { return columns == other.columns; }
+};
+
+struct FusedProgram {
+  std::vector<Instruction> code;
+  std::vector<int> results;
+  std::vector<FusedReduction> sums;  // with equal numbers of columns
+};
+
+// Bounds that let the kernel keep its state on the stack.
+inline constexpr int kMaxInstructions = 24;
+inline constexpr int kMaxFusedInputs = 14;
+inline constexpr int kMaxFusedReductions = 4;
+
+Attrs ToAttrs(const FusedProgram& program);
+// Fails where a slot is out of range or an entry is unknown.
+absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs);
+
+// Can the entry take operands of these types and give a result of that one?
+bool TakesTypes(std::string_view entry, std::span<const DType> operands, DType result);
+
+// Returns the element type of every slot. Fails where an entry cannot take its operands.
+absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs);
+
+// Layer normalization fused with its neighbors in a transformer: cpu.LayerNorm and cpu.LayerNormGrad. RMSNorm is the
+// same without a mean and a bias: cpu.RmsNorm and cpu.RmsNormGrad.
+//
+// cpu.LayerNorm: scale, bias?, key?, terms… → `results`
+//   h = Σ terms, y = LayerNorm(h). Term `dropped` (−1: none) goes through Dropout(key) {ratio, stream} first.
+// cpu.LayerNormGrad: scale, rstd, mean, key?, h, terms…, more… → `results`
+//   dh = LayerNormGrad(Σ terms, h, …) + Σ more (`more` of them); d = Dropout(dh, key) {ratio, stream}.
+// Terms are f32 or bf16 and are added in order. Computes in float32 and rounds once.
+
+// The results of cpu.LayerNorm. The attribute `results` lists those of a node, in this order.
+enum class NormResult : int64_t { kSum, kF32, kBf16, kMean, kRstd };  // h; y in f32, in bf16; [rows…,1] each
+// The results of cpu.LayerNormGrad. Columns: the f32 sum over all rows.
+enum class NormGradResult : int64_t { kSum, kBf16, kColumns, kDropped, kDroppedBf16, kDroppedColumns, kScale, kBias };
+inline constexpr size_t kNormResults = 5, kNormGradResults = 8;
+
+// Indices of the inputs.
+inline constexpr size_t kNormScale = 0, kNormBias = 1, kNormKey = 2, kNormTerms = 3;
+inline constexpr size_t kNormGradScale = 0, kNormGradRstd = 1, kNormGradMean = 2, kNormGradKey = 3, kNormGradSum = 4,
+                        kNormGradTerms = 5;
+
+// Largest row that fits the stack of a kernel.
+inline constexpr int64_t kMaxNormRow = 4096;
 
 }  // namespace onnxtrain::cpu

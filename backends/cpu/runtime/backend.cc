@@ -5,9 +5,7 @@
 
 #include "backends/cpu/lower/passes.h"
 #include "backends/cpu/ops/ops.h"
-#include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/kernel.h"
-#include "backends/cpu/runtime/kernel_cache.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "backends/cpu/runtime/program.h"
 #include "frontend/base/status.h"

@@ -1,4 +1,4 @@
-#include "backends/cpu/runtime/buffer.h"
+#include "backends/cpu/runtime/program.h"
 
 #include <sys/mman.h>
 

@@ -17,7 +17,7 @@ namespace onnxtrain::cpu {
 
 // The input of a kernel's prepare function. Nodes have passed their row's type rule and the table's type set. A kernel
 // may depend on the operator, the attributes, the types of the operands and constant operands of one element, and on
-// nothing else: nodes that agree in them share it (kernel_cache.h).
+// nothing else: nodes that agree in them share it (KernelCache).
 struct KernelContext {
   const Graph& graph;
   const Node& node;

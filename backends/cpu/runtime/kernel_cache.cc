@@ -1,4 +1,4 @@
-#include "backends/cpu/runtime/kernel_cache.h"
+#include "backends/cpu/runtime/program.h"
 
 #include <omp.h>
 

@@ -12,7 +12,6 @@
 
 #include "backends/bindings.h"
 #include "backends/cpu/lower/passes.h"
-#include "backends/cpu/runtime/buffer.h"
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"

@@ -6,7 +6,6 @@
 #include <span>
 
 #include "backends/promote_types.h"
-#include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/fuse/generate.h"
 #include "backends/torch/fuse/kernel_plan.h"
 #include "backends/torch/kernels/element_functions.h"

@@ -1,4 +1,4 @@
-#include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/fuse/fuse_graph.h"
 
 #include "backends/promote_types.h"
 #include "backends/torch/kernels/element_functions.h"

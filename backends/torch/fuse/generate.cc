@@ -6,8 +6,8 @@
 #include <span>
 
 #include "absl/strings/str_replace.h"
+#include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/fuse/kernel_plan.h"
-#include "backends/torch/fuse/prelude.h"
 #include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"

@@ -3,7 +3,7 @@
 // The source is CUDA C++ without headers, for a run-time compiler. Given definitions of the few CUDA keywords in it
 // (tests/backends/torch_fuse/host_cuda.h), it is also C++ for the CPU, so that its arithmetic is tested without a GPU.
 //
-// Every kernel takes one argument, `Pointers` (prelude.h): the addresses of inputs, outputs and workspace, and then the
+// Every kernel takes one argument, `Pointers` (prelude.cc): the addresses of inputs, outputs and workspace, then the
 // streams of random operators. A thread reads an element of all operands before it writes there, so that an output may
 // have the address of an input of its type. Results do not depend on the order in which threads run.
 #pragma once

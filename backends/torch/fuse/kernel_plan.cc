@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"

@@ -1,4 +1,4 @@
-#include "backends/torch/fuse/prelude.h"
+#include "backends/torch/fuse/fuse_graph.h"
 
 #include "absl/strings/ascii.h"
 #include "frontend/base/strings.h"

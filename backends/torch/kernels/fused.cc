@@ -4,7 +4,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/fuse/kernel_compiler.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/fused.h"

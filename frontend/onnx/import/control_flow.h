@@ -1,12 +1,12 @@
 // Resolves If, Loop, Scan and SequenceMap at import. Imports one branch of an If with a known condition, else both
 // branches, and the body of a loop once per iteration. Bodies read the weights of the enclosing graphs, so the copies
-// share them.
+// share them. Operators on sequences and optionals need no nodes, because the elements of a list are known at import.
 #pragma once
 
 #include <functional>
 #include <string_view>
 
-#include "frontend/onnx/import/known_values.h"
+#include "frontend/onnx/import/weight_table.h"
 
 namespace onnxtrain {
 
@@ -54,5 +54,12 @@ Val ElementAt(Val x, int64_t axis, int64_t i);
 // declared type of the output. `declared` may be null if `parts` is not empty.
 absl::StatusOr<Val> StackIterations(Builder& b, const std::vector<Val>& parts, int64_t axis,
                                     const ParsedValue* declared);
+
+// Returns true if the node is an operator on sequences or optionals, or an Identity of a list.
+bool IsListOperator(const ParsedNode& node, const ImportValues& inputs);
+
+// Returns the values of the node's outputs. Positions and sizes must be known at import.
+ImportValuesOr ImportListOperator(const ParsedNode& node, const Attrs& attrs, const ImportValues& inputs, Builder* b,
+                                  KnownValues* known);
 
 }  // namespace onnxtrain

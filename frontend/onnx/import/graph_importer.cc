@@ -1,4 +1,4 @@
-#include "frontend/onnx/import/graph_importer.h"
+#include "frontend/onnx/import/stages.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,9 +7,9 @@
 
 #include "frontend/base/cancellation.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/import/control_flow.h"
 #include "frontend/onnx/import/import_state.h"
 #include "frontend/onnx/import/scope.h"
-#include "frontend/onnx/import/sequence_ops.h"
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/onnx_import.h"
 #include "frontend/passes/differentiate.h"

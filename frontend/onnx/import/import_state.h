@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "frontend/onnx/import/input_shapes.h"
-#include "frontend/onnx/import/known_values.h"
 #include "frontend/onnx/import/scope.h"
 #include "frontend/onnx/import/weight_table.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/onnx/import/live_graph.h"
+#include "frontend/onnx/import/scope.h"
 #include "frontend/onnx/read/parsed.h"
 
 namespace onnxtrain {

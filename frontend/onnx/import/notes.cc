@@ -1,10 +1,9 @@
-#include "frontend/onnx/import/notes.h"
+#include "frontend/onnx/import/stages.h"
 
 #include <algorithm>
 #include <map>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/graph_importer.h"
 #include "frontend/onnx/recover/rows.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "frontend/onnx/import/sequence_ops.h"
+#include "frontend/onnx/import/control_flow.h"
 
 #include <algorithm>
 

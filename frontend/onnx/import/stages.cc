@@ -9,9 +9,8 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/onnx/import.h"
 #include "frontend/onnx/import/control_flow.h"
-#include "frontend/onnx/import/sequence_ops.h"
-#include "frontend/onnx/import_failures.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {

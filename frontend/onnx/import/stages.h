@@ -1,5 +1,5 @@
-// Implements the stages of an import before and after its nodes: operator checks, feeds, outputs and dead code
-// elimination.
+// Stages of an import, in the order in which import.cc runs them: outputs and feeds, nodes, results, and notes for
+// users.
 #pragma once
 
 #include <map>
@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "frontend/graph/graph.h"
+#include "frontend/onnx/import/control_flow.h"
 #include "frontend/onnx/import/import_state.h"
 #include "frontend/onnx/import/input_shapes.h"
-#include "frontend/onnx/import/live_graph.h"
 #include "frontend/onnx/import/scope.h"
+#include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
 
@@ -49,5 +50,49 @@ struct SweptGraph {
 // Copies the nodes and inputs that the outputs depend on. Keeps all feeds, first and in order, because they are the
 // model's interface. Other inputs follow in the order in which the graph reads them, that is, by layer.
 SweptGraph SweepGraph(const Graph& graph);
+
+// Returns true if the node is a BatchNormalization whose scale is frozen, so that it stays in inference mode.
+bool HasFrozenScale(const ImportOptions& options, const ParsedNode& node);
+
+// Imports one node by the row of its ONNX operator (frontend/ops/import) and returns the values of its outputs. CanRead
+// must have returned true.
+ImportValuesOr ImportOperator(ImportState& state, ImportScope& scope, const ParsedNode& node, const OnnxOp& op);
+
+// Imports nodes into the state's graph, including called functions and bodies. Collects errors of nodes in the state
+// and skips nodes that depend on a failed one.
+class GraphImporter {
+ public:
+  explicit GraphImporter(ImportState* state) : state_(*state) {}
+
+  // Imports the live nodes of the top scope, or all nodes of another scope. Fails only if the import must stop at once.
+  absl::Status ImportNodes(ImportScope& scope);
+
+ private:
+  ImportValuesOr ImportNode(ImportScope& scope, const ParsedNode& node);
+  ImportValuesOr ImportControl(ControlFn control, ImportScope& scope, const ParsedNode& node, ImportValues inputs);
+  ImportValuesOr ImportList(ImportScope& scope, const ParsedNode& node, const ImportValues& inputs);
+  ImportValuesOr ImportGradient(ImportScope& scope, const ParsedNode& node);
+  absl::StatusOr<std::optional<Val>> ImportHiddenWeight(ImportScope& scope, const ParsedNode& node);
+  ImportValuesOr ImportCall(ImportScope& scope, const ParsedNode& node, const ParsedFunction& function);
+  ImportValuesOr ImportBody(ImportScope& scope, const ParsedNode& node, BodyCall call);
+  ImportValues FindOutputs(ImportScope& scope, size_t count, const ParsedNode& node);
+  // Returns the extents of a NodeFailure.
+  std::vector<int64_t> FindExtents(ImportScope& scope, const ParsedNode& node);
+  absl::Status CountExpanded(int64_t nodes);
+
+  ImportState& state_;
+  int64_t expanded_ = 0;  // nodes of functions, bodies and gradients so far
+};
+
+// Appends notes about activations at outputs, weights and operators that training treats in a special way.
+void NoteModel(const OnnxModel& model, const ImportState& state, const std::vector<std::string>& outputs,
+               std::vector<std::string>* notes);
+
+// Appends notes about weights that share bytes with others.
+//
+// One initializer with several readers is one weight: its gradients are summed. Two initializers with the same values
+// are two weights (exporters fold the transpose of a tied embedding into a second initializer): equal bytes do not
+// prove that they must stay equal.
+void NoteTiedWeights(const WeightTable& weights, const LiveGraph& live, std::vector<std::string>* notes);
 
 }  // namespace onnxtrain

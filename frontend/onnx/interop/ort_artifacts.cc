@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/read/metadata.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/ops/import/onnx_import.h"
 

@@ -1,4 +1,4 @@
-#include "frontend/onnx/interop/preview_training_writer.h"
+#include "frontend/onnx/interop/training_info.h"
 
 #include <map>
 #include <set>

@@ -11,7 +11,6 @@
 #include "frontend/base/strings.h"
 #include "frontend/onnx/interop/training_algorithm.h"
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/read/guard.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"

@@ -1,11 +1,14 @@
-// The loss and the update rule of the algorithm in the training_info of a model file.
+// Reads the loss and the update rule of the algorithm in the training_info of a model file, and writes a training step
+// there, in plain operators or in those of ai.onnx.preview.training.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
 #include "frontend/onnx/import.h"
 
 namespace onnxtrain {
@@ -34,5 +37,20 @@ absl::StatusOr<std::optional<TrainingInfo>> ReadTrainingInfo(const OnnxModel& mo
 // model; an empty value adds nothing.
 absl::StatusOr<std::string> AddTrainingInfo(const std::string& inference, const std::string& step,
                                             const std::pair<std::string, std::string>& metadata);
+
+// An update as one node of ai.onnx.preview.training over all trained weights, with one state per weight.
+struct PreviewUpdate {
+  std::string op;  // Adagrad or Momentum
+  Attrs attributes;
+  double rate = 0;
+  std::vector<std::string> weights;
+};
+
+// Returns the inference model with a training algorithm, like AddTrainingInfo (training_info.h), of three parts: the
+// loss of outputs of the model, Gradient, the update. `gradients` is the result of SerializeGraph for loss and outputs.
+// Returns nullopt if the loss reads values of the model that are not outputs.
+absl::StatusOr<std::optional<std::string>> AddPreviewTraining(const std::string& inference,
+                                                              const std::string& gradients, const PreviewUpdate& update,
+                                                              const std::pair<std::string, std::string>& metadata);
 
 }  // namespace onnxtrain

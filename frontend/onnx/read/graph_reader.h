@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/read/guard.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
 
 namespace onnx {

@@ -1,11 +1,11 @@
-#include "frontend/onnx/read/guard.h"
+#include "frontend/onnx/read/proto_util.h"
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 

@@ -15,7 +15,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/graph/graph.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/torch_export.h"
 #include "frontend/onnx/recover/weight_origin.h"
 #include "frontend/ops/import/onnx_import.h"

@@ -1,11 +1,19 @@
 #include "frontend/onnx/read/proto_util.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 #include <onnx/onnx_pb.h>
+
 #include "frontend/base/status.h"
+#include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/ops/import/onnx_import.h"
+#include "google/protobuf/unknown_field_set.h"
 
 namespace onnxtrain {
 namespace {
@@ -124,6 +132,118 @@ absl::Status ForEachTensor(onnx::ModelProto* model, const TensorVisitor& visit) 
     if (training.has_algorithm()) RETURN_IF_ERROR(ForEachTensor(training.mutable_algorithm(), visit));
   }
   return absl::OkStatus();
+}
+
+namespace {
+
+// Bounds one entry. A signature has one line per weight, which takes less than this for 100,000 weights.
+constexpr size_t kMaxEntryBytes = size_t{32} << 20;
+
+void AddEntry(const onnx::StringStringEntryProto& entry, Metadata* metadata) {
+  if (entry.ByteSizeLong() <= kMaxEntryBytes) metadata->emplace(entry.key(), entry.value());
+}
+
+// Reads metadata_props from the unknown fields. The field numbers are from onnx.proto of IR version 10 and later.
+template <typename Proto>
+Metadata ReadUnknownEntries(const Proto& proto, int field_number) {
+  Metadata metadata;
+  const google::protobuf::UnknownFieldSet& fields = proto.unknown_fields();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = fields.field(i);
+    if (field.number() != field_number || field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+      continue;
+    onnx::StringStringEntryProto entry;
+    if (field.length_delimited().size() <= kMaxEntryBytes && entry.ParseFromString(field.length_delimited()))
+      AddEntry(entry, &metadata);
+  }
+  return metadata;
+}
+
+}  // namespace
+
+Metadata ReadMetadata(const onnx::ModelProto& proto) {
+  Metadata metadata;
+  for (const auto& entry : proto.metadata_props()) AddEntry(entry, &metadata);
+  return metadata;
+}
+
+Metadata ReadMetadata(const onnx::GraphProto& proto) { return ReadUnknownEntries(proto, 16); }
+Metadata ReadMetadata(const onnx::NodeProto& proto) { return ReadUnknownEntries(proto, 9); }
+Metadata ReadMetadata(const onnx::ValueInfoProto& proto) { return ReadUnknownEntries(proto, 4); }
+
+const std::string& FindMetadata(const Metadata& metadata, const std::string& key) {
+  static const std::string none;
+  const auto it = metadata.find(key);
+  return it == metadata.end() ? none : it->second;
+}
+
+namespace {
+
+using Definitions = std::unordered_map<std::string, int>;
+
+void CountDefinitions(const onnx::GraphProto& graph, Definitions* count) {
+  for (const auto& input : graph.input()) ++(*count)[input.name()];
+  for (const auto& initializer : graph.initializer()) ++(*count)[initializer.name()];
+  for (const auto& node : graph.node()) {
+    for (const std::string& output : node.output()) ++(*count)[output];
+  }
+}
+
+bool IsWeight(const onnx::TensorProto& tensor) {
+  constexpr onnx::TensorProto::DataType kFloats[] = {onnx::TensorProto::FLOAT, onnx::TensorProto::DOUBLE,
+                                                     onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16};
+  // The reader checks the extents later.
+  return std::ranges::find(kFloats, tensor.data_type()) != std::end(kFloats) &&
+         std::ranges::any_of(tensor.dims(), [](int64_t extent) { return extent != 1; });
+}
+
+// Returns the tensor of a Constant node, or null.
+onnx::TensorProto* ConstantTensor(onnx::NodeProto* node) {
+  if (!IsOnnxOp(*node, "Constant") || node->output_size() != 1) return nullptr;
+  onnx::AttributeProto* value = FindAttribute(node, "value");
+  return value != nullptr && value->has_t() ? value->mutable_t() : nullptr;
+}
+
+// Removes matching elements and keeps the order of the others.
+template <typename List, typename Moves>
+void RemoveIf(List* list, const Moves& moves) {
+  list->erase(std::remove_if(list->begin(), list->end(), moves), list->end());
+}
+
+}  // namespace
+
+void ForEachBody(onnx::GraphProto* graph, const std::function<void(onnx::GraphProto*)>& visit) {
+  const auto enter = [&](onnx::GraphProto* body) {
+    visit(body);
+    ForEachBody(body, visit);
+  };
+  for (auto& node : *graph->mutable_node()) {
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) enter(attribute.mutable_g());
+      for (auto& body : *attribute.mutable_graphs()) enter(&body);
+    }
+  }
+}
+
+void MoveBodyWeights(onnx::GraphProto* graph) {
+  std::vector<onnx::GraphProto*> bodies;
+  ForEachBody(graph, [&](onnx::GraphProto* body) { bodies.push_back(body); });
+  if (bodies.empty()) return;
+  Definitions count;
+  CountDefinitions(*graph, &count);
+  for (const onnx::GraphProto* body : bodies) CountDefinitions(*body, &count);
+  const auto move = [&](const std::string& name, onnx::TensorProto* tensor) {
+    if (tensor == nullptr || count[name] != 1 || !IsWeight(*tensor)) return false;
+    onnx::TensorProto* moved = graph->add_initializer();
+    moved->Swap(tensor);
+    moved->set_name(name);
+    return true;
+  };
+  for (onnx::GraphProto* body : bodies) {
+    RemoveIf(body->mutable_initializer(), [&](auto& tensor) { return move(std::string(tensor.name()), &tensor); });
+    RemoveIf(body->mutable_node(),
+             [&](auto& node) { return node.output_size() == 1 && move(node.output(0), ConstantTensor(&node)); });
+  }
 }
 
 }  // namespace onnxtrain

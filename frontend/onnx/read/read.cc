@@ -8,9 +8,7 @@
 
 #include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/body_weights.h"
 #include "frontend/onnx/read/graph_reader.h"
-#include "frontend/onnx/read/guard.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/recover/parametrizations.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/file.h"
-#include "frontend/onnx/read/guard.h"
+#include "frontend/onnx/read/proto_util.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {

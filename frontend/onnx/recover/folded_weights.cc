@@ -9,7 +9,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 #include "frontend/ops/quantize.h"
 

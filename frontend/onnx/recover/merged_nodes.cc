@@ -11,7 +11,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
-#include "frontend/onnx/recover/tensor_compare.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 namespace onnxtrain {
 namespace {

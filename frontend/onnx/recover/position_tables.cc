@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "frontend/onnx/read/mapped_file.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {

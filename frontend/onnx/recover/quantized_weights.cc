@@ -4,10 +4,10 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/rows.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 #include "frontend/ops/quantize.h"
 

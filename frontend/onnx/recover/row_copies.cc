@@ -16,8 +16,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/recover/module_path.h"
-#include "frontend/onnx/recover/tensor_compare.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {

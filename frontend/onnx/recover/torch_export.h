@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontend/onnx/read/metadata.h"
+#include "frontend/onnx/read/proto_util.h"
 
 namespace onnxtrain {
 

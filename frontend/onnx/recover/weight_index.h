@@ -1,4 +1,5 @@
-// The index over a parsed model that all rows of the table of parametrizations share.
+// The index over a parsed model that all rows of the table of parametrizations share, which inputs of nodes are
+// weights, the copies that readers of merged initializers get, and comparisons of tensors by their bytes.
 #pragma once
 
 #include <string>
@@ -8,11 +9,44 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/torch_export.h"
 #include "frontend/onnx/recover/weight_origin.h"
 
 namespace onnxtrain {
+
+// Returns true if all elements are equal. Such tensors are equal by chance: fresh scales are ones, fresh biases zeros.
+bool IsSplat(const HostTensor& tensor);
+
+// Returns true if the tensor has floating-point numbers along one axis at most.
+bool IsVector(const HostTensor& tensor);
+
+// Returns true if the tensor is the bias of a fresh LSTM: 1 in one quarter, the forget gate, and 0 elsewhere.
+bool IsForgetBias(const HostTensor& tensor);
+
+// Returns true if the rows are log 1, log 2, log 3 …: decay rates of a fresh state space (Gu and Dao, "Mamba", 2023).
+bool IsFreshDecay(const HostTensor& tensor);
+
+// Returns true if the tensor may equal other weights because nothing has trained them.
+bool IsFresh(const HostTensor& tensor);
+
+// Returns true if the tensor is a list of at least 4 equally spaced numbers or of powers: frequencies, slopes, a grid.
+bool IsProgression(const HostTensor& tensor);
+
+// Returns the sum of its bytes, which does not depend on the order of its elements: equal for transposes of each other.
+uint64_t SumOfBytes(const HostTensor& tensor);
+
+// Returns true if the tensor is a square matrix, or a batch of them, with at least 3 rows, that neither an initializer
+// nor training produces: equal to its transpose but not diagonal, or without negative numbers and with rows or columns
+// that sum to 1 (or 0). Such matrices are adjacency matrices of graph networks and blur kernels.
+bool IsGraphMatrix(const HostTensor& tensor);
+
+// Returns true if one tensor is the transpose of the other in the last two axes.
+bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
+
+// Returns the shape with its last two axes exchanged.
+Shape TransposedShape(Shape shape);
 
 // An initializer that the exporter computed from parameters, and that trains as a value of its own.
 struct FoldedWeight {
@@ -99,6 +133,33 @@ class WeightIndex {
   std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // where others read the shape
   std::unordered_set<std::string> inputs_, outputs_;                            // of the model
   std::unordered_map<std::string, uint64_t> sums_;
+};
+
+// Returns true if an input of the node can only be a weight: of a product, convolution, normalization or recurrence.
+bool TakesWeight(const ParsedNode& node, size_t input);
+
+// Returns true if the node reads no elements of its input.
+bool ReadsShapeOnly(const ParsedNode& node);
+
+// Names an input of a node by an output of the node.
+FileReader MakeFileReader(const ParsedNode& node, size_t input);
+
+// Names the copies that readers of merged initializers get. The graph stays as it is.
+class SplitPlanner {
+ public:
+  // `index` must outlive it.
+  explicit SplitPlanner(const WeightIndex& index) : index_(index) {}
+
+  // Adds a copy for these readers, called `split.name`, or like it if the name is taken. Returns its name.
+  std::string Plan(SplitWeight split);
+  // Returns true if some readers of the initializer have copies.
+  bool IsSplit(const std::string& merged) const;
+  std::vector<SplitWeight> TakeSplits() { return std::move(splits_); }
+
+ private:
+  const WeightIndex& index_;
+  std::vector<SplitWeight> splits_;
+  std::unordered_set<std::string> names_;
 };
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 #include <algorithm>
 #include <cctype>
@@ -9,7 +9,6 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/rows.h"
-#include "frontend/onnx/recover/tensor_compare.h"
 
 namespace onnxtrain {
 namespace {

@@ -10,8 +10,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/rows.h"
-#include "frontend/onnx/recover/tensor_compare.h"
-#include "frontend/onnx/recover/weight_names.h"
+#include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {

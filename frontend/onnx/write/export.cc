@@ -11,7 +11,6 @@
 #include "frontend/base/files.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/body_weights.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"

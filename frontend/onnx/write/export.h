@@ -1,12 +1,16 @@
-// Exports the original model with trained weights. Preserves names, order, metadata, opsets and the bytes of unchanged
-// initializers. Constant nodes get new bytes; ConstantOfShape nodes that fill weights become initializers.
+// Exports the original model with trained weights, and graphs as models. Preserves names, order, metadata, opsets and
+// the bytes of unchanged initializers. Constant nodes get new bytes; ConstantOfShape nodes that fill weights become
+// initializers.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
 #include "frontend/graph/host_tensor.h"
 #include "frontend/onnx/import.h"
 
@@ -27,5 +31,23 @@ absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<s
 // size, and that the folder is writable and has enough space. Leaves no files.
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target);
+
+// Returns the bytes of the model. Composites without an ONNX operator are decomposed. Feeds, parameters and state
+// become inputs, frozen weights initializers. `values` holds tensors by input name, which are required for frozen
+// weights and the defaults of other inputs. Removes a leading "$" from names; an output that updates the input NAME is
+// called NAME_new. Fails, naming the node, if ONNX has no operator for it.
+absl::StatusOr<std::string> SerializeGraph(const Graph& graph, const std::map<std::string, HostTensor>& values);
+
+// A model that SerializeGraph wrote for one batch.
+struct SizedModel {
+  int64_t batch = 0;
+  std::string bytes;
+};
+
+// Returns a model whose extents and constants are computed from the first extent of an input, dimension "batch".
+// `models` are three of the same graph at different batches. Constants may be a + b·batch, a + b/batch or 1/(a +
+// b/batch), and extents along which they repeat a + b·batch; the third model verifies the formulas. Fails, naming the
+// constant or node, if it depends on the batch in another way.
+absl::StatusOr<std::string> FreeBatch(std::span<const SizedModel> models);
 
 }  // namespace onnxtrain

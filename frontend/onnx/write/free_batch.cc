@@ -1,4 +1,4 @@
-#include "frontend/onnx/write/free_batch.h"
+#include "frontend/onnx/write/export.h"
 
 #include <onnx/onnx_pb.h>
 
@@ -11,7 +11,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/onnx/import/repeated_tensor.h"
+#include "frontend/onnx/batched_model.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/ops/import/onnx_import.h"

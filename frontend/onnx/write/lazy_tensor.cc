@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "frontend/onnx/read/mapped_file.h"
-#include "frontend/onnx/recover/tensor_compare.h"
+#include "frontend/onnx/read/file.h"
+#include "frontend/onnx/recover/weight_index.h"
 
 namespace onnxtrain {
 namespace {

@@ -10,8 +10,7 @@
 
 #include <onnx/onnx_pb.h>
 #include "frontend/base/status.h"
-#include "frontend/onnx/read/body_weights.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/read/tensor_proto.h"

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "backends/torch/fuse/fuse_graph.h"
-#include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/layout/channels_last.h"
 #include "backends/torch/layout/expand_batch_norm.h"
 #include "frontend/base/strings.h"

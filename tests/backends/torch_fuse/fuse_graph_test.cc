@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "backends/torch/fuse/fuse_graph.h"
-#include "backends/torch/fuse/fused_op.h"
 #include "frontend/graph/text_form.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/random.h"

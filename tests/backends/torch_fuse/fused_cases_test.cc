@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "backends/torch/fuse/fused_op.h"
+#include "backends/torch/fuse/fuse_graph.h"
 #include "backends/torch/kernels/element_functions.h"
 #include "frontend/base/strings.h"
 #include "test_backends.h"

@@ -5,7 +5,6 @@
 
 #include "backends/torch/batches.h"
 #include "backends/torch/fuse/fuse_graph.h"
-#include "backends/torch/fuse/fused_op.h"
 #include "backends/torch/multi_tensor/multi_tensor.h"
 #include "frontend/base/strings.h"
 #include "frontend/graph/text_form.h"

@@ -1,5 +1,5 @@
 // Tests that large initializers are views of the file.
-#include "frontend/onnx/read/guard.h"
+#include "frontend/onnx/read/proto_util.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "frontend/base/strings.h"
-#include "frontend/onnx/import_failures.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/row.h"
 #include "model_builder.h"

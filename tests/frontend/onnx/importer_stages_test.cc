@@ -4,7 +4,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/import/input_shapes.h"
-#include "frontend/onnx/import/live_graph.h"
 #include "frontend/onnx/import/scope.h"
 #include "frontend/onnx/import/stages.h"
 #include "tests/frontend/onnx/model_builder.h"

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "frontend/onnx/write/export.h"
 #include "model_builder.h"
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "backends/registry.h"
-#include "frontend/onnx/read/mapped_file.h"
+#include "frontend/onnx/read/file.h"
 #include "tests/tools/scratch.h"
 
 namespace onnxtrain {

@@ -1,4 +1,4 @@
-#include "optim/plan/media_plan.h"
+#include "optim/plan/open_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

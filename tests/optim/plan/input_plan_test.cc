@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
-#include "optim/plan/free_dims.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 

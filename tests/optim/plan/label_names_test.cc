@@ -1,11 +1,10 @@
 // Numbers that are names of classes.
-#include "optim/plan/train_data.h"
+#include "optim/plan/data_setup.h"
 
 #include <gmock/gmock.h>
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/numpy.h"
-#include "optim/plan/data_setup.h"
 #include "optim/plan/training_run.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"

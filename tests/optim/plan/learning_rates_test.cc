@@ -1,4 +1,4 @@
-#include "optim/plan/learning_rates.h"
+#include "optim/plan/optimizer_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "optim/plan/media_plan.h"
+#include "optim/plan/open_data.h"
 
 namespace onnxtrain {
 namespace {

@@ -5,8 +5,8 @@
 #include "frontend/base/status.h"
 #include "optim/config/loss_text.h"
 #include "optim/config/unused_fields.h"
+#include "optim/plan/data_checks.h"
 #include "optim/plan/training_run.h"
-#include "optim/plan/value_checks.h"
 #include "optim/record/run_folder.h"
 
 namespace onnxtrain::cli {

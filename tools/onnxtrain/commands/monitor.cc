@@ -7,7 +7,7 @@
 #include "frontend/base/status.h"
 #include "optim/record/run_folder.h"
 #include "tools/onnxtrain/commands/command.h"
-#include "tools/onnxtrain/report/plot.h"
+#include "tools/onnxtrain/report/html_page.h"
 #include "tools/onnxtrain/report/run_table.h"
 
 namespace onnxtrain::cli {

@@ -6,7 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
-#include "optim/plan/value_checks.h"
+#include "optim/plan/data_checks.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/predictions.h"

@@ -8,7 +8,6 @@
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
 #include "tools/onnxtrain/report/html_page.h"
-#include "tools/onnxtrain/report/plot.h"
 
 namespace onnxtrain::cli {
 namespace {

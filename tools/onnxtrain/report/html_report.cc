@@ -15,7 +15,6 @@
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/html_page.h"
-#include "tools/onnxtrain/report/plot.h"
 #include "tools/onnxtrain/report/quality_html.h"
 #include "tools/onnxtrain/report/run_table.h"
 

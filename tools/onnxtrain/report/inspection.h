@@ -9,10 +9,9 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/import_failures.h"
 #include "frontend/onnx/recover/parametrizations.h"
 #include "optim/config/config.h"
-#include "optim/plan/learning_rates.h"
+#include "optim/plan/optimizer_choice.h"
 #include "optim/step/prepared_models.h"
 
 namespace onnxtrain::cli {

@@ -1,4 +1,4 @@
-#include "tools/onnxtrain/report/plot.h"
+#include "tools/onnxtrain/report/html_page.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
-#include "tools/onnxtrain/report/html_page.h"
 
 namespace onnxtrain::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "optim/plan/default_inputs.h"
+#include "optim/plan/constant_inputs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
