@@ -111,9 +111,12 @@ absl::Status TrainingState::AddFrozen(const ImportedModel& model, const OnnxMode
   std::vector<const ImportedWeight*> copied;
   for (const ImportedWeight& w : model.weights) {
     if (bindings_.contains(w.name) || divided_weights_.contains(w.name)) continue;
-    frozen_.names.insert(w.name);
-    const Type& type = model.graph.type(model.graph.FindInput(w.name)->value);
-    if (BorrowFrozen(w, type, file)) continue;
+    const GraphInput& input = *model.graph.FindInput(w.name);
+    const Type& type = model.graph.type(input.value);
+    if (input.kind == InputKind::kFrozen) {
+      frozen_.names.insert(w.name);
+      if (BorrowFrozen(w, type, file)) continue;
+    }
     arena->Add(w.name, type);
     copied.push_back(&w);
   }

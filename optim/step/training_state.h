@@ -39,9 +39,10 @@ class TrainingState {
   // Allocates zeroed memory for everything but gradients and frozen weights. `prepared` must outlive the state.
   absl::Status LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss);
   bool HasAllWeights(const ImportedModel& model) const;
-  // Adds the weights of `model` that are still missing: those that training does not change. Inference graphs may read
-  // some that the training graph does not. Programs read the tensors of `file`, or else the imported values, in place
-  // where the backend can (Backend::Borrow). Allocates memory for the others and, with `load`, copies the values.
+  // Adds the weights of `model` that are still missing: those that this session does not change. Inference graphs may
+  // read some that the training graph does not. Programs read frozen weights in place where the backend can
+  // (Backend::Borrow), from `file` or else the imported values. Allocates memory for all others and, with `load`,
+  // copies the values.
   absl::Status AddFrozen(const ImportedModel& model, const OnnxModel& file, bool load);
   bool IsFrozen(const std::string& weight) const { return frozen_.names.contains(weight); }
   // Allocates gradients, which only accumulation and Session::Gradients keep in memory.

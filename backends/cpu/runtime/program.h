@@ -62,6 +62,8 @@ class KernelCache {
 
 // Allocates zeroed host memory. Returns an error, instead of ending the process, if the system has none left.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
+// Implements Backend::Borrow.
+std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
 
 // Implements Backend::Borrow.
 std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
