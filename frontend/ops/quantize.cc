@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/graph/small_types.h"
 #include "frontend/graph/type.h"
+#include "frontend/ops/dequantize.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/rules.h"
 
@@ -294,20 +295,22 @@ TypesOr StraightThroughTypes(const TypeContext& c) {
 }  // namespace
 
 std::span<const OpRow> QuantizeOps() {
-  static const std::vector<OpRow> rows = {
-      {.name = "StraightThrough",
-       .inputs = {1, 2},
-       .infer = StraightThroughTypes,
-       .grad_status = GradStatus::kFormula,
-       .gradient =
-           [](const GradContext& c) {
-             std::vector<Val> grads(c.inputs.size());
-             if (grads.size() > 1) grads[1] = c.dy();
-             return grads;
-           },
-       .decompose = [](const DecomposeContext& c) { return std::vector<Val>{c.x(0)}; },
-       .evaluate = [](const EvalContext& c) { return std::vector<HostTensor>{*c.inputs[0]}; }},
-  };
+  static const std::vector<OpRow> rows = [] {
+    std::vector<OpRow> all = MakeDequantizeRows();
+    all.push_back({.name = "StraightThrough",
+                   .inputs = {1, 2},
+                   .infer = StraightThroughTypes,
+                   .grad_status = GradStatus::kFormula,
+                   .gradient =
+                       [](const GradContext& c) {
+                         std::vector<Val> grads(c.inputs.size());
+                         if (grads.size() > 1) grads[1] = c.dy();
+                         return grads;
+                       },
+                   .decompose = [](const DecomposeContext& c) { return std::vector<Val>{c.x(0)}; },
+                   .evaluate = [](const EvalContext& c) { return std::vector<HostTensor>{*c.inputs[0]}; }});
+    return all;
+  }();
   return rows;
 }
 

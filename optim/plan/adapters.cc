@@ -54,7 +54,7 @@ std::string ListNames(const std::vector<LowRankTarget>& targets) {
 
 absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config,
                                                          std::vector<LowRankTarget> targets) {
-  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a float weight");
+  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a stored matrix");
   std::vector<std::string> patterns;
   for (const std::string& texts : config.lora_target) {
     const std::vector<std::string> parts = absl::StrSplit(texts, ',', absl::SkipEmpty());
@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
       return Invalid("`lora_target` all-linear: the model has no product but its output layer; name it: ",
                      ListNames(targets));
     if (!matched)
-      return Invalid("`lora_target` ", pattern, ": matches no product with a float weight; there are ",
+      return Invalid("`lora_target` ", pattern, ": matches no product with a stored matrix; there are ",
                      ListNames(targets));
   }
   std::vector<LowRankTarget> result;

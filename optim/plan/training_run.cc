@@ -6,6 +6,7 @@
 #include "frontend/base/units.h"
 #include "frontend/onnx/recover/rows.h"
 #include "optim/config/training_settings.h"
+#include "optim/plan/adapters.h"
 #include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
@@ -135,9 +136,10 @@ absl::Status FindRate(const PreparedModel& prepared, SessionOptions* options, Tr
 // it.
 absl::Status CheckStoredForms(const TrainConfig& config, const OnnxModel& model) {
   const std::string untrained = FindUntrainedWeights(model);
-  if (untrained.empty() || !config.train.empty() || !config.freeze.empty()) return absl::OkStatus();
+  const bool chosen = !config.train.empty() || !config.freeze.empty() || HasAdapters(config);
+  if (untrained.empty() || chosen) return absl::OkStatus();
   return Invalid("the weights of ", untrained,
-                 " are stored as integers that cannot be trained: train the float model and quantize it again, or name "
+                 " are stored as integers that cannot be trained: train adapters beside them (`lora_rank` 8), or name "
                  "the other weights that are to be trained (`train`)");
 }
 

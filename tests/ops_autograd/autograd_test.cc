@@ -32,6 +32,12 @@ at::ScalarType ToScalarType(DType dtype) {
       return at::kLong;
     case DType::kBool:
       return at::kBool;
+    case DType::kInt8:
+    case DType::kInt4:
+      return at::kChar;
+    case DType::kUInt8:
+    case DType::kUInt4:
+      return at::kByte;
     default:
       return at::kInt;  // u32 keys, by their bits
   }

@@ -1,4 +1,5 @@
 // Products, norms, softmax, attention, losses, dropout.
+#include <ATen/ops/arange.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -6,6 +7,7 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -18,6 +20,36 @@ namespace {
 TensorVector MatMul(const Operands& a) {
   auto operand = [&](size_t i, const char* name) { return a.attrs().Int(name) ? a[i].transpose(-2, -1) : a[i]; };
   return {operand(0, "trans_a").matmul(operand(1, "trans_b"))};
+}
+
+// Numbers of `bits` of each row, the first in the lowest bits of a byte.
+at::Tensor Numbers(const at::Tensor& rows, int64_t bits, int64_t columns) {
+  const at::Tensor bytes = rows.to(at::kLong);
+  std::vector<at::Tensor> parts;
+  for (int64_t shift = 0; bits < 8 && shift < 8; shift += bits)
+    parts.push_back(bytes.div(int64_t{1} << shift, "floor").remainder(int64_t{1} << bits));
+  return (parts.empty() ? bytes : at::stack(parts, 2).reshape({rows.size(0), -1})).narrow(1, 0, columns);
+}
+
+// The matrix whose operands start at input `first`, by the index of each element's block.
+at::Tensor DequantizedMatrix(const Operands& a, size_t first) {
+  const int64_t rows = a[first].size(0), columns = a.attrs().Int("columns");
+  const std::vector<int64_t> block = a.attrs().Ints("block");
+  const at::Tensor i = at::arange(rows).div(block[0], "floor"), j = at::arange(columns).div(block[1], "floor");
+  const auto spread = [&](const at::Tensor& x) { return x.index_select(0, i).index_select(1, j); };
+  const at::Tensor scale = a[first + 1], numbers = Numbers(a[first], a.attrs().Int("bits"), columns).to(at::kDouble);
+  const bool has_zero = a[first + 2].defined();
+  const bool is_packed = has_zero && !IsFloat(a.c.inputs[first + 2].type.dtype);
+  if (!has_zero) return (numbers - a.attrs().Float("zero")) * spread(scale);
+  const at::Tensor zero = is_packed ? Numbers(a[first + 2], a.attrs().Int("zero_bits"), scale.size(1)) : a[first + 2];
+  return (numbers - spread(zero.to(at::kDouble))) * spread(scale);
+}
+
+TensorVector Dequantize(const Operands& a) { return {DequantizedMatrix(a, 0)}; }
+
+TensorVector MatMulDequantized(const Operands& a) {
+  const at::Tensor w = DequantizedMatrix(a, 1);
+  return {a[0].matmul(a.attrs().Int("transposed") != 0 ? w.t() : w)};
 }
 
 // [C] against [N,C,…]
@@ -156,6 +188,8 @@ TensorVector BinaryCrossEntropy(const Operands& a) {
 References NeuralReferences() {
   return {
       {"MatMul", MatMul},
+      {"Dequantize", Dequantize},
+      {"MatMulDequantized", MatMulDequantized},
       {"BatchNorm", BatchNorm},
       {"BatchNormInference", BatchNormInference},
       {"LayerNorm", LayerNorm},

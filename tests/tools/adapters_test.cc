@@ -204,7 +204,7 @@ TEST_F(Adapters, WrongRequestsAreRefused) {
   refused("--lora-rank x", "--lora-rank x: expected R or GLOB=R");
   refused("--lora-rank 5", "--lora-rank 5: the weight of 'net.up' is 16 × 4: at most 4");
   refused("--lora-rank 2 --lora-target q_proj",
-          "--lora-target q_proj: matches no product with a float weight; there are up, mid, out");
+          "--lora-target q_proj: matches no product with a stored matrix; there are up, mid, out");
   refused("--lora-rank up=2", "no rank for 'net.mid'");
   refused("--lora-rank 2 --lora-rank nope=3", "nope=3: matches none of the targets");
   refused("--lora-alpha 4", "--lora-alpha: has no effect without --lora-rank");

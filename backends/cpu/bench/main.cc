@@ -87,8 +87,8 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
 
   onnxtrain::cpu::RegisterCpuOps();
-  for (auto compare :
-       {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention, CompareLoop})
+  for (auto compare : {CompareConvWeightGrad, ComparePool, CompareBatchNorm, ComparePack, CompareAttention,
+                       CompareDequantize, CompareLoop})
     compare();
   RatioReporter reporter;
   // None runs where the filter matches none.

@@ -27,6 +27,7 @@ void ComparePool();
 void CompareBatchNorm();
 void ComparePack();
 void CompareAttention();
+void CompareDequantize();
 void CompareLoop();
 
 // 64-byte aligned memory of random floats in [-1, 1) where the type is f32 or bf16, else of zeros.

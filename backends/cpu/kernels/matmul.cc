@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "backends/cpu/kernels/dequantize.h"
 #include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/parallel.h"
@@ -368,7 +369,9 @@ std::span<const KernelRow> MatmulKernels() {
       {"MatMul", PreparePlainMatMul, kInts | kDouble},
       {"MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked},
       {"cpu.MatMul", PrepareFusedMatMul, kFactors},
-      {"cpu.MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked}};
+      {"cpu.MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked},
+      {"Dequantize", PrepareDequantize, kAnyType, AcceptsDequantize},
+      {"MatMulDequantized", PrepareMatMulDequantized, kAnyType, AcceptsMatMulDequantized}};
   return kRows;
 }
 

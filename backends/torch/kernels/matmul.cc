@@ -11,6 +11,7 @@
 #include <ATen/ops/ones_like.h>
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
+#include "backends/torch/kernels/dequantize.h"
 #include "backends/torch/products/wide_matmul.h"
 
 namespace onnxtrain::aten {
@@ -163,7 +164,9 @@ Run WideMatMul(const Args& args) {
 
 std::span<const NamedKernel> MatmulKernels() {
   static constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}},
-                                             {kWideMatMul, {WideMatMul, Types::kAny}}};
+                                             {kWideMatMul, {WideMatMul, Types::kAny}},
+                                             {"Dequantize", {PrepareDequantize, Types::kAny}},
+                                             {"MatMulDequantized", {PrepareMatMulDequantized, Types::kAny}}};
   return kKernels;
 }
 

@@ -1,6 +1,7 @@
 #include "frontend/onnx/edit/low_rank.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -27,7 +28,8 @@ class TargetFinder {
     for (const std::string& name : model.outputs()) outputs_.insert(name);
     if (model.outputs().empty()) return;
     const auto path = FindClassifier(tracer_, model.outputs()[0]);
-    if (path.ok() && !path->classifier->outputs.empty()) output_layer_ = path->classifier->outputs[0];
+    const ParsedNode* layer = path.ok() ? path->classifier : FindQuantizedLayer(model.outputs()[0]);
+    if (layer != nullptr && !layer->outputs.empty()) output_layer_ = layer->outputs[0];
   }
 
   std::vector<LowRankTarget> Run() {
@@ -40,43 +42,108 @@ class TargetFinder {
   }
 
  private:
+  // A stored matrix that a product multiplies by.
+  struct Operand {
+    std::string weight;
+    Shape stored;
+    DType dtype = DType::kFloat32;  // of the product
+    bool transposed = false;
+  };
+
   // Adds the node to the target of its weight if it is a product with one.
   void AddProduct(const ParsedNode& node) {
-    const bool gemm = IsOp(node, {"Gemm"});
-    if (!gemm && !IsOp(node, {"MatMul"})) return;
-    if (gemm && (node.attrs.Int("transA") != 0 || node.attrs.Float("alpha", 1) != 1)) return;
-    const auto traced = tracer_.Trace(node.inputs[1]);
-    if (!traced.ok() || traced->shape.size() != 2 || !IsTrained(traced->tensor)) return;
-    bool transposed = gemm && node.attrs.Int("transB") != 0;
-    for (const ParsedNode* moved : traced->through) {
-      if (!IsMove(*moved)) return;
-      transposed ^= IsOp(*moved, {"Transpose"});
-    }
+    const std::optional<Operand> operand = FindOperand(node);
+    if (!operand) return;
     products_.insert(&node);
-    const auto [at, first] = by_weight_.emplace(traced->tensor, targets_.size());
-    if (first) {
-      const Shape& stored = traced->stored;
-      targets_.push_back({.module = Module(node, traced->tensor),
-                          .weight = traced->tensor,
-                          .dtype = model_.graph.initializers.at(traced->tensor).dtype(),
-                          .inputs = stored[transposed ? 1 : 0],
-                          .outputs = stored[transposed ? 0 : 1],
-                          .outputs_first = transposed});
-    }
+    const auto [at, first] = by_weight_.emplace(operand->weight, targets_.size());
+    if (first)
+      targets_.push_back({.module = Module(node, operand->weight),
+                          .weight = operand->weight,
+                          .dtype = operand->dtype,
+                          .inputs = operand->stored[operand->transposed ? 1 : 0],
+                          .outputs = operand->stored[operand->transposed ? 0 : 1],
+                          .outputs_first = operand->transposed});
     LowRankTarget& target = targets_[at->second];
     target.nodes.push_back(node.outputs[0]);
     target.output_layer |= node.outputs[0] == output_layer_;
-    if (target.outputs_first != transposed) mixed_.insert(target.weight);
+    if (target.outputs_first != operand->transposed) mixed_.insert(target.weight);
+  }
+
+  std::optional<Operand> FindOperand(const ParsedNode& node) const {
+    if (IsBlockProduct(node)) return FindBlocks(node);
+    const bool gemm = IsOp(node, {"Gemm"});
+    if (!gemm && !IsOp(node, {"MatMul"})) return std::nullopt;
+    if (gemm && (node.attrs.Int("transA") != 0 || node.attrs.Float("alpha", 1) != 1)) return std::nullopt;
+    const bool transposed = gemm && node.attrs.Int("transB") != 0;
+    const auto traced = tracer_.Trace(node.inputs[1]);
+    if (!traced.ok()) return FindDequantized(node.inputs[1], transposed);
+    if (traced->shape.size() != 2 || !IsTrained(traced->tensor)) return std::nullopt;
+    Operand operand{.weight = traced->tensor,
+                    .stored = traced->stored,
+                    .dtype = model_.graph.initializers.at(traced->tensor).dtype(),
+                    .transposed = transposed};
+    for (const ParsedNode* moved : traced->through) {
+      if (!IsMove(*moved)) return std::nullopt;
+      operand.transposed ^= IsOp(*moved, {"Transpose"});
+    }
+    return operand;
+  }
+
+  static bool IsBlockProduct(const ParsedNode& node) {
+    return node.domain == "com.microsoft" && node.op_type == "MatMulNBits" && node.inputs.size() >= 3 &&
+           !node.outputs.empty();
+  }
+
+  std::optional<Operand> FindBlocks(const ParsedNode& node) const {
+    const HostTensor *numbers = FindInitializer(node.inputs[1]), *scale = FindInitializer(node.inputs[2]);
+    const int64_t outputs = node.attrs.Int("N"), inputs = node.attrs.Int("K");
+    if (numbers == nullptr || scale == nullptr || !IsFloat(scale->dtype()) || inputs < 1 || outputs < 1)
+      return std::nullopt;
+    return Operand{node.inputs[1], {outputs, inputs}, scale->dtype(), true};
+  }
+
+  // Finds integers behind transposes and a DequantizeLinear.
+  std::optional<Operand> FindDequantized(const std::string& name, bool transposed) const {
+    const ParsedNode* node = tracer_.Producer(name);
+    if (node == nullptr) return std::nullopt;
+    if (IsMove(*node)) return FindDequantized(node->inputs[0], transposed ^ IsOp(*node, {"Transpose"}));
+    if (!IsDequantize(*node)) return std::nullopt;
+    const HostTensor *numbers = FindInitializer(node->inputs[0]), *scale = FindInitializer(node->inputs[1]);
+    if (numbers == nullptr || numbers->shape().size() != 2 || scale == nullptr || !IsFloat(scale->dtype()))
+      return std::nullopt;
+    return Operand{node->inputs[0], numbers->shape(), scale->dtype(), transposed};
+  }
+
+  const HostTensor* FindInitializer(const std::string& name) const {
+    const auto found = model_.graph.initializers.find(name);
+    return found == model_.graph.initializers.end() ? nullptr : &found->second;
+  }
+
+  // Finds the product that an output is made of, behind biases, quantization and changes of shape or type; null if
+  // there is none.
+  const ParsedNode* FindQuantizedLayer(std::string value) const {
+    while (const ParsedNode* node = tracer_.Producer(value)) {
+      if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"})) return node;
+      const bool bias = IsOp(*node, {"Add"}) && node->inputs.size() == 2;
+      const bool rounded = node->op_type == "QuantizeLinear" || IsDequantize(*node);
+      if (!bias && !rounded && !IsViewOrCast(*node)) return nullptr;
+      value = node->inputs[bias && FindInitializer(node->inputs[0]) != nullptr ? 1 : 0];
+    }
+    return nullptr;
   }
 
   static bool IsMove(const ParsedNode& node) { return IsOp(node, {"Transpose"}) || IsIdentity(node); }
+  static bool IsDequantize(const ParsedNode& node) {
+    return node.op_type == "DequantizeLinear" && node.inputs.size() >= 2 && !node.outputs.empty();
+  }
 
   // Returns true if all readers of the value, through transposes, are products that AddProduct found.
   bool OnlyProductsRead(const std::string& name) const {
     if (outputs_.contains(name)) return false;
     const auto readers = readers_.find(name);
     return readers == readers_.end() || std::ranges::all_of(readers->second, [&](const ParsedNode* node) {
-             if (IsMove(*node)) return OnlyProductsRead(node->outputs[0]);
+             if (IsMove(*node) || (IsDequantize(*node) && node->inputs[0] == name))
+               return OnlyProductsRead(node->outputs[0]);
              return products_.contains(node) && node->inputs[0] != name;
            });
   }
@@ -93,7 +160,8 @@ class TargetFinder {
     const auto origin = model_.graph.origins.find(weight);
     std::string name = origin == model_.graph.origins.end() ? "" : origin->second.module_name;
     if (name.empty() && !IsGeneratedName(weight)) name = weight;
-    if (LastPart(name) == "weight" && !ParentOf(name).empty()) return std::string(ParentOf(name));
+    const bool of_module = LastPart(name) == "weight" || LastPart(name).starts_with("weight_");  // weight_Q4
+    if (of_module && !ParentOf(name).empty()) return std::string(ParentOf(name));
     const std::string scopes = DottedModule(node.name);
     return !scopes.empty() ? scopes : !name.empty() ? name : node.source;
   }

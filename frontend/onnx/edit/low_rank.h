@@ -15,15 +15,15 @@ struct LowRankTarget {
   std::vector<std::string> nodes;  // the products, by their first outputs
   std::string module;  // "model.layers.0.self_attn.q_proj": from the weight's name or the scopes of the first node
   std::string weight;  // of the graph
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::kFloat32;  // of its floats
   int64_t inputs = 0, outputs = 0;
   bool outputs_first = false;  // stored as [outputs, inputs]
   bool output_layer = false;   // makes the model's first output
 };
 
-// Returns the targets in the order of the nodes: float matrices that are the second operand, perhaps transposed, of
-// MatMul and Gemm nodes. Leaves out a matrix that other nodes read as well, such as an embedding that is also the
-// output layer: merging an update would change these, too. Equal names of modules get a number as suffix.
+// Returns the targets in the order of the nodes: matrices of floats or quantized numbers that MatMul, Gemm and
+// MatMulNBits multiply by, perhaps transposed. Leaves out a matrix that other nodes read as well, such as an embedding
+// that is also the output layer: an update would have to change these, too. Equal modules get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model);
 
 }  // namespace onnxtrain

@@ -69,9 +69,8 @@ std::vector<bool> ReachesOutput(const Graph& graph) {
 void SetWeightKinds(const WeightTable& table, Graph* graph) {
   const std::vector<bool> reaches = ReachesOutput(*graph);
   for (const ImportWeight& weight : table.weights()) {
-    const InputKind kind = weight.state            ? InputKind::kState
-                           : reaches[weight.value] ? InputKind::kParameter
-                                                   : InputKind::kFrozen;
+    const bool trainable = reaches[weight.value] && !weight.stored;
+    const InputKind kind = weight.state ? InputKind::kState : trainable ? InputKind::kParameter : InputKind::kFrozen;
     graph->SetInputKind(graph->value(weight.value).index, kind);
   }
 }

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/import/stages.h"
 #include "frontend/onnx/read/file.h"
+#include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/weight_index.h"
 #include "frontend/ops/row.h"
 
@@ -107,6 +108,12 @@ FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
 
 }  // namespace
 
+WeightTable::WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types,
+                         bool constant_factors, Builder* builder)
+    : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {
+  for (std::string& name : ListStoredNumbers(graph)) stored_.insert(std::move(name));
+}
+
 bool IsConstantNode(const ParsedNode& node) { return node.domain.empty() && node.op_type == "Constant"; }
 
 bool WeightTable::TakesNumber(const ParsedNode& node) const {
@@ -151,6 +158,11 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
 
 Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
                                  const ParsedNode& reader) {
+  if (scope.graph == &graph_ && IsStored(name)) {
+    const Val v = Add(name, tensor, reader);
+    weights_.back().stored = true;
+    return v;
+  }
   HostTensor mapped = types_.Map(tensor);
   if (!IsConstant(*scope.graph, name, tensor)) return Add(name, std::move(mapped), reader);
   Val& v = constants_[{scope.graph, name}];
@@ -223,7 +235,7 @@ constexpr size_t kMaxShown = 4;
 std::vector<const ImportWeight*> FloatWeights(const WeightTable& table) {
   std::vector<const ImportWeight*> weights;
   for (const ImportWeight& weight : table.weights()) {
-    if (!weight.state && IsFloat(weight.tensor.dtype())) weights.push_back(&weight);
+    if (!weight.state && !weight.stored && IsFloat(weight.tensor.dtype())) weights.push_back(&weight);
   }
   return weights;
 }

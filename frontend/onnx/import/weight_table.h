@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct ImportWeight {
   std::string alias;     // as in ImportedWeight
   FixedWeight fixed = FixedWeight::kNo;
   bool state = false;    // non-trained state, such as BatchNorm statistics
+  bool stored = false;   // never trained: numbers and scales that the graph reads as the file stores them
   bool updated = false;  // a node updates the state
 };
 
@@ -61,14 +63,16 @@ class WeightTable {
  public:
   // `graph` is the top graph. All arguments must outlive the table.
   WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, bool constant_factors,
-              Builder* builder)
-      : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {}
+              Builder* builder);
 
   // Adds a weight that `reader` reads. `tensor` must have its final element type.
   Val Add(const std::string& name, HostTensor tensor, const ParsedNode& reader);
   // Returns the value of an initializer of the scope's graph: a weight, or a constant that all readers share.
   Val ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
                       const ParsedNode& reader);
+  // Returns true for an initializer that the graph reads as the file stores it: one of integers that stay integers, or
+  // their scales and zero points.
+  bool IsStored(const std::string& name) const { return stored_.contains(name); }
   // Returns the value of a Constant node.
   absl::StatusOr<Val> ReadConstantNode(const ImportScope& scope, const ParsedNode& node);
   // Adds the weight in an attribute of a node. Its name is OUTPUT.ATTRIBUTE, by which the export finds the attribute.
@@ -111,6 +115,7 @@ class WeightTable {
   std::map<std::pair<const ParsedGraph*, std::string>, Val> constants_;  // constants by graph and name; copies of a
                                                                          // body share them
   std::vector<std::string> derived_factors_;
+  std::unordered_set<std::string> stored_;
   int split_copies_ = 0, body_tensors_ = 0;
 };
 

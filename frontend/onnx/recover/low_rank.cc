@@ -128,8 +128,36 @@ void BuildLowRank(const WeightRecord& record, WeightIndex* index) {
   for (const std::string& node : update.nodes) BuildBeside(node, update, scale_name, index);
 }
 
+namespace {
+
+// Beside a quantized weight, the file stores A and B in the order of its products.
+void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
+  for (const std::string& name : {update.a_name(), update.b_name()}) {
+    const auto trained = weights->tensors.find(name);
+    if (trained != weights->tensors.end()) trained->second = LazyTensor(TransposeMatrix(trained->second.Whole()));
+  }
+}
+
+}  // namespace
+
+// The integers have too few bits for the sum.
+bool IsQuantized(const LowRankUpdate& update) { return !IsFloat(update.frozen.dtype()); }
+
+HostTensor TransposeMatrix(const HostTensor& matrix) {
+  const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
+  HostTensor transposed({matrix.dtype(), {columns, rows}});
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) transposed.Set(c * rows + r, matrix.At(r * columns + c));
+  }
+  return transposed;
+}
+
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
   const auto& update = std::get<LowRankUpdate>(record.form);
+  if (IsQuantized(update)) {
+    TransposeTrained(update, weights);
+    return absl::OkStatus();
+  }
   const auto find = [&](const std::string& name, const HostTensor& initial) -> LazyTensor {
     const auto trained = weights->tensors.find(name);
     return trained == weights->tensors.end() ? LazyTensor(initial) : trained->second;

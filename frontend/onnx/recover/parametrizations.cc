@@ -32,6 +32,7 @@ constexpr Parametrization kRows[] = {
     {"fresh weight of a module", "", MatchFreshWeights, BuildSplit, WriteSplit},
     {"copy of a constant", kTrain, MatchFixedCopies, BuildOrigin},
     {"scale of a product", "", MatchProductScales, BuildProductScale},
+    {"stored numbers", "", MatchStoredNumbers, nullptr},
     {"quantized weight", "", MatchQuantizedWeights, nullptr, WriteQuantized},
     {"padding row", kTrain, MatchPaddingRows, BuildMarkedNodes},
     {"single bias", "", MatchSingleBiases, BuildMarkedNodes},

@@ -6,6 +6,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/weight_index.h"
 #include "frontend/onnx/recover/weight_tracer.h"
@@ -98,9 +99,60 @@ bool IsStored(const WeightIndex& index, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
+namespace {
+
+// Returns true if low-rank updates train in place of the weight, and only nodes that dequantize a matrix read it.
+bool IsReplacedByUpdates(const WeightIndex& index, const std::string& weight) {
+  const HostTensor* tensor = index.FindTensor(weight);
+  if (index.model().edits.low_rank.empty() || tensor == nullptr || tensor->shape().size() != 2) return false;
+  if (DTypeSize(tensor->dtype()) != 1 || IsSmallFloat(tensor->dtype())) return false;
+  return std::ranges::all_of(index.Readers(weight), [](const WeightReader& reader) {
+    return reader.input == 0 && reader.node->op_type == "DequantizeLinear";
+  });
+}
+
+// Returns true unless the import has to unpack the numbers of the node: where columns name their blocks (g_idx).
+bool ReadsPacked(const ParsedNode& node) {
+  constexpr size_t kColumnBlocks = 4;
+  return node.op_type != "MatMulNBits" || node.inputs.size() <= kColumnBlocks || node.inputs[kColumnBlocks].empty();
+}
+
+}  // namespace
+
+absl::StatusOr<WeightRecords> MatchStoredNumbers(WeightIndex* index) {
   WeightRecords records;
   std::unordered_set<std::string> found;
+  for (const ParsedNode& node : index->graph().nodes) {
+    const auto input = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : ""; };
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const QuantizedWeight* row = FindQuantizedWeight(node.domain, node.op_type, i);
+      const std::string& weight = node.inputs[i];
+      if (row == nullptr || index->FindTensor(weight) == nullptr) continue;
+      const bool stays = row->packed ? ReadsPacked(node) : IsReplacedByUpdates(*index, weight);
+      if (!stays || !found.insert(weight).second) continue;
+      records.push_back({.weight = weight,
+                         .why = StrCat("'", Printable(node.source), "' reads its numbers"),
+                         .form = QuantizedForm{
+                             .row = row, .attrs = node.attrs, .scale = input(row->scale), .zero = input(row->zero)}});
+    }
+  }
+  return records;
+}
+
+std::vector<std::string> ListStoredNumbers(const ParsedGraph& graph) {
+  std::vector<std::string> names;
+  for (const WeightRecord& record : graph.records) {
+    if (record.row->matches != MatchStoredNumbers) continue;
+    const auto& form = std::get<QuantizedForm>(record.form);
+    names.insert(names.end(), {record.weight, form.scale, form.zero});
+  }
+  return names;
+}
+
+absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index) {
+  WeightRecords records;
+  const std::vector<std::string> stored = ListStoredNumbers(index->graph());
+  std::unordered_set<std::string> found(stored.begin(), stored.end());
   for (const ParsedNode& node : index->graph().nodes) {
     const auto input = [&](size_t i) { return i < node.inputs.size() ? FileName(*index, node.inputs[i]) : ""; };
     for (size_t i = 0; i < node.inputs.size(); ++i) {

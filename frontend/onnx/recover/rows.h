@@ -74,6 +74,12 @@ void BuildProductScale(const WeightRecord& record, WeightIndex* index);
 absl::StatusOr<WeightRecords> MatchQuantizedWeights(WeightIndex* index);
 absl::Status WriteQuantized(const WeightRecord& record, StoredWeights* weights);
 
+// The same file: matrices of integers that the graph reads as the file stores them. Those of packed numbers always are,
+// others where low-rank updates train in their place. They have no float weight.
+absl::StatusOr<WeightRecords> MatchStoredNumbers(WeightIndex* index);
+// Returns their initializers, with those of their scales and zero points.
+std::vector<std::string> ListStoredNumbers(const ParsedGraph& graph);
+
 // padding_rows.cc: rows of embedding tables that stand for padding. torch.export writes the row into the metadata. In
 // other files of PyTorch it is the only row of zeros among the first and last ones of the table, where padding tokens
 // are: PyTorch initializes it to zeros. Sets the attribute kPaddingRow (frontend/ops/import/import_util.h) of Gather
@@ -132,10 +138,13 @@ absl::Status WriteTie(const WeightRecord& record, StoredWeights* weights);
 // Returns the initializer `tie.copy`.
 LazyTensor MakeCopy(const WeightTie& tie, const LazyTensor& weight);
 
-// low_rank.cc: updates that ModelEdits asks for. The export merges them into their weights: W + scale·B·A.
+// low_rank.cc: updates that ModelEdits asks for. The export merges them into their weights, W + scale·B·A, or adds them
+// as nodes where the weights are quantized (write/low_rank_nodes.h).
 absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index);
 void BuildLowRank(const WeightRecord& record, WeightIndex* index);
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights);
+bool IsQuantized(const LowRankUpdate& update);
+HostTensor TransposeMatrix(const HostTensor& matrix);
 
 // folded_weights.cc: weights that an exporter has computed from parameters, which the file no longer holds.
 

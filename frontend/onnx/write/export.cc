@@ -17,6 +17,7 @@
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/write/external_writer.h"
+#include "frontend/onnx/write/low_rank_nodes.h"
 #include "frontend/onnx/write/weight_replacer.h"
 
 namespace onnxtrain {
@@ -226,6 +227,8 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<st
   edited.model = std::move(model->proto);
   if (!edits.tensors.empty() && edited.model->has_graph()) MoveBodyWeights(edited.model->mutable_graph());
   if (absl::Status s = ApplyEdits(edits, edited.model.get()); !s.ok()) return OneLine(Annotate(s, tag));
+  if (absl::Status s = AddLowRankNodes(source.parsed().graph.records, edited.model.get()); !s.ok())
+    return OneLine(Annotate(s, tag));
   for (const auto& [name, value] : edits.tensors) model->extracted.erase(name);
   edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source.path(), target);
   edited.exporter->SetExtracted(model->extracted, edited.file);

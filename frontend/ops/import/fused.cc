@@ -143,29 +143,90 @@ absl::StatusOr<std::vector<int64_t>> BlockOfColumn(ImportContext& c, const Block
   return block;
 }
 
-// Imports A [..,K] times the transpose of weights [N,K] of 2, 4 or 8 bits, quantized in blocks along K. The weights are
-// not trained.
-ImportOr ImportMatMulNBits(ImportContext& c) {
+// Returns A·Wᵀ with columns that name their blocks, for floats W that are computed at import.
+ImportOr MultiplyByColumnBlocks(ImportContext& c, const Blocks& b, const HostTensor* packed) {
   const Val a = c.in(0);
-  ASSIGN_OR_RETURN(const Blocks b, ReadBlocks(c));
-  const HostTensor* packed = c.Known(1);
-  if (packed == nullptr || packed->dtype() != DType::kUInt8) return Unsupported("weights that are no constant bytes");
   const int64_t bytes = b.size * b.bits / 8;
-  if (packed->size() != b.n * b.count * bytes)
-    return Invalid("weights ", ToString(packed->type()), " are not ", b.n, " by ", b.count, " blocks of ", b.size);
   RETURN_IF_ERROR(CheckHostConstant({DType::kUInt8, {b.n, b.count * b.size}}));
   const Val codes = c.b().Constant(Spread(packed->Reshaped({b.n, b.count * bytes}), b.bits, b.k));
   const Val scales = FixedInput(c, 2);
-  if (scales.type().elements() != b.n * b.count)
-    return Invalid("scales ", ToString(scales.type()), " are not ", b.n, " by ", b.count);
   ASSIGN_OR_RETURN(const Val zero, ZeroPoints(c, b, a.dtype()));
   ASSIGN_OR_RETURN(const std::vector<int64_t> block, BlockOfColumn(c, b));
   const Val scale = GatherConstant(Reshape(Cast(scales, a.dtype()), {b.n, b.count}), block, 1);
   const Val offset = zero.rank() == 0 ? zero : GatherConstant(zero, block, 1);
   const Val w = (Cast(codes, a.dtype()) - offset) * scale;
-  ImportOr y = ImportAs(c, "", "MatMul", {a, Transpose(w, {1, 0})}, {});
-  if (!y.ok() || !c.has(5)) return y;
-  return One(y->front() + c.in(5));
+  return ImportAs(c, "", "MatMul", {a, Transpose(w, {1, 0})}, {});
+}
+
+// Returns the stored matrix of MatMulNBits, [N,K].
+absl::StatusOr<QuantizedOperands> ReadStoredBlocks(ImportContext& c, const Blocks& b) {
+  QuantizedOperands w{.q = Reshape(c.in(1), {b.n, b.count * b.size * b.bits / 8}),
+                      .scale = Reshape(c.in(2), {b.n, b.count}),
+                      .matrix = {.rows = b.n,
+                                 .columns = b.k,
+                                 .bits = b.bits,
+                                 .block_columns = b.size,
+                                 .zero_bits = b.bits,
+                                 .zero = static_cast<double>(int64_t{1} << (b.bits - 1))}};
+  if (!c.has(3)) return w;
+  const Type zero = c.in(3).type();
+  const int64_t bytes = w.matrix.zero_row_bytes();
+  const bool packed = zero.dtype == DType::kUInt8 && zero.elements() == b.n * bytes;
+  if (!packed && zero.elements() != b.n * b.count)
+    return Invalid("zero points ", ToString(zero), " are not ", b.n, " by ", b.count);
+  if (!packed) w.matrix.zero_bits = 8;
+  w.zero = Reshape(c.in(3), {b.n, packed ? bytes : b.count});
+  return w;
+}
+
+// Returns A·Wᵀ for A [..,K], which may be a vector.
+absl::StatusOr<Val> MultiplyRows(Val a, const QuantizedOperands& w) {
+  if (a.rank() == 0 || a.dim(-1) != w.matrix.columns)
+    return Invalid("A ", ToString(a.type()), " has no rows of ", w.matrix.columns);
+  if (a.rank() > 1) return MatMulDequantized(a, w, true);
+  return Reshape(MatMulDequantized(Reshape(a, {1, a.dim(0)}), w, true), {w.matrix.rows});
+}
+
+// Imports A [..,K] times the transpose of weights [N,K] of 2, 4 or 8 bits, quantized in blocks along K. The weights are
+// not trained.
+ImportOr ImportMatMulNBits(ImportContext& c) {
+  ASSIGN_OR_RETURN(const Blocks b, ReadBlocks(c));
+  const HostTensor* packed = c.Known(1);
+  if (packed == nullptr || packed->dtype() != DType::kUInt8) return Unsupported("weights that are no constant bytes");
+  if (packed->size() != b.n * b.count * b.size * b.bits / 8)
+    return Invalid("weights ", ToString(packed->type()), " are not ", b.n, " by ", b.count, " blocks of ", b.size);
+  if (c.in(2).type().elements() != b.n * b.count)
+    return Invalid("scales ", ToString(c.in(2).type()), " are not ", b.n, " by ", b.count);
+  Val y;
+  if (c.has(4)) {
+    ASSIGN_OR_RETURN(const std::vector<Val> product, MultiplyByColumnBlocks(c, b, packed));
+    y = product[0];
+  } else {
+    ASSIGN_OR_RETURN(const QuantizedOperands w, ReadStoredBlocks(c, b));
+    ASSIGN_OR_RETURN(y, MultiplyRows(c.in(0), w));
+  }
+  return One(c.has(5) ? y + c.in(5) : y);
+}
+
+// Returns the stored table of GatherBlockQuantized if it is a matrix that is gathered by rows; nothing otherwise.
+std::optional<QuantizedOperands> ReadStoredTable(ImportContext& c, int64_t bits, int64_t size) {
+  const Attrs& attrs = c.attrs();
+  if (!IsWeightInput(c, 0) || c.in(0).rank() != 2 || attrs.Int("gather_axis") != 0) return std::nullopt;
+  const int64_t axis = attrs.Int("quantize_axis", 1);
+  if (axis != 1 && axis != -1) return std::nullopt;
+  const Type q = c.in(0).type();
+  const bool bytes = q.dtype == DType::kUInt8;
+  QuantizedOperands w{.q = c.in(0), .scale = c.in(2), .zero = c.in(3)};
+  w.matrix = {.columns = bytes ? q.shape[1] * 8 / bits : q.shape[1],
+              .bits = bytes ? bits : 8,
+              .block_columns = size,
+              .zero = bytes ? static_cast<double>(int64_t{1} << (bits - 1)) : 0};
+  w.matrix.zero_bits = w.zero && w.zero.dtype() == DType::kUInt8 ? w.matrix.bits : 8;
+  const Type* zero = w.zero ? &w.zero.type() : nullptr;
+  const auto read = ReadQuantizedMatrix(w.matrix.ToAttrs(), q, w.scale.type(), zero);
+  if (!read.ok()) return std::nullopt;
+  w.matrix = *read;
+  return w;
 }
 
 // Gathers rows of a table that is quantized in blocks, and dequantizes them. Each byte has two numbers of 4 bits.
@@ -175,6 +236,7 @@ ImportOr ImportGatherBlockQuantized(ImportContext& c) {
   if (data == nullptr || data->shape().empty()) return Unsupported("a table that is computed");
   const bool packed = data->dtype() == DType::kUInt8 && bits == 4;
   if (bits != 4 && bits != 8) return Unsupported(StrCat("bits ", bits));
+  if (const auto table = ReadStoredTable(c, bits, size)) return GatherRows(c, *table, c.in(1));
   Type wide = data->type();
   if (packed) wide.shape.back() *= 2;
   RETURN_IF_ERROR(CheckHostConstant(wide));

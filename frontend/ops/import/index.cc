@@ -4,6 +4,7 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/quantize.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -68,9 +69,12 @@ absl::StatusOr<Flattened> FlattenIndex(ImportContext& c, Val x, size_t input, in
 
 namespace {
 
-// Imports Gather and GatherElements.
+// Imports Gather and GatherElements. Of a stored matrix, only the gathered rows become floats.
 ImportOr ImportGather(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, 0, c.in(0).rank()));
+  bool transposed = false;
+  const auto table = c.node().op_type == "Gather" && axis == 0 ? FindDequantized(c.in(0), &transposed) : std::nullopt;
+  if (table && !transposed && HasSeparateRows(table->matrix)) return GatherRows(c, *table, c.in(1));
   ASSIGN_OR_RETURN(const Val index, IndexInput(c, 1, c.in(0).dim(static_cast<int>(axis))));
   Attrs attrs{{"axis", axis}};
   if (c.node().op_type == "Gather" && axis == 0) attrs.Set("padding_idx", c.attrs().Int(kPaddingRow, -1));

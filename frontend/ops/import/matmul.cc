@@ -11,6 +11,7 @@
 #include "frontend/ops/builder.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/quantize.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -227,6 +228,14 @@ absl::StatusOr<Val> Einsum(const std::string& equation, const std::vector<Val>& 
   return result.x.valid() ? ReorderNodes(result, e.output).x : Val();
 }
 
+// Multiplies matrices. Floats of a stored matrix are not formed.
+Val Multiply(Val a, Val b, bool trans_a, bool trans_b) {
+  bool transposed = trans_b;
+  const auto stored =
+      trans_a || a.rank() < 2 || a.dtype() != b.dtype() ? std::nullopt : FindDequantized(b, &transposed);
+  return stored ? MatMulDequantized(a, *stored, transposed) : MatMul(a, b, trans_a, trans_b);
+}
+
 Val Scaled(Val x, double factor) { return factor == 1 ? x : x * factor; }
 
 // Computes numpy's matmul: a left vector becomes a row, a right vector a column, and the added axis is removed from the
@@ -237,7 +246,7 @@ ImportOr Product(Val a, Val b, bool trans_a, bool trans_b, double alpha) {
   if (row) a = Reshape(a, {1, a.dim(0)});
   if (column) b = Reshape(b, {b.dim(0), 1});
   // Transposing a vector has no effect.
-  Val y = Scaled(MatMul(a, b, trans_a && !row, trans_b && !column), alpha);
+  Val y = Scaled(Multiply(a, b, trans_a && !row, trans_b && !column), alpha);
   if (!y.valid() || !(row || column)) return One(y);
   Shape shape(y.shape().begin(), y.shape().end() - 2);
   if (!row) shape.push_back(y.dim(-2));
@@ -267,7 +276,7 @@ ImportOr ImportFusedMatMul(ImportContext& c) {
 ImportOr ImportGemm(ImportContext& c) {
   const Val a = c.in(0), b = c.in(1);
   if (a.rank() != 2 || b.rank() != 2) return Invalid("a Gemm of ", ToString(a.type()), " and ", ToString(b.type()));
-  const Val y = Scaled(MatMul(a, b, c.attrs().Int("transA"), c.attrs().Int("transB")), c.attrs().Float("alpha", 1.0));
+  const Val y = Scaled(Multiply(a, b, c.attrs().Int("transA"), c.attrs().Int("transB")), c.attrs().Float("alpha", 1.0));
   if (!y.valid() || !c.has(2)) return One(y);
   const double beta = c.attrs().Float("beta", 1.0);
   const Val bias = c.in(2);

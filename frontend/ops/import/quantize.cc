@@ -1,4 +1,5 @@
 // Imports QuantizeLinear and DequantizeLinear (ai.onnx and com.microsoft), and DynamicQuantizeLinear.
+#include <algorithm>
 #include <cmath>
 
 #include "frontend/base/status.h"
@@ -63,6 +64,85 @@ absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero)
   return Quantized(FakeQuantize(x / factor, layout.Along(Cast(FixedInput(c, zero), x.dtype())), *grid), *grid);
 }
 
+bool IsWeightInput(ImportContext& c, size_t i) {
+  return c.has(i) && c.b().graph().IsInput(c.in(i).id()) && c.Known(i) != nullptr;
+}
+
+namespace {
+
+// Returns the extents of the blocks of a matrix; nothing if the scales have another shape.
+std::optional<Shape> FindBlock(const Shape& matrix, const Shape& scale, int64_t axis, int64_t block) {
+  if (NumElements(scale) == 1 && block == 0) return matrix;
+  const auto along = NormalizeAxis(axis, 2);
+  if (!along.ok()) return std::nullopt;
+  Shape extents = {1, 1};
+  extents[static_cast<size_t>(*along)] = block;
+  extents[static_cast<size_t>(1 - *along)] = block == 0 ? matrix[static_cast<size_t>(1 - *along)] : 1;
+  if (block == 0) extents[static_cast<size_t>(*along)] = 1;
+  return extents;
+}
+
+}  // namespace
+
+std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tensor, size_t scale, size_t zero,
+                                                  int64_t axis, int64_t block) {
+  if (!IsWeightInput(c, tensor) || !c.has(scale) || c.in(tensor).rank() != 2) return std::nullopt;
+  const Type q = c.in(tensor).type();
+  const auto extents = FindBlock(q.shape, c.in(scale).shape(), axis, block);
+  if (!extents) return std::nullopt;
+  QuantizedMatrix m{
+      .rows = q.shape[0], .columns = q.shape[1], .block_rows = (*extents)[0], .block_columns = (*extents)[1]};
+  const Shape scales = {m.scale_rows(), m.scale_columns()};
+  if (c.in(scale).type().elements() != NumElements(scales)) return std::nullopt;
+  QuantizedOperands w{.q = c.in(tensor), .scale = Reshape(c.in(scale), scales), .matrix = m};
+  const HostTensor* one = c.has(zero) && c.in(zero).type().elements() == 1 ? c.Known(zero) : nullptr;
+  if (one != nullptr) {
+    w.matrix.zero = one->At(0);
+  } else if (c.has(zero)) {
+    if (c.in(zero).type().elements() != NumElements(scales)) return std::nullopt;
+    w.zero = Reshape(c.in(zero), scales);
+  }
+  const Type* zeros = w.zero ? &w.zero.type() : nullptr;
+  auto read = ReadQuantizedMatrix(w.matrix.ToAttrs(), q, w.scale.type(), zeros);
+  if (!read.ok()) return std::nullopt;
+  w.matrix = *read;
+  return w;
+}
+
+std::optional<QuantizedOperands> FindDequantized(Val x, bool* transposed) {
+  const Node* node = x ? x.b().graph().producer(x.id()) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  if (node->op == "Transpose" && x.rank() == 2) {
+    if (node->attrs.Ints("perm") == Shape{1, 0}) *transposed = !*transposed;
+    return FindDequantized(x.b().Wrap(node->inputs[0]), transposed);
+  }
+  if (node->op != "Dequantize") return std::nullopt;
+  const auto matrix = ReadQuantizedMatrix(x.b().graph(), *node, 0);
+  const auto input = [&](size_t i) { return i < node->inputs.size() ? x.b().Wrap(node->inputs[i]) : Val(); };
+  return QuantizedOperands{.q = input(0), .scale = input(1), .zero = input(2), .matrix = *matrix};
+}
+
+bool HasSeparateRows(const QuantizedMatrix& m) { return m.block_rows == 1 || m.block_rows == m.rows; }
+
+ImportOr GatherRows(ImportContext& c, const QuantizedOperands& table, Val index) {
+  const Shape shape = index.shape();
+  const Val flat = Reshape(index, {NumElements(shape)});
+  const auto rows = [&](Val x) -> absl::StatusOr<Val> {
+    if (!x || x.dim(0) != table.matrix.rows) return x;
+    ASSIGN_OR_RETURN(const std::vector<Val> gathered, ImportAs(c, "", "Gather", {x, flat}, {{"axis", int64_t{0}}}));
+    return gathered[0];
+  };
+  QuantizedOperands selected{.matrix = table.matrix};
+  ASSIGN_OR_RETURN(selected.q, rows(table.q));
+  ASSIGN_OR_RETURN(selected.scale, rows(table.scale));
+  ASSIGN_OR_RETURN(selected.zero, rows(table.zero));
+  selected.matrix.rows = NumElements(shape);
+  if (table.matrix.block_rows != 1) selected.matrix.block_rows = std::max<int64_t>(selected.matrix.rows, 1);
+  Shape result = shape;
+  result.push_back(table.matrix.columns);
+  return One(Reshape(Dequantize(selected, c.float_type), std::move(result)));
+}
+
 namespace {
 
 absl::StatusOr<DType> QuantizedType(ImportContext& c) {
@@ -98,7 +178,12 @@ ImportOr ImportQuantize(ImportContext& c) {
   return One(Quantized(FakeQuantize(scaled, zero, *grid, c.attrs().Int("saturate", 1) != 0), *grid));
 }
 
+// Returns the type that a float type of the file has in the graph.
+DType FloatTypeInGraph(const ImportContext& c, DType dtype) { return dtype == DType::kFloat64 ? dtype : c.float_type; }
+
 ImportOr ImportDequantize(ImportContext& c) {
+  if (const auto stored = ReadStoredMatrix(c, 0, 1, 2, AxisFor(c, 1), c.attrs().Int("block_size")))
+    return One(Dequantize(*stored, FloatTypeInGraph(c, stored->scale.dtype())));
   ASSIGN_OR_RETURN(const QuantizedInput x, ReadQuantized(c, 0, 1, 2, AxisFor(c, 1), c.attrs().Int("block_size")));
   DType type = x.scale.dtype();
   if (const int64_t number = c.attrs().Int("output_dtype"); number != 0) {

@@ -1,7 +1,11 @@
 // Helpers for imports of quantized operators.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/statusor.h"
+#include "frontend/ops/dequantize.h"
+#include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
@@ -26,6 +30,18 @@ absl::StatusOr<QuantizedInput> ReadQuantized(ImportContext& c, size_t tensor, si
 absl::StatusOr<Val> ReadQuantizedBias(ImportContext& c, size_t bias, size_t scale, size_t factor);
 // Quantizes x with the inputs `scale` and `zero` (uint8 if absent), per tensor or per index of axis 1.
 absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero);
+
+// Returns the matrix in input `tensor`, integers that the graph reads as the file stores them, with its scales and zero
+// points; nothing if the input is no such matrix. `axis` and `block` are as in ReadQuantized.
+std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tensor, size_t scale, size_t zero,
+                                                  int64_t axis, int64_t block);
+// Returns the matrix that x, or with *transposed flipped its transpose, is dequantized from; nothing if there is none.
+std::optional<QuantizedOperands> FindDequantized(Val x, bool* transposed);
+// Returns true if `index` can select rows of the stored matrix; GatherRows dequantizes only these rows.
+bool HasSeparateRows(const QuantizedMatrix& matrix);
+ImportOr GatherRows(ImportContext& c, const QuantizedOperands& table, Val index);
+// Returns true if input i is a weight, not a constant or a feed.
+bool IsWeightInput(ImportContext& c, size_t i);
 
 // A tensor rounded to a uint8 grid that its range determines.
 struct DynamicRange {

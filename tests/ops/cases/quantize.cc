@@ -1,12 +1,75 @@
+#include "frontend/ops/dequantize.h"
 #include "tests/ops/cases/cases.h"
 
 namespace onnxtrain::cases {
+namespace {
+
+// A stored matrix and the blocks of its scales.
+struct Stored {
+  std::string_view name;
+  int64_t rows, columns;
+  int64_t bits;
+  DType dtype;
+  Shape block;
+  Input zero;
+  int64_t zero_bits = 8;
+};
+
+Input Numbers(const Stored& s) {
+  const bool is_signed = s.dtype == DType::kInt8 || s.dtype == DType::kInt4;
+  const int64_t most = s.bits < 8 ? 255 : s.dtype == DType::kInt4 ? 7 : s.dtype == DType::kUInt4 ? 15 : 127;
+  return Ints({s.rows, (s.columns * s.bits + 7) / 8}, is_signed ? -most - 1 : 0, most, s.dtype);
+}
+
+std::vector<Stored> StoredMatrices() {
+  constexpr DType kU8 = DType::kUInt8, kI8 = DType::kInt8;
+  return {
+      {"", 19, 70, 4, kU8, {1, 32}, Absent()},
+      {"_packed_zeros", 19, 70, 4, kU8, {1, 16}, Ints({19, 3}, 0, 255, kU8), 4},
+      {"_float_zeros", 19, 64, 4, kU8, {1, 16}, Fixed(Uniform({19, 4}, 0, 15))},
+      {"_two_bits", 9, 33, 2, kU8, {1, 16}, Ints({9, 1}, 0, 255, kU8), 2},
+      {"_bytes", 9, 257, 8, kU8, {1, 128}, Ints({9, 3}, 0, 255, kU8)},
+      {"_whole", 9, 21, 8, kI8, {9, 21}, Absent()},
+      {"_by_row", 9, 21, 8, kI8, {1, 21}, Ints({9, 1}, -8, 8, kI8)},
+      {"_by_column", 150, 67, 8, kI8, {150, 1}, Ints({1, 67}, -8, 8, kI8)},
+      {"_blocks_of_rows", 150, 7, 8, DType::kInt4, {16, 1}, Absent()},
+      {"_unsigned_blocks_of_rows", 40, 7, 8, DType::kUInt4, {16, 1}, Ints({3, 7}, 0, 15, DType::kUInt4)},
+      {"_one_column", 33, 1, 4, kU8, {1, 32}, Absent()},
+      {"_one_row", 1, 1100, 4, kU8, {1, 32}, Absent()},
+  };
+}
+
+// Dequantize, and products with the matrix and its transpose.
+void AddCases(const Stored& s, std::vector<Case>* cases) {
+  const QuantizedMatrix m{.rows = s.rows,
+                          .columns = s.columns,
+                          .bits = s.bits,
+                          .block_rows = s.block[0],
+                          .block_columns = s.block[1],
+                          .zero_bits = s.zero_bits,
+                          .zero = s.zero.absent ? 3.0 : 0.0};
+  const Input scale = Fixed(Uniform({m.scale_rows(), m.scale_columns()}, 0.01, 0.1));
+  cases->push_back({"Dequantize" + std::string(s.name), "Dequantize", {Numbers(s), scale, s.zero}, m.ToAttrs()});
+  for (const bool transposed : {false, true}) {
+    Attrs attrs = m.ToAttrs();
+    attrs.Set("transposed", int64_t{transposed});
+    const std::string name = "MatMulDequantized" + std::string(s.name) + (transposed ? "_transposed" : "");
+    cases->push_back({name,
+                      "MatMulDequantized",
+                      {Normal({2, 7, transposed ? s.columns : s.rows}), Numbers(s), scale, s.zero},
+                      attrs});
+  }
+}
+
+}  // namespace
 
 std::vector<Case> QuantizeCases() {
-  return {
+  std::vector<Case> cases = {
       {"StraightThrough", "StraightThrough", {Fixed(Normal({3, 5})), Normal({3, 5})}, {}},
       {"StraightThrough_stop", "StraightThrough", {Fixed(Normal({4}))}, {}},
   };
+  for (const Stored& s : StoredMatrices()) AddCases(s, &cases);
+  return cases;
 }
 
 }  // namespace onnxtrain::cases

@@ -1,0 +1,54 @@
+// Matrices of stored numbers of 2, 4 or 8 bits, for the rows Dequantize and MatMulDequantized, their kernels and
+// import functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/graph.h"
+#include "frontend/ops/builder.h"
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+
+// A matrix [rows, columns] of stored numbers q with the real values (q − zero)·scale. Numbers of less than 8 bits are
+// unsigned and packed along the columns, the first one in the lowest bits; each row begins with a byte. All elements of
+// a block of block_rows × block_columns share one scale and zero point; blocks at the end of an axis may be cut.
+struct QuantizedMatrix {
+  int64_t rows = 0, columns = 0;
+  int64_t row_bytes = 0;  // from a row to the next one
+  int64_t bits = 8;       // of a number
+  bool is_signed = false;
+  int64_t block_rows = 1, block_columns = 1;
+  int64_t zero_bits = 8;  // of integer zero points, which are packed as the numbers are
+  double zero = 0;        // of all elements, if there is no tensor of zero points
+
+  int64_t scale_rows() const { return (rows + block_rows - 1) / block_rows; }
+  int64_t scale_columns() const { return (columns + block_columns - 1) / block_columns; }
+  int64_t zero_row_bytes() const { return (scale_columns() * zero_bits + 7) / 8; }
+
+  // Returns the attributes that rows store it in.
+  Attrs ToAttrs() const;
+};
+
+// Reads the attributes and types of a Dequantize node. `zero` may be null. Fails if they do not fit together.
+absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Attrs& attrs, const Type& q, const Type& scale,
+                                                    const Type* zero);
+// Reads those of a node whose operands start at input `first`.
+absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Graph& graph, const Node& node, size_t first);
+
+// The operands of a quantized matrix. `zero` may be invalid.
+struct QuantizedOperands {
+  Val q, scale, zero;
+  QuantizedMatrix matrix;
+};
+// Returns the floats of the matrix.
+Val Dequantize(const QuantizedOperands& w, DType dtype);
+// Returns x·W, or x·Wᵀ with `transposed`, for x of two or more axes.
+Val MatMulDequantized(Val x, const QuantizedOperands& w, bool transposed);
+
+// Returns the rows of both operators, for the family QuantizeOps.
+std::vector<OpRow> MakeDequantizeRows();
+
+}  // namespace onnxtrain

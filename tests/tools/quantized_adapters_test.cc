@@ -1,0 +1,279 @@
+// Low-rank adapters beside weights that the file stores in integers: what is trained and written, and that it equals
+// training beside the floats that the integers stand for.
+#include <nlohmann/json.hpp>
+
+#include <numeric>
+
+#include "backends/registry.h"
+#include "frontend/base/status.h"
+#include "frontend/data/sources/numpy.h"
+#include "frontend/data/sources/safetensors.h"
+#include "frontend/onnx/import.h"
+#include "frontend/onnx/read/parsed.h"
+#include "optim/plan/adapters.h"
+#include "optim/step/session.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/run_scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFloat = 1, kUInt8 = 2, kInt8 = 3;  // of TensorProto
+
+struct Tensor {
+  std::string name;
+  int type;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+std::string ToBytes(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+int NumberAt(size_t seed, int64_t i, int count) {
+  return static_cast<int>((static_cast<uint32_t>(i + 977 * seed) * 2654435761u >> 13) % static_cast<uint32_t>(count));
+}
+
+constexpr int64_t kBlock = 16;
+
+// A weight [outputs, inputs] in blocks along the inputs, packed for MatMulNBits, and its floats [inputs, outputs].
+struct Blocks {
+  std::vector<Tensor> tensors;
+  tiny::Weight floats;
+};
+
+Blocks MakeBlocks(const std::string& module, int64_t inputs, int64_t outputs, int64_t bits) {
+  const int64_t count = (inputs + kBlock - 1) / kBlock, per_byte = 8 / bits, zero_bytes = (count * bits + 7) / 8;
+  const size_t seed = module.size();
+  std::string numbers(static_cast<size_t>(outputs * count * kBlock / per_byte), '\0');
+  std::string zeros(static_cast<size_t>(outputs * zero_bytes), '\0');
+  std::vector<float> scales = tiny::Uniform(outputs * count, 0.05f, static_cast<uint32_t>(seed));
+  Blocks blocks{.floats = {module + ".weight", {inputs, outputs}, std::vector<float>(inputs * outputs)}};
+  const auto put = [&](std::string* to, int64_t bytes, int64_t row, int64_t i, int number) {
+    (*to)[static_cast<size_t>(row * bytes + i / per_byte)] |= static_cast<char>(number << (i % per_byte * bits));
+  };
+  for (int64_t o = 0; o < outputs; ++o) {
+    for (int64_t b = 0; b < count; ++b) put(&zeros, zero_bytes, o, b, NumberAt(seed + 1, o * count + b, 1 << bits));
+    for (int64_t i = 0; i < count * kBlock; ++i) {
+      const int64_t block = o * count + i / kBlock;
+      const int number = NumberAt(seed, o * inputs + i, 1 << bits), zero = NumberAt(seed + 1, block, 1 << bits);
+      put(&numbers, count * kBlock / per_byte, o, i, number);
+      if (i < inputs) blocks.floats.values[i * outputs + o] = static_cast<float>(number - zero) * scales[block];
+    }
+  }
+  blocks.tensors = {{module + ".weight_Q4", kUInt8, {outputs, count, kBlock / per_byte}, numbers},
+                    {module + ".weight_scales", kFloat, {outputs * count}, ToBytes(scales)},
+                    {module + ".weight_zeros", kUInt8, {outputs * zero_bytes}, zeros}};
+  return blocks;
+}
+
+// Adds initializers to a file. Messages that follow each other are merged.
+void Append(const std::string& path, const std::vector<Tensor>& tensors) {
+  tiny::Message graph;
+  for (const Tensor& t : tensors) {
+    tiny::Message tensor;
+    for (const int64_t extent : t.shape) tensor.Int(1, static_cast<uint64_t>(extent));
+    graph.Sub(5, tensor.Int(2, static_cast<uint64_t>(t.type)).Bytes(8, t.name).Bytes(9, t.bytes));
+  }
+  std::ofstream(path, std::ios::binary | std::ios::app) << tiny::Message().Sub(7, graph).text();
+}
+
+tiny::Op BlockProduct(const Blocks& w, const std::string& x, const std::string& y, int64_t bits) {
+  return {"MatMulNBits",
+          {x, w.tensors[0].name, w.tensors[1].name, w.tensors[2].name},
+          {y},
+          {},
+          {{"K", w.floats.shape[0]}, {"N", w.floats.shape[1]}, {"bits", bits}, {"block_size", kBlock}},
+          "com.microsoft"};
+}
+
+// x[batch,4] → tanh(x·up) [batch,40] → tanh(h·mid) [batch,24] → ·out + b [batch,3]. 4 and 40 inputs do not fill blocks.
+class QuantizedAdapters : public RunScratch {
+ protected:
+  QuantizedAdapters() {
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(96)).ok());
+    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, {.seed = 8})).ok());
+    SaveBlocks("m.onnx", 4);
+  }
+
+  // Saves the model with blocks, and as "float.onnx" the one with their floats.
+  void SaveBlocks(const std::string& name, int64_t bits) {
+    const Blocks up = MakeBlocks("net.up", 4, 40, bits), mid = MakeBlocks("net.mid", 40, 24, bits);
+    tiny::Model floats;
+    floats.nodes = {{"MatMul", {"x", up.floats.name}, {"h0"}},   {"Tanh", {"h0"}, {"h"}},
+                    {"MatMul", {"h", mid.floats.name}, {"g0"}},  {"Tanh", {"g0"}, {"g"}},
+                    {"MatMul", {"g", "net.out.weight"}, {"y0"}}, {"Add", {"y0", "net.out.bias"}, {"y"}}};
+    floats.weights = {{"net.out.weight", {24, 3}, tiny::Uniform(72, 0.4f, 4)}, {"net.out.bias", {3}, {0, 0, 0}}};
+    tiny::Model blocks = floats;
+    floats.weights.push_back(up.floats);
+    floats.weights.push_back(mid.floats);
+    floats.Save(Path("float.onnx"));
+    blocks.nodes[0] = BlockProduct(up, "x", "h0", bits);
+    blocks.nodes[2] = BlockProduct(mid, "h", "g0", bits);
+    blocks.Save(Path(name));
+    for (const Blocks* w : {&up, &mid}) Append(Path(name), w->tensors);
+  }
+
+  Outcome Train(const std::string& model, const std::string& flags) const {
+    return Run("--model " + model + " --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet " + flags);
+  }
+
+  HostTensor Stored(const std::string& model, const std::string& name) const {
+    const auto loaded = OnnxModel::Load(Path(model));
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return (*loaded)->parsed().graph.initializers.at(name).Clone();
+  }
+
+  NamedArrays Adapter(const std::string& run) const {
+    auto arrays = ReadSafetensors(Path(run + "/adapter/adapter_model.safetensors"));
+    EXPECT_TRUE(arrays.ok()) << arrays.status();
+    return *std::move(arrays);
+  }
+
+  double Loss(const std::string& model_flags) const {
+    const Outcome o = Run("eval --data test.npz --json --quiet " + model_flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return Json::parse(o.out)["loss"];
+  }
+};
+
+TEST_F(QuantizedAdapters, TrainAndAreWrittenAsNodes) {
+  const Outcome o = Train("m.onnx", "--epochs 6 --lora-rank 2 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("r")["trainable_parameters"], 2 * (4 + 40) + 2 * (40 + 24));  // not the output layer
+  EXPECT_LT(Summary("r")["eval"]["loss"], Summary("r")["eval_before"]["loss"]);
+  for (const char* name : {"net.up.weight_Q4", "net.up.weight_scales", "net.mid.weight_zeros"})
+    EXPECT_TRUE(Stored("m.onnx", name).SameBytes(Stored("r/model.onnx", name))) << name;
+  const HostTensor a = Stored("r/model.onnx", "net.mid.lora_A.weight"), b = Adapter("r").at(0).second;
+  EXPECT_EQ(a.shape(), (Shape{40, 2}));
+  const auto loaded = OnnxModel::Load(Path("r/model.onnx"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ((*loaded)->op_histogram().at("com.microsoft.MatMulNBits"), 2);
+  EXPECT_EQ((*loaded)->op_histogram().at("MatMul"), 1 + 2 * 2);
+  EXPECT_NEAR(Loss("--model r/model.onnx"), Summary("r")["eval"]["loss"].get<double>(), 1e-6);
+}
+
+TEST_F(QuantizedAdapters, AreReadByEvalExportAndTraining) {
+  ASSERT_EQ(Train("m.onnx", "--epochs 4 --lora-rank 2 --out r").code, 0);
+  EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter"), Loss("--model r/model.onnx"), 1e-6);
+  const Outcome exported = Run("export --model m.onnx --adapter r/adapter --out e.onnx");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_TRUE(ReadAll(Path("e.onnx")) == ReadAll(Path("r/model.onnx")));
+  ASSERT_EQ(Train("m.onnx", "--max-steps 4 --adapter r/adapter --out more").code, 0);
+  EXPECT_NEAR(Summary("more")["eval_before"]["loss"], Summary("r")["eval"]["loss"].get<double>(), 1e-6);
+}
+
+TEST_F(QuantizedAdapters, TrainAsBesideTheFloats) {
+  for (const int64_t bits : {2, 4, 8}) {
+    SCOPED_TRACE(bits);
+    SaveBlocks("m.onnx", bits);
+    ASSERT_EQ(Train("m.onnx", "--max-steps 2 --lora-rank 2 --overwrite --out start").code, 0);
+    for (const char* model : {"m.onnx", "float.onnx"}) {
+      const Outcome o = Train(model, StrCat("--epochs 3 --adapter start/adapter --overwrite --out ", model, ".run"));
+      ASSERT_EQ(o.code, 0) << o.err;
+    }
+    for (const char* when : {"eval_before", "eval"})
+      EXPECT_NEAR(Summary("m.onnx.run")[when]["loss"], Summary("float.onnx.run")[when]["loss"].get<double>(), 1e-6);
+    const NamedArrays blocks = Adapter("m.onnx.run"), floats = Adapter("float.onnx.run");
+    ASSERT_EQ(blocks.size(), floats.size());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      for (int64_t e = 0; e < blocks[i].second.size(); ++e)
+        EXPECT_NEAR(blocks[i].second.At(e), floats[i].second.At(e), 1e-4) << blocks[i].first;
+    }
+  }
+}
+
+TEST_F(QuantizedAdapters, ResumeBitForBit) {
+  ASSERT_EQ(Train("m.onnx", "--epochs 4 --lora-rank 2 --out whole").code, 0);
+  ASSERT_EQ(Train("m.onnx", "--epochs 2 --lora-rank 2 --out part").code, 0);
+  const Outcome o = Run("--resume part --epochs 4 --quiet");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(ReadAll(Path("part/model.onnx")) == ReadAll(Path("whole/model.onnx")));
+}
+
+TEST_F(QuantizedAdapters, GradientsAreThoseOfFiniteDifferences) {
+  ASSERT_EQ(Train("m.onnx", "--max-steps 3 --lora-rank 2 --out r").code, 0);  // B is not zero
+  const Outcome o = Run("compare --model m.onnx --data d.npz --adapter r/adapter --gradcheck 6 --json --quiet");
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+}
+
+// Neither the forward nor the backward pass has a value of the shape of a weight in floats.
+TEST_F(QuantizedAdapters, NoProgramHasTheFloats) {
+  TrainConfig config;
+  config.lora_rank = {"2"};
+  const auto base = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(base.ok()) << base.status();
+  ModelEdits edits;
+  const auto updates = PlanAdapters(config, **base);
+  ASSERT_TRUE(updates.ok()) << updates.status();
+  ASSERT_EQ(updates->size(), 2u);
+  edits.low_rank = *updates;
+  const auto model = (*base)->LoadEdited(edits);
+  ASSERT_TRUE(model.ok()) << model.status();
+  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 2},
+                         .micro_batch = 16,
+                         .plan_only = true};
+  for (const LowRankUpdate& u : *updates)
+    options.trainable.adapters.insert(options.trainable.adapters.end(), {u.a_name(), u.b_name()});
+  const auto backend = CreateBackend("cpu", {.threads = 2});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  const auto session = Session::Create(*model, backend->get(), options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_TRUE((*session)->Plan(16).ok());
+  int products = 0;
+  for (const ProgramProfile& profile : (*session)->Profile()) {
+    const Graph& graph = profile.program->graph();
+    for (const Node& node : graph.nodes()) products += node.op == "MatMulDequantized";
+    for (size_t v = 0; v < graph.values().size(); ++v) {
+      const Type& type = graph.type(static_cast<ValueId>(v));
+      const bool weight = type.elements() == 4 * 40 || type.elements() == 40 * 24;
+      EXPECT_FALSE(weight && IsFloat(type.dtype)) << profile.name << " has " << ToString(type);
+    }
+  }
+  EXPECT_GE(products, 3);  // forward, and backward through `mid`
+}
+
+// x[batch,4] → tanh(x·up) [batch,8] → ·out [batch,3], int8 with a scale and zero point per column behind
+// DequantizeLinear.
+TEST_F(QuantizedAdapters, DequantizedColumns) {
+  tiny::Model model;
+  model.nodes = {{"DequantizeLinear", {"up.weight_q", "up.scale", "up.zero"}, {"up.weight_f"}, {}, {{"axis", 1}}},
+                 {"MatMul", {"x", "up.weight_f"}, {"h0"}},
+                 {"Tanh", {"h0"}, {"h"}},
+                 {"MatMul", {"h", "out.weight"}, {"y"}}};
+  model.weights = {{"out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)}};
+  model.Save(Path("columns.onnx"));
+  std::string numbers(32, '\0'), zeros(8, '\0');
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = static_cast<char>(NumberAt(5, static_cast<int64_t>(i), 200) - 100);
+  for (size_t i = 0; i < zeros.size(); ++i) zeros[i] = static_cast<char>(i) - 4;
+  std::vector<float> scales = tiny::Uniform(8, 0.01f, 9);
+  Append(Path("columns.onnx"), {{"up.weight_q", kInt8, {4, 8}, numbers},
+                                {"up.scale", kFloat, {8}, ToBytes(scales)},
+                                {"up.zero", kInt8, {8}, zeros}});
+  const Outcome o = Train("columns.onnx", "--epochs 4 --lora-rank 2 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("r")["trainable_parameters"], 2 * (4 + 8));
+  EXPECT_TRUE(Stored("columns.onnx", "up.weight_q").SameBytes(Stored("r/model.onnx", "up.weight_q")));
+  EXPECT_NEAR(Loss("--model r/model.onnx"), Summary("r")["eval"]["loss"].get<double>(), 1e-6);
+}
+
+TEST_F(QuantizedAdapters, TruncatedBlocksAreRefused) {
+  const Blocks up = MakeBlocks("net.up", 4, 40, 4);
+  tiny::Model model;
+  model.nodes = {BlockProduct(up, "x", "y", 4)};
+  model.Save(Path("short.onnx"));
+  std::vector<Tensor> tensors = up.tensors;
+  tensors[0].shape[0] = 39;
+  tensors[0].bytes.resize(39 * 8);
+  Append(Path("short.onnx"), tensors);
+  ExpectRefused(Train("short.onnx", "--lora-rank 2 --lora-target up --out r"),
+                "weights u8[39,1,8] are not 40 by 1 blocks of 16");
+}
+
+}  // namespace
+}  // namespace onnxtrain
