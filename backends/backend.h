@@ -175,6 +175,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Program>> Compile(const Graph& legal, const CompileOptions& options) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
+  // Returns a buffer over the bytes of a tensor, which it keeps alive; its Write fails. Returns null where programs
+  // cannot read the tensor in place: it is empty, unaligned for its element type, or the device has separate memory.
+  virtual std::unique_ptr<Buffer> Borrow(const HostTensor& tensor) { return nullptr; }
   // Returns true if programs read aligned feeds in place (Program::ReadInPlace).
   virtual bool ReadsHostMemory() const { return false; }
   // Returns the bytes that Allocate can still provide, or the maximum if that is unknown.

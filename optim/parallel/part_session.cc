@@ -43,7 +43,7 @@ absl::Status PartSession::VerifyWhole(int64_t exported) {
   ASSIGN_OR_RETURN(const auto inference, models_->ImportForward(prepare_, exported, false, true));
   if (!inference->random_key.empty()) return absl::OkStatus();  // other numbers for other batches: nothing to compare
   TrainingState weights(backend_, dtype_);
-  RETURN_IF_ERROR(weights.AddFrozen(*inference, true));
+  RETURN_IF_ERROR(weights.AddFrozen(*inference, *models_->model(), true));
   return VerifyBatchSize(*models_, prepare_, exported, backend_, weights.bindings());
 }
 

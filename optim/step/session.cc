@@ -41,7 +41,7 @@ absl::Status SessionImpl::Init() {
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
-  RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, !options_.plan_only));
+  RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, *models_->model(), !options_.plan_only));
   RETURN_IF_ERROR(ChooseStrategy());
   RETURN_IF_ERROR(SetPlateau(1));
   if (options_.loss_scale) RETURN_IF_ERROR(state_.device_scalars().loss_scale.Write(options_.loss_scale->initial));
@@ -103,14 +103,17 @@ absl::Status SessionImpl::EnsureFrozen(const ImportedModel& model, int64_t batch
   if (state_.HasAllWeights(model)) return absl::OkStatus();
   const bool load = !options_.plan_only;
   ASSIGN_OR_RETURN(const PreparedModel complete, models_->PrepareWeights(prepare_, batch, training, load));
-  return state_.AddFrozen(complete.model, load);
+  return state_.AddFrozen(complete.model, *models_->model(), load);
 }
 
-// Moves the imported weights into the arenas.
+// Moves the imported weights that training changes into the arenas.
 absl::Status SessionImpl::MoveWeightsIn() {
   if (options_.plan_only) return absl::OkStatus();
   std::map<std::string, HostTensor> stored;
-  for (ImportedWeight& w : prepared_.model.weights) stored.emplace(w.name, std::exchange(w.value, HostTensor()));
+  for (ImportedWeight& w : prepared_.model.weights) {
+    HostTensor value = std::exchange(w.value, HostTensor());
+    if (!state_.IsFrozen(w.name)) stored.emplace(w.name, std::move(value));
+  }
   RETURN_IF_ERROR(SetWeights(stored));
   stored.clear();
   ReleaseImported();

@@ -37,7 +37,7 @@ namespace onnxtrain {
 
 // Memory of a training session by purpose, in bytes: allocated, or only planned with SessionOptions::plan_only.
 struct SessionMemory {
-  int64_t parameters = 0;  // trained and frozen
+  int64_t parameters = 0;  // trained and frozen, without `mapped`
   int64_t gradients = 0;   // flat arenas; gradients of a one-program step are activations
   int64_t sums = 0;        // partial sums of GradientTree, with SessionOptions::deterministic
   int64_t moments = 0;
@@ -46,6 +46,10 @@ struct SessionMemory {
   int64_t feeds = 0;        // feeds and outputs of the program with the largest ones
   int64_t activations = 0;  // the arena of all programs, with workspaces, or `compiling`
   int64_t host = 0;         // the model, memory of the caller, libraries
+
+  // Frozen weights that programs read from the mapped file. Not in the total: the system drops these pages where other
+  // memory is needed, and reads them again.
+  int64_t mapped = 0;
 
   int64_t compiling = 0;  // part of `activations`: memory that compilation needs while no program runs
   int64_t reserved = 0;   // part of the total: RecomputeSpec::reserved

@@ -106,21 +106,47 @@ bool TrainingState::HasAllWeights(const ImportedModel& model) const {
   });
 }
 
-absl::Status TrainingState::AddFrozen(const ImportedModel& model, bool load) {
+absl::Status TrainingState::AddFrozen(const ImportedModel& model, const OnnxModel& file, bool load) {
   auto arena = std::make_unique<Arena>();
-  std::vector<const ImportedWeight*> added;
+  std::vector<const ImportedWeight*> copied;
   for (const ImportedWeight& w : model.weights) {
     if (bindings_.contains(w.name) || divided_weights_.contains(w.name)) continue;
-    arena->Add(w.name, model.graph.type(model.graph.FindInput(w.name)->value));
-    added.push_back(&w);
+    const GraphInput& input = *model.graph.FindInput(w.name);
+    const Type& type = model.graph.type(input.value);
+    if (input.kind == InputKind::kFrozen) {
+      frozen_.names.insert(w.name);
+      if (BorrowFrozen(w, type, file)) continue;
+    }
+    arena->Add(w.name, type);
+    copied.push_back(&w);
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "frozen weights"));
   Expose(*arena, &bindings_);
-  for (const ImportedWeight* w : added) {
-    if (load) RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
+  for (const ImportedWeight* w : copied) {
+    if (!load) continue;
+    RETURN_IF_ERROR(WriteRegion(bindings_.at(w->name), w->value));
+    ReleaseMappedPages(w->value.bytes());
   }
-  frozen_.push_back(std::move(arena));
+  frozen_.copied.push_back(std::move(arena));
   return absl::OkStatus();
+}
+
+// Binds a weight to its tensor in host memory. Returns false if there is none of this type that the backend can read.
+bool TrainingState::BorrowFrozen(const ImportedWeight& weight, const Type& type, const OnnxModel& file) {
+  const HostTensor* stored = file.Initializer(weight.name);
+  const bool as_stored = stored != nullptr && stored->type() == type;
+  const HostTensor& tensor = as_stored ? *stored : weight.value;
+  std::unique_ptr<Buffer> buffer = tensor.type() == type ? backend_.Borrow(tensor) : nullptr;
+  if (buffer == nullptr) return false;
+  bindings_[weight.name] = {{buffer.get(), 0}, type};
+  frozen_.borrowed.push_back(std::move(buffer));
+  const auto bytes = static_cast<int64_t>(type.bytes());
+  if (IsInMappedFile(tensor.bytes().data())) {
+    frozen_.mapped += bytes;
+  } else if (!as_stored) {  // OnnxModel::HeapBytes counts stored tensors
+    frozen_.imported += bytes;
+  }
+  return true;
 }
 
 absl::Status TrainingState::EnsureGradients() {
@@ -362,6 +388,7 @@ absl::Status TrainingState::ClearPending() {
 
 absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& weights) {
   for (const auto& [name, value] : weights) {
+    if (IsFrozen(name)) return Invalid("weight '", name, "' is frozen");
     const bool divided = divided_weights_.contains(name);
     auto it = bindings_.find(name);
     if (it == bindings_.end() && !divided) return Invalid("the model has no weight named '", name, "'");
@@ -485,7 +512,9 @@ SessionMemory TrainingState::memory() const {
   const auto size = [](const Arena& arena) { return static_cast<int64_t>(arena.size()); };
   SessionMemory m{.parameters = size(params_),
                   .statistics = size(statistics_) + size(pending_) + size(zeros_) + size(device_scalars_.memory)};
-  for (const auto& arena : frozen_) m.parameters += size(*arena);
+  for (const auto& arena : frozen_.copied) m.parameters += size(*arena);
+  m.parameters += frozen_.imported;
+  m.mapped = frozen_.mapped;
   if (grads_.buffer() != nullptr) m.gradients = size(grads_);
   if (divides_gradients_) m.gradients = size(divided_grads_);
   for (const auto& arena : moments_) m.moments += size(*arena);

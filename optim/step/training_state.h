@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,9 +39,12 @@ class TrainingState {
   // Allocates zeroed memory for everything but gradients and frozen weights. `prepared` must outlive the state.
   absl::Status LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss);
   bool HasAllWeights(const ImportedModel& model) const;
-  // Allocates the weights of `model` that are still missing: those that training does not change. Inference graphs may
-  // read some that the training graph does not. With `load`, copies the imported values.
-  absl::Status AddFrozen(const ImportedModel& model, bool load);
+  // Adds the weights of `model` that are still missing: those that this session does not change. Inference graphs may
+  // read some that the training graph does not. Programs read frozen weights in place where the backend can
+  // (Backend::Borrow), from `file` or else the imported values. Allocates memory for all others and, with `load`,
+  // copies the values.
+  absl::Status AddFrozen(const ImportedModel& model, const OnnxModel& file, bool load);
+  bool IsFrozen(const std::string& weight) const { return frozen_.names.contains(weight); }
   // Allocates gradients, which only accumulation and Session::Gradients keep in memory.
   absl::Status EnsureGradients();
 
@@ -86,7 +90,7 @@ class TrainingState {
   BufferView gathered(const DividedMoment& moment) const;  // of the unit
   void ReleaseGathered();
 
-  // Sets weights by initializer name, in the stored shapes, and their averages to the same values.
+  // Sets weights by initializer name, in the stored shapes, and their averages to the same values. Frozen weights fail.
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
   // Returns the weights and statistics that training changes.
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() const;
@@ -130,6 +134,7 @@ class TrainingState {
 
  private:
   void LayOutParameters();
+  bool BorrowFrozen(const ImportedWeight& weight, const Type& type, const OnnxModel& file);
   void AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const;
   absl::Status WriteColumns(const std::string& weight, const HostTensor& value);
   Region FindWhole(const std::string& weight) const;
@@ -146,7 +151,14 @@ class TrainingState {
   std::map<std::string, UpdateRule> rules_;
   Arena params_, grads_, statistics_, pending_, zeros_;  // `zeros_`: with StartStatisticsAtZero, laid out like pending_
   DeviceScalars device_scalars_;
-  std::vector<std::unique_ptr<Arena>> moments_, frozen_;
+  std::vector<std::unique_ptr<Arena>> moments_;
+  struct Frozen {
+    std::set<std::string> names;
+    std::vector<std::unique_ptr<Arena>> copied;
+    std::vector<std::unique_ptr<Buffer>> borrowed;
+    int64_t mapped = 0, imported = 0;  // borrowed bytes in mapped files, and of values that the import has converted
+  };
+  Frozen frozen_;
   Bindings bindings_;
   BufferView Within(const Region& flat, int64_t element) const {
     return {flat.view.buffer, flat.view.offset + element * DTypeSize(dtype_)};

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 #include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/typed.h"
@@ -180,6 +181,86 @@ Kernel PlainProduct(const KernelContext& c, Epilogue e) {
   return p.empty() ? MakeEmptyKernel(c, e) : ProductKernel(p, Plain(p.b, p.b_strides, e.in), e);
 }
 
+// One tile of y = a·b: packs columns of the weight and multiplies them, into scratch memory, since oneDNN's products
+// write dense matrices only.
+class TileProduct {
+ public:
+  TileProduct(const Product& p, bool transposed, int64_t columns, Epilogue e)
+      : TileProduct(
+            MakeMatMulDesc({{p.m, p.k}, {p.k, columns}, {p.m, columns}, {p.k, 1}, {}, {columns, 1}, p.m, p.k, columns},
+                           *FindPackedLayout(p.m, p.k, columns, e.in), e),
+            FindPacking(*FindPackedLayout(p.m, p.k, columns, e.in), transposed, transposed ? p.k : p.n), e) {}
+
+  size_t packed_bytes() const { return packed_bytes_; }
+  size_t scratch_bytes() const { return scratch_bytes_; }
+
+  void Run(const Args& args, const float* weight, const void* bias, void* packed, void* y, void* scratch) const {
+    pack_(weight, packed);
+    if (bias != nullptr) {
+      call_.Run({args.inputs[0], packed, bias, y, scratch});
+    } else {
+      call_.Run({args.inputs[0], packed, y, scratch});
+    }
+  }
+
+ private:
+  TileProduct(const dnnl::matmul::primitive_desc& desc, PackMatrix pack, Epilogue e)
+      : call_(MakeMatMulCall(desc, e.bias)),
+        pack_(std::move(pack)),
+        packed_bytes_(Aligned64(desc.weights_desc().get_size())),
+        scratch_bytes_(Aligned64(desc.scratchpad_desc().get_size())) {}
+
+  DnnlCall call_;
+  PackMatrix pack_;
+  size_t packed_bytes_, scratch_bytes_;
+};
+
+// Copies, or adds, the columns of a tile to y.
+void StoreTile(const Args& args, const Product& p, Epilogue e, const std::byte* tile, int64_t first, int64_t columns) {
+  const auto element = static_cast<int64_t>(DTypeSize(e.out));
+  Parallel(p.m, columns, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const std::byte* from = tile + i * columns * element;
+      const int64_t at = i * p.n + first;
+      if (e.adds) {
+        const auto* sums = reinterpret_cast<const float*>(from);
+        for (int64_t j = 0; j < columns; ++j) args.out()[at + j] = args.in(3)[at + j] + sums[j];
+      } else {
+        std::copy_n(from, columns * element, args.out<std::byte>() + at * element);
+      }
+    }
+  });
+}
+
+// Packs a float32 weight tile by tile in memory that stays in the caches, so that no packed copy of it has to be kept.
+// Every element has the bits of the product with a weight that is packed as a whole.
+absl::StatusOr<Kernel> PrepareTiledProduct(const KernelContext& c, Epilogue e) {
+  const Product p = MakeNodeProduct(c);
+  const bool transposed = c.attrs().Int("trans_b") != 0;
+  const int64_t width = FindTileWidth(p.m, p.k, p.n, e.in),
+                last = p.n - (p.n - 1) / std::max<int64_t>(width, 1) * width;
+  if (width == 0 || c.in(1).dtype != DType::kFloat32)
+    return absl::InternalError("no tiles of this weight can be packed");
+  const bool adds = std::exchange(e.adds, false);
+  const TileProduct whole(p, transposed, width, e), rest(p, transposed, last, e);
+  e.adds = adds;
+  const size_t packed = std::max(whole.packed_bytes(), rest.packed_bytes());
+  const size_t tile = Aligned64(p.m * width * DTypeSize(e.out));
+  return Kernel{.run =
+                    [=](const Args& args) {
+                      auto* memory = static_cast<std::byte*>(args.workspace);
+                      for (int64_t j = 0; j < p.n; j += width) {
+                        const int64_t columns = std::min(width, p.n - j);
+                        const TileProduct& product = columns == width ? whole : rest;
+                        const std::byte* bias = e.bias ? args.in<std::byte>(2) + j * DTypeSize(e.bias_type) : nullptr;
+                        product.Run(args, args.in(1) + j * (transposed ? p.k : 1), bias, memory, memory + packed,
+                                    memory + packed + tile);
+                        StoreTile(args, p, e, memory + packed, j, columns);
+                      }
+                    },
+                .workspace = packed + tile + std::max(whole.scratch_bytes(), rest.scratch_bytes())};
+}
+
 absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
   return PlainProduct(c, {.in = c.in().dtype, .out = c.out().dtype});
 }
@@ -190,6 +271,7 @@ absl::StatusOr<Kernel> PrepareProductAndSum(const KernelContext& c) {
                    .in = c.in().dtype,
                    .out = c.out().dtype,
                    .bias_type = c.has(2) ? c.in(2).dtype : DType::kFloat32};
+  if (c.attrs().Int("tiles") != 0) return PrepareTiledProduct(c, e);
   if (c.in(1).layout != Layout::kPacked) return PlainProduct(c, e);
   const Product p = MakeNodeProduct(c);
   const auto layout = FindPackedLayout(p.m, p.k, p.n, e.in);
@@ -263,6 +345,18 @@ std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t
       best.weights_desc() == Plain({k, n}, {n, 1}, dtype) || best.weights_desc() == Plain({k, n}, {1, k}, dtype);
   if (IsReference(best) || plain) return {};
   return best.weights_desc();
+}
+
+int64_t FindTileWidth(int64_t m, int64_t k, int64_t n, DType dtype) {
+  // Narrower tiles than 256 columns read the other operand too often.
+  constexpr int64_t kTileBytes = int64_t{2} << 20, kBlock = 64, kMinWidth = 256;
+  const int64_t fitting = kTileBytes / std::max<int64_t>(1, k * static_cast<int64_t>(DTypeSize(dtype)));
+  const int64_t width = std::min(n, std::max(fitting / kBlock * kBlock, kMinWidth)), last = n - (n - 1) / width * width;
+  const auto packs = [&](int64_t columns) {
+    const auto layout = FindPackedLayout(m, k, columns, dtype);
+    return layout && FindPacking(*layout, false, columns) != nullptr;
+  };
+  return packs(width) && packs(last) ? width : 0;
 }
 
 std::span<const KernelRow> MatmulKernels() {

@@ -1,6 +1,7 @@
 // Matrix products for oneDNN.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "backends/cpu/runtime/dnnl_call.h"
@@ -22,5 +23,16 @@ Product MakeProduct(const Shape& a, const Shape& b, const Shape& y, bool trans_a
 
 // Returns the fastest layout of a weight [k, n] of that type for m rows; nothing if that is row-major.
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
+
+// Packs a float32 matrix into memory of a packed layout.
+using PackMatrix = std::function<void(const float* matrix, void* packed)>;
+
+// Returns the packing of a matrix [k, n] into the layout, or null for layouts other than those of FindPackedLayout.
+// `stride` is the distance of two rows of the matrix, which is stored as [n, k] if `transposed`.
+PackMatrix FindPacking(const dnnl::memory::desc& layout, bool transposed, int64_t stride);
+
+// Returns the columns of a tile of a weight [k, n] that products of m rows pack and multiply at a time; 0 if such
+// products cannot pack tiles.
+int64_t FindTileWidth(int64_t m, int64_t k, int64_t n, DType dtype);
 
 }  // namespace onnxtrain::cpu

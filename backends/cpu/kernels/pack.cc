@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "backends/cpu/kernels/conv.h"
+#include "backends/cpu/kernels/matmul.h"
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
@@ -79,26 +80,26 @@ void PackRim(const Blocks<T>& b, const float* x, int64_t row, int64_t column, in
 
 // Packs from float32 in one pass, along the contiguous axis. oneDNN's reorders take two to four times as long.
 template <typename T>
-Kernel PackBlocks(const Blocks<T>& b, bool transposed, const PackBlockSimd<T>& simd) {
-  const int64_t row = transposed ? 1 : b.n, column = transposed ? b.k : 1;
+PackMatrix PackBlocks(const Blocks<T>& b, bool transposed, int64_t stride, const PackBlockSimd<T>& simd) {
+  const int64_t row = transposed ? 1 : stride, column = transposed ? stride : 1;
   const auto pack = transposed ? simd.columns : simd.rows;
-  return {.run = [=](const Args& args) {
+  return [=](const float* matrix, void* packed) {
     Parallel(b.across() * b.down(), b.rows() * b.width, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t over = transposed ? block / b.down() : block % b.across(),
                       down = transposed ? block % b.down() : block / b.across();
         const int64_t i = down * b.rows(), j = over * b.width;
         const int64_t rows = std::min(b.rows(), b.k - i), columns = std::min(b.width, b.n - j);
-        const float* x = args.in() + i * row + j * column;
-        T* to = args.out<T>() + down * b.row_step + over * b.column_step;
+        const float* x = matrix + i * row + j * column;
+        T* to = static_cast<T*>(packed) + down * b.row_step + over * b.column_step;
         if (rows < b.rows() || columns < b.width) {
           PackRim(b, x, row, column, rows, columns, to);
         } else {
-          pack(x, transposed ? column : row, b.height, b.width, to);
+          pack(x, stride, b.height, b.width, to);
         }
       }
     });
-  }};
+  };
 }
 
 absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
@@ -107,8 +108,8 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
   const auto layout = PackedWeightLayout(c.out(), 1, c.attrs().Ints("layout"));
   if (!layout) return absl::InternalError("no packed layout for this weight");
   if (c.in().dtype == DType::kFloat32) {
-    if (const auto floats = GetBlocks<float>(*layout)) return PackBlocks(*floats, transposed, Simd().floats);
-    if (const auto pairs = GetBlocks<uint32_t>(*layout)) return PackBlocks(*pairs, transposed, Simd().pairs);
+    if (PackMatrix pack = FindPacking(*layout, transposed, transposed ? k : n))
+      return Kernel{.run = [pack = std::move(pack)](const Args& args) { pack(args.in(), args.outputs[0]); }};
   }
   const Reorder reorder = MakeReorder(Plain({k, n}, transposed ? Shape{1, k} : Shape{n, 1}, c.in().dtype), *layout);
   return Kernel{.run =
@@ -119,6 +120,12 @@ absl::StatusOr<Kernel> PreparePackWeight(const KernelContext& c) {
 }
 
 }  // namespace
+
+PackMatrix FindPacking(const dnnl::memory::desc& layout, bool transposed, int64_t stride) {
+  if (const auto floats = GetBlocks<float>(layout)) return PackBlocks(*floats, transposed, stride, Simd().floats);
+  if (const auto pairs = GetBlocks<uint32_t>(layout)) return PackBlocks(*pairs, transposed, stride, Simd().pairs);
+  return nullptr;
+}
 
 std::span<const KernelRow> PackKernels() {
   static constexpr KernelRow kRows[] = {{"cpu.PackWeight", PreparePackWeight, kFloat | Only(DType::kBFloat16),

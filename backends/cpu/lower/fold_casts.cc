@@ -151,7 +151,7 @@ Val ComputeExact(Rewriter& r, ValueId v) {
   const Type& type = r.from().type(v);
   if (type.dtype == DType::kFloat32) return r.Map(v);
   const Node& node = *r.from().producer(v);
-  if (node.op != "MatMul") {  // a cast or a view
+  if (node.op != "MatMul" && node.op != "cpu.MatMul") {  // a cast or a view
     const Val x = ComputeExact(r, node.inputs[0]);
     return Reinterpret(x, {x.dtype(), type.shape, type.layout});
   }

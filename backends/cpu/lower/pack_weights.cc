@@ -16,6 +16,12 @@ namespace {
 // Packing a trained weight reads and writes it once per update. Measured with oneDNN 2.6 on two cores at 1024 rows, it
 // saves a fourth of the product where an untransposed weight is wide or high, and 3 % elsewhere, half of its own cost.
 // Packing to bf16 includes the cast.
+//
+// A frozen weight is read from the file, and packed copies for both passes would take twice its memory. Products of
+// kRowsToTile rows lose at most 3 % without them (FindTileWidth; measured likewise, 1024 to 8192 rows and columns):
+// they read a transposed weight as it is, and pack the tiles of any other. Blocks of rows that share a weight, such as
+// those of a cross entropy, count together.
+constexpr int64_t kRowsToTile = 768, kRowsOfBlock = 256;
 constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 2048, kMinWideDim = 1024;
 
 // The second operand of a product a·b.
@@ -49,15 +55,34 @@ struct Weight {
     return v;
   }
 
+  InputKind kind() const {
+    const ValueId source = Source();
+    return graph.IsInput(source) ? graph.inputs()[graph.value(source).index].kind : InputKind::kFrozen;
+  }
+
   bool IsWorthPacking() const {
     if (!IsMultiplied(a().dtype) || shape().size() != 2 || product.attrs.Int("trans_a") != 0 || a().elements() == 0)
       return false;
-    const ValueId source = Source();
-    if (source == kNoValue) return false;
-    const InputKind kind = graph.IsInput(source) ? graph.inputs()[graph.value(source).index].kind : InputKind::kFrozen;
+    if (Source() == kNoValue) return false;
+    const InputKind kind = this->kind();
     const bool wide = !is_transposed() && std::max(shape()[0], shape()[1]) >= kMinWideDim;
     if (kind == InputKind::kParameter) return rows() >= (wide || is_bf16() ? kRowsToPackTrained : kRowsToPackAny);
     return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows() >= kRowsToPackFrozen;
+  }
+
+  // Returns the product without a packed copy of the weight; invalid if it needs one.
+  Val MultiplyTiles(Rewriter& r) const {
+    const Type& master = graph.type(Master());
+    const std::vector<Val> operands = {r.Map(product.inputs[0]), r.Map(Master())};
+    if (is_transposed() && master.dtype == a().dtype) return r.b().Op("MatMul", operands, product.attrs);
+    const int64_t k = a().shape.back(), n = graph.type(product.outputs[0]).shape.back();
+    int64_t width = 0;
+    const absl::Status status = CatchDnnlErrors([&] { width = FindTileWidth(rows(), k, n, a().dtype); });
+    if (!status.ok()) return r.b().Fail(status);
+    if (width == 0 || master.dtype != DType::kFloat32) return Val();
+    Attrs attrs = product.attrs;
+    attrs.Set("tiles", int64_t{1});
+    return r.b().Op("cpu.MatMul", operands, std::move(attrs));
   }
 
   // Invalid where oneDNN prefers it as it is.
@@ -73,6 +98,20 @@ struct Weight {
   }
 };
 
+// The rows that all products multiply with a frozen weight, by weight and orientation.
+using RowsOfWeights = std::map<std::pair<ValueId, bool>, int64_t>;
+
+RowsOfWeights CountRows(const Graph& graph) {
+  RowsOfWeights rows;
+  for (const Node& node : graph.nodes()) {
+    if (!IsWorthPacking(graph, node)) continue;
+    const Weight weight{graph, node};
+    if (weight.kind() == InputKind::kFrozen && weight.rows() >= kRowsOfBlock)
+      rows[{weight.Master(), weight.is_transposed()}] += weight.rows();
+  }
+  return rows;
+}
+
 }  // namespace
 
 bool IsWorthPacking(const Graph& graph, const Node& node) {
@@ -80,10 +119,15 @@ bool IsWorthPacking(const Graph& graph, const Node& node) {
 }
 
 absl::StatusOr<Graph> PackWeights(const Graph& graph) {
+  const RowsOfWeights frozen = CountRows(graph);
   std::map<std::tuple<ValueId, int64_t, bool>, Val> packed;  // shared by all products of as many rows
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (!IsWorthPacking(graph, node)) return std::nullopt;
     const Weight weight{graph, node};
+    const auto rows = frozen.find({weight.Master(), weight.is_transposed()});
+    if (weight.rows() >= kRowsOfBlock && rows != frozen.end() && rows->second >= kRowsToTile) {
+      if (const Val product = weight.MultiplyTiles(r)) return std::vector<Val>{product};
+    }
     const auto [it, fresh] = packed.try_emplace({node.inputs[1], weight.rows(), weight.is_transposed()});
     if (fresh) it->second = weight.Pack(r);
     if (!it->second) return std::nullopt;

@@ -29,9 +29,16 @@ absl::Status CheckOptional(const TypeContext& c, size_t i, const Type& type) {
 
 TypesOr ConvTypes(const TypeContext& c) { return InferBase(c, 3); }
 
-// Products of bf16 are accumulated in float32 and rounded once, to the type `to`.
+// Products of bf16 are accumulated in float32 and rounded once, to the type `to`. With `tiles`, the second operand is
+// float32, rounded to the type of the first.
 TypesOr MatMulTypes(const TypeContext& c) {
-  ASSIGN_OR_RETURN(Types types, InferBase(c, 2));
+  Type weight = c.in(1);
+  if (c.attrs.Int("tiles") != 0) {
+    if (weight.dtype != DType::kFloat32 || weight.rank() != 2) return Invalid("no tiles of ", ToString(weight));
+    weight.dtype = c.in(0).dtype;
+  }
+  const Type* const operands[] = {&c.in(0), &weight};
+  ASSIGN_OR_RETURN(Types types, InferBase({c.op, operands, c.attrs}, 2));
   Type& y = types[0];
   const std::string to = c.attrs.String("to");
   if (const auto dtype = to.empty() ? y.dtype : ParseDType(to); dtype == y.dtype || (dtype && IsMultiplied(*dtype))) {
@@ -76,7 +83,7 @@ TypesOr GatherGradAddTypes(const TypeContext& c) {
 TypesOr SumSquaresTypes(const TypeContext& c) { return InferBase(c, 1, "ReduceSum"); }
 
 std::vector<OpRow> FormRows() {
-  OpRow matmul = FormOf("cpu.MatMul", MatMulTypes, 2, {kActivation, {"to", std::string()}});
+  OpRow matmul = FormOf("cpu.MatMul", MatMulTypes, 2, {kActivation, {"to", std::string()}, {"tiles", int64_t{0}}});
   matmul.overwrites = 1u << 3;
   OpRow norm = FormOf("cpu.BatchNorm", BatchNormTypes, 1, {kActivation});
   norm.layout.inputs |= 8;

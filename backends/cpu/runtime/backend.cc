@@ -51,6 +51,7 @@ class CpuBackend : public Backend {
   }
   bool ReadsHostMemory() const override { return true; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateBuffer(bytes); }
+  std::unique_ptr<Buffer> Borrow(const HostTensor& tensor) override { return BorrowTensor(tensor); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:

@@ -5,12 +5,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
 
 namespace onnxtrain::cpu {
 namespace {
+
+absl::Status CheckRange(size_t offset, size_t bytes, size_t size) {
+  if (offset <= size && bytes <= size - offset) return absl::OkStatus();
+  return absl::OutOfRangeError(StrCat("bytes ", offset, " to ", offset + bytes, " of a buffer of ", size));
+}
 
 // Anonymous pages: zeroed by the system, aligned to 4096.
 class HostBuffer : public Buffer {
@@ -22,7 +28,7 @@ class HostBuffer : public Buffer {
   size_t size() const override { return size_; }
   void* data() override { return data_; }
   absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
-    RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size(), size_));
     // In parallel: touching new pages takes longer than filling them.
     constexpr int64_t kBlock = int64_t{1} << 20;
     const auto size = static_cast<int64_t>(bytes.size());
@@ -33,19 +39,34 @@ class HostBuffer : public Buffer {
     return absl::OkStatus();
   }
   absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
-    RETURN_IF_ERROR(CheckRange(offset, bytes.size()));
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size(), size_));
     if (!bytes.empty()) std::memcpy(bytes.data(), data_ + offset, bytes.size());
     return absl::OkStatus();
   }
 
  private:
-  absl::Status CheckRange(size_t offset, size_t bytes) const {
-    if (offset <= size_ && bytes <= size_ - offset) return absl::OkStatus();
-    return absl::OutOfRangeError(StrCat("bytes ", offset, " to ", offset + bytes, " of a buffer of ", size_));
-  }
-
   std::byte* data_;
   size_t size_, mapped_;
+};
+
+// Often in a read-only mapping of a file, where a write raises SIGSEGV.
+class BorrowedBuffer : public Buffer {
+ public:
+  explicit BorrowedBuffer(HostTensor tensor) : tensor_(std::move(tensor)) {}
+
+  size_t size() const override { return tensor_.bytes().size(); }
+  void* data() override { return const_cast<std::byte*>(tensor_.bytes().data()); }
+  absl::Status Write(size_t, std::span<const std::byte>) override {
+    return absl::FailedPreconditionError("borrowed memory is read-only");
+  }
+  absl::Status Read(size_t offset, std::span<std::byte> bytes) const override {
+    RETURN_IF_ERROR(CheckRange(offset, bytes.size(), size()));
+    std::ranges::copy(tensor_.bytes().subspan(offset, bytes.size()), bytes.begin());
+    return absl::OkStatus();
+  }
+
+ private:
+  const HostTensor tensor_;
 };
 
 }  // namespace
@@ -55,6 +76,12 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes) {
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return absl::ResourceExhaustedError(StrCat("no memory for a buffer of ", bytes, " bytes"));
   return std::make_unique<HostBuffer>(data, bytes, mapped);
+}
+
+std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.bytes().data());
+  if (tensor.bytes().empty() || address % DTypeSize(tensor.dtype()) != 0) return nullptr;
+  return std::make_unique<BorrowedBuffer>(tensor);
 }
 
 void AdviseHugePages(void* begin, size_t bytes) {

@@ -62,6 +62,8 @@ class KernelCache {
 
 // Allocates zeroed host memory. Returns an error, instead of ending the process, if the system has none left.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
+// Implements Backend::Borrow.
+std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
 
 // Before memory is touched for the first time. Huge pages save convolutions, which read many rows at a time, misses of
 // the TLB (about 4 % of a ResNet-18's step); matrix products, which pack what they read, and passes over flat memory

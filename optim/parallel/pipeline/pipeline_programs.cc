@@ -25,7 +25,7 @@ absl::Status PipelineSession::EnsureWeights(const Stage& stage, ProgramKind kind
                                             const VariableExtents& extents) {
   if (state_.HasAllWeights(stage.prepared.model)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Stage complete, CutAt(kind, samples, extents, !options_.plan_only));
-  return state_.AddFrozen(complete.prepared.model, !options_.plan_only);
+  return state_.AddFrozen(complete.prepared.model, *models_->model(), !options_.plan_only);
 }
 
 absl::StatusOr<PipelineSession::StagePrograms*> PipelineSession::GetPrograms(ProgramKind kind,

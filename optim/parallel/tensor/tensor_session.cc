@@ -54,7 +54,7 @@ absl::Status TensorSession::EnsureFrozen(const ImportedModel& model, int64_t bat
   if (state_.HasAllWeights(model)) return absl::OkStatus();
   const bool load = !options_.plan_only;
   ASSIGN_OR_RETURN(const PreparedModel complete, PrepareProgram(prepare_, batch, training, load));
-  return state_.AddFrozen(complete.model, load);
+  return state_.AddFrozen(complete.model, *models_->model(), load);
 }
 
 absl::Status TensorSession::Distribute(DataParallel* ranks, ShardLevel shard) {

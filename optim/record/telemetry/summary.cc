@@ -183,6 +183,7 @@ std::string ToJson(const RunSummary& s) {
   json["world"] = s.world;
   json["planned_peak_bytes"] = s.planned_peak_bytes;
   json["planned_bytes"] = MemoryJson(s.memory);
+  json["mapped_bytes"] = s.memory.mapped;
   json["measured_peak_bytes"] = s.measured_peak_bytes;
   json["time_split"] = TimeSplit(s.result);
   json["communication"] = CommunicationJson(s.result.communication);

@@ -26,6 +26,7 @@ class PlanningBackend : public Backend {
   }
   // Returns a buffer without memory: writes are dropped, reads return zeros.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override;
+  std::unique_ptr<Buffer> Borrow(const HostTensor& tensor) override { return backend_.Borrow(tensor); }
   bool ReadsHostMemory() const override { return backend_.ReadsHostMemory(); }
   size_t FreeMemory() const override { return std::numeric_limits<size_t>::max(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }

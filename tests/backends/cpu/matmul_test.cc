@@ -106,6 +106,38 @@ Graph HalfProduct(const HalfCase& c) {
   return graph;
 }
 
+// Runs the product with a weight of this kind.
+BoundProgram RunProduct(const HalfCase& c, InputKind kind, DType in) {
+  HalfCase of_kind = c;
+  of_kind.kind = kind;
+  of_kind.in = in;
+  BoundProgram program = CompileGraph(Cpu(), HalfProduct(of_kind));
+  std::mt19937 random(5);
+  for (const auto& [name, shape] : {std::pair("a", c.a), {"b", c.b}, {"bias", c.bias}})
+    EXPECT_TRUE(program.Set(name, RandomTensor(F(shape), random, -1, 1)).ok());
+  EXPECT_TRUE(program.Run().ok());
+  return program;
+}
+
+TEST(CpuMatMul, FrozenWeightsOfManyRowsAreReadAsStored) {
+  for (const DType in : {DType::kFloat32, DType::kBFloat16}) {
+    for (const bool trans_b : {false, true}) {
+      const HalfCase c = {.a = {2, 400, 600},
+                          .b = trans_b ? Shape{1100, 600} : Shape{600, 1100},  // the last tile is narrower
+                          .bias = {1100},
+                          .trans_b = trans_b,
+                          .relu = true,
+                          .out = DType::kFloat32};
+      BoundProgram frozen = RunProduct(c, InputKind::kFrozen, in), trained = RunProduct(c, InputKind::kParameter, in);
+      EXPECT_EQ(frozen.Get("y").value(), trained.Get("y").value());
+      const bool by_tiles =
+          std::ranges::any_of(frozen.graph().nodes(), [](const Node& node) { return node.attrs.Int("tiles") != 0; });
+      EXPECT_EQ(by_tiles, CountOps(trained.graph(), "cpu.PackWeight") > 0) << "as far as the processor packs";
+      EXPECT_EQ(CountOps(frozen.graph(), "cpu.PackWeight"), 0);
+    }
+  }
+}
+
 // bf16 products accumulate in float32 and round once, where the host rounds at every step.
 TEST(CpuMatMul, BFloat16) {
   const HalfCase kCases[] = {

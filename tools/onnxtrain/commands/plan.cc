@@ -398,6 +398,9 @@ std::string Page(const TrainConfig& config, const TrainingRun& trial, const Step
     text += "\n";
   }
   text += absl::StrFormat("  %-28s %12s\n", "peak", Bytes(step.memory.total()));
+  if (step.memory.mapped > 0)
+    text += absl::StrFormat("  %-28s %12s  (besides; the system may drop these pages)\n", "frozen weights in the file",
+                            Bytes(step.memory.mapped));
   if (step.divided_weights > 0)
     text +=
         PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),
@@ -443,6 +446,7 @@ Json ToJson(const TrainConfig& config, const TrainingRun& trial, const StepMemor
                {"save_pause_seconds", trial.save.pause_seconds},
                {"budgets", Json::array()}};
   for (const MemoryRow& row : kRows) json["memory"][row.key] = step.memory.*row.bytes;
+  json["mapped_bytes"] = step.memory.mapped;
   for (const Budget& b : step.budgets) {
     json["budgets"].push_back({{"bytes", b.total},
                                {"memory_budget", b.budget},

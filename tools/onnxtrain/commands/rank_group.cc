@@ -249,7 +249,7 @@ absl::StatusOr<TrainResult> TrainWith(const RunState& state, const SignalFlags& 
 
 void LogMemory(const Session& session, const RankGroup& group) {
   const int64_t measured = PeakResidentBytes() - group.resident_before();
-  LogAsRank(group.rank(), StrCat("memory: ", DescribeMemory(session.planned_peak_bytes(), measured)), false);
+  LogAsRank(group.rank(), StrCat("memory: ", DescribeMemory(session.memory(), measured)), false);
 }
 
 void LogFailure(const absl::Status& status, const RankGroup& group) {

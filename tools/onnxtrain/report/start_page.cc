@@ -149,11 +149,18 @@ std::string StepRows(const TrainingRun& run) {
          RateRows(run.optimizer, Limit(run, 5));
 }
 
+// Names the frozen weights that stay in the model's file, if there are any.
+std::string DescribeMapped(const SessionMemory& memory) {
+  if (memory.mapped == 0) return "";
+  return StrCat(" and ", FormatBytes(static_cast<double>(memory.mapped)), " mapped from the model's file");
+}
+
 std::string MemoryRows(const TrainingRun& run) {
   std::vector<std::string> lines = run.memory_lines;
   if (run.options.peers == nullptr && run.session->planned_peak_bytes() > 0)
-    lines.insert(lines.begin(), StrCat(FormatBytes(static_cast<double>(run.session->planned_peak_bytes())),
-                                       " planned for the whole run (`memory_budget`)"));
+    lines.insert(lines.begin(),
+                 StrCat(FormatBytes(static_cast<double>(run.session->planned_peak_bytes())),
+                        " planned for the whole run (`memory_budget`)", DescribeMapped(run.session->memory())));
   const std::string save = DescribeSave(run.save);
   if (run.config.verbose && !save.empty()) lines.push_back("a checkpoint " + save);
   return Rows("memory", lines, Limit(run, 2));
@@ -223,9 +230,10 @@ std::string CheckpointsText(const TrainResult& r) {
 
 }  // namespace
 
-std::string DescribeMemory(int64_t planned, int64_t measured) {
-  return StrCat("planned ", FormatBytes(static_cast<double>(planned)), "; the process took ",
-                FormatBytes(static_cast<double>(measured)), " above its start");
+std::string DescribeMemory(const SessionMemory& planned, int64_t measured) {
+  const auto bytes = [](int64_t count) { return FormatBytes(static_cast<double>(count)); };
+  return StrCat("planned ", bytes(planned.total()), DescribeMapped(planned), "; the process took ", bytes(measured),
+                " above its start");
 }
 
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files) {
@@ -254,7 +262,7 @@ std::string EndPage(const RunSummary& summary, const std::string& folder, const 
                     absl::StrFormat("median %s, 95%% within %s; %.1f CPUs busy", FormatDuration(r.step_median_seconds),
                                     FormatDuration(r.step_p95_seconds), summary.busy_cpus));
   }
-  text += PageRow("memory", DescribeMemory(summary.planned_peak_bytes, summary.measured_peak_bytes));
+  text += PageRow("memory", DescribeMemory(summary.memory, summary.measured_peak_bytes));
   if (!summary.diagnosis.text.empty()) text += PageRow("limit", FieldsToFlags(summary.diagnosis.text));
   if (summary.resumable && (r.stop_reason == "signal" || r.stop_reason == "max_time"))
     text += PageRow("continue", StrCat("onnxtrain --resume ", folder));

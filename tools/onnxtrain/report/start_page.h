@@ -19,7 +19,7 @@ std::string StartPage(const TrainingRun& run, const TrainConfig& resolved);
 std::string EndPage(const RunSummary& summary, const std::string& folder, const std::vector<std::string>& files);
 
 // Compares the planned with the measured bytes of a process.
-std::string DescribeMemory(int64_t planned, int64_t measured);
+std::string DescribeMemory(const SessionMemory& planned, int64_t measured);
 
 // Formats "label  text" with the label in a column of fixed width; a row without a label continues the row above.
 std::string PageRow(const std::string& label, const std::string& text);
