@@ -267,8 +267,10 @@ absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& conf
     const auto [a, b] = WholeFactors(update, weights);
     tensors.push_back({update.a_name(), a});
     tensors.push_back({update.b_name(), b});
-    if (update.has_magnitude())
-      tensors.push_back({StrCat(update.module, kMagnitude), weights.at(update.magnitude_name())});
+    if (!update.has_magnitude()) continue;
+    const auto magnitude = weights.find(update.magnitude_name());
+    tensors.push_back(
+        {StrCat(update.module, kMagnitude), magnitude == weights.end() ? update.magnitude : magnitude->second});
   }
   std::ranges::move(whole, std::back_inserter(tensors));
   std::vector<NamedType> types;

@@ -271,6 +271,46 @@ TEST_F(Adapters, ConvolutionsHaveTheirs) {
   }
 }
 
+// onnxruntime-genai names the products of modules, and their attention otherwise than transformers.
+TEST_F(Adapters, ModulesHaveTheNamesOfTheExportedProgram) {
+  tiny::Model net = Net();
+  net.producer = "onnxruntime-genai";
+  const auto rename = [&](size_t node, size_t weight, const std::string& name) {
+    net.nodes[node].inputs[1] = net.weights[weight].name = name;
+  };
+  rename(0, 0, "model.layers.0.attn.q_proj.MatMul.weight");
+  rename(2, 2, "model.layers.0.mlp.up_proj.MatMul.weight");
+  net.Save(Path("genai.onnx"));
+  const Outcome o =
+      Run("--model genai.onnx --data d.npz --max-steps 2 --lora-rank 2 --lora-target q_proj,up_proj "
+          "--batch-size 16 --quiet --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/adapter/adapter_config.json")))["target_modules"],
+            Json({"model.layers.0.mlp.up_proj", "model.layers.0.self_attn.q_proj"}));
+}
+
+// A second output, which the loss does not depend on, has an adapter, too.
+TEST_F(Adapters, ProductsWithoutLossKeepTheirInitialValues) {
+  tiny::Model net = Net();
+  net.outputs = {"y", "other"};
+  net.nodes.push_back({"MatMul", {"h", "net.other.weight"}, {"other"}});
+  net.weights.push_back({"net.other.weight", {16, 5}, tiny::Uniform(80, 0.5f, 7)});
+  net.Save(Path("two.onnx"));
+  for (const std::string variant : {"lora", "dora"}) {
+    const Outcome o =
+        Run("--model two.onnx --data d.npz --max-steps 3 --batch-size 16 --loss cross_entropy --logits y "
+            "--lora-rank 2 --quiet --lora-variant " +
+            variant + " --out " + variant);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto adapter = Adapter(variant + "/adapter");
+    const HostTensor& b = adapter.at("base_model.model.net.other.lora_B.weight");
+    for (int64_t i = 0; i < b.size(); ++i) EXPECT_EQ(b.At(i), 0);
+    const HostTensor before = Weight("two.onnx", "net.other.weight"),
+                     after = Weight(variant + "/model.onnx", "net.other.weight");
+    for (int64_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after.At(i), before.At(i), 1e-6);
+  }
+}
+
 TEST_F(Adapters, WrongRequestsAreRefused) {
   const auto refused = [&](const std::string& flags, const std::string& part) {
     ExpectRefused(Train(flags + " --out r"), part);

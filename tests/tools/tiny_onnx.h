@@ -70,6 +70,7 @@ struct Model {
   std::vector<std::string> outputs = {"y"};
   std::vector<Op> nodes;
   std::vector<Weight> weights;
+  std::string producer = "tiny";
 
   void Save(const std::string& path) const {
     Message graph;
@@ -119,7 +120,7 @@ struct Model {
     for (const auto& [name, shape] : more_inputs) graph.Sub(11, ValueInfo(name, shape));
     for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, {}, false));
     Message model;
-    model.Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));
+    model.Int(1, 7).Bytes(2, producer).Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));
     std::set<std::string> domains;
     for (const Op& op : nodes) domains.insert(op.domain);
     domains.erase("");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -16,6 +17,12 @@ namespace onnxtrain {
 namespace {
 
 using Kind = WeightOrigin::Kind;
+
+// How an exporter names modules: what it appends, and a part that stands for another one.
+struct ModuleNames {
+  std::string_view producer, suffix, part, original;
+};
+constexpr ModuleNames kModuleNames[] = {{"onnxruntime-genai", ".MatMul", ".attn.", ".self_attn."}};
 
 class TargetFinder {
  public:
@@ -165,12 +172,25 @@ class TargetFinder {
            origin->second.kind == Kind::kParameter;
   }
 
+  // The module in the exported program, whose name some exporters change.
+  std::string ExportedName(std::string_view module) const {
+    for (const ModuleNames& names : kModuleNames) {
+      if (!model_.producer.starts_with(names.producer)) continue;
+      if (module.ends_with(names.suffix)) module.remove_suffix(names.suffix.size());
+      std::string name(module);
+      if (const size_t at = name.find(names.part); at != std::string::npos)
+        name.replace(at, names.part.size(), names.original);
+      return name;
+    }
+    return std::string(module);
+  }
+
   std::string Module(const ParsedNode& node, const std::string& weight) const {
     const auto origin = model_.graph.origins.find(weight);
     std::string name = origin == model_.graph.origins.end() ? "" : origin->second.module_name;
     if (name.empty() && !IsGeneratedName(weight)) name = weight;
     const bool of_module = LastPart(name) == "weight" || LastPart(name).starts_with("weight_");  // weight_Q4
-    if (of_module && !ParentOf(name).empty()) return std::string(ParentOf(name));
+    if (of_module && !ParentOf(name).empty()) return ExportedName(ParentOf(name));
     const std::string scopes = DottedModule(node.name);
     return !scopes.empty() ? scopes : !name.empty() ? name : node.source;
   }

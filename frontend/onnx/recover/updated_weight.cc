@@ -82,7 +82,11 @@ void UpdatedWeight::AddRow(int64_t row, int64_t first, int64_t last, float* out)
 
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
                                                const std::map<std::string, HostTensor>& trained) {
-  const HostTensor &a = trained.at(update.a_name()), &b = trained.at(update.b_name());
+  const auto find = [&](const std::string& name, const HostTensor& initial) {
+    const auto found = trained.find(name);
+    return found == trained.end() ? initial : found->second;
+  };
+  const HostTensor a = find(update.a_name(), update.a), b = find(update.b_name(), update.b);
   if (!update.has_first()) return {a, b};
   const int64_t rank = update.rank(), inputs = a.size() / rank, outputs = b.shape()[0];
   Shape shape_a = a.shape(), shape_b = b.shape();

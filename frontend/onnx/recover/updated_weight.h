@@ -13,7 +13,8 @@
 
 namespace onnxtrain {
 
-// Returns A and B of the whole update from the trained tensors by name: with PiSSA those of twice the rank.
+// Returns A and B of the whole update from the trained tensors by name: with PiSSA those of twice the rank. What is
+// missing has its initial value: the loss does not depend on the product.
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
                                                const std::map<std::string, HostTensor>& trained);
 
