@@ -34,7 +34,7 @@ double Alpha(const TrainConfig& config, const LowRankUpdate& update) {
 constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight",
                            kMagnitude = ".lora_magnitude_vector";
 
-// What adapter_config.json says about the tensors.
+// The settings of adapter_config.json that the tensors depend on.
 struct PeftConfig {
   double alpha = 0, dropout = 0;
   bool root = false;
@@ -65,8 +65,10 @@ absl::StatusOr<PeftConfig> ReadConfig(const std::string& path) {
   if (alpha == json.end() || !alpha->is_number()) return Invalid(path, ": lora_alpha is no number");
   config.alpha = alpha->get<double>();
   config.root = is_set("use_rslora");
-  if (const auto dropout = json.find("lora_dropout"); dropout != json.end() && dropout->is_number())
+  if (const auto dropout = json.find("lora_dropout"); dropout != json.end() && !dropout->is_null()) {
+    if (!dropout->is_number()) return Invalid(path, ": lora_dropout is no number");
     config.dropout = dropout->get<double>();
+  }
   if (!(config.dropout >= 0 && config.dropout < 1))
     return Invalid(path, ": lora_dropout ", config.dropout, " is outside [0, 1)");
   config.inputs_first = is_set("fan_in_fan_out");
@@ -196,8 +198,8 @@ std::vector<WholeTensor> ListWhole(const OnnxModel& model, const std::map<std::s
   return whole;
 }
 
-// What adapter_config.json says about whole weights: biases that are trained without their weights are `bias` all, any
-// others modules_to_save.
+// The entries of adapter_config.json for whole weights: biases that are trained without their weights are `bias` all,
+// any others modules_to_save.
 struct WholeModules {
   std::set<std::string> modules;
   bool biases = false;

@@ -21,7 +21,7 @@ inline constexpr char kOrtAdapterFile[] = "adapter.onnx_adapter", kAdapterInputs
 // Returns true if `adapter_out`, or `otherwise` where it is not specified, names the form: merged, peft or onnx.
 bool WritesAdapterAs(const TrainConfig& config, std::string_view form, std::string_view otherwise);
 
-// Where the files go. Their folder must exist.
+// The paths of the files, in a folder that exists.
 struct AdapterPaths {
   std::string peft;     // a folder
   std::string adapter;  // of ONNX Runtime

@@ -37,12 +37,7 @@ std::vector<AdapterSummary> SummarizeAdapters(const std::vector<LowRankUpdate>& 
                                               const std::map<std::string, HostTensor>& weights) {
   std::vector<AdapterSummary> adapters;
   for (const LowRankUpdate& update : updates) {
-    std::map<std::string, HostTensor> trained;
-    for (const auto& [name, initial] : update.Trained()) {
-      const auto found = weights.find(name);
-      trained[name] = found == weights.end() ? initial : found->second;
-    }
-    const auto [a, b] = WholeFactors(update, trained);
+    const auto [a, b] = WholeFactors(update, weights);
     adapters.push_back({.module = update.module,
                         .rank = update.rank(),
                         .inputs = a.size() / a.shape()[0],

@@ -206,6 +206,8 @@ TEST_F(AdapterFiles, BadConfigsAreRefused) {
   };
   bad("peft_type", "IA3", "peft_type is not LORA");
   bad("lora_alpha", "x", "lora_alpha is no number");
+  bad("lora_dropout", "x", "lora_dropout is no number");
+  bad("lora_dropout", 1, "lora_dropout 1 is outside [0, 1)");
   WriteAll(Path("r/adapter/adapter_config.json"), "[1");
   ExpectBad("r/adapter", "adapter_config.json: is no JSON object");
   std::filesystem::remove(Path("r/adapter/adapter_config.json"));

@@ -16,7 +16,7 @@ class NoteTaker {
       : file_(file), state_(state), outputs_(outputs), notes_(*notes) {
     for (const ParsedNode& node : state.model.graph.nodes) {
       if (!state.live.Contains(node)) continue;
-      ++counts_[node.op_type];
+      if (!node.attrs.Has(kOwnRatio)) ++counts_[node.op_type];  // those of adapters are not in the file
       frozen_norms_ += HasFrozenScale(state.options, node);
     }
   }

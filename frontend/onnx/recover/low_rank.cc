@@ -186,7 +186,7 @@ class UpdateBuilder {
   const LowRankUpdate& update_;
   WeightIndex& index_;
   std::string scale_, first_a_, first_b_, squares_, one_;
-  // Of the product at hand.
+  // These belong to the product that BuildBeside works on.
   ParsedNode product_;
   std::string prefix_;
   std::vector<ParsedNode> added_;
@@ -204,7 +204,7 @@ namespace {
 void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
   for (const std::string& name : {update.a_name(), update.b_name()}) {
     const auto trained = weights->tensors.find(name);
-    if (trained != weights->tensors.end()) trained->second = LazyTensor(TransposeMatrix(trained->second.Whole()));
+    if (trained != weights->tensors.end()) trained->second = Transpose(trained->second.Whole());
   }
 }
 
@@ -212,15 +212,6 @@ void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
 
 // The integers have too few bits for the sum.
 bool IsQuantized(const LowRankUpdate& update) { return !IsFloat(update.frozen.dtype()); }
-
-HostTensor TransposeMatrix(const HostTensor& matrix) {
-  const int64_t rows = matrix.shape()[0], columns = matrix.shape()[1];
-  HostTensor transposed({matrix.dtype(), {columns, rows}});
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) transposed.Set(c * rows + r, matrix.At(r * columns + c));
-  }
-  return transposed;
-}
 
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
   const auto& update = std::get<LowRankUpdate>(record.form);

@@ -144,7 +144,6 @@ absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index);
 void BuildLowRank(const WeightRecord& record, WeightIndex* index);
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights);
 bool IsQuantized(const LowRankUpdate& update);
-HostTensor TransposeMatrix(const HostTensor& matrix);
 
 // folded_weights.cc: weights that an exporter has computed from parameters, which the file no longer holds.
 

@@ -13,7 +13,7 @@ class ModelProto;
 
 namespace onnxtrain {
 
-// What of a model becomes optional inputs.
+// The parts of a model that become optional inputs.
 struct AdapterInputs {
   std::vector<LowRankUpdate> updates;
   std::vector<std::string> weights;  // initializers

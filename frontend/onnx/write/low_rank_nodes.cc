@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/proto_util.h"
 #include "frontend/onnx/recover/rows.h"
+#include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
 namespace {
@@ -37,8 +38,8 @@ class NodeAdder {
     HostTensor number({update.a.dtype(), {}});
     number.Set(0, update.scale);
     AddInitializer(scale, number, &model_);
-    AddInitializer(update.a_name(), TransposeMatrix(update.a), &model_);
-    AddInitializer(update.b_name(), TransposeMatrix(update.b), &model_);
+    AddInitializer(update.a_name(), Transpose(update.a).Whole(), &model_);
+    AddInitializer(update.b_name(), Transpose(update.b).Whole(), &model_);
     for (const std::string& y : update.nodes) {
       const auto at = positions_.find(y);
       if (at == positions_.end()) return Invalid("there is no product '", Printable(y), "' to adapt");

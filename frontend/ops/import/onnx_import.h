@@ -168,7 +168,7 @@ std::span<const OnnxOp> ONNXTRAIN_IMPORT_FAMILIES;
 // the exporting framework has one bias, and are not trained.
 inline constexpr char kSingleBias[] = "importer.single_bias";
 
-// What rows of parametrizations (frontend/onnx/recover) add to the graph, and files do not hold: an attribute of
+// Names that rows of parametrizations (frontend/onnx/recover) add to the graph and files do not hold: an attribute of
 // Dropout with a ratio that import options do not replace, and the operator of adapters with magnitudes (adapter.cc).
 inline constexpr char kOwnRatio[] = "importer.own_ratio";
 inline constexpr std::string_view kRowDomain = "onnxtrain", kMagnitudeFactor = "MagnitudeFactor";
