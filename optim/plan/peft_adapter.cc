@@ -143,10 +143,10 @@ absl::Status CheckModule(const std::string& name, const AdapterModule& module) {
                  Printable(name), "' do not fit together");
 }
 
-absl::Status TakeModules(std::map<std::string, AdapterModule> modules,
+absl::Status TakeModules(std::map<std::string, AdapterModule>* modules,
                          const std::function<double(const AdapterModule&)>& scale, AdapterContent* content) {
-  if (modules.empty()) return Invalid("holds no adapter");
-  for (auto& [name, module] : modules) {
+  if (modules->empty()) return Invalid("holds no adapter");
+  for (auto& [name, module] : *modules) {
     RETURN_IF_ERROR(CheckModule(name, module));
     module.module = name;
     module.scale = scale(module);
@@ -299,7 +299,7 @@ absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path) {
   for (auto& [name, value] : arrays)
     RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules, &content.whole), files.tensors + ": "));
   const auto scale = [&](const AdapterModule& module) { return config.ScaleOf(module.module, module.a.shape()[0]); };
-  RETURN_IF_ERROR(Annotate(TakeModules(std::move(modules), scale, &content), files.tensors + ": "));
+  RETURN_IF_ERROR(Annotate(TakeModules(&modules, scale, &content), files.tensors + ": "));
   for (AdapterModule& module : content.modules) module.dropout = config.dropout;
   return content;
 }
@@ -314,7 +314,7 @@ absl::StatusOr<AdapterContent> ReadOrtAdapterContent(const std::string& path) {
     RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(stored), &modules, &content.whole), path + ": "));
   }
   const auto scale = [](const AdapterModule&) { return 1.0; };  // B has it already
-  RETURN_IF_ERROR(Annotate(TakeModules(std::move(modules), scale, &content), path + ": "));
+  RETURN_IF_ERROR(Annotate(TakeModules(&modules, scale, &content), path + ": "));
   return content;
 }
 

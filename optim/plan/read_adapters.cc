@@ -124,10 +124,10 @@ std::string JoinMisfits(const std::vector<std::string>& misfits) {
   return StrCat(absl::StrJoin(first, "; "), misfits.size() > kMost ? "; …" : "");
 }
 
-absl::StatusOr<MatchedAdapter> MatchAdapter(AdapterContent content, const NameMatcher& names) {
+absl::StatusOr<MatchedAdapter> MatchAdapter(const AdapterContent& content, const NameMatcher& names) {
   MatchedAdapter matched;
   std::vector<std::string> misfits;
-  for (AdapterModule& module : content.modules) {
+  for (const AdapterModule& module : content.modules) {
     const LowRankTarget* target = names.FindTarget(module.module);
     const HostTensor* stored = target == nullptr ? nullptr : names.model().Initializer(target->weight);
     std::string misfit = ExplainMisfit(module, target, stored != nullptr && !IsFloat(stored->dtype()));
@@ -257,7 +257,7 @@ absl::StatusOr<AdapterPlan> ReadAdapters(const std::vector<std::string>& texts, 
     auto content =
         term.path.ends_with(kOrtAdapterSuffix) ? ReadOrtAdapterContent(term.path) : ReadPeftAdapter(term.path);
     if (!content.ok()) return Annotate(content.status(), prefix);
-    auto matched = MatchAdapter(*std::move(content), names);
+    auto matched = MatchAdapter(*content, names);
     if (!matched.ok()) return Annotate(matched.status(), prefix);
     adapters.push_back(*std::move(matched));
   }

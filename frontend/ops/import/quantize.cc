@@ -125,8 +125,9 @@ std::optional<QuantizedOperands> FindDequantized(Val x, bool* transposed) {
 bool HasSeparateRows(const QuantizedMatrix& m) { return m.block_rows == 1 || m.block_rows == m.rows; }
 
 ImportOr GatherRows(ImportContext& c, const QuantizedOperands& table, Val index) {
-  const Shape shape = index.shape();
-  const Val flat = Reshape(index, {NumElements(shape)});
+  Shape result = index.shape();
+  const int64_t count = NumElements(result);
+  const Val flat = Reshape(index, {count});
   const auto rows = [&](Val x) -> absl::StatusOr<Val> {
     if (!x || x.dim(0) != table.matrix.rows) return x;
     ASSIGN_OR_RETURN(const std::vector<Val> gathered, ImportAs(c, "", "Gather", {x, flat}, {{"axis", int64_t{0}}}));
@@ -136,9 +137,8 @@ ImportOr GatherRows(ImportContext& c, const QuantizedOperands& table, Val index)
   ASSIGN_OR_RETURN(selected.q, rows(table.q));
   ASSIGN_OR_RETURN(selected.scale, rows(table.scale));
   ASSIGN_OR_RETURN(selected.zero, rows(table.zero));
-  selected.matrix.rows = NumElements(shape);
-  if (table.matrix.block_rows != 1) selected.matrix.block_rows = std::max<int64_t>(selected.matrix.rows, 1);
-  Shape result = shape;
+  selected.matrix.rows = count;
+  if (table.matrix.block_rows != 1) selected.matrix.block_rows = std::max<int64_t>(count, 1);
   result.push_back(table.matrix.columns);
   return One(Reshape(Dequantize(selected, c.float_type), std::move(result)));
 }
