@@ -9,6 +9,7 @@ packages=(
   zlib1g-dev libzip-dev libzstd-dev libarchive-dev libsndfile1-dev libsamplerate0-dev
   libisal-dev libssl-dev libjemalloc-dev nlohmann-json3-dev
   libjpeg-dev libpng-dev libwebp-dev libgif-dev libtiff-dev
+  libyaml-cpp-dev
   libicu-dev libsentencepiece-dev
   python3 python3-numpy python3-torch
 )

@@ -281,13 +281,31 @@ absl::Status CheckFields(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+namespace {
+
+bool IsWritten(const TrainConfig& config, const ConfigField& field, unsigned tasks) {
+  return (field.tasks & tasks) != 0 && !field.traits.transient && IsSpecified(config, field);
+}
+
+}  // namespace
+
 std::string ToFlags(const TrainConfig& config, unsigned tasks) {
   std::string text;
   for (const ConfigField& field : ConfigFields()) {
-    if ((field.tasks & tasks) == 0 || field.traits.transient || !IsSpecified(config, field)) continue;
+    if (!IsWritten(config, field, tasks)) continue;
     std::string flag = field.name;
     std::replace(flag.begin(), flag.end(), '_', '-');
     for (const std::string& value : FieldTexts(config, field)) StrAppend(&text, "--", flag, "=", value, "\n");
+  }
+  return text;
+}
+
+// JSON is YAML, whose plain words can mean numbers, truth values and dates.
+std::string ToYaml(const TrainConfig& config, unsigned tasks) {
+  std::string text;
+  for (const ConfigField& field : ConfigFields()) {
+    if (!IsWritten(config, field, tasks) || FieldTexts(config, field).empty()) continue;
+    StrAppend(&text, field.name, ": ", WriteJson(FieldJson(config, field)), "\n");
   }
   return text;
 }

@@ -76,6 +76,10 @@ struct TrainConfig {
   std::vector<std::string> text;  // empty: the columns of preprocess.json
   std::string tokenizer;          // "": that of preprocess.json
   int64_t max_length = 0;         // tokens; 0: the model's limit
+  // Chats, and answers to prompts. "": found by the names of the columns, and in the model's folder.
+  std::string prompt, completion, chat_template;
+  std::string loss_on = "auto", truncate = "drop";
+  bool packing = false;
   bool length_grouping = false;
   int64_t max_tokens_per_batch = 0;  // 0: batches are counted in samples
   std::string class_map;
@@ -141,7 +145,7 @@ struct TrainConfig {
   bool sync_batch_norm = false;
   std::string comm_interface;  // "": GLOO_SOCKET_IFNAME, else loopback if all ranks are on one machine
   double comm_timeout = 600;   // seconds
-  bool quiet = false, verbose = false, json = false, steps_only = false;
+  bool quiet = false, verbose = false, json = false, steps_only = false, dry_run = false;
   std::string profile, profile_steps;
   Interval histogram_every;  // value 0: none
   std::string checkpoint_compression = "none";
@@ -263,6 +267,8 @@ absl::Status Validate(const TrainConfig& config);
 
 // Formats the specified fields of `tasks` as a flag file, one "--name=value" per line.
 std::string ToFlags(const TrainConfig& config, unsigned tasks = kTaskAll);
+// Formats the same fields as a YAML document, one "name: value" per line.
+std::string ToYaml(const TrainConfig& config, unsigned tasks = kTaskAll);
 
 // Convert the specified fields to a JSON object and back: FromJson(ToJson(c)) equals c, except for transient fields and
 // the set of specified names. Lists are arrays; intervals, sizes and durations are text ("1ep", "2GiB", "90s").

@@ -60,6 +60,8 @@ constexpr Condition kNeedsNoEvalData =
     Final([](const C& c) { return c.eval_data.empty(); }, ": has no effect: `eval_data` is given");
 constexpr Condition kNeedsTextFile = Fact(&F::is_text_file, ": has no effect: {subject} is no file of text");
 constexpr Condition kNeedsTextColumns = Fact(&F::has_text_columns, ": has no effect: which columns are text? (`text`)");
+constexpr Condition kNeedsAnswers =
+    OfValue(Fact(&F::has_answers, ": has no effect: {subject} feeds no chats and no answers to prompts"));
 constexpr Condition kNeedsImages = Fact(&F::has_images, ": has no effect: {subject} feeds no 8-bit images");
 constexpr Condition kNeedsPictures = Fact(&F::has_pictures, ": has no effect: {subject} feeds no files of pictures");
 constexpr Condition kNeedsPixels = Fact(&F::augments, ": has no effect: {subject} feeds no pictures{hint}");
@@ -279,6 +281,27 @@ constexpr ConfigField kFields[] = {
     {"data", "tokenizer", kTexts, {&kNeedsData, &kNeedsTextColumns}, &C::tokenizer, "FILE",
      "tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of "
      "them, or chars: a token for each character of the training text", {.otherwise = "that of preprocess.json"}},
+    {"data", "prompt", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::prompt, "COLUMN",
+     "The column of prompts, whose tokens a language model reads without learning them, for names other than prompt, "
+     "instruction and question. With `completion`"},
+    {"data", "completion", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::completion, "COLUMN",
+     "The column of the answers to `prompt`"},
+    {"data", "chat_template", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::chat_template, "NAME|FILE",
+     "How a chat becomes text: a Jinja template in a file, or one of chatml, llama3, gemma, mistral, phi, alpaca, "
+     "zephyr, vicuna",
+     {.otherwise = "that of the model's folder"}},
+    {"data", "loss_on", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::loss_on, "",
+     "The tokens of a sample that count: those behind its prompt, those of the assistant, or all. auto: completion for "
+     "prompts, assistant for chats",
+     {.choices = "auto|completion|assistant|all"}},
+    {"data", "truncate", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::truncate, "",
+     "What becomes of a chat or an answer of more than `max_length` tokens: it is left out, or loses its right or its "
+     "left end",
+     {.choices = "drop|right|left"}},
+    {"data", "packing", kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare | kTaskGraph, {&kNeedsData, &kNeedsAnswers},
+     &C::packing, "",
+     "Puts several chats or answers into one row of `max_length` tokens, where they do not see each other; "
+     "`batch_size` counts rows"},
     {"data", "max_length", kOpens, {&kNeedsData, &kNeedsTextColumns}, &C::max_length, "N",
      "Tokens of a sample, special ones included; longer texts are truncated, and cut into several samples for language "
      "models. auto: as many as the model has positions for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},
@@ -541,6 +564,9 @@ constexpr ConfigField kFields[] = {
      {.transient = true, .on_resume = kFree}},
     {"run", "verbose", kTaskTrain, {&kNeedsConsole}, &C::verbose, "",
      "Prints the whole start page, with a list of all defaults, and every progress line",
+     {.transient = true, .on_resume = kFree}},
+    {"run", "dry_run", kTaskTrain, {&kNeedsConsole}, &C::dry_run, "",
+     "Plans the run, prints the plan and ends, as 'onnxtrain plan' does",
      {.transient = true, .on_resume = kFree}},
     {"run", "json", kSteps | kTaskEval | kTaskInspect | kTaskCompare | kTaskCompareRuns, {&kNeedsConsole}, &C::json, "",
      "Prints the result as JSON", {.transient = true, .on_resume = kFree}},

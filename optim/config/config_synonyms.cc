@@ -15,7 +15,7 @@ using Kind = Synonym::Value;
 
 constexpr char kHf[] = "the Trainer's", kTrl[] = "TRL's", kPeft[] = "PEFT's", kTimm[] = "timm's",
                kTorch[] = "PyTorch's", kBoth[] = "PyTorch's and timm's", kPl[] = "Lightning's", kKeras[] = "Keras'",
-               kScripts[] = "the Trainer scripts'";
+               kScripts[] = "the Trainer scripts'", kAxolotl[] = "axolotl's", kFactory[] = "LLaMA-Factory's";
 
 constexpr Synonym Same(const char* name, const char* library, const char* field) {
   return {.name = name, .library = library, .field = field};
@@ -197,10 +197,20 @@ constexpr Synonym kSynonyms[] = {
     Not("load_in_4bit", kTrl, kNoQuantizing),
     Not("load_in_8bit", kTrl, kNoQuantizing),
     Same("dataset_text_field", kTrl, "text"),
-    Not("packing", kTrl, "is not needed: texts of language models always fill blocks of `max_length`"),
-    Not("completion_only_loss", kTrl, "has no counterpart; labels of `ignore_index` do not count"),
-    Not("assistant_only_loss", kTrl, "has no counterpart; labels of `ignore_index` do not count"),
-    Not("chat_template_path", kTrl, "has no counterpart: `text` names a column of plain text"),
+    Switch("completion_only_loss", kTrl, "loss_on", "completion|all"),
+    Switch("assistant_only_loss", kTrl, "loss_on", "assistant|all"),
+    Same("chat_template_path", kTrl, "chat_template"),
+    Not("eos_token", kTrl, "is not needed: an answer ends as the chat template or the tokenizer says (`chat_template`)"),
+    Switch("train_on_inputs", kAxolotl, "loss_on", "all|auto"),
+    Switch("sample_packing", kAxolotl, "packing"),
+    Same("sequence_len", kAxolotl, "max_length"),
+    Same("val_set_size", kAxolotl, "eval_split"),
+    Same("base_model", kAxolotl, "model"),
+    Switch("mask_prompt", "mlx-lm's", "loss_on", "completion|all"),
+    Same("cutoff_len", kFactory, "max_length"),
+    Same("val_size", kFactory, "eval_split"),
+    Switch("train_on_prompt", kFactory, "loss_on", "all|auto"),
+    Switch("neat_packing", kFactory, "packing"),
     Not("dataset_num_proc", kTrl, "is not needed: texts are tokenized on all CPUs (`threads`)"),
     Not("beta", kTrl, "belongs to preference losses, which are not supported (`loss`)"),
 

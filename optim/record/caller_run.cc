@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<CallerRun>> CallerRun::Begin(RunStart start, std:
 
 absl::Status CallerRun::Open(RunStart start) {
   RecordedRun recorded = DescribeRun(*folder_, &run_);
-  recorded.flag_file.insert(0, "# The settings of a program that trains on batches of its own.\n");
+  recorded.settings_from = "The settings of a program that trains on batches of its own.";
   recorded.display = &display_;
   recorded.resident_at_start = PeakResidentBytes();
   if (start.point.has_value()) {

@@ -228,7 +228,9 @@ absl::Status Recorder::BeginCheckpoints() {
 }
 
 absl::Status Recorder::WriteSettings() const {
-  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), recorded_.flag_file));
+  const std::string top = recorded_.settings_from.empty() ? "" : StrCat("# ", recorded_.settings_from, "\n");
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.flags"), top + ToFlags(recorded_.resolved, kTaskTrain)));
+  RETURN_IF_ERROR(WriteTextFile(folder_.File("config.yaml"), top + ToYaml(recorded_.resolved, kTaskTrain)));
   if (run_.data.has_samples())
     RETURN_IF_ERROR(WriteTextFile(folder_.File("preprocess.json"), ToJson(MakePreprocess(run_))));
   return WriteTokenizer();
@@ -277,7 +279,7 @@ absl::Status Recorder::Begin() {
   const int64_t resumed = recorded_.continues_folder ? recorded_.resumed->result.steps : 0;
   ASSIGN_OR_RETURN(events_, EventFile::Create(folder_.File(kEventsFolder), resumed));
   events_->WriteGraph(GraphDef(*run_.data.model));
-  files_ = {"summary.json", "metrics.jsonl", "config.flags", kEventsFolder};
+  files_ = {"summary.json", "metrics.jsonl", "config.flags", "config.yaml", kEventsFolder};
   if (run_.data.has_samples()) files_.insert(files_.begin() + 2, "preprocess.json");
   if (std::filesystem::exists(folder_.File(kTokenizerFolder))) files_.emplace_back(kTokenizerFolder);
   if (run_.rate_test) {

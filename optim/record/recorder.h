@@ -65,7 +65,7 @@ struct RecordedRun {
   OutputFolder* folder;
   RunDisplay* display;
   TrainConfig resolved;
-  std::string flag_file;                        // the text of config.flags, which repeats the run
+  std::string settings_from;                    // a sentence at the top of config.flags and config.yaml; may be empty
   int64_t resident_at_start = 0;                // bytes
   std::string data_fingerprint, external_data;  // as in RunState
   std::optional<LoopPosition> resumed;          // position of the restored session

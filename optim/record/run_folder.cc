@@ -32,9 +32,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // Names of all files that a run may write.
-constexpr const char* kRunFiles[] = {"model.onnx",   "model.synthetic.onnx", "model.unfinished.onnx", "preprocess.json",
-                                     "summary.json", "metrics.jsonl",        "config.flags",          "report.html",
-                                     kRateTestFile,  kOrtAdapterFile,        kAdapterInputsFile};
+constexpr const char* kRunFiles[] = {"model.onnx",      "model.synthetic.onnx", "model.unfinished.onnx",
+                                     "preprocess.json", "summary.json",         "metrics.jsonl",
+                                     "config.flags",    "config.yaml",          "report.html",
+                                     kRateTestFile,     kOrtAdapterFile,        kAdapterInputsFile};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;

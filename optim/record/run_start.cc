@@ -106,7 +106,6 @@ RecordedRun DescribeRun(OutputFolder& folder, TrainingRun* run) {
   return {.run = run,
           .folder = &folder,
           .resolved = resolved,
-          .flag_file = ToFlags(resolved, kTaskTrain),
           .data_fingerprint = is_fed ? "" : DataFingerprint(run->train),
           .external_data = FindExternalDataDigest(run->data.model->path())};
 }

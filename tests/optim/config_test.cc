@@ -99,6 +99,14 @@ TEST(TrainConfig, SpecifiedMeansSetByNameOrChanged) {
   EXPECT_EQ(ToFlags(config), "--optimizer=sgd\n--label-smoothing=0\n");
 }
 
+TEST(TrainConfig, WritesYaml) {
+  TrainConfig config{.freeze = {"conv*", "fc, b"}, .betas = {0.9, 0.95}, .epochs = 2};
+  config.shuffle = false;
+  EXPECT_EQ(ToYaml(config, kTaskTrain),
+            "freeze: [\"conv*\",\"fc, b\"]\nshuffle: false\nbetas: [0.9,0.95]\nepochs: 2\n");
+  EXPECT_EQ(ToYaml(TrainConfig()), "");
+}
+
 TEST(TrainConfig, TasksHaveFieldsOfTheirOwn) {
   TrainConfig config{.weights = "w.npz", .epochs = 2};
   EXPECT_EQ(ToFlags(config, kTaskTrain), "--epochs=2\n");

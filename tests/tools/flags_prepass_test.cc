@@ -5,6 +5,7 @@
 #include <map>
 
 #include "frontend/base/status.h"
+#include "tools/onnxtrain/flags/flag_lines.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -51,6 +52,24 @@ const std::map<std::string, std::string> kFiles = {
     {"missing.flags", "--lr\n"},
     {"other.flags", "--learning_rate=0.1\n--bf16\n"},
     {"refused.flags", "--lr=1\n--report_to=none\n"},
+    {"a.yaml", "# a comment\nlr: 1e-4\ndata: some file.npz\nshuffle: no\nfreeze: [conv*, 'fc, b']\nmax-steps:\n"},
+    {"a.json", R"({"lr": 0.5, "freeze": ["a"], "drop_last": true})"},
+    {"groups.yaml", "model: {model: x.onnx}\ntraining:\n  lr: 0.1\n  batch: {size: 8}\ninput: {x: a, y: [b, c]}\n"},
+    {"list.yaml", "lr: [1, 2]\n"},
+    {"again.yaml", "lr: 1\nlr: 2\n"},
+    {"includes.yaml", "config: [sub/inner.yaml]\nflagfile: sub/deeper.flags\nlr: 5\n"},
+    {"sub/inner.yaml", "lr: 1\nmax_steps: 3\n"},
+    {"self.yaml", "config: self.yaml\n"},
+    {"unknown.yaml", "lr: 1\nbatchsize: 2\n"},
+    {"unset.yaml", "lr: 1\nbatchsize:\n"},
+    {"records.yaml", "lr: 1\ndata:\n  - path: x\n"},
+    {"text.yaml", "just words\n"},
+    {"broken.yaml", "lr: 1\ndata: [a\n"},
+    {"two.yaml", "lr: 1\n---\nlr: 2\n"},
+    {"theirs.yaml", "learning_rate: 0.1\nbf16: true\n"},
+    {"refused.yaml", "lr: 1\nreport_to: none\n"},
+    {"bomb.yaml", "a: &a {b: 1}\nc: &c {d: *a, e: *a}\n"},
+    {"empty.yaml", "# nothing\n"},
 };
 
 absl::StatusOr<Arguments> Parse(const std::string& line) {
@@ -332,6 +351,30 @@ const Row kFlagFiles[] = {
     {"--flagfile a.flags --lr 1 --lr 2", "ERROR --lr: given twice"},
 };
 
+const Row kYaml[] = {
+    {"--config a.yaml", "train lr=1e-4 data=some file.npz shuffle=false freeze=conv* freeze=fc, b"},
+    {"--config a.json --lr 1", "train lr=0.5 freeze=a drop_last=true lr=1"},
+    {"--lr 1 --config a.json", "train lr=0.5 freeze=a drop_last=true lr=1"},
+    {"--config groups.yaml", "train model=x.onnx lr=0.1 batch_size=8 input=x=a input=y=b,c"},
+    {"--config list.yaml", "train lr=1,2"},
+    {"--config again.yaml", "ERROR again.yaml: --lr: given twice (1 and 2)"},
+    {"--config includes.yaml", "train lr=1 max_steps=3 lr=0.3 batch_size=4 drop_last=true lr=5"},
+    {"--config self.yaml", "ERROR self.yaml: line 1: --config self.yaml: includes itself"},
+    {"--config unknown.yaml", "ERROR unknown.yaml: line 2: --batchsize: unknown flag; did you mean --batch-size?"},
+    {"--config unset.yaml", "ERROR unset.yaml: line 2: --batchsize: unknown flag"},
+    {"--config records.yaml", "ERROR records.yaml: line 2: 'data': expected a value, a list of values or NAME: VALUE"},
+    {"--config text.yaml", "ERROR text.yaml: line 1: expected `name: value`"},
+    {"--config broken.yaml", "ERROR broken.yaml: line 3: "},
+    {"--config two.yaml", "ERROR two.yaml: line 3: a second document"},
+    {"--config theirs.yaml", "train lr=0.1 mixed_precision=bf16"},
+    {"--config refused.yaml", "ERROR refused.yaml: line 2: --report-to: unknown flag; the Trainer's `report_to`"},
+    {"--config bomb.yaml", "ERROR bomb.yaml: line 1: --b: unknown flag"},
+    {"--config empty.yaml", "train"},
+    {"--config none.yaml", "ERROR --config none.yaml: No such file"},
+    {"eval --config a.yaml", "ERROR a.yaml: line 2: --lr: no flag of 'eval'"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Yaml, Prepass, testing::ValuesIn(kYaml));
 INSTANTIATE_TEST_SUITE_P(Subcommands, Prepass, testing::ValuesIn(kSubcommands));
 INSTANTIATE_TEST_SUITE_P(Values, Prepass, testing::ValuesIn(kValues));
 INSTANTIATE_TEST_SUITE_P(Switches, Prepass, testing::ValuesIn(kSwitches));
@@ -341,6 +384,19 @@ INSTANTIATE_TEST_SUITE_P(OtherNames, Prepass, testing::ValuesIn(kOtherNames));
 INSTANTIATE_TEST_SUITE_P(Implied, Prepass, testing::ValuesIn(kImplied));
 INSTANTIATE_TEST_SUITE_P(Questions, Prepass, testing::ValuesIn(kQuestions));
 INSTANTIATE_TEST_SUITE_P(FlagFiles, Prepass, testing::ValuesIn(kFlagFiles));
+
+// Aliases of aliases stand for more entries than memory would hold.
+TEST(Prepass, YamlOfManyAliasesIsRefused) {
+  std::string text = "a0: &a0 {lr: 1}\n";
+  for (int i = 1; i < 8; ++i) {
+    StrAppend(&text, "a", i, ": &a", i, " {");
+    for (int j = 0; j < 9; ++j) StrAppend(&text, "k", j, ": *a", i - 1, ", ");
+    text += "}\n";
+  }
+  const auto is_flag = [](std::string_view name) { return name == "lr"; };
+  const auto lines = ReadYamlFlags(text, is_flag, is_flag);
+  EXPECT_EQ(ToStd(lines.status().message()).substr(8), "too many values") << lines.status();
+}
 
 // Every flag in every spelling means the same.
 TEST(Prepass, SpellingsAgree) {

@@ -1,5 +1,5 @@
 // Tokens of every kind of vocabulary become the text that they were made of.
-#include "tools/onnxtrain/report/quality_html.h"
+#include "frontend/data/text/token_text.h"
 
 #include <gtest/gtest.h>
 

@@ -145,7 +145,7 @@ absl::StatusOr<int> Run(const std::vector<std::string>& words) {
     config = WithFolderRoot(std::move(config));
   }
   if (config.verify_passes) SetVerifyPasses(true);
-  return RunGuarded(command, config);
+  return RunGuarded(config.dry_run ? FindCommand("plan") : command, config);
 }
 
 int ReportStop() {

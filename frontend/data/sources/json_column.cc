@@ -88,8 +88,8 @@ class JsonColumn::Arrays {
   std::vector<double> numbers_;
 };
 
-JsonColumn::JsonColumn(CsvColumnSpec spec, std::unique_ptr<CsvColumn> values)
-    : spec_(std::move(spec)), values_(std::move(values)) {}
+JsonColumn::JsonColumn(CsvColumnSpec spec, std::unique_ptr<CsvColumn> values, bool is_text)
+    : spec_(std::move(spec)), values_(std::move(values)), is_text_(is_text), decided_(is_text) {}
 JsonColumn::~JsonColumn() = default;
 
 // Returns why the first value cannot define the column's shape: all of its nested arrays must have that shape.
@@ -138,7 +138,7 @@ std::string JsonColumn::WhyNotSingle(const Json& value) const {
 
 absl::Status JsonColumn::AddValue(int64_t row, const Json& value) {
   const int64_t sample = samples_++;
-  if (arrays_ == nullptr && !value.is_structured()) return values_->Add(row, FieldText(value));
+  if (is_text_ || (arrays_ == nullptr && !value.is_structured())) return values_->Add(row, FieldText(value));
   const std::string why = arrays_ != nullptr ? arrays_->Add(value) : WhyNotSingle(value);
   if (why.empty()) return absl::OkStatus();
   const std::string text = Locate(row, why);

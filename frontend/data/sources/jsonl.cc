@@ -267,7 +267,7 @@ class Lines {
   // Adds the values of an object; keys of nested objects are joined: {"meta": {"label": 1}} is "meta.label".
   absl::Status AddValues(const Json& object, const std::string& prefix) {
     for (const auto& [key, value] : object.items()) {
-      if (HasKeys(value)) {
+      if (HasKeys(value) && !options_.text.contains(prefix + key)) {
         RETURN_IF_ERROR(AddValues(value, StrCat(prefix, key, ".")));
         continue;
       }
@@ -326,7 +326,8 @@ class Lines {
   std::unique_ptr<JsonColumn> MakeColumn(const std::string& key) const {
     const bool is_label = std::ranges::find(labels_, key) != labels_.end();
     return std::make_unique<JsonColumn>(CsvColumnSpec{.path = path_, .name = key, .skip_bad = options_.skip_bad},
-                                        MakeCsvColumn({.path = path_, .name = key}, is_label, options_));
+                                        MakeCsvColumn({.path = path_, .name = key}, is_label, options_),
+                                        options_.text.contains(key));
   }
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {

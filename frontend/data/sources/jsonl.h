@@ -33,7 +33,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& 
 // a CSV column.
 class JsonColumn {
  public:
-  JsonColumn(CsvColumnSpec spec, std::unique_ptr<CsvColumn> values);
+  // `is_text`: the column is text, and arrays and objects are their JSON.
+  JsonColumn(CsvColumnSpec spec, std::unique_ptr<CsvColumn> values, bool is_text = false);
   ~JsonColumn();
 
   // Adds the value of line `row`; null is a missing value. Fails only if the whole file is unusable.
@@ -57,7 +58,7 @@ class JsonColumn {
   CsvColumnSpec spec_;
   std::unique_ptr<CsvColumn> values_;  // collects single values
   std::unique_ptr<Arrays> arrays_;     // collects arrays
-  bool decided_ = false;
+  bool is_text_ = false, decided_ = false;
   std::vector<Pending> pending_;  // samples before the type is decided
   int64_t samples_ = 0;
   std::string problem_;

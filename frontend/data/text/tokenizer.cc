@@ -82,7 +82,7 @@ const AddedToken* AddedTokenFinder::FindAt(std::string_view text, size_t at) con
 }
 
 void AddedTokenFinder::Split(std::string_view text, absl::FunctionRef<void(std::string_view)> text_between,
-                             absl::FunctionRef<void(TokenId)> token) const {
+                             absl::FunctionRef<void(TokenId, std::string_view)> token) const {
   size_t done = 0;
   if (tokens_.empty()) return text.empty() ? void() : text_between(text);
   for (size_t at = FindCandidate(text, 0); at < text.size();) {
@@ -91,8 +91,8 @@ void AddedTokenFinder::Split(std::string_view text, absl::FunctionRef<void(std::
     if (found != nullptr && (!found->single_word || StandsAlone(text, at, end))) {
       const size_t begin = found->left_strip ? SkipSpacesLeft(text, at, done) : at;
       if (done < begin) text_between(text.substr(done, begin - done));
-      token(found->id);
       done = found->right_strip ? SkipSpacesRight(text, end) : end;
+      token(found->id, text.substr(begin, done - begin));
     }
     at = FindCandidate(text, std::max(end, done));
   }
@@ -191,7 +191,8 @@ absl::StatusOr<std::vector<TextPart>> Tokenizer::Cut(std::string_view text, size
       between.remove_prefix(end);
     }
   };
-  raw_added_.Split(text, cut, [&](TokenId id) { parts.push_back({.added = id}); });
+  raw_added_.Split(text, cut,
+                   [&](TokenId id, std::string_view match) { parts.push_back({.text = match, .added = id}); });
   return parts;
 }
 
@@ -203,7 +204,7 @@ absl::Status Tokenizer::CheckKnown(std::span<const TokenId> ids) const {
 }
 
 void Tokenizer::EncodePart(const TextPart& part, TokenizerScratch* scratch, std::vector<TokenId>* ids) const {
-  if (part.text.empty()) return ids->push_back(part.added);
+  if (part.added != kNoToken) return ids->push_back(part.added);
   if (by_words_) return EncodeWords(part.text, scratch, ids);
   if (parts_.normalizer == nullptr) return EncodeNormalized(part.text, part.first, scratch, ids);
   scratch->normalized.clear();
@@ -216,7 +217,7 @@ void Tokenizer::EncodeNormalized(std::string_view text, bool first, TokenizerScr
   if (normalized_added_.empty()) return EncodePieces(text, first, scratch, ids);
   normalized_added_.Split(
       text, [&](std::string_view part) { EncodePieces(part, first && part.data() == text.data(), scratch, ids); },
-      [&](TokenId id) { ids->push_back(id); });
+      [&](TokenId id, std::string_view) { ids->push_back(id); });
 }
 
 namespace {

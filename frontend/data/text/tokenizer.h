@@ -38,9 +38,9 @@ class AddedTokenFinder {
   explicit AddedTokenFinder(std::vector<AddedToken> tokens = {});
 
   bool empty() const { return tokens_.empty(); }
-  // Calls text_between(piece) and token(id) in the order of the text. Pieces are not empty.
+  // Calls text_between(piece) and token(id, match) in the order of the text. Pieces and matches are not empty.
   void Split(std::string_view text, absl::FunctionRef<void(std::string_view)> text_between,
-             absl::FunctionRef<void(TokenId)> token) const;
+             absl::FunctionRef<void(TokenId, std::string_view)> token) const;
 
  private:
   const AddedToken* FindAt(std::string_view text, size_t at) const;
@@ -82,11 +82,11 @@ struct TokenizerScratch {
   std::vector<TokenId> ids;  // ids of one word
 };
 
-// A part of a text that is encoded independently: text, or an added token if `text` is empty.
+// A part of a text that is encoded independently.
 struct TextPart {
   std::string_view text = {};
-  bool first = false;  // it is the beginning of the text
-  TokenId added = kNoToken;
+  bool first = false;        // it is the beginning of the text
+  TokenId added = kNoToken;  // the added token that the part is, or kNoToken
 };
 
 // Immutable: any number of threads may call it at once, each with its own scratch.

@@ -77,7 +77,7 @@ TEST(BatchedModel, KnowsWhetherTheModeMatters) {
 }
 
 // y = f(shape of x), whose first element is `batch`.
-onnx::ModelProto ShapeModel(std::vector<int64_t> dims = {-1, 4}) {
+onnx::ModelProto ShapeModel(const std::vector<int64_t>& dims = {-1, 4}) {
   onnx::ModelProto model = NewModel();
   AddInput(&model, "x", dims);
   FillInts(AddInitializer(&model, "first", {}, 7), {0});

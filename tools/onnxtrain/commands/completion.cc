@@ -26,7 +26,7 @@ std::vector<std::string> FlagsOf(const Command& command) {
     if ((field.tasks & command.task) == 0) continue;
     for (std::string& flag : Spellings(field)) flags.push_back(std::move(flag));
   }
-  flags.insert(flags.end(), {"--flagfile", "--help"});
+  flags.insert(flags.end(), {"--flagfile", "--config", "--help"});
   return flags;
 }
 
@@ -113,7 +113,9 @@ std::string ZshCompletion(std::span<const Command> commands) {
     for (const ConfigField& field : ConfigFields()) {
       if ((field.tasks & c.task) != 0) flags += ZshOption(field);
     }
-    flags += " '--help[Prints the flags]' '*--flagfile=[More flags, one a line]:file:_files') ;;\n";
+    flags +=
+        " '--help[Prints the flags]' '*--flagfile=[More flags, one a line]:file:_files' "
+        "'*--config=[More flags, as YAML]:file:_files') ;;\n";
   }
   return StrCat(R"(#compdef onnxtrain
 # zsh completion of onnxtrain: install it as _onnxtrain in a folder of $fpath.

@@ -99,6 +99,9 @@ the first update with the flag that overrides it. Without \fB\-\-data\fR, trains
   return text + R"(.TP
 \fB\-\-flagfile\fR FILE
 More flags, one a line; typed flags take precedence; repeatable.
+.TP
+\fB\-\-config\fR FILE.yaml
+The same as YAML or JSON, by the names of the flags; repeatable.
 .SH EXIT STATUS
 .TP
 .B 0
@@ -135,7 +138,9 @@ effect in a run is an error.
         StrAppend(&text, "\n## ", heading, "\n\n| flag | default | does | subcommands |\n|---|---|---|---|\n");
       },
       [&](const ConfigField& field) { text += MarkdownField(field, commands); });
-  return text + "| `--flagfile FILE` |  | More flags, one a line; typed flags take precedence; repeatable | all |\n";
+  return text +
+         "| `--flagfile FILE` |  | More flags, one a line; typed flags take precedence; repeatable | all |\n"
+         "| `--config FILE.yaml` |  | The same as YAML or JSON, by the names of the flags; repeatable | all |\n";
 }
 
 namespace {

@@ -239,7 +239,7 @@ absl::Status Prepare(const TrainConfig& config, const Rank& rank, int64_t reside
   if (!rank.alone()) RETURN_IF_ERROR(CheckDistributable(run, rank));
   ASSIGN_OR_RETURN(ready->requirements, ReadRequirements(run));
   ready->recorded = DescribeRun(*ready->folder, &run);
-  ready->recorded.flag_file.insert(0, "# onnxtrain train --flagfile THIS\n");
+  ready->recorded.settings_from = "onnxtrain train --flagfile config.flags, or --config config.yaml";
   ready->recorded.resident_at_start = resident_at_start;
   return absl::OkStatus();
 }

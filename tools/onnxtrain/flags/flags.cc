@@ -167,6 +167,7 @@ std::string FlagHelp(unsigned task) {
     if (std::string_view(group) == "run") {
       lines +=
           "  --flagfile FILE                     More flags, one a line; typed flags take precedence; repeatable\n"
+          "  --config FILE.yaml                  The same as YAML or JSON, by the names of the flags; repeatable\n"
           "  --help, --version\n";
     }
     if (!lines.empty()) StrAppend(&text, "\n", group, "\n", lines);

@@ -12,6 +12,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "optim/config/config_synonyms.h"
+#include "tools/onnxtrain/flags/flag_lines.h"
 
 namespace onnxtrain::cli {
 namespace {
@@ -54,12 +55,12 @@ std::string Trim(std::string_view line) {
   return std::string(line.substr(first, line.find_last_not_of(" \t\r") - first + 1));
 }
 
-// Splits a line of a flag file into words; the value is the rest of the line, including blanks.
-std::vector<std::string> LineWords(const std::string& line) {
-  const size_t blank = line.find_first_of(" \t"), equal = line.find('=');
-  if (blank == std::string::npos || equal < blank) return {line};
-  return {line.substr(0, blank), Trim(std::string_view(line).substr(blank))};
-}
+// A flag that names a file of flags.
+struct FileFlag {
+  const char* name;
+  bool yaml;
+};
+constexpr FileFlag kFileFlags[] = {{"flagfile", false}, {"config", true}};
 
 class Parser {
  public:
@@ -88,7 +89,9 @@ class Parser {
   absl::StatusOr<std::string> PlainValue(const Word& word, const FlagSpec& flag, const std::vector<std::string>& words,
                                          size_t* i) const;
   absl::Status LeftOver(const std::string& word) const;
-  absl::Status ReadFlagFile(const std::string& path, const std::string& place, std::vector<SpecifiedFlag>* out);
+  absl::StatusOr<std::vector<FlagLine>> ReadLines(const FileFlag& flag, const std::string& text) const;
+  absl::Status ReadFlagFile(const FileFlag& flag, const std::string& path, const std::string& place,
+                            std::vector<SpecifiedFlag>* out);
 
   const CommandSpec& command_;
   const std::vector<CommandSpec>& commands_;
@@ -140,7 +143,7 @@ absl::Status Parser::BelongsElsewhere(const std::string& flag, const std::string
 absl::Status Parser::Unknown(const std::string& name) const {
   RETURN_IF_ERROR(BelongsElsewhere(name, "", name));
   constexpr size_t kShortest = 5;  // shorter synonyms resemble too many words
-  std::vector<std::string> names = {"help", "version", "flagfile"};
+  std::vector<std::string> names = {"help", "version", "flagfile", "config"};
   for (const FlagSpec& f : command_.flags) {
     names.push_back(f.name);
     if (f.boolean) names.push_back("no_" + f.name);
@@ -237,9 +240,9 @@ absl::Status Parser::Parse(const std::vector<std::string>& words, const std::str
       continue;
     }
     const Word word = SplitWord(words[i]);
-    if (word.name == "flagfile") {
-      ASSIGN_OR_RETURN(const std::string path, PlainValue(word, {"flagfile"}, words, &i));
-      RETURN_IF_ERROR(ReadFlagFile(path, place, &included));
+    if (const auto* file = std::ranges::find(kFileFlags, word.name, &FileFlag::name); file != std::end(kFileFlags)) {
+      ASSIGN_OR_RETURN(const std::string path, PlainValue(word, {file->name}, words, &i));
+      RETURN_IF_ERROR(ReadFlagFile(*file, path, place, &included));
       continue;
     }
     ASSIGN_OR_RETURN(const Target target, Find(word.name));
@@ -277,27 +280,38 @@ absl::Status CheckTwice(const std::vector<SpecifiedFlag>& flags, const CommandSp
   return absl::OkStatus();
 }
 
-absl::Status Parser::ReadFlagFile(const std::string& path, const std::string& place, std::vector<SpecifiedFlag>* out) {
+absl::StatusOr<std::vector<FlagLine>> Parser::ReadLines(const FileFlag& flag, const std::string& text) const {
+  if (!flag.yaml) return SplitFlagFile(text);
+  const auto is_file = [](std::string_view name) {
+    return std::ranges::find(kFileFlags, name, &FileFlag::name) != std::end(kFileFlags);
+  };
+  const auto find = [&](std::string_view name) { return Find(std::string(name)); };
+  return ReadYamlFlags(
+      text, [&](std::string_view name) { return is_file(name) || find(name).ok(); },
+      [&](std::string_view name) {
+        const auto target = find(name);
+        return is_file(name) || (target.ok() && target->flag->repeatable);
+      });
+}
+
+absl::Status Parser::ReadFlagFile(const FileFlag& flag, const std::string& path, const std::string& place,
+                                  std::vector<SpecifiedFlag>* out) {
   std::filesystem::path file(path);
   if (file.is_relative() && !place.empty()) file = std::filesystem::path(place).parent_path() / file;
-  const std::string name = file.lexically_normal().string();
-  if (std::find(open_files_.begin(), open_files_.end(), name) != open_files_.end()) {
-    return Invalid("--flagfile ", name, ": includes itself");
-  }
-  if (open_files_.size() >= 32) return Invalid("--flagfile ", name, ": nested too deeply");
+  const std::string name = file.lexically_normal().string(), what = StrCat("--", flag.name, " ", name, ": ");
+  if (std::find(open_files_.begin(), open_files_.end(), name) != open_files_.end())
+    return Invalid(what, "includes itself");
+  if (open_files_.size() >= 32) return Invalid(what, "nested too deeply");
   absl::StatusOr<std::string> text = read_(name);
-  if (!text.ok()) return Annotate(text.status(), StrCat("--flagfile ", name, ": "));
+  if (!text.ok()) return Annotate(text.status(), what);
+  const auto lines = ReadLines(flag, *text);
+  if (!lines.ok()) return Annotate(lines.status(), name + ": ");
   open_files_.push_back(name);
   std::vector<SpecifiedFlag> included, here;
-  int number = 0;
-  for (size_t begin = 0; begin < text->size(); ++number) {
-    const size_t end = std::min(text->find('\n', begin), text->size());
-    const std::string line = Trim(std::string_view(*text).substr(begin, end - begin));
-    begin = end + 1;
-    if (line.empty() || line[0] == '#') continue;
+  for (const FlagLine& line : *lines) {
     std::vector<SpecifiedFlag> flags;
-    const absl::Status status = Parse(LineWords(line), name, &flags);
-    if (!status.ok()) return Annotate(status, StrCat(name, ": line ", number + 1, ": "));
+    const absl::Status status = Parse(line.words, name, &flags);
+    if (!status.ok()) return Annotate(status, StrCat(name, ": line ", line.number, ": "));
     for (SpecifiedFlag& f : flags) (f.place == name ? here : included).push_back(std::move(f));
   }
   open_files_.pop_back();
