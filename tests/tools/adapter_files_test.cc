@@ -103,10 +103,10 @@ TEST_F(AdapterFiles, NamesOfOlderVersionsAreRead) {
   for (const auto& [name, value] : Adapter("r/adapter")) {
     const std::string last = name.substr(name.rfind('.')), module = name.substr(0, name.rfind('.'));
     if (module.ends_with("net.out")) {
-      old[module + ".modules_to_save" + last] = value;
-      old[module + ".original_module" + last] = HostTensor::Filled(value.type(), 7);
+      old[StrCat(module, ".modules_to_save", last)] = value;
+      old[StrCat(module, ".original_module", last)] = HostTensor::Filled(value.type(), 7);
     } else {
-      old[module + ".default" + last] = value;
+      old[StrCat(module, ".default", last)] = value;
     }
   }
   std::filesystem::copy(Path("r/adapter"), Path("old"));

@@ -264,8 +264,8 @@ TEST_F(Adapters, ConvolutionsHaveTheirs) {
   for (int64_t i = 0; i < x.size(); ++i) x.Set(i, noise[static_cast<size_t>(i)] + (i % 6 / 2 == i / 72 % 3 ? 1 : 0));
   ASSERT_TRUE(WriteNpz(Path("img.npz"), {{"x", x}, {"label", labels}}).ok());
   for (const std::string variant : {"lora", "dora"}) {
-    const Outcome o = Run("--model conv.onnx --data img.npz --eval-data img.npz --lora-rank 2 --lora-variant " +
-                          variant + " --epochs 10 --lr 0.02 --quiet --out " + variant);
+    const Outcome o = Run(StrCat("--model conv.onnx --data img.npz --eval-data img.npz --lora-rank 2 --lora-variant ",
+                                 variant, " --epochs 10 --lr 0.02 --quiet --out ", variant));
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_LT(Summary(variant)["eval"]["loss"], Summary(variant)["eval_before"]["loss"]);
     const auto adapter = Adapter(variant + "/adapter");
@@ -307,9 +307,9 @@ TEST_F(Adapters, ProductsWithoutLossKeepTheirInitialValues) {
   net.Save(Path("two.onnx"));
   for (const std::string variant : {"lora", "dora"}) {
     const Outcome o =
-        Run("--model two.onnx --data d.npz --max-steps 3 --batch-size 16 --loss cross_entropy --logits y "
-            "--lora-rank 2 --quiet --lora-variant " +
-            variant + " --out " + variant);
+        Run(StrCat("--model two.onnx --data d.npz --max-steps 3 --batch-size 16 --loss cross_entropy --logits y "
+                   "--lora-rank 2 --quiet --lora-variant ",
+                   variant, " --out ", variant));
     ASSERT_EQ(o.code, 0) << o.err;
     const auto adapter = Adapter(variant + "/adapter");
     const HostTensor& b = adapter.at("base_model.model.net.other.lora_B.weight");

@@ -20,7 +20,7 @@ struct Counts {
 
 // Compares a model with its imports, once it was imported for 16 and 6 samples. Leaves out those that have no other
 // batch than that of their file.
-void CompareBatches(const std::shared_ptr<const OnnxModel>& model, ImportOptions options, Counts* counts) {
+void CompareBatches(const std::shared_ptr<const OnnxModel>& model, const ImportOptions& options, Counts* counts) {
   BatchedModel batched(model, options);
   if (!batched.At(16).ok() || !batched.At(6).ok()) return;
   for (const int64_t batch : kSizes) {
