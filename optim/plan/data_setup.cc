@@ -87,7 +87,9 @@ Preprocess DescribeBinding(const OpenedData& data) {
     p.text = {.columns = data.text.columns,
               .tokenizer = "tokenizer",
               .sha256 = TokenizerDigest(*data.text.tokenizer),
-              .max_length = data.text.max_length};
+              .max_length = data.text.max_length,
+              .loss_on = data.text.loss_on,
+              .chat_template = data.text.chat_template};
   }
   return p;
 }

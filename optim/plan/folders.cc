@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/file.h"
+#include "frontend/data/sources/json.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {
@@ -33,20 +36,62 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
+// Endings of the names of models whose weights have fewer bits, those of the most bits first.
+constexpr const char* kFewerBits[] = {"_fp16", "_bf16",  "_quantized", "_int8", "_uint8",
+                                      "_q8",   "_q4f16", "_q4",        "_bnb4"};
+// Names of the parts of decoders that optimum exports, of which only the first needs no cache.
+constexpr const char* kDecoders[] = {"decoder_model", "decoder_model_merged", "decoder_with_past_model"};
+
+std::string StemOf(const std::string& path) { return fs::path(path).stem().string(); }
+
+int CountFewerBits(const std::string& path) {
+  const auto* ending = std::ranges::find_if(kFewerBits, [&](const char* end) { return StemOf(path).ends_with(end); });
+  return ending == std::end(kFewerBits) ? 0 : 1 + static_cast<int>(ending - kFewerBits);
+}
+
+// Returns the models that have the most bits, and only the first part of a decoder.
+std::vector<std::string> ListChoices(const std::vector<std::string>& models) {
+  int fewest = std::size(kFewerBits);
+  for (const std::string& model : models) fewest = std::min(fewest, CountFewerBits(model));
+  std::vector<std::string> choices;
+  for (const std::string& model : models) {
+    if (CountFewerBits(model) == fewest) choices.push_back(model);
+  }
+  const auto is_decoder = [](const std::string& path) {
+    return std::ranges::any_of(kDecoders, [&](const char* name) { return StemOf(path).starts_with(name); });
+  };
+  if (choices.size() < 2 || !std::ranges::all_of(choices, is_decoder)) return choices;
+  std::ranges::sort(choices, {}, [](const std::string& path) { return StemOf(path).size(); });
+  return {choices[0]};
+}
+
+// Returns the decoder that a genai_config.json names; "" if there is none.
+std::string FindGenaiDecoder(const fs::path& folder) {
+  const auto text = ReadTextFile((folder / "genai_config.json").string(), int64_t{16} << 20);
+  const nlohmann::json config = text.ok() ? ParseJson(*text) : nlohmann::json();
+  const auto name = nlohmann::json::json_pointer("/model/decoder/filename");
+  if (!config.is_object() || !config.contains(name) || !config[name].is_string()) return "";
+  return (folder / fs::path(config[name].get<std::string>()).filename()).string();
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> FindModelFile(const std::string& path) {
+absl::StatusOr<FoundModel> FindModelFile(const std::string& path) {
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return path;
+  if (!fs::is_directory(path, ignored)) return FoundModel{path};
   const fs::path folder = path;
-  for (const fs::path& usual : {folder / kUsualName, folder / kSubfolder / kUsualName}) {
-    if (fs::is_regular_file(usual, ignored)) return usual.string();
-  }
   std::vector<std::string> models = ListModels(folder);
   for (std::string& model : ListModels(folder / kSubfolder)) models.push_back(std::move(model));
-  if (models.size() == 1) return models[0];
   if (models.empty()) return Invalid("`model` ", path, ": the folder holds no .onnx file");
-  return Invalid("`model` ", path, ": the folder holds several models, name one: ", absl::StrJoin(models, ", "));
+  std::vector<std::string> choices = ListChoices(models);
+  for (const std::string& usual :
+       {(folder / kSubfolder / kUsualName).string(), (folder / kUsualName).string(), FindGenaiDecoder(folder)}) {
+    if (fs::is_regular_file(usual, ignored)) choices = {usual};
+  }
+  if (choices.size() > 1)
+    return Invalid("`model` ", path, ": the folder holds several models, name one: ", absl::StrJoin(models, ", "));
+  std::erase(models, choices[0]);
+  return FoundModel{choices[0], models};
 }
 
 std::string FindTokenizerFolder(const std::string& model) {

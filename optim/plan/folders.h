@@ -13,10 +13,17 @@
 
 namespace onnxtrain {
 
-// Returns the model in a folder, as laid out by the Hugging Face hub and exporters: model.onnx, onnx/model.onnx, or the
-// only .onnx file in either place. If there are several, fails and lists them. Returns a path that is no folder
-// unchanged.
-absl::StatusOr<std::string> FindModelFile(const std::string& path);
+// A model in a folder.
+struct FoundModel {
+  std::string path;
+  std::vector<std::string> others = {};  // the other models of the folder
+};
+
+// Returns the model in a folder, as laid out by the Hugging Face hub and exporters: the decoder that genai_config.json
+// names, model.onnx, onnx/model.onnx, or in either place the only .onnx file, of several the one whose name tells of
+// the most bits (model_fp16.onnx before model_q4.onnx), and of a decoder's the one without a cache. If there are
+// several, fails and lists them. Returns a path that is no folder unchanged.
+absl::StatusOr<FoundModel> FindModelFile(const std::string& path);
 
 inline constexpr char kTokenizerFolder[] = "tokenizer";  // tokenizer folder in the folder of a run
 

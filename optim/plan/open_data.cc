@@ -18,6 +18,7 @@
 #include "frontend/onnx/edit/chosen_scores.h"
 #include "optim/config/config.h"
 #include "optim/config/loss_text.h"
+#include "optim/plan/chat_data.h"
 #include "optim/plan/constant_inputs.h"
 #include "optim/plan/data_checks.h"
 #include "optim/plan/data_setup.h"
@@ -176,12 +177,15 @@ absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, cons
   return absl::OkStatus();
 }
 
-// Returns true if samples of a language model can be made of the data. A single array of a .npy file may hold tokens.
+// Returns true if samples of a language model can be made of the data. A table may hold dialogues, and a single array
+// of a .npy file tokens.
 bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
   if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty()) return false;
+  if (!text.columns.empty()) return true;
   const auto found = FindSource(request.path);
-  return !text.columns.empty() ||
-         (found.ok() && (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true)));
+  if (!found.ok()) return false;
+  return found->source->is_table || found->source->tokens != Source::Tokens::kNone ||
+         HasSuffix(found->path, {".npy"}, true);
 }
 
 // Returns the column of a source of documents.
@@ -198,10 +202,13 @@ int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string
   return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
 }
 
-// Replaces samples of text or tokens by blocks of tokens, and binds the inputs that only language models have.
+// Replaces samples of text, dialogues (`form`) or tokens by rows of tokens, and binds the inputs that only language
+// models have.
 absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
-                        bool want_label, OpenedSamples* samples, OpenedData* opened, BindSpec* spec) {
-  auto data = MakeLanguageData(config, model, request, samples->dataset, &opened->text);
+                        const std::optional<DialogueForm>& form, bool want_label, OpenedSamples* samples,
+                        OpenedData* opened, BindSpec* spec) {
+  auto data = form.has_value() ? MakeChatData(config, model, request, *form, samples->dataset, &opened->text)
+                               : MakeLanguageData(config, model, request, samples->dataset, &opened->text);
   if (!data.ok()) return Annotate(data.status(), StrCat(request.path, ": "));
   samples->dataset = data->blocks;
   samples->held_out = data->held_out;
@@ -300,7 +307,22 @@ class DataOpener {
     request_.hold_out = !language_.has_value();
     if (language_.has_value()) options_.label.clear();
     options_.text.names.insert(opened_.text.columns.begin(), opened_.text.columns.end());
+    if (language_.has_value() && config_.text.empty()) AddDialogueColumns();
     return absl::OkStatus();
+  }
+
+  // Reads columns as text that may hold dialogues, unless they have the names of inputs.
+  void AddDialogueColumns() {
+    std::vector<std::string> names = ListDialogueColumns();
+    std::erase_if(names, [&](const std::string& name) {
+      return std::ranges::any_of(model_.inputs(), [&](const OnnxModel::Input& input) {
+        return name == input.name || name == StripExporterAffixes(input.name);
+      });
+    });
+    for (const std::string& name : {config_.prompt, config_.completion}) {
+      if (!name.empty()) names.push_back(name);
+    }
+    options_.text.names.insert(names.begin(), names.end());
   }
 
   // Returns the chosen columns of each input.
@@ -345,13 +367,18 @@ class DataOpener {
     }
     if (!opened_.text.found_in.empty())
       samples_.notes.push_back(StrCat("the tokenizer is the one in ", opened_.text.found_in, " (`tokenizer`)"));
-    if (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset))) {
+    std::optional<DialogueForm> form;
+    if (language_.has_value()) {
+      ASSIGN_OR_RETURN(form, FindDialogues(config_, *samples_.dataset, opened_.text));
+    }
+    if (!form.has_value()) RETURN_IF_ERROR(RefuseUnused(config_, {.subject = request_.path, .has_answers = false}));
+    if (form || (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset)))) {
       const BlockRequest block_request{.path = request_.path,
                                        .fit = request_.fit,
                                        .trained_length = TrainedLength(before_, language_->ids),
                                        .ignore_index = loss_.ignore_index,
                                        .options = &options_};
-      return MakeBlocks(config_, *language_, block_request, request_.want_label, &samples_, &opened_, &spec_);
+      return MakeBlocks(config_, *language_, block_request, form, request_.want_label, &samples_, &opened_, &spec_);
     }
     if (opened_.text.columns.empty()) {
       if (!request_.text.has_value()) RETURN_IF_ERROR(RefuseUnused(config_, {.has_text_columns = false}));

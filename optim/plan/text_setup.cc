@@ -162,6 +162,8 @@ absl::StatusOr<TextSetup> MakeTextSetup(const TrainConfig& config, const std::op
   if (setup.columns.empty() && kind == Source::Tokens::kDocuments) setup.columns = {"text"};
   if (setup.columns.size() > 2) return Invalid("`text`: one column, or two of a pair, not ", setup.columns.size());
   if (setup.max_length == 0) setup.max_length = known.max_length;
+  setup.loss_on = known.loss_on;
+  setup.chat_template = known.chat_template;
   const bool chars = std::ranges::find(kChars, config.tokenizer) != std::end(kChars);
   if (chars && !std::filesystem::exists(config.tokenizer)) {
     setup.from_characters = true;

@@ -46,6 +46,7 @@ struct TextSetup {
   std::string found_in;                        // the folder where it was found if `tokenizer` is not set; else ""
   bool from_characters = false;                // it is built from the characters of the data
   int64_t max_length = 0;                      // 0: automatic
+  std::string loss_on, chat_template;          // of dialogues, as in TextPreprocess
 };
 
 // Makes the setup from `text`, `tokenizer` and `max_length`, otherwise from preprocess.json or the tokenizer in the

@@ -22,6 +22,7 @@
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
 #include "optim/record/adapter_summary.h"
+#include "optim/record/model_folder.h"
 #include "optim/record/telemetry/tensorboard.h"
 #include "optim/step/training_graph.h"
 
@@ -477,6 +478,20 @@ AdapterPaths Recorder::MakeAdapterPaths() const {
           .genai = folder_.File(kGenaiFolder)};
 }
 
+// Writes the model once more in a folder like the one that it came from. Warns instead of failing, since model.onnx is
+// written.
+void Recorder::WriteFolderOfModel() {
+  if (!run_.data.has_samples() || run_.data.synthetic || FindModelFolder(run_.config.model).empty()) return;
+  const auto tokenizer = FindTokenizer();
+  const TrainedModel trained{.original = run_.config.model,
+                             .file = folder_.File(ModelFile()),
+                             .preprocess = MakePreprocess(run_),
+                             .tokenizer = tokenizer.get()};
+  const absl::Status written = WriteModelFolder(trained, folder_.File(kModelFolder));
+  if (written.ok()) files_.emplace_back(kModelFolder);
+  if (!written.ok()) warnings_.Add(StrCat("the model's folder is not written: ", ToStd(written.message())));
+}
+
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
@@ -492,6 +507,7 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
     ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
     for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
     written.insert(written.begin(), name);
+    WriteFolderOfModel();
   }
   summary->exported = true;
   summary->exported_file = written.front();

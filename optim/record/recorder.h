@@ -132,6 +132,7 @@ class Recorder : public TrainObserver {
   bool MergesAdapters() const;  // or has none
   AdapterFiles ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const;
   AdapterPaths MakeAdapterPaths() const;
+  void WriteFolderOfModel();
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
   int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;

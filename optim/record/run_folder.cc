@@ -25,6 +25,7 @@
 #include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "optim/record/checkpoint/resume.h"
+#include "optim/record/model_folder.h"
 
 namespace onnxtrain {
 namespace {
@@ -97,8 +98,9 @@ absl::Status RemoveEvents(const std::string& folder) {
   return absl::OkStatus();
 }
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.txt",  "tokenizer_config.json",
-                                           "vocab.json",     "merges.txt", "tokenizer.model"};
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "vocab.txt",       "tokenizer_config.json",   "vocab.json",
+    "merges.txt",     "tokenizer.model", "special_tokens_map.json", "chat_template.jinja"};
 constexpr const char* kAdapterFiles[] = {"adapter_config.json", "adapter_model.safetensors"};
 constexpr const char* kGenaiFiles[] = {"genai_config.json", kOrtAdapterFile, kAdapterInputsFile};
 
@@ -188,6 +190,7 @@ absl::Status OutputFolder::RemoveOldRun() {
   RETURN_IF_ERROR(RemoveFiles(File(kAdapterFolder), kAdapterFiles));
   RETURN_IF_ERROR(RemoveFiles(File(kGenaiFolder), kTokenizerFiles));
   RETURN_IF_ERROR(RemoveFiles(File(kGenaiFolder), kGenaiFiles));
+  RETURN_IF_ERROR(RemoveModelFolder(File(kModelFolder)));
   return RemoveCheckpoints(File(kCheckpointsFolder));
 }
 

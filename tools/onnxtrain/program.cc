@@ -109,7 +109,10 @@ absl::StatusOr<TrainConfig> ReadConfig(const Command& command, const Arguments& 
     ASSIGN_OR_RETURN(rank, ReadRank());
   }
   ASSIGN_OR_RETURN(TrainConfig config, ParseConfig(args, rank.size));
-  ASSIGN_OR_RETURN(config.model, FindModelFile(config.model));
+  ASSIGN_OR_RETURN(const FoundModel model, FindModelFile(config.model));
+  config.model = model.path;
+  if (rank.rank == 0 && !model.others.empty())
+    LogInfo(config, StrCat("model      ", model.path, "; the folder also holds ", absl::StrJoin(model.others, ", ")));
   const std::vector<std::string> synonyms = DescribeSynonyms(args, rank.size);
   if (rank.rank == 0 && !synonyms.empty()) LogInfo(config, StrCat("flags      ", absl::StrJoin(synonyms, "; ")));
   return config;

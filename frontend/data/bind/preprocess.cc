@@ -132,6 +132,8 @@ absl::Status ParseText(const Json& json, TextPreprocess* text) {
   RETURN_IF_ERROR(ReadField(*it, "tokenizer", &text->tokenizer));
   RETURN_IF_ERROR(ReadField(*it, "sha256", &text->sha256));
   RETURN_IF_ERROR(ReadField(*it, "max_length", &text->max_length));
+  RETURN_IF_ERROR(ReadField(*it, "loss_on", &text->loss_on));
+  RETURN_IF_ERROR(ReadField(*it, "chat_template", &text->chat_template));
   const bool whole = !text->columns.empty() && text->columns.size() <= 2 && !text->tokenizer.empty();
   return whole && text->max_length > 0 ? absl::OkStatus() : Invalid("'text' lacks columns, tokenizer or max_length");
 }
@@ -201,6 +203,8 @@ std::string ToJson(const Preprocess& p) {
                     {"tokenizer", p.text.tokenizer},
                     {"sha256", p.text.sha256},
                     {"max_length", p.text.max_length}};
+    if (!p.text.loss_on.empty()) json["text"]["loss_on"] = p.text.loss_on;
+    if (!p.text.chat_template.empty()) json["text"]["chat_template"] = p.text.chat_template;
   }
   if (p.mask_encodings.has_value()) {
     json["masks"] = Json::object();

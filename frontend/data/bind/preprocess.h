@@ -44,6 +44,8 @@ struct TextPreprocess {
   std::string tokenizer;             // path, absolute or relative to preprocess.json
   std::string sha256;                // hash of the tokenizer's files
   int64_t max_length = 0;            // tokens
+  std::string loss_on;               // of dialogues, as in the configuration; "": the columns are plain text
+  std::string chat_template;         // the source; "": dialogues are plain prompts and answers
 };
 
 struct Preprocess {

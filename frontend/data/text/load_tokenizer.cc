@@ -271,6 +271,24 @@ Parts OpenTokenizer(fs::path path) {
 
 }  // namespace
 
+namespace {
+
+// Files beside a tokenizer that say how its texts begin and end, and how a chat becomes text.
+constexpr const char* kSettings[] = {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"};
+
+void AddSettings(const fs::path& path, TokenizerParts* parts) {
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
+  for (const char* name : kSettings) {
+    const auto same = [&](const auto& file) { return file.first == name; };
+    if (std::ranges::any_of(parts->files, same) || !IsFile(folder / name)) continue;
+    auto text = Read(folder / name);
+    if (text.ok()) parts->files.emplace_back(name, *std::move(text));
+  }
+}
+
+}  // namespace
+
 bool HoldsTokenizer(const std::string& folder) { return FindInFolder(folder).ok(); }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path) {
@@ -279,6 +297,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string
     const bool named = ToStd(parts.status().message()).starts_with(path);
     return named ? parts.status() : Annotate(parts.status(), path + ": ");
   }
+  AddSettings(path, &*parts);
   return std::make_shared<const Tokenizer>(*std::move(parts));
 }
 

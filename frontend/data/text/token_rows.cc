@@ -25,6 +25,14 @@ void AnsweredSamples::Add(const AnsweredSample& sample, int64_t source_row) {
   source_rows.push_back(source_row);
 }
 
+void AnsweredSamples::Append(const AnsweredSamples& other) {
+  const int64_t tokens = std::ssize(ids);
+  ids.insert(ids.end(), other.ids.begin(), other.ids.end());
+  flags.insert(flags.end(), other.flags.begin(), other.flags.end());
+  source_rows.insert(source_rows.end(), other.source_rows.begin(), other.source_rows.end());
+  for (const int64_t end : other.ends) ends.push_back(tokens + end);
+}
+
 std::vector<std::vector<int64_t>> PackSamples(const std::vector<int64_t>& lengths, int64_t length) {
   std::vector<int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), int64_t{0});

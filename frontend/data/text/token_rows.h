@@ -31,6 +31,7 @@ struct AnsweredSamples {
   int64_t Length(int64_t i) const { return ends[i] - (i == 0 ? 0 : ends[i - 1]); }
   // Appends a sample. Its first token carries no loss, since nothing predicts it.
   void Add(const AnsweredSample& sample, int64_t source_row);
+  void Append(const AnsweredSamples& other);
 };
 
 // Puts samples into rows of at most `length` tokens: the longest first, each into the row with the least room that it

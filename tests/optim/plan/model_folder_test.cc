@@ -18,7 +18,7 @@ class ModelFolder : public Scratch {
   }
   std::string Find(const std::string& folder) {
     const auto found = FindModelFile(Path(folder));
-    return found.ok() ? *found : std::string(ToStd(found.status().message()));
+    return found.ok() ? found->path : std::string(ToStd(found.status().message()));
   }
 };
 

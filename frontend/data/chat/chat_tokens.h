@@ -1,28 +1,19 @@
 // Encodes texts of which some bytes carry loss, such as the answers of a chat.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/chat/chat_template.h"
 #include "frontend/data/text/token_rows.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {
 
-struct ByteRange {
-  size_t begin = 0, end = 0;
-};
-
-struct MarkedText {
-  std::string text;
-  std::vector<ByteRange> trained;  // in order, without overlap
-};
-
 // Encodes a text without the template's special tokens. A token carries loss if it lies between the token of the first
-// byte of a range and that of its last byte, as in Hugging Face's assistant masks.
-absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const MarkedText& text,
+// byte of a generated range and that of its last byte, as in Hugging Face's assistant masks.
+absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const RenderedChat& text,
                                             TokenizerScratch* scratch);
 
 // Encodes a whole text, of which the tokens carry loss that come after as many as its prompt has, as TRL does. The

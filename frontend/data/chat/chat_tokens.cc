@@ -1,4 +1,4 @@
-#include "frontend/data/text/marked_text.h"
+#include "frontend/data/chat/chat_tokens.h"
 
 #include <algorithm>
 #include <span>
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeWhole(const Tokenizer& tokenizer, con
 
 }  // namespace
 
-absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const MarkedText& text,
+absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const RenderedChat& text,
                                             TokenizerScratch* scratch) {
   AnsweredSample sample;
   ASSIGN_OR_RETURN(const std::vector<TextPart> parts, tokenizer.Cut(text.text, text.text.size()));
@@ -74,7 +74,7 @@ absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const Ma
     const std::vector<TokenId> own(sample.ids.begin() + static_cast<ptrdiff_t>(first), sample.ids.end());
     PartTokens tokens(tokenizer, part, own, scratch);
     const auto begin = static_cast<size_t>(part.text.data() - text.text.data());
-    for (const ByteRange& range : text.trained) MarkPart(range, begin, part, first, &tokens, &sample);
+    for (const ByteRange& range : text.generated) MarkPart(range, begin, part, first, &tokens, &sample);
   }
   RETURN_IF_ERROR(tokenizer.CheckKnown(sample.ids));
   return sample;

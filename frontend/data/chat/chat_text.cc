@@ -1,0 +1,95 @@
+#include "frontend/data/chat/chat_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/base/status.h"
+#include "frontend/data/chat/chat_tokens.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = OrderedJson;
+
+// Returns the variables of a template for the first `count` messages.
+Json MakeVariables(const Dialogue& dialogue, int64_t count, bool asks, const ChatSettings& settings) {
+  Json variables = Json::object();
+  for (const auto& [name, token] : settings.special_tokens) variables[name] = token;
+  variables["messages"] = Json::array();
+  for (int64_t i = 0; i < count; ++i) variables["messages"].push_back(dialogue.messages[i]);
+  variables["tools"] = dialogue.tools;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = asks;
+  return variables;
+}
+
+bool IsOfAssistant(const Json& message) { return message["role"] == "assistant"; }
+
+size_t CountEqual(std::string_view a, std::string_view b) { return std::ranges::mismatch(a, b).in1 - a.begin(); }
+
+}  // namespace
+
+absl::StatusOr<ChatText> ChatText::Make(const std::string& source, const ChatSettings& settings, LossOn loss_on) {
+  ChatText text;
+  text.settings_ = settings;
+  text.loss_on_ = loss_on;
+  if (!source.empty()) {
+    ASSIGN_OR_RETURN(text.template_, ChatTemplate::Parse(source));
+  }
+  if (!settings.tool_template.empty() && source == settings.chat_template) {
+    ASSIGN_OR_RETURN(text.tool_template_, ChatTemplate::Parse(settings.tool_template));
+  }
+  return text;
+}
+
+absl::StatusOr<AnsweredSample> ChatText::EncodePlain(const Dialogue& dialogue, const Tokenizer& tokenizer,
+                                                     TokenizerScratch* scratch) const {
+  if (loss_on_ == LossOn::kAssistant) return Invalid("`loss_on` assistant: a plain prompt has no roles");
+  std::string text = dialogue.prompt + dialogue.answer;
+  const std::string end = settings_.end();
+  if (!text.ends_with(end)) text += end;
+  return EncodeAnswer(tokenizer, loss_on_ == LossOn::kAll ? "" : dialogue.prompt, text, true, scratch);
+}
+
+// Finds what assistants write by rendering the messages up to each of their turns: it is what the turn adds to them and
+// to the beginning of an answer.
+absl::StatusOr<RenderedChat> ChatText::RenderTurns(const ChatTemplate& chat, const Dialogue& dialogue) const {
+  const int64_t count = std::ssize(dialogue.messages);
+  ASSIGN_OR_RETURN(RenderedChat whole, chat.Render(MakeVariables(dialogue, count, false, settings_)));
+  if (chat.marks_generation()) return whole;
+  whole.generated.clear();
+  for (int64_t i = 0; i < count; ++i) {
+    if (!IsOfAssistant(dialogue.messages[i])) continue;
+    ASSIGN_OR_RETURN(const RenderedChat before, chat.Render(MakeVariables(dialogue, i, true, settings_)));
+    ASSIGN_OR_RETURN(const RenderedChat after, chat.Render(MakeVariables(dialogue, i + 1, false, settings_)));
+    const size_t begin = CountEqual(before.text, whole.text), end = CountEqual(after.text, whole.text);
+    if (begin < end) whole.generated.push_back({begin, end});
+  }
+  return whole;
+}
+
+absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
+                                                TokenizerScratch* scratch) const {
+  if (dialogue.messages.is_null()) return EncodePlain(dialogue, tokenizer, scratch);
+  const auto& own = dialogue.tools.is_null() || tool_template_ == nullptr ? template_ : tool_template_;
+  if (own == nullptr) return Invalid("holds messages, and the tokenizer has no chat template (`chat_template`)");
+  const LossOn on = loss_on_ != LossOn::kAuto      ? loss_on_
+                    : dialogue.prompt_messages > 0 ? LossOn::kCompletion
+                                                   : LossOn::kAssistant;
+  if (on == LossOn::kAssistant) {
+    ASSIGN_OR_RETURN(const RenderedChat text, RenderTurns(*own, dialogue));
+    return EncodeMarked(tokenizer, text, scratch);
+  }
+  if (on == LossOn::kCompletion && dialogue.prompt_messages == 0)
+    return Invalid("`loss_on` completion: a chat has no prompt");
+  const auto render = [&](int64_t count, bool asks) {
+    return own->Render(MakeVariables(dialogue, count, asks, settings_));
+  };
+  ASSIGN_OR_RETURN(const RenderedChat whole, render(std::ssize(dialogue.messages), false));
+  if (on == LossOn::kAll) return EncodeAnswer(tokenizer, "", whole.text, false, scratch);
+  const bool asks = !IsOfAssistant(dialogue.messages[dialogue.prompt_messages - 1]);
+  ASSIGN_OR_RETURN(const RenderedChat prompt, render(dialogue.prompt_messages, asks));
+  return EncodeAnswer(tokenizer, prompt.text, whole.text, false, scratch);
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,40 @@
+// Converts dialogues to tokens of which some carry loss.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/chat/chat_settings.h"
+#include "frontend/data/chat/chat_template.h"
+#include "frontend/data/chat/dialogues.h"
+#include "frontend/data/text/token_rows.h"
+#include "frontend/data/text/tokenizer.h"
+
+namespace onnxtrain {
+
+// The tokens that carry loss. kAuto: those behind a prompt, or those of the assistant where a dialogue has no prompt.
+enum class LossOn : uint8_t { kAuto, kCompletion, kAssistant, kAll };
+
+// Immutable: any number of threads may use it at once.
+class ChatText {
+ public:
+  // `source`: a template in Jinja, with those of `settings` for chats with tools; "": all dialogues are plain prompts
+  // and answers. Fails, naming the line, on a template that cannot be parsed.
+  static absl::StatusOr<ChatText> Make(const std::string& source, const ChatSettings& settings, LossOn loss_on);
+
+  // Returns the tokens of a dialogue. A plain prompt, its answer and the token that ends texts follow each other.
+  absl::StatusOr<AnsweredSample> Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
+                                        TokenizerScratch* scratch) const;
+
+ private:
+  absl::StatusOr<RenderedChat> RenderTurns(const ChatTemplate& chat, const Dialogue& dialogue) const;
+  absl::StatusOr<AnsweredSample> EncodePlain(const Dialogue& dialogue, const Tokenizer& tokenizer,
+                                             TokenizerScratch* scratch) const;
+
+  std::shared_ptr<const ChatTemplate> template_, tool_template_;  // may be null
+  ChatSettings settings_;
+  LossOn loss_on_ = LossOn::kAuto;
+};
+
+}  // namespace onnxtrain

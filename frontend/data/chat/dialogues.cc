@@ -1,0 +1,225 @@
+#include "frontend/data/chat/dialogues.h"
+
+#include <algorithm>
+#include <array>
+
+#include "frontend/base/status.h"
+#include "frontend/base/strings.h"
+
+namespace onnxtrain {
+namespace {
+
+using Kind = DialogueForm::Kind;
+using Json = OrderedJson;
+
+struct NamedForm {
+  Kind kind;
+  const char *first, *second;
+};
+// The names that data sets have, those of the richest forms first.
+constexpr NamedForm kForms[] = {
+    {Kind::kMessages, "messages", ""},
+    {Kind::kMessages, "conversations", ""},
+    {Kind::kMessages, "conversation", ""},
+    {Kind::kCompletion, "prompt", "completion"},
+    {Kind::kCompletion, "prompt", "response"},
+    {Kind::kInstruction, "instruction", "output"},
+    {Kind::kInstruction, "instruction", "response"},
+    {Kind::kInstruction, "question", "answer"},
+    {Kind::kInstruction, "query", "response"},
+};
+
+// Optional columns, each under the names that it has.
+struct NamedPart {
+  std::string DialogueForm::*column;
+  bool of_instructions;  // in data of instructions only
+  std::array<const char*, 2> names;
+};
+constexpr NamedPart kParts[] = {
+    {&DialogueForm::context, true, {"input", "context"}},
+    {&DialogueForm::system, true, {"system", "system_prompt"}},
+    {&DialogueForm::history, true, {"history", "history"}},
+    {&DialogueForm::tools, false, {"tools", "tools"}},
+};
+
+// Names of speakers other than those of chat templates.
+constexpr std::pair<const char*, const char*> kRoles[] = {
+    {"human", "user"},      {"gpt", "assistant"},           {"chatgpt", "assistant"}, {"bot", "assistant"},
+    {"model", "assistant"}, {"function_call", "assistant"}, {"observation", "tool"},  {"function_response", "tool"},
+};
+
+std::optional<int> FindColumn(const Dataset& data, const std::string& name) {
+  const std::vector<Column>& columns = data.columns();
+  const auto found = std::ranges::find(columns, name, &Column::name);
+  const bool is_text = found != columns.end() && found->text;
+  return is_text ? std::optional(static_cast<int>(found - columns.begin())) : std::nullopt;
+}
+
+// Adds the optional columns that the data set has.
+DialogueForm WithParts(const Dataset& data, DialogueForm form) {
+  for (const NamedPart& part : kParts) {
+    if (part.of_instructions && form.kind != Kind::kInstruction) continue;
+    for (const char* name : part.names) {
+      if ((form.*part.column).empty() && FindColumn(data, name).has_value()) form.*part.column = name;
+    }
+  }
+  return form;
+}
+
+}  // namespace
+
+std::vector<std::string> ListDialogueColumns() {
+  std::vector<std::string> names;
+  for (const NamedForm& form : kForms) {
+    for (const char* name : {form.first, form.second}) {
+      if (*name != 0) names.emplace_back(name);
+    }
+  }
+  for (const NamedPart& part : kParts) names.insert(names.end(), part.names.begin(), part.names.end());
+  return names;
+}
+
+std::optional<DialogueForm> FindDialogueForm(const Dataset& data) {
+  for (const NamedForm& form : kForms) {
+    const auto has = [&](const char* name) { return *name == 0 || FindColumn(data, name).has_value(); };
+    if (has(form.first) && has(form.second))
+      return WithParts(data, {.kind = form.kind, .first = form.first, .second = form.second});
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<DialogueForm> MakeCompletionForm(const Dataset& data, const std::string& prompt,
+                                                const std::string& completion) {
+  for (const std::string& name : {prompt, completion}) {
+    if (!FindColumn(data, name).has_value()) return Invalid("there is no column '", name, "' of text");
+  }
+  return WithParts(data, {.kind = Kind::kCompletion, .first = prompt, .second = completion});
+}
+
+namespace {
+
+// Returns the text of an optional column; "" without one.
+absl::StatusOr<std::string> ReadColumn(const Dataset& data, int64_t row, const std::string& name) {
+  const auto column = name.empty() ? std::nullopt : FindColumn(data, name);
+  return column.has_value() ? data.ReadText(row, *column) : absl::StatusOr<std::string>("");
+}
+
+Json MakeMessage(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+
+// Fails on content that no language model of tokens reads.
+absl::Status CheckContent(const Json& message) {
+  if (!message.contains("content") || !message["content"].is_array()) return absl::OkStatus();
+  for (const Json& part : message["content"]) {
+    const std::string type = part.is_object() ? part.value("type", "text") : "text";
+    if (type != "text") return Invalid("a message holds '", Printable(type), "': language models read text alone");
+  }
+  return absl::OkStatus();
+}
+
+// Renames {from, value} to {role, content}.
+absl::StatusOr<Json> ToMessage(Json turn) {
+  if (!turn.is_object()) return Invalid("a message is ", turn.type_name(), ", not an object with role and content");
+  if (!turn.contains("role") && turn.contains("from")) {
+    const std::string from = turn["from"].is_string() ? turn["from"].get<std::string>() : "";
+    const auto* known = std::ranges::find(kRoles, from, [](const auto& role) { return std::string_view(role.first); });
+    turn = MakeMessage(known == std::end(kRoles) ? from.c_str() : known->second,
+                       turn.contains("value") && turn["value"].is_string() ? turn["value"].get<std::string>() : "");
+  }
+  if (!turn.contains("role") || !turn["role"].is_string()) return Invalid("a message has no role");
+  RETURN_IF_ERROR(CheckContent(turn));
+  return turn;
+}
+
+// Parses a list of messages; null if the text is none.
+absl::StatusOr<Json> ParseMessages(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || text[begin] != '[') return Json();
+  const Json turns = ParseJson<Json>(text);
+  const bool is_list = turns.is_array() && !turns.empty() && turns[0].is_object();
+  if (!is_list) return Json();
+  Json messages = Json::array();
+  for (const Json& turn : turns) {
+    ASSIGN_OR_RETURN(messages.emplace_back(), ToMessage(turn));
+  }
+  return messages;
+}
+
+absl::StatusOr<Json> ReadTools(const Dataset& data, int64_t row, const DialogueForm& form) {
+  ASSIGN_OR_RETURN(const std::string text, ReadColumn(data, row, form.tools));
+  if (text.empty()) return Json();
+  Json tools = ParseJson<Json>(text);
+  if (!tools.is_array()) return Invalid("column '", form.tools, "' is no list of tools");
+  return tools.empty() ? Json() : tools;
+}
+
+absl::StatusOr<Dialogue> ReadMessages(const Dataset& data, int64_t row, const DialogueForm& form) {
+  Dialogue dialogue;
+  ASSIGN_OR_RETURN(const std::string text, ReadColumn(data, row, form.first));
+  ASSIGN_OR_RETURN(dialogue.messages, ParseMessages(text));
+  if (dialogue.messages.is_null()) return Invalid("is no list of messages");
+  return dialogue;
+}
+
+absl::StatusOr<Dialogue> ReadCompletion(const Dataset& data, int64_t row, const DialogueForm& form, bool as_messages) {
+  Dialogue dialogue;
+  ASSIGN_OR_RETURN(dialogue.prompt, ReadColumn(data, row, form.first));
+  ASSIGN_OR_RETURN(dialogue.answer, ReadColumn(data, row, form.second));
+  ASSIGN_OR_RETURN(Json prompt, ParseMessages(dialogue.prompt));
+  ASSIGN_OR_RETURN(Json answer, ParseMessages(dialogue.answer));
+  if (prompt.is_null() != answer.is_null())
+    return Invalid("one of '", form.first, "' and '", form.second, "' is a list of messages, the other is none");
+  if (prompt.is_null() && as_messages) {
+    prompt = Json::array({MakeMessage("user", dialogue.prompt)});
+    answer = Json::array({MakeMessage("assistant", dialogue.answer)});
+  }
+  if (prompt.is_null()) return dialogue;
+  dialogue.prompt_messages = std::ssize(prompt);
+  dialogue.messages = std::move(prompt);
+  for (Json& message : answer) dialogue.messages.push_back(std::move(message));
+  return dialogue;
+}
+
+// Adds the earlier turns of an instruction, a list of pairs of what was asked and answered.
+absl::Status AddHistory(const std::string& text, Json* messages) {
+  const Json history = text.empty() ? Json::array() : ParseJson<Json>(text);
+  if (!history.is_array()) return Invalid("the history is no list of pairs");
+  for (const Json& pair : history) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      return Invalid("the history is no list of pairs of texts");
+    messages->push_back(MakeMessage("user", pair[0]));
+    messages->push_back(MakeMessage("assistant", pair[1]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Dialogue> ReadInstruction(const Dataset& data, int64_t row, const DialogueForm& form) {
+  Dialogue dialogue{.messages = Json::array()};
+  ASSIGN_OR_RETURN(const std::string system, ReadColumn(data, row, form.system));
+  if (!system.empty()) dialogue.messages.push_back(MakeMessage("system", system));
+  ASSIGN_OR_RETURN(const std::string history, ReadColumn(data, row, form.history));
+  RETURN_IF_ERROR(AddHistory(history, &dialogue.messages));
+  ASSIGN_OR_RETURN(std::string instruction, ReadColumn(data, row, form.first));
+  ASSIGN_OR_RETURN(const std::string context, ReadColumn(data, row, form.context));
+  if (!context.empty()) StrAppend(&instruction, instruction.empty() ? "" : "\n", context);
+  dialogue.messages.push_back(MakeMessage("user", instruction));
+  dialogue.prompt_messages = std::ssize(dialogue.messages);
+  ASSIGN_OR_RETURN(const std::string output, ReadColumn(data, row, form.second));
+  dialogue.messages.push_back(MakeMessage("assistant", output));
+  return dialogue;
+}
+
+}  // namespace
+
+absl::StatusOr<Dialogue> ReadDialogue(const Dataset& data, int64_t row, const DialogueForm& form, bool as_messages) {
+  auto dialogue = form.kind == Kind::kMessages     ? ReadMessages(data, row, form)
+                  : form.kind == Kind::kCompletion ? ReadCompletion(data, row, form, as_messages)
+                                                   : ReadInstruction(data, row, form);
+  if (!dialogue.ok()) return Annotate(dialogue.status(), StrCat("column '", form.first, "': "));
+  if (dialogue->messages.is_null()) return dialogue;
+  auto tools = ReadTools(data, row, form);
+  if (!tools.ok()) return tools.status();
+  dialogue->tools = *std::move(tools);
+  return dialogue;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,47 @@
+// Finds dialogues in the columns of a data set, in the layouts that public data sets have.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/json.h"
+
+namespace onnxtrain {
+
+// Columns that hold dialogues. The columns are text; lists and objects in it are JSON.
+struct DialogueForm {
+  enum class Kind : uint8_t {
+    kMessages,    // `first`: a list of {role, content} or {from, value}
+    kCompletion,  // `first` and `second`: a prompt and its answer, texts or lists of messages
+    kInstruction  // `first` and `second`: what a user and an assistant say, with `context` behind the former
+  } kind = Kind::kMessages;
+  std::string first, second;
+  std::string context, system, history, tools;  // optional columns; "": there is none
+};
+
+// Returns the names that columns of dialogues have, which are to be read as text.
+std::vector<std::string> ListDialogueColumns();
+
+// Returns the form whose columns the data set has; nullopt if there is none.
+std::optional<DialogueForm> FindDialogueForm(const Dataset& data);
+
+// Returns the form of a prompt and its answer in columns with other names. Fails if there are no such columns of text.
+absl::StatusOr<DialogueForm> MakeCompletionForm(const Dataset& data, const std::string& prompt,
+                                                const std::string& completion);
+
+// A sample: messages, or a plain prompt with its answer.
+struct Dialogue {
+  OrderedJson messages, tools;  // null where there are none
+  int64_t prompt_messages = 0;  // those in front of the answer to a prompt; 0: the dialogue has no prompt
+  std::string prompt, answer;   // texts, without messages
+};
+
+// Reads a row. `as_messages`: a plain prompt and its answer become messages of a user and an assistant. Fails, without
+// naming the row, on text that is no dialogue, and on pictures and sounds in it.
+absl::StatusOr<Dialogue> ReadDialogue(const Dataset& data, int64_t row, const DialogueForm& form, bool as_messages);
+
+}  // namespace onnxtrain

@@ -1,0 +1,222 @@
+// Language models on chats and on answers to prompts: which tokens carry loss, what is left out, packing, and runs.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/token_models.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+// Single characters, and the special tokens of chats.
+const std::vector<std::string> kTokens = {"<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"};
+constexpr std::string_view kChars = "abcdefghijklmnopqrstuvwxyz \n.:";
+const auto kRows = static_cast<int64_t>(kTokens.size() + kChars.size());
+
+constexpr char kChatml[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+std::vector<int64_t> Encode(std::string_view text) {
+  std::vector<int64_t> ids;
+  while (!text.empty()) {
+    size_t special = 0;
+    while (special < kTokens.size() && !text.starts_with(kTokens[special])) ++special;
+    const bool is_special = special < kTokens.size();
+    ids.push_back(is_special ? static_cast<int64_t>(special)
+                             : static_cast<int64_t>(kTokens.size() + kChars.find(text[0])));
+    text.remove_prefix(is_special ? kTokens[special].size() : 1);
+  }
+  return ids;
+}
+
+// A text whose parts in ⟦⟧ carry loss.
+struct Marked {
+  std::vector<int64_t> ids, labels;  // labels: the next token where it counts, else -100
+};
+Marked Mark(std::string_view text) {
+  Marked marked;
+  std::vector<bool> trained;
+  for (bool inside = false; !text.empty(); inside = !inside) {
+    const std::string_view border = inside ? "⟧" : "⟦";
+    const size_t end = std::min(text.find(border), text.size());
+    for (const int64_t id : Encode(text.substr(0, end))) {
+      marked.ids.push_back(id);
+      trained.push_back(inside);
+    }
+    text.remove_prefix(std::min(end + border.size(), text.size()));
+  }
+  for (size_t i = 0; i < marked.ids.size(); ++i)
+    marked.labels.push_back(i + 1 < marked.ids.size() && trained[i + 1] ? marked.ids[i + 1] : -100);
+  return marked;
+}
+
+class Chats : public Scratch {
+ protected:
+  void SetUp() override {
+    Scratch::SetUp();
+    Json vocabulary = Json::object(), added = Json::array();
+    for (size_t i = 0; i < kTokens.size(); ++i) {
+      vocabulary[kTokens[i]] = i;
+      added.push_back({{"id", i},
+                       {"content", kTokens[i]},
+                       {"special", true},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false}});
+    }
+    for (size_t i = 0; i < kChars.size(); ++i) vocabulary[std::string(1, kChars[i])] = kTokens.size() + i;
+    const Json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", "(?s)."}}}, {"behavior", "Isolated"}, {"invert", false}};
+    std::filesystem::create_directories(Path("m"));
+    WriteAll(Path("m/tokenizer.json"),
+             Json({{"added_tokens", added},
+                   {"model", {{"type", "WordLevel"}, {"unk_token", "<pad>"}, {"vocab", vocabulary}}},
+                   {"pre_tokenizer", split}})
+                 .dump());
+    WriteAll(Path("m/tokenizer_config.json"),
+             Json({{"eos_token", "</s>"}, {"bos_token", {{"content", "<s>"}}}, {"chat_template", kChatml}}).dump());
+    SaveDecoder(Path("m/model.onnx"), kRows);
+  }
+
+  void WriteLines(const std::string& name, const std::vector<Json>& rows) const {
+    std::string text;
+    for (const Json& row : rows) text += row.dump() + "\n";
+    WriteAll(Path(name), text);
+  }
+
+  double Loss(const std::string& flags) {
+    const Outcome o = Run("eval --quiet --json --metrics loss " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out)["loss"].get<double>() : -1;
+  }
+
+  // Returns the loss of samples that are given as token ids and labels.
+  double LossOf(const std::vector<std::string>& texts) {
+    int64_t length = 0;
+    std::vector<Marked> samples;
+    for (const std::string& text : texts) {
+      samples.push_back(Mark(text));
+      length = std::max<int64_t>(length, std::ssize(samples.back().ids));
+    }
+    HostTensor ids({DType::kInt64, {std::ssize(samples), length}}), labels(ids.type());
+    for (int64_t i = 0; i < ids.size(); ++i) labels.SetInt(i, -100);
+    for (int64_t s = 0; s < std::ssize(samples); ++s) {
+      for (int64_t k = 0; k < std::ssize(samples[s].ids); ++k) {
+        ids.SetInt(s * length + k, samples[s].ids[k]);
+        labels.SetInt(s * length + k, samples[s].labels[k]);
+      }
+    }
+    EXPECT_TRUE(WriteNpz(Path("twin.npz"), {{"ids", ids}, {"labels", labels}}).ok());
+    return Loss("--model m --data twin.npz --input input_ids=ids --label labels --loss cross_entropy");
+  }
+
+  Json Summary(const std::string& out) const { return Json::parse(ReadAll(Path(out + "/summary.json"))); }
+};
+
+Json Message(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+
+TEST_F(Chats, TurnsOfTheAssistantCount) {
+  WriteLines("c.jsonl", {{{"messages", {Message("user", "hello"), Message("assistant", "good day")}}},
+                         {{"messages",
+                           {Message("system", "be brief"), Message("user", "one"), Message("assistant", "two"),
+                            Message("user", "three"), Message("assistant", "four")}}}});
+  EXPECT_NEAR(Loss("--model m --data c.jsonl"),
+              LossOf({"<|im_start|>user\nhello<|im_end|><|im_start|>assistant\n⟦good day<|im_end|>⟧",
+                      "<|im_start|>system\nbe brief<|im_end|><|im_start|>user\none<|im_end|><|im_start|>assistant\n⟦two"
+                      "<|im_end|>⟧<|im_start|>user\nthree<|im_end|><|im_start|>assistant\n⟦four<|im_end|>⟧"}),
+              1e-6);
+}
+
+TEST_F(Chats, GenerationBlocksSayWhatCounts) {
+  const std::string chat =
+      "{% for m in messages %}{% if m.role == 'assistant' %}: {% generation %}{{ m.content }}.{% endgeneration %}"
+      "{% else %}{{ m.content }}{% endif %}\n{% endfor %}";
+  WriteAll(Path("own.jinja"), chat);
+  WriteLines("c.jsonl", {{{"messages", {Message("user", "ab"), Message("assistant", "cd"), Message("user", "e")}}}});
+  EXPECT_NEAR(Loss("--model m --data c.jsonl --chat-template own.jinja"), LossOf({"ab\n: ⟦cd.⟧\ne\n"}), 1e-6);
+  WriteAll(Path("m/chat_template.jinja"), chat);
+  EXPECT_NEAR(Loss("--model m --data c.jsonl"), LossOf({"ab\n: ⟦cd.⟧\ne\n"}), 1e-6);
+  EXPECT_NEAR(Loss("--model m --data c.jsonl --loss-on all"), LossOf({"a⟦b\n: cd.\ne\n⟧"}), 1e-6);
+}
+
+TEST_F(Chats, AnswersToPromptsCount) {
+  WriteLines("p.jsonl",
+             {{{"prompt", "one plus one is "}, {"completion", "two."}}, {{"prompt", "a"}, {"completion", "b"}}});
+  const double loss = LossOf({"one plus one is ⟦two.</s>⟧", "a⟦b</s>⟧"});
+  EXPECT_NEAR(Loss("--model m --data p.jsonl"), loss, 1e-6);
+  WriteAll(Path("p.csv"), "q,n,r\none plus one is ,1,two.\na,2,b\n");
+  EXPECT_NEAR(Loss("--model m --data p.csv --prompt q --completion r"), loss, 1e-6);
+  WriteLines("m.jsonl", {{{"prompt", {Message("user", "hi")}}, {"completion", {Message("assistant", "yes")}}}});
+  EXPECT_NEAR(Loss("--model m --data m.jsonl"),
+              LossOf({"<|im_start|>user\nhi<|im_end|><|im_start|>assistant\n⟦yes<|im_end|>⟧"}), 1e-6);
+}
+
+TEST_F(Chats, InstructionsAndConversationsAreRead) {
+  const double loss = LossOf({"<|im_start|>user\nadd\none<|im_end|><|im_start|>assistant\n⟦two<|im_end|>⟧"});
+  WriteLines("i.jsonl", {{{"instruction", "add"}, {"input", "one"}, {"output", "two"}}});
+  EXPECT_NEAR(Loss("--model m --data i.jsonl"), loss, 1e-6);
+  WriteLines("q.jsonl", {{{"question", "add\none"}, {"answer", "two"}}});
+  EXPECT_NEAR(Loss("--model m --data q.jsonl"), loss, 1e-6);
+  WriteLines("s.jsonl",
+             {{{"conversations", {{{"from", "human"}, {"value", "add\none"}}, {{"from", "gpt"}, {"value", "two"}}}}}});
+  EXPECT_NEAR(Loss("--model m --data s.jsonl"), loss, 1e-6);
+}
+
+TEST_F(Chats, LongOnesAreLeftOutOrCut) {
+  WriteLines("p.jsonl", {{{"prompt", "ab"}, {"completion", "cd"}}, {{"prompt", "abcdef"}, {"completion", "ghijkl"}}});
+  EXPECT_NEAR(Loss("--model m --data p.jsonl --max-length 8"), LossOf({"ab⟦cd</s>⟧"}), 1e-6);
+  EXPECT_NEAR(Loss("--model m --data p.jsonl --max-length 8 --truncate right"), LossOf({"ab⟦cd</s>⟧", "abcdef⟦gh⟧"}),
+              1e-6);
+  EXPECT_NEAR(Loss("--model m --data p.jsonl --max-length 8 --truncate left"), LossOf({"ab⟦cd</s>⟧", "f⟦ghijkl</s>⟧"}),
+              1e-6);
+  ExpectRefused(Run("eval --model m --data p.jsonl --max-length 3"), "all 2 dialogues are longer than 3 tokens");
+}
+
+TEST_F(Chats, TrainAndStayTheSameAfterwards) {
+  std::vector<Json> rows;
+  for (int i = 0; i < 24; ++i)
+    rows.push_back({{"messages", {Message("user", std::string(1 + i % 5, 'a')), Message("assistant", "abab")}}});
+  WriteLines("c.jsonl", rows);
+  const Outcome o = Run("--model m --data c.jsonl --eval-split 0.25 --epochs 20 --lr 0.1 --batch-size 6 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("⟦abab<|im_end|>⟧"));
+  EXPECT_LT(Summary("r")["eval"]["loss"], 0.5 * Summary("r")["eval_before"]["loss"].get<double>());
+  // The model is written with what it needs, alone and in a folder like the first one.
+  const double loss = Loss("--model r/model.onnx --data c.jsonl");
+  EXPECT_EQ(Loss("--model r/model --data c.jsonl"), loss);
+  EXPECT_TRUE(Exists("r/model/tokenizer_config.json"));
+  std::filesystem::rename(Path("m"), Path("moved"));
+  EXPECT_EQ(Loss("--model r/model.onnx --data c.jsonl"), loss);
+}
+
+TEST_F(Chats, BadOnesAreNamed) {
+  const auto refuses = [&](const Json& row, const std::string& part) {
+    WriteLines("bad.jsonl", {{{"messages", {Message("user", "a"), Message("assistant", "b")}}}, row});
+    ExpectRefused(Run("eval --model m --data bad.jsonl"), part);
+  };
+  refuses({{"messages", "text"}}, "row 2: column 'messages': is no list of messages");
+  refuses({{"messages", {{{"content", "a"}}}}}, "row 2: column 'messages': a message has no role");
+  refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}},
+          "row 2: column 'messages': a message holds 'image': language models read text alone");
+  WriteAll(Path("bad.jinja"), "{% for m in messages %}");
+  ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template bad.jinja"), "the chat template: line 1: ");
+  ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template nothing"),
+                "--chat-template nothing: is no file, and no template (");
+  ExpectRefused(Run("eval --model m --data bad.jsonl --prompt messages"), "--prompt: needs --completion");
+  WriteAll(Path("m/tokenizer_config.json"), "{}");
+  ExpectRefused(Run("eval --model m --data bad.jsonl"), "the tokenizer has no chat template");
+  WriteAll(Path("d.csv"), "a,b\n1,2\n");
+  ExpectRefused(Run("eval --model m --data d.csv --loss-on all"), "--loss-on: has no effect");
+}
+
+}  // namespace
+}  // namespace onnxtrain
