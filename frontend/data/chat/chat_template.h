@@ -1,0 +1,49 @@
+// Chat templates: Jinja as Hugging Face's transformers configures it, without any access to files.
+//
+//   auto chat = ChatTemplate::Parse(source);
+//   auto rendered = (*chat)->Render({{"messages", messages}, {"add_generation_prompt", true}});
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/sources/json.h"
+
+namespace onnxtrain {
+
+// Bytes [begin, end) of a text.
+struct ByteRange {
+  size_t begin = 0, end = 0;
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<ByteRange> generated;  // texts of {% generation %} blocks, in the order in which the blocks end
+};
+
+// Bounds of one rendering, and its clock.
+struct RenderOptions {
+  int64_t max_steps = 20'000'000;             // evaluated nodes, and copied bytes / 64
+  int64_t max_bytes = int64_t{32} << 20;      // of the output, and of each text that is computed
+  std::time_t now = 0;                        // what strftime_now formats, in local time; 0: the current time
+};
+
+// Immutable: any number of threads may render at once.
+class ChatTemplate {
+ public:
+  // Errors are one line that begins with "line N: ".
+  static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Parse(std::string_view source);
+  virtual ~ChatTemplate() = default;
+
+  // `variables` is an object. Errors, also those of raise_exception, are one line that begins with "line N: ".
+  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options = {}) const = 0;
+  // True if the template marks what assistants write by {% generation %}.
+  virtual bool marks_generation() const = 0;
+};
+
+}  // namespace onnxtrain

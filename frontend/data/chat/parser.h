@@ -1,0 +1,99 @@
+// Parses templates. One class parses expressions, its subclass statements.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "frontend/data/chat/lexer.h"
+#include "frontend/data/chat/syntax.h"
+
+namespace onnxtrain::jinja {
+
+// Parses a template of valid UTF-8. Errors begin with "line N: ".
+absl::StatusOr<Body> ParseTemplate(std::string_view source);
+
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+ protected:
+  enum class Conditionals : uint8_t { kAllowed, kExcluded };  // whether `a if b` is part of an expression
+
+  absl::StatusOr<ExpressionPtr> ParseExpression(Conditionals conditionals = Conditionals::kAllowed);
+  // Parses an expression, or a tuple without parentheses, which the name `end` ends too.
+  absl::StatusOr<ExpressionPtr> ParseTuple(Conditionals conditionals, std::string_view end = "");
+  absl::StatusOr<ExpressionPtr> ParsePostfix(ExpressionPtr node);
+  absl::StatusOr<ExpressionPtr> ParseUnary(bool with_filters = true);
+  // Parses a name and its arguments after "|".
+  absl::StatusOr<std::unique_ptr<FilterExpression>> ParseFilter(ExpressionPtr operand);
+
+  const Token& Peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
+  const Token& Next();
+  bool IsAt(TokenKind kind, std::string_view text, size_t ahead = 0) const;
+  bool IsName(std::string_view name) const { return IsAt(TokenKind::kName, name); }
+  bool IsOperator(std::string_view text) const { return IsAt(TokenKind::kOperator, text); }
+  // Skips a token if it is next.
+  bool SkipName(std::string_view name);
+  bool SkipOperator(std::string_view text);
+  absl::Status ExpectOperator(std::string_view text);
+  absl::StatusOr<std::string> ExpectName();
+  absl::Status Unexpected() const;
+  template <typename... Args>
+  absl::Status Fail(int line, const Args&... message) const {
+    return Invalid("line ", line, ": ", message...);
+  }
+
+  // Variables that make a macro take further arguments, if it reads them.
+  struct ReadNames {
+    bool caller = false, varargs = false, kwargs = false;
+  };
+  ReadNames read_names_;
+  int nesting_ = 0;
+
+ private:
+  using ParseFunction = absl::StatusOr<ExpressionPtr> (ExpressionParser::*)();
+  struct OperatorRow {
+    std::string_view text;
+    BinaryOperator apply;
+  };
+
+  absl::StatusOr<ExpressionPtr> ParseConditional();
+  absl::StatusOr<ExpressionPtr> ParseOr();
+  absl::StatusOr<ExpressionPtr> ParseAnd();
+  absl::StatusOr<ExpressionPtr> ParseNot();
+  absl::StatusOr<ExpressionPtr> ParseComparison();
+  absl::StatusOr<ExpressionPtr> ParseSum();
+  absl::StatusOr<ExpressionPtr> ParseConcat();
+  absl::StatusOr<ExpressionPtr> ParseProduct();
+  absl::StatusOr<ExpressionPtr> ParsePower();
+  absl::StatusOr<ExpressionPtr> ParseSigned();
+  absl::StatusOr<ExpressionPtr> ParsePrimary();
+  absl::StatusOr<ExpressionPtr> ParseNameOrConstant();
+  absl::StatusOr<ExpressionPtr> ParseNumber();
+  absl::StatusOr<ExpressionPtr> ParseText();
+  absl::StatusOr<ExpressionPtr> ParseParentheses();
+  absl::StatusOr<ExpressionPtr> ParseList();
+  absl::StatusOr<ExpressionPtr> ParseDict();
+  absl::StatusOr<ExpressionPtr> ParseAttribute(ExpressionPtr object);
+  absl::StatusOr<ExpressionPtr> ParseSubscript(ExpressionPtr object);
+  absl::StatusOr<ExpressionPtr> ParseSlice(ExpressionPtr object, ExpressionPtr start, int line);
+  absl::StatusOr<ExpressionPtr> ParseCall(ExpressionPtr function);
+  absl::StatusOr<ExpressionPtr> ParseFiltersAndTests(ExpressionPtr node);
+  absl::StatusOr<ExpressionPtr> ParseTest(ExpressionPtr operand);
+  absl::StatusOr<Arguments> ParseTestArguments();
+  absl::StatusOr<Arguments> ParseArguments();
+  absl::Status ParseArgument(Arguments* arguments);
+  absl::StatusOr<ExpressionPtr> ParseLeftToRight(std::span<const OperatorRow> operators, ParseFunction operand);
+  const OperatorRow* FindComparison() const;
+  absl::StatusOr<std::string> ExpectDottedName();
+  bool IsTupleEnd(std::string_view end) const;
+
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+};
+
+}  // namespace onnxtrain::jinja

@@ -1,0 +1,353 @@
+#include <algorithm>
+
+#include "frontend/data/chat/builtins.h"
+#include "frontend/data/chat/operators.h"
+
+namespace onnxtrain::jinja {
+namespace {
+
+// The variable `loop`. Items are tested only when they are needed, since the condition may read what the body changes.
+class LoopState : public Object, public std::enable_shared_from_this<LoopState> {
+ public:
+  LoopState(Interpreter& run, const ForStatement& statement, Values items, int depth)
+      : run_(run), statement_(statement), scope_(run.scope()), items_(std::move(items)), depth_(depth) {}
+
+  std::string_view type_name() const override { return "LoopContext"; }
+  bool is_callable() const override { return statement_.recursive; }
+  void Release() override {
+    scope_ = nullptr;
+    items_.clear();
+    accepted_.clear();
+    changed_.clear();
+  }
+  std::string Print() const override { return StrCat("<LoopContext ", index_ + 1, "/", items_.size(), ">"); }
+
+  // Advances to the next item. Returns null after the last.
+  absl::StatusOr<const Value*> Next() {
+    ++index_;
+    RETURN_IF_ERROR(Accept(index_ + 1));
+    return index_ < std::ssize(accepted_) ? &accepted_[index_] : nullptr;
+  }
+
+  std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name) override;
+  // Renders the loop over the children of an item.
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override;
+
+  absl::StatusOr<Value> Cycle(const Values& values) const {
+    if (values.empty()) return Invalid("no items for cycling given");
+    return values[index_ % values.size()];
+  }
+  absl::StatusOr<Value> Changed(const Values& values) {
+    const bool same = has_changed_ && values.size() == changed_.size() &&
+                      std::equal(values.begin(), values.end(), changed_.begin(), IsEqual);
+    if (!same) changed_ = values;
+    has_changed_ = true;
+    return Value(!same);
+  }
+
+ private:
+  struct AttributeRow {
+    std::string_view name;
+    absl::StatusOr<Value> (LoopState::*get)();
+  };
+
+  // Finds items that meet the condition, up to this number.
+  absl::Status Accept(int64_t count) {
+    while (std::ssize(accepted_) < count && tested_ < items_.size()) {
+      Value item = items_[tested_++];
+      bool keep = true;
+      if (statement_.condition != nullptr) {
+        ASSIGN_OR_RETURN(keep, Test(item));
+      }
+      if (keep) accepted_.push_back(std::move(item));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> Test(const Value& item) {
+    const Interpreter::InScope outer(run_, scope_);
+    const Interpreter::InScope inner(run_, run_.MakeScope());
+    RETURN_IF_ERROR(run_.Assign(statement_.target, item));
+    ASSIGN_OR_RETURN(const Value holds, run_.Evaluate(*statement_.condition));
+    return IsTrue(holds);
+  }
+
+  absl::StatusOr<Value> CountAll() {
+    RETURN_IF_ERROR(Accept(std::ssize(items_)));
+    return Value(static_cast<int64_t>(accepted_.size()));
+  }
+  absl::StatusOr<Value> CountRest(int64_t from) {
+    ASSIGN_OR_RETURN(const Value all, CountAll());
+    return Value(*all.integer() - index_ + from);
+  }
+  absl::StatusOr<Value> GetNext() {
+    RETURN_IF_ERROR(Accept(index_ + 2));
+    return index_ + 1 < std::ssize(accepted_) ? accepted_[index_ + 1] : MakeUndefined("there is no next item");
+  }
+  absl::StatusOr<Value> GetPrevious() {
+    return index_ > 0 ? accepted_[index_ - 1] : MakeUndefined("there is no previous item");
+  }
+  absl::StatusOr<Value> IsLast() {
+    RETURN_IF_ERROR(Accept(index_ + 2));
+    return Value(index_ + 1 >= std::ssize(accepted_));
+  }
+  absl::StatusOr<Value> IsFirst() { return Value(index_ == 0); }
+  absl::StatusOr<Value> GetIndex() { return Value(index_ + 1); }
+  absl::StatusOr<Value> GetIndex0() { return Value(index_); }
+  absl::StatusOr<Value> GetReverseIndex() { return CountRest(0); }
+  absl::StatusOr<Value> GetReverseIndex0() { return CountRest(-1); }
+  absl::StatusOr<Value> GetLoopDepth() { return Value(int64_t{depth_} + 1); }
+  absl::StatusOr<Value> GetLoopDepth0() { return Value(int64_t{depth_}); }
+
+  Interpreter& run_;
+  const ForStatement& statement_;
+  std::shared_ptr<Scope> scope_;  // around the loop
+  Values items_, accepted_, changed_;
+  size_t tested_ = 0;
+  int64_t index_ = -1;
+  int depth_;
+  bool has_changed_ = false;
+};
+
+// A method of `loop`, bound to it.
+class LoopMethod : public Object {
+ public:
+  LoopMethod(std::shared_ptr<LoopState> loop, bool cycles) : loop_(std::move(loop)), cycles_(cycles) {}
+  std::string_view type_name() const override { return "method"; }
+  void Release() override { loop_ = nullptr; }
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override {
+    RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(arguments.positional.size())));
+    return cycles_ ? loop_->Cycle(arguments.positional) : loop_->Changed(arguments.positional);
+  }
+
+ private:
+  std::shared_ptr<LoopState> loop_;
+  bool cycles_;
+};
+
+std::optional<absl::StatusOr<Value>> LoopState::GetAttribute(std::string_view name) {
+  static constexpr AttributeRow kAttributes[] = {
+      {"index", &LoopState::GetIndex},           {"index0", &LoopState::GetIndex0},
+      {"first", &LoopState::IsFirst},            {"last", &LoopState::IsLast},
+      {"length", &LoopState::CountAll},          {"revindex", &LoopState::GetReverseIndex},
+      {"revindex0", &LoopState::GetReverseIndex0}, {"previtem", &LoopState::GetPrevious},
+      {"nextitem", &LoopState::GetNext},         {"depth", &LoopState::GetLoopDepth},
+      {"depth0", &LoopState::GetLoopDepth0}};
+  if (name == "cycle" || name == "changed") {
+    return absl::StatusOr<Value>(Value(std::shared_ptr<Object>(run_.Make<LoopMethod>(shared_from_this(), name == "cycle"))));
+  }
+  const auto* row = std::ranges::find(kAttributes, name, &AttributeRow::name);
+  if (row == std::end(kAttributes)) return std::nullopt;
+  return (this->*row->get)();
+}
+
+absl::StatusOr<Value> LoopState::Call(Interpreter& run, CallArguments arguments) {
+  if (!statement_.recursive) return Invalid("the loop is called but has no 'recursive'");
+  if (arguments.positional.size() != 1) return Invalid("loop takes one argument");
+  const Interpreter::InScope scope(run, scope_);
+  ASSIGN_OR_RETURN(std::string text, run.CaptureFrom([&] { return statement_.Loop(run, arguments.positional[0], depth_ + 1); }));
+  return Value(std::move(text));
+}
+
+// A macro with the scope of its definition.
+class Macro : public Object {
+ public:
+  Macro(const MacroDefinition& definition, std::shared_ptr<Scope> scope)
+      : definition_(definition), scope_(std::move(scope)) {}
+
+  std::string_view type_name() const override { return "Macro"; }
+  void Release() override { scope_ = nullptr; }
+  std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name) override {
+    if (name != "name") return std::nullopt;
+    return absl::StatusOr<Value>(Value(definition_.name));
+  }
+
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override {
+    const Interpreter::InScope outer(run, scope_);
+    const auto local = run.MakeScope();
+    const Interpreter::InScope inner(run, local);
+    RETURN_IF_ERROR(BindSpecials(&arguments, local.get()));
+    RETURN_IF_ERROR(BindParameters(run, &arguments, local.get()));
+    ASSIGN_OR_RETURN(std::string text, run.Capture(definition_.body));
+    return Value(std::move(text));
+  }
+
+ private:
+  static std::optional<Value> TakeNamed(std::string_view name, CallArguments* arguments) {
+    auto& named = arguments->named;
+    const auto it = std::ranges::find_if(named, [&](const auto& argument) { return argument.first == name; });
+    if (it == named.end()) return std::nullopt;
+    Value value = std::move(it->second);
+    named.erase(it);
+    return value;
+  }
+
+  bool HasParameter(std::string_view name) const {
+    return std::ranges::any_of(definition_.parameters, [&](const auto& p) { return p.first == name; });
+  }
+
+  absl::Status BindSpecials(CallArguments* arguments, Scope* local) const {
+    const size_t count = definition_.parameters.size();
+    if (definition_.uses_caller && !HasParameter("caller"))
+      local->Set("caller", TakeNamed("caller", arguments).value_or(MakeUndefined("No caller defined")));
+    if (definition_.uses_varargs) {
+      Values rest;
+      for (size_t i = count; i < arguments->positional.size(); ++i) rest.push_back(arguments->positional[i]);
+      ASSIGN_OR_RETURN(Value tuple, MakeTuple(std::move(rest)));
+      local->Set("varargs", std::move(tuple));
+    } else if (arguments->positional.size() > count) {
+      return Invalid("macro '", definition_.name, "' takes not more than ", count, " argument(s)");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BindParameters(Interpreter& run, CallArguments* arguments, Scope* local) const {
+    std::vector<std::optional<Value>> values;
+    for (size_t i = 0; i < definition_.parameters.size(); ++i) {
+      const bool positional = i < arguments->positional.size();
+      values.push_back(positional ? arguments->positional[i] : TakeNamed(definition_.parameters[i].first, arguments));
+    }
+    RETURN_IF_ERROR(BindFurtherNames(arguments, local));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto& [name, otherwise] = definition_.parameters[i];
+      Value value = values[i].value_or(MakeUndefined(StrCat("parameter '", name, "' was not provided")));
+      if (!values[i] && otherwise != nullptr) {
+        ASSIGN_OR_RETURN(value, run.Evaluate(*otherwise));
+      }
+      local->Set(name, std::move(value));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BindFurtherNames(CallArguments* arguments, Scope* local) const {
+    if (!definition_.uses_kwargs) {
+      return arguments->named.empty() ? absl::OkStatus()
+                                      : Invalid("macro '", definition_.name, "' takes no keyword argument '",
+                                                Printable(arguments->named[0].first), "'");
+    }
+    auto rest = std::make_shared<Dict>();
+    for (auto& [name, value] : arguments->named) RETURN_IF_ERROR(rest->Set(name, std::move(value)));
+    local->Set("kwargs", Value(std::shared_ptr<const Dict>(std::move(rest))));
+    return absl::OkStatus();
+  }
+
+  const MacroDefinition& definition_;
+  std::shared_ptr<Scope> scope_;
+};
+
+Value MakeMacro(Interpreter& run, const MacroDefinition& definition) {
+  return std::shared_ptr<Object>(run.Make<Macro>(definition, run.scope()));
+}
+
+absl::StatusOr<Value> ApplyFilters(Interpreter& run, Value value,
+                                   const std::vector<std::unique_ptr<const FilterExpression>>& filters) {
+  for (const auto& filter : filters) {
+    ASSIGN_OR_RETURN(value, filter->Apply(run, value));
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<Flow> TextStatement::Execute(Interpreter& run) const {
+  RETURN_IF_ERROR(run.Write(text));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> PrintStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(const Value printed, run.Evaluate(*value));
+  if (const std::string* plain = printed.text()) {
+    RETURN_IF_ERROR(run.Write(*plain));
+  } else {
+    RETURN_IF_ERROR(run.Write(Print(printed)));
+  }
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> IfStatement::Execute(Interpreter& run) const {
+  for (const auto& [condition, body] : branches) {
+    ASSIGN_OR_RETURN(const Value holds, run.Evaluate(*condition));
+    if (IsTrue(holds)) return run.Execute(body);
+  }
+  return run.Execute(otherwise);
+}
+
+absl::StatusOr<Flow> ForStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(const Value over, run.Evaluate(*items));
+  RETURN_IF_ERROR(Loop(run, over, 0));
+  return Flow::kNext;
+}
+
+absl::Status ForStatement::Loop(Interpreter& run, const Value& over, int depth) const {
+  ASSIGN_OR_RETURN(Values values, ReadItems(over));
+  RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(values.size())));
+  const auto loop = run.Make<LoopState>(run, *this, std::move(values), depth);
+  bool any = false;
+  while (true) {
+    ASSIGN_OR_RETURN(const Value* item, loop->Next());
+    if (item == nullptr) break;
+    any = true;
+    const Value current = *item;
+    const auto local = run.MakeScope();
+    const Interpreter::InScope inner(run, local);
+    RETURN_IF_ERROR(run.Assign(target, current));
+    local->Set("loop", std::shared_ptr<Object>(loop));
+    ASSIGN_OR_RETURN(const Flow flow, run.Execute(body));
+    if (flow == Flow::kBreak) break;
+  }
+  if (any) return absl::OkStatus();
+  const Interpreter::InScope inner(run, run.MakeScope());
+  return run.Execute(otherwise).status();
+}
+
+absl::StatusOr<Flow> SetStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(Value assigned, run.Evaluate(*value));
+  RETURN_IF_ERROR(run.Assign(target, std::move(assigned)));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> SetBlockStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(std::string text, run.Capture(body));
+  ASSIGN_OR_RETURN(Value filtered, ApplyFilters(run, std::move(text), filters));
+  RETURN_IF_ERROR(run.Assign(target, std::move(filtered)));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> FilterStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(std::string text, run.Capture(body));
+  ASSIGN_OR_RETURN(const Value filtered, ApplyFilters(run, std::move(text), filters));
+  RETURN_IF_ERROR(run.Write(Print(filtered)));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> WithStatement::Execute(Interpreter& run) const {
+  const auto local = run.MakeScope();
+  for (const auto& [name, expression] : values) {
+    ASSIGN_OR_RETURN(Value value, run.Evaluate(*expression));
+    const Interpreter::InScope inner(run, local);
+    RETURN_IF_ERROR(run.Assign(name, std::move(value)));
+  }
+  const Interpreter::InScope inner(run, local);
+  return run.Execute(body);
+}
+
+absl::StatusOr<Flow> MacroStatement::Execute(Interpreter& run) const {
+  run.scope()->Set(definition.name, MakeMacro(run, definition));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> CallStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(const Value value, call->EvaluateWith(run, MakeMacro(run, caller)));
+  RETURN_IF_ERROR(run.Write(Print(value)));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> GenerationStatement::Execute(Interpreter& run) const {
+  ASSIGN_OR_RETURN(const std::string text, run.Capture(body));
+  RETURN_IF_ERROR(run.WriteGenerated(text));
+  return Flow::kNext;
+}
+
+absl::StatusOr<Flow> FlowStatement::Execute(Interpreter& /*run*/) const { return flow; }
+
+}  // namespace onnxtrain::jinja
