@@ -303,9 +303,10 @@ class DataMaker {
     several_documents_ = totals.documents > 1;
     out_.unit.bytes_per_token = static_cast<double>(totals.bytes) / static_cast<double>(tokens_);
     out_.unit.tokens_are_characters = totals.characters == tokens_;
-    out_.notes.push_back(absl::StrFormat("text '%s': %s; %s tokens of %s documents, %.2f bytes each", setup_.columns[0],
-                                         setup_.tokenizer->description(), FormatWithCommas(tokens_),
-                                         FormatWithCommas(totals.documents), out_.unit.bytes_per_token));
+    out_.notes.push_back(absl::StrFormat("text '%s': %s; %s tokens of %s document%s, %.2f bytes each",
+                                         setup_.columns[0], setup_.tokenizer->description(), FormatWithCommas(tokens_),
+                                         FormatWithCommas(totals.documents), totals.documents == 1 ? "" : "s",
+                                         out_.unit.bytes_per_token));
     if (!totals.unreadable.empty())
       out_.notes.push_back(StrCat("left out ", totals.unreadable.size(), " documents that cannot be tokenized (",
                                   data->Describe(totals.unreadable[0]), " …; `on_bad_sample` skip)"));

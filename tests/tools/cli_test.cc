@@ -205,6 +205,8 @@ TEST_F(Cli, ConfigFlagsRepeatTheRun) {
   EXPECT_EQ(saved["batch_size"], 16);
   EXPECT_EQ(saved["lr"], (std::vector<std::string>{"0.003"}));
   EXPECT_EQ(saved["freeze"], (std::vector<std::string>{"b*", "w1"}));
+  EXPECT_EQ(Run("--config r/config.yaml --out r3 --quiet").code, 0);
+  EXPECT_EQ(ReadAll(Path("r3/model.onnx")), ReadAll(Path("r/model.onnx")));
   const Outcome again = Run("--flagfile r/config.flags --quiet");
   EXPECT_EQ(again.code, 1) << again.err;  // the same --out
   ASSERT_EQ(Run("--flagfile r/config.flags --out r2 --quiet").code, 0);
@@ -288,16 +290,35 @@ TEST_F(Cli, SignalsEndTheRun) {
 TEST_F(Cli, PresetsTrain) {
   int presets = 0;
   for (const auto& entry : std::filesystem::directory_iterator(RepoPath("presets"))) {
-    if (entry.path().extension() != ".flags") continue;
-    const std::string out = "r" + entry.path().stem().string();
+    const bool yaml = entry.path().extension() == ".yaml";
+    if (!yaml && entry.path().extension() != ".flags") continue;
+    const std::string out = "r" + entry.path().filename().string();
     const Outcome o =
-        Run(StrCat("--flagfile ", entry.path().string(), " --model m.onnx --data train.npz --eval-split 0.2",
-                   " --max-steps 6 --quiet --out ", out));
+        Run(StrCat(yaml ? "--config " : "--flagfile ", entry.path().string(),
+                   " --model m.onnx --data train.npz --eval-split 0.2", " --max-steps 6 --quiet --out ", out));
     EXPECT_EQ(o.code, 0) << entry.path() << o.err;
     EXPECT_TRUE(Exists(out + "/model.onnx")) << entry.path();
     ++presets;
   }
-  EXPECT_GE(presets, 5);
+  EXPECT_GE(presets, 10);
+}
+
+// The recipes name models and data that are not here.
+TEST_F(Cli, RecipesAreValid) {
+  int recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(RepoPath("examples/recipes"))) {
+    ExpectRefused(Run(StrCat("--config ", entry.path().string(), " --model none.onnx")), "none.onnx: ");
+    ++recipes;
+  }
+  EXPECT_GE(recipes, 10);
+}
+
+TEST_F(Cli, PlansInsteadOfADryRun) {
+  const Outcome plan = Run("plan --model m.onnx --data train.npz --batch-size 8");
+  const Outcome dry = Run("--model m.onnx --data train.npz --batch-size 8 --dry-run --out r");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_EQ(dry.out, plan.out);
+  EXPECT_FALSE(Exists("r"));
 }
 
 TEST_F(Cli, AnIgnoredHangupStaysIgnored) {

@@ -243,11 +243,18 @@ Parts OpenJson(const fs::path& path) {
   return ParseTokenizerJson(text);
 }
 
+// Returns true unless the file is a vocab.txt without the tokens of BERT, which may be a list of anything.
+bool MayBeTokenizer(const fs::path& path) {
+  if (path.filename() != "vocab.txt") return true;
+  const auto text = Read(path);
+  return text.ok() && text->find("[CLS]") != std::string::npos && text->find("[SEP]") != std::string::npos;
+}
+
 // Returns the most complete tokenizer file of a folder.
 absl::StatusOr<fs::path> FindInFolder(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt", "tokenizer.model",
                            "spiece.model", "sentencepiece.bpe.model"}) {
-    if (IsFile(folder / name)) return folder / name;
+    if (IsFile(folder / name) && MayBeTokenizer(folder / name)) return folder / name;
   }
   return Invalid("holds no tokenizer.json, vocab.json, vocab.txt or tokenizer.model");
 }
