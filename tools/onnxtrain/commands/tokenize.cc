@@ -149,7 +149,8 @@ absl::StatusOr<int> RunTokenize(const TrainConfig& config) {
   const double bytes = static_cast<double>(info.bytes) / static_cast<double>(info.tokens);
   RETURN_IF_ERROR(Print(PageRow(
       "written", StrCat(config.out, ": ", FormatWithCommas(info.tokens), " tokens of ", narrow ? "16" : "32", " bits, ",
-                        FormatWithCommas(info.documents), " documents, ", FormatNumber(bytes), " bytes a token"))));
+                        FormatWithCommas(info.documents), info.documents == 1 ? " document, " : " documents, ",
+                        FormatNumber(bytes), " bytes a token"))));
   return kDone;
 }
 
