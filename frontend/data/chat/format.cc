@@ -70,8 +70,12 @@ absl::StatusOr<std::string> FormatFloat(double value, const FormatSpec& spec) {
   if (spec.type == 0 && spec.precision < 0) return PrintFloat(std::abs(value));
   const bool percent = spec.type == '%';
   const char type = percent ? 'f' : spec.type == 0 || spec.type == 'n' ? 'g' : spec.type;
-  const char format[] = {'%', spec.alternate ? '#' : '.', spec.alternate ? '.' : '*', spec.alternate ? '*' : type,
-                         spec.alternate ? type : '\0', '\0'};
+  const char format[] = {'%',
+                         spec.alternate ? '#' : '.',
+                         spec.alternate ? '.' : '*',
+                         spec.alternate ? '*' : type,
+                         spec.alternate ? type : '\0',
+                         '\0'};
   char digits[700];
   const auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
   std::snprintf(digits, sizeof digits, format, precision, std::abs(percent ? value * 100 : value));

@@ -37,7 +37,8 @@ absl::StatusOr<Value> JoinTexts(Interpreter& run, const Value& a, const Value& b
 // Repeats a text, list or tuple; the other operand is the count.
 absl::StatusOr<Value> Repeat(Interpreter& run, const Value& value, int64_t count) {
   count = std::max<int64_t>(count, 0);
-  const auto size = static_cast<int64_t>(value.text() != nullptr ? value.text()->size() : value.sequence()->items.size());
+  const auto size =
+      static_cast<int64_t>(value.text() != nullptr ? value.text()->size() : value.sequence()->items.size());
   int64_t total = 0;
   if (__builtin_mul_overflow(size, count, &total)) return TooLarge();
   RETURN_IF_ERROR(run.CountBytes(total));

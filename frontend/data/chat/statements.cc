@@ -126,15 +126,20 @@ class LoopMethod : public Object {
 };
 
 std::optional<absl::StatusOr<Value>> LoopState::GetAttribute(std::string_view name) {
-  static constexpr AttributeRow kAttributes[] = {
-      {"index", &LoopState::GetIndex},           {"index0", &LoopState::GetIndex0},
-      {"first", &LoopState::IsFirst},            {"last", &LoopState::IsLast},
-      {"length", &LoopState::CountAll},          {"revindex", &LoopState::GetReverseIndex},
-      {"revindex0", &LoopState::GetReverseIndex0}, {"previtem", &LoopState::GetPrevious},
-      {"nextitem", &LoopState::GetNext},         {"depth", &LoopState::GetLoopDepth},
-      {"depth0", &LoopState::GetLoopDepth0}};
+  static constexpr AttributeRow kAttributes[] = {{"index", &LoopState::GetIndex},
+                                                 {"index0", &LoopState::GetIndex0},
+                                                 {"first", &LoopState::IsFirst},
+                                                 {"last", &LoopState::IsLast},
+                                                 {"length", &LoopState::CountAll},
+                                                 {"revindex", &LoopState::GetReverseIndex},
+                                                 {"revindex0", &LoopState::GetReverseIndex0},
+                                                 {"previtem", &LoopState::GetPrevious},
+                                                 {"nextitem", &LoopState::GetNext},
+                                                 {"depth", &LoopState::GetLoopDepth},
+                                                 {"depth0", &LoopState::GetLoopDepth0}};
   if (name == "cycle" || name == "changed") {
-    return absl::StatusOr<Value>(Value(std::shared_ptr<Object>(run_.Make<LoopMethod>(shared_from_this(), name == "cycle"))));
+    return absl::StatusOr<Value>(
+        Value(std::shared_ptr<Object>(run_.Make<LoopMethod>(shared_from_this(), name == "cycle"))));
   }
   const auto* row = std::ranges::find(kAttributes, name, &AttributeRow::name);
   if (row == std::end(kAttributes)) return std::nullopt;
@@ -145,7 +150,8 @@ absl::StatusOr<Value> LoopState::Call(Interpreter& run, CallArguments arguments)
   if (!statement_.recursive) return Invalid("the loop is called but has no 'recursive'");
   if (arguments.positional.size() != 1) return Invalid("loop takes one argument");
   const Interpreter::InScope scope(run, scope_);
-  ASSIGN_OR_RETURN(std::string text, run.CaptureFrom([&] { return statement_.Loop(run, arguments.positional[0], depth_ + 1); }));
+  ASSIGN_OR_RETURN(std::string text,
+                   run.CaptureFrom([&] { return statement_.Loop(run, arguments.positional[0], depth_ + 1); }));
   return Value(std::move(text));
 }
 
