@@ -93,7 +93,8 @@ def fixed_dialogues():
 
 def random_dialogues(count):
     source = random.Random(17)
-    words = ['the', 'cat', 'Ärger', '\n', '  ', '\U0001f680', '{{ x }}', '{%', '</s>', '<|eot_id|>', '\t', '"', "it's", '1e5',
+    words = ['the', 'cat', 'Ärger', '\n', '  ',
+             '\U0001f680', '{{ x }}', '{%', '</s>', '<|eot_id|>', '\t', '"', "it's", '1e5',
              '<think>', '</think>', '\\n', '[INST]', '\u2028', 'ß', '&amp;', '']
 
     def text():

@@ -317,6 +317,7 @@ class BraceFormatter {
       field.remove_prefix(2);
     }
     if (!field.empty()) field.remove_prefix(1);
+    if (field.find('{') == field.npos) return FormatBySpec(run_, value, field);
     ASSIGN_OR_RETURN(const std::string spec, Run(field, depth + 1));
     return FormatBySpec(run_, value, spec);
   }
@@ -344,6 +345,8 @@ class BraceFormatter {
     std::string_view digits = name;
     const int64_t index = name.empty() ? next_++ : TakeNumber(&digits, -1);
     if (index >= 0 && (name.empty() || digits.empty())) {
+      numbered_ |= !name.empty();
+      if (numbered_ && next_ > 0) return Invalid("a format numbers some fields and not others");
       if (index >= std::ssize(arguments_.positional)) return Invalid("a format has more fields than arguments");
       return arguments_.positional[index];
     }
@@ -356,6 +359,7 @@ class BraceFormatter {
   Interpreter& run_;
   const CallArguments& arguments_;
   int64_t next_ = 0;
+  bool numbered_ = false;
 };
 
 }  // namespace

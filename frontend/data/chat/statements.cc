@@ -288,11 +288,10 @@ absl::Status ForStatement::Loop(Interpreter& run, const Value& over, int depth) 
   ASSIGN_OR_RETURN(Values values, ReadItems(over));
   RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(values.size())));
   const auto loop = run.Make<LoopState>(run, *this, std::move(values), depth);
-  bool any = false;
+  bool completed = false;  // as in Jinja, `else` also follows a loop whose only iteration was left
   while (true) {
     ASSIGN_OR_RETURN(const Value* item, loop->Next());
     if (item == nullptr) break;
-    any = true;
     const Value current = *item;
     const auto local = run.MakeScope();
     const Interpreter::InScope inner(run, local);
@@ -300,8 +299,9 @@ absl::Status ForStatement::Loop(Interpreter& run, const Value& over, int depth) 
     local->Set("loop", std::shared_ptr<Object>(loop));
     ASSIGN_OR_RETURN(const Flow flow, run.Execute(body));
     if (flow == Flow::kBreak) break;
+    completed |= flow == Flow::kNext;
   }
-  if (any) return absl::OkStatus();
+  if (completed) return absl::OkStatus();
   const Interpreter::InScope inner(run, run.MakeScope());
   return run.Execute(otherwise).status();
 }
@@ -322,7 +322,8 @@ absl::StatusOr<Flow> SetBlockStatement::Execute(Interpreter& run) const {
 absl::StatusOr<Flow> FilterStatement::Execute(Interpreter& run) const {
   ASSIGN_OR_RETURN(std::string text, run.Capture(body));
   ASSIGN_OR_RETURN(const Value filtered, ApplyFilters(run, std::move(text), filters));
-  RETURN_IF_ERROR(run.Write(Print(filtered)));
+  if (filtered.text() == nullptr) return Invalid("the filters of a block must return text");
+  RETURN_IF_ERROR(run.Write(*filtered.text()));
   return Flow::kNext;
 }
 
