@@ -96,7 +96,8 @@ absl::StatusOr<Value> CallBuiltin(Interpreter& run, const Builtin& builtin, cons
   if (self.sequence() != nullptr) RETURN_IF_ERROR(run.CountSteps(std::ssize(self.sequence()->items)));
   if (self.text() != nullptr) RETURN_IF_ERROR(run.CountBytes(std::ssize(*self.text())));
   auto result = builtin.run(run, self, bound);
-  if (!result.ok()) return Annotate(result.status(), StrCat(builtin.name, ": "));
+  if (absl::IsInvalidArgument(result.status())) return Annotate(result.status(), StrCat(builtin.name, ": "));
+  if (!result.ok()) return result;
   if (result->text() != nullptr) RETURN_IF_ERROR(run.CountBytes(std::ssize(*result->text())));
   if (result->sequence() != nullptr) RETURN_IF_ERROR(run.CountSteps(std::ssize(result->sequence()->items)));
   return result;

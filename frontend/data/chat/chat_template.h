@@ -28,9 +28,9 @@ struct RenderedChat {
 
 // Bounds of one rendering, and its clock.
 struct RenderOptions {
-  int64_t max_steps = 20'000'000;             // evaluated nodes, and copied bytes / 64
-  int64_t max_bytes = int64_t{32} << 20;      // of the output, and of each text that is computed
-  std::time_t now = 0;                        // what strftime_now formats, in local time; 0: the current time
+  int64_t max_steps = 20'000'000;         // evaluated nodes, and copied bytes / 64
+  int64_t max_bytes = int64_t{32} << 20;  // of the output, and of each text that is computed
+  std::time_t now = 0;                    // what strftime_now formats, in local time; 0: the current time
 };
 
 // Immutable: any number of threads may render at once.
@@ -40,8 +40,10 @@ class ChatTemplate {
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Parse(std::string_view source);
   virtual ~ChatTemplate() = default;
 
-  // `variables` is an object. Errors, also those of raise_exception, are one line that begins with "line N: ".
-  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options = {}) const = 0;
+  // `variables` is an object. Errors are one line that begins with "line N: ". Messages that the template refuses by
+  // raise_exception are FailedPrecondition errors.
+  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables,
+                                              const RenderOptions& options = {}) const = 0;
   // True if the template marks what assistants write by {% generation %}.
   virtual bool marks_generation() const = 0;
 };

@@ -100,8 +100,8 @@ absl::StatusOr<std::string> ExpressionParser::ExpectName() {
 }
 
 absl::Status ExpressionParser::Unexpected() const {
-  constexpr std::string_view kKinds[] = {"text", "'{{'",   "'}}'",      "'{%'",    "'%}'",   "name",
-                                         "text", "number", "number", "operator", "end of the template"};
+  constexpr std::string_view kKinds[] = {
+      "text", "'{{'", "'}}'", "'{%'", "'%}'", "name", "text", "number", "number", "operator", "end of the template"};
   const Token& token = Peek();
   const std::string_view kind = kKinds[static_cast<int>(token.kind)];
   const bool has_text = token.kind >= TokenKind::kName && token.kind != TokenKind::kEnd;
@@ -162,8 +162,8 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseNot() {
 }
 
 const ExpressionParser::OperatorRow* ExpressionParser::FindComparison() const {
-  static constexpr OperatorRow kComparisons[] = {{"==", Equal},   {"!=", NotEqual},      {"<", Less},
-                                                 {"<=", LessEqual}, {">", Greater}, {">=", GreaterEqual}};
+  static constexpr OperatorRow kComparisons[] = {{"==", Equal},     {"!=", NotEqual}, {"<", Less},
+                                                 {"<=", LessEqual}, {">", Greater},   {">=", GreaterEqual}};
   static constexpr OperatorRow kIn = {"in", In}, kNotIn = {"not in", NotIn};
   if (IsName("in")) return &kIn;
   if (IsName("not") && IsAt(TokenKind::kName, "in", 1)) return &kNotIn;
@@ -275,8 +275,8 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseNameOrConstant() {
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseNumber() {
   const Token& token = Next();
   if (token.kind == TokenKind::kFloat) return MakeLiteral(token.line, std::strtod(token.text.c_str(), nullptr));
-  constexpr std::pair<std::string_view, int> kBases[] = {{"0x", 16}, {"0X", 16}, {"0o", 8}, {"0O", 8}, {"0b", 2},
-                                                         {"0B", 2}};
+  constexpr std::pair<std::string_view, int> kBases[] = {{"0x", 16}, {"0X", 16}, {"0o", 8},
+                                                         {"0O", 8},  {"0b", 2},  {"0B", 2}};
   std::string_view digits = token.text;
   int base = 10;
   for (const auto& [prefix, prefix_base] : kBases) {
@@ -517,7 +517,8 @@ absl::Status ExpressionParser::ParseArgument(Arguments* arguments) {
   const bool all = IsOperator("*"), all_named = IsOperator("**");
   const bool named = Peek().kind == TokenKind::kName && IsAt(TokenKind::kOperator, "=", 1);
   const bool after_all = arguments->all_positional != nullptr, after_named = !arguments->named.empty();
-  if (arguments->all_named != nullptr || (all && after_all) || (!all && !all_named && !named && (after_all || after_named)))
+  if (arguments->all_named != nullptr || (all && after_all) ||
+      (!all && !all_named && !named && (after_all || after_named)))
     return Fail(line, "arguments are in the wrong order");
   std::string name;
   if (named) name = Next().text;

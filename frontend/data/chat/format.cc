@@ -70,8 +70,12 @@ absl::StatusOr<std::string> FormatFloat(double value, const FormatSpec& spec) {
   if (spec.type == 0 && spec.precision < 0) return PrintFloat(std::abs(value));
   const bool percent = spec.type == '%';
   const char type = percent ? 'f' : spec.type == 0 || spec.type == 'n' ? 'g' : spec.type;
-  const char format[] = {'%', spec.alternate ? '#' : '.', spec.alternate ? '.' : '*', spec.alternate ? '*' : type,
-                         spec.alternate ? type : '\0', '\0'};
+  const char format[] = {'%',
+                         spec.alternate ? '#' : '.',
+                         spec.alternate ? '.' : '*',
+                         spec.alternate ? '*' : type,
+                         spec.alternate ? type : '\0',
+                         '\0'};
   char digits[700];
   const auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
   std::snprintf(digits, sizeof digits, format, precision, std::abs(percent ? value * 100 : value));
@@ -313,6 +317,7 @@ class BraceFormatter {
       field.remove_prefix(2);
     }
     if (!field.empty()) field.remove_prefix(1);
+    if (field.find('{') == field.npos) return FormatBySpec(run_, value, field);
     ASSIGN_OR_RETURN(const std::string spec, Run(field, depth + 1));
     return FormatBySpec(run_, value, spec);
   }
@@ -340,6 +345,8 @@ class BraceFormatter {
     std::string_view digits = name;
     const int64_t index = name.empty() ? next_++ : TakeNumber(&digits, -1);
     if (index >= 0 && (name.empty() || digits.empty())) {
+      numbered_ |= !name.empty();
+      if (numbered_ && next_ > 0) return Invalid("a format numbers some fields and not others");
       if (index >= std::ssize(arguments_.positional)) return Invalid("a format has more fields than arguments");
       return arguments_.positional[index];
     }
@@ -352,6 +359,7 @@ class BraceFormatter {
   Interpreter& run_;
   const CallArguments& arguments_;
   int64_t next_ = 0;
+  bool numbered_ = false;
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ absl::StatusOr<Value> NamespaceFunction(Interpreter& run, const Value& /*self*/,
 }
 
 absl::StatusOr<Value> RaiseFunction(Interpreter& /*run*/, const Value& /*self*/, const Bound& a) {
-  return Invalid(Print(a.Get(0)));
+  return absl::FailedPreconditionError(ToAbsl(PrintableLine(Print(a.Get(0)))));
 }
 
 absl::StatusOr<Value> TimeFunction(Interpreter& run, const Value& /*self*/, const Bound& a) {

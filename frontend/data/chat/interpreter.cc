@@ -56,8 +56,7 @@ absl::StatusOr<std::string> Interpreter::Run(const Body& body) {
 
 absl::Status Interpreter::CountSteps(int64_t steps) {
   steps_ += steps;
-  return steps_ <= limits_.steps ? absl::OkStatus()
-                                 : Invalid("the template takes more than ", limits_.steps, " steps");
+  return steps_ <= limits_.steps ? absl::OkStatus() : Invalid("the template takes more than ", limits_.steps, " steps");
 }
 
 absl::Status Interpreter::CheckBytes(int64_t bytes) const {

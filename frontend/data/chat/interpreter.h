@@ -16,9 +16,9 @@ namespace onnxtrain::jinja {
 
 // Bounds of one rendering.
 struct Limits {
-  int64_t steps = 20'000'000;           // evaluated nodes, and copied bytes / 64
-  int64_t bytes = int64_t{32} << 20;    // of the output, and of each text that is computed
-  int depth = 1000;                     // of nested evaluations
+  int64_t steps = 20'000'000;         // evaluated nodes, and copied bytes / 64
+  int64_t bytes = int64_t{32} << 20;  // of the output, and of each text that is computed
+  int depth = 1000;                   // of nested evaluations
 };
 
 // Characters [begin, end) of the output.
@@ -104,7 +104,7 @@ class Interpreter {
   const Limits limits_;
   std::shared_ptr<Scope> scope_;
   std::string root_, *output_ = &root_;
-  int64_t root_chars_ = 0;     // characters of the first counted_bytes_ bytes of root_
+  int64_t root_chars_ = 0;  // characters of the first counted_bytes_ bytes of root_
   size_t counted_bytes_ = 0;
   std::vector<CharRange> generated_;
   std::vector<std::weak_ptr<Object>> objects_;

@@ -37,7 +37,8 @@ absl::StatusOr<Value> JoinTexts(Interpreter& run, const Value& a, const Value& b
 // Repeats a text, list or tuple; the other operand is the count.
 absl::StatusOr<Value> Repeat(Interpreter& run, const Value& value, int64_t count) {
   count = std::max<int64_t>(count, 0);
-  const auto size = static_cast<int64_t>(value.text() != nullptr ? value.text()->size() : value.sequence()->items.size());
+  const auto size =
+      static_cast<int64_t>(value.text() != nullptr ? value.text()->size() : value.sequence()->items.size());
   int64_t total = 0;
   if (__builtin_mul_overflow(size, count, &total)) return TooLarge();
   RETURN_IF_ERROR(run.CountBytes(total));
@@ -327,9 +328,10 @@ absl::StatusOr<Value> GetItem(const Value& value, const Value& key) {
 absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (value.is_undefined()) return Invalid(*value.undefined()->reason);
   const Sequence* sequence = value.sequence();
-  if (value.text() == nullptr && (sequence == nullptr || !sequence->is_indexed())) return MakeMissing(value, "slice");
+  if (value.text() == nullptr && (sequence == nullptr || !sequence->is_indexed()))
+    return Invalid("'", GetTypeName(value), "' object cannot be sliced");
   for (const Value* bound : {&start, &stop, &step}) {
-    if (!bound->is_none() && !bound->integer()) return MakeMissing(value, "slice");
+    if (!bound->is_none() && !bound->integer()) return Invalid("slice indices must be integers or None");
   }
   const int64_t length = *GetLength(value);
   ASSIGN_OR_RETURN(const SliceRange range, ResolveSlice(length, start, stop, step));

@@ -138,6 +138,7 @@ absl::StatusOr<Value> ReverseFilter(Interpreter& run, const Value& self, const B
 // Gives the results of a function for each item; an error comes where it happens.
 template <typename Function>
 absl::StatusOr<Value> MapItems(Interpreter& run, const Value& self, Function function) {
+  if (!IsTrue(self)) return MakeGenerator({});
   ASSIGN_OR_RETURN(const Values items, ReadItems(self));
   RETURN_IF_ERROR(run.CountSteps(std::ssize(items)));
   Values out;
@@ -203,24 +204,22 @@ absl::StatusOr<Value> ChooseFilter(Interpreter& run, const Value& self, const Bo
   return Choose(run, self, a, kKeep, kByAttribute);
 }
 
+// Sorts by lists of the values of attributes separated by commas, so that equal values need no order.
 absl::StatusOr<Value> SortFilter(Interpreter& run, const Value& self, const Bound& a) {
   ASSIGN_OR_RETURN(const Values items, ReadItems(self));
+  const std::string attributes = a.Get(2).text() == nullptr ? "" : *a.Get(2).text();
+  std::vector<Values> columns(items.size());
+  for (size_t begin = 0; begin <= attributes.size();) {
+    const size_t end = std::min(attributes.find(',', begin), attributes.size());
+    const Value path = a.Get(2).text() == nullptr ? a.Get(2) : Value(attributes.substr(begin, end - begin));
+    ASSIGN_OR_RETURN(const Values column, GetKeys(items, path, a.IsTrue(1)));
+    for (size_t i = 0; i < items.size(); ++i) columns[i].push_back(column[i]);
+    begin = end + 1;
+  }
   Values keys;
-  const std::string* attributes = a.Get(2).text();
-  if (attributes == nullptr || attributes->find(',') == attributes->npos) {
-    ASSIGN_OR_RETURN(keys, GetKeys(items, a.Get(2), a.IsTrue(1)));
-  } else {
-    std::vector<Values> columns(items.size());
-    for (std::string_view rest = *attributes; !rest.empty();) {
-      const size_t end = std::min(rest.find(','), rest.size());
-      ASSIGN_OR_RETURN(const Values column, GetKeys(items, rest.substr(0, end), a.IsTrue(1)));
-      for (size_t i = 0; i < items.size(); ++i) columns[i].push_back(column[i]);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-    for (Values& column : columns) {
-      ASSIGN_OR_RETURN(Value key, MakeList(std::move(column)));
-      keys.push_back(std::move(key));
-    }
+  for (Values& column : columns) {
+    ASSIGN_OR_RETURN(Value key, MakeList(std::move(column)));
+    keys.push_back(std::move(key));
   }
   ASSIGN_OR_RETURN(const std::vector<size_t> order, SortKeys(run, keys, a.IsTrue(0)));
   return MakeList(Permute(items, order));

@@ -91,11 +91,11 @@ class StatementParser : public ExpressionParser {
 
   absl::StatusOr<StatementPtr> ParseTag() {
     static constexpr TagRow kTags[] = {
-        {"if", &StatementParser::ParseIf},         {"for", &StatementParser::ParseFor},
-        {"set", &StatementParser::ParseSet},       {"macro", &StatementParser::ParseMacro},
+        {"if", &StatementParser::ParseIf},          {"for", &StatementParser::ParseFor},
+        {"set", &StatementParser::ParseSet},        {"macro", &StatementParser::ParseMacro},
         {"call", &StatementParser::ParseCallBlock}, {"filter", &StatementParser::ParseFilterBlock},
-        {"with", &StatementParser::ParseWith},     {"generation", &StatementParser::ParseGeneration},
-        {"break", &StatementParser::ParseFlow},    {"continue", &StatementParser::ParseFlow},
+        {"with", &StatementParser::ParseWith},      {"generation", &StatementParser::ParseGeneration},
+        {"break", &StatementParser::ParseFlow},     {"continue", &StatementParser::ParseFlow},
         {"print", &StatementParser::ParsePrintTag}};
     if (Peek().kind != TokenKind::kBlockBegin) return Unexpected();
     Next();

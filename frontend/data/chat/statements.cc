@@ -126,15 +126,20 @@ class LoopMethod : public Object {
 };
 
 std::optional<absl::StatusOr<Value>> LoopState::GetAttribute(std::string_view name) {
-  static constexpr AttributeRow kAttributes[] = {
-      {"index", &LoopState::GetIndex},           {"index0", &LoopState::GetIndex0},
-      {"first", &LoopState::IsFirst},            {"last", &LoopState::IsLast},
-      {"length", &LoopState::CountAll},          {"revindex", &LoopState::GetReverseIndex},
-      {"revindex0", &LoopState::GetReverseIndex0}, {"previtem", &LoopState::GetPrevious},
-      {"nextitem", &LoopState::GetNext},         {"depth", &LoopState::GetLoopDepth},
-      {"depth0", &LoopState::GetLoopDepth0}};
+  static constexpr AttributeRow kAttributes[] = {{"index", &LoopState::GetIndex},
+                                                 {"index0", &LoopState::GetIndex0},
+                                                 {"first", &LoopState::IsFirst},
+                                                 {"last", &LoopState::IsLast},
+                                                 {"length", &LoopState::CountAll},
+                                                 {"revindex", &LoopState::GetReverseIndex},
+                                                 {"revindex0", &LoopState::GetReverseIndex0},
+                                                 {"previtem", &LoopState::GetPrevious},
+                                                 {"nextitem", &LoopState::GetNext},
+                                                 {"depth", &LoopState::GetLoopDepth},
+                                                 {"depth0", &LoopState::GetLoopDepth0}};
   if (name == "cycle" || name == "changed") {
-    return absl::StatusOr<Value>(Value(std::shared_ptr<Object>(run_.Make<LoopMethod>(shared_from_this(), name == "cycle"))));
+    return absl::StatusOr<Value>(
+        Value(std::shared_ptr<Object>(run_.Make<LoopMethod>(shared_from_this(), name == "cycle"))));
   }
   const auto* row = std::ranges::find(kAttributes, name, &AttributeRow::name);
   if (row == std::end(kAttributes)) return std::nullopt;
@@ -145,7 +150,8 @@ absl::StatusOr<Value> LoopState::Call(Interpreter& run, CallArguments arguments)
   if (!statement_.recursive) return Invalid("the loop is called but has no 'recursive'");
   if (arguments.positional.size() != 1) return Invalid("loop takes one argument");
   const Interpreter::InScope scope(run, scope_);
-  ASSIGN_OR_RETURN(std::string text, run.CaptureFrom([&] { return statement_.Loop(run, arguments.positional[0], depth_ + 1); }));
+  ASSIGN_OR_RETURN(std::string text,
+                   run.CaptureFrom([&] { return statement_.Loop(run, arguments.positional[0], depth_ + 1); }));
   return Value(std::move(text));
 }
 
@@ -282,11 +288,10 @@ absl::Status ForStatement::Loop(Interpreter& run, const Value& over, int depth) 
   ASSIGN_OR_RETURN(Values values, ReadItems(over));
   RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(values.size())));
   const auto loop = run.Make<LoopState>(run, *this, std::move(values), depth);
-  bool any = false;
+  bool completed = false;  // as in Jinja, `else` also follows a loop whose only iteration was left
   while (true) {
     ASSIGN_OR_RETURN(const Value* item, loop->Next());
     if (item == nullptr) break;
-    any = true;
     const Value current = *item;
     const auto local = run.MakeScope();
     const Interpreter::InScope inner(run, local);
@@ -294,8 +299,9 @@ absl::Status ForStatement::Loop(Interpreter& run, const Value& over, int depth) 
     local->Set("loop", std::shared_ptr<Object>(loop));
     ASSIGN_OR_RETURN(const Flow flow, run.Execute(body));
     if (flow == Flow::kBreak) break;
+    completed |= flow == Flow::kNext;
   }
-  if (any) return absl::OkStatus();
+  if (completed) return absl::OkStatus();
   const Interpreter::InScope inner(run, run.MakeScope());
   return run.Execute(otherwise).status();
 }
@@ -316,7 +322,8 @@ absl::StatusOr<Flow> SetBlockStatement::Execute(Interpreter& run) const {
 absl::StatusOr<Flow> FilterStatement::Execute(Interpreter& run) const {
   ASSIGN_OR_RETURN(std::string text, run.Capture(body));
   ASSIGN_OR_RETURN(const Value filtered, ApplyFilters(run, std::move(text), filters));
-  RETURN_IF_ERROR(run.Write(Print(filtered)));
+  if (filtered.text() == nullptr) return Invalid("the filters of a block must return text");
+  RETURN_IF_ERROR(run.Write(*filtered.text()));
   return Flow::kNext;
 }
 

@@ -111,6 +111,7 @@ absl::StatusOr<Value> WordCountFilter(Interpreter& /*run*/, const Value& self, c
 }
 
 absl::StatusOr<Value> TruncateFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
+  if (!GetLength(self)) return Invalid("'", GetTypeName(self), "' object has no length");
   const std::string text = Print(self), end = a.Has(2) ? Print(a.Get(2)) : "...";
   ASSIGN_OR_RETURN(const int64_t length, a.GetInteger(0, 255));
   ASSIGN_OR_RETURN(const int64_t leeway, a.Get(3).is_none() ? absl::StatusOr<int64_t>(5) : a.GetInteger(3));

@@ -24,7 +24,7 @@ bool IsSpaceChar(std::string_view character) {
 
 // Returns the bytes of a line end at the beginning of a text, or 0.
 size_t GetLineEndBytes(std::string_view text) {
-  constexpr std::string_view kEnds[] = {"\r\n", "\n",   "\r",   "\v",       "\f",           "\x1c",
+  constexpr std::string_view kEnds[] = {"\r\n", "\n",   "\r",     "\v",     "\f",    "\x1c",
                                         "\x1d", "\x1e", "\u0085", "\u2028", "\u2029"};
   const auto* end = std::ranges::find_if(kEnds, [&](std::string_view e) { return text.starts_with(e); });
   return end == std::end(kEnds) ? 0 : end->size();
@@ -88,7 +88,8 @@ absl::StatusOr<std::string> Replace(Interpreter& run, std::string_view text, std
   const int64_t limit = count < 0 ? std::ssize(text) + 1 : count;
   const int64_t found = CountOccurrences(text, from, limit);
   const auto growth = std::max<int64_t>(std::ssize(to) - std::ssize(from), 0);
-  if (growth > 0) RETURN_IF_ERROR(run.CheckBytes(found > (int64_t{1} << 40) / growth ? int64_t{1} << 40 : found * growth));
+  if (growth > 0)
+    RETURN_IF_ERROR(run.CheckBytes(found > (int64_t{1} << 40) / growth ? int64_t{1} << 40 : found * growth));
   if (from.empty()) return Interleave(text, to, found);
   std::string out;
   for (int64_t i = 0; i < found; ++i) {

@@ -12,8 +12,8 @@
 namespace onnxtrain::jinja {
 namespace {
 
-constexpr std::string_view kSequenceTypes[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items",
-                                               "generator"};
+constexpr std::string_view kSequenceTypes[] = {"list",        "tuple",      "range",    "dict_keys",
+                                               "dict_values", "dict_items", "generator"};
 
 constexpr int64_t kBytesPerWeight = 64;
 

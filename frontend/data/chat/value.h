@@ -54,11 +54,11 @@ class Value {
   Value(double number) : data_(number) {}           // NOLINT(google-explicit-constructor)
   Value(std::string text)                           // NOLINT(google-explicit-constructor)
       : data_(Text{std::make_shared<const std::string>(std::move(text))}) {}
-  Value(std::string_view text) : Value(std::string(text)) {}                      // NOLINT(google-explicit-constructor)
-  Value(const char* text) : Value(std::string(text)) {}                           // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<Sequence> sequence) : data_(std::move(sequence)) {}       // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}             // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<Object> object) : data_(std::move(object)) {}             // NOLINT(google-explicit-constructor)
+  Value(std::string_view text) : Value(std::string(text)) {}                 // NOLINT(google-explicit-constructor)
+  Value(const char* text) : Value(std::string(text)) {}                      // NOLINT(google-explicit-constructor)
+  Value(std::shared_ptr<Sequence> sequence) : data_(std::move(sequence)) {}  // NOLINT(google-explicit-constructor)
+  Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}        // NOLINT(google-explicit-constructor)
+  Value(std::shared_ptr<Object> object) : data_(std::move(object)) {}        // NOLINT(google-explicit-constructor)
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
@@ -94,9 +94,9 @@ struct Sequence {
   SequenceKind kind = SequenceKind::kList;
   Values items;
   Extent extent = {};
-  size_t consumed = 0;                 // items of a generator that were read
-  absl::Status error = {};             // of a generator, after its items
-  std::array<int64_t, 3> range = {};   // start, stop and step of a range
+  size_t consumed = 0;                // items of a generator that were read
+  absl::Status error = {};            // of a generator, after its items
+  std::array<int64_t, 3> range = {};  // start, stop and step of a range
 
   bool is_indexed() const { return kind <= SequenceKind::kRange; }
 };

@@ -1,10 +1,10 @@
-// Renders chat templates for tools/chat_templates.py: reads lines {"template", "variables", "now"?} of JSON and writes a
-// line {"text", "generated"} or {"error"} for each. Ranges are in bytes.
+// Renders chat templates for tools/chat_templates.py: reads lines of JSON, {"template", "now"} with "variables" or a
+// "conversation", and writes a line {"text", "generated"} or {"error"} for each. Ranges are in bytes.
 #include <iostream>
 #include <memory>
 #include <string>
 
-#include "frontend/data/chat/chat_template.h"
+#include "frontend/data/chat/render_chat.h"
 
 namespace onnxtrain {
 namespace {
@@ -18,7 +18,8 @@ OrderedJson Render(const OrderedJson& request) {
   }
   if (!chat.ok()) return {{"error", std::string(chat.status().message())}};
   const RenderOptions options = {.now = request.value("now", std::time_t{0})};
-  const auto rendered = (*chat)->Render(request["variables"], options);
+  const auto rendered = request.contains("variables") ? (*chat)->Render(request["variables"], options)
+                                                      : RenderChat(**chat, request["conversation"], options);
   if (!rendered.ok()) return {{"error", std::string(rendered.status().message())}};
   auto ranges = OrderedJson::array();
   for (const ByteRange& range : rendered->generated) ranges.push_back({range.begin, range.end});

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Compares rendered chats with those of Hugging Face's transformers: texts, generation ranges and errors.
+
+    chat_templates.py PROGRAM [FOLDER...]
+
+PROGRAM is build/release/bin/render_chats. Reads every .jinja file of the folders, and of the packages trl and axolotl
+if they are installed. Run by hand, in an environment with transformers, jinja2, trl and axolotl (pip download --no-deps
+and unpacked: pass its folder). Prints each difference, and fails if there is one.
+"""
+import glob
+import importlib.util
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from datetime import datetime
+
+from transformers.utils import chat_template_utils as reference
+
+SPECIAL_TOKENS = {'bos_token': '<s>', 'eos_token': '</s>', 'pad_token': '<pad>', 'unk_token': '<unk>'}
+NOW = 1767225600  # 1 January 2026
+WEATHER = {'type': 'function', 'function': {
+    'name': 'get_weather', 'description': 'Returns the weather.\n\nOf a "city".',
+    'parameters': {'type': 'object', 'required': ['city'], 'properties': {
+        'city': {'type': 'string', 'description': 'Its name, as Zürich'},
+        'days': {'type': ['integer', 'null'], 'default': 1, 'minimum': 0},
+        'unit': {'type': 'string', 'enum': ['C', 'F']},
+        'tags': {'type': 'array', 'items': {'type': 'string'}},
+        'place': {'type': 'object', 'properties': {'x': {'type': 'number'}, 'y': {'type': 'number'}}}}},
+    'return': {'type': 'string', 'description': 'text'}}}
+CLOCK = {'type': 'function', 'function': {
+    'name': 'get_time', 'description': 'Returns the time.', 'parameters': {'type': 'object', 'properties': {}}}}
+
+
+class FixedTime(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.fromtimestamp(NOW, tz)
+
+
+def message(role, content, **fields):
+    return {'role': role, 'content': content, **fields}
+
+
+def call(name, arguments, id='abcdef123'):
+    return {'id': id, 'type': 'function', 'function': {'name': name, 'arguments': arguments}}
+
+
+def fixed_dialogues():
+    system, user, assistant = (lambda text, role=role: message(role, text) for role in ('system', 'user', 'assistant'))
+    weather = call('get_weather', {'city': 'Zürich', 'days': 2, 'deep': {'a': [1, 2.5, None, True]}})
+    result = message('tool', '{"t": 21.5}', name='get_weather', tool_call_id='abcdef123')
+    yield [user('Hi')]
+    yield [user('Hi'), assistant('Hello!')]
+    yield [system('Be brief.'), user('Hi'), assistant('Hello!'), user('Why?'), assistant('Because.')]
+    yield [system(''), user(''), assistant('')]
+    yield [user(' \n spaces \t\n'), assistant('\n\nlines\n'), user('  '), assistant(' x ')]
+    yield [user('\U0001f600 naïve 東京 e\u0301'), assistant('<|im_end|> "quoted" \'single\' \\ back & <b>')]
+    yield [user('a' * 20000), assistant('long ' * 5000)]
+    yield [user(f'question {i}') if i % 2 == 0 else assistant(f'answer {i}') for i in range(60)]
+    yield [assistant('I begin.'), user('Hi')]
+    yield [user('Hi'), user('again'), assistant('one'), assistant('two')]
+    yield [user('Hi'), system('late'), assistant('Hello!')]
+    yield [message('unknown', 'x')]
+    yield []
+    yield [message('developer', 'Be exact.'), user('Hi'), assistant('Hello!')]
+    yield [user('Hi'), assistant('<think>\nI think.\n</think>\n\nHello!'), user('And?'),
+           assistant('<think>so</think>Fine')]
+    yield [user('Hi'), message('assistant', 'Hello!', reasoning_content='Reasons.'), user('x')]
+    yield [user('Hi'), message('assistant', 'Hello!', thinking='Thoughts.')]
+    yield [user([{'type': 'text', 'text': 'parts '}, {'type': 'text', 'text': 'two'}]),
+           assistant([{'type': 'text', 'text': 'answer'}])]
+    yield [user([{'type': 'image'}, {'type': 'text', 'text': 'What is it?'}]), assistant('A cat.')]
+    yield [user([{'type': 'image_url', 'image_url': {'url': 'x'}}, {'type': 'video'}, {'type': 'audio'}])]
+    yield [system([{'type': 'text', 'text': 'sys'}]), user('Hi'), assistant('Hello!')]
+    yield [user('Weather?'), message('assistant', None, tool_calls=[weather]), result, assistant('It is warm.')]
+    yield [user('Weather?'), message('assistant', '', tool_calls=[weather]), result, assistant('Warm.'), user('Thanks')]
+    yield [user('Weather?'), message('assistant', 'I look.', tool_calls=[weather, call('get_time', {}, 'abcdef124')]),
+           result, message('tool', 'noon', name='get_time', tool_call_id='abcdef124'), assistant('Warm at noon.')]
+    yield [system('s'), user('W?'), message('assistant', None, tool_calls=[call('get_weather', '{"city": "Bern"}')]),
+           message('tool', [{'type': 'text', 'text': 'parts'}], tool_call_id='abcdef123'), assistant('ok')]
+    yield [user('W?'), message('assistant', None, tool_calls=[weather['function']]), message('tool', 'r')]
+    yield [user('W?'), {'role': 'assistant', 'tool_calls': [weather]}, result]
+    yield [user('W?'), message('ipython', '{"a": 1}'), assistant('ok')]
+    yield [user('W?'), message('assistant', 'x', tool_calls=[]), user('y')]
+    yield [message('user', 7), message('assistant', 2.5)]
+    yield [message('user', {'a': 'b'}), message('assistant', True)]
+    yield [{'content': 'no role'}]
+    yield [{'role': 'user'}]
+
+
+def random_dialogues(count):
+    source = random.Random(17)
+    words = ['the', 'cat', 'Ärger', '\n', '  ',
+             '\U0001f680', '{{ x }}', '{%', '</s>', '<|eot_id|>', '\t', '"', "it's", '1e5',
+             '<think>', '</think>', '\\n', '[INST]', '\u2028', 'ß', '&amp;', '']
+
+    def text():
+        return ' '.join(source.choice(words) for _ in range(source.randrange(9)))
+
+    for _ in range(count):
+        chat = [message('system', text())] if source.random() < .5 else []
+        for turn in range(source.randrange(1, 9)):
+            role = 'user' if turn % 2 == 0 else 'assistant'
+            if source.random() < .1:
+                role = source.choice(['user', 'assistant', 'tool', 'system'])
+            chat.append(message(role, text()))
+            if role == 'assistant' and source.random() < .3:
+                arguments = {text(): source.choice([text(), 1, None, 1.5e30, [text()], {'k': text()}])}
+                chat[-1]['tool_calls'] = [call(source.choice(['get_weather', 'other']), arguments)]
+                chat.append(message('tool', text(), name='get_weather', tool_call_id='abcdef123'))
+        yield chat
+
+
+def dialogues():
+    for index, chat in enumerate(itertools.chain(fixed_dialogues(), random_dialogues(22))):
+        tools = [None, [WEATHER, CLOCK], [CLOCK]][index % 3] if index > 3 else None
+        documents = [{'title': 'T', 'text': 'Some text.'}] if index % 7 == 6 else None
+        options = [{}, {'enable_thinking': False}, {'enable_thinking': True}, {'date_string': '1 Jan 2026'}][index % 4]
+        for prompt in (False, True):
+            yield {'messages': chat, 'tools': tools, 'documents': documents, 'add_generation_prompt': prompt,
+                   **SPECIAL_TOKENS, **options}
+
+
+def render_reference(template, conversation):
+    """Returns the text and the ranges in bytes, or the error."""
+    options = {key: value for key, value in conversation.items() if key not in ('messages',)}
+    try:
+        messages = reference._normalize_chat_messages(conversation['messages'])
+        texts, ranges = reference.render_jinja_template(
+            [messages], chat_template=template, return_assistant_tokens_mask=True, **options)
+    except Exception as error:  # any error of a template is an error of ours, too
+        return {'error': f'{type(error).__name__}: {error}'}
+    text = texts[0]
+    return {'text': text,
+            'generated': [[len(text[:begin].encode()), len(text[:end].encode())] for begin, end in ranges[0]]}
+
+
+class Renderer:
+    def __init__(self, program):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def render(self, request):
+        self.process.stdin.write(json.dumps({'now': NOW, **request}) + '\n')
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def find_templates(folders):
+    for package in ('trl', 'axolotl'):
+        spec = importlib.util.find_spec(package)
+        folders += spec.submodule_search_locations if spec else []
+    for folder in folders:
+        yield from sorted(glob.glob(os.path.join(folder, '**', '*.jinja'), recursive=True))
+
+
+def is_same(expected, got):
+    return ('error' in expected) == ('error' in got) and ('error' in expected or expected == got)
+
+
+def main(program, folders):
+    reference.datetime = FixedTime
+    renderer = Renderer(program)
+    chats = list(dialogues())
+    templates = list(find_templates(folders))
+    rendered = errors = different = 0
+    for path in templates:
+        with open(path, encoding='utf-8') as file:
+            template = file.read()
+        for index, chat in enumerate(chats):
+            expected = render_reference(template, chat)
+            got = renderer.render({'template': template, 'conversation': chat})
+            rendered += 1
+            errors += 'error' in expected
+            if not is_same(expected, got):
+                different += 1
+                print(f'{path}: dialogue {index}:\n  expected {str(expected)[-300:]}\n  got      {str(got)[-300:]}')
+    print(f'{len(templates)} templates, {rendered} renderings, {errors} errors in both, {different} differences')
+    return different > 0
+
+
+if __name__ == '__main__':
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
