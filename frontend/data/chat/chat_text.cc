@@ -1,10 +1,10 @@
 #include "frontend/data/chat/chat_text.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/data/chat/chat_tokens.h"
+#include "frontend/data/chat/render_chat.h"
 
 namespace onnxtrain {
 namespace {
@@ -24,8 +24,6 @@ Json MakeVariables(const Dialogue& dialogue, int64_t count, bool asks, const Cha
 }
 
 bool IsOfAssistant(const Json& message) { return message["role"] == "assistant"; }
-
-size_t CountEqual(std::string_view a, std::string_view b) { return std::ranges::mismatch(a, b).in1 - a.begin(); }
 
 }  // namespace
 
@@ -51,23 +49,6 @@ absl::StatusOr<AnsweredSample> ChatText::EncodePlain(const Dialogue& dialogue, c
   return EncodeAnswer(tokenizer, loss_on_ == LossOn::kAll ? "" : dialogue.prompt, text, true, scratch);
 }
 
-// Finds what assistants write by rendering the messages up to each of their turns: it is what the turn adds to them and
-// to the beginning of an answer.
-absl::StatusOr<RenderedChat> ChatText::RenderTurns(const ChatTemplate& chat, const Dialogue& dialogue) const {
-  const int64_t count = std::ssize(dialogue.messages);
-  ASSIGN_OR_RETURN(RenderedChat whole, chat.Render(MakeVariables(dialogue, count, false, settings_)));
-  if (chat.marks_generation()) return whole;
-  whole.generated.clear();
-  for (int64_t i = 0; i < count; ++i) {
-    if (!IsOfAssistant(dialogue.messages[i])) continue;
-    ASSIGN_OR_RETURN(const RenderedChat before, chat.Render(MakeVariables(dialogue, i, true, settings_)));
-    ASSIGN_OR_RETURN(const RenderedChat after, chat.Render(MakeVariables(dialogue, i + 1, false, settings_)));
-    const size_t begin = CountEqual(before.text, whole.text), end = CountEqual(after.text, whole.text);
-    if (begin < end) whole.generated.push_back({begin, end});
-  }
-  return whole;
-}
-
 absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                                 TokenizerScratch* scratch) const {
   if (dialogue.messages.is_null()) return EncodePlain(dialogue, tokenizer, scratch);
@@ -77,13 +58,14 @@ absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const 
                     : dialogue.prompt_messages > 0 ? LossOn::kCompletion
                                                    : LossOn::kAssistant;
   if (on == LossOn::kAssistant) {
-    ASSIGN_OR_RETURN(const RenderedChat text, RenderTurns(*own, dialogue));
+    ASSIGN_OR_RETURN(const RenderedChat text,
+                     RenderTrainedChat(*own, MakeVariables(dialogue, std::ssize(dialogue.messages), false, settings_)));
     return EncodeMarked(tokenizer, text, scratch);
   }
   if (on == LossOn::kCompletion && dialogue.prompt_messages == 0)
     return Invalid("`loss_on` completion: a chat has no prompt");
   const auto render = [&](int64_t count, bool asks) {
-    return own->Render(MakeVariables(dialogue, count, asks, settings_));
+    return RenderChat(*own, MakeVariables(dialogue, count, asks, settings_));
   };
   ASSIGN_OR_RETURN(const RenderedChat whole, render(std::ssize(dialogue.messages), false));
   if (on == LossOn::kAll) return EncodeAnswer(tokenizer, "", whole.text, false, scratch);

@@ -28,7 +28,6 @@ class ChatText {
                                         TokenizerScratch* scratch) const;
 
  private:
-  absl::StatusOr<RenderedChat> RenderTurns(const ChatTemplate& chat, const Dialogue& dialogue) const;
   absl::StatusOr<AnsweredSample> EncodePlain(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                              TokenizerScratch* scratch) const;
 
