@@ -181,6 +181,36 @@ TEST_F(Chats, LongOnesAreLeftOutOrCut) {
   ExpectRefused(Run("eval --model m --data p.jsonl --max-length 3"), "all 2 dialogues are longer than 3 tokens");
 }
 
+// logits = softmax(mask) · embedding[ids] · head: each position reads the mean of those that its mask lets it see.
+void SaveMaskedDecoder(const std::string& path) {
+  Message dims;
+  for (const int extent : {0, 1, 0, 0})
+    dims.Sub(1, extent == 1 ? Message().Int(1, 1) : Message().Bytes(2, dims.text().empty() ? "batch" : "length"));
+  Message graph = TokenGraph(kRows, kRows);
+  graph.Sub(11, Message().Bytes(1, "attention_mask").Sub(2, Message().Sub(1, Message().Int(1, 1).Sub(2, dims))))
+      .Sub(5, Message().Int(1, 1).Int(2, 7).Bytes(8, "one").Int(7, 1))
+      .Sub(1, Node("Gather", {"embedding", "input_ids"}, "e"))
+      .Sub(1, Node("Squeeze", {"attention_mask", "one"}, "bias"))
+      .Sub(1, Node("Softmax", {"bias"}, "weights"))
+      .Sub(1, Node("MatMul", {"weights", "e"}, "x"))
+      .Sub(1, Node("MatMul", {"x", "head"}, "logits"));
+  SaveTokenModel(path, graph);
+}
+
+TEST_F(Chats, PackedSamplesDoNotSeeEachOther) {
+  std::vector<Json> rows;
+  for (int i = 0; i < 9; ++i)
+    rows.push_back({{"prompt", std::string(kChars.substr(i, 2 + i % 4))}, {"completion", std::string(1 + i % 3, 'c')}});
+  WriteLines("p.jsonl", rows);
+  ExpectRefused(Run("eval --model m --data p.jsonl --packing"), "--packing: the samples of a row would see each other");
+  SaveMaskedDecoder(Path("m/model.onnx"));
+  const double loss = Loss("--model m --data p.jsonl --max-length 24");
+  EXPECT_NEAR(Loss("--model m --data p.jsonl --max-length 24 --packing"), loss, 1e-6);
+  const Outcome o = Run("--model m --data p.jsonl --max-length 24 --packing --epochs 1 --batch-size 1 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("packed into 3 rows of 24 tokens"));
+}
+
 TEST_F(Chats, TrainAndStayTheSameAfterwards) {
   std::vector<Json> rows;
   for (int i = 0; i < 24; ++i)
