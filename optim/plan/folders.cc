@@ -94,6 +94,30 @@ absl::StatusOr<FoundModel> FindModelFile(const std::string& path) {
   return FoundModel{choices[0], models};
 }
 
+namespace {
+
+// Settings that show that a folder is that of a model.
+constexpr const char* kMarks[] = {"config.json", "genai_config.json", "tokenizer_config.json",
+                                  "preprocessor_config.json"};
+
+bool HasSettings(const fs::path& folder) {
+  std::error_code ignored;
+  return std::ranges::any_of(kMarks, [&](const char* name) { return fs::is_regular_file(folder / name, ignored); });
+}
+
+}  // namespace
+
+std::string FindModelFolder(const std::string& model) {
+  if (model.empty()) return "";
+  const fs::path folder = FolderOf(model);
+  if (HasSettings(folder)) return folder.string();
+  std::error_code ignored;
+  const fs::path absolute = fs::absolute(folder, ignored).lexically_normal();
+  const fs::path named = absolute.has_filename() ? absolute : absolute.parent_path();
+  if (named.filename() != kSubfolder || !HasSettings(named.parent_path())) return "";
+  return (folder / "..").lexically_normal().string();
+}
+
 std::string FindTokenizerFolder(const std::string& model) {
   if (model.empty()) return "";
   std::string folder = FolderOf(model);

@@ -31,6 +31,10 @@ inline constexpr char kTokenizerFolder[] = "tokenizer";  // tokenizer folder in 
 // or the parent of a folder "onnx"; "" if none has any.
 std::string FindTokenizerFolder(const std::string& model);
 
+// Returns the folder that the model belongs to, which has settings of it: its own folder, or the parent of a folder
+// "onnx". Returns "" if there are none.
+std::string FindModelFolder(const std::string& model);
+
 // Sets `data` to "." if it is empty and an input or label names a folder of pictures (`input` x=images/, `label`
 // mask=masks/) in the working directory. Such folders are relative to `data`.
 TrainConfig WithFolderRoot(TrainConfig config);

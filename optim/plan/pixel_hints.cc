@@ -1,4 +1,5 @@
 #include "optim/plan/data_checks.h"
+#include "optim/plan/folders.h"
 
 #include <algorithm>
 #include <cmath>
@@ -357,7 +358,9 @@ absl::Status ReadProcessor(const Json& json, PixelForm* form) {
 
 // Reads preprocessor_config.json, which transformers writes next to a model.
 PixelForm ReadProcessorForm(const std::string& model_path) {
-  const std::string path = (std::filesystem::path(model_path).parent_path() / "preprocessor_config.json").string();
+  const std::string folder = FindModelFolder(model_path);
+  if (folder.empty()) return {};
+  const std::string path = folder + "/preprocessor_config.json";
   PixelForm form{.source = path};
   auto file = InputFile::Open(path);
   if (!file.ok()) return form;

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/onnx/read/file.h"
+#include "optim/plan/folders.h"
 
 namespace onnxtrain {
 namespace {
@@ -19,8 +20,7 @@ using Json = OrderedJson;
 constexpr char kConfig[] = "config.json", kPreprocess[] = "preprocess.json", kSubfolder[] = "onnx";
 constexpr int64_t kMostConfigBytes = int64_t{64} << 20;
 
-// The settings that programs read beside a model. The first ones show that a folder is that of a model.
-constexpr const char* kMarks[] = {kConfig, "genai_config.json", "tokenizer_config.json", "preprocessor_config.json"};
+// The settings that programs read beside a model.
 constexpr const char* kSettings[] = {
     "config.json",
     "genai_config.json",
@@ -47,11 +47,6 @@ constexpr const char* kSettings[] = {
 fs::path FolderOf(const fs::path& file) {
   const fs::path folder = file.parent_path();
   return folder.empty() ? fs::path(".") : folder;
-}
-
-bool HasSettings(const fs::path& folder) {
-  std::error_code ignored;
-  return std::ranges::any_of(kMarks, [&](const char* name) { return fs::is_regular_file(folder / name, ignored); });
 }
 
 absl::Status Failed(const fs::path& path, const std::error_code& error) {
@@ -124,17 +119,6 @@ absl::Status RemoveFrom(const fs::path& folder, const std::function<bool(const f
 }
 
 }  // namespace
-
-std::string FindModelFolder(const std::string& model) {
-  if (model.empty()) return "";
-  const fs::path folder = FolderOf(model);
-  if (HasSettings(folder)) return folder.string();
-  std::error_code ignored;
-  const fs::path absolute = fs::absolute(folder, ignored).lexically_normal();
-  const fs::path named = absolute.has_filename() ? absolute : absolute.parent_path();
-  if (named.filename() != kSubfolder || !HasSettings(named.parent_path())) return "";
-  return (folder / "..").lexically_normal().string();
-}
 
 absl::Status WriteModelFolder(const TrainedModel& trained, const std::string& folder) {
   const fs::path from = FindModelFolder(trained.original);

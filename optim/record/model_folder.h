@@ -12,10 +12,6 @@ namespace onnxtrain {
 
 inline constexpr char kModelFolder[] = "model";  // in the folder of a run
 
-// Returns the folder that the model belongs to, which has settings of it: its own folder, or the parent of a folder
-// "onnx". Returns "" if there are none.
-std::string FindModelFolder(const std::string& model);
-
 // A model that replaces that of a folder.
 struct TrainedModel {
   std::string original;                  // path of the model that was trained
@@ -24,9 +20,9 @@ struct TrainedModel {
   const Tokenizer* tokenizer = nullptr;  // of the run; null: none
 };
 
-// Writes a folder with the layout of the original model's, which FindModelFolder must find: copies of its settings, the
-// result under the name of the original, and preprocess.json. Shares the result's bytes where the file system can.
-// Classes of the run replace those of config.json.
+// Writes a folder with the layout of the original model's, which FindModelFolder (optim/plan/folders.h) must find:
+// copies of its settings, the result under the name of the original, and preprocess.json. Shares the result's bytes
+// where the file system can. Classes of the run replace those of config.json.
 absl::Status WriteModelFolder(const TrainedModel& trained, const std::string& folder);
 
 // Removes what WriteModelFolder wrote, and the folder if nothing else is in it.
