@@ -9,6 +9,7 @@
 #include "frontend/data/audio/sounds.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/preprocess.h"
+#include "frontend/data/chat/render_chat.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/image.h"
 #include "frontend/data/sources/numpy.h"
@@ -126,6 +127,25 @@ bool RunMerges(std::string_view bytes) {
   return RunTokenizer(WriteScratch("merges.txt", bytes));
 }
 
+// Renders a chat template over a conversation with tools, within small limits.
+bool RunChatTemplate(std::string_view bytes) {
+  static const OrderedJson conversation = OrderedJson::parse(R"json({
+    "messages": [{"role": "system", "content": " Be <brief>.\n"}, {"role": "user", "content": "h\u00e9 \ud83d\ude00"},
+                 {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "id": "a", "function":
+                   {"name": "f", "arguments": {"x": [1, 2.5, null, true]}}}]},
+                 {"role": "tool", "content": "3"}, {"role": "assistant", "content": [{"type": "text", "text": "ok"}]}],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}],
+    "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>"})json");
+  const auto chat = ChatTemplate::Parse(bytes);
+  if (!Accepts(chat.status())) return false;
+  const RenderOptions options = {.max_steps = 20'000, .max_bytes = 1 << 16, .now = 1};
+  const auto rendered = RenderTrainedChat(**chat, conversation, options);
+  if (!Accepts(rendered.status())) return false;
+  for (const ByteRange& range : rendered->generated)
+    CHECK(range.begin <= range.end && range.end <= rendered->text.size());
+  return true;
+}
+
 constexpr FuzzTarget kTargets[] = {
     {"npz", RunNpz},
     {"npy", [](std::string_view b) { return RunFile(".npy", b); }},
@@ -154,6 +174,7 @@ constexpr FuzzTarget kTargets[] = {
     {"vocabulary", RunVocabulary},
     {"merges", RunMerges},
     {"sentence_piece", RunSentencePiece},
+    {"chat_template", RunChatTemplate},
 };
 
 }  // namespace

@@ -255,6 +255,31 @@ def preprocess():
     yield 'little', b'{"normalize": "unit"}'
 
 
+def chat_templates():
+    expressions = (
+        "1 + 2 * 3 ** 2 // 4 % 5 - 6 / 7", "1 < 2 <= 3 != 4", "'a' in messages[0].content", "not bos_token or x and y",
+        "messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | tojson(indent=2)",
+        "messages[::-1][1:]['content'] ~ {'k': [1, (2,)]}", "'%s %5.2f' % ('a', 2.5)", "'{0:>5} {x!r}'.format(1, x=2)",
+        "messages[1].content.strip().split(none, 1) | join('-') | upper", "range(9) | batch(2) | sum(start=[]) | sort",
+        "messages | groupby('role') | first | dictsort",
+        "'\\u00e9\\x41\\n' | title | indent(3, true) | replace('a', 'bb')",
+        "strftime_now('%d %B %Y')", "dict(a=1, **{'b': 2}).items() | list", "-2.5 | round(1, 'floor') | abs | int",
+        "raise_exception('no') if nothing is defined else 'x' is string")
+    for index, expression in enumerate(expressions):
+        yield f'expression{index}', ('{{ ' + expression + ' }}').encode()
+    statements = (
+        "{%- for m in messages if m.role != 'tool' %}{{ loop.index }}{{ loop.previtem.role }}"
+        "{% generation %}{{ m.content }}{% endgeneration %}{% else %}none{% endfor -%}",
+        "{% macro f(a, b=1) %}{{ a }}{{ caller() if caller }}{{ varargs }}{% endmacro %}"
+        "{% call f(2, 3, 4) %}x{% endcall %}",
+        "{% set ns = namespace(x=[]) %}{% for t in tools %}{% set ns.x = ns.x + [t] %}{% endfor %}{{ ns.x | tojson }}",
+        "{% set a, b = 1, 2 %}{% set c %}{{ a }}{% endset %}{% filter upper %}{{ c }}{% endfilter %}",
+        "{% for x in [[1, [2]], [3]] recursive %}{{ loop(x) if x is iterable else x }}{% break %}{% endfor %}",
+        "{% with x = 1 %}{% raw %}{{ y }}{% endraw %}{# no #}{% endwith %}{%+ if true +%}\n{% elif x %}{% endif %}")
+    for index, statement in enumerate(statements):
+        yield f'statement{index}', statement.encode()
+
+
 def flags():
     yield 'train', b'--model\nx.onnx\n--epochs=3\n--lr\nfc=1e-2\n--lr\n1e-3\n--no-shuffle'
     yield 'plan', b'plan\n--model\nx.onnx\n--batch_size\n16\n--shuffle\nfalse'
@@ -274,7 +299,8 @@ def main(folder):
              'gif': pictures_of('.gif'), 'bmp': pictures_of('.bmp'), 'tiff': pictures_of('.tif'),
              'wav': wav, 'flac': flac,
              'tokenizer': tokenizer_files, 'vocabulary': vocabularies, 'merges': merges,
-             'sentence_piece': sentence_pieces, 'preprocess': preprocess, 'flags': flags}
+             'sentence_piece': sentence_pieces, 'chat_template': chat_templates,
+             'preprocess': preprocess, 'flags': flags}
     for target, make in seeds.items():
         os.makedirs(os.path.join(folder, target), exist_ok=True)
         for name, content in make():

@@ -1,0 +1,326 @@
+// Language features of templates: template, variables, and the text that Jinja renders, recorded once from jinja2 3.1.6
+// as transformers 5 configures it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "frontend/data/chat/chat_template.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr std::string_view kVariables = R"json({
+  "a": 1, "s": "Hello World", "u": "Ünï 東京 😀ß", "n": null, "t": true, "l": [3, 1, 2],
+  "d": {"x": 1, "y": [1, 2], "items": 5},
+  "m": [{"role": "user", "content": "hi", "k": 2}, {"role": "assistant", "content": "yo", "k": 1}],
+  "tree": [{"v": 1, "c": [{"v": 2, "c": [{"v": 3}]}]}, {"v": 5}]})json";
+constexpr std::time_t kNow = 1767268800;  // 1 January 2026, noon UTC
+
+// Returns the text, or "error: " and the message.
+std::string Render(std::string_view source, const RenderOptions& options = {.now = kNow}) {
+  const auto chat = ChatTemplate::Parse(source);
+  if (!chat.ok()) return "error: " + std::string(chat.status().message());
+  const auto rendered = (*chat)->Render(OrderedJson::parse(kVariables), options);
+  return rendered.ok() ? rendered->text : "error: " + std::string(rendered.status().message());
+}
+
+struct Case {
+  const char *feature, *source, *text;
+};
+
+class Language : public testing::TestWithParam<Case> {};
+
+TEST_P(Language, RendersAsJinja) { EXPECT_EQ(Render(GetParam().source), GetParam().text); }
+
+constexpr Case kExpressions[] = {
+    {"Arithmetic",
+     "{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ -7.5 % 2 }}",
+     "3 -4 -2 1024 0.5 3.5 2.0 0.5"},
+    {"ComparisonChains", "{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 == true }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
+     "True False True True True"},
+    {"In", "{{ 'x' in d }} {{ 'y' not in 'xz' }} {{ 1 in l }} {{ not 1 in l }}", "True True True False"},
+    {"Logic", "{{ a and n }} {{ n or 'x' }} {{ not a == 2 }} {{ '' or [] }}", "None x True []"},
+    {"Concat", "{{ a ~ n ~ t ~ l ~ nothing }}", "1NoneTrue[3, 1, 2]"},
+    {"InlineIf", "{{ 'x' if a == 1 else 'y' }}{{ 'x' if n }}{{ 'a' if n else 'b' if n else 'c' }}", "xc"},
+    {"Precedence", "{{ -2 ** 2 }} {{ 2 + 3 * 4 }} {{ 2 ** 3 ** 2 }} {{ 1 + 2 | string | length }} {{ 1 ~ 2 + 3 ~ 4 }}",
+     "4 14 64 2 1234"},
+    {"Literals",
+     R"({{ 0x1F }} {{ 1_000 }} {{ 1.5e3 }} {{ 'a' "b" }} {{ (1,) }} {{ () }} {{ {'k': [none, True]} }} {{ 1, 2 }})",
+     "31 1000 1500.0 ab (1,) () {'k': [None, True]} (1, 2)"},
+    {"Escapes", R"({{ 'tab\t\x41\u00e9\U0001F600 \d it\'s \\' }})", R"(tab	Aé😀 \d it's \)"},
+    {"Subscripts", "{{ l[0] }}{{ l[-1] }}{{ d['x'] }}{{ d.x }}{{ l.0 }}{{ d['items'] }}{{ u[0] }}{{ m[0]['role'][1] }}",
+     "321135Üs"},
+    {"Slices", "{{ l[1:] }}{{ l[::-1] }}{{ s[:-3:2] }}{{ u[1:5] }}{{ u[::-1] }}{{ m[1:][0].role }}{{ range(9)[1:3] }}",
+     "[1, 2][2, 1, 3]HloWnï 東ß😀 京東 ïnÜassistantrange(1, 3)"},
+    {"Undefined",
+     "{{ nothing }}|{{ nothing | length }}|{{ nothing | list }}|{{ nothing == d.z }}|{{ n.foo }}|{{ l[9] }}|{{ s.foo "
+     "}}",
+     "|0|[]|True|||"},
+    {"Printing", R"({{ [1, 'a', none, true, 1.5, "it's", 'q"', '\n\x01'] }} {{ d }} {{ {1: 2} }})",
+     R"([1, 'a', None, True, 1.5, "it's", 'q"', '\n\x01'] {'x': 1, 'y': [1, 2], 'items': 5} {1: 2})"},
+    {"Floats",
+     "{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ 1.0 }} {{ 123456789.125 }} {{ 1e-7 }} {{ 0.1 + 0.2 }}",
+     "1e+16 1000000000000000.0 0.0001 1e-05 1.0 123456789.125 1e-07 0.30000000000000004"},
+    {"Tests",
+     "{{ 'a' is string }}{{ 1 is number }}{{ true is integer }}{{ 1.0 is float }}{{ none is none }}{{ d is mapping "
+     "}}{{ l is iterable }}{{ s is sequence }}{{ 3 is odd }}{{ 9 is divisibleby 3 }}{{ 'a' is lower }}{{ 1 is in l "
+     "}}{{ 1 is not in l }}{{ nothing is defined }}{{ range is callable }}{{ t is true }}{{ 1 is sameas true }}{{ 2 is "
+     "gt 1 }}",
+     "TrueTrueFalseTrueTrueTrueTrueTrueTrueTrueTrueTrueFalseFalseTrueTrueFalseTrue"},
+    {"CallsWithNames", "{{ dict(a=1, **{'b': 2}) }}{{ s.replace(*['o', '0']) }}", "{'a': 1, 'b': 2}Hell0 W0rld"},
+};
+
+constexpr Case kStatements[] = {
+    {"For",
+     "{% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ "
+     "loop.last }}{{ loop.length }};{% endfor %}",
+     "1032TrueFalse3;2121FalseFalse3;3210FalseTrue3;"},
+    {"ForNeighbors",
+     "{% for i in l %}{{ loop.previtem }}<{{ i }}>{{ loop.nextitem }}{{ loop.cycle('x', 'y') }}{{ loop.changed(i > 1) "
+     "}};{% endfor %}",
+     "<3>1xTrue;3<1>2yTrue;1<2>xTrue;"},
+    {"ForElse", "{% for i in [] %}x{% else %}none{% endfor %}", "none"},
+    {"ForFilter", "{% for i in range(10) if i % 2 %}{{ i }}{{ loop.last }}{% endfor %}",
+     "1False3False5False7False9True"},
+    {"ForUnpacks",
+     "{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}{% for (x, (y, z)) in [(1, (2, 3))] %}{{ x }}{{ y }}{{ z "
+     "}}{% endfor %}",
+     "x=1,y=[1, 2],items=5,123"},
+    {"ForText", "{% for c in 'aé😀' %}[{{ c }}]{% endfor %}", "[a][é][😀]"},
+    {"BreakAndContinue",
+     "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% "
+     "endfor %}",
+     "023"},
+    {"Recursion",
+     "{% for x in tree recursive %}[{{ x.v }}{% if x.c %}{{ loop(x.c) }}{% endif %}{{ loop.depth }}]{% endfor %}",
+     "[1[2[33]2]1][51]"},
+    {"If", "{% if a == 2 %}x{% elif a == 1 %}y{% else %}z{% endif %}", "y"},
+    {"Set",
+     "{% set x = 1 %}{% set p, q = 'a', 'b' %}{{ x }}{{ p }}{{ q }}{% for i in l %}{% set x = i %}{% endfor %}{{ x "
+     "}}{% if t %}{% set x = 9 %}{% endif %}{{ x }}",
+     "1ab19"},
+    {"SetBlock",
+     "{% set x %}hi {{ s }}{% endset %}[{{ x }}]{% set y | upper | replace('B', '-') %}abc{% endset %}{{ y }}",
+     "[hi Hello World]A-C"},
+    {"Namespace",
+     "{% set ns = namespace(x=1, y=[]) %}{% for i in l %}{% set ns.x = ns.x + i %}{% set ns.y = ns.y + [i] %}{% endfor "
+     "%}{{ ns.x }}{{ ns.y }}{{ ns.z is defined }}",
+     "7[3, 1, 2]False"},
+    {"Macro",
+     "{% macro f(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ f(1) }}{{ f(1, c=3) }}{{ f(b=2, a=1) }}{{ "
+     "f() }}",
+     "1BNone;1B3;12None;BNone;"},
+    {"MacroRest", "{% macro g() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ g(1, 2, x=3) }}", "(1, 2){'x': 3}"},
+    {"MacroScope",
+     "{% macro f() %}{{ later }}{{ i }}{% endmacro %}{% set later = 4 %}{% for i in l %}{{ f() }}{% endfor %}", "444"},
+    {"Call",
+     "{% macro each(items) %}{% for i in items %}{{ caller(i) }}{% endfor %}{% endmacro %}{% call(x) each(l) %}<{{ x "
+     "}}>{% endcall %}",
+     "<3><1><2>"},
+    {"Filter", "{% filter upper %}abc{{ s }}{% endfilter %}", "ABCHELLO WORLD"},
+    {"With", "{% with x = 1, y = 2 %}{{ x }}{{ y }}{% set x = 5 %}{{ x }}{% endwith %}{{ x }}", "125"},
+    {"Raw", R"({% raw %}{{ x }} {% if %}{% endraw %}
+after{%- raw -%}  {{ y }}  {%- endraw -%}  z)",
+     "{{ x }} {% if %}after{{ y }}z"},
+    {"Comments", R"({# one #}
+a
+   {# two -#}   
+b {#- c #} d)",
+     R"(a
+b d)"},
+    {"TrimsBlocks", R"({% if t %}   
+  a
+   {% if t %}
+     b
+   {% endif %}
+  c
+{% endif %}
+d
+)",
+     R"(   
+  a
+     b
+  c
+d)"},
+    {"TrimsBySign", R"(a {%- if t -%}   b   {%- endif -%}   c {{- 1 -}} 
+ d)",
+     "abc1d"},
+    {"KeepsBySign", R"(  {%+ if t %} x {% endif +%}
+y)",
+     R"(   x 
+y)"},
+    {"StringsWithTags", "{{ '{% raw %}' }}{{ '{{' }}{{ '}}' }}{{ '%}' }}", "{% raw %}{{}}%}"},
+    {"GenerationScope", "{% generation %}abc{% set zz = 1 %}{% endgeneration %}{{ zz }}", "abc"},
+};
+
+constexpr Case kFunctions[] = {
+    {"ToJson",
+     R"({{ d | tojson }}{{ u | tojson }}{{ 'é😀' | tojson(ensure_ascii=true) }}{{ d | tojson(separators=)"
+     R"((',', ':')) }}{{ {'b': 1, 'a': 1.0} | tojson(sort_keys=true) }}{{ '\x01\n<&>' | tojson }})",
+     R"({"x": 1, "y": [1, 2], "items": 5}"Ünï 東京 😀ß""\u00e9\ud83d\ude00"{"x":1,"y":[1,2],"items":5}{"a")"
+     R"(: 1.0, "b": 1}"\u0001\n<&>")"},
+    {"ToJsonIndent", "{{ d | tojson(indent=2) }}{{ {} | tojson(indent=2) }}",
+     R"({
+  "x": 1,
+  "y": [
+    1,
+    2
+  ],
+  "items": 5
+}{})"},
+    {"Case",
+     R"({{ u.upper() }}{{ u | lower }}{{ 'ΑΣ'.lower() }}{{ 'hELLO wORLD' | capitalize }}{{ 'ab-cd it\'s)"
+     R"(' | title }}{{ 'ab-cd it\'s'.title() }})",
+     "ÜNÏ 東京 😀SSünï 東京 😀ßαςHello worldAb-Cd It'sAb-Cd It'S"},
+    {"Strip",
+     "{{ ' x '.strip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'abc'.lstrip('ab') }}|{{ 'abc'.rstrip('cb') }}|{{ ' a ' | trim "
+     "}}|{{ 'xax' | trim('x') }}",
+     "x|a|c|a|a|a"},
+    {"Split",
+     R"({{ 'a b  c'.split() }}{{ 'a,b,c'.split(',', 1) }}{{ 'a b c'.rsplit(' ', 1) }}{{ ' a b '.split(')"
+     R"( ') }}{{ ' a b  c '.split(none, 1) }}{{ 'a\nb\r\n'.splitlines() }})",
+     "['a', 'b', 'c']['a', 'b,c']['a b', 'c']['', 'a', 'b', '']['a', 'b  c ']['a', 'b']"},
+    {"Find",
+     "{{ 'abc'.find('c') }}{{ 'abc'.find('z') }}{{ u.find('京') }}{{ 'abab'.rfind('a') }}{{ 'aXbX'.count('X') }}{{ "
+     "'abc'.startswith(('x', 'a')) }}{{ 'abc'.endswith('c') }}{{ l.index(1) }}",
+     "2-1522TrueTrue1"},
+    {"Replace", "{{ s.replace('o', '0', 1) }}{{ s | replace('o', '0') }}{{ 'abc' | replace('', '-') }}",
+     "Hell0 WorldHell0 W0rld-a-b-c-"},
+    {"Classes", "{{ '12'.isdigit() }}{{ 'abé'.isalpha() }}{{ 'A1'.isalnum() }}{{ ' '.isspace() }}{{ 'AB'.isupper() }}",
+     "TrueTrueTrueTrueTrue"},
+    {"Dicts",
+     "{{ d.get('x') }}{{ d.get('q') }}{{ d.get('q', 5) }}{{ d.keys() | list }}{{ d.values() | list }}{{ d | items | "
+     "list }}{{ d | dictsort | first }}",
+     "1None5['x', 'y', 'items'][1, [1, 2], 5][('x', 1), ('y', [1, 2]), ('items', 5)]('items', 5)"},
+    {"Join", "{{ l | join('-') }}{{ m | join(', ', attribute='role') }}{{ ','.join(['a', 'b']) }}",
+     "3-1-2user, assistanta,b"},
+    {"Select",
+     "{{ m | selectattr('role', 'equalto', 'user') | map(attribute='content') | list }}{{ m | rejectattr('k', 'gt', 1) "
+     "| list | length }}{{ l | select('odd') | list }}{{ l | reject('odd') | list }}",
+     "['hi']1[3, 1][2]"},
+    {"Map",
+     "{{ ['a', 'b'] | map('upper') | list }}{{ m | map(attribute='z', default='D') | list }}{{ m | map('length') | "
+     "list }}",
+     "['A', 'B']['D', 'D'][3, 3]"},
+    {"Sort",
+     "{{ l | sort }}{{ ['b', 'A'] | sort }}{{ l | sort(reverse=true) }}{{ m | sort(attribute='k') | map(attribute='k') "
+     "| list }}",
+     "[1, 2, 3]['A', 'b'][3, 2, 1][1, 2]"},
+    {"Aggregates",
+     "{{ l | sum }}{{ l | min }}{{ l | max }}{{ l | first }}{{ l | last }}{{ l | length }}{{ l | reverse | list }}{{ "
+     "[1, 1, 2] | unique | list }}{{ m | sum(attribute='k') }}",
+     "613323[2, 1, 3][1, 2]3"},
+    {"Batches",
+     "{{ [1, 2, 3] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 0) | list }}{{ [1, 2, 3] | slice(2) | list }}{{ m | "
+     "groupby('role') | map('first') | list }}",
+     "[[1, 2], [3]][[1, 2], [3, 0]][[1, 2], [3]]['assistant', 'user']"},
+    {"Default", "{{ nothing | default('x') }}{{ '' | d('y', true) }}{{ '' | default('z') }}", "xy"},
+    {"Numbers",
+     "{{ '12' | int }}{{ 'x' | int(5) }}{{ '3.7' | int }}{{ '1.5' | float }}{{ 2.5 | round }}{{ 2.675 | round(2) }}{{ "
+     "-3 | abs }}{{ 2.1 | round(method='ceil') }}",
+     "12531.52.02.6733.0"},
+    {"Html", "{{ '<a>' | e }}{{ ('<' | safe) + '<' }}{{ '<' + ('<' | e) }}{{ ('<' | e) ~ '<' }}",
+     "&lt;a&gt;<&lt;&lt;&lt;&lt;<"},
+    {"Indent", R"({{ 'a\nb\n\nc' | indent }}|{{ 'a\nb' | indent(2, true) }})",
+     R"(a
+    b
+
+    c|  a
+  b)"},
+    {"PercentFormat",
+     "{{ '%s is %d and %.2f %5s|%-5s|%05d|%x%%' % ('a', 3, 2.5, 'b', 'c', 42, 255) }}{{ '%(a)s' % {'a': 1} }}{{ '%s' | "
+     "format(1) }}",
+     "a is 3 and 2.50     b|c    |00042|ff%11"},
+    {"BraceFormat", "{{ '{} {}'.format(1, 'a') }}{{ '{0}{x:>5}|{y:.2f}|{z:,}'.format(1, x='b', y=2.5, z=12345) }}",
+     "1 a1    b|2.50|12,345"},
+    {"Words", "{{ 'one two' | wordcount }}{{ 'x' | center(3) }}{{ 'a long text that is cut' | truncate(10) }}",
+     "2 x a long..."},
+    {"Globals",
+     "{{ range(1, 10, 3) | list }}{{ dict(a=1) }}{% set j = joiner() %}{{ j() }}x{{ j() }}{% set c = cycler(1, 2) %}{{ "
+     "c.next() }}{{ c.next() }}{{ c.next() }}",
+     "[1, 4, 7]{'a': 1}x, 121"},
+    {"Time", "{{ strftime_now('%d %b %Y') }}", "01 Jan 2026"},
+};
+
+std::string GetName(const testing::TestParamInfo<Case>& info) { return info.param.feature; }
+INSTANTIATE_TEST_SUITE_P(Expressions, Language, testing::ValuesIn(kExpressions), GetName);
+INSTANTIATE_TEST_SUITE_P(Statements, Language, testing::ValuesIn(kStatements), GetName);
+INSTANTIATE_TEST_SUITE_P(Functions, Language, testing::ValuesIn(kFunctions), GetName);
+
+TEST(LanguageErrors, NameTheLine) {
+  constexpr std::pair<const char*, const char*> kErrors[] = {
+      {"a\n{{ a", "line 2: a tag without its end }}"},
+      {"{% if a %}", "line 1: the template ends where 'endif' is expected"},
+      {"\n\n{{ nothing.x }}", "line 3: 'nothing' is undefined"},
+      {"{{ d.z.x }}", "line 1: 'dict' object has no attribute or item 'z'"},
+      {"{{ 's' + 1 }}", "line 1: unsupported operand types for +: 'str' and 'int'"},
+      {"{{ l.append(4) }}", "line 1: 'list' object has no attribute or item 'append'"},
+      {"{{ s.__class__.mro() }}", "line 1: 'str' object has no attribute or item '__class__'"},
+      {"{{ l | nofilter }}", "line 1: there is no filter 'nofilter'"},
+      {"{% include 'x' %}", "line 1: unknown or unsupported tag 'include'"},
+      {"{% extends 'x' %}", "line 1: unknown or unsupported tag 'extends'"},
+      {"x\n{{ raise_exception('No\nline') }}", "line 2: No?line"},
+      {"{% break %}", "line 1: 'break' outside of a loop"},
+      {"{{ range(100001) }}", "line 1: range: ranges of more than 100000 numbers are refused"},
+      {"{{ 9223372036854775807 + 1 }}", "line 1: an integer exceeds 64 bits"},
+      {"{% set ns = namespace(_x=1) %}",
+       "line 1: namespace: attributes of namespaces must not begin with an underscore"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "line 1: macro 'f' takes not more than 1 argument(s)"},
+      {"{{ \"\xff\" }}", "line 1: the template is not UTF-8"},
+  };
+  for (const auto& [source, message] : kErrors) EXPECT_EQ(Render(source), std::string("error: ") + message);
+}
+
+TEST(LanguageErrors, OfRaiseExceptionAreTold) {
+  const auto chat = ChatTemplate::Parse("{{ raise_exception('roles') }}");
+  ASSERT_TRUE(chat.ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition((*chat)->Render(OrderedJson::object()).status()));
+}
+
+TEST(LanguageLimits, EndRenderings) {
+  const RenderOptions few = {.max_steps = 1000, .max_bytes = 1000};
+  constexpr const char* kEndless[] = {
+      "{% for i in range(1000) %}{% for j in range(1000) %}{{ j }}{% endfor %}{% endfor %}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{{ 'ab' * 100000000000 }}",
+      "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+      "{% set ns = namespace(x=[]) %}{% for i in range(900) %}{% set ns.x = [ns.x] %}{% endfor %}",
+      "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+      "{{ '%999999999d' % 1 }}",
+      "{{ 'x'.center(999999999999) }}",
+      "{{ ('a' * 900).replace('a', 'b' * 900) }}",
+      "{{ 'x' | indent(999999999999) }}"};
+  for (const char* source : kEndless) EXPECT_TRUE(Render(source, few).starts_with("error: line 1: ")) << source;
+}
+
+TEST(LanguageLimits, BoundNesting) {
+  for (const char* part : {"(", "[", "{1:", "not ", "-", "a if a else ", "a.b[", "f("}) {
+    std::string source = "{{ ";
+    for (int i = 0; i < 100'000; ++i) source += part;
+    EXPECT_TRUE(Render(source).starts_with("error: line 1: ")) << part;
+  }
+  std::string sum = "{{ a", blocks;
+  for (int i = 0; i < 100'000; ++i) sum += " + a";
+  for (int i = 0; i < 100'000; ++i) blocks += "{% if a %}";
+  EXPECT_TRUE(Render(sum + " }}").starts_with("error: line 1: ")) << Render(sum + " }}");
+  EXPECT_TRUE(Render(blocks).starts_with("error: line 1: "));
+}
+
+TEST(LanguageLimits, NamespacesMayReferToThemselves) {
+  EXPECT_EQ(Render("{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns.a == ns.a }}"), "True");
+}
+
+TEST(Generation, RangesAreBytes) {
+  const auto chat =
+      ChatTemplate::Parse("{% for x in ['é', '東京'] %}ü{% generation %}{{ x }}{% endgeneration %}{% endfor %}");
+  ASSERT_TRUE(chat.ok());
+  const auto rendered = (*chat)->Render(OrderedJson::object());
+  ASSERT_TRUE(rendered.ok());
+  EXPECT_EQ(rendered->text, "üéü東京");
+  EXPECT_EQ(rendered->generated, (std::vector<ByteRange>{{2, 4}, {6, 12}}));
+  EXPECT_TRUE((*chat)->marks_generation());
+}
+
+}  // namespace
+}  // namespace onnxtrain
