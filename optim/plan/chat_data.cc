@@ -5,14 +5,15 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/base/files.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/parallel_parts.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/chat/builtin_templates.h"
 #include "frontend/data/chat/chat_text.h"
-#include "frontend/data/chat/template_names.h"
 #include "frontend/data/text/token_rows.h"
 #include "frontend/data/text/token_text.h"
 #include "optim/plan/folders.h"
@@ -82,11 +83,11 @@ class ChatMaker {
       ASSIGN_OR_RETURN(setup_.chat_template, ReadTextFile(config_.chat_template, kMostTemplateBytes));
       return absl::OkStatus();
     }
-    const char* known = FindTemplateByName(config_.chat_template);
+    const BuiltinChatTemplate* known = FindChatTemplate(config_.chat_template);
     if (known == nullptr)
-      return Invalid("`chat_template` ", config_.chat_template, ": is no file, and no template (", ListTemplateNames(),
-                     ")");
-    setup_.chat_template = known;
+      return Invalid("`chat_template` ", config_.chat_template, ": is no file, and no template (",
+                     absl::StrJoin(ListChatTemplates(), ", "), ")");
+    setup_.chat_template = known->source;
     return absl::OkStatus();
   }
 
@@ -115,11 +116,11 @@ class ChatMaker {
     if (!setup_.chat_template.empty()) {
       Note("dialogues become text by the tokenizer's template (`chat_template`)");
     } else if (form_.kind == Kind::kInstruction) {
-      setup_.chat_template = FindTemplateByName("alpaca");
+      setup_.chat_template = FindChatTemplate("alpaca")->source;
       Note("instructions become text by alpaca, since the tokenizer has no template (`chat_template`)");
     } else {
       return Invalid("column '", form_.first, "' holds chats, and the tokenizer has no chat template: `chat_template` ",
-                     ListTemplateNames(), " or a file");
+                     absl::StrJoin(ListChatTemplates(), ", "), " or a file");
     }
     return absl::OkStatus();
   }

@@ -141,7 +141,7 @@ bool RunChatTemplate(std::string_view bytes) {
   const RenderOptions options = {.max_steps = 20'000, .max_bytes = 1 << 16, .now = 1};
   const auto rendered = RenderTrainedChat(**chat, conversation, options);
   if (!Accepts(rendered.status())) return false;
-  for (const ByteRange& range : rendered->generated)
+  for (const TextRange& range : rendered->generated)
     CHECK(range.begin <= range.end && range.end <= rendered->text.size());
   return true;
 }

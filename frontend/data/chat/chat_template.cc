@@ -19,8 +19,8 @@ std::tm GetLocalTime(std::time_t now) {
 }
 
 // Converts ranges of characters to bytes, in one pass over the text.
-std::vector<ByteRange> ToByteRanges(std::string_view text, const std::vector<jinja::CharRange>& ranges) {
-  std::vector<ByteRange> out(ranges.size());
+std::vector<TextRange> ToByteRanges(std::string_view text, const std::vector<jinja::CharRange>& ranges) {
+  std::vector<TextRange> out(ranges.size());
   std::vector<std::pair<int64_t, size_t*>> bounds;
   for (size_t i = 0; i < ranges.size(); ++i) {
     bounds.emplace_back(ranges[i].begin, &out[i].begin);

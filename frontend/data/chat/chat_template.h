@@ -16,14 +16,14 @@
 namespace onnxtrain {
 
 // Bytes [begin, end) of a text.
-struct ByteRange {
+struct TextRange {
   size_t begin = 0, end = 0;
-  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+  friend bool operator==(const TextRange&, const TextRange&) = default;
 };
 
 struct RenderedChat {
   std::string text;
-  std::vector<ByteRange> generated;  // texts of {% generation %} blocks, in the order in which the blocks end
+  std::vector<TextRange> generated;  // texts of {% generation %} blocks, in the order in which the blocks end
 };
 
 // Bounds of one rendering, and its clock.

@@ -42,7 +42,7 @@ class PartTokens {
 };
 
 // Marks the tokens of the part from `first` on that a range covers. `begin`: the offset of the part in the whole text.
-void MarkPart(const ByteRange& range, size_t begin, const TextPart& part, size_t first, PartTokens* tokens,
+void MarkPart(const TextRange& range, size_t begin, const TextPart& part, size_t first, PartTokens* tokens,
               AnsweredSample* sample) {
   const size_t end = begin + part.text.size();
   if (range.begin >= end || range.end <= begin || range.begin >= range.end || first == sample->ids.size()) return;
@@ -74,7 +74,7 @@ absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const Re
     const std::vector<TokenId> own(sample.ids.begin() + static_cast<ptrdiff_t>(first), sample.ids.end());
     PartTokens tokens(tokenizer, part, own, scratch);
     const auto begin = static_cast<size_t>(part.text.data() - text.text.data());
-    for (const ByteRange& range : text.generated) MarkPart(range, begin, part, first, &tokens, &sample);
+    for (const TextRange& range : text.generated) MarkPart(range, begin, part, first, &tokens, &sample);
   }
   RETURN_IF_ERROR(tokenizer.CheckKnown(sample.ids));
   return sample;

@@ -54,14 +54,14 @@ class PrefixRenderer {
       : chat_(chat), variables_(std::move(variables)), messages_(variables_["messages"]), options_(options) {}
 
   // Finds the turn of an assistant in the text of all messages.
-  absl::StatusOr<ByteRange> FindTurn(std::string_view whole, size_t turn) {
+  absl::StatusOr<TextRange> FindTurn(std::string_view whole, size_t turn) {
     ASSIGN_OR_RETURN(const std::string before, Render(turn, true));
     ASSIGN_OR_RETURN(const std::string after, Render(turn + 1, false));
     const size_t begin = CommonPrefix(before, whole);
-    if (whole.starts_with(after)) return ByteRange{std::min(begin, after.size()), after.size()};
+    if (whole.starts_with(after)) return TextRange{std::min(begin, after.size()), after.size()};
     const std::string_view alone = std::string_view(after).substr(CommonPrefix(before, after));
     const size_t length = FindBorder(whole.substr(begin), alone);
-    if (length > 0) return ByteRange{begin, begin + length};
+    if (length > 0) return TextRange{begin, begin + length};
     return Invalid("message ", turn + 1,
                    ": the template renders it differently when others follow, so that its text is "
                    "not found: use a template with {% generation %}");
@@ -120,21 +120,10 @@ absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, const O
   for (size_t i = 0; i < messages.size(); ++i) {
     const auto role = messages[i].find("role");
     if (role == messages[i].end() || *role != "assistant") continue;
-    ASSIGN_OR_RETURN(const ByteRange turn, renderer.FindTurn(rendered.text, i));
+    ASSIGN_OR_RETURN(const TextRange turn, renderer.FindTurn(rendered.text, i));
     rendered.generated.push_back(turn);
   }
   return rendered;
-}
-
-std::vector<uint8_t> MaskTokens(std::span<const ByteRange> tokens, std::span<const ByteRange> ranges) {
-  std::vector<uint8_t> mask(tokens.size(), 0);
-  size_t range = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    while (range < ranges.size() && tokens[i].begin >= ranges[range].end) ++range;
-    if (range == ranges.size()) break;
-    mask[i] = tokens[i].end > ranges[range].begin ? 1 : 0;
-  }
-  return mask;
 }
 
 }  // namespace onnxtrain

@@ -1,12 +1,6 @@
 // Renders conversations, and finds which parts of the text assistants wrote.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "frontend/data/chat/chat_template.h"
 
 namespace onnxtrain {
@@ -26,9 +20,5 @@ absl::StatusOr<OrderedJson> MakeChatVariables(const OrderedJson& conversation);
 // a turn differently when others follow, as without its reasoning; an error names a turn that cannot be found then.
 absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, const OrderedJson& conversation,
                                                const RenderOptions& options = {});
-
-// Returns 1 for each token that overlaps a range, as transformers' return_assistant_tokens_mask. Tokens and ranges are
-// in the order of the text; `tokens` are the bytes of each token.
-std::vector<uint8_t> MaskTokens(std::span<const ByteRange> tokens, std::span<const ByteRange> ranges);
 
 }  // namespace onnxtrain

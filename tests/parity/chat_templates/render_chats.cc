@@ -22,7 +22,7 @@ OrderedJson Render(const OrderedJson& request) {
                                                       : RenderChat(**chat, request["conversation"], options);
   if (!rendered.ok()) return {{"error", std::string(rendered.status().message())}};
   auto ranges = OrderedJson::array();
-  for (const ByteRange& range : rendered->generated) ranges.push_back({range.begin, range.end});
+  for (const TextRange& range : rendered->generated) ranges.push_back({range.begin, range.end});
   return {{"text", rendered->text}, {"generated", ranges}};
 }
 

@@ -318,7 +318,7 @@ TEST(Generation, RangesAreBytes) {
   const auto rendered = (*chat)->Render(OrderedJson::object());
   ASSERT_TRUE(rendered.ok());
   EXPECT_EQ(rendered->text, "üéü東京");
-  EXPECT_EQ(rendered->generated, (std::vector<ByteRange>{{2, 4}, {6, 12}}));
+  EXPECT_EQ(rendered->generated, (std::vector<TextRange>{{2, 4}, {6, 12}}));
   EXPECT_TRUE((*chat)->marks_generation());
 }
 

@@ -85,13 +85,6 @@ TEST(RenderChat, RefusesOtherJson) {
     EXPECT_FALSE(RenderChat(**chat, OrderedJson::parse(json)).ok()) << json;
 }
 
-TEST(MaskTokens, MarksTokensThatOverlap) {
-  const std::vector<ByteRange> tokens = {{0, 0}, {0, 2}, {2, 5}, {5, 6}, {6, 8}, {8, 9}};
-  EXPECT_EQ(MaskTokens(tokens, std::vector<ByteRange>{{3, 6}, {8, 9}}), (std::vector<uint8_t>{0, 0, 1, 1, 0, 1}));
-  EXPECT_EQ(MaskTokens(tokens, std::vector<ByteRange>{}), std::vector<uint8_t>(6, 0));
-  EXPECT_EQ(MaskTokens(tokens, std::vector<ByteRange>{{0, 9}}), (std::vector<uint8_t>{0, 1, 1, 1, 1, 1}));
-}
-
 // The trained text of a turn of the builtin templates is the answer with the end of the turn, and prompts end where
 // it begins.
 TEST(BuiltinTemplates, TrainAnswersAndTheirEnds) {
@@ -105,7 +98,7 @@ TEST(BuiltinTemplates, TrainAnswersAndTheirEnds) {
     const auto rendered = RenderTrainedChat(**parsed, chat);
     ASSERT_TRUE(rendered.ok()) << name << rendered.status();
     ASSERT_EQ(rendered->generated.size(), 2u) << name;
-    const ByteRange last = rendered->generated[1];
+    const TextRange last = rendered->generated[1];
     const std::string end = row->end_of_turn == "eos_token" ? "</s>" : std::string(row->end_of_turn);
     EXPECT_TRUE(rendered->text.substr(last.begin, last.end - last.begin).ends_with("b" + end)) << name;
     OrderedJson prompt = chat;
