@@ -171,7 +171,7 @@ class PercentFormatter {
     if (!named && used_ == values_.size()) return Invalid("not enough arguments for format string");
     const Value value = named ? *named : values_[used_++];
     if (zero && spec.align == 0 && std::string_view("src").find(spec.type) == std::string_view::npos) {
-      spec.fill = "0";
+      spec.fill.assign(1, '0');
       spec.align = '=';
     }
     return Convert(value, spec);
@@ -248,7 +248,7 @@ absl::StatusOr<FormatSpec> ParseSpec(std::string_view text) {
   TakeOne(&text, "+- ", &spec.sign);
   spec.alternate = TakeOne(&text, "#", &taken);
   if (TakeOne(&text, "0", &taken) && spec.align == 0) {
-    spec.fill = "0";
+    spec.fill.assign(1, '0');
     spec.align = '=';
   }
   spec.width = TakeNumber(&text, 0);

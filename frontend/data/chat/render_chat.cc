@@ -59,12 +59,14 @@ class PrefixRenderer {
     ASSIGN_OR_RETURN(const std::string after, Render(turn + 1, false));
     const size_t begin = CommonPrefix(before, whole);
     if (whole.starts_with(after)) return TextRange{std::min(begin, after.size()), after.size()};
+    ASSIGN_OR_RETURN(const size_t end, FindEndBeforePrompt(whole, turn, before));
+    if (end > begin) return TextRange{begin, end};
     const std::string_view alone = std::string_view(after).substr(CommonPrefix(before, after));
     const size_t length = FindBorder(whole.substr(begin), alone);
     if (length > 0) return TextRange{begin, begin + length};
     return Invalid("message ", turn + 1,
-                   ": the template renders it differently when others follow, so that its text is "
-                   "not found: use a template with {% generation %}");
+                   ": the template renders it differently when others follow, so that its text is not found: use a "
+                   "template with {% generation %}");
   }
 
  private:
@@ -75,6 +77,20 @@ class PrefixRenderer {
     auto rendered = chat_.Render(variables_, options_);
     if (rendered.ok()) return std::move(rendered->text);
     return Annotate(rendered.status(), StrCat("rendering the first ", count, " messages: "));
+  }
+
+  // Returns the end of a turn, before the generation prompt that can follow it, or 0 if the text of all messages does
+  // not begin so. Some templates end the last turn in another way than earlier ones if no prompt follows.
+  absl::StatusOr<size_t> FindEndBeforePrompt(std::string_view whole, size_t turn, std::string_view before) {
+    ASSIGN_OR_RETURN(const std::string base, Render(turn, false));
+    ASSIGN_OR_RETURN(const std::string after, Render(turn + 1, true));
+    const std::string_view shared = before.substr(0, CommonPrefix(base, before));
+    const size_t marker = shared.rfind('<');
+    const bool is_cut = marker != shared.npos && shared.find('>', marker) == shared.npos;
+    const std::string_view prompt = before.substr(is_cut ? marker : shared.size());
+    if (!std::string_view(after).ends_with(prompt)) return 0;
+    const std::string_view until = std::string_view(after).substr(0, after.size() - prompt.size());
+    return whole.starts_with(until) ? until.size() : 0;
   }
 
   const ChatTemplate& chat_;

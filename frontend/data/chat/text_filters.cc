@@ -145,7 +145,7 @@ absl::StatusOr<std::optional<std::string>> GetJsonIndent(const Bound& a) {
 absl::StatusOr<Value> ToJsonFilter(Interpreter& run, const Value& self, const Bound& a) {
   JsonStyle style = {.ascii = a.IsTrue(0), .sort_keys = a.IsTrue(3)};
   ASSIGN_OR_RETURN(style.indent, GetJsonIndent(a));
-  if (style.indent) style.comma = ",";
+  if (style.indent) style.comma.pop_back();  // the space, since a line ends there
   if (!a.Get(2).is_none()) {
     ASSIGN_OR_RETURN(const Values separators, ReadItems(a.Get(2)));
     if (separators.size() != 2 || separators[0].text() == nullptr || separators[1].text() == nullptr)

@@ -86,14 +86,14 @@ std::string PrintDict(const Dict& dict) {
   std::string out;
   for (const auto& [key, value] : dict.items)
     StrAppend(&out, out.empty() ? "" : ", ", PrintRepr(key), ": ", PrintRepr(value));
-  return "{" + out + "}";
+  return StrCat("{", out, "}");
 }
 
 std::string PrintSequence(const Sequence& sequence) {
   const auto& [start, stop, step] = sequence.range;
   switch (sequence.kind) {
     case SequenceKind::kList:
-      return "[" + JoinReprs(sequence.items) + "]";
+      return StrCat("[", JoinReprs(sequence.items), "]");
     case SequenceKind::kTuple:
       return StrCat("(", JoinReprs(sequence.items), sequence.items.size() == 1 ? ",)" : ")");
     case SequenceKind::kRange:

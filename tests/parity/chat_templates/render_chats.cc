@@ -1,5 +1,6 @@
 // Renders chat templates for tools/chat_templates.py: reads lines of JSON, {"template", "now"} with "variables" or a
-// "conversation", and writes a line {"text", "generated"} or {"error"} for each. Ranges are in bytes.
+// "conversation" (and "trained": its ranges are the turns of assistants), and writes a line {"text", "generated"} or
+// {"error"} for each. Ranges are in bytes.
 #include <iostream>
 #include <memory>
 #include <string>
@@ -8,6 +9,14 @@
 
 namespace onnxtrain {
 namespace {
+
+absl::StatusOr<RenderedChat> RenderRequest(const ChatTemplate& chat, const OrderedJson& request,
+                                           const RenderOptions& options) {
+  if (request.contains("variables")) return chat.Render(request["variables"], options);
+  const bool trained = request.value("trained", false);
+  return trained ? RenderTrainedChat(chat, request["conversation"], options)
+                 : RenderChat(chat, request["conversation"], options);
+}
 
 OrderedJson Render(const OrderedJson& request) {
   static std::string source;
@@ -18,8 +27,7 @@ OrderedJson Render(const OrderedJson& request) {
   }
   if (!chat.ok()) return {{"error", std::string(chat.status().message())}};
   const RenderOptions options = {.now = request.value("now", std::time_t{0})};
-  const auto rendered = request.contains("variables") ? (*chat)->Render(request["variables"], options)
-                                                      : RenderChat(**chat, request["conversation"], options);
+  const auto rendered = RenderRequest(**chat, request, options);
   if (!rendered.ok()) return {{"error", std::string(rendered.status().message())}};
   auto ranges = OrderedJson::array();
   for (const TextRange& range : rendered->generated) ranges.push_back({range.begin, range.end});

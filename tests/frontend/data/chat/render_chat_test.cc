@@ -53,6 +53,15 @@ TEST(RenderTrainedChat, FindsTurnsThatLaterOnesChange) {
             "<user>a.<assistant>[b.]<user>c.<assistant>[<think></think>d.]");
 }
 
+TEST(RenderTrainedChat, FindsTurnsOfTemplatesThatEndTheLastOneDifferently) {
+  constexpr char kEnds[] =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '</s>' if loop.last and not add_generation_prompt else "
+      "'<end>' }}"
+      "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  EXPECT_EQ(MarkTrained(kEnds, MakeChat({{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"assistant", "d"}})),
+            "<user>a<end><assistant>[b<end>]<user>c<end><assistant>[d</s>]");
+}
+
 TEST(RenderTrainedChat, BeginsWhereThePromptEnds) {
   constexpr char kPrompted[] =
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}.{% endfor %}"
