@@ -1,5 +1,5 @@
 # Builds libonnxtrain_arrow.so, which reads Parquet and Arrow files, where Apache Arrow is: an installed one (Apache's
-# packages libarrow-dev and libparquet-dev), or the one of PyPI's pyarrow in ONNXTRAIN_ARROW_ROOT (tools/setup_arrow.sh).
+# packages libarrow-dev and libparquet-dev), or that of PyPI's pyarrow in ONNXTRAIN_ARROW_ROOT (tools/setup_arrow.sh).
 set(ONNXTRAIN_ARROW_ROOT "" CACHE PATH "Folder of PyPI's pyarrow; empty: an installed Apache Arrow, if there is one")
 if(ONNXTRAIN_ARROW_ROOT)
   file(GLOB arrow_libraries ${ONNXTRAIN_ARROW_ROOT}/libarrow.so.* ${ONNXTRAIN_ARROW_ROOT}/libparquet.so.*)
@@ -10,8 +10,8 @@ if(ONNXTRAIN_ARROW_ROOT)
 else()
   find_package(Parquet CONFIG QUIET)
   set(arrow_libraries Arrow::arrow_shared Parquet::parquet_shared)
-  if(Parquet_FOUND AND Arrow_VERSION VERSION_LESS 24)
-    message(STATUS "Apache Arrow ${Arrow_VERSION} is too old for libonnxtrain_arrow.so, which needs version 24")
+  if(Parquet_FOUND AND Arrow_VERSION VERSION_LESS 26)
+    message(STATUS "Apache Arrow ${Arrow_VERSION} is too old for libonnxtrain_arrow.so, which needs version 26")
     return()
   endif()
 endif()

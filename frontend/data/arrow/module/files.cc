@@ -1,6 +1,8 @@
 // Exports the function that opens files; lists their columns and passes values on.
 #include "frontend/data/arrow/module/files.h"
 
+#include <arrow/util/future.h>
+
 #include <exception>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -87,11 +89,54 @@ arrow::Result<std::shared_ptr<arrow::Array>> Follow(std::shared_ptr<arrow::Array
   return array;
 }
 
+// A file that is read in the calling thread alone, since tasks of Arrow's threads would outlive the memory pool. Reads
+// end where the file does, so that a size in a damaged header does not allocate more.
+class SerialFile : public arrow::io::RandomAccessFile {
+ public:
+  SerialFile(Input file, int64_t size) : file_(std::move(file)), size_(size) {}
+  arrow::Status Close() override { return file_->Close(); }
+  bool closed() const override { return file_->closed(); }
+  arrow::Result<int64_t> Tell() const override { return file_->Tell(); }
+  arrow::Status Seek(int64_t position) override { return file_->Seek(position); }
+  arrow::Result<int64_t> GetSize() override { return size_; }
+  arrow::Result<int64_t> Read(int64_t bytes, void* out) override { return file_->Read(bytes, out); }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(int64_t bytes) override {
+    ARROW_ASSIGN_OR_RAISE(const int64_t position, Tell());
+    return file_->Read(Clip(position, bytes));
+  }
+  arrow::Result<int64_t> ReadAt(int64_t position, int64_t bytes, void* out) override {
+    return file_->ReadAt(position, bytes, out);
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t position, int64_t bytes) override {
+    return file_->ReadAt(position, Clip(position, bytes));
+  }
+  using RandomAccessFile::ReadAt;
+  arrow::Future<std::shared_ptr<arrow::Buffer>> ReadAsync(const arrow::io::IOContext&, int64_t position, int64_t bytes,
+                                                          bool allow_short_read) override {
+    return arrow::Future<std::shared_ptr<arrow::Buffer>>::MakeFinished(ReadAt(position, bytes, allow_short_read));
+  }
+  arrow::Future<std::shared_ptr<arrow::Buffer>> ReadAsync(const arrow::io::IOContext& context, int64_t position,
+                                                          int64_t bytes) override {
+    return ReadAsync(context, position, bytes, true);
+  }
+  arrow::Status WillNeed(const std::vector<arrow::io::ReadRange>&) override { return arrow::Status::OK(); }
+
+ private:
+  int64_t Clip(int64_t position, int64_t bytes) const {
+    return position < 0 || position > size_ ? bytes : std::min(bytes, size_ - position);
+  }
+
+  Input file_;
+  int64_t size_;
+};
+
 // Returns a message on one line.
 std::string MakeLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 arrow::Result<std::unique_ptr<ArrowFile>> Open(const std::string& path, arrow::MemoryPool* pool) {
-  ARROW_ASSIGN_OR_RAISE(const Input input, arrow::io::ReadableFile::Open(path, pool));
+  ARROW_ASSIGN_OR_RAISE(const auto file, arrow::io::ReadableFile::Open(path, pool));
+  ARROW_ASSIGN_OR_RAISE(const int64_t size, file->GetSize());
+  const Input input = std::make_shared<SerialFile>(file, size);
   ARROW_ASSIGN_OR_RAISE(const auto magic, input->ReadAt(0, 4));
   const std::string_view first(*magic);
   if (first == "PAR1" || first == "PARE") return OpenParquet(input, pool);

@@ -137,6 +137,10 @@ void WriteDictionary(const arrow::Array& array, int64_t i, std::string* out) {
   AppendJson(*indices.dictionary(), indices.GetValueIndex(i), out);
 }
 
+void WriteStorage(const arrow::Array& array, int64_t i, std::string* out) {
+  AppendJson(*static_cast<const arrow::ExtensionArray&>(array).storage(), i, out);
+}
+
 struct JsonWriter {
   Id::type id;
   void (*write)(const arrow::Array& array, int64_t i, std::string* out);
@@ -178,6 +182,7 @@ constexpr JsonWriter kWriters[] = {
     {Id::STRUCT, WriteStruct},
     {Id::MAP, WriteMap},
     {Id::DICTIONARY, WriteDictionary},
+    {Id::EXTENSION, WriteStorage},
 };
 
 }  // namespace

@@ -131,9 +131,14 @@ bool IsNested(const arrow::DataType& type) {
   return std::ranges::find(kNested, type.id()) != std::end(kNested);
 }
 
+const arrow::DataType& StorageOf(const arrow::DataType& type) {
+  return type.id() == Id::EXTENSION ? *static_cast<const arrow::ExtensionType&>(type).storage_type() : type;
+}
+
 // Returns true if all parts of a type are numbers, texts or nested types of them.
 bool IsReadable(const arrow::DataType& type) {
   if (FindNumberType(type.id()) != nullptr || FindTextType(type.id()) != nullptr) return true;
+  if (type.id() == Id::EXTENSION) return IsReadable(StorageOf(type));
   if (type.id() == Id::DICTIONARY) return IsReadable(*static_cast<const arrow::DictionaryType&>(type).value_type());
   return IsNested(type) &&
          std::ranges::all_of(type.fields(), [](const auto& field) { return IsReadable(*field->type()); });
@@ -195,20 +200,25 @@ void DescribeType(const arrow::DataType& type, ArrowColumn* column) {
     column->dtype = number->dtype;
   } else if (const TextType* text = FindTextType(type.id())) {
     column->kind = text->kind;
+  } else if (type.id() == Id::EXTENSION) {
+    DescribeType(StorageOf(type), column);
   } else if (type.id() == Id::DICTIONARY) {
     DescribeType(*static_cast<const arrow::DictionaryType&>(type).value_type(), column);
   } else if (IsList(type)) {
     DescribeType(*type.field(0)->type(), column);
-    const bool numbers = column->kind == Kind::kNumbers || column->kind == Kind::kLists;
+    const Id::type element = type.field(0)->type()->id();
+    const bool plain = element != Id::DICTIONARY && element != Id::EXTENSION;
+    const bool numbers = plain && (column->kind == Kind::kNumbers || column->kind == Kind::kLists);
     ++column->rank;
-    if (column->kind != Kind::kUnreadable)
-      column->kind = numbers && type.field(0)->type()->id() != Id::DICTIONARY ? Kind::kLists : Kind::kNested;
+    if (column->kind != Kind::kUnreadable) column->kind = numbers ? Kind::kLists : Kind::kNested;
   } else {
     column->kind = IsReadable(type) ? Kind::kNested : Kind::kUnreadable;
   }
 }
 
 arrow::Status ChunkValues::Set(const arrow::Array& array, const ArrowColumn& column, bool as_text) {
+  if (array.type_id() == Id::EXTENSION)
+    return Set(*static_cast<const arrow::ExtensionArray&>(array).storage(), column, as_text);
   chunk_ = {.rows = array.length()};
   missing_.clear();
   offsets_.assign(1, 0);
