@@ -15,6 +15,7 @@
 #include "frontend/data/sources/csv.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/text/text_encoding.h"
+#include "frontend/data/text/unicode.h"
 
 namespace onnxtrain {
 namespace {
@@ -29,6 +30,8 @@ struct OwnColumn {
   std::shared_ptr<const StoredColumn> stored = nullptr;
   std::shared_ptr<const Dataset> collected = nullptr;  // of one column
 };
+
+bool IsUtf8(std::string_view text) { return FindInvalidUtf8(text) == std::string_view::npos; }
 
 class ArrowDataset : public Dataset {
  public:
@@ -59,7 +62,7 @@ class ArrowDataset : public Dataset {
   absl::StatusOr<std::string> ReadText(int64_t i, int c) const override {
     if (!columns_[c].text) return Dataset::ReadText(i, c);
     ASSIGN_OR_RETURN(std::string text, own_[c].stored->ReadText(i));
-    return RepairUtf8(text);
+    return IsUtf8(text) ? text : RepairUtf8(text);
   }
 
  private:
@@ -124,7 +127,7 @@ bool IsPicture(const std::string& bytes) {
 std::string MakeField(const ArrowColumn& column, std::string_view text) {
   if (column.kind == Kind::kNumbers && column.dtype == DType::kBool)
     return text == "true" ? "1" : text.empty() ? "" : "0";
-  if (column.classes.empty()) return RepairUtf8(text);
+  if (column.classes.empty()) return IsUtf8(text) ? std::string(text) : RepairUtf8(text);
   const auto index = ParseInt(text);
   return index.ok() && *index >= 0 && *index < std::ssize(column.classes) ? column.classes[*index] : "";
 }

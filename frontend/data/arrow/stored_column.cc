@@ -90,6 +90,7 @@ absl::Status StoredColumn::AppendNumbers(const ArrowChunk& chunk) const {
 
 // Takes the first list's shape for that of all.
 absl::Status StoredColumn::FitList(int64_t row, std::span<const int64_t> extents) const {
+  if (has_shape_ && std::ranges::equal(extents, sample_.shape)) return absl::OkStatus();
   if (std::ranges::find(extents, ArrowChunk::kHoldsNull) != extents.end())
     return Invalid("row ", table_->RowInFile(row), ": a list holds null, not a number");
   if (std::ranges::find(extents, ArrowChunk::kRagged) != extents.end())
