@@ -44,8 +44,8 @@ def read_with_pyarrow(path):
 
 
 def read_with_onnxtrain(build, path, texts):
-    done = subprocess.run([build / "bin/arrow_values", path, "speed", *texts], capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-2])
+    command = [build / "bin/arrow_values", path, "speed", *texts]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-2])
 
 
 def main():
