@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
@@ -14,6 +16,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 40;
+constexpr size_t kMostThreads = 8;  // that decode a column
 
 // Runtimes of sanitizers do not support deep binding.
 #ifdef ONNXTRAIN_SANITIZER
@@ -62,6 +65,7 @@ bool SameType(const ArrowColumn& a, const ArrowColumn& b) {
 absl::StatusOr<std::shared_ptr<const ArrowTable>> ArrowTable::Open(const std::vector<std::string>& paths,
                                                                    int64_t max_bytes) {
   auto table = std::make_shared<ArrowTable>();
+  table->max_bytes_ = max_bytes;
   for (const std::string& path : paths) {
     RETURN_IF_ERROR(RegularFileSize(path).status());
     auto file = OpenFile(path, max_bytes);
@@ -101,31 +105,70 @@ std::string ArrowTable::DescribeColumn(int column, const std::string& why) const
   return StrCat(paths_[0], ": column '", Printable(columns()[column].name), "' ", why);
 }
 
-absl::StatusOr<bool> ArrowTable::ReadGroup(size_t file, int group, int64_t first, int column, bool as_text,
+std::vector<ArrowTable::Group> ArrowTable::ListGroups() const {
+  std::vector<Group> groups;
+  int64_t first = 0;
+  for (size_t file = 0; file < files_.size(); ++file) {
+    for (const int64_t rows : files_[file]->groups()) {
+      groups.push_back({file, groups.empty() || groups.back().file != file ? 0 : groups.back().group + 1, first});
+      first += rows;
+    }
+  }
+  return groups;
+}
+
+absl::StatusOr<bool> ArrowTable::ReadGroup(ArrowFile* file, const Group& at, int column, bool as_text,
                                            const TakeChunk& take) const {
   absl::StatusOr<bool> more = true;
-  const std::string error = files_[file]->Read(group, column, as_text, [&](const ArrowChunk& chunk) {
+  int64_t first = at.first;
+  const std::string error = file->Read(at.group, column, as_text, [&](const ArrowChunk& chunk) {
     more = take(first, chunk);
     first += chunk.rows;
     return more.ok() && *more;
   });
   if (error.empty() && more.ok()) return more;
   const std::string why = error.empty() ? std::string(ToStd(more.status().message())) : PrintableLine(error);
-  return Invalid(paths_[file], ": column '", Printable(columns()[column].name), "', ", files_[file]->group_unit(), " ",
-                 group, ": ", why);
+  return Invalid(paths_[at.file], ": column '", Printable(columns()[column].name), "', ", file->group_unit(), " ",
+                 at.group, ": ", why);
 }
 
 absl::Status ArrowTable::ReadColumn(int column, bool as_text, const TakeChunk& take) const {
   std::lock_guard lock(mutex_);
-  for (size_t file = 0; file < files_.size(); ++file) {
-    int64_t first = first_rows_[file];
-    const std::vector<int64_t>& groups = files_[file]->groups();
-    for (int group = 0; group < static_cast<int>(groups.size()); ++group) {
-      ASSIGN_OR_RETURN(const bool more, ReadGroup(file, group, first, column, as_text, take));
-      if (!more) return absl::OkStatus();
-      first += groups[group];
-    }
+  for (const Group& at : ListGroups()) {
+    ASSIGN_OR_RETURN(const bool more, ReadGroup(files_[at.file].get(), at, column, as_text, take));
+    if (!more) break;
   }
+  return absl::OkStatus();
+}
+
+absl::Status ArrowTable::ReadGroupOf(OpenFiles* own, const Group& at, int column, const TakeChunk& take) const {
+  std::unique_ptr<ArrowFile>& file = (*own)[at.file];
+  if (file == nullptr) {
+    ASSIGN_OR_RETURN(file, OpenFile(paths_[at.file], max_bytes_ / kMostThreads));
+    if (file->groups() != files_[at.file]->groups()) return Invalid(paths_[at.file], ": the file has changed");
+  }
+  return ReadGroup(file.get(), at, column, false, take).status();
+}
+
+absl::Status ArrowTable::ReadColumnInParallel(int column, const TakeChunk& take) const {
+  std::lock_guard lock(mutex_);
+  const std::vector<Group> groups = ListGroups();
+  const size_t threads = std::min({kMostThreads, size_t{std::thread::hardware_concurrency()}, groups.size()});
+  while (others_.size() + 1 < threads) others_.emplace_back(files_.size());
+  std::vector<absl::Status> results(groups.size());
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  const auto work = [&](OpenFiles* own) {
+    for (size_t i = next++; i < groups.size() && !failed; i = next++) {
+      results[i] = ReadGroupOf(own, groups[i], column, take);
+      if (!results[i].ok()) failed = true;
+    }
+  };
+  std::vector<std::thread> started;
+  for (size_t t = 1; t < threads; ++t) started.emplace_back(work, &others_[t - 1]);
+  work(&files_);
+  for (std::thread& thread : started) thread.join();
+  for (const absl::Status& result : results) RETURN_IF_ERROR(result);
   return absl::OkStatus();
 }
 

@@ -35,17 +35,31 @@ class ArrowTable {
   using TakeChunk = std::function<absl::StatusOr<bool>(int64_t first, const ArrowChunk& chunk)>;
   // Decodes a column from its first row on. One thread decodes at a time. Errors name file, column and row group.
   absl::Status ReadColumn(int column, bool as_text, const TakeChunk& take) const;
+  // Decodes a column by several threads, which call `take` with the values of different groups at the same time.
+  absl::Status ReadColumnInParallel(int column, const TakeChunk& take) const;
 
  private:
   int64_t FindFile(int64_t row) const;
   absl::Status Add(const std::string& path, std::unique_ptr<ArrowFile> file);
-  absl::StatusOr<bool> ReadGroup(size_t file, int group, int64_t first, int column, bool as_text,
-                                 const TakeChunk& take) const;
+  struct Group {
+    size_t file;
+    int group;
+    int64_t first;  // row
+  };
+  // The files as one thread opened them; null: not yet.
+  using OpenFiles = std::vector<std::unique_ptr<ArrowFile>>;
 
+  std::vector<Group> ListGroups() const;
+  absl::StatusOr<bool> ReadGroup(ArrowFile* file, const Group& at, int column, bool as_text,
+                                 const TakeChunk& take) const;
+  absl::Status ReadGroupOf(OpenFiles* own, const Group& at, int column, const TakeChunk& take) const;
+
+  int64_t max_bytes_ = 0;
   std::vector<std::string> paths_;
-  std::vector<std::unique_ptr<ArrowFile>> files_;
+  mutable OpenFiles files_;
   std::vector<int64_t> first_rows_ = {0};  // of each file, and the number of all rows
   mutable std::mutex mutex_;               // guards reading
+  mutable std::vector<OpenFiles> others_;  // of further threads
 };
 
 }  // namespace onnxtrain

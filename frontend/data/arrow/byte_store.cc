@@ -30,7 +30,32 @@ ByteStore::~ByteStore() {
 absl::Status ByteStore::Append(std::span<const std::byte> bytes) {
   if (!in_file() && budget_->Take(std::ssize(bytes))) return AppendToBlocks(bytes), absl::OkStatus();
   if (!in_file()) RETURN_IF_ERROR(MoveToFile());
-  return AppendToFile(bytes);
+  RETURN_IF_ERROR(CheckSpace(size_ + std::ssize(bytes)));
+  RETURN_IF_ERROR(WriteFile(size_, bytes));
+  size_ += std::ssize(bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ByteStore::Allocate(int64_t bytes) {
+  if (budget_->Take(bytes)) {
+    while (std::ssize(blocks_) * kBlock < bytes) blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(kBlock));
+  } else {
+    RETURN_IF_ERROR(MoveToFile());
+    RETURN_IF_ERROR(CheckSpace(bytes));
+  }
+  size_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ByteStore::WriteAt(int64_t offset, std::span<const std::byte> bytes) {
+  if (in_file()) return WriteFile(offset, bytes);
+  while (!bytes.empty()) {
+    const int64_t at = offset % kBlock, count = std::min<int64_t>(kBlock - at, std::ssize(bytes));
+    std::memcpy(blocks_[offset / kBlock].get() + at, bytes.data(), count);
+    bytes = bytes.subspan(count);
+    offset += count;
+  }
+  return absl::OkStatus();
 }
 
 void ByteStore::AppendToBlocks(std::span<const std::byte> bytes) {
@@ -52,23 +77,26 @@ absl::Status ByteStore::MoveToFile() {
     return Invalid("decoded values do not fit into memory, and no file can be made in ", folder, ": ",
                    std::strerror(errno), " (TMPDIR names another folder)");
   max_file_bytes_ = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) / 2;
-  const int64_t in_memory = std::exchange(size_, 0);
-  for (auto& block : std::exchange(blocks_, {}))
-    RETURN_IF_ERROR(AppendToFile({block.get(), static_cast<size_t>(std::min(kBlock, in_memory - size_))}));
-  budget_->GiveBack(in_memory);
+  for (int64_t at = 0; at < size_; at += kBlock)
+    RETURN_IF_ERROR(WriteFile(at, {blocks_[at / kBlock].get(), static_cast<size_t>(std::min(kBlock, size_ - at))}));
+  blocks_.clear();
+  budget_->GiveBack(size_);
   return absl::OkStatus();
 }
 
-absl::Status ByteStore::AppendToFile(std::span<const std::byte> bytes) {
-  if (size_ + std::ssize(bytes) > max_file_bytes_)
-    return absl::ResourceExhaustedError(
-        StrCat("decoded values need more than ", FormatBytes(static_cast<double>(max_file_bytes_)),
-               ", half of the free space in ", ScratchFolder(), " (TMPDIR names another folder)"));
+absl::Status ByteStore::CheckSpace(int64_t bytes) const {
+  if (bytes <= max_file_bytes_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat("decoded values need more than ", FormatBytes(static_cast<double>(max_file_bytes_)),
+             ", half of the free space in ", ScratchFolder(), " (TMPDIR names another folder)"));
+}
+
+absl::Status ByteStore::WriteFile(int64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t done = pwrite(fd_, bytes.data(), bytes.size(), size_);
+    const ssize_t done = pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) return Invalid("cannot write to ", ScratchFolder(), ": ", std::strerror(errno));
-    size_ += done;
+    offset += done;
     bytes = bytes.subspan(done);
   }
   return absl::OkStatus();

@@ -28,8 +28,8 @@ class StoreBudget {
   std::atomic<int64_t> left_;
 };
 
-// Bytes that one thread appends and then any thread reads at any offset. They are in memory while the budget lasts, and
-// else in a file without a name in the folder TMPDIR (/var/tmp).
+// Bytes that are appended by one thread, or written at offsets by several, and then read by any thread at any offset.
+// They are in memory while the budget lasts, and else in a file without a name in the folder TMPDIR (/var/tmp).
 class ByteStore {
  public:
   explicit ByteStore(std::shared_ptr<StoreBudget> budget) : budget_(std::move(budget)) {}
@@ -39,6 +39,9 @@ class ByteStore {
 
   // Fails if the file would take more than half of the free space.
   absl::Status Append(std::span<const std::byte> bytes);
+  // Makes room for `bytes` bytes in an empty store, which WriteAt fills.
+  absl::Status Allocate(int64_t bytes);
+  absl::Status WriteAt(int64_t offset, std::span<const std::byte> bytes);
   // Fills `out`. Requires offset + out.size() ≤ size().
   absl::Status ReadAt(int64_t offset, std::span<std::byte> out) const;
   int64_t size() const { return size_; }
@@ -49,7 +52,8 @@ class ByteStore {
 
   void AppendToBlocks(std::span<const std::byte> bytes);
   absl::Status MoveToFile();
-  absl::Status AppendToFile(std::span<const std::byte> bytes);
+  absl::Status CheckSpace(int64_t bytes) const;
+  absl::Status WriteFile(int64_t offset, std::span<const std::byte> bytes) const;
   absl::Status ReadFile(int64_t offset, std::span<std::byte> out) const;
 
   std::shared_ptr<StoreBudget> budget_;

@@ -51,7 +51,22 @@ absl::Status StoredColumn::Load() const {
   return status_;
 }
 
+// Decodes numbers of which none is missing, whose places are known.
+absl::Status StoredColumn::DecodeInParallel() const {
+  const auto width = static_cast<int64_t>(sample_.bytes());
+  RETURN_IF_ERROR(values_.Allocate(table_->rows() * width));
+  return table_->ReadColumnInParallel(column_, [&](int64_t first, const ArrowChunk& chunk) -> absl::StatusOr<bool> {
+    if (!chunk.missing.empty()) return Invalid("has missing values, of which its statistics have none");
+    std::vector<std::byte> buffer;
+    ASSIGN_OR_RETURN(const std::span<const std::byte> numbers, ConvertNumbers(chunk, &buffer));
+    RETURN_IF_ERROR(values_.WriteAt(first * width, numbers));
+    return true;
+  });
+}
+
 absl::Status StoredColumn::Decode() const {
+  const ArrowColumn& info = table_->columns()[column_];
+  if (info.kind == Kind::kNumbers && info.missing == 0 && !as_text_) return DecodeInParallel();
   if (as_text_) RETURN_IF_ERROR(offsets_.Append(BytesOf(std::vector<int64_t>{0})));
   RETURN_IF_ERROR(
       table_->ReadColumn(column_, as_text_, [this](int64_t first, const ArrowChunk& chunk) -> absl::StatusOr<bool> {
@@ -65,7 +80,9 @@ absl::Status StoredColumn::Append(int64_t first, const ArrowChunk& chunk) const 
   if (as_text_) return AppendTexts(chunk);
   RETURN_IF_ERROR(NoteMissing(first, chunk));
   if (table_->columns()[column_].kind == Kind::kLists) return AppendLists(first, chunk);
-  return AppendNumbers(chunk);
+  std::vector<std::byte> buffer;
+  ASSIGN_OR_RETURN(const std::span<const std::byte> numbers, ConvertNumbers(chunk, &buffer));
+  return values_.Append(numbers);
 }
 
 absl::Status StoredColumn::NoteMissing(int64_t first, const ArrowChunk& chunk) const {
@@ -79,13 +96,17 @@ absl::Status StoredColumn::NoteMissing(int64_t first, const ArrowChunk& chunk) c
   return absl::OkStatus();
 }
 
-absl::Status StoredColumn::AppendNumbers(const ArrowChunk& chunk) const {
+// Returns the numbers in the type of samples.
+absl::StatusOr<std::span<const std::byte>> StoredColumn::ConvertNumbers(const ArrowChunk& chunk,
+                                                                        std::vector<std::byte>* buffer) const {
   const DType dtype = table_->columns()[column_].dtype;
-  if (missing_ != Missing::kNan) return values_.Append(chunk.numbers);
-  std::vector<std::byte> numbers(chunk.rows * Type{sample_.dtype, {}}.bytes());
-  RETURN_IF_ERROR(ConvertValues(dtype, chunk.numbers, sample_.dtype, numbers.data(), 1));
-  SetNan(sample_.dtype, chunk.missing, numbers);
-  return values_.Append(numbers);
+  if (std::ssize(chunk.numbers) != chunk.rows * static_cast<int64_t>(Type{dtype, {}}.bytes()))
+    return Invalid("has ", chunk.numbers.size(), " bytes for ", chunk.rows, " rows");
+  if (missing_ != Missing::kNan) return chunk.numbers;
+  buffer->resize(chunk.rows * sample_.bytes());
+  RETURN_IF_ERROR(ConvertValues(dtype, chunk.numbers, sample_.dtype, buffer->data(), 1));
+  SetNan(sample_.dtype, chunk.missing, *buffer);
+  return std::span<const std::byte>(*buffer);
 }
 
 // Takes the first list's shape for that of all.
@@ -115,6 +136,9 @@ absl::Status StoredColumn::AppendLists(int64_t first, const ArrowChunk& chunk) c
     if (chunk.missing.empty() || chunk.missing[i] == 0)
       RETURN_IF_ERROR(FitList(first + i, chunk.extents.subspan(i * rank, rank)));
   }
+  const int64_t lists = chunk.rows - std::ranges::count(chunk.missing, 1);
+  if (lists > 0 && std::ssize(chunk.numbers) != lists * static_cast<int64_t>(sample_.bytes()))
+    return Invalid("has ", chunk.numbers.size(), " bytes for ", lists, " lists");
   if (chunk.missing.empty()) return values_.Append(chunk.numbers);
   const std::vector<std::byte> zeros(sample_.bytes());
   size_t at = 0;

@@ -35,8 +35,10 @@ class StoredColumn {
 
  private:
   absl::Status Decode() const;
+  absl::Status DecodeInParallel() const;
   absl::Status Append(int64_t first, const ArrowChunk& chunk) const;
-  absl::Status AppendNumbers(const ArrowChunk& chunk) const;
+  absl::StatusOr<std::span<const std::byte>> ConvertNumbers(const ArrowChunk& chunk,
+                                                            std::vector<std::byte>* buffer) const;
   absl::Status AppendLists(int64_t first, const ArrowChunk& chunk) const;
   absl::Status AppendTexts(const ArrowChunk& chunk) const;
   absl::Status NoteMissing(int64_t first, const ArrowChunk& chunk) const;
