@@ -2,7 +2,7 @@
 //
 //   arrow_values DATA OUT [TEXT…]    writes the values of column c to OUT/c.bin (texts to OUT/c.json) and prints a JSON
 //                                    line about each column; columns TEXT are read as texts
-//   arrow_values DATA speed [TEXT…]  prints how long opening the data and reading all columns takes
+//   arrow_values DATA speed [TEXT…]  prints how long opening the data and reading all columns takes, four times
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -23,7 +23,8 @@ constexpr int64_t kRows = 65536;  // read at a time
 
 absl::Status ReadNumbers(const Dataset& data, int c, std::ofstream* out) {
   const auto width = static_cast<int64_t>(data.columns()[c].sample.bytes());
-  std::vector<std::byte> values(std::min(kRows, data.size()) * width);
+  static std::vector<std::byte> values;  // one buffer for all columns
+  values.resize(std::min(kRows, data.size()) * width);
   for (int64_t first = 0; first < data.size(); first += kRows) {
     const int64_t count = std::min(kRows, data.size() - first);
     const std::span<std::byte> part(values.data(), count * width);
@@ -64,7 +65,6 @@ absl::Status WriteColumn(const Dataset& data, int c, const std::string& folder) 
 }
 
 absl::Status Run(const std::string& path, const std::string& folder, const DatasetOptions& options) {
-  if (folder == "speed") RETURN_IF_ERROR(OpenDataset(path, options).status());  // loads the libraries
   const std::clock_t cpu = std::clock();
   const auto begin = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const auto data, OpenDataset(path, options));
@@ -89,7 +89,10 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   onnxtrain::DatasetOptions options{.images = {.width = 8, .height = 8}};
   options.text.names.insert(argv + 3, argv + argc);
-  const absl::Status status = onnxtrain::Run(argv[1], argv[2], options);
+  const std::string folder = argv[2];
+  absl::Status status = onnxtrain::Run(argv[1], folder, options);
+  // Measures again in a process that has loaded the libraries and used the memory before.
+  for (int i = 0; i < 3 && status.ok() && folder == "speed"; ++i) status = onnxtrain::Run(argv[1], folder, options);
   if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }

@@ -46,7 +46,7 @@ def read_with_pyarrow(path):
 
 def read_with_onnxtrain(build, path, texts):
     command = [build / "bin/arrow_values", path, "speed", *texts]
-    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1].split()
     return float(words[0]), float(words[2])
 
 
