@@ -240,6 +240,11 @@ class PictureDataset : public Dataset {
                     StrCat(describe_by_table_ ? StrCat(table_->Describe(i), ": ") : "", p.files->Describe(i), ": "));
   }
 
+  absl::StatusOr<std::string> ReadText(int64_t i, int c) const override {
+    const auto own = static_cast<int>(pictures_.size());
+    return c < own ? Dataset::ReadText(i, c) : table_->ReadText(i, places_[c - own]);
+  }
+
  private:
   using Decoded = SampleCache<DecodedPicture>;
 

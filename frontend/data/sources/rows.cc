@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "frontend/data/arrow/arrow_source.h"
 #include "frontend/data/audio/sounds.h"
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/sources/jsonl.h"
@@ -65,6 +66,13 @@ std::vector<Source> BuiltInSources() {
        .suffixes = {".tar"},
        .open = OpenTar,
        .is_table = true},
+      {.name = "parquet",
+       .what = ".parquet, .arrow, .feather or a folder of them",
+       .suffixes = {".parquet", ".arrow", ".feather"},
+       .recognizes = IsArrowFolder,
+       .open = OpenArrow,
+       .is_table = true,
+       .has_eval_samples = HasArrowEvalFiles},
       {.name = "cifar",
        .what = "a folder with CIFAR's binary files",
        .recognizes = IsCifarFolder,

@@ -27,9 +27,6 @@ constexpr const char* kSaveSheet = "save the sheet as CSV";
 
 const std::vector<ForeignKind>& Kinds() {
   static const auto* kinds = new std::vector<ForeignKind>{
-      {"Parquet", {".parquet"}, "pandas.read_parquet(FILE).to_csv('data.csv', index=False) converts it"},
-      {"Feather", {".feather"}, "pandas.read_feather(FILE).to_csv('data.csv', index=False) converts it"},
-      {"Arrow", {".arrow"}, "datasets.Dataset.from_file(FILE).to_json('data.jsonl') converts it"},
       {"TFRecord", {".tfrecord", ".tfrecords"}, kSaveArrays},
       {"a data base", {".sqlite", ".sqlite3", ".db", ".lmdb", ".mdb"}, "export its rows as CSV or JSON lines"},
       {"ORC", {".orc"}, "pandas.read_orc(FILE).to_csv('data.csv', index=False) converts it"},

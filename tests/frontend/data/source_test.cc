@@ -32,11 +32,9 @@ TEST(Source, IsFoundBySuffixContentAndName) {
 
 TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
   const TempDir dir;
-  EXPECT_THAT(Message(OpenDataset(dir.Write("a.parquet", "PAR1"), {}).status()),
-              HasSubstr("a.parquet: Parquet is not read; pandas.read_parquet(FILE).to_csv"));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("a.orc", "ORC"), {}).status()),
+              HasSubstr("a.orc: ORC is not read; pandas.read_orc(FILE).to_csv"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("B.XLSX", "PK"), {}).status()), HasSubstr("save the sheet as CSV"));
-  EXPECT_THAT(Message(OpenDataset(dir.Write("data-00000.arrow", "ARROW1"), {}).status()),
-              HasSubstr("datasets.Dataset.from_file(FILE).to_json"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.tfrecord", "x"), {}).status()), HasSubstr("TFRecord is not read"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.sqlite", "x"), {}).status()), HasSubstr("export its rows"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.arff", "@data"), {}).status()), HasSubstr("scipy.io.arff"));
@@ -47,9 +45,8 @@ TEST(Source, FilesOfOtherProgramsAreRefusedWithAdvice) {
   EXPECT_THAT(Message(OpenDataset(dir / "yolo", {}).status()), HasSubstr("boxes (YOLO, COCO) are not read"));
   EXPECT_THAT(Message(OpenDataset(dir.Write("a.RDS", "x"), {}).status()), HasSubstr("a file of R is not read"));
   std::filesystem::create_directories(dir / "saved");
-  dir.Write("saved/state.json", "{}");
-  dir.Write("saved/data-00000-of-00001.arrow", "ARROW1");
-  EXPECT_THAT(Message(OpenDataset(dir / "saved", {}).status()), HasSubstr("saved: Arrow is not read"));
+  dir.Write("saved/part-00000.orc", "ORC");
+  EXPECT_THAT(Message(OpenDataset(dir / "saved", {}).status()), HasSubstr("saved: ORC is not read"));
   EXPECT_THAT(Message(OpenDataset(dir / "none.parquet", {}).status()), HasSubstr("No such file"));
   EXPECT_EQ((*OpenDataset(dir.Write("lines.json", "{\"a\": 1, \"y\": 0}\n{\"a\": 2, \"y\": 1}\n"), {}))->size(), 2);
 }

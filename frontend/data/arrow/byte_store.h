@@ -1,0 +1,65 @@
+// Keeps the decoded values of a column.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace onnxtrain {
+
+// The bytes that several stores may hold in memory. Thread-safe.
+class StoreBudget {
+ public:
+  explicit StoreBudget(int64_t bytes) : left_(bytes) {}
+  // Takes `bytes` and returns true; returns false and takes none if fewer are left.
+  bool Take(int64_t bytes) {
+    if (left_.fetch_sub(bytes) >= bytes) return true;
+    GiveBack(bytes);
+    return false;
+  }
+  void GiveBack(int64_t bytes) { left_.fetch_add(bytes); }
+
+ private:
+  std::atomic<int64_t> left_;
+};
+
+// Bytes that are appended by one thread, or written at offsets by several, and then read by any thread at any offset.
+// They are in memory while the budget lasts, and else in a file without a name in the folder TMPDIR (/var/tmp).
+class ByteStore {
+ public:
+  explicit ByteStore(std::shared_ptr<StoreBudget> budget) : budget_(std::move(budget)) {}
+  ByteStore(const ByteStore&) = delete;
+  ByteStore& operator=(const ByteStore&) = delete;
+  ~ByteStore();
+
+  // Fails if the file would take more than half of the free space.
+  absl::Status Append(std::span<const std::byte> bytes);
+  // Makes room for `bytes` bytes in an empty store, which WriteAt fills.
+  absl::Status Allocate(int64_t bytes);
+  absl::Status WriteAt(int64_t offset, std::span<const std::byte> bytes);
+  // Fills `out`. Requires offset + out.size() ≤ size().
+  absl::Status ReadAt(int64_t offset, std::span<std::byte> out) const;
+  int64_t size() const { return size_; }
+  bool in_file() const { return fd_ >= 0; }
+
+ private:
+  static constexpr int64_t kBlock = 1 << 20;
+
+  void AppendToBlocks(std::span<const std::byte> bytes);
+  absl::Status MoveToFile();
+  absl::Status CheckSpace(int64_t bytes) const;
+  absl::Status WriteFile(int64_t offset, std::span<const std::byte> bytes) const;
+  absl::Status ReadFile(int64_t offset, std::span<std::byte> out) const;
+
+  std::shared_ptr<StoreBudget> budget_;
+  std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  int fd_ = -1;
+  int64_t size_ = 0, max_file_bytes_ = 0;
+};
+
+}  // namespace onnxtrain
