@@ -200,7 +200,8 @@ constexpr Synonym kSynonyms[] = {
     Switch("completion_only_loss", kTrl, "loss_on", "completion|all"),
     Switch("assistant_only_loss", kTrl, "loss_on", "assistant|all"),
     Same("chat_template_path", kTrl, "chat_template"),
-    Not("eos_token", kTrl, "is not needed: an answer ends as the chat template or the tokenizer says (`chat_template`)"),
+    Not("eos_token", kTrl, "is not needed: an answer ends as the chat template or the tokenizer says "
+        "(`chat_template`)"),
     Switch("train_on_inputs", kAxolotl, "loss_on", "all|auto"),
     Switch("sample_packing", kAxolotl, "packing"),
     Same("sequence_len", kAxolotl, "max_length"),

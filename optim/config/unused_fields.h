@@ -24,7 +24,7 @@ struct RunFacts {
   bool has_eval = true;
 
   bool is_text_file = true, has_text_columns = true;
-  bool has_answers = true;  // chats, or answers to prompts
+  bool has_answers = true;                                         // chats, or answers to prompts
   bool has_images = true, has_pictures = true, has_sounds = true;  // bytes of pixels; files of pictures, of sound
   bool augments = true;                                            // pictures, from files or arrays
   bool has_categories = true, has_gaps = true, has_numbers = true;
