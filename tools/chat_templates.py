@@ -169,7 +169,7 @@ def make_expression(source, depth):
     if kind < .45:
         return f'{inner()}|{source.choice(FILTERS)}'
     if kind < .6:
-        return source.choice(ATOMS) + source.choice(METHODS)
+        return source.choice(list(VARIABLES)) + source.choice(METHODS)
     if kind < .7:
         return f'({inner()} is {source.choice(TESTS)})'
     if kind < .77:
