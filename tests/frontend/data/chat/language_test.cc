@@ -314,7 +314,7 @@ TEST(LanguageLimits, LongChainsOfObjectsEnd) {
                                      "{% set ns.x = loop.cycle %}{% set ns.x = [ns.x] %}"};
   for (const char* chain : kChains) {
     const std::string source =
-        StrCat("{% set ns = namespace(x=1) %}{% for i in range(1000) %}{% for j in range(300) %}", chain,
+        StrCat("{% set ns = namespace(x=1) %}{% for i in range(1000) %}{% for j in range(100) %}", chain,
                "{% endfor %}{% endfor %}{% set ns.x = 1 %}{{ ns.x }}");
     EXPECT_EQ(Render(source), "1") << chain;
   }
