@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares rendered chats with those of Hugging Face's transformers: texts, generation ranges and errors.
 
-    chat_templates.py PROGRAM [FOLDER...]
+    chat_templates.py PROGRAM [FOLDER...] [--expressions COUNT]
 
 PROGRAM is build/release/bin/render_chats. Reads every .jinja file of the folders, and of the packages trl and axolotl
 if they are installed. Run by hand, in an environment with transformers, jinja2, trl and axolotl (pip download --no-deps
-and unpacked: pass its folder). Prints each difference, and fails if there is one.
+and unpacked: pass its folder). Also compares generated expressions (default 2000) with jinja2.
+Prints each difference, and fails if there is one.
 """
+import argparse
 import glob
 import importlib.util
 import itertools
@@ -138,6 +140,63 @@ def render_reference(template, conversation):
             'generated': [[len(text[:begin].encode()), len(text[:end].encode())] for begin, end in ranges[0]]}
 
 
+ATOMS = """a b s u e n t f l ls d m nest zz m[0] m[-1].role d.x d['y'] 1 0 -3 2.5 'x' '' 'lo' [1,2] (1,2) {'k':1} none
+    true range(4) 'a,b,,c' u[1:] l[::-1] nest.a.b s|length l|first m|length s[0]""".split()
+FILTERS = """upper lower trim length list first last string int float abs sort unique|list reverse|list join(',') tojson
+    tojson(indent=2) default('D') d('x',true) items|list dictsort title capitalize replace('o','0') map('upper')|list
+    map(attribute='role')|list selectattr('role','equalto','user')|list rejectattr('k','none')|list
+    select('string')|list reject('none')|list round round(1) sum min max batch(2)|list escape safe indent
+    indent(2,true) wordcount groupby('role') slice(2)|list string|length sort(attribute='role') sum(attribute='k')
+    map('int')|list""".split()
+METHODS = """.strip() .lstrip('H') .rstrip('d') .split() .split(',') .split('l',1) .splitlines() .startswith('H')
+    .endswith(('d','x')) .replace('l','L',1) .upper() .title() .capitalize() .find('o') .rfind('o') .count('l')
+    .get('x') .get('q',3) .items()|list .keys()|list .isdigit() .isalpha() .append(1) .foo .role [0] [-1] ['x']
+    [1:3] [::2] [5:1:-2] .__class__""".split()
+TESTS = """defined undefined none string number integer float boolean mapping iterable sequence odd even lower
+    true""".split() + ['divisibleby 3', 'in [1, 2]', 'eq 1', "ne 'x'", 'gt 1', 'not none']
+OPERATORS = '+ - * / // % ** ~ == != < > <= >= in and or'.split() + ['not in']
+VARIABLES = {
+    'a': 1, 'b': 2.5, 's': 'Hello World', 'u': 'Ünï 東京 \U0001f600ß', 'e': '', 'n': None, 't': True, 'f': False,
+    'l': [3, 1, 2], 'ls': ['b', 'A', 'c'], 'd': {'x': 1, 'y': [1, 2], 'items': 5}, 'nest': {'a': {'b': {'c': [1]}}},
+    'm': [{'role': 'user', 'content': 'hi', 'k': 2}, {'role': 'assistant', 'content': 'yo', 'k': 1}]}
+
+
+def make_expression(source, depth):
+    def inner():
+        return make_expression(source, depth - 1)
+    kind = source.random() if depth > 0 else 0
+    if kind < .2:
+        return source.choice(ATOMS)
+    if kind < .45:
+        return f'{inner()}|{source.choice(FILTERS)}'
+    if kind < .6:
+        return source.choice(list(VARIABLES)) + source.choice(METHODS)
+    if kind < .7:
+        return f'({inner()} is {source.choice(TESTS)})'
+    if kind < .77:
+        return f'({inner()} if {inner()} else {inner()})'
+    if kind < .82:
+        return f'[{inner()}, {inner()}]'
+    return f'({inner()} {source.choice(OPERATORS)} {inner()})'
+
+
+def compare_expressions(renderer, count):
+    source = random.Random(5)
+    different = 0
+    for _ in range(count):
+        template = '{{ ' + make_expression(source, 3) + ' }}'
+        try:
+            expected = {'text': reference._compile_jinja_template(template).render(**VARIABLES), 'generated': []}
+        except Exception as error:  # any error of a template is an error of ours, too
+            expected = {'error': str(error)}
+        got = renderer.render({'template': template, 'variables': VARIABLES})
+        if not is_same(expected, got):
+            different += 1
+            print(f'{template}:\n  expected {expected}\n  got      {got}')
+    print(f'{count} expressions, {different} differences')
+    return different
+
+
 class Renderer:
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -160,7 +219,7 @@ def is_same(expected, got):
     return ('error' in expected) == ('error' in got) and ('error' in expected or expected == got)
 
 
-def main(program, folders):
+def main(program, folders, expressions):
     reference.datetime = FixedTime
     renderer = Renderer(program)
     chats = list(dialogues())
@@ -178,10 +237,13 @@ def main(program, folders):
                 different += 1
                 print(f'{path}: dialogue {index}:\n  expected {str(expected)[-300:]}\n  got      {str(got)[-300:]}')
     print(f'{len(templates)} templates, {rendered} renderings, {errors} errors in both, {different} differences')
-    return different > 0
+    return different + compare_expressions(renderer, expressions) > 0
 
 
 if __name__ == '__main__':
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('program')
+    parser.add_argument('folders', nargs='*')
+    parser.add_argument('--expressions', type=int, default=2000)
+    arguments = parser.parse_args()
+    sys.exit(main(arguments.program, arguments.folders, arguments.expressions))

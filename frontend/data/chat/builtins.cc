@@ -67,6 +67,10 @@ class Function : public Object {
  public:
   Function(const Builtin& builtin, Value self) : builtin_(builtin), self_(std::move(self)) {}
   std::string_view type_name() const override { return "function"; }
+  Extent extent() const override {
+    const Extent self = GetExtent(self_);
+    return {.depth = self.depth + 1, .weight = self.weight + 1};
+  }
   absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override {
     return CallBuiltin(run, builtin_, self_, std::move(arguments));
   }

@@ -37,13 +37,11 @@ Interpreter::Interpreter(const Dict& variables, const std::tm& now, const Limits
 }
 
 Interpreter::~Interpreter() {
-  for (const auto& object : objects_) {
-    if (const auto alive = object.lock()) alive->Release();
-  }
+  for (const auto& object : objects_) object->Release();
 }
 
-void Interpreter::Track(std::weak_ptr<Object> object) {
-  if (objects_.size() == objects_.capacity()) std::erase_if(objects_, [](const auto& o) { return o.expired(); });
+void Interpreter::Track(std::shared_ptr<Object> object) {
+  if (objects_.size() == objects_.capacity()) std::erase_if(objects_, [](const auto& o) { return o.use_count() == 1; });
   objects_.push_back(std::move(object));
 }
 

@@ -97,7 +97,7 @@ class Interpreter {
   std::shared_ptr<Scope> MakeScope() const { return std::make_shared<Scope>(Scope{scope_, {}}); }
 
  private:
-  void Track(std::weak_ptr<Object> object);
+  void Track(std::shared_ptr<Object> object);
   absl::Status AssignAttribute(const Target& target, Value value);
 
   const std::tm now_;
@@ -107,7 +107,8 @@ class Interpreter {
   int64_t root_chars_ = 0;  // characters of the first counted_bytes_ bytes of root_
   size_t counted_bytes_ = 0;
   std::vector<CharRange> generated_;
-  std::vector<std::weak_ptr<Object>> objects_;
+  // Objects of the template. They are kept here, so that a long chain of them is not destroyed recursively.
+  std::vector<std::shared_ptr<Object>> objects_;
   int64_t steps_ = 0;
   int depth_ = 0, error_line_ = 0;
 };

@@ -206,6 +206,7 @@ Value MakeUndefined(std::string reason) { return Undefined{std::make_shared<cons
 Extent GetExtent(const Value& value) {
   if (value.sequence() != nullptr) return value.sequence()->extent;
   if (value.dict() != nullptr) return value.dict()->extent;
+  if (value.object() != nullptr) return value.object()->extent();
   const size_t bytes = value.text() == nullptr ? 0 : value.text()->size();
   return {.depth = 0, .weight = static_cast<int64_t>(bytes) / kBytesPerWeight + 1};
 }

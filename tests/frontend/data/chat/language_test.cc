@@ -307,6 +307,22 @@ TEST(LanguageLimits, BoundNesting) {
   EXPECT_TRUE(Render(blocks).starts_with("error: line 1: "));
 }
 
+TEST(LanguageLimits, LongChainsOfObjectsEnd) {
+  constexpr const char* kChains[] = {"{% set ns.x = cycler(ns.x) %}", "{% set ns.x = joiner(ns.x) %}",
+                                     "{% set old = ns.x %}{% macro f() %}{{ old }}{% endmacro %}{% set ns.x = f %}",
+                                     "{% set ns.x = namespace(y=ns.x) %}",
+                                     "{% set ns.x = loop.cycle %}{% set ns.x = [ns.x] %}"};
+  for (const char* chain : kChains) {
+    const std::string source =
+        StrCat("{% set ns = namespace(x=1) %}{% for i in range(1000) %}{% for j in range(100) %}", chain,
+               "{% endfor %}{% endfor %}{% set ns.x = 1 %}{{ ns.x }}");
+    EXPECT_EQ(Render(source), "1") << chain;
+  }
+  const char* bound =
+      "{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x.index] %}{% endfor %}";
+  EXPECT_EQ(Render(bound), "error: line 1: a value nests more than 128 deep");
+}
+
 TEST(LanguageLimits, NamespacesMayReferToThemselves) {
   EXPECT_EQ(Render("{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns.a == ns.a }}"), "True");
 }

@@ -55,8 +55,8 @@ TEST(RenderTrainedChat, FindsTurnsThatLaterOnesChange) {
 
 TEST(RenderTrainedChat, FindsTurnsOfTemplatesThatEndTheLastOneDifferently) {
   constexpr char kEnds[] =
-      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ '</s>' if loop.last and not add_generation_prompt else "
-      "'<end>' }}"
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+      "{{ '</s>' if loop.last and m.role == 'assistant' and not add_generation_prompt else '<end>' }}"
       "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
   EXPECT_EQ(MarkTrained(kEnds, MakeChat({{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"assistant", "d"}})),
             "<user>a<end><assistant>[b<end>]<user>c<end><assistant>[d</s>]");
