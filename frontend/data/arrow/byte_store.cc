@@ -18,6 +18,8 @@
 namespace onnxtrain {
 namespace {
 
+constexpr int64_t kHugePage = 2 << 20;
+
 std::string ScratchFolder() {
   const char* folder = std::getenv("TMPDIR");
   return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
@@ -40,7 +42,7 @@ absl::Status ByteStore::Append(std::span<const std::byte> bytes) {
 
 absl::Status ByteStore::Allocate(int64_t bytes) {
   if (budget_->Take(bytes)) {
-    while (std::ssize(blocks_) * kBlock < bytes) AddBlock();
+    while (std::ssize(blocks_) * kBlock < bytes) AddBlock(bytes >= kHugePage);
   } else {
     RETURN_IF_ERROR(MoveToFile());
     RETURN_IF_ERROR(CheckSpace(bytes));
@@ -61,18 +63,17 @@ absl::Status ByteStore::WriteAt(int64_t offset, std::span<const std::byte> bytes
 }
 
 // Memory of large columns is in huge pages, of which a block has few. A block takes as much memory as is written.
-void ByteStore::AddBlock() {
-  constexpr size_t kHugePage = 2 << 20;
+void ByteStore::AddBlock(bool is_large) {
   auto* block = static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBlock));
   CHECK(block != nullptr);
-  if (!blocks_.empty()) madvise(block, kBlock, MADV_HUGEPAGE);
+  if (is_large) madvise(block, kBlock, MADV_HUGEPAGE);
   blocks_.emplace_back(block);
 }
 
 void ByteStore::AppendToBlocks(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const int64_t at = size_ % kBlock;
-    if (at == 0) AddBlock();
+    if (at == 0) AddBlock(!blocks_.empty());
     const int64_t count = std::min<int64_t>(kBlock - at, std::ssize(bytes));
     std::memcpy(blocks_.back().get() + at, bytes.data(), count);
     bytes = bytes.subspan(count);

@@ -54,7 +54,7 @@ class ByteStore {
     void operator()(std::byte* block) const { std::free(block); }
   };
 
-  void AddBlock();
+  void AddBlock(bool is_large);
   void AppendToBlocks(std::span<const std::byte> bytes);
   absl::Status MoveToFile();
   absl::Status CheckSpace(int64_t bytes) const;
