@@ -50,6 +50,7 @@ const std::vector<Fence> kFences = {
     {"^(zip|zlib|zstd|archive|archive_entry|sndfile|samplerate)\\.h", "^frontend/data/"},
     {"^(jpeglib|jerror|png|gif_lib|tiffio)\\.h|^webp/", "^frontend/data/image/"},
     {"^unicode/", "^frontend/data/text/"},
+    {"^(arrow|parquet)/", "^frontend/data/arrow/module/"},
     {"^sentencepiece_processor\\.h", "^frontend/data/text/sentencepiece/module\\.cc$"},
 };
 

@@ -1,6 +1,7 @@
 #include "frontend/data/arrow/byte_store.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -10,11 +11,14 @@
 #include <cstring>
 #include <string>
 
+#include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 
 namespace onnxtrain {
 namespace {
+
+constexpr int64_t kHugePage = 2 << 20;
 
 std::string ScratchFolder() {
   const char* folder = std::getenv("TMPDIR");
@@ -38,7 +42,7 @@ absl::Status ByteStore::Append(std::span<const std::byte> bytes) {
 
 absl::Status ByteStore::Allocate(int64_t bytes) {
   if (budget_->Take(bytes)) {
-    while (std::ssize(blocks_) * kBlock < bytes) blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(kBlock));
+    while (std::ssize(blocks_) * kBlock < bytes) AddBlock(bytes >= kHugePage);
   } else {
     RETURN_IF_ERROR(MoveToFile());
     RETURN_IF_ERROR(CheckSpace(bytes));
@@ -58,10 +62,18 @@ absl::Status ByteStore::WriteAt(int64_t offset, std::span<const std::byte> bytes
   return absl::OkStatus();
 }
 
+// Memory of large columns is in huge pages, of which a block has few. A block takes as much memory as is written.
+void ByteStore::AddBlock(bool is_large) {
+  auto* block = static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBlock));
+  CHECK(block != nullptr);
+  if (is_large) madvise(block, kBlock, MADV_HUGEPAGE);
+  blocks_.emplace_back(block);
+}
+
 void ByteStore::AppendToBlocks(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const int64_t at = size_ % kBlock;
-    if (at == 0) blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(kBlock));
+    if (at == 0) AddBlock(!blocks_.empty());
     const int64_t count = std::min<int64_t>(kBlock - at, std::ssize(bytes));
     std::memcpy(blocks_.back().get() + at, bytes.data(), count);
     bytes = bytes.subspan(count);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <vector>
@@ -48,8 +49,12 @@ class ByteStore {
   bool in_file() const { return fd_ >= 0; }
 
  private:
-  static constexpr int64_t kBlock = 1 << 20;
+  static constexpr int64_t kBlock = 4 << 20;
+  struct FreeBlock {
+    void operator()(std::byte* block) const { std::free(block); }
+  };
 
+  void AddBlock(bool is_large);
   void AppendToBlocks(std::span<const std::byte> bytes);
   absl::Status MoveToFile();
   absl::Status CheckSpace(int64_t bytes) const;
@@ -57,7 +62,7 @@ class ByteStore {
   absl::Status ReadFile(int64_t offset, std::span<std::byte> out) const;
 
   std::shared_ptr<StoreBudget> budget_;
-  std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  std::vector<std::unique_ptr<std::byte[], FreeBlock>> blocks_;
   int fd_ = -1;
   int64_t size_ = 0, max_file_bytes_ = 0;
 };
