@@ -42,8 +42,13 @@ absl::StatusOr<std::vector<Rank>> ParseRanks(const std::vector<std::string>& tex
 // Returns true if `train` names the weight: a module trains whole or has an adapter, as in PEFT.
 bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
   return std::ranges::any_of(config.train, [&](const std::string& pattern) {
-    return MatchesWeight(pattern, target.weight, "", target.module + ".weight");
+    return MatchesWeight(pattern, target.weight, "", target.weight_module() + ".weight");
   });
+}
+
+// Returns true if the pattern names the target's module, or the packed one that it is a part of.
+bool MatchesTarget(const std::string& pattern, const LowRankTarget& target) {
+  return MatchesModule(pattern, target.module) || MatchesModule(pattern, target.weight_module());
 }
 
 // Matrix products but the output layer, or convolutions where there are none.
@@ -67,7 +72,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
     for (size_t i = 0; i < targets.size(); ++i) {
       const LowRankTarget& target = targets[i];
       const bool all = pattern == kAllLinear;
-      if (!(all ? IsDefault(targets, i) : MatchesModule(pattern, target.module))) continue;
+      if (!(all ? IsDefault(targets, i) : MatchesTarget(pattern, target))) continue;
       matched = true;
       if (TrainsWhole(config, target)) {
         if (all) continue;
@@ -93,7 +98,7 @@ absl::StatusOr<int64_t> ChooseRank(const LowRankTarget& target, const std::vecto
                                    std::set<size_t>* used) {
   std::optional<size_t> found;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const bool matches = ranks[i].pattern.empty() || MatchesModule(ranks[i].pattern, target.module);
+    const bool matches = ranks[i].pattern.empty() || MatchesTarget(ranks[i].pattern, target);
     if (!matches) continue;
     used->insert(i);
     if (!found || !ranks[i].pattern.empty()) found = i;
