@@ -135,7 +135,7 @@ class UpdateBuilder {
     blocks_.push_back(std::move(block));
   }
 
-  // Lists the magnitudes of all outputs. Those that no part changes have the length that they have in the weight.
+  // Lists the magnitudes of all outputs. Where no part changes an output, its length is that of the weight.
   void AddMagnitudes(const HostTensor& squares) {
     int64_t end = 0;
     const auto fill_to = [&](int64_t begin) {
