@@ -3,12 +3,15 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "optim/config/weight_globs.h"
@@ -125,6 +128,18 @@ std::string ListTargetNames(const std::vector<LowRankTarget>& targets) {
   return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
 }
 
+std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model) {
+  constexpr std::string_view kPackedTypes[] = {"phi3", "phi4"};  // by how they begin
+  const auto path = std::filesystem::path(model.path()).parent_path() / "genai_config.json";
+  const auto text = ReadTextFile(path.string(), int64_t{16} << 20);
+  const auto json = text.ok() ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
+  const auto key = nlohmann::json::json_pointer("/model/type");
+  const bool known = json.is_object() && json.contains(key) && json[key].is_string();
+  const std::string type = known ? json[key].get<std::string>() : "";
+  const auto begins = [&](std::string_view begin) { return type.starts_with(begin); };
+  return ListLowRankTargets(model, std::ranges::any_of(kPackedTypes, begins));
+}
+
 bool MatchesModule(const std::string& pattern, const std::string& module) {
   return module == pattern || module.ends_with("." + pattern) || fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
 }
@@ -134,7 +149,7 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
   if (!config.adapter.empty()) return ReadAdapters(config.adapter, model);
   if (config.lora_rank.empty()) return plan;
   ASSIGN_OR_RETURN(const std::vector<Rank> ranks, ParseRanks(config.lora_rank));
-  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListLowRankTargets(model)));
+  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListAdapterTargets(model)));
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));

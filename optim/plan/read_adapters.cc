@@ -38,7 +38,7 @@ std::vector<WeightedAdapter> ParseSum(const std::string& text) {
 class NameMatcher {
  public:
   explicit NameMatcher(const OnnxModel& model)
-      : model_(model), targets_(ListLowRankTargets(model)), weights_(ListModuleWeights(model, targets_)) {}
+      : model_(model), targets_(ListAdapterTargets(model)), weights_(ListModuleWeights(model, targets_)) {}
 
   const OnnxModel& model() const { return model_; }
   const std::vector<LowRankTarget>& targets() const { return targets_; }

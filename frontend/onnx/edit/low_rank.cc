@@ -41,12 +41,12 @@ class TargetFinder {
     if (layer != nullptr && !layer->outputs.empty()) output_layer_ = layer->outputs[0];
   }
 
-  std::vector<LowRankTarget> Run() {
+  std::vector<LowRankTarget> Run(bool packed) {
     for (const ParsedNode& node : model_.graph.nodes) AddProduct(node);
     std::erase_if(targets_, [&](const LowRankTarget& target) {
       return mixed_.contains(target.weight) || !OnlyProductsRead(target.weight);
     });
-    SplitPacked();
+    if (!packed) SplitPacked();
     NumberEqualModules();
     return std::move(targets_);
   }
@@ -226,7 +226,9 @@ class TargetFinder {
 
 }  // namespace
 
-std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model) { return TargetFinder(model).Run(); }
+std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed) {
+  return TargetFinder(model).Run(packed);
+}
 
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets) {
   const ParsedGraph& graph = model.parsed().graph;

@@ -32,9 +32,9 @@ struct LowRankTarget {
 // Returns the targets in the order of the nodes: matrices of floats or quantized numbers that MatMul, Gemm and
 // MatMulNBits multiply by, perhaps transposed, and float weights of Conv nodes without groups. Leaves out a matrix that
 // other nodes read as well, such as an embedding that is also the output layer: an update would have to change these,
-// too. A product that the exporter packed of several modules is a target for each of them. Equal modules get a number
-// as suffix.
-std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model);
+// too. A product that the exporter packed of several modules is a target for each of them; `packed`: one target, as the
+// exported program has packed modules itself. Equal modules get a number as suffix.
+std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed = false);
 
 // A float initializer, or a copy of one, under its name in the exported module.
 struct ModuleWeight {

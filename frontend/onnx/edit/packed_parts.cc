@@ -1,12 +1,9 @@
 #include "frontend/onnx/edit/packed_parts.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 
-#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/recover/module_path.h"
 
@@ -27,32 +24,16 @@ const std::vector<PackedNames>& GetPackedNames() {
   return names;
 }
 
-// Model types of genai_config.json, by how they begin, whose programs have the packed modules themselves.
-constexpr std::string_view kPackedTypes[] = {"phi3", "phi4"};
-
-// The model.type of the genai_config.json beside the model; "" without one.
-std::string ReadModelType(const std::string& model) {
-  const std::filesystem::path path = std::filesystem::path(model).parent_path() / "genai_config.json";
-  const auto text = ReadTextFile(path.string(), int64_t{16} << 20);
-  if (!text.ok()) return "";
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
-  const auto type = nlohmann::json::json_pointer("/model/type");
-  return json.is_object() && json.contains(type) && json[type].is_string() ? json[type].get<std::string>() : "";
-}
-
 }  // namespace
 
-PackedParts::PackedParts(const WeightTracer& tracer, const Readers& readers) : tracer_(tracer), readers_(readers) {
-  const std::string type = ReadModelType(tracer.model().path);
-  whole_ = std::ranges::any_of(kPackedTypes, [&](std::string_view begin) { return type.starts_with(begin); });
-}
+PackedParts::PackedParts(const WeightTracer& tracer, const Readers& readers) : tracer_(tracer), readers_(readers) {}
 
 std::vector<LowRankTarget> PackedParts::Split(const LowRankTarget& target) const {
   const std::vector<PackedNames>& all = GetPackedNames();
   const auto names = std::ranges::find_if(all, [&](const PackedNames& known) {
     return tracer_.model().producer.starts_with(known.producer) && LastPart(target.module) == known.packed;
   });
-  if (names == all.end() || whole_) return {target};
+  if (names == all.end()) return {target};
   const std::vector<int64_t> widths = FindWidths(target.nodes[0], target.outputs, names->parts.size());
   if (widths.empty()) return {target};
   std::vector<LowRankTarget> parts(widths.size(), target);

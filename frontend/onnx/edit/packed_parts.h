@@ -29,7 +29,6 @@ class PackedParts {
 
   const WeightTracer& tracer_;
   const Readers& readers_;
-  bool whole_;  // the program has the packed modules
 };
 
 }  // namespace onnxtrain

@@ -297,7 +297,7 @@ absl::StatusOr<std::vector<AdapterRow>> ListAdapterRows(const TrainConfig& confi
   std::map<std::string, int64_t> ranks;
   for (const LowRankUpdate& update : plan.updates) ranks[update.module] = update.rank();
   std::vector<AdapterRow> rows;
-  for (LowRankTarget& target : ListLowRankTargets(*model)) {
+  for (LowRankTarget& target : ListAdapterTargets(*model)) {
     const auto rank = ranks.find(target.module);
     rows.push_back({std::move(target), rank == ranks.end() ? 0 : rank->second});
   }
