@@ -19,8 +19,8 @@ namespace {
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// The weight as [outputs, inputs].
-Matrix ReadMatrix(const HostTensor& weight, bool outputs_first) {
+// The weight of a target as [outputs, inputs].
+Matrix ReadMatrix(const HostTensor& weight, const LowRankTarget& target) {
   const int64_t rows = weight.shape()[0], columns = weight.size() / rows;
   Matrix stored(rows, columns);
   std::vector<double> row(static_cast<size_t>(columns));
@@ -28,8 +28,8 @@ Matrix ReadMatrix(const HostTensor& weight, bool outputs_first) {
     weight.Read(r * columns, row);
     std::ranges::copy(row, stored.row(r).data());
   }
-  if (outputs_first) return stored;
-  return stored.transpose();
+  if (target.outputs_first) return stored.middleRows(target.outputs_before, target.outputs);
+  return stored.middleCols(target.outputs_before, target.outputs).transpose();
 }
 
 // An orthonormal basis of the columns' span.
@@ -67,9 +67,10 @@ HostTensor ToTensor(const Matrix& m, DType dtype, const Shape& shape) {
   return floats.CastTo(dtype);
 }
 
-void InitializeFromWeight(const HostTensor& weight, const AdapterShapes& shapes, uint64_t seed, LowRankUpdate* update) {
+void InitializeFromWeight(const HostTensor& weight, const LowRankTarget& target, const AdapterShapes& shapes,
+                          uint64_t seed, LowRankUpdate* update) {
   const int64_t rank = shapes.a[0];
-  const SingularValues found = FindLargest(ReadMatrix(weight, update->outputs_first), rank, update->a_name(), seed);
+  const SingularValues found = FindLargest(ReadMatrix(weight, target), rank, update->a_name(), seed);
   const Eigen::VectorXf root = (found.s / static_cast<float>(update->scale)).cwiseSqrt();
   const DType dtype = weight.dtype();
   update->a = ToTensor(root.asDiagonal() * found.v.transpose(), dtype, shapes.a);
@@ -83,10 +84,12 @@ HostTensor DrawA(std::string_view how, const LowRankUpdate& update, const Type& 
   return DrawUniform(update.a_name(), type, 1 / std::sqrt(static_cast<double>(inputs)), seed);
 }
 
-HostTensor Lengths(const HostTensor& weight, bool outputs_first, DType dtype, const Shape& shape) {
-  std::vector<double> lengths = SumSquares(weight, outputs_first).ToDoubles();
-  for (double& length : lengths) length = std::sqrt(length);
-  return HostTensor::FromDoubles({dtype, shape}, lengths);
+// The lengths of the weight's vectors of the target's outputs.
+HostTensor Lengths(const HostTensor& weight, const LowRankTarget& target, const Shape& shape) {
+  const HostTensor squares = SumSquares(weight, target.outputs_first);
+  HostTensor lengths({target.dtype, shape});
+  for (int64_t i = 0; i < target.outputs; ++i) lengths.Set(i, std::sqrt(squares.At(target.outputs_before + i)));
+  return lengths;
 }
 
 }  // namespace
@@ -106,8 +109,12 @@ AdapterShapes GetAdapterShapes(const LowRankTarget& target, int64_t rank) {
 }
 
 LowRankUpdate MakeUpdate(const LowRankTarget& target) {
-  return {
-      .nodes = target.nodes, .weight = target.weight, .outputs_first = target.outputs_first, .module = target.module};
+  return {.nodes = target.nodes,
+          .weight = target.weight,
+          .outputs_first = target.outputs_first,
+          .outputs_before = target.outputs_before,
+          .outputs_after = target.outputs_after,
+          .module = target.module};
 }
 
 absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
@@ -125,13 +132,12 @@ absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const
   update.scale = alpha / AlphaDivisor(config.lora_variant == "rslora", rank);
   update.dropout = config.lora_dropout;
   if (config.lora_init == "pissa") {
-    InitializeFromWeight(weight, shapes, seed, &update);
+    InitializeFromWeight(weight, target, shapes, seed, &update);
   } else {
     update.a = DrawA(config.lora_init, update, {target.dtype, shapes.a}, CountInputs(target), seed);
     update.b = HostTensor({target.dtype, shapes.b});
   }
-  if (config.lora_variant == "dora")
-    update.magnitude = Lengths(weight, target.outputs_first, target.dtype, shapes.magnitude);
+  if (config.lora_variant == "dora") update.magnitude = Lengths(weight, target, shapes.magnitude);
   return update;
 }
 

@@ -3,12 +3,15 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "optim/config/weight_globs.h"
@@ -42,8 +45,13 @@ absl::StatusOr<std::vector<Rank>> ParseRanks(const std::vector<std::string>& tex
 // Returns true if `train` names the weight: a module trains whole or has an adapter, as in PEFT.
 bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
   return std::ranges::any_of(config.train, [&](const std::string& pattern) {
-    return MatchesWeight(pattern, target.weight, "", target.module + ".weight");
+    return MatchesWeight(pattern, target.weight, "", target.weight_module() + ".weight");
   });
+}
+
+// Returns true if the pattern names the target's module, or the packed one that it is a part of.
+bool MatchesTarget(const std::string& pattern, const LowRankTarget& target) {
+  return MatchesModule(pattern, target.module) || MatchesModule(pattern, target.weight_module());
 }
 
 // Matrix products but the output layer, or convolutions where there are none.
@@ -67,7 +75,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
     for (size_t i = 0; i < targets.size(); ++i) {
       const LowRankTarget& target = targets[i];
       const bool all = pattern == kAllLinear;
-      if (!(all ? IsDefault(targets, i) : MatchesModule(pattern, target.module))) continue;
+      if (!(all ? IsDefault(targets, i) : MatchesTarget(pattern, target))) continue;
       matched = true;
       if (TrainsWhole(config, target)) {
         if (all) continue;
@@ -93,7 +101,7 @@ absl::StatusOr<int64_t> ChooseRank(const LowRankTarget& target, const std::vecto
                                    std::set<size_t>* used) {
   std::optional<size_t> found;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const bool matches = ranks[i].pattern.empty() || MatchesModule(ranks[i].pattern, target.module);
+    const bool matches = ranks[i].pattern.empty() || MatchesTarget(ranks[i].pattern, target);
     if (!matches) continue;
     used->insert(i);
     if (!found || !ranks[i].pattern.empty()) found = i;
@@ -120,6 +128,18 @@ std::string ListTargetNames(const std::vector<LowRankTarget>& targets) {
   return StrCat(absl::StrJoin(names, ", "), all > kMost ? StrCat(", … (", all, " in all)") : "");
 }
 
+std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model) {
+  constexpr std::string_view kPackedTypes[] = {"phi3", "phi4"};  // by how they begin
+  const auto path = std::filesystem::path(model.path()).parent_path() / "genai_config.json";
+  const auto text = ReadTextFile(path.string(), int64_t{16} << 20);
+  const auto json = text.ok() ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
+  const auto key = nlohmann::json::json_pointer("/model/type");
+  const bool known = json.is_object() && json.contains(key) && json[key].is_string();
+  const std::string type = known ? json[key].get<std::string>() : "";
+  const auto begins = [&](std::string_view begin) { return type.starts_with(begin); };
+  return ListLowRankTargets(model, std::ranges::any_of(kPackedTypes, begins));
+}
+
 bool MatchesModule(const std::string& pattern, const std::string& module) {
   return module == pattern || module.ends_with("." + pattern) || fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
 }
@@ -129,7 +149,7 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
   if (!config.adapter.empty()) return ReadAdapters(config.adapter, model);
   if (config.lora_rank.empty()) return plan;
   ASSIGN_OR_RETURN(const std::vector<Rank> ranks, ParseRanks(config.lora_rank));
-  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListLowRankTargets(model)));
+  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListAdapterTargets(model)));
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));

@@ -19,6 +19,10 @@ inline bool HasAdapters(const TrainConfig& config) { return !config.lora_rank.em
 // glob.
 bool MatchesModule(const std::string& pattern, const std::string& module);
 
+// Returns the targets of adapters. Packed projections are whole if a genai_config.json beside the model names a type
+// whose program in transformers has packed modules.
+std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model);
+
 struct AdapterPlan {
   std::vector<LowRankUpdate> updates;  // in the order of the nodes
   // Weights of the model that the adapters replace, by name and as the graph stores them. They train whole.

@@ -38,7 +38,7 @@ std::vector<WeightedAdapter> ParseSum(const std::string& text) {
 class NameMatcher {
  public:
   explicit NameMatcher(const OnnxModel& model)
-      : model_(model), targets_(ListLowRankTargets(model)), weights_(ListModuleWeights(model, targets_)) {}
+      : model_(model), targets_(ListAdapterTargets(model)), weights_(ListModuleWeights(model, targets_)) {}
 
   const OnnxModel& model() const { return model_; }
   const std::vector<LowRankTarget>& targets() const { return targets_; }
@@ -112,7 +112,7 @@ LowRankUpdate ToUpdate(const AdapterModule& module, const LowRankTarget& target)
 
 // The content of one adapter in terms of the model.
 struct MatchedAdapter {
-  std::map<std::string, LowRankUpdate> updates;  // by weight
+  std::map<std::string, LowRankUpdate> updates;  // by module of the target
   std::map<std::string, HostTensor> whole;       // by weight
 };
 
@@ -131,12 +131,12 @@ absl::StatusOr<MatchedAdapter> MatchAdapter(const AdapterContent& content, const
     const LowRankTarget* target = names.FindTarget(module.module);
     const HostTensor* stored = target == nullptr ? nullptr : names.model().Initializer(target->weight);
     std::string misfit = ExplainMisfit(module, target, stored != nullptr && !IsFloat(stored->dtype()));
-    if (misfit.empty() && matched.updates.contains(target->weight)) misfit = "another module has the same weight";
+    if (misfit.empty() && matched.updates.contains(target->module)) misfit = "another module has the same weight";
     if (!misfit.empty()) {
       misfits.push_back(StrCat("'", Printable(module.module), "': ", misfit));
       continue;
     }
-    matched.updates[target->weight] = ToUpdate(module, *target);
+    matched.updates[target->module] = ToUpdate(module, *target);
   }
   for (const auto& [name, value] : content.whole) {
     const ModuleWeight* weight = names.FindWeight(name);
@@ -211,7 +211,7 @@ absl::StatusOr<AdapterPlan> SumAdapters(const std::vector<MatchedAdapter>& adapt
   for (const LowRankTarget& target : names.targets()) {
     std::vector<std::pair<const LowRankUpdate*, double>> updates;
     for (size_t i = 0; i < adapters.size(); ++i) {
-      const auto found = adapters[i].updates.find(target.weight);
+      const auto found = adapters[i].updates.find(target.module);
       if (found != adapters[i].updates.end()) updates.emplace_back(&found->second, terms[i].weight);
     }
     if (updates.empty()) continue;

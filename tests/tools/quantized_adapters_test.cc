@@ -187,6 +187,42 @@ TEST_F(QuantizedAdapters, TrainAsBesideTheFloats) {
   }
 }
 
+// Queries, keys and values in one product, of which keys have no adapter.
+TEST_F(QuantizedAdapters, PartsTrainAsBesideTheFloats) {
+  const Blocks packed = MakeBlocks("model.layers.0.attn.qkv_proj.MatMul", 4, 16, 4);
+  tiny::Model floats;
+  floats.producer = "onnxruntime-genai";
+  floats.nodes = {{"MatMul", {"x", packed.floats.name}, {"qkv"}},
+                  {"Split", {"qkv", "sizes"}, {"q", "k", "v"}, {}, {{"axis", -1}}},
+                  {"Tanh", {"q"}, {"q1"}},
+                  {"Relu", {"k"}, {"k1"}},
+                  {"Concat", {"q1", "k1", "v"}, {"h"}, {}, {{"axis", -1}}},
+                  {"MatMul", {"h", "lm_head.MatMul.weight"}, {"y"}}};
+  floats.nodes.insert(floats.nodes.begin(), {"Constant", {}, {"sizes"}, {{"value_ints", {8, 4, 4}}}});
+  floats.weights = {{"lm_head.MatMul.weight", {16, 3}, tiny::Uniform(48, 0.4f, 4)}};
+  tiny::Model blocks = floats;
+  floats.weights.push_back(packed.floats);
+  floats.Save(Path("float.onnx"));
+  blocks.nodes[1] = BlockProduct(packed, "x", "qkv", 4);
+  blocks.Save(Path("m.onnx"));
+  Append(Path("m.onnx"), packed.tensors);
+  for (const char* model : {"m.onnx", "float.onnx"}) {
+    const Outcome o = Train(model, StrCat("--epochs 3 --lora-rank 2 --lora-rank v_proj=3 --lora-alpha 3 --lora-target ",
+                                          "q_proj,v_proj --adapter-out merged,peft,onnx --out ", model, ".run"));
+    ASSERT_EQ(o.code, 0) << o.err;
+  }
+  const double loss = Summary("m.onnx.run")["eval"]["loss"];
+  EXPECT_NEAR(loss, Summary("float.onnx.run")["eval"]["loss"].get<double>(), 1e-6);
+  EXPECT_NEAR(Loss("--model m.onnx.run/model.onnx"), loss, 1e-6);
+  EXPECT_NEAR(Loss("--model float.onnx.run/model.onnx"), loss, 1e-6);
+  EXPECT_NEAR(Loss("--model m.onnx --adapter m.onnx.run/adapter.onnx_adapter"), loss, 1e-6);
+  EXPECT_TRUE(
+      Stored("m.onnx", packed.tensors[0].name).SameBytes(Stored("m.onnx.run/model.onnx", packed.tensors[0].name)));
+  const std::string b = "model.layers.0.self_attn.v_proj.lora_B.weight";
+  EXPECT_EQ(Stored("m.onnx.run/model.onnx", b).shape(), (Shape{3, 4}));
+  EXPECT_EQ(Stored("m.onnx.run/model.adapter-inputs.onnx", b).shape(), (Shape{3, 4}));
+}
+
 TEST_F(QuantizedAdapters, ResumeBitForBit) {
   ASSERT_EQ(Train("m.onnx", "--epochs 4 --lora-rank 2 --out whole").code, 0);
   ASSERT_EQ(Train("m.onnx", "--epochs 2 --lora-rank 2 --out part").code, 0);

@@ -360,8 +360,7 @@ std::vector<OpExample> ExampleUpdates() {
       {std::string(kRowDomain),
        std::string(kMagnitudeFactor),
        1,
-       {Fed({3}), Fed({2, 3}), Fed({2, 4}), Fed({3, 2}), Fed({2, 3})},
-       {{"scale", 2.0}}},
+       {Fed({3}), Fed({2, 3}), Fed({2, 4}), Fed({3, 2}), Fed({2, 3})}},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
   };
 }

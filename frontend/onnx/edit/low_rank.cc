@@ -1,6 +1,7 @@
 #include "frontend/onnx/edit/low_rank.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/edit/output_layer.h"
+#include "frontend/onnx/edit/packed_parts.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/weight_tracer.h"
@@ -39,11 +41,12 @@ class TargetFinder {
     if (layer != nullptr && !layer->outputs.empty()) output_layer_ = layer->outputs[0];
   }
 
-  std::vector<LowRankTarget> Run() {
+  std::vector<LowRankTarget> Run(bool packed) {
     for (const ParsedNode& node : model_.graph.nodes) AddProduct(node);
     std::erase_if(targets_, [&](const LowRankTarget& target) {
       return mixed_.contains(target.weight) || !OnlyProductsRead(target.weight);
     });
+    if (!packed) SplitPacked();
     NumberEqualModules();
     return std::move(targets_);
   }
@@ -195,6 +198,13 @@ class TargetFinder {
     return !scopes.empty() ? scopes : !name.empty() ? name : node.source;
   }
 
+  void SplitPacked() {
+    const PackedParts packed(tracer_, readers_);
+    std::vector<LowRankTarget> all;
+    for (const LowRankTarget& target : targets_) std::ranges::move(packed.Split(target), std::back_inserter(all));
+    targets_ = std::move(all);
+  }
+
   void NumberEqualModules() {
     std::unordered_map<std::string, int> seen;
     for (LowRankTarget& target : targets_) {
@@ -206,7 +216,7 @@ class TargetFinder {
   const OnnxModel::Parsed& model_;
   WeightTracer tracer_;
   std::string output_layer_;  // by its first output
-  std::unordered_map<std::string, std::vector<const ParsedNode*>> readers_;
+  PackedParts::Readers readers_;
   std::unordered_set<std::string> outputs_;  // of the model
   std::unordered_set<const ParsedNode*> products_;
   std::vector<LowRankTarget> targets_;
@@ -216,7 +226,9 @@ class TargetFinder {
 
 }  // namespace
 
-std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model) { return TargetFinder(model).Run(); }
+std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed) {
+  return TargetFinder(model).Run(packed);
+}
 
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets) {
   const ParsedGraph& graph = model.parsed().graph;
@@ -229,7 +241,7 @@ std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::v
     const auto target = by_weight.find(name);
     const auto origin = graph.origins.find(name);
     const bool named = origin != graph.origins.end() && !origin->second.module_name.empty();
-    weights.push_back({.name = target != by_weight.end() ? target->second->module + ".weight"
+    weights.push_back({.name = target != by_weight.end() ? target->second->weight_module() + ".weight"
                                : named                   ? origin->second.module_name
                                                          : name,
                        .weight = name,

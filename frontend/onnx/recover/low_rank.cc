@@ -1,3 +1,4 @@
+#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -23,6 +24,24 @@ absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGroup(const LowRankUpdates& parts, const WeightIndex& index) {
+  for (const LowRankUpdate& part : parts) {
+    RETURN_IF_ERROR(Check(part, index));
+    if (part.has_magnitude() != parts[0].has_magnitude())
+      return Invalid("only some of '", Printable(parts[0].module), "' and '", Printable(part.module),
+                     "', which share a weight, have magnitudes (DoRA)");
+  }
+  return absl::OkStatus();
+}
+
+std::string Explain(const LowRankUpdates& parts) {
+  if (!parts[0].is_part()) return StrCat("an adapter of rank ", parts[0].rank(), " is trained beside it");
+  std::string text = "adapters are trained beside parts of it:";
+  for (const LowRankUpdate& part : parts)
+    StrAppend(&text, " ", part.module.substr(part.module.rfind('.') + 1), " of rank ", part.rank());
+  return text;
+}
+
 void AddInitializer(const std::string& name, HostTensor value, WeightOrigin::Kind kind, WeightIndex* index) {
   ParsedGraph& graph = index->mutable_graph();
   graph.initializers.emplace(name, std::move(value));
@@ -34,12 +53,10 @@ void AddInitializer(const std::string& name, HostTensor value, WeightOrigin::Kin
 
 absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index) {
   WeightRecords records;
-  for (LowRankUpdate update : index->model().edits.low_rank) {
-    RETURN_IF_ERROR(Check(update, *index));
-    update.frozen = *index->FindTensor(update.weight);
-    records.push_back({.weight = update.weight,
-                       .why = StrCat("an adapter of rank ", update.rank(), " is trained beside it"),
-                       .form = update});
+  for (LowRankUpdates& parts : GroupByWeight(index->model().edits.low_rank)) {
+    RETURN_IF_ERROR(CheckGroup(parts, *index));
+    for (LowRankUpdate& part : parts) part.frozen = *index->FindTensor(part.weight);
+    records.push_back({.weight = parts[0].weight, .why = Explain(parts), .form = parts});
   }
   return records;
 }
@@ -62,21 +79,28 @@ HostTensor InTwoParts(const HostTensor& exact, DType dtype) {
   return parts;
 }
 
-// Adds the update of one weight to the products that read it.
+// The scale of each row of the updates' stacked A; of a single update a scalar.
+HostTensor MakeScale(const LowRankUpdates& parts) {
+  if (parts.size() == 1) return HostTensor::Scalar(parts[0].a.dtype(), parts[0].scale);
+  std::vector<double> scales;
+  for (const LowRankUpdate& part : parts)
+    scales.insert(scales.end(), static_cast<size_t>(part.whole_rank()), part.scale);
+  return HostTensor::FromDoubles({parts[0].a.dtype(), {std::ssize(scales)}}, scales);
+}
+
+// Adds the updates of one weight to the products that read it. Those of parts are one update, whose A is stacked and
+// whose B has a block of outputs and ranks for each part.
 class UpdateBuilder {
  public:
-  UpdateBuilder(const LowRankUpdate& update, WeightIndex* index) : update_(update), index_(*index) {
-    const DType dtype = update.a.dtype();
-    for (const auto& [name, initial] : update.Trained())
-      AddInitializer(name, initial, WeightOrigin::Kind::kParameter, index);
-    scale_ = AddConstant("lora_scale", HostTensor::Scalar(dtype, update.scale));
-    if (update.has_first()) {
-      first_a_ = AddConstant("lora_first_A", update.first_a);
-      first_b_ = AddConstant("lora_first_B", Negated(update.first_b));
-    }
-    if (!update.has_magnitude()) return;
-    squares_ = AddConstant("lora_squares", InTwoParts(SumSquares(update.frozen, update.outputs_first), dtype));
-    one_ = AddConstant("lora_one", HostTensor::Scalar(dtype, 1));
+  UpdateBuilder(const LowRankUpdates& parts, WeightIndex* index)
+      : parts_(parts), update_(parts[0]), index_(*index), dtype_(update_.a.dtype()) {
+    for (const LowRankUpdate& part : parts) AddTensors(part);
+    scale_ = AddConstant("lora_scale", MakeScale(parts));
+    if (!update_.has_magnitude()) return;
+    const HostTensor squares = SumSquares(update_.frozen, update_.outputs_first);
+    squares_ = AddConstant("lora_squares", InTwoParts(squares, dtype_));
+    one_ = AddConstant("lora_one", HostTensor::Scalar(dtype_, 1));
+    AddMagnitudes(squares);
   }
 
   void Build() {
@@ -90,6 +114,43 @@ class UpdateBuilder {
     std::string name = StrCat(update_.module, ".", what);
     AddInitializer(name, std::move(value), WeightOrigin::Kind::kConstant, &index_);
     return name;
+  }
+
+  // Adds the trained tensors and constants of a part, and lists the blocks of the stacked A and B.
+  void AddTensors(const LowRankUpdate& part) {
+    for (const auto& [name, initial] : part.Trained())
+      AddInitializer(name, initial, WeightOrigin::Kind::kParameter, &index_);
+    const std::string tag = StrCat("part", blocks_.size(), ".");
+    Block block{.b = {part.b_name()}};
+    a_.push_back(part.a_name());
+    if (part.has_first()) {
+      a_.push_back(AddConstant(tag + "lora_first_A", part.first_a));
+      block.b.push_back(AddConstant(tag + "lora_first_B", Negated(part.first_b)));
+    }
+    const auto zeros = [&](const char* what, int64_t outputs) {
+      return outputs == 0 ? "" : AddConstant(tag + what, HostTensor({dtype_, {outputs, part.whole_rank()}}));
+    };
+    block.before = zeros("lora_before", part.outputs_before);
+    block.after = zeros("lora_after", part.outputs_after);
+    blocks_.push_back(std::move(block));
+  }
+
+  // Lists the magnitudes of all outputs. Where no part changes an output, its length is that of the weight.
+  void AddMagnitudes(const HostTensor& squares) {
+    int64_t end = 0;
+    const auto fill_to = [&](int64_t begin) {
+      std::vector<double> lengths;
+      for (; end < begin; ++end) lengths.push_back(std::sqrt(squares.At(end)));
+      if (lengths.empty()) return;
+      const HostTensor constant = HostTensor::FromDoubles({dtype_, {std::ssize(lengths)}}, lengths);
+      magnitudes_.push_back(AddConstant(StrCat("lora_lengths", begin), constant));
+    };
+    for (const LowRankUpdate& part : parts_) {
+      fill_to(part.outputs_before);
+      magnitudes_.push_back(part.magnitude_name());
+      end += part.b.shape()[0];
+    }
+    fill_to(squares.size());
   }
 
   // Adds a node behind the product; returns its output.
@@ -117,12 +178,18 @@ class UpdateBuilder {
   }
 
   bool is_conv() const { return update_.a.shape().size() > 2; }
-  // A and B with the columns of PiSSA's first values.
-  std::string WholeA() {
-    return update_.has_first() ? Add("Concat", {update_.a_name(), first_a_}, {{"axis", int64_t{0}}}) : update_.a_name();
+  std::string Join(const Names& values, int64_t axis) {
+    return values.size() == 1 ? values[0] : Add("Concat", values, {{"axis", axis}});
   }
-  std::string WholeB() {
-    return update_.has_first() ? Add("Concat", {update_.b_name(), first_b_}, {{"axis", int64_t{1}}}) : update_.b_name();
+  // The stacked B, [outputs of the weight, ranks of all parts].
+  std::string JoinBlocks() {
+    Names columns;
+    for (const Block& block : blocks_) {
+      Names rows = {block.before, Join(block.b, 1), block.after};
+      std::erase(rows, "");
+      columns.push_back(Join(rows, 0));
+    }
+    return Join(columns, 1);
   }
 
   // scale·(x·Aᵀ)·Bᵀ
@@ -138,9 +205,9 @@ class UpdateBuilder {
 
   // The trained lengths over those of W + scale·B·A.
   std::string AddMagnitudeFactor(const std::string& a, const std::string& b) {
-    const std::string products = is_conv() ? product_.inputs[1] : Repeat(a);
-    const std::string factor = Add(std::string(kMagnitudeFactor), {update_.magnitude_name(), squares_, a, b, products},
-                                   {{"scale", update_.scale}});
+    const std::string products = is_conv() ? product_.inputs[1] : Repeat(a), scaled = Add("Mul", {b, scale_});
+    const std::string factor =
+        Add(std::string(kMagnitudeFactor), {Join(magnitudes_, 0), squares_, a, scaled, products});
     added_.back().domain = kRowDomain;
     return factor;
   }
@@ -160,7 +227,7 @@ class UpdateBuilder {
     product_ = *product;
     std::string x = product->inputs[0];
     if (update_.dropout > 0) x = Add("Dropout", {x}, {{kOwnRatio, update_.dropout}});
-    const std::string a = WholeA(), b = WholeB(), up = AddUpdate(x, a, b);
+    const std::string a = Join(a_, 0), b = JoinBlocks(), up = AddUpdate(x, a, b);
     Finish(base, up, update_.has_magnitude() ? AddMagnitudeFactor(a, b) : "", x, bias, y);
     index_.copies[at] = std::exchange(added_, {});
   }
@@ -183,9 +250,19 @@ class UpdateBuilder {
     added_.back().outputs[0] = y;
   }
 
-  const LowRankUpdate& update_;
+  // The initializers of a part's B: its columns, and rows of zeros before and after them, or "".
+  struct Block {
+    Names b;
+    std::string before, after;
+  };
+
+  const LowRankUpdates& parts_;
+  const LowRankUpdate& update_;  // the first part
   WeightIndex& index_;
-  std::string scale_, first_a_, first_b_, squares_, one_;
+  const DType dtype_;
+  Names a_, magnitudes_;  // of the parts, in their order
+  std::vector<Block> blocks_;
+  std::string scale_, squares_, one_;
   // These belong to the product that BuildBeside works on.
   ParsedNode product_;
   std::string prefix_;
@@ -195,7 +272,7 @@ class UpdateBuilder {
 }  // namespace
 
 void BuildLowRank(const WeightRecord& record, WeightIndex* index) {
-  UpdateBuilder(std::get<LowRankUpdate>(record.form), index).Build();
+  UpdateBuilder(std::get<LowRankUpdates>(record.form), index).Build();
 }
 
 namespace {
@@ -213,12 +290,10 @@ void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
 // The integers have too few bits for the sum.
 bool IsQuantized(const LowRankUpdate& update) { return !IsFloat(update.frozen.dtype()); }
 
-absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
-  const auto& update = std::get<LowRankUpdate>(record.form);
-  if (IsQuantized(update)) {
-    TransposeTrained(update, weights);
-    return absl::OkStatus();
-  }
+namespace {
+
+// Replaces the weight by its sum with the update, and removes the trained tensors.
+void Merge(const LowRankUpdate& update, StoredWeights* weights) {
   std::map<std::string, HostTensor> trained;
   for (const auto& [name, initial] : update.Trained()) {
     const auto found = weights->tensors.find(name);
@@ -231,6 +306,13 @@ absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
   auto merged = std::make_shared<UpdatedWeight>(std::move(weight), update, trained);
   weights->tensors.insert_or_assign(
       update.weight, LazyTensor(type, [merged](int64_t begin, int64_t count) { return merged->Read(begin, count); }));
+}
+
+}  // namespace
+
+absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
+  for (const LowRankUpdate& update : std::get<LowRankUpdates>(record.form))
+    IsQuantized(update) ? TransposeTrained(update, weights) : Merge(update, weights);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 namespace onnxtrain {
 namespace {
@@ -18,32 +19,56 @@ std::vector<float> ToFloats(const HostTensor& matrix, bool transposed) {
   return values;
 }
 
+// Returns B of all outputs of the weight: zero rows for those that the update leaves.
+HostTensor ExtendRows(const HostTensor& b, const LowRankUpdate& update) {
+  if (!update.is_part()) return b;
+  const int64_t rank = b.shape()[1];
+  HostTensor all({b.dtype(), {update.outputs_before + b.shape()[0] + update.outputs_after, rank}});
+  for (int64_t i = 0; i < b.size(); ++i) all.Set(update.outputs_before * rank + i, b.At(i));
+  return all;
+}
+
 }  // namespace
+
+std::vector<LowRankUpdates> GroupByWeight(const std::vector<LowRankUpdate>& updates) {
+  std::vector<LowRankUpdates> groups;
+  std::unordered_map<std::string, size_t> by_weight;
+  for (const LowRankUpdate& update : updates) {
+    const auto [group, added] = by_weight.emplace(update.weight, groups.size());
+    if (added) groups.emplace_back();
+    groups[group->second].push_back(update);
+  }
+  return groups;
+}
 
 UpdatedWeight::UpdatedWeight(LazyTensor weight, const LowRankUpdate& update,
                              const std::map<std::string, HostTensor>& trained)
     : weight_(std::move(weight)), outputs_first_(update.outputs_first), rank_(update.whole_rank()) {
-  const auto [a, b] = WholeFactors(update, trained);
+  const auto [a, rows] = WholeFactors(update, trained);
+  const HostTensor b = ExtendRows(rows, update);
   // Rows of the stored weight are rows of B·A, or its columns.
   rows_ = outputs_first_ ? ToFloats(b, false) : ToFloats(a, true);
   along_ = outputs_first_ ? ToFloats(a, false) : ToFloats(b, true);
   columns_ = static_cast<int64_t>(along_.size()) / rank_;
   for (float& value : rows_) value = static_cast<float>(value * update.scale);
-  if (update.has_magnitude()) SetMagnitudes(trained.at(update.magnitude_name()));
+  if (update.has_magnitude()) SetMagnitudes(trained.at(update.magnitude_name()), update.outputs_before);
 }
 
-// Stretches the vector of each output to its length in `magnitude`.
-void UpdatedWeight::SetMagnitudes(const HostTensor& magnitude) {
+// Stretches the vectors of outputs, from the first one on, to their lengths in `magnitude`.
+void UpdatedWeight::SetMagnitudes(const HostTensor& magnitude, int64_t first_output) {
   constexpr int64_t kBlock = 1 << 16;
-  std::vector<double> squares(static_cast<size_t>(magnitude.size()));
   const int64_t size = weight_.type().elements();
+  std::vector<double> squares(static_cast<size_t>(outputs_first_ ? size / columns_ : columns_));
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const std::vector<float> sum = Sum(begin, std::min(kBlock, size - begin));
     for (size_t i = 0; i < sum.size(); ++i)
       squares[OutputOf(begin + static_cast<int64_t>(i))] += static_cast<double>(sum[i]) * sum[i];
   }
-  for (size_t i = 0; i < squares.size(); ++i)
-    factors_.push_back(static_cast<float>(magnitude.At(static_cast<int64_t>(i)) / std::sqrt(squares[i])));
+  factors_.assign(squares.size(), 1);
+  for (int64_t i = 0; i < magnitude.size(); ++i) {
+    const auto output = static_cast<size_t>(first_output + i);
+    factors_[output] = static_cast<float>(magnitude.At(i) / std::sqrt(squares[output]));
+  }
 }
 
 HostTensor UpdatedWeight::Read(int64_t begin, int64_t count) const {

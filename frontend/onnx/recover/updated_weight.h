@@ -13,6 +13,9 @@
 
 namespace onnxtrain {
 
+// Groups updates by their weights, in the order of the first ones.
+std::vector<LowRankUpdates> GroupByWeight(const std::vector<LowRankUpdate>& updates);
+
 // Returns A and B of the whole update from the trained tensors by name: with PiSSA those of twice the rank. What is
 // missing has its initial value: the loss does not depend on the product.
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
@@ -22,7 +25,7 @@ std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
 HostTensor SumSquares(const HostTensor& weight, bool outputs_first);
 
 // Computes W + scale·B·A, or its transpose where W is stored [inputs, outputs], in float32 and blocks of elements; with
-// magnitudes, the lengths of the outputs are those.
+// magnitudes, the lengths of the outputs are those. Outputs before and after those of the update keep their values.
 class UpdatedWeight {
  public:
   // `trained` holds the trained tensors of the update by name.
@@ -32,7 +35,7 @@ class UpdatedWeight {
   HostTensor Read(int64_t begin, int64_t count) const;
 
  private:
-  void SetMagnitudes(const HostTensor& magnitude);
+  void SetMagnitudes(const HostTensor& magnitude, int64_t first_output);
   size_t OutputOf(int64_t element) const;
   std::vector<float> Sum(int64_t begin, int64_t count) const;
   void AddRow(int64_t row, int64_t first, int64_t last, float* out) const;

@@ -132,6 +132,8 @@ struct LowRankUpdate {
   std::vector<std::string> nodes;  // the products, by their first outputs: all readers of the weight
   std::string weight;              // [outputs, inputs] or [inputs, outputs]; [outputs, inputs, kernel…]
   bool outputs_first = false;
+  // The outputs of the weight that come before and after those of the update: queries, keys and values may share one.
+  int64_t outputs_before = 0, outputs_after = 0;
   std::string module;  // names A and B
   double scale = 1;
   double dropout = 0;  // of x in training
@@ -151,6 +153,7 @@ struct LowRankUpdate {
   int64_t whole_rank() const { return has_first() ? 2 * rank() : rank(); }  // of what is added to W
   bool has_first() const { return !first_a.shape().empty(); }
   bool has_magnitude() const { return !magnitude.shape().empty(); }
+  bool is_part() const { return outputs_before > 0 || outputs_after > 0; }
   // The trained tensors: names in the graph and initial values.
   std::vector<std::pair<std::string, HostTensor>> Trained() const {
     std::vector<std::pair<std::string, HostTensor>> trained = {{a_name(), a}, {b_name(), b}};
@@ -159,12 +162,15 @@ struct LowRankUpdate {
   }
 };
 
+// The updates of one weight: one of all outputs, or several of a part each.
+using LowRankUpdates = std::vector<LowRankUpdate>;
+
 struct Parametrization;
 
 // The finding of one row of the table (parametrizations.h) about a tensor of the file.
 struct WeightRecord {
   using Form = std::variant<WeightOrigin, SplitNodes, SplitWeight, MergedCopy, NamedNode, MarkedNodes, AddedInput,
-                            WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm, LowRankUpdate>;
+                            WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm, LowRankUpdates>;
   std::string weight;  // of the graph: the trained tensor, or the fixed one
   std::string why;     // a phrase for users
   Form form;

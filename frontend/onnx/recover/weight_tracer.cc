@@ -119,8 +119,10 @@ absl::StatusOr<Shape> WeightTracer::ReshapedShape(const ParsedNode& reshape, con
 
 std::optional<std::vector<int64_t>> WeightTracer::FindInts(const ParsedNode& node, size_t input) const {
   if (node.inputs.size() <= input) return std::nullopt;
-  const HostTensor* t = FindTensor(node.inputs[input]);
-  return t == nullptr ? std::nullopt : std::optional(t->ToInts());
+  if (const HostTensor* t = FindTensor(node.inputs[input])) return t->ToInts();
+  const ParsedNode* producer = Producer(node.inputs[input]);
+  const bool list = producer != nullptr && IsConstant(*producer) && producer->attrs.Has("value_ints");
+  return list ? std::optional(producer->attrs.Ints("value_ints")) : std::nullopt;
 }
 
 std::optional<std::vector<int64_t>> WeightTracer::ReshapeTarget(const ParsedNode& reshape) const {

@@ -54,13 +54,14 @@ class WeightTracer {
   const HostTensor* FindTensor(const std::string& name) const;
   // The target shape of a Reshape; nothing where it is computed.
   std::optional<std::vector<int64_t>> ReshapeTarget(const ParsedNode& reshape) const;
+  // The elements of a constant operand; nothing where it is absent or computed.
+  std::optional<std::vector<int64_t>> FindInts(const ParsedNode& node, size_t input) const;
   // How many nodes and outputs read a name.
   size_t CountReaders(const std::string& name) const;
   // Returns true if the graph uses the name for anything.
   bool IsNameTaken(const std::string& name) const;
 
  private:
-  std::optional<std::vector<int64_t>> FindInts(const ParsedNode& node, size_t input) const;
   absl::StatusOr<TracedWeight> TraceStored(const std::string& name, const ParsedNode* producer) const;
   absl::StatusOr<Shape> MovedShape(const ParsedNode& node, const Shape& shape) const;
   absl::StatusOr<Shape> ReshapedShape(const ParsedNode& reshape, const Shape& shape) const;

@@ -2,12 +2,12 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <map>
 #include <set>
-#include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/read/proto_util.h"
+#include "frontend/onnx/recover/updated_weight.h"
+#include "frontend/onnx/write/low_rank_nodes.h"
 #include "frontend/ops/import/onnx_import.h"
 
 namespace onnxtrain {
@@ -20,11 +20,10 @@ class InputAdder {
   absl::Status Add(const AdapterInputs& inputs) {
     UseOptionalInputs();
     for (const LowRankUpdate& update : inputs.updates) {
-      for (const std::string& node : update.nodes) updates_[node] = &update;
       AddFactor(update.a_name(), update.a.dtype(), {update.a.shape()[1], update.whole_rank()}, 1, update);
       AddFactor(update.b_name(), update.a.dtype(), {update.whole_rank(), update.b.shape()[0]}, 0, update);
     }
-    RETURN_IF_ERROR(AddNodes());
+    RETURN_IF_ERROR(InsertLowRankNodes(GroupByWeight(inputs.updates), false, &model_));
     for (const std::string& weight : inputs.weights) RETURN_IF_ERROR(AddWeight(weight));
     return absl::OkStatus();
   }
@@ -59,40 +58,6 @@ class InputAdder {
     }
   }
 
-  absl::Status AddNodes() {
-    google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
-    for (auto& node : *graph_.mutable_node()) {
-      const auto update = node.output_size() == 0 ? updates_.end() : updates_.find(node.output(0));
-      onnx::NodeProto* kept = nodes.Add();
-      kept->Swap(&node);
-      if (update == updates_.end()) continue;
-      AddUpdate(*update->second, kept, &nodes);
-      updates_.erase(update);
-    }
-    graph_.mutable_node()->Swap(&nodes);
-    if (updates_.empty()) return absl::OkStatus();
-    return Invalid("the product '", Printable(updates_.begin()->first), "' is not a node of the file");
-  }
-
-  // Renames the result of the product, and computes the old name from it.
-  static void AddUpdate(const LowRankUpdate& update, onnx::NodeProto* product,
-                        google::protobuf::RepeatedPtrField<onnx::NodeProto>* nodes) {
-    const std::string x = product->input(0), y = product->output(0), base = y + "/base", down = y + "/lora_A",
-                      up = y + "/lora_B";
-    product->set_output(0, base);
-    for (const auto& [op, inputs, output] : {std::tuple<const char*, std::pair<std::string, std::string>, std::string>{
-                                                 "MatMul", {x, update.a_name()}, down},
-                                             {"MatMul", {down, update.b_name()}, up},
-                                             {"Add", {base, up}, y}}) {
-      onnx::NodeProto* node = nodes->Add();
-      node->set_op_type(op);
-      node->set_name(output + "/" + op);
-      node->add_input(inputs.first);
-      node->add_input(inputs.second);
-      node->add_output(output);
-    }
-  }
-
   absl::Status AddWeight(const std::string& name) {
     for (const auto& initializer : graph_.initializer()) {
       if (initializer.name() != name) continue;
@@ -105,7 +70,6 @@ class InputAdder {
 
   onnx::ModelProto& model_;
   onnx::GraphProto& graph_;
-  std::map<std::string, const LowRankUpdate*> updates_;  // by the first output of the product
 };
 
 }  // namespace

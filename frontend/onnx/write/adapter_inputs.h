@@ -19,10 +19,10 @@ struct AdapterInputs {
   std::vector<std::string> weights;  // initializers
 };
 
-// Adds (x·A)·B to the result of each product of the updates. A [inputs, rank] and B [rank, outputs] are inputs of the
-// graph, as Olive's converter names them, with zeros as defaults and a free rank. The initializers become inputs with
-// their values as defaults. Raises the IR version to 4, before which no default can be overridden. Fails, naming the
-// product or initializer, if the file does not have it.
+// Adds (x·A)·B to the result of each product of the updates (InsertLowRankNodes). A [inputs, rank] and B [rank,
+// outputs] are inputs of the graph, as Olive's converter names them, with zeros as defaults and a free rank. The
+// initializers become inputs with their values as defaults. Raises the IR version to 4, before which no default can be
+// overridden. Fails, naming the product or initializer, if the file does not have it.
 absl::Status AddAdapterInputs(const AdapterInputs& inputs, onnx::ModelProto* model);
 
 }  // namespace onnxtrain

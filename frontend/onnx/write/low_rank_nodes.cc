@@ -2,7 +2,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <array>
 #include <map>
 #include <string>
 
@@ -14,74 +13,118 @@
 namespace onnxtrain {
 namespace {
 
-onnx::NodeProto MakeNode(const char* op, const std::array<std::string, 2>& inputs, const std::string& output) {
-  onnx::NodeProto node;
-  node.set_op_type(op);
-  node.set_name(output);
-  for (const std::string& input : inputs) node.add_input(input);
-  node.add_output(output);
-  return node;
+void AddFactors(const LowRankUpdate& update, onnx::ModelProto* model) {
+  AddInitializer(update.a_name(), Transpose(update.a).Whole(), model);
+  AddInitializer(update.b_name(), Transpose(update.b).Whole(), model);
 }
 
-// Collects the nodes to insert, by the position of their products.
-class NodeAdder {
- public:
-  explicit NodeAdder(onnx::ModelProto* model) : model_(*model) {
-    const auto& nodes = model->graph().node();
-    for (int i = 0; i < nodes.size(); ++i) {
-      if (nodes[i].output_size() > 0) positions_.emplace(nodes[i].output(0), i);
-    }
-  }
+std::string ScaleName(const LowRankUpdate& update) { return update.module + ".lora_scale"; }
 
-  absl::Status Add(const LowRankUpdate& update) {
-    const std::string scale = update.module + ".lora_scale";
-    HostTensor number({update.a.dtype(), {}});
-    number.Set(0, update.scale);
-    AddInitializer(scale, number, &model_);
-    AddInitializer(update.a_name(), Transpose(update.a).Whole(), &model_);
-    AddInitializer(update.b_name(), Transpose(update.b).Whole(), &model_);
-    for (const std::string& y : update.nodes) {
-      const auto at = positions_.find(y);
-      if (at == positions_.end()) return Invalid("there is no product '", Printable(y), "' to adapt");
-      onnx::NodeProto* product = model_.mutable_graph()->mutable_node(at->second);
-      const std::string base = y + "/base", prefix = y + "/low_rank";
-      product->set_output(0, base);
-      added_[at->second] = {MakeNode("MatMul", {product->input(0), update.a_name()}, prefix + "/down"),
-                            MakeNode("Mul", {prefix + "/down", scale}, prefix + "/scaled"),
-                            MakeNode("MatMul", {prefix + "/scaled", update.b_name()}, prefix + "/up"),
-                            MakeNode("Add", {base, prefix + "/up"}, y)};
+// An update of rank 1 that is zero.
+LowRankUpdate MakeZero(const LowRankUpdate& like, int64_t begin, int64_t outputs) {
+  LowRankUpdate zero{.module = StrCat(like.module, ".zeros", begin)};
+  zero.a = HostTensor({like.a.dtype(), {1, like.a.shape()[1]}});
+  zero.b = HostTensor({like.a.dtype(), {outputs, 1}});
+  return zero;
+}
+
+class Inserter {
+ public:
+  Inserter(bool scaled, onnx::ModelProto* model) : scaled_(scaled), model_(*model) {}
+
+  void Add(const LowRankUpdates& parts) {
+    const LowRankUpdates all = FillGaps(parts);
+    for (const LowRankUpdate& part : all) {
+      HostTensor scale({part.a.dtype(), {}});
+      scale.Set(0, part.scale);
+      if (scaled_) AddInitializer(ScaleName(part), scale, &model_);
     }
-    return absl::OkStatus();
+    for (const std::string& node : parts[0].nodes) updates_[node] = all;
   }
 
   // Inserts the nodes after their products, so that the order stays topological.
-  void Insert() {
-    if (added_.empty()) return;
-    google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
-    nodes.Swap(model_.mutable_graph()->mutable_node());
-    for (int i = 0; i < nodes.size(); ++i) {
-      model_.mutable_graph()->add_node()->Swap(&nodes[i]);
-      const auto added = added_.find(i);
-      if (added == added_.end()) continue;
-      for (onnx::NodeProto& node : added->second) model_.mutable_graph()->add_node()->Swap(&node);
+  absl::Status Insert() {
+    Nodes old;
+    old.Swap(model_.mutable_graph()->mutable_node());
+    for (onnx::NodeProto& node : old) {
+      const auto update = node.output_size() == 0 ? updates_.end() : updates_.find(node.output(0));
+      onnx::NodeProto* kept = model_.mutable_graph()->add_node();
+      kept->Swap(&node);
+      if (update == updates_.end()) continue;
+      AddUpdate(update->second, kept);
+      updates_.erase(update);
     }
+    if (updates_.empty()) return absl::OkStatus();
+    return Invalid("the product '", Printable(updates_.begin()->first), "' is not a node of the file");
   }
 
  private:
+  using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+  // Adds updates that are zero, with their initializers, for the outputs of the weight that no part changes.
+  LowRankUpdates FillGaps(const LowRankUpdates& parts) {
+    LowRankUpdates all;
+    int64_t end = 0;
+    const auto fill_to = [&](int64_t begin) {
+      if (begin > end) AddFactors(all.emplace_back(MakeZero(parts[0], end, begin - end)), &model_);
+      end = begin;
+    };
+    for (const LowRankUpdate& part : parts) {
+      fill_to(part.outputs_before);
+      all.push_back(part);
+      end += part.b.shape()[0];
+    }
+    fill_to(end + parts.back().outputs_after);
+    return all;
+  }
+
+  onnx::NodeProto* AddNode(const char* op, const std::vector<std::string>& inputs, const std::string& output) {
+    onnx::NodeProto* node = model_.mutable_graph()->add_node();
+    node->set_op_type(op);
+    node->set_name(StrCat(output, "/", op));
+    for (const std::string& input : inputs) node->add_input(input);
+    node->add_output(output);
+    return node;
+  }
+
+  // Renames the result of the product, and computes the old name from it.
+  void AddUpdate(const LowRankUpdates& parts, onnx::NodeProto* product) {
+    const std::string x = product->input(0), y = product->output(0), base = y + "/base";
+    product->set_output(0, base);
+    std::vector<std::string> ups;
+    for (const LowRankUpdate& part : parts) {
+      const std::string tag = parts.size() == 1 ? "" : StrCat(ups.size()), scaled = StrCat(y, "/lora_scaled", tag);
+      std::string down = StrCat(y, "/lora_A", tag);
+      AddNode("MatMul", {x, part.a_name()}, down);
+      if (scaled_) AddNode("Mul", {std::exchange(down, scaled), ScaleName(part)}, scaled);
+      AddNode("MatMul", {down, part.b_name()}, ups.emplace_back(StrCat(y, "/lora_B", tag)));
+    }
+    std::string up = ups[0];
+    if (ups.size() > 1) SetAttribute("axis", int64_t{-1}, AddNode("Concat", ups, up = y + "/lora")->add_attribute());
+    AddNode("Add", {base, up}, y);
+  }
+
+  const bool scaled_;
   onnx::ModelProto& model_;
-  std::map<std::string, int> positions_;  // of nodes, by their first output
-  std::map<int, std::array<onnx::NodeProto, 4>> added_;
+  std::map<std::string, LowRankUpdates> updates_;  // by the first output of the product
 };
 
 }  // namespace
 
+absl::Status InsertLowRankNodes(const std::vector<LowRankUpdates>& updates, bool scaled, onnx::ModelProto* model) {
+  Inserter inserter(scaled, model);
+  for (const LowRankUpdates& parts : updates) inserter.Add(parts);
+  return inserter.Insert();
+}
+
 absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* model) {
-  NodeAdder adder(model);
-  for (const LowRankUpdate* update : ListForms<LowRankUpdate>(records)) {
-    if (IsQuantized(*update)) RETURN_IF_ERROR(adder.Add(*update));
+  std::vector<LowRankUpdates> quantized;
+  for (const LowRankUpdates* parts : ListForms<LowRankUpdates>(records)) {
+    if (!IsQuantized(parts->front())) continue;
+    for (const LowRankUpdate& part : *parts) AddFactors(part, model);
+    quantized.push_back(*parts);
   }
-  adder.Insert();
-  return absl::OkStatus();
+  return quantized.empty() ? absl::OkStatus() : InsertLowRankNodes(quantized, true, model);
 }
 
 }  // namespace onnxtrain

@@ -1,5 +1,7 @@
-// Adds low-rank updates to the message of a model, as nodes after products whose weights are quantized.
+// Adds low-rank updates to the message of a model, as nodes after products. For the sources of frontend/onnx only.
 #pragma once
+
+#include <vector>
 
 #include "absl/status/status.h"
 #include "frontend/onnx/recover/weight_origin.h"
@@ -10,9 +12,13 @@ class ModelProto;
 
 namespace onnxtrain {
 
-// Replaces the result y of each product with a quantized weight by y + scale·(x·A)·B, for the updates among `records`.
-// The initializers A [inputs, rank] and B [rank, outputs] have the names and the initial values of LowRankUpdate. Fails
-// if a product does not exist.
+// Replaces the result y of each product of the updates by y + (x·A)·B; `scaled`: by y + scale·(x·A)·B. A [inputs, rank]
+// and B [rank, outputs] are values of the graph that have the names of LowRankUpdate. The updates of parts of a weight
+// are concatenated; outputs without an update get one of rank 1 that is zero. Fails, naming the product, if the file
+// does not have it.
+absl::Status InsertLowRankNodes(const std::vector<LowRankUpdates>& updates, bool scaled, onnx::ModelProto* model);
+
+// Inserts the updates among `records` whose weights are quantized, and initializers with the initial values of A and B.
 absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* model);
 
 }  // namespace onnxtrain

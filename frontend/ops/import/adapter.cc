@@ -7,9 +7,9 @@ namespace {
 
 Val Flat(Val v) { return Reshape(v, {v.dim(0), v.type().elements() / v.dim(0)}); }
 
-// Imports m/‖w‖ for each output of W + scale·B·A, in the shape of m, from m, Σw² of W as the sum of the rows of a
-// matrix, A, B and A·Wᵀ (of a convolution: W). As ‖w + s·Aᵀ·b‖² = ‖w‖² + b·(2·s·A·w + s²·A·Aᵀ·b), the sum is not
-// formed. The lengths have no gradient (Liu et al., arXiv:2402.09353, section 4.3).
+// Imports m/‖w‖ for each output of W + B·A, in the shape of m, from m, Σw² of W as the sum of the rows of a matrix, A,
+// B and A·Wᵀ (of a convolution: W). As ‖w + Aᵀ·b‖² = ‖w‖² + b·(2·A·w + A·Aᵀ·b), the sum is not formed.
+// The lengths have no gradient (Liu et al., arXiv:2402.09353, section 4.3).
 ImportOr ImportMagnitudeFactor(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 5));
   for (const size_t i : {1, 2, 3, 4}) {
@@ -19,9 +19,8 @@ ImportOr ImportMagnitudeFactor(ImportContext& c) {
   const Val m = c.in(0), squares = ReduceSum(c.in(1), {0}, false), a = Flat(c.in(2)), b = Flat(c.in(3));
   const bool conv = c.in(2).rank() > 2;
   const Val aw = conv ? MatMul(a, Flat(c.in(4)), false, true) : c.in(4);
-  const double scale = c.attrs().Float("scale", 1);
   const Val bt = Transpose(b, {1, 0}), own = MatMul(MatMul(a, a, false, true), bt);
-  const Val added = ReduceSum(bt * (aw * (2 * scale) + own * (scale * scale)), {0}, false);
+  const Val added = ReduceSum(bt * (aw * 2.0 + own), {0}, false);
   return One(m / Reshape(StraightThrough(Sqrt(squares + added)), m.shape()));
 }
 

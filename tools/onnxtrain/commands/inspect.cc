@@ -295,10 +295,10 @@ absl::StatusOr<std::vector<AdapterRow>> ListAdapterRows(const TrainConfig& confi
   ASSIGN_OR_RETURN(const auto model, LoadModel(config));
   ASSIGN_OR_RETURN(const AdapterPlan plan, PlanAdapters(config, *model));
   std::map<std::string, int64_t> ranks;
-  for (const LowRankUpdate& update : plan.updates) ranks[update.weight] = update.rank();
+  for (const LowRankUpdate& update : plan.updates) ranks[update.module] = update.rank();
   std::vector<AdapterRow> rows;
-  for (LowRankTarget& target : ListLowRankTargets(*model)) {
-    const auto rank = ranks.find(target.weight);
+  for (LowRankTarget& target : ListAdapterTargets(*model)) {
+    const auto rank = ranks.find(target.module);
     rows.push_back({std::move(target), rank == ranks.end() ? 0 : rank->second});
   }
   return rows;
