@@ -112,11 +112,13 @@ struct ImportOptions {
   bool training = false;
   bool batch_norm_frozen = false;
   std::set<std::string> frozen_scales;  // BatchNorm nodes with these scales stay in inference mode
-  bool constant_factors = true;         // factors that the exporter derived are constants, else weights
-  double dropout = -1;                  // ratio of all Dropout nodes; < 0: as in the file
-  bool conformance = false;             // follow ONNX to the letter: keep low precision, fold no constants
-  std::vector<std::string> outputs;     // names of values to output instead of the model's outputs
-  std::string negated;                  // the output that is negated in the graph; "": none
+  // Beside low-rank updates, matrices that the file stores in half precision stay as stored, except these.
+  std::set<std::string> float_weights;
+  bool constant_factors = true;      // factors that the exporter derived are constants, else weights
+  double dropout = -1;               // ratio of all Dropout nodes; < 0: as in the file
+  bool conformance = false;          // follow ONNX to the letter: keep low precision, fold no constants
+  std::vector<std::string> outputs;  // names of values to output instead of the model's outputs
+  std::string negated;               // the output that is negated in the graph; "": none
 
   bool operator==(const ImportOptions&) const = default;
 };
@@ -127,6 +129,7 @@ enum class FixedWeight : uint8_t {
   kBuffer,        // a buffer of the exported module
   kConstant,      // a constant of the exported module
   kStandardizer,  // shifts or scales the inputs of the model
+  kHalf,          // stays in half precision; ImportOptions::float_weights makes it floats
 };
 
 struct ImportedWeight {

@@ -10,10 +10,13 @@
 namespace onnxtrain {
 namespace {
 
+constexpr int64_t kFloats = 0;  // the attribute `bits` of floats
+
 bool IsWidth(int64_t bits) { return bits == 2 || bits == 4 || bits == 8; }
 
-// Numbers that occupy a byte each, or several of which are packed into bytes.
+// Floats, numbers that occupy a byte each, or several of which are packed into bytes.
 bool HoldsNumbers(DType dtype, int64_t bits) {
+  if (bits == kFloats) return IsFloat(dtype) && DTypeSize(dtype) <= 4;
   const bool byte = DTypeSize(dtype) == 1 && dtype != DType::kBool && !IsSmallFloat(dtype);
   return byte && (bits == 8 || dtype == DType::kUInt8);
 }
@@ -31,7 +34,7 @@ absl::Status CheckZero(const QuantizedMatrix& m, const Type& zero) {
 
 Attrs QuantizedMatrix::ToAttrs() const {
   return {{"columns", columns},
-          {"bits", bits},
+          {"bits", has_floats() ? kFloats : bits},
           {"block", Shape{block_rows, block_columns}},
           {"zero", zero},
           {"zero_bits", zero_bits}};
@@ -45,10 +48,13 @@ absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Attrs& attrs, const Ty
                     .is_signed = IsSigned(q.dtype),
                     .zero_bits = attrs.Int("zero_bits"),
                     .zero = attrs.Float("zero")};
-  if (!IsWidth(m.bits) || !IsWidth(m.zero_bits) || !HoldsNumbers(q.dtype, m.bits) || q.rank() != 2)
+  const bool is_width = IsWidth(m.bits) || m.bits == kFloats;
+  if (!is_width || !IsWidth(m.zero_bits) || !HoldsNumbers(q.dtype, m.bits) || q.rank() != 2)
     return Invalid(ToString(q), " holds no numbers of ", m.bits, " bits, zero points of ", m.zero_bits);
+  const auto stored_bits = static_cast<int64_t>(DTypeSize(q.dtype)) * 8;
+  if (m.bits == kFloats) m.bits = stored_bits;
   m.rows = q.shape[0];
-  m.row_bytes = q.shape[1];
+  m.row_bytes = q.shape[1] * stored_bits / 8;
   if (m.columns < 0 || m.columns > m.row_bytes * 8 / m.bits)
     return Invalid(ToString(q), " has less than ", m.columns, " columns of ", m.bits, " bits");
   if (block.size() != 2 || block[0] < 1 || block[1] < 1) return Invalid("a block of ", ToString(block));
@@ -65,6 +71,20 @@ absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Graph& graph, const No
   const bool has_zero = node.inputs.size() > first + 2 && node.inputs[first + 2] != kNoValue;
   return ReadQuantizedMatrix(node.attrs, graph.type(node.inputs[first]), graph.type(node.inputs[first + 1]),
                              has_zero ? &graph.type(node.inputs[first + 2]) : nullptr);
+}
+
+QuantizedOperands FloatOperands(Val stored) {
+  if (!stored) return {};
+  const int64_t rows = stored.dim(0), columns = stored.dim(1);
+  const auto bytes = static_cast<int64_t>(DTypeSize(stored.dtype()));
+  return {.q = stored,
+          .scale = stored.b().Constant(HostTensor::Filled({DType::kFloat32, {1, 1}}, 1)),
+          .matrix = {.rows = rows,
+                     .columns = columns,
+                     .row_bytes = columns * bytes,
+                     .bits = bytes * 8,
+                     .block_rows = std::max<int64_t>(rows, 1),
+                     .block_columns = std::max<int64_t>(columns, 1)}};
 }
 
 Val Dequantize(const QuantizedOperands& w, DType dtype) {
@@ -123,7 +143,7 @@ TypesOr ProductTypes(const TypeContext& c) {
 
 // Returns the numbers [rows, columns] of packed rows as integers of a byte.
 Val Unpacked(Val q, int64_t bits, int64_t columns) {
-  if (!q || bits == 8) return q;
+  if (!q || bits >= 8) return q;
   const int64_t rows = q.dim(0), bytes = q.dim(1), per_byte = 8 / bits;
   HostTensor divisors({DType::kUInt8, {per_byte}}), mask = HostTensor::Scalar(DType::kUInt8, (1 << bits) - 1);
   for (int64_t i = 0; i < per_byte; ++i) divisors.SetInt(i, int64_t{1} << (i * bits));
@@ -166,9 +186,13 @@ std::vector<Val> DecomposeProduct(const DecomposeContext& c) {
 
 // Reads element (row, column) of packed rows.
 double ReadNumber(const HostTensor& q, int64_t bits, int64_t row, int64_t column) {
-  const int64_t per_byte = 8 / bits, at = row * q.shape()[1] + column / per_byte;
-  if (bits == 8) return IsStorage(q.dtype()) || IsFloat(q.dtype()) ? q.At(at) : static_cast<double>(q.IntAt(at));
-  return static_cast<double>(q.IntAt(at) >> (column % per_byte * bits) & ((1 << bits) - 1));
+  const int64_t begin = row * q.shape()[1];
+  if (bits >= 8) {
+    const int64_t at = begin + column;
+    return IsStorage(q.dtype()) || IsFloat(q.dtype()) ? q.At(at) : static_cast<double>(q.IntAt(at));
+  }
+  const int64_t per_byte = 8 / bits, shift = column % per_byte * bits;
+  return static_cast<double>(q.IntAt(begin + column / per_byte) >> shift & ((1 << bits) - 1));
 }
 
 // Returns the matrix of the inputs from `first` on.

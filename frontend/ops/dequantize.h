@@ -1,5 +1,5 @@
-// Matrices of stored numbers of 2, 4 or 8 bits, for the rows Dequantize and MatMulDequantized, their kernels and
-// import functions.
+// Matrices of stored numbers, integers of 2, 4 or 8 bits or floats, for the rows Dequantize and MatMulDequantized,
+// their kernels and import functions.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 namespace onnxtrain {
 
 // A matrix [rows, columns] of stored numbers q with the real values (q − zero)·scale. Numbers of less than 8 bits are
-// unsigned and packed along the columns, the first one in the lowest bits; each row begins with a byte. All elements of
-// a block of block_rows × block_columns share one scale and zero point; blocks at the end of an axis may be cut.
+// unsigned and packed along the columns, the first one in the lowest bits; each row begins with a byte. Numbers of 16
+// and 32 bits are floats. All elements of a block of block_rows × block_columns share one scale and zero point; blocks
+// at the end of an axis may be cut.
 struct QuantizedMatrix {
   int64_t rows = 0, columns = 0;
   int64_t row_bytes = 0;  // from a row to the next one
@@ -28,7 +29,8 @@ struct QuantizedMatrix {
   int64_t scale_columns() const { return (columns + block_columns - 1) / block_columns; }
   int64_t zero_row_bytes() const { return (scale_columns() * zero_bits + 7) / 8; }
 
-  // Returns the attributes that rows store it in.
+  bool has_floats() const { return bits > 8; }
+  // Returns the attributes that rows store it in. Their width of floats is 0: casts may change the type.
   Attrs ToAttrs() const;
 };
 
@@ -43,6 +45,8 @@ struct QuantizedOperands {
   Val q, scale, zero;
   QuantizedMatrix matrix;
 };
+// Returns the operands of a matrix of floats, with a scale of 1.
+QuantizedOperands FloatOperands(Val stored);
 // Returns the floats of the matrix.
 Val Dequantize(const QuantizedOperands& w, DType dtype);
 // Returns x·W, or x·Wᵀ with `transposed`, for x of two or more axes.

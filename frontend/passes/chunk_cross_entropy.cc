@@ -16,6 +16,12 @@ namespace {
 
 using Vals = std::vector<Val>;
 
+// Returns true for x·W and x·Wᵀ with one matrix W, whose operands follow x.
+bool MultipliesRows(const Graph& graph, const Node& node) {
+  if (node.op == "MatMulDequantized") return true;
+  return node.op == "MatMul" && node.attrs.Int("trans_a") == 0 && graph.type(node.inputs[1]).rank() == 2;
+}
+
 bool IsLarge(const Graph& graph, const Node& node, const CrossEntropyChunks& c) {
   if (node.op != "CrossEntropy") return false;
   const Type& logits = graph.type(node.inputs[0]);
@@ -97,9 +103,9 @@ class HeadFinder {
     while (producer_[v] >= 0 && IsRows(v)) {
       const int32_t n = producer_[v];
       const Node& node = At(n);
-      if (node.op == "MatMul") {
+      if (MultipliesRows(graph_, node)) {
         head_.product = n;
-        return node.attrs.Int("trans_a") == 0 && graph_.type(node.inputs[1]).rank() == 2;
+        return true;
       }
       if (node.op == "Add" && head_.add_bias < 0) {
         const bool second = IsBias(node.inputs[1]);
@@ -163,7 +169,8 @@ class HeadFinder {
       head_.bias_sums.push_back(n);
       return true;
     }
-    return node.op == "MatMul" && TakeGradientProduct(v, n);
+    if (node.op != "MatMul") return MultipliesRows(graph_, node) && TakeRowProduct(v, n);
+    return TakeGradientProduct(v, n);
   }
 
   bool KeepsLastAxis(const Node& sum, ValueId v) const {
@@ -183,7 +190,11 @@ class HeadFinder {
       head_.weight_products.push_back(n);
       return true;
     }
-    if (!is_left || node.attrs.Int("trans_a") != 0) return false;
+    return MultipliesRows(graph_, node) && TakeRowProduct(v, n);
+  }
+
+  bool TakeRowProduct(ValueId v, int32_t n) {
+    if (At(n).inputs[0] != v) return false;
     head_.row_products.push_back(n);
     return true;
   }
@@ -248,7 +259,7 @@ class HeadChunker {
 
   void EmitBlock() {
     const Node &product = At(head_.product), &loss = At(head_.loss);
-    Val logits = MatMul(Block(x_), r_.Map(product.inputs[1]), false, product.attrs.Int("trans_b") != 0);
+    Val logits = Multiply(product, Block(x_));
     if (bias_) logits = logits + bias_;
     const Val labels = Block(Labels());
     const Vals losses = r_.b().Ops("CrossEntropy", {logits, labels}, loss.attrs);
@@ -263,10 +274,16 @@ class HeadChunker {
     EmitGradients(r_.b().Op("CrossEntropyGrad", {Block(r_.Map(gradient.inputs[0])), losses[1], labels}, loss.attrs));
   }
 
+  // Returns the product of x with the matrix of the node.
+  Val Multiply(const Node& node, Val x) {
+    Vals operands = {x};
+    for (size_t i = 1; i < node.inputs.size(); ++i) operands.push_back(r_.Map(node.inputs[i]));
+    return r_.b().Op(node.op, operands, node.attrs);
+  }
+
   void EmitGradients(Val dlogits) {
     for (int32_t n : head_.row_products) {
-      const Node& node = At(n);
-      parts_[n].push_back(MatMul(dlogits, r_.Map(node.inputs[1]), false, node.attrs.Int("trans_b") != 0));
+      parts_[n].push_back(Multiply(At(n), dlogits));
     }
     for (int32_t n : head_.weight_products) {
       const Node& node = At(n);

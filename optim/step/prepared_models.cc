@@ -76,6 +76,15 @@ std::set<std::string> FrozenScales(const Graph& graph, const std::vector<WeightD
   return names;
 }
 
+// Trained weights become floats, whatever the file stores.
+std::set<std::string> TrainedHalves(const std::vector<WeightDecision>& weights) {
+  std::set<std::string> names;
+  for (const WeightDecision& weight : weights) {
+    if (weight.trained && DTypeSize(weight.type.dtype) == 2) names.insert(weight.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const ImportForwardFn& import,
@@ -87,9 +96,13 @@ absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const
     return EmbedFixedMasks(&prepared.model);
   };
   RETURN_IF_ERROR(choose(options));
-  PrepareOptions frozen_options = options;
-  frozen_options.import.frozen_scales = FrozenScales(prepared.model.graph, prepared.weights);
-  if (!frozen_options.import.frozen_scales.empty()) RETURN_IF_ERROR(choose(frozen_options));
+  PrepareOptions chosen = options;
+  chosen.import.frozen_scales = FrozenScales(prepared.model.graph, prepared.weights);
+  const std::set<std::string> halves = TrainedHalves(prepared.weights);
+  chosen.import.float_weights.insert(halves.begin(), halves.end());
+  if (chosen.import.frozen_scales.empty() && halves.empty()) return prepared;
+  RETURN_IF_ERROR(choose(chosen));
+  prepared.float_weights = std::move(chosen.import.float_weights);
   return prepared;
 }
 

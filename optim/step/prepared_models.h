@@ -6,6 +6,8 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +28,7 @@ struct PreparedModel {
   ImportedModel model;
   LossChoice loss;
   std::vector<WeightDecision> weights;
+  std::set<std::string> float_weights;  // as in ImportOptions
 };
 
 // Imports, simplifies and recognizes composites; chooses neither loss nor weights.

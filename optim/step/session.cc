@@ -37,6 +37,7 @@ absl::Status SessionImpl::Init() {
   if (options_.deterministic && !on_host()) return Invalid("`deterministic`: sums gradients on a CPU only");
   if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
   ASSIGN_OR_RETURN(prepared_, PrepareTrained());
+  prepare_.import.float_weights = prepared_.float_weights;
   loss_denominators_.emplace(prepared_.loss, options_.loss);
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);

@@ -50,6 +50,7 @@ WeightReason ReasonByDefault(const ImportedWeight& w, const TrainableSpec& spec,
     case FixedWeight::kStandardizer:
       return WeightReason::kStandardizer;
     case FixedWeight::kNo:
+    case FixedWeight::kHalf:
       break;
   }
   switch (tables->Find(w)) {
@@ -92,7 +93,7 @@ absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model
                      .alias = w.alias};
     const std::string* wanted = train.Match(w);
     const std::string* frozen = freeze.Match(w);
-    if (kind != InputKind::kParameter) {
+    if (kind != InputKind::kParameter && w.fixed != FixedWeight::kHalf) {
       d.reason = ReasonNotTrainable(kind, d.type);
     } else if (frozen != nullptr) {
       d.reason = WeightReason::kFrozen;

@@ -52,8 +52,8 @@ struct WeightDecision {
 std::string DisplayName(const WeightDecision& weight);
 
 // Returns a decision per weight of the imported model, in graph order, and sets the kinds of the graph's inputs to
-// kParameter or kFrozen. `tables` caches the fixed tables of all imports of the model. Fails on a glob that matches
-// nothing.
+// kParameter or kFrozen. Weights in half precision that are to be trained keep kFrozen. `tables` caches the fixed
+// tables of all imports of the model. Fails on a glob that matches nothing.
 absl::StatusOr<std::vector<WeightDecision>> ChooseTrainable(ImportedModel* model, const TrainableSpec& spec,
                                                             FixedTables* tables);
 

@@ -28,6 +28,10 @@ at::ScalarType ToScalarType(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
       return at::kDouble;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
     case DType::kInt64:
       return at::kLong;
     case DType::kBool:

@@ -24,6 +24,7 @@ TensorVector MatMul(const Operands& a) {
 
 // Numbers of `bits` of each row, the first in the lowest bits of a byte.
 at::Tensor Numbers(const at::Tensor& rows, int64_t bits, int64_t columns) {
+  if (rows.is_floating_point()) return rows.narrow(1, 0, columns);
   const at::Tensor bytes = rows.to(at::kLong);
   std::vector<at::Tensor> parts;
   for (int64_t shift = 0; bits < 8 && shift < 8; shift += bits)

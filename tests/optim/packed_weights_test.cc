@@ -98,15 +98,17 @@ TEST_F(PackedWeights, OfFewRowsAreMadeOnceForAllMicroBatches) {
 }
 
 TEST_F(PackedWeights, OfFrozenWeightsAreKeptForFewRows) {
-  const auto session = Planned(512, 512, "w1");
+  const auto session = Planned(128, 128, "w1");
   EXPECT_THAT(Packing(*session), testing::Contains("derive"));
   EXPECT_GE(session->memory().packed, 2048 * 2048 * 4);
 }
 
 TEST_F(PackedWeights, OfFrozenWeightsAreNotMadeForManyRows) {
-  const auto session = Planned(2048, 2048, "w[12]");
-  EXPECT_THAT(Packing(*session), testing::Not(testing::Contains("derive")));
-  EXPECT_EQ(session->memory().packed, 0);
+  for (const int64_t rows : {512, 2048}) {
+    const auto session = Planned(rows, rows, "w[12]");
+    EXPECT_THAT(Packing(*session), testing::Not(testing::Contains("derive")));
+    EXPECT_EQ(session->memory().packed, 0);
+  }
 }
 
 }  // namespace

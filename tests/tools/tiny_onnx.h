@@ -47,7 +47,9 @@ struct Weight {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<float> values;
-  std::string file = {};  // of its external data, beside the model; "": the values are in the model
+  std::string file = {};   // of its external data, beside the model; "": the values are in the model
+  int type = 1;            // of TensorProto
+  std::string bytes = {};  // for other types than float, in place of `values`
 };
 
 struct Op {
@@ -106,8 +108,9 @@ struct Model {
     for (const Weight& w : weights) {
       Message tensor;
       for (int64_t d : w.shape) tensor.Int(1, static_cast<uint64_t>(d));
-      const std::string raw(reinterpret_cast<const char*>(w.values.data()), w.values.size() * sizeof(float));
-      tensor.Int(2, 1).Bytes(8, w.name);
+      const std::string floats(reinterpret_cast<const char*>(w.values.data()), w.values.size() * sizeof(float));
+      const std::string& raw = w.type == 1 ? floats : w.bytes;
+      tensor.Int(2, static_cast<uint64_t>(w.type)).Bytes(8, w.name);
       if (w.file.empty()) {
         tensor.Bytes(9, raw);
       } else {

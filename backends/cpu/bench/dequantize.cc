@@ -1,4 +1,4 @@
-// Products with a matrix of 4 or 8 bits against oneDNN's product with the packed float32 matrix.
+// Products with a matrix of 4, 8 or 16 bits or of floats against oneDNN's product with the packed float32 matrix.
 #include "frontend/ops/dequantize.h"
 #include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/kernels/matmul.h"
@@ -18,13 +18,19 @@ struct Case {
 constexpr int64_t kBlock = 32;
 
 Run MakeOwn(const Case& c) {
-  const QuantizedMatrix w{
-      .rows = c.rows, .columns = c.columns, .bits = c.bits, .block_rows = 1, .block_columns = kBlock, .zero = 8};
+  const bool floats = c.bits > 8;
+  const QuantizedMatrix w{.rows = c.rows,
+                          .columns = c.columns,
+                          .bits = c.bits,
+                          .block_rows = floats ? c.rows : 1,
+                          .block_columns = floats ? c.columns : kBlock,
+                          .zero = floats ? 0.0 : 8.0};
   Attrs attrs = w.ToAttrs();
   attrs.Set("transposed", int64_t{c.transposed});
   return MakeNodeRun("MatMulDequantized",
                      {{DType::kFloat32, {c.m, c.inner()}},
-                      {DType::kUInt8, {c.rows, c.columns * c.bits / 8}},
+                      floats ? Type{c.bits == 16 ? DType::kFloat16 : DType::kFloat32, {c.rows, c.columns}}
+                             : Type{DType::kUInt8, {c.rows, c.columns * c.bits / 8}},
                       {DType::kFloat32, {w.scale_rows(), w.scale_columns()}}},
                      attrs);
 }
@@ -44,9 +50,11 @@ Run MakeOneDnn(const Case& c) {
 }  // namespace
 
 void CompareDequantize() {
-  for (const int64_t m : {16, 64, 256, 1024}) {
+  for (const int64_t m : {16, 64, 128, 256, 512, 1024}) {
     for (const Case& c : {Case{m, 2816, 1024, 4, true}, Case{m, 2816, 1024, 4, false}, Case{m, 1024, 2816, 4, true},
-                          Case{m, 1024, 2816, 4, false}, Case{m, 2816, 1024, 8, true}, Case{m, 2816, 1024, 8, false}})
+                          Case{m, 1024, 2816, 4, false}, Case{m, 2816, 1024, 8, true}, Case{m, 2816, 1024, 8, false},
+                          Case{m, 2816, 1024, 16, true}, Case{m, 2816, 1024, 16, false}, Case{m, 2816, 1024, 32, true},
+                          Case{m, 2816, 1024, 32, false}})
       Compare(
           StrCat("dequantize/", c.m, "x", c.inner(), "x", c.outer(), " of ", c.bits, " bits",
                  c.transposed ? " transposed" : ""),

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -8,13 +10,6 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using Vec = hn::Vec<D>;
-
-// All sums of a tile stay in registers: 24 of 32 vectors, or 12 of 16.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
-constexpr int kRows = 6, kVectors = 4;
-#else
-constexpr int kRows = 3, kVectors = 2;
-#endif
 
 void UnpackNibbles(const uint8_t* packed, int64_t n, uint8_t* numbers) {
   const hn::Full128<uint8_t> d;
@@ -32,9 +27,21 @@ void UnpackNibbles(const uint8_t* packed, int64_t n, uint8_t* numbers) {
 template <typename T>
 Vec LoadNumbers(const T* numbers) {
   const D d;
-  const hn::Rebind<T, D> bytes;
-  const hn::Rebind<int32_t, D> ints;
-  return hn::ConvertTo(d, hn::PromoteTo(ints, hn::LoadU(bytes, numbers)));
+  if constexpr (std::is_same_v<T, Float16>) {
+    const hn::Rebind<hwy::float16_t, D> halves;
+    return hn::PromoteTo(d, hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(numbers)));
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    const hn::Rebind<uint16_t, D> bits;
+    const hn::Rebind<uint32_t, D> words;
+    const auto high = hn::PromoteTo(words, hn::LoadU(bits, reinterpret_cast<const uint16_t*>(numbers)));
+    return hn::BitCast(d, hn::ShiftLeft<16>(high));
+  } else if constexpr (std::is_same_v<T, float>) {
+    return hn::LoadU(d, numbers);
+  } else {
+    const hn::Rebind<T, D> bytes;
+    const hn::Rebind<int32_t, D> ints;
+    return hn::ConvertTo(d, hn::PromoteTo(ints, hn::LoadU(bytes, numbers)));
+  }
 }
 
 template <typename T>
@@ -46,7 +53,7 @@ void ScaleRuns(const uint8_t* numbers, const NumberRuns& r, float* y) {
   for (int64_t b = 0, end = std::min(r.first, r.n); i < r.n; ++b, end = std::min(end + r.length, r.n)) {
     const Vec zero = hn::Set(d, r.zero[b]), scale = hn::Set(d, r.scale[b]);
     for (; i + lanes <= end; i += lanes) hn::StoreU(hn::Mul(hn::Sub(LoadNumbers(q + i), zero), scale), d, y + i);
-    for (; i < end; ++i) y[i] = (static_cast<float>(q[i]) - r.zero[b]) * r.scale[b];
+    for (; i < end; ++i) y[i] = (ToNumber<float>(q[i]) - r.zero[b]) * r.scale[b];
   }
 }
 
@@ -60,116 +67,17 @@ void ScaleColumns(const uint8_t* numbers, const NumberRuns& r, float* y) {
     const Vec centered = hn::Sub(LoadNumbers(q + i), hn::LoadU(d, r.zero + i));
     hn::StoreU(hn::Mul(centered, hn::LoadU(d, r.scale + i)), d, y + i);
   }
-  for (; i < r.n; ++i) y[i] = (static_cast<float>(q[i]) - r.zero[i]) * r.scale[i];
-}
-
-// Adds up the blocks of four lanes.
-template <typename Tag>
-auto AddBlocks(Tag d, hn::Vec<Tag> v) {
-  if constexpr (hn::MaxLanes(d) == 4) {
-    return v;
-  } else {
-    const hn::Half<Tag> half;
-    return AddBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-
-// Returns the sums of the lanes of four vectors.
-[[gnu::always_inline]] inline hn::Vec<hn::Full128<float>> AddLanes(const Vec* v) {
-  const D d;
-  const hn::Repartition<double, D> pairs;
-  const auto fold = [&](Vec a, Vec b) { return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)); };
-  const auto low = hn::BitCast(pairs, fold(v[0], v[1])), high = hn::BitCast(pairs, fold(v[2], v[3]));
-  return AddBlocks(d, hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, low, high)),
-                              hn::BitCast(d, hn::InterleaveUpper(pairs, low, high))));
-}
-
-template <int kHeight>
-void DotTile(const ProductTile& tile) {
-  const D d;
-  const hn::Full128<float> four;
-  const ProductTile t = tile;  // in registers, whatever the stores below change
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vec sum[kHeight][kDotColumns];
-#pragma GCC unroll 6
-  for (int i = 0; i < kHeight; ++i) {
-    for (Vec& v : sum[i]) v = hn::Zero(d);
-  }
-  int64_t k = 0;
-  for (; k + lanes <= t.depth; k += lanes) {
-    Vec w[kDotColumns];
-    for (int j = 0; j < kDotColumns; ++j) w[j] = hn::LoadU(d, t.w + j * t.w_step + k);
-#pragma GCC unroll 6
-    for (int i = 0; i < kHeight; ++i) {
-      const Vec x = hn::LoadU(d, t.x + i * t.x_step + k);
-      for (int j = 0; j < kDotColumns; ++j) sum[i][j] = hn::MulAdd(x, w[j], sum[i][j]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int i = 0; i < kHeight; ++i) {
-    float sums[kDotColumns];
-    hn::StoreU(AddLanes(sum[i]), four, sums);
-    for (int64_t rest = k; rest < t.depth; ++rest) {
-      for (int j = 0; j < kDotColumns; ++j) sums[j] += t.x[i * t.x_step + rest] * t.w[j * t.w_step + rest];
-    }
-    float* y = t.y + i * t.y_step;
-    if (t.columns == kDotColumns) {
-      const auto all = hn::LoadU(four, sums);
-      hn::StoreU(t.adds ? hn::Add(hn::LoadU(four, y), all) : all, four, y);
-    } else {
-      for (int64_t j = 0; j < t.columns; ++j) y[j] = t.adds ? y[j] + sums[j] : sums[j];
-    }
-  }
-}
-
-template <int kHeight>
-void SumTile(const ProductTile& tile) {
-  const D d;
-  const ProductTile t = tile;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t j = 0; j < kPanelColumns; j += kVectors * lanes) {
-    Vec sum[kHeight][kVectors];
-#pragma GCC unroll 6
-    for (int i = 0; i < kHeight; ++i) {
-      for (int v = 0; v < kVectors; ++v)
-        sum[i][v] = t.adds ? hn::LoadU(d, t.y + i * t.y_step + j + v * lanes) : hn::Zero(d);
-    }
-    const float *x = t.x, *w = t.w + j;
-    for (int64_t k = 0; k < t.depth; ++k, ++x, w += t.w_step) {
-      Vec row[kVectors];
-      for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, w + v * lanes);
-#pragma GCC unroll 6
-      for (int i = 0; i < kHeight; ++i) {
-        const Vec factor = hn::Set(d, x[i * t.x_step]);
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(factor, row[v], sum[i][v]);
-      }
-    }
-#pragma GCC unroll 6
-    for (int i = 0; i < kHeight; ++i) {
-      for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[i][v], d, t.y + i * t.y_step + j + v * lanes);
-    }
-  }
+  for (; i < r.n; ++i) y[i] = (ToNumber<float>(q[i]) - r.zero[i]) * r.scale[i];
 }
 
 }  // namespace
 
 const DequantizeSimd& DequantizeTable() {
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
   static constexpr DequantizeSimd kTable = {
       .unpack_nibbles = UnpackNibbles,
-      .scale_runs = {ScaleRuns<uint8_t>, ScaleRuns<int8_t>},
-      .scale_columns = {ScaleColumns<uint8_t>, ScaleColumns<int8_t>},
-      .rows = kRows,
-      .dot = {DotTile<1>, DotTile<2>, DotTile<3>, DotTile<4>, DotTile<5>, DotTile<6>},
-      .sum = {SumTile<1>, SumTile<2>, SumTile<3>, SumTile<4>, SumTile<5>, SumTile<6>}};
-#else
-  static constexpr DequantizeSimd kTable = {.unpack_nibbles = UnpackNibbles,
-                                            .scale_runs = {ScaleRuns<uint8_t>, ScaleRuns<int8_t>},
-                                            .scale_columns = {ScaleColumns<uint8_t>, ScaleColumns<int8_t>},
-                                            .rows = kRows,
-                                            .dot = {DotTile<1>, DotTile<2>, DotTile<3>},
-                                            .sum = {SumTile<1>, SumTile<2>, SumTile<3>}};
-#endif
+      .scale_runs = {ScaleRuns<uint8_t>, ScaleRuns<int8_t>, ScaleRuns<Float16>, ScaleRuns<BFloat16>, ScaleRuns<float>},
+      .scale_columns = {ScaleColumns<uint8_t>, ScaleColumns<int8_t>, ScaleColumns<Float16>, ScaleColumns<BFloat16>,
+                        ScaleColumns<float>}};
   return kTable;
 }
 

@@ -1,9 +1,60 @@
-// Kernels for matrices of stored numbers, which the rows of matmul.cc name.
+// Reads rows of matrices of stored numbers (frontend/ops/dequantize.h) as floats, and kernels of such matrices, which
+// the rows of matmul.cc name.
 #pragma once
 
+#include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
+#include "frontend/ops/dequantize.h"
 
 namespace onnxtrain::cpu {
+
+struct DequantizeSimd;
+
+// Dequantizes segments of rows of a matrix to T, float or double.
+template <typename T>
+class RowReader {
+ public:
+  // The operands of the matrix are the inputs of the node from `first` on.
+  static absl::StatusOr<RowReader> Create(const KernelContext& c, size_t first);
+
+  const QuantizedMatrix& matrix() const { return m_; }
+  // Columns at which a segment may begin are multiples of this.
+  static constexpr int64_t kAligned = 4;
+
+  struct Operands {
+    const uint8_t* q;
+    const void *scale, *zero;
+  };
+  Operands TakeOperands(const Args& args) const {
+    return {args.in<uint8_t>(first_), args.in<void>(first_ + 1), has_zero_ ? args.in<void>(first_ + 2) : nullptr};
+  }
+
+  // Memory of one thread for segments of up to n columns.
+  struct Scratch {
+    T *scale, *zero;
+    uint8_t* numbers;
+    int64_t block_row = -1, column = -1, n = 0;  // whose scales it holds
+  };
+  static size_t ScratchBytes(int64_t n) { return 2 * Aligned64((n + 2) * sizeof(T)) + Aligned64(n + 64); }
+  static Scratch MakeScratch(std::byte* memory, int64_t n);
+
+  // Writes the elements [column, column + n) of a row.
+  void Read(const Operands& in, int64_t row, int64_t column, int64_t n, Scratch* scratch, T* y) const;
+
+ private:
+  RowReader(const QuantizedMatrix& matrix, DType stored, DType scale, const Type* zero, size_t first);
+
+  void LoadScales(const Operands& in, int64_t block_row, int64_t column, int64_t n, Scratch* scratch) const;
+  T ReadZero(const uint8_t* row, int64_t i) const;
+  void Unpack(const uint8_t* packed, int64_t n, uint8_t* numbers) const;
+
+  const DequantizeSimd& simd_;
+  QuantizedMatrix m_;
+  DType scale_, zero_;
+  size_t first_;
+  int number_;  // index of the type of its unpacked numbers in DequantizeSimd
+  bool has_zero_, signed_zero_;
+};
 
 absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c);
 bool AcceptsDequantize(const KernelContext& c);

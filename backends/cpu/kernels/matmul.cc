@@ -8,6 +8,7 @@
 
 #include "backends/cpu/kernels/dequantize.h"
 #include "backends/cpu/kernels/relu.h"
+#include "backends/cpu/kernels/tiled_product.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/small_float.h"
@@ -62,12 +63,7 @@ Product MakeNodeProduct(const KernelContext& c) {
   return MakeProduct(c.in(0).shape, c.in(1).shape, c.out().shape, c.attrs().Int("trans_a"), c.attrs().Int("trans_b"));
 }
 
-// y = a·b + bias + old. The bias, if any, is [n], what the product is added to is y's old value, in float32.
-struct Epilogue {
-  bool bias = false, adds = false;
-  DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
-  DType bias_type = DType::kFloat32;
-};
+}  // namespace
 
 dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
   const auto a = Plain(p.a, p.a_strides, e.in), y = Plain(p.y, p.y_strides, e.out);
@@ -89,6 +85,8 @@ DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias) {
   arguments.emplace_back(DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc());
   return {dnnl::matmul(desc), arguments};
 }
+
+namespace {
 
 // Ones times ones, added to threes. As many sums as in the product: long ones are cut, and the parts added up.
 bool AccumulatesInPlace(const Product& p, Epilogue e, const std::string& implementation) {
@@ -179,87 +177,22 @@ Kernel MakeEmptyKernel(const KernelContext& c, Epilogue e) {
 
 Kernel PlainProduct(const KernelContext& c, Epilogue e) {
   const Product p = MakeNodeProduct(c);
-  return p.empty() ? MakeEmptyKernel(c, e) : ProductKernel(p, Plain(p.b, p.b_strides, e.in), e);
+  return p.empty() ? MakeEmptyKernel(c, e) : MakePlainProduct(p, e);
 }
 
-// One tile of y = a·b: packs columns of the weight and multiplies them, into scratch memory, since oneDNN's products
-// write dense matrices only.
-class TileProduct {
- public:
-  TileProduct(const Product& p, bool transposed, int64_t columns, Epilogue e)
-      : TileProduct(
-            MakeMatMulDesc({{p.m, p.k}, {p.k, columns}, {p.m, columns}, {p.k, 1}, {}, {columns, 1}, p.m, p.k, columns},
-                           *FindPackedLayout(p.m, p.k, columns, e.in), e),
-            FindPacking(*FindPackedLayout(p.m, p.k, columns, e.in), transposed, transposed ? p.k : p.n), e) {}
-
-  size_t packed_bytes() const { return packed_bytes_; }
-  size_t scratch_bytes() const { return scratch_bytes_; }
-
-  void Run(const Args& args, const float* weight, const void* bias, void* packed, void* y, void* scratch) const {
-    pack_(weight, packed);
-    if (bias != nullptr) {
-      call_.Run({args.inputs[0], packed, bias, y, scratch});
-    } else {
-      call_.Run({args.inputs[0], packed, y, scratch});
-    }
-  }
-
- private:
-  TileProduct(const dnnl::matmul::primitive_desc& desc, PackMatrix pack, Epilogue e)
-      : call_(MakeMatMulCall(desc, e.bias)),
-        pack_(std::move(pack)),
-        packed_bytes_(Aligned64(desc.weights_desc().get_size())),
-        scratch_bytes_(Aligned64(desc.scratchpad_desc().get_size())) {}
-
-  DnnlCall call_;
-  PackMatrix pack_;
-  size_t packed_bytes_, scratch_bytes_;
-};
-
-// Copies, or adds, the columns of a tile to y.
-void StoreTile(const Args& args, const Product& p, Epilogue e, const std::byte* tile, int64_t first, int64_t columns) {
-  const auto element = static_cast<int64_t>(DTypeSize(e.out));
-  Parallel(p.m, columns, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const std::byte* from = tile + i * columns * element;
-      const int64_t at = i * p.n + first;
-      if (e.adds) {
-        const auto* sums = reinterpret_cast<const float*>(from);
-        for (int64_t j = 0; j < columns; ++j) args.out()[at + j] = args.in(3)[at + j] + sums[j];
-      } else {
-        std::copy_n(from, columns * element, args.out<std::byte>() + at * element);
-      }
-    }
-  });
-}
-
-// Packs a float32 weight tile by tile in memory that stays in the caches, so that no packed copy of it has to be kept.
-// Every element has the bits of the product with a weight that is packed as a whole.
+// Packs tiles of a float32 weight.
 absl::StatusOr<Kernel> PrepareTiledProduct(const KernelContext& c, Epilogue e) {
   const Product p = MakeNodeProduct(c);
   const bool transposed = c.attrs().Int("trans_b") != 0;
-  const int64_t width = FindTileWidth(p.m, p.k, p.n, e.in),
-                last = p.n - (p.n - 1) / std::max<int64_t>(width, 1) * width;
+  const int64_t width = FindTileWidth(p.m, p.k, p.n, e.in), step = transposed ? p.k : 1;
   if (width == 0 || c.in(1).dtype != DType::kFloat32)
     return absl::InternalError("no tiles of this weight can be packed");
-  const bool adds = std::exchange(e.adds, false);
-  const TileProduct whole(p, transposed, width, e), rest(p, transposed, last, e);
-  e.adds = adds;
-  const size_t packed = std::max(whole.packed_bytes(), rest.packed_bytes());
-  const size_t tile = Aligned64(p.m * width * DTypeSize(e.out));
-  return Kernel{.run =
-                    [=](const Args& args) {
-                      auto* memory = static_cast<std::byte*>(args.workspace);
-                      for (int64_t j = 0; j < p.n; j += width) {
-                        const int64_t columns = std::min(width, p.n - j);
-                        const TileProduct& product = columns == width ? whole : rest;
-                        const std::byte* bias = e.bias ? args.in<std::byte>(2) + j * DTypeSize(e.bias_type) : nullptr;
-                        product.Run(args, args.in(1) + j * (transposed ? p.k : 1), bias, memory, memory + packed,
-                                    memory + packed + tile);
-                        StoreTile(args, p, e, memory + packed, j, columns);
-                      }
-                    },
-                .workspace = packed + tile + std::max(whole.scratch_bytes(), rest.scratch_bytes())};
+  return MakeTiledProduct(
+      p, e,
+      {.width = width,
+       .transposed = transposed,
+       .stride = transposed ? p.k : p.n,
+       .read = [step](const Args& args, int64_t first, int64_t, std::byte*) { return args.in(1) + first * step; }});
 }
 
 absl::StatusOr<Kernel> PrepareMatMul(const KernelContext& c) {
@@ -338,6 +271,8 @@ absl::StatusOr<Kernel> PreparePlainMatMul(const KernelContext& c) {
 }
 
 }  // namespace
+
+Kernel MakePlainProduct(const Product& p, Epilogue e) { return ProductKernel(p, Plain(p.b, p.b_strides, e.in), e); }
 
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype) {
   const dnnl::matmul::desc desc(Plain({m, k}, {k, 1}, dtype), AnyLayout({k, n}, dtype), Plain({m, n}, {n, 1}, dtype));

@@ -21,6 +21,20 @@ struct Product {
 // Batch axes are merged where operands allow it: a product with one shared matrix b is a single product of more rows.
 Product MakeProduct(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b);
 
+// y = a·b + bias + old. The bias, if any, is [n], what the product is added to is y's old value, in float32.
+struct Epilogue {
+  bool bias = false, adds = false;
+  DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
+  DType bias_type = DType::kFloat32;
+};
+
+dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory::desc& weights, Epilogue e);
+// Its pointers are a, the weights, the bias if there is one, y and scratch memory.
+DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
+
+// Returns the product of matrices that are not packed.
+Kernel MakePlainProduct(const Product& p, Epilogue e);
+
 // Returns the fastest layout of a weight [k, n] of that type for m rows; nothing if that is row-major.
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 

@@ -8,6 +8,7 @@
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/dequantize.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain::cpu {
@@ -20,7 +21,8 @@ namespace {
 // A frozen weight is read from the file, and packed copies for both passes would take twice its memory. Products of
 // kRowsToTile rows lose at most 3 % without them (FindTileWidth; measured likewise, 1024 to 8192 rows and columns):
 // they read a transposed weight as it is, and pack the tiles of any other. Blocks of rows that share a weight, such as
-// those of a cross entropy, count together.
+// those of a cross entropy, count together. Fewer rows, from kRowsOfBlock on, are multiplied in float32 by
+// MatMulDequantized, which copies tiles into the caches.
 constexpr int64_t kRowsToTile = 768, kRowsOfBlock = 256;
 constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 2048, kMinWideDim = 1024;
 
@@ -85,6 +87,12 @@ struct Weight {
     return r.b().Op("cpu.MatMul", operands, std::move(attrs));
   }
 
+  // Returns the product with a float32 weight that is read as stored; invalid if it cannot be.
+  Val MultiplyStored(Rewriter& r) const {
+    if (a().dtype != DType::kFloat32 || graph.type(Master()).dtype != DType::kFloat32) return Val();
+    return MatMulDequantized(r.Map(product.inputs[0]), FloatOperands(r.Map(Master())), is_transposed());
+  }
+
   // Invalid where oneDNN prefers it as it is.
   Val Pack(Rewriter& r) const {
     const int64_t k = a().shape.back(), n = graph.type(product.outputs[0]).shape.back();
@@ -125,8 +133,9 @@ absl::StatusOr<Graph> PackWeights(const Graph& graph) {
     if (!IsWorthPacking(graph, node)) return std::nullopt;
     const Weight weight{graph, node};
     const auto rows = frozen.find({weight.Master(), weight.is_transposed()});
-    if (weight.rows() >= kRowsOfBlock && rows != frozen.end() && rows->second >= kRowsToTile) {
-      if (const Val product = weight.MultiplyTiles(r)) return std::vector<Val>{product};
+    if (weight.rows() >= kRowsOfBlock && rows != frozen.end()) {
+      const Val product = rows->second >= kRowsToTile ? weight.MultiplyTiles(r) : weight.MultiplyStored(r);
+      if (product) return std::vector<Val>{product};
     }
     const auto [it, fresh] = packed.try_emplace({node.inputs[1], weight.rows(), weight.is_transposed()});
     if (fresh) it->second = weight.Pack(r);

@@ -16,7 +16,7 @@ namespace {
 
 // Returns the first `columns` numbers of packed rows.
 at::Tensor Unpacked(const at::Tensor& q, int64_t bits, int64_t columns) {
-  if (bits == 8) return q.narrow(1, 0, columns);
+  if (bits >= 8) return q.narrow(1, 0, columns);
   std::vector<at::Tensor> parts;
   for (int64_t shift = 0; shift < 8; shift += bits)
     parts.push_back(q.floor_divide(int64_t{1} << shift).bitwise_and((int64_t{1} << bits) - 1));

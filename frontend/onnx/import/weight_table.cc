@@ -11,6 +11,7 @@
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/weight_index.h"
+#include "frontend/ops/dequantize.h"
 #include "frontend/ops/row.h"
 
 namespace onnxtrain {
@@ -35,22 +36,24 @@ bool IsViewOf(const ParsedNode& node, const std::string& name) {
   return GetOnnxTraits(node).view && node.inputs[0] == name && !node.outputs.empty();
 }
 
-}  // namespace
-
-bool FilledWeights::OnlyFeedsWeightInputs(const std::string& name, int depth) const {
-  const auto& users = live_.Users(name);
+// Returns true if operators read `name`, perhaps through views, as weights and in no other way.
+bool OnlyFeedsWeightInputs(const LiveGraph& live, const std::string& name, int depth = 0) {
+  const auto& users = live.Users(name);
   if (users.empty() || depth > kMaxViews) return false;
   return std::ranges::all_of(users, [&](const ParsedNode* user) {
-    return TakesAsWeight(*user, name) || (IsViewOf(*user, name) && OnlyFeedsWeightInputs(user->outputs[0], depth + 1));
+    return TakesAsWeight(*user, name) ||
+           (IsViewOf(*user, name) && OnlyFeedsWeightInputs(live, user->outputs[0], depth + 1));
   });
 }
+
+}  // namespace
 
 bool FilledWeights::IsFilledWeight(const ParsedNode& node) const {
   if (!node.domain.empty() || node.op_type != "ConstantOfShape") return false;
   if (node.inputs.size() != 1 || node.outputs.size() != 1 || node.outputs[0].empty()) return false;
   const ParsedNode* shape = live_.Producer(node.inputs[0]);
   const bool given = graph_.initializers.count(node.inputs[0]) > 0 || (shape != nullptr && IsConstantNode(*shape));
-  return given && OnlyFeedsWeightInputs(node.outputs[0], 0);
+  return given && OnlyFeedsWeightInputs(live_, node.outputs[0]);
 }
 
 absl::StatusOr<std::optional<HostTensor>> FilledWeights::Fill(const Attrs& attrs, const HostTensor* extents) {
@@ -109,8 +112,8 @@ FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
 }  // namespace
 
 WeightTable::WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types,
-                         bool constant_factors, Builder* builder)
-    : graph_(graph), live_(live), types_(types), constant_factors_(constant_factors), builder_(*builder) {
+                         const ImportOptions& options, bool keep_halves, Builder* builder)
+    : graph_(graph), live_(live), types_(types), options_(options), keep_halves_(keep_halves), builder_(*builder) {
   for (std::string& name : ListStoredNumbers(graph)) stored_.insert(std::move(name));
 }
 
@@ -134,7 +137,7 @@ bool WeightTable::IsConstant(const ParsedGraph& graph, const std::string& name, 
   if (!IsFloat(tensor.dtype()) || tensor.size() == 0) return true;
   const WeightOrigin::Kind kind = FindOrigin(name).kind;
   if (kind == WeightOrigin::Kind::kParameter) return false;
-  if (tensor.shape().empty() || (IsDerivedFactor(kind, tensor) && constant_factors_)) return true;
+  if (tensor.shape().empty() || (IsDerivedFactor(kind, tensor) && options_.constant_factors)) return true;
   const auto& users = live_.Users(name);
   return tensor.size() == 1 && !users.empty() &&
          std::ranges::all_of(users, [&](const ParsedNode* user) { return TakesNumber(*user); });
@@ -156,6 +159,20 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
   return v;
 }
 
+bool WeightTable::StaysHalf(const std::string& name, const HostTensor& tensor) const {
+  const bool half = IsFloat(tensor.dtype()) && DTypeSize(tensor.dtype()) == 2;
+  return keep_halves_ && half && tensor.shape().size() == 2 && !options_.float_weights.contains(name) &&
+         OnlyFeedsWeightInputs(live_, name);
+}
+
+Val WeightTable::AddMapped(const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
+  if (!StaysHalf(name, tensor)) return Add(name, types_.Map(tensor), reader);
+  const Val stored = Add(name, tensor, reader);
+  weights_.back().stored = true;
+  weights_.back().fixed = FixedWeight::kHalf;
+  return Dequantize(FloatOperands(stored), types_.Map(tensor.dtype()));
+}
+
 Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
                                  const ParsedNode& reader) {
   if (scope.graph == &graph_ && IsStored(name)) {
@@ -163,14 +180,13 @@ Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& na
     weights_.back().stored = true;
     return v;
   }
-  HostTensor mapped = types_.Map(tensor);
-  if (!IsConstant(*scope.graph, name, tensor)) return Add(name, std::move(mapped), reader);
+  if (!IsConstant(*scope.graph, name, tensor)) return AddMapped(name, tensor, reader);
   Val& v = constants_[{scope.graph, name}];
   if (v.valid()) return v;
   if (scope.graph != &graph_ && IsFloat(tensor.dtype()) && tensor.size() > 1) ++body_tensors_;
   if (scope.graph == &graph_ && IsDerivedFactor(FindOrigin(name).kind, tensor) && !tensor.shape().empty())
     derived_factors_.push_back(name);
-  v = builder_.Constant(Aligned(mapped));
+  v = builder_.Constant(Aligned(types_.Map(tensor)));
   if (v.valid()) builder_.graph().SetValueName(v.id(), scope.prefix + name);
   return v;
 }
@@ -220,7 +236,7 @@ Val WeightTable::SplitMergedCopy(const ParsedNode& node) {
   if (it == graph_.initializers.end() || live_.Users(node.inputs[0]).size() < 2) return Val();
   if (IsConstant(graph_, node.outputs[0], it->second)) return Val();
   ++split_copies_;
-  return Add(node.outputs[0], types_.Map(it->second), node);
+  return AddMapped(node.outputs[0], it->second, node);
 }
 
 ImportWeight* WeightTable::Find(ValueId value) {

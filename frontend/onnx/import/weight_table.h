@@ -34,8 +34,6 @@ class FilledWeights {
   int count() const { return count_; }
 
  private:
-  bool OnlyFeedsWeightInputs(const std::string& name, int depth) const;
-
   const ParsedGraph& graph_;
   const LiveGraph& live_;
   const FloatTypes& types_;
@@ -61,9 +59,10 @@ bool IsConstantNode(const ParsedNode& node);
 // bodies, integers and scalars of formulas are constants.
 class WeightTable {
  public:
-  // `graph` is the top graph. All arguments must outlive the table.
-  WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, bool constant_factors,
-              Builder* builder);
+  // `graph` is the top graph. With `keep_halves`, matrices in half precision stay as stored, unless the options name
+  // them. All arguments must outlive the table.
+  WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, const ImportOptions& options,
+              bool keep_halves, Builder* builder);
 
   // Adds a weight that `reader` reads. `tensor` must have its final element type.
   Val Add(const std::string& name, HostTensor tensor, const ParsedNode& reader);
@@ -100,6 +99,9 @@ class WeightTable {
   const std::vector<std::string>& constant_factors() const { return derived_factors_; }
 
  private:
+  // Adds a weight that becomes floats, or floats of a weight that stays in half precision.
+  Val AddMapped(const std::string& name, const HostTensor& tensor, const ParsedNode& reader);
+  bool StaysHalf(const std::string& name, const HostTensor& tensor) const;
   WeightOrigin FindOrigin(const std::string& name) const;
   bool IsConstant(const ParsedGraph& graph, const std::string& name, const HostTensor& tensor) const;
   bool TakesNumber(const ParsedNode& node) const;
@@ -108,7 +110,8 @@ class WeightTable {
   const ParsedGraph& graph_;
   const LiveGraph& live_;
   const FloatTypes& types_;
-  const bool constant_factors_;
+  const ImportOptions& options_;
+  const bool keep_halves_;
   Builder& builder_;
   std::vector<ImportWeight> weights_;
   std::map<ValueId, size_t> index_;

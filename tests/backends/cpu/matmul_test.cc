@@ -138,6 +138,22 @@ TEST(CpuMatMul, FrozenWeightsOfManyRowsAreReadAsStored) {
   }
 }
 
+TEST(CpuMatMul, FrozenWeightsOfSomeRowsAreReadAsStored) {
+  for (const bool trans_b : {false, true}) {
+    const HalfCase c = {.a = {2, 150, 600},
+                        .b = trans_b ? Shape{1100, 600} : Shape{600, 1100},
+                        .bias = {1100},
+                        .trans_b = trans_b,
+                        .out = DType::kFloat32};
+    BoundProgram frozen = RunProduct(c, InputKind::kFrozen, DType::kFloat32),
+                 trained = RunProduct(c, InputKind::kParameter, DType::kFloat32);
+    EXPECT_EQ(CountOps(frozen.graph(), "cpu.PackWeight"), 0);
+    EXPECT_EQ(CountOps(frozen.graph(), "MatMulDequantized"), 1);
+    const HostTensor y = frozen.Get("y").value(), want = trained.Get("y").value();
+    for (int64_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y.At(i), want.At(i), 1e-4) << i;
+  }
+}
+
 // bf16 products accumulate in float32 and round once, where the host rounds at every step.
 TEST(CpuMatMul, BFloat16) {
   const HalfCase kCases[] = {

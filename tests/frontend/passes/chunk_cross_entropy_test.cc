@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "frontend/ops/builder.h"
+#include "frontend/ops/dequantize.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/eliminate.h"
 #include "tests/frontend/passes/testing.h"
@@ -15,6 +16,7 @@ constexpr int64_t kRows = 7, kClasses = 5;
 constexpr CrossEntropyChunks kSmall = {.min_bytes = 0, .min_rows = 2, .max_blocks = 3, .row_multiple = 1};
 
 struct HeadOptions {
+  bool stored = false;  // w is frozen, and multiplied by as the file stores it
   bool bias = true, weight_by_class = true, gradients = true, logits_output = false, squared = false, soft = false;
   Attrs attrs = {};
 };
@@ -23,12 +25,11 @@ struct HeadOptions {
 class HeadGraph {
  public:
   explicit HeadGraph(const HeadOptions& o) {
-    std::vector<Val> weights = {Input("x", {kRows, 1, 3}),
-                                Input("w", o.weight_by_class ? Shape{kClasses, 3} : Shape{3, kClasses})};
-    Val logits = MatMul(Tanh(weights[0]), weights[1], false, o.weight_by_class);
+    std::vector<Val> weights = {Input("x", {kRows, 1, 3})};
+    Val logits = Multiply(Tanh(weights[0]), o, &weights);
     if (o.bias) {
       weights.push_back(Input("bias", {kClasses}));
-      logits = logits + weights[2];
+      logits = logits + weights.back();
     }
     const Val labels = b_.Input(InputKind::kFeed, "labels", {DType::kInt64, {kRows}});
     const Val rows = Reshape(logits, {kRows, kClasses});
@@ -49,6 +50,17 @@ class HeadGraph {
  private:
   Val Input(const char* name, Shape shape) {
     return b_.Input(InputKind::kParameter, name, {DType::kFloat64, std::move(shape)});
+  }
+
+  // Adds w to the weights unless it is frozen.
+  Val Multiply(Val x, const HeadOptions& o, std::vector<Val>* weights) {
+    Shape shape = o.weight_by_class ? Shape{kClasses, 3} : Shape{3, kClasses};
+    if (o.stored) {
+      const Val w = b_.Input(InputKind::kFrozen, "w", {DType::kFloat32, std::move(shape)});
+      return MatMulDequantized(x, FloatOperands(w), o.weight_by_class);
+    }
+    weights->push_back(Input("w", std::move(shape)));
+    return MatMul(x, weights->back(), false, o.weight_by_class);
   }
 
   // The seed is an input, as in training.
@@ -103,6 +115,16 @@ TEST(ChunkCrossEntropy, SameNumbersInBlocks) {
         }
       }
     }
+  }
+}
+
+TEST(ChunkCrossEntropy, WeightsAsStored) {
+  for (const bool by_class : {true, false}) {
+    const Graph whole = HeadGraph({.stored = true, .weight_by_class = by_class}).graph();
+    const Graph chunked = Chunk(whole);
+    EXPECT_EQ(CountHeads(chunked), 3) << Print(chunked);
+    EXPECT_EQ(MaxLogits(chunked), 0) << Print(chunked);
+    ExpectSameNumbers(whole, chunked, 1e-12);
   }
 }
 

@@ -16,6 +16,11 @@ struct Stored {
 };
 
 Input Numbers(const Stored& s) {
+  if (IsFloat(s.dtype)) {
+    Input halves = Fixed(Uniform({s.rows, s.columns}, -2, 2));
+    halves.type.dtype = s.dtype;
+    return halves;
+  }
   const bool is_signed = s.dtype == DType::kInt8 || s.dtype == DType::kInt4;
   const int64_t most = s.bits < 8 ? 255 : s.dtype == DType::kInt4 ? 7 : s.dtype == DType::kUInt4 ? 15 : 127;
   return Ints({s.rows, (s.columns * s.bits + 7) / 8}, is_signed ? -most - 1 : 0, most, s.dtype);
@@ -36,6 +41,9 @@ std::vector<Stored> StoredMatrices() {
       {"_unsigned_blocks_of_rows", 40, 7, 8, DType::kUInt4, {16, 1}, Ints({3, 7}, 0, 15, DType::kUInt4)},
       {"_one_column", 33, 1, 4, kU8, {1, 32}, Absent()},
       {"_one_row", 1, 1100, 4, kU8, {1, 32}, Absent()},
+      {"_half", 70, 67, 16, DType::kFloat16, {70, 67}, Absent()},
+      {"_bfloat", 9, 130, 16, DType::kBFloat16, {9, 130}, Absent()},
+      {"_half_blocks", 33, 70, 16, DType::kFloat16, {1, 32}, Fixed(Uniform({33, 3}, -1, 1))},
   };
 }
 
