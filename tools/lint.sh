@@ -49,9 +49,10 @@ chosen_sources() {
 }
 
 # Clang 14 cannot parse the headers of libtorch 1.13 as C++20, nor the vector kernels, which GCC's vector extensions and
-# Highway's targets make another language to it: sources that include either are left out.
+# Highway's targets make another language to it: sources that include either are left out, and so are those that include
+# Apache Arrow, which is optional.
 parsable() {
-  xargs -r grep -LE '"hwy/foreach_target.h"|<(ATen|c10|torch)/' |
+  xargs -r grep -LE '"hwy/foreach_target.h"|<(ATen|arrow|c10|parquet|torch)/' |
     grep -vE '^(backends/torch|tests/ops_autograd|tests/backends/torch_fuse)/'
 }
 

@@ -235,7 +235,7 @@ class ColumnOpener {
     auto stored = Store(c, false);
     const absl::Status loaded = table_->columns()[c].missing == 0 ? absl::OkStatus() : stored->Load();
     if (!loaded.ok()) return AddProblemText(name, ToStd(loaded.message()));
-    own.push_back({.column = {.name = name, .sample = stored->sample()}, .stored = std::move(stored)});
+    own.push_back({.column = {.name = name, .sample = stored->sample()}, .stored = stored});
   }
 
   void AddLists(int c, const std::string& name) {
