@@ -177,15 +177,20 @@ absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, cons
   return absl::OkStatus();
 }
 
-// Returns true if samples of a language model can be made of the data. A table may hold dialogues, and a single array
-// of a .npy file tokens.
-bool MayHoldTokens(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
-  if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty()) return false;
-  if (!text.columns.empty()) return true;
+// What samples of a language model can be made of.
+enum class TokenData : uint8_t { kNone, kDialogues, kTokens };
+
+// Returns what the data may hold: tokens or text, or dialogues in the columns of a table. A single array of a .npy file
+// may hold tokens.
+TokenData FindTokenData(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
+  if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty())
+    return TokenData::kNone;
+  if (!text.columns.empty()) return TokenData::kTokens;
   const auto found = FindSource(request.path);
-  if (!found.ok()) return false;
-  return found->source->is_table || found->source->tokens != Source::Tokens::kNone ||
-         HasSuffix(found->path, {".npy"}, true);
+  if (!found.ok()) return TokenData::kNone;
+  if (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true))
+    return TokenData::kTokens;
+  return found->source->is_table ? TokenData::kDialogues : TokenData::kNone;
 }
 
 // Returns the column of a source of documents.
@@ -301,11 +306,13 @@ class DataOpener {
     } else {
       ASSIGN_OR_RETURN(opened_.text, MakeTextSetup(config_, before_, request_.path, request_.fit));
     }
-    if (MayHoldTokens(config_, request_, opened_.text)) {
+    const TokenData tokens = FindTokenData(config_, request_, opened_.text);
+    if (tokens != TokenData::kNone) {
       ASSIGN_OR_RETURN(language_, FindLanguageModel(config_, model_, loss_));
     }
-    request_.hold_out = !language_.has_value();
-    if (language_.has_value()) options_.label.clear();
+    makes_blocks_ = language_.has_value() && tokens == TokenData::kTokens;
+    request_.hold_out = !makes_blocks_;
+    if (makes_blocks_) options_.label.clear();
     options_.text.names.insert(opened_.text.columns.begin(), opened_.text.columns.end());
     if (language_.has_value() && config_.text.empty()) AddDialogueColumns();
     return absl::OkStatus();
@@ -372,7 +379,7 @@ class DataOpener {
       ASSIGN_OR_RETURN(form, FindDialogues(config_, *samples_.dataset, opened_.text));
     }
     if (!form.has_value()) RETURN_IF_ERROR(RefuseUnused(config_, {.subject = request_.path, .has_answers = false}));
-    if (form || (language_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset)))) {
+    if (form || (makes_blocks_ && (!opened_.text.columns.empty() || IsTokenSequence(*samples_.dataset)))) {
       const BlockRequest block_request{.path = request_.path,
                                        .fit = request_.fit,
                                        .trained_length = TrainedLength(before_, language_->ids),
@@ -382,7 +389,7 @@ class DataOpener {
     }
     if (opened_.text.columns.empty()) {
       if (!request_.text.has_value()) RETURN_IF_ERROR(RefuseUnused(config_, {.has_text_columns = false}));
-      return language_.has_value() ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
+      return makes_blocks_ ? HoldOut(config_, request_, options_, &samples_) : absl::OkStatus();
     }
     auto tokens = AddTokens(config_, model_, &opened_.text, samples_.dataset, &samples_.notes);
     if (!tokens.ok()) return Annotate(tokens.status(), StrCat(request_.path, ": "));
@@ -570,7 +577,8 @@ class DataOpener {
   BindSpec spec_;
   ImportOptions import_;  // the options before the data is known
   DatasetOptions options_;
-  std::optional<LanguageModel> language_;  // set if tokens are trained to predict the next one
+  std::optional<LanguageModel> language_;  // set if the model may predict the next token of the data
+  bool makes_blocks_ = false;              // it does, unless the data turns out to hold samples of tokens
   OpenedSamples samples_;
   std::map<std::string, std::string> constants_;  // texts by input
   std::string normalize_;
