@@ -42,8 +42,8 @@ class ChatTemplate {
 
   // `variables` is an object. Errors are one line that begins with "line N: ". Messages that the template refuses by
   // raise_exception are FailedPrecondition errors.
-  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables,
-                                              const RenderOptions& options = {}) const = 0;
+  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const = 0;
+  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables) const { return Render(variables, {}); }
   // True if the template marks what assistants write by {% generation %}.
   virtual bool marks_generation() const = 0;
 };
