@@ -236,7 +236,7 @@ class ChatMaker {
         rows.push_back(std::move(row));
       }
       all.Append(part.samples);
-      ends_of_parts_.push_back({first_row, std::ssize(rows)});
+      ends_of_parts_.emplace_back(first_row, std::ssize(rows));
     }
     RETURN_IF_ERROR(CheckIds(all));
     const bool fixed = model_.limit.exact || !model_.pair_mask.empty();

@@ -71,7 +71,7 @@ class Function : public Object {
     const Extent self = GetExtent(self_);
     return {.depth = self.depth + 1, .weight = self.weight + 1};
   }
-  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override {
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override {
     return CallBuiltin(run, builtin_, self_, std::move(arguments));
   }
 

@@ -126,7 +126,7 @@ class Joiner : public Object {
   explicit Joiner(Value separator) : separator_(std::move(separator)) {}
   std::string_view type_name() const override { return "Joiner"; }
   void Release() override { separator_ = None(); }
-  absl::StatusOr<Value> Call(Interpreter& /*run*/, CallArguments /*arguments*/) override {
+  absl::StatusOr<Value> Call(Interpreter& /*run*/, CallArguments&& /*arguments*/) override {
     return std::exchange(used_, true) ? separator_ : Value("");
   }
 

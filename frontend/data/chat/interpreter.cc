@@ -171,7 +171,7 @@ absl::StatusOr<CallArguments> Interpreter::EvaluateArguments(const Arguments& ar
 absl::StatusOr<Value> Interpreter::Call(const Value& function, CallArguments arguments) {
   if (function.is_undefined()) return Invalid(*function.undefined()->reason);
   if (function.object() == nullptr) return Invalid("'", GetTypeName(function), "' object is not callable");
-  const std::shared_ptr<Object> alive = function.shared_object();
+  std::shared_ptr<Object> alive = function.shared_object();
   return alive->Call(*this, std::move(arguments));
 }
 

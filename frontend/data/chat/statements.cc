@@ -31,7 +31,7 @@ class LoopState : public Object, public std::enable_shared_from_this<LoopState> 
 
   std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name) override;
   // Renders the loop over the children of an item.
-  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override;
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override;
 
   absl::StatusOr<Value> Cycle(const Values& values) const {
     if (values.empty()) return Invalid("no items for cycling given");
@@ -115,7 +115,7 @@ class LoopMethod : public Object {
   LoopMethod(std::shared_ptr<LoopState> loop, bool cycles) : loop_(std::move(loop)), cycles_(cycles) {}
   std::string_view type_name() const override { return "method"; }
   void Release() override { loop_ = nullptr; }
-  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override {
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override {
     RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(arguments.positional.size())));
     return cycles_ ? loop_->Cycle(arguments.positional) : loop_->Changed(arguments.positional);
   }
@@ -146,7 +146,7 @@ std::optional<absl::StatusOr<Value>> LoopState::GetAttribute(std::string_view na
   return (this->*row->get)();
 }
 
-absl::StatusOr<Value> LoopState::Call(Interpreter& run, CallArguments arguments) {
+absl::StatusOr<Value> LoopState::Call(Interpreter& run, CallArguments&& arguments) {
   if (!statement_.recursive) return Invalid("the loop is called but has no 'recursive'");
   if (arguments.positional.size() != 1) return Invalid("loop takes one argument");
   const Interpreter::InScope scope(run, scope_);
@@ -168,7 +168,7 @@ class Macro : public Object {
     return absl::StatusOr<Value>(Value(definition_.name));
   }
 
-  absl::StatusOr<Value> Call(Interpreter& run, CallArguments arguments) override {
+  absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override {
     const Interpreter::InScope outer(run, scope_);
     const auto local = run.MakeScope();
     const Interpreter::InScope inner(run, local);

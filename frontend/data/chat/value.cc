@@ -179,7 +179,7 @@ std::string Object::Print() const { return StrCat("<", type_name(), ">"); }
 
 std::optional<absl::StatusOr<Value>> Object::GetAttribute(std::string_view /*name*/) { return std::nullopt; }
 
-absl::StatusOr<Value> Object::Call(Interpreter& /*interpreter*/, CallArguments /*arguments*/) {
+absl::StatusOr<Value> Object::Call(Interpreter& /*interpreter*/, CallArguments&& /*arguments*/) {
   return Invalid("'", type_name(), "' object is not callable");
 }
 

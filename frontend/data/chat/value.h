@@ -126,7 +126,7 @@ class Object {
   virtual std::string Print() const;
   virtual std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name);
   virtual bool is_callable() const { return true; }
-  virtual absl::StatusOr<Value> Call(Interpreter& interpreter, CallArguments arguments);
+  virtual absl::StatusOr<Value> Call(Interpreter& interpreter, CallArguments&& arguments);
   // Returns that of the values it is bound to, unless the interpreter tracks it.
   virtual Extent extent() const { return {}; }
   // Drops references to other values, to break cycles when a rendering ends.

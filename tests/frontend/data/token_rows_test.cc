@@ -45,7 +45,8 @@ TEST(TokenRows, PadSamples) {
 
 TEST(TokenRows, KeepPackedSamplesApart) {
   const BlockOptions options{.length = 6, .max_id = 5, .separate = true};
-  const TokenRows rows(MakeSource(), MakeSamples(), {{0, 1}}, options, true);
+  const TokenRows packed(MakeSource(), MakeSamples(), {{0, 1}}, options, true);
+  const Dataset& rows = packed;
   EXPECT_THAT(ReadRow(rows, 0, BlockRole::kIds, 6), ElementsAre(1, 2, 3, 4, 5, 0));
   EXPECT_THAT(ReadRow(rows, 0, BlockRole::kLabels, 6), ElementsAre(2, 3, -100, 5, -100, -100));
   EXPECT_THAT(ReadRow(rows, 0, BlockRole::kPositions, 6), ElementsAre(0, 1, 2, 0, 1, 0));
