@@ -122,13 +122,13 @@ class Chats : public Scratch {
   Json Summary(const std::string& out) const { return Json::parse(ReadAll(Path(out + "/summary.json"))); }
 };
 
-Json Message(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+Json Say(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
 
 TEST_F(Chats, TurnsOfTheAssistantCount) {
-  WriteLines("c.jsonl", {{{"messages", {Message("user", "hello"), Message("assistant", "good day")}}},
+  WriteLines("c.jsonl", {{{"messages", {Say("user", "hello"), Say("assistant", "good day")}}},
                          {{"messages",
-                           {Message("system", "be brief"), Message("user", "one"), Message("assistant", "two"),
-                            Message("user", "three"), Message("assistant", "four")}}}});
+                           {Say("system", "be brief"), Say("user", "one"), Say("assistant", "two"),
+                            Say("user", "three"), Say("assistant", "four")}}}});
   EXPECT_NEAR(Loss("--model m --data c.jsonl"),
               LossOf({"<|im_start|>user\nhello<|im_end|><|im_start|>assistant\n⟦good day<|im_end|>⟧",
                       "<|im_start|>system\nbe brief<|im_end|><|im_start|>user\none<|im_end|><|im_start|>assistant\n⟦two"
@@ -141,7 +141,7 @@ TEST_F(Chats, GenerationBlocksSayWhatCounts) {
       "{% for m in messages %}{% if m.role == 'assistant' %}: {% generation %}{{ m.content }}.{% endgeneration %}"
       "{% else %}{{ m.content }}{% endif %}\n{% endfor %}";
   WriteAll(Path("own.jinja"), chat);
-  WriteLines("c.jsonl", {{{"messages", {Message("user", "ab"), Message("assistant", "cd"), Message("user", "e")}}}});
+  WriteLines("c.jsonl", {{{"messages", {Say("user", "ab"), Say("assistant", "cd"), Say("user", "e")}}}});
   EXPECT_NEAR(Loss("--model m --data c.jsonl --chat-template own.jinja"), LossOf({"ab\n: ⟦cd.⟧\ne\n"}), 1e-6);
   WriteAll(Path("m/chat_template.jinja"), chat);
   EXPECT_NEAR(Loss("--model m --data c.jsonl"), LossOf({"ab\n: ⟦cd.⟧\ne\n"}), 1e-6);
@@ -155,7 +155,7 @@ TEST_F(Chats, AnswersToPromptsCount) {
   EXPECT_NEAR(Loss("--model m --data p.jsonl"), loss, 1e-6);
   WriteAll(Path("p.csv"), "q,n,r\none plus one is ,1,two.\na,2,b\n");
   EXPECT_NEAR(Loss("--model m --data p.csv --prompt q --completion r"), loss, 1e-6);
-  WriteLines("m.jsonl", {{{"prompt", {Message("user", "hi")}}, {"completion", {Message("assistant", "yes")}}}});
+  WriteLines("m.jsonl", {{{"prompt", {Say("user", "hi")}}, {"completion", {Say("assistant", "yes")}}}});
   EXPECT_NEAR(Loss("--model m --data m.jsonl"),
               LossOf({"<|im_start|>user\nhi<|im_end|><|im_start|>assistant\n⟦yes<|im_end|>⟧"}), 1e-6);
 }
@@ -214,7 +214,7 @@ TEST_F(Chats, PackedSamplesDoNotSeeEachOther) {
 TEST_F(Chats, TrainAndStayTheSameAfterwards) {
   std::vector<Json> rows;
   for (int i = 0; i < 24; ++i)
-    rows.push_back({{"messages", {Message("user", std::string(1 + i % 5, 'a')), Message("assistant", "abab")}}});
+    rows.push_back({{"messages", {Say("user", std::string(1 + i % 5, 'a')), Say("assistant", "abab")}}});
   WriteLines("c.jsonl", rows);
   const Outcome o = Run("--model m --data c.jsonl --eval-split 0.25 --epochs 20 --lr 0.1 --batch-size 6 --out r");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -230,7 +230,7 @@ TEST_F(Chats, TrainAndStayTheSameAfterwards) {
 
 TEST_F(Chats, BadOnesAreNamed) {
   const auto refuses = [&](const Json& row, const std::string& part) {
-    WriteLines("bad.jsonl", {{{"messages", {Message("user", "a"), Message("assistant", "b")}}}, row});
+    WriteLines("bad.jsonl", {{{"messages", {Say("user", "a"), Say("assistant", "b")}}}, row});
     ExpectRefused(Run("eval --model m --data bad.jsonl"), part);
   };
   refuses({{"messages", "text"}}, "row 2: column 'messages': is no list of messages");

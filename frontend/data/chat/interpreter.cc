@@ -171,8 +171,8 @@ absl::StatusOr<CallArguments> Interpreter::EvaluateArguments(const Arguments& ar
 absl::StatusOr<Value> Interpreter::Call(const Value& function, CallArguments arguments) {
   if (function.is_undefined()) return Invalid(*function.undefined()->reason);
   if (function.object() == nullptr) return Invalid("'", GetTypeName(function), "' object is not callable");
-  std::shared_ptr<Object> alive = function.shared_object();
-  return alive->Call(*this, std::move(arguments));
+  // A copy, since the call may replace the variable that holds the function.
+  return std::shared_ptr<Object>(function.shared_object())->Call(*this, std::move(arguments));
 }
 
 absl::StatusOr<Value> Interpreter::ApplyFilter(std::string_view name, const Value& operand, CallArguments arguments) {
