@@ -1,4 +1,4 @@
-// The loops of resampling and sampling, by instruction set.
+// Declares the inner loops of Resample and GridSample, which are compiled per instruction set.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ struct ResampleSimd {
   void (*sum_pairs)(const T* x, int64_t n, T* y);  // of 2n inputs
 };
 
-// Do Resample and ResampleGrad of these attributes take bf16 x? They do where the innermost axis is kept and has
-// several elements: channels.
+// Returns true if Resample and ResampleGrad with these attributes accept bf16: the innermost axis, the channels, is not
+// resized and has several elements.
 inline bool SupportsBf16Resample(const Attrs& attrs, const Shape& x) {
   const std::vector<int64_t> axes = attrs.Ints("axes");
   const auto last = static_cast<int64_t>(x.size()) - 1;
