@@ -18,7 +18,7 @@ namespace {
   std::copy_n(x, width, to);
 }
 
-// Interleaves two rows of x as pairs of bf16.
+// Interleaves two rows of x, `row` elements apart, as pairs of bf16.
 [[gnu::always_inline]] inline void PackRow(const float* x, int64_t row, int64_t width, uint32_t* to) {
   FetchNext(x + row, width);
 #pragma GCC ivdep

@@ -34,7 +34,7 @@ std::vector<PeepholeStep> RunPeephole(const FusedProgram& program, int inputs,
 // instructions. A result of the new program may be an input.
 FusedProgram SpecializeCondition(const FusedProgram& program, int inputs, int condition, bool value);
 
-// Returns an input that is the condition of a Where and for which is_one(slot), it has one element, is true; −1: none.
+// Returns an input of one element (`is_one`) that is the condition of a Where, or −1.
 int FindConditionInput(const FusedProgram& program, int inputs, const std::function<bool(int)>& is_one);
 
 }  // namespace onnxtrain::cpu

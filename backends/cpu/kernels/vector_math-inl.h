@@ -39,7 +39,7 @@ DOUBLE(Cosh, cosh)
 [[gnu::always_inline]] inline double Fmod(double a, double b) { return __builtin_fmod(a, b); }
 [[gnu::always_inline]] inline float Fmod(float a, float b) { return __builtin_fmodf(a, b); }
 
-// --- Highway's functions (hwy/contrib/math), within the range where they are exact enough.
+// --- Highway's functions (hwy/contrib/math), within the range where they are accurate.
 
 // Returns y for the lanes inside, else the result of the C library's function.
 template <float (*kFunction)(float)>
