@@ -49,8 +49,8 @@ void ForOutputs(const PoolGeometry& g, F f) {
   });
 }
 
-// Updates the maxima of n outputs with one tap of their windows; taps are `step` elements apart, the first at offset
-// `at`.
+// Updates the maxima of n outputs with one tap of their windows. The tap of the first output is at offset `at`, those
+// of the next ones are `step` elements apart.
 using TapFunction = void (*)(const float* x, int64_t n, int32_t at, float* best, int32_t* where);
 
 }  // namespace
