@@ -16,7 +16,7 @@
 namespace onnxtrain::bench {
 
 using Run = std::function<void()>;     // computes the operation once
-using Prepare = std::function<Run()>;  // allocates and prepares
+using Prepare = std::function<Run()>;  // allocates memory and prepares kernels
 
 // Registers the benchmarks "NAME/own" and "NAME/oneDNN".
 void Compare(const std::string& name, Prepare own, Prepare onednn);

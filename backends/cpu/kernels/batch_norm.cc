@@ -16,9 +16,9 @@ struct BatchNormSimd {
   double (*sum)(const float* x, int64_t n);
   Moments (*moments)(const float* x, int64_t n);
   double (*centered_dot)(const float* dy, const float* x, int64_t n, float mean);
-  // y = (x − mean)·scale + bias
+  // Computes y = (x − mean)·scale + bias.
   void (*affine)(const float* x, int64_t n, float mean, float scale, float bias, float* y);
-  // dx = (dy − a − (x − mean)·b)·k
+  // Computes dx = (dy − a − (x − mean)·b)·k.
   void (*batch_grad)(const float* dy, const float* x, int64_t n, float mean, float a, float b, float k, float* dx);
 };
 

@@ -126,8 +126,8 @@ struct Op {
   UnarySpan unary = nullptr;
   BinarySpan binary = nullptr;  // the variant for these operands
   SelectSpan select = nullptr;
-  BlendSpan blend = nullptr;  // of operands a, b, c, s, t
-  RootSpan root = nullptr;    // of operands a, -, -, s, t
+  BlendSpan blend = nullptr;  // operands: a, b, c, s, t
+  RootSpan root = nullptr;    // operands: a, -, -, s, t
   std::array<int, 5> operands = {-1, -1, -1, -1, -1};
   std::array<float, 2> params{};
   int to = 0;  // slot
@@ -263,7 +263,7 @@ class Chain {
     return op;
   }
 
-  // Fills a tile with the value of a scalar slot. The slot can still be read as a scalar.
+  // Registers a scalar slot to be repeated over a tile. The slot can still be read as a scalar.
   void Repeat(int slot) {
     if (!IsScalar(slot)) return;
     const bool known =

@@ -16,10 +16,10 @@ namespace onnxtrain::cpu {
 
 // The functions of LayerNorm or RMSNorm. RMSNorm passes mean = 0 and has no bias gradient.
 struct LayerNormSimd {
-  // y may be x.
+  // Normalizes one row. y may be x.
   void (*row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean,
               float* rstd);
-  // Accumulates into dscale and dbias. dx may be dy or x.
+  // Computes dx of one row and accumulates into dscale and dbias. dx may be dy or x.
   void (*grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd, float* dx,
                    double* dscale, double* dbias);
 };

@@ -24,7 +24,7 @@ Product MakeProduct(const Shape& a, const Shape& b, const Shape& y, bool trans_a
 // y = a·b + bias + old. The bias is [n]; `adds` accumulates into y, whose old value is float32.
 struct Epilogue {
   bool bias = false, adds = false;
-  DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
+  DType in = DType::kFloat32, out = DType::kFloat32;  // types of a and b, and of y
   DType bias_type = DType::kFloat32;
 };
 

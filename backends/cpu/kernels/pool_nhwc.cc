@@ -207,7 +207,7 @@ void ForPoolRows(const PoolNhwc& p, bool by_place, F&& f) {
   Parallel(all, p.cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i % rows;
-      // This thread writes the following row next, and another sample follows the one it reads.
+      // Lanes after the last channel are safe if this thread writes the next row, and reads are followed by a sample.
       const bool spills = by_place && i + 1 < end && i + rows < all;
       // The last vector of one element must not overwrite the first channels of the next one.
       const int64_t spilling = by_place || p.rounded <= kLanes ? p.spilling : 0;

@@ -97,7 +97,7 @@ void ReduceRow(const void* data, int64_t n, void* acc) {
   for (int j = 0; j < kLanes; ++j) Join<Op>(*static_cast<Acc*>(acc), lanes[j]);
 }
 
-// Folds each of n consecutive elements into an accumulator of its own.
+// Folds n consecutive elements into n accumulators.
 template <typename Op, typename T>
 void ReduceColumnElements(const void* data, int64_t n, void* accs) {
   using Acc = typename Op::Acc;

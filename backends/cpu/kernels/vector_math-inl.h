@@ -148,7 +148,7 @@ ALWAYS_INLINE F VecLogFromParts(F f, F e) {
 
 ALWAYS_INLINE F VecLog(F x) {
   const auto tiny = x < 1.17549435e-38f;
-  const UintOf<F> above = Bits(F(Select(tiny, x * 8388608.0f, x))) - 0x3f3504f3u;  // of √½
+  const UintOf<F> above = Bits(F(Select(tiny, x * 8388608.0f, x))) - 0x3f3504f3u;  // minus the bits of √½
   const F e = ConvertToFloat(Exponent(above));
   const F m = FromBits((above & 0x7fffffu) + 0x3f3504f3u);
   const F result = VecLogFromParts<F>(m - 1.0f, e - F(Select(tiny, F(23.0f), F(0.0f))));

@@ -45,7 +45,7 @@ std::optional<FusedReduction> MatchReduction(const Shape& x, const std::vector<i
   }
   const int64_t size = extents[0] * extents[1];
   if (size == 0 || runs.size() > 2 || (runs.size() == 1 && !runs[0]) || runs.empty()) return std::nullopt;
-  constexpr int64_t kMinColumns = 16, kMinTerms = 64, kMinRows = 16;  // of what threads share
+  constexpr int64_t kMinColumns = 16, kMinTerms = 64, kMinRows = 16;  // least work that pays several threads
   if (runs.size() == 1) return FusedReduction{.columns = size};
   if (runs[0]) {
     const bool pays = extents[0] >= kMinColumns && (extents[1] >= kMinTerms || size <= kGrain);

@@ -37,13 +37,13 @@ inline size_t Aligned64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // run concurrently, one object may not.
 class DnnlCall {
  public:
-  // `arguments`: DNNL_ARG_… with the layout of each, in the order in which Run gets the pointers.
+  // `arguments` has DNNL_ARG_… and the layout of each argument, in the order of the pointers of Run.
   DnnlCall(const dnnl::primitive& primitive, const std::vector<std::pair<int, dnnl::memory::desc>>& arguments);
   DnnlCall(const DnnlCall& other);
   DnnlCall(DnnlCall&&) = default;
   DnnlCall& operator=(const DnnlCall&) = delete;
 
-  // Throws dnnl::error on failure.
+  // Executes the primitive. Throws dnnl::error on failure.
   void Run(std::initializer_list<const void*> pointers) const;
 
  private:

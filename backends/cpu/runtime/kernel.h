@@ -37,7 +37,7 @@ struct Args {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
   void* workspace = nullptr;     // 64-byte aligned
-  Collectives* ranks = nullptr;  // of the group that a collective operator names; null for others
+  Collectives* ranks = nullptr;  // the group of a collective operator; null for others
 
   template <typename T = float>
   const T* in(size_t i = 0) const {
@@ -100,6 +100,7 @@ std::span<const KernelRow> ONNXTRAIN_CPU_KERNEL_FAMILIES;
 
 // Returns the row that runs the node, or null. An operator may have several rows for different types and layouts.
 const KernelRow* FindKernel(const Graph& graph, const Node& node);
+// Returns an error if the node has no kernel.
 absl::StatusOr<Kernel> PrepareKernel(const Graph& graph, const Node& node);
 
 // Returns a bit mask of the inputs that may become bf16 together with output 0.
