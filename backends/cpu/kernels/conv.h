@@ -26,7 +26,8 @@ struct ConvGeometry {
 ConvGeometry MakeConvGeometry(const Attrs& attrs, Shape x, Shape w, Shape y);
 ConvGeometry MakeConvGeometry(ConvKind kind, const Graph& graph, const Node& node);
 
-// Returns true if the convolution is a matrix product: its windows are single elements. w is [M,C/g,…].
+// Returns true if the convolution is a matrix product: one group, windows of one element, stride 1 and no padding. w is
+// [M,C/g,…].
 bool IsMatMulConv(const Attrs& attrs, const Shape& w);
 
 struct ConvLayouts {

@@ -40,8 +40,8 @@ void WidenHalf(const void* x, void* y, int64_t n, const float*) {
   }
 }
 
-// Narrows float32 to float16, with the contract of NarrowBFloat16. Rounds denormal results by adding a number whose
-// last bit has their weight.
+// Rounds float32 to float16, to nearest even; keeps NaN. Rounds denormal results by adding a number whose last bit has
+// their weight.
 void NarrowHalf(const void* x, void* y, int64_t n, const float*) {
   constexpr uint32_t kOverflow = 0x477ff000, kSmallestNormal = 0x38800000, kMagic = 0x3f000000;
   const auto* in = static_cast<const float*>(x);

@@ -38,7 +38,7 @@ Kernel MakePlainProduct(const Product& p, Epilogue e);
 // Returns the fastest layout of a weight [k, n] of that type for m rows, or nothing if that is row-major.
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 
-// Packs a float32 matrix into memory of a packed layout.
+// Packs a float32 matrix into memory of a packed layout, in several threads.
 using PackMatrix = std::function<void(const float* matrix, void* packed)>;
 
 // Returns a function that packs a matrix [k, n] into the layout, or null for layouts other than those of

@@ -21,8 +21,8 @@ inline void ReluInPlace(BFloat16* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) bits[i] = bits[i] > 0x8000 && bits[i] <= 0xff80 ? uint16_t{0} : bits[i];
 }
 
-// Applies Relu to the result of a kernel. oneDNN's post-op is max(x, 0), which turns NaN into 0 and would hide that a
-// model has diverged.
+// Applies Relu to output 0 of a kernel, in place. oneDNN's post-op is max(x, 0), which turns NaN into 0 and would hide
+// that a model has diverged.
 template <typename T>
 Kernel ApplyRelu(Kernel kernel, int64_t size) {
   const size_t workspace = kernel.workspace;

@@ -49,7 +49,7 @@ class HostBuffer : public Buffer {
   size_t size_, mapped_;
 };
 
-// Shares the memory of a tensor, which may be a read-only mapping of a file: a write may raise SIGSEGV.
+// Shares the memory of a tensor, which may be a read-only mapping of a file: writing through data() may raise SIGSEGV.
 class BorrowedBuffer : public Buffer {
  public:
   explicit BorrowedBuffer(HostTensor tensor) : tensor_(std::move(tensor)) {}

@@ -49,8 +49,8 @@ struct Args {
   }
 };
 
-// Runs a kernel. It must not allocate or fail, but oneDNN may throw, which the program converts to a Status. Captures
-// mutable state by value, so that copies of a kernel are independent.
+// Runs a kernel. It must not allocate. It may throw dnnl::error or KernelFailure, which the program converts to a
+// Status. Captures mutable state by value, so that copies of a kernel are independent.
 using RunKernel = std::function<void(const Args&)>;
 
 struct Kernel {
