@@ -1,5 +1,5 @@
-// Attention over heads in the layout of the projections, [B, S, H, D]: attention.cc against oneDNN's matmul, softmax
-// and matmul. The gradient recomputes the probabilities on both sides.
+// Compares attention over heads in the layout of the projections, [B, S, H, D], with oneDNN's matmul, softmax and
+// matmul. Both gradients recompute the probabilities.
 #include <cmath>
 
 #include "backends/cpu/bench/run_node.h"
@@ -18,14 +18,14 @@ struct Case {
   float scale() const { return 1 / std::sqrt(static_cast<float>(width)); }
 };
 
-// Permutations of all operands, and of the results, between [B, S, H, D] and [B, H, S, D].
+// Returns attributes that permute all operands and results between [B, S, H, D] and [B, H, S, D].
 Attrs HeadAttrs(const Case& c, int operands) {
   std::vector<int64_t> perms;
   for (int i = 0; i < operands; ++i) perms.insert(perms.end(), {0, 2, 1, 3});
   return {{"scale", double{c.scale()}}, {"perms", perms}};
 }
 
-// Primitives over [B, H, S, …] for one case and element type.
+// Makes primitives over [B, H, S, …] for one case and element type.
 class Heads {
  public:
   Heads(const Case& c, DType dtype)
@@ -37,7 +37,7 @@ class Heads {
   memory MakeRows() const { return DnnlSequence::MakeMemory(rows_); }
   memory MakeScores() const { return DnnlSequence::MakeMemory(scores_); }
 
-  // c = scale · a·b; transposed operands are views.
+  // Adds c = a·b, or c = scale·a·b if `scaled`; transposed operands are views.
   void Multiply(const memory& a, const memory& b, const memory& c, bool scaled = false) {
     dnnl::primitive_attr attr;
     if (scaled) attr.set_output_scales(0, {scale_});
@@ -49,7 +49,7 @@ class Heads {
     sequence_->Add(dnnl::softmax_forward(SoftmaxDesc()), {{DNNL_ARG_SRC, scores}, {DNNL_ARG_DST, scores}});
   }
 
-  // grad = the gradient of the scores, in place.
+  // Adds the gradient of the scores, in place in `grad`.
   void SoftmaxGrad(const memory& probabilities, const memory& grad) {
     const dnnl::softmax_backward::primitive_desc desc({scores_, scores_, kAxis}, cpu::Engine(), SoftmaxDesc());
     sequence_->Add(dnnl::softmax_backward(desc),
@@ -60,7 +60,7 @@ class Heads {
     return {m.get_desc().permute_axes({0, 1, 3, 2}), cpu::Engine(), m.get_data_handle()};
   }
 
-  // The memory must outlive the run.
+  // Returns a run that owns this memory.
   Run MakeRun(std::vector<memory> owned) {
     return [sequence = sequence_, owned = std::move(owned)] { sequence->Run(); };
   }

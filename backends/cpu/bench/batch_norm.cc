@@ -1,4 +1,4 @@
-// Batch normalization of channels-last tensors in training: batch_norm_nhwc.cc against oneDNN's.
+// Compares batch normalization of channels-last tensors in training with oneDNN's.
 #include "backends/cpu/bench/run_node.h"
 #include "frontend/base/strings.h"
 

@@ -1,5 +1,4 @@
-// Weight gradients of convolutions: MakeDirectWeightGrad against oneDNN's backward-weights with its reorder to plain
-// weights.
+// Compares MakeDirectWeightGrad with oneDNN's backward weights and the reorder to plain weights.
 #include "backends/cpu/kernels/conv.h"
 
 #include "backends/cpu/bench/run_node.h"

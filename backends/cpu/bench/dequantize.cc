@@ -1,4 +1,4 @@
-// Products with a matrix of 4, 8 or 16 bits or of floats against oneDNN's product with the packed float32 matrix.
+// Compares products with a matrix of 4, 8 or 16 bits or of floats with oneDNN's product with the packed float32 matrix.
 #include "frontend/ops/dequantize.h"
 #include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/kernels/matmul.h"

@@ -1,5 +1,5 @@
-// A short loop over threads: Parallel against oneDNN's y = 0.5·x + 1. Beside a process that takes a CPU, it shows what
-// waiting for late threads costs.
+// Compares a short loop of Parallel with oneDNN's y = 0.5·x + 1. While another process occupies a CPU, it shows the
+// cost of waiting for late threads.
 #include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/strings.h"

@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kOwn[] = "own", kOneDnn[] = "oneDNN";
 
-bool smoke = false;  // the argument
+bool smoke = false;  // true if the argument "smoke" was given
 
 void Register(const std::string& name, Prepare prepare) {
   benchmark::internal::Benchmark* benchmark =
@@ -91,6 +91,6 @@ int main(int argc, char** argv) {
                        CompareDequantize, CompareLoop})
     compare();
   RatioReporter reporter;
-  // None runs where the filter matches none.
+  // Fails if the filter matches no benchmark.
   return benchmark::RunSpecifiedBenchmarks(&reporter) > 0 ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-// Packing of f32 weights for products, in f32 and bf16: pack.cc against oneDNN's reorder.
+// Compares packing of f32 weights for products, to f32 and bf16, with oneDNN's reorder.
 #include "backends/cpu/bench/run_node.h"
 #include "backends/cpu/kernels/conv.h"
 #include "backends/cpu/kernels/matmul.h"
@@ -7,7 +7,7 @@
 namespace onnxtrain::bench {
 namespace {
 
-constexpr int64_t kRows = 1024;  // of the product
+constexpr int64_t kRows = 1024;  // rows of the product
 
 struct Case {
   int64_t k, n;
@@ -24,7 +24,7 @@ Run MakeOneDnn(const Case& c, const dnnl::memory::desc& packed) {
 
 void CompareCase(const Case& c, DType to) {
   const auto packed = cpu::FindPackedLayout(kRows, c.k, c.n, to);
-  if (!packed) return;  // multiplied unpacked
+  if (!packed) return;  // oneDNN prefers row-major
   const Type weight = {DType::kFloat32, c.transposed ? Shape{c.n, c.k} : Shape{c.k, c.n}};
   const Attrs attrs = {
       {"layout", cpu::ToInts(*packed)}, {"flipped", int64_t{c.transposed}}, {"to", std::string(ToString(to))}};

@@ -1,4 +1,4 @@
-// Pooling of channels-last tensors: pool_nhwc.cc against oneDNN's pooling.
+// Compares pooling of channels-last tensors with oneDNN's.
 #include "backends/cpu/bench/run_node.h"
 #include "frontend/base/strings.h"
 

@@ -1,4 +1,4 @@
-// Runs a single node with the kernel of the cpu backend, and sequences of oneDNN primitives.
+// Runs single nodes with the kernels of this backend, and sequences of oneDNN primitives.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,12 @@
 namespace onnxtrain::bench {
 
 using Run = std::function<void()>;     // computes the operation once
-using Prepare = std::function<Run()>;  // allocates and prepares
+using Prepare = std::function<Run()>;  // allocates memory and prepares kernels
 
 // Registers the benchmarks "NAME/own" and "NAME/oneDNN".
 void Compare(const std::string& name, Prepare own, Prepare onednn);
 
-// Each registers the comparisons of one family of kernels.
+// Register the comparisons of one family of kernels each.
 void CompareConvWeightGrad();
 void ComparePool();
 void CompareBatchNorm();
@@ -30,10 +30,10 @@ void CompareAttention();
 void CompareDequantize();
 void CompareLoop();
 
-// 64-byte aligned memory of random floats in [-1, 1) where the type is f32 or bf16, else of zeros.
+// Allocates 64-byte aligned memory with random floats in [-1, 1) if the type is f32 or bf16, else with zeros.
 std::shared_ptr<void> MakeBuffer(DType dtype, size_t bytes);
 
-// A node over buffers of its own. Ends the process where the node cannot be typed or has no kernel.
+// Owns a node and its buffers. Ends the process if the node cannot be typed or has no kernel.
 class NodeRunner {
  public:
   NodeRunner(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs);
@@ -56,10 +56,10 @@ class NodeRunner {
 // Returns a function that runs the node.
 Run MakeNodeRun(std::string_view op, const std::vector<Type>& inputs, const Attrs& attrs);
 
-// Primitives that run one after the other.
+// Runs primitives in the order in which they were added.
 class DnnlSequence {
  public:
-  // Memory with random contents.
+  // Allocates memory with random contents.
   static dnnl::memory MakeMemory(const dnnl::memory::desc& desc);
 
   DnnlSequence& Add(dnnl::primitive primitive, std::unordered_map<int, dnnl::memory> args);

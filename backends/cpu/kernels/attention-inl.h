@@ -8,18 +8,18 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Vectors of factors.
+// VecOf<F> is the vector of elements F: floats, or pairs of bf16 in 32 bits.
 template <typename F>
 using VecOf = std::conditional_t<std::is_same_v<F, float>, VecF32, VecU32>;
 
-// acc + x·row. Of pairs: both products.
+// Returns acc + x·row; for pairs of bf16, adds both products.
 [[gnu::always_inline]] inline VecF32 MulAddPairs(VecF32 acc, VecF32 x, VecF32 row) { return Fma(x, row, acc); }
 inline float MulAddPairs(float acc, float a, float b) { return Fma(a, b, acc); }
 inline float MulAddPairs(float acc, uint32_t a, uint32_t b) {
   return acc + FromBFloat16(a) * FromBFloat16(b) + FromBFloat16(a >> 16) * FromBFloat16(b >> 16);
 }
 
-// Highway lacks these instructions. Kernels for bf16 run only on processors that have them.
+// Highway lacks these instructions. Kernels of bf16 run only on processors that have them.
 #if HWY_TARGET == HWY_AVX3
 [[gnu::always_inline]] inline VecF32 MulAddPairs(VecF32 acc, VecU32 x, VecU32 row) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v.raw) : "v"(x.v.raw), "v"(row.v.raw));
@@ -46,7 +46,7 @@ using Halves = hn::Vec<hn::Rebind<uint16_t, VecF32::Tag>>;
 [[gnu::always_inline]] inline VecU32 RoundedPairs(VecF32 first, VecF32 second) { return PackBf16Pair(first, second); }
 #endif
 
-// A vector, as S.
+// Stores a vector in the element type of `to`.
 [[gnu::always_inline]] inline void Put(VecF32 x, float* to) { x.Store(to); }
 [[gnu::always_inline]] inline void Put(VecF32 x, uint16_t* to) {
   hn::StoreU(Rounded(x), hn::Rebind<uint16_t, VecF32::Tag>(), to);
@@ -54,7 +54,7 @@ using Halves = hn::Vec<hn::Rebind<uint16_t, VecF32::Tag>>;
 inline void Put(float x, float* to) { *to = x; }
 inline void Put(float x, uint16_t* to) { *to = static_cast<uint16_t>(RoundToBFloat16(x)); }
 
-// kHeight × (kWidth·lanes) elements of c stay in registers while k runs.
+// Computes a block of kHeight × (kWidth·lanes) elements of c, whose sums over k stay in registers.
 template <int kHeight, int kWidth, typename F>
 void MultiplyBlock(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t k, bool add) {
   VecF32 acc[kHeight][kWidth];
@@ -79,7 +79,7 @@ void MultiplyBlock(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_
   }
 }
 
-// The last columns, fewer than a vector has.
+// Computes the last columns of c, fewer than the lanes of a vector.
 template <typename F>
 void MultiplyRemainder(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
                        int64_t k, bool add) {
@@ -92,7 +92,7 @@ void MultiplyRemainder(const Matrix<F>& a, const F* b, int64_t ldb, float* c, in
   }
 }
 
-constexpr int kBlockRows = 6, kBlockVecs = HWY_CAP_GE512 ? 4 : 2;  // as many as there are registers for
+constexpr int kBlockRows = 6, kBlockVecs = HWY_CAP_GE512 ? 4 : 2;  // bounded by the number of registers
 
 template <int kWidth, typename F>
 void Columns(Matrix<F> a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t k, bool add) {
@@ -112,7 +112,7 @@ void Multiply(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc
   if (j < n) MultiplyRemainder(a, b + j, ldb, c + j, ldc, m, n - j, k, add);
 }
 
-// Rows that are there beside rows of zeros.
+// Transposes `rows` rows of x into kTile columns of `to`; the remaining columns are zeros.
 template <typename F>
 void PackTile(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width) {
   const int64_t whole = rows == kTile ? columns / 4 * 4 : 0;
@@ -122,9 +122,8 @@ void PackTile(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int
   }
 }
 
-// Rows of scores end with a vector's worth of lanes: what is behind the last key is −∞, then zero.
-
-// s·scale + mask, and the largest of them.
+// Computes s·scale + mask in place and returns the maximum. Sets the lanes after the last key to −∞, so that their
+// exponentials are zero.
 float ScaleAndMask(float* s, int64_t n, float scale, const float* mask, int64_t step) {
   const VecF32 one = mask == nullptr || step != 0 ? 0.0f : mask[0];
   const bool adds = mask != nullptr && step != 0;
@@ -146,8 +145,8 @@ float ScaleAndMask(float* s, int64_t n, float scale, const float* mask, int64_t 
   return hn::GetLane(hn::MaxOfLanes(VecF32::Tag(), max.v));
 }
 
-// s becomes e^(s − most), stored as S from the row's start on; Σ. What float32 cannot tell from zero without denormals
-// is zero.
+// Replaces s by e^(s − max), stored as S from the start of the row, and returns the sum. Results below e^−87, which
+// would be denormal, are zero.
 template <typename S>
 float ExpRow(float* s, int64_t n, float max) {
   S* to = reinterpret_cast<S*>(s);
@@ -168,7 +167,7 @@ void SoftmaxRows(const ScoreRows& r, float scale, const float* mask, int64_t mas
   for (int64_t i = 0; i < r.rows; ++i) {
     float* s = r.data + i * r.ld;
     const float max = ScaleAndMask(s, r.keys, scale, mask == nullptr ? nullptr : mask + i * mask_row, mask_column);
-    const bool hidden = max == -kInf;  // every key: exponentials and result are zeros
+    const bool hidden = max == -kInf;  // all keys are hidden: exponentials and result are zeros
     inverse[i] = 1.0f / (ExpRow<S>(s, r.keys, hidden ? 0.0f : max) + (hidden ? 1.0f : 0.0f));
   }
 }
@@ -185,8 +184,8 @@ void CapRows(const ScoreRows& r, float scale, float cap, float* slopes) {
   }
 }
 
-// One row of the backward pass: probabilities p·inverse, and the gradients of scores, p∘(dp − Σ p∘dp)·scale, where
-// the factors are applied to p (for the values' gradient), to dp, and to the result.
+// One row of the backward pass: the probabilities P = p·inverse and the gradients of the scores,
+// slope∘P∘(kept∘dp − Σ P∘kept∘dp)·scale. The gradient of the values reads kept∘P.
 template <bool kHasFactors>
 struct GradRow {
   const float *p, *dp, *kept, *slope;
@@ -230,7 +229,7 @@ void ScoreGradRows(const ScoreRows& p, float* dp, float scale, const float* inve
   }
 }
 
-// Rows 2i and 2i+1 become pairs where row 2i was.
+// Stores rows 2i and 2i+1 as one row of pairs, in place of row 2i.
 template <bool kHasFactors>
 void ScoreGradRows(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
                    uint32_t* across) {

@@ -1,6 +1,6 @@
-// Attention without a tensor of all scores: a block of queries at a time against all keys of one head. The backward
-// pass computes the probabilities again (Dao et al., FlashAttention, 2022; here a row of scores is short enough to be
-// kept whole, so that softmax needs no running maximum).
+// Computes attention without a tensor of all scores: multiplies a block of queries by all keys of one head. The
+// backward pass recomputes the probabilities (Dao et al., FlashAttention, 2022; here a row of scores is short enough to
+// be kept whole, so that softmax needs no running maximum).
 #include <omp.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace onnxtrain::cpu {
 
-// Factors of products: floats, or pairs of bf16 for a dot product instruction. Both have four bytes.
+// The elements that products multiply, of four bytes: floats, or pairs of bf16 for a dot product instruction.
 template <typename S>
 using GemmElement = std::conditional_t<std::is_same_v<S, float>, float, uint32_t>;
 
@@ -33,38 +33,37 @@ struct ScoreRows {
   int64_t ld, rows, keys;
 };
 
-// Factors by score, in rows as those of the scores. Both null: there are none.
+// Factors per score, in rows like those of the scores; null if there are none.
 struct ScoreFactors {
-  const float* kept = nullptr;   // of probabilities and their gradients: those of the dropout
-  const float* slope = nullptr;  // of gradients of capped scores
+  const float* kept = nullptr;   // the dropout's factors of probabilities and their gradients
+  const float* slope = nullptr;  // the softcap's factors of gradients of scores
 };
 
 // The vector functions for operands stored as S.
 template <typename S>
 struct AttentionSimd {
   using F = GemmElement<S>;
-  // c[m,n] = a·b, or added to c. b [k,n] and c have rows that are contiguous, ldb and ldc elements apart.
+  // Computes c[m,n] = a·b, or adds a·b to c. The rows of b [k,n] and c are contiguous, ldb and ldc elements apart.
   void (*multiply)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k,
                    bool add);
-  // to[columns, 16] (rows `width` apart) = up to 16 rows of x, transposed, and zeros.
+  // Transposes up to 16 rows of x to to[columns, 16], padded with zeros; the rows of `to` are `width` apart.
   void (*pack_tile)(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width);
-  // The largest Σ x² of a row; NaN where there is one.
+  // Returns the maximum over rows of Σ x²; NaN if x has one.
   float (*largest_square)(const S* x, int64_t row, int64_t column, int64_t rows, int64_t columns);
-  // Scores become e^(s·scale + mask − the row's largest): as factors, each row from its own start on, or as floats.
-  // `inverse`: one over the sum of each row. mask may be null; its strides are as given, that of columns 0 or 1.
+  // Replaces scores by e^(s·scale + mask − the row's maximum), as elements S from the start of each row or as floats.
+  // `inverse` is 1 over the sum of each row. mask may be null; mask_column is 0 or 1.
   void (*softmax)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
                   float* inverse);
   void (*softmax_floats)(const ScoreRows& s, float scale, const float* mask, int64_t mask_row, int64_t mask_column,
                          float* inverse);
-  // s = cap·tanh(s·scale/cap). `slopes`, if not null: 1 − tanh², in rows as those of s.
+  // Computes s = cap·tanh(s·scale/cap). `slopes`, if not null, is 1 − tanh², in rows like those of s.
   void (*softcap)(const ScoreRows& s, float scale, float cap, float* slopes);
-  // p·inverse are probabilities now, and dp becomes the gradient of scores; the latter goes to `across`, too, where
-  // factors are pairs of neighbours in a row. Pairs of neighbours in a column lie where the first one of the two rows
-  // was.
+  // Normalizes p to probabilities and replaces dp by the gradient of scores. For bf16, p and dp become pairs of
+  // adjacent rows, stored in place of the first one, and `across` is the gradient as pairs of adjacent columns.
   void (*score_grads)(const ScoreRows& p, float* dp, float scale, const float* inverse, const ScoreFactors& factors,
                       F* across);
   void (*scale)(const float* x, int64_t n, float by, S* to);
-  // Two rows of bf16 side by side.
+  // Interleaves two rows of bf16 as pairs.
   void (*pack_column_pairs)(const uint16_t* first, const uint16_t* second, int64_t n, uint32_t* to);
 };
 
@@ -82,10 +81,10 @@ HWY_EXPORT(PairAttentionTable);
 HWY_EXPORT(FloatAttentionTable);
 namespace {
 
-constexpr int64_t kPanel = 64;               // keys side by side, so that a product reads them in order
-constexpr int64_t kScoresInCache = 1 << 16;  // of a block of queries
-constexpr int64_t kMaxQueries = 48;          // of a block
-constexpr int64_t kTile = 16;                // of a transposition
+constexpr int64_t kPanel = 64;               // keys of a panel, which a product reads in order
+constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
+constexpr int64_t kMaxQueries = 48;          // queries of a block
+constexpr int64_t kTile = 16;                // rows of a transposed tile
 
 template <typename S>
 const AttentionSimd<S>& Simd();
@@ -101,13 +100,13 @@ const AttentionSimd<uint16_t>& Simd() {
 template <typename S>
 constexpr bool kIsBf16 = !std::is_same_v<S, float>;
 
-// How many factors n elements make.
+// Returns the number of GemmElements that n elements are packed into.
 template <typename S>
 int64_t NumGemmElements(int64_t n) {
   return kIsBf16<S> ? (n + 1) / 2 : n;
 }
 
-// The matrices [rows, columns] of all heads, strided.
+// The extents and strides of the matrices [rows, columns] of all heads.
 struct Heads {
   Shape batch_strides;
   int64_t rows, columns, row, column;  // extents, strides
@@ -119,7 +118,7 @@ Heads MakeHeads(const StridedType& t) {
           t.strides[r - 1]};
 }
 
-// `rows` rows from `first` on, as rows of factors: pairs are neighbours in a row.
+// Copies `rows` rows from `first` on to contiguous rows; pairs have adjacent columns.
 template <typename S>
 void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, GemmElement<S>* to) {
   const int64_t factors = NumGemmElements<S>(h.columns);
@@ -135,7 +134,7 @@ void Gather(const Heads& h, const S* from, int64_t first, int64_t rows, GemmElem
   }
 }
 
-// The same rows where they are, if they can be read there.
+// Returns true if products can read the rows without a copy.
 template <typename S>
 bool IsDirectlyReadable(const Heads& h) {
   return h.column == 1 && (!kIsBf16<S> || (h.columns % 2 == 0 && h.row % 2 == 0));
@@ -149,7 +148,7 @@ Matrix<GemmElement<S>> GatherRows(const Heads& h, const S* from, int64_t first, 
   return {scratch, NumGemmElements<S>(h.columns), 1};
 }
 
-// All rows; pairs are neighbours in a column.
+// Copies all rows; pairs have adjacent rows.
 void GatherColumnPairs(const Heads& h, const float* from, float* to) { Gather(h, from, 0, h.rows, to); }
 
 void GatherColumnPairs(const Heads& h, const uint16_t* from, uint32_t* to) {
@@ -170,7 +169,7 @@ void GatherColumnPairs(const Heads& h, const uint16_t* from, uint32_t* to) {
 float Narrow(float x, float) { return x; }
 uint16_t Narrow(float x, uint16_t) { return FloatToBFloat16(x); }
 
-// Rows of x, each times a number of its own.
+// Writes the rows, row i multiplied by by(i).
 template <typename S, typename By>
 void Scatter(const Heads& h, const float* from, int64_t first, int64_t rows, By by, S* to) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -188,8 +187,7 @@ float One(int64_t) { return 1; }
 
 int64_t Padded(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
 
-// Rows x [rows, depth] transposed, as panels of kPanel (the last one: as many as are left, padded with zeros) of its
-// rows.
+// Transposes x [rows, depth] to panels of kPanel rows of x; the last one has the remaining rows, padded with zeros.
 template <typename S>
 void PackTransposed(const Matrix<GemmElement<S>>& x, int64_t rows, int64_t depth, GemmElement<S>* to) {
   const int64_t padded = Padded(rows);
@@ -203,7 +201,7 @@ void PackTransposed(const Matrix<GemmElement<S>>& x, int64_t rows, int64_t depth
   }
 }
 
-// s = a·packedᵀ for its keys.
+// Computes s = a·packedᵀ for the keys of s.
 template <typename S>
 void MultiplyPanels(const Matrix<GemmElement<S>>& a, const GemmElement<S>* packed, int64_t depth, const ScoreRows& s) {
   for (int64_t first = 0; first < s.keys; first += kPanel) {
@@ -213,36 +211,35 @@ void MultiplyPanels(const Matrix<GemmElement<S>>& a, const GemmElement<S>* packe
   }
 }
 
-// Geometry and operands, for forward and backward.
+// The geometry and operands of the forward and backward kernels.
 struct Geometry {
   Heads q, k, v;
   std::vector<Heads> inputs;  // all but the mask, in the order of the node
-  Loop heads;                 // over the batch axes; operand 0: the number of the head, then GetHeadOperands
+  Loop heads;                 // over the batch axes; operand 0 is the number of the head, then GetHeadOperands
   float scale, softcap;
-  std::optional<DropoutSpan> dropout;  // of probabilities
+  std::optional<DropoutSpan> dropout;  // applied to probabilities
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  bool scans_mask = false;  // it is one [queries, keys] for all heads
-  int64_t block;            // queries at a time
+  bool scans_mask = false;  // the mask is [queries, keys], shared by all heads
+  int64_t block;            // queries per block
 
   int64_t keys() const { return k.rows; }
   int64_t padded() const { return Padded(k.rows); }
 };
 
-// The number of leading keys that a query or any query before it sees. A causal mask halves the work.
+// The number of leading keys that a query or any query before it attends to. A causal mask halves the work.
 struct VisibleKeys {
-  const int64_t* by_query;  // null: all of them
+  const int64_t* by_query;  // null: all keys
   int64_t keys;
 
   int64_t By(int64_t first, int64_t count) const { return by_query == nullptr ? keys : by_query[first + count - 1]; }
 };
 
-// A hidden key's probability is exactly zero, so that it can be left out, if it lies kMaskedScore or more below zero by
-// the mask, an open one of its query no more than kUnmaskedScore, and no product q·k·scale exceeds kMaxScore: e^−4900
-// is zero.
+// A key is skipped if its probability is exactly zero: its mask is at most kMaskedScore, another key of the query has a
+// mask of at least kUnmaskedScore, and |q·k·scale| is at most kMaxScore, so that the probability is at most e^−4900.
 constexpr float kMaskedScore = -9000, kUnmaskedScore = -100, kMaxScore = 2000;
 
-// From a mask [queries, keys]; false where nothing is gained.
+// Counts the visible keys of every query from a mask [queries, keys]. Returns false if no key can be skipped.
 bool FindVisibleKeys(const float* mask, int64_t queries, int64_t keys, int64_t* seen) {
   int64_t most = 0;
   for (int64_t i = 0; i < queries; ++i) {
@@ -301,7 +298,7 @@ size_t GetWorkspaceBytes(const Geometry& g, size_t of_thread) {
   return of_thread * omp_get_max_threads() + (g.scans_mask ? g.q.rows * sizeof(int64_t) : 0);
 }
 
-// Prefetches the inputs of the next head: rows are too short for the hardware prefetcher.
+// Prefetches the inputs of the next head, whose rows are too short for the hardware prefetcher.
 template <typename S>
 void PrefetchNext(const Geometry& g, const Args& args, int inputs, const OperandOffsets& at) {
   for (int k = 0; k < inputs; ++k) {
@@ -313,8 +310,8 @@ void PrefetchNext(const Geometry& g, const Args& args, int inputs, const Operand
   }
 }
 
-// Calls f(offsets, workspace of the thread, what is seen) for every head. q, k and the mask are the inputs from `first`
-// on.
+// Calls f(offsets, workspace of the thread, visible keys) for every head. q, k, v and the mask are the inputs from
+// `first` on.
 template <typename S, typename F>
 void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, F&& f) {
   auto* counts = reinterpret_cast<int64_t*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
@@ -335,7 +332,7 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, 
   });
 }
 
-// Parts of a workspace, each aligned.
+// Divides a workspace into aligned parts.
 class WorkspaceLayout {
  public:
   int64_t operator()(int64_t words) {
@@ -354,26 +351,26 @@ GemmElement<S>* At(float* workspace, int64_t offset) {
   return reinterpret_cast<GemmElement<S>*>(workspace + offset);
 }
 
-// How many factors GatherRows needs.
+// Returns the number of GemmElements of scratch memory that GatherRows needs.
 template <typename S>
 int64_t GetScratchElements(const Heads& h, int64_t rows) {
   return IsDirectlyReadable<S>(h) ? 0 : rows * NumGemmElements<S>(h.columns);
 }
 
-// The mask of the queries from `first` on.
+// Returns the mask of the queries from `first` on.
 const float* MaskFrom(const Geometry& g, const float* mask, int64_t first) {
   return mask == nullptr ? nullptr : mask + first * g.mask_row;
 }
 
-// The scores of a block of queries, the first of which is `query` of that head.
+// The scores of a block of queries of a head; `query` is the first one.
 struct ScoreBlock {
   ScoreRows rows;
   int64_t head, query;
-  const float* mask;    // of the first query; null: none
-  const uint32_t* key;  // of the dropout
+  const float* mask;    // mask of the first query; null: none
+  const uint32_t* key;  // random key of the dropout
 };
 
-// Caps scores q·k. Returns the factor that they still lack.
+// Caps scores q·k if there is a softcap. Returns the factor by which they must still be multiplied.
 template <typename S>
 float CapScores(const Geometry& g, const ScoreRows& s, float* slopes) {
   if (g.softcap == 0) return g.scale;
@@ -381,7 +378,7 @@ float CapScores(const Geometry& g, const ScoreRows& s, float* slopes) {
   return 1;
 }
 
-// Applies the dropout to rows of probabilities, where they are.
+// Applies the dropout to rows of probabilities in place.
 void DropRows(const Geometry& g, const ScoreBlock& b, float* rows) {
   for (int64_t i = 0; i < b.rows.rows; ++i) {
     const int64_t element = (b.head * g.q.rows + b.query + i) * g.keys();
@@ -389,7 +386,8 @@ void DropRows(const Geometry& g, const ScoreBlock& b, float* rows) {
   }
 }
 
-// Scores q·k become probabilities·(1/inverse) after the dropout, as factors.
+// Replaces scores q·k by unnormalized probabilities after the dropout, in elements S. Multiplied by `inverse`, they are
+// probabilities.
 template <typename S>
 void ComputeProbabilities(const Geometry& g, const ScoreBlock& b, float* inverse) {
   const ScoreRows& s = b.rows;
@@ -443,8 +441,8 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
       .workspace = GetWorkspaceBytes(g, bytes)};
 }
 
-// The workspace of one head's backward pass, as offsets. What ends in _down has pairs of neighbours in a column;
-// numbers are the same either way.
+// The offsets in the workspace of one head's backward pass. For bf16, operands named …_down have pairs of adjacent
+// rows.
 struct GradWorkspace {
   int64_t rows, packed_k, packed_v, dy, q, dy_down, q_down, k_down, p, dp, across, kept, slope, dq, dk, dv;
   size_t bytes;
@@ -475,7 +473,7 @@ GradWorkspace MakeGradWorkspace(const Geometry& g, const Heads& dy) {
   return s;
 }
 
-// Operands of one head, packed.
+// The packed operands of one head.
 template <typename S>
 struct HeadRows {
   Matrix<GemmElement<S>> q, dy;
@@ -484,7 +482,7 @@ struct HeadRows {
   const uint32_t* key = nullptr;
 };
 
-// Scores q·k become unnormalized probabilities. Fills in the factors of their gradients.
+// Replaces scores q·k by unnormalized probabilities. Returns the factors of their gradients.
 template <typename S>
 ScoreFactors ComputeGradFactors(const Geometry& g, const GradWorkspace& s, const ScoreBlock& b, float* ws,
                                 float* inverse) {
@@ -498,7 +496,7 @@ ScoreFactors ComputeGradFactors(const Geometry& g, const GradWorkspace& s, const
   return factors;
 }
 
-// Adds what `count` queries from `first` on (a multiple of two) give to dk and dv, and computes their dq.
+// Computes dq of `count` queries from `first` on, a multiple of two, and adds their contributions to dk and dv.
 template <typename S>
 void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& head, int64_t seen, int64_t first,
                int64_t count, float* ws) {
@@ -506,7 +504,7 @@ void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& hea
                 before = NumGemmElements<S>(first);
   const auto& simd = Simd<S>();
   const ScoreRows p{ws + s.p, ld, count, seen}, dp{ws + s.dp, ld, count, seen};
-  const int64_t down = kIsBf16<S> ? 2 * ld : ld;  // from a row of factors to the next one
+  const int64_t down = kIsBf16<S> ? 2 * ld : ld;  // stride of the rows of GemmElements
   float inverse[kMaxQueries];
   MultiplyPanels<S>({head.q.data + first * head.q.row, head.q.row, 1}, At<S>(ws, s.packed_k), NumGemmElements<S>(d), p);
   const ScoreFactors factors =
@@ -522,7 +520,7 @@ void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& hea
                 first != 0);
 }
 
-// Operands of a cpu.AttentionGrad.
+// The operands of cpu.AttentionGrad besides q, k and v.
 struct GradHeads {
   Heads dy, dq, dk, dv;
 };
@@ -559,7 +557,7 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
               if (g.has_mask) head.mask = args.in(4) + at[5];
               if (g.dropout) head.key = args.in<uint32_t>(5);
               const int64_t start = seen.By(
-                  0, std::min(g.block, g.q.rows));  // keys that the first block writes: the others start with zero
+                  0, std::min(g.block, g.q.rows));  // the first block writes these keys; the others start with zero
               std::fill_n(ws + s.dk + start * g.q.columns, (g.keys() - start) * g.q.columns, 0.0f);
               std::fill_n(ws + s.dv + start * g.v.columns, (g.keys() - start) * g.v.columns, 0.0f);
               for (int64_t first = 0; first < g.q.rows; first += g.block) {
@@ -574,7 +572,7 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
       .workspace = GetWorkspaceBytes(g, s.bytes)};
 }
 
-// The mask stays float32. The key is u32.
+// The mask stays float32 and the key uint32.
 constexpr TypeSet kFloatTypes = kFloat | Only(DType::kUInt32), kPairTypes = kFloatTypes | Only(DType::kBFloat16);
 
 }  // namespace

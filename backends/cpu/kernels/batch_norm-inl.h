@@ -10,7 +10,7 @@ double Sum(const float* x, int64_t n) {
   return SumElements(n, [&](int64_t i) { return x[i]; });
 }
 
-// Σx and Σx² in one pass.
+// Computes Σx and Σx² in one pass.
 Moments ComputeMoments(const float* x, int64_t n) {
   double sums[kLanes] = {}, squares[kLanes] = {};
   int64_t i = 0;

@@ -1,4 +1,4 @@
-// Batch normalization of [N,C,…], forward and backward: a channel is a plane of every sample.
+// Computes batch normalization of row-major [N,C,…] and its gradient. A channel is one plane of every sample.
 #include "backends/cpu/kernels/batch_norm.h"
 
 #include <cmath>
@@ -16,9 +16,9 @@ struct BatchNormSimd {
   double (*sum)(const float* x, int64_t n);
   Moments (*moments)(const float* x, int64_t n);
   double (*centered_dot)(const float* dy, const float* x, int64_t n, float mean);
-  // y = (x − mean)·scale + bias
+  // Computes y = (x − mean)·scale + bias.
   void (*affine)(const float* x, int64_t n, float mean, float scale, float bias, float* y);
-  // dx = (dy − a − (x − mean)·b)·k
+  // Computes dx = (dy − a − (x − mean)·b)·k.
   void (*batch_grad)(const float* dy, const float* x, int64_t n, float mean, float a, float b, float k, float* dx);
 };
 
@@ -36,7 +36,7 @@ namespace {
 
 const BatchNormSimd& Simd() { return HWY_DYNAMIC_DISPATCH(BatchNormTable)(); }
 
-// x [N,C,…] as N planes of `inner` elements for each of C channels.
+// Views x [N,C,…] as N planes of `inner` elements for each of C channels.
 struct Planes {
   int64_t samples, channels, inner;
 
@@ -60,7 +60,7 @@ BatchStatistics ChannelStatistics(const Planes& p, const float* x, int64_t chann
   return ComputeBatchStatistics(sum, squares, p.count(), epsilon);
 }
 
-// y = (x − mean)·scale·rstd + bias for channels [begin, end).
+// Computes y = (x − mean)·scale·rstd + bias for channels [begin, end).
 void Normalize(const Planes& p, const float* x, const float* mean, const float* rstd, const float* scale,
                const float* bias, int64_t begin, int64_t end, float* y) {
   for (int64_t s = 0; s < p.samples; ++s) {

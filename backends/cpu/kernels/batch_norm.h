@@ -11,13 +11,14 @@ struct BatchStatistics {
   float mean, rstd;
 };
 
-// Computes the statistics from Σx and Σx² over `count` elements. In double precision the variance is exact to float32.
+// Computes mean and 1/√(variance + epsilon) from Σx and Σx² over `count` elements. The double sums keep the variance
+// exact to float32.
 inline BatchStatistics ComputeBatchStatistics(double sum, double squares, int64_t count, double epsilon) {
   const double n = static_cast<double>(count), mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
   return {static_cast<float>(mean), static_cast<float>(1 / std::sqrt(variance + epsilon))};
 }
 
-// dx = (dy − mean_dy − (x − mean)·slope)·scale·rstd
+// The terms of dx = (dy − mean_dy − (x − mean)·slope)·scale·rstd.
 struct BatchGradient {
   float dscale, dbias, mean_dy, slope;
 };

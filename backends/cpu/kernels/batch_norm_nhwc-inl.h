@@ -7,10 +7,10 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Rows that are summed before they are added to the accumulators.
+// The number of rows that are summed before they are added to the accumulators.
 constexpr int kTogether = 4;
 
-// f(element, column) → the addends of two sums, for all rows.
+// Adds to two sums per column the addends that f(element, column, &first, &second) computes for n elements.
 template <typename F>
 inline void AddTwo(int64_t n, int64_t period, double* first, double* second, F f) {
   int64_t at = 0;
@@ -39,7 +39,8 @@ void Moments(const T* x, int64_t n, int64_t period, double* sums, double* square
   });
 }
 
-// dy where the normalized value, with the bits of Affine, is positive, else 0: the gradient before a Relu.
+// Returns the gradient before the Relu: dy if the normalized value is positive, else 0. Recomputes that value with the
+// rounding of Affine.
 template <bool kRelu>
 inline float MaskByRelu(float dy, float x, const Normalized& n, int64_t i) {
   return !kRelu || (x - n.mean[i]) * n.scale[i] + n.bias[i] > 0 ? dy : 0.0f;
@@ -54,7 +55,7 @@ void Dots(const T* dy, const T* x, int64_t n, int64_t period, const Normalized& 
   });
 }
 
-// f(element, column) for all rows.
+// Calls f(element, column) for n elements.
 template <typename F>
 inline void ForRows(int64_t n, int64_t period, F f) {
   for (int64_t at = 0; at < n; at += period) {

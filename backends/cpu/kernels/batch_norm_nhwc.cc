@@ -1,5 +1,5 @@
-// Batch normalization, channels last: [R,C] with contiguous channels. Sums are computed in parts, whose number depends
-// on the shape and not on the number of threads.
+// Computes batch normalization of channels-last tensors, [R,C] with contiguous channels. Sums are computed in parts,
+// whose number depends on the shape, not on the number of threads.
 #include <algorithm>
 #include <cmath>
 
@@ -10,21 +10,21 @@
 
 namespace onnxtrain::cpu {
 
-// y = (x − mean)·scale + bias, by channel, repeated over a period.
+// The coefficients of y = (x − mean)·scale + bias per channel, repeated over a period.
 struct Normalized {
   const float *mean, *scale, *bias;
 };
 
-// x is n elements (float or BFloat16) in contiguous rows of `period`; the last may be shorter. Pairs: without and with
-// a Relu after it.
+// x is n elements (float or BFloat16) in contiguous rows of `period`; the last may be shorter. Arrays have a function
+// without and one with a Relu after the normalization.
 template <typename T>
 struct BatchNormNhwcSimd {
   void (*moments)(const T* x, int64_t n, int64_t period, double* sums, double* squares);
-  // y = x normalized; the second pair adds the residual before the Relu.
+  // Normalizes x; the second pair adds the residual before the Relu.
   void (*affine[2][2])(const T* x, const T* residual, int64_t n, int64_t period, const Normalized& to, T* y);
-  // Σdy and Σdy·(x − mean)
+  // Computes Σdy and Σdy·(x − mean).
   void (*dots[2])(const T* dy, const T* x, int64_t n, int64_t period, const Normalized& to, double* sums, double* dots);
-  // dx = (dy − a − (x − mean)·b)·scale
+  // Computes dx = (dy − a − (x − mean)·b)·scale.
   void (*gradient[2])(const T* dy, const T* x, int64_t n, int64_t period, const Normalized& to, const float* a,
                       const float* b, T* dx);
 };
@@ -53,8 +53,8 @@ const BatchNormNhwcSimd<BFloat16>& Simd() {
   return HWY_DYNAMIC_DISPATCH(BFloat16BatchNormNhwcTable)();
 }
 
-constexpr int64_t kMinLoopLength = 64;  // elements of a loop, at least: narrower rows are processed several at a time
-constexpr int64_t kPart = 1 << 15;      // elements of a part, at least
+constexpr int64_t kMinLoopLength = 64;  // least elements of a loop: narrower rows are processed several at a time
+constexpr int64_t kPart = 1 << 15;      // least elements of a part
 constexpr int64_t kMaxParts = 32;
 
 struct Rows {
@@ -85,7 +85,7 @@ void ForParts(const Rows& r, int64_t cost, F f) {
   });
 }
 
-// Two sums per channel, by part.
+// Accumulates two sums per channel and part.
 class Sums {
  public:
   Sums(const Rows& r, void* workspace) : r_(r), sums_(static_cast<double*>(workspace)) {}
@@ -111,7 +111,7 @@ class Sums {
   double* sums_;
 };
 
-// Coefficients of every channel for the last pass, repeated over the period.
+// Holds the coefficients of every channel for the last pass, repeated over the period.
 class Coefficients {
  public:
   static constexpr int kCount = 5;
@@ -139,7 +139,7 @@ size_t GetWorkspaceBytes(const Rows& r) { return Sums::Bytes(r) + Coefficients::
 
 void* CoefficientWorkspace(const Rows& r, void* workspace) { return static_cast<char*>(workspace) + Sums::Bytes(r); }
 
-// `residual` may be null; y may be x or the residual.
+// Normalizes x and adds the residual. `residual` may be null; y may be x or the residual.
 template <typename T>
 void Apply(const Rows& r, const T* x, const T* residual, Coefficients& k, bool relu, T* y) {
   k.Repeat();
@@ -177,7 +177,7 @@ Kernel BatchNorm(const KernelContext& c) {
           .workspace = GetWorkspaceBytes(r)};
 }
 
-// The bits of BatchNorm, from its statistics.
+// Recomputes the result of BatchNorm from its statistics, bitwise equal.
 template <typename T>
 Kernel BatchNormRecompute(const KernelContext& c) {
   const Rows r = MakeRows(c.in().shape);
@@ -251,7 +251,7 @@ Kernel BatchNormGrad(const KernelContext& c) {
           .workspace = GetWorkspaceBytes(r)};
 }
 
-// Chooses the kernel by the element type of x or its gradient.
+// Prepares the kernel for the element type of input 0.
 template <Kernel (*kOfFloats)(const KernelContext&), Kernel (*kOfHalves)(const KernelContext&)>
 absl::StatusOr<Kernel> PrepareTyped(const KernelContext& c) {
   return c.in().dtype == DType::kBFloat16 ? kOfHalves(c) : kOfFloats(c);

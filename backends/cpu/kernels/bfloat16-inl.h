@@ -1,5 +1,5 @@
-// bf16 in the low bits of 32, and pairs of bf16 in 32 bits, the first one low, as dot product instructions read them.
-// F: float or VecF32. Loads and stores elements of float32 or bf16 as float32.
+// Converts between float32 (F: float or VecF32), bf16 in the low 16 bits of 32, and pairs of bf16 in 32 bits, the first
+// one low, which dot product instructions read.
 
 // Compiled once per instruction set: Highway flips HWY_TARGET_TOGGLE before each pass.
 #if defined(ONNXTRAIN_BACKENDS_CPU_KERNELS_BFLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)

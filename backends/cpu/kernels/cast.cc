@@ -1,4 +1,4 @@
-// Cast between all element types. Floats outside an integer's range saturate, NaN becomes 0; the integers of less than
+// Casts between all element types. Floats outside an integer's range saturate and NaN becomes 0; integers narrower than
 // a byte keep the lowest bits.
 #include <array>
 #include <limits>
@@ -37,7 +37,7 @@ To Convert(From x) {
     return {FloatToBFloat16(static_cast<float>(x))};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     if (x != x) return 0;
-    // The limits, as floats, may be just outside the range: the comparison leaves values that convert exactly.
+    // The limits may round to floats just outside the range; the comparisons leave only values inside.
     if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
     return static_cast<To>(x);
@@ -75,13 +75,13 @@ Kernel CastKernel(int64_t n) {
   }};
 }
 
-// Storage types are bytes: looks their values up in a table.
+// Casts from one-byte storage types with a table of their values.
 template <typename To>
 Kernel DecodeKernel(int64_t n, DType from) {
   std::array<To, 256> table;
   for (int code = 0; code < 256; ++code) {
     const double value = SmallValue(from, static_cast<uint8_t>(code));
-    // Integers that do not fit wrap, as among the wider types.
+    // Integers that do not fit wrap around, as for the wider types.
     table[code] = IsSmallFloat(from) ? Convert<To>(value) : Convert<To>(static_cast<int64_t>(value));
   }
   return {.run = [n, table](const Args& args) {

@@ -1,4 +1,4 @@
-// Collective operators, on the group of ranks that the program is bound to.
+// Prepares collective operators, which run on the group of ranks that the program is bound to.
 #include "frontend/ops/collective.h"
 #include "backends/collective_call.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -18,7 +18,7 @@ absl::StatusOr<Kernel> PrepareCollective(const KernelContext& c) {
                 .workspace = call.workspace()};
 }
 
-// Other types are summed in float32 between casts.
+// Returns true for types that are summed directly; others are cast to float32.
 bool SumsReals(const KernelContext& c) {
   const DType dtype = c.in().dtype;
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt64;

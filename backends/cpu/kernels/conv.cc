@@ -15,13 +15,11 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// A oneDNN primitive with reorders of its operands.
-
 // Runs a primitive that may require other layouts than the graph's: reorders inputs before it and the output after it.
-// One thread at a time; copies are independent.
+// One object may not run concurrently; copies may.
 class ReorderedCall {
  public:
-  // The last operand is the output. `arg` is DNNL_ARG_…
+  // The last operand is the output. `arg` is a constant DNNL_ARG_….
   struct Operand {
     int arg;
     dnnl::memory::desc plain, wanted;
@@ -32,13 +30,13 @@ class ReorderedCall {
 
   size_t workspace() const { return workspace_; }
 
-  // Two inputs, an optional third, and the output.
+  // Takes two inputs, the bias or null, and the output.
   void Run(const void* a, const void* b, const void* bias, void* out, void* workspace) const;
 
  private:
   struct Side {
-    std::optional<DnnlCall> reorder;  // none where the layouts agree
-    size_t offset = 0;                // of the reordered copy in the workspace
+    std::optional<DnnlCall> reorder;  // none if the layouts are equal
+    size_t offset = 0;                // offset of the reordered copy in the workspace
     size_t scratch = 0;
   };
   DnnlCall call_;
@@ -93,12 +91,12 @@ void ReorderedCall::Run(const void* a, const void* b, const void* bias, void* ou
   if (sides_[last].reorder) sides_[last].reorder->Run({y, out, base + scratch_});
 }
 
-// Convolutions by oneDNN. Over row-major tensors they reorder operands, inside the node and in planned workspace, to
-// the layouts of the fastest implementation; channels last tensors and packed weights are read as they are.
+// Convolutions run in oneDNN. Row-major operands are reordered, in planned workspace, to the layouts of the fastest
+// implementation; channels-last tensors and packed weights are read without a copy.
 
 using dnnl::memory;
 
-// Few channels: blocked layouts would pad them to a whole vector.
+// Returns true for few channels, which blocked layouts would pad to a whole vector.
 bool IsThin(const ConvGeometry& g) { return g.x[1] < 4; }
 
 ConvLayouts Wanted(const ConvGeometry& g, bool plain) {
@@ -106,14 +104,14 @@ ConvLayouts Wanted(const ConvGeometry& g, bool plain) {
   return {AnyLayout(g.x), AnyLayout(g.w), AnyLayout(g.y)};
 }
 
-// Blocked layouts (plain ones if `plain`), unless only the reference implementation takes them.
+// Returns the primitive for blocked layouts (plain ones if `plain`), unless only the reference implementation has them.
 template <typename MakeDesc>
 auto Best(const ConvGeometry& g, bool plain, MakeDesc make) {
   const auto desc = make(Wanted(g, plain));
   return IsReference(desc) ? make(Wanted(g, !plain)) : desc;
 }
 
-// A sum over no elements: the bias, or 0.
+// Returns the kernel for sums over no elements: the result is the bias, or 0.
 Kernel MakeEmptyKernel(const KernelContext& c, bool bias) {
   const int64_t n = c.out().elements(), channels = c.out().shape[1];
   const int64_t inner = n == 0 ? 1 : n / c.out().shape[0] / channels;
@@ -168,7 +166,7 @@ absl::StatusOr<Kernel> PrepareConvWeightGrad(const KernelContext& c) {
 
 // --- Channels last
 
-// A node whose tensors already have the layouts of its primitive.
+// Runs a primitive on tensors that already have its layouts.
 Kernel Direct(const dnnl::primitive& primitive, const memory::desc& scratchpad,
               const std::vector<std::pair<int, memory::desc>>& arguments, bool bias) {
   std::vector<ReorderedCall::Operand> operands;
@@ -217,12 +215,12 @@ ReorderedCall ConvWeightGradNhwc(const ConvGeometry& g, DType factors) {
            {DNNL_ARG_DIFF_WEIGHTS, Plain(g.w), desc.diff_weights_desc()}}};
 }
 
-// Within this primitive over bf16, oneDNN's threads synchronize several times by spinning: while another process holds
-// one processor, the others spin. So every thread runs a primitive of its own over its share of the output channels,
-// whose gradients it first copies to be contiguous. With two threads on an idle machine this is 3 to 10 % slower, up to
-// a third at stride 2. Every share reads all of x: one of 32 channels reaches 0.9 to 1 times the rate of one of 256; at
-// stride 2 0.6 to 0.8 times, and one of 64 channels 0.75 to 1 times. So there are as many shares as threads if each
-// gets that many channels, and one share otherwise.
+// Divides backward weights of bf16 among threads by output channels: every thread copies the gradients of its share to
+// contiguous memory and runs a primitive of one thread. Within one primitive, oneDNN's threads synchronize several
+// times by spinning, which wastes time while another process occupies a processor. With two threads on an idle machine
+// shares are 3 to 10 % slower, up to a third at stride 2. Every share reads all of x: 32 channels reach 0.9 to 1 times
+// the rate of 256; at stride 2 0.6 to 0.8 times, and 64 channels 0.75 to 1 times. So there are as many shares as
+// threads if each has that many channels, else one.
 class SharedWeightGrad {
  public:
   static int Shares(const ConvGeometry& g, DType factors) {
@@ -237,7 +235,7 @@ class SharedWeightGrad {
     g.y[1] = g.w[0] = row_ / shares;
     weights_ = NumElements(g.w);
     const int threads = omp_get_max_threads();
-    omp_set_num_threads(1);  // the primitive is created for as many
+    omp_set_num_threads(1);  // primitives are created for the current number of threads
     for (int i = 0; i < shares; ++i) calls_.push_back(ConvWeightGradNhwc(g, DType::kBFloat16));
     omp_set_num_threads(threads);
     copy_ = Aligned64(rows_ * row_ / shares * sizeof(BFloat16));
@@ -264,8 +262,8 @@ class SharedWeightGrad {
   }
 
   int shares_;
-  int64_t row_, rows_;   // channels of dy; its elements per channel
-  int64_t weights_ = 0;  // of a share
+  int64_t row_, rows_;   // channels of dy; elements per channel
+  int64_t weights_ = 0;  // weights of a share
   size_t copy_ = 0;      // bytes
   std::vector<ReorderedCall> calls_;
 };
@@ -284,7 +282,7 @@ absl::StatusOr<Kernel> PrepareConvWeightGradNhwc(const KernelContext& c) {
 bool HasPackedWeights(const KernelContext& c) { return c.in(1).layout == Layout::kPacked; }
 bool WritesFloat32(const KernelContext& c) { return c.out().dtype == DType::kFloat32; }
 
-// Returns true for a matrix product, or if oneDNN has more than a reference implementation.
+// Returns true for a matrix product, or if oneDNN has an implementation besides the reference.
 template <ConvKind kKind>
 bool IsFastNhwc(const KernelContext& c) {
   const ConvGeometry g = MakeConvGeometry(kKind, c.graph, c.node);

@@ -11,7 +11,7 @@ constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 
 memory::dims Dims(const Shape& s) { return {s.begin(), s.end()}; }
 
-// [N,C,…] stored as [N,…,C].
+// Describes a tensor [N,C,…] that is stored as [N,…,C].
 memory::desc ChannelsLast(const Shape& extents, DType dtype) {
   Shape strides(extents.size(), 1);
   int64_t step = extents[1];
@@ -129,7 +129,7 @@ bool SupportsBf16Output(ConvKind kind, const ConvGeometry& g) {
   return status.ok() && supports;
 }
 
-// Strides of the blocks by axis, padded extents by axis, then for every block its extent and its axis.
+// The attribute lists the strides and padded extents of all axes, then the extent and axis of every block.
 std::vector<int64_t> ToInts(const memory::desc& layout) {
   const dnnl_memory_desc_t& d = layout.data;
   const dnnl_blocking_desc_t& b = d.format_desc.blocking;

@@ -1,5 +1,5 @@
-// Convolutions over float64, which oneDNN lacks: y[n,m,o] = Σ w[m,c,k]·x[n,c,o·stride + k·dilation − pad] and
-// its two gradients, as sums of rows. Every thread writes planes of its own.
+// Computes convolutions of float64, which oneDNN lacks: y[n,m,o] = Σ w[m,c,k]·x[n,c,o·stride + k·dilation − pad] and
+// its two gradients, as sums of rows. Threads write separate planes.
 #include <algorithm>
 #include <array>
 
@@ -9,7 +9,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Always three spatial axes; missing ones have extent 1.
+// One of always three spatial axes; missing ones have extent 1.
 struct Axis {
   int64_t x = 1, k = 1, y = 1, stride = 1, dilation = 1, pad = 0;
 
@@ -44,7 +44,7 @@ Geometry MakeGeometry(const KernelContext& c, const Shape& x, const Shape& w, co
   return g;
 }
 
-// Calls f(tap, offset in the plane of x, offset in that of y, length) for all rows of outputs under all taps of the
+// Calls f(tap, offset in the plane of x, offset in that of y, length) for all rows of outputs and all taps of the
 // kernel. Along a row, x advances by the last axis' stride and y by 1.
 template <typename F>
 void ForTaps(const Geometry& g, F f) {

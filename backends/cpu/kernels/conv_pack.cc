@@ -1,4 +1,4 @@
-// Packs weights into the layouts that convolutions read fastest.
+// Packs weights into the blocked layouts of convolutions.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -14,7 +14,7 @@ namespace {
 
 using Offsets = std::vector<int64_t>;
 
-// The offsets of the elements of an axis in a layout in blocks; the offset of an element is the sum over its axes.
+// Returns the offsets along an axis of a blocked layout; the offset of an element is the sum over its axes.
 Offsets OffsetsAlong(const dnnl::memory::desc& layout, int axis) {
   const dnnl_blocking_desc_t& b = layout.data.format_desc.blocking;
   Offsets offsets;
@@ -30,7 +30,7 @@ Offsets OffsetsAlong(const dnnl::memory::desc& layout, int axis) {
   return offsets;
 }
 
-// Offsets of weights [groups, rows, columns, window].
+// The offsets of weights [groups, rows, columns, window].
 struct ConvPacking {
   Offsets groups, rows, columns, window;
 
@@ -58,7 +58,7 @@ ConvPacking MakeConvPacking(const dnnl::memory::desc& layout, bool grouped, bool
   return p;
 }
 
-// Blocks of this many rows and columns stay in the first-level cache, whichever of the two is contiguous.
+// Rows and columns of a block, which stays in the first-level cache whichever of the two is contiguous.
 constexpr int64_t kBlock = 16;
 
 template <typename T>

@@ -10,7 +10,7 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::FixedTag<float, 16>;
 
-// All sums stay in registers: at most 24 of the 32.
+// Keeps all sums in registers, at most 24 of the 32.
 template <int kColumns, int kVectors>
 void SumTile(std::span<const PixelRow> rows, int64_t x_step, int64_t dy_step, int64_t to_step, float* to) {
   const D d;

@@ -1,6 +1,6 @@
-// One GEMM over pixels for every tap of the window: the sum over pixels of x, shifted by the tap, times dy. Pixels are
-// processed in blocks. The gradients of a block are packed for 64 output channels at a time and reused by all taps and
-// tiles of input channels; the sums of a tile over a block stay in registers.
+// Computes backward weights as one GEMM over pixels per tap of the window: the sum over pixels of x, shifted by the
+// tap, times dy. Pixels are processed in blocks. The gradients of a block are packed for 64 output channels at a time
+// and reused by all taps and tiles of input channels; the sums of a tile over a block stay in registers.
 #include "backends/cpu/kernels/conv.h"
 
 #include <algorithm>
@@ -42,15 +42,15 @@ namespace onnxtrain::cpu {
 HWY_EXPORT(WeightGradTable);
 namespace {
 
-constexpr int64_t kPixels = 128;  // of a block
+constexpr int64_t kPixels = 128;  // pixels of a block
 constexpr int64_t kWidth = 64;    // output channels of a block
 
-// Along one axis: input = output·stride − begin + tap·dilation.
+// Maps positions along one axis: input = output·stride − begin + tap·dilation.
 struct WindowAxis {
   int64_t in, out, window, stride, dilation, begin;
 
   int64_t At(int64_t output, int64_t tap) const { return output * stride - begin + tap * dilation; }
-  // The outputs [first, end) whose tap is inside the input.
+  // The tap is inside the input for the outputs [First(tap), End(tap)).
   int64_t First(int64_t tap) const {
     return std::clamp<int64_t>((begin - tap * dilation + stride - 1) / stride, 0, out);
   }
@@ -69,7 +69,7 @@ WindowAxis MakeWindowAxis(const ConvGeometry& g, int i) {
           .begin = g.begin[i]};
 }
 
-// Every thread sums over its rows of dy.
+// Divides the rows of dy into shares, one per thread, and adds the sums of the shares.
 class DirectWeightGrad {
  public:
   DirectWeightGrad(const ConvGeometry& g, const WeightGradSimd& simd)
@@ -99,7 +99,7 @@ class DirectWeightGrad {
   int64_t Sums() const { return Taps() * channels_ * outputs_; }
   int64_t Each() const {
     return (Sums() + block_ * w_.out * kWidth + 15) / 16 * 16;
-  }  // floats: sums [taps, C, M], a block of dy
+  }  // in floats: sums [taps, C, M] and a block of dy
 
   void SumShare(const Args& args, int64_t share, float* sums) const {
     std::fill_n(sums, Sums(), 0.0f);
@@ -122,7 +122,7 @@ class DirectWeightGrad {
     }
   }
 
-  // The pixels that the tap reads.
+  // Collects the pixels that the tap reads.
   size_t RowsOf(const float* x, int64_t row, int64_t rows, int64_t tap, const float* dy, int64_t width,
                 PixelRow* met) const {
     const int64_t first = w_.First(tap % w_.window), pixels = w_.End(tap % w_.window) - first;
@@ -148,7 +148,7 @@ class DirectWeightGrad {
     }
   }
 
-  // dw[m, c, …] of all shares.
+  // Adds the sums of all shares to dw[m, c, …].
   void Collect(const float* workspace, int64_t c, float* dw) const {
     const int64_t taps = Taps();
     for (int64_t m = 0; m < outputs_; ++m) {
@@ -168,8 +168,8 @@ class DirectWeightGrad {
   int64_t block_, shares_;             // rows of a block
 };
 
-// Measured where this holds: 0.74 to 0.92 times the time of oneDNN 2.6.3, and 0.65 to 0.88 times at stride 2. The
-// columns fill tiles, and the sums fit a thread's cache and are few compared with what it reads.
+// Returns true if the columns fill tiles and the sums fit a thread's cache and are few compared with its reads. Takes
+// 0.74 to 0.92 times the time of oneDNN 2.6.3 then, and 0.65 to 0.88 times at stride 2.
 bool IsFaster(const ConvGeometry& g) {
   constexpr int64_t kFewChannels = 16, kMostSums = 1 << 19;
   const int64_t sums = NumElements(g.w), read = NumElements(g.x) + NumElements(g.y);

@@ -11,8 +11,8 @@
 
 namespace onnxtrain::cpu {
 
-// n adjacent numbers of a row. The first `first` ones have the zero point zero[0] and the scale scale[0], the next
-// `length` ones zero[1] and scale[1], and so on.
+// n adjacent numbers of a row. The first `first` ones have zero point zero[0] and scale scale[0], the next `length`
+// ones zero[1] and scale[1], and so on.
 struct NumberRuns {
   int64_t n, first, length;
   const float *zero, *scale;
@@ -36,10 +36,10 @@ T ToNumber(Number x) {
 
 using ScaleFunction = void (*)(const uint8_t* numbers, const NumberRuns& runs, float* y);
 
-// The functions of each list read unsigned bytes, signed bytes, float16, bfloat16 and float32.
+// Arrays have a function each for unsigned bytes, signed bytes, float16, bfloat16 and float32.
 struct DequantizeSimd {
   void (*unpack_nibbles)(const uint8_t* packed, int64_t n, uint8_t* numbers);
-  ScaleFunction scale_runs[5], scale_columns[5];  // scale_columns: each run is one number
+  ScaleFunction scale_runs[5], scale_columns[5];  // scale_columns has runs of one number
 };
 
 }  // namespace onnxtrain::cpu
@@ -54,7 +54,7 @@ namespace onnxtrain::cpu {
 HWY_EXPORT(DequantizeTable);
 namespace {
 
-// y[i] = from[begin + i], elements of a float type.
+// Reads n elements of a float type from index `begin` on.
 template <typename T>
 void ReadFloats(const void* from, DType dtype, int64_t begin, int64_t n, T* y) {
   const auto read = [&]<typename From>(const From* x) {

@@ -1,5 +1,5 @@
-// Reads rows of matrices of stored numbers (frontend/ops/dequantize.h) as floats, and kernels of such matrices, which
-// the rows of matmul.cc name.
+// Reads rows of quantized matrices (frontend/ops/dequantize.h) as floats, and declares the kernels of such matrices,
+// whose rows are in matmul.cc.
 #pragma once
 
 #include "backends/cpu/runtime/dnnl_call.h"
@@ -14,11 +14,11 @@ struct DequantizeSimd;
 template <typename T>
 class RowReader {
  public:
-  // The operands of the matrix are the inputs of the node from `first` on.
+  // The matrix, its scale and its zero point are the inputs of the node from `first` on.
   static absl::StatusOr<RowReader> Create(const KernelContext& c, size_t first);
 
   const QuantizedMatrix& matrix() const { return m_; }
-  // Columns at which a segment may begin are multiples of this.
+  // Segments begin at multiples of this number of columns.
   static constexpr int64_t kAligned = 4;
 
   struct Operands {
@@ -29,16 +29,16 @@ class RowReader {
     return {args.in<uint8_t>(first_), args.in<void>(first_ + 1), has_zero_ ? args.in<void>(first_ + 2) : nullptr};
   }
 
-  // Memory of one thread for segments of up to n columns.
+  // Scratch memory of one thread for segments of up to n columns, not owned.
   struct Scratch {
     T *scale, *zero;
     uint8_t* numbers;
-    int64_t block_row = -1, column = -1, n = 0;  // whose scales it holds
+    int64_t block_row = -1, column = -1, n = 0;  // the segment whose scales are loaded
   };
   static size_t ScratchBytes(int64_t n) { return 2 * Aligned64((n + 2) * sizeof(T)) + Aligned64(n + 64); }
   static Scratch MakeScratch(std::byte* memory, int64_t n);
 
-  // Writes the elements [column, column + n) of a row.
+  // Writes the elements [column, column + n) of a row to y.
   void Read(const Operands& in, int64_t row, int64_t column, int64_t n, Scratch* scratch, T* y) const;
 
  private:

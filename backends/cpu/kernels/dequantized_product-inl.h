@@ -9,14 +9,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using Vec = hn::Vec<D>;
 
-// All sums of a tile stay in registers: 24 of 32 vectors, or 12 of 16.
+// The sums of a tile take 24 of 32 vector registers, or 12 of 16.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 constexpr int kRows = 6, kVectors = 4;
 #else
 constexpr int kRows = 3, kVectors = 2;
 #endif
 
-// Adds up the blocks of four lanes.
+// Adds the blocks of four lanes to one.
 template <typename Tag>
 auto AddBlocks(Tag d, hn::Vec<Tag> v) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -27,7 +27,7 @@ auto AddBlocks(Tag d, hn::Vec<Tag> v) {
   }
 }
 
-// Returns the sums of the lanes of four vectors.
+// Returns the sum of the lanes for each of four vectors.
 [[gnu::always_inline]] inline hn::Vec<hn::Full128<float>> AddLanes(const Vec* v) {
   const D d;
   const hn::Repartition<double, D> pairs;
@@ -41,7 +41,7 @@ template <int kHeight>
 void DotTile(const ProductTile& tile) {
   const D d;
   const hn::Full128<float> four;
-  const ProductTile t = tile;  // in registers, whatever the stores below change
+  const ProductTile t = tile;  // a local copy stays in registers: the stores below cannot alias it
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vec sum[kHeight][kDotColumns];
 #pragma GCC unroll 6

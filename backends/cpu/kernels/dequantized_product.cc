@@ -1,6 +1,6 @@
-// Products with matrices of stored numbers, which are dequantized a tile at a time. No buffer has the size of the
-// matrix. A thread converts a tile that fits its cache to float32 and multiplies all rows of x by it. With rows of
-// bf16, oneDNN multiplies by tiles (tiled_product.h).
+// Multiplies by quantized matrices, which are dequantized tile by tile: no buffer has the size of the matrix. A thread
+// converts a tile that fits its cache to float32 and multiplies all rows of x by it. If x is bf16, oneDNN multiplies by
+// tiles (tiled_product.h).
 #include <algorithm>
 #include <array>
 
@@ -12,10 +12,10 @@
 
 namespace onnxtrain::cpu {
 
-// y (+)= x·w over `depth` elements, for the rows of x that the function is made for.
+// Operands of y = x·w or y += x·w over `depth` elements, for a fixed number of rows of x.
 struct ProductTile {
   const float *x, *w;
-  int64_t x_step, w_step, depth;  // steps from a row to the next one
+  int64_t x_step, w_step, depth;  // strides of the rows of x and w
   float* y;
   int64_t y_step, columns;
   bool adds;
@@ -27,7 +27,7 @@ inline constexpr int64_t kPanelColumns = 64;
 using TileFunctions = std::array<void (*)(const ProductTile&), kMaxTileRows>;  // for 1, 2 … rows of x
 
 struct TileSimd {
-  int rows;           // of the largest tile
+  int rows;           // rows of the largest tile
   TileFunctions dot;  // w [columns, depth], at most kDotColumns; reads kDotColumns rows of it
   TileFunctions sum;  // w [depth, kPanelColumns]; reads and writes kPanelColumns columns
 };
@@ -46,8 +46,8 @@ namespace {
 
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// A product y [m, n] = x [m, k]·W or x·Wᵀ. An item is a group of columns of y, which one thread computes. Sums are cut
-// at the same elements whatever the number of threads.
+// Computes y [m, n] = x [m, k]·W or x·Wᵀ. An item is a group of columns of y, which one thread computes. The order of
+// sums does not depend on the number of threads.
 class DequantizedProduct {
  public:
   DequantizedProduct(RowReader<float> reader, const Product& p, bool transposed)
@@ -74,7 +74,7 @@ class DequantizedProduct {
  private:
   using Reader = RowReader<float>;
 
-  // Tiles of 256 KiB at most. Padding keeps rows of a tile out of the same sets of the cache.
+  // Tiles have 256 KiB at most. Padding maps the rows of a tile to different cache sets.
   static constexpr int64_t kDotDepth = 1024, kDotGroup = 64, kSumDepth = 128, kSumGroup = 512, kPadding = 16;
   static constexpr int64_t kItemsPerThread = 2;
 
@@ -87,7 +87,7 @@ class DequantizedProduct {
     return Reader::MakeScratch(memory + Aligned64((TileFloats() + EdgeFloats()) * sizeof(float)), segment_);
   }
 
-  // y[:, first…] = x·W[first…, :]ᵀ.
+  // Computes y[:, first…] = x·W[first…, :]ᵀ for one item.
   void MultiplyRows(const Args& args, const Reader::Operands& in, int64_t first, std::byte* memory) const {
     auto* tile = reinterpret_cast<float*>(memory);
     auto scratch = MakeScratch(memory);
@@ -112,7 +112,7 @@ class DequantizedProduct {
     }
   }
 
-  // y[:, first…] = x·W[:, first…].
+  // Computes y[:, first…] = x·W[:, first…] for one item.
   void MultiplyColumns(const Args& args, const Reader::Operands& in, int64_t first, std::byte* memory) const {
     auto* tile = reinterpret_cast<float*>(memory);
     auto scratch = MakeScratch(memory);
@@ -157,12 +157,12 @@ class DequantizedProduct {
   const TileSimd& simd_ = HWY_DYNAMIC_DISPATCH(TileTable)();
   Reader reader_;
   int64_t m_, k_, n_;
-  int64_t group_ = 0, depth_ = 0;        // columns of y of an item, elements of a sum that a tile covers
-  int64_t segment_ = 0, tile_step_ = 0;  // elements of a row that are dequantized at once
+  int64_t group_ = 0, depth_ = 0;        // columns of y per item; elements of a sum per tile
+  int64_t segment_ = 0, tile_step_ = 0;  // elements of a row dequantized at once; stride of the rows of a tile
   bool transposed_;
 };
 
-// Dequantizes tiles for products of oneDNN.
+// Returns a source of dequantized tiles for oneDNN's products.
 TileSource MakeTileSource(const RowReader<float>& reader, const Product& p, int64_t width, bool transposed) {
   const int64_t segment = transposed ? p.k : width;
   const size_t floats = Aligned64(p.k * width * sizeof(float)), each = RowReader<float>::ScratchBytes(segment);
@@ -185,7 +185,7 @@ TileSource MakeTileSource(const RowReader<float>& reader, const Product& p, int6
           .read = read};
 }
 
-// Returns whether the matrix holds bf16 without scales, as oneDNN's products read it.
+// Returns true if the matrix holds bf16 without scales, which oneDNN's products can read.
 bool IsPlainBf16(const KernelContext& c, const QuantizedMatrix& m) {
   const HostTensor* scale = c.graph.FindConstant(c.node.inputs[2]);
   const bool unscaled = scale != nullptr && scale->size() == 1 && scale->At(0) == 1 && !c.has(3) && m.zero == 0;
@@ -203,7 +203,7 @@ void Convert(const void* from, void* to, int64_t n, DType target) {
   });
 }
 
-// Runs a product of float32 on operands of bf16.
+// Returns a kernel that converts bf16 operands for a product of float32.
 Kernel ComputeInFloat32(const Kernel& product, const Product& p) {
   const size_t x_bytes = Aligned64(p.m * p.k * sizeof(float)), y_bytes = Aligned64(p.m * p.n * sizeof(float));
   const auto run = [=, run = product.run](const Args& args) {
@@ -217,8 +217,8 @@ Kernel ComputeInFloat32(const Kernel& product, const Product& p) {
   return {.run = run, .workspace = x_bytes + y_bytes + product.workspace};
 }
 
-// From this many rows of x on, oneDNN's products of bf16 repay packing a tile that was dequantized. Those of float32
-// are no faster than DequantizedProduct.
+// From this many rows of x on, oneDNN's products of bf16 repay packing dequantized tiles. Those of float32 are no
+// faster than DequantizedProduct.
 constexpr int64_t kRowsToTile = 64;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Determinants and cofactors of square matrices, in double precision, by LU with full pivoting (Eigen).
+// Computes determinants and cofactors of square matrices in double precision by LU with full pivoting (Eigen).
 #include <Eigen/LU>
 #include <optional>
 
@@ -11,12 +11,12 @@ namespace {
 template <typename T>
 using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// Factors matrices [n, n], one after the other, in memory that it keeps.
+// Factors matrices [n, n] in memory that it keeps between calls.
 class Factorization {
  public:
   explicit Factorization(int64_t n) : n_(n), lu_(n, n), x_(n, n), adjugate_(n, n) {}
 
-  // Returns the factorization of the calling thread. Allocates where n is another than in the call before.
+  // Returns the factorization of the calling thread. Allocates if n differs from the previous call.
   static Factorization& ForSize(int64_t n) {
     thread_local std::optional<Factorization> kept;
     if (!kept.has_value() || kept->n_ != n) kept.emplace(n);
@@ -30,8 +30,8 @@ class Factorization {
     return lu_.determinant();
   }
 
-  // With P·x·Q = L·U, the adjugate of x is ±Q·adj(U)·L⁻¹·P. Write U as [V u; 0 s]: its adjugate is
-  // det V·[s·V⁻¹, −V⁻¹u; 0, 1], which divides by no pivot that is 0 unless all cofactors are.
+  // With P·x·Q = L·U, the adjugate of x is ±Q·adj(U)·L⁻¹·P. The adjugate of U = [V u; 0 s] is
+  // det V·[s·V⁻¹, −V⁻¹u; 0, 1], which divides by a pivot of 0 only if all cofactors are 0.
   template <typename T>
   void Cofactors(const T* x, T* y) {
     Factor(x);

@@ -10,7 +10,7 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// --- Casts between float32 and 16-bit floats. As UnarySpan, but y must not be x.
+// --- Casts between float32 and 16-bit floats: UnarySpan functions, but y must not be x.
 
 void WidenBFloat16(const void* x, void* y, int64_t n, const float*) {
   const auto* in = static_cast<const uint16_t*>(x);
@@ -40,8 +40,8 @@ void WidenHalf(const void* x, void* y, int64_t n, const float*) {
   }
 }
 
-// Narrows float32 to float16, with the contract of NarrowBFloat16. Rounds denormal results by adding a number whose
-// last bit has their weight.
+// Rounds float32 to float16, to nearest even; keeps NaN. Rounds denormal results by adding a number whose last bit has
+// their weight.
 void NarrowHalf(const void* x, void* y, int64_t n, const float*) {
   constexpr uint32_t kOverflow = 0x477ff000, kSmallestNormal = 0x38800000, kMagic = 0x3f000000;
   const auto* in = static_cast<const float*>(x);
@@ -57,14 +57,14 @@ void NarrowHalf(const void* x, void* y, int64_t n, const float*) {
   }
 }
 
-// Clips; if the bounds cross, the upper one wins.
+// Clips x; if low > high, returns high.
 template <typename F>
 [[gnu::always_inline]] inline F Within(F x, std::type_identity_t<F> low, std::type_identity_t<F> high) {
   const F above = Select(x < low, low, x);
   return Select(above > high, high, above);
 }
 
-// --- From a function of numbers to functions of rows. `Op` is a stateless function of VecF32 and double; every call is
+// --- Functions of rows from functions of numbers. `Op` is a stateless function of VecF32 and double; every call is
 // inlined.
 
 template <typename Op>
@@ -111,7 +111,7 @@ constexpr BinarySpans kLoopSpans = {&BinaryLoop<Op, T, Y, 1, 1>, &BinaryLoop<Op,
 
 // --- Entries: name, cost, function.
 
-// Vectors of float32; a loop over float64.
+// Makes an entry that computes in vectors of float32 and in a loop over float64.
 template <typename Op>
 constexpr UnaryEntry Function(const char* name, int64_t cost, Op) {
   return {name, cost, &Unary<Op>, &UnaryLoop<Op, double, double>};
@@ -121,7 +121,7 @@ constexpr BinaryEntry Function2(const char* name, int64_t cost, Op) {
   return {kVectorSpans<Op>, name, cost, kLoopSpans<Op, double, double>};
 }
 
-// The same, for float32 alone: float64 runs the decomposition.
+// Makes an entry for float32 alone; the operator is decomposed for float64.
 template <typename Op>
 constexpr UnaryEntry Float32(const char* name, int64_t cost, Op) {
   return {name, cost, &Unary<Op>};
@@ -131,8 +131,8 @@ constexpr BinaryEntry Float32Pair(const char* name, int64_t cost, Op) {
   return {kVectorSpans<Op>, name, cost};
 }
 
-// A loop over floats, too: of functions that only the C library has, and of comparisons (Y is uint8_t), which the
-// compiler makes vector code of.
+// Makes an entry that loops over floats, too: for functions of the C library, and for comparisons (Y is uint8_t), which
+// the compiler vectorizes.
 template <typename Y, typename Op>
 constexpr UnaryEntry PlainLoop(const char* name, int64_t cost, Op) {
   constexpr bool kPredicate = std::is_same_v<Y, uint8_t>;
@@ -152,7 +152,7 @@ void SelectFloats(const void* c, const void* a, const void* b, void* y, int64_t 
   for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? left[i] : right[i];
 }
 
-// kOp: of b and c: 0 (b alone), '*' or '/'.
+// kOp combines b and c: '*', '/', or 0 for b alone.
 template <char kOp>
 void Blend(const float* a, float s, const float* b, const float* c, float t, float* y, int64_t n) {
   const auto blend = [s, t](const VecF32* in) {
@@ -181,7 +181,7 @@ void BoolToFloat(const void* x, void* y, int64_t n, const float* p) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]);
 }
 
-// p: the operator's attributes, in the order of its row.
+// p has the numeric attributes in the order of the operator's row.
 #define FN(EXPRESSION) [](auto x, [[maybe_unused]] const auto* p) { return EXPRESSION; }
 #define FN2(EXPRESSION) [](auto a, auto b) { return EXPRESSION; }
 

@@ -1,4 +1,4 @@
-// Elementwise operators over float32 and float64, and Where for every type.
+// Prepares elementwise operators over float32 and float64, and Where for every type.
 #include <algorithm>
 #include <unordered_map>
 
@@ -17,7 +17,7 @@ namespace onnxtrain::cpu {
 HWY_EXPORT(ElementwiseTable);
 namespace {
 
-// The entries of a table by name.
+// Finds the entries of a table by name.
 template <typename Entry>
 class NamedEntries {
  public:
@@ -48,7 +48,7 @@ std::array<double, 2> GetParams(const Node& node) {
 
 namespace {
 
-// Returns the entry of a power: a square or root for these constant exponents, as exact and far cheaper.
+// Returns the entry of a power. Constant exponents of squares and roots have entries that are as exact and far cheaper.
 std::string PowName(const Graph& graph, const Node& node) {
   const HostTensor* exponent = graph.FindConstant(node.inputs[1]);
   const bool scalar = exponent != nullptr && exponent->size() == 1 &&
@@ -65,7 +65,7 @@ absl::StatusOr<Kernel> PrepareFloats(const KernelContext& c) {
   return BinaryKernel(c, *binary, binary->cost);
 }
 
-// float64 checks gradients and runs models that hold doubles: the same functions, in loops over the C library's.
+// Prepares the kernels of float64, which gradient checks and models of doubles run.
 absl::StatusOr<Kernel> PrepareDoubles(const KernelContext& c) {
   constexpr int64_t kCost = 16;
   const std::string name = GetEntry(c.graph, c.node).name;
@@ -83,7 +83,7 @@ absl::StatusOr<Kernel> PrepareDoubles(const KernelContext& c) {
 template <typename T>
 using Select = void (*)(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n);
 
-// Operands with stride 1 or 0: the compiler vectorizes these loops.
+// Selects between operands with constant steps of 0 or 1, so that the compiler vectorizes the loop.
 template <typename T, int kStepA, int kStepB>
 void SelectBy(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n) {
   const T a0 = a[0], b0 = b[0];
@@ -94,7 +94,7 @@ void SelectBy(const uint8_t* condition, const T* a, const T* b, T* y, int64_t n)
   }
 }
 
-// Returns null for other strides.
+// Returns the loop for these strides, or null if one is neither 0 nor 1.
 template <typename T>
 Select<T> SelectOf(int64_t condition, int64_t a, int64_t b) {
   static constexpr Select<T> kByStep[2][2] = {{SelectBy<T, 0, 0>, SelectBy<T, 0, 1>},
@@ -145,7 +145,7 @@ absl::StatusOr<Kernel> PrepareWhere(const KernelContext& c) {
   }
 }
 
-// The results of comparisons are bool, but their inputs must not be.
+// Check the type of input 0, since results of comparisons are bool.
 bool OfFloats(const KernelContext& c) { return c.in(0).dtype == DType::kFloat32; }
 bool OfDoubles(const KernelContext& c) { return c.in(0).dtype == DType::kFloat64; }
 

@@ -1,5 +1,4 @@
-// Tables of elementwise functions over rows of consecutive elements, and kernels from such functions, with
-// broadcasting.
+// Has tables of elementwise functions over rows of contiguous elements, and makes kernels with broadcasting of them.
 #pragma once
 
 #include <array>
@@ -15,7 +14,7 @@
 
 namespace onnxtrain::cpu {
 
-// Functions of rows. y may be one of the inputs. `p` are the operator's numbers (alpha, …).
+// Functions of rows. y may be one of the inputs. `p` has the operator's numeric attributes (alpha, …).
 using UnarySpan = void (*)(const void* x, void* y, int64_t n, const float* p);
 using DoubleSpan = void (*)(const void* x, void* y, int64_t n, const double* p);
 using BinarySpan = void (*)(const void* a, const void* b, void* y, int64_t n);
@@ -26,13 +25,13 @@ struct BinarySpans {
   BinarySpan scalar_left = nullptr;   // a[0], b[i]
 };
 
-// An elementwise function. One with variants has an entry for each: "Gelu/tanh". `cost`: how many additions an element
-// is worth, to judge how many threads it takes.
+// An elementwise function. A variant has its own entry: "Gelu/tanh". `cost` is the time of an element in additions,
+// from which Parallel chooses the number of threads.
 struct UnaryEntry {
   const char* op;
   int64_t cost;
   UnarySpan span;                 // over float32
-  DoubleSpan f64_span = nullptr;  // over float64; null where that is decomposed
+  DoubleSpan f64_span = nullptr;  // over float64; null if the operator is decomposed for it
 };
 
 struct BinaryEntry : BinarySpans {
@@ -44,7 +43,7 @@ struct BinaryEntry : BinarySpans {
 // y[i] = c[i] ? a[i] : b[i] over bool and floats; y may be an input.
 using SelectSpan = void (*)(const void* c, const void* a, const void* b, void* y, int64_t n);
 
-// Sums of two terms and roots, for chains (peephole.h); y may be an input.
+// Sums of two terms, and roots, of peephole steps (peephole.h); y may be an input.
 using BlendSpan = void (*)(const float* a, float s, const float* b, const float* c, float t, float* y, int64_t n);
 using RootSpan = void (*)(const float* x, float s, float t, float* y, int64_t n);
 
@@ -57,7 +56,7 @@ struct ElementwiseTables {
 };
 
 const ElementwiseTables& GetElementwiseTables();
-// Return null if there is none.
+// Return the entry of that name, or null.
 const UnaryEntry* FindUnary(std::string_view entry);
 const BinaryEntry* FindBinary(std::string_view entry);
 
@@ -68,15 +67,15 @@ struct EntryName {
 };
 EntryName GetEntry(const Graph& graph, const Node& node);
 
-// The numeric attributes of a node, in the order of its row: what its function takes besides x.
+// Returns the numeric attributes of a node, in the order of its row.
 std::array<double, 2> GetParams(const Node& node);
 
 // Returns the cost of an element of this entry, in additions.
 int64_t GetElementCost(std::string_view entry);
 
-// y = f(x), both dense and of the same shape. `cost` is the relative cost of an element.
+// Makes the kernel y = f(x) of dense tensors of the same shape. `cost` is the cost of an element, in additions.
 Kernel UnaryKernel(const KernelContext& c, UnarySpan span, std::array<float, 2> params = {}, int64_t cost = 1);
-// y = f(a, b) with broadcasting.
+// Makes the kernel y = f(a, b) with broadcasting.
 Kernel BinaryKernel(const KernelContext& c, const BinarySpans& spans, int64_t cost = 1);
 
 }  // namespace onnxtrain::cpu

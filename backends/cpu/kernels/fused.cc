@@ -1,5 +1,5 @@
-// Reductions of values of a chain, accumulated while its tiles are in the cache. The parts depend on the shape, not on
-// the number of threads.
+// Runs chains of elementwise operators over tiles that stay in the first-level cache, and accumulates reductions of
+// their values in parts, which depend on the shape, not on the number of threads.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace {
 class FusedReductions {
  public:
   FusedReductions() = default;
-  // Over tensors of `size` elements, at least one.
+  // `size` ≥ 1 is the number of elements of the reduced tensors.
   FusedReductions(const std::vector<FusedReduction>& sums, int64_t size);
 
   const std::vector<FusedReduction>& sums() const { return sums_; }
@@ -31,7 +31,7 @@ class FusedReductions {
 
   // A run calls, for every sum, Start for each part, then Add for its elements in order; after all parts, Finish.
   void Start(int64_t part, double* workspace) const;
-  // `first`: index of the first of n elements at x.
+  // Adds the elements [first, first + n), which are at x.
   void Add(size_t sum, int64_t part, int64_t first, const float* x, int64_t n, double* workspace) const;
   void Finish(size_t sum, double* workspace, float* to) const;
 
@@ -39,22 +39,22 @@ class FusedReductions {
   int64_t rows() const { return size_ / columns_; }
   bool HasCopies(const FusedReduction& sum) const { return sum.by_column || rows() == 1; }
   int64_t Width(const FusedReduction& sum) const { return sum.by_column ? period_ : rows(); }
-  // Returns the accumulators of a part, Width of them; parts share them where each has its own rows.
+  // Returns the Width accumulators of a part; parts share them if each has its own rows.
   double* Accumulators(size_t sum, int64_t part, double* workspace) const;
 
   std::vector<FusedReduction> sums_;
-  std::vector<int64_t> offsets_;  // of the accumulators of a sum; last: their total
+  std::vector<int64_t> offsets_;  // offsets of the accumulators of each sum, and their total
   int64_t size_ = 0, columns_ = 1, parts_ = 1;
-  int64_t period_ = 1;  // by column: number of accumulators, a multiple of the columns
-  int64_t grain_ = 1;   // parts begin at its multiples
+  int64_t period_ = 1;  // accumulators of a sum by column, a multiple of the columns
+  int64_t grain_ = 1;   // parts begin at multiples of it
 };
 
-// By column, every part has its own accumulators, which are added up at the end.
+// In sums by column, every part has its own accumulators, which Finish adds.
 constexpr int64_t kMaxParts = 16, kRowsPerPart = 8;
 
 constexpr int64_t kMaxRowParts = 64, kElementsPerPart = 1 << 13;
 
-constexpr int64_t kMinLoopLength = 256;  // accumulators worth a loop: processes several narrower rows at a time
+constexpr int64_t kMinLoopLength = 256;  // least accumulators of a loop: narrower rows are processed several at a time
 
 FusedReductions::FusedReductions(const std::vector<FusedReduction>& sums, int64_t size)
     : sums_(sums), size_(size), columns_(sums[0].columns) {
@@ -118,18 +118,16 @@ void FusedReductions::Finish(size_t sum, double* workspace, float* to) const {
   GetFloatSumReducer().finish(total, results, divisor, to);
 }
 
-// Chains of elementwise operators over tiles that stay in the first-level cache.
-
 constexpr int64_t kTile = 512;
 constexpr int kSlots = kMaxFusedInputs + kMaxInstructions;
 
-// One pass over a tile: exactly one function is not null.
+// One pass over a tile. Exactly one function is not null.
 struct Op {
   UnarySpan unary = nullptr;
   BinarySpan binary = nullptr;  // the variant for these operands
   SelectSpan select = nullptr;
-  BlendSpan blend = nullptr;  // of operands a, b, c, s, t
-  RootSpan root = nullptr;    // of operands a, -, -, s, t
+  BlendSpan blend = nullptr;  // operands: a, b, c, s, t
+  RootSpan root = nullptr;    // operands: a, -, -, s, t
   std::array<int, 5> operands = {-1, -1, -1, -1, -1};
   std::array<float, 2> params{};
   int to = 0;  // slot
@@ -142,8 +140,8 @@ struct Repeated {
 };
 
 struct Output {
-  int slot;  // of the result
-  int op;    // that computes it; −1: an input
+  int slot;  // slot of the result
+  int op;    // the op that computes it; −1: an input
   size_t size;
 };
 
@@ -178,7 +176,7 @@ class Chain {
     return std::any_of(outputs_.begin(), outputs_.end(), [&](const Output& o) { return IsScalar(o.slot); });
   }
 
-  // Would writing one result destroy an input that is another result?
+  // Returns true if writing one result would overwrite an input that is another result.
   bool Destroys(const Args& args) const {
     for (const Output& from : outputs_) {
       for (size_t o = 0; o < outputs_.size() && from.op < 0; ++o) {
@@ -208,7 +206,7 @@ class Chain {
   }
 
  private:
-  // Passes inputs that are constant along the inner loop as scalars where the function has a variant for it.
+  // Returns true for an input that is constant along the inner loop.
   bool IsScalar(int slot) const { return slot < inputs_ && steps_[slot] == 0; }
 
   void Translate(const FusedProgram& program) {
@@ -265,7 +263,7 @@ class Chain {
     return op;
   }
 
-  // A repeated slot can still be read as a scalar: its first element is the value.
+  // Registers a scalar slot to be repeated over a tile. The slot can still be read as a scalar.
   void Repeat(int slot) {
     if (!IsScalar(slot)) return;
     const bool known =
@@ -284,8 +282,8 @@ class Chain {
     for (const FusedReduction& sum : sums_.sums()) last_read_[sum.slot] = static_cast<int>(ops_.size());
   }
 
-  // Results share scratch rows: a result reuses the row of an operand that dies in its instruction, if the element
-  // sizes agree, or a free row.
+  // Assigns scratch rows to results. A result reuses a free row, or that of an operand whose last user is its
+  // instruction if the element sizes are equal.
   void AssignScratch(size_t slots) {
     std::vector<int> free;
     int used = 0;
@@ -305,7 +303,7 @@ class Chain {
     }
   }
 
-  // An output may be in the memory of an input. Then it is written after the input's last reader.
+  // Returns true if the output does not share memory with an input that is read later.
   bool MayWriteDirectly(const Args& args, size_t o) const {
     if (outputs_[o].op < 0) return false;
     for (int i = 0; i < inputs_; ++i) {
@@ -314,7 +312,7 @@ class Chain {
     return true;
   }
 
-  // Computes the elements [begin, end); `part`: their part of the reductions.
+  // Computes the elements [begin, end), which are in part `part` of the reductions.
   void RunRange(const Args& args, const std::array<bool, kMaxInstructions>& direct, int64_t begin, int64_t end,
                 int64_t part) const {
     alignas(64) char scratch[kMaxInstructions + kMaxFusedInputs][kTile * sizeof(float)];
@@ -330,7 +328,7 @@ class Chain {
     });
   }
 
-  // Returns the memory of each slot.
+  // Computes a tile and returns the memory of each slot.
   std::array<char*, kSlots> RunTile(const Args& args, const std::array<bool, kMaxInstructions>& direct,
                                     const OperandOffsets& at, int64_t t, int64_t n,
                                     char (*scratch)[kTile * sizeof(float)]) const {
@@ -398,12 +396,12 @@ class Chain {
   FusedReductions sums_;
   std::array<int64_t, kMaxFusedInputs> steps_{};
   std::array<size_t, kSlots> sizes_{};
-  std::array<int, kSlots> last_read_{};  // the last op that reads a slot; outputs: past the end
+  std::array<int, kSlots> last_read_{};  // the last op that reads a slot; for outputs, the number of ops
   std::array<int, kSlots> scratch_{};
 };
 
-// Prepares a fused chain. If one flag decides whether new values are used (an update is skipped when a gradient is not
-// finite), prepares a chain for each value of the flag.
+// Prepares a fused chain. If a flag selects between new and old values (an update is skipped if a gradient is not
+// finite), prepares one chain per value of the flag.
 absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
   const auto inputs = static_cast<int>(c.node.inputs.size());
   ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));

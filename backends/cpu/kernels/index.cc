@@ -1,4 +1,4 @@
-// Gather, its gradient, ArgMax and ArgMin.
+// Prepares Gather, scatter and arg-reduction operators.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,7 +10,8 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Negative indices count from the end; indices out of range are clamped, so that no foreign memory is read.
+// Returns the position of an index. Negative indices count from the end; indices out of range are clamped, so that no
+// other memory is read.
 int64_t Clamped(int64_t index, int64_t n) { return std::clamp<int64_t>(index < 0 ? index + n : index, 0, n - 1); }
 
 template <typename I>
@@ -31,7 +32,7 @@ absl::StatusOr<Kernel> GatherKernel(const KernelContext& c) {
   }};
 }
 
-// Each thread adds to its own columns, in the order of the indices, to zero or to the third operand.
+// Adds to zeros or to the third operand. Each thread adds to its own columns, in the order of the indices.
 template <typename I, typename T>
 absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.out().shape, c.attrs().Int("axis"));
@@ -63,7 +64,7 @@ absl::StatusOr<Kernel> GatherGradKernel(const KernelContext& c) {
   }};
 }
 
-// Iterates over the index tensor (operand 0) and the data tensor (operand 1) without its axis.
+// Returns the loop over the index tensor (operand 0) and the data tensor (operand 1) without its axis.
 Loop ElementsLoop(const Shape& index, const Shape& data, int64_t axis) {
   Shape without = Strides(data);
   without[axis] = 0;
@@ -129,7 +130,7 @@ absl::StatusOr<Kernel> PrepareGatherElementsGrad(const KernelContext& c) {
   });
 }
 
-// The index of the extreme element; a NaN is more extreme than any number.
+// Prepares ArgMax or ArgMin. NaN is greater (ArgMax) or less (ArgMin) than any number.
 template <bool kMax, typename T>
 absl::StatusOr<Kernel> ArgKernel(const KernelContext& c) {
   const AxisView x = ViewAround(c.in().shape, c.attrs().Int("axis"));
@@ -173,8 +174,6 @@ std::span<const KernelRow> IndexKernels() {
 
 namespace {
 
-// Writes or reduces updates into elements along an axis.
-
 struct Write {
   template <typename T>
   static T F(T, T u) {
@@ -193,7 +192,7 @@ struct Mul {
     return static_cast<T>(x * u);
   }
 };
-// A NaN stays one.
+// Propagates NaN.
 struct Max {
   template <typename T>
   static T F(T x, T u) {
@@ -207,7 +206,7 @@ struct Min {
   }
 };
 
-// Applies the updates in order: the last one wins.
+// Writes or reduces updates into elements along an axis, in order: the last write wins.
 template <typename Op, typename T>
 Kernel ScatterKernel(const KernelContext& c) {
   const int64_t axis = c.attrs().Int("axis"), n = c.in().shape[axis];

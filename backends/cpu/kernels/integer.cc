@@ -1,4 +1,4 @@
-// Elementwise operators over integers and booleans: rare and small, so plain loops.
+// Prepares elementwise operators over integers and booleans. They are rare and small, so they run plain loops.
 #include <cmath>
 #include <limits>
 
@@ -8,7 +8,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Arithmetic wraps around, as two's complement does.
+// Converts to T modulo 2^bits, so that arithmetic wraps around.
 template <typename T>
 T Wrap(uint64_t x) {
   return static_cast<T>(x);
@@ -33,7 +33,7 @@ struct MulOp {
   }
 };
 
-// Division by zero yields 0, and the smallest number divided by −1 wraps: both would trap.
+// Division by zero returns 0, and the smallest number divided by −1 wraps around: both would trap.
 struct DivOp {
   template <typename T>
   static T F(T a, T b) {

@@ -6,7 +6,7 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// RMSNorm is LayerNorm with mean = 0.
+// Normalizes one row: LayerNorm if kCentered, else RMSNorm, which is LayerNorm with mean = 0.
 template <bool kCentered>
 void Row(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean,
          float* rstd) {

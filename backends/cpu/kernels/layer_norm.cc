@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm, forward and backward, alone and fused with sums, dropout and casts (ops/ops.h). Row by row,
-// so that a row passes through the first-level cache once.
+// Computes LayerNorm, RMSNorm and their gradients, alone and fused with sums, dropout and casts (ops/ops.h). Kernels
+// work row by row, so that a row is loaded into the first-level cache once.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,10 +16,10 @@ namespace onnxtrain::cpu {
 
 // The functions of LayerNorm or RMSNorm. RMSNorm passes mean = 0 and has no bias gradient.
 struct LayerNormSimd {
-  // y may be x.
+  // Normalizes one row. y may be x.
   void (*row)(const float* x, const float* scale, const float* bias, int64_t n, double epsilon, float* y, float* mean,
               float* rstd);
-  // Accumulates into dscale and dbias. dx may be dy or x.
+  // Computes dx of one row and accumulates into dscale and dbias. dx may be dy or x.
   void (*grad_row)(const float* dy, const float* x, const float* scale, int64_t n, float mean, float rstd, float* dx,
                    double* dscale, double* dbias);
 };
@@ -43,7 +43,7 @@ const LayerNormSimd& Simd(bool centered) {
 
 constexpr int64_t kDropoutCost = 16;
 
-// x as rows of n elements, each normalized on its own.
+// Views x as rows of n elements, each of which is normalized.
 struct Rows {
   int64_t rows = 1, n = 1;
 };
@@ -58,7 +58,7 @@ struct RowBuffer {
   alignas(64) float data[kMaxNormRow];
 };
 
-// The output of the node for each possible result; −1: absent.
+// Maps each possible result to the output of the node, or to −1.
 template <size_t kCount>
 class ResultIndices {
  public:
@@ -70,7 +70,7 @@ class ResultIndices {
   bool has(Result result) const {
     return at_[static_cast<size_t>(result)] >= 0;
   }
-  // Null where absent.
+  // Returns null for absent results.
   template <typename T = float, typename Result>
   T* Of(const Args& args, Result result, int64_t offset = 0) const {
     return has(result) ? args.out<T>(at_[static_cast<size_t>(result)]) + offset : nullptr;
@@ -85,7 +85,7 @@ void Narrow(const float* x, uint16_t* y, int64_t n) {
   if (y != nullptr) span(x, y, n, nullptr);
 }
 
-// Rows of consecutive inputs of a node, which are added in order; one of them may go through a dropout.
+// Sums rows of consecutive inputs of a node in order; applies a dropout to one of them.
 class TermRows {
  public:
   TermRows(const KernelContext& c, size_t first, size_t count, int64_t n, std::optional<DropoutSpan> dropout = {},
@@ -96,8 +96,8 @@ class TermRows {
 
   bool empty() const { return is_low_.empty(); }
 
-  // Returns start + Σ terms of row i, at `to` or in place. `start` may be null; `to` may be any of the summed rows that
-  // is as large.
+  // Returns start + Σ terms of row i, at `to` or, for a single row, in place. `start` may be null; `to` may be a summed
+  // float32 row.
   const float* Sum(const Args& args, int64_t i, const float* start, float* to, RowBuffer* scratch) const {
     const float* sum = start;
     for (size_t t = 0; t < is_low_.size(); ++t) {
@@ -114,7 +114,7 @@ class TermRows {
   }
 
  private:
-  // Converted at `to` unless it is stored as f32.
+  // Returns row i of a term in float32, converted to `to` if needed.
   const float* Term(const Args& args, size_t t, int64_t i, float* to) const {
     const void* from = args.inputs[first_ + t];
     const float* x = static_cast<const float*>(from) + i * n_;
@@ -200,11 +200,11 @@ absl::StatusOr<Kernel> PrepareSumAndNorm(const KernelContext& c) {
       .Make(4 + static_cast<int64_t>(terms) + (dropped < 0 ? 0 : kDropoutCost));
 }
 
-// Sums over rows are computed in parts that depend on the shape, not on the number of threads.
+// The parts of sums over rows depend on the shape, not on the number of threads.
 constexpr int64_t kParts = 16, kRowsPerPart = 8;
 
 struct NormGrad {
-  // Sums over all rows, those of the dropped gradient last. RMSNorm lacks the first.
+  // The sums over all rows; that of the dropped gradient is last. RMSNorm lacks the first.
   static constexpr std::array<NormGradResult, 4> kSums = {NormGradResult::kBias, NormGradResult::kScale,
                                                           NormGradResult::kColumns, NormGradResult::kDroppedColumns};
 

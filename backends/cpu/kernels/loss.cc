@@ -1,4 +1,4 @@
-// Cross entropy over the last axis (logits [N,C]); lower/legalize.cc rewrites other shapes.
+// Computes cross entropy over the last axis of logits [N,C]; lower/legalize.cc rewrites other shapes.
 #include <algorithm>
 
 #include "backends/cpu/kernels/row_functions.h"
@@ -8,7 +8,7 @@
 namespace onnxtrain::cpu {
 namespace {
 
-constexpr int64_t kCost = 16;  // of an element, against an addition
+constexpr int64_t kCost = 16;  // additions per element
 
 bool IsMatrix(const KernelContext& c) { return c.in(c.node.op == "CrossEntropy" ? 0 : 1).rank() == 2; }
 

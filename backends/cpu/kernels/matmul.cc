@@ -25,7 +25,7 @@ void Transpose(bool yes, Shape* extents, Shape* strides) {
   std::swap((*strides)[r - 1], (*strides)[r - 2]);
 }
 
-// Prepends extents of 1 up to `rank`, with their strides.
+// Prepends axes of extent 1 up to `rank`.
 void PadRank(size_t rank, Shape* extents, Shape* strides) {
   while (extents->size() < rank) {
     extents->insert(extents->begin(), 1);
@@ -88,7 +88,8 @@ DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias) {
 
 namespace {
 
-// Ones times ones, added to threes. As many sums as in the product: long ones are cut, and the parts added up.
+// Multiplies ones by ones and adds the product to threes. k is that of the product up to a limit, since implementations
+// split long sums.
 bool AccumulatesInPlace(const Product& p, Epilogue e, const std::string& implementation) {
   constexpr int64_t kMaxDim = 64, kMaxAccumulators = 4096;
   const bool trans_a = p.a_strides.back() != 1, trans_b = p.b_strides.back() != 1;
@@ -109,8 +110,8 @@ bool AccumulatesInPlace(const Product& p, Epilogue e, const std::string& impleme
   return std::all_of(y.begin(), y.end(), [&](float x) { return x == static_cast<float>(k + 3); });
 }
 
-// Returns whether the implementation accumulates into the destination. Some of oneDNN's accept the post-op and ignore
-// it, so each is tried once.
+// Returns true if the implementation accumulates into the destination. Some of oneDNN's accept the post-op and ignore
+// it, so each is tested once.
 bool IsKnownToAccumulate(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc) {
   static std::mutex mutex;
   static auto* known = new std::map<std::tuple<std::string, DType>, bool>;
@@ -161,7 +162,7 @@ Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilog
           .workspace = desc.scratchpad_desc().get_size()};
 }
 
-// oneDNN takes no empty tensors.
+// Returns the kernel for empty tensors, which oneDNN does not support.
 Kernel MakeEmptyKernel(const KernelContext& c, Epilogue e) {
   const int64_t size = c.out().elements(), n = c.out().shape.back();
   return {.run = [=](const Args& args) {
@@ -180,7 +181,7 @@ Kernel PlainProduct(const KernelContext& c, Epilogue e) {
   return p.empty() ? MakeEmptyKernel(c, e) : MakePlainProduct(p, e);
 }
 
-// Packs tiles of a float32 weight.
+// Prepares the product with a float32 weight that is packed tile by tile.
 absl::StatusOr<Kernel> PrepareTiledProduct(const KernelContext& c, Epilogue e) {
   const Product p = MakeNodeProduct(c);
   const bool transposed = c.attrs().Int("trans_b") != 0;
@@ -219,7 +220,7 @@ absl::StatusOr<Kernel> PrepareFusedMatMul(const KernelContext& c) {
   return c.attrs().String("activation") == "Relu" ? ApplyRelu(std::move(kernel), c.out()) : kernel;
 }
 
-// Products that oneDNN lacks: of integers, which wrap around, and of float64, row by row.
+// Computes one row of the products that oneDNN lacks: of integers, which wrap around, and of float64.
 template <typename T>
 void PlainRow(const Product& p, const T* a, int64_t a_step, const T* b, int64_t b_row, int64_t b_column, T* y) {
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
@@ -284,7 +285,7 @@ std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t
 }
 
 int64_t FindTileWidth(int64_t m, int64_t k, int64_t n, DType dtype) {
-  // Narrower tiles than 256 columns read the other operand too often.
+  // Tiles of less than 256 columns read the other operand too often.
   constexpr int64_t kTileBytes = int64_t{2} << 20, kBlock = 64, kMinWidth = 256;
   const int64_t fitting = kTileBytes / std::max<int64_t>(1, k * static_cast<int64_t>(DTypeSize(dtype)));
   const int64_t width = std::min(n, std::max(fitting / kBlock * kBlock, kMinWidth)), last = n - (n - 1) / width * width;

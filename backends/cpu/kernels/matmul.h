@@ -1,4 +1,4 @@
-// Matrix products for oneDNN.
+// Makes matrix products with oneDNN.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace onnxtrain::cpu {
 
-// y[batch…, m, n] = a[batch…, m, k]·b[batch…, k, n], all as strided views of the same rank.
+// y[batch…, m, n] = a[batch…, m, k]·b[batch…, k, n], where all three are strided views of the same rank.
 struct Product {
   Shape a, b, y;  // extents
   Shape a_strides, b_strides, y_strides;
@@ -18,34 +18,34 @@ struct Product {
   bool empty() const { return m == 0 || k == 0 || n == 0 || NumElements(y) == 0; }
 };
 
-// Batch axes are merged where operands allow it: a product with one shared matrix b is a single product of more rows.
+// Merges batch axes where the strides allow it: products with one shared matrix b become a single one of more rows.
 Product MakeProduct(const Shape& a, const Shape& b, const Shape& y, bool trans_a, bool trans_b);
 
-// y = a·b + bias + old. The bias, if any, is [n], what the product is added to is y's old value, in float32.
+// y = a·b + bias + old. The bias is [n]; `adds` accumulates into y, whose old value is float32.
 struct Epilogue {
   bool bias = false, adds = false;
-  DType in = DType::kFloat32, out = DType::kFloat32;  // of a, and of y
+  DType in = DType::kFloat32, out = DType::kFloat32;  // types of a and b, and of y
   DType bias_type = DType::kFloat32;
 };
 
 dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory::desc& weights, Epilogue e);
-// Its pointers are a, the weights, the bias if there is one, y and scratch memory.
+// Returns a call that takes a, the weights, the bias if there is one, y and scratch memory.
 DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
 
-// Returns the product of matrices that are not packed.
+// Returns the kernel of a product of matrices that are not packed.
 Kernel MakePlainProduct(const Product& p, Epilogue e);
 
-// Returns the fastest layout of a weight [k, n] of that type for m rows; nothing if that is row-major.
+// Returns the fastest layout of a weight [k, n] of that type for m rows, or nothing if that is row-major.
 std::optional<dnnl::memory::desc> FindPackedLayout(int64_t m, int64_t k, int64_t n, DType dtype);
 
-// Packs a float32 matrix into memory of a packed layout.
+// Packs a float32 matrix into memory of a packed layout, in several threads.
 using PackMatrix = std::function<void(const float* matrix, void* packed)>;
 
-// Returns the packing of a matrix [k, n] into the layout, or null for layouts other than those of FindPackedLayout.
-// `stride` is the distance of two rows of the matrix, which is stored as [n, k] if `transposed`.
+// Returns a function that packs a matrix [k, n] into the layout, or null for layouts other than those of
+// FindPackedLayout. The matrix is stored as [n, k] if `transposed`; its rows are `stride` elements apart.
 PackMatrix FindPacking(const dnnl::memory::desc& layout, bool transposed, int64_t stride);
 
-// Returns the columns of a tile of a weight [k, n] that products of m rows pack and multiply at a time; 0 if such
+// Returns the number of columns of a weight [k, n] that products of m rows pack and multiply at a time; 0 if such
 // products cannot pack tiles.
 int64_t FindTileWidth(int64_t m, int64_t k, int64_t n, DType dtype);
 

@@ -1,4 +1,4 @@
-// Packs weights into the layouts of oneDNN's products.
+// Packs weights into the blocked layouts of oneDNN's products.
 #include <algorithm>
 #include <type_traits>
 
@@ -11,11 +11,11 @@
 
 namespace onnxtrain::cpu {
 
-// Rows of the weight in one packed element: a float holds one, a word of two bf16 holds a pair.
+// The rows of the weight in one packed element: a float has one, a pair of bf16 has two.
 template <typename T>
 inline constexpr int64_t kRowsIn = std::is_same_v<T, float> ? 1 : 2;
 
-// `to` [height, width] is made of a block of x; both extents are multiples of 16.
+// Packs a block of x to `to` [height, width]; both extents are multiples of 16.
 template <typename T>
 struct PackBlockSimd {
   void (*rows)(const float* x, int64_t row, int64_t height, int64_t width, T* to);        // x(i, j) = x[i·row + j]
@@ -41,13 +41,13 @@ namespace {
 
 const PackSimd& Simd() { return HWY_DYNAMIC_DISPATCH(PackTable)(); }
 
-// The layout of products: blocks of height × width elements T.
+// A layout of blocks of height × width elements T.
 template <typename T>
 struct Blocks {
-  int64_t k, n, height, width;    // of the matrix; of a block
-  int64_t row_step, column_step;  // from a block to the next one, in elements
+  int64_t k, n, height, width;    // extents of the matrix; of a block
+  int64_t row_step, column_step;  // strides of blocks, in elements
 
-  int64_t rows() const { return kRowsIn<T> * height; }  // of the matrix in a block
+  int64_t rows() const { return kRowsIn<T> * height; }  // rows of the matrix in a block
   int64_t down() const { return (k + rows() - 1) / rows(); }
   int64_t across() const { return (n + width - 1) / width; }
 };
@@ -78,7 +78,8 @@ void PackRim(const Blocks<T>& b, const float* x, int64_t row, int64_t column, in
   }
 }
 
-// Packs from float32 in one pass, along the contiguous axis. oneDNN's reorders take two to four times as long.
+// Returns a function that packs from float32 in one pass along the contiguous axis. oneDNN's reorders take two to four
+// times as long.
 template <typename T>
 PackMatrix PackBlocks(const Blocks<T>& b, bool transposed, int64_t stride, const PackBlockSimd<T>& simd) {
   const int64_t row = transposed ? 1 : stride, column = transposed ? stride : 1;

@@ -25,7 +25,7 @@ class PeepholeOptimizer {
     for (const FusedReduction& sum : program.sums) ++uses_[sum.slot];
   }
 
-  // Runs backwards, so that the longest form matches first.
+  // Visits instructions in reverse order, so that the longest form matches first.
   std::vector<PeepholeStep> Run() {
     std::vector<PeepholeStep> steps;
     for (int i = static_cast<int>(program_.code.size()) - 1; i >= 0; --i) {
@@ -36,7 +36,7 @@ class PeepholeOptimizer {
   }
 
  private:
-  // s·(value∘other)
+  // A term s·value, s·(value·other) or s·(value/other) of a sum, where s is the slot `factor`.
   struct Term {
     Kind kind = Kind::kSum;
     int value = -1, other = -1, factor = -1;
@@ -53,7 +53,7 @@ class PeepholeOptimizer {
     return step;
   }
 
-  // Returns the instruction that computes a slot with one use.
+  // Returns the instruction `entry` that computes a slot with one use, or null.
   const Instruction* FindSingleUse(int slot, std::string_view entry) const {
     const bool inside = slot >= inputs_ && uses_[slot] == 1 && program_.code[slot - inputs_].entry == entry;
     return inside ? &program_.code[slot - inputs_] : nullptr;
@@ -102,7 +102,7 @@ class PeepholeOptimizer {
     return term;
   }
 
-  // √x·s + t or √x/s + t, with the scalar t on the right.
+  // Matches √x·s + t or √x/s + t, with the scalar t as the right operand.
   void MatchScaledRoot(PeepholeStep* step) {
     const auto [sum, t, third] = step->instruction.operands;
     if (step->instruction.entry != "Add" || !is_scalar_(t) || is_scalar_(sum)) return;
@@ -121,10 +121,10 @@ class PeepholeOptimizer {
   const int inputs_;
   const std::function<bool(int)>& is_scalar_;
   std::vector<int> uses_;    // by slot
-  std::vector<bool> fused_;  // by instruction: part of a later step
+  std::vector<bool> fused_;  // by instruction: true if part of a later step
 };
 
-// Removes instructions that no result depends on.
+// Removes instructions without users.
 FusedProgram EliminateDeadInstructions(const FusedProgram& program, int inputs) {
   const auto n = static_cast<int>(program.code.size());
   std::vector<bool> needed(inputs + n, false);

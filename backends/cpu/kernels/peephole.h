@@ -1,4 +1,4 @@
-// Peephole optimization of chains: several instructions in one pass over a tile, with the same roundings.
+// Peephole optimization of chains: computes several instructions in one pass over a tile, with the same rounding.
 #pragma once
 
 #include <functional>
@@ -26,15 +26,15 @@ struct PeepholeStep {
   int to = -1;  // slot
 };
 
-// `is_scalar`: is the slot constant along a tile?
+// Returns the steps of a program. is_scalar(slot) returns true if the slot is constant along a tile.
 std::vector<PeepholeStep> RunPeephole(const FusedProgram& program, int inputs,
                                       const std::function<bool(int)>& is_scalar);
 
-// Returns the program for a known value of the input `condition`, without the Wheres that it decides and their dead
-// operands. A result may be an input then.
+// Returns the program for a known value of the input `condition`: folds the Wheres that read it and removes dead
+// instructions. A result of the new program may be an input.
 FusedProgram SpecializeCondition(const FusedProgram& program, int inputs, int condition, bool value);
 
-// Finds an input of one element (`is_one`) that is the condition of a Where; −1: none.
+// Returns an input of one element (`is_one`) that is the condition of a Where, or −1.
 int FindConditionInput(const FusedProgram& program, int inputs, const std::function<bool(int)>& is_one);
 
 }  // namespace onnxtrain::cpu

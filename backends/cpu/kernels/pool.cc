@@ -1,4 +1,4 @@
-// Pooling over one to three spatial axes. Threads share the planes.
+// Computes row-major pooling over one to three spatial axes. Threads divide the planes among them.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -49,7 +49,8 @@ void ForOutputs(const PoolGeometry& g, F f) {
   });
 }
 
-// One tap of the windows of n outputs, `step` elements apart, the first at offset `at`.
+// Updates the maxima of n outputs with one tap of their windows. The tap of the first output is at offset `at`, those
+// of the next ones are `step` elements apart.
 using TapFunction = void (*)(const float* x, int64_t n, int32_t at, float* best, int32_t* where);
 
 }  // namespace
@@ -75,7 +76,7 @@ struct Max {
   T value = -std::numeric_limits<T>::infinity();
   int32_t where = -1;
 
-  // Without branches: which element is larger cannot be predicted. A NaN wins.
+  // Has no branches, since the comparison cannot be predicted. A NaN wins.
   void See(T x, int32_t at) {
     const bool more = (x > value) | (where < 0) | ((x != x) & (value == value));
     value = more ? x : value;
@@ -90,9 +91,9 @@ Max<T> FindWindowMax(const PoolGeometry& g, const T* x, const PoolWindow& w) {
   return max;
 }
 
-constexpr int64_t kRow = 256;  // outputs of a row at a time
+constexpr int64_t kRow = 256;  // most outputs of a call of MaxOfRow
 
-// Tap by tap: the outputs [first, first + n) of a row, whose windows are inside x along the last axis.
+// Computes the outputs [first, first + n) of a row tap by tap. Their windows are inside x along the last axis.
 void MaxOfRow(const PoolGeometry& g, TapFunction tap, const float* x, const WindowSpan& d, const WindowSpan& h,
               int64_t first, int64_t n, float* y, int64_t* index) {
   float best[kRow];
@@ -106,7 +107,7 @@ void MaxOfRow(const PoolGeometry& g, TapFunction tap, const float* x, const Wind
   std::copy_n(where, n, index);
 }
 
-// The outputs of a row whose windows are inside x: all but some at the ends.
+// The outputs [first, last) of a row whose windows are inside x.
 struct Whole {
   int64_t first = 0, last = 0;
 };

@@ -1,4 +1,4 @@
-// Windows of pooling over one to three spatial axes.
+// Computes the windows of pooling over one to three spatial axes.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 
 namespace onnxtrain::cpu {
 
-// The window of one output along one axis: its first element inside the tensor, and the number of them.
+// The elements inside the tensor of the window of one output along one axis.
 struct WindowSpan {
   int64_t start, count;
-  int64_t first = 0;  // its number in the window: elements before it are padding
+  int64_t first = 0;  // number of `start` in the window: elements before it are padding
 };
 
 struct PoolAxis {
@@ -31,7 +31,7 @@ inline PoolAxis MakePoolAxis(int64_t in, int64_t out, int64_t kernel, int64_t st
   return axis;
 }
 
-// Three axes; missing ones have extent 1.
+// Always has three axes; missing ones have extent 1.
 struct PoolGeometry {
   std::array<PoolAxis, 3> axes;
   int64_t planes = 1;
@@ -41,7 +41,7 @@ struct PoolGeometry {
   int64_t window() const { return axes[0].kernel * axes[1].kernel * axes[2].kernel; }
 };
 
-// `attrs` has kernel_shape, strides, pads and dilations; x [N,C,…], y [N,C,…].
+// `attrs` has kernel_shape, strides, pads and dilations; x and y are [N,C,…].
 inline PoolGeometry MakePoolGeometry(const Attrs& attrs, const Shape& x, const Shape& y) {
   const auto kernel = attrs.Ints("kernel_shape"), strides = attrs.Ints("strides"), pads = attrs.Ints("pads"),
              dilations = attrs.Ints("dilations");
@@ -59,8 +59,8 @@ struct PoolWindow {
   int64_t size() const { return d.count * h.count * w.count; }
 };
 
-// Returns true for an average of f32 planes over windows that extend along the first spatial axis only, if the inner
-// axes have enough elements. Such a pool runs as one over channels-last tensors whose channels are the inner axes.
+// Returns true for an average pool of float32 over windows along the first spatial axis alone, if the inner axes have
+// enough elements. It runs as a pool of channels-last tensors whose channels are the inner axes.
 bool AveragesAlongFirst(const KernelContext& c);
 
 }  // namespace onnxtrain::cpu

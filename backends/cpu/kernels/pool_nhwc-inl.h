@@ -14,7 +14,7 @@ typedef int32_t PoolInts __attribute__((vector_size(kPoolLanes * sizeof(int32_t)
 typedef uint16_t PoolHalves __attribute__((vector_size(kPoolLanes * sizeof(uint16_t)), aligned(2), may_alias));
 typedef uint8_t PoolBytes __attribute__((vector_size(kPoolLanes), aligned(1), may_alias));
 
-// By reference: vectors that the instruction set lacks cannot be passed or returned.
+// Vectors wider than those of the instruction set cannot be passed or returned by value.
 [[gnu::always_inline]] inline void GetLanes(const float* x, PoolFloats& v) {
   v = *reinterpret_cast<const PoolFloats*>(x);
 }
@@ -23,14 +23,14 @@ typedef uint8_t PoolBytes __attribute__((vector_size(kPoolLanes), aligned(1), ma
 }
 
 [[gnu::always_inline]] inline void PutLanes(const PoolFloats& v, float* to) { *reinterpret_cast<PoolFloats*>(to) = v; }
-// The bits of RoundToBFloat16.
+// Rounds like RoundToBFloat16.
 [[gnu::always_inline]] inline void PutLanes(const PoolFloats& v, BFloat16* to) {
   const PoolInts bits = (PoolInts)v, high = (bits >> 16) & 0xffff;
   const PoolInts rounded = ((bits + 0x7fff + (high & 1)) >> 16) & 0xffff;
   *reinterpret_cast<PoolHalves*>(to) = __builtin_convertvector(v != v ? high | 0x40 : rounded, PoolHalves);
 }
 
-// The contributions to one place: each of the row with each of the column.
+// The contributions to one place: each tap of `outer` combined with each tap of `inner`.
 struct PoolPlace {
   const PoolTap* outer;
   int outers;
@@ -48,8 +48,7 @@ template <typename F>
   }
 }
 
-// Each kind has Of<k>, which computes k vectors of channels from c on with independent instructions, and One for
-// channel c.
+// Each kind has Of<k>, which computes k vectors of channels from c on, and One, which computes channel c.
 
 template <typename T>
 struct Max {
@@ -127,7 +126,7 @@ struct MaxGradGather {
   }
 };
 
-// Scatters: places are windows, and each element is in one of them.
+// Scatters dy: places are windows, and each element is in one of them.
 template <typename T>
 struct MaxGradScatter {
   const T* dy;
@@ -182,7 +181,7 @@ struct Sum {
   }
 };
 
-// f(place, offset of the place, channels to compute) for all places of a row.
+// Calls f(place, offset of the place, channels to compute) for all places of a row.
 template <typename F>
 [[gnu::always_inline]] inline void ForPlaces(const PoolRow& row, F f) {
   for (int64_t w = 0; w < row.places; ++w) {

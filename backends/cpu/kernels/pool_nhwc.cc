@@ -1,9 +1,10 @@
-// Pooling, channels last. Backward kernels gather, so that threads share the elements of dx; where windows do not
-// overlap, max pooling scatters and threads share the windows.
+// Computes pooling of channels-last tensors. Backward kernels gather, so that threads divide the elements of dx; if
+// windows do not overlap, max pooling scatters and threads divide the windows.
 //
-// oneDNN 2.6.3 is no replacement: its max pooling drops NaN, and a window of NaN gives the lowest number; its bf16
-// gradients round at every addition, so that of overlapping 3×3 windows half of the averages' gradients and 6 % of the
-// maxima's differ from the rounded sum. Its float32 gradients and averages are as exact; bench/pool.cc compares times.
+// oneDNN 2.6.3 is no replacement: its max pooling drops NaN (a window of NaN results in the lowest number), and its
+// bf16 gradients round at every addition: with overlapping 3×3 windows, half of the gradients of averages and 6 % of
+// those of maxima differ from the rounded sum. Its float32 gradients and averages are as exact; bench/pool.cc compares
+// times.
 #include "backends/cpu/kernels/pool.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
@@ -13,32 +14,33 @@ namespace onnxtrain::cpu {
 
 // A contribution to one place along one or more axes: an element of its window, or a window that contains it.
 struct PoolTap {
-  int64_t offset;  // from the first contributing element of the sample
-  int32_t number;  // of the element in the window
-  float scale;     // average pooling: a factor of the element's share
+  int64_t offset;  // relative to the first contributing element of the sample
+  int32_t number;  // number of the element in the window
+  float scale;     // factor of the contribution in average pooling
 };
 
-// A row of places. Combines each tap of `outer` with each tap of the place, which start at `begin`: adds offsets and
-// numbers, multiplies scales.
+// A row of places. Each tap of `outer` is combined with each tap of the place, inner[begin[i]] to inner[begin[i + 1]]:
+// offsets and numbers are added, scales multiplied.
 struct PoolRow {
   const PoolTap* outer;
   int outers;
   const PoolTap* inner;
   const int32_t* begin;
   int64_t places, channels;
-  int64_t spilling, rounded;  // the first `spilling` places may be computed in `rounded` channels: whole vectors
+  int64_t spilling, rounded;  // the first `spilling` places may compute `rounded` channels: whole vectors
 };
 
-// Over elements of type float or BFloat16.
+// Functions over rows of elements of type float or BFloat16.
 template <typename T>
 struct PoolNhwcSimd {
-  // The first of the largest of x + offset, and its number. A NaN wins.
+  // Computes the maximum of the elements at x + offset and the number of the first one. A NaN wins.
   void (*max)(const T* x, const PoolRow& row, T* y, uint8_t* where);
-  // Σ dy + offset where the maximum is the element of the tap's number.
+  // Sums the elements at dy + offset whose maximum has the tap's number.
   void (*grad_gather)(const T* dy, const uint8_t* where, const PoolRow& row, T* dx);
-  // The same where windows do not overlap: dx + offset = dy where the maximum is the tap's number, else 0.
+  // Computes the same for disjoint windows: the element at dx + offset is dy if the maximum has the tap's number, else
+  // 0.
   void (*grad_scatter)(const T* dy, const uint8_t* where, const PoolRow& row, T* dx);
-  // Σ (x + offset)·scale
+  // Sums the elements at x + offset times scale.
   void (*sum)(const T* x, const PoolRow& row, T* y);
 };
 
@@ -66,10 +68,10 @@ const PoolNhwcSimd<BFloat16>& Simd() {
   return HWY_DYNAMIC_DISPATCH(BFloat16PoolNhwcTable)();
 }
 
-// The taps of every place along some axes, one after the other.
+// The taps of all places along some axes, in order of places.
 struct TapTable {
   std::vector<PoolTap> taps;
-  std::vector<int32_t> begin = {0};  // by place, and the end of the last one
+  std::vector<int32_t> begin = {0};  // first tap by place, and the end of the last place
 
   int64_t places() const { return static_cast<int64_t>(begin.size()) - 1; }
   const PoolTap* Of(int64_t place) const { return taps.data() + begin[place]; }
@@ -77,12 +79,12 @@ struct TapTable {
   void Close() { begin.push_back(static_cast<int32_t>(taps.size())); }
 };
 
-// `whole`: padding counts as part of a window.
+// `whole` counts padding as part of a window.
 float GetScale(const PoolAxis& axis, const WindowSpan& w, bool whole) {
   return 1.0f / static_cast<float>(whole ? axis.kernel : w.count);
 }
 
-// Forward: places are windows, taps elements of x.
+// Returns forward taps: places are windows, taps are elements of x.
 TapTable ForwardTaps(const PoolAxis& axis, bool whole) {
   TapTable table;
   for (const WindowSpan& w : axis.windows) {
@@ -94,7 +96,7 @@ TapTable ForwardTaps(const PoolAxis& axis, bool whole) {
   return table;
 }
 
-// Backward: places are elements of x, taps windows in ascending order.
+// Returns backward taps: places are elements of x, taps are windows in ascending order.
 TapTable BackwardTaps(const PoolAxis& axis, bool whole) {
   std::vector<std::vector<PoolTap>> of(axis.in);
   for (size_t o = 0; o < axis.windows.size(); ++o) {
@@ -112,7 +114,7 @@ TapTable BackwardTaps(const PoolAxis& axis, bool whole) {
   return table;
 }
 
-// Two axes as one: `extent` and `kernel` are the inner one's.
+// Merges two axes; `extent` and `kernel` are those of the inner one.
 TapTable Joined(const TapTable& outer, const TapTable& inner, int64_t extent, int64_t kernel) {
   TapTable table;
   for (int64_t i = 0; i < outer.places(); ++i) {
@@ -130,7 +132,7 @@ TapTable Joined(const TapTable& outer, const TapTable& inner, int64_t extent, in
   return table;
 }
 
-// Lanes of a vector, as in pool_nhwc-inl.h.
+// Equals kPoolLanes of pool_nhwc-inl.h.
 constexpr int64_t kLanes = 16;
 
 struct PoolNhwc {
@@ -138,9 +140,9 @@ struct PoolNhwc {
   TapTable columns;  // over the last one
   int64_t samples = 1, channels = 1;
   int64_t from = 1;  // contributing elements of a sample
-  int64_t cost = 1;  // per row
-  // Places at the start of a row at which whole vectors of channels may be read and written: the lanes after the last
-  // channel are in the same row and are written later.
+  int64_t cost = 1;  // additions per row
+  // The number of places at the start of a row that may read and write whole vectors of channels: the lanes after the
+  // last channel are in the same row and are written later.
   int64_t spilling = 0;
   int64_t rounded = 1;  // channels, rounded up to whole vectors
 };
@@ -156,7 +158,8 @@ int64_t SpillingPlaces(const PoolNhwc& p, int64_t from_width) {
   return w;
 }
 
-// `of_gradient`: the node's input is dy and its output dx. `backward`: places are the elements of dx, else windows.
+// If `of_gradient`, the node's input is dy and its output dx. If `backward`, places are the elements of dx, else
+// windows.
 PoolNhwc MakePoolNhwc(const KernelContext& c, bool of_gradient, bool backward) {
   const Shape& x = of_gradient ? c.out().shape : c.in().shape;
   const Shape& y = of_gradient ? c.in().shape : c.out().shape;
@@ -197,14 +200,14 @@ bool AreWindowsDisjoint(const KernelContext& c) {
 }
 
 // Calls f(offset of the contributing sample, offset of the row, row) for every row of places, in order in each thread.
-// `by_place`: results are written to the places, else to the contributing sample.
+// If `by_place`, f writes to the places, else to the contributing sample.
 template <typename F>
 void ForPoolRows(const PoolNhwc& p, bool by_place, F&& f) {
   const int64_t rows = p.rows.places(), width = p.columns.places(), all = p.samples * rows;
   Parallel(all, p.cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i % rows;
-      // This thread writes the following row next, and another sample follows the one it reads.
+      // Lanes after the last channel are safe if this thread writes the next row, and reads are followed by a sample.
       const bool spills = by_place && i + 1 < end && i + rows < all;
       // The last vector of one element must not overwrite the first channels of the next one.
       const int64_t spilling = by_place || p.rounded <= kLanes ? p.spilling : 0;
@@ -277,7 +280,7 @@ absl::StatusOr<Kernel> PrepareAveragePool(const KernelContext& c) {
   return ForFloat(c.in().dtype, [&]<typename T>(T) { return SumPool<T>(Shared(c, kBackward, kBackward)); });
 }
 
-// Prepares the pool over [N·C,A,…] as one over channels-last tensors whose channels are the axes after A.
+// Prepares the pool of [N·C,A,…] as one of channels-last tensors whose channels are the axes after A.
 template <bool kBackward>
 absl::StatusOr<Kernel> PrepareAverageAlongFirst(const KernelContext& c) {
   const auto rows = [](const Shape& shape) {

@@ -5,7 +5,7 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// RandomBlock of kBlocks consecutive blocks at once: the same rounds over lanes, so that they become vector code.
+// Computes RandomBlock for kBlocks consecutive blocks. Each round loops over the blocks, so that it is vectorized.
 void Words(const PhiloxKey& key, int64_t stream, uint64_t first_block, uint32_t* words) {
   uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (int j = 0; j < kBlocks; ++j) {

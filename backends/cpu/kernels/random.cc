@@ -1,4 +1,4 @@
-// Dropout and random tensors: pure functions of key, stream and element index (frontend/ops/README.md).
+// Computes dropout and random tensors as pure functions of key, stream and element index (frontend/ops/README.md).
 #include <algorithm>
 
 #include "backends/cpu/kernels/row_functions.h"
@@ -13,7 +13,7 @@ constexpr int kBlocks = 64;
 constexpr int64_t kWords = 4 * kBlocks;
 
 struct RandomSimd {
-  // The words of elements [4·first_block, 4·first_block + kWords).
+  // Computes the random words of elements [4·first_block, 4·first_block + kWords).
   void (*words)(const PhiloxKey& key, int64_t stream, uint64_t first_block, uint32_t* words);
   void (*dropout)(const uint32_t* words, const float* x, int64_t n, float ratio, float keep, float* y);
 };
@@ -32,8 +32,8 @@ namespace {
 
 constexpr int64_t kCost = 16;
 
-// Calls f(words, odd, first element, count) for the elements [0, n), at most kWords at a time. Element first + i has
-// word i + odd, where a pair of words begins at every even one.
+// Calls f(words, odd, first, count) for the elements [0, n), at most kWords at a time. Element first + i has word
+// i + odd; pairs of words begin at even ones.
 template <typename F>
 void ForWords(const uint32_t* key_words, int64_t stream, int64_t n, F f) {
   constexpr int64_t kStep = kWords - 4;  // the first words may belong to elements of another piece
@@ -116,7 +116,7 @@ DropoutSpan::DropoutSpan(const Attrs& attrs, int64_t elements)
       ratio_(static_cast<float>(attrs.Float("ratio"))),
       keep_(static_cast<float>(1 - attrs.Float("ratio"))) {}
 
-// Words come in blocks: those before the first element are discarded.
+// Words are computed in blocks of four; those before the first element are discarded.
 void DropoutSpan::Run(const uint32_t* key_words, int64_t first, const float* x, int64_t n, float* y) const {
   const PhiloxKey key = PhiloxKey::From(key_words);
   const RandomSimd& simd = HWY_DYNAMIC_DISPATCH(RandomTable)();

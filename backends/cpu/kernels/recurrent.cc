@@ -1,4 +1,5 @@
-// The product in each step of a recurrence: the states of all samples with the same weights.
+// Computes LSTM, GRU and RNN: each step multiplies the states of all samples by the recurrent weights and makes one
+// pass over the gates.
 #include <omp.h>
 
 #include <algorithm>
@@ -18,20 +19,20 @@ namespace {
 
 class RecurrentGemm {
  public:
-  // The weights [k,n] have these strides; `adds`: accumulates into y.
+  // y [rows,n] = a [rows,k]·weights [k,n], which have these strides; `adds` accumulates into y.
   struct Spec {
     int64_t rows, k, n;
     Shape strides;
     bool adds;
   };
 
-  // `blocks` parts of spec.rows rows each, which as many threads may multiply at a time; with one block, all threads
-  // work on it.
+  // Each of `blocks` blocks has spec.rows rows. Several blocks may be multiplied concurrently, each by one thread; a
+  // single block uses all threads.
   RecurrentGemm(const Spec& spec, int64_t blocks);
 
   size_t workspace() const { return packed_ + calls_.size() * scratch_; }
-  // Packs the weights if that is faster. Call it before Run in each run of the kernel; weights and workspace must
-  // outlive the run.
+  // Packs the weights if that is faster. Each run of the kernel calls it before Run; weights and workspace must outlive
+  // the run.
   void Load(const float* weights, std::byte* workspace);
   // Computes y[rows,n] = a[rows,k]·weights for this block, in the calling thread.
   void Run(int64_t block, const float* a, float* y) {
@@ -40,7 +41,7 @@ class RecurrentGemm {
 
  private:
   std::vector<DnnlCall> calls_;      // by block
-  std::optional<DnnlCall> pack_;     // none: the weights stay as they are
+  std::optional<DnnlCall> pack_;     // none if the weights are not packed
   size_t packed_ = 0, scratch_ = 0;  // bytes
   std::byte* scratchpad_ = nullptr;
   const void* weights_ = nullptr;
@@ -56,7 +57,7 @@ dnnl::matmul::primitive_desc Describe(const RecurrentGemm::Spec& spec, const dnn
   return {dnnl::matmul::desc(Plain({spec.rows, spec.k}), weights, Plain({spec.rows, spec.n})), attr, Engine()};
 }
 
-// oneDNN's primitives run in as many threads as there were when they were made.
+// Sets the number of threads to 1 in its scope: primitives run in the number of threads with which they were created.
 class OneThread {
  public:
   OneThread() { omp_set_num_threads(1); }
@@ -98,12 +99,11 @@ void RecurrentGemm::Load(const float* weights, std::byte* workspace) {
 
 }  // namespace
 
-// Recurrences: in each step one product of the samples' states with the recurrent weights, and one pass over the gates.
-
-// Functions over the n units of one sample. `gates`, `recurrent` and `h` hold the product, to which they add x.
+// Functions over the n units of one sample. They add x to the product in `gates`, `recurrent` or `h`.
 struct RecurrentSimd {
   void (*lstm)(const float* x, const float* c_before, float* gates, float* c, float* h, int64_t n);
-  // The carries hold what later steps pass back, and then what this step passes on (to h: besides the product).
+  // The carries have the gradients of the states after the step and are replaced by those before it; carry_h lacks the
+  // product.
   void (*lstm_grad)(const float* gates, const float* c, const float* c_before, const float* dh, float* carry_h,
                     float* carry_c, float* dgates, int64_t n);
   void (*gru)(const float* x, const float* recurrent, const float* bias, const float* h_before, float* gates, float* h,
@@ -130,18 +130,18 @@ namespace {
 
 const RecurrentSimd& Simd() { return HWY_DYNAMIC_DISPATCH(RecurrentTable)(); }
 
-constexpr int64_t kGateCost = 48;   // of a unit's gates, against an addition
-constexpr int64_t kMinSamples = 8;  // of a block: fewer would make thin products
+constexpr int64_t kGateCost = 48;   // additions per unit and step
+constexpr int64_t kMinSamples = 8;  // least samples of a block: fewer would make thin products
 
 // The geometry of a recurrence.
 struct Recurrence {
   int64_t steps, batch, units, gates;
   bool reverse, has_lengths, has_cell_gradients, relu;
-  // Samples are independent. With enough of them, each thread takes a block of samples through all steps without
+  // Samples are independent. With enough of them, each thread runs all steps of a block of samples without
   // synchronization; otherwise all threads work on each step.
   int64_t blocks;
 
-  int64_t samples() const { return batch / blocks; }  // of a block
+  int64_t samples() const { return batch / blocks; }  // samples of a block
 };
 
 int64_t CountBlocks(int64_t batch) {
@@ -149,10 +149,10 @@ int64_t CountBlocks(int64_t batch) {
   return batch % threads == 0 && batch / threads >= kMinSamples ? threads : 1;
 }
 
-// A sample in a step, by rows of tensors [steps,batch,…].
+// A sample at a step; `row` indexes tensors [steps·batch,…].
 struct Place {
   int64_t step, sample, row;
-  int64_t before;  // the row of the state from which the step starts; −1: the initial state
+  int64_t before;  // row of the state before the step; −1: the initial state
 };
 
 Place GetPlace(const Recurrence& r, int64_t i, int64_t sample) {
@@ -160,14 +160,14 @@ Place GetPlace(const Recurrence& r, int64_t i, int64_t sample) {
   return {row(i) / r.batch, sample, row(i), i == 0 ? -1 : row(i - 1)};
 }
 
-// A kind of recurrence at a sample and step: the product is From · weights → To, before the gates in the forward pass
-// and after them in the backward pass. Skip replaces Run beyond the length of a sample.
+// The base of the kinds of recurrence. A step computes the product To = From·weights and then Run in the forward pass,
+// Run and then the product in the backward pass. Skip replaces Run beyond the length of a sample.
 struct Cell {
   const Recurrence& r;
   const Args& args;
   float* scratch;  // [batch, kScratch·units]
 
-  // Rows of `width`·units.
+  // Return rows of width·units elements of input i and output o.
   const float* In(size_t i, int64_t row, int64_t width = 1) const { return args.in(i) + row * width * r.units; }
   float* Out(size_t o, int64_t row, int64_t width = 1) const { return args.out(o) + row * width * r.units; }
   const float* Before(const float* states, size_t initial, const Place& at) const {
@@ -198,7 +198,7 @@ struct Lstm : Cell {
 struct LstmGrad : Cell {
   static constexpr bool kForward = false;
   static constexpr size_t kLengths = 5, kScratch = 0;
-  static constexpr std::array<size_t, 2> kCarries = {1, 2};  // in the end, the gradients of the initial states
+  static constexpr std::array<size_t, 2> kCarries = {1, 2};  // after all steps, the gradients of the initial states
 
   const float* From(const Place& at) const { return Out(0, at.row, 4); }
   float* To(const Place& at) const { return Out(1, at.sample); }
@@ -278,7 +278,7 @@ struct RnnGrad : Cell {
   }
 };
 
-// Calls f(place) for the samples of a block in a step.
+// Calls f(place) for the samples of a block at a step.
 template <typename F>
 void ForSamples(const Recurrence& r, const Place& first, F f) {
   const auto range = [&](int64_t begin, int64_t end) {
@@ -289,7 +289,7 @@ void ForSamples(const Recurrence& r, const Place& first, F f) {
   r.blocks > 1 ? range(0, r.samples()) : Parallel(r.batch, r.units * kGateCost, range);
 }
 
-// Runs a block of samples through all steps.
+// Runs all steps of a block of samples.
 template <typename Kind>
 void Traverse(const Kind& cell, const int64_t* lengths, RecurrentGemm& product, int64_t block) {
   const Recurrence& r = cell.r;
@@ -305,7 +305,7 @@ void Traverse(const Kind& cell, const int64_t* lengths, RecurrentGemm& product, 
   }
 }
 
-// The first input is [S,B,…], the second one the recurrent weights [G·H,H].
+// Input 0 is [S,B,…], input 1 the recurrent weights [G·H,H].
 template <typename Kind>
 Recurrence MakeRecurrence(const KernelContext& c) {
   const Shape &x = c.in(0).shape, &weights = c.in(1).shape;
@@ -349,7 +349,7 @@ absl::StatusOr<Kernel> PrepareRecurrence(const KernelContext& c) {
 }  // namespace
 
 std::span<const KernelRow> RecurrentKernels() {
-  constexpr TypeSet kTypes = kFloat | Only(DType::kInt64);  // the lengths
+  constexpr TypeSet kTypes = kFloat | Only(DType::kInt64);  // lengths are int64
   static constexpr KernelRow kRows[] = {
       {"Lstm", PrepareRecurrence<Lstm>, kTypes}, {"LstmGrad", PrepareRecurrence<LstmGrad>, kTypes},
       {"Gru", PrepareRecurrence<Gru>, kTypes},   {"GruGrad", PrepareRecurrence<GruGrad>, kTypes},

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// Sums and products of floats are accumulated in double precision; integers wrap around.
+// The type of accumulators: sums and products of floats accumulate in double precision, integers wrap around.
 template <typename T>
 struct Wide {
   using Type = T;
@@ -63,7 +63,7 @@ void Join(Acc& into, const Acc& from) {
   }
 }
 
-// Uses explicit vectors, since compilers turn a maximum of numbers into branches.
+// Folds whole vectors into `lanes`; explicit vectors, since compilers turn a maximum of numbers into branches.
 template <typename Op, typename T>
 int64_t ReduceLanes(const T* x, int64_t n, typename Op::Acc* lanes) {
   typedef T Lanes __attribute__((vector_size(kLanes * sizeof(T)), aligned(1), may_alias));
@@ -97,7 +97,7 @@ void ReduceRow(const void* data, int64_t n, void* acc) {
   for (int j = 0; j < kLanes; ++j) Join<Op>(*static_cast<Acc*>(acc), lanes[j]);
 }
 
-// Folds each of n consecutive elements into an accumulator of its own.
+// Folds n consecutive elements into n accumulators.
 template <typename Op, typename T>
 void ReduceColumnElements(const void* data, int64_t n, void* accs) {
   using Acc = typename Op::Acc;
@@ -119,7 +119,7 @@ void Merge(void* into, const void* from, int64_t n) {
   for (int64_t i = 0; i < n; ++i) Join<Op>(static_cast<Acc*>(into)[i], static_cast<const Acc*>(from)[i]);
 }
 
-// `divisor` is the count for a mean, else 1. T: what is stored.
+// Stores accumulators as T. `divisor` is the count for a mean, else 1.
 template <typename Op, typename T>
 void Finish(const void* accs, int64_t n, double divisor, void* y) {
   const auto* acc = static_cast<const typename Op::Acc*>(accs);

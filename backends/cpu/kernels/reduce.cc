@@ -9,11 +9,11 @@
 
 namespace onnxtrain::cpu {
 
-// Reductions over any axes, and cumulative sums. Results do not depend on the number of threads.
+// Computes reductions over any axes, and cumulative sums. Results do not depend on the number of threads.
 
 struct ReducerTable {
   Reducer sum, max, min, prod, sum_squares;
-  Reducer squared_norm;  // sum_squares, stored in double precision
+  Reducer squared_norm;  // sum_squares with a result in double precision
 };
 
 }  // namespace onnxtrain::cpu
@@ -29,18 +29,18 @@ HWY_EXPORT(FloatReducers);
 
 namespace {
 
-constexpr int64_t kColumns = 512;  // accumulators on the stack
+constexpr int64_t kColumns = 512;  // most accumulators on the stack
 constexpr int64_t kMaxParts = 16, kRowsPerPart = 32;
-constexpr int64_t kChunk = 1 << 16;  // elements of a row that one accumulator takes, if there are few rows
+constexpr int64_t kChunk = 1 << 16;  // elements of a row per accumulator, if there are few rows
 
-// The axes of the input, merged, split into those that are kept and those that are folded.
+// The merged axes of the input, divided into those that are kept and those that are reduced.
 struct ReducePlan {
   Loop kept;          // operand 0: output, 1: input
   Loop folded;        // operand 0: input
-  bool rows = false;  // the innermost input axis is folded (then it is folded.inner()), else it is kept.inner()
+  bool rows = false;  // the innermost input axis is reduced: it is folded.inner(), else kept.inner()
   size_t input_size = 4, output_size = 4;
-  int64_t chunks = 1;  // of the innermost axis, if rows
-  int64_t parts = 1;   // of the folded axis, if columns
+  int64_t chunks = 1;  // chunks of the innermost axis, if rows
+  int64_t parts = 1;   // parts of the reduced axis, if not rows
   double divisor = 1;
 };
 
@@ -54,7 +54,7 @@ ReducePlan MakePlan(const KernelContext& c) {
   Shape y = x;
   for (size_t a = 0; a < x.size(); ++a) y[a] = fold[a] ? 1 : x[a];
   const Shape strides[] = {BroadcastStrides(y, x), Strides(x)};
-  const Loop all = MakeLoop(x, strides);  // extents of 1 are gone, so a stride of 0 in y means folded
+  const Loop all = MakeLoop(x, strides);  // has no extents of 1, so an axis with stride 0 in y is reduced
 
   ReducePlan plan;
   std::vector<Shape> kept(2), folded(1);
@@ -81,7 +81,7 @@ ReducePlan MakePlan(const KernelContext& c) {
   return plan;
 }
 
-// One chunk of the innermost axis of one output element.
+// Reduces one chunk of the innermost axis of one output element.
 void ReduceChunk(const ReducePlan& p, const Reducer& f, const char* x, int64_t chunk, void* acc) {
   f.start(acc, 1);
   const int64_t inner = p.folded.inner();
@@ -92,7 +92,7 @@ void ReduceChunk(const ReducePlan& p, const Reducer& f, const char* x, int64_t c
 
 int64_t ReduceCost(const ReducePlan& p) { return std::max<int64_t>(1, p.folded.size() / p.chunks); }
 
-// Reduces long rows to few outputs: partial results of all chunks, then their sum in order.
+// Reduces long rows to few outputs: reduces all chunks, then merges their results in order.
 void ReduceByChunks(const ReducePlan& p, const Reducer& f, const Args& args) {
   const int64_t outputs = p.kept.size();
   auto* partial = static_cast<char*>(args.workspace);
@@ -144,7 +144,7 @@ void ReduceColumns(const ReducePlan& p, const Reducer& f, const Args& args) {
   });
 }
 
-// Reduces a matrix of many rows to one row: contiguous parts, then their sum in order.
+// Reduces a matrix of many rows to one row: reduces contiguous parts, then merges their results in order.
 void ReduceColumnParts(const ReducePlan& p, const Reducer& f, const Args& args) {
   const int64_t columns = p.kept.inner(), rows = p.folded.inner(), row_bytes = p.folded.InnerStride(0) * p.input_size;
   auto* partial = static_cast<char*>(args.workspace);

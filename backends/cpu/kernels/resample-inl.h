@@ -22,7 +22,7 @@ void Store(T v, BFloat16* to) {
   StoreRounded(static_cast<float>(v), to);
 }
 
-// y[o] = Σ weight[t·n + o]·x[index[t·n + o]], or added to what y holds.
+// Computes y[o] = Σ_t weight[t·n + o]·x[index[t·n + o]]; accumulates into y if kAdd.
 template <int kTaps, bool kAdd, typename T>
 void GatherTaps(const T* x, const int32_t* index, const T* weight, int64_t n, T* y) {
 #pragma GCC ivdep
@@ -54,7 +54,7 @@ void Gather(int taps, const T* x, const int32_t* index, const T* weight, int64_t
     GatherUpTo4<true>(taps - t < 4 ? taps - t : 4, x, index + t * n, weight + t * n, n, y);
 }
 
-// y[i] = Σ weight[t]·x[row[t] + i], or added to what y holds.
+// Computes y[i] = Σ_t weight[t]·x[row[t] + i]; accumulates into y if kAdd.
 template <int kTaps, bool kAdd, typename T, typename X, typename Y>
 void BlendTaps(const X* x, const int64_t* row, const T* weight, int64_t n, Y* y) {
   const X *a = x + row[0], *b = x + row[kTaps > 1 ? 1 : 0], *c = x + row[kTaps > 2 ? 2 : 0],
@@ -89,7 +89,7 @@ void BlendRows(int64_t taps, const X* x, const int64_t* row, const T* weight, in
   for (int64_t t = 4; t < taps; t += 4) BlendUpTo4<true>(taps - t < 4 ? taps - t : 4, x, row + t, weight + t, n, y);
 }
 
-// Rounds once, after the sum.
+// Computes the sum in T and rounds it once.
 template <typename T, typename X>
 void BlendToBf16(int64_t taps, const X* x, const int64_t* row, const T* weight, int64_t n, BFloat16* y) {
   if (taps <= 4) return BlendUpTo4<false>(taps, x, row, weight, n, y);
@@ -113,7 +113,7 @@ void Correlate(int taps, const T* x, const int32_t* index, const T* dy, int64_t 
   }
 }
 
-// y[2i] = y[2i + 1] = x[i].
+// Computes y[2i] = y[2i + 1] = x[i].
 template <typename T>
 void Repeat2x(const T* x, int64_t n, T* y) {
 #pragma GCC ivdep
@@ -124,7 +124,7 @@ void Repeat2x(const T* x, int64_t n, T* y) {
   }
 }
 
-// y[i] = x[2i] + x[2i + 1].
+// Computes y[i] = x[2i] + x[2i + 1].
 template <typename T>
 void SumPairs(const T* x, int64_t n, T* y) {
 #pragma GCC ivdep

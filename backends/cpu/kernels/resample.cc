@@ -1,5 +1,5 @@
-// Resampling, axis by axis, of one item (an image plane: the first resized axis and those after it) at a time, so that
-// intermediate results stay in cache. The gradient is the same with transposed taps.
+// Resamples axis by axis. Processes one item (the first resized axis and those after it: an image plane) at a time, so
+// that intermediate results stay in cache. The gradient is a resampling with transposed taps.
 #include "backends/cpu/kernels/resample.h"
 
 #include <algorithm>
@@ -34,15 +34,15 @@ const ResampleSimd<double>& GetResampleSimd<double>() {
 
 namespace {
 
-// Methods of resampling a row (inner extent 1).
+// The methods of resampling a row (inner extent 1).
 enum class RowForm { kRepeat2x, kSumPairs, kGathered, kSparse };
 
-// One axis: [outer, in, inner] → [outer, out, inner].
+// The resampling of one axis: [outer, in, inner] → [outer, out, inner].
 template <typename T>
 struct Step {
   int64_t outer = 1, in = 0, out = 0, inner = 1;
   RowForm form = RowForm::kSparse;
-  int taps = 0;                     // kGathered: per output, padded with zeros
+  int taps = 0;                     // kGathered: taps per output, padded with zeros
   std::vector<int64_t> begin, row;  // row: index·inner
   std::vector<int32_t> index;       // kGathered: [taps, out]
   std::vector<T> weight;
@@ -97,7 +97,7 @@ Step<T> MakeStep(const Taps& t, int64_t outer, int64_t inner) {
   return s;
 }
 
-// One row of the innermost axis.
+// Resamples one row of the innermost axis.
 template <typename T>
 void ResampleRow(const ResampleSimd<T>& simd, const Step<T>& s, const T* x, T* y) {
   switch (s.form) {
@@ -130,7 +130,7 @@ auto BlendOf(const ResampleSimd<T>& simd) {
     return simd.blend;
 }
 
-// One output position of a non-innermost axis, over the contiguous inner dimensions.
+// Computes one output position of a non-innermost axis, over the contiguous inner dimensions.
 template <typename T, typename X, typename Y>
 void BlendRows(const ResampleSimd<T>& simd, const Step<T>& s, int64_t o, const X* x, Y* y) {
   const int64_t begin = s.begin[o], taps = s.begin[o + 1] - begin;
@@ -143,13 +143,13 @@ void BlendRows(const ResampleSimd<T>& simd, const Step<T>& s, int64_t o, const X
   }
 }
 
-// The parts [begin, end) of a step, of which there are Parts(s).
+// Returns the number of independent parts of a step.
 template <typename T>
 int64_t Parts(const Step<T>& s) {
   return s.inner == 1 ? s.outer : s.outer * s.out;
 }
 
-// bf16 has no steps along single elements.
+// Runs the parts [begin, end) of a step. bf16 has no steps with inner extent 1.
 template <typename T, typename X, typename Y>
 void RunParts(const ResampleSimd<T>& simd, const Step<T>& s, int64_t begin, int64_t end, const X* x, Y* y) {
   for (int64_t part = begin; part < end; ++part) {
@@ -181,7 +181,8 @@ struct Plan {
   }
 };
 
-// Axes that shrink first and axes that grow last, with as few gathers along the innermost axis as possible.
+// Sorts axes by the ratio of output to input, so that axes that shrink come first; gathers as little as possible along
+// the innermost axis.
 void Order(std::vector<Taps>* taps) {
   const auto ratio = [](const Taps& t) { return static_cast<double>(t.out()) / static_cast<double>(t.in); };
   std::sort(taps->begin(), taps->end(), [&](const Taps& a, const Taps& b) {
@@ -210,7 +211,7 @@ Plan<T> MakePlan(std::vector<Taps> taps, Shape shape) {
   return plan;
 }
 
-// Few items: threads share each step.
+// Runs the items one after the other; threads divide the parts of each step.
 template <typename E, typename T>
 void RunStepsInParallel(const Plan<T>& plan, const ResampleSimd<T>& simd, const E* x, E* y, T* workspace) {
   for (int64_t item = 0; item < plan.items; ++item) {
@@ -222,7 +223,7 @@ void RunStepsInParallel(const Plan<T>& plan, const ResampleSimd<T>& simd, const 
   }
 }
 
-// Many items: threads share them.
+// Runs the items of one share in the calling thread.
 template <typename E, typename T>
 void RunShare(const Plan<T>& plan, const ResampleSimd<T>& simd, int64_t share, const E* x, E* y, T* workspace) {
   T* mine = workspace + 2 * plan.between * share;
@@ -239,7 +240,7 @@ void RunSharesInParallel(const Plan<T>& plan, const ResampleSimd<T>& simd, const
   });
 }
 
-// Elements are of type E, sums of type T.
+// Elements have type E, sums type T.
 template <typename E, typename T>
 absl::StatusOr<Kernel> ResampleBy(std::vector<Taps> taps, const Shape& x) {
   if (taps.empty()) {

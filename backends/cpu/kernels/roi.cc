@@ -1,4 +1,4 @@
-// RoiAlign: each bin interpolates its samples between four elements, for all channels.
+// Computes RoiAlign: each bin interpolates its samples between four elements, for all channels.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +22,7 @@ Rois MakeRois(const Attrs& attrs, const Shape& x, const Shape& rois) {
   return {RoiSpec::FromAttrs(attrs), x[0], x[1], x[2], x[3], rois[0]};
 }
 
-// Four elements of a plane and their weights. Outside samples have weights 0.
+// Four elements of a plane and their weights, which are 0 for samples outside.
 template <typename T>
 struct Corners {
   std::array<int64_t, 4> index = {};
@@ -72,7 +72,7 @@ T Dot(const Corners<T>& c, const T* x) {
          c.weight[3] * x[c.index[3]];
 }
 
-// Channels [first, first + kChannels) of a region at a time, so that a sample's corners serve all of them.
+// The number of channels that are processed together and share the corners of a sample.
 constexpr int64_t kChannels = 16;
 
 template <typename T>
@@ -85,7 +85,7 @@ void Average(const Rois& r, const Bin<T>& bin, const T* x, int64_t channels, T* 
   for (int64_t k = 0; k < channels; ++k) y[k * r.bins()] = sum[k] / count;
 }
 
-// The largest weighted corner of all samples, as "max" is defined by ONNX.
+// The largest weighted corner of all samples, which ONNX defines as "max".
 template <typename T>
 struct Largest {
   T value = 0, weight = 0;
@@ -151,7 +151,7 @@ void SpreadLargest(const Rois& r, const Bin<T>& bin, const T* dy, const T* x, in
   for (int64_t k = 0; k < channels; ++k) dx[k * r.plane() + largest[k].index] += largest[k].weight * dy[k * r.bins()];
 }
 
-// dy, rois, batch index, x. Threads share out the channels; each passes over all regions in order.
+// The inputs are dy, rois, batch index and x. Threads divide the channels; each visits all regions in order.
 template <typename T>
 absl::StatusOr<Kernel> RoiAlignGradKernel(const KernelContext& c) {
   const Rois r = MakeRois(c.attrs(), c.out().shape, c.in(1).shape);

@@ -1,5 +1,5 @@
-// Functions over rows of consecutive elements that several kernels share: reductions, softmax, dropout. Each is chosen
-// by instruction set.
+// Functions over rows of contiguous elements that several kernels share: reductions, softmax and dropout. They are
+// compiled per instruction set.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace onnxtrain::cpu {
 
-// One reduction over elements of one type.
+// A reduction over elements of one type. `accs` are n accumulators.
 struct Reducer {
   size_t accumulator;  // bytes
   void (*start)(void* accs, int64_t n);
   void (*row)(const void* x, int64_t n, void* acc);       // n elements into one accumulator
-  void (*columns)(const void* x, int64_t n, void* accs);  // into one each
+  void (*columns)(const void* x, int64_t n, void* accs);  // each of n elements into its accumulator
   void (*merge)(void* into, const void* from, int64_t n);
   void (*finish)(const void* accs, int64_t n, double divisor, void* y);
 };
 
-// Sums of float32, kept in double precision.
+// Returns the sum of float32, accumulated in double precision.
 const Reducer& GetFloatSumReducer();
 
 // Functions over a row of classes or scores. T: float or double.
@@ -43,10 +43,10 @@ const SoftmaxSimd<double>& GetSoftmaxSimd();
 // Dropout of consecutive elements: the mask is a function of key, stream and element index.
 class DropoutSpan {
  public:
-  // Reads the attributes ratio and stream. `elements`: of the whole tensor.
+  // Reads the attributes ratio and stream. `elements` is the size of the whole tensor.
   DropoutSpan(const Attrs& attrs, int64_t elements);
 
-  // y = the dropout of the elements [first, first + n) of a tensor, which lie at x; y may be x. `key`: four words.
+  // Applies dropout to the elements [first, first + n) of the tensor, from x to y; y may be x. `key` has four words.
   void Run(const uint32_t* key, int64_t first, const float* x, int64_t n, float* y) const;
 
  private:

@@ -1,5 +1,5 @@
-// Sums over consecutive floats, in double precision and in an order that depends on the length alone. Adds
-// lanes by halves, since a chain of sixteen would dominate short rows.
+// Sums contiguous floats in double precision, in an order that depends on the length alone. Adds lanes by halves, since
+// a chain of sixteen additions would dominate short rows.
 
 // Compiled once per instruction set: Highway flips HWY_TARGET_TOGGLE before each pass.
 #if defined(ONNXTRAIN_BACKENDS_CPU_KERNELS_ROW_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -25,7 +25,7 @@ inline double AddLanes(const double* lanes) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// Σ f(i) for i in [0, n).
+// Returns Σ f(i) for i in [0, n).
 template <typename F>
 inline double SumElements(int64_t n, F f) {
   double lanes[kLanes] = {};
@@ -38,13 +38,13 @@ inline double SumElements(int64_t n, F f) {
   return AddLanes(lanes) + rest;
 }
 
-// Uses explicit vectors, since compilers turn a maximum of floats into branches.
+// Explicit vectors: compilers turn a maximum of floats into branches.
 typedef float FloatLanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 typedef int IntLanes __attribute__((vector_size(kLanes * sizeof(int))));
 
 inline void UpdateMax(const FloatLanes& x, FloatLanes& max) { max = (x > max) | (x != x) ? x : max; }
 
-// The largest, or NaN if there is one; −inf for none.
+// Returns the maximum; NaN if any element is NaN, −∞ if n is 0.
 inline double MaxElement(const double* x, int64_t n) {
   double best = -__builtin_inf();
   for (int64_t i = 0; i < n; ++i) best = x[i] > best || x[i] != x[i] ? x[i] : best;

@@ -1,4 +1,4 @@
-// GridSample and its gradients: computes tables of taps for a few positions, then applies them to all channels.
+// Computes GridSample and its gradients: makes tables of taps for a few positions, then applies them to all channels.
 #include "frontend/ops/sample.h"
 
 #include <algorithm>
@@ -14,20 +14,20 @@
 namespace onnxtrain::cpu {
 namespace {
 
-constexpr int64_t kPlaces = 128;  // at a time
-constexpr int kMaxTaps = 16;      // of all axes together: 4 by 4, or 2 by 2 by 2
+constexpr int64_t kPlaces = 128;  // positions of a table
+constexpr int kMaxTaps = 16;      // taps of all axes: 4·4 or 2·2·2
 
 struct Sampling {
   SampleSpec spec;
   int axes = 2;
-  int taps = 4;                         // of all axes together
-  std::array<int64_t, 3> extents = {};  // of the image, outermost first
+  int taps = 4;                         // product over all axes
+  std::array<int64_t, 3> extents = {};  // extents of the image, outermost first
   int64_t batch = 0, channels = 0;
   int64_t plane = 0;   // elements of the image
-  int64_t places = 0;  // per image of the batch
+  int64_t places = 0;  // positions per image
 };
 
-// The taps of up to kPlaces places: tap-major, n places each.
+// The taps of n ≤ kPlaces positions, as [taps, n].
 template <typename T>
 struct Table {
   int64_t n = 0;
@@ -63,7 +63,7 @@ AxisTaps<T> TapsAt(const Sampling& s, const T* grid) {
   return taps;
 }
 
-// Calls f(t, which tap of each axis) for the taps of all axes together.
+// Calls f(t, tap of each axis) for all combinations of taps.
 template <typename F>
 void ForCombinations(const Sampling& s, F&& f) {
   const int each = s.spec.taps();
@@ -74,7 +74,7 @@ void ForCombinations(const Sampling& s, F&& f) {
   }
 }
 
-// The places [first, first + table->n), the first of which `grid` points to.
+// Fills the table for table->n positions from `grid` on.
 template <typename T>
 void FillTable(const Sampling& s, const T* grid, Table<T>* table) {
   for (int64_t o = 0; o < table->n; ++o) {
@@ -94,7 +94,7 @@ void FillTable(const Sampling& s, const T* grid, Table<T>* table) {
 
 int64_t Chunks(const Sampling& s) { return (s.places + kPlaces - 1) / kPlaces; }
 
-// Calls f(image, first place, table) for the chunks of places [begin, end) of all images.
+// Calls f(image, first position, table) for the chunks [begin, end) of all images.
 template <typename T, typename F>
 void ForChunks(const Sampling& s, const T* grid, int64_t begin, int64_t end, F&& f) {
   Table<T> table;
@@ -132,7 +132,7 @@ void Scatter(const Sampling& s, const Table<T>& table, const T* dy, T* dx) {
   }
 }
 
-// Threads share out groups of channels, which no two of them write.
+// Threads divide groups of channels, so that no two write the same elements.
 template <typename T>
 absl::StatusOr<Kernel> GridSampleInputGradKernel(const KernelContext& c) {
   const Sampling s = MakeSampling(c.attrs(), c.out().shape, c.in(1).shape);
@@ -155,7 +155,7 @@ absl::StatusOr<Kernel> GridSampleInputGradKernel(const KernelContext& c) {
   }};
 }
 
-// The gradient of one place: `sum` holds Σ over channels of dy·x, by tap, `step` apart.
+// Computes the gradient of one position of the grid; sum[t·step] is Σ over channels of dy·x for tap t.
 template <typename T>
 void PutGridGradient(const Sampling& s, const T* grid, const T* sum, int64_t step, T* dgrid) {
   const AxisTaps<T> taps = TapsAt(s, grid);
@@ -170,7 +170,7 @@ void PutGridGradient(const Sampling& s, const T* grid, const T* sum, int64_t ste
   for (int a = 0; a < s.axes; ++a) dgrid[s.axes - 1 - a] = gradient[a];
 }
 
-// dy, x, grid
+// The inputs are dy, x and grid.
 template <typename T>
 absl::StatusOr<Kernel> GridSampleGridGradKernel(const KernelContext& c) {
   const Sampling s = MakeSampling(c.attrs(), c.in(1).shape, c.in(2).shape);

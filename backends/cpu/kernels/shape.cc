@@ -19,10 +19,10 @@ struct Strided {
 class StridedCopy {
  public:
   StridedCopy() = default;
-  // Axes may be visited in any order: destinations must be distinct.
+  // Visits axes in any order: destinations must be distinct.
   StridedCopy(const Shape& extents, const Strided& to, const Strided& from, size_t element_size);
 
-  // The tensors' first elements.
+  // `to` and `from` point to the first elements of the tensors.
   void Run(void* to, const void* from) const;
 
  private:
@@ -34,8 +34,8 @@ class StridedCopy {
   size_t element_size_ = 1;
   int64_t to_offset_ = 0, from_offset_ = 0;
   Loop loop_;  // operand 0: destination, 1: source
-  // A transposition: neighbours of the destination (stride 1 over `across_`) are far apart in the source, whose own
-  // neighbours lie along another axis (`along_`). Then loop_ has the remaining axes only.
+  // True for a transposition: the innermost axis of the destination (`across_`) differs from that of the source
+  // (`along_`). loop_ has only the other axes then.
   bool tiled_ = false;
   int64_t across_ = 0, along_ = 0;       // extents
   int64_t to_step_ = 0, from_step_ = 0;  // destination stride along, source stride across
@@ -121,14 +121,12 @@ void Fill(void* to, int64_t n, const void* pattern, size_t element_size) {
   });
 }
 
-// Operators that move elements.
-
 Kernel CopyKernel(const KernelContext& c, const Shape& extents, const Strided& to, const Strided& from) {
   const StridedCopy copy(extents, to, from, DTypeSize(c.out().dtype));
   return {.run = [copy](const Args& args) { copy.Run(args.outputs[0], args.inputs[0]); }};
 }
 
-// Views that the memory plan could not alias with their input.
+// Copies views that the memory plan could not alias with their input.
 absl::StatusOr<Kernel> PrepareReshape(const KernelContext& c) {
   const Shape flat = {c.out().elements()};
   return CopyKernel(c, flat, {0, {1}}, {0, {1}});
@@ -176,7 +174,7 @@ absl::StatusOr<Kernel> PrepareSplit(const KernelContext& c) {
   }};
 }
 
-// The elements starts + i·steps of a dense tensor.
+// Returns the elements starts + i·steps of a dense tensor.
 Strided Sliced(const Shape& shape, const Attrs& attrs) {
   const std::vector<int64_t> starts = attrs.Ints("starts"), steps = attrs.Ints("steps");
   Strided s{0, Strides(shape)};

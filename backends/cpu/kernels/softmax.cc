@@ -1,4 +1,4 @@
-// Softmax, LogSoftmax and their gradients along the last axis; lower/legalize.cc transposes other axes.
+// Computes Softmax, LogSoftmax and their gradients along the last axis; lower/legalize.cc transposes other axes.
 #include "backends/cpu/kernels/row_functions.h"
 
 #include <iterator>
@@ -30,11 +30,11 @@ const SoftmaxSimd<double>& GetSoftmaxSimd() {
 
 namespace {
 
-constexpr int64_t kCost = 16;  // of an element, against an addition
+constexpr int64_t kCost = 16;  // additions per element
 
 bool IsInnermostAxis(const KernelContext& c) { return ViewAround(c.in().shape, c.attrs().Int("axis")).inner == 1; }
 
-// One input, or dy and y. `kMember`: &SoftmaxSimd<T>::softmax and the like.
+// Inputs are x, or dy and y. kMember is a member of SoftmaxSimd<T>.
 template <typename T, auto kMember>
 absl::StatusOr<Kernel> PrepareLines(const KernelContext& c) {
   const AxisView x = ViewAround(c.in().shape, c.attrs().Int("axis"));

@@ -8,8 +8,8 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// One tile of y = a·w: packs columns of the weight and multiplies them, into scratch memory, since oneDNN's products
-// write dense matrices only.
+// Computes one tile of y = a·w: packs columns of the weight and multiplies them. Writes the tile to scratch memory,
+// since oneDNN's products write dense matrices only.
 class TileProduct {
  public:
   TileProduct(const Product& p, const TileSource& source, int64_t columns, Epilogue e)
@@ -42,7 +42,7 @@ class TileProduct {
   size_t packed_bytes_, scratch_bytes_;
 };
 
-// Copies, or adds, the columns of a tile to y.
+// Copies the columns of a tile to y, or adds them.
 void StoreTile(const Args& args, const Product& p, Epilogue e, const std::byte* tile, int64_t first, int64_t columns) {
   const auto element = static_cast<int64_t>(DTypeSize(e.out));
   Parallel(p.m, columns, [&](int64_t begin, int64_t end) {

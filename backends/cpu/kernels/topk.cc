@@ -1,4 +1,4 @@
-// The largest or smallest elements along an axis.
+// Selects the largest or smallest elements along an axis.
 #include <omp.h>
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// NaN is larger than any number.
+// Returns true if a > b, where NaN is larger than any number.
 template <typename T>
 bool More(T a, T b) {
   return a != a ? b == b : a > b;
 }
 
-// Sorts one row; `order` has space for n indices. Ties are in the order of indices.
+// Sorts the k first indices of one row by value; `order` has space for n indices. Ties keep the order of indices.
 template <typename T>
 void SelectTopK(const T* x, int64_t n, int64_t stride, int64_t k, bool largest, int64_t* order) {
   std::iota(order, order + n, 0);

@@ -8,7 +8,7 @@
 
 namespace onnxtrain::cpu {
 
-// A dense tensor as [outer, n, inner] around one of its axes.
+// The extents of a dense tensor viewed as [outer, n, inner] around one of its axes.
 struct AxisView {
   int64_t outer = 1, n = 1, inner = 1;
 };
@@ -25,7 +25,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// float32 or bf16.
+// Calls f(T()) with the C++ type of float32 or bf16.
 template <typename F>
 auto ForFloat(DType dtype, F&& f) {
   return dtype == DType::kBFloat16 ? f(BFloat16()) : f(float());
@@ -54,19 +54,19 @@ auto ForInteger(DType dtype, F&& f) {
   }
 }
 
-// float32 or float64.
+// Calls f(T()) with the C++ type of float32 or float64.
 template <typename F>
 auto ForReal(DType dtype, F&& f) {
   return dtype == DType::kFloat64 ? f(double()) : f(float());
 }
 
-// Integers, float32 and float64.
+// Calls f(T()) with the C++ type of an integer type, float32 or float64.
 template <typename F>
 auto ForNumber(DType dtype, F&& f) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 ? ForReal(dtype, f) : ForInteger(dtype, f);
 }
 
-// Calls f with an unsigned integer of so many bytes: for kernels that only move elements.
+// Calls f(T()) with the unsigned integer of `element_size` bytes, for kernels that only move elements.
 template <typename F>
 auto ForSize(size_t element_size, F&& f) {
   switch (element_size) {

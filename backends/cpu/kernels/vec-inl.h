@@ -58,7 +58,7 @@ ALWAYS_INLINE uint32_t ShiftRight(uint32_t a) {
   return a >> kBits;
 }
 
-// The result of a comparison, by lane.
+// The result of a comparison, one bit per lane.
 struct MaskF32 {
   hn::Mask<hn::ScalableTag<float>> m;
 };
@@ -89,7 +89,7 @@ ALWAYS_INLINE MaskF32 operator>(VecF32 a, VecF32 b) { return {hn::Gt(a.v, b.v)};
 ALWAYS_INLINE MaskF32 operator==(VecF32 a, VecF32 b) { return {hn::Eq(a.v, b.v)}; }
 ALWAYS_INLINE MaskF32 operator!=(VecF32 a, VecF32 b) {
   return {hn::Not(hn::Eq(a.v, b.v))};
-}  // hn::Ne may say no to NaN
+}  // hn::Ne may return false for NaN
 
 template <typename F>
 using UintOf = std::conditional_t<std::is_same_v<F, float>, uint32_t, VecU32>;
@@ -99,7 +99,7 @@ ALWAYS_INLINE VecU32 Bits(VecF32 x) { return hn::BitCast(VecU32::Tag(), x.v); }
 ALWAYS_INLINE float FromBits(uint32_t x) { return __builtin_bit_cast(float, x); }
 ALWAYS_INLINE VecF32 FromBits(VecU32 x) { return hn::BitCast(VecF32::Tag(), x.v); }
 
-// Returns yes where the condition holds, else no.
+// Returns `yes` if the condition holds, else `no`.
 template <typename Y, typename N>
 requires std::is_arithmetic_v<Y> && std::is_arithmetic_v<N> ALWAYS_INLINE std::common_type_t<Y, N> Select(bool c, Y yes,
                                                                                                           N no) {
@@ -110,7 +110,7 @@ ALWAYS_INLINE VecU32 Select(MaskF32 c, VecU32 yes, VecU32 no) {
   return hn::IfThenElse(hn::RebindMask(VecU32::Tag(), c.m), yes.v, no.v);
 }
 
-// a·b + c.
+// Returns a·b + c.
 ALWAYS_INLINE VecF32 Fma(VecF32 a, VecF32 b, VecF32 c) { return hn::MulAdd(a.v, b.v, c.v); }
 ALWAYS_INLINE float Fma(float a, float b, float c) {
 #if HWY_NATIVE_FMA
@@ -136,7 +136,7 @@ ALWAYS_INLINE F CopySign(F x, F sign) {
   return FromBits((Bits(x) & 0x7fffffffu) | (Bits(sign) & 0x80000000u));
 }
 
-// Two's complement: divides by 2, by 2^23 (both rounded towards −∞), converts to float.
+// Treat x as two's complement: divide by 2 or by 2^23, both rounded towards −∞, or convert to float.
 ALWAYS_INLINE uint32_t HalveInt(uint32_t x) { return static_cast<uint32_t>(static_cast<int32_t>(x) >> 1); }
 ALWAYS_INLINE uint32_t Exponent(uint32_t x) { return static_cast<uint32_t>(static_cast<int32_t>(x) >> 23); }
 ALWAYS_INLINE float ConvertToFloat(uint32_t x) { return static_cast<float>(static_cast<int32_t>(x)); }
@@ -174,10 +174,10 @@ ALWAYS_INLINE void ForVectors(const float* const (&x)[kInputs], int64_t n, float
 
 #undef ALWAYS_INLINE
 
-// Tiles are transposed in vectors: kTile rows become columns of kTile lanes.
+// The height of transposed tiles: kTile rows become columns of kTile lanes.
 constexpr int64_t kTile = 16;
 
-// Four rows of four elements, transposed.
+// Transposes four rows of four elements.
 template <typename F>
 [[gnu::always_inline]] inline void Transpose4(const F* x, int64_t row, F* to, int64_t width) {
   const hn::CappedTag<F, 4> d;
@@ -194,7 +194,7 @@ template <typename F>
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, ab_up, ce_up)), d, to + 3 * width);
 }
 
-// kTile rows; `columns` is a multiple of four.
+// Transposes kTile rows; `columns` is a multiple of four.
 template <typename F>
 void TransposeTile(const F* x, int64_t row, int64_t columns, F* to, int64_t width) {
   for (int64_t k = 0; k < columns; k += 4) {

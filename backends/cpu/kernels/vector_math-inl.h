@@ -1,9 +1,9 @@
 // Elementary functions without branches. Exp, Expm1, Log, Log1p, Tanh and Erf are within 2 units in the last place of
-// the true value, Sigmoid and Softplus within 2.5. Products are fused with sums where the instruction set can: the same
-// bits on every machine that runs the same leaf, not across leaves.
+// the true value, Sigmoid and Softplus within 2.5. Products are fused with sums if the instruction set can: results are
+// bitwise equal on machines that run the same instruction set.
 //
-// One implementation per function, over F: a float, in loops that the compiler makes vector code of (all are inlined by
-// force: a loop with a call in it stays scalar), or Floats (vec-inl.h). Both give the same bits.
+// F is float, in loops that the compiler vectorizes (a loop with a call stays scalar, so all are inlined), or VecF32
+// (vec-inl.h). Both compute the same bits.
 
 // Compiled once per instruction set: Highway flips HWY_TARGET_TOGGLE before each pass.
 #if defined(ONNXTRAIN_BACKENDS_CPU_KERNELS_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -22,7 +22,7 @@ namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// --- float64: the C library's functions, in loops.
+// --- Functions of float64 call the C library.
 
 #define DOUBLE(NAME, FUNCTION) \
   [[gnu::always_inline]] inline double Vec##NAME(double x) { return __builtin_##FUNCTION(x); }
@@ -39,9 +39,9 @@ DOUBLE(Cosh, cosh)
 [[gnu::always_inline]] inline double Fmod(double a, double b) { return __builtin_fmod(a, b); }
 [[gnu::always_inline]] inline float Fmod(float a, float b) { return __builtin_fmodf(a, b); }
 
-// --- Highway's functions (hwy/contrib/math), within the range where they are right.
+// --- Highway's functions (hwy/contrib/math), within the range where they are accurate.
 
-// The C library's function for the lanes outside, y for the others.
+// Returns y for the lanes inside, else the result of the C library's function.
 template <float (*kFunction)(float)>
 [[gnu::noinline]] VecF32 CallOutside(MaskF32 inside, VecF32 y, VecF32 x) {
   float lanes[kVecLanes];
@@ -69,7 +69,7 @@ HIGHWAY(Acosh, acosh, (x > 1.0f) & (x < kInf))
 HIGHWAY(Atanh, atanh, VecAbs(x) < 1.0f)
 #undef HIGHWAY
 
-// Highway gives sin −0 = 0.
+// Highway returns 0 for sin −0.
 DOUBLE(Sin, sin)
 [[gnu::always_inline]] inline VecF32 VecSin(VecF32 x) {
   const VecF32 y = hn::Sin(VecF32::Tag(), x.v);
@@ -85,14 +85,14 @@ DOUBLE(Sin, sin)
   template <typename F> \
   [[gnu::always_inline]] inline
 
-// Σ coefficientᵢ·xⁱ, the constant one first.
+// Returns Σ coefficientᵢ·xⁱ; the constant coefficient comes first.
 ALWAYS_INLINE F Poly(F, float c) { return c; }
 template <typename F, typename... Rest>
 [[gnu::always_inline]] inline F Poly(F x, float c, Rest... rest) {
   return Fma(Poly(x, rest...), x, c);
 }
 
-// ln 2 as a sum; the first part times an integer below 2^9 is exact.
+// ln 2 = kLn2High + kLn2Low; the product of kLn2High and an integer below 2^9 is exact.
 constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 
 template <typename F>
@@ -107,11 +107,10 @@ ALWAYS_INLINE Reduced<F> ReduceByLn2(F x) {
   return {Fma(n, -kLn2Low, Fma(n, -kLn2High, x)), Bits(shifted) - 0x4b400000u};
 }
 
-// 2^n for −126 ≤ n ≤ 127.
+// Returns 2^n for −126 ≤ n ≤ 127.
 [[gnu::always_inline]] inline auto PowerOf2(auto n) { return FromBits(ShiftLeft<23>(n + 127u)); }
 
-// (e^r − 1 − r)/r² for |r| ≤ ln 2 / 2: a least-maximum fit. Even and odd powers apart: two short chains run side by
-// side.
+// Returns (e^r − 1 − r)/r² for |r| ≤ ln 2 / 2, a minimax fit. Even and odd powers form two short, independent chains.
 ALWAYS_INLINE F ExpTail(F r) {
   const F z = r * r;
   return Fma(Poly(z, 0.16666666f, 0.0083333896f, 0.00019845879f), r, Poly(z, 0.5f, 0.041666362f, 0.0013940626f));
@@ -121,11 +120,11 @@ ALWAYS_INLINE F SmallExpm1(F r) { return Fma(r * r, ExpTail(r), r); }
 ALWAYS_INLINE F VecExp(F x) {
   const F low = Select(x < -104.0f, -104.0f, x);
   const Reduced<F> d = ReduceByLn2<F>(Select(low > 89.0f, 89.0f, low));
-  const UintOf<F> half = HalveInt(d.n);  // in two steps: 2^n alone may be out of range where the result is not
+  const UintOf<F> half = HalveInt(d.n);  // scales in two steps: 2^n may be out of range where the result is not
   return (1.0f + SmallExpm1(d.r)) * PowerOf2(half) * PowerOf2(d.n - half);
 }
 
-// The same where x is known to lie in [−87, 0] (or to be NaN).
+// Returns e^x for x in [−87, 0] or NaN.
 ALWAYS_INLINE F VecExpFiniteRange(F x) {
   const Reduced<F> d = ReduceByLn2(x);
   return (1.0f + SmallExpm1(d.r)) * PowerOf2(d.n);
@@ -139,7 +138,7 @@ ALWAYS_INLINE F VecExpm1(F x) {
   return Select(x > 80.0f, VecExp(x), result);
 }
 
-// log(1 + f) + e·ln 2 for 1 + f in [√½, √2).
+// Returns log(1 + f) + e·ln 2 for 1 + f in [√½, √2).
 ALWAYS_INLINE F VecLogFromParts(F f, F e) {
   const F s = f / (2.0f + f), z = s * s;
   const F p = Poly(z, 2.0f / 3, 2.0f / 5, 2.0f / 7, 2.0f / 9, 2.0f / 11);
@@ -149,22 +148,22 @@ ALWAYS_INLINE F VecLogFromParts(F f, F e) {
 
 ALWAYS_INLINE F VecLog(F x) {
   const auto tiny = x < 1.17549435e-38f;
-  const UintOf<F> above = Bits(F(Select(tiny, x * 8388608.0f, x))) - 0x3f3504f3u;  // of √½
+  const UintOf<F> above = Bits(F(Select(tiny, x * 8388608.0f, x))) - 0x3f3504f3u;  // minus the bits of √½
   const F e = ConvertToFloat(Exponent(above));
   const F m = FromBits((above & 0x7fffffu) + 0x3f3504f3u);
   const F result = VecLogFromParts<F>(m - 1.0f, e - F(Select(tiny, F(23.0f), F(0.0f))));
   const F finite = Select(x > 0.0f, result, F(Select(x == 0.0f, F(-kInf), F(__builtin_nanf("")))));
-  return Select(x < kInf, finite, x);  // +inf and NaN as they are
+  return Select(x < kInf, finite, x);  // keeps +inf and NaN
 }
 
 ALWAYS_INLINE F VecLog1p(F x) {
   const F u = 1.0f + x;
-  const F lost = x - (u - 1.0f);  // what rounding took from 1 + x
+  const F lost = x - (u - 1.0f);  // the rounding error of 1 + x
   const F log = VecLog(u), result = Select((u > 0.0f) & (u < kInf), log + lost / u, log);
   return Select(u == 1.0f, x, result);
 }
 
-// Near zero x + x³·P(x²), a least-maximum fit; else 1 − 2/(e^2|x| + 1).
+// Computes x + x³·P(x²), a minimax fit, for |x| < 0.65, else 1 − 2/(e^2|x| + 1).
 ALWAYS_INLINE F VecTanh(F x) {
   const F a = VecAbs(x), t = a * a;
   const F p = Poly(t, -0.3333326f, 0.13330831f, -0.053688023f, 0.02046942f, -0.0055151642f);
@@ -175,8 +174,8 @@ ALWAYS_INLINE F VecTanh(F x) {
 
 ALWAYS_INLINE F VecSigmoid(F x) { return 1.0f / (1.0f + VecExp(-x)); }
 
-// Near zero x·P(x²); else 1 − e^−Q(|x|), with Q fitted to −log erfc. Both polynomials are least-maximum fits (Lawson's
-// algorithm) with an error below 1e-9.
+// Computes x·P(x²) near zero, else 1 − e^−Q(|x|) with Q fitted to −log erfc. Both polynomials are minimax fits
+// (Lawson's algorithm) with an error below 1e-9.
 ALWAYS_INLINE F VecErf(F x) {
   const F a = VecAbs(x), t = a * a;
   const F p = Poly(t, 0.1283792f, -0.37612635f, 0.11283697f, -0.0268595f, 0.005201286f, -0.0008145597f, 8.382388e-05f);
@@ -190,15 +189,15 @@ ALWAYS_INLINE F VecErf(F x) {
 constexpr float kInvSqrt2Pi = 0.39894228040143268f;
 constexpr float kSqrt2OverPi = 0.79788456080286536f;
 
-// e^−x²/2, or zero where that is no normal number.
+// Returns e^−x²/2, or zero if that is no normal number.
 ALWAYS_INLINE F VecGaussian(F x) {
   const F z = -0.5f * x * x;
   return Select(z < -87.0f, F(0.0f), VecExpFiniteRange<F>(z));
 }
 
-// The normal distribution function; `bell`: of x. Φ(−|x|) = bell·P(|x|), with P fitted to e^x²/2·Φ(−x) on [0, 5.6] by
-// Lawson's algorithm and weighted: an error of 5e-9, and of 1e-5 in relation to Φ itself down to −4, where 1 + erf
-// would cancel.
+// Returns the normal distribution function Φ(x); `bell` is VecGaussian(x). Computes Φ(−|x|) = bell·P(|x|), with P
+// fitted to e^x²/2·Φ(−x) on [0, 5.6] by Lawson's algorithm with weights. The error is 5e-9, and 1e-5 relative to Φ down
+// to x = −4, where 1 + erf would cancel.
 ALWAYS_INLINE F VecNormalCdf(F x, F bell) {
   const F a = VecAbs(x), u = F(Select(a > 5.6f, 5.6f, a)) - 2.0f, z = u * u;
   const F odd = Poly(z, -0.062738344f, -0.006703963f, -0.00055067794f, -3.6992798e-05f, -2.0554262e-06f,

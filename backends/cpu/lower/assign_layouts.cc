@@ -39,9 +39,9 @@ using Ints = std::vector<int64_t>;
 using Vals = std::vector<Val>;
 using Kind = LayoutConstraint::Kind;
 
-// --- Nodes channels last
+// --- Rules for channels-last nodes
 
-// An operand of lower rank as one of full rank.
+// Returns the operand with leading axes of extent 1 up to `rank`, channels last.
 Val Spread(const LoweringContext& c, size_t i, int rank) {
   Shape shape(rank - c.in(i).rank(), 1);
   shape.insert(shape.end(), c.in(i).shape.begin(), c.in(i).shape.end());
@@ -78,7 +78,7 @@ Vals LowerMaxPoolGrad(const LoweringContext& c) {
 
 constexpr int64_t kNarrowChannels = 32;
 
-// A sum over all but few channels adds several rows side by side: those are longer.
+// Lowers a sum over all axes but a narrow channel axis: first adds rows of several pixels, which are longer.
 Vals LowerReduceSum(const LoweringContext& c) {
   constexpr int64_t kWidth = 64;
   const Ints axes = c.attrs().Ints("axes");
@@ -92,7 +92,7 @@ Vals LowerReduceSum(const LoweringContext& c) {
   return {ReduceSum(Reshape(ReduceSum(x, {0}, false), {together, channels}), {0}, false)};
 }
 
-// A transpose between the two layouts is a view of the other one.
+// Lowers transposes: one between the two layouts is a view.
 Vals LowerTranspose(const LoweringContext& c) {
   const int rank = c.out().rank();
   if (c.attrs().Ints("perm") == NchwToNhwcPerm(rank)) return {Reinterpret(c.nhwc(0), c.out())};
@@ -118,8 +118,8 @@ LowerRule FindLowering(const Node& node) {
 
 // --- The pass
 
-// Finds the pools whose positions of maxima only their gradient reads: with channels last a position is the number of
-// an element in its window, in a byte.
+// Finds the pools whose positions of maxima only their gradient reads. Channels-last pools store a position in a byte,
+// as the number of an element in its window.
 class MaxPools {
  public:
   explicit MaxPools(const Graph& graph) : graph_(graph), pattern_(graph) {}

@@ -31,7 +31,7 @@ bool IsBf16Conv(const Pattern& p, ValueId v) {
          BeforeUpcast(p, node->inputs[0]) != kNoValue;
 }
 
-// Do all users read bf16, or will be part of fused chains that round their results?
+// Returns true if all users read bf16 or will be fused into chains that round their results.
 bool AllUsersReadBf16(const Pattern& p, ValueId v) {
   return !p.users(v).empty() && std::ranges::all_of(p.users(v), [&](int32_t n) {
     const Node& node = p.graph().nodes()[n];
@@ -54,7 +54,7 @@ bool IsNormInSum(const Pattern& p, ValueId exact, ValueId v) {
   return p.graph().value(residual).node < p.graph().value(exact).node;
 }
 
-// The value before the round trip that ends with v, if users of v can read it instead, or kNoValue.
+// Returns the value before the round trip that ends with v if users of v can read it instead, else kNoValue.
 ValueId BeforeRoundTrip(const Pattern& p, ValueId v) {
   const ValueId rounded = BeforeUpcast(p, v);
   const ValueId exact = rounded != kNoValue && p.HasOneUse(rounded) ? BeforeDowncast(p, rounded) : kNoValue;
@@ -70,7 +70,7 @@ class CastFolder {
  public:
   CastFolder(const Pattern& pattern, Rewriter& r) : p_(pattern), r_(r) {}
 
-  // The new outputs of the node, or none to keep it.
+  // Returns the new outputs of the node, or nothing to keep it.
   std::optional<Vals> Fold(const Node& node) {
     const Val x = node.inputs.empty() ? Val() : r_.Map(node.inputs[0]);
     if (IsDowncast(p_, node)) return x.dtype() == DType::kBFloat16 ? std::optional(Vals{x}) : std::nullopt;
@@ -89,7 +89,7 @@ class CastFolder {
     Attrs attrs = node.attrs;
     attrs.Set("to", std::string("bf16"));
     const Val y = r_.b().Op(node.op, r_.MapOperands(node), attrs);
-    return relu ? Vals{Cast(y, DType::kFloat32)} : SetBf16(node, {y});  // fused with the Relu (fuse_epilogues.cc)
+    return relu ? Vals{Cast(y, DType::kFloat32)} : SetBf16(node, {y});  // ReluAfterConv fuses the Relu
   }
 
   std::optional<Vals> ReadBf16(const Node& node, uint32_t inputs) {
@@ -104,7 +104,7 @@ class CastFolder {
     return SetBf16(node, r_.b().Ops(node.op, in, node.attrs));
   }
 
-  // Output 0 is bf16 now, and its users, casts to bf16, go.
+  // Makes output 0 bf16, which removes its users, casts to bf16.
   Vals SetBf16(const Node& node, Vals outputs) {
     if (!r_.b().status().ok()) return outputs;
     r_.Set(node.outputs[0], outputs[0]);
@@ -127,7 +127,7 @@ class CastFolder {
     return any ? std::optional(r_.b().Ops(node.op, in, node.attrs)) : std::nullopt;
   }
 
-  // The float32 value that the bf16 value was rounded from, if its producer and the user will be fused, or kNoValue.
+  // Returns the float32 value from which `low` was cast if its producer and the user will be fused, else kNoValue.
   ValueId BeforeFusedRounding(ValueId low, const Node& user) const {
     const ValueId exact = BeforeDowncast(p_, low);
     const Node* producer = exact == kNoValue ? nullptr : p_.graph().producer(exact);

@@ -74,7 +74,7 @@ bool KeepsColumns(const Graph& graph, const Node& view) {
   return !x.empty() && !y.empty() && x.back() == y.back();
 }
 
-// The epilogues that a match of a matrix product accepts.
+// The epilogues that FindProduct may match.
 struct AllowedEpilogue {
   bool bias = true, relu = true;
 };

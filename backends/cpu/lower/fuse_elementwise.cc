@@ -18,7 +18,7 @@ namespace {
 
 bool IsFusibleType(DType dtype) { return dtype == DType::kBool || (IsFloat(dtype) && DTypeSize(dtype) <= 4); }
 
-// Can the node be an instruction of a cpu.Fused?
+// Returns true if the node can be an instruction of a cpu.Fused.
 bool IsFusible(const Graph& graph, const Node& node) {
   if (node.outputs.size() != 1 || node.inputs.empty() || node.inputs.size() > 3) return false;
   for (ValueId v : node.inputs) {
@@ -32,20 +32,20 @@ bool IsFusible(const Graph& graph, const Node& node) {
   return TakesTypes(entry.name, std::span(dtypes).first(node.inputs.size()), graph.type(node.outputs[0]).dtype);
 }
 
-// Matches a sum over the leading or the trailing axes of a tensor (`axes` empty: all), where it is large enough to be
-// shared among threads.
+// Matches a sum over the leading or the trailing axes of a tensor (`axes` empty: all) that is large enough to be
+// divided among threads.
 std::optional<FusedReduction> MatchReduction(const Shape& x, const std::vector<int64_t>& axes) {
   std::vector<bool> folded(x.size(), axes.empty());
   for (int64_t a : axes) folded[a] = true;
-  int64_t extents[2] = {1, 1};  // kept, folded
-  std::vector<bool> runs;       // folded or kept, by run of adjacent axes
+  int64_t extents[2] = {1, 1};  // products of the kept and of the reduced axes
+  std::vector<bool> runs;       // by run of adjacent axes: true if reduced
   for (size_t a = 0; a < x.size(); ++a) {
     extents[folded[a]] *= x[a];
     if (x[a] != 1 && (runs.empty() || runs.back() != folded[a])) runs.push_back(folded[a]);
   }
   const int64_t size = extents[0] * extents[1];
   if (size == 0 || runs.size() > 2 || (runs.size() == 1 && !runs[0]) || runs.empty()) return std::nullopt;
-  constexpr int64_t kMinColumns = 16, kMinTerms = 64, kMinRows = 16;  // of what threads share
+  constexpr int64_t kMinColumns = 16, kMinTerms = 64, kMinRows = 16;  // least work that pays several threads
   if (runs.size() == 1) return FusedReduction{.columns = size};
   if (runs[0]) {
     const bool pays = extents[0] >= kMinColumns && (extents[1] >= kMinTerms || size <= kGrain);
@@ -80,7 +80,7 @@ class ElementwiseFuser {
     return result;
   }
 
-  // By node.
+  // Implements cpu::FindSumChains.
   std::vector<bool> FindSumChains() const {
     std::vector<bool> found(fusible_.size());
     for (size_t n = 0; n < found.size(); ++n) {
@@ -91,10 +91,10 @@ class ElementwiseFuser {
   }
 
  private:
-  // A reduction that a chain can compute over one of its values.
+  // A reduction of a value of a chain, which the chain can compute.
   struct Reduction {
     int32_t chain;      // the node that computes the reduced value
-    int32_t view = -1;  // the view between, with no other user
+    int32_t view = -1;  // the view that the reduction reads, if any; it has no other user
     FusedReduction sum;
   };
 
@@ -106,7 +106,7 @@ class ElementwiseFuser {
     }
   }
 
-  // An Add, or a Cast between f32 and bf16.
+  // Returns true for an Add, or a Cast between f32 and bf16.
   bool IsSumOrCast(int32_t n) const {
     const Node& node = graph_.nodes()[n];
     const auto has_type = [&](ValueId v) {
@@ -117,7 +117,7 @@ class ElementwiseFuser {
 
   const Type& GetType(int32_t node) const { return graph_.type(graph_.nodes()[node].outputs[0]); }
 
-  // Have the results of both nodes the same extents in the order of memory?
+  // Returns true if the results of both nodes have the same extents in memory order.
   bool HaveSameShape(int32_t a, int32_t b) const {
     const Type &x = GetType(a), &y = GetType(b);
     return x.layout == y.layout ? x.shape == y.shape : PhysicalShape(x) == PhysicalShape(y);
@@ -179,7 +179,7 @@ class ElementwiseFuser {
     if (CanCompute(units)) units_.TryMerge(units);
   }
 
-  // Can one kernel compute the nodes of these units?
+  // Returns true if one kernel can compute the nodes of these units.
   bool CanCompute(std::span<const int32_t> units) const {
     size_t nodes = 0, sums = 0;
     const FusedReduction* first = nullptr;
@@ -199,8 +199,8 @@ class ElementwiseFuser {
     return true;
   }
 
-  // Adds what the node reads from outside of the units. Returns false where that is too much, or where it reads a
-  // reduction among them, which is complete only at the end.
+  // Adds the operands of the node that are produced outside of the units. Returns false if there are too many, or if it
+  // reads a reduction of the units, which is complete only at the end.
   bool AddInputs(int32_t n, std::span<const int32_t> units, absl::InlinedVector<ValueId, 16>* inputs) const {
     for (ValueId v : graph_.nodes()[n].inputs) {
       if (v == kNoValue) continue;
@@ -215,7 +215,7 @@ class ElementwiseFuser {
     return true;
   }
 
-  // Finds the values that only chains over their shape read.
+  // Finds the values whose users can all be fused with their producers.
   void FindInnerValues() {
     inner_.resize(graph_.values().size());
     for (size_t n = 0; n < fusible_.size(); ++n) {
@@ -226,7 +226,7 @@ class ElementwiseFuser {
     }
   }
 
-  // Can the node be part of a chain with the other one, or reduce one of its values?
+  // Returns true if the node can be in a chain with `other`, or reduce one of its values.
   bool CanJoinChain(int32_t n, int32_t other) const {
     return fusible_[n] ? HaveSameShape(n, other) : reductions_[n].has_value() || views_[n];
   }
@@ -284,7 +284,7 @@ class ElementwiseFuser {
   UnitGraph units_;
   std::vector<bool> fusible_;
   std::vector<std::optional<Reduction>> reductions_;
-  std::vector<bool> views_;  // those that only a reduction reads
+  std::vector<bool> views_;  // by node: true for a view that only a reduction reads
   std::vector<bool> inner_;  // by value
 };
 

@@ -14,7 +14,7 @@ using Result = std::optional<Vals>;
 struct Context {
   Rewriter& r;
   const Pattern& pattern;
-  const std::set<std::pair<ValueId, ValueId>>& updates;  // graph outputs and the inputs that they go into
+  const std::set<std::pair<ValueId, ValueId>>& updates;  // graph outputs and the inputs that they update
   const Node& node;                                      // the root of the fusion
 
   const Graph& graph() const { return pattern.graph(); }
@@ -23,7 +23,7 @@ struct Context {
 
 // --- Matchers ---
 
-// The value before casts between f32 and bf16 that nobody else reads.
+// Returns the value before casts between f32 and bf16 that have one user.
 ValueId BeforeSoleUseCasts(const Context& c, ValueId v) {
   const Node* cast = c.pattern.HasOneUse(v) && BeforeCasts(c.pattern, v) != v ? c.pattern.Producer(v, "Cast") : nullptr;
   return cast == nullptr ? v : BeforeSoleUseCasts(c, cast->inputs[0]);
@@ -31,7 +31,7 @@ ValueId BeforeSoleUseCasts(const Context& c, ValueId v) {
 
 bool IsZero(const Context& c, ValueId v) { return c.pattern.Splat(BeforeCasts(c.pattern, v)) == 0; }
 
-// An Add of the term that writes over its other operand: a graph input that nothing else reads.
+// An Add whose result updates its other operand in place: a graph input without other users.
 struct Accumulation {
   const Node* sum = nullptr;
   ValueId accumulator = kNoValue;
@@ -53,13 +53,14 @@ Attrs WithRelu(const Node& node) {
 
 // --- Convolutions and batch normalizations ---
 
-// Kernels for channels last compute epilogues.
+// Returns true if the node's kernel is for channels last: these compute epilogues.
 bool HasEpilogues(const Context& c, const Node& node) {
   const KernelRow* row = FindKernel(c.graph(), node);
   return row != nullptr && row->layout == Layout::kChannelsLast;
 }
 
-// Relu(conv). FoldCasts widens the result of a convolution that writes bf16 for a Relu whose result is only rounded.
+// Fuses Relu(conv). If the result of the Relu is only rounded, FoldCasts makes the convolution write bf16 and casts it
+// to float32.
 Result ReluAfterConv(const Context& c) {
   const ValueId x = c.node.inputs[0], y = SkipUpcast(c.pattern, x);
   const Node* conv = c.pattern.Producer(y, "Conv");
@@ -72,8 +73,8 @@ Result ReluAfterConv(const Context& c) {
   return Vals{Val()};
 }
 
-// The residual that an Add, the sole user of the normalized value, adds to it; kNoValue: none. It must be computed
-// before the normalization: of two normalizations that are added, the second takes the first.
+// Returns the residual that an Add, the sole user of the normalized value, adds to it, or kNoValue. The residual is
+// computed before the normalization: if two normalizations are added, the first is the residual of the second.
 ValueId FindResidual(const Context& c, ValueId y) {
   const Node* sum = c.pattern.SoleUser(y, "Add");
   const ValueId other = sum == nullptr ? kNoValue : OtherOperand(*sum, y);
@@ -82,7 +83,8 @@ ValueId FindResidual(const Context& c, ValueId y) {
   return c.graph().value(residual).node < c.graph().value(y).node ? residual : kNoValue;
 }
 
-// BatchNorm (+ residual) (+ Relu). Without either it is a cpu.BatchNorm, too, which has a form for recomputation.
+// Fuses BatchNorm (+ residual) (+ Relu). Rewrites it to cpu.BatchNorm even without either, since that has a form for
+// recomputation.
 Result BatchNormEpilogue(const Context& c) {
   const Node& norm = c.node;
   if (!HasEpilogues(c, norm)) return std::nullopt;
@@ -99,8 +101,8 @@ Result BatchNormEpilogue(const Context& c) {
   return out;
 }
 
-// BatchNormGrad of Where(Relu(BatchNorm(x)) > 0, dy, 0): the kernel recomputes the mask from x. Casts to bf16 and back
-// keep the sign; a gradient that was rounded before the mask is the same after it.
+// Fuses BatchNormGrad of Where(Relu(BatchNorm(x)) > 0, dy, 0): the kernel recomputes the mask from x. Casts to bf16 and
+// back keep the sign, and rounding commutes with the mask.
 Result MaskOfBatchNormGrad(const Context& c) {
   const Node& grad = c.node;
   const Node* masked = c.pattern.Producer(BeforeSoleUseCasts(c, grad.inputs[0]), "Where");
@@ -122,7 +124,7 @@ Result MaskOfBatchNormGrad(const Context& c) {
 
 // --- Reductions and scatter-adds ---
 
-// Σx² without x² in memory.
+// Fuses Σx·x, so that x² is not stored.
 Result SumOfSquares(const Context& c) {
   const Node* square = c.pattern.Producer(c.node.inputs[0], "Mul");
   const bool fits = square != nullptr && square->inputs[0] == square->inputs[1] &&
@@ -135,8 +137,8 @@ Val GatherGradAdd(const Context& c, const Node& grad, ValueId old) {
   return c.r.b().Op("cpu.GatherGradAdd", {c.r.Map(grad.inputs[0]), c.r.Map(grad.inputs[1]), c.r.Map(old)}, grad.attrs);
 }
 
-// GatherGrad into an accumulator. Emitted at the gradient, not at the sum at the end of the program: the operands live
-// no longer than before.
+// Fuses GatherGrad with the sum into an accumulator. Emitted at the gradient, not at the sum at the end of the program,
+// so that live ranges of operands do not grow.
 Result AccumulatedGatherGrad(const Context& c) {
   const Accumulation into = FindAccumulation(c, c.node.outputs[0]);
   if (into.sum == nullptr) return std::nullopt;
@@ -145,7 +147,7 @@ Result AccumulatedGatherGrad(const Context& c) {
   return Vals{Val()};
 }
 
-// GatherGrad + a computed value that nothing else reads. Rows that no index names are not touched.
+// Fuses GatherGrad + a computed value without other users. Rows without an index are not accessed.
 Result SumWithGatherGrad(const Context& c) {
   if (!IsPlainSum(c.graph(), c.node)) return std::nullopt;
   for (const ValueId term : c.node.inputs) {
@@ -160,15 +162,15 @@ Result SumWithGatherGrad(const Context& c) {
 
 // --- Products ---
 
-// A kernel of bf16 operands adds a bias of either type.
+// Maps the bias; kernels of bf16 operands add a bias of either type, so that its cast is skipped.
 Val MapBias(const Context& c, const ProductChain& product) {
   if (product.bias == kNoValue) return Val();
   const ValueId bias = product.IsBf16(c.graph()) ? SkipUpcast(c.pattern, product.bias) : product.bias;
   return Reinterpret(c.r.Map(bias), {c.type(bias).dtype, {c.type(product.node->outputs[0]).shape.back()}});
 }
 
-// act(a·b + bias), or accumulator += a·b, in the type of the last node. Emitted at the last node, as the bias may be
-// computed late; an accumulated product too.
+// Fuses act(a·b + bias) or accumulator += a·b, in the type of the last node. Emitted at the last node, since the bias
+// may be computed after the product.
 Result ProductEpilogue(const Context& c) {
   const ValueId y = c.node.outputs[0];
   if (!IsMultiplied(c.type(y).dtype)) return std::nullopt;
@@ -200,7 +202,7 @@ struct Fusion {
   Result (*apply)(const Context&);
 };
 
-// Part of Legalize, as there is a form for recomputation.
+// Part of Legalize, since the fused operators have forms for recomputation.
 constexpr Fusion kBatchNorms[] = {
     {"BatchNorm", BatchNormEpilogue},  // act(norm + residual)
     {"BatchNormGrad", MaskOfBatchNormGrad},

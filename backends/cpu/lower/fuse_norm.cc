@@ -18,12 +18,12 @@ bool IsBackward(const Node& node) { return node.op == "LayerNormGrad" || node.op
 bool IsNorm(const Node& node) { return IsForward(node) || IsBackward(node); }
 bool HasMean(const Node& node) { return node.op.starts_with("LayerNorm"); }
 
-// The users of a value by the result of the fused kernel that serves them.
+// The users of a value, grouped by the result of the fused kernel that they read.
 struct Uses {
   std::vector<int32_t> low;      // casts to bf16
   std::vector<int32_t> columns;  // sums over all rows
   int32_t dropout = -1;
-  bool wide = false;  // others: the f32 value itself
+  bool wide = false;  // other users read the f32 value
 };
 
 class NormFuser {
@@ -53,7 +53,7 @@ class NormFuser {
   struct Grad {
     int32_t node;
     std::vector<ValueId> terms, more;
-    ValueId sum;  // of its result and of `more`
+    ValueId sum;  // Σ of the node's result and `more`
     Uses uses, dropped;
   };
 
@@ -68,17 +68,17 @@ class NormFuser {
     return x.dtype == DType::kFloat32 && row <= kMaxNormRow && x.elements() > 0;
   }
 
-  // Can the kernel compute the node instead of the chain that it would be part of?
+  // Returns true if the kernel can compute the node, since no other chain does.
   bool IsFree(int32_t n) const { return in_sum_chain_[n] && !done_[n]; }
 
-  // The sum that produces a value and can be fused; null: none.
+  // Returns the sum that produces a value if it can be fused, else null.
   const Node* FindSum(ValueId v) const {
     const Node* node = pattern_.Producer(v, "Add");
     return node != nullptr && IsPlainSum(graph_, *node) && IsFree(graph_.value(v).node) ? node : nullptr;
   }
   const Node* FindInnerSum(ValueId v) const { return pattern_.HasOneUse(v) ? FindSum(v) : nullptr; }
 
-  // The terms of nested sums, in order; the value itself where `sum` is null.
+  // Returns the terms of nested sums, in order; the value itself if `sum` is null.
   std::vector<ValueId> CollectTerms(ValueId v, const Node* sum) const {
     std::vector<ValueId> terms;
     while (sum != nullptr) {
@@ -102,14 +102,13 @@ class NormFuser {
     return At(n).op == "Cast" && GetType(At(n).outputs[0]).dtype == DType::kBFloat16 && in_sum_chain_[n];
   }
 
-  // Returns true if user n of v follows `at` so closely that producing its result at `at` extends its live range
-  // little.
+  // Returns true if user n of v is so close to `at` that computing its result at `at` hardly extends its live range.
   bool IsNear(int32_t n, int32_t at, ValueId v) const {
     constexpr int32_t kFar = 32;
     return n - at <= kFar || n == pattern_.users(v).back();
   }
 
-  // The ReduceSum over all rows of the value that node n reads: n itself or the user of a view; −1: none.
+  // Returns the ReduceSum over all rows of the operand of node n, which is n itself or the user of the view n, or −1.
   int32_t FindColumnSum(int32_t n, int64_t row) const {
     const ValueId view = At(n).outputs[0];
     if (At(n).op == "Reshape" && pattern_.HasOneUse(view)) n = pattern_.users(view)[0];
@@ -196,7 +195,7 @@ class NormFuser {
               .sum = At(n).outputs[0],
               .uses = {},
               .dropped = {}};
-    std::vector<int32_t> nodes = {n};  // the kernel computes them
+    std::vector<int32_t> nodes = {n};  // nodes that the kernel computes
     for (int32_t sum = SoleSum(grad.sum); sum >= 0 && CanDefer(n, sum); sum = SoleSum(grad.sum)) {
       grad.more.push_back(OtherOperand(At(sum), grad.sum));
       grad.sum = At(sum).outputs[0];
@@ -216,13 +215,13 @@ class NormFuser {
     grads_.emplace(at, std::move(grad));
   }
 
-  // The plain sum that is the sole user of the value and can be fused; −1: none.
+  // Returns the sum that is the sole user of the value if it can be fused, else −1.
   int32_t SoleSum(ValueId v) const {
     const Node* sum = pattern_.SoleUser(v, "Add");
     return sum != nullptr && IsPlainSum(graph_, *sum) && IsFree(pattern_.users(v)[0]) ? pattern_.users(v)[0] : -1;
   }
 
-  // Can the gradient be computed as late as at node `at`: are its other results read after it only?
+  // Returns true if the gradient can be computed at the later node `at`: its other results have no users before it.
   bool CanDefer(int32_t n, int32_t at) const {
     return std::all_of(At(n).outputs.begin() + 1, At(n).outputs.end(),
                        [&](ValueId v) { return pattern_.users(v).empty() || pattern_.users(v)[0] > at; });
@@ -253,7 +252,7 @@ class NormFuser {
   template <typename Result>
   struct Results {
     std::vector<int64_t> listed;
-    std::vector<std::vector<ValueId>> values;  // by result: the values that it replaces
+    std::vector<std::vector<ValueId>> values;  // values replaced by each result
 
     void Add(Result result, std::vector<ValueId> old) {
       listed.push_back(static_cast<int64_t>(result));
@@ -269,7 +268,7 @@ class NormFuser {
     results->Add(columns, GetOutputs(uses.columns));
     for (int32_t n : uses.columns) {
       const int32_t view = graph_.value(At(n).inputs[0]).node;
-      if (At(n).inputs[0] != v) done_[view] = true;  // which the sum alone reads
+      if (At(n).inputs[0] != v) done_[view] = true;  // only the sum reads the view
     }
   }
 
@@ -298,8 +297,8 @@ class NormFuser {
 
   const Graph& graph_;
   const Pattern pattern_;
-  const std::vector<bool> in_sum_chain_;  // by node: FindSumChains
-  std::vector<bool> done_;                // by node: another node computes it
+  const std::vector<bool> in_sum_chain_;  // by node: result of FindSumChains
+  std::vector<bool> done_;                // by node: true if fused into another node
   std::map<int32_t, Grad> grads_;         // by the node at which they are emitted
   Graph result_;
   Rewriter rewriter_;

@@ -26,7 +26,7 @@ bool LacksKernel(const Graph& graph, const Node& node) {
 using Vals = std::vector<Val>;
 using Rule = Vals (*)(Rewriter& r, const Node& node, const Vals& in);
 
-// Softmax and its relatives along an axis that is not the last.
+// Computes Softmax, LogSoftmax and their gradients along an inner axis by transposing it to the last.
 Vals ComputeOnLastAxis(Rewriter& r, const Node& node, const Vals& in) {
   const int64_t axis = node.attrs.Int("axis");
   const int rank = in[0].rank();
@@ -39,7 +39,7 @@ Vals ComputeOnLastAxis(Rewriter& r, const Node& node, const Vals& in) {
   return {Transpose(r.b().Op(node.op, moved, {{"axis", int64_t{rank - 1}}}), back)};
 }
 
-// [N,C,…] ↔ [N·…,C]
+// Converts [N,C,…] to [N·…,C]; FromMatrix converts back.
 Val ToMatrix(Val x) {
   const int64_t classes = x.dim(1);
   const int64_t rows = classes == 0 ? 0 : NumElements(x.shape()) / classes;
@@ -62,7 +62,7 @@ Vals CrossEntropyGradOfMatrix(Rewriter& r, const Node& node, const Vals& in) {
   return {FromMatrix(out, in[1].shape())};
 }
 
-// Rules by operator that rewrite a node without a kernel into one of the same operator that has a kernel.
+// Returns, by operator, rules that rewrite a node without a kernel to one of the same operator with a kernel.
 const std::map<std::string_view, Rule>& Rules() {
   static const auto* rules = new std::map<std::string_view, Rule>{
       {"Softmax", ComputeOnLastAxis},         {"LogSoftmax", ComputeOnLastAxis},
@@ -88,8 +88,8 @@ absl::StatusOr<Graph> MoveAxes(const Graph& graph) {
   return Simplify(Dce(moved));
 }
 
-// Fails for products and windows that oneDNN does not count: it divides by zero, or searches for hours. The code that
-// it generates for a window grows with the padding.
+// Returns an error for extents with which oneDNN overflows: it divides by zero, or searches for hours. The code that it
+// generates for a window grows with the padding.
 absl::Status CheckExtents(const Graph& graph, const Node& node) {
   constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max(), kMaxSpatial = int64_t{1} << 24,
                     kMaxPad = int64_t{1} << 20;
@@ -130,7 +130,7 @@ absl::Status CheckSupported(const Graph& graph) {
   return absl::UnimplementedError(StrCat("the cpu backend cannot run ", absl::StrJoin(lacking, ", ")));
 }
 
-// A Where over bf16 or f16 has a kernel, but is fused with its neighbors in float32.
+// Returns true for a Where over bf16 or f16: it has a kernel, but float32 allows fusing it with its neighbors.
 bool IsFusedInFloat32(const Graph& graph, const Node& node) {
   const DType dtype = graph.type(node.outputs[0]).dtype;
   return node.op == "Where" && (dtype == DType::kBFloat16 || dtype == DType::kFloat16);

@@ -10,14 +10,14 @@ namespace {
 using Ints = std::vector<int64_t>;
 using Vals = std::vector<Val>;
 
-// The bf16 value that an operand was widened from, or kNoValue.
+// Returns the bf16 value from which an operand was cast, or kNoValue.
 ValueId FindBf16Operand(const Graph& graph, ValueId v) {
   const Node* cast = graph.producer(v);
   const bool widened = cast != nullptr && cast->op == "Cast" && graph.type(cast->inputs[0]).dtype == DType::kBFloat16;
   return widened ? cast->inputs[0] : kNoValue;
 }
 
-// A convolution's operands. Products of bf16 are exact in float32: operands that were widened from it are read as bf16.
+// The operands of a convolution. Reads operands that were cast from bf16 as bf16: their products are exact in float32.
 class ConvOperands {
  public:
   ConvOperands(const LoweringContext& c, ConvKind kind)
@@ -33,7 +33,7 @@ class ConvOperands {
   DType dtype() const { return is_bf16_ ? DType::kBFloat16 : DType::kFloat32; }
   Val Nhwc(size_t i) const { return c_.variants.Nhwc(Operand(i)); }
   Val Nchw(size_t i) const { return c_.variants.Nchw(Operand(i)); }
-  // [N,…,C], row-major.
+  // Returns operand i as row-major [N,…,C].
   Val Rows(size_t i) const {
     const Val x = Nhwc(i);
     return Reinterpret(x, {x.dtype(), PhysicalShape(x.type())});
@@ -44,7 +44,7 @@ class ConvOperands {
         "cpu.PackWeight", {Nchw(1)},
         {{"group", c_.attrs().Int("group", 1)}, {"layout", ToInts(layout)}, {"flipped", int64_t{flipped}}});
   }
-  // Over bf16 operands with a float32 result, where they are bf16.
+  // Emits the operator; for bf16 operands, with a float32 result.
   Val Op(std::string_view op, Vals inputs, Attrs attrs) const {
     if (is_bf16_) attrs.Set("to", std::string("f32"));
     return c_.b().Op(op, std::move(inputs), std::move(attrs));
@@ -64,13 +64,13 @@ class ConvOperands {
 Val ToFloat(Val product) { return Cast(product, DType::kFloat32); }
 Val ToMatrix(Val x) { return Reshape(x, {NumElements(x.shape()) / x.dim(-1), x.dim(-1)}); }
 Val WeightMatrix(Val w) { return Reshape(w, {w.dim(0), w.dim(1)}); }
-// [N,…,C] as the node's result, channels last.
+// Converts row-major [N,…,C] to the node's result, channels last.
 Val FromRows(const LoweringContext& c, Val y) {
   return Reinterpret(y, {y.dtype(), c.out().shape, Layout::kChannelsLast});
 }
 
-// The attributes of the forward convolution of dy with flipped weights that gives a convolution's input gradient, or
-// nothing. There is one at stride 1.
+// Returns the attributes of the forward convolution of dy with flipped weights that computes the backward data of a
+// convolution at stride 1, or nothing.
 std::optional<Attrs> FlippedConvAttrs(const LoweringContext& c, const Shape& w) {
   const Shape &y = c.in(0).shape, &x = c.out().shape;
   const Ints dilations = c.attrs().Ints("dilations"), strides = c.attrs().Ints("strides");
@@ -86,10 +86,10 @@ std::optional<Attrs> FlippedConvAttrs(const LoweringContext& c, const Shape& w) 
   return Attrs{{"strides", strides}, {"dilations", dilations}, {"group", int64_t{1}}, {"pads", pads}};
 }
 
-// Measured with oneDNN 2.6.3 on AVX-512: in float32, forward kernels take 0.8 to 0.95 times what backward data kernels
-// take. In bf16 both are equal within 5 %, but for short rows: those of 14 take 0.92, those of 7 take 0.76.
+// With oneDNN 2.6.3 on AVX-512, forward kernels of float32 take 0.8 to 0.95 times the time of backward data. In bf16
+// both are equal within 5 %, except for short rows: 0.92 for rows of 14, 0.76 for rows of 7.
 constexpr int64_t kShortRow = 16;
-// With fewer input channels, the results of the flipped convolution fill no vector: LeNet's step took 1.17 times as
+// With fewer input channels, the results of the flipped convolution fill no vector: LeNet's step takes 1.17 times as
 // long.
 constexpr int64_t kMinFlippedChannels = 16;
 

@@ -14,15 +14,15 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// Packing a trained weight reads and writes it once per update. Measured with oneDNN 2.6 on two cores at 1024 rows, it
-// saves a fourth of the product where an untransposed weight is wide or high, and 3 % elsewhere, half of its own cost.
-// Packing to bf16 includes the cast.
+// Packing a trained weight reads and writes it once per update. With oneDNN 2.6 on two cores and 1024 rows, it saves a
+// fourth of the product if an untransposed weight is wide or high, else 3 %, half of its own cost. Packing to bf16
+// includes the cast.
 //
-// A frozen weight is read from the file, and packed copies for both passes would take twice its memory. Products of
-// kRowsToTile rows lose at most 3 % without them (FindTileWidth; measured likewise, 1024 to 8192 rows and columns):
-// they read a transposed weight as it is, and pack the tiles of any other. Blocks of rows that share a weight, such as
-// those of a cross entropy, count together. Fewer rows, from kRowsOfBlock on, are multiplied in float32 by
-// MatMulDequantized, which copies tiles into the caches.
+// A frozen weight is read from the file; packed copies for both passes would take twice its memory. Products of
+// kRowsToTile rows lose at most 3 % without them (FindTileWidth; same machine, 1024 to 8192 rows and columns): they
+// read a transposed weight without a copy, and pack any other tile by tile. Blocks of rows that share a weight, such as
+// those of a cross entropy, count together. From kRowsOfBlock to kRowsToTile rows, MatMulDequantized multiplies in
+// float32 and copies tiles into the caches.
 constexpr int64_t kRowsToTile = 768, kRowsOfBlock = 256;
 constexpr int64_t kRowsToPackFrozen = 32, kRowsToPackTrained = 512, kRowsToPackAny = 2048, kMinWideDim = 1024;
 
@@ -35,9 +35,9 @@ struct Weight {
   const Shape& shape() const { return graph.type(product.inputs[1]).shape; }
   bool is_bf16() const { return a().dtype == DType::kBFloat16; }
   bool is_transposed() const { return product.attrs.Int("trans_b") != 0; }
-  int64_t rows() const { return a().elements() / a().shape.back(); }  // that are multiplied with it
+  int64_t rows() const { return a().elements() / a().shape.back(); }  // rows of a
 
-  // Returns the value that a bf16 weight was cast from.
+  // Returns the master weight from which a bf16 weight was cast.
   ValueId Master() const {
     ValueId v = product.inputs[1];
     for (const Node* node = graph.producer(v);
@@ -47,7 +47,7 @@ struct Weight {
     return v;
   }
 
-  // The graph input or constant whose bytes the master has; kNoValue: none.
+  // Returns the graph input or constant of which the master is a view, or kNoValue.
   ValueId Source() const {
     ValueId v = Master();
     while (const Node* node = graph.producer(v)) {
@@ -72,7 +72,7 @@ struct Weight {
     return (kind == InputKind::kFrozen || kind == InputKind::kDerived) && rows() >= kRowsToPackFrozen;
   }
 
-  // Returns the product without a packed copy of the weight; invalid if it needs one.
+  // Returns the product that packs tiles of the weight; invalid if it needs a packed copy.
   Val MultiplyTiles(Rewriter& r) const {
     const Type& master = graph.type(Master());
     const std::vector<Val> operands = {r.Map(product.inputs[0]), r.Map(Master())};
@@ -87,13 +87,13 @@ struct Weight {
     return r.b().Op("cpu.MatMul", operands, std::move(attrs));
   }
 
-  // Returns the product with a float32 weight that is read as stored; invalid if it cannot be.
+  // Returns the product that reads a float32 weight as stored; invalid if there is none.
   Val MultiplyStored(Rewriter& r) const {
     if (a().dtype != DType::kFloat32 || graph.type(Master()).dtype != DType::kFloat32) return Val();
     return MatMulDequantized(r.Map(product.inputs[0]), FloatOperands(r.Map(Master())), is_transposed());
   }
 
-  // Invalid where oneDNN prefers it as it is.
+  // Returns the packed weight; invalid if oneDNN prefers row-major.
   Val Pack(Rewriter& r) const {
     const int64_t k = a().shape.back(), n = graph.type(product.outputs[0]).shape.back();
     std::optional<dnnl::memory::desc> layout;
@@ -106,7 +106,7 @@ struct Weight {
   }
 };
 
-// The rows that all products multiply with a frozen weight, by weight and orientation.
+// The number of rows that all products multiply by a frozen weight, by weight and orientation.
 using RowsOfWeights = std::map<std::pair<ValueId, bool>, int64_t>;
 
 RowsOfWeights CountRows(const Graph& graph) {
@@ -128,7 +128,7 @@ bool IsWorthPacking(const Graph& graph, const Node& node) {
 
 absl::StatusOr<Graph> PackWeights(const Graph& graph) {
   const RowsOfWeights frozen = CountRows(graph);
-  std::map<std::tuple<ValueId, int64_t, bool>, Val> packed;  // shared by all products of as many rows
+  std::map<std::tuple<ValueId, int64_t, bool>, Val> packed;  // shared by all products with the same number of rows
   return Rewrite(graph, [&](Rewriter& r, const Node& node) -> std::optional<std::vector<Val>> {
     if (!IsWorthPacking(graph, node)) return std::nullopt;
     const Weight weight{graph, node};

@@ -1,5 +1,5 @@
-// The two stages of lowering, and their passes. Passes may leave dead nodes, but their input should have none: dead
-// users count as users.
+// Declares the two stages of lowering and their passes. Passes may leave dead nodes, but their input should have none:
+// dead users count as users.
 #pragma once
 
 #include <vector>
@@ -22,15 +22,15 @@ ValueId SkipUpcast(const Pattern& pattern, ValueId v);
 bool IsPlainSum(const Graph& graph, const Node& node);
 ValueId OtherOperand(const Node& sum, ValueId v);
 
-// The product, and what is done to it, that computes a value: views of relu(a·b + bias).
+// The product, bias and activation that compute a value, a view of relu(a·b + bias).
 struct ProductChain {
   const Node* node = nullptr;  // null: there is none
   ValueId bias = kNoValue;
   bool relu = false;
 
-  bool IsBf16(const Graph& graph) const;  // of its operands
+  bool IsBf16(const Graph& graph) const;  // returns true if the operands are bf16
 
-  // Between these, none; or, for bf16 operands, also casts between f32 and bf16.
+  // kRounded allows casts between f32 and bf16 within the chain if the operands are bf16.
   enum Casts { kExact, kRounded };
 };
 ProductChain FindProduct(const Pattern& pattern, ValueId v, ProductChain::Casts casts);
@@ -38,8 +38,8 @@ ProductChain FindProduct(const Pattern& pattern, ValueId v, ProductChain::Casts 
 // Maps each old value to its new one, or to kNoValue.
 using ValueMap = std::vector<ValueId>;
 
-// --- Legalize: from the canonical graph to one that this backend's kernels run. Chooses element types, layouts and
-// decompositions. Fails naming every node that cannot be run.
+// --- Legalize: lowers the canonical graph to one that this backend's kernels run. Chooses element types, layouts and
+// decompositions. Returns an error that names every node without a kernel.
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph);
 
 // Returns true if FoldHeadTransposes replaces the node: an Attention or AttentionGrad of float32, or of bf16 if the
@@ -52,38 +52,39 @@ absl::StatusOr<Graph> FoldHeadTransposes(const Graph& graph);
 // its only user, if
 //   - the value is the result of a convolution, which accumulates in float32, unless all users round it again or have
 //     kernels that read bf16;
-//   - the user is a Relu whose result is rounded: rounding once gives the same bits;
+//   - the user is a Relu whose result is rounded: rounding once yields the same bits;
 //   - the value is normalized by a batch normalization and the user is a sum, which the normalization computes itself.
 absl::StatusOr<Graph> EliminateCastRoundTrips(const Graph& graph);
 
-// Gives values [N,C,…] the layouts that kernels prefer, with transposes where two layouts meet. Convolutions that
-// oneDNN runs well channels last always get it (KernelRow::prefers); operators that have a kernel for it, or compute in
-// any order, get it where that leaves fewer bytes to be transposed. All nodes must have kernels.
+// Chooses a layout for values [N,C,…] and inserts transposes between layouts. Convolutions that oneDNN runs well
+// channels last always get it (KernelRow::prefers); operators that have a kernel for it, or compute in any order, get
+// it if fewer bytes are transposed then. All nodes must have kernels.
 absl::StatusOr<Graph> AssignLayouts(const Graph& graph);
 
-// Chooses the kernels of batch normalizations channels last, which add a residual and compute a Relu, and in backward
-// passes the mask of the Relu. Part of Legalize, since they have forms for recomputation.
+// Fuses channels-last batch normalizations with a residual and a Relu, and their gradients with the mask of the Relu.
+// Part of Legalize, since the fused operators have forms for recomputation.
 absl::StatusOr<Graph> LowerBatchNorms(const Graph& graph);
 
-// Replaces bf16 → f32 casts, a node and its f32 → bf16 casts by the node over bf16, where it has a kernel for that
-// (KernelRow::bf16), and lets convolutions of bf16 write bf16 where nothing reads more. Clones the cast of a value that
-// several elementwise operators read, so that each is fused with its own; rounds nothing between two operators that
+// Folds bf16 → f32 casts before a node and f32 → bf16 casts after it into the node, if it has a kernel for bf16
+// (KernelRow::bf16), and lets convolutions of bf16 write bf16 if all users read bf16. Clones the cast of a value that
+// several elementwise operators read, so that each is fused with its own. Does not round between two operators that
 // will be fused.
 absl::StatusOr<Graph> FoldCasts(const Graph& graph);
 
 // Returns true if PackWeights asks oneDNN for a layout of the node's second operand.
 bool IsWorthPacking(const Graph& graph, const Node& node);
-// Packs the weights of products into the layout that oneDNN multiplies fastest, where enough rows share them. Packing
-// casts float32 masters to bf16 on the way.
+// Packs the weights of products into the layout that oneDNN multiplies fastest, if enough rows share them. Packing
+// includes the cast of float32 master weights to bf16.
 absl::StatusOr<Graph> PackWeights(const Graph& graph);
 
-// Removes the roundings between a bf16 product, which accumulates in float32, its bias and its activation: the product
-// writes float32 (cpu.MatMul, attribute `to`), and the bias is read before it was rounded. Runs after FoldCasts: a
-// product that elementwise users read in bf16 must stay bf16.
+// Removes the rounding between a bf16 product, which accumulates in float32, its bias and its activation: the product
+// writes float32 (cpu.MatMul, attribute `to`) and reads the float32 bias. Runs after FoldCasts: a product that
+// elementwise users read in bf16 must stay bf16.
 absl::StatusOr<Graph> WidenProducts(const Graph& graph);
 
 // --- Fuse: fuses the kernels of a legalized graph. Runs last, inside Compile; no later pass splits a fused kernel.
-// Rematerialization plans with the kernels of FuseKernels; FuseGraph fuses normalizations, too, and returns what runs.
+// Rematerialization plans with the kernels of FuseKernels; FuseGraph fuses normalizations, too, and returns the graph
+// that runs.
 absl::StatusOr<FusedGraph> FuseKernels(const Graph& legal);
 absl::StatusOr<Graph> FuseGraph(const Graph& legal);
 
@@ -93,26 +94,26 @@ absl::StatusOr<Graph> FuseEpilogues(const Graph& graph, ValueMap* values = nullp
 
 // Fuses layer and RMS normalizations with their neighbors (ops/ops.h): the residual sum and its dropout, casts to and
 // from bf16 and, in the backward pass, sums of gradients, the mask of the dropout and the bias gradient before it.
-// Takes sums and casts from the chains that consist of nothing else (FindSumChains).
+// Fuses sums and casts only if FindSumChains returns true for them.
 absl::StatusOr<Graph> FuseNorms(const Graph& graph);
 
 // Fuses elementwise operators, and reductions of their values, into chains (cpu.Fused) that run tile by tile. Merges a
-// producer with its users where no path between them leaves the chain, all are of one shape, and the bounds of fused.h
-// hold. Every value has the bits of the unfused operators, but for reductions, which sum in another order.
+// producer with its users if no path between them leaves the chain, all have one shape, and the bounds of ops.h hold.
+// Values are bitwise equal to those of the unfused operators, except reductions, which sum in another order.
 absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values = nullptr);
 
-// Returns, by node, true if FuseElementwise would not fuse the node, or only into a chain of sums, casts to and from
-// bf16 and reductions. A kernel that includes such operators can fuse these nodes instead (fuse_norm.cc).
+// Returns, by node, true if FuseElementwise would not fuse the node, or only into a chain of sums, casts between f32
+// and bf16, and reductions. FuseNorms can fuse these nodes instead.
 std::vector<bool> FindSumChains(const Graph& graph);
 
-// Maps values of the old graph to the new one in either layout, and converts them on first use. The rules of
-// AssignLayouts are written with it.
+// Maps values of the old graph to the new one in either layout, and converts them on first use. Used by the rules of
+// AssignLayouts.
 class LayoutVariants {
  public:
   explicit LayoutVariants(Rewriter& r);
 
   Rewriter& r() { return r_; }
-  Val Nchw(ValueId v);  // as it was; invalid for kNoValue
+  Val Nchw(ValueId v);  // row-major; invalid for kNoValue
   Val Nhwc(ValueId v);
   // Records `now` as a variant of the old value `v`, in the layout of `now`.
   void Set(ValueId v, Val now);
@@ -122,7 +123,7 @@ class LayoutVariants {
   std::vector<Val> nchw_, nhwc_;
 };
 
-// A node that is lowered to channels last, with its operands.
+// A node of the old graph that is lowered to channels last, with access to its operands in both layouts.
 struct LoweringContext {
   LayoutVariants& variants;
   const Node& node;
@@ -140,8 +141,8 @@ struct LoweringContext {
 // Lowers a node and returns one Val per output.
 using LowerRule = std::vector<Val> (*)(const LoweringContext&);
 
-// Conv, ConvTranspose and ConvWeightGrad: packs weights, multiplies bf16 that was widened to float32 as bf16, computes
-// convolutions of single elements as matrix products and input gradients at stride 1 as forward convolutions.
+// Lower Conv, ConvTranspose and ConvWeightGrad: pack weights, read operands that were cast from bf16 as bf16, compute
+// convolutions with 1×1 windows as matrix products and backward data at stride 1 as forward convolutions.
 std::vector<Val> LowerConv(const LoweringContext& c);
 std::vector<Val> LowerConvTranspose(const LoweringContext& c);
 std::vector<Val> LowerConvWeightGrad(const LoweringContext& c);

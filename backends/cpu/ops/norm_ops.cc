@@ -10,7 +10,7 @@ namespace {
 
 bool HasMean(const TypeContext& c) { return c.op.starts_with("cpu.LayerNorm"); }
 
-// The types that a normalization over the axes from `axis` on reads and writes.
+// The types of operands and results of a normalization over the axes from `axis` on.
 struct NormTypes {
   Type wide, low, row, statistic;
 };
@@ -49,14 +49,14 @@ absl::Status CheckInputs(const TypeContext& c, const std::vector<Expected>& expe
   return ratio >= 0 && ratio < 1 ? absl::OkStatus() : Invalid("ratio ", ratio, " is outside [0, 1)");
 }
 
-// Checks that the attribute is the number of one of the terms, or less.
+// Checks that the attribute is at least `least` and less than the number of terms, the inputs from `terms` on.
 absl::Status CheckTermNumber(const TypeContext& c, std::string_view name, int64_t least, size_t terms) {
   const int64_t number = c.attrs.Int(name);
   const bool fits = number >= least && number < std::ssize(c.inputs) - static_cast<int64_t>(terms);
   return fits ? absl::OkStatus() : Invalid("there is no term ", number);
 }
 
-// Returns the types of the listed results. RMSNorm has no result `mean_result`.
+// Returns the types of the listed results. RMSNorm lacks `mean_result`.
 template <typename Result>
 TypesOr SelectTypes(const TypeContext& c, const Types& all, Result mean_result) {
   Types types;

@@ -9,7 +9,7 @@ namespace {
 
 const AttrSpec kActivation = {"activation", std::string()};
 
-// The types of the operator without "cpu." for the first `count` inputs.
+// Infers the types of the operator without "cpu." from the first `count` inputs.
 TypesOr InferBase(const TypeContext& c, size_t count, std::string_view base = "") {
   if (base.empty()) base = BaseName(c.op);
   Attrs attrs;
@@ -21,7 +21,7 @@ TypesOr InferBase(const TypeContext& c, size_t count, std::string_view base = ""
   return InferTypes(base, c.inputs.first(std::min(count, c.inputs.size())), attrs);
 }
 
-// Input i, where there is one.
+// Checks the type of input i if it is present.
 absl::Status CheckOptional(const TypeContext& c, size_t i, const Type& type) {
   if (!c.has(i) || c.in(i) == type) return absl::OkStatus();
   return Invalid("expected input ", i, " to be ", ToString(type), ", got ", ToString(c.in(i)));
@@ -29,8 +29,8 @@ absl::Status CheckOptional(const TypeContext& c, size_t i, const Type& type) {
 
 TypesOr ConvTypes(const TypeContext& c) { return InferBase(c, 3); }
 
-// Products of bf16 are accumulated in float32 and rounded once, to the type `to`. With `tiles`, the second operand is
-// float32, rounded to the type of the first.
+// Infers the types of cpu.MatMul. Products of bf16 accumulate in float32 and are rounded once, to the type `to`. With
+// `tiles`, the second operand is float32 and rounded to the type of the first.
 TypesOr MatMulTypes(const TypeContext& c) {
   Type weight = c.in(1);
   if (c.attrs.Int("tiles") != 0) {
@@ -59,7 +59,7 @@ TypesOr BatchNormTypes(const TypeContext& c) {
   return InferBase(c, 3);
 }
 
-// The bias tells where the Relu after the normalization is 0.
+// Infers the types of cpu.BatchNormGrad, which needs the bias to recompute the mask of the Relu.
 TypesOr BatchNormGradTypes(const TypeContext& c) {
   if (c.has(5) != (c.attrs.String("activation") == "Relu")) return Invalid("a bias and an activation go together");
   RETURN_IF_ERROR(CheckOptional(c, 5, c.in(2)));
@@ -148,7 +148,7 @@ void RegisterCpuOps() {
 
 namespace {
 
-// cpu.View and cpu.PackWeight: other layouts of the same elements.
+// cpu.View and cpu.PackWeight change the layout of a tensor.
 
 TypesOr ViewTypes(const TypeContext& c) {
   Type type = {c.in(0).dtype, c.attrs.Ints("shape")};
@@ -219,9 +219,9 @@ Val ToNchw(Val x) {
 
 namespace {
 
-// cpu.Attention and cpu.AttentionGrad: attention over heads in the layout of the projections. Strides replace the
-// transposes around the canonical operators. The attribute "perms" holds one permutation for every input before the
-// mask, then one for every output: they transpose an input to the operand, and a result to the output.
+// cpu.Attention and cpu.AttentionGrad read and write heads in the layout of the projections: strides replace the
+// transposes around the canonical operators. The attribute "perms" has one permutation for every input before the mask,
+// then one for every output; they transpose an input to the operand, and a result to the output.
 
 using Perm = std::vector<int64_t>;
 
@@ -248,7 +248,7 @@ TypesOr Transposed(Types types, size_t count, size_t first, const Attrs& attrs) 
   return types;
 }
 
-// The inputs of the operator without "cpu.". `inputs` are those of its form here.
+// Holds the operands of the operator without "cpu.": the transposed `inputs`.
 class Operands {
  public:
   static absl::StatusOr<Operands> Make(std::span<const Type* const> inputs, size_t mask, const Attrs& attrs) {
@@ -259,7 +259,7 @@ class Operands {
     return operands;
   }
 
-  // Null where an input is absent.
+  // Returns null for absent inputs.
   std::vector<const Type*> pointers() const {
     std::vector<const Type*> pointers;
     for (size_t i = 0; i < types_.size(); ++i) pointers.push_back(present_[i] ? &types_[i] : nullptr);

@@ -1,4 +1,5 @@
-// Operators of this backend alone, which lowering inserts (README.md lists them), and what builds and reads them.
+// Defines the operators that only this backend has and that lowering inserts (README.md lists them), and functions that
+// build and read them.
 #pragma once
 
 #include <array>
@@ -20,25 +21,24 @@ using TypesOr = absl::StatusOr<Types>;
 // Adds the rows of these operators to the table. Idempotent.
 void RegisterCpuOps();
 
-// The families of rows.
+// Return the rows of one family of operators each.
 std::vector<OpRow> AttentionRows();
 std::vector<OpRow> FusedRows();
 std::vector<OpRow> LayerNormRows();
 std::vector<OpRow> LayoutRows();
 
-// "MatMul" of "cpu.MatMul".
+// Returns the name without "cpu.": "MatMul" for "cpu.MatMul".
 std::string_view BaseName(std::string_view op);
-// The row of an operator of this backend with the traits of the operator without "cpu.", and more optional inputs and
-// attributes.
+// Returns the row of an operator "cpu.X" with the traits of X and more optional inputs and attributes.
 OpRow FormOf(std::string_view name, TypeRule infer, int more_inputs = 0, std::vector<AttrSpec> more_attrs = {});
 
-// Element types of factors.
+// Returns true if products have factors of this element type.
 bool IsMultiplied(DType dtype);
 
-// The bytes of x as a tensor of that type: x itself, a Reshape or a cpu.View.
+// Returns the bytes of x as a tensor of that type: x itself, a Reshape or a cpu.View.
 Val Reinterpret(Val x, const Type& type);
 
-// Row-major [N,C,…] stored channels last, and back.
+// Convert between row-major [N,C,…] and channels last.
 Val ToNhwc(Val x);
 Val ToNchw(Val x);
 
@@ -46,12 +46,12 @@ Val ToNchw(Val x);
 // permuted.
 size_t MaskIndex(std::string_view op);
 
-// An operand in the axes of Attention (batch…, rows, columns).
+// The extents and strides of an operand of Attention (batch…, rows, columns).
 struct StridedType {
   Shape shape, strides;
 };
 
-// The inputs to the mask (a scalar where there is none), then the outputs, of cpu.Attention or cpu.AttentionGrad.
+// Returns the inputs of cpu.Attention or cpu.AttentionGrad up to the mask (a scalar if absent), then the outputs.
 std::vector<StridedType> GetHeadOperands(const KernelContext& c);
 
 // The program of a cpu.Fused node: elementwise instructions over slots. Slots 0, 1, … are the inputs of the node, the
@@ -69,7 +69,7 @@ struct Instruction {
   std::array<float, 2> params{};
 };
 
-// A sum in double precision over the float32 result of an instruction, as a matrix of so many columns.
+// A sum in double precision over the float32 result of an instruction, viewed as a matrix of `columns` columns.
 struct FusedReduction {
   int slot = -1;
   int64_t columns = 1;
@@ -91,13 +91,13 @@ inline constexpr int kMaxFusedInputs = 14;
 inline constexpr int kMaxFusedReductions = 4;
 
 Attrs ToAttrs(const FusedProgram& program);
-// Fails where a slot is out of range or an entry is unknown.
+// Returns an error if a slot is out of range or an entry is unknown.
 absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs);
 
-// Can the entry take operands of these types and give a result of that one?
+// Returns true if the entry accepts operands of these types and has a result of that type.
 bool TakesTypes(std::string_view entry, std::span<const DType> operands, DType result);
 
-// Returns the element type of every slot. Fails where an entry cannot take its operands.
+// Returns the element type of every slot, or an error if an entry does not accept its operands.
 absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs);
 
 // Layer normalization fused with its neighbors in a transformer: cpu.LayerNorm and cpu.LayerNormGrad. RMSNorm is the

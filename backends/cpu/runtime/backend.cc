@@ -37,7 +37,7 @@ class CpuBackend : public Backend {
     return node.op == "Constant" || FindKernel(graph, node) != nullptr;
   }
   absl::StatusOr<Graph> Legalize(const Graph& graph) const override {
-    SetNumThreads(options_.threads);  // oneDNN's layouts depend on it
+    SetNumThreads(options_.threads);  // oneDNN's layouts depend on the number of threads
     return LegalizeGraph(graph);
   }
   absl::StatusOr<FusedGraph> Fuse(const Graph& legal) const override { return FuseKernels(legal); }

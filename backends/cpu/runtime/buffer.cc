@@ -18,7 +18,7 @@ absl::Status CheckRange(size_t offset, size_t bytes, size_t size) {
   return absl::OutOfRangeError(StrCat("bytes ", offset, " to ", offset + bytes, " of a buffer of ", size));
 }
 
-// Anonymous pages: zeroed by the system, aligned to 4096.
+// Owns anonymous pages, which the system zeroes and aligns to 4096 bytes.
 class HostBuffer : public Buffer {
  public:
   HostBuffer(void* data, size_t size, size_t mapped)
@@ -29,7 +29,7 @@ class HostBuffer : public Buffer {
   void* data() override { return data_; }
   absl::Status Write(size_t offset, std::span<const std::byte> bytes) override {
     RETURN_IF_ERROR(CheckRange(offset, bytes.size(), size_));
-    // In parallel: touching new pages takes longer than filling them.
+    // Copies in parallel, since faulting in new pages takes longer than filling them.
     constexpr int64_t kBlock = int64_t{1} << 20;
     const auto size = static_cast<int64_t>(bytes.size());
     Parallel((size + kBlock - 1) / kBlock, kGrain, [&](int64_t begin, int64_t end) {
@@ -49,7 +49,7 @@ class HostBuffer : public Buffer {
   size_t size_, mapped_;
 };
 
-// Often in a read-only mapping of a file, where a write raises SIGSEGV.
+// Shares the memory of a tensor, which may be a read-only mapping of a file: writing through data() may raise SIGSEGV.
 class BorrowedBuffer : public Buffer {
  public:
   explicit BorrowedBuffer(HostTensor tensor) : tensor_(std::move(tensor)) {}

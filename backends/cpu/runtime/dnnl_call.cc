@@ -76,7 +76,7 @@ void DnnlCall::Run(std::initializer_list<const void*> pointers) const {
     if (p != pointers_[i]) memories_[i].set_data_handle(const_cast<void*>(p), Stream());
     pointers_[i++] = p;
   }
-  // The C function: the C++ one would build a map on every call.
+  // The C++ function would build a map in every call.
   Check(dnnl_primitive_execute(primitive_.get(), Stream().get(), static_cast<int>(args_.size()), args_.data()),
         "could not execute a primitive");
   Check(dnnl_stream_wait(Stream().get()), "could not wait for a stream");

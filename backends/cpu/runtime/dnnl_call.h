@@ -1,4 +1,4 @@
-// Wraps oneDNN's primitives and converts its exceptions to Status. Only this backend includes dnnl.
+// Wraps oneDNN's primitives and converts their exceptions to Status.
 #pragma once
 
 #include <dnnl.hpp>
@@ -16,11 +16,11 @@ dnnl::primitive_attr UserScratchpad();
 
 // Runs f and converts a dnnl::error or an allocation failure to a Status.
 absl::Status CatchDnnlErrors(const std::function<void()>& f);
-// Returns an error if no memory can be mapped for generated code: oneDNN would write it to address 0. Call it before
-// making a primitive.
+// Returns an error if no memory can be mapped for generated code, which oneDNN would write to address 0. Call it before
+// creating a primitive.
 absl::Status CheckJitMemory();
 
-// Converts f32 or bf16, the types that the primitives compute with.
+// Converts f32 or bf16, the types of the primitives, to oneDNN's type.
 dnnl::memory::data_type DnnlType(DType dtype);
 // Returns true if the processor has bf16 products; without them, oneDNN's bf16 is slower than its f32.
 bool HasBFloat16();
@@ -33,17 +33,17 @@ dnnl::memory::desc AnyLayout(const Shape& extents, DType dtype = DType::kFloat32
 
 inline size_t Aligned64(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// A prepared primitive with its arguments. Copies share the immutable primitive but not the argument slots,
-// so copies may run in different threads at once; one object may not.
+// A prepared primitive with its arguments. Copies share the immutable primitive, but not the argument slots: copies may
+// run concurrently, one object may not.
 class DnnlCall {
  public:
-  // `arguments`: DNNL_ARG_… with the layout of each, in the order in which Run gets the pointers.
+  // `arguments` has DNNL_ARG_… and the layout of each argument, in the order of the pointers of Run.
   DnnlCall(const dnnl::primitive& primitive, const std::vector<std::pair<int, dnnl::memory::desc>>& arguments);
   DnnlCall(const DnnlCall& other);
   DnnlCall(DnnlCall&&) = default;
   DnnlCall& operator=(const DnnlCall&) = delete;
 
-  // Throws dnnl::error on failure.
+  // Executes the primitive. Throws dnnl::error on failure.
   void Run(std::initializer_list<const void*> pointers) const;
 
  private:

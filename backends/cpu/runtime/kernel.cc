@@ -14,7 +14,7 @@ namespace {
 using Rows = std::vector<const KernelRow*>;
 using Table = KernelTable<Rows>;
 
-// Rows of one operator: the first match wins.
+// Groups the rows of all families by operator. The first match wins.
 Table MakeTable() {
   std::map<std::string_view, Rows> by_op;
   for (std::span<const KernelRow> family : {ONNXTRAIN_CPU_KERNEL_FAMILIES}) {
@@ -32,7 +32,7 @@ const Rows& FindRows(std::string_view op) {
   return rows == nullptr ? *none : *rows;
 }
 
-// The node with what its kernel sees: kernels that compute in any order see row-major tensors.
+// A node and the context of its kernel: kernels that compute in any order see row-major tensors.
 class Candidate {
  public:
   Candidate(const Graph& graph, const Node& node)
@@ -70,7 +70,7 @@ class Candidate {
     return std::any_of(node_.inputs.begin(), node_.inputs.end(),
                        [&](ValueId v) { return v != kNoValue && graph_.type(v).layout == Layout::kPacked; });
   }
-  // Do all operands that share a layout have the same bytes in either one?
+  // Returns true if all operands that share a layout have the same bytes in both layouts.
   bool IsTrivial() const {
     const auto are_trivial = [&](const ValueIds& values, uint32_t shared) {
       for (size_t i = 0; i < values.size(); ++i) {
@@ -95,7 +95,7 @@ const KernelRow* FindKernel(const Candidate& candidate, const Node& node) {
   return nullptr;
 }
 
-// The first row of the operator, or of this backend's form of it, that `matches`.
+// Returns the first row of the operator, or of "cpu." and its name, for which `matches` is true, or null.
 template <typename F>
 const KernelRow* FindRowOfAnyForm(std::string_view op, F&& matches) {
   for (const std::string& form : {std::string(op), StrCat("cpu.", op)}) {
@@ -106,7 +106,7 @@ const KernelRow* FindRowOfAnyForm(std::string_view op, F&& matches) {
   return nullptr;
 }
 
-// Prepares an operator that brings its own kernel. Its failures end the run, as oneDNN's do.
+// Prepares an operator that has a host kernel. Its errors end the run, like oneDNN's.
 absl::StatusOr<Kernel> PrepareHostKernel(const KernelContext& c) {
   ASSIGN_OR_RETURN(HostKernel kernel, FindHostKernels(c.node.op)->prepare(c.graph, c.node));
   return Kernel{.run =

@@ -1,4 +1,5 @@
-// The kernel interface: prepared at compile from a node's operator, attributes and types, then run from flat pointers.
+// The kernel interface: kernels are prepared at compile time from a node's operator, attributes and types, and run with
+// pointers.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,14 @@
 
 namespace onnxtrain::cpu {
 
-// The input of a kernel's prepare function. Nodes have passed their row's type rule and the table's type set. A kernel
-// may depend on the operator, the attributes, the types of the operands and constant operands of one element, and on
-// nothing else: nodes that agree in them share it (KernelCache).
+// The input of a kernel's prepare function. The node has passed its row's type rule and the type set of the kernel row.
+// A kernel may depend on the operator, the attributes, the types and the constant operands of one element, and on
+// nothing else: nodes with equal ones share it (KernelCache).
 struct KernelContext {
   const Graph& graph;
   const Node& node;
-  // Set for operators that compute in any order, where their tensors are stored channels last: the kernel sees
-  // row-major tensors of the same bytes.
+  // Set for operators that compute in any order if their tensors are channels last: the kernel sees row-major tensors
+  // of the same bytes.
   const PhysicalNode* physical = nullptr;
 
   bool has(size_t i) const { return i < node.inputs.size() && node.inputs[i] != kNoValue; }
@@ -36,7 +37,7 @@ struct Args {
   void* const* inputs = nullptr;
   void* const* outputs = nullptr;
   void* workspace = nullptr;     // 64-byte aligned
-  Collectives* ranks = nullptr;  // of the group that a collective operator names; null for others
+  Collectives* ranks = nullptr;  // the group of a collective operator; null for others
 
   template <typename T = float>
   const T* in(size_t i = 0) const {
@@ -48,8 +49,8 @@ struct Args {
   }
 };
 
-// Runs a kernel. It must not allocate or fail, but oneDNN may throw; the program turns that into a Status. Run-time
-// state is captured by value, so that copies of a kernel are independent.
+// Runs a kernel. It must not allocate. It may throw dnnl::error or KernelFailure, which the program converts to a
+// Status. Captures mutable state by value, so that copies of a kernel are independent.
 using RunKernel = std::function<void(const Args&)>;
 
 struct Kernel {
@@ -76,19 +77,19 @@ inline constexpr TypeSet kAnyType = ~0u;
 struct KernelRow {
   std::string_view op;
   Prepare prepare;
-  TypeSet types = kFloat;                           // what the inputs and outputs may be
+  TypeSet types = kFloat;                           // element types of inputs and outputs
   bool (*accepts)(const KernelContext&) = nullptr;  // further conditions; null: none
-  // Layout of the operands that share one (frontend/ops/layout.h).
+  // The layout of the operands that share one (frontend/ops/layout.h).
   Layout layout = Layout::kRowMajor;
-  // Bit mask of the inputs that may be bf16, all together with output 0. Other operands have one of `types`.
+  // Bit mask of the inputs that may be bf16, all of them together with output 0. Other operands have one of `types`.
   uint32_t bf16 = 0;
-  // Decides, for kChannelsLast, whether a node gets that layout regardless of its neighbors. If null, a node gets it
-  // where its neighbors have it.
+  // For kChannelsLast, returns true if a node gets that layout regardless of its neighbors. If null, a node gets it if
+  // its neighbors have it.
   bool (*prefers)(const KernelContext&) = nullptr;
 };
 
-// The families, each defined in kernels/. A line here declares and registers one; of several rows for a node, that of
-// the first family runs it.
+// Declares and registers the families of kernels, each defined in kernels/. If several rows accept a node, the first
+// one runs it.
 #define ONNXTRAIN_CPU_KERNEL_FAMILIES                                                                              \
   ElementwiseKernels(), FusedKernels(), IntegerKernels(), CastKernels(), ReduceKernels(), MatmulKernels(),         \
       PackKernels(), ConvKernels(), ConvPackKernels(), DoubleConvKernels(), PoolKernels(), PoolNhwcKernels(),      \
@@ -99,6 +100,7 @@ std::span<const KernelRow> ONNXTRAIN_CPU_KERNEL_FAMILIES;
 
 // Returns the row that runs the node, or null. An operator may have several rows for different types and layouts.
 const KernelRow* FindKernel(const Graph& graph, const Node& node);
+// Returns an error if the node has no kernel.
 absl::StatusOr<Kernel> PrepareKernel(const Graph& graph, const Node& node);
 
 // Returns a bit mask of the inputs that may become bf16 together with output 0.

@@ -13,8 +13,8 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// The capacity of oneDNN's primitive cache. Above it, unused kernels are dropped whenever the number of used ones has
-// doubled.
+// The capacity of oneDNN's primitive cache. Above it, unused kernels are dropped whenever the number of kernels has
+// doubled since the last time.
 constexpr size_t kMaxKernels = 1024;
 
 absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
@@ -22,7 +22,8 @@ absl::StatusOr<Kernel> PrepareNode(const Graph& graph, const Node& node) {
   return PrepareKernel(graph, node);
 }
 
-// The cache is one for all threads: two that read its capacity between the calls of another would leave it at 0.
+// All threads share the cache: without the mutex, a thread that reads the capacity while another has set it to 0 would
+// leave it at 0.
 void EmptyDnnlCache() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -60,7 +61,7 @@ KernelCache::Signature KernelCache::MakeSignature(const Graph& graph, const Node
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const Graph& graph, const Node& node) {
-  // Kernels of other parties may have state and depend on constants.
+  // Host kernels may have state and depend on constants, so they are not cached.
   if (FindHostKernels(node.op) != nullptr) {
     auto own = PrepareKernel(graph, node);
     if (!own.ok()) return Annotate(own.status(), NodeTag(node));
@@ -82,7 +83,7 @@ void KernelCache::DropUnused() {
   if (EraseUnused() > 0) EmptyDnnlCache();
 }
 
-// Returns how many there were. The mutex is held.
+// Returns the number of erased kernels. The caller holds the mutex.
 size_t KernelCache::EraseUnused() {
   const size_t erased = std::erase_if(kernels_, [](const auto& entry) { return entry.second.use_count() == 1; });
   used_ = kernels_.size();

@@ -1,5 +1,5 @@
-// Loops over threads, and over the elements of broadcast or strided operands, with as few and as long inner loops as
-// the shapes allow. One OpenMP pool serves these loops and oneDNN.
+// Runs loops in several threads, and over the elements of broadcast or strided operands with as few and as long inner
+// loops as the shapes allow. These loops and oneDNN share one OpenMP pool.
 #pragma once
 
 #include <omp.h>
@@ -16,29 +16,28 @@
 
 namespace onnxtrain::cpu {
 
-// Sets the number of threads for later loops of the calling thread (0: keeps the present number), at most
-// OMP_THREAD_LIMIT. Turns OMP_DYNAMIC off: a oneDNN primitive is made for a fixed number of threads that wait for each
-// other, and would hang if one were missing.
+// Sets the number of threads for later loops of the calling thread (0: no change), at most OMP_THREAD_LIMIT. Disables
+// OMP_DYNAMIC: a oneDNN primitive is created for a fixed number of threads that wait for each other, and would hang
+// with fewer.
 inline void SetNumThreads(int threads) {
   omp_set_dynamic(0);
   omp_set_num_threads(std::min(threads > 0 ? threads : omp_get_max_threads(), omp_get_thread_limit()));
 }
 
-// Leaves threads out of loops while other processes hold their processors.
+// Reduces the number of threads of loops while other processes occupy processors.
 //
-// OpenMP ends a loop when every thread has come to it, also one that finds nothing left to do. A thread whose processor
-// runs another process comes a time slice late, which is longer than most loops. So what loops gain by their last
-// thread is weighed against what they wait for it, and where that does not pay, the thread is left out of the loops of
-// the next milliseconds. One object serves the loops that one thread starts.
+// OpenMP ends a loop when every thread has joined it, even one that finds no work left. A thread whose processor runs
+// another process joins a time slice late, which is longer than most loops. If loops wait longer for their last thread
+// than it saves, the loops of the next milliseconds run without it. One object serves the loops that one thread starts.
 class LateThreads {
  public:
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
 
-  // Times of one loop: until its starting thread ran out of work, and how long that thread then waited for the others.
+  // The time until the starting thread of a loop ran out of work, and the time that it then waited for the others.
   struct Times {
     Seconds work, wait;
-    bool all_came;  // before the wait
+    bool all_came;  // all threads had joined before the wait
   };
 
   // Returns how many of `most` threads may join a loop that begins now; at least 1.
@@ -56,7 +55,7 @@ class LateThreads {
   }
 
  private:
-  static constexpr double kKept = 0.95;  // of the balance, by each loop
+  static constexpr double kKept = 0.95;  // decay of the balance per loop
   // Tolerates one late time slice (3 ms or more) among loops of half a millisecond, but not two.
   static constexpr Seconds kMostBalance{4e-3}, kDebt{0.2e-3};
   static constexpr Seconds kShortestPause{5e-3}, kLongestPause{320e-3};
@@ -71,7 +70,7 @@ class LateThreads {
     balance_ = Seconds(0);
   }
 
-  // Tries one more thread; a single wait removes it again, for twice as long.
+  // Tries one more thread; a single late time slice removes it again, for twice as long.
   void TakeBack(Clock::time_point now) {
     --left_out_;
     until_ = now + ToTicks(kShortestPause);
@@ -84,12 +83,12 @@ class LateThreads {
   Seconds pause_ = kShortestPause, balance_{0};
 };
 
-// Work, in elements visited, above which waking another thread pays.
+// The work, in additions, above which another thread pays.
 inline constexpr int64_t kGrain = 16384;
 
-// The items of a loop, in one share per thread. A thread takes the chunks of its own share, which is what the next
-// loop finds in its cache, and then those that others have not come to: a thread that lost its processor to another
-// process holds up one chunk and not its whole share.
+// Divides the items of a loop into one share per thread. A thread takes the chunks of its own share first, so that
+// consecutive loops find their data in its cache, and then the remaining chunks of other shares: a thread that lost its
+// processor to another process delays one chunk, not its whole share.
 class LoopShares {
  public:
   LoopShares(int64_t n, int64_t cost, int64_t threads)
@@ -114,7 +113,7 @@ class LoopShares {
     int64_t end;
   };
 
-  // Chunks of a grain at least; long ones have a multiple of kAligned items.
+  // Returns the items of a chunk, whose work is at least kGrain; if there are kAligned or more, a multiple of kAligned.
   static int64_t ChunkItems(int64_t n, int64_t cost, int64_t shares) {
     const int64_t grain = kGrain / std::max<int64_t>(cost, 1), even = n / (shares * kChunksPerShare);
     const int64_t items = std::max<int64_t>({grain, even, 1});
@@ -152,8 +151,8 @@ LateThreads::Times RunLoop(int64_t n, int64_t cost, int64_t threads, LateThreads
   return {worked - begin, LateThreads::Clock::now() - worked, all_came};
 }
 
-// Calls f(begin, end) for ranges that cover [0, n), in several threads; `cost` is the work per item. What an item
-// computes must not depend on the range it is in or on the thread.
+// Calls f(begin, end) for ranges that cover [0, n), in several threads; `cost` is the work per item, in additions. The
+// result of an item must not depend on its range or thread.
 template <typename F>
 void Parallel(int64_t n, int64_t cost, F&& f) {
   if (n <= 0) return;
@@ -171,7 +170,7 @@ void Parallel(int64_t n, int64_t cost, F&& f) {
 inline constexpr int kMaxOperands = 16;
 using OperandOffsets = std::array<int64_t, kMaxOperands>;
 
-// Extents with the strides (in elements) of every operand. The iteration order is row-major over the extents.
+// Extents with the strides (in elements) of every operand. Iterates in row-major order.
 struct Loop {
   int operands = 0;
   std::vector<int64_t> extents;         // at least one; the last is the inner loop
@@ -179,17 +178,17 @@ struct Loop {
 
   int64_t inner() const { return extents.back(); }
   int64_t InnerStride(int operand) const { return strides.back()[operand]; }
-  int64_t rows() const;  // how many inner loops
+  int64_t rows() const;  // number of inner loops
   int64_t size() const { return rows() * inner(); }
 };
 
-// Merges neighbouring axes where every operand allows it and drops axes of extent 1.
+// Merges adjacent axes where the strides of every operand allow it and drops axes of extent 1.
 Loop MakeLoop(const Shape& extents, std::span<const Shape> strides);
 
-// Strides of a dense tensor of shape `from`, broadcast to `to`: 0 along axes that are repeated.
+// Returns the strides of a dense tensor of shape `from`, broadcast to `to`: 0 along broadcast axes.
 Shape BroadcastStrides(const Shape& from, const Shape& to);
 
-// Iterates over `outputs` (dense) and its broadcast inputs: operand 0 is the output, then the inputs.
+// Returns the loop over a dense output and its broadcast inputs: operand 0 is the output, then the inputs.
 Loop BroadcastLoop(const Shape& output, std::span<const Shape> inputs);
 
 // Calls f(offsets, count) for each piece of an inner loop that covers the elements [begin, end); `offsets` are

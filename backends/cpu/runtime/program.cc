@@ -24,10 +24,10 @@
 namespace onnxtrain::cpu {
 namespace {
 
-// glibc's thread cache has kLists lists, for sizes kStep bytes apart, of at most kBlocks blocks each.
+// glibc's thread cache has kLists lists of at most kBlocks blocks each; their sizes are kStep bytes apart.
 constexpr size_t kLists = 64, kStep = 16, kBlocks = 7;
 
-constexpr size_t kHeader = sizeof(size_t);  // of a block, of which it is part
+constexpr size_t kHeader = sizeof(size_t);  // bytes of a block that its header takes
 
 void FillOwnFreeLists() {
   for (size_t list = 1; list <= kLists; ++list) {
@@ -36,13 +36,13 @@ void FillOwnFreeLists() {
   }
 }
 
-// Fills the lists of small free blocks that glibc keeps for each thread: the calling thread's and those of the pool
-// that SetNumThreads has sized. A block that goes into such a list is not merged with its neighbors.
+// Fills the lists of small free blocks that glibc keeps for the calling thread and those of the thread pool. Blocks in
+// these lists are not merged with their neighbors.
 //
-// oneDNN's products for AVX2 take megabytes at aligned addresses and give them back when they end. What lies before
-// such an address goes into a list that has room, the hole is then smaller than the next product's request, and the
-// heap grows by a product's memory, up to seven times for each size of small blocks. Compiling, and code that oneDNN
-// generates for the first product of a kind, take blocks from the lists.
+// oneDNN's products for AVX2 allocate megabytes at aligned addresses and free them when they end. If a list is not
+// full, it takes the remainder before such an address; the hole is then smaller than the next product's request, and
+// the heap grows by a product's memory, up to seven times for each size of small blocks. Compiling, and code generation
+// for the first product of a kind, take blocks from the lists.
 void FillFreeLists() {
 #pragma omp parallel
   FillOwnFreeLists();
@@ -50,7 +50,7 @@ void FillFreeLists() {
 
 using Where = Place::Where;
 
-using Kernels = std::vector<std::shared_ptr<const Kernel>>;  // by node; null for dead ones
+using Kernels = std::vector<std::shared_ptr<const Kernel>>;  // by node; null for dead nodes
 
 absl::StatusOr<Kernels> PrepareNodes(const Graph& graph, KernelCache& cache) {
   const std::vector<bool> running = FindLiveNodes(graph);
@@ -153,7 +153,7 @@ class CpuProgram : public Program, public OutputRanges {
     if (!resolved_) RETURN_IF_ERROR(Resolve());
     if (!has_run_) FillFreeLists();
     Progress run{.notice = notices_.begin()};
-    // The function must be small enough to be passed without an allocation.
+    // The captures must be small enough for std::function not to allocate.
     const absl::Status status = CatchDnnlErrors([this, &run] {
       if (!RunInterruptible(&run.at)) return;
       for (; run.notice != notices_.end() && run.notice->nodes != kAfterCopies; ++run.notice) {
@@ -201,7 +201,7 @@ class CpuProgram : public Program, public OutputRanges {
     size_t bytes;
   };
 
-  // Returns false where the run is to end here.
+  // Runs the interruptible steps. Returns false if the run was cancelled.
   bool RunInterruptible(size_t* at) {
     while (*at < interruptible_steps_) {
       if (!CheckCancelled().ok()) return false;
@@ -210,8 +210,8 @@ class CpuProgram : public Program, public OutputRanges {
     return true;
   }
 
-  // Runs the steps from *at to `end`. *at is the step that runs. In the first run oneDNN generates the code of
-  // products, for which it takes blocks from the free lists.
+  // Runs the steps [*at, end) and keeps *at at the current one. In the first run, refills the free lists after each
+  // new product, whose code generation takes blocks from them.
   void RunSteps(size_t end, size_t* at) {
     if (has_run_) return RunKernels(end, at);
     while (*at < end) {
@@ -239,13 +239,13 @@ class CpuProgram : public Program, public OutputRanges {
     }
   }
 
-  // Row-major convolutions work on copies in blocked layouts, all over the arena.
+  // Returns true for row-major convolutions, which copy operands to blocked layouts.
   bool ReordersOperands(const Node& node) const {
     const OpRow* row = FindOp(node.op);
     return row->precision == Precision::kLow && row->layout.inputs != 0 && !IsChannelsLast(graph_, node);
   }
 
-  // A view whose input and output have the same place needs no step.
+  // Returns true for a view whose input and output have the same place, which needs no step.
   bool IsNothing(int32_t n) const {
     const Node& node = graph_.nodes()[n];
     const OpRow* row = FindOp(node.op);
@@ -274,7 +274,8 @@ class CpuProgram : public Program, public OutputRanges {
     return const_cast<std::byte*>(graph_.FindConstant(place.index)->bytes().data());
   }
 
-  // Not at binding: a program that is only planned has buffers without memory.
+  // Faults in inputs that are updated in place. Called by the first run, not at binding: a program that is only planned
+  // has buffers without memory.
   void TouchUpdatedInputs() {
     for (const GraphOutput& output : graph_.outputs()) {
       if (output.into == kNoValue) continue;
@@ -316,15 +317,15 @@ class CpuProgram : public Program, public OutputRanges {
   size_t interruptible_steps_ = 0;
   std::vector<void*> pointers_;
   std::vector<ResolvedCopy> copies_;
-  std::vector<std::vector<size_t>> input_pointers_;  // by graph input: those of pointers_ that are its address
-  std::vector<OutputNotice> notices_;                // their `nodes` are steps
-  OutputListener* listener_ = nullptr;               // null where there are no notices
+  std::vector<std::vector<size_t>> input_pointers_;  // by graph input: indices in pointers_ of its address
+  std::vector<OutputNotice> notices_;                // their `nodes` are indices of steps
+  OutputListener* listener_ = nullptr;               // null if there are no notices
   std::vector<double> seconds_;                      // by node, summed over runs; empty unless timed
   std::vector<NodeRun>* recorded_ = nullptr;
   bool resolved_ = false;
   bool has_run_ = false;
-  std::set<const Kernel*> products_;  // of the first run
-  Kernels kernels_;                   // in use by the cache's reckoning: the steps run copies
+  std::set<const Kernel*> products_;  // products that the first run has run
+  Kernels kernels_;                   // keep the cache's kernels in use; the steps run copies
   std::shared_ptr<void> kernel_cache_;
 };
 
@@ -333,7 +334,7 @@ class CpuProgram : public Program, public OutputRanges {
 absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& legal, const CompileOptions& options, int threads,
                                                         KernelCache& cache) {
   Graph graph;
-  if (options.keep_values) {  // values between a normalization and its neighbors stay, too
+  if (options.keep_values) {  // FuseKernels keeps the values between a normalization and its neighbors
     ASSIGN_OR_RETURN(FusedGraph kernels, FuseKernels(legal));
     graph = std::move(kernels.graph);
   } else {

@@ -1,4 +1,4 @@
-// Compiled graphs on the CPU, the prepared kernels that all compilations share, and the memory that they run in.
+// Compiles graphs to programs, caches the kernels that compilations share, and allocates memory.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,22 @@
 
 namespace onnxtrain::cpu {
 
-// Maps what a kernel is prepared from (see KernelContext) and the number of threads to the kernel. Planning
-// under a memory budget compiles a program several times; repeated layers, micro-batch variants and recomputed nodes
-// have equal signatures. Each is prepared once, and every node runs a copy with its own state.
-// Thread-safe.
+// Caches kernels by signature: the parts of a KernelContext and the number of threads. Planning under a memory budget
+// compiles a program several times; repeated layers, micro-batch variants and recomputed nodes have equal signatures.
+// Each is prepared once, and every node runs a copy with its own state. Thread-safe.
 class KernelCache {
  public:
-  // Returns the node's kernel, prepared now or earlier. It counts as in use while the caller, which runs a copy, keeps
-  // the pointer. Returns an error that names the node if no kernel exists or oneDNN cannot make it.
+  // Returns the node's kernel, of which the caller runs a copy. The kernel is in use as long as the caller holds the
+  // pointer. Returns an error that names the node if no kernel exists or oneDNN cannot create it.
   absl::StatusOr<std::shared_ptr<const Kernel>> Get(const Graph& graph, const Node& node);
 
   int64_t prepared() const;  // kernels prepared so far
 
-  // Returns a handle. While any exists, kernels in use are kept; the cache must outlive all. Releasing the last handle
-  // frees the kernels and oneDNN's: sizes that were only planned take as much memory as those that run.
+  // Returns a handle; the cache must outlive it. Releasing the last handle frees all kernels and oneDNN's primitives:
+  // sizes that were only planned take as much memory as those that run.
   std::shared_ptr<void> Hold();
 
-  // Drops the kernels that are not in use, and those in oneDNN's own cache.
+  // Drops the kernels that are not in use, and the primitives in oneDNN's cache.
   void DropUnused();
 
  private:
@@ -68,18 +67,17 @@ std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
 // Implements Backend::Borrow.
 std::unique_ptr<Buffer> BorrowTensor(const HostTensor& tensor);
 
-// Before memory is touched for the first time. Huge pages save convolutions, which read many rows at a time, misses of
-// the TLB (about 4 % of a ResNet-18's step); matrix products, which pack what they read, and passes over flat memory
-// gain nothing. A system may take many times as long to find huge pages as small ones. `begin`: of a buffer. A failure
-// is harmless.
+// Requests huge pages for a buffer at `begin` that was not yet touched. Ignores failures. Huge pages save convolutions,
+// which read many rows at a time, TLB misses (about 4 % of a ResNet-18's step); matrix products, which pack their
+// operands, and passes over flat memory gain nothing. Allocating them may take many times as long as small pages.
 void AdviseHugePages(void* begin, size_t bytes);
 
-// Faults in the pages of memory that will be updated in place, without changing a byte. A fresh page that is read
-// before it is written faults twice, and the second fault flushes every processor's TLB: the first update of an
-// optimizer's moments would take ten times as long.
+// Faults in the pages of memory that will be updated in place, without changing a byte. A new page that is read before
+// it is written faults twice, and the second fault flushes every processor's TLB: the first update of an optimizer's
+// moments would take ten times as long.
 void PrefaultPages(void* begin, size_t bytes);
 
-// Fuses and compiles a legalized graph. `threads` is the size of the thread pool during runs, 0: the environment's. The
+// Fuses and compiles a legalized graph. `threads` is the size of the thread pool during runs; 0: the environment's. The
 // program does not refer to `cache`.
 absl::StatusOr<std::unique_ptr<Program>> CompileProgram(const Graph& legal, const CompileOptions& options, int threads,
                                                         KernelCache& cache);
