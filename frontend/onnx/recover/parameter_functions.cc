@@ -38,7 +38,7 @@ struct Form {
   double (*argument)(double);  // not finite where there is none
 };
 
-// By ParameterFunction.
+// The order is that of ParameterFunction.
 constexpr Form kForms[] = {
     {".log", "exp(p)", std::span(kExpOps).first(1), Exp, Log},
     {".log", "−exp(p)", kExpOps, NegatedExp, LogOfNegated},
@@ -79,7 +79,7 @@ bool Clashes(const ComputedFunction& computed, const WeightIndex& index) {
 
 }  // namespace
 
-// Leaves alone what is no value of the function.
+// Skips initializers with values that the function does not take.
 absl::StatusOr<WeightRecords> MatchFunctions(WeightIndex* index) {
   WeightRecords records;
   std::set<std::string> found;
