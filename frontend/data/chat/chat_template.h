@@ -40,8 +40,8 @@ class ChatTemplate {
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Parse(std::string_view source);
   virtual ~ChatTemplate() = default;
 
-  // `variables` is an object. Errors are one line that begins with "line N: ". Messages that the template refuses by
-  // raise_exception are FailedPrecondition errors.
+  // `variables` is an object. Errors in the template are one line that begins with "line N: "; those of raise_exception
+  // are FailedPrecondition errors with its message.
   virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables,
                                               const RenderOptions& options = {}) const = 0;
   // Returns true if the template marks the text of assistants by {% generation %}.

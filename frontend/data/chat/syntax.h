@@ -22,7 +22,7 @@ struct Expression {
 using ExpressionPtr = std::unique_ptr<const Expression>;
 using Expressions = std::vector<ExpressionPtr>;
 
-// How execution goes on after a statement.
+// The control flow after a statement.
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
 struct Statement {

@@ -216,7 +216,7 @@ class ScoreFinder {
     const ParsedNode* node;
     std::string scores;
     bool smallest;
-    const ParsedNode* after;           // the node that computes another output from the choice, or null
+    const ParsedNode* after;           // the node that computes the output from the choice, or null
     std::optional<double> limit = {};  // the number that the scores are compared with
     std::string compared = {};         // as in ChosenScores
   };
@@ -239,8 +239,8 @@ class ScoreFinder {
     return sorters_.contains(&node) || IsDiscrete(node, output);
   }
 
-  // Calls visit(producer, value) for the value and for what its producers read, the nearest first; the producer of an
-  // input is null. Passes a producer only if visit returns true.
+  // Calls visit(producer, value) for the value and for the inputs of its producers, the nearest first; the producer of
+  // an input of the model is null. Continues to the inputs of a producer only if visit returns true.
   template <typename Visitor>
   void VisitProducers(const std::string& start, Visitor visit) const {
     std::deque<std::string> open = {start};
@@ -293,7 +293,7 @@ class ScoreFinder {
     return IsFloat(tensor->dtype()) || (tensor->dtype() != DType::kInt64 && tensor->dtype() != DType::kInt32);
   }
 
-  // Adds the nearest choices in front of an output.
+  // Adds the nearest choices before an output.
   void AddChoices(const std::string& output, std::vector<Choice>* choices, ChosenScores* found) const {
     struct Step {
       std::string value;

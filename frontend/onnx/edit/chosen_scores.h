@@ -24,7 +24,7 @@ struct ChosenScores {
   std::string value;                // the scores; "": a gradient reaches an output, or an output has no such value
   bool smallest = false;            // the model chooses the smallest score, as ArgMin does
   std::string end;                  // "[ArgMax 'label'] ", the operator that ends the gradient; "": none
-  std::string after;                // "[Sub 'reverse'] ", an operator that computes another output from the choice
+  std::string after;                // "[Sub 'reverse'] ", an operator that computes the output from the choice
   std::vector<std::string> others;  // further values by which outputs are chosen
   std::string compared = {};        // "'a' and 'b'": both are trained, so neither alone decides
   // The number that the scores are compared with, and the probability from which the second of two classes is chosen if

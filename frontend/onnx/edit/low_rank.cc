@@ -56,7 +56,7 @@ class TargetFinder {
   struct Operand {
     std::string weight;
     Shape stored;
-    DType dtype = DType::kFloat32;  // of the product
+    DType dtype = DType::kFloat32;  // element type of the product
     bool transposed = false;
   };
 
@@ -216,7 +216,7 @@ class TargetFinder {
   WeightTracer tracer_;
   std::string output_layer_;  // by its first output
   PackedParts::Readers readers_;
-  std::unordered_set<std::string> outputs_;  // of the model
+  std::unordered_set<std::string> outputs_;  // outputs of the model
   std::unordered_set<const ParsedNode*> products_;
   std::vector<LowRankTarget> targets_;
   std::unordered_map<std::string, size_t> by_weight_;  // index into targets_

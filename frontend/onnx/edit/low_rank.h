@@ -16,12 +16,12 @@ struct LowRankTarget {
   std::vector<std::string> nodes;  // the products, by their first outputs
   // "model.layers.0.self_attn.q_proj": from the weight's name or the scopes of the first node.
   std::string module;
-  std::string weight;                             // of the graph
-  DType dtype = DType::kFloat32;                  // of its floats
-  int64_t inputs = 0, outputs = 0;                // of a convolution: channels
-  int64_t outputs_before = 0, outputs_after = 0;  // of the weight, if the target is a part of it
+  std::string weight;                             // name in the graph
+  DType dtype = DType::kFloat32;                  // element type of its floats
+  int64_t inputs = 0, outputs = 0;                // extents of the matrix, or channels of a convolution
+  int64_t outputs_before = 0, outputs_after = 0;  // outputs of the whole weight around those of a part
   std::string packed = {};                        // the module of the whole weight, if the target is a part; else ""
-  Shape kernel;                                   // of a convolution
+  Shape kernel;                                   // kernel of a convolution
   bool outputs_first = false;                     // stored as [outputs, inputs], like the weights of convolutions
   bool output_layer = false;                      // computes the model's first output
 
@@ -39,7 +39,7 @@ std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packe
 // A float initializer, or a copy of one, under its name in the exported module.
 struct ModuleWeight {
   std::string name;         // "classifier.weight"
-  std::string weight;       // of the graph
+  std::string weight;       // name in the graph
   HostTensor value;         // shares the bytes of the graph's
   bool transposed = false;  // a Linear's matrix that the graph stores as [inputs, outputs]; PyTorch has the transpose
 };

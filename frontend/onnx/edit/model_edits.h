@@ -26,7 +26,7 @@ struct ModelEdits {
     int64_t from = 0, to = 0;
     int axis = -1;
   };
-  struct NewInput {  // of an existing node, identified by its first output
+  struct NewInput {  // changes an input of an existing node, identified by its first output
     std::string node;
     size_t input = 0;
     std::string name;
@@ -45,7 +45,7 @@ struct ModelEdits {
   // type; OUTPUT.ATTRIBUTE replaces a list of floats in the node with that output; other names become initializers.
   std::map<std::string, HostTensor> tensors;
   std::vector<NewNode> nodes;      // appended to the model's own
-  std::vector<SplitNodes> copies;  // of nodes, before `inputs`
+  std::vector<SplitNodes> copies;  // copies of nodes, made before `inputs` changes
   std::vector<NewInput> inputs;
   std::vector<NewInts> attributes;
   std::vector<Extent> extents;
@@ -55,7 +55,7 @@ struct ModelEdits {
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
   std::vector<LowRankUpdate> low_rank;
   std::vector<std::string> whole;  // weights of new heads and of adapters, which are trained with low-rank updates
-  std::set<std::string> replaced;  // of `whole`, those of the file that an adapter has replaced
+  std::set<std::string> replaced;  // weights of the file in `whole` that an adapter has replaced
 
   // Returns true if the file is unchanged. Ties and low-rank updates only change how it is trained.
   bool empty() const {

@@ -34,7 +34,7 @@ absl::StatusOr<std::string> BiasedValue(const WeightTracer& tracer, const Parsed
 absl::StatusOr<ClassifierPath> TraceOutput(const WeightTracer& tracer, const std::string& output) {
   ClassifierPath path{.output = output};
   std::string value = output;
-  bool probabilities = false;  // whether the nodes so far make probabilities
+  bool probabilities = false;  // whether the nodes so far compute probabilities
   while (true) {
     const ParsedNode* producer = tracer.Producer(value);
     if (producer == nullptr) return Invalid("no Gemm, MatMul or Conv leads to '", Printable(output), "'");

@@ -32,8 +32,8 @@ absl::StatusOr<size_t> AxisBeforeReshape(const ParsedNode& node, const Shape& be
 struct OutputLayer {
   // A weight or bias whose element e belongs to target (e / inner) mod targets.
   struct Part {
-    std::string name;  // of the initializer
-    Shape shape;       // as stored
+    std::string name;  // the initializer
+    Shape shape;       // stored shape
     int64_t inner = 1;
     double offset_of = 0;  // change of the output per change of the part; 0: nothing is added to it
   };
@@ -51,7 +51,7 @@ struct TargetUnit {
 };
 // Changes the parts among `weights`, all of which must be there, so that the layer's output y becomes y·scale + offset.
 absl::Status FoldUnit(const OutputLayer& layer, const TargetUnit& unit, std::map<std::string, HostTensor>* weights);
-// The inverse: y becomes (y - offset) / scale.
+// Inverts FoldUnit: y becomes (y - offset) / scale.
 absl::Status UnfoldUnit(const OutputLayer& layer, const TargetUnit& unit, std::map<std::string, HostTensor>* weights);
 
 }  // namespace onnxtrain

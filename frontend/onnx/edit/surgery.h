@@ -25,7 +25,7 @@ struct SurgeryPlan {
 // Softmax, LogSoftmax, Sigmoid and data movement (Reshape, Flatten, Squeeze, Transpose, …), and, before probabilities,
 // activations, BatchNormalization (widened with it) and pooling over other axes. Fails, naming the node, on others and
 // on weights that other nodes read as well. Adapts shape constants, declared shapes and lists of labels to the number
-// of classes: these hold `labels` or, if that is empty, 0 to classes - 1. Keeps all names.
+// of classes: the latter hold `labels` or, if that is empty, 0 to classes - 1. Keeps all names.
 absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes,
                                         const std::vector<int64_t>& labels = {});
 

@@ -211,7 +211,7 @@ class HeadSurgeon {
   int64_t opset_ = 0;
   std::set<std::string> taken_;
   std::string value_;  // the value that the head reads
-  Type type_;          // of value_, for a batch of 2
+  Type type_;          // type of value_ for a batch of 2
   DType dtype_ = DType::kFloat32;
   std::string pooled_, how_;  // the pooled value, and how it was pooled
   SurgeryPlan plan_;

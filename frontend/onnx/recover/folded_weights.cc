@@ -51,7 +51,7 @@ bool IsComputedName(const std::string& name, bool others_have_names) {
   return name.starts_with("onnx::Conv_") || (others_have_names && IsNumber(name));
 }
 
-// Returns true for the combined names that TensorFlow gives to folded nodes.
+// Returns true for the combined names of nodes that TensorFlow folded.
 bool NamesNorm(const std::string& name) {
   return Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization");
 }

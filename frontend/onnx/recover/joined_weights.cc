@@ -131,7 +131,7 @@ class PartFinder {
 
   const WeightIndex& index_;
   const ParsedGraph& graph_;
-  std::set<std::string> tables_;  // that nodes look up
+  std::set<std::string> tables_;  // tables that nodes gather from
   std::set<std::string> fixed_;   // weights that the file does not hold by themselves
 };
 

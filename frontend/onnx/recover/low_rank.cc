@@ -260,7 +260,7 @@ class UpdateBuilder {
   const LowRankUpdate& update_;  // the first part
   WeightIndex& index_;
   const DType dtype_;
-  Names a_, magnitudes_;  // of the parts, in their order
+  Names a_, magnitudes_;  // names of the parts' tensors, in order
   std::vector<Block> blocks_;
   std::string scale_, squares_, one_;
   // The following members belong to the product that BuildBeside works on.

@@ -112,7 +112,7 @@ namespace {
 
 using Operators = std::unordered_set<std::string_view>;
 
-// Returns true if the operator gives the same elements another shape or type.
+// Returns true if the operator only changes the shape or type of elements.
 bool IsReshape(std::string_view op) {
   static const Operators kReshapes = {
       "_to_copy",        "_unsafe_view", "alias",     "clone",     "contiguous", "convert_element_type",

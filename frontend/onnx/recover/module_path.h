@@ -1,4 +1,4 @@
-// Reads module paths and roles from the names that exporters give nodes and weights.
+// Reads module paths and roles from the names of nodes and weights that exporters write.
 #pragma once
 
 #include <string>
@@ -60,7 +60,7 @@ bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources
 // Returns the operators that computed the folded value, sorted, without those that only reshape.
 std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources);
 
-// Returns true if `steps` make up one softplus, which torch.onnx writes as a function of several named nodes.
+// Returns true if `steps` form one softplus, which torch.onnx writes as a function of several named nodes.
 bool IsSoftplus(const std::vector<std::string_view>& steps);
 
 // Returns true if the folded value may depend on an element of its parameter several times. `sources` lack the

@@ -31,9 +31,9 @@ constexpr const char* kTanhOps[] = {"Tanh"};
 constexpr const char* kSoftplusOps[] = {"Softplus"};
 
 struct Form {
-  const char* suffix;                // of the name of the weight
-  const char* formula;               // as users read it
-  std::span<const char* const> ops;  // of the function, the innermost first
+  const char* suffix;                // appended to the name of the initializer
+  const char* formula;               // the formula in messages
+  std::span<const char* const> ops;  // operators of the function, the innermost first
   double (*value)(double);
   double (*argument)(double);  // not finite where there is none
 };
@@ -71,7 +71,7 @@ std::vector<ParsedNode> MakeNodes(const ComputedFunction& computed) {
   return nodes;
 }
 
-// Returns true if the graph has the names that the nodes make, or an output that must stay an initializer.
+// Returns true if a name of the nodes to add is taken, or if an output must stay an initializer.
 bool Clashes(const ComputedFunction& computed, const WeightIndex& index) {
   return index.IsNameTaken(computed.weight) || index.IsNameTaken(NameBetween(computed)) ||
          index.IsOutput(computed.value);

@@ -20,7 +20,7 @@ namespace onnxtrain {
 
 // Weights during an export: trained ones, which the rows replace by the stored tensors.
 struct StoredWeights {
-  // A weight that the file has merged into another one. Without a value it was not trained.
+  // A weight that the file has merged into another one. It has no value if it was not trained.
   struct Split {
     const SplitWeight* split = nullptr;
     std::optional<LazyTensor> value;

@@ -231,7 +231,7 @@ class PositionTableFinder {
 
 }  // namespace
 
-// Only notes tensors that the exporter's metadata calls constants; they keep their kind.
+// Tensors that the exporter's metadata calls constants keep their kind and are only reported.
 absl::StatusOr<WeightRecords> MatchPositionTables(WeightIndex* index) {
   using Kind = WeightOrigin::Kind;
   WeightRecords records;

@@ -30,7 +30,7 @@ struct RelativeBias {
   size_t heads = 0;  // the axis
   int64_t height = 0, width = 0;
   bool class_token = false;
-  std::vector<int64_t> rows;  // of the table, by pair in row-major order, numbered as they first occur
+  std::vector<int64_t> rows;  // rows of the table, by pair in row-major order, numbered by first occurrence
 };
 
 // Returns the offset between two positions of the bias; pairs with the class token have separate offsets.
@@ -336,7 +336,7 @@ bool HasTakenNames(const std::string& copy, const WeightIndex& index) {
                              [&](const std::string& end) { return index.IsNameTaken(copy + end); });
 }
 
-// Returns true if the value is added to attention scores in front of a softmax.
+// Returns true if the value is added to attention scores before a softmax.
 bool LeadsToSoftmax(const std::string& value, const WeightIndex& index) {
   constexpr size_t kMaxVisited = 16;
   std::vector<std::string> open = {value};
@@ -351,7 +351,7 @@ bool LeadsToSoftmax(const std::string& value, const WeightIndex& index) {
   return false;
 }
 
-// Lists tensors that the exporter computed from unknown values. Weights of layers are only transposed or folded.
+// Lists tensors that the exporter computed from unknown values, except weights of layers.
 std::vector<std::string> ListComputed(const WeightIndex& index) {
   std::vector<std::string> names = index.ListInitializers();
   std::erase_if(names, [&](const std::string& name) {

@@ -113,7 +113,7 @@ bool IsFresh(const HostTensor& tensor) { return IsSplat(tensor) || IsForgetBias(
 
 bool IsProgression(const HostTensor& tensor) {
   constexpr int64_t kMinSize = 4;
-  constexpr double kRounding = 1e-5;  // of numbers computed as float32
+  constexpr double kRounding = 1e-5;  // error of numbers computed as float32
   const auto axes = std::ranges::count_if(tensor.shape(), [](int64_t extent) { return extent > 1; });
   if (!IsFloat(tensor.dtype()) || axes != 1 || tensor.size() < kMinSize || tensor.At(0) == tensor.At(1)) return false;
   const double first = tensor.At(0), second = tensor.At(1), step = second - first;

@@ -48,7 +48,7 @@ bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 // Returns the shape with its last two axes exchanged.
 Shape TransposedShape(Shape shape);
 
-// An initializer that the exporter computed from parameters, and that trains as a value of its own.
+// An initializer that the exporter computed from parameters and that is trained as a separate value.
 struct FoldedWeight {
   std::string name;
   std::vector<std::string> parameters;  // by their names in the module
@@ -56,11 +56,11 @@ struct FoldedWeight {
 
 // The origins of the initializers of a file, from the metadata of torch.export.
 struct TorchNaming {
-  std::vector<WeightRecord> origins;   // of initializers
+  std::vector<WeightRecord> origins;   // origins of initializers
   std::vector<WeightRecord> splits;    // weights that the exporter merged
   std::vector<WeightRecord> restored;  // biases that it removed
   std::vector<std::string> missing;    // parameters that no initializer holds, because they were folded into others
-  std::vector<std::string> unread;     // parameters that nothing in the file stands for or reads
+  std::vector<std::string> unread;     // parameters that the file neither stores nor reads
   std::vector<FoldedWeight> folded;
   std::vector<std::string> looked_up;  // initializers computed from parameters and further values
   std::vector<std::pair<std::string, ParameterFunction>> functions;  // initializers computed from one parameter each
@@ -104,7 +104,7 @@ class WeightIndex {
   // Returns SumOfBytes of an initializer, computed once.
   uint64_t SumOfBytes(const std::string& name);
 
-  // Returns a record that gives the weight another kind.
+  // Returns a record that assigns another kind to the weight.
   WeightRecord MakeKind(const std::string& weight, WeightOrigin::Kind kind, std::string why) const;
 
   // Refresh inserts these nodes before all others, in this order.
@@ -130,8 +130,8 @@ class WeightIndex {
   OnnxModel::Parsed& model_;
   std::unordered_map<std::string, ParsedNode*> producers_;
   std::unordered_map<std::string, std::vector<WeightReader>> readers_;
-  std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // if others read the shape
-  std::unordered_set<std::string> inputs_, outputs_;                            // of the model
+  std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // if they differ from readers_
+  std::unordered_set<std::string> inputs_, outputs_;                            // inputs and outputs of the model
   std::unordered_map<std::string, uint64_t> sums_;
 };
 
@@ -150,7 +150,7 @@ class SplitPlanner {
   // `index` must outlive it.
   explicit SplitPlanner(const WeightIndex& index) : index_(index) {}
 
-  // Adds a copy for these readers, called `split.name`, or like it if the name is taken. Returns its name.
+  // Adds a copy for these readers, with the name `split.name` or, if that is taken, a similar one. Returns its name.
   std::string Plan(SplitWeight split);
   // Returns true if some readers of the initializer have copies.
   bool IsSplit(const std::string& merged) const;

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = WeightOrigin::Kind;
 
-constexpr size_t kMaxArgs = 1000;  // of one fx node; recurrent layers have four for each layer and direction
+constexpr size_t kMaxArgs = 1000;  // limit for one fx node; recurrent layers have four for each layer and direction
 
 Kind OriginKind(SignatureEntry::Kind kind) {
   switch (kind) {
@@ -57,14 +57,14 @@ struct Read {
   const ParsedNode* node = nullptr;
   size_t input = 0;
   std::string weight;
-  std::string placeholder;  // of the parameter that it reads; "": not known
+  std::string placeholder;  // the parameter that it reads; "": not known
   bool derived = false;     // it reads a constant that was merged with a parameter
 };
 
 // The nodes that were translated from one fx node.
 struct FxGroup {
   const FxNode* fx = nullptr;
-  std::vector<Read*> reads;  // of floating-point initializers
+  std::vector<Read*> reads;  // reads of floating-point initializers
 };
 
 class TorchNamer {
@@ -557,8 +557,8 @@ class TorchNamer {
   }
 
   // Returns true if the initializer, folded from one parameter, trains differently from it: its numbers differ, or its
-  // rows were looked up and cannot be told apart. Buffers that a product reads with the parameter are operands; those
-  // of lookups are indices.
+  // gathered rows cannot be distinguished. Buffers that a product reads with the parameter are operands; those of
+  // lookups are indices.
   bool IsExpression(const std::string& name) const {
     const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
     const bool reads_buffer = std::ranges::any_of(sources, [&](const std::string& source) {
@@ -577,7 +577,7 @@ class TorchNamer {
     if (splitter_.IsSplit(name)) return;  // others would be expressions, too
     const std::vector<std::string> sources = WithoutParameters(metadata_.weights.at(name).folded_from);
     const std::vector<std::string_view> steps = ListSteps(name, sources);
-    if (steps == std::vector<std::string_view>{"exp", "neg"})  // in this order where the values are negative
+    if (steps == std::vector<std::string_view>{"exp", "neg"})  // −exp(p) if the values are negative
       findings_.functions.emplace_back(name, ParameterFunction::kNegatedExp);
     if (IsSoftplus(steps)) findings_.functions.emplace_back(name, ParameterFunction::kSoftplus);
     for (const auto& [known, function] : kFunctions) {
@@ -665,7 +665,7 @@ class TorchNamer {
   std::set<std::string> restored_;                                   // biases
   std::map<std::string, std::vector<Read*>> reads_of_;               // by initializer
   std::map<std::string, FxGroup> groups_;                            // by fx node
-  std::map<std::pair<std::string, std::string>, size_t> positions_;  // of an argument, by operator and placeholder
+  std::map<std::pair<std::string, std::string>, size_t> positions_;  // argument index, by operator and placeholder
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ struct WeightOrigin {
     kUnknown,    // the file does not say
     kParameter,  // also values that constant folding computed from one
     kBuffer,
-    kConstant,      // of the program, or one that the exporter derived
+    kConstant,      // a constant of the program, or one that the exporter derived
     kStandardizer,  // shifts or scales the inputs of the model
   };
   Kind kind = Kind::kUnknown;
@@ -63,15 +63,15 @@ struct WeightTie {
 // at constant indices.
 struct RowCopies {
   std::string weight, copy;
-  std::vector<int64_t> shape;  // of the copy
+  std::vector<int64_t> shape;  // shape of the copy
   size_t axis = 0;             // the axis of the copy that its rows extend along
-  std::vector<int64_t> rows;   // of the weight, by position on the other axes, in row-major order
+  std::vector<int64_t> rows;   // rows of the weight, by position on the other axes, in row-major order
 };
 
 // Nodes of the file that represent nodes of several modules. The graph has copies of them, which the readers read.
 struct SplitNodes {
-  std::vector<std::pair<std::string, std::string>> outputs;  // of the file's nodes and of their copies, in order
-  std::vector<FileReader> readers;                           // of the last copy, or of the copy of what they read
+  std::vector<std::pair<std::string, std::string>> outputs;  // pairs of an output of the file and its copy
+  std::vector<FileReader> readers;                           // readers of the last copy, or of the copy of its operand
   std::shared_ptr<const FxNode> fx;                          // the fx node of the copies
 };
 
@@ -88,7 +88,7 @@ struct JoinedWeight {
   struct Part {
     enum class Form : uint8_t { kOwn, kTransposed, kZeros };
     Form form = Form::kOwn;
-    int64_t extent = 0;  // along the first axis of the value
+    int64_t extent = 0;  // extent along the first axis of the value
     std::string weight;
   };
   std::string value;
@@ -98,7 +98,7 @@ struct JoinedWeight {
 // Integers that represent a float weight, and their encoding: names in the file, "" if the operator has none.
 struct QuantizedForm {
   const QuantizedWeight* row = nullptr;
-  Attrs attrs;  // of the node
+  Attrs attrs;  // attributes of the node
   std::string scale, factor, zero;
 };
 
@@ -136,7 +136,7 @@ struct LowRankUpdate {
   int64_t outputs_before = 0, outputs_after = 0;
   std::string module;  // names A and B
   double scale = 1;
-  double dropout = 0;  // of x in training
+  double dropout = 0;  // dropout of x in training
   HostTensor a, b;     // initial values [rank, inputs(, kernel…)], [outputs, rank(, 1…)], in the element type of x
   // PiSSA (Meng et al., arXiv:2404.02948): A and B start from the largest singular values of W. The product of these
   // constant copies is subtracted. Empty without PiSSA.
@@ -171,7 +171,7 @@ struct Parametrization;
 struct WeightRecord {
   using Form = std::variant<WeightOrigin, SplitNodes, SplitWeight, MergedCopy, NamedNode, MarkedNodes, AddedInput,
                             WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm, LowRankUpdates>;
-  std::string weight;  // of the graph: the trained tensor, or the fixed one
+  std::string weight;  // the trained or fixed tensor of the graph
   std::string why;     // a phrase for users
   Form form;
   const Parametrization* row = nullptr;

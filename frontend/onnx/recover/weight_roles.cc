@@ -1,4 +1,4 @@
-// Names and splits weights by what their readers do, for files without the metadata of torch.export.
+// Names and splits weights according to their readers, for files without the metadata of torch.export.
 #include <algorithm>
 #include <array>
 #include <cctype>

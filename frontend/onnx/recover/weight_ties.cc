@@ -136,7 +136,7 @@ class TieFinder {
   // Ties the head of a language model to its embedding in files without information about parameters: older exporters
   // store the table a second time, transposed. Unlike in cloned layers, equal tables in both places are no chance.
   WeightRecords FindHeads() {
-    std::map<Shape, std::set<std::string>> tables;  // of embeddings, by shape
+    std::map<Shape, std::set<std::string>> tables;  // tables of embeddings, by shape
     for (const ParsedNode& node : graph_.nodes) {
       if (IsOp(node, {"Gather"}) && node.attrs.Int("axis") == 0 && MayBeTable(node.inputs[0]))
         tables[graph_.initializers.at(node.inputs[0]).shape()].insert(node.inputs[0]);
@@ -230,7 +230,7 @@ class TieFinder {
 
   bool IsThere(const std::string& name) const { return index_.FindTensor(name) != nullptr && !tied_.contains(name); }
 
-  // Redirects the readers of a copy behind an Identity to the weight.
+  // Redirects the readers of the output of an Identity to the weight.
   bool JoinCopy(const std::string& weight, const std::string& copy) {
     const ParsedNode* identity = index_.Producer(copy);
     const bool copied = IsThere(weight) && !index_.IsOutput(copy) && identity != nullptr && IsIdentity(*identity) &&

@@ -31,8 +31,8 @@ std::vector<int64_t> Permutation(const ParsedNode& transpose, size_t rank);
 // A stored tensor, and the data movement between it and an operand.
 struct TracedWeight {
   std::string tensor;
-  Shape stored;                            // of the tensor
-  Shape shape;                             // of the operand
+  Shape stored;                            // shape of the tensor
+  Shape shape;                             // shape of the operand
   std::vector<const ParsedNode*> through;  // from the operand back to the tensor
   std::vector<Shape> before;               // the input shape of each of them
 };

@@ -199,7 +199,7 @@ struct EditedModel {
   std::shared_ptr<onnx::ModelProto> model;
   std::unique_ptr<Exporter> exporter;
   std::vector<std::string> notes;
-  std::vector<MessagePiece> pieces;  // of the message
+  std::vector<MessagePiece> pieces;  // pieces of the message
 };
 
 std::string HashFile(const std::shared_ptr<const MappedFile>& file) {

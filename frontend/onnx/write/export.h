@@ -37,7 +37,7 @@ absl::Status CheckAdapterInputs(const OnnxModel& model, const std::vector<std::s
 // Returns the bytes that Export would write for a model without external data.
 absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights);
 
-// Checks that Export to `target` will succeed with weights of these shapes: makes all edits in memory and checks the
+// Checks that Export to `target` will succeed with weights of these shapes: applies all edits in memory and checks the
 // size, and that the folder is writable and has enough space. Leaves no files.
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target);

@@ -96,7 +96,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, LazyTensor> external_, extracted_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  std::vector<SplitNodes> split_nodes_;  // those that are not in the model yet
+  std::vector<SplitNodes> split_nodes_;  // not in the model yet
   Counts counts_;
 };
 
