@@ -94,7 +94,7 @@ class Chats : public Scratch {
   }
 
   double Loss(const std::string& flags) {
-    const Outcome o = Run("eval --quiet --json --metrics loss " + flags);
+    const Outcome o = Run("eval --quiet --json " + flags);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out)["loss"].get<double>() : -1;
   }

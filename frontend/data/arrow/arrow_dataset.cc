@@ -23,12 +23,12 @@ namespace {
 using Kind = ArrowColumn::Kind;
 using Table = std::shared_ptr<const ArrowTable>;
 
-// A column of the data set: decoded values, or values that were collected by the rules of CSV fields, or neither if it
-// has a problem.
+// A column of the data set: decoded values, values collected by the rules of CSV fields, or neither if it has a
+// problem.
 struct OwnColumn {
   Column column;
   std::shared_ptr<const StoredColumn> stored = nullptr;
-  std::shared_ptr<const Dataset> collected = nullptr;  // of one column
+  std::shared_ptr<const Dataset> collected = nullptr;  // a data set of one column
 };
 
 bool IsUtf8(std::string_view text) { return FindInvalidUtf8(text) == std::string_view::npos; }
@@ -71,7 +71,7 @@ class ArrowDataset : public Dataset {
   std::vector<Column> columns_;
 };
 
-// The pictures of a column of bytes.
+// Reads the pictures of a column of bytes.
 class StoredPictures : public PictureFiles {
  public:
   StoredPictures(Table table, int column, std::shared_ptr<const StoredColumn> stored)
@@ -95,7 +95,7 @@ class StoredPictures : public PictureFiles {
   std::shared_ptr<const StoredColumn> stored_;
 };
 
-// Calls `add` with each text of a chunk, "" for missing ones, until it returns an error or false.
+// Calls `add` with each text of a chunk, "" for missing ones, until it fails or returns false.
 absl::StatusOr<bool> ForEachText(int64_t first, const ArrowChunk& chunk,
                                  const std::function<absl::StatusOr<bool>(int64_t row, std::string_view text)>& add) {
   for (int64_t i = 0; i < chunk.rows; ++i) {
@@ -107,7 +107,7 @@ absl::StatusOr<bool> ForEachText(int64_t first, const ArrowChunk& chunk,
   return true;
 }
 
-// Returns the first value of a column of texts or bytes that is not empty, and its row; row -1 if there is none.
+// Returns the first non-empty value of a column of texts or bytes, and its row; row -1 if there is none.
 absl::StatusOr<std::pair<int64_t, std::string>> FindFirstText(const ArrowTable& table, int c) {
   std::pair<int64_t, std::string> first = {-1, ""};
   RETURN_IF_ERROR(table.ReadColumn(c, true, [&](int64_t begin, const ArrowChunk& chunk) {
@@ -123,7 +123,7 @@ bool IsPicture(const std::string& bytes) {
   return PictureDecoder().Open({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}).ok();
 }
 
-// Returns the field of a CSV file that a value would be. `classes`: names of the values of integers.
+// Returns the CSV field for a value. `classes` names the values of integers.
 std::string MakeField(const ArrowColumn& column, std::string_view text) {
   if (column.kind == Kind::kNumbers && column.dtype == DType::kBool)
     return text == "true" ? "1" : text.empty() ? "" : "0";
@@ -155,7 +155,7 @@ class ColumnOpener {
   std::vector<PictureColumn> pictures;
 
  private:
-  // Resolves the labels by name, or by index as in tables of text. The last column is the default.
+  // Resolves the labels by name, or by index as for CSV files. The last column is the default.
   absl::Status FindLabels() {
     std::vector<std::string> names;
     for (const ArrowColumn& info : table_->columns()) {
@@ -230,7 +230,7 @@ class ColumnOpener {
     own.back().stored = Store(c, true);
   }
 
-  // Adds numbers that are decoded later, if none can be missing.
+  // Adds numbers that are decoded at the first access, if none can be missing.
   void AddNumbers(int c, const std::string& name) {
     auto stored = Store(c, false);
     const absl::Status loaded = table_->columns()[c].missing == 0 ? absl::OkStatus() : stored->Load();

@@ -1,4 +1,4 @@
-// Finds the files of a data set in a folder, by the names that are usual on the Hugging Face Hub.
+// Finds the files of a data set in a folder by the usual names on the Hugging Face Hub.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 3;  // levels of folders that are searched
+constexpr int kDeepest = 3;  // levels of folders to search
 constexpr size_t kMostFiles = 100000;
 
 bool IsArrowFile(const std::string& name) { return HasSuffix(name, {".parquet", ".arrow", ".feather"}, false); }
@@ -53,13 +53,13 @@ std::vector<std::string> SplitWords(const std::string& name) {
   return words;
 }
 
-// Returns the part that a word names; "" if none.
+// Returns the part that a word names; "" if it names none.
 std::string FindPart(const std::string& word) {
   if (word == "train" || word == "training") return "train";
   return std::ranges::count(kEvalPartNames, word) > 0 ? word : "";
 }
 
-// Returns the part that the name of a file or of a folder around it names, "train" if none does.
+// Returns the part in the name of a file or of a folder around it; "train" if none is named.
 std::string FindPartOfPath(const fs::path& path) {
   for (fs::path at = path; !at.empty(); at = at.parent_path()) {
     for (const std::string& word : SplitWords(at.stem().string())) {
@@ -69,7 +69,7 @@ std::string FindPartOfPath(const fs::path& path) {
   return "train";
 }
 
-// Returns the first folder of a path that is no part and not "data": the configuration. "" if there is none.
+// Returns the configuration: the first folder of a path that is neither a part nor "data"; "" if there is none.
 std::string FindConfiguration(const fs::path& path) {
   for (const fs::path& folder : path.parent_path()) {
     if (folder != "data" && FindPart(absl::AsciiStrToLower(folder.string())).empty()) return folder.string();
@@ -77,7 +77,7 @@ std::string FindConfiguration(const fs::path& path) {
   return "";
 }
 
-// Fails if a shard of those that "…-00000-of-00002" announces is missing.
+// Fails if one of the shards that "…-00000-of-00002" announces is missing.
 absl::Status CheckShards(const std::string& root, const std::vector<std::string>& files) {
   static const auto* const kShard = new std::regex(R"(^(.*)-(\d{1,9})-of-(\d{1,9})(\..*)$)");
   std::map<std::string, std::pair<int64_t, std::set<std::string>>> shards;

@@ -14,19 +14,19 @@ namespace onnxtrain {
 // that IsArrowFolder recognizes. Numbers, also dates, times and decimals, keep their type; lists of numbers of one
 // shape are tensors; fields of structs are columns "a.b"; strings follow the rules of CSV fields for labels, categories
 // and missing values; pictures are binary values or structs {bytes, path}. Other lists, structs and maps are read as
-// texts (DatasetOptions::text), in JSON. Columns are decoded when they are first read, and kept in memory or, if large,
-// in a file without a name.
+// JSON texts (DatasetOptions::text). Columns are decoded at the first access and kept in memory or, if large, in an
+// unnamed file.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenArrow(const std::string& path, const DatasetOptions& options);
 
-// Returns true if a folder, its sub-folder "data", or a folder of one configuration has such files.
+// Returns true if a folder, its subfolder "data" or a folder of one configuration contains such files.
 bool IsArrowFolder(const std::string& path);
 
-// Returns true for a folder that has files for evaluation: test, validation ….
+// Returns true if a folder contains files for evaluation: test, validation ….
 bool HasArrowEvalFiles(const std::string& path);
 
-// Returns the files to open in the order of their names: with `eval_split` those of the first evaluation part that the
-// folder has. Parts are named as on the Hub: "train-00000-of-00002.parquet", "train/0000.parquet", "test.arrow"; files
-// whose names name no part are for training. Fails if shards are missing or the folder holds several configurations.
+// Returns the files to open, sorted by name; with `eval_split`, those of the first evaluation part in the folder. Parts
+// are named as on the Hub: "train-00000-of-00002.parquet", "train/0000.parquet", "test.arrow"; files without a part in
+// their names are for training. Fails if shards are missing or the folder contains several configurations.
 absl::StatusOr<std::vector<std::string>> FindArrowFiles(const std::string& path, bool eval_split);
 
 }  // namespace onnxtrain

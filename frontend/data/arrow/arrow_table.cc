@@ -16,7 +16,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 40;
-constexpr size_t kMostThreads = 8;  // that decode a column
+constexpr size_t kMostThreads = 8;  // to decode a column
 
 // Runtimes of sanitizers do not support deep binding.
 #ifdef ONNXTRAIN_SANITIZER

@@ -62,7 +62,7 @@ absl::Status ByteStore::WriteAt(int64_t offset, std::span<const std::byte> bytes
   return absl::OkStatus();
 }
 
-// Memory of large columns is in huge pages, of which a block has few. A block takes as much memory as is written.
+// Adds a block, in huge pages for large columns. A block only takes as much memory as is written.
 void ByteStore::AddBlock(bool is_large) {
   auto* block = static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBlock));
   CHECK(block != nullptr);

@@ -13,7 +13,7 @@
 
 namespace onnxtrain {
 
-// The bytes that several stores may hold in memory. Thread-safe.
+// Limits the bytes that several stores hold in memory. Thread-safe.
 class StoreBudget {
  public:
   explicit StoreBudget(int64_t bytes) : left_(bytes) {}
@@ -29,8 +29,8 @@ class StoreBudget {
   std::atomic<int64_t> left_;
 };
 
-// Bytes that are appended by one thread, or written at offsets by several, and then read by any thread at any offset.
-// They are in memory while the budget lasts, and else in a file without a name in the folder TMPDIR (/var/tmp).
+// Bytes that one thread appends, or several write at offsets, before any threads read them at any offset. They are in
+// memory while the budget lasts, else in an unnamed file in the folder TMPDIR (/var/tmp).
 class ByteStore {
  public:
   explicit ByteStore(std::shared_ptr<StoreBudget> budget) : budget_(std::move(budget)) {}
@@ -40,7 +40,7 @@ class ByteStore {
 
   // Fails if the file would take more than half of the free space.
   absl::Status Append(std::span<const std::byte> bytes);
-  // Makes room for `bytes` bytes in an empty store, which WriteAt fills.
+  // Reserves `bytes` bytes in an empty store, which WriteAt fills.
   absl::Status Allocate(int64_t bytes);
   absl::Status WriteAt(int64_t offset, std::span<const std::byte> bytes);
   // Fills `out`. Requires offset + out.size() ≤ size().

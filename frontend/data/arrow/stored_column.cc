@@ -13,14 +13,14 @@ namespace {
 
 using Kind = ArrowColumn::Kind;
 
-constexpr int64_t kMostElements = int64_t{1} << 31;  // of a sample
+constexpr int64_t kMostElements = int64_t{1} << 31;  // per sample
 
 template <typename T>
 std::span<const std::byte> BytesOf(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// Writes NaN of a type of floats over the missing values.
+// Writes NaN of a floating-point type over the missing values.
 void SetNan(DType dtype, std::span<const uint8_t> missing, std::span<std::byte> values) {
   HostTensor nan(Type{dtype, {}});
   nan.Set(0, std::numeric_limits<double>::quiet_NaN());
@@ -51,7 +51,7 @@ absl::Status StoredColumn::Load() const {
   return status_;
 }
 
-// Decodes numbers of which none is missing, whose places are known.
+// Decodes numbers without missing ones, whose positions are known.
 absl::Status StoredColumn::DecodeInParallel() const {
   const auto width = static_cast<int64_t>(sample_.bytes());
   RETURN_IF_ERROR(values_.Allocate(table_->rows() * width));
@@ -96,7 +96,7 @@ absl::Status StoredColumn::NoteMissing(int64_t first, const ArrowChunk& chunk) c
   return absl::OkStatus();
 }
 
-// Returns the numbers in the type of samples.
+// Converts the numbers to the type of samples.
 absl::StatusOr<std::span<const std::byte>> StoredColumn::ConvertNumbers(const ArrowChunk& chunk,
                                                                         std::vector<std::byte>* buffer) const {
   const DType dtype = table_->columns()[column_].dtype;
@@ -109,7 +109,7 @@ absl::StatusOr<std::span<const std::byte>> StoredColumn::ConvertNumbers(const Ar
   return std::span<const std::byte>(*buffer);
 }
 
-// Takes the first list's shape for that of all.
+// Sets the shape of all lists to that of the first one. Fails on other shapes, ragged lists and nulls.
 absl::Status StoredColumn::FitList(int64_t row, std::span<const int64_t> extents) const {
   if (has_shape_ && std::ranges::equal(extents, sample_.shape)) return absl::OkStatus();
   if (std::ranges::find(extents, ArrowChunk::kHoldsNull) != extents.end())
@@ -129,7 +129,7 @@ absl::Status StoredColumn::FitList(int64_t row, std::span<const int64_t> extents
                  ToString(sample_.shape), " of the first row");
 }
 
-// Appends the lists, and zeros for those that cannot be read.
+// Appends the lists, and zeros for unreadable ones.
 absl::Status StoredColumn::AppendLists(int64_t first, const ArrowChunk& chunk) const {
   const int64_t rank = table_->columns()[column_].rank;
   for (int64_t i = 0; i < chunk.rows; ++i) {

@@ -1,4 +1,4 @@
-// Columns of Parquet and Arrow files, decoded once and then read at random.
+// Decodes columns of Parquet and Arrow files once, for random access.
 #pragma once
 
 #include <memory>
@@ -12,25 +12,25 @@
 
 namespace onnxtrain {
 
-// A column's values as numbers, lists of numbers, texts or bytes. Decoded when the first one is read. Thread-safe.
+// A column's values as numbers, lists of numbers, texts or bytes. The first access decodes them. Thread-safe.
 class StoredColumn {
  public:
   enum class Missing : uint8_t {
     kProblem,     // a missing number makes the column unusable
-    kNan,         // it is read as NaN; integers become float64
-    kUnreadable,  // it cannot be read, others can
+    kNan,         // a missing number is read as NaN; integers become float64
+    kUnreadable,  // missing values cannot be read, others can
   };
-  // `as_text`: values other than texts and bytes become JSON texts.
+  // If `as_text`, values other than texts and bytes become JSON texts.
   StoredColumn(std::shared_ptr<const ArrowTable> table, int column, bool as_text, Missing missing,
                std::shared_ptr<StoreBudget> budget);
 
-  // Decodes the column, if that has not been done. Fails on what can be read in part only.
+  // Decodes the column if necessary. Fails if only a part of it can be read.
   absl::Status Load() const;
   // Returns the type of a sample. The shape of lists is known after Load.
   const Type& sample() const { return sample_; }
   absl::Status Read(int64_t i, std::span<std::byte> out) const { return ReadRange(i, 1, out); }
   absl::Status ReadRange(int64_t first, int64_t count, std::span<std::byte> out) const;
-  // Reads a text or bytes; those that are missing are empty. Reads at most `most` bytes.
+  // Reads a text or bytes, at most `most` bytes. Missing values are empty.
   absl::StatusOr<std::string> ReadText(int64_t i, size_t most = SIZE_MAX) const;
 
  private:
@@ -50,11 +50,11 @@ class StoredColumn {
   const bool as_text_;
   const Missing missing_;
   mutable Type sample_;
-  mutable bool has_shape_ = false;  // of lists, which the first one has
+  mutable bool has_shape_ = false;  // the first list has set the shape
   mutable std::once_flag loaded_;
   mutable absl::Status status_;
   mutable ByteStore values_, offsets_;
-  mutable std::vector<bool> unreadable_;  // rows; empty: none
+  mutable std::vector<bool> unreadable_;  // by row; empty: none
 };
 
 }  // namespace onnxtrain

@@ -5,8 +5,8 @@
 namespace onnxtrain {
 namespace {
 
-// Templates ask for "messages", and read bos_token and eos_token only where the format has them. The text of an
-// assistant and the end of its turn are in {% generation %}; the header of the turn, which the prompt contains, is not.
+// Templates read "messages", and bos_token and eos_token only where the format has them. {% generation %} contains the
+// text of an assistant and the end of its turn, but not the header of the turn, which is part of the prompt.
 constexpr BuiltinChatTemplate kTemplates[] = {
     {"chatml", "<|im_end|>", R"({%- for message in messages %}
 {{- '<|im_start|>' ~ message.role ~ '\n' }}

@@ -1,4 +1,4 @@
-// Chat templates by name, for tokenizers that come without one.
+// Lists chat templates by name, for tokenizers without one.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace onnxtrain {
 struct BuiltinChatTemplate {
   std::string_view name;
   std::string_view end_of_turn;  // the text that ends an assistant's turn; "eos_token" names a variable
-  std::string_view source;       // with {% generation %} around what assistants write
+  std::string_view source;       // with {% generation %} around the texts of assistants
 };
 
 // Returns null if there is no template of this name.

@@ -10,7 +10,7 @@ struct Parameter {
   bool optional = false;
 };
 
-// Splits "old new count? *".
+// Splits lists of parameters such as "old new count? *".
 std::vector<Parameter> SplitParameters(std::string_view text) {
   std::vector<Parameter> parameters;
   while (!text.empty()) {
@@ -62,7 +62,7 @@ absl::StatusOr<Bound> Bind(const Builtin& builtin, CallArguments arguments) {
   return bound;
 }
 
-// A row of a table with the value that it is a method of.
+// A row of a table, bound to a value as its method.
 class Function : public Object {
  public:
   Function(const Builtin& builtin, Value self) : builtin_(builtin), self_(std::move(self)) {}

@@ -16,7 +16,7 @@ namespace onnxtrain::jinja {
 class Bound {
  public:
   std::vector<std::optional<Value>> values;
-  CallArguments rest;  // all arguments, or those beyond the parameters before "*"
+  CallArguments rest;  // all arguments, or those after the parameters before "*"
 
   bool Has(size_t i) const { return i < values.size() && values[i].has_value(); }
   // Returns None for an argument that is not passed.
@@ -28,12 +28,12 @@ class Bound {
 
 struct Builtin {
   std::string_view name;
-  // Names separated by spaces. "?" marks a parameter that may be left out, "*" stands for any further arguments.
+  // Names separated by spaces. "?" marks an optional parameter, "*" any number of further arguments.
   std::string_view parameters;
   absl::StatusOr<Value> (*run)(Interpreter& run, const Value& self, const Bound& arguments);
 };
 
-// Binds arguments to the parameters and runs. Errors name the function.
+// Binds the arguments to the parameters and calls `run`. Errors name the function.
 absl::StatusOr<Value> CallBuiltin(Interpreter& run, const Builtin& builtin, const Value& self, CallArguments arguments);
 // Returns null if no row has this name.
 const Builtin* FindBuiltin(std::span<const Builtin> table, std::string_view name);
@@ -49,9 +49,9 @@ std::span<const Builtin> GlobalFunctions();
 // Returns the row as a function with `self` bound: a method, or a global function.
 Value MakeFunction(const Builtin& builtin, Value self);
 
-// printf-style formatting by Python's rules: "%s" % value.
+// Formats by printf-style rules of Python: "%s" % value.
 absl::StatusOr<std::string> FormatPercent(Interpreter& run, std::string_view format, const Value& value);
-// str.format
+// Formats as Python's str.format.
 absl::StatusOr<std::string> FormatBraces(Interpreter& run, std::string_view format, const CallArguments& arguments);
 
 struct JsonStyle {
@@ -59,7 +59,7 @@ struct JsonStyle {
   std::optional<std::string> indent = {};
   std::string comma = ", ", colon = ": ";
 };
-// Returns the text of Python's json.dumps.
+// Returns the result of Python's json.dumps.
 absl::StatusOr<std::string> WriteJsonText(Interpreter& run, const Value& value, const JsonStyle& style);
 
 }  // namespace onnxtrain::jinja

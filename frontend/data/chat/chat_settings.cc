@@ -25,7 +25,7 @@ absl::StatusOr<Json> ReadObject(const Tokenizer& tokenizer, const char* name) {
   return json.is_object() ? absl::StatusOr<Json>(std::move(json)) : Invalid(name, ": is no JSON object");
 }
 
-// Adds tokens under the names of settings like "eos_token", which are texts or objects with a content.
+// Adds the tokens in settings like "eos_token", which are texts or objects with a `content`.
 void AddTokens(const Json& settings, std::map<std::string, std::string>* tokens) {
   for (const auto& [name, value] : settings.items()) {
     const Json& content = value.is_object() && value.contains("content") ? value["content"] : value;

@@ -1,4 +1,4 @@
-// The settings of a tokenizer that concern chats.
+// Reads the settings of a tokenizer that concern chats.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace onnxtrain {
 
 struct ChatSettings {
   std::string chat_template;                          // the source; "": the tokenizer has none
-  std::string tool_template;                          // another one for chats with tools; "": there is none
+  std::string tool_template;                          // another one, for chats with tools; "": there is none
   std::map<std::string, std::string> special_tokens;  // "eos_token" → "</s>"
 
   // Returns the token that ends an answer; "" if the settings name none.

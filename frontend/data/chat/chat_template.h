@@ -1,4 +1,4 @@
-// Chat templates: Jinja as Hugging Face's transformers configures it, without any access to files.
+// Renders chat templates: Jinja as Hugging Face's transformers configures it, without access to files.
 //
 //   auto chat = ChatTemplate::Parse(source);
 //   auto rendered = (*chat)->Render({{"messages", messages}, {"add_generation_prompt", true}});
@@ -26,11 +26,11 @@ struct RenderedChat {
   std::vector<TextRange> generated;  // texts of {% generation %} blocks, in the order in which the blocks end
 };
 
-// Bounds of one rendering, and its clock.
+// Limits of one rendering, and its clock.
 struct RenderOptions {
   int64_t max_steps = 20'000'000;         // evaluated nodes, and copied bytes / 64
-  int64_t max_bytes = int64_t{32} << 20;  // of the output, and of each text that is computed
-  std::time_t now = 0;                    // what strftime_now formats, in local time; 0: the current time
+  int64_t max_bytes = int64_t{32} << 20;  // limit of the output, and of each text that is computed
+  std::time_t now = 0;                    // the time that strftime_now formats, in local time; 0: the current time
 };
 
 // Immutable: any number of threads may render at once.
@@ -40,11 +40,19 @@ class ChatTemplate {
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Parse(std::string_view source);
   virtual ~ChatTemplate() = default;
 
+<<<<<<< HEAD
   // `variables` is an object. Errors are one line that begins with "line N: ". Messages that the template refuses by
   // raise_exception are FailedPrecondition errors.
   virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const = 0;
   absl::StatusOr<RenderedChat> Render(const OrderedJson& variables) const { return Render(variables, {}); }
   // True if the template marks what assistants write by {% generation %}.
+=======
+  // `variables` is an object. Errors in the template are one line that begins with "line N: "; those of raise_exception
+  // are FailedPrecondition errors with its message.
+  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables,
+                                              const RenderOptions& options = {}) const = 0;
+  // Returns true if the template marks the text of assistants by {% generation %}.
+>>>>>>> w-e
   virtual bool marks_generation() const = 0;
 };
 

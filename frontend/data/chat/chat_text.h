@@ -1,4 +1,4 @@
-// Converts dialogues to tokens of which some carry loss.
+// Converts dialogues to tokens, of which some carry loss.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,17 @@
 
 namespace onnxtrain {
 
-// The tokens that carry loss. kAuto: those behind a prompt, or those of the assistant where a dialogue has no prompt.
+// The tokens that carry loss. kAuto: those after the prompt, or those of assistants if a dialogue has no prompt.
 enum class LossOn : uint8_t { kAuto, kCompletion, kAssistant, kAll };
 
 // Immutable: any number of threads may use it at once.
 class ChatText {
  public:
-  // `source`: a template in Jinja, with those of `settings` for chats with tools; "": all dialogues are plain prompts
-  // and answers. Fails, naming the line, on a template that cannot be parsed.
+  // Parses the Jinja template `source`. If it is that of `settings`, dialogues with tools use the tool template. With
+  // "", Encode accepts only plain prompts and answers. Fails, naming the line, on a template that cannot be parsed.
   static absl::StatusOr<ChatText> Make(const std::string& source, const ChatSettings& settings, LossOn loss_on);
 
-  // Returns the tokens of a dialogue. A plain prompt, its answer and the token that ends texts follow each other.
+  // Returns the tokens of a dialogue: of a plain one, those of prompt and answer and the token that ends texts.
   absl::StatusOr<AnsweredSample> Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                         TokenizerScratch* scratch) const;
 

@@ -14,7 +14,7 @@ class PartTokens {
   PartTokens(const Tokenizer& tokenizer, const TextPart& part, std::span<const TokenId> ids, TokenizerScratch* scratch)
       : tokenizer_(tokenizer), part_(part), ids_(ids), scratch_(scratch) {}
 
-  // Returns the token that holds the byte behind an end of a character.
+  // Returns the token that holds the byte after an end of a character.
   size_t FindBehind(size_t byte) { return byte == 0 ? 0 : Compare(byte).first; }
   // Returns the token that holds the byte before an end of a character.
   size_t FindBefore(size_t byte) {
@@ -24,8 +24,8 @@ class PartTokens {
   }
 
  private:
-  // Returns the first token that the text up to `byte` does not have, and whether a token begins there: the text has
-  // all those before it, and no other.
+  // Returns the first token that the text up to `byte` lacks, and whether a token begins there: then the text has
+  // exactly the tokens before it.
   std::pair<size_t, bool> Compare(size_t byte) {
     if (part_.added != kNoToken) return {0, false};
     before_.clear();
@@ -41,7 +41,7 @@ class PartTokens {
   std::vector<TokenId> before_;
 };
 
-// Marks the tokens of the part from `first` on that a range covers. `begin`: the offset of the part in the whole text.
+// Marks the tokens of the part, from `first` on, that a range covers. `begin` is the part's byte offset in the text.
 void MarkPart(const TextRange& range, size_t begin, const TextPart& part, size_t first, PartTokens* tokens,
               AnsweredSample* sample) {
   const size_t end = begin + part.text.size();

@@ -11,13 +11,13 @@
 
 namespace onnxtrain {
 
-// Encodes a text without the template's special tokens. A token carries loss if it lies between the token of the first
-// byte of a generated range and that of its last byte, as in Hugging Face's assistant masks.
+// Encodes a text without adding special tokens. The tokens from the one with the first byte of a generated range to
+// that with its last byte carry loss, as in Hugging Face's assistant masks.
 absl::StatusOr<AnsweredSample> EncodeMarked(const Tokenizer& tokenizer, const RenderedChat& text,
                                             TokenizerScratch* scratch);
 
-// Encodes a whole text, of which the tokens carry loss that come after as many as its prompt has, as TRL does. The
-// prompt is usually, but not necessarily, the beginning of the text. `special`: with the special tokens of a sample.
+// Encodes a text. If its prompt has n tokens, those after the first n carry loss, as in TRL. The prompt is usually, but
+// not necessarily, a prefix of the text. `special` adds the special tokens of a sample.
 absl::StatusOr<AnsweredSample> EncodeAnswer(const Tokenizer& tokenizer, const std::string& prompt,
                                             const std::string& text, bool special, TokenizerScratch* scratch);
 

@@ -16,7 +16,7 @@ struct NamedForm {
   Kind kind;
   const char *first, *second;
 };
-// The names that data sets have, those of the richest forms first.
+// Lists the names of columns in public data sets, the richest forms first.
 constexpr NamedForm kForms[] = {
     {Kind::kMessages, "messages", ""},
     {Kind::kMessages, "conversations", ""},
@@ -29,10 +29,10 @@ constexpr NamedForm kForms[] = {
     {Kind::kInstruction, "query", "response"},
 };
 
-// Optional columns, each under the names that it has.
+// An optional column with its usual names.
 struct NamedPart {
   std::string DialogueForm::*column;
-  bool of_instructions;  // in data of instructions only
+  bool of_instructions;  // only in data of instructions
   std::array<const char*, 2> names;
 };
 constexpr NamedPart kParts[] = {
@@ -42,7 +42,7 @@ constexpr NamedPart kParts[] = {
     {&DialogueForm::tools, false, {"tools", "tools"}},
 };
 
-// Names of speakers other than those of chat templates.
+// Maps names of speakers to the roles of chat templates.
 constexpr std::pair<const char*, const char*> kRoles[] = {
     {"human", "user"},      {"gpt", "assistant"},           {"chatgpt", "assistant"}, {"bot", "assistant"},
     {"model", "assistant"}, {"function_call", "assistant"}, {"observation", "tool"},  {"function_response", "tool"},
@@ -98,7 +98,7 @@ absl::StatusOr<DialogueForm> MakeCompletionForm(const Dataset& data, const std::
 
 namespace {
 
-// Returns the text of an optional column; "" without one.
+// Returns the text of an optional column; "" if there is none.
 absl::StatusOr<std::string> ReadColumn(const Dataset& data, int64_t row, const std::string& name) {
   const auto column = name.empty() ? std::nullopt : FindColumn(data, name);
   return column.has_value() ? data.ReadText(row, *column) : absl::StatusOr<std::string>("");
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> ReadColumn(const Dataset& data, int64_t row, const s
 
 Json MakeMessage(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
 
-// Fails on content that no language model of tokens reads.
+// Fails on content that language models of tokens cannot read.
 absl::Status CheckContent(const Json& message) {
   if (!message.contains("content") || !message["content"].is_array()) return absl::OkStatus();
   for (const Json& part : message["content"]) {
@@ -130,7 +130,7 @@ absl::StatusOr<Json> ToMessage(Json turn) {
   return turn;
 }
 
-// Parses a list of messages; null if the text is none.
+// Parses a list of messages; null if the text is not one.
 absl::StatusOr<Json> ParseMessages(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos || text[begin] != '[') return Json();
@@ -179,7 +179,7 @@ absl::StatusOr<Dialogue> ReadCompletion(const Dataset& data, int64_t row, const 
   return dialogue;
 }
 
-// Adds the earlier turns of an instruction, a list of pairs of what was asked and answered.
+// Adds the earlier turns of an instruction, which are a list of pairs of question and answer.
 absl::Status AddHistory(const std::string& text, Json* messages) {
   const Json history = text.empty() ? Json::array() : ParseJson<Json>(text);
   if (!history.is_array()) return Invalid("the history is no list of pairs");

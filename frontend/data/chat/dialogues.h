@@ -17,13 +17,13 @@ struct DialogueForm {
   enum class Kind : uint8_t {
     kMessages,    // `first`: a list of {role, content} or {from, value}
     kCompletion,  // `first` and `second`: a prompt and its answer, texts or lists of messages
-    kInstruction  // `first` and `second`: what a user and an assistant say, with `context` behind the former
+    kInstruction  // `first` and `second`: texts of a user and an assistant; `context` follows the first
   } kind = Kind::kMessages;
   std::string first, second;
   std::string context, system, history, tools;  // optional columns; "": there is none
 };
 
-// Returns the names that columns of dialogues have, which are to be read as text.
+// Returns the names of columns that hold dialogues, which have to be read as text.
 std::vector<std::string> ListDialogueColumns();
 
 // Returns the form whose columns the data set has; nullopt if there is none.
@@ -36,12 +36,12 @@ absl::StatusOr<DialogueForm> MakeCompletionForm(const Dataset& data, const std::
 // A sample: messages, or a plain prompt with its answer.
 struct Dialogue {
   OrderedJson messages, tools;  // null where there are none
-  int64_t prompt_messages = 0;  // those in front of the answer to a prompt; 0: the dialogue has no prompt
+  int64_t prompt_messages = 0;  // messages before the answer; 0: the dialogue has no prompt
   std::string prompt, answer;   // texts, without messages
 };
 
-// Reads a row. `as_messages`: a plain prompt and its answer become messages of a user and an assistant. Fails, without
-// naming the row, on text that is no dialogue, and on pictures and sounds in it.
+// Reads a row. If `as_messages`, a plain prompt and its answer become messages of a user and an assistant. Fails,
+// without naming the row, on text that is no dialogue and on content with pictures or sounds.
 absl::StatusOr<Dialogue> ReadDialogue(const Dataset& data, int64_t row, const DialogueForm& form, bool as_messages);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// Formatting by "%" and by str.format, with Python's conversions of strings, integers and floats.
+// Implements "%" and str.format, with Python's conversions of strings, integers and floats.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -122,7 +122,7 @@ absl::StatusOr<std::string> FormatText(Interpreter& run, const std::string& text
   return Pad(run, "", text.substr(0, kept), spec, '<');
 }
 
-// One "%" format: flags, width, precision and type after an optional name.
+// Formats one "%" field: flags, width, precision and type after an optional name.
 class PercentFormatter {
  public:
   PercentFormatter(Interpreter& run, std::string_view format, const Value& value)

@@ -1,4 +1,4 @@
-// Global functions, and methods of lists and mappings.
+// Implements the global functions, and the methods of lists and mappings.
 #include <algorithm>
 #include <ctime>
 
@@ -79,7 +79,7 @@ absl::StatusOr<Value> TimeFunction(Interpreter& run, const Value& /*self*/, cons
   return Value(std::string_view(text, size));
 }
 
-// Gives each of its items in turn.
+// Returns its items in turn.
 class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
  public:
   explicit Cycler(Values items) : items_(std::move(items)) {}
@@ -120,7 +120,7 @@ absl::StatusOr<Value> CyclerFunction(Interpreter& run, const Value& /*self*/, co
   return Value(std::shared_ptr<Object>(run.Make<Cycler>(a.rest.positional)));
 }
 
-// Gives nothing the first time, and the separator after that.
+// Returns "" at the first call, and the separator at later ones.
 class Joiner : public Object {
  public:
   explicit Joiner(Value separator) : separator_(std::move(separator)) {}

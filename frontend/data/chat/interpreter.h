@@ -1,4 +1,4 @@
-// Runs the tree of a template: variables in scopes, output, limits, and calls of functions.
+// Runs the tree of a template: scopes of variables, output, limits, and calls of functions.
 #pragma once
 
 #include <ctime>
@@ -14,11 +14,11 @@
 
 namespace onnxtrain::jinja {
 
-// Bounds of one rendering.
+// Limits of one rendering.
 struct Limits {
   int64_t steps = 20'000'000;         // evaluated nodes, and copied bytes / 64
-  int64_t bytes = int64_t{32} << 20;  // of the output, and of each text that is computed
-  int depth = 1000;                   // of nested evaluations
+  int64_t bytes = int64_t{32} << 20;  // limit of the output, and of each text that is computed
+  int depth = 1000;                   // limit of nested evaluations
 };
 
 // Characters [begin, end) of the output.
@@ -26,7 +26,7 @@ struct CharRange {
   int64_t begin = 0, end = 0;
 };
 
-// Variables of a block. Those of the blocks around it are visible but cannot be changed.
+// The variables of a block. Those of enclosing blocks are visible but cannot be changed.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<std::string_view, Value>> variables;
@@ -35,7 +35,7 @@ struct Scope {
   void Set(std::string_view name, Value value);
 };
 
-// Runs one template once. `variables` and the tree must outlive it.
+// Runs one template once, in one thread. `variables` and the tree must outlive it.
 class Interpreter {
  public:
   Interpreter(const Dict& variables, const std::tm& now, const Limits& limits);
@@ -52,10 +52,10 @@ class Interpreter {
   absl::StatusOr<Flow> Execute(const Body& body);
   // Executes in a new scope and returns the text instead of writing it.
   absl::StatusOr<std::string> Capture(const Body& body);
-  // Returns what a function writes.
+  // Returns the text that a function writes.
   absl::StatusOr<std::string> CaptureFrom(absl::FunctionRef<absl::Status()> write);
   absl::Status Write(std::string_view text);
-  // Writes the text of a generation block and records where.
+  // Writes the text of a generation block and records its range.
   absl::Status WriteGenerated(std::string_view text);
 
   Value Lookup(const std::string& name) const;
@@ -72,7 +72,7 @@ class Interpreter {
   absl::Status CountBytes(int64_t bytes);
   // Fails if a text of this size exceeds the limit, without counting it.
   absl::Status CheckBytes(int64_t bytes) const;
-  // Makes an object whose references are dropped when the rendering ends.
+  // Makes an object whose references are dropped at the end of the rendering, to break cycles.
   template <typename T, typename... Args>
   std::shared_ptr<T> Make(Args&&... args) {
     auto object = std::make_shared<T>(std::forward<Args>(args)...);
@@ -80,7 +80,7 @@ class Interpreter {
     return object;
   }
 
-  // Replaces the scope while it lives.
+  // Replaces the scope during its lifetime.
   class InScope {
    public:
     InScope(Interpreter& run, std::shared_ptr<Scope> scope) : run_(run), saved_(std::move(run.scope_)) {
@@ -107,7 +107,7 @@ class Interpreter {
   int64_t root_chars_ = 0;  // characters of the first counted_bytes_ bytes of root_
   size_t counted_bytes_ = 0;
   std::vector<CharRange> generated_;
-  // Objects of the template. They are kept here, so that a long chain of them is not destroyed recursively.
+  // Keeps the objects of the template, so that a long chain of them is not destroyed recursively.
   std::vector<std::shared_ptr<Object>> objects_;
   int64_t steps_ = 0;
   int depth_ = 0, error_line_ = 0;

@@ -11,7 +11,7 @@
 namespace onnxtrain::jinja {
 namespace {
 
-// Writes JSON as json.dumps does.
+// Writes JSON in the format of Python's json.dumps.
 class Writer {
  public:
   Writer(Interpreter& run, const JsonStyle& style) : run_(run), style_(style) {}

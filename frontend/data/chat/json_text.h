@@ -1,4 +1,4 @@
-// Values of templates from JSON.
+// Converts JSON to values of templates.
 #pragma once
 
 #include "frontend/data/chat/value.h"
@@ -6,7 +6,7 @@
 
 namespace onnxtrain::jinja {
 
-// Converts JSON. Fails on integers beyond 64 bits and on containers beyond the bounds of values.
+// Fails on integers beyond 64 bits and on containers beyond the limits of values.
 absl::StatusOr<Value> FromJson(const OrderedJson& json);
 
 }  // namespace onnxtrain::jinja

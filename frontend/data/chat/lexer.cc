@@ -156,7 +156,7 @@ class Lexer {
     return std::string_view::npos;
   }
 
-  // Strips text before a tag: all white space, or that of the tag's line if nothing else is in it.
+  // Strips text before a tag: all white space, or that of the tag's line if the line holds nothing else.
   std::string_view StripData(std::string_view data, char sign, bool strip_line) const {
     if (sign == '-') return StripRight(data);
     if (sign == '+' || !strip_line) return data;
@@ -165,7 +165,7 @@ class Lexer {
     return line_starts && SkipSpaces(data, line) == data.size() ? data.substr(0, line) : data;
   }
 
-  // Skips a sign and the two characters of an end, and what the sign strips after it.
+  // Skips a sign, the two characters of an end, and the white space that the sign strips after it.
   bool SkipEnd(std::string_view end, bool plus_allowed) {
     const char sign = at_ < source_.size() ? source_[at_] : ' ';
     const size_t signs = sign == '-' || (sign == '+' && plus_allowed) ? 1 : 0;
@@ -334,7 +334,7 @@ class Lexer {
 
   void Push(TokenKind kind, std::string_view text) { tokens_.push_back({kind, std::string(text), line_}); }
 
-  // Advances and counts lines from where they were counted last.
+  // Advances the position and updates the line number.
   void MoveTo(size_t to) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<int64_t>(counted_),
                                          source_.begin() + static_cast<int64_t>(std::max(to, counted_)), '\n'));

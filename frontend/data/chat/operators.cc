@@ -58,7 +58,7 @@ bool IsRepeatable(const Value& value) {
   return value.text() != nullptr || IsPlain(value, SequenceKind::kList) || IsPlain(value, SequenceKind::kTuple);
 }
 
-// Returns a < b and so on by the sign of the order; false for NaN.
+// Returns whether the order of a and b has a sign that `accept` accepts; false for NaN.
 template <typename Accept>
 absl::StatusOr<Value> CompareBy(Interpreter& run, const Value& a, const Value& b, Accept accept) {
   RETURN_IF_ERROR(run.CountSteps(std::min(GetExtent(a).weight, GetExtent(b).weight)));
@@ -66,7 +66,7 @@ absl::StatusOr<Value> CompareBy(Interpreter& run, const Value& a, const Value& b
   return Value(order.has_value() && accept(*order));
 }
 
-// The indices of a slice by Python's rules, over a length.
+// The indices of a slice of a length, by Python's rules.
 struct SliceRange {
   int64_t start = 0, stop = 0, step = 1;
 };

@@ -1,4 +1,4 @@
-// Operators, attributes and subscripts of values.
+// Implements operators, attributes and subscripts of values, as in Python.
 #pragma once
 
 #include <optional>
@@ -29,13 +29,13 @@ absl::StatusOr<Value> Negate(const Value& a);
 absl::StatusOr<Value> KeepSign(const Value& a);
 absl::StatusOr<Value> Not(const Value& a);
 
-// value.name, which prefers methods to items; value[key], which prefers items. Undefined if there is neither.
+// Return value.name, which prefers methods, and value[key], which prefers items; Undefined if there is neither.
 absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name);
 absl::StatusOr<Value> GetItem(const Value& value, const Value& key);
 // Each bound is None or an integer.
 absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Value& stop, const Value& step);
 
-// Returns Markup if it is HTML already, else with its five special characters escaped.
+// Returns Markup as it is, and other values as Markup with the five special characters of HTML escaped.
 Value Escape(const Value& value);
 
 }  // namespace onnxtrain::jinja

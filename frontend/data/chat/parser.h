@@ -1,4 +1,4 @@
-// Parses templates. One class parses expressions, its subclass statements.
+// Parses templates: one class parses expressions, its subclass statements.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class ExpressionParser {
   enum class Conditionals : uint8_t { kAllowed, kExcluded };  // whether `a if b` is part of an expression
 
   absl::StatusOr<ExpressionPtr> ParseExpression(Conditionals conditionals = Conditionals::kAllowed);
-  // Parses an expression, or a tuple without parentheses, which the name `end` ends too.
+  // Parses an expression, or a tuple without parentheses, which also ends before the name `end`.
   absl::StatusOr<ExpressionPtr> ParseTuple(Conditionals conditionals, std::string_view end = "");
   absl::StatusOr<ExpressionPtr> ParsePostfix(ExpressionPtr node);
   absl::StatusOr<ExpressionPtr> ParseUnary(bool with_filters = true);
@@ -36,7 +36,7 @@ class ExpressionParser {
   bool IsAt(TokenKind kind, std::string_view text, size_t ahead = 0) const;
   bool IsName(std::string_view name) const { return IsAt(TokenKind::kName, name); }
   bool IsOperator(std::string_view text) const { return IsAt(TokenKind::kOperator, text); }
-  // Skips a token if it is next.
+  // Skips the token if it is next; returns whether it was.
   bool SkipName(std::string_view name);
   bool SkipOperator(std::string_view text);
   absl::Status ExpectOperator(std::string_view text);
@@ -47,7 +47,7 @@ class ExpressionParser {
     return Invalid("line ", line, ": ", message...);
   }
 
-  // Variables that make a macro take further arguments, if it reads them.
+  // The special variables that a macro reads: they allow further arguments.
   struct ReadNames {
     bool caller = false, varargs = false, kwargs = false;
   };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kReasoningFields[] = {"reasoning_content", "thinking", "reasoning"};
 
-// Copies a message without null fields, and passes reasoning under the names that templates read.
+// Copies a message without null fields, and passes reasoning under all names that templates read.
 OrderedJson NormalizeMessage(const OrderedJson& message) {
   OrderedJson fields = OrderedJson::object(), out = OrderedJson::object();
   for (const auto& [key, value] : message.items()) {
@@ -47,7 +47,7 @@ size_t FindBorder(std::string_view text, std::string_view turn) {
   return turn.empty() ? 0 : border.back();
 }
 
-// Renders the beginnings of one conversation.
+// Renders prefixes of one conversation.
 class PrefixRenderer {
  public:
   PrefixRenderer(const ChatTemplate& chat, OrderedJson variables, const RenderOptions& options)
@@ -79,8 +79,8 @@ class PrefixRenderer {
     return Annotate(rendered.status(), StrCat("rendering the first ", count, " messages: "));
   }
 
-  // Returns the end of a turn, before the generation prompt that can follow it, or 0 if the text of all messages does
-  // not begin so. Some templates end the last turn in another way than earlier ones if no prompt follows.
+  // Returns the end of a turn before the generation prompt that may follow it, or 0 if the text of all messages begins
+  // differently. Some templates end the last turn differently from earlier ones if no prompt follows.
   absl::StatusOr<size_t> FindEndBeforePrompt(std::string_view whole, size_t turn, std::string_view before) {
     ASSIGN_OR_RETURN(const std::string base, Render(turn, false));
     ASSIGN_OR_RETURN(const std::string after, Render(turn + 1, true));

@@ -1,4 +1,4 @@
-// Renders conversations, and finds which parts of the text assistants wrote.
+// Renders conversations, and finds the parts of the text that assistants wrote.
 #pragma once
 
 #include "frontend/data/chat/chat_template.h"
@@ -6,18 +6,18 @@
 namespace onnxtrain {
 
 // Renders a conversation as transformers' apply_chat_template does. It is an object with "messages", a list of objects,
-// and further variables: tools, documents, add_generation_prompt, bos_token and other special tokens, and whatever else
-// the template reads. Fields of messages that are null are left out; reasoning has all of its usual names.
+// and further variables that the template reads: tools, documents, add_generation_prompt, special tokens such as
+// bos_token. Fields of messages that are null are omitted; reasoning is passed under all of its usual names.
 absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat, const OrderedJson& conversation,
                                         const RenderOptions& options = {});
 
 // Returns the conversation as the variables of a template.
 absl::StatusOr<OrderedJson> MakeChatVariables(const OrderedJson& conversation);
 
-// Renders a conversation and sets `generated` to what assistants wrote, with the ends of their turns: the texts of
-// {% generation %} blocks, if the template has them. Otherwise renders the messages up to each turn of an assistant,
-// without it and with it: the turn is what the second adds, as in TRL's prompts and completions. A template may render
-// a turn differently when others follow, as without its reasoning; an error names a turn that cannot be found then.
+// Renders a conversation and sets `generated` to the texts of assistants, with the ends of their turns, which are the
+// texts of {% generation %} blocks, if the template has them. Otherwise renders the messages before each turn of an
+// assistant, and those with it: the turn is the difference, as in TRL's prompts and completions. A template may render
+// a turn differently before others, as without its reasoning; fails, naming the turn, if it cannot be found then.
 absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, const OrderedJson& conversation,
                                                const RenderOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Filters on lists and mappings, and those that choose among values.
+// Implements filters on lists and mappings, and filters that choose among values.
 #include <algorithm>
 #include <charconv>
 
@@ -9,7 +9,7 @@
 namespace onnxtrain::jinja {
 namespace {
 
-// A path of attributes, as "function.name" or 0.
+// A path of attributes, such as "function.name" or 0.
 class AttributePath {
  public:
   explicit AttributePath(const Value& path) {
@@ -25,7 +25,7 @@ class AttributePath {
     }
   }
 
-  // Replaces what is undefined on the way by `otherwise` if it is not None.
+  // Returns the value at the path. Undefined values on the way become `otherwise`, unless that is None.
   absl::StatusOr<Value> Get(const Value& value, const Value& otherwise = None()) const {
     Value current = value;
     for (const Value& part : parts_) {
@@ -50,7 +50,7 @@ Value IgnoreCase(const Value& value) {
   return value.text() == nullptr ? value : Value(MapCase(*value.text(), CaseMapping::kLower));
 }
 
-// Returns what the values are sorted or compared by.
+// Returns the keys by which values are sorted or compared.
 absl::StatusOr<Values> GetKeys(const Values& items, const Value& attribute, bool case_sensitive,
                                const Value& otherwise = None()) {
   const AttributePath path(attribute);
@@ -135,7 +135,7 @@ absl::StatusOr<Value> ReverseFilter(Interpreter& run, const Value& self, const B
   return GetLength(self) ? MakeGenerator(std::move(items)) : MakeList(std::move(items));
 }
 
-// Gives the results of a function for each item; an error comes where it happens.
+// Returns a generator of the results of a function for each item, in which an error follows the items before it.
 template <typename Function>
 absl::StatusOr<Value> MapItems(Interpreter& run, const Value& self, Function function) {
   if (!IsTrue(self)) return MakeGenerator({});
@@ -182,7 +182,7 @@ absl::StatusOr<Value> MapFilter(Interpreter& run, const Value& self, const Bound
   });
 }
 
-// Keeps items whose value, or that of an attribute, passes a test or is true.
+// Keeps items that pass a test, or that are true; tests an attribute of the items if `by_attribute`.
 absl::StatusOr<Value> Choose(Interpreter& run, const Value& self, const Bound& a, bool keep, bool by_attribute) {
   const CallArguments& all = a.rest;
   const size_t test = by_attribute ? 1 : 0;
@@ -204,7 +204,7 @@ absl::StatusOr<Value> ChooseFilter(Interpreter& run, const Value& self, const Bo
   return Choose(run, self, a, kKeep, kByAttribute);
 }
 
-// Sorts by lists of the values of attributes separated by commas, so that equal values need no order.
+// Sorts by the values of attributes separated by commas, compared as lists, so that equal values need no order.
 absl::StatusOr<Value> SortFilter(Interpreter& run, const Value& self, const Bound& a) {
   ASSIGN_OR_RETURN(const Values items, ReadItems(self));
   const std::string attributes = a.Get(2).text() == nullptr ? "" : *a.Get(2).text();

@@ -21,7 +21,7 @@ class StatementParser : public ExpressionParser {
     absl::StatusOr<StatementPtr> (StatementParser::*parse)();
   };
 
-  // Parses up to a tag with one of the names, which is next then, or to the end of the template.
+  // Parses up to a tag with one of the names, which is the next token then, or to the end of the template.
   absl::StatusOr<Body> ParseBody(std::initializer_list<std::string_view> ends) {
     if (++blocks_ > kMaxBlocks) return Fail(Peek().line, "statements nest more than ", kMaxBlocks, " deep");
     Body body;
@@ -263,7 +263,7 @@ class StatementParser : public ExpressionParser {
     return absl::OkStatus();
   }
 
-  // Parses statements that run apart from the loops around them, and notes which special variables they read.
+  // Parses statements that run outside of the loops around them, and notes which special variables they read.
   absl::Status ParseFunctionBody(std::string_view end, MacroDefinition* definition) {
     const ReadNames before = std::exchange(read_names_, {});
     const int loops = std::exchange(loops_, 0);

@@ -6,7 +6,7 @@
 namespace onnxtrain::jinja {
 namespace {
 
-// The variable `loop`. Items are tested only when they are needed, since the condition may read what the body changes.
+// The variable `loop`. Tests items lazily, since the condition may read values that the body changes.
 class LoopState : public Object, public std::enable_shared_from_this<LoopState> {
  public:
   LoopState(Interpreter& run, const ForStatement& statement, Values items, int depth)
@@ -51,7 +51,7 @@ class LoopState : public Object, public std::enable_shared_from_this<LoopState> 
     absl::StatusOr<Value> (LoopState::*get)();
   };
 
-  // Finds items that meet the condition, up to this number.
+  // Tests items until this number of them has met the condition.
   absl::Status Accept(int64_t count) {
     while (std::ssize(accepted_) < count && tested_ < items_.size()) {
       Value item = items_[tested_++];

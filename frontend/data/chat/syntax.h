@@ -1,4 +1,4 @@
-// The tree of a template: expressions that are evaluated, and statements that are executed.
+// Defines the tree of a template: expressions that are evaluated, and statements that are executed.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct Expression {
 using ExpressionPtr = std::unique_ptr<const Expression>;
 using Expressions = std::vector<ExpressionPtr>;
 
-// How execution goes on after a statement.
+// The control flow after a statement.
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
 struct Statement {
@@ -119,7 +119,7 @@ struct CallExpression : Expression {
   ExpressionPtr function;
   Arguments arguments;
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
-  // Calls with the body of a call block as `caller`.
+  // Calls the function with the body of a call block as `caller`.
   absl::StatusOr<Value> EvaluateWith(Interpreter& run, std::optional<Value> caller) const;
 };
 
@@ -138,7 +138,7 @@ struct TestExpression : Expression {
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
 };
 
-// What a value is assigned to: a name, an attribute of a namespace, or a tuple of targets.
+// The target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name, attribute;
   std::vector<Target> items;

@@ -1,4 +1,4 @@
-// Tests: what follows `is`.
+// Implements tests, which follow `is`.
 #include <algorithm>
 
 #include "frontend/data/chat/builtins.h"

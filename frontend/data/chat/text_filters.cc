@@ -1,4 +1,4 @@
-// Filters that return text or numbers.
+// Implements filters that return text or numbers.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace onnxtrain::jinja {
 namespace {
 
-// Returns text with its mark of HTML, other values printed.
+// Returns texts as they are, with their mark of HTML, and other values printed.
 Value ToText(const Value& value) { return value.text() != nullptr ? value : Value(Print(value)); }
 
 // Runs a method of strings on the printed value.
@@ -157,7 +157,7 @@ absl::StatusOr<Value> ToJsonFilter(Interpreter& run, const Value& self, const Bo
   return Value(std::move(text));
 }
 
-// Reads a number as Python's int and float do: white space around it and underscores between digits.
+// Cleans a number that Python's int and float accept, with white space around it and underscores between digits.
 std::optional<std::string> CleanNumber(std::string_view text) {
   std::string digits(Strip(text, std::nullopt, kBoth));
   for (size_t i = 0; i < digits.size(); ++i) {

@@ -1,4 +1,4 @@
-// Functions on texts that methods and filters share. Lengths and positions count characters.
+// Implements functions on texts that methods and filters share. Widths count characters, offsets count bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 namespace onnxtrain::jinja {
 
 enum StripSides : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
-// Strips any of the characters, by default white space.
+// Strips the given characters, by default white space.
 std::string_view Strip(std::string_view text, std::optional<std::string_view> chars, StripSides sides);
 
-// Returns the offset of the first white space, or the size.
+// Returns the byte offset of the first white space, or the size.
 size_t FindSpace(std::string_view text);
-// Returns the offset after the last white space, or 0.
+// Returns the byte offset after the last white space, or 0.
 size_t FindLastWord(std::string_view text);
-// Splits at the line ends that Python knows.
+// Splits at the line ends that Python recognizes.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 
 // Replaces at most `count` occurrences, or all if it is negative.
@@ -27,11 +27,11 @@ absl::StatusOr<std::string> Replace(Interpreter& run, std::string_view text, std
                                     int64_t count = -1);
 
 enum class Alignment : uint8_t { kLeft, kRight, kCenter };
-// Pads to a width with `fill`, one character.
+// Pads to a width with `fill`, which is one character.
 absl::StatusOr<std::string> Align(Interpreter& run, std::string_view text, int64_t width, std::string_view fill,
                                   Alignment alignment);
 
-// True if a character has this class, kIsUpper or kIsLower, and no cased one has another.
+// Returns true if a character has the class kIsUpper or kIsLower and no cased character has the other one.
 bool IsAllOfCase(std::string_view text, uint8_t case_class);
 
 }  // namespace onnxtrain::jinja

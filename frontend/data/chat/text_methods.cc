@@ -1,4 +1,4 @@
-// Methods of strings, as Python has them.
+// Implements Python's methods of strings.
 #include <algorithm>
 #include <limits>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
-// Keeps the mark of HTML.
+// Returns a text that is marked as HTML if `self` is.
 Value Keep(const Value& self, std::string text) {
   return self.is_markup() ? MakeMarkup(std::move(text)) : Value(std::move(text));
 }
@@ -202,7 +202,7 @@ absl::StatusOr<Value> FormatMethod(Interpreter& run, const Value& self, const Bo
   return Keep(self, std::move(text));
 }
 
-// True if all characters are of the classes, and there is one.
+// Returns true if there are characters and all of them have one of the classes.
 template <uint8_t kClasses>
 absl::StatusOr<Value> AllMethod(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
   for (size_t at = 0; at < self.text()->size();) {
@@ -213,7 +213,7 @@ absl::StatusOr<Value> AllMethod(Interpreter& /*run*/, const Value& self, const B
   return Value(!self.text()->empty());
 }
 
-// True if no cased character is of the other case, and one is of this.
+// Returns true if a cased character has this case and none has the other.
 template <uint8_t kClass>
 absl::StatusOr<Value> CaseMethod(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
   return Value(IsAllOfCase(*self.text(), kClass));

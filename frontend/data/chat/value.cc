@@ -17,7 +17,7 @@ constexpr std::string_view kSequenceTypes[] = {"list",        "tuple",      "ran
 
 constexpr int64_t kBytesPerWeight = 64;
 
-// Extends a container by an item.
+// Extends the extent of a container by an item.
 void Include(const Value& item, Extent* extent) {
   const Extent inner = GetExtent(item);
   extent->depth = std::max(extent->depth, inner.depth + 1);
@@ -29,7 +29,7 @@ absl::Status CheckExtent(const Extent& extent) {
   return extent.weight <= kMaxValueWeight ? absl::OkStatus() : Invalid("a list or mapping becomes too large");
 }
 
-// Returns the exact order of an int or bool and a number.
+// Returns the exact order of two numbers, of which one is an int or bool.
 std::optional<int> CompareNumbers(const Value& a, const Value& b) {
   if (a.integer() && b.integer()) return *a.integer() < *b.integer() ? -1 : *a.integer() > *b.integer();
   const auto widen = [](const Value& v) -> long double { return v.is_float() ? *v.number() : *v.integer(); };

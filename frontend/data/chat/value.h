@@ -1,4 +1,4 @@
-// Values of templates, with the semantics of the Python objects that Jinja works on.
+// Defines the values of templates, with the semantics of the Python objects that Jinja works on.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ struct Dict;
 struct Sequence;
 using Values = std::vector<Value>;
 
-// Bounds of a container, so that every walk over it ends: how deep it nests, and how many values it has in total, where
-// a shared one counts as often as it is reached and 64 bytes of text count as one.
+// Limits of a container, so that every walk over it ends: nesting depth and total number of values. Shared values count
+// each time they are reached, and 64 bytes of text count as one value.
 inline constexpr int kMaxValueDepth = 128;
 inline constexpr int64_t kMaxValueWeight = int64_t{1} << 22;
 
@@ -33,7 +33,7 @@ struct Extent {
   int64_t weight = 1;
 };
 
-// A missing variable or attribute: empty when printed; most operations on it fail with `reason`.
+// A missing variable or attribute. It prints as empty; most operations on it fail with `reason`.
 struct Undefined {
   std::shared_ptr<const std::string> reason;
 };
@@ -89,13 +89,13 @@ class Value {
 
 enum class SequenceKind : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
 
-// Items are fixed when it is made. A generator gives each item once.
+// Items are fixed at construction. A generator yields each item once.
 struct Sequence {
   SequenceKind kind = SequenceKind::kList;
   Values items;
   Extent extent = {};
   size_t consumed = 0;                // items of a generator that were read
-  absl::Status error = {};            // of a generator, after its items
+  absl::Status error = {};            // the error of a generator after its items
   std::array<int64_t, 3> range = {};  // start, stop and step of a range
 
   bool is_indexed() const { return kind <= SequenceKind::kRange; }
@@ -104,12 +104,12 @@ struct Sequence {
 // A mapping in the order of insertion.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
-  absl::flat_hash_map<std::string, size_t> positions;  // of items by MakeKey
+  absl::flat_hash_map<std::string, size_t> positions;  // indices into items, by MakeKey
   Extent extent = {.depth = 1, .weight = 1};
 
   const Value* Find(const Value& key) const;
   const Value* FindText(std::string_view key) const;
-  // Inserts or replaces. Fails if the key is not hashable or the value is exceeds the bounds.
+  // Inserts or replaces. Fails if the key is not hashable or the limits are exceeded.
   absl::Status Set(const Value& key, Value value);
 };
 
@@ -127,13 +127,13 @@ class Object {
   virtual std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name);
   virtual bool is_callable() const { return true; }
   virtual absl::StatusOr<Value> Call(Interpreter& interpreter, CallArguments&& arguments);
-  // Returns that of the values it is bound to, unless the interpreter tracks it.
+  // Returns the extent of the values that it is bound to, unless the interpreter tracks it.
   virtual Extent extent() const { return {}; }
   // Drops references to other values, to break cycles when a rendering ends.
   virtual void Release() {}
 };
 
-// Makes containers. They fail if the bounds are exceeded.
+// Return containers. Fail if the limits are exceeded.
 absl::StatusOr<Value> MakeSequence(SequenceKind kind, Values items);
 inline absl::StatusOr<Value> MakeList(Values items) { return MakeSequence(SequenceKind::kList, std::move(items)); }
 inline absl::StatusOr<Value> MakeTuple(Values items) { return MakeSequence(SequenceKind::kTuple, std::move(items)); }
@@ -145,10 +145,10 @@ Extent GetExtent(const Value& value);
 std::string_view GetTypeName(const Value& value);
 bool IsTrue(const Value& value);
 bool IsHashable(const Value& value);
-// Returns a text that equal hashable values share: the text itself, or a byte that no text has and a description.
+// Returns a text that equal hashable values share: the text itself, or a byte that no text contains and a description.
 std::string MakeKey(const Value& value);
 bool IsEqual(const Value& a, const Value& b);
-// Returns a value below, equal to or above 0, or an error if the types have no order. NaN is equal to nothing: nullopt.
+// Returns a value below, equal to or above 0, nullopt for NaN, or an error if the types have no order.
 absl::StatusOr<std::optional<int>> Compare(const Value& a, const Value& b);
 
 // Returns the items of a sequence, the keys of a mapping or the characters of a text. Exhausts a generator.
@@ -156,12 +156,12 @@ absl::StatusOr<Values> ReadItems(const Value& value);
 // Returns the length of a value that has one.
 std::optional<int64_t> GetLength(const Value& value);
 
-// Returns the text of Python's str and repr.
+// Return the results of Python's str and repr.
 std::string Print(const Value& value);
 std::string PrintRepr(const Value& value);
 std::string PrintFloat(double number);
 
-// Returns the offset of the character with this index, or the size if there are fewer.
+// Returns the byte offset of the character with this index, or the size if there are fewer.
 size_t FindCharOffset(std::string_view text, int64_t index);
 int64_t CountChars(std::string_view text);
 

@@ -24,7 +24,7 @@ Names ToNames(const std::vector<int64_t>& labels) {
   return names;
 }
 
-// The labels in the attributes of a classifier or a ZipMap.
+// Returns the labels in the attributes of a classifier or a ZipMap.
 Names LabelsInAttributes(const ParsedNode& node) {
   for (const char* ints : {"classlabels_ints", "classlabels_int64s"}) {
     if (const std::vector<int64_t> labels = node.attrs.Ints(ints); !labels.empty()) return ToNames(labels);
@@ -48,7 +48,7 @@ bool LooksUp(const ParsedNode& node) {
   return IsOp(node, {"Gather"}) || IsMl(node, "ArrayFeatureExtractor") || IsMl(node, "LabelEncoder");
 }
 
-// Whole numbers as text; empty where there are others.
+// Returns whole numbers as text; empty if there are others.
 Names ToNames(const HostTensor& labels) {
   Names names;
   for (int64_t i = 0; i < labels.size(); ++i) {
@@ -64,7 +64,7 @@ Names LabelsInTable(const ParsedGraph& graph, const std::string& name) {
   return tensor == graph.initializers.end() ? Names() : ToNames(tensor->second);
 }
 
-// The labels of a LabelEncoder in the order of its keys, which must be 0, 1, …
+// Returns the labels of a LabelEncoder in the order of its keys, which must be 0, 1, …
 Names LabelsOfKeys(const ParsedNode& encoder) {
   const auto texts = encoder.strings.find("values_strings");
   const Names values = texts != encoder.strings.end() ? texts->second : ToNames(encoder.attrs.Ints("values_int64s"));
@@ -126,7 +126,7 @@ class LabelFinder {
     return {};
   }
 
-  // The table that is read at these indices.
+  // Returns the table that is read at these indices.
   Names TableAt(std::string index) const {
     for (int step = 0; step < 8; ++step) {
       const ParsedNode* through = nullptr;
@@ -216,13 +216,13 @@ class ScoreFinder {
     const ParsedNode* node;
     std::string scores;
     bool smallest;
-    const ParsedNode* after;           // the node that outputs something else than the choice, or null
+    const ParsedNode* after;           // the node that computes the output from the choice, or null
     std::optional<double> limit = {};  // the number that the scores are compared with
     std::string compared = {};         // as in ChosenScores
   };
 
-  // The operators whose indices are outputs of the model. TopK also gives the scores of a classifier in a new order,
-  // which fits no labels.
+  // Returns the operators whose indices are outputs of the model. TopK reorders the scores of a classifier, so that
+  // labels do not fit them.
   std::set<const ParsedNode*> FindSorters() const {
     std::set<const ParsedNode*> sorters;
     for (const ParsedValue& output : outputs_) {
@@ -239,8 +239,8 @@ class ScoreFinder {
     return sorters_.contains(&node) || IsDiscrete(node, output);
   }
 
-  // Calls visit(producer, value) for the value and for what its producers read, the nearest first; the producer of an
-  // input is null. Passes a producer only if visit returns true.
+  // Calls visit(producer, value) for the value and for the inputs of its producers, the nearest first; the producer of
+  // an input of the model is null. Continues to the inputs of a producer only if visit returns true.
   template <typename Visitor>
   void VisitProducers(const std::string& start, Visitor visit) const {
     std::deque<std::string> open = {start};
@@ -286,14 +286,14 @@ class ScoreFinder {
     return learns;
   }
 
-  // 32 and 64 bits have axes and shapes; quantized weights have fewer.
+  // Tensors of 32 and 64 bits are axes and shapes; quantized weights have fewer bits.
   bool IsWeight(const std::string& name) const {
     const HostTensor* tensor = name.empty() ? nullptr : tracer_.FindTensor(name);
     if (tensor == nullptr || tensor->size() < 2) return false;
     return IsFloat(tensor->dtype()) || (tensor->dtype() != DType::kInt64 && tensor->dtype() != DType::kInt32);
   }
 
-  // Adds the nearest choices in front of an output.
+  // Adds the nearest choices before an output.
   void AddChoices(const std::string& output, std::vector<Choice>* choices, ChosenScores* found) const {
     struct Step {
       std::string value;
@@ -312,9 +312,9 @@ class ScoreFinder {
         if (found->compared.empty()) found->compared = choice.compared;
         const bool of_shape = GetOnnxTraits(*node).shape_from_values;
         choice.smallest ^= step.smallest;
-        choice.after = of_shape ? nullptr : step.after;  // it decides which elements there are, not what they hold
+        choice.after = of_shape ? nullptr : step.after;  // it decides the number of elements, not their values
         if (!choice.scores.empty()) choices->push_back(choice);
-        if (!choice.scores.empty() || !choice.compared.empty()) continue;  // else a choice of choices
+        if (!choice.scores.empty() || !choice.compared.empty()) continue;  // otherwise it is a choice among choices
       }
       const bool keeps = KeepsChoice(*node);
       const bool reverses = keeps && (GetOnnxTraits(*node).reversed_inputs & 1) != 0;
@@ -331,13 +331,13 @@ class ScoreFinder {
     return traits.keeps_choice || MovesOrCasts(node);
   }
 
-  // The producer of a value where that is a maximum or minimum, else null.
+  // Returns the producer of a value if it is a maximum or minimum, else null.
   const ParsedNode* FindExtreme(const std::string& value) const {
     const ParsedNode* producer = tracer_.Producer(value);
     return producer != nullptr && GetOnnxTraits(*producer).extreme ? producer : nullptr;
   }
 
-  // The one number that the node compares its scores with.
+  // Returns the single number that the node compares its scores with.
   std::optional<double> FindLimit(const ParsedNode& node) const {
     if (node.attrs.Has("threshold")) return node.attrs.Float("threshold");
     for (const std::string& input : node.inputs) {
@@ -347,7 +347,7 @@ class ScoreFinder {
     return std::nullopt;
   }
 
-  // Sets what differs from a choice at 0, or at a probability of 0.5.
+  // Sets the limit if it differs from 0, or from a probability of 0.5.
   void SetLimit(const Choice& choice, ChosenScores* found) const {
     if (!choice.limit.has_value()) return;
     const ParsedNode* producer = tracer_.Producer(choice.scores);
@@ -384,7 +384,7 @@ class ScoreFinder {
     return choice;
   }
 
-  // The value before views, casts and what makes probabilities of it.
+  // Returns the value before views, casts and operators that compute probabilities.
   std::string FindLogits(std::string value) const {
     for (const ParsedNode* node = tracer_.Producer(value); node != nullptr; node = tracer_.Producer(value)) {
       if (!GetOnnxTraits(*node).probabilities && !IsViewOrCast(*node)) break;
@@ -393,7 +393,7 @@ class ScoreFinder {
     return value;
   }
 
-  // Returns whether the value is the maximum of scores that one of the choices is made by.
+  // Returns true if the value is the maximum or minimum of scores that one of the choices is made by.
   bool IsExtremeOf(const std::vector<Choice>& choices, std::string value) const {
     const ParsedNode* extreme = FindExtreme(FindLogits(std::move(value)));
     if (extreme == nullptr) return false;

@@ -20,7 +20,7 @@ namespace {
 
 using Kind = WeightOrigin::Kind;
 
-// How an exporter names modules: what it appends, and a part that stands for another one.
+// An exporter's naming of modules: the suffix that it appends, and the part with which it replaces the original one.
 struct ModuleNames {
   std::string_view producer, suffix, part, original;
 };
@@ -56,7 +56,7 @@ class TargetFinder {
   struct Operand {
     std::string weight;
     Shape stored;
-    DType dtype = DType::kFloat32;  // of the product
+    DType dtype = DType::kFloat32;  // element type of the product
     bool transposed = false;
   };
 
@@ -120,7 +120,7 @@ class TargetFinder {
     return Operand{node.inputs[1], {outputs, inputs}, scale->dtype(), true};
   }
 
-  // Finds integers behind transposes and a DequantizeLinear.
+  // Finds integers that a DequantizeLinear converts, before transposes.
   std::optional<Operand> FindDequantized(const std::string& name, bool transposed) const {
     const ParsedNode* node = tracer_.Producer(name);
     if (node == nullptr) return std::nullopt;
@@ -137,8 +137,7 @@ class TargetFinder {
     return found == model_.graph.initializers.end() ? nullptr : &found->second;
   }
 
-  // Finds the product that an output is made of, behind biases, quantization and changes of shape or type; null if
-  // there is none.
+  // Finds the product before biases, quantization and changes of shape or type; null if there is none.
   const ParsedNode* FindQuantizedLayer(std::string value) const {
     while (const ParsedNode* node = tracer_.Producer(value)) {
       if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"})) return node;
@@ -175,7 +174,7 @@ class TargetFinder {
            origin->second.kind == Kind::kParameter;
   }
 
-  // The module in the exported program, whose name some exporters change.
+  // Returns the name in the exported program of a module that some exporters rename.
   std::string ExportedName(std::string_view module) const {
     for (const ModuleNames& names : kModuleNames) {
       if (!model_.producer.starts_with(names.producer)) continue;
@@ -217,11 +216,11 @@ class TargetFinder {
   WeightTracer tracer_;
   std::string output_layer_;  // by its first output
   PackedParts::Readers readers_;
-  std::unordered_set<std::string> outputs_;  // of the model
+  std::unordered_set<std::string> outputs_;  // outputs of the model
   std::unordered_set<const ParsedNode*> products_;
   std::vector<LowRankTarget> targets_;
   std::unordered_map<std::string, size_t> by_weight_;  // index into targets_
-  std::unordered_set<std::string> mixed_;              // weights that are read in both orientations
+  std::unordered_set<std::string> mixed_;              // weights that products read in both orientations
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Finds the products of a model that low-rank updates can be trained beside (LoRA), and names weights by modules.
+// Finds the products of a model to which low-rank updates can be added (LoRA), and names weights by modules.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,36 @@
 
 namespace onnxtrain {
 
-// A stored matrix W that only products x·W of data read, all in the same orientation; or the weight of convolutions; or
-// the part of a matrix that is a module of its own in the exported program.
+// A stored matrix W that only products x·W of data read, all in the same orientation; the weight of convolutions; or
+// the part of a matrix that is a separate module in the exported program.
 struct LowRankTarget {
   std::vector<std::string> nodes;  // the products, by their first outputs
   // "model.layers.0.self_attn.q_proj": from the weight's name or the scopes of the first node.
   std::string module;
-  std::string weight;                             // of the graph
-  DType dtype = DType::kFloat32;                  // of its floats
-  int64_t inputs = 0, outputs = 0;                // of a convolution: channels
-  int64_t outputs_before = 0, outputs_after = 0;  // of the weight, if the target is a part
+  std::string weight;                             // name in the graph
+  DType dtype = DType::kFloat32;                  // element type of its floats
+  int64_t inputs = 0, outputs = 0;                // extents of the matrix, or channels of a convolution
+  int64_t outputs_before = 0, outputs_after = 0;  // outputs of the whole weight around those of a part
   std::string packed = {};                        // the module of the whole weight, if the target is a part; else ""
-  Shape kernel;                                   // of a convolution
-  bool outputs_first = false;                     // stored as [outputs, inputs], as those of convolutions are
-  bool output_layer = false;                      // makes the model's first output
+  Shape kernel;                                   // kernel of a convolution
+  bool outputs_first = false;                     // stored as [outputs, inputs], like the weights of convolutions
+  bool output_layer = false;                      // computes the model's first output
 
-  // The module that has the whole weight.
+  // Returns the module that has the whole weight.
   const std::string& weight_module() const { return packed.empty() ? module : packed; }
 };
 
 // Returns the targets in the order of the nodes: matrices of floats or quantized numbers that MatMul, Gemm and
-// MatMulNBits multiply by, perhaps transposed, and float weights of Conv nodes without groups. Leaves out a matrix that
+// MatMulNBits multiply by, perhaps transposed, and float weights of Conv nodes without groups. Leaves out matrices that
 // other nodes read as well, such as an embedding that is also the output layer: an update would have to change these,
-// too. A product that the exporter packed of several modules is a target for each of them; `packed`: one target, as the
-// exported program has packed modules itself. Equal modules get a number as suffix.
+// too. A product into which the exporter packed several modules is a target for each of them; with `packed` it is one
+// target, for programs that have packed modules themselves. Equal names of modules get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed = false);
 
 // A float initializer, or a copy of one, under its name in the exported module.
 struct ModuleWeight {
   std::string name;         // "classifier.weight"
-  std::string weight;       // of the graph
+  std::string weight;       // name in the graph
   HostTensor value;         // shares the bytes of the graph's
   bool transposed = false;  // a Linear's matrix that the graph stores as [inputs, outputs]; PyTorch has the transpose
 };

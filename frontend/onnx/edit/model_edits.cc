@@ -58,7 +58,7 @@ class Editor {
     return AddInitializer(name, value, &model_), absl::OkStatus();
   }
 
-  // Replaces the weight OUTPUT.ATTRIBUTE, which a node of ai.onnx.ml holds as a list of floats; false without such a
+  // Replaces the weight OUTPUT.ATTRIBUTE, a list of floats in a node of ai.onnx.ml; returns false if there is no such
   // list.
   bool SetFloats(const std::string& name, const HostTensor& value) {
     const size_t dot = name.rfind('.');

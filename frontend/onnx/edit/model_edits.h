@@ -1,5 +1,5 @@
-// Changes of a model's structure as data, planned by surgery (surgery.h). Load and Export apply the same edits to the
-// same file, so the exported model is the one that was trained.
+// Represents changes of a model's structure, which surgery (surgery.h) plans. Load and Export apply the same edits to
+// the same file, so the exported model is the one that was trained.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ModelEdits {
     int64_t from = 0, to = 0;
     int axis = -1;
   };
-  struct NewInput {  // of an existing node, identified by its first output
+  struct NewInput {  // changes an input of an existing node, identified by its first output
     std::string node;
     size_t input = 0;
     std::string name;
@@ -41,24 +41,23 @@ struct ModelEdits {
     std::vector<std::string> dims;  // numbers or names
   };
 
-  // New tensors by name. They replace initializers and outputs of Constant and other nodes, of any shape, and keep the
-  // stored element type; OUTPUT.ATTRIBUTE replaces a list of floats that the node of that output holds; other names
-  // become initializers.
+  // New tensors by name. They replace initializers and outputs of nodes, of any shape, and keep the stored element
+  // type; OUTPUT.ATTRIBUTE replaces a list of floats in the node with that output; other names become initializers.
   std::map<std::string, HostTensor> tensors;
   std::vector<NewNode> nodes;      // appended to the model's own
-  std::vector<SplitNodes> copies;  // of nodes, before `inputs`
+  std::vector<SplitNodes> copies;  // copies of nodes, made before `inputs` changes
   std::vector<NewInput> inputs;
   std::vector<NewInts> attributes;
   std::vector<Extent> extents;
-  std::vector<Output> outputs;     // if not empty, instead of the model's own
+  std::vector<Output> outputs;     // if not empty, replaces the model's outputs
   std::vector<std::string> lines;  // descriptions for users
   std::vector<WeightTie> ties;     // by name in the file or in the exported module
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
   std::vector<LowRankUpdate> low_rank;
-  std::vector<std::string> whole;  // weights of new heads and of adapters, which train beside low-rank updates
-  std::set<std::string> replaced;  // of `whole`, those of the file that an adapter has replaced
+  std::vector<std::string> whole;  // weights of new heads and of adapters, which are trained with low-rank updates
+  std::set<std::string> replaced;  // weights of the file in `whole` that an adapter has replaced
 
-  // Returns true if the file stays as it is. Ties and low-rank updates change only how it is trained.
+  // Returns true if the file is unchanged. Ties and low-rank updates only change how it is trained.
   bool empty() const {
     return tensors.empty() && nodes.empty() && copies.empty() && inputs.empty() && attributes.empty() &&
            extents.empty() && outputs.empty();

@@ -15,14 +15,14 @@ namespace {
 // Returns true if the operator works on each class by itself or only moves data.
 bool PreservesClasses(const OnnxTraits& traits) { return traits.probabilities || traits.view || traits.keeps_classes; }
 
-// Returns true if the node has parameters per class, which are widened with the classifier.
+// Returns true if the node may add a bias per class, which is widened with the classifier.
 bool HasBias(const ParsedNode& node) { return IsOp(node, {"Add"}) && node.inputs.size() == 2; }
 
 bool HasNorm(const ParsedNode& node, const std::string& value) {
   return IsOp(node, {"BatchNormalization"}) && node.inputs.size() >= 5 && node.outputs[0] == value;
 }
 
-// The input of a bias that is not the weight.
+// Returns the operand of a bias that is not the weight.
 absl::StatusOr<std::string> BiasedValue(const WeightTracer& tracer, const ParsedNode& add, const std::string& output) {
   const bool first = tracer.Trace(add.inputs[0]).ok(), second = tracer.Trace(add.inputs[1]).ok();
   if (first != second) return add.inputs[first ? 1 : 0];
@@ -34,7 +34,7 @@ absl::StatusOr<std::string> BiasedValue(const WeightTracer& tracer, const Parsed
 absl::StatusOr<ClassifierPath> TraceOutput(const WeightTracer& tracer, const std::string& output) {
   ClassifierPath path{.output = output};
   std::string value = output;
-  bool probabilities = false;  // whether the nodes so far make probabilities
+  bool probabilities = false;  // whether the nodes so far compute probabilities
   while (true) {
     const ParsedNode* producer = tracer.Producer(value);
     if (producer == nullptr) return Invalid("no Gemm, MatMul or Conv leads to '", Printable(output), "'");
@@ -47,7 +47,7 @@ absl::StatusOr<ClassifierPath> TraceOutput(const WeightTracer& tracer, const std
     }
     const OnnxTraits& traits = GetOnnxTraits(node);
     probabilities |= traits.probabilities;
-    // Encoders without classes end in these too, so they are allowed before probabilities only.
+    // Encoders without classes also end in these, so they are only allowed before probabilities.
     const bool channels = probabilities && (traits.keeps_channels || HasNorm(node, value));
     if (!HasBias(node) && !channels && !PreservesClasses(traits)) {
       return Invalid(NodeTag(node), "stands between '", Printable(output),
@@ -164,7 +164,7 @@ class LayerFinder {
     return absl::OkStatus();
   }
 
-  // The axis of the stored tensor that an axis of the operand is.
+  // Returns the axis of the stored tensor that corresponds to an axis of the operand.
   absl::StatusOr<size_t> StoredAxis(const TracedWeight& weight, size_t axis) const {
     Shape after = weight.shape;
     for (size_t i = 0; i < weight.through.size(); ++i) {

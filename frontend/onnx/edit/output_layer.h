@@ -1,4 +1,4 @@
-// The last layer of a regression, into which an affine function of its outputs can be folded.
+// Finds the classifier of a model, and folds affine functions of the outputs into the last layer of a regression.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,6 @@
 
 namespace onnxtrain {
 
-// Finds the classifier of a model and the nodes between it and the outputs.
-
 // Returns true if the node is one of these operators of ai.onnx.ml.
 bool IsMlOp(const ParsedNode& node, std::initializer_list<std::string_view> ops);
 
@@ -24,36 +22,36 @@ struct ClassifierPath {
   std::string output;                      // an output that it reaches
 };
 
-// Finds the one classifier that reaches `output`, or any output if that is empty. PlanClasses says what may lie between
-// them; anything else is an error.
+// Finds the one classifier that reaches `output`, or any output if that is empty. PlanClasses (surgery.h) lists the
+// nodes that may be between them; others are errors.
 absl::StatusOr<ClassifierPath> FindClassifier(const WeightTracer& tracer, const std::string& output);
 
-// Finds the axis of a Reshape's input of shape `before` that an axis of its output stands for.
+// Returns the axis of a Reshape's input of shape `before` that corresponds to an axis of its output of shape `after`.
 absl::StatusOr<size_t> AxisBeforeReshape(const ParsedNode& node, const Shape& before, const Shape& after, size_t axis);
 
 struct OutputLayer {
   // A weight or bias whose element e belongs to target (e / inner) mod targets.
   struct Part {
-    std::string name;  // of the initializer
-    Shape shape;       // as stored
+    std::string name;  // the initializer
+    Shape shape;       // stored shape
     int64_t inner = 1;
-    double offset_of = 0;  // the output grows by this times what is added to the part; 0: nothing is to be added
+    double offset_of = 0;  // change of the output per change of the part; 0: nothing is added to it
   };
   std::vector<Part> parts;
   int64_t targets = 1;
 };
 
-// Finds the Gemm, MatMul or Conv before `output`, with a bias and nothing else but further biases and reshapes between
-// them. Fails, naming the node, where there is none or a part is read elsewhere.
+// Finds the Gemm, MatMul or Conv before `output`, with a bias and only further biases and reshapes between them. Fails,
+// naming the node, if there is none or if other nodes read a part.
 absl::StatusOr<OutputLayer> FindOutputLayer(const OnnxModel& model, const std::string& output);
 
-// y → y·scale + offset, one number for each target of the layer or one for all; and back.
+// The scale and offset of y → y·scale + offset: one number for each target of the layer, or one for all.
 struct TargetUnit {
   std::vector<double> scale, offset;
 };
 // Changes the parts among `weights`, all of which must be there, so that the layer's output y becomes y·scale + offset.
 absl::Status FoldUnit(const OutputLayer& layer, const TargetUnit& unit, std::map<std::string, HostTensor>* weights);
-// The inverse: y becomes (y - offset) / scale.
+// Inverts FoldUnit: y becomes (y - offset) / scale.
 absl::Status UnfoldUnit(const OutputLayer& layer, const TargetUnit& unit, std::map<std::string, HostTensor>* weights);
 
 }  // namespace onnxtrain

@@ -50,7 +50,7 @@ std::vector<LowRankTarget> PackedParts::Split(const LowRankTarget& target) const
   return parts;
 }
 
-// Returns the outputs of each of `count` parts of a value; nothing if no reader tells them.
+// Returns the outputs of each of `count` parts of a value; empty if no reader gives them.
 std::vector<int64_t> PackedParts::FindWidths(const std::string& value, int64_t outputs, size_t count) const {
   const auto readers = readers_.find(value);
   if (readers == readers_.end()) return {};

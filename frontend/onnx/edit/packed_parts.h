@@ -1,4 +1,4 @@
-// Splits products that an exporter packed of several modules, such as queries, keys and values, into these modules.
+// Splits products into the modules, such as queries, keys and values, that an exporter packed into them.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@ namespace onnxtrain {
 
 class PackedParts {
  public:
-  using Readers = std::unordered_map<std::string, std::vector<const ParsedNode*>>;  // of values, by name
+  using Readers = std::unordered_map<std::string, std::vector<const ParsedNode*>>;  // readers of values, by name
 
   // The arguments must outlive it.
   PackedParts(const WeightTracer& tracer, const Readers& readers);
 
   // Returns a target for each module that the exporter packed into the product, in the order of their outputs; the
-  // target itself if it is not packed, or if no reader of the product says how many outputs each module has. That are
-  // the head counts of a GroupQueryAttention and the sizes of a Split, perhaps behind a bias.
+  // target itself if it is not packed, or if no reader gives the outputs of each module. Readers that do are
+  // GroupQueryAttention, by its head counts, and Split, by its sizes, perhaps after a bias.
   std::vector<LowRankTarget> Split(const LowRankTarget& target) const;
 
  private:

@@ -23,9 +23,9 @@ struct SurgeryPlan {
 // Changes the number of outputs of the classifier, the last Gemm, MatMul, Conv or ai.onnx.ml.LinearClassifier before
 // `output` ("": the one output with a classifier), to `classes`. Between classifier and output there may be bias,
 // Softmax, LogSoftmax, Sigmoid and data movement (Reshape, Flatten, Squeeze, Transpose, …), and, before probabilities,
-// activations, BatchNormalization (widened with it) and pooling over other axes. Fails, naming the node, on anything
-// else and on weights that other nodes read as well. Adapts shape constants, lists of labels and declared shapes with
-// the number of classes: lists of labels hold `labels`, or where that is empty, 0 to classes - 1. Keeps all names.
+// activations, BatchNormalization (widened with it) and pooling over other axes. Fails, naming the node, on others and
+// on weights that other nodes read as well. Adapts shape constants, declared shapes and lists of labels to the number
+// of classes: the latter hold `labels` or, if that is empty, 0 to classes - 1. Keeps all names.
 absl::StatusOr<SurgeryPlan> PlanClasses(const OnnxModel& model, const std::string& output, int64_t classes,
                                         const std::vector<int64_t>& labels = {});
 

@@ -198,7 +198,7 @@ class ClassSurgeon {
 
   const WeightTracer tracer_;
   const int64_t classes_;
-  const std::vector<int64_t> labels_;  // of the classes, where the model lists them
+  const std::vector<int64_t> labels_;  // labels of the classes, if the model lists them
   int64_t old_classes_ = 0;            // classes of the model
   bool is_conv_ = false;
   SurgeryPlan plan_;

@@ -51,7 +51,7 @@ class HeadSurgeon {
     options.training = false;
     for (auto& [name, shape] : options.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
     if (!spec_.value.empty()) options.outputs = {spec_.value};
-    // The head reads the value as the file has it.
+    // The head reads the value in the shape of the file.
     for (const std::string& name : file_.outputs()) options.batch_axes.erase(name);
     return Import(file_, options);
   }
@@ -163,7 +163,7 @@ class HeadSurgeon {
         StrCat(mean ? "the mean" : "the maximum", " over the positions that '", Printable(mask), "' does not mask of ");
   }
 
-  // Σ m·x / (Σ m + ε), which is 0 if everything is masked.
+  // Adds Σ m·x / (Σ m + ε), which is 0 if everything is masked.
   void AddMaskedMean(const std::string& column) {
     const std::string sum =
         AddNodeWithAxis("ReduceSum", 13, "sum", AddNode("Mul", "masked", {value_, column}), 1, false);
@@ -173,7 +173,7 @@ class HeadSurgeon {
     pooled_ = AddNode("Div", "pooled", {sum, AddNode("Add", "count_not_0", {count, epsilon})});
   }
 
-  // max (x + (m − 1)·large).
+  // Adds max (x + (m − 1)·large).
   void AddMaskedMax(const std::string& column) {
     const std::string one = AddTensor("one", HostTensor::Scalar(dtype_, 1));
     const std::string large = AddTensor("large", HostTensor::Scalar(dtype_, dtype_ == DType::kFloat16 ? 6e4 : 1e30));
@@ -211,7 +211,7 @@ class HeadSurgeon {
   int64_t opset_ = 0;
   std::set<std::string> taken_;
   std::string value_;  // the value that the head reads
-  Type type_;          // of value_, for a batch of 2
+  Type type_;          // type of value_ for a batch of 2
   DType dtype_ = DType::kFloat32;
   std::string pooled_, how_;  // the pooled value, and how it was pooled
   SurgeryPlan plan_;

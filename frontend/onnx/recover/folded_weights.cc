@@ -46,18 +46,18 @@ bool IsNumber(std::string_view name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// PyTorch names what it computes "onnx::Conv_123" or "123".
+// Returns true for names of values that PyTorch's exporter computed: "onnx::Conv_123" or "123".
 bool IsComputedName(const std::string& name, bool others_have_names) {
   return name.starts_with("onnx::Conv_") || (others_have_names && IsNumber(name));
 }
 
-// TensorFlow combines the names of the parts.
+// Returns true for the combined names of nodes that TensorFlow folded.
 bool NamesNorm(const std::string& name) {
   return Contains(name, "FusedBatchNorm") || Contains(name, "batch_normalization");
 }
 
-// Folding computes the weight and the bias. Where one of them has kept its parameter's name, the exporter only reshaped
-// the other, or wrote its parametrization as a constant.
+// Returns true if a name contains that of a batch normalization, or if weight and bias both have computed names. If one
+// kept its parameter's name, the exporter only reshaped the other or wrote its parametrization as a constant.
 bool HasFoldedNames(const ParsedNode& node, bool others_have_names) {
   if (node.op_type != "Conv" || node.inputs.size() < 3) return false;
   const std::string &weight = node.inputs[1], &bias = node.inputs[2];
@@ -69,15 +69,15 @@ bool NamesParameter(const ParsedNode& node, size_t input) {
   return node.inputs.size() > input && IsParameterName(node.inputs[input]);
 }
 
-// The bias has kept its parameter's name, so that no BatchNorm was folded, but the weight has not. Products without a
-// transposition read what the exporter has transposed. Scales of normalizations are not transposed.
+// Returns true if the weight has a computed name but the bias does not: no BatchNorm was folded. Products without a
+// transposition read matrices that the exporter transposed. Scales of normalizations are not transposed.
 bool HasFoldedWeight(const ParsedNode& node) {
   const bool norm = IsOp(node, {"BatchNormalization", "LayerNormalization"});
   if (node.inputs.size() < 2 || !(norm || NamesParameter(node, 2)) || node.fx != nullptr) return false;
   return TakesWeight(node, 1) && node.inputs[1].starts_with(StrCat("onnx::", node.op_type, "_"));
 }
 
-// The fx node of a fused node is that of the batch normalization.
+// Returns true if the node has the fx node of a batch normalization that was fused into it.
 bool WasNorm(const ParsedNode& node) {
   const bool is_norm = IsOp(node, {"BatchNormalization"});
   return !is_norm && node.fx != nullptr && Contains(node.fx->target, "batch_norm");
@@ -85,7 +85,7 @@ bool WasNorm(const ParsedNode& node) {
 
 bool IsInteger(double x) { return std::abs(x - std::round(x)) < 1e-5 * std::max(1.0, std::abs(x)); }
 
-// An integer; beside a softmax also the square root of one, or its inverse.
+// Returns true for integers and, in models with a softmax, for their square roots and the inverses of these.
 bool IsNumberOfFormula(double x, bool attends) {
   return x == std::round(x) || (attends && (IsInteger(x * x) || IsInteger(1 / (x * x))));
 }

@@ -40,7 +40,7 @@ bool HoldsTranspose(const HostTensor& head, int64_t begin, const HostTensor& tab
   return true;
 }
 
-// MobileBERT's head: the embedding, transposed, and a matrix of its own, above or below it.
+// Matches MobileBERT's head: the transposed embedding and a separate matrix, above or below it.
 std::optional<std::vector<Part>> MatchHead(const HostTensor& head, const std::string& name, const HostTensor& table) {
   if (table.dtype() != head.dtype() || table.shape()[0] != head.shape()[1]) return std::nullopt;
   const int64_t width = table.shape()[1], rest = head.shape()[0] - width;
@@ -51,7 +51,7 @@ std::optional<std::vector<Part>> MatchHead(const HostTensor& head, const std::st
   return std::nullopt;
 }
 
-// Biases of queries, keys and values, of which the keys have none: BEiT, Swin V2. What was trained is not zero.
+// Matches biases of queries, keys and values in which only the keys' part is zero (BEiT, Swin V2).
 std::optional<std::vector<Part>> MatchBias(const HostTensor& bias) {
   const int64_t third = bias.size() / 3;
   if (bias.shape().size() != 1 || third < 2 || bias.size() % 3 != 0) return std::nullopt;
@@ -97,7 +97,7 @@ class PartFinder {
     return std::ranges::all_of(index_.Readers(name), test);
   }
 
-  // Returns true if it is added to the result of a product.
+  // Returns true if the reader adds the value to the result of a product.
   bool IsBias(const WeightReader& reader) const {
     if (IsOp(*reader.node, {"Gemm"})) return reader.input == 2;
     if (!IsOp(*reader.node, {"Add"}) || reader.node->inputs.size() != 2) return false;
@@ -131,11 +131,11 @@ class PartFinder {
 
   const WeightIndex& index_;
   const ParsedGraph& graph_;
-  std::set<std::string> tables_;  // that nodes look up
+  std::set<std::string> tables_;  // tables that nodes gather from
   std::set<std::string> fixed_;   // weights that the file does not hold by themselves
 };
 
-// Returns the initializer `stored` with those of its parts that `weights` has.
+// Returns the initializer `stored` with its parts replaced by those in `weights`.
 LazyTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
                       const std::map<std::string, LazyTensor>& weights) {
   std::vector<LazyTensor> parts;
@@ -155,7 +155,7 @@ LazyTensor MakeJoined(const JoinedWeight& joined, const HostTensor& stored,
   return Concat(stored.type(), std::move(parts));
 }
 
-// A weight of the graph, or the copy that a tie makes.
+// Returns a weight of the graph, or the copy that a tie computes.
 LazyTensor FindWeight(const std::string& name, const ParsedGraph& graph) {
   for (const WeightTie* tie : ListForms<WeightTie>(graph.records)) {
     if (tie->copy == name) return MakeCopy(*tie, graph.initializers.at(tie->weight));

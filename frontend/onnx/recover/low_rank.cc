@@ -11,7 +11,7 @@
 namespace onnxtrain {
 namespace {
 
-// Fails if the graph lacks the weight or a product, or has the names of the trained tensors already.
+// Fails if the graph lacks the weight or a product, or already uses the names of the trained tensors.
 absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   for (const std::string& node : update.nodes) {
     if (index.Producer(node) == nullptr) return Invalid("there is no product '", Printable(node), "' to adapt");
@@ -69,7 +69,7 @@ HostTensor Negated(const HostTensor& value) {
   return HostTensor::FromDoubles(value.type(), values);
 }
 
-// Numbers and what rounding to the type leaves of them, as [2, n]: the graph may compute in float64.
+// Returns the numbers rounded to the type and the rounding errors, as [2, n], since the graph may compute in float64.
 HostTensor InTwoParts(const HostTensor& exact, DType dtype) {
   HostTensor parts({dtype, {2, exact.size()}});
   for (int64_t i = 0; i < exact.size(); ++i) {
@@ -79,7 +79,7 @@ HostTensor InTwoParts(const HostTensor& exact, DType dtype) {
   return parts;
 }
 
-// The scale of each row of the updates' stacked A; of a single update a scalar.
+// Returns the scale of each row of the stacked A, or a scalar for a single update.
 HostTensor MakeScale(const LowRankUpdates& parts) {
   if (parts.size() == 1) return HostTensor::Scalar(parts[0].a.dtype(), parts[0].scale);
   std::vector<double> scales;
@@ -88,8 +88,8 @@ HostTensor MakeScale(const LowRankUpdates& parts) {
   return HostTensor::FromDoubles({parts[0].a.dtype(), {std::ssize(scales)}}, scales);
 }
 
-// Adds the updates of one weight to the products that read it. Those of parts are one update, whose A is stacked and
-// whose B has a block of outputs and ranks for each part.
+// Adds the updates of one weight to the products that read it. Updates of several parts become one update, whose A is
+// stacked and whose B has a block of outputs and ranks for each part.
 class UpdateBuilder {
  public:
   UpdateBuilder(const LowRankUpdates& parts, WeightIndex* index)
@@ -135,7 +135,7 @@ class UpdateBuilder {
     blocks_.push_back(std::move(block));
   }
 
-  // Lists the magnitudes of all outputs. Where no part changes an output, its length is that of the weight.
+  // Lists the magnitudes of all outputs. Outputs that no part updates have the length of the weight's row.
   void AddMagnitudes(const HostTensor& squares) {
     int64_t end = 0;
     const auto fill_to = [&](int64_t begin) {
@@ -153,7 +153,7 @@ class UpdateBuilder {
     fill_to(squares.size());
   }
 
-  // Adds a node behind the product; returns its output.
+  // Adds a node after the product; returns its output.
   std::string Add(std::string op, Names inputs, Attrs attrs = {}) {
     std::string output = StrCat(prefix_, added_.size());
     added_.push_back(MakeRowNode("adapter", std::move(op), std::move(inputs), output, std::move(attrs)));
@@ -167,7 +167,7 @@ class UpdateBuilder {
     AddInitializer(name, HostTensor::FromInts(shape), WeightOrigin::Kind::kConstant, &index_);
     return Add("Reshape", {value, name});
   }
-  // The product of another x with W, without a bias.
+  // Adds the product of another x with W, without a bias.
   std::string Repeat(const std::string& x) {
     ParsedNode node = product_;
     node.inputs = {x, node.inputs[1]};
@@ -181,7 +181,7 @@ class UpdateBuilder {
   std::string Join(const Names& values, int64_t axis) {
     return values.size() == 1 ? values[0] : Add("Concat", values, {{"axis", axis}});
   }
-  // The stacked B, [outputs of the weight, ranks of all parts].
+  // Stacks B, [outputs of the weight, ranks of all parts].
   std::string JoinBlocks() {
     Names columns;
     for (const Block& block : blocks_) {
@@ -192,7 +192,7 @@ class UpdateBuilder {
     return Join(columns, 1);
   }
 
-  // scale·(x·Aᵀ)·Bᵀ
+  // Adds scale·(x·Aᵀ)·Bᵀ.
   std::string AddUpdate(const std::string& x, const std::string& a, const std::string& b) {
     if (!is_conv()) {
       const std::string down = Add("MatMul", {x, Transpose(a)});
@@ -203,7 +203,7 @@ class UpdateBuilder {
     return Add("Conv", {Add("Mul", {down, scale_}), b}, {{"kernel_shape", ones}});
   }
 
-  // The trained lengths over those of W + scale·B·A.
+  // Adds the factor f: the trained lengths divided by those of W + scale·B·A.
   std::string AddMagnitudeFactor(const std::string& a, const std::string& b) {
     const std::string products = is_conv() ? product_.inputs[1] : Repeat(a), scaled = Add("Mul", {b, scale_});
     const std::string factor =
@@ -232,7 +232,7 @@ class UpdateBuilder {
     index_.copies[at] = std::exchange(added_, {});
   }
 
-  // y = base + up; with magnitudes base + (f − 1)·x·W + f·up + bias, of which the first two are f·base without dropout.
+  // Adds y = base + up or, with magnitudes, base + (f − 1)·x·W + f·up + bias: f·(base + up) + bias without dropout.
   void Finish(const std::string& base, const std::string& up, const std::string& factor, const std::string& x,
               const std::string& bias, const std::string& y) {
     if (factor.empty()) {
@@ -260,10 +260,10 @@ class UpdateBuilder {
   const LowRankUpdate& update_;  // the first part
   WeightIndex& index_;
   const DType dtype_;
-  Names a_, magnitudes_;  // of the parts, in their order
+  Names a_, magnitudes_;  // names of the parts' tensors, in order
   std::vector<Block> blocks_;
   std::string scale_, squares_, one_;
-  // These belong to the product that BuildBeside works on.
+  // The following members belong to the product that BuildBeside works on.
   ParsedNode product_;
   std::string prefix_;
   std::vector<ParsedNode> added_;
@@ -277,7 +277,7 @@ void BuildLowRank(const WeightRecord& record, WeightIndex* index) {
 
 namespace {
 
-// Beside a quantized weight, the file stores A and B in the order of its products.
+// Transposes A and B to the order of the products of a quantized weight, in which the file stores them.
 void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
   for (const std::string& name : {update.a_name(), update.b_name()}) {
     const auto trained = weights->tensors.find(name);
@@ -287,7 +287,7 @@ void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
 
 }  // namespace
 
-// The integers have too few bits for the sum.
+// Returns true if the weight is stored as integers, which have too few bits for the sum.
 bool IsQuantized(const LowRankUpdate& update) { return !IsFloat(update.frozen.dtype()); }
 
 namespace {

@@ -74,7 +74,7 @@ class PartSeparator {
            std::ranges::none_of(node.outputs, [&](const auto& o) { return o.empty() || index_.IsOutput(o); });
   }
 
-  // The readers of its outputs by module. Empty where one belongs to no module.
+  // Returns the readers of the outputs by module; empty if one belongs to no module.
   Readers FindReaders(const ParsedNode& split) const {
     Readers by_module;
     for (const std::string& output : split.outputs) {
@@ -182,7 +182,7 @@ class Separator {
     return !group->parts.empty();
   }
 
-  // Modules within this one, with parameters of the names that the group has, which no fx node reads.
+  // Lists modules in `parent` with parameters of the group's names that no fx node reads.
   std::vector<std::string> ListRivals(const Group& group, std::string_view parent) const {
     const auto same_names = [](const auto& a, const auto& b) { return a.first == b.first; };
     std::vector<std::string> rivals;
@@ -193,8 +193,8 @@ class Separator {
     return rivals;
   }
 
-  // The innermost module around a reader that has such modules, or else the module that the group's is in. The last
-  // norm of one block may have been merged with the first of the next.
+  // Returns the innermost module around the reader that contains such modules, or else the parent of the group's
+  // module. The last norm of one block may have been merged with the first of the next.
   std::string FindParent(const Group& group, const WeightReader& reader) const {
     for (std::string_view module = reader.node->fx->module; !module.empty(); module = ParentOf(module)) {
       if (!ListRivals(group, module).empty()) return std::string(module);
@@ -202,8 +202,8 @@ class Separator {
     return std::string(ListRivals(group, "").empty() ? ParentOf(group.module) : "");
   }
 
-  // The readers of the group's last value whose own fx node has an argument like it that no node makes. Where one has
-  // the group's value as well, as a concatenation of both, the order of the arguments tells its inputs apart.
+  // Returns the readers of the group's last value whose fx node has a similar argument that no node produces. If the fx
+  // node has both as arguments, as a concatenation of them, the order of the arguments assigns the inputs.
   Readers FindReaders(const Group& group) {
     const std::string& value = graph_.nodes[group.nodes.back()].outputs[0];
     const auto is_other = [&](const std::string& arg) {
@@ -222,8 +222,8 @@ class Separator {
     return readers;
   }
 
-  // The parameters of the group's own module that no fx node reads, if the group has one of them alone: a fresh model
-  // may have two tokens of zeros.
+  // Returns the parameters of the group's module that no fx node reads, if the group has exactly one parameter: a fresh
+  // model may have two tokens of zeros.
   std::vector<std::string> ListSiblings(const Group& group) const {
     std::vector<std::string> parts;
     const auto module = unread_.find(group.module);
@@ -247,12 +247,12 @@ class Separator {
     for (const auto& [name, own] : readers) by_parent[FindParent(group, own.front())].push_back(name);
     for (const auto& [parent, names] : by_parent) {
       const std::vector<std::string> rivals = ListRivals(group, parent);
-      for (size_t i = 0; i < names.size() && names.size() == rivals.size(); ++i)  // numbered in one order
+      for (size_t i = 0; i < names.size() && names.size() == rivals.size(); ++i)  // both are numbered in the same order
         Copy(group, names[i], rivals[i], {}, readers.at(names[i]));
     }
   }
 
-  // `renamed`: the parts that are called otherwise in the module.
+  // `renamed` maps parts to their names in the module, where these differ.
   void Copy(const Group& group, const std::string& fx_name, const std::string& module,
             const std::map<std::string, std::string>& renamed, const std::vector<WeightReader>& readers) {
     taken_.insert(module);
@@ -278,7 +278,7 @@ class Separator {
   const ParsedGraph& graph_;
   std::map<std::string, Group> groups_;            // by fx node
   std::map<std::string, Parts, ByNumber> unread_;  // parameters that no fx node reads, by module
-  std::set<std::string> taken_;                    // modules that have got a copy
+  std::set<std::string> taken_;                    // modules that have a copy
   OutputNames names_;
   WeightRecords records_;
 };
@@ -287,7 +287,7 @@ class Separator {
 
 absl::StatusOr<WeightRecords> MatchMergedNodes(WeightIndex* index) { return Separator(*index).Run(); }
 
-// The copies follow the last of the nodes.
+// Inserts the copies after the last of the nodes.
 void BuildMergedNodes(const WeightRecord& record, WeightIndex* index) {
   if (const auto* named = std::get_if<NamedNode>(&record.form)) {
     index->Producer(named->node)->fx = named->fx;

@@ -19,7 +19,7 @@ std::string LowerLetters(std::string_view text) {
   return letters;
 }
 
-// "bias" of "model/dense/BiasAdd/ReadVariableOp:0" is one scope further out.
+// Finds the parameter in names that end in further scopes: "bias" in "model/dense/BiasAdd/ReadVariableOp:0".
 std::string_view ParameterPart(std::string_view name) {
   name = name.substr(0, name.rfind(':'));
   constexpr std::string_view kRead = "/ReadVariableOp";
@@ -101,7 +101,7 @@ bool IsParameterName(std::string_view name) {
   return false;
 }
 
-// Buffers of the transformers library: BART and its relatives, DeepSeek's routers, rotary embeddings, Segment Anything.
+// Lists buffers of transformers: BART and relatives, DeepSeek's routers, rotary embeddings, Segment Anything.
 bool IsBufferName(std::string_view name) {
   constexpr std::string_view kNames[] = {"final_logits_bias", "e_score_correction_bias", "inv_freq",
                                          "original_inv_freq", "positional_encoding_gaussian_matrix"};
@@ -112,7 +112,7 @@ namespace {
 
 using Operators = std::unordered_set<std::string_view>;
 
-// Returns true if the operator gives the same elements another shape or type.
+// Returns true if the operator only changes the shape or type of elements.
 bool IsReshape(std::string_view op) {
   static const Operators kReshapes = {
       "_to_copy",        "_unsafe_view", "alias",     "clone",     "contiguous", "convert_element_type",
@@ -151,7 +151,7 @@ bool IsLookup(std::string_view op) {
 
 bool IsSum(std::string_view op) { return op == "add" || op == "sub"; }
 
-// Returns true if the operator computes floating-point numbers of such; sizes and positions are never made so.
+// Returns true if the operator computes floating-point numbers from others; sizes and positions are never computed so.
 bool ComputesFloats(std::string_view op) {
   static const Operators kFloat = {"exp",
                                    "expm1",
@@ -179,7 +179,7 @@ bool IsStep(std::string_view op) {
   return kSteps.contains(op);
 }
 
-// Takes the digits at the beginning of a text, without zeros before them.
+// Takes the leading digits of a text, without leading zeros.
 std::string_view TakeNumber(std::string_view* text) {
   const size_t end = std::min(text->find_first_not_of("0123456789"), text->size());
   std::string_view digits = text->substr(0, end);
@@ -250,7 +250,7 @@ bool IsArithmetic(const std::string& name, const std::vector<std::string>& sourc
   const std::string_view op = StripNumber(name);
   if (IsExporterName(name) || IsLookup(op)) return false;
   if (IsSum(op)) return std::ranges::any_of(sources, [](const std::string& s) { return IsStep(StripNumber(s)); });
-  if (!IsView(op)) return name.find('.') == name.npos;  // a name of the module is no fx node's
+  if (!IsView(op)) return name.find('.') == name.npos;  // fx nodes have no names with dots
   return std::ranges::any_of(sources, [](const std::string& s) { return ComputesFloats(StripNumber(s)); });
 }
 

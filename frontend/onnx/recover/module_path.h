@@ -1,4 +1,4 @@
-// Reads module paths and roles from the names that exporters give nodes and weights.
+// Reads module paths and roles from the names of nodes and weights that exporters write.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ std::string ScopePath(std::string_view node);
 // once.
 std::string DottedModule(std::string_view node);
 
-// Return "weight" and "layers.0.norm" of "layers.0.norm.weight"; without dots, the path and "".
+// Return the part after the last dot ("weight" of "layers.0.norm.weight") and the part before it, or "".
 std::string_view LastPart(std::string_view path);
 std::string_view ParentOf(std::string_view path);
 
@@ -28,8 +28,8 @@ bool IsGeneratedName(std::string_view name);
 // "const_fold_opt__45".
 bool IsComputedName(std::string_view name);
 
-// Returns whether PyTorch's tracer calls the value of a Constant node so, "/layer/act/Constant_1_output_0", which
-// optimizers of graphs turn into initializers, or Paddle's exporter a number of its own, "helper.constant.3".
+// Returns true if the name is one of a Constant node, which graph optimizers turn into an initializer:
+// "/layer/act/Constant_1_output_0" by PyTorch's tracer, "helper.constant.3" by Paddle's exporter.
 bool IsTracedConstantName(std::string_view name);
 
 // Returns true if the name ends in a word for a parameter: "logit_scale", "layers.0.gamma", "dense/bias:0".
@@ -41,34 +41,34 @@ bool IsBufferName(std::string_view name);
 // Returns "add" of "add_12": torch.fx names nodes after their targets.
 std::string_view StripNumber(std::string_view name);
 
-// Orders names by the numbers in them: "n.2" before "n.10". torch.fx numbers nodes, and PyTorch modules, as they come.
+// Orders names by the numbers in them: "n.2" before "n.10". torch.fx and PyTorch number nodes and modules in order.
 struct ByNumber {
   bool operator()(std::string_view a, std::string_view b) const;
 };
 
-// Returns true if a value of this name, which constant folding computed from one parameter and `sources`, has other
-// numbers than the parameter: "exp_2", "mul" or a view of such a value, but not a view or a lookup of the parameter. A
-// sum counts as the parameter unless a part of it was rounded. Names by the exporter itself ("val_12") count as views.
+// Returns true if the numbers of a folded value, computed from one parameter and `sources`, differ from the
+// parameter's: "exp_2", "mul" or a view of such a value, but not a view or a lookup of the parameter. A sum counts as
+// the parameter unless a source was rounded. Names that the exporter generated ("val_12") count as views.
 bool IsArithmetic(const std::string& name, const std::vector<std::string>& sources);
 
-// Returns true if such a value is a part of a parameter that was selected by position: "select_1", "getitem".
+// Returns true if the folded value is a part of a parameter that was selected by position: "select_1", "getitem".
 bool IsPart(const std::string& name);
 
-// Returns true if constant folding looked such a value up in a parameter by indices.
+// Returns true if constant folding gathered the value from a parameter by indices.
 bool IsLookedUp(const std::string& name, const std::vector<std::string>& sources);
 
-// The operators that computed such a value, sorted, without those that give other shapes.
+// Returns the operators that computed the folded value, sorted, without those that only reshape.
 std::vector<std::string_view> ListSteps(const std::string& name, const std::vector<std::string>& sources);
 
-// Returns true if `steps` make up one softplus, which torch.onnx writes as a function of several named nodes.
+// Returns true if `steps` form one softplus, which torch.onnx writes as a function of several named nodes.
 bool IsSoftplus(const std::vector<std::string_view>& steps);
 
-// Returns true if constant folding may have read elements of one parameter several times on the way to such a value by
-// `sources`, which are without the parameter: not where all are functions of single numbers and other shapes. Values
-// that the exporter names itself are taken for operands of the others.
+// Returns true if the folded value may depend on an element of its parameter several times. `sources` lack the
+// parameter. False if all operators are reshapes or functions of single numbers. Values that the exporter named itself
+// count as operands.
 bool MayRepeat(const std::string& name, const std::vector<std::string>& sources);
 
-// Returns true if the exporter itself named a value: as "val_12".
+// Returns true if the exporter generated the name of the value: "val_12".
 bool IsExporterName(const std::string& name);
 
 }  // namespace onnxtrain

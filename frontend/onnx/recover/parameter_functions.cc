@@ -31,14 +31,14 @@ constexpr const char* kTanhOps[] = {"Tanh"};
 constexpr const char* kSoftplusOps[] = {"Softplus"};
 
 struct Form {
-  const char* suffix;                // of the name of the weight
-  const char* formula;               // as users read it
-  std::span<const char* const> ops;  // of the function, the innermost first
+  const char* suffix;                // appended to the name of the initializer
+  const char* formula;               // the formula in messages
+  std::span<const char* const> ops;  // operators of the function, the innermost first
   double (*value)(double);
   double (*argument)(double);  // not finite where there is none
 };
 
-// By ParameterFunction.
+// The order is that of ParameterFunction.
 constexpr Form kForms[] = {
     {".log", "exp(p)", std::span(kExpOps).first(1), Exp, Log},
     {".log", "−exp(p)", kExpOps, NegatedExp, LogOfNegated},
@@ -71,7 +71,7 @@ std::vector<ParsedNode> MakeNodes(const ComputedFunction& computed) {
   return nodes;
 }
 
-// Returns true if the graph has the names that the nodes make, or an output that must stay an initializer.
+// Returns true if a name of the nodes to add is taken, or if an output must stay an initializer.
 bool Clashes(const ComputedFunction& computed, const WeightIndex& index) {
   return index.IsNameTaken(computed.weight) || index.IsNameTaken(NameBetween(computed)) ||
          index.IsOutput(computed.value);
@@ -79,7 +79,7 @@ bool Clashes(const ComputedFunction& computed, const WeightIndex& index) {
 
 }  // namespace
 
-// Leaves alone what is no value of the function.
+// Skips initializers with values that the function does not take.
 absl::StatusOr<WeightRecords> MatchFunctions(WeightIndex* index) {
   WeightRecords records;
   std::set<std::string> found;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kTrain = "`train`", kTie = "`tie` none";
 
-// Later rows see what earlier ones have built: weights of modules that an exporter merged are split before their values
-// are compared, and what remains equal at the end is one weight.
+// Later rows see the graph that earlier ones have built: weights of modules that an exporter merged are split before
+// values are compared, and equal ones that remain are tied at the end.
 constexpr Parametrization kRows[] = {
     {"node of another module", "", MatchMergedNodes, BuildMergedNodes, WriteMergedNodes},
     {"part of another module", "", MatchMergedParts, BuildMergedNodes, WriteMergedNodes},
@@ -63,8 +63,8 @@ void NoteMissing(const TorchNaming& naming, OnnxModel::Parsed* model) {
                "(PyTorch: optimize=False keeps them)"));
 }
 
-// An expression of several parameters, or one beside the parameter itself, trains otherwise than in the module. Rows
-// that were looked up in one parameter train as there.
+// Notes values that train differently from the module: expressions of several parameters, or of one that is stored as
+// well. Rows that were gathered from one parameter train as in the module.
 void NoteFolded(std::vector<FoldedWeight> folded, OnnxModel::Parsed* model) {
   constexpr size_t kMost = 4;
   const auto joined_weights = ListForms<JoinedWeight>(model->graph.records);

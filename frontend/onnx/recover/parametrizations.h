@@ -1,5 +1,5 @@
-// The forms in which files store parameters, as a table. Each row recognizes one form, puts into the graph what is
-// trained in its place, and makes the stored tensors from the trained ones when the model is exported.
+// Defines the table of the forms in which files store parameters. Each row recognizes one form, inserts the trained
+// weights into the graph, and computes the stored tensors from the trained ones when the model is exported.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@
 
 namespace onnxtrain {
 
-// Trained weights on their way into the file. Rows replace them by what the file stores.
+// Weights during an export: trained ones, which the rows replace by the stored tensors.
 struct StoredWeights {
-  // A weight that the file has merged into another one. Without a value it was not trained.
+  // A weight that the file has merged into another one. It has no value if it was not trained.
   struct Split {
     const SplitWeight* split = nullptr;
     std::optional<LazyTensor> value;
@@ -28,20 +28,20 @@ struct StoredWeights {
 
   std::map<std::string, LazyTensor> tensors;  // by initializer, once all rows have written
   std::vector<Split> splits;                  // in the order of the records
-  std::vector<SplitNodes> nodes;              // to copy where a weight that a copy reads differs
+  std::vector<SplitNodes> nodes;              // nodes that are copied if a weight of a copy has changed
   // Returns an initializer or the value of a Constant node as the file stores it. Errors do not name it.
   std::function<absl::StatusOr<HostTensor>(const std::string&)> read;
 };
 
 struct Parametrization {
   std::string_view name;  // as `inspect` prints it
-  std::string_view flag;  // the field of the configuration that decides otherwise; "": there is none
+  std::string_view flag;  // the configuration field that overrides the row; "": none
   // Returns the weights that are stored in this form. The graph stays as it is.
   absl::StatusOr<WeightRecords> (*matches)(WeightIndex*);
-  // Puts what is trained into the graph; null where the import of the reading node does. It removes and adds nodes by
-  // the index, so that pointers to others stay valid.
+  // Inserts the trained weights into the graph; null if the import of the reading node does so. Removes and adds nodes
+  // through the index, so that pointers to other nodes stay valid.
   void (*build)(const WeightRecord&, WeightIndex*);
-  // Makes the stored tensors from the trained ones; null where the file stores what is trained.
+  // Computes the stored tensors from the trained ones; null if the file stores the trained ones.
   absl::Status (*write)(const WeightRecord&, StoredWeights*) = nullptr;
 };
 
@@ -54,10 +54,10 @@ absl::Status RecoverWeights(const TorchMetadata& metadata, OnnxModel::Parsed* mo
 // Lets the rows write, the last one first.
 absl::Status WriteStoredForms(const WeightRecords& records, StoredWeights* weights);
 
-// The row that a weight of the graph got last, for users; "plain" where the file stores what is trained.
+// Describes the last row that matched a weight of the graph to users; "plain" if the file stores the trained tensor.
 struct WeightForm {
   std::string row, why;
-  std::string flag;  // the field of the configuration, in backquotes, that decides otherwise; "": there is none
+  std::string flag;  // the configuration field, in backquotes, that overrides the row; "": none
 };
 WeightForm DescribeForm(const OnnxModel& model, const std::string& weight);
 

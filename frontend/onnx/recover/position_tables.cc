@@ -14,13 +14,13 @@
 namespace onnxtrain {
 namespace {
 
-// A value that no data of a user reach: it follows from stored tensors, extents and positions.
+// A value that does not depend on a user's data, but only on stored tensors, extents and positions.
 struct PositionValue {
   std::set<std::string> tensors;  // stored floating-point tensors
   bool ids = false;               // integers of a user that may be anything, such as tokens
 };
 
-// Fused operators, and the first of two inputs that hold cosines and sines.
+// A fused operator, and the first of its two inputs with cosines and sines.
 struct CacheReader {
   std::string_view domain, op_type;
   size_t first = 0;
@@ -34,7 +34,7 @@ bool IsPositionName(std::string name) {
   return name.find("pos") != std::string::npos;
 }
 
-// Rows 0, f, 2f, 3f …: angles by position.
+// Returns true for rows 0, f, 2f, 3f …, which are angles by position.
 bool HasMultiplesOfOneRow(const HostTensor& table) {
   if (table.shape().size() != 2 || table.shape()[0] < 3) return false;
   const int64_t width = table.shape()[1];
@@ -69,7 +69,7 @@ bool AreCosinesAndSines(const HostTensor& a, const HostTensor& b) {
       a.size(), SquareTolerance(a.dtype()), [&](int64_t i) { return a.At(i); }, [&](int64_t i) { return b.At(i); });
 }
 
-// One table with the cosines in one half of each row and the sines in the other.
+// Returns true if each row has cosines in one half and sines in the other.
 bool HasCosinesBesideSines(const HostTensor& table) {
   if (table.shape().size() < 2 || table.shape().back() % 2 != 0) return false;
   const int64_t half = table.shape().back() / 2;
@@ -120,7 +120,7 @@ class PositionTableFinder {
     if (const PositionValue* known = Find(value)) names->insert(known->tensors.begin(), known->tensors.end());
   }
 
-  // Data reach the outputs of nodes that this leaves out.
+  // Records the outputs of a node that does not depend on data. Values that are not recorded depend on data.
   void Follow(const ParsedNode& node) {
     std::optional<PositionValue> made;
     if (IsConstant(node)) {
@@ -144,7 +144,7 @@ class PositionTableFinder {
   }
 
   std::optional<PositionValue> Join(const ParsedNode& node) const {
-    constexpr size_t kMostTensors = 16;  // more are those of a network that reads integers
+    constexpr size_t kMostTensors = 16;  // more belong to a network that reads integers
     if (!node.domain.empty() || !node.graphs.empty() || LooksUpIds(node)) return std::nullopt;
     PositionValue joined;
     for (const std::string& input : node.inputs) {
@@ -155,12 +155,12 @@ class PositionTableFinder {
       joined.ids = joined.ids || value->ids;
     }
     if (joined.tensors.size() > kMostTensors) return std::nullopt;
-    if (IsOp(node, {"CumSum"})) joined.ids = false;  // of a mask: positions
+    if (IsOp(node, {"CumSum"})) joined.ids = false;  // positions, as sums of a mask
     if (IsIdentity(node) && FindTensor(node.inputs[0]) != nullptr) joined.tensors.insert(node.outputs[0]);
     return joined;
   }
 
-  // An embedding of tokens, or a layer on them: their weights are trained.
+  // Returns true for embeddings of tokens and layers that read tokens, whose weights are trained.
   bool LooksUpIds(const ParsedNode& node) const {
     bool ids = false, weight = false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -189,7 +189,7 @@ class PositionTableFinder {
     }
   }
 
-  // x·c ± y·s
+  // Matches x·c ± y·s.
   void FindRotation(const ParsedNode& node) {
     if (!IsOp(node, {"Add", "Sub"})) return;
     const auto a = FindFactor(node.inputs[0]), b = FindFactor(node.inputs[1]);
@@ -198,7 +198,7 @@ class PositionTableFinder {
     if (*a == *b ? HasCosinesBesideSines(c) : AreCosinesAndSines(c, s)) tables_.insert({*a, *b});
   }
 
-  // The table that a product multiplies with data; nothing where there is none, or more than one.
+  // Returns the table that a product multiplies with data; nullopt if there is none or more than one.
   std::optional<std::string> FindFactor(const std::string& product) const {
     const ParsedNode* producer = index_.Producer(product);
     if (producer == nullptr || !IsOp(*producer, {"Mul"})) return std::nullopt;
@@ -214,7 +214,7 @@ class PositionTableFinder {
     return large.size() == 1 ? std::optional(large[0]) : std::nullopt;
   }
 
-  // A tensor that data meet directly is a weight, even where other readers make angles of it.
+  // Drops operands of nodes that combine them with data: they are weights, even if others compute angles from them.
   void DropReadByData(const ParsedNode& node) {
     const bool data =
         std::ranges::any_of(node.outputs, [&](const auto& o) { return !o.empty() && Find(o) == nullptr; });
@@ -231,7 +231,7 @@ class PositionTableFinder {
 
 }  // namespace
 
-// Tensors that the metadata of the exporter calls constants keep their kind, and are noted.
+// Tensors that the exporter's metadata calls constants keep their kind and are only reported.
 absl::StatusOr<WeightRecords> MatchPositionTables(WeightIndex* index) {
   using Kind = WeightOrigin::Kind;
   WeightRecords records;

@@ -18,7 +18,7 @@ namespace {
 constexpr int kMaxSteps = 4;  // nodes between a product and its scale
 constexpr size_t kWeightInput = 1;
 
-// Nothing for operators that have a scale.
+// Returns null for operators that have a scale.
 const QuantizedWeight* FindProductRow(const ParsedNode& node) {
   const QuantizedWeight* row = FindQuantizedWeight(node.domain, node.op_type, kWeightInput);
   return row != nullptr && row->scale_behind ? row : nullptr;
@@ -26,7 +26,7 @@ const QuantizedWeight* FindProductRow(const ParsedNode& node) {
 
 bool IsMul(const ParsedNode& node) { return node.op_type == "Mul" && node.inputs.size() == 2; }
 
-// The factor itself, or the stored one of the two that it is the product of; the scale of the activations comes first.
+// Returns the factor if it is stored, or else the stored one of its two factors; the activations' scale comes first.
 std::string StoredFactor(const WeightIndex& index, const std::string& factor) {
   const auto is_stored = [&](const std::string& name) { return index.FindTensor(name) != nullptr; };
   if (is_stored(factor)) return factor;
@@ -36,14 +36,14 @@ std::string StoredFactor(const WeightIndex& index, const std::string& factor) {
   return stored == producer->inputs.rend() ? "" : *stored;
 }
 
-// The scale behind a product, or "". Tools that quantize activations at run time write MatMulInteger or ConvInteger,
-// perhaps Add of a rounded bias, then Cast, then Mul by the scale of the activations times that of the weight.
+// Returns the weight's scale after a product, or "". Tools that quantize activations at run time write MatMulInteger or
+// ConvInteger, optionally Add of a rounded bias, then Cast, then Mul by the product of both scales.
 std::string FindScaleBehind(const WeightIndex& index, const ParsedNode& product) {
   const ParsedNode* node = &product;
   for (int step = 0; step < kMaxSteps; ++step) {
     if (node->outputs.empty() || index.Readers(node->outputs[0]).size() != 1) return "";
     const auto [next, input] = index.Readers(node->outputs[0])[0];
-    const bool adds_bias = step == 0 && next->op_type == "Add";  // on the grid of the products
+    const bool adds_bias = step == 0 && next->op_type == "Add";  // the bias is quantized like the products
     if (!adds_bias && !IsMul(*next) && next->op_type != "Cast") return "";
     std::string scale = IsMul(*next) ? StoredFactor(index, next->inputs[1 - input]) : "";
     if (!scale.empty()) return scale;
@@ -69,7 +69,7 @@ absl::StatusOr<WeightRecords> MatchProductScales(WeightIndex* index) {
   return records;
 }
 
-// It is not trained.
+// Adds the scale as an input that is not trained.
 void BuildProductScale(const WeightRecord& record, WeightIndex* index) {
   const auto& [node, input] = std::get<AddedInput>(record.form);
   if (ParsedNode* product = index->Producer(node)) {
@@ -81,7 +81,7 @@ void BuildProductScale(const WeightRecord& record, WeightIndex* index) {
 
 namespace {
 
-// The name in the file of what a node reads: through Identity nodes, and before a merged weight was split.
+// Returns the name in the file of a value: resolves Identity nodes and splits of merged weights.
 std::string FileName(const WeightIndex& index, std::string name) {
   for (const ParsedNode* node = index.Producer(name); node != nullptr && IsOp(*node, {"Identity"});
        node = index.Producer(name))
@@ -111,7 +111,7 @@ bool IsReplacedByUpdates(const WeightIndex& index, const std::string& weight) {
   });
 }
 
-// Returns true unless the import has to unpack the numbers of the node: where columns name their blocks (g_idx).
+// Returns true unless columns name their blocks (g_idx), for which the import has to unpack the numbers.
 bool ReadsPacked(const ParsedNode& node) {
   constexpr size_t kColumnBlocks = 4;
   return node.op_type != "MatMulNBits" || node.inputs.size() <= kColumnBlocks || node.inputs[kColumnBlocks].empty();
@@ -201,7 +201,7 @@ absl::StatusOr<HostTensor> Quantize(const QuantizedForm& form, const HostTensor&
 
 }  // namespace
 
-// Elements that training did not change keep their stored numbers.
+// Keeps the stored numbers of elements that training did not change.
 absl::Status WriteQuantized(const WeightRecord& record, StoredWeights* weights) {
   const auto trained = weights->tensors.find(record.weight);
   if (trained == weights->tensors.end()) return absl::OkStatus();

@@ -22,18 +22,18 @@
 namespace onnxtrain {
 namespace {
 
-// Recognizes biases that were looked up in a table by the offset between two positions of a window.
+// The following recognizes biases that were gathered from a table by the offset between two positions of a window.
 
-// A bias for each head and pair of positions. The positions are those of a window, row by row, perhaps behind a class
-// token, whose pairs with itself, with the others and of the others with it have three rows (Bao et al., 2022, "BEiT").
+// A bias for each head and pair of positions in a window, in row-major order, optionally after a class token. The class
+// token's pairs with itself, with other positions and of these with it have three rows (Bao et al., 2022, "BEiT").
 struct RelativeBias {
   size_t heads = 0;  // the axis
   int64_t height = 0, width = 0;
   bool class_token = false;
-  std::vector<int64_t> rows;  // of the table, by pair in row-major order, numbered as they first occur
+  std::vector<int64_t> rows;  // rows of the table, by pair in row-major order, numbered by first occurrence
 };
 
-// The offset between two positions of the bias; pairs with the class token have offsets of their own.
+// Returns the offset between two positions of the bias; pairs with the class token have separate offsets.
 std::tuple<int64_t, int64_t, int64_t> FindOffset(const RelativeBias& bias, int64_t query, int64_t key) {
   const int64_t first = bias.class_token ? 1 : 0;
   if (query < first || key < first) return {1 + (query < first ? 2 : 0) + (key < first ? 1 : 0), 0, 0};
@@ -49,7 +49,7 @@ void NumberRows(int64_t tokens, RelativeBias* bias) {
   }
 }
 
-// The elements of all heads for a pair of positions.
+// Compares the elements of all heads for pairs of positions.
 class Pairs {
  public:
   Pairs(const HostTensor& tensor, size_t heads)
@@ -75,7 +75,7 @@ class Pairs {
   size_t element_, heads_, inner_ = 1;
 };
 
-// Returns whether all positions have the same bias with themselves, as in a window. A class token may have another.
+// Returns true if all positions have the same bias with themselves, except for a class token.
 bool HasEqualDiagonal(const Pairs& pairs, size_t tokens) {
   for (size_t i = 2; i < tokens; ++i) {
     if (!pairs.AreEqual(i * (tokens + 1), tokens + 1)) return false;
@@ -93,7 +93,7 @@ bool HasEqualRows(const Pairs& pairs, const std::vector<int64_t>& rows) {
   return true;
 }
 
-// The windows of that many tokens; a class token leaves one less.
+// Lists the windows of that many tokens, with and without a class token.
 std::vector<RelativeBias> ListWindows(size_t heads, int64_t tokens, bool squares_only) {
   std::vector<RelativeBias> windows;
   for (const bool class_token : {false, true}) {
@@ -107,7 +107,7 @@ std::vector<RelativeBias> ListWindows(size_t heads, int64_t tokens, bool squares
   return windows;
 }
 
-// The extent of both axes of positions if `heads` is the axis of heads; nothing if there are other axes.
+// Returns the common extent of the two position axes, given the axis of heads; nullopt if the shape has other axes.
 std::optional<int64_t> CountTokens(const Shape& shape, size_t heads) {
   std::vector<int64_t> extents;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -116,9 +116,9 @@ std::optional<int64_t> CountTokens(const Shape& shape, size_t heads) {
   return extents.size() == 2 && extents[0] == extents[1] ? std::optional(extents[0]) : std::nullopt;
 }
 
-// Returns the reading of a tensor in which pairs of one offset have equal bytes. It has an axis of heads, two axes of
-// positions, and others of one element. If all of its elements are equal, nothing proves the reading: then the axis of
-// heads must come first, and the window must be a square of 2×2 positions at least.
+// Returns a reading of the tensor in which pairs with one offset have equal bytes: one axis of heads, two of positions,
+// and others of extent 1. If all elements are equal, the bytes prove nothing: then the axis of heads must come first
+// and the window must be a square of at least 2×2 positions.
 std::optional<RelativeBias> FindRelativeBias(const HostTensor& tensor) {
   const Shape& shape = tensor.shape();
   const bool equal = tensor.size() == 0 || IsSplat(tensor);
@@ -166,7 +166,7 @@ class Rows {
   size_t element_;
 };
 
-// Returns true if two rows begin with the same elements. Rules out big tensors without repeated rows at little cost.
+// Returns true if two rows begin with the same elements. Cheaply rules out large tensors without repeated rows.
 bool MayRepeat(const Rows& rows, const std::byte* tensor, size_t element) {
   std::unordered_set<std::string> seen;
   std::string start(std::min<size_t>(static_cast<size_t>(rows.length()), 4) * element, 0);
@@ -181,7 +181,7 @@ bool HasOneNumber(const std::string& row, size_t element) {
   return std::equal(row.begin() + static_cast<int64_t>(element), row.end(), row.begin());
 }
 
-// Rows with zeros may be equal without being copies: those that a ReLU made.
+// Returns true if the row contains zeros. Such rows may be equal without being copies: a ReLU may have made them.
 bool HasZero(const std::string& row, size_t element) {
   const std::string zero(element, 0);
   for (size_t i = 0; i < row.size(); i += element) {
@@ -230,7 +230,7 @@ std::optional<Found> FindExpanded(std::string_view name, const HostTensor& tenso
   return found;
 }
 
-// Returns nothing if no row repeats along this axis, or if that looks like chance.
+// Returns nullopt if no row repeats along this axis, or if the repetition may be chance.
 std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
   const size_t element = DTypeSize(tensor.dtype());
   const Rows rows(tensor.shape(), axis, element);
@@ -246,7 +246,7 @@ std::optional<Found> FindRepeats(const HostTensor& tensor, size_t axis) {
     found.copies.rows.push_back(it->second);
   }
   found.different = std::ssize(seen);
-  // A few of many short rows may be equal by chance, above all in 16 bits.
+  // A few equal rows among many short ones may be chance, especially in 16 bits.
   constexpr size_t kShort = 8;  // bytes
   const bool few = row.size() <= kShort && 4 * std::ssize(seen) > 3 * rows.count();
   return std::ssize(seen) < rows.count() && !few ? std::optional(std::move(found)) : std::nullopt;
@@ -264,8 +264,8 @@ std::optional<Found> FindRepeats(const HostTensor& tensor) {
   return best;
 }
 
-// Biases by relative positions of which several rows are equal, or of a single head. If all are equal, as in a fresh
-// model, the reading is an assumption.
+// Finds biases by relative positions with several equal rows, or with a single head. If all rows are equal, as in a
+// fresh model, the result is an assumption.
 std::optional<Found> FindWindowBias(const HostTensor& tensor) {
   std::optional<RelativeBias> bias = FindRelativeBias(tensor);
   if (!bias) return std::nullopt;
@@ -274,7 +274,7 @@ std::optional<Found> FindWindowBias(const HostTensor& tensor) {
                .different = different};
 }
 
-// Distances times a slope for each head (Press et al., 2022, "ALiBi"): the different rows, sorted, are equally spaced.
+// Recognizes distances times a slope per head (Press et al., 2022, "ALiBi"): sorted distinct rows are equally spaced.
 bool HasSlopes(const Found& found, const HostTensor& tensor) {
   constexpr int64_t kMinRows = 4;
   const int64_t length = tensor.shape()[found.copies.axis], rows = found.different;
@@ -294,7 +294,7 @@ bool HasSlopes(const Found& found, const HostTensor& tensor) {
   return true;
 }
 
-// The initializer that holds a weight, which may have been merged into it.
+// Returns the initializer of the file that holds a weight, which may be split from it.
 std::string_view NameInFile(std::string_view name, const ParsedGraph& graph) {
   for (const SplitWeight* split : ListForms<SplitWeight>(graph.records)) {
     if (split->name == name && !split->merged.empty()) return split->merged;
@@ -302,7 +302,7 @@ std::string_view NameInFile(std::string_view name, const ParsedGraph& graph) {
   return name;
 }
 
-// Nodes that make the copy of the weight and the indices of its rows.
+// Returns nodes that compute the copy from the weight and the indices of its rows.
 std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& indices) {
   const size_t rank = copies.shape.size();
   const bool last = copies.axis + 1 == rank;
@@ -321,8 +321,8 @@ std::vector<ParsedNode> MakeLookup(const RowCopies& copies, const std::string& i
 
 bool IsCopyOf(const ParsedNode& node, const std::string& name) { return IsIdentity(node) && node.inputs[0] == name; }
 
-// Lists the outputs of Identity nodes over the initializer: the exporter merges tables of equal bytes, each of which
-// is trained.
+// Lists the outputs of Identity nodes over the initializer: the exporter merges tables of equal bytes, each of which is
+// trained.
 std::vector<std::string> ListIdentities(const std::string& name, const ParsedGraph& graph) {
   std::vector<std::string> copies;
   for (const ParsedNode& node : graph.nodes) {
@@ -336,7 +336,7 @@ bool HasTakenNames(const std::string& copy, const WeightIndex& index) {
                              [&](const std::string& end) { return index.IsNameTaken(copy + end); });
 }
 
-// Returns true if the value is added to attention scores in front of a softmax.
+// Returns true if the value is added to attention scores before a softmax.
 bool LeadsToSoftmax(const std::string& value, const WeightIndex& index) {
   constexpr size_t kMaxVisited = 16;
   std::vector<std::string> open = {value};
@@ -351,7 +351,7 @@ bool LeadsToSoftmax(const std::string& value, const WeightIndex& index) {
   return false;
 }
 
-// The tensors that the exporter computed and does not tell what of. Weights of layers are transposed or folded ones.
+// Lists tensors that the exporter computed from unknown values, except weights of layers.
 std::vector<std::string> ListComputed(const WeightIndex& index) {
   std::vector<std::string> names = index.ListInitializers();
   std::erase_if(names, [&](const std::string& name) {
@@ -362,7 +362,7 @@ std::vector<std::string> ListComputed(const WeightIndex& index) {
   return names;
 }
 
-// `assume`: whether biases of which all numbers are equal may be taken for biases by the offsets of positions.
+// If `assume`, biases of equal numbers may count as gathered by the offsets of positions.
 std::optional<Found> FindRows(const std::string& name, const HostTensor& tensor, bool assume,
                               const WeightIndex& index) {
   std::optional<Found> found = FindRepeats(tensor);
@@ -436,7 +436,7 @@ bool IsAssumed(const RowCopies& copies, const HostTensor& weight) {
 
 namespace {
 
-// Returns the initializer that the rows of the weight make up.
+// Expands the rows of the weight to the initializer.
 LazyTensor ExpandRows(const RowCopies& copies, const LazyTensor& weight) {
   const auto read = [copies, table = weight.Whole()](int64_t begin, int64_t count) {
     const size_t element = DTypeSize(table.dtype());

@@ -33,7 +33,7 @@ class StatisticsFinder {
   }
 
  private:
-  // A stored vector behind views, casts and signs.
+  // A stored vector before views, casts and signs.
   struct Vector {
     std::string weight;
     bool negated = false;
@@ -46,7 +46,7 @@ class StatisticsFinder {
     return vector ? std::optional(Vector{value}) : std::nullopt;
   }
 
-  // An Identity over an initializer that others read, too, is a weight of its own.
+  // Follows views, casts and signs. An Identity whose initializer has other readers is a separate weight.
   void TraceVector(const ParsedNode& node) {
     const bool negates = IsOp(node, {"Neg"}), copies = IsIdentity(node);
     if (node.inputs.empty() || node.outputs.empty() || !(negates || copies || IsViewOrCast(node))) return;
@@ -94,7 +94,7 @@ class StatisticsFinder {
     return true;
   }
 
-  // Products and quotients of the root with nothing but stored numbers.
+  // Follows products and quotients of the root with stored numbers only.
   void FindScale(const ParsedNode& node) {
     const bool inverts = IsOp(node, {"Reciprocal"});
     const bool scales = IsOp(node, {"Mul", "Div"});
@@ -116,14 +116,14 @@ class StatisticsFinder {
     }
   }
 
-  // (x − mean)·s
+  // Matches (x − mean)·s.
   bool IsCentered(const ParsedNode& node, size_t input, bool negated) const {
     const bool subtracts = negated ? IsOp(node, {"Add"}) : input == 1 && IsOp(node, {"Sub"});
     if (!subtracts || fixed_.contains(node.inputs[1 - input])) return false;
     return AnyReader(node, [&](const ParsedNode& r) { return IsOp(r, {"Mul", "Div"}) && HasScale(r); });
   }
 
-  // −mean·s, or mean·s that is subtracted from stored numbers
+  // Matches −mean·s, and mean·s that is subtracted from stored numbers.
   bool IsScaledMean(const ParsedNode& node, size_t input, bool negated) const {
     if (!IsOp(node, {"Mul", "Div"}) || !scales_.contains(node.inputs[1 - input])) return false;
     const auto takes_off = [&](const ParsedNode& r) {
@@ -147,8 +147,8 @@ class StatisticsFinder {
   const ParsedGraph& graph_;
   WeightRecords records_;
   std::unordered_map<std::string, Vector> vectors_;
-  std::unordered_set<std::string> fixed_;   // stored numbers, and what is computed from nothing else
-  std::unordered_set<std::string> scales_;  // made of the roots of variances
+  std::unordered_set<std::string> fixed_;   // stored numbers, and values computed from them alone
+  std::unordered_set<std::string> scales_;  // values computed from the roots of variances
 };
 
 }  // namespace

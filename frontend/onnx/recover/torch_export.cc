@@ -22,7 +22,7 @@ std::string_view ReadName(std::string_view text, size_t at) {
   return text.substr(at, end - at);
 }
 
-// Returns what stands between `open`, first found from `at`, and the next `close`; "" if there is none.
+// Returns the text between `open`, first found from `at`, and the next `close`; "" if there is none.
 std::string_view Between(std::string_view text, std::string_view open, char close, size_t at = 0) {
   const size_t begin = text.find(open, at);
   if (begin == std::string_view::npos) return {};
@@ -45,19 +45,19 @@ void AddEntry(std::string_view placeholder, std::string_view kind, std::string_v
     signature->emplace(placeholder, SignatureEntry{*parsed, std::string(target)});
 }
 
-// "p_fc_weight: PARAMETER target='fc.weight'"
+// Parses "p_fc_weight: PARAMETER target='fc.weight'".
 void ParseLine(std::string_view line, TorchSignature* signature) {
   const size_t colon = line.find(": ");
   if (colon == std::string_view::npos) return;
   AddEntry(line.substr(0, colon), ReadName(line, colon + 2), Between(line, "target='", '\'', colon), signature);
 }
 
-// "InputSpec(kind=<InputKind.PARAMETER: 1>, arg=TensorArgument(name='p_fc_weight'), target='fc.weight', …)"
+// Parses "InputSpec(kind=<InputKind.PARAMETER: 1>, arg=TensorArgument(name='p_fc_weight'), target='fc.weight', …)".
 void ParseSpec(std::string_view spec, TorchSignature* signature) {
   AddEntry(Between(spec, "name='", '\''), ReadName(spec, 0), Between(spec, "target='", '\''), signature);
 }
 
-// Splits "['encoder', 'encoder.norm']", a list of strings as Python writes it.
+// Splits "['encoder', 'encoder.norm']", a list of strings in Python's syntax.
 std::vector<std::string> ParseList(std::string_view text) {
   std::vector<std::string> items;
   for (size_t at = text.find_first_of("'\""); at != std::string_view::npos; at = text.find_first_of("'\"", at)) {
@@ -69,7 +69,7 @@ std::vector<std::string> ParseList(std::string_view text) {
   return items;
 }
 
-// The last scope is the fx node itself.
+// Returns the innermost scope but the last, which is the fx node itself.
 std::string InnermostModule(const std::string& scopes) {
   const std::vector<std::string> names = ParseList(scopes);
   return names.size() < 2 ? "" : names[names.size() - 2];
@@ -83,7 +83,7 @@ void ReadWeight(const onnx::ValueInfoProto& value, TorchMetadata* out) {
   out->weights.emplace(value.name(), std::move(weight));
 }
 
-// "(args = (%p_e_weight, %ids, 1), …": the third argument of an embedding, if it is there.
+// Parses the third argument of an embedding, if present, in "(args = (%p_e_weight, %ids, 1), …".
 int64_t ParsePaddingRow(std::string_view text) {
   std::string_view args = Between(text, "embedding.default](args = (", ')');
   for (int skipped = 0; skipped < 2; ++skipped) {

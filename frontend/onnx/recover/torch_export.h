@@ -1,4 +1,4 @@
-// Metadata about weights and nodes that PyTorch's exporter (torch.onnx.export with dynamo=True) writes.
+// Reads the metadata about weights and nodes that PyTorch's exporter (torch.onnx.export with dynamo=True) writes.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct FxNode {
   std::string name;               // "linear_1"
   std::string target;             // "torch.ops.aten.linear.default"
   std::vector<std::string> args;  // values of the exported program: "p_fc_weight"
-  std::string module;             // that calls it: "encoder.layers.0.norm1"
-  int64_t padding_row = -1;       // of an embedding: the row that is not trained; -1: none
+  std::string module;             // the module that calls it: "encoder.layers.0.norm1"
+  int64_t padding_row = -1;       // the row of an embedding that is not trained; -1: none
 };
 
 // Returns null if the metadata of a node describes no fx node.

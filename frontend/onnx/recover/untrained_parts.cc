@@ -38,7 +38,7 @@ int64_t FindZeroRow(const HostTensor& table) {
   return found;
 }
 
-// The table of an embedding, or null.
+// Returns the table of an embedding, or null.
 const HostTensor* FindTable(const ParsedGraph& graph, const ParsedNode& node) {
   if (!IsOp(node, {"Gather"}) || node.inputs.size() != 2 || node.attrs.Int("axis") != 0) return nullptr;
   const auto stored = graph.initializers.find(node.inputs[0]);
@@ -70,7 +70,7 @@ absl::StatusOr<WeightRecords> MatchPaddingRows(WeightIndex* index) {
 
 namespace {
 
-// The second half of B [directions, 2·gates·units].
+// Returns true if the second half of B [directions, 2·gates·units] is zero.
 bool HasZeroRecurrentBias(const HostTensor& bias) {
   if (!IsFloat(bias.dtype()) || bias.shape().size() != 2 || bias.size() == 0) return false;
   const int64_t width = bias.shape()[1];

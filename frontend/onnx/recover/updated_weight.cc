@@ -7,7 +7,7 @@
 namespace onnxtrain {
 namespace {
 
-// The elements of [rows, columns…] in row-major order, or those of the transpose.
+// Returns the elements of [rows, columns…], or of the transpose, in row-major order.
 std::vector<float> ToFloats(const HostTensor& matrix, bool transposed) {
   const int64_t rows = matrix.shape()[0], columns = matrix.size() / rows;
   std::vector<float> values(static_cast<size_t>(matrix.size()));
@@ -19,7 +19,7 @@ std::vector<float> ToFloats(const HostTensor& matrix, bool transposed) {
   return values;
 }
 
-// Returns B of all outputs of the weight: zero rows for those that the update leaves.
+// Returns B for all outputs of the weight, with zero rows for those that are not updated.
 HostTensor ExtendRows(const HostTensor& b, const LowRankUpdate& update) {
   if (!update.is_part()) return b;
   const int64_t rank = b.shape()[1];
@@ -46,7 +46,7 @@ UpdatedWeight::UpdatedWeight(LazyTensor weight, const LowRankUpdate& update,
     : weight_(std::move(weight)), outputs_first_(update.outputs_first), rank_(update.whole_rank()) {
   const auto [a, rows] = WholeFactors(update, trained);
   const HostTensor b = ExtendRows(rows, update);
-  // Rows of the stored weight are rows of B·A, or its columns.
+  // Rows of the stored weight are rows or columns of B·A.
   rows_ = outputs_first_ ? ToFloats(b, false) : ToFloats(a, true);
   along_ = outputs_first_ ? ToFloats(a, false) : ToFloats(b, true);
   columns_ = static_cast<int64_t>(along_.size()) / rank_;
@@ -54,7 +54,7 @@ UpdatedWeight::UpdatedWeight(LazyTensor weight, const LowRankUpdate& update,
   if (update.has_magnitude()) SetMagnitudes(trained.at(update.magnitude_name()), update.outputs_before);
 }
 
-// Stretches the vectors of outputs, from the first one on, to their lengths in `magnitude`.
+// Scales the rows of outputs, from `first_output` on, to the lengths in `magnitude`.
 void UpdatedWeight::SetMagnitudes(const HostTensor& magnitude, int64_t first_output) {
   constexpr int64_t kBlock = 1 << 16;
   const int64_t size = weight_.type().elements();

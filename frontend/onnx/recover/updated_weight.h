@@ -1,4 +1,4 @@
-// The weight that a low-rank update makes of a stored one, for files that hold the sum.
+// Computes the sum of a stored weight and a low-rank update, for files that hold the sum.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace onnxtrain {
 
-// Groups updates by their weights, in the order of the first ones.
+// Groups updates by their weights, in the order in which the weights first occur.
 std::vector<LowRankUpdates> GroupByWeight(const std::vector<LowRankUpdate>& updates);
 
-// Returns A and B of the whole update from the trained tensors by name: with PiSSA those of twice the rank. What is
-// missing has its initial value: the loss does not depend on the product.
+// Returns A and B of the whole update from the trained tensors by name; with PiSSA they have twice the rank. Missing
+// tensors have their initial values, since the loss does not depend on the product.
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
                                                const std::map<std::string, HostTensor>& trained);
 
-// Returns Σw² of the weights of each output, f64[outputs], of a matrix or of the weight of a convolution.
+// Returns Σw² over the weights of each output, f64[outputs], of a matrix or of the weight of a convolution.
 HostTensor SumSquares(const HostTensor& weight, bool outputs_first);
 
-// Computes W + scale·B·A, or its transpose where W is stored [inputs, outputs], in float32 and blocks of elements; with
-// magnitudes, the lengths of the outputs are those. Outputs before and after those of the update keep their values.
+// Computes W + scale·B·A, or its transpose if W is stored [inputs, outputs], in float32 and blocks of elements. With
+// magnitudes, scales each output to its magnitude. Outputs that are not part of the update keep their values.
 class UpdatedWeight {
  public:
   // `trained` holds the trained tensors of the update by name.
@@ -45,7 +45,7 @@ class UpdatedWeight {
   int64_t rank_, columns_;
   std::vector<float> rows_;     // [rows of the weight, rank], times the scale
   std::vector<float> along_;    // [rank, columns of the weight]
-  std::vector<float> factors_;  // by output; empty: 1
+  std::vector<float> factors_;  // by output; empty: all are 1
 };
 
 }  // namespace onnxtrain

@@ -13,8 +13,8 @@
 namespace onnxtrain {
 namespace {
 
-// Calls visit(i, j) for the positions of each element in the tensor and in its transpose until it returns false;
-// returns whether it never did.
+// Calls visit(i, j) with the positions of each element in the tensor and in its transpose until it returns false;
+// returns true if it never did.
 template <typename Visit>
 bool ForEachTransposed(const HostTensor& matrices, const Visit& visit) {
   const auto columns = static_cast<size_t>(matrices.shape().back());
@@ -39,7 +39,7 @@ class Square {
   bool IsSymmetric() const {
     return All([&](int64_t i, int64_t j) { return At(i, j) == At(j, i); });
   }
-  // Returns true if no number is negative and each row, or column, sums to 1 or 0, and not all do to 0.
+  // Returns true if no number is negative and all rows, or all columns, sum to 1 or 0, but not all to 0.
   bool IsStochastic() const {
     if (!All([&](int64_t i, int64_t j) { return At(i, j) >= 0; })) return false;
     return SumToOne([&](int64_t i, int64_t j) { return At(i, j); }) ||
@@ -113,7 +113,7 @@ bool IsFresh(const HostTensor& tensor) { return IsSplat(tensor) || IsForgetBias(
 
 bool IsProgression(const HostTensor& tensor) {
   constexpr int64_t kMinSize = 4;
-  constexpr double kRounding = 1e-5;  // of numbers that were computed as float32
+  constexpr double kRounding = 1e-5;  // error of numbers computed as float32
   const auto axes = std::ranges::count_if(tensor.shape(), [](int64_t extent) { return extent > 1; });
   if (!IsFloat(tensor.dtype()) || axes != 1 || tensor.size() < kMinSize || tensor.At(0) == tensor.At(1)) return false;
   const double first = tensor.At(0), second = tensor.At(1), step = second - first;

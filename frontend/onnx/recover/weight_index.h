@@ -1,5 +1,5 @@
-// The index over a parsed model that all rows of the table of parametrizations share, which inputs of nodes are
-// weights, the copies that readers of merged initializers get, and comparisons of tensors by their bytes.
+// Indexes a parsed model for the rows of the table of parametrizations, recognizes inputs that are weights, plans the
+// copies that readers of merged initializers get, and compares tensors by their bytes.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@
 
 namespace onnxtrain {
 
-// Returns true if all elements are equal. Such tensors are equal by chance: fresh scales are ones, fresh biases zeros.
+// Returns true if all elements are equal, which may be chance: fresh scales are ones, fresh biases zeros.
 bool IsSplat(const HostTensor& tensor);
 
 // Returns true if the tensor has floating-point numbers along one axis at most.
@@ -34,7 +34,7 @@ bool IsFresh(const HostTensor& tensor);
 // Returns true if the tensor is a list of at least 4 equally spaced numbers or of powers: frequencies, slopes, a grid.
 bool IsProgression(const HostTensor& tensor);
 
-// Returns the sum of its bytes, which does not depend on the order of its elements: equal for transposes of each other.
+// Returns the sum of the tensor's bytes, which is equal for tensors that are transposes of each other.
 uint64_t SumOfBytes(const HostTensor& tensor);
 
 // Returns true if the tensor is a square matrix, or a batch of them, with at least 3 rows, that neither an initializer
@@ -48,7 +48,7 @@ bool IsTransposeOf(const HostTensor& a, const HostTensor& b);
 // Returns the shape with its last two axes exchanged.
 Shape TransposedShape(Shape shape);
 
-// An initializer that the exporter computed from parameters, and that trains as a value of its own.
+// An initializer that the exporter computed from parameters and that is trained as a separate value.
 struct FoldedWeight {
   std::string name;
   std::vector<std::string> parameters;  // by their names in the module
@@ -56,11 +56,11 @@ struct FoldedWeight {
 
 // The origins of the initializers of a file, from the metadata of torch.export.
 struct TorchNaming {
-  std::vector<WeightRecord> origins;   // of initializers
+  std::vector<WeightRecord> origins;   // origins of initializers
   std::vector<WeightRecord> splits;    // weights that the exporter merged
   std::vector<WeightRecord> restored;  // biases that it removed
   std::vector<std::string> missing;    // parameters that no initializer holds, because they were folded into others
-  std::vector<std::string> unread;     // parameters that nothing in the file stands for or reads
+  std::vector<std::string> unread;     // parameters that the file neither stores nor reads
   std::vector<FoldedWeight> folded;
   std::vector<std::string> looked_up;  // initializers computed from parameters and further values
   std::vector<std::pair<std::string, ParameterFunction>> functions;  // initializers computed from one parameter each
@@ -81,45 +81,45 @@ class WeightIndex {
   const OnnxModel::Parsed& model() const { return model_; }
   const ParsedGraph& graph() const { return model_.graph; }
   ParsedGraph& mutable_graph() { return model_.graph; }
-  // Adds an assumption of which users are told.
+  // Records an assumption that is reported to users.
   void AddNote(std::string note) { model_.notes.push_back(std::move(note)); }
 
-  // The node that makes a value, or null.
+  // Returns the node that produces a value, or null.
   ParsedNode* Producer(const std::string& name) const;
-  // The inputs that read a value, in the order of the nodes.
+  // Returns the inputs that read a value, in the order of the nodes.
   const std::vector<WeightReader>& Readers(const std::string& name) const;
-  // The same without nodes that read the shape alone.
+  // Returns the readers without nodes that read only the shape.
   const std::vector<WeightReader>& ElementReaders(const std::string& name) const;
   bool IsOutput(const std::string& name) const { return outputs_.contains(name); }
   // Returns true if the graph has an input, an initializer or a node's output of that name.
   bool IsNameTaken(const std::string& name) const;
-  // The tensor of an initializer, or null.
+  // Returns the tensor of an initializer, or null.
   const HostTensor* FindTensor(const std::string& name) const;
   const WeightOrigin& Origin(const std::string& name) const;
   WeightOrigin::Kind Kind(const std::string& name) const { return Origin(name).kind; }
-  // The initializers in the order of the file, and those that rows have added.
+  // Returns the initializers in the order of the file, then those that rows have added.
   std::vector<std::string> ListInitializers() const;
-  // The outputs of Identity nodes over initializers, with those, in the order of the outputs' names.
+  // Returns the outputs of Identity nodes over initializers, with the initializers, sorted by output.
   std::vector<std::pair<std::string, std::string>> ListCopies() const;
-  // The sum of an initializer's bytes, equal for transposes of each other. Read once.
+  // Returns SumOfBytes of an initializer, computed once.
   uint64_t SumOfBytes(const std::string& name);
 
-  // Returns a record that gives the weight another kind.
+  // Returns a record that assigns another kind to the weight.
   WeightRecord MakeKind(const std::string& weight, WeightOrigin::Kind kind, std::string why) const;
 
-  // Nodes that Refresh inserts in front of the graph, in this order.
+  // Refresh inserts these nodes before all others, in this order.
   std::vector<ParsedNode> nodes;
-  // Copies that Refresh inserts behind the nodes at these positions.
+  // Refresh inserts these copies after the nodes at the positions.
   std::unordered_map<size_t, std::vector<ParsedNode>> copies;
-  // Nodes in front of all others, which Finish inserts: they make initializers that the file stores twice.
+  // Finish inserts these nodes before all others: they compute initializers that the file stores twice.
   std::vector<ParsedNode> tie_nodes;
-  // Nodes, by their first output, that Refresh removes.
+  // Refresh removes the nodes with these first outputs.
   std::unordered_set<std::string> removed;
   TorchNaming naming;
 
-  // Makes the changes, and indexes the graph again.
+  // Applies the changes and indexes the graph again.
   void Refresh();
-  // Makes the last changes, after all rows.
+  // Applies the last changes, after all rows.
   void Finish();
 
  private:
@@ -130,8 +130,8 @@ class WeightIndex {
   OnnxModel::Parsed& model_;
   std::unordered_map<std::string, ParsedNode*> producers_;
   std::unordered_map<std::string, std::vector<WeightReader>> readers_;
-  std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // where others read the shape
-  std::unordered_set<std::string> inputs_, outputs_;                            // of the model
+  std::unordered_map<std::string, std::vector<WeightReader>> element_readers_;  // if they differ from readers_
+  std::unordered_set<std::string> inputs_, outputs_;                            // inputs and outputs of the model
   std::unordered_map<std::string, uint64_t> sums_;
 };
 
@@ -150,7 +150,7 @@ class SplitPlanner {
   // `index` must outlive it.
   explicit SplitPlanner(const WeightIndex& index) : index_(index) {}
 
-  // Adds a copy for these readers, called `split.name`, or like it if the name is taken. Returns its name.
+  // Adds a copy for these readers, with the name `split.name` or, if that is taken, a similar one. Returns its name.
   std::string Plan(SplitWeight split);
   // Returns true if some readers of the initializer have copies.
   bool IsSplit(const std::string& merged) const;

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = WeightOrigin::Kind;
 
-constexpr size_t kMaxArgs = 1000;  // of one fx node; a recurrent layer has four for each layer and direction
+constexpr size_t kMaxArgs = 1000;  // limit for one fx node; recurrent layers have four for each layer and direction
 
 Kind OriginKind(SignatureEntry::Kind kind) {
   switch (kind) {
@@ -34,7 +34,7 @@ std::string WithoutDigits(std::string name) {
   return name;
 }
 
-// The length of the bias that a product or a convolution with this weight takes; 0 for other nodes.
+// Returns the length of the bias that a product or convolution with this weight takes; 0 for other nodes.
 int64_t CountBiasChannels(const ParsedNode& node, const HostTensor& weight) {
   const Shape& shape = weight.shape();
   int64_t channels = 0;
@@ -46,7 +46,7 @@ int64_t CountBiasChannels(const ParsedNode& node, const HostTensor& weight) {
   return channels <= weight.size() ? channels : 0;
 }
 
-// Returns true for linear(input, weight, bias) and convolutions of this form, whose bias may have any name.
+// Returns true for linear(input, weight, bias) and convolutions, whose third argument is a bias of any name.
 bool TakesBiasThird(const FxNode& fx) {
   return fx.args.size() == 3 &&
          (fx.target.starts_with("torch.ops.aten.linear.") || fx.target.starts_with("torch.ops.aten.conv"));
@@ -57,14 +57,14 @@ struct Read {
   const ParsedNode* node = nullptr;
   size_t input = 0;
   std::string weight;
-  std::string placeholder;  // of the parameter that it stands for; "": not known
-  bool derived = false;     // it stands for a constant that was merged with a parameter
+  std::string placeholder;  // the parameter that it reads; "": not known
+  bool derived = false;     // it reads a constant that was merged with a parameter
 };
 
-// All nodes that were translated from one fx node.
+// The nodes that were translated from one fx node.
 struct FxGroup {
   const FxNode* fx = nullptr;
-  std::vector<Read*> reads;  // of floating-point initializers
+  std::vector<Read*> reads;  // reads of floating-point initializers
 };
 
 class TorchNamer {
@@ -114,7 +114,7 @@ class TorchNamer {
     }
   }
 
-  // Finds the placeholder that an initializer is called after or was folded from.
+  // Finds the placeholder that an initializer is named after or was folded from.
   void Identify(const std::string& name) {
     const auto weight = metadata_.weights.find(name);
     if (weight != metadata_.weights.end() && metadata_.signature.contains(weight->second.placeholder)) {
@@ -189,8 +189,8 @@ class TorchNamer {
     }
   }
 
-  // Arguments of an fx node that initializers stand for, parameters apart: those that no node of the file computes,
-  // less the operands that its nodes read instead of such an argument, because a node between them was removed.
+  // Counts arguments of an fx node, except parameters, that no node of the file computes. Subtracts operands that its
+  // nodes read in place of such an argument because a node between them was removed.
   int64_t CountComputedArgs(const FxGroup& group) const {
     const std::set<std::string> args(group.fx->args.begin(), group.fx->args.end());
     std::set<std::string> operands;
@@ -208,7 +208,7 @@ class TorchNamer {
     return std::max<int64_t>(0, unknown - in_place);
   }
 
-  // Returns true if constant folding computed an argument of the fx node with the operator of the initializer: "exp_2"
+  // Returns true if the operator that computed the initializer also computed a folded argument of the fx node: "exp_2"
   // and "exp".
   bool IsFoldedArgument(const Read& read) const {
     if (!folded_from_.contains(read.weight) || IsExporterName(read.weight)) return false;
@@ -216,11 +216,11 @@ class TorchNamer {
     return std::ranges::any_of(read.node->fx->args, [&](const std::string& arg) { return StripNumber(arg) == op; });
   }
 
-  // Matches the reads that are arguments by their own name. Returns the others that may be arguments, too.
+  // Matches the reads whose initializer is named after an argument. Returns the others that may be arguments.
   std::vector<Read*> TakeOwn(FxGroup& group, const std::set<std::string>& all, std::vector<std::string>* args) {
     std::vector<Read*> open;
     std::set<std::pair<const ParsedNode*, std::string>> taken;
-    // A statistic that is equal to a scale which the program does not have: operators take statistics last.
+    // A statistic may be merged with a scale that the program does not have: operators take statistics last.
     std::stable_partition(group.reads.begin(), group.reads.end(),
                           [&](const Read* read) { return !IsBufferReadLater(*read, group); });
     for (Read* read : group.reads) {
@@ -257,7 +257,7 @@ class TorchNamer {
     return it != folded_from_.end() && it->second.size() > 1;
   }
 
-  // The initializer is this argument where it is read under its own name: then it is this argument here.
+  // Matches reads at the position where other fx nodes of the operator read the initializer under its own name.
   void MatchByPosition(const FxNode& fx, std::vector<Read*>* open, std::vector<std::string>* args) {
     std::erase_if(*open, [&](Read* read) {
       const std::string* own = Identity(read->weight);
@@ -266,7 +266,7 @@ class TorchNamer {
     });
   }
 
-  // A "weight" stands for the only "weight" among the arguments.
+  // Matches a "weight" to the only "weight" among the arguments.
   void MatchByName(std::vector<Read*>* open, std::vector<std::string>* args) {
     const auto part = [&](const std::string& placeholder) { return LastPart(Entry(placeholder).target); };
     const auto read_part = [&](const Read* read) {
@@ -296,9 +296,9 @@ class TorchNamer {
     }
   }
 
-  // An expression of a module's own parameter, such as 1 + weight, that was merged with another one, perhaps of another
-  // module: the fx node names neither. The module has a parameter of the same name, which no initializer stands for; or
-  // another expression is already taken for that one, and there is one such parameter of another name.
+  // Matches expressions of a module's own parameter, such as 1 + weight, that were merged with another one, perhaps of
+  // another module, so that the fx node names neither. The parameter has the same name in the module, and no
+  // initializer stores it; or, if another expression has taken that one, it is the module's only one of another name.
   void MatchByModule() {
     std::set<std::string> matched = stored_;
     std::map<std::pair<std::string, std::string>, std::string> taken;  // placeholders, by module and argument
@@ -320,7 +320,7 @@ class TorchNamer {
     }
   }
 
-  // The arguments that nothing in the file computes or stands for.
+  // Returns the arguments that nothing in the file computes or stores.
   std::string UnknownArgs(const FxNode& fx) const {
     std::string unknown;
     for (const std::string& arg : fx.args) {
@@ -341,7 +341,7 @@ class TorchNamer {
     return others.size() == 1 ? others[0] : "";
   }
 
-  // The name of a parameter in the module whose fx node reads the initializer that was folded from it: "qkv.bias".
+  // Returns the name of a parameter in the module whose fx node reads the initializer folded from it: "qkv.bias".
   std::string_view NameInModule(const std::string& weight, std::string_view target) const {
     for (const Read* read : reads_of_.at(weight)) {
       const FxNode* fx = read->node->fx.get();
@@ -351,9 +351,9 @@ class TorchNamer {
     return LastPart(target);
   }
 
-  // One fx node that reads a folded initializer for two of its arguments computes with two parameters of its module
-  // that were equal: a scale and a bias, or two tokens. Returns the placeholder of the one that the initializer is not
-  // called after, if the read stands for it: the module's only such parameter that no initializer stands for. Else "".
+  // Separates two equal parameters of a module, a scale and a bias or two tokens, that one fx node reads from one
+  // folded initializer. Returns the placeholder of the parameter that the initializer is not named after, if the read
+  // refers to it: the only unmatched parameter of this role in the module. Else returns "".
   std::string FindOtherRole(const Read& read, const std::string& own, const std::set<std::string>& matched) const {
     const FxNode& fx = *read.node->fx;
     std::vector<const Read*> reads;
@@ -374,7 +374,7 @@ class TorchNamer {
     return candidates.size() == 1 ? candidates[0] : "";
   }
 
-  // The parameters of a module, without those of the modules in it.
+  // Lists the parameters of a module, without those of its submodules.
   std::vector<std::string> ListOwnParameters(const std::string& module) const {
     const std::string prefix = module + ".";
     std::vector<std::string> targets;
@@ -386,8 +386,8 @@ class TorchNamer {
     return targets;
   }
 
-  // A node that has lost its fx node reads an initializer called after a parameter that the program reads elsewhere. It
-  // stands for the only parameter of that name in its module that nothing else stands for, if it is the only such node.
+  // Matches a node without fx node whose initializer is named after a parameter that others read. If it is the only
+  // such node, it reads the only unmatched parameter of the same name.
   void MatchByElimination() {
     std::set<std::string> matched = stored_;
     std::map<std::string, std::vector<Read*>, std::less<>> open;  // by the last part of the initializer's parameter
@@ -411,9 +411,8 @@ class TorchNamer {
     }
   }
 
-  // Equal numbers that stand for an argument which the exporter computed: it computed them
-  // from the only parameter of the reader's module that nothing else in the file stands for, such as 1 + weight of a
-  // fresh norm, and merged them with others.
+  // Matches initializers of equal numbers that replace a computed argument, such as 1 + weight of a fresh norm. They
+  // were computed from the only unmatched parameter of the reader's module and merged with others.
   void MatchComputed() {
     std::set<std::string> matched = stored_;
     for (const auto& read : all_reads_) matched.insert(read->placeholder);
@@ -462,13 +461,13 @@ class TorchNamer {
     if (IsMadeOfSeveral(name) || IsFreshPart(name)) SplitExpressions(name, reads);
   }
 
-  // Returns true if it is a part of one parameter, such as a row, whose numbers do not tell it from the other parts.
+  // Returns true if it is a part of one parameter, such as a row, that equals the other parts.
   bool IsFreshPart(const std::string& name) const {
     return folded_from_.contains(name) && IsPart(name) && IsSplat(graph_.initializers.at(name));
   }
 
-  // Expressions of several parameters each, such as the joined biases of an attention, or parts of one parameter, that
-  // were equal in a fresh model.
+  // Splits expressions of several parameters each, such as the joined biases of an attention, and parts of one
+  // parameter, that were equal in a fresh model.
   void SplitExpressions(const std::string& name, const std::vector<Read*>& reads) {
     const WeightOrigin origin = origins_[name];
     std::map<std::string, std::vector<FileReader>> others;  // by the argument
@@ -480,8 +479,8 @@ class TorchNamer {
       origins_[splitter_.Plan({.name = arg, .merged = name, .readers = readers})] = origin;
   }
 
-  // The argument of the reader's fx node that was computed as the initializer was, but is another one: "cat_4" for
-  // "cat_1". "": there is none.
+  // Returns another argument of the reader's fx node that the same operator computed: "cat_4" for "cat_1"; "" if there
+  // is none.
   std::string OtherExpression(const Read& read) const {
     if (read.node->fx == nullptr || std::ranges::count(read.node->fx->args, read.weight) > 0) return "";
     std::set<std::string> args;
@@ -497,7 +496,7 @@ class TorchNamer {
     return held;
   }
 
-  // The exporter removes biases that are zeros: those of a fresh model. The fx nodes of their readers still name them.
+  // Restores zero biases that the exporter removed from a fresh model. The fx nodes of their readers still name them.
   void RestoreBiases(const std::set<std::string>& held) {
     std::map<std::string, std::vector<FileReader>> removed;  // by the name of the bias
     for (const ParsedNode& node : graph_.nodes) {
@@ -511,7 +510,7 @@ class TorchNamer {
     }
   }
 
-  // The bias among the arguments of the fx node, if the node can have one and has none; else "".
+  // Returns the bias among the arguments of the fx node, if the node lacks one that it can have; else "".
   std::string RemovedBias(const ParsedNode& node) const {
     if (node.fx == nullptr || node.inputs.size() != 2) return "";
     const auto weight = graph_.initializers.find(node.inputs[1]);
@@ -546,7 +545,7 @@ class TorchNamer {
     }
   }
 
-  // Returns true if another initializer holds the parameter that `name` was folded from, with values of its own.
+  // Returns true if another initializer holds the parameter that `name` was folded from, with other values.
   bool IsStoredBeside(const std::string& name, const std::string& placeholder) const {
     const HostTensor& value = graph_.initializers.at(name);
     return std::ranges::any_of(identity_, [&](const auto& other) {
@@ -558,8 +557,8 @@ class TorchNamer {
   }
 
   // Returns true if the initializer, folded from one parameter, trains differently from it: its numbers differ, or its
-  // rows were looked up and cannot be told apart. Buffers that a product reads with the parameter are operands; those
-  // of lookups are indices.
+  // gathered rows cannot be distinguished. Buffers that a product reads with the parameter are operands; those of
+  // lookups are indices.
   bool IsExpression(const std::string& name) const {
     const std::vector<std::string>& sources = metadata_.weights.at(name).folded_from;
     const bool reads_buffer = std::ranges::any_of(sources, [&](const std::string& source) {
@@ -578,7 +577,7 @@ class TorchNamer {
     if (splitter_.IsSplit(name)) return;  // others would be expressions, too
     const std::vector<std::string> sources = WithoutParameters(metadata_.weights.at(name).folded_from);
     const std::vector<std::string_view> steps = ListSteps(name, sources);
-    if (steps == std::vector<std::string_view>{"exp", "neg"})  // in this order where the values are negative
+    if (steps == std::vector<std::string_view>{"exp", "neg"})  // −exp(p) if the values are negative
       findings_.functions.emplace_back(name, ParameterFunction::kNegatedExp);
     if (IsSoftplus(steps)) findings_.functions.emplace_back(name, ParameterFunction::kSoftplus);
     for (const auto& [known, function] : kFunctions) {
@@ -609,7 +608,7 @@ class TorchNamer {
                       .module_name = derived ? "" : target};
   }
 
-  // The parameter that keeps the initializer's name; "" where none is known.
+  // Returns the parameter that keeps the initializer's name; "" if none is known.
   std::string MainPlaceholder(const std::string& name, const std::vector<Read*>& reads) const {
     const std::string* own = Identity(name);
     const auto is_own = [&](const Read* r) {
@@ -657,16 +656,16 @@ class TorchNamer {
   std::map<std::string, std::string> placeholder_of_;            // by target
   std::map<std::string, std::string> identity_;                  // placeholder, by initializer
   std::map<std::string, std::vector<std::string>> folded_from_;  // placeholders of parameters, by initializer
-  std::set<std::string> stored_;                                 // placeholders that are some initializer's identity
+  std::set<std::string> stored_;                                 // placeholders that initializers are named after
   std::vector<std::unique_ptr<Read>> all_reads_;
   TorchNaming findings_;
-  std::vector<const Read*> computed_;                                // parameters of which a constant was stored
+  std::vector<const Read*> computed_;                                // parameters of which constants were stored
   std::set<std::string> known_;                                      // fx nodes of the file's nodes; inputs
-  std::map<std::string, std::string> maker_;                         // fx node, by the value that its nodes make
+  std::map<std::string, std::string> maker_;                         // fx node, by the value that its nodes produce
   std::set<std::string> restored_;                                   // biases
   std::map<std::string, std::vector<Read*>> reads_of_;               // by initializer
   std::map<std::string, FxGroup> groups_;                            // by fx node
-  std::map<std::pair<std::string, std::string>, size_t> positions_;  // of an argument, by operator and placeholder
+  std::map<std::pair<std::string, std::string>, size_t> positions_;  // argument index, by operator and placeholder
 };
 
 }  // namespace
@@ -724,7 +723,7 @@ void BuildSplit(const WeightRecord& record, WeightIndex* index) {
   }
   for (const FileReader& reader : split.readers) {
     ParsedNode* node = index->Producer(reader.node);
-    if (node == nullptr) continue;  // nothing reads its outputs
+    if (node == nullptr) continue;  // its outputs have no readers
     std::vector<std::string>& inputs = node->inputs;
     inputs.resize(std::max(inputs.size(), reader.input + 1));
     inputs[reader.input] = split.name;
@@ -734,7 +733,7 @@ void BuildSplit(const WeightRecord& record, WeightIndex* index) {
   graph.origins[split.name] = split.origin;
 }
 
-// A weight that was not trained has the bytes of the one that it was merged into, or is zero.
+// An untrained weight has the bytes of the initializer that it was merged into, or is zero.
 absl::Status WriteSplit(const WeightRecord& record, StoredWeights* weights) {
   const auto& split = std::get<SplitWeight>(record.form);
   StoredWeights::Split stored{.split = &split};

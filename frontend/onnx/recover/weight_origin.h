@@ -1,4 +1,4 @@
-// Origins of the initializers of a file: parameters, buffers and constants of the exported program.
+// Records where the initializers of a file come from, and in which form they store weights.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ struct QuantizedWeight;
 struct WeightOrigin {
   enum class Kind : uint8_t {
     kUnknown,    // the file does not say
-    kParameter,  // also what constant folding made of one
+    kParameter,  // also values that constant folding computed from one
     kBuffer,
-    kConstant,      // of the program, or one that the exporter derived
+    kConstant,      // a constant of the program, or one that the exporter derived
     kStandardizer,  // shifts or scales the inputs of the model
   };
   Kind kind = Kind::kUnknown;
@@ -38,14 +38,14 @@ struct WeightReader {
   size_t input = 0;
 };
 
-// The same in terms of the file: by an output of the node.
+// A WeightReader in terms of the file: names the node by one of its outputs.
 struct FileReader {
   std::string node;
   size_t input = 0;
 };
 
-// A weight that the exporter merged into another initializer, because their bytes were equal. The graph reads it by a
-// name of its own; the file does not.
+// A weight that the exporter merged into another initializer because their bytes were equal. The graph reads it by a
+// separate name, which the file does not contain.
 struct SplitWeight {
   std::string name, merged;  // merged "": zeros that the file does not hold
   std::vector<FileReader> readers;
@@ -59,75 +59,75 @@ struct WeightTie {
   Form form = Form::kEqual;
 };
 
-// An initializer whose rows are copies of the rows of a weight [rows, length]: the exporter looked constant indices up
-// in a table.
+// An initializer whose rows are copies of the rows of a weight [rows, length]: the exporter gathered them from a table
+// at constant indices.
 struct RowCopies {
   std::string weight, copy;
-  std::vector<int64_t> shape;  // of the copy
-  size_t axis = 0;             // of the copy, along which its rows lie
-  std::vector<int64_t> rows;   // of the weight, by position on the other axes, in row-major order
+  std::vector<int64_t> shape;  // shape of the copy
+  size_t axis = 0;             // the axis of the copy that its rows extend along
+  std::vector<int64_t> rows;   // rows of the weight, by position on the other axes, in row-major order
 };
 
-// Nodes of the file that stand for those of several modules. The graph has copies of them, which the readers read.
+// Nodes of the file that represent nodes of several modules. The graph has copies of them, which the readers read.
 struct SplitNodes {
-  std::vector<std::pair<std::string, std::string>> outputs;  // of the file's nodes and of their copies, in order
-  std::vector<FileReader> readers;                           // of the last copy, or of the copy of what they read
-  std::shared_ptr<const FxNode> fx;                          // that the copies stand for
+  std::vector<std::pair<std::string, std::string>> outputs;  // pairs of an output of the file and its copy
+  std::vector<FileReader> readers;                           // readers of the last copy, or of the copy of its operand
+  std::shared_ptr<const FxNode> fx;                          // the fx node of the copies
 };
 
 enum class ParameterFunction : uint8_t { kExp, kNegatedExp, kSigmoid, kTanh, kSoftplus };
 
-// An initializer that the exporter computed of one weight.
+// An initializer that the exporter computed from one weight.
 struct ComputedFunction {
   std::string weight, value;
   ParameterFunction function = ParameterFunction::kExp;
 };
 
-// An initializer that the exporter concatenated of parts: weights of their own, transposes of others, zeros.
+// An initializer that the exporter concatenated from parts: separate weights, transposes of others, zeros.
 struct JoinedWeight {
   struct Part {
     enum class Form : uint8_t { kOwn, kTransposed, kZeros };
     Form form = Form::kOwn;
-    int64_t extent = 0;  // along the first axis of the value
+    int64_t extent = 0;  // extent along the first axis of the value
     std::string weight;
   };
   std::string value;
   std::vector<Part> parts;
 };
 
-// Integers that stand for a float weight, and what says how: names in the file, "" where the operator has none.
+// Integers that represent a float weight, and their encoding: names in the file, "" if the operator has none.
 struct QuantizedForm {
   const QuantizedWeight* row = nullptr;
-  Attrs attrs;  // of the node
+  Attrs attrs;  // attributes of the node
   std::string scale, factor, zero;
 };
 
-// A copy of a weight behind an Identity, which reads as the weight itself.
+// A copy that an Identity makes of a weight. Its readers read the weight itself.
 struct MergedCopy {
   std::string weight, copy;
 };
 
-// The fx node that a node, by its first output, stands for.
+// The fx node of a node, which is identified by its first output.
 struct NamedNode {
   std::string node;
   std::shared_ptr<const FxNode> fx;
 };
 
-// An attribute that tells the import how nodes, by their first outputs, read a weight.
+// An attribute that tells the import how nodes read a weight. Nodes are identified by their first outputs.
 struct MarkedNodes {
   std::string attribute;
   std::vector<std::pair<std::string, int64_t>> values;
 };
 
-// A weight that a node, by its first output, also reads.
+// A weight that is added as an input of a node, which is identified by its first output.
 struct AddedInput {
   std::string node;
   size_t input = 0;
 };
 
-// A low-rank update beside the products with a weight: y = x·W + scale·(d(x)·Aᵀ)·Bᵀ with dropout d, as in LoRA (Hu et
-// al., arXiv:2106.09685). Convolutions have A as a convolution to `rank` channels and B as one of 1×1. Names are of the
-// graph.
+// A low-rank update of the products with a weight: y = x·W + scale·(d(x)·Aᵀ)·Bᵀ with dropout d, as in LoRA (Hu et al.,
+// arXiv:2106.09685). For convolutions, A is a convolution to `rank` channels and B a 1×1 convolution. Names are those
+// of the graph.
 struct LowRankUpdate {
   std::vector<std::string> nodes;  // the products, by their first outputs: all readers of the weight
   std::string weight;              // [outputs, inputs] or [inputs, outputs]; [outputs, inputs, kernel…]
@@ -136,25 +136,25 @@ struct LowRankUpdate {
   int64_t outputs_before = 0, outputs_after = 0;
   std::string module;  // names A and B
   double scale = 1;
-  double dropout = 0;  // of x in training
+  double dropout = 0;  // dropout of x in training
   HostTensor a, b;     // initial values [rank, inputs(, kernel…)], [outputs, rank(, 1…)], in the element type of x
-  // PiSSA (Meng et al., arXiv:2404.02948): A and B begin with the largest singular values of W. These copies stay, and
-  // their product is subtracted. Empty: nothing is.
+  // PiSSA (Meng et al., arXiv:2404.02948): A and B start from the largest singular values of W. The product of these
+  // constant copies is subtracted. Empty without PiSSA.
   HostTensor first_a, first_b;
   // DoRA (Liu et al., arXiv:2402.09353): the initial length of each output's row of W + scale·B·A, which is trained
-  // apart from its direction, [outputs] or [1, outputs, 1…]. Empty: lengths are those of the sum.
+  // separately from its direction, [outputs] or [1, outputs, 1…]. Empty without DoRA.
   HostTensor magnitude;
-  HostTensor frozen;  // the weight; shares the bytes of the graph's
+  HostTensor frozen;  // the weight, sharing the bytes of the graph's tensor
 
   std::string a_name() const { return module + ".lora_A.weight"; }
   std::string b_name() const { return module + ".lora_B.weight"; }
   std::string magnitude_name() const { return module + ".lora_magnitude_vector.weight"; }
   int64_t rank() const { return a.shape()[0]; }
-  int64_t whole_rank() const { return has_first() ? 2 * rank() : rank(); }  // of what is added to W
+  int64_t whole_rank() const { return has_first() ? 2 * rank() : rank(); }  // rank of the sum that is added to W
   bool has_first() const { return !first_a.shape().empty(); }
   bool has_magnitude() const { return !magnitude.shape().empty(); }
   bool is_part() const { return outputs_before > 0 || outputs_after > 0; }
-  // The trained tensors: names in the graph and initial values.
+  // Returns the names in the graph and the initial values of the trained tensors.
   std::vector<std::pair<std::string, HostTensor>> Trained() const {
     std::vector<std::pair<std::string, HostTensor>> trained = {{a_name(), a}, {b_name(), b}};
     if (has_magnitude()) trained.emplace_back(magnitude_name(), magnitude);
@@ -162,7 +162,7 @@ struct LowRankUpdate {
   }
 };
 
-// The updates of one weight: one of all outputs, or several of a part each.
+// The updates of one weight: one for all outputs, or one for each of several parts of the outputs.
 using LowRankUpdates = std::vector<LowRankUpdate>;
 
 struct Parametrization;
@@ -171,7 +171,7 @@ struct Parametrization;
 struct WeightRecord {
   using Form = std::variant<WeightOrigin, SplitNodes, SplitWeight, MergedCopy, NamedNode, MarkedNodes, AddedInput,
                             WeightTie, RowCopies, ComputedFunction, JoinedWeight, QuantizedForm, LowRankUpdates>;
-  std::string weight;  // of the graph: the trained tensor, or the fixed one
+  std::string weight;  // the trained or fixed tensor of the graph
   std::string why;     // a phrase for users
   Form form;
   const Parametrization* row = nullptr;

@@ -1,4 +1,4 @@
-// Names and splits weights by what their readers do, for files without the metadata of torch.export.
+// Names and splits weights according to their readers, for files without the metadata of torch.export.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -18,9 +18,9 @@ namespace {
 
 using Kind = WeightOrigin::Kind;
 
-constexpr size_t kMaxVisited = 16;  // nodes between a factor and the softmax behind it
+constexpr size_t kMaxVisited = 16;  // nodes between a factor and the softmax after it
 
-// Rows that look at the same nodes.
+// Finds the weights of the rows that examine readers.
 class RoleFinder {
  public:
   explicit RoleFinder(const WeightIndex& index) : index_(index), graph_(index.graph()) {
@@ -106,7 +106,7 @@ class RoleFinder {
     return records;
   }
 
-  // Names are those of the modules whose nodes read the weights.
+  // Names weights after the modules of the nodes that read them.
   WeightRecords FindNames() const {
     WeightRecords records;
     for (const std::string& name : ListWithoutOrigin()) {
@@ -147,7 +147,7 @@ class RoleFinder {
   }
 
  private:
-  // PyTorch stores parameters as initializers. Its Constant nodes hold what tracing has found in the program.
+  // PyTorch stores parameters as initializers. Its Constant nodes hold values that tracing found in the program.
   static bool IsTracedConstant(const ParsedNode& node) {
     const bool torch = node.fx != nullptr || node.name.starts_with("/");
     return torch && IsConstant(node) && node.outputs.size() == 1 && !node.outputs[0].empty();
@@ -158,9 +158,9 @@ class RoleFinder {
     return computes == readers.end() ? readers[0] : *computes;
   }
 
-  // PyTorch's older exporter reads initializers of equal bytes through Identity nodes where it has merged them. Copies
-  // that calls of one module read, "/query" and "/query_1", are one weight, unless nothing but chance has made them
-  // equal. The newer one merges without nodes: its Identity nodes are the program's own copies (aten.alias).
+  // Joins a copy with its weight. PyTorch's older exporter reads merged initializers of equal bytes through Identity
+  // nodes. Copies that calls of one module read, "/query" and "/query_1", are one weight unless equal by chance. The
+  // newer exporter merges without nodes: its Identity nodes are the program's copies (aten.alias).
   bool JoinCopy(const ParsedNode& identity) {
     if (identity.inputs.size() != 1 || identity.outputs.size() != 1) return false;
     const std::string copy = identity.outputs[0], weight = identity.inputs[0];
@@ -185,8 +185,8 @@ class RoleFinder {
     owners->erase("");
   }
 
-  // A mask of zeros and ones is one behind an Identity, too, and so are numbers of formulas. A tensor of one element is
-  // what its own readers tell.
+  // Returns the kind of an Identity's output. Masks of zeros and ones and numbers of formulas keep their kind; for a
+  // tensor of one element the readers of the output decide.
   Kind CopyKind(const ParsedNode& identity) const {
     if (!IsIdentity(identity) || identity.inputs.empty() || identity.outputs.empty()) return Kind::kUnknown;
     const std::string &weight = identity.inputs[0], &copy = identity.outputs[0];
@@ -200,14 +200,14 @@ class RoleFinder {
     return grid || (mask && !IsWeightOf(readers)) ? Kind::kConstant : Kind::kUnknown;
   }
 
-  // The initializers that have elements to train, and of which nothing is known, in the order of the file.
+  // Lists the initializers of unknown kind that have elements to train, in the order of the file.
   std::vector<std::string> ListOpen() const {
     std::vector<std::string> names = ListRead();
     std::erase_if(names, [&](const std::string& name) { return index_.Kind(name) != Kind::kUnknown; });
     return names;
   }
 
-  // The same, with those that only their values told a kind.
+  // Lists the same and those whose kind follows from their values alone.
   std::vector<std::string> ListWithoutOrigin() const {
     std::set<std::string> by_value;
     for (const WeightRecord& record : graph_.records) {
@@ -229,7 +229,7 @@ class RoleFinder {
     return names;
   }
 
-  // Why training must leave a tensor of several elements alone; null: nothing says so.
+  // Explains why training must not change a tensor of several elements; null if nothing indicates it.
   const char* ExplainConstant(const std::string& name, const HostTensor& tensor,
                               const std::vector<WeightReader>& readers) const {
     constexpr int64_t kMask = 4;  // elements; programs start pairs of factors at 1 and 0
@@ -244,7 +244,7 @@ class RoleFinder {
     return nullptr;
   }
 
-  // Means and deviations that programs hold as buffers: (x − mean) / std for an input x, one number for each channel.
+  // Finds means and deviations that programs hold as buffers: (x − mean) / std for an input x, one number per channel.
   void FindStandardizer(const ParsedNode& node) {
     if (node.inputs.empty() || !raw_.contains(node.inputs[0]) || node.outputs.empty()) return;
     if (IsViewOrCast(node)) raw_.insert(node.outputs[0]);
@@ -256,8 +256,8 @@ class RoleFinder {
       records_.push_back(index_.MakeKind(node.inputs[1], Kind::kStandardizer, "it shifts or scales an input"));
   }
 
-  // The scaling and the power transforms of scikit-learn: formulas without products of matrices, of nothing but inputs
-  // and of the numbers that skl2onnx calls after the operators that read them, "Mu_Mulcst1".
+  // Finds scaling and power transforms of scikit-learn: formulas without matrix products that read only inputs and the
+  // numbers that skl2onnx names after the operators that read them, "Mu_Mulcst1".
   void FindTransformer(const ParsedNode& node) {
     const auto is_number = [&](const std::string& input) {
       return graph_.initializers.contains(input) &&
@@ -278,8 +278,8 @@ class RoleFinder {
     }
   }
 
-  // Batch normalization for inference as Keras writes it: (x − mean) · scale + shift. A trained mean would be a second
-  // shift.
+  // Returns true for batch normalization for inference in Keras's form, (x − mean) · scale + shift. A trained mean
+  // would be a second shift.
   bool IsMeanOfNorm(const ParsedNode& node) const {
     if (!IsOp(node, {"Sub"}) || node.inputs.size() != 2 || !IsComputedVector(node.inputs[1])) return false;
     const ParsedNode* scale = FindOnlyReader(node, "Mul");
@@ -289,8 +289,8 @@ class RoleFinder {
            std::ranges::any_of(shift->inputs, is_vector);
   }
 
-  // Random Fourier features (Tancik et al., 2020): the sine and the cosine of one product, perhaps scaled, of a matrix
-  // that was drawn once. A linear layer that is trained has one activation.
+  // Finds random Fourier features (Tancik et al., 2020): sine and cosine of one product, perhaps scaled, with a matrix
+  // that was drawn once. A trained linear layer has one activation.
   const std::string* FindRandomFrequencies(const ParsedNode& node) const {
     const auto matrix =
         std::ranges::find_if(node.inputs, [&](const auto& i) { return graph_.initializers.contains(i); });
@@ -312,7 +312,7 @@ class RoleFinder {
     return only && IsOp(*readers[0].node, {op}) ? readers[0].node : nullptr;
   }
 
-  // Returns true if it is a vector that the exporter computed, perhaps one behind an Identity.
+  // Returns true if it is a vector that the exporter computed, perhaps read through an Identity.
   bool IsComputedVector(const std::string& name) const {
     const ParsedNode* identity = index_.Producer(name);
     const bool copied = identity != nullptr && IsIdentity(*identity);
@@ -324,8 +324,8 @@ class RoleFinder {
     return std::ranges::any_of(readers, [](const WeightReader& r) { return TakesWeight(*r.node, r.input); });
   }
 
-  // The exporter renames the matrix of a linear layer, as it transposes it, but not the module, which is nothing but
-  // the product and its bias. Programs start such matrices at identity.
+  // Returns true if a reader is the product of a linear layer. The exporter renames its matrix, as it transposes it,
+  // but not the module, which contains only the product and its bias. Programs start such matrices at identity.
   bool IsWeightOfLinear(const std::vector<WeightReader>& readers) const {
     return std::ranges::any_of(readers, [&](const WeightReader& r) {
       const std::string module = ScopePath(r.node->name);
@@ -333,8 +333,7 @@ class RoleFinder {
     });
   }
 
-  // Unit matrices and masks, which are not called like parameters. A weight of nothing but zeros, of both signs
-  // where a scale of zero was folded into it, is none.
+  // Returns true for unit matrices and masks, which have both zeros and ones. Weights of zeros alone do not count.
   static bool IsOfZerosAndOnes(const HostTensor& tensor) {
     std::array<bool, 2> has = {false, false};
     for (int64_t i = 0; i < tensor.size(); ++i) {
@@ -345,7 +344,7 @@ class RoleFinder {
     return has[0] && has[1];
   }
 
-  // A number that training must not change, a parameter, or unknown.
+  // Returns whether a number is a constant, a parameter, or unknown.
   Kind ScalarKind(const std::string& name, const HostTensor& tensor, const std::vector<WeightReader>& readers) const {
     const bool factor = std::ranges::all_of(readers, IsFactor);
     const bool fixed = factor && (readers.size() > 1 || LeadsToSoftmax(*readers[0].node));
@@ -357,14 +356,14 @@ class RoleFinder {
     return fixed && !tensor.shape().empty() ? Kind::kConstant : Kind::kUnknown;
   }
 
-  // The 1/√d of attention, which programs that number what they make may call a scale ("dpa_scale_0"). Names of modules
-  // have a path.
+  // Returns true for the 1/√d of attention, which programs that number their values may call a scale ("dpa_scale_0").
+  // Names of modules have a path.
   static bool IsNumberedScale(std::string_view name, const HostTensor& tensor) {
     const double d = 1 / (tensor.At(0) * tensor.At(0));
     return IsNumbered(name) && d > 1.5 && std::abs(d - std::round(d)) < 1e-5 * d;
   }
 
-  // Ones of a convolution of one channel without bias, which sums over windows ("reduce_window_sum_kernel_0").
+  // Matches ones of a convolution of one channel without bias, which sums over windows ("reduce_window_sum_kernel_0").
   static bool IsSumWindow(std::string_view name, const HostTensor& tensor, const std::vector<WeightReader>& readers) {
     const bool of_channel = tensor.size() > 1 && tensor.shape().size() > 2 && tensor.shape()[1] == 1;
     if (!IsNumbered(name) || !of_channel || !IsSplat(tensor) || tensor.At(0) != 1) return false;
@@ -372,8 +371,8 @@ class RoleFinder {
         readers, [](const auto& r) { return IsOp(*r.node, {"Conv"}) && r.input == 1 && r.node->inputs.size() == 2; });
   }
 
-  // A buffer of zeros [1, classes] that the program adds to its predictions, and moves to their device, for which the
-  // exporter forgets its name: BART's final_logits_bias. The bias of a layer is a vector, beside the layer's product.
+  // Matches BART's final_logits_bias: a buffer of zeros [1, classes] that the program adds to its predictions and moves
+  // to their device, so that the exporter loses its name. A layer's bias is a vector in the layer's module.
   bool IsZeroTerm(std::string_view name, const HostTensor& tensor, const std::vector<WeightReader>& readers) const {
     const Shape& shape = tensor.shape();
     const bool row = shape.size() > 1 && shape.back() > 1 && tensor.size() == shape.back();
@@ -386,25 +385,25 @@ class RoleFinder {
     });
   }
 
-  // "name_3" without a path: what an exporter has made and numbered.
+  // Returns true for "name_3" without a path, which an exporter generated.
   static bool IsNumbered(std::string_view name) {
     const size_t digits = name.find_last_not_of("0123456789") + 1;
     return digits < name.size() && digits > 1 && name[digits - 1] == '_' && name.find_first_of("./:") == name.npos;
   }
 
-  // PyTorch's tracer calls parameters as the program does, and stores the numbers of formulas in Constant nodes.
+  // PyTorch's tracer names parameters as the program does, and stores numbers of formulas in Constant nodes.
   static bool IsTracedParameter(const std::string& name, const ParsedNode& reader) {
     return reader.name.starts_with("/") && !IsGeneratedName(name);
   }
 
   static bool IsFactor(const WeightReader& reader) { return IsOp(*reader.node, {"Mul", "Div"}); }
 
-  // Returns true if no reader uses the number as a constant of its formula: ε, a bound, the scale of a quantization.
+  // Returns true if no reader uses the number as a constant of its formula, such as ε, a bound or a quantization scale.
   static bool IsFactorOrTerm(const std::vector<WeightReader>& readers) {
     return std::ranges::all_of(readers, [](const auto& reader) { return GetOnnxTraits(*reader.node).scalar_weight; });
   }
 
-  // Frequencies, slopes and grids are read by arithmetic, not where a layer has its weight.
+  // Returns true if only arithmetic, and no layer, reads the tensor: frequencies, slopes and grids.
   bool IsNumberOfFormulas(const std::vector<WeightReader>& readers) const {
     return IsFactorOrTerm(readers) &&
            std::ranges::none_of(readers, [&](const WeightReader& r) { return TakesOwnWeight(r); });
@@ -426,7 +425,7 @@ class RoleFinder {
   // Returns true if attention scores pass the node on the way to their softmax.
   static bool KeepsScores(const ParsedNode& node) { return GetOnnxTraits(node).scores || IsViewOrCast(node); }
 
-  // The matrix that a bias is added behind: the other weight of the node, or of the product before an Add.
+  // Returns the matrix of a bias: the other weight of the node, or the weight of the product before an Add.
   const HostTensor* FindMatrix(const WeightReader& reader) const {
     const ParsedNode* node = reader.node;
     if (IsOp(*node, {"Add"})) {
@@ -443,7 +442,7 @@ class RoleFinder {
     return nullptr;
   }
 
-  // The nearest such matrix before or behind a node without one, as a normalization.
+  // Returns the nearest such matrix before or after a node without one, such as a normalization.
   const HostTensor* FindMatrixNear(const ParsedNode& node, bool behind) const {
     std::vector<const ParsedNode*> open = {&node};
     for (size_t at = 0; at < open.size(); ++at) {
@@ -456,7 +455,7 @@ class RoleFinder {
     return nullptr;
   }
 
-  // No more than are visited.
+  // Lists at most kMaxVisited readers per output.
   std::vector<WeightReader> FindReaders(const ParsedNode& node) const {
     std::vector<WeightReader> all;
     for (const std::string& value : node.outputs) {
@@ -467,7 +466,7 @@ class RoleFinder {
     return all;
   }
 
-  // Each with the input that its bias would be.
+  // Lists the producers, each with the position of its first initializer.
   std::vector<WeightReader> FindProducers(const ParsedNode& node) const {
     std::vector<WeightReader> all;
     for (const std::string& value : node.inputs) {
@@ -481,7 +480,7 @@ class RoleFinder {
     return all;
   }
 
-  // The matrices behind nodes, by those before them.
+  // Maps matrices before nodes to the matrices after them.
   using MatrixPairs = std::unordered_map<const HostTensor*, const HostTensor*>;
 
   MatrixPairs PairMatrices(const std::vector<WeightReader>& readers) const {
@@ -494,8 +493,8 @@ class RoleFinder {
     return pairs;
   }
 
-  // Tells apart modules that have no matrix themselves: by the one behind. A normalization that is the last one belongs
-  // to the module of another that is behind the same matrix, as where layers share their weights. "" if there is none.
+  // Identifies a module without a matrix by the matrix after it. A final normalization belongs to the module of another
+  // one after the same matrix, as where layers share weights. Returns "" without a matrix.
   std::string ModuleByMatrix(const WeightReader& reader, const MatrixPairs& pairs) const {
     if (const HostTensor* own = FindMatrix(reader)) return Fingerprint(*own);
     if (const HostTensor* behind = FindMatrixNear(*reader.node, true)) return Fingerprint(*behind);
@@ -511,15 +510,15 @@ class RoleFinder {
     return StrCat(ToString(tensor.type()), "#", std::hash<std::string_view>()(text));
   }
 
-  // Returns true if the input of the reader can only be a weight: of a normalization, a matrix product, a convolution,
-  // or the bias added to one.
+  // Returns true if the input can only be a weight: of a normalization, matrix product or convolution, or the bias
+  // added to one.
   bool TakesOwnWeight(const WeightReader& reader) const {
     return TakesWeight(*reader.node, reader.input) || (IsOp(*reader.node, {"Add"}) && FindMatrix(reader) != nullptr) ||
            IsScaleOfNorm(reader);
   }
 
-  // Normalizations that exporters write as primitives are known by the name of their module, or by the root that they
-  // divide by.
+  // Recognizes the scale of a normalization written as primitives by the name of its module, or by the root that it
+  // divides by.
   bool IsScaleOfNorm(const WeightReader& reader) const {
     if (!IsOp(*reader.node, {"Mul"}) || reader.node->inputs.size() != 2) return false;
     std::string module = ScopePath(reader.node->name);
@@ -528,7 +527,7 @@ class RoleFinder {
     return module.find("norm") != std::string::npos || IsDividedByRoot(reader.node->inputs[1 - reader.input]);
   }
 
-  // x / √v, or x · 1/√v.
+  // Matches x / √v and x · 1/√v.
   bool IsDividedByRoot(const std::string& value) const {
     const ParsedNode* node = FindProducer(value);
     if (node == nullptr || node->inputs.size() != 2) return false;
@@ -543,7 +542,7 @@ class RoleFinder {
            });
   }
 
-  // The node that computes the value, before views and casts.
+  // Returns the node that computes the value, before views and casts.
   const ParsedNode* FindProducer(std::string value) const {
     for (size_t steps = 0; steps < kMaxVisited; ++steps) {
       const ParsedNode* producer = index_.Producer(value);
@@ -553,8 +552,8 @@ class RoleFinder {
     return nullptr;
   }
 
-  // PyTorch appends the number of the call to a module that runs twice: "/norm/Add" and "/norm_1/Add". Keras tells
-  // modules apart by such numbers, but its names do not begin with a slash.
+  // Returns the module of a node. PyTorch appends the number of the call to a module that runs twice: "/norm/Add" and
+  // "/norm_1/Add". Keras numbers different modules so, but its names do not begin with a slash.
   static std::string ModuleOfCall(const std::string& node, const std::set<std::string>& modules) {
     const std::string module = ScopePath(node);
     if (!node.starts_with("/")) return module;
@@ -569,7 +568,7 @@ class RoleFinder {
     return modules.contains(stripped) ? stripped : module;
   }
 
-  // Splits scales and biases that are equal because nothing has trained them.
+  // Splits scales and biases that are equal because they are untrained.
   void SplitByModule(const std::string& name, const std::vector<WeightReader>& readers, SplitPlanner* planner) const {
     if (index_.IsOutput(name) || !std::ranges::all_of(readers, [&](const auto& r) { return TakesOwnWeight(r); }))
       return;
@@ -599,9 +598,8 @@ class RoleFinder {
     }
   }
 
-  // Tells apart the modules that readers belong to; "" if nothing is known. Tools that rewrite models lose the names of
-  // modules and merge equal initializers: there matrices tell. Each node that ONNX Runtime has fused counts as a
-  // module.
+  // Identifies the module of a reader; "" if nothing is known. Tools that rewrite models lose the names of modules and
+  // merge equal initializers: then matrices identify modules. Each node that ONNX Runtime fused counts as a module.
   std::string OwnerOf(const WeightReader& reader, const MatrixPairs& pairs, const std::set<std::string>& modules,
                       bool fused) const {
     const std::string module = ModuleOfCall(reader.node->name, modules);
@@ -611,7 +609,7 @@ class RoleFinder {
     return matrix.empty() ? "" : StrCat(matrix, "#", reader.input);
   }
 
-  // "encoder.norm1.weight", or "" if the node's name has no module.
+  // Returns "encoder.norm1.weight", or "" if the node's name has no module.
   std::string NameByReader(const WeightReader& reader) const {
     const std::string module = DottedModule(reader.node->name);
     if (module.empty() || !TakesOwnWeight(reader)) return "";
@@ -626,7 +624,7 @@ class RoleFinder {
   std::map<std::string, std::set<std::string>> owners_;  // scopes that read a weight
   std::unordered_set<std::string> beyond_linear_;        // scopes of other nodes than products and sums
   std::unordered_set<std::string> fixed_;                // numbers of skl2onnx
-  std::unordered_set<std::string> transformed_;          // formulas of nothing but those and inputs of the model
+  std::unordered_set<std::string> transformed_;          // values computed from those and inputs of the model alone
   std::unordered_set<std::string> raw_;                  // inputs of the model, viewed, cast or standardized
 };
 
@@ -645,7 +643,7 @@ absl::StatusOr<WeightRecords> MatchModules(WeightIndex* index) { return RoleFind
 absl::StatusOr<WeightRecords> MatchFreshWeights(WeightIndex* index) { return RoleFinder(*index).FindSplits(); }
 absl::StatusOr<WeightRecords> MatchFixedCopies(WeightIndex* index) { return RoleFinder(*index).FindFixedCopies(); }
 
-// Nodes that read the shape of the copy go on to do so.
+// Nodes that read only the shape of the copy keep reading it.
 void BuildSharedCopy(const WeightRecord& record, WeightIndex* index) {
   const auto& [weight, copy] = std::get<MergedCopy>(record.form);
   for (const WeightReader& reader : index->ElementReaders(copy)) reader.node->inputs[reader.input] = weight;

@@ -22,19 +22,19 @@ namespace {
 
 using Kind = WeightOrigin::Kind;
 
-// Equal by chance: p = 0 and p = 1 are fresh scales and biases.
+// Returns true if equality may be chance: fresh scales and biases are ones and zeros.
 bool IsOfChance(const HostTensor& tensor) { return IsSplat(tensor) && (tensor.At(0) == 0 || tensor.At(0) == 1); }
 
 bool MayBlend(const HostTensor& tensor) {
   return IsFloat(tensor.dtype()) && tensor.size() > 0 && std::isfinite(tensor.At(0)) && !IsOfChance(tensor);
 }
 
-// 1 − p for every element, rounded to the element type.
+// Computes 1 − p for every element, rounded to the element type.
 LazyTensor MakeComplement(const LazyTensor& weight) {
   return weight.Map([](double x) { return 1 - x; });
 }
 
-// The names of initializers that the exporter computed as 1 − p.
+// Finds initializers that the exporter computed as 1 − p.
 class ComplementFinder {
  public:
   explicit ComplementFinder(const WeightIndex& index) : index_(index), graph_(index.graph()) {
@@ -65,7 +65,7 @@ class ComplementFinder {
     return rounded.At(0);
   }
 
-  // By TorchScript, or from a parameter that the metadata of torch.export names.
+  // Returns true if TorchScript, or torch.export from a named parameter, computed the initializer.
   bool IsComputed(const std::string& name) const {
     const std::string& module_name = index_.Origin(name).module_name;
     return IsComputedName(name) || (!module_name.empty() && module_name != name);
@@ -77,7 +77,7 @@ class ComplementFinder {
     return trained && !graph_.sparse.contains(name);
   }
 
-  // Null unless exactly one is it.
+  // Returns the only weight whose complement is `computed`, or null.
   const std::string* FindWeight(const std::string& name, const HostTensor& computed) const {
     const auto candidates = weights_.find({computed.type(), computed.At(0)});
     if (candidates == weights_.end()) return nullptr;
@@ -101,7 +101,7 @@ class ComplementFinder {
 
   const WeightIndex& index_;
   const ParsedGraph& graph_;
-  // By type and by what their complements begin with: a file may have many weights of one shape.
+  // Groups by type and by the first element of the complement, since a file may have many weights of one shape.
   std::map<ByTypeAndFirst::Key, std::vector<std::string>, ByTypeAndFirst> weights_;
 };
 
@@ -115,10 +115,10 @@ class TieFinder {
     return std::move(records_);
   }
 
-  // Ties what constant folding made of a parameter to the parameter that the file also stores.
+  // Ties values that constant folding computed from a parameter to the parameter, if the file stores both.
   WeightRecords FindStoredTwice() {
     std::unordered_map<std::string, std::string> stored;  // by name in the module
-    std::unordered_set<std::string> split;                // different parts of a parameter have its name
+    std::unordered_set<std::string> split;                // different parts of one parameter share its name
     for (const SplitWeight* weight : ListForms<SplitWeight>(graph_.records)) split.insert(weight->name);
     for (const bool by_own_name : {true, false}) {
       for (const std::string& name : index_.ListInitializers()) {
@@ -133,10 +133,10 @@ class TieFinder {
     return std::move(records_);
   }
 
-  // Ties the head of a language model to its embedding where the file says nothing about parameters: older exporters
-  // store the table a second time, transposed. The same table in both places is no chance, as it is of cloned layers.
+  // Ties the head of a language model to its embedding in files without information about parameters: older exporters
+  // store the table a second time, transposed. Unlike in cloned layers, equal tables in both places are no chance.
   WeightRecords FindHeads() {
-    std::map<Shape, std::set<std::string>> tables;  // of embeddings, by shape
+    std::map<Shape, std::set<std::string>> tables;  // tables of embeddings, by shape
     for (const ParsedNode& node : graph_.nodes) {
       if (IsOp(node, {"Gather"}) && node.attrs.Int("axis") == 0 && MayBeTable(node.inputs[0]))
         tables[graph_.initializers.at(node.inputs[0]).shape()].insert(node.inputs[0]);
@@ -152,8 +152,8 @@ class TieFinder {
     return std::move(records_);
   }
 
-  // Ties what older exporters computed of one parameter several times, once for each reader: equal numbers that are
-  // neither all the same nor the weight of a layer, which cloned layers may have in common.
+  // Ties values that older exporters computed from one parameter once for each reader: equal tensors of different
+  // numbers. Weights of layers are excluded, since cloned layers may share them.
   WeightRecords FindComputedTwice() {
     const auto copies = index_.ListCopies();
     for (const auto& [copy, weight] : copies) copied_.insert(copy);
@@ -187,7 +187,7 @@ class TieFinder {
     return absl::OkStatus();
   }
 
-  // Returns true if a layer has its weight there. Of a product of two weights that is the second one.
+  // Returns true if a layer reads it as its weight. In a product of two weights that is the second one.
   bool IsLayerWeight(const std::string& name) const {
     return std::ranges::any_of(index_.Readers(name), [&](const WeightReader& reader) {
       const ParsedNode& node = *reader.node;
@@ -197,7 +197,7 @@ class TieFinder {
     });
   }
 
-  // Returns true if it is a matrix that the file does not call a parameter of the exported module.
+  // Returns true if it is a matrix that the file does not name as a parameter of the exported module.
   bool MayBeTable(const std::string& name) const {
     return HasSeveralNumbers(name) && graph_.initializers.at(name).shape().size() == 2 &&
            index_.Kind(name) == Kind::kUnknown;
@@ -208,7 +208,7 @@ class TieFinder {
     return stored != nullptr && IsFloat(stored->dtype()) && !IsFresh(*stored);
   }
 
-  // The matrices that only products read.
+  // Lists the matrices that only products read.
   std::vector<std::string> ListHeads() const {
     const auto is_head = [](const WeightReader& r) { return r.input == 1 && IsOp(*r.node, {"MatMul", "Gemm"}); };
     std::vector<std::string> heads;
@@ -230,7 +230,7 @@ class TieFinder {
 
   bool IsThere(const std::string& name) const { return index_.FindTensor(name) != nullptr && !tied_.contains(name); }
 
-  // Lets the readers of a copy that the file has behind an Identity read the weight itself.
+  // Redirects the readers of the output of an Identity to the weight.
   bool JoinCopy(const std::string& weight, const std::string& copy) {
     const ParsedNode* identity = index_.Producer(copy);
     const bool copied = IsThere(weight) && !index_.IsOutput(copy) && identity != nullptr && IsIdentity(*identity) &&
@@ -259,11 +259,11 @@ class TieFinder {
 
   WeightIndex& index_;
   const ParsedGraph& graph_;
-  std::unordered_set<std::string> tied_, copied_;  // copies that are initializers no more; those behind an Identity
+  std::unordered_set<std::string> tied_, copied_;  // copies that are no longer initializers; those made by an Identity
   WeightRecords records_;
 };
 
-// The name of a constant that is 1.
+// Adds a constant 1 and returns its name.
 std::string AddOne(DType dtype, WeightIndex* index) {
   std::string one = StrCat("tie/one/", ToString(Type{dtype, {}}));
   const auto makes_one = [&](const ParsedNode& node) { return node.outputs[0] == one; };

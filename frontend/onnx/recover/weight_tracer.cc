@@ -52,7 +52,7 @@ bool WeightTracer::IsNameTaken(const std::string& name) const {
   return producers_.count(name) > 0 || users_.count(name) > 0 || model_.graph.initializers.count(name) > 0;
 }
 
-// A weight that is an initializer or that a Constant or ConstantOfShape makes; an empty name otherwise.
+// Returns a weight that is an initializer or the output of a Constant or ConstantOfShape; an empty name otherwise.
 absl::StatusOr<TracedWeight> WeightTracer::TraceStored(const std::string& name, const ParsedNode* producer) const {
   if (auto it = model_.graph.initializers.find(name); it != model_.graph.initializers.end())
     return TracedWeight{name, it->second.shape(), it->second.shape()};
@@ -77,7 +77,7 @@ absl::StatusOr<TracedWeight> WeightTracer::Trace(const std::string& name) const 
   const ParsedNode& node = *producer;
   if (!IsViewOrCast(node)) return ComputedWeightError(node);
   ASSIGN_OR_RETURN(TracedWeight weight, Trace(node.inputs[0]));
-  // Copies that the exporter merged because their bytes were equal: the Identity becomes a weight of its own.
+  // The exporter merged copies of equal bytes: each Identity is a separate weight.
   if (IsIdentity(node) && weight.through.empty() && CountReaders(node.inputs[0]) > 1)
     return TracedWeight{name, weight.stored, weight.shape};
   weight.through.insert(weight.through.begin(), &node);

@@ -1,4 +1,4 @@
-// Traces operands of a parsed model back to the weights that they are made of.
+// Traces operands of a parsed model back to the stored weights that they are views or casts of.
 #pragma once
 
 #include <initializer_list>
@@ -22,17 +22,17 @@ bool IsConstant(const ParsedNode& node);
 // Returns true if the node only moves or casts the elements of its first input.
 bool IsViewOrCast(const ParsedNode& node);
 
-// "[Conv 'layer1/conv'] ".
+// Returns the prefix of messages about a node: "[Conv 'layer1/conv'] ".
 std::string NodeTag(const ParsedNode& node);
 
-// The permutation of a Transpose of a tensor of that rank.
+// Returns the permutation of a Transpose whose input has this rank.
 std::vector<int64_t> Permutation(const ParsedNode& transpose, size_t rank);
 
 // A stored tensor, and the data movement between it and an operand.
 struct TracedWeight {
   std::string tensor;
-  Shape stored;                            // of the tensor
-  Shape shape;                             // of the operand
+  Shape stored;                            // shape of the tensor
+  Shape shape;                             // shape of the operand
   std::vector<const ParsedNode*> through;  // from the operand back to the tensor
   std::vector<Shape> before;               // the input shape of each of them
 };
@@ -43,20 +43,20 @@ class WeightTracer {
   explicit WeightTracer(const OnnxModel::Parsed& model);
 
   const OnnxModel::Parsed& model() const { return model_; }
-  // The node that defines a name, or null.
+  // Returns the producer of a value, or null.
   const ParsedNode* Producer(const std::string& name) const;
-  // Finds the tensor behind an operand; an error unless it is a weight behind Identity, Cast, Transpose and Reshape
-  // only.
+  // Returns the stored tensor of an operand. Fails if anything but Identity, Cast, Transpose and Reshape is between
+  // them.
   absl::StatusOr<TracedWeight> Trace(const std::string& name) const;
   // Fails if any node but `reader` reads the weight.
   absl::Status CheckUntied(const TracedWeight& weight, const ParsedNode& reader) const;
-  // The tensor of an initializer or Constant node, or null.
+  // Returns the tensor of an initializer or Constant node, or null.
   const HostTensor* FindTensor(const std::string& name) const;
-  // The target shape of a Reshape; nothing where it is computed.
+  // Returns the target shape of a Reshape; nullopt if it is computed.
   std::optional<std::vector<int64_t>> ReshapeTarget(const ParsedNode& reshape) const;
-  // The elements of a constant operand; nothing where it is absent or computed.
+  // Returns the elements of a constant operand; nullopt if it is absent or computed.
   std::optional<std::vector<int64_t>> FindInts(const ParsedNode& node, size_t input) const;
-  // How many nodes and outputs read a name.
+  // Returns the number of nodes and outputs that read a name.
   size_t CountReaders(const std::string& name) const;
   // Returns true if the graph uses the name for anything.
   bool IsNameTaken(const std::string& name) const;

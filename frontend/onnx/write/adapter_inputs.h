@@ -1,4 +1,4 @@
-// Gives a model optional inputs for the factors of low-rank updates. For the sources of frontend/onnx only.
+// Gives a model optional inputs for the factors of low-rank updates. Only sources of frontend/onnx include it.
 #pragma once
 
 #include <string>

@@ -70,7 +70,7 @@ class Exporter {
     weights_.SetExtracted(std::move(raw_data));
   }
 
-  // Returns the message, after Edit. The pieces refer to bytes of this exporter, of the file and of the trained
+  // Returns the message, after Edit. Its pieces refer to bytes of this exporter, of the file and of the trained
   // weights.
   std::vector<MessagePiece> Serialize() {
     std::vector<LazyTensor> raw_data;
@@ -199,7 +199,7 @@ struct EditedModel {
   std::shared_ptr<onnx::ModelProto> model;
   std::unique_ptr<Exporter> exporter;
   std::vector<std::string> notes;
-  std::vector<MessagePiece> pieces;  // of the message
+  std::vector<MessagePiece> pieces;  // pieces of the message
 };
 
 std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
@@ -274,7 +274,7 @@ std::map<std::string, HostTensor> ListSharedWeights(const OnnxModel& model, cons
   return shared;
 }
 
-// Makes the message of the base with optional inputs.
+// Builds the message of the base with optional inputs.
 absl::StatusOr<EditedModel> EditBase(const OnnxModel& model, const std::vector<std::string>& weights,
                                      const std::string& target) {
   if (model.in_memory()) return Invalid(model.path(), ": is no single file, whose base could be written");

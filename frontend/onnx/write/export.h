@@ -24,8 +24,8 @@ absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
                                                 const std::string& target);
 
-// Writes the base of a model with low-rank updates: A [inputs, rank] and B [rank, outputs] of each are optional inputs
-// of the graph, zeros by default, so that the file computes what the base does. `weights` names initializers that
+// Writes the base of a model with low-rank updates. A [inputs, rank] and B [rank, outputs] of each update become
+// optional inputs with zeros as defaults, so that the file computes the base by default; initializers in `weights`
 // become optional inputs, too. Fails, naming the product or weight, if the file does not store it as such.
 absl::Status ExportAdapterInputs(const OnnxModel& model, const std::vector<std::string>& weights,
                                  const std::string& target);
@@ -37,7 +37,7 @@ absl::Status CheckAdapterInputs(const OnnxModel& model, const std::vector<std::s
 // Returns the bytes that Export would write for a model without external data.
 absl::StatusOr<std::string> ExportBytes(const OnnxModel& model, const std::map<std::string, HostTensor>& weights);
 
-// Checks that Export to `target` will succeed with weights of these shapes: makes all edits in memory and checks the
+// Checks that Export to `target` will succeed with weights of these shapes: applies all edits in memory and checks the
 // size, and that the folder is writable and has enough space. Leaves no files.
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target);

@@ -1,4 +1,4 @@
-// Writes large initializers into the message of a model or as external data, without copies of them in memory.
+// Writes large initializers into the message of a model or as external data, without copying them in memory.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ absl::Status WriteAt(int64_t offset, const LazyTensor& tensor, AtomicFile& file)
 // - it has new bytes and shared the old bytes with another tensor: it moves to the end of its file;
 // - a file of that name exists (the source's, if source and target are in one folder): all tensors move into one file
 //   TARGET.data.
-// Writes tensors in blocks from the mapped source or the trained weights, without a copy in memory.
+// Writes tensors in blocks from the mapped source or the trained weights.
 class ExternalWriter {
  public:
   ExternalWriter(const std::string& source, const std::string& target);
@@ -46,7 +46,7 @@ class ExternalWriter {
   // Adds a tensor at `range` beneath the source's folder; its location must have been checked. Returns its index.
   size_t Add(ExternalRange range, LazyTensor bytes, bool replaced);
   size_t size() const { return pieces_.size(); }
-  int64_t bytes() const;  // of all tensors
+  int64_t bytes() const;  // sum over all tensors
 
   // Chooses the locations of all tensors; afterwards range(i) is final.
   absl::Status Place();

@@ -18,9 +18,9 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int kExportOpset = 18;  // of ai.onnx
+constexpr int kExportOpset = 18;  // opset of ai.onnx
 
-// Appends nodes and initializers to a GraphProto. Values without a set name are called "v" plus the id, temporaries "t"
+// Appends nodes and initializers to a GraphProto. Values without a set name are named "v" plus the id, temporaries "t"
 // plus a number.
 class OnnxEmitter : public OnnxWriter {
  public:

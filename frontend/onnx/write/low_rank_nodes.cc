@@ -20,7 +20,7 @@ void AddFactors(const LowRankUpdate& update, onnx::ModelProto* model) {
 
 std::string ScaleName(const LowRankUpdate& update) { return update.module + ".lora_scale"; }
 
-// An update of rank 1 that is zero.
+// Returns a zero update of rank 1.
 LowRankUpdate MakeZero(const LowRankUpdate& like, int64_t begin, int64_t outputs) {
   LowRankUpdate zero{.module = StrCat(like.module, ".zeros", begin)};
   zero.a = HostTensor({like.a.dtype(), {1, like.a.shape()[1]}});
@@ -61,7 +61,7 @@ class Inserter {
  private:
   using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-  // Adds updates that are zero, with their initializers, for the outputs of the weight that no part changes.
+  // Adds zero updates, with their initializers, for the outputs of the weight that no part changes.
   LowRankUpdates FillGaps(const LowRankUpdates& parts) {
     LowRankUpdates all;
     int64_t end = 0;

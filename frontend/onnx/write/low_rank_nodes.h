@@ -1,4 +1,4 @@
-// Adds low-rank updates to the message of a model, as nodes after products. For the sources of frontend/onnx only.
+// Adds low-rank updates to the message of a model, as nodes after products. Only sources of frontend/onnx include it.
 #pragma once
 
 #include <vector>
@@ -12,10 +12,9 @@ class ModelProto;
 
 namespace onnxtrain {
 
-// Replaces the result y of each product of the updates by y + (x·A)·B; `scaled`: by y + scale·(x·A)·B. A [inputs, rank]
-// and B [rank, outputs] are values of the graph that have the names of LowRankUpdate. The updates of parts of a weight
-// are concatenated; outputs without an update get one of rank 1 that is zero. Fails, naming the product, if the file
-// does not have it.
+// Replaces the result y of each product of the updates by y + (x·A)·B or, if `scaled`, by y + scale·(x·A)·B. A [inputs,
+// rank] and B [rank, outputs] are values of the graph with the names in LowRankUpdate. Updates of parts of a weight are
+// concatenated; outputs without an update get a zero one of rank 1. Fails, naming the product, if the file lacks it.
 absl::Status InsertLowRankNodes(const std::vector<LowRankUpdates>& updates, bool scaled, onnx::ModelProto* model);
 
 // Inserts the updates among `records` whose weights are quantized, and initializers with the initial values of A and B.

@@ -39,8 +39,7 @@ bool HasReader(const FileReader& reader, const Positions& positions, const onnx:
   return node != positions.end() && static_cast<int>(reader.input) < graph.node(node->second).input_size();
 }
 
-// Returns the copy of a value; for other values, which a node between the copied ones produces, the copy of the last
-// output.
+// Returns the copy of a value. Values that a node between the copied ones produces map to the copy of the last output.
 const std::string& CopyOf(const std::string& value, const SplitNodes& split) {
   const auto found = std::ranges::find(split.outputs, value, &std::pair<std::string, std::string>::first);
   return found == split.outputs.end() ? split.outputs.back().second : found->second;

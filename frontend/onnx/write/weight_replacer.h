@@ -48,11 +48,11 @@ class WeightReplacer {
   // `files` reads the external data of the model. Both must outlive the replacer.
   WeightReplacer(onnx::ModelProto* model, ExternalFiles* files);
 
-  // Sets nodes that are copied once a weight that a copy reads is replaced.
+  // Sets nodes to copy once a weight that a copy reads is replaced.
   void SetSplitNodes(std::vector<SplitNodes> nodes) { split_nodes_ = std::move(nodes); }
 
-  // Sets the raw_data of initializers that was extracted from their messages. New values are not put in the messages
-  // either.
+  // Sets the raw_data that was extracted from the messages of initializers. New values stay outside of the messages,
+  // too.
   void SetExtracted(std::map<const onnx::TensorProto*, LazyTensor> raw_data) { extracted_ = std::move(raw_data); }
 
   // Returns true if the weight is the output of an Identity of an initializer. Such a weight must be replaced after the
@@ -76,7 +76,7 @@ class WeightReplacer {
   absl::StatusOr<HostTensor> ReadStored(const onnx::TensorProto& proto);
   // Returns the new bytes of tensors with external data.
   const std::map<const onnx::TensorProto*, LazyTensor>& external() const { return external_; }
-  // Returns the bytes of SetExtracted, with replaced weights.
+  // Returns the raw_data of SetExtracted, with replaced weights.
   const std::map<const onnx::TensorProto*, LazyTensor>& extracted() const { return extracted_; }
   const Counts& counts() const { return counts_; }
 
@@ -96,7 +96,7 @@ class WeightReplacer {
   std::map<std::string, onnx::NodeProto*> producers_;
   std::map<const onnx::TensorProto*, LazyTensor> external_, extracted_;
   std::set<const onnx::NodeProto*> replaced_nodes_;
-  std::vector<SplitNodes> split_nodes_;  // those not in the model yet
+  std::vector<SplitNodes> split_nodes_;  // not in the model yet
   Counts counts_;
 };
 

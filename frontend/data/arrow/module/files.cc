@@ -1,4 +1,4 @@
-// Exports the function that opens files; lists their columns and passes values on.
+// Exports the function that opens files, lists their columns and passes values on.
 #include "frontend/data/arrow/module/files.h"
 
 #include <arrow/util/future.h>
@@ -79,7 +79,7 @@ class ColumnLister {
   std::vector<ColumnPath> columns;
 };
 
-// Returns the array at the end of a path, with the nulls of the structs on the way.
+// Returns the array at the end of a path, which is null where one of the structs on the path is.
 arrow::Result<std::shared_ptr<arrow::Array>> Follow(std::shared_ptr<arrow::Array> array, const std::vector<int>& path,
                                                     bool pruned) {
   for (size_t level = 1; level < path.size(); ++level) {
@@ -89,8 +89,8 @@ arrow::Result<std::shared_ptr<arrow::Array>> Follow(std::shared_ptr<arrow::Array
   return array;
 }
 
-// A file that is read in the calling thread alone, since tasks of Arrow's threads would outlive the memory pool. Reads
-// end where the file does, so that a size in a damaged header does not allocate more.
+// Reads a file only in the calling thread, since tasks of Arrow's threads would outlive the memory pool. Reads end at
+// the end of the file, so that a size in a damaged header does not allocate more.
 class SerialFile : public arrow::io::RandomAccessFile {
  public:
   SerialFile(Input file, int64_t size) : file_(std::move(file)), size_(size) {}

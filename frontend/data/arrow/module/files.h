@@ -14,19 +14,19 @@ namespace onnxtrain {
 
 inline constexpr int64_t kMaxBatchRows = 1 << 16;  // rows that are decoded at a time
 inline constexpr size_t kMaxColumns = 1 << 16;
-inline constexpr int kMaxDepth = 64;  // of nested types, as of JSON
+inline constexpr int kMaxDepth = 64;  // nesting of types, as in JSON
 
 using Input = std::shared_ptr<arrow::io::RandomAccessFile>;
 using Opened = arrow::Result<std::unique_ptr<ArrowFile>>;
 
-// A column and the way to it: the index of a field of the schema, then those of fields of structs.
+// A column and the path to it: the index of a field of the schema, then those of fields of structs.
 struct ColumnPath {
   ArrowColumn column;
   std::vector<int> path;
 };
 
-// Lists the fields of a schema and of its structs, but not those of pictures (structs of `bytes` and `path`), which are
-// columns of bytes. Class names come from the metadata that Hugging Face's datasets write.
+// Lists the fields of a schema and of its structs. Structs of pictures (`bytes` and `path`) are columns of bytes. Class
+// names come from the metadata that Hugging Face's datasets write.
 arrow::Result<std::vector<ColumnPath>> ListColumns(const arrow::Schema& schema);
 
 // Base of files: passes decoded batches to the caller.
@@ -37,9 +37,9 @@ class ColumnFile : public ArrowFile {
   std::string Read(int group, int column, bool as_text, const std::function<bool(const ArrowChunk&)>& take) override;
 
  protected:
-  // Receives a batch's array of the field that a path begins with; sets *more to false to end.
+  // Receives the array in a batch of the first field of a path; sets *more to false to stop.
   using TakeField = std::function<arrow::Status(const std::shared_ptr<arrow::Array>& field, bool* more)>;
-  // Reads the batches of a group. `pruned`: arrays of structs hold the fields on the way to the column alone.
+  // Reads the batches of a group. If `pruned`, arrays of structs hold only the fields on the path to the column.
   virtual arrow::Status ReadField(int group, int column, const TakeField& take) = 0;
   virtual bool pruned() const = 0;
 

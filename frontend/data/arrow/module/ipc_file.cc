@@ -1,4 +1,4 @@
-// Reads Arrow's files and streams, a record batch at a time.
+// Reads Arrow's files and streams, one record batch at a time.
 #include <arrow/ipc/api.h>
 
 #include "frontend/data/arrow/module/files.h"
@@ -22,7 +22,7 @@ class IpcFile : public ColumnFile {
  protected:
   bool pruned() const override { return false; }
 
-  // Passes on a batch that was read with one field. Files are not trusted to be what their headers say.
+  // Validates and passes on a batch that was read with one field: files may differ from their headers.
   static arrow::Status Take(const arrow::RecordBatch& batch, const TakeField& take, bool* more) {
     ARROW_RETURN_NOT_OK(batch.ValidateFull());
     if (batch.num_columns() != 1) return arrow::Status::Invalid("is no single field");
@@ -30,7 +30,7 @@ class IpcFile : public ColumnFile {
   }
 };
 
-// The file format, whose batches are groups.
+// Reads the file format, whose batches are groups.
 class BatchFile : public IpcFile {
  public:
   arrow::Status Open(const Input& input, arrow::MemoryPool* pool) {
@@ -65,10 +65,10 @@ class BatchFile : public IpcFile {
   Input input_;
   arrow::MemoryPool* pool_ = nullptr;
   std::shared_ptr<arrow::ipc::RecordBatchFileReader> reader_;
-  int field_ = -1;  // that reader_ reads; -1: all
+  int field_ = -1;  // field that reader_ reads; -1: all
 };
 
-// The stream format, which is one group, since its batches are not indexed.
+// Reads the stream format, which is one group, since its batches are not indexed.
 class StreamFile : public IpcFile {
  public:
   arrow::Status Open(const Input& input, arrow::MemoryPool* pool) {

@@ -41,7 +41,7 @@ void AppendString(std::string_view text, std::string* out) {
   *out += '"';
 }
 
-// Writes the shortest text that reads as the number; JSON has no text for those that are not finite.
+// Writes the shortest text that parses to the number; null for numbers that are not finite.
 template <typename Number>
 void AppendNumber(Number value, std::string* out) {
   if constexpr (std::is_floating_point_v<Number>) {

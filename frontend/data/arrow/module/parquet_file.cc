@@ -1,4 +1,4 @@
-// Reads Parquet, a column of a row group at a time.
+// Reads Parquet, one column of a row group at a time.
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/file_reader.h>
@@ -13,8 +13,8 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kBatchBytes = 16 << 20;  // of the values that are decoded at a time
-constexpr int64_t kReadBytes = 1 << 20;    // that are read from the file at a time
+constexpr int64_t kBatchBytes = 16 << 20;  // size of the values decoded at a time
+constexpr int64_t kReadBytes = 1 << 20;    // read from the file at a time
 
 using parquet::arrow::SchemaField;
 
@@ -28,7 +28,7 @@ bool HoldsDictionary(const arrow::DataType& type) {
          std::ranges::any_of(type.fields(), [](const auto& field) { return HoldsDictionary(*field->type()); });
 }
 
-// Checks what the reader has not: indices of dictionaries.
+// Validates indices of dictionaries, which the reader does not check.
 arrow::Status Check(const arrow::Array& array) {
   return HoldsDictionary(*array.type()) ? array.ValidateFull() : array.Validate();
 }
@@ -94,7 +94,7 @@ class ParquetFile : public ColumnFile {
     return leaves;
   }
 
-  // Returns the number of nulls that the statistics have; -1 if a row group has none.
+  // Returns the number of nulls in the statistics; -1 if a row group has none.
   int64_t CountNulls(int leaf) const {
     if (metadata().schema()->Column(leaf)->max_definition_level() == 0) return 0;
     int64_t nulls = 0;
@@ -107,7 +107,7 @@ class ParquetFile : public ColumnFile {
     return nulls;
   }
 
-  // Returns how many rows have values of about kBatchBytes.
+  // Returns the number of rows whose values have about kBatchBytes.
   int64_t ChooseBatchRows(int group, const std::vector<int>& leaves) const {
     const auto row_group = metadata().RowGroup(group);
     int64_t bytes = 0;

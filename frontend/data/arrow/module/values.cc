@@ -16,7 +16,7 @@ using Kind = ArrowColumn::Kind;
 using Id = arrow::Type;
 using Bytes = std::span<const std::byte>;
 
-// Returns the values of a fixed-width array where they are.
+// Returns the values of a fixed-width array without copying them.
 template <int kWidth>
 Bytes ViewValues(const arrow::Array& array, std::vector<std::byte>*) {
   const auto& buffer = array.data()->buffers[1];
@@ -37,7 +37,7 @@ Bytes MakeZeros(const arrow::Array& array, std::vector<std::byte>* out) {
   return *out;
 }
 
-// Returns the double that is closest to the decimal text.
+// Returns the double nearest to the decimal text.
 double ParseDecimal(const std::string& text) {
   double value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -61,7 +61,7 @@ struct NumberType {
   Bytes (*values)(const arrow::Array& array, std::vector<std::byte>* buffer);
 };
 
-// Dates and times keep their unit: days of date32, milliseconds of date64, the unit of the type for others.
+// Dates and times keep their unit: days for date32, milliseconds for date64, otherwise the unit of the type.
 constexpr NumberType kNumberTypes[] = {
     {Id::BOOL, DType::kBool, ExpandBits},
     {Id::INT8, DType::kInt8, ViewValues<1>},
@@ -119,13 +119,13 @@ const TextType* FindTextType(Id::type id) {
   return found == std::end(kTextTypes) ? nullptr : found;
 }
 
-// Lists whose elements Flatten returns in order.
+// Returns true for lists whose elements Flatten returns in order.
 bool IsList(const arrow::DataType& type) {
   constexpr Id::type kLists[] = {Id::LIST, Id::LARGE_LIST, Id::FIXED_SIZE_LIST};
   return std::ranges::find(kLists, type.id()) != std::end(kLists);
 }
 
-// Types that AppendJson writes beside numbers and texts.
+// Returns true for types other than numbers and texts that AppendJson writes.
 bool IsNested(const arrow::DataType& type) {
   constexpr Id::type kNested[] = {Id::LIST, Id::LARGE_LIST, Id::FIXED_SIZE_LIST, Id::STRUCT, Id::MAP, Id::DICTIONARY};
   return std::ranges::find(kNested, type.id()) != std::end(kNested);
@@ -157,7 +157,7 @@ arrow::Result<std::shared_ptr<arrow::Array>> Flatten(const arrow::Array& list) {
   return static_cast<const arrow::FixedSizeListArray&>(list).Flatten();
 }
 
-// Returns the length that the lists [begin, end) have in common and adds up their lengths.
+// Returns the common length of the lists [begin, end) and adds their lengths to *total.
 int64_t FindExtent(const arrow::Array& lists, int64_t begin, int64_t end, bool outermost, int64_t* total) {
   int64_t extent = begin == end ? 0 : CountElements(lists, begin);
   for (int64_t i = begin; i < end; ++i) {
@@ -181,7 +181,7 @@ void MarkNulls(const arrow::Array& elements, const std::vector<int64_t>& counts,
   }
 }
 
-// Returns the values of an array of strings or bytes that are contiguous.
+// Returns the contiguous values of an array of strings or bytes.
 template <typename ArrayType>
 std::string_view ViewTexts(const arrow::Array& array, std::vector<int64_t>* offsets) {
   const auto& texts = static_cast<const ArrayType&>(array);
@@ -278,7 +278,7 @@ void ChunkValues::SetTexts(const arrow::Array& array) {
   ShowTexts();
 }
 
-// Writes dates and times, which are strings in JSON, without quotes.
+// Writes dates and times, which are JSON strings, without quotes.
 void ChunkValues::SetJson(const arrow::Array& array) {
   for (int64_t i = 0; i < array.length(); ++i) {
     const size_t begin = texts_.size();

@@ -13,7 +13,7 @@ namespace onnxtrain {
 // Sets kind, element type and rank of a column from its type.
 void DescribeType(const arrow::DataType& type, ArrowColumn* column);
 
-// Buffers of a chunk, reused from one to the next.
+// The buffers of a chunk, reused for each one.
 class ChunkValues {
  public:
   // Converts an array as DescribeType describes its type; `as_text` as in ArrowFile::Read. The array must be valid.
@@ -35,7 +35,7 @@ class ChunkValues {
   std::vector<std::byte> numbers_;
   std::vector<int64_t> offsets_, extents_;
   std::string texts_;
-  std::shared_ptr<arrow::Array> elements_;  // of lists
+  std::shared_ptr<arrow::Array> elements_;  // elements of lists
 };
 
 // Appends element `i` as JSON: numbers, true, false, null, strings, lists and objects; dates and times as ISO 8601,
