@@ -40,19 +40,11 @@ class ChatTemplate {
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Parse(std::string_view source);
   virtual ~ChatTemplate() = default;
 
-<<<<<<< HEAD
-  // `variables` is an object. Errors are one line that begins with "line N: ". Messages that the template refuses by
-  // raise_exception are FailedPrecondition errors.
-  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const = 0;
-  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables) const { return Render(variables, {}); }
-  // True if the template marks what assistants write by {% generation %}.
-=======
   // `variables` is an object. Errors in the template are one line that begins with "line N: "; those of raise_exception
   // are FailedPrecondition errors with its message.
-  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables,
-                                              const RenderOptions& options = {}) const = 0;
+  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const = 0;
+  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables) const { return Render(variables, {}); }
   // Returns true if the template marks the text of assistants by {% generation %}.
->>>>>>> w-e
   virtual bool marks_generation() const = 0;
 };
 
