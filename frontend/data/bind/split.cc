@@ -216,7 +216,7 @@ std::multiset<std::string> ReadColumns(const std::string& path) {
     auto file = InputFile::Open(path);
     if (!file.ok() || !CsvReader(file->reader(), ',').Next(&names).value_or(false)) return {};
   } else if (HasSuffix(path, {".jsonl", ".ndjson", ".json"}, true)) {
-    const auto lines = OpenAsJsonLines(path, 0, "");
+    const auto lines = OpenAsJsonLines(path, {});
     std::string line;
     if (!lines.ok() || !LineReader(*lines).Next(&line).value_or(false)) return {};
     const auto object = ParseJsonObject(line);

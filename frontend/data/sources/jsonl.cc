@@ -153,11 +153,20 @@ std::vector<std::string> FindLists(const Json& object) {
   return names;
 }
 
-absl::StatusOr<Json> FindRows(Json json, bool lists_are_columns) {
+// Returns true if a key of the object is a column of text, of which lists are values.
+bool HasTextColumn(const Json& object, const ColumnSet& text) {
+  for (const auto& [name, value] : object.items()) {
+    if (text.contains(name)) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<Json> FindRows(Json json, bool lists_are_columns, const ColumnSet& text) {
   if (json.is_array()) {
     if (!IsListOfObjects(json)) return Invalid("the array must hold objects, one for each sample");
     return json;
   }
+  if (HasTextColumn(json, text)) return Json::array({std::move(json)});
   if (IsSplit(json)) return JoinSplit(json);
   const std::vector<std::string> lists = FindLists(json);
   if (lists.size() == 1) return json[lists[0]];
@@ -195,18 +204,18 @@ ReadFn StreamLines(Json rows) {
 // Converts a stream to JSON lines, one object per sample. Lines pass unchanged. These documents are converted: an array
 // of objects; an object with one such array; an object of columns, which are objects with equally many rows (pandas),
 // orient="split", or, with `lists_are_columns`, lists of equal length ≥ 2, next to which single values are dropped.
-// Another object is one sample; other arrays, and objects of several lists of objects, are errors. `limit`: bytes, as
-// for CheckMemory.
-absl::StatusOr<ReadFn> ReadAsJsonLines(ReadFn read, bool lists_are_columns, int64_t limit) {
+// Another object, and one with a column of options.text, is one sample; other arrays, and objects of several lists of
+// objects, are errors.
+absl::StatusOr<ReadFn> ReadAsJsonLines(ReadFn read, bool lists_are_columns, const DatasetOptions& options) {
   Head head(std::move(read));
   RETURN_IF_ERROR(head.Fill());
   RETURN_IF_ERROR(head.ReadFirstLine());
   if (!head.IsDocument()) return head.Stream();
-  const int64_t most = (limit != 0 ? limit : DefaultMemoryLimit()) / kMemoryPerByte;
+  const int64_t most = (options.max_bytes != 0 ? options.max_bytes : DefaultMemoryLimit()) / kMemoryPerByte;
   ASSIGN_OR_RETURN(const std::string text, head.ReadWhole(most));
   Json json = ParseJson<Json>(text);
   if (json.is_discarded()) return StreamText(text);  // treated as lines, the first of which is invalid
-  ASSIGN_OR_RETURN(Json rows, FindRows(std::move(json), lists_are_columns));
+  ASSIGN_OR_RETURN(Json rows, FindRows(std::move(json), lists_are_columns, options.text));
   return StreamLines(std::move(rows));
 }
 
@@ -367,15 +376,15 @@ absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& 
   return dataset;
 }
 
-absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit, const std::string& encoding) {
+absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  auto lines = ReadAsJsonLines(DecodeText(file.reader(), encoding), HasSuffix(path, {".json"}, true), limit);
+  auto lines = ReadAsJsonLines(DecodeText(file.reader(), options.encoding), HasSuffix(path, {".json"}, true), options);
   if (!lines.ok()) return Annotate(lines.status(), StrCat(path, ": "));
   return lines;
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(const ReadFn read, OpenAsJsonLines(path, options.max_bytes, options.encoding));
+  ASSIGN_OR_RETURN(const ReadFn read, OpenAsJsonLines(path, options));
   return ReadJsonLines(path, read, options);
 }
 

@@ -21,9 +21,8 @@ namespace onnxtrain {
 // key of the first line.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenJsonLines(const std::string& path, const DatasetOptions& options);
 
-// Returns a stream of the lines of such a file; a JSON document is converted to lines. `limit`: as for CheckMemory;
-// `encoding`: as for DecodeText.
-absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, int64_t limit, const std::string& encoding);
+// Returns a stream of the lines of such a file; a JSON document is converted to lines.
+absl::StatusOr<ReadFn> OpenAsJsonLines(const std::string& path, const DatasetOptions& options);
 
 // Like OpenJsonLines, from a stream. Messages name `name`.
 absl::StatusOr<std::shared_ptr<const Dataset>> ReadJsonLines(const std::string& name, const ReadFn& read,

@@ -164,7 +164,7 @@ std::optional<PathColumn> FindPathColumn(const std::string& path, char separator
 
 std::optional<PathColumn> FindPathKey(const std::string& path, const DatasetOptions& options,
                                       bool (*is_wanted)(const std::string& path)) {
-  const auto lines = OpenAsJsonLines(path, 0, options.encoding);
+  const auto lines = OpenAsJsonLines(path, options);
   if (!lines.ok()) return std::nullopt;
   LineReader reader(*lines);
   std::string line;
