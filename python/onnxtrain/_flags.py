@@ -212,6 +212,8 @@ class _TrainPlan(TypedDict, total=False):
     """Ends a distributed run where a rank does not answer for this time (default 600s)"""
     verbose: bool
     """Prints the whole start page, with a list of all defaults, and every progress line (default false)"""
+    dry_run: bool
+    """Plans the run, prints the plan and ends, as 'onnxtrain plan' does (default false)"""
     auto: bool
     """Chooses what is not given of --mixed-precision, --micro-batch-size, --gradient-checkpointing, --num-workers,
     --threads and --lr-scale from plans and short measurements, and says why (default false)"""
@@ -312,6 +314,20 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     tokenizer: Value
     """tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of
     them, or chars: a token for each character of the training text (default that of preprocess.json)"""
+    prompt: Value
+    """The column of prompts, whose tokens a language model reads without learning them, for names other than prompt,
+    instruction and question. With --completion"""
+    completion: Value
+    """The column of the answers to --prompt"""
+    chat_template: Value
+    """How a chat becomes text: a Jinja template in a file, or one of chatml, llama3, gemma, mistral, phi, alpaca,
+    zephyr, vicuna (default that of the model's folder)"""
+    loss_on: Value
+    """The tokens of a sample that count: those behind its prompt, those of the assistant, or all. auto: completion for
+    prompts, assistant for chats (default auto)"""
+    truncate: Value
+    """What becomes of a chat or an answer of more than --max-length tokens: it is left out, or loses its right or its
+    left end (default drop)"""
     max_length: int
     """Tokens of a sample, special ones included; longer texts are truncated, and cut into several samples for language
     models. auto: as many as the model has positions for (default auto)"""
@@ -353,6 +369,9 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
 
 
 class _TrainEvalComparePlan(TypedDict, total=False):
+    packing: bool
+    """Puts several chats or answers into one row of --max-length tokens, where they do not see each other;
+    --batch-size counts rows (default false)"""
     class_map: Value
     """Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"""
     label_smoothing: Union[float, str]
