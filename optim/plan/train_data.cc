@@ -112,10 +112,13 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ig
     if (label == nullptr)
       return Invalid("loss ", loss.name, " needs a column '", feed.label, "', which the data does not have");
     ASSIGN_OR_RETURN(const int height_axis, FindLabelHeight(*data.dataset, label->columns[0], loss, feed));
+    const Column& column = data.dataset->columns()[label->columns[0]];
+    Type sample = feed.sample;
+    if (column.variable) sample.shape = column.sample.shape;  // the longest sample of this data
     train->specs.push_back({.feed = feed.name,
                             .columns = label->columns,
-                            .sample = feed.sample,
-                            .variable = data.dataset->columns()[label->columns[0]].variable,
+                            .sample = sample,
+                            .variable = column.variable,
                             .height_axis = height_axis,
                             .padding = static_cast<double>(ignore_index),
                             .range = RangeOfLabels(loss, feed.name),

@@ -122,13 +122,14 @@ class Chats : public Scratch {
   Json Summary(const std::string& out) const { return Json::parse(ReadAll(Path(out + "/summary.json"))); }
 };
 
-Json Say(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+Json MakeMessage(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
 
 TEST_F(Chats, TurnsOfTheAssistantCount) {
-  WriteLines("c.jsonl", {{{"messages", {Say("user", "hello"), Say("assistant", "good day")}}},
-                         {{"messages",
-                           {Say("system", "be brief"), Say("user", "one"), Say("assistant", "two"),
-                            Say("user", "three"), Say("assistant", "four")}}}});
+  WriteLines("c.jsonl",
+             {{{"messages", {MakeMessage("user", "hello"), MakeMessage("assistant", "good day")}}},
+              {{"messages",
+                {MakeMessage("system", "be brief"), MakeMessage("user", "one"), MakeMessage("assistant", "two"),
+                 MakeMessage("user", "three"), MakeMessage("assistant", "four")}}}});
   EXPECT_NEAR(Loss("--model m --data c.jsonl"),
               LossOf({"<|im_start|>user\nhello<|im_end|><|im_start|>assistant\n⟦good day<|im_end|>⟧",
                       "<|im_start|>system\nbe brief<|im_end|><|im_start|>user\none<|im_end|><|im_start|>assistant\n⟦two"
@@ -141,7 +142,8 @@ TEST_F(Chats, GenerationBlocksSayWhatCounts) {
       "{% for m in messages %}{% if m.role == 'assistant' %}: {% generation %}{{ m.content }}.{% endgeneration %}"
       "{% else %}{{ m.content }}{% endif %}\n{% endfor %}";  // a line end behind a block is not part of the text
   WriteAll(Path("own.jinja"), chat);
-  WriteLines("c.jsonl", {{{"messages", {Say("user", "ab"), Say("assistant", "cd"), Say("user", "e")}}}});
+  WriteLines("c.jsonl",
+             {{{"messages", {MakeMessage("user", "ab"), MakeMessage("assistant", "cd"), MakeMessage("user", "e")}}}});
   EXPECT_NEAR(Loss("--model m --data c.jsonl --chat-template own.jinja"), LossOf({"ab: ⟦cd.⟧e"}), 1e-6);
   WriteAll(Path("m/chat_template.jinja"), chat);
   EXPECT_NEAR(Loss("--model m --data c.jsonl"), LossOf({"ab: ⟦cd.⟧e"}), 1e-6);
@@ -155,7 +157,7 @@ TEST_F(Chats, AnswersToPromptsCount) {
   EXPECT_NEAR(Loss("--model m --data p.jsonl"), loss, 1e-6);
   WriteAll(Path("p.csv"), "q,n,r\none plus one is ,1,two.\na,2,b\n");
   EXPECT_NEAR(Loss("--model m --data p.csv --prompt q --completion r"), loss, 1e-6);
-  WriteLines("m.jsonl", {{{"prompt", {Say("user", "hi")}}, {"completion", {Say("assistant", "yes")}}}});
+  WriteLines("m.jsonl", {{{"prompt", {MakeMessage("user", "hi")}}, {"completion", {MakeMessage("assistant", "yes")}}}});
   EXPECT_NEAR(Loss("--model m --data m.jsonl"),
               LossOf({"<|im_start|>user\nhi<|im_end|><|im_start|>assistant\n⟦yes<|im_end|>⟧"}), 1e-6);
 }
@@ -214,7 +216,8 @@ TEST_F(Chats, PackedSamplesDoNotSeeEachOther) {
 TEST_F(Chats, TrainAndStayTheSameAfterwards) {
   std::vector<Json> rows;
   for (int i = 0; i < 24; ++i)
-    rows.push_back({{"messages", {Say("user", std::string(1 + i % 5, 'a')), Say("assistant", "abab")}}});
+    rows.push_back(
+        {{"messages", {MakeMessage("user", std::string(1 + i % 5, 'a')), MakeMessage("assistant", "abab")}}});
   WriteLines("c.jsonl", rows);
   const Outcome o = Run("--model m --data c.jsonl --eval-split 0.25 --epochs 20 --lr 0.1 --batch-size 6 --out r");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -228,9 +231,24 @@ TEST_F(Chats, TrainAndStayTheSameAfterwards) {
   EXPECT_EQ(Loss("--model r/model.onnx --data c.jsonl"), loss);
 }
 
+// The longest sample of the data to evaluate on may be shorter or longer than that of the data to train on.
+TEST_F(Chats, EvaluateSamplesOfOtherLengths) {
+  std::map<std::string, std::string> lengths = {{"short.jsonl", "ab"}, {"long.jsonl", std::string(20, 'b')}};
+  for (const auto& [name, answer] : lengths)
+    WriteLines(name, {{{"prompt", "a"}, {"completion", answer}}, {{"prompt", "ab"}, {"completion", "a"}}});
+  const std::string flags = "--epochs 1 --batch-size 2 --quiet";
+  for (const std::string data : {"short", "long"}) {
+    const std::string other = data == "short" ? "long" : "short";
+    const Outcome o =
+        Run(StrCat("--model m --data ", data, ".jsonl --eval-data ", other, ".jsonl ", flags, " --out ", data));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_NEAR(Summary(data)["eval_before"]["loss"], Loss(StrCat("--model m --data ", other, ".jsonl")), 1e-6);
+  }
+}
+
 TEST_F(Chats, BadOnesAreNamed) {
   const auto refuses = [&](const Json& row, const std::string& part) {
-    WriteLines("bad.jsonl", {{{"messages", {Say("user", "a"), Say("assistant", "b")}}}, row});
+    WriteLines("bad.jsonl", {{{"messages", {MakeMessage("user", "a"), MakeMessage("assistant", "b")}}}, row});
     ExpectRefused(Run("eval --model m --data bad.jsonl"), part);
   };
   refuses({{"messages", "text"}}, "row 2: column 'messages': is no list of messages");

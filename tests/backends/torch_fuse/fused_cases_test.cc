@@ -91,7 +91,8 @@ std::set<std::string> CheckCases(const Variant& variant) {
   std::vector<const Case*> taken;
   std::vector<GeneratedKernel> kernels;
   for (const Case& c : cases::AllCases()) {
-    if (variant.half != DType::kFloat32 && c.op == "Cast") continue;  // names its type
+    const bool names_type = c.op == "Cast" || c.op == "Dequantize";
+    if (variant.half != DType::kFloat32 && names_type) continue;
     auto kernel = GenerateKernel(MakeBody(c, variant), 64);
     if (!kernel.ok()) continue;
     kernels.push_back(*std::move(kernel));
