@@ -207,6 +207,14 @@ int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string
   return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
 }
 
+// Prepends the path, unless the message names it or a file in it, as messages about a column do.
+absl::Status WithPath(const absl::Status& status, const std::string& path) {
+  const std::string name = IsStdin(path) ? kStdinName : SourcePath(path);
+  const std::string_view message = ToStd(status.message());
+  const bool named = message.starts_with(name + "/") || message.find(name + ": ") != std::string_view::npos;
+  return named ? status : Annotate(status, StrCat(IsStdin(path) ? name : path, ": "));
+}
+
 // Replaces samples of text, dialogues (`form`) or tokens by rows of tokens, and binds the inputs that only language
 // models have.
 absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
@@ -214,7 +222,7 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
                         OpenedData* opened, BindSpec* spec) {
   auto data = form.has_value() ? MakeChatData(config, model, request, *form, samples->dataset, &opened->text)
                                : MakeLanguageData(config, model, request, samples->dataset, &opened->text);
-  if (!data.ok()) return Annotate(data.status(), StrCat(request.path, ": "));
+  if (!data.ok()) return WithPath(data.status(), request.path);
   samples->dataset = data->blocks;
   samples->held_out = data->held_out;
   samples->notes.insert(samples->notes.end(), data->notes.begin(), data->notes.end());
@@ -228,14 +236,6 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   if (!model.label_input.empty())
     spec->inputs[model.label_input] = {name(model.shifts_labels ? BlockRole::kOwnLabels : BlockRole::kLabels)};
   return absl::OkStatus();
-}
-
-// Prepends the path, unless the message names it or a file in it, as messages about a column do.
-absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  const std::string name = IsStdin(path) ? kStdinName : SourcePath(path);
-  const std::string_view message = ToStd(status.message());
-  const bool named = message.starts_with(name + "/") || message.find(name + ": ") != std::string_view::npos;
-  return named ? status : Annotate(status, StrCat(IsStdin(path) ? name : path, ": "));
 }
 
 // Opens a data set in stages, each of which uses the results of the previous ones.

@@ -255,6 +255,9 @@ TEST_F(Chats, BadOnesAreNamed) {
   refuses({{"messages", {{{"content", "a"}}}}}, "row 2: column 'messages': a message has no role");
   refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}},
           "row 2: column 'messages': a message holds 'image': language models read text alone");
+  WriteAll(Path("refusing.jinja"), "{{ raise_exception('no ' + messages[0].role) }}");
+  ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template refusing.jinja"),
+                "error: bad.jsonl: row 1: the chat template: no user");
   WriteAll(Path("bad.jinja"), "{% for m in messages %}");
   ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template bad.jinja"), "the chat template: line 1: ");
   ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template nothing"),

@@ -23,6 +23,11 @@ Json MakeVariables(const Dialogue& dialogue, int64_t count, bool asks, const Cha
   return variables;
 }
 
+// Says that an error comes from the template, whose line it names.
+absl::StatusOr<RenderedChat> NameTemplate(absl::StatusOr<RenderedChat> rendered) {
+  return rendered.ok() ? std::move(rendered) : Annotate(rendered.status(), "the chat template: ");
+}
+
 bool IsOfAssistant(const Json& message) { return message["role"] == "assistant"; }
 
 }  // namespace
@@ -58,14 +63,14 @@ absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const 
                     : dialogue.prompt_messages > 0 ? LossOn::kCompletion
                                                    : LossOn::kAssistant;
   if (on == LossOn::kAssistant) {
-    ASSIGN_OR_RETURN(const RenderedChat text,
-                     RenderTrainedChat(*own, MakeVariables(dialogue, std::ssize(dialogue.messages), false, settings_)));
+    const Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), false, settings_);
+    ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderTrainedChat(*own, variables)));
     return EncodeMarked(tokenizer, text, scratch);
   }
   if (on == LossOn::kCompletion && dialogue.prompt_messages == 0)
     return Invalid("`loss_on` completion: a chat has no prompt");
   const auto render = [&](int64_t count, bool asks) {
-    return RenderChat(*own, MakeVariables(dialogue, count, asks, settings_));
+    return NameTemplate(RenderChat(*own, MakeVariables(dialogue, count, asks, settings_)));
   };
   ASSIGN_OR_RETURN(const RenderedChat whole, render(std::ssize(dialogue.messages), false));
   if (on == LossOn::kAll) return EncodeAnswer(tokenizer, "", whole.text, false, scratch);
