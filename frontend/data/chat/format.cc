@@ -44,9 +44,10 @@ std::string GroupDigits(std::string digits, char separator) {
 }
 
 std::string FormatUnsigned(uint64_t number, unsigned base, bool upper) {
+  const std::string_view symbols = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
   do {
-    digits += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[number % base];
+    digits += symbols[number % base];
     number /= base;
   } while (number > 0);
   std::ranges::reverse(digits);
