@@ -257,7 +257,7 @@ TEST_F(Chats, BadOnesAreNamed) {
           "row 2: column 'messages': a message holds 'image': language models read text alone");
   WriteAll(Path("refusing.jinja"), "{{ raise_exception('no ' + messages[0].role) }}");
   ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template refusing.jinja"),
-                "error: bad.jsonl: row 1: the chat template: no user");
+                "error: bad.jsonl: row 1: the chat template: line 1: no user");
   WriteAll(Path("bad.jinja"), "{% for m in messages %}");
   ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template bad.jinja"), "the chat template: line 1: ");
   ExpectRefused(Run("eval --model m --data bad.jsonl --chat-template nothing"),
