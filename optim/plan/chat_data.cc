@@ -14,6 +14,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/chat/builtin_templates.h"
 #include "frontend/data/chat/chat_text.h"
+#include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_rows.h"
 #include "frontend/data/text/token_text.h"
 #include "optim/plan/folders.h"
@@ -291,7 +292,8 @@ class ChatMaker {
       StrAppend(&text, trained ? "⟦" : "", names.Join(ids), trained ? "⟧" : "");
       begin = end;
     }
-    return StrCat(absl::StrReplaceAll(text, {{"\n", "↵"}}), count < static_cast<size_t>(samples.ends[0]) ? "…" : "");
+    return StrCat(absl::StrReplaceAll(RepairUtf8(text), {{"\n", "↵"}}),
+                  count < static_cast<size_t>(samples.ends[0]) ? "…" : "");
   }
 
   void Note(std::string line) { out_.notes.push_back(std::move(line)); }

@@ -177,7 +177,7 @@ absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, cons
   return absl::OkStatus();
 }
 
-// What samples of a language model can be made of.
+// The kinds of data that samples of a language model are made of.
 enum class TokenData : uint8_t { kNone, kDialogues, kTokens };
 
 // Returns what the data may hold: tokens or text, or dialogues in the columns of a table. A single array of a .npy file

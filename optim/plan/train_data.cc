@@ -114,7 +114,7 @@ absl::Status AddLabels(const BoundData& data, const LossChoice& loss, int64_t ig
     ASSIGN_OR_RETURN(const int height_axis, FindLabelHeight(*data.dataset, label->columns[0], loss, feed));
     const Column& column = data.dataset->columns()[label->columns[0]];
     Type sample = feed.sample;
-    if (column.variable) sample.shape = column.sample.shape;  // the longest sample of this data
+    if (column.variable) sample.shape[0] = column.sample.shape[0];  // the longest sample of this data
     train->specs.push_back({.feed = feed.name,
                             .columns = label->columns,
                             .sample = sample,

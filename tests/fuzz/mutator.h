@@ -48,7 +48,7 @@ class Mutator {
     static const std::vector<int> kBytes = {0, 1, 0x7f, 0x80, 0xff, '0', '9', '-', '"', '\n', ',', '{', ']', ' '};
     if (!text->empty()) (*text)[Draw(text->size())] = static_cast<char>(Pick(kBytes));
   }
-  // Of 2, 4 or 8 bytes, in both orders.
+  // Writes an integer of 2, 4 or 8 bytes in either byte order.
   void SetInteger(std::string* text) {
     static const std::vector<uint64_t> kEdges = {
         0, 1, 0x7fff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, ~uint64_t{0}, ~uint64_t{0} >> 1, uint64_t{1} << 40};

@@ -1,4 +1,4 @@
-// Has tables of elementwise functions over rows of contiguous elements, and makes kernels with broadcasting of them.
+// Tables of elementwise functions over rows of contiguous elements, and the kernels with broadcasting made of them.
 #pragma once
 
 #include <array>

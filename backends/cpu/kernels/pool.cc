@@ -76,7 +76,7 @@ struct Max {
   T value = -std::numeric_limits<T>::infinity();
   int32_t where = -1;
 
-  // Has no branches, since the comparison cannot be predicted. A NaN wins.
+  // The loop has no branches, since the comparison cannot be predicted. A NaN wins.
   void See(T x, int32_t at) {
     const bool more = (x > value) | (where < 0) | ((x != x) & (value == value));
     value = more ? x : value;

@@ -11,7 +11,7 @@
 
 namespace onnxtrain {
 
-// What a token of a row is besides its id.
+// Flags of a token in a row.
 enum TokenFlag : uint8_t {
   kTrainedToken = 1,  // the loss counts it
   kLastToken = 2      // its sample ends with it

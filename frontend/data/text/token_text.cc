@@ -67,31 +67,6 @@ Names ReadNames(const Tokenizer& tokenizer) {
   return names;
 }
 
-// Returns, by character, the bytes that byte-level tokenizers write as other characters.
-std::map<char32_t, char> HiddenBytes() {
-  std::map<char32_t, char> bytes;
-  char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool shown = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
-    bytes[shown ? static_cast<char32_t>(byte) : next++] = static_cast<char>(byte);
-  }
-  return bytes;
-}
-
-std::string DecodeBytes(std::string_view text) {
-  static const std::map<char32_t, char> kBytes = HiddenBytes();
-  std::string decoded;
-  while (!text.empty()) {
-    char32_t c = 0;
-    const size_t length = DecodeChar(text, &c);
-    const auto byte = kBytes.find(c);
-    if (byte == kBytes.end()) decoded += text.substr(0, length);  // of an added token
-    if (byte != kBytes.end()) decoded += byte->second;
-    text.remove_prefix(length);
-  }
-  return decoded;
-}
-
 // Returns the byte that "<0x0A>" stands for.
 std::optional<char> ParseByteToken(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
@@ -129,14 +104,17 @@ TokenText::Style TokenText::FindStyle() const {
 
 std::vector<std::string> TokenText::VisibleNames() const {
   std::vector<std::string> visible;
-  for (const std::string& name : names_)
-    visible.push_back(absl::StrReplaceAll(ToText(name), {{" ", "␣"}, {"\t", "⇥"}, {"\n", "↵"}}));
+  for (const std::string& name : names_) {
+    const std::string text = ToText(name);
+    const bool is_part = FindInvalidUtf8(text) != std::string::npos;  // a token of some bytes of a character
+    visible.push_back(absl::StrReplaceAll(is_part ? name : text, {{" ", "␣"}, {"\t", "⇥"}, {"\n", "↵"}}));
+  }
   return visible;
 }
 
-std::string TokenText::ToText(const std::string& tokens) const {
-  if (style_ == Style::kByteLevel) return DecodeBytes(tokens);
-  return style_ == Style::kMetaspace ? absl::StrReplaceAll(tokens, {{kMetaspace, " "}}) : tokens;
+std::string TokenText::ToText(const std::string& token) const {
+  if (style_ == Style::kByteLevel) return BytesOfToken(token).value_or(token);  // added tokens are text
+  return style_ == Style::kMetaspace ? absl::StrReplaceAll(token, {{kMetaspace, " "}}) : token;
 }
 
 std::string TokenText::Join(std::span<const int64_t> ids) const {
@@ -148,10 +126,10 @@ std::string TokenText::Join(std::span<const int64_t> ids) const {
     } else if (const auto byte = ParseByteToken(name); byte.has_value() && style_ == Style::kMetaspace) {
       text += *byte;
     } else {
-      text += name;
+      text += ToText(name);
     }
   }
-  return ToText(text);
+  return text;
 }
 
 }  // namespace onnxtrain

@@ -26,7 +26,7 @@ class TokenText {
   enum class Style : uint8_t { kPlain, kByteLevel, kWordPiece, kMetaspace };
   void Name(int64_t id, const std::string& token);
   Style FindStyle() const;
-  std::string ToText(const std::string& tokens) const;
+  std::string ToText(const std::string& token) const;
 
   std::vector<std::string> names_;
   Style style_ = Style::kPlain;
