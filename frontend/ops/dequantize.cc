@@ -11,6 +11,7 @@ namespace onnxtrain {
 namespace {
 
 constexpr int64_t kFloats = 0;  // the attribute `bits` of floats
+constexpr std::string_view kNf4Code = "nf4";  // the attribute `code` of indices into kNf4
 
 bool IsWidth(int64_t bits) { return bits == 2 || bits == 4 || bits == 8; }
 
@@ -33,11 +34,13 @@ absl::Status CheckZero(const QuantizedMatrix& m, const Type& zero) {
 }  // namespace
 
 Attrs QuantizedMatrix::ToAttrs() const {
-  return {{"columns", columns},
-          {"bits", has_floats() ? kFloats : bits},
-          {"block", Shape{block_rows, block_columns}},
-          {"zero", zero},
-          {"zero_bits", zero_bits}};
+  Attrs attrs = {{"columns", columns},
+                 {"bits", has_floats() ? kFloats : bits},
+                 {"block", Shape{block_rows, block_columns}},
+                 {"zero", zero},
+                 {"zero_bits", zero_bits}};
+  if (nf4) attrs.Set("code", std::string(kNf4Code));
+  return attrs;
 }
 
 absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Attrs& attrs, const Type& q, const Type& scale,
@@ -47,7 +50,8 @@ absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Attrs& attrs, const Ty
                     .bits = attrs.Int("bits"),
                     .is_signed = IsSigned(q.dtype),
                     .zero_bits = attrs.Int("zero_bits"),
-                    .zero = attrs.Float("zero")};
+                    .zero = attrs.Float("zero"),
+                    .nf4 = attrs.String("code") == kNf4Code};
   const bool is_width = IsWidth(m.bits) || m.bits == kFloats;
   if (!is_width || !IsWidth(m.zero_bits) || !HoldsNumbers(q.dtype, m.bits) || q.rank() != 2)
     return Invalid(ToString(q), " holds no numbers of ", m.bits, " bits, zero points of ", m.zero_bits);
@@ -64,6 +68,8 @@ absl::StatusOr<QuantizedMatrix> ReadQuantizedMatrix(const Attrs& attrs, const Ty
     return Invalid("scales ", ToString(scale), " beside ", m.rows, " by ", m.columns, " numbers in blocks of ",
                    ToString(block));
   if (zero != nullptr) RETURN_IF_ERROR(CheckZero(m, *zero));
+  if (m.nf4 && (m.bits != 4 || zero != nullptr || m.zero != 0))
+    return Invalid("numbers of NF4 have 4 bits and no zero point");
   return m;
 }
 
@@ -108,7 +114,8 @@ const std::vector<AttrSpec>& MatrixAttrs() {
                                               {"bits", int64_t{8}},
                                               {"block", Shape{}, true},
                                               {"zero", 0.0},
-                                              {"zero_bits", int64_t{8}}};
+                                              {"zero_bits", int64_t{8}},
+                                              {"code", std::string()}};
   return attrs;
 }
 
@@ -162,6 +169,13 @@ Val OverBlocks(Val x, const QuantizedMatrix& m) {
   return Slice(Slice(joined, 0, 0, m.rows), 1, 0, m.columns);
 }
 
+// Returns the values that indices into kNf4 stand for.
+Val LookUpNf4(Val index, DType dtype) {
+  const std::vector<double> values(kNf4.begin(), kNf4.end());
+  const Val table = index.b().Constant(HostTensor::FromDoubles({dtype, {std::ssize(values)}}, values));
+  return index.b().Op("Gather", {table, Cast(index, DType::kInt64)}, {{"axis", int64_t{0}}});
+}
+
 QuantizedOperands TakeOperands(const DecomposeContext& c, size_t first) {
   QuantizedOperands w{.q = c.x(first), .scale = c.x(first + 1), .zero = c.x(first + 2)};
   auto matrix = ReadQuantizedMatrix(c.attrs, w.q.type(), w.scale.type(), w.zero ? &w.zero.type() : nullptr);
@@ -174,7 +188,7 @@ std::vector<Val> DecomposeDequantize(const DecomposeContext& c) {
   const QuantizedMatrix& m = w.matrix;
   const DType dtype = c.output_types[0].dtype;
   const DType wide = DTypeSize(dtype) < 4 ? DType::kFloat32 : dtype;
-  const Val numbers = Cast(Unpacked(w.q, m.bits, m.columns), wide);
+  const Val stored = Unpacked(w.q, m.bits, m.columns), numbers = m.nf4 ? LookUpNf4(stored, wide) : Cast(stored, wide);
   const Val zeros = w.zero && !IsFloat(w.zero.dtype()) ? Unpacked(w.zero, m.zero_bits, m.scale_columns()) : w.zero;
   const Val centered = zeros ? numbers - OverBlocks(Cast(zeros, wide), m) : m.zero == 0 ? numbers : numbers - m.zero;
   return {Cast(centered * OverBlocks(Cast(w.scale, wide), m), dtype)};
@@ -208,7 +222,8 @@ HostTensor EvaluateMatrix(const EvalContext& c, size_t first, DType dtype) {
     const int64_t of_row = row / m.block_rows, of_column = column / m.block_columns;
     const int64_t zero_bits = zero != nullptr && IsFloat(zero->dtype()) ? 8 : m.zero_bits;
     const double z = zero == nullptr ? m.zero : ReadNumber(*zero, zero_bits, of_row, of_column);
-    const double s = scale.At(of_row * m.scale_columns() + of_column), n = ReadNumber(q, m.bits, row, column);
+    const double s = scale.At(of_row * m.scale_columns() + of_column), number = ReadNumber(q, m.bits, row, column);
+    const double n = m.nf4 ? kNf4[static_cast<size_t>(number)] : number;
     y.Set(i, floats ? (static_cast<float>(n) - static_cast<float>(z)) * static_cast<float>(s) : (n - z) * s);
   }
   return y;

@@ -2,6 +2,7 @@
 // their kernels and import functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -12,7 +13,28 @@
 
 namespace onnxtrain {
 
-// A matrix [rows, columns] of stored numbers q with the real values (q − zero)·scale. Numbers of less than 8 bits are
+// The values that the 4-bit numbers of NF4 stand for, times the scale: quantiles of a normal distribution within
+// [-1, 1], with an exact zero (QLoRA, Dettmers et al., arXiv:2305.14314, appendix E).
+inline constexpr std::array<float, 16> kNf4 = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+// A matrix [rows, columns] of stored numbers q with the real values (q − zero)·scale, or kNf4[q]·scale. Numbers of less than 8 bits are
 // unsigned and packed along the columns, the first one in the lowest bits; each row begins with a byte. Numbers of 16
 // and 32 bits are floats. All elements of a block of block_rows × block_columns share one scale and zero point; blocks
 // at the end of an axis may be cut.
@@ -24,6 +46,7 @@ struct QuantizedMatrix {
   int64_t block_rows = 1, block_columns = 1;
   int64_t zero_bits = 8;  // of integer zero points, which are packed as the numbers are
   double zero = 0;        // of all elements, if there is no tensor of zero points
+  bool nf4 = false;       // numbers are indices into kNf4; there are no zero points
 
   int64_t scale_rows() const { return (rows + block_rows - 1) / block_rows; }
   int64_t scale_columns() const { return (columns + block_columns - 1) / block_columns; }

@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "frontend/ops/dequantize.h"
 #include "frontend/ops/random.h"
 #include "reference.h"
 
@@ -38,7 +39,10 @@ at::Tensor DequantizedMatrix(const Operands& a, size_t first) {
   const std::vector<int64_t> block = a.attrs().Ints("block");
   const at::Tensor i = at::arange(rows).div(block[0], "floor"), j = at::arange(columns).div(block[1], "floor");
   const auto spread = [&](const at::Tensor& x) { return x.index_select(0, i).index_select(1, j); };
-  const at::Tensor scale = a[first + 1], numbers = Numbers(a[first], a.attrs().Int("bits"), columns).to(at::kDouble);
+  const at::Tensor stored = Numbers(a[first], a.attrs().Int("bits"), columns), scale = a[first + 1];
+  const bool nf4 = a.attrs().String("code") == "nf4";
+  const at::Tensor code = at::tensor(at::ArrayRef<float>(kNf4.data(), kNf4.size())).to(at::kDouble);
+  const at::Tensor numbers = nf4 ? code.index({stored.to(at::kLong)}) : stored.to(at::kDouble);
   const bool has_zero = a[first + 2].defined();
   const bool is_packed = has_zero && !IsFloat(a.c.inputs[first + 2].type.dtype);
   if (!has_zero) return (numbers - a.attrs().Float("zero")) * spread(scale);

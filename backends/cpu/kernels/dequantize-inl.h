@@ -24,6 +24,29 @@ void UnpackNibbles(const uint8_t* packed, int64_t n, uint8_t* numbers) {
   for (; i < n; ++i) numbers[i] = packed[i / 2] >> (i % 2 * 4) & 15;
 }
 
+// Looks up a vector of values by their indices. The table fills one vector of 512 bits or two of 256 bits.
+Vec LookUpNf4(const uint8_t* indices) {
+  const D d;
+  const hn::Rebind<uint8_t, D> bytes;
+  const hn::Rebind<int32_t, D> ints;
+  const auto index = hn::PromoteTo(ints, hn::LoadU(bytes, indices));
+  const float* table = kNf4.data();
+#if HWY_HAVE_SCALABLE
+  return hn::GatherIndex(d, table, index);
+#else
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    return hn::TableLookupLanes(hn::LoadU(d, table), hn::IndicesFromVec(d, index));
+  } else if constexpr (hn::MaxLanes(D()) == 8) {
+    const auto half = hn::IndicesFromVec(d, hn::And(index, hn::Set(ints, 7)));
+    const Vec low = hn::TableLookupLanes(hn::LoadU(d, table), half);
+    const Vec high = hn::TableLookupLanes(hn::LoadU(d, table + 8), half);
+    return hn::IfThenElse(hn::RebindMask(d, hn::Gt(index, hn::Set(ints, 7))), high, low);
+  } else {
+    return hn::GatherIndex(d, table, index);
+  }
+#endif
+}
+
 template <typename T>
 Vec LoadNumbers(const T* numbers) {
   const D d;
@@ -37,6 +60,8 @@ Vec LoadNumbers(const T* numbers) {
     return hn::BitCast(d, hn::ShiftLeft<16>(high));
   } else if constexpr (std::is_same_v<T, float>) {
     return hn::LoadU(d, numbers);
+  } else if constexpr (std::is_same_v<T, Nf4>) {
+    return LookUpNf4(reinterpret_cast<const uint8_t*>(numbers));
   } else {
     const hn::Rebind<T, D> bytes;
     const hn::Rebind<int32_t, D> ints;
@@ -75,9 +100,10 @@ void ScaleColumns(const uint8_t* numbers, const NumberRuns& r, float* y) {
 const DequantizeSimd& DequantizeTable() {
   static constexpr DequantizeSimd kTable = {
       .unpack_nibbles = UnpackNibbles,
-      .scale_runs = {ScaleRuns<uint8_t>, ScaleRuns<int8_t>, ScaleRuns<Float16>, ScaleRuns<BFloat16>, ScaleRuns<float>},
+      .scale_runs = {ScaleRuns<uint8_t>, ScaleRuns<int8_t>, ScaleRuns<Float16>, ScaleRuns<BFloat16>, ScaleRuns<float>,
+                     ScaleRuns<Nf4>},
       .scale_columns = {ScaleColumns<uint8_t>, ScaleColumns<int8_t>, ScaleColumns<Float16>, ScaleColumns<BFloat16>,
-                        ScaleColumns<float>}};
+                        ScaleColumns<float>, ScaleColumns<Nf4>}};
   return kTable;
 }
 

@@ -23,12 +23,19 @@ struct Float16 {
   uint16_t bits;
 };
 
+// An index into kNf4.
+struct Nf4 {
+  uint8_t index;
+};
+
 template <typename T, typename Number>
 T ToNumber(Number x) {
   if constexpr (std::is_same_v<Number, Float16>) {
     return static_cast<T>(HalfToFloat(x.bits));
   } else if constexpr (std::is_same_v<Number, BFloat16>) {
     return static_cast<T>(BFloat16ToFloat(x.bits));
+  } else if constexpr (std::is_same_v<Number, Nf4>) {
+    return static_cast<T>(kNf4[x.index]);
   } else {
     return static_cast<T>(x);
   }
@@ -36,10 +43,10 @@ T ToNumber(Number x) {
 
 using ScaleFunction = void (*)(const uint8_t* numbers, const NumberRuns& runs, float* y);
 
-// Arrays have a function each for unsigned bytes, signed bytes, float16, bfloat16 and float32.
+// Arrays have a function each for unsigned bytes, signed bytes, float16, bfloat16, float32 and indices into kNf4.
 struct DequantizeSimd {
   void (*unpack_nibbles)(const uint8_t* packed, int64_t n, uint8_t* numbers);
-  ScaleFunction scale_runs[5], scale_columns[5];  // scale_columns has runs of one number
+  ScaleFunction scale_runs[6], scale_columns[6];  // scale_columns has runs of one number
 };
 
 }  // namespace onnxtrain::cpu
@@ -66,6 +73,7 @@ void ReadFloats(const void* from, DType dtype, int64_t begin, int64_t n, T* y) {
 }
 
 int FindNumber(const QuantizedMatrix& m, DType stored) {
+  if (m.nf4) return 5;
   if (!m.has_floats()) return m.is_signed ? 1 : 0;
   return stored == DType::kFloat16 ? 2 : stored == DType::kBFloat16 ? 3 : 4;
 }
@@ -121,7 +129,7 @@ void RowReader<T>::Read(const Operands& in, int64_t row, int64_t column, int64_t
     scale[number_](numbers, {n, first, length, scratch->zero, scratch->scale}, y);
   } else {
     constexpr std::array kScale = {ScaleAs<T, uint8_t>, ScaleAs<T, int8_t>, ScaleAs<T, Float16>, ScaleAs<T, BFloat16>,
-                                   ScaleAs<T, float>};
+                                   ScaleAs<T, float>, ScaleAs<T, Nf4>};
     kScale[number_](numbers, n, first, length, scratch->zero, scratch->scale, y);
   }
 }

@@ -2,9 +2,11 @@
 // no longer than the product.
 #include "backends/torch/kernels/dequantize.h"
 
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
@@ -33,18 +35,29 @@ at::Tensor OverBlocks(const at::Tensor& x, const QuantizedMatrix& m) {
 
 struct Operands {
   at::Tensor q, scale, zero;
+  at::Tensor code;  // kNf4 on the device; undefined for integers and floats
   QuantizedMatrix matrix;
 };
 
 Operands TakeOperands(const Args& a, size_t first) {
   const auto matrix = ReadQuantizedMatrix(a.graph, a.node, first);
   CHECK(matrix.ok()) << matrix.status();
-  return {a.In(first), a.In(first + 1), a.In(first + 2), *matrix};
+  const at::Tensor q = a.In(first);
+  const at::Tensor code =
+      matrix->nf4 ? at::tensor(at::ArrayRef<float>(kNf4.data(), kNf4.size())).to(q.device()) : at::Tensor();
+  return {q, a.In(first + 1), a.In(first + 2), code, *matrix};
+}
+
+// Returns the numbers, without zero points and scales.
+at::Tensor Numbers(const Operands& o, at::ScalarType dtype) {
+  const at::Tensor stored = Unpacked(o.q, o.matrix.bits, o.matrix.columns);
+  if (!o.code.defined()) return stored.to(dtype);
+  return o.code.to(dtype).index_select(0, stored.flatten().to(at::kInt)).view(stored.sizes());
 }
 
 at::Tensor ComputeMatrix(const Operands& o, at::ScalarType dtype) {
   const QuantizedMatrix& m = o.matrix;
-  at::Tensor w = Unpacked(o.q, m.bits, m.columns).to(dtype);
+  at::Tensor w = Numbers(o, dtype);
   if (o.zero.defined()) {
     const bool packed = !o.zero.is_floating_point();
     w = w - OverBlocks((packed ? Unpacked(o.zero, m.zero_bits, m.scale_columns()) : o.zero).to(dtype), m);

@@ -13,6 +13,7 @@ struct Stored {
   Shape block;
   Input zero;
   int64_t zero_bits = 8;
+  bool nf4 = false;
 };
 
 Input Numbers(const Stored& s) {
@@ -41,6 +42,9 @@ std::vector<Stored> StoredMatrices() {
       {"_unsigned_blocks_of_rows", 40, 7, 8, DType::kUInt4, {16, 1}, Ints({3, 7}, 0, 15, DType::kUInt4)},
       {"_one_column", 33, 1, 4, kU8, {1, 32}, Absent()},
       {"_one_row", 1, 1100, 4, kU8, {1, 32}, Absent()},
+      {"_nf4", 19, 150, 4, kU8, {1, 64}, Absent(), 8, true},
+      {"_nf4_blocks_of_rows", 150, 67, 4, kU8, {64, 1}, Absent(), 8, true},
+      {"_nibbles_in_blocks_of_rows", 70, 67, 4, kU8, {32, 1}, Ints({3, 34}, 0, 255, kU8), 4},
       {"_half", 70, 67, 16, DType::kFloat16, {70, 67}, Absent()},
       {"_bfloat", 9, 130, 16, DType::kBFloat16, {9, 130}, Absent()},
       {"_half_blocks", 33, 70, 16, DType::kFloat16, {1, 32}, Fixed(Uniform({33, 3}, -1, 1))},
@@ -55,7 +59,8 @@ void AddCases(const Stored& s, std::vector<Case>* cases) {
                           .block_rows = s.block[0],
                           .block_columns = s.block[1],
                           .zero_bits = s.zero_bits,
-                          .zero = s.zero.absent ? 3.0 : 0.0};
+                          .zero = s.zero.absent && !s.nf4 ? 3.0 : 0.0,
+                          .nf4 = s.nf4};
   const Input scale = Fixed(Uniform({m.scale_rows(), m.scale_columns()}, 0.01, 0.1));
   cases->push_back({"Dequantize" + std::string(s.name), "Dequantize", {Numbers(s), scale, s.zero}, m.ToAttrs()});
   for (const bool transposed : {false, true}) {

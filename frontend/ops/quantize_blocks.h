@@ -1,0 +1,62 @@
+// Quantizes matrices of floats into blocks of stored numbers (dequantize.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "frontend/graph/host_tensor.h"
+#include "frontend/ops/dequantize.h"
+
+namespace onnxtrain {
+
+// A quantized matrix in host memory. Copies share the bytes.
+struct StoredBlocks {
+  QuantizedMatrix matrix;
+  HostTensor q;                        // [rows, row_bytes]
+  HostTensor scale;                    // [scale_rows, scale_columns]
+  std::optional<HostTensor> zero = {};  // as the operand of MatMulDequantized; nullopt: matrix.zero for all
+  double error = 0;                     // ‖Ŵ − W‖ / ‖W‖ of the floats that it was made from
+
+  int64_t bytes() const;
+};
+
+// How a weight is quantized: the type of its numbers, and the inputs of one output that share a scale.
+struct BlockFormat {
+  std::string_view name;
+  int64_t bits;
+  int64_t inputs;  // 0: all inputs of an output
+  bool is_signed, has_zero, nf4;
+};
+// Returns "int4", "int8" or "nf4"; null for other names.
+//   int4: blocks of 32 with scale (max − min) / 15 and zero point −min / scale, rounded, of a range that includes 0, as
+//     com.microsoft.MatMulNBits has them. For normal weights, the error is 6 % smaller than without zero points.
+//   int8: one scale for each output, the smallest one with which -128…127 hold its weights.
+//   nf4: blocks of 64; the scale is the largest magnitude, the number that of the nearest value of kNf4.
+const BlockFormat* FindBlockFormat(std::string_view name);
+
+// Returns zeroed blocks for a matrix whose outputs are its rows, or its columns.
+StoredBlocks MakeBlocks(const BlockFormat& format, int64_t rows, int64_t columns, bool outputs_first);
+
+// Writes `count` rows from `row` on to `out`.
+using ReadRows = std::function<void(int64_t row, int64_t count, std::span<float> out)>;
+
+// The squared norms of a matrix and of the difference that quantization makes.
+struct QuantizationError {
+  double error = 0, matrix = 0;
+
+  double relative() const;  // ‖Ŵ − W‖ / ‖W‖, 0 for a zero matrix
+};
+
+// Replaces numbers, scales and zero points by those of the floats. A number is w / scale + zero, rounded half away from
+// zero and clipped. Zero points that all blocks share stay. With `keep_scales`, a block keeps its scale and zero point
+// if the error is smaller with them than with new ones. Fails on numbers that are not finite.
+absl::StatusOr<QuantizationError> QuantizeBlocks(const ReadRows& read, bool keep_scales, StoredBlocks* blocks);
+
+// Writes `count` rows of the real values from `row` on to `out`.
+void ReadBlocks(const StoredBlocks& blocks, int64_t row, int64_t count, std::span<float> out);
+
+}  // namespace onnxtrain
