@@ -75,7 +75,10 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadMapped(const std
 absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdits edits) const {
   edits.ties = parsed_->edits.ties;
   edits.tie_stored_twice = parsed_->edits.tie_stored_twice;
-  if (edits.low_rank.empty()) edits.low_rank = parsed_->edits.low_rank;
+  if (edits.low_rank.empty()) {
+    edits.low_rank = parsed_->edits.low_rank;
+    edits.blocks = parsed_->edits.blocks;
+  }
   StoredWeights stored{.tensors = {edits.tensors.begin(), edits.tensors.end()},
                        .read = [this](const std::string& name) { return ReadStored(name, parsed_->graph); }};
   RETURN_IF_ERROR(WriteStoredForms(parsed_->graph.records, &stored));

@@ -241,6 +241,12 @@ constexpr ConfigField kFields[] = {
      "Initial values of A, B being zero: kaiming (uniform within 1/√inputs) or gaussian (deviation 1/rank); pissa: A "
      "and B hold the largest singular values of the weight",
      {.choices = "kaiming|gaussian|pissa"}},
+    {"model", "quantize_base", kGradients | kSynthetic | kTaskEval | kTaskPredict, {&kNeedsAdapters},
+     &C::quantize_base, "FORMAT",
+     "Quantizes the float weights of products in memory, beside adapters (QLoRA): int4 (blocks of 32 with zero points), "
+     "int8 (a scale for each output) or nf4 (blocks of 64). The output layer and embeddings stay floats, and so does "
+     "the merged model",
+     {.choices = "none|int4|int8|nf4"}},
     {"model", "num_classes", kSurgery, {&kAlways}, &C::num_classes, "N|auto",
      "Replaces the last layer by one with N outputs; auto: one for each class of the labels",
      {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto}},

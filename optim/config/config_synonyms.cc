@@ -43,7 +43,6 @@ constexpr Synonym Not(const char* name, const char* library, const char* advice)
   return {.name = name, .library = library, .kind = Kind::kRefused, .advice = advice};
 }
 
-constexpr char kNoQuantizing[] = "is not supported: the base of adapters stays as the file stores it (`lora_rank`)";
 constexpr char kRanks[] = "is not needed: 'onnxtrain launch' starts the ranks of a machine";
 constexpr char kMultiplies[] =
     "multiplies the batch; here `gradient_accumulation_steps` divides `batch_size`, which counts the samples of an "
@@ -194,8 +193,8 @@ constexpr Synonym kSynonyms[] = {
           "is `adapter_out` onnx, peft or merged here"),
     Not("init_lora_weights", kPeft, "is `lora_init` kaiming, gaussian or pissa here"),
     Not("use_peft", kTrl, "is `lora_rank` R here"),
-    Not("load_in_4bit", kTrl, kNoQuantizing),
-    Not("load_in_8bit", kTrl, kNoQuantizing),
+    Switch("load_in_4bit", kTrl, "quantize_base", "nf4|none"),
+    Switch("load_in_8bit", kTrl, "quantize_base", "int8|none"),
     Same("dataset_text_field", kTrl, "text"),
     Switch("completion_only_loss", kTrl, "loss_on", "completion|all"),
     Switch("assistant_only_loss", kTrl, "loss_on", "assistant|all"),

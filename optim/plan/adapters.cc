@@ -42,13 +42,6 @@ absl::StatusOr<std::vector<Rank>> ParseRanks(const std::vector<std::string>& tex
   return ranks;
 }
 
-// Returns true if `train` names the weight: a module trains whole or has an adapter, as in PEFT.
-bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
-  return std::ranges::any_of(config.train, [&](const std::string& pattern) {
-    return MatchesWeight(pattern, target.weight, "", target.weight_module() + ".weight");
-  });
-}
-
 // Returns true if the pattern names the target's module, or the packed one that it is a part of.
 bool MatchesTarget(const std::string& pattern, const LowRankTarget& target) {
   return MatchesModule(pattern, target.module) || MatchesModule(pattern, target.weight_module());
@@ -138,6 +131,12 @@ std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model) {
   const std::string type = known ? json[key].get<std::string>() : "";
   const auto begins = [&](std::string_view begin) { return type.starts_with(begin); };
   return ListLowRankTargets(model, std::ranges::any_of(kPackedTypes, begins));
+}
+
+bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
+  return std::ranges::any_of(config.train, [&](const std::string& pattern) {
+    return MatchesWeight(pattern, target.weight, "", target.weight_module() + ".weight");
+  });
 }
 
 bool MatchesModule(const std::string& pattern, const std::string& module) {

@@ -19,6 +19,9 @@ inline bool HasAdapters(const TrainConfig& config) { return !config.lora_rank.em
 // glob.
 bool MatchesModule(const std::string& pattern, const std::string& module);
 
+// Returns true if `train` names the weight: a module trains whole or has an adapter, as in PEFT.
+bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target);
+
 // Returns the targets of adapters. Packed projections are whole if a genai_config.json beside the model names a type
 // whose program in transformers has packed modules.
 std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model);

@@ -9,6 +9,7 @@
 #include "optim/config/weight_globs.h"
 #include "optim/plan/adapters.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/quantized_base.h"
 #include "optim/plan/training_data.h"
 #include "optim/step/prepared_models.h"
 #include "optim/step/weight_initializer.h"
@@ -142,6 +143,10 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
   if (HasAdapters(config)) {
     ASSIGN_OR_RETURN(AdapterPlan adapters, PlanAdapters(config, *changed));
     surgery.lines.push_back(DescribeAdapters(adapters));
+    if (QuantizesBase(config)) {
+      ASSIGN_OR_RETURN(plan.edits.blocks, QuantizeBase(config, *changed, adapters));
+      surgery.lines.push_back(DescribeBase(config, SummarizeBase(plan.edits.blocks, *changed)));
+    }
     plan.edits.low_rank = std::move(adapters.updates);
     plan.edits.whole = plan.fresh;
     for (auto& [name, value] : adapters.whole) {

@@ -297,15 +297,11 @@ class _Inspect(TypedDict, total=False):
     else (default false)"""
 
 
-class _TrainComparePlan(TypedDict, total=False):
-    batch_norm: Value
-    """train: batch statistics, running statistics are updated; frozen: running statistics, unchanged (default
-    train)"""
-    dropout: Union[float, str]
-    """Activates the model's Dropout nodes with this probability"""
-
-
 class _TrainEvalPredictComparePlan(TypedDict, total=False):
+    quantize_base: Value
+    """Quantizes the float weights of products in memory, beside adapters (QLoRA): int4 (blocks of 32 with zero
+    points), int8 (a scale for each output) or nf4 (blocks of 64). The output layer and embeddings stay floats, and so
+    does the merged model (default none)"""
     label: Values
     """Label column, by name or 0-based index"""
     text: Values
@@ -368,6 +364,14 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     """Prints no start page and no progress (default false)"""
 
 
+class _TrainComparePlan(TypedDict, total=False):
+    batch_norm: Value
+    """train: batch statistics, running statistics are updated; frozen: running statistics, unchanged (default
+    train)"""
+    dropout: Union[float, str]
+    """Activates the model's Dropout nodes with this probability"""
+
+
 class _TrainEvalComparePlan(TypedDict, total=False):
     packing: bool
     """Puts several chats or answers into one row of --max-length tokens, where they do not see each other;
@@ -413,8 +417,9 @@ class _Compare(TypedDict, total=False):
 
 
 class TrainFlags(
-    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _TrainComparePlan,
-    _TrainEvalPredictComparePlan, _TrainEvalComparePlan, _TrainEvalPlan, _TrainEvalInspectComparePlan, total=False):
+    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan,
+    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan,
+    _TrainEvalInspectComparePlan, total=False):
     """Trains a model on data (the default subcommand)."""
 
 
@@ -436,14 +441,14 @@ class InspectFlags(
 
 
 class CompareFlags(
-    _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _TrainComparePlan, _TrainEvalPredictComparePlan,
+    _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _TrainEvalPredictComparePlan, _TrainComparePlan,
     _TrainEvalComparePlan, _TrainEvalInspectComparePlan, _Compare, total=False):
     """Compares the backends with each other, with another framework or finite differences."""
 
 
 class PlanFlags(
-    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _TrainComparePlan,
-    _TrainEvalPredictComparePlan, _TrainEvalComparePlan, _TrainEvalPlan, _Plan, _TrainEvalInspectComparePlan,
-    total=False):
+    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan,
+    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan, _Plan,
+    _TrainEvalInspectComparePlan, total=False):
     """Plans the memory of a run, which has the same flags: by kind, recomputation, the largest micro-batch that
     fits."""

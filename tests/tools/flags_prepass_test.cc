@@ -288,7 +288,7 @@ const Row kOtherNames[] = {
     {"--resume-from-checkpoint False", "train resume="},
     {"--resume-from-checkpoint False --resume r", "train resume= resume=r"},
     {"--report-to none", "ERROR --report-to: unknown flag; the Trainer's `report_to` is not needed"},
-    {"--load_in_4bit=True", "ERROR --load-in-4bit: unknown flag; TRL's `load_in_4bit` is not supported"},
+    {"--load_in_4bit=True", "train quantize_base=nf4"},
     {"eval --learning-rate 1", "ERROR --learning-rate: is --lr here, no flag of 'eval' (it belongs to train)"},
     {"--flagfile other.flags", "train lr=0.1 mixed_precision=bf16"},
     {"--flagfile refused.flags", "ERROR refused.flags: line 2: --report-to: unknown flag"},

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "frontend/graph/graph.h"
 #include "frontend/onnx/recover/weight_origin.h"
+#include "frontend/ops/quantize_blocks.h"
 
 namespace onnxtrain {
 
@@ -54,6 +56,9 @@ struct ModelEdits {
   std::vector<WeightTie> ties;     // by name in the file or in the exported module
   bool tie_stored_twice = true;    // tie initializers that hold one parameter of the exported module
   std::vector<LowRankUpdate> low_rank;
+  // Weights of products beside low-rank updates, by name: the graph reads these blocks instead of the floats. The
+  // export does not.
+  std::map<std::string, std::shared_ptr<const StoredBlocks>> blocks;
   std::vector<std::string> whole;  // weights of new heads and of adapters, which are trained with low-rank updates
   std::set<std::string> replaced;  // weights of the file in `whole` that an adapter has replaced
 

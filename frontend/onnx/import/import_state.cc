@@ -197,7 +197,7 @@ ImportState::ImportState(const OnnxModel::Parsed& parsed, const ImportOptions& i
       live(live_graph),
       types(options.float_type, options.conformance, HasDoubleWeights(parsed.graph)),
       builder(&graph),
-      weights(model.graph, live, types, options, !model.edits.low_rank.empty() && !options.conformance, &builder),
+      weights(model.graph, live, types, options, model.edits, &builder),
       filled_weights(model.graph, live, types),
       known(&builder, &weights, !options.conformance),
       batch_unfixer(shapes.fixed_batch(), shapes.batch(), &builder, &known, import_notes),

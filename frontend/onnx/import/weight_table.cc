@@ -112,8 +112,8 @@ FixedWeight ReasonFixed(WeightOrigin::Kind kind) {
 }  // namespace
 
 WeightTable::WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types,
-                         const ImportOptions& options, bool keep_halves, Builder* builder)
-    : graph_(graph), live_(live), types_(types), options_(options), keep_halves_(keep_halves), builder_(*builder) {
+                         const ImportOptions& options, const ModelEdits& edits, Builder* builder)
+    : graph_(graph), live_(live), types_(types), options_(options), edits_(edits), builder_(*builder) {
   for (std::string& name : ListStoredNumbers(graph)) stored_.insert(std::move(name));
 }
 
@@ -161,25 +161,41 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
 
 bool WeightTable::StaysHalf(const std::string& name, const HostTensor& tensor) const {
   const bool half = IsFloat(tensor.dtype()) && DTypeSize(tensor.dtype()) == 2;
-  return keep_halves_ && half && tensor.shape().size() == 2 && !options_.float_weights.contains(name) &&
-         OnlyFeedsWeightInputs(live_, name);
+  return !edits_.low_rank.empty() && !options_.conformance && half && tensor.shape().size() == 2 &&
+         !options_.float_weights.contains(name) && OnlyFeedsWeightInputs(live_, name);
+}
+
+Val WeightTable::AddStored(const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
+  const Val v = Add(name, tensor, reader);
+  weights_.back().stored = true;
+  return v;
+}
+
+QuantizedOperands WeightTable::AddBlocks(const std::string& name, const StoredBlocks& blocks,
+                                         const ParsedNode& reader) {
+  const auto add = [&](const char* suffix, const HostTensor& tensor) {
+    const Val v = AddStored(name + suffix, tensor, reader);
+    weights_.back().alias = name;
+    return v;
+  };
+  QuantizedOperands w{
+      .q = add(".blocks", blocks.q), .scale = add(".scales", blocks.scale), .matrix = blocks.matrix};
+  if (blocks.zero) w.zero = add(".zero_points", *blocks.zero);
+  return w;
 }
 
 Val WeightTable::AddMapped(const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
+  if (const auto blocks = edits_.blocks.find(name); blocks != edits_.blocks.end())
+    return Dequantize(AddBlocks(name, *blocks->second, reader), types_.Map(tensor.dtype()));
   if (!StaysHalf(name, tensor)) return Add(name, types_.Map(tensor), reader);
-  const Val stored = Add(name, tensor, reader);
-  weights_.back().stored = true;
+  const Val stored = AddStored(name, tensor, reader);
   weights_.back().fixed = FixedWeight::kHalf;
   return Dequantize(FloatOperands(stored), types_.Map(tensor.dtype()));
 }
 
 Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,
                                  const ParsedNode& reader) {
-  if (scope.graph == &graph_ && IsStored(name)) {
-    const Val v = Add(name, tensor, reader);
-    weights_.back().stored = true;
-    return v;
-  }
+  if (scope.graph == &graph_ && IsStored(name)) return AddStored(name, tensor, reader);
   if (!IsConstant(*scope.graph, name, tensor)) return AddMapped(name, tensor, reader);
   Val& v = constants_[{scope.graph, name}];
   if (v.valid()) return v;

@@ -59,10 +59,10 @@ bool IsConstantNode(const ParsedNode& node);
 // bodies, integers and scalars of formulas are constants.
 class WeightTable {
  public:
-  // `graph` is the top graph. With `keep_halves`, matrices in half precision stay as stored, unless the options name
-  // them. All arguments must outlive the table.
+  // `graph` is the top graph. Beside low-rank updates, `edits` may replace weights by blocks, and matrices in half
+  // precision stay as stored, unless the options name them. All arguments must outlive the table.
   WeightTable(const ParsedGraph& graph, const LiveGraph& live, const FloatTypes& types, const ImportOptions& options,
-              bool keep_halves, Builder* builder);
+              const ModelEdits& edits, Builder* builder);
 
   // Adds a weight that `reader` reads. `tensor` must have its final element type.
   Val Add(const std::string& name, HostTensor tensor, const ParsedNode& reader);
@@ -99,7 +99,11 @@ class WeightTable {
   const std::vector<std::string>& constant_factors() const { return derived_factors_; }
 
  private:
-  // Adds a weight that becomes floats, or floats of a weight that stays in half precision.
+  // Adds a tensor that the graph reads as stored and that is never trained.
+  Val AddStored(const std::string& name, const HostTensor& tensor, const ParsedNode& reader);
+  // Adds the tensors of a weight that is replaced by blocks.
+  QuantizedOperands AddBlocks(const std::string& name, const StoredBlocks& blocks, const ParsedNode& reader);
+  // Adds a weight that becomes floats, or floats of one that blocks replace or that stays in half precision.
   Val AddMapped(const std::string& name, const HostTensor& tensor, const ParsedNode& reader);
   bool StaysHalf(const std::string& name, const HostTensor& tensor) const;
   WeightOrigin FindOrigin(const std::string& name) const;
@@ -111,7 +115,7 @@ class WeightTable {
   const LiveGraph& live_;
   const FloatTypes& types_;
   const ImportOptions& options_;
-  const bool keep_halves_;
+  const ModelEdits& edits_;
   Builder& builder_;
   std::vector<ImportWeight> weights_;
   std::map<ValueId, size_t> index_;
