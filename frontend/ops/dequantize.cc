@@ -10,7 +10,7 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int64_t kFloats = 0;  // the attribute `bits` of floats
+constexpr int64_t kFloats = 0;                // the attribute `bits` of floats
 constexpr std::string_view kNf4Code = "nf4";  // the attribute `code` of indices into kNf4
 
 bool IsWidth(int64_t bits) { return bits == 2 || bits == 4 || bits == 8; }
@@ -110,12 +110,9 @@ Val MatMulDequantized(Val x, const QuantizedOperands& w, bool transposed) {
 namespace {
 
 const std::vector<AttrSpec>& MatrixAttrs() {
-  static const std::vector<AttrSpec> attrs = {{"columns", int64_t{0}, true},
-                                              {"bits", int64_t{8}},
-                                              {"block", Shape{}, true},
-                                              {"zero", 0.0},
-                                              {"zero_bits", int64_t{8}},
-                                              {"code", std::string()}};
+  static const std::vector<AttrSpec> attrs = {{"columns", int64_t{0}, true}, {"bits", int64_t{8}},
+                                              {"block", Shape{}, true},      {"zero", 0.0},
+                                              {"zero_bits", int64_t{8}},     {"code", std::string()}};
   return attrs;
 }
 

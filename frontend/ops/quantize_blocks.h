@@ -16,8 +16,8 @@ namespace onnxtrain {
 // A quantized matrix in host memory. Copies share the bytes.
 struct StoredBlocks {
   QuantizedMatrix matrix;
-  HostTensor q;                        // [rows, row_bytes]
-  HostTensor scale;                    // [scale_rows, scale_columns]
+  HostTensor q;                         // [rows, row_bytes]
+  HostTensor scale;                     // [scale_rows, scale_columns]
   std::optional<HostTensor> zero = {};  // as the operand of MatMulDequantized; nullopt: matrix.zero for all
   double error = 0;                     // ‖Ŵ − W‖ / ‖W‖ of the floats that it was made from
 

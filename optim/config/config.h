@@ -51,8 +51,8 @@ struct TrainConfig {
   std::vector<std::string> adapter;      // "PATH", "PATH=W", "PATH*W+PATH*W"; empty: none is read
   std::vector<std::string> adapter_out;  // empty: merged and peft; of an export: merged
   std::string quantize_base = "none";
-  int64_t num_classes = 0;               // 0: the last layer is kept
-  std::string head;                      // "": no head is appended
+  int64_t num_classes = 0;  // 0: the last layer is kept
+  std::string head;         // "": no head is appended
   std::string batch_axis = "auto";
   std::string batch_norm = "train";
   double dropout = -1;  // below 0: Dropout nodes are kept as exported

@@ -26,8 +26,8 @@ absl::StatusOr<BaseBlocks> QuantizeBase(const TrainConfig& config, const OnnxMod
 
 struct BaseSummary {
   int64_t weights = 0, bytes = 0, file_bytes = 0;
-  std::string worst;        // the weight with the largest error
-  double worst_error = 0;   // ‖Ŵ − W‖ / ‖W‖
+  std::string worst;       // the weight with the largest error
+  double worst_error = 0;  // ‖Ŵ − W‖ / ‖W‖
 };
 // Summarizes the blocks of a model; null without blocks.
 BaseSummary SummarizeBase(const BaseBlocks& blocks, const OnnxModel& model);

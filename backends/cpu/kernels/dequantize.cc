@@ -128,8 +128,8 @@ void RowReader<T>::Read(const Operands& in, int64_t row, int64_t column, int64_t
     const auto& scale = length == 1 ? simd_.scale_columns : simd_.scale_runs;
     scale[number_](numbers, {n, first, length, scratch->zero, scratch->scale}, y);
   } else {
-    constexpr std::array kScale = {ScaleAs<T, uint8_t>, ScaleAs<T, int8_t>, ScaleAs<T, Float16>, ScaleAs<T, BFloat16>,
-                                   ScaleAs<T, float>, ScaleAs<T, Nf4>};
+    constexpr std::array kScale = {ScaleAs<T, uint8_t>,  ScaleAs<T, int8_t>, ScaleAs<T, Float16>,
+                                   ScaleAs<T, BFloat16>, ScaleAs<T, float>,  ScaleAs<T, Nf4>};
     kScale[number_](numbers, n, first, length, scratch->zero, scratch->scale, y);
   }
 }

@@ -178,8 +178,7 @@ QuantizedOperands WeightTable::AddBlocks(const std::string& name, const StoredBl
     weights_.back().alias = name;
     return v;
   };
-  QuantizedOperands w{
-      .q = add(".blocks", blocks.q), .scale = add(".scales", blocks.scale), .matrix = blocks.matrix};
+  QuantizedOperands w{.q = add(".blocks", blocks.q), .scale = add(".scales", blocks.scale), .matrix = blocks.matrix};
   if (blocks.zero) w.zero = add(".zero_points", *blocks.zero);
   return w;
 }
