@@ -24,12 +24,13 @@ inline bool QuantizesBase(const TrainConfig& config) { return config.quantize_ba
 // DoRA).
 absl::StatusOr<BaseBlocks> QuantizeBase(const TrainConfig& config, const OnnxModel& model, const AdapterPlan& plan);
 
+// What the blocks of a base take, and how far they are from its floats.
 struct BaseSummary {
   int64_t weights = 0, bytes = 0, file_bytes = 0;
   std::string worst;       // the weight with the largest error
   double worst_error = 0;  // ‖Ŵ − W‖ / ‖W‖
 };
-// Summarizes the blocks of a model; null without blocks.
+// Summarizes the blocks that replace weights of the model.
 BaseSummary SummarizeBase(const BaseBlocks& blocks, const OnnxModel& model);
 
 // "base: 84 weights as nf4: 41.2 MiB instead of 301.5 MiB; largest error 0.095, of …"

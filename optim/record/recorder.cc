@@ -498,6 +498,7 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   const bool in_session = run_.backend->ReadsHostMemory() && summary->exported_step == summary->result.steps;
   if (run_.has_eval()) exported_ = in_session ? std::map<std::string, HostTensor>() : chosen;  // shares the bytes
   ASSIGN_OR_RETURN(const auto weights, run_.ToExport(std::move(chosen)));
+  summary->base = SummarizeBase(run_.data.model->edits().blocks, *run_.data.model);
   summary->adapters = SummarizeAdapters(run_.data.model->edits().low_rank, weights);
   ASSIGN_OR_RETURN(const auto adapter, WriteAdapterFiles(ListAdapterFiles(weights), MakeAdapterPaths()));
   std::vector<std::string> written;

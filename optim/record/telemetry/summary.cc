@@ -204,6 +204,13 @@ std::string ToJson(const RunSummary& s) {
                                 {"inputs", adapter.inputs},
                                 {"outputs", adapter.outputs},
                                 {"singular_values", adapter.singular_values}});
+  if (s.base.weights > 0)
+    json["quantized_base"] = {{"format", s.config.quantize_base},
+                              {"weights", s.base.weights},
+                              {"bytes", s.base.bytes},
+                              {"file_bytes", s.base.file_bytes},
+                              {"largest_error", s.base.worst_error},
+                              {"largest_error_weight", s.base.worst}};
   json["data"] = s.data;
   json["data_samples"] = s.data_samples;
   json["model"] = s.model;

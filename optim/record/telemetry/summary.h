@@ -8,6 +8,7 @@
 #include "optim/config/config.h"
 #include "optim/loop/trainer.h"
 #include "optim/plan/auto_choices.h"
+#include "optim/plan/quantized_base.h"
 
 namespace onnxtrain {
 
@@ -58,6 +59,7 @@ struct RunSummary {
   int64_t trainable_parameters = 0;
   int64_t all_parameters = 0;            // trained and frozen values
   std::vector<AdapterSummary> adapters;  // empty: none were trained
+  BaseSummary base;                      // blocks of quantize_base; no weights: none
   std::string loss, optimizer;
   double learning_rate = 0;  // the base rate of the schedule
   std::string data;          // path, or "synthetic"

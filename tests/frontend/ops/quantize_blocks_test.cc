@@ -1,0 +1,146 @@
+// Blocks of quantized weights: their numbers are those of the documented formulas.
+#include "frontend/ops/quantize_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "frontend/ops/row.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kRows = 70, kColumns = 67;
+
+std::vector<float> Weights() {
+  std::vector<float> w(kRows * kColumns);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const auto draw = static_cast<uint32_t>(i + 1) * 2654435761u;
+    w[i] = static_cast<float>(draw >> 8) / (1 << 24) - 0.4f;
+    w[i] *= std::abs(w[i]);
+  }
+  return w;
+}
+
+ReadRows RowsOf(const std::vector<float>& w) {
+  return [&w](int64_t row, int64_t count, std::span<float> out) {
+    std::copy_n(w.begin() + row * kColumns, count * kColumns, out.begin());
+  };
+}
+
+std::vector<float> RealValues(const StoredBlocks& blocks) {
+  std::vector<float> w(kRows * kColumns);
+  ReadBlocks(blocks, 0, kRows, w);
+  return w;
+}
+
+StoredBlocks Quantize(const std::vector<float>& w, std::string_view format, bool outputs_first) {
+  StoredBlocks blocks = MakeBlocks(*FindBlockFormat(format), kRows, kColumns, outputs_first);
+  const auto error = QuantizeBlocks(RowsOf(w), false, &blocks);
+  EXPECT_TRUE(error.ok()) << error.status();
+  const std::vector<float> real = RealValues(blocks);
+  double difference = 0, squares = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    difference += std::pow(static_cast<double>(real[i]) - w[i], 2);
+    squares += static_cast<double>(w[i]) * w[i];
+  }
+  EXPECT_NEAR(error->relative(), std::sqrt(difference / squares), 1e-9);
+  EXPECT_GT(error->relative(), 0);
+  return blocks;
+}
+
+// Calls check(block, real values) with the elements of each block along the inputs.
+template <typename Check>
+void ForEachBlock(std::string_view format, int64_t length, Check check) {
+  const std::vector<float> w = Weights();
+  for (const bool outputs_first : {false, true}) {
+    const std::vector<float> real = RealValues(Quantize(w, format, outputs_first));
+    const int64_t outputs = outputs_first ? kRows : kColumns, inputs = outputs_first ? kColumns : kRows;
+    for (int64_t o = 0; o < outputs; ++o) {
+      for (int64_t begin = 0; begin < inputs; begin += length) {
+        std::vector<float> block, values;
+        for (int64_t i = begin; i < std::min(begin + length, inputs); ++i) {
+          const int64_t at = outputs_first ? o * kColumns + i : i * kColumns + o;
+          block.push_back(w[at]);
+          values.push_back(real[at]);
+        }
+        check(block, values);
+      }
+    }
+  }
+}
+
+TEST(QuantizeBlocks, Int4HasScaleAndZeroPointOfTheRange) {
+  ForEachBlock("int4", 32, [](const std::vector<float>& w, const std::vector<float>& real) {
+    const float low = std::min(0.0f, std::ranges::min(w)), high = std::max(0.0f, std::ranges::max(w));
+    const float scale = (high - low) / 15, zero = std::round(-low / scale);
+    for (size_t i = 0; i < w.size(); ++i) {
+      const float q = std::clamp(std::round(w[i] * (1 / scale) + zero), 0.0f, 15.0f);
+      ASSERT_EQ(real[i], (q - zero) * scale);
+    }
+  });
+}
+
+TEST(QuantizeBlocks, Int8HasOneScaleForEachOutput) {
+  ForEachBlock("int8", kRows, [](const std::vector<float>& w, const std::vector<float>& real) {
+    const float scale = std::max(std::ranges::max(w) / 127, std::ranges::min(w) / -128);
+    for (size_t i = 0; i < w.size(); ++i) {
+      const float q = std::clamp(std::round(w[i] * (1 / scale)), -128.0f, 127.0f);
+      ASSERT_EQ(real[i], q * scale);
+    }
+  });
+}
+
+TEST(QuantizeBlocks, Nf4TakesTheNearestValue) {
+  ForEachBlock("nf4", 64, [](const std::vector<float>& w, const std::vector<float>& real) {
+    float scale = 0;
+    for (const float v : w) scale = std::max(scale, std::abs(v));
+    for (size_t i = 0; i < w.size(); ++i) {
+      float nearest = kNf4[0];
+      for (const float v : kNf4) {
+        if (std::abs(w[i] / scale - v) < std::abs(w[i] / scale - nearest)) nearest = v;
+      }
+      ASSERT_EQ(real[i], nearest * scale);
+    }
+  });
+}
+
+// The real values are those of the operator.
+TEST(QuantizeBlocks, AreReadAsDequantizeReadsThem) {
+  const std::vector<float> w = Weights();
+  for (const char* format : {"int4", "int8", "nf4"}) {
+    const StoredBlocks blocks = Quantize(w, format, false);
+    Attrs attrs = blocks.matrix.ToAttrs();
+    attrs.Set("dtype", std::string("f32"));
+    std::vector<const HostTensor*> inputs = {&blocks.q, &blocks.scale};
+    if (blocks.zero) inputs.push_back(&*blocks.zero);
+    const std::vector<Type> types = {{DType::kFloat32, {kRows, kColumns}}};
+    const HostTensor y = FindOp("Dequantize")->evaluate({attrs, inputs, types})[0];
+    EXPECT_TRUE(std::ranges::equal(y.data<float>(), RealValues(blocks))) << format;
+  }
+}
+
+// Values that the blocks represent already keep their numbers, and others are no worse than with the old scales.
+TEST(QuantizeBlocks, KeepScalesThatFit) {
+  for (const char* format : {"int4", "int8", "nf4"}) {
+    const StoredBlocks blocks = Quantize(Weights(), format, true);
+    const std::vector<float> real = RealValues(blocks);
+    StoredBlocks again{blocks.matrix, blocks.q.Clone(), blocks.scale.Clone()};
+    if (blocks.zero) again.zero = blocks.zero->Clone();
+    const auto error = QuantizeBlocks(RowsOf(real), true, &again);
+    ASSERT_TRUE(error.ok()) << error.status();
+    EXPECT_EQ(error->error, 0) << format;
+    EXPECT_TRUE(again.q.SameBytes(blocks.q) && again.scale.SameBytes(blocks.scale)) << format;
+  }
+}
+
+TEST(QuantizeBlocks, RefuseNumbersThatAreNotFinite) {
+  std::vector<float> w = Weights();
+  w[5] = NAN;
+  StoredBlocks blocks = MakeBlocks(*FindBlockFormat("nf4"), kRows, kColumns, true);
+  EXPECT_EQ(QuantizeBlocks(RowsOf(w), false, &blocks).status().message(), "has numbers that are not finite");
+}
+
+}  // namespace
+}  // namespace onnxtrain
