@@ -115,26 +115,32 @@ class Separator {
     if (first == node.inputs.size()) return absl::OkStatus();  // it depends on no token
     const TokenAxes of = *Find(node, first);
     const auto tokens = SplitNode(graph_, node, {false, first}, of.tokens, static_cast<int>(length_));
-    const auto batch = SplitNode(graph_, node, {false, first}, of.batch, static_cast<int>(batch_));
+    // A batch of one row may be on any axis, or on none.
+    const auto batch =
+        batch_ == 1 ? tokens : SplitNode(graph_, node, {false, first}, of.batch, static_cast<int>(batch_));
     if (!tokens || !batch || tokens->sums || batch->sums || !tokens->outputs[0] || !batch->outputs[0])
-      return Combines();
+      return Combines(node);
     for (size_t i = 0; i < node.inputs.size(); ++i) RETURN_IF_ERROR(VisitOperand(node, i, *tokens, *batch));
     for (size_t o = 0; o < node.outputs.size(); ++o) {
-      if (!tokens->outputs[o] || !batch->outputs[o]) return Combines();
+      if (!tokens->outputs[o] || !batch->outputs[o]) return Combines(node);
       axes_[node.outputs[o]] = TokenAxes{*batch->outputs[o], *tokens->outputs[o]};
     }
     return absl::OkStatus();
   }
 
-  static absl::Status Combines() {
-    return Invalid("combines the tokens of a row, so that its samples would see each other");
+  absl::Status Combines(const Node& node) const {
+    std::string types;
+    for (const ValueId v : node.inputs)
+      StrAppend(&types, types.empty() ? "" : ", ", v == kNoValue ? "_" : ToString(graph_.type(v)));
+    return Invalid("combines the tokens of a row, so that its samples would see each other (", types, " → ",
+                   ToString(graph_.type(node.outputs[0])), ")");
   }
 
   absl::Status VisitOperand(const Node& node, size_t i, const NodeSplit& tokens, const NodeSplit& batch) {
     if (i >= tokens.inputs.size() || node.inputs[i] == kNoValue) return absl::OkStatus();
     if (const TokenAxes* own = Find(node, i)) {
       const bool same_rows = batch_ == 1 || batch.inputs[i] == own->batch;
-      return tokens.inputs[i] == own->tokens && same_rows ? absl::OkStatus() : Combines();
+      return tokens.inputs[i] == own->tokens && same_rows ? absl::OkStatus() : Combines(node);
     }
     if (!tokens.inputs[i]) return absl::OkStatus();  // it is the same for all tokens
     const PositionOperand operand{*tokens.inputs[i], batch.inputs[i], batch.outputs[0]->axis};
@@ -153,9 +159,9 @@ class Separator {
       const TokenAxes* own = Find(node, i);
       const bool whole = own != nullptr && own->tokens == expected && own->batch == q->batch &&
                          graph_.type(node.inputs[i]).shape[expected.axis] == length_;
-      if (!whole) return Combines();
+      if (!whole) return Combines(node);
     }
-    if (batch_ > 1 && q->batch != AxisSplit{0, 1}) return Combines();
+    if (batch_ > 1 && q->batch != AxisSplit{0, 1}) return Combines(node);
     axes_[node.outputs[0]] = *q;
     return absl::OkStatus();
   }
