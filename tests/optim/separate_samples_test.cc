@@ -1,0 +1,106 @@
+// SeparateSamples: text in, text out; rows of several samples compute what each sample computes alone.
+#include "optim/step/separate_samples.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/frontend/passes/testing.h"
+
+namespace onnxtrain {
+namespace {
+
+using testing::HasSubstr;
+
+const PackedInputs kInputs = {.tokens = {"ids"}, .constants = {{"mask", 1}}};
+constexpr std::string_view kFeeds =
+    "feed %ids: i64[2,6], feed %mask: i64[2,6], param %e: f32[5,4], param %p: f32[6,4], param %w: f32[4,4]";
+constexpr std::string_view kEmbedded = "%x: f32[2,6,4] = Gather(%e, %ids) {axis=0}; ";
+
+absl::StatusOr<Graph> Separate(std::string_view body, const PackedInputs& inputs = kInputs) {
+  return SeparateSamples(MustParse(GraphText(kFeeds, body)), inputs);
+}
+
+TEST(SeparateSamples, RowsOfAPositionTableAreLookedUp) {
+  const auto separated = Separate(StrCat(kEmbedded, "%y: f32[2,6,4] = Add(%x, %p); %y"));
+  ASSERT_TRUE(separated.ok()) << separated.status();
+  EXPECT_EQ(Print(*separated),
+            Print(MustParse(GraphText(kFeeds, StrCat(kEmbedded, "feed %f \"$positions\": i64[2,6]; "
+                                                                "%r: f32[2,6,4] = Gather(%p, %f) {axis=0}; "
+                                                                "%y: f32[2,6,4] = Add(%x, %r); %y")))));
+}
+
+// Attention with positions in a table and a causal mask, over a head for each row of the batch or over several.
+constexpr std::string_view kCausal =
+    "%m: f32[6,6] = Constant() {value=f32[6,6](0, -inf, -inf, -inf, -inf, -inf, 0, 0, -inf, -inf, -inf, -inf, 0, 0, 0, "
+    "-inf, -inf, -inf, 0, 0, 0, 0, -inf, -inf, 0, 0, 0, 0, 0, -inf, 0, 0, 0, 0, 0, 0)}; ";
+const std::string kModels[] = {
+    StrCat(kEmbedded, kCausal,
+           "%y: f32[2,6,4] = Add(%x, %p); %a: f32[2,6,4] = Attention(%y, %y, %y, %m) {scale=0.5}; %a"),
+    // The batch and the tokens, and the batch and the heads, are one axis.
+    StrCat(kEmbedded, kCausal,
+           "%z: f32[2,6,4] = Expand(%p) {shape=[2, 6, 4]}; %zf: f32[12,4] = Reshape(%z) {shape=[12, 4]}; "
+           "%xf: f32[12,4] = Reshape(%x) {shape=[12, 4]}; %s: f32[12,4] = Add(%xf, %zf); "
+           "%q: f32[12,4] = MatMul(%s, %w) {trans_a=0, trans_b=0}; %h: f32[2,6,2,2] = Reshape(%q) {shape=[2, 6, 2, 2]}; "
+           "%t: f32[2,2,6,2] = Transpose(%h) {perm=[0, 2, 1, 3]}; %g: f32[4,6,2] = Reshape(%t) {shape=[4, 6, 2]}; "
+           "%a: f32[4,6,2] = Attention(%g, %g, %g, %m) {scale=0.5}; %b: f32[2,2,6,2] = Reshape(%a) {shape=[2, 2, 6, "
+           "2]}; %c: f32[2,6,2,2] = Transpose(%b) {perm=[0, 2, 1, 3]}; %d: f32[2,6,4] = Reshape(%c) {shape=[2, 6, 4]}; "
+           "%d")};
+
+HostTensor Ints(const std::vector<int64_t>& values) { return HostTensor::FromInts({DType::kInt64, {2, 6}}, values); }
+
+TEST(SeparateSamples, ASampleComputesWhatItComputesAlone) {
+  for (const std::string& body : kModels) {
+    const Graph alone = MustParse(GraphText(kFeeds, body));
+    const auto separated = SeparateSamples(alone, kInputs);
+    ASSERT_TRUE(separated.ok()) << separated.status();
+    auto inputs = RandomInputs(alone);
+    inputs.at("ids") = Ints({1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0});
+    const HostTensor first = MustRun(alone, inputs)[0].Clone();
+    // Both rows have the sample behind another one.
+    inputs.at("ids") = Ints({4, 4, 1, 2, 3, 4, 3, 1, 2, 3, 4, 0});
+    inputs["$positions"] = Ints({0, 1, 0, 1, 2, 3, 0, 0, 1, 2, 3, 0});
+    const HostTensor packed = MustRun(*separated, inputs)[0].Clone();
+    for (int64_t k = 0; k < 4 * 4; ++k) {
+      EXPECT_NEAR(packed.At(2 * 4 + k), first.At(k), 1e-6) << body;
+      EXPECT_NEAR(packed.At((6 + 1) * 4 + k), first.At(k), 1e-6) << body;
+    }
+  }
+}
+
+TEST(SeparateSamples, NodesThatCombineTokensAreNamed) {
+  constexpr std::string_view kNodes[] = {
+      "%y: f32[2,6,4] = CumSum(%x) {axis=1, exclusive=0, reverse=0} @\"node\"; %y",
+      "%m: f32[2,1,4] = ReduceMean(%x) {axes=[1], keepdims=1} @\"node\"; %y: f32[2,6,4] = Add(%x, %m); %y",
+      "%m: f32[2,1,4] = ReduceSum(%x) {axes=[1], keepdims=1} @\"node\"; %y: f32[2,6,4] = Add(%x, %m); %y",
+      "%s: f32[2,6,6] = MatMul(%x, %x) {trans_a=0, trans_b=1} @\"node\"; %y: f32[2,6,4] = MatMul(%s, %x) {trans_a=0, "
+      "trans_b=0}; %y",
+      "%s: f32[2,6,4] = Softmax(%x) {axis=1} @\"node\"; %s",
+      "%s: f32[2,5,4] = Slice(%x) {starts=[0, 0, 0], sizes=[2, 5, 4], steps=[1, 1, 1]} @\"node\"; "
+      "%y: f32[2,6,4] = Pad(%s) {pads=[0, 1, 0, 0, 0, 0], value=0.0}; %y"};
+  for (const std::string_view nodes : kNodes) {
+    const auto separated = Separate(StrCat(kEmbedded, nodes));
+    ASSERT_FALSE(separated.ok()) << nodes;
+    EXPECT_THAT(std::string(separated.status().message()), HasSubstr("'node'] combines the tokens of a row")) << nodes;
+    PackedInputs fed = kInputs;
+    fed.separates = true;
+    EXPECT_TRUE(Separate(StrCat(kEmbedded, nodes), fed).ok()) << "a fed mask may separate them";
+  }
+}
+
+// The mask of padding becomes a constant, so that positions that the graph counts with it are looked up, too.
+TEST(SeparateSamples, CountedPositionsAreLookedUp) {
+  const auto separated =
+      Separate(StrCat("%c: i64[2,6] = CumSum(%mask) {axis=1, exclusive=1, reverse=0}; ", kEmbedded,
+                      "%r: f32[2,6,4] = Gather(%p, %c) {axis=0}; %y: f32[2,6,4] = Add(%x, %r); %y"));
+  ASSERT_TRUE(separated.ok()) << separated.status();
+  std::map<std::string, HostTensor> inputs = RandomInputs(*separated);
+  inputs.at("$positions") = Ints({0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 1, 2});
+  inputs.at("ids") = Ints({1, 2, 3, 1, 2, 3, 1, 1, 1, 1, 2, 3});
+  const HostTensor y = MustRun(*separated, inputs)[0].Clone();
+  for (int64_t k = 0; k < 12; ++k) {
+    EXPECT_EQ(y.At(k), y.At(12 + k));
+    EXPECT_EQ(y.At(k), y.At(36 + k));
+  }
+}
+
+}  // namespace
+}  // namespace onnxtrain
