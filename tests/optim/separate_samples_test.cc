@@ -22,10 +22,13 @@ absl::StatusOr<Graph> Separate(std::string_view body, const PackedInputs& inputs
 TEST(SeparateSamples, RowsOfAPositionTableAreLookedUp) {
   const auto separated = Separate(StrCat(kEmbedded, "%y: f32[2,6,4] = Add(%x, %p); %y"));
   ASSERT_TRUE(separated.ok()) << separated.status();
+  const std::string feeds = StrCat(kFeeds, ", feed %5 \"$positions\": i64[2,6]");
   EXPECT_EQ(Print(*separated),
-            Print(MustParse(GraphText(kFeeds, StrCat(kEmbedded, "feed %f \"$positions\": i64[2,6]; "
-                                                                "%r: f32[2,6,4] = Gather(%p, %f) {axis=0}; "
-                                                                "%y: f32[2,6,4] = Add(%x, %r); %y")))));
+            Print(MustParse(GraphText(feeds, StrCat(kEmbedded,
+                                                    "%7: f32[1,6,4] = Reshape(%p) {shape=[1, 6, 4]}; "
+                                                    "%8: f32[1,2,6,4] = Gather(%7, %5) {axis=1, padding_idx=-1}; "
+                                                    "%9: f32[2,6,4] = Reshape(%8) {shape=[2, 6, 4]}; "
+                                                    "%y: f32[2,6,4] = Add(%x, %9); %y")))));
 }
 
 // Attention with positions in a table and a causal mask, over a head for each row of the batch or over several.

@@ -185,7 +185,7 @@ TEST_F(Chats, LongOnesAreLeftOutOrCut) {
 }
 
 // logits = softmax(mask) · embedding[ids] · head: each position reads the mean of those that its mask lets it see.
-// `positions`: so many tokens get a vector of their position, behind the products that mix tokens.
+// `positions`: so many tokens get a vector of their position after the product that mixes tokens.
 void SaveMaskedDecoder(const std::string& path, int64_t positions = 0) {
   Message dims;
   for (const int extent : {0, 1, 0, 0})
@@ -196,13 +196,18 @@ void SaveMaskedDecoder(const std::string& path, int64_t positions = 0) {
       .Sub(1, Node("Gather", {"embedding", "input_ids"}, "e"))
       .Sub(1, Node("Squeeze", {"attention_mask", "one"}, "bias"))
       .Sub(1, Node("Softmax", {"bias"}, "weights"))
-      .Sub(1, Node("MatMul", {"weights", "e"}, positions > 0 ? "mixed" : "x"))
-      .Sub(1, Node("MatMul", {"x", "head"}, "logits"));
+      .Sub(1, Node("MatMul", {"weights", "e"}, positions > 0 ? "mixed" : "x"));
   if (positions > 0) {
     const std::vector<float> places = tiny::Uniform(positions * kWidth, 0.5f, 3);
     graph.Sub(5, Tensor("places", {static_cast<uint64_t>(positions), kWidth}, places))
-        .Sub(1, Node("Add", {"mixed", "places"}, "x"));
+        .Sub(5, Message().Int(1, 1).Int(2, 7).Bytes(8, "two").Int(7, 2))
+        .Sub(5, Message().Int(1, 1).Int(2, 7).Bytes(8, "zero").Int(7, 0))
+        .Sub(1, Node("Shape", {"input_ids"}, "shape"))
+        .Sub(1, Node("Slice", {"shape", "one", "two"}, "count"))
+        .Sub(1, Node("Slice", {"places", "zero", "count", "zero"}, "rows"))
+        .Sub(1, Node("Add", {"mixed", "rows"}, "x"));
   }
+  graph.Sub(1, Node("MatMul", {"x", "head"}, "logits"));
   SaveTokenModel(path, graph);
 }
 
