@@ -39,8 +39,8 @@ inline std::string TypeText(const ModelInput& input) {
 
 // The inputs of a language model whose rows hold several samples, which do not see each other.
 struct PackedInputs {
-  std::vector<std::string> tokens;          // i64 [batch, length], a number per token: ids, positions, types; empty: rows
-                                            // are single samples
+  std::vector<std::string> tokens;  // i64 [batch, length], a number per token: ids, positions, types; empty: rows
+                                    // are single samples
   std::map<std::string, double> constants;  // masks of padding and the number that they have at tokens
   bool separates = false;                   // a mask of pairs of tokens is fed that keeps samples apart
 

@@ -226,8 +226,7 @@ class ChatMaker {
 
   // Explains why `packing` auto keeps a row for each dialogue; "": it does not.
   std::string ExplainUnpacked() const {
-    if (config_.length_grouping || config_.max_tokens_per_batch > 0)
-      return "batches hold dialogues of similar length";
+    if (config_.length_grouping || config_.max_tokens_per_batch > 0) return "batches hold dialogues of similar length";
     const int64_t batch = GlobalBatchSize(config_, *request_.model);
     const int64_t rows = std::ssize(PackSamples(ListLengths(parts_[0].samples), setup_.max_length));
     if (rows >= batch) return "";
@@ -344,12 +343,12 @@ class ChatMaker {
                          setup_.tokenizer->description(), FormatWithCommas(samples_), FormatWithCommas(tokens),
                          FormatWithCommas(all.trained), setup_.loss_on));
     if (packs())
-      Note(absl::StrFormat("packed into %s rows of %s tokens, %.1f%% full, in which samples do not see each other; "
-                           "batches of single dialogues would be %.1f%% full (`packing`)",
-                           FormatWithCommas(out_.blocks->size()), FormatWithCommas(RowLength()),
-                           100.0 * static_cast<double>(tokens) /
-                               static_cast<double>(out_.blocks->size() * RowLength()),
-                           100.0 * static_cast<double>(tokens) / static_cast<double>(CountUnpacked())));
+      Note(
+          absl::StrFormat("packed into %s rows of %s tokens, %.1f%% full, in which samples do not see each other; "
+                          "batches of single dialogues would be %.1f%% full (`packing`)",
+                          FormatWithCommas(out_.blocks->size()), FormatWithCommas(RowLength()),
+                          100.0 * static_cast<double>(tokens) / static_cast<double>(out_.blocks->size() * RowLength()),
+                          100.0 * static_cast<double>(tokens) / static_cast<double>(CountUnpacked())));
     NoteLeftOut(all.too_long, StrCat("of more than ", setup_.max_length, " tokens (`max_length`, `truncate`)"));
     NoteLeftOut(all.unanswered, "without a token that counts (`loss_on`)");
     if (!all.unreadable.empty())

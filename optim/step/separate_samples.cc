@@ -227,8 +227,7 @@ class Separator {
       const Val sample = b.Op("CumSum", {begins}, {{"axis", int64_t{1}}});
       same_ = Equal(Reshape(sample, {batch_, length_, 1}), Reshape(sample, {batch_, 1, length_}));
     }
-    const Val hidden =
-        Where(same_, b.Scalar(dtype, 0), b.Scalar(dtype, -std::numeric_limits<double>::infinity()));
+    const Val hidden = Where(same_, b.Scalar(dtype, 0), b.Scalar(dtype, -std::numeric_limits<double>::infinity()));
     const int64_t heads = q.dim(0) / batch_;
     Shape shape(q.rank(), 1);
     shape[0] = batch_ * heads;

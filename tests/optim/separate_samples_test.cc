@@ -39,14 +39,15 @@ const std::string kModels[] = {
     StrCat(kEmbedded, kCausal,
            "%y: f32[2,6,4] = Add(%x, %p); %a: f32[2,6,4] = Attention(%y, %y, %y, %m) {scale=0.5}; %a"),
     // The batch and the tokens, and the batch and the heads, are one axis.
-    StrCat(kEmbedded, kCausal,
-           "%z: f32[2,6,4] = Expand(%p) {shape=[2, 6, 4]}; %zf: f32[12,4] = Reshape(%z) {shape=[12, 4]}; "
-           "%xf: f32[12,4] = Reshape(%x) {shape=[12, 4]}; %s: f32[12,4] = Add(%xf, %zf); "
-           "%q: f32[12,4] = MatMul(%s, %w) {trans_a=0, trans_b=0}; %h: f32[2,6,2,2] = Reshape(%q) {shape=[2, 6, 2, 2]}; "
-           "%t: f32[2,2,6,2] = Transpose(%h) {perm=[0, 2, 1, 3]}; %g: f32[4,6,2] = Reshape(%t) {shape=[4, 6, 2]}; "
-           "%a: f32[4,6,2] = Attention(%g, %g, %g, %m) {scale=0.5}; %b: f32[2,2,6,2] = Reshape(%a) {shape=[2, 2, 6, "
-           "2]}; %c: f32[2,6,2,2] = Transpose(%b) {perm=[0, 2, 1, 3]}; %d: f32[2,6,4] = Reshape(%c) {shape=[2, 6, 4]}; "
-           "%d")};
+    StrCat(
+        kEmbedded, kCausal,
+        "%z: f32[2,6,4] = Expand(%p) {shape=[2, 6, 4]}; %zf: f32[12,4] = Reshape(%z) {shape=[12, 4]}; "
+        "%xf: f32[12,4] = Reshape(%x) {shape=[12, 4]}; %s: f32[12,4] = Add(%xf, %zf); "
+        "%q: f32[12,4] = MatMul(%s, %w) {trans_a=0, trans_b=0}; %h: f32[2,6,2,2] = Reshape(%q) {shape=[2, 6, 2, 2]}; "
+        "%t: f32[2,2,6,2] = Transpose(%h) {perm=[0, 2, 1, 3]}; %g: f32[4,6,2] = Reshape(%t) {shape=[4, 6, 2]}; "
+        "%a: f32[4,6,2] = Attention(%g, %g, %g, %m) {scale=0.5}; %b: f32[2,2,6,2] = Reshape(%a) {shape=[2, 2, 6, "
+        "2]}; %c: f32[2,6,2,2] = Transpose(%b) {perm=[0, 2, 1, 3]}; %d: f32[2,6,4] = Reshape(%c) {shape=[2, 6, 4]}; "
+        "%d")};
 
 HostTensor Ints(const std::vector<int64_t>& values) { return HostTensor::FromInts({DType::kInt64, {2, 6}}, values); }
 
@@ -91,9 +92,8 @@ TEST(SeparateSamples, NodesThatCombineTokensAreNamed) {
 
 // The mask of padding becomes a constant, so that positions that the graph counts with it are looked up, too.
 TEST(SeparateSamples, CountedPositionsAreLookedUp) {
-  const auto separated =
-      Separate(StrCat("%c: i64[2,6] = CumSum(%mask) {axis=1, exclusive=1, reverse=0}; ", kEmbedded,
-                      "%r: f32[2,6,4] = Gather(%p, %c) {axis=0}; %y: f32[2,6,4] = Add(%x, %r); %y"));
+  const auto separated = Separate(StrCat("%c: i64[2,6] = CumSum(%mask) {axis=1, exclusive=1, reverse=0}; ", kEmbedded,
+                                         "%r: f32[2,6,4] = Gather(%p, %c) {axis=0}; %y: f32[2,6,4] = Add(%x, %r); %y"));
   ASSERT_TRUE(separated.ok()) << separated.status();
   std::map<std::string, HostTensor> inputs = RandomInputs(*separated);
   inputs.at("$positions") = Ints({0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 1, 2});

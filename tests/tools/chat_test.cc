@@ -241,12 +241,11 @@ void SaveGroupedDecoder(const std::string& path) {
   const auto attribute = [](const char* name, uint64_t value) {
     return Message().Bytes(1, name).Int(3, value).Int(20, 2);
   };
-  const Message attention =
-      Node("GroupQueryAttention", {"p", "", "", "", "", "keys", "total", "cos", "sin"}, "a")
-          .Bytes(7, "com.microsoft")
-          .Sub(5, attribute("num_heads", 2))
-          .Sub(5, attribute("kv_num_heads", 1))
-          .Sub(5, attribute("do_rotary", 1));
+  const Message attention = Node("GroupQueryAttention", {"p", "", "", "", "", "keys", "total", "cos", "sin"}, "a")
+                                .Bytes(7, "com.microsoft")
+                                .Sub(5, attribute("num_heads", 2))
+                                .Sub(5, attribute("kv_num_heads", 1))
+                                .Sub(5, attribute("do_rotary", 1));
   Message graph = TokenGraph(kRows, kRows);
   graph.Sub(11, Int64Input("attention_mask", {-1, -1}))
       .Sub(5, Tensor("qkv", {kWidth, 16}, tiny::Uniform(kWidth * 16, 0.9f, 5)))
