@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_replace.h"
+#include "frontend/passes/differentiate.h"
 #include "tests/frontend/passes/testing.h"
 
 namespace onnxtrain {
@@ -51,21 +53,46 @@ const std::string kModels[] = {
 
 HostTensor Ints(const std::vector<int64_t>& values) { return HostTensor::FromInts({DType::kInt64, {2, 6}}, values); }
 
+// Adds the gradients of the parameters, for the feed "dy" of gradients of the output.
+Graph WithGradients(Graph graph) {
+  Builder b(&graph);
+  const ValueId y = graph.outputs()[0].value;
+  const ValueId dy = b.Input(InputKind::kFeed, "dy", graph.type(y)).id();
+  std::vector<ValueId> parameters;
+  for (const GraphInput& input : graph.inputs()) {
+    if (input.kind == InputKind::kParameter) parameters.push_back(input.value);
+  }
+  const Seed seeds[] = {{y, dy}};
+  const auto gradients = Differentiate(&graph, seeds, parameters);
+  EXPECT_TRUE(gradients.ok()) << gradients.status();
+  for (const auto& [parameter, gradient] : *gradients) graph.AddOutput(StrCat("grad", parameter), gradient);
+  return graph;
+}
+
+// Output and gradients in float64 of the sample 1 2 3 4, whose tokens begin at `begin` in the first row.
+std::vector<HostTensor> RunSample(const Graph& graph, const std::map<std::string, HostTensor>& inputs, int64_t begin) {
+  std::map<std::string, HostTensor> fed = inputs;
+  HostTensor dy({DType::kFloat64, {2, 6, 4}});
+  for (int64_t k = 0; k < 16; ++k) dy.Set(begin * 4 + k, std::sin(static_cast<double>(k)));
+  fed.insert_or_assign("dy", std::move(dy));
+  return MustRun(graph, fed);
+}
+
 TEST(SeparateSamples, ASampleComputesWhatItComputesAlone) {
   for (const std::string& body : kModels) {
-    const Graph alone = MustParse(GraphText(kFeeds, body));
+    const Graph alone = MustParse(absl::StrReplaceAll(GraphText(kFeeds, body), {{"f32", "f64"}}));
     const auto separated = SeparateSamples(alone, kInputs);
     ASSERT_TRUE(separated.ok()) << separated.status();
     auto inputs = RandomInputs(alone);
     inputs.at("ids") = Ints({1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0});
-    const HostTensor first = MustRun(alone, inputs)[0].Clone();
+    const std::vector<HostTensor> first = RunSample(WithGradients(alone), inputs, 0);
     // Both rows have the sample behind another one.
     inputs.at("ids") = Ints({4, 4, 1, 2, 3, 4, 3, 1, 2, 3, 4, 0});
     inputs["$positions"] = Ints({0, 1, 0, 1, 2, 3, 0, 0, 1, 2, 3, 0});
-    const HostTensor packed = MustRun(*separated, inputs)[0].Clone();
-    for (int64_t k = 0; k < 4 * 4; ++k) {
-      EXPECT_NEAR(packed.At(2 * 4 + k), first.At(k), 1e-6) << body;
-      EXPECT_NEAR(packed.At((6 + 1) * 4 + k), first.At(k), 1e-6) << body;
+    for (const int64_t begin : {2, 6 + 1}) {
+      const std::vector<HostTensor> packed = RunSample(WithGradients(*separated), inputs, begin);
+      for (int64_t k = 0; k < 16; ++k) EXPECT_NEAR(packed[0].At(begin * 4 + k), first[0].At(k), 1e-12) << body;
+      for (size_t g = 1; g < first.size(); ++g) ExpectNear(packed[g], first[g], 1e-12, StrCat("gradient ", g));
     }
   }
 }
