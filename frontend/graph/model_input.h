@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,5 +36,15 @@ struct ModelInput {
 inline std::string TypeText(const ModelInput& input) {
   return input.texts == nullptr ? std::string(ToString(input.dtype)) : "string";
 }
+
+// The inputs of a language model whose rows hold several samples, which do not see each other.
+struct PackedInputs {
+  std::vector<std::string> tokens;  // i64 [batch, length], a number per token: ids, positions, types; empty: rows
+                                    // are single samples
+  std::map<std::string, double> constants;  // masks of padding and the number that they have at tokens
+  bool separates = false;                   // a mask of pairs of tokens is fed that keeps samples apart
+
+  bool operator==(const PackedInputs&) const = default;
+};
 
 }  // namespace onnxtrain

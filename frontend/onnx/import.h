@@ -119,6 +119,7 @@ struct ImportOptions {
   bool conformance = false;          // follow ONNX to the letter: keep low precision, fold no constants
   std::vector<std::string> outputs;  // names of values to output instead of the model's outputs
   std::string negated;               // the output that is negated in the graph; "": none
+  PackedInputs packed;               // optim/step keeps the samples of a row apart
 
   bool operator==(const ImportOptions&) const = default;
 };

@@ -153,6 +153,8 @@ absl::Status SetText(const ConfigField& field, std::string_view text, double* va
   return absl::OkStatus();
 }
 absl::Status SetText(const ConfigField& field, std::string_view text, std::string* value) {
+  if (std::string_view(field.traits.choices).starts_with("on|off"))  // configurations of other trainers have booleans
+    text = text == "true" ? "on" : text == "false" ? "off" : text;
   RETURN_IF_ERROR(CheckChoice(field, text));
   *value = text;
   return absl::OkStatus();

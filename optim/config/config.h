@@ -80,7 +80,7 @@ struct TrainConfig {
   // Chats, and answers to prompts. "": found by the names of the columns, and in the model's folder.
   std::string prompt, completion, chat_template;
   std::string loss_on = "auto", truncate = "drop";
-  bool packing = false;
+  std::string packing = "auto";
   bool length_grouping = false;
   int64_t max_tokens_per_batch = 0;  // 0: batches are counted in samples
   std::string class_map;

@@ -305,9 +305,11 @@ constexpr ConfigField kFields[] = {
      "left end",
      {.choices = "drop|right|left"}},
     {"data", "packing", kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare | kTaskGraph, {&kNeedsData, &kNeedsAnswers},
-     &C::packing, "",
-     "Puts several chats or answers into one row of `max_length` tokens, where they do not see each other; "
-     "`batch_size` counts rows"},
+     &C::packing, "[on|off|auto]",
+     "Puts several chats or answers into one row of `max_length` tokens, where they do not see each other and "
+     "positions begin at 0; `batch_size` counts rows. auto: in training, if the model can separate them and the rows "
+     "fill a batch",
+     {.choices = "on|off|auto"}},
     {"data", "max_length", kOpens, {&kNeedsData, &kNeedsTextColumns}, &C::max_length, "N",
      "Tokens of a sample, special ones included; longer texts are truncated, and cut into several samples for language "
      "models. auto: as many as the model has positions for", {.min = 1, .max = kBatchLimit, .otherwise = "auto"}},

@@ -18,6 +18,8 @@
 #include "frontend/data/text/token_rows.h"
 #include "frontend/data/text/token_text.h"
 #include "optim/plan/folders.h"
+#include "optim/plan/model_setup.h"
+#include "optim/plan/packing.h"
 
 namespace onnxtrain {
 namespace {
@@ -216,20 +218,48 @@ class ChatMaker {
     return Invalid("no dialogue has a token that counts (`loss_on` ", setup_.loss_on, ")");
   }
 
-  absl::Status CheckIsolation() const {
-    if (!config_.packing || !model_.pair_mask.empty()) return absl::OkStatus();
-    return Invalid("`packing`: the samples of a row would see each other, since the model takes no mask of pairs of ",
-                   "tokens (an input [batch, 1, length, length])");
+  static std::vector<int64_t> ListLengths(const AnsweredSamples& samples) {
+    std::vector<int64_t> lengths;
+    for (int64_t i = 0; i < samples.size(); ++i) lengths.push_back(samples.Length(i));
+    return lengths;
   }
 
+  // Explains why `packing` auto keeps a row for each dialogue; "": it does not.
+  std::string ExplainUnpacked() const {
+    if (config_.length_grouping || config_.max_tokens_per_batch > 0) return "batches hold dialogues of similar length";
+    const int64_t batch = GlobalBatchSize(config_, *request_.model);
+    const int64_t rows = std::ssize(PackSamples(ListLengths(parts_[0].samples), setup_.max_length));
+    if (rows >= batch) return "";
+    return StrCat("packed, they would fill ", rows, rows == 1 ? " row of " : " rows of ",
+                  FormatWithCommas(setup_.max_length), " tokens, fewer than a batch of ", batch);
+  }
+
+  // Evaluation data is packed like the data that a model trains on.
+  absl::Status DecidePacking() {
+    if (setup_.packed.has_value()) return absl::OkStatus();
+    setup_.packed = config_.packing == "on";
+    if (config_.packing == "off" || (config_.packing == "auto" && !request_.fit)) return absl::OkStatus();
+    std::string unpacked = config_.packing == "auto" ? ExplainUnpacked() : "";
+    if (unpacked.empty()) {
+      const absl::Status packable = CheckPackable(config_, *request_.model, model_, RowLength());
+      if (!packable.ok() && config_.packing == "on") return Annotate(packable, "`packing`: ");
+      if (!packable.ok()) unpacked = ToStd(packable.message());
+    }
+    setup_.packed = unpacked.empty();
+    if (!unpacked.empty()) Note(StrCat("a row for each dialogue: ", unpacked, " (`packing`)"));
+    return absl::OkStatus();
+  }
+
+  bool packs() const { return *setup_.packed; }
+  int64_t RowLength() const { return model_.limit.exact ? model_.limit.length : setup_.max_length; }
+
   absl::Status MakeRows() {
-    RETURN_IF_ERROR(CheckIsolation());
+    RETURN_IF_ERROR(DecidePacking());
     AnsweredSamples all;
     std::vector<std::vector<int64_t>> rows;
     int64_t longest = 1;
     for (const EncodedRows& part : parts_) {
-      std::vector<int64_t> lengths;
-      for (int64_t i = 0; i < part.samples.size(); ++i) lengths.push_back(part.samples.Length(i));
+      const std::vector<int64_t> lengths = ListLengths(part.samples);
       longest = std::max(longest, *std::ranges::max_element(lengths));
       const auto first_sample = all.size(), first_row = std::ssize(rows);
       for (std::vector<int64_t>& row : GroupSamples(lengths)) {
@@ -240,14 +270,12 @@ class ChatMaker {
       ends_of_parts_.emplace_back(first_row, std::ssize(rows));
     }
     RETURN_IF_ERROR(CheckIds(all));
-    const bool fixed = model_.limit.exact || !model_.pair_mask.empty();
-    const BlockOptions options{.length = model_.limit.exact ? model_.limit.length
-                                         : config_.packing  ? setup_.max_length
-                                                            : longest,
+    const bool fixed = model_.limit.exact || !model_.pair_mask.empty() || packs();
+    const BlockOptions options{.length = model_.limit.exact || packs() ? RowLength() : longest,
                                .pad = setup_.tokenizer->pad(),
                                .ignore_index = request_.ignore_index,
                                .max_id = *std::ranges::max_element(all.ids),
-                               .separate = config_.packing};
+                               .separate = packs()};
     samples_ = all.size();
     first_ = FirstSample(all);
     out_.blocks = std::make_shared<const TokenRows>(data_, std::move(all), std::move(rows), options, fixed);
@@ -259,7 +287,7 @@ class ChatMaker {
   }
 
   std::vector<std::vector<int64_t>> GroupSamples(const std::vector<int64_t>& lengths) const {
-    if (config_.packing) return PackSamples(lengths, setup_.max_length);
+    if (packs()) return PackSamples(lengths, setup_.max_length);
     std::vector<std::vector<int64_t>> rows;
     for (int64_t i = 0; i < std::ssize(lengths); ++i) rows.push_back({i});
     return rows;
@@ -314,9 +342,13 @@ class ChatMaker {
                          form_.second.empty() ? form_.first : StrCat(form_.first, "', '", form_.second),
                          setup_.tokenizer->description(), FormatWithCommas(samples_), FormatWithCommas(tokens),
                          FormatWithCommas(all.trained), setup_.loss_on));
-    if (config_.packing)
-      Note(StrCat("packed into ", FormatWithCommas(out_.blocks->size()), " rows of ", setup_.max_length,
-                  " tokens, in which samples do not see each other (`packing`)"));
+    if (packs())
+      Note(
+          absl::StrFormat("packed into %s rows of %s tokens, %.1f%% full, in which samples do not see each other; "
+                          "batches of single dialogues would be %.1f%% full (`packing`)",
+                          FormatWithCommas(out_.blocks->size()), FormatWithCommas(RowLength()),
+                          100.0 * static_cast<double>(tokens) / static_cast<double>(out_.blocks->size() * RowLength()),
+                          100.0 * static_cast<double>(tokens) / static_cast<double>(CountUnpacked())));
     NoteLeftOut(all.too_long, StrCat("of more than ", setup_.max_length, " tokens (`max_length`, `truncate`)"));
     NoteLeftOut(all.unanswered, "without a token that counts (`loss_on`)");
     if (!all.unreadable.empty())
@@ -325,6 +357,20 @@ class ChatMaker {
       Note(StrCat("cut ", all.truncated, " dialogues to ", setup_.max_length, " tokens (`truncate` ", config_.truncate,
                   ")"));
     Note(StrCat("the first one, what counts in ⟦⟧: ", first_));
+  }
+
+  // Returns the positions of batches that are padded to their longest dialogue.
+  int64_t CountUnpacked() const {
+    const int64_t batch = GlobalBatchSize(config_, *request_.model);
+    int64_t positions = 0;
+    for (const EncodedRows& part : parts_) {
+      const std::vector<int64_t> lengths = ListLengths(part.samples);
+      for (int64_t begin = 0; begin < std::ssize(lengths); begin += batch) {
+        const int64_t end = std::min(begin + batch, std::ssize(lengths));
+        positions += (end - begin) * *std::max_element(lengths.begin() + begin, lengths.begin() + end);
+      }
+    }
+    return positions;
   }
 
   void NoteLeftOut(int64_t count, const std::string& which) {

@@ -19,8 +19,8 @@ namespace onnxtrain {
 absl::StatusOr<std::optional<DialogueForm>> FindDialogues(const TrainConfig& config, const Dataset& data,
                                                           const TextSetup& setup);
 
-// Makes one sample of each dialogue, or rows of several with `packing`. Sets tokenizer, chat template, length and
-// `loss_on` of *setup if they are open. Fails if no dialogue can be trained on.
+// Makes one sample of each dialogue, or rows of several with `packing`. Sets tokenizer, chat template, length,
+// `loss_on` and `packed` of *setup if they are open. Fails if no dialogue can be trained on.
 absl::StatusOr<LanguageData> MakeChatData(const TrainConfig& config, const LanguageModel& model,
                                           const BlockRequest& request, const DialogueForm& form,
                                           const std::shared_ptr<const Dataset>& data, TextSetup* setup);

@@ -46,6 +46,7 @@ struct BlockRequest {
   int64_t trained_length = 0;  // length of the samples that the model was trained on; 0: unknown
   int64_t ignore_index = -100;
   const DatasetOptions* options = nullptr;  // the options that the data was opened with
+  const OnnxModel* model = nullptr;
 };
 
 // Samples of a language model.

@@ -255,6 +255,7 @@ ImportOptions ImportWithData(ImportOptions import, const BoundData& data) {
   import.batch_axes = data.batch_axes;
   import.input_shapes = data.input_shapes;
   import.fixed_inputs = data.fixed_inputs;
+  import.packed = data.packed;
   return import;
 }
 

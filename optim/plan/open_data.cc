@@ -26,6 +26,7 @@
 #include "optim/plan/input_plan.h"
 #include "optim/plan/language_data.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/packing.h"
 #include "optim/plan/step_plan.h"
 
 namespace onnxtrain {
@@ -227,6 +228,7 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   samples->held_out = data->held_out;
   samples->notes.insert(samples->notes.end(), data->notes.begin(), data->notes.end());
   opened->bound.text_unit = data->unit;
+  if (opened->text.packed.value_or(false)) opened->bound.packed = FindPackedInputs(*request.model);
   opened->own_loss = model.own_loss;
   spec->first_token_column = 0;
   spec->token_blocks = true;
@@ -384,7 +386,8 @@ class DataOpener {
                                        .fit = request_.fit,
                                        .trained_length = TrainedLength(before_, language_->ids),
                                        .ignore_index = loss_.ignore_index,
-                                       .options = &options_};
+                                       .options = &options_,
+                                       .model = &model_};
       return MakeBlocks(config_, *language_, block_request, form, request_.want_label, &samples_, &opened_, &spec_);
     }
     if (opened_.text.columns.empty()) {
@@ -444,9 +447,9 @@ class DataOpener {
     auto bound = BindWithAxes(WithoutFixed(needed, natural));
     if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
     RETURN_IF_ERROR(WithPath(CheckTextInputs(*bound), request_.path));
-    const TextUnit unit = opened_.bound.text_unit;
+    bound->text_unit = opened_.bound.text_unit;
+    bound->packed = std::move(opened_.bound.packed);
     opened_.bound = *std::move(bound);
-    opened_.bound.text_unit = unit;
     opened_.bound.fixed_inputs = natural.fixed;
     std::vector<std::string>& notes = opened_.bound.notes;
     notes.insert(notes.begin(), samples_.notes.begin(), samples_.notes.end());

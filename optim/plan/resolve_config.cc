@@ -19,6 +19,7 @@ TrainConfig WithDecisions(const TrainingRun& run) {
   c.shuffle = run.order.shuffle;
   c.length_grouping = run.order.length_grouping;
   c.metrics = run.session_options.metrics;
+  if (run.data.train.text.packed.has_value()) c.packing = *run.data.train.text.packed ? "on" : "off";
   if (run.session_options.import.batch_norm_frozen) c.batch_norm = "frozen";
   if (run.threads > 0) c.threads = run.threads;
   return c;

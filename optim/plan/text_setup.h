@@ -47,6 +47,7 @@ struct TextSetup {
   bool from_characters = false;                // it is built from the characters of the data
   int64_t max_length = 0;                      // 0: automatic
   std::string loss_on, chat_template;          // of dialogues, as in TextPreprocess
+  std::optional<bool> packed;                  // whether rows hold several dialogues; nullopt: not decided
 };
 
 // Makes the setup from `text`, `tokenizer` and `max_length`, otherwise from preprocess.json or the tokenizer in the

@@ -12,6 +12,7 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/step_plan.h"
+#include "optim/step/separate_samples.h"
 
 namespace onnxtrain {
 namespace {
@@ -75,6 +76,12 @@ std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::strin
 
 TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
   TrainData train{.dataset = data.dataset, .specs = data.feeds, .text_unit = data.text_unit};
+  if (const GraphInput* positions = prepared.model.graph.FindInput(kPositionsFeed)) {
+    const Shape& shape = prepared.model.graph.type(positions->value).shape;
+    train.specs.push_back({.feed = kPositionsFeed,
+                           .columns = {static_cast<int>(BlockRole::kPositions)},
+                           .sample = {DType::kInt64, {shape[1]}}});
+  }
   AddValueChecks(prepared.model, &train.specs);
   return train;
 }

@@ -4,6 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/onnx/recover/rows.h"
 #include "optim/config/training_settings.h"
 #include "optim/plan/adapters.h"
@@ -14,6 +15,7 @@
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/open_data.h"
+#include "optim/plan/packing.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/threads.h"
@@ -194,12 +196,21 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
   return absl::OkStatus();
 }
 
-// Checks in a temporary session that no token sees later ones. The session makes no update and takes less memory than
-// the plan of the run, which does not count the data that the check reads.
-absl::Status CheckCausality(SessionOptions options, TrainingRun* run) {
+// Marks the failure of a packing that was chosen automatically.
+constexpr char kUnpackPayload[] = "onnxtrain/unpack";
+
+// Checks in a temporary session that no token sees later ones or other samples of its row. The session makes no update
+// and takes less memory than the plan of the run, which does not count the data that the checks read.
+absl::Status CheckTokenOrder(SessionOptions options, TrainingRun* run) {
   options.recompute.memory_budget = 0;
   ASSIGN_OR_RETURN(const auto session, OpenSession(options, run));
-  return CheckCausal(*session, run->train, run->data.train.bound.token_input);
+  const std::string& ids = run->data.train.bound.token_input;
+  RETURN_IF_ERROR(CheckCausal(*session, run->train, ids));
+  if (!run->data.train.text.packed.value_or(false)) return absl::OkStatus();
+  absl::Status separated = CheckSeparation(*session, run->train, ids, options.compute);
+  if (!separated.ok() && run->config.packing == "auto" && !IsStdin(run->config.data))
+    separated.SetPayload(kUnpackPayload, absl::Cord());
+  return separated;
 }
 
 // Compiles the programs of the run, so that its memory is known before the first update. If memory runs out, the update
@@ -431,7 +442,7 @@ absl::Status RunBuilder::OpenBackend() {
 
 absl::Status RunBuilder::OpenTrainingSession() {
   const bool whole = !PartOf(options_).on();
-  if (run_.train.text_unit.tokens_per_sample > 0 && whole) RETURN_IF_ERROR(CheckCausality(options_, &run_));
+  if (run_.train.text_unit.tokens_per_sample > 0 && whole) RETURN_IF_ERROR(CheckTokenOrder(options_, &run_));
   if (has_samples() && DecideRateTest(&run_)) RETURN_IF_ERROR(FindRate(prepared_, &options_, &run_));
   ASSIGN_OR_RETURN(run_.session, OpenSession(options_, &run_));
   if (!has_samples() || !whole) return absl::OkStatus();  // the rest needs the whole model
@@ -457,6 +468,14 @@ int TrainingRun::compute_threads() const { return ComputeThreads(WithDecisions(*
 absl::StatusOr<TrainingRun> PrepareTraining(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
                                             const BackendFactory& make_backend, const RunRequest& request) {
   auto run = RunBuilder(config, model, make_backend, request).Build();
+  if (run.status().GetPayload(kUnpackPayload).has_value()) {
+    const std::string why(ToStd(run.status().message()));
+    TrainConfig unpacked = config;
+    unpacked.packing = "off";
+    run = RunBuilder(unpacked, model, make_backend, request).Build();
+    if (run.ok()) run->warnings.push_back(StrCat(why, "; a row for each dialogue"));
+    return run;
+  }
   // Synthetic labels for scores of samples against each other depend on the micro-batch. They are made again for the
   // only batch size that the model accepts.
   const bool made_up = config.data.empty() && request.samples.caller == nullptr;

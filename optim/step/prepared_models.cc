@@ -9,6 +9,7 @@
 #include "frontend/passes/pipeline.h"
 #include "optim/step/fixed_tables.h"
 #include "optim/step/logits.h"
+#include "optim/step/separate_samples.h"
 
 namespace onnxtrain {
 namespace {
@@ -36,8 +37,11 @@ absl::StatusOr<ImportOptions> ResolveImport(const OnnxModel& model, const Prepar
   return import;
 }
 
-absl::StatusOr<ImportedModel> MakeForward(ImportedModel imported) {
+absl::StatusOr<ImportedModel> MakeForward(ImportedModel imported, const PackedInputs& packed) {
   ASSIGN_OR_RETURN(imported.graph, Canonicalize(std::move(imported.graph)));
+  if (!packed.tokens.empty()) {
+    ASSIGN_OR_RETURN(imported.graph, SeparateSamples(imported.graph, packed));
+  }
   ExposeLogits(&imported);
   return imported;
 }
@@ -56,7 +60,7 @@ absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const Prep
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                             bool training) {
   ASSIGN_OR_RETURN(ImportedModel imported, ImportAsWritten(model, options, batch, training));
-  return MakeForward(std::move(imported));
+  return MakeForward(std::move(imported), options.import.packed);
 }
 
 namespace {
@@ -165,7 +169,7 @@ absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForwa
   const bool has_values = batched.imports() > before || batched.has_values();
   ASSIGN_OR_RETURN(ImportedModel imported, std::move(at_batch));
   RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model_->path(), ": ")));
-  ASSIGN_OR_RETURN(imported, MakeForward(std::move(imported)));
+  ASSIGN_OR_RETURN(imported, MakeForward(std::move(imported), options.import.packed));
   if (found != entries_.end()) entries_.erase(found);
   if (entries_.size() == kMaxEntries) entries_.pop_back();
   entries_.push_front({std::move(import), has_values, std::make_shared<ImportedModel>(std::move(imported))});

@@ -31,7 +31,7 @@ struct PreparedModel {
   std::set<std::string> float_weights;  // as in ImportOptions
 };
 
-// Imports, simplifies and recognizes composites; chooses neither loss nor weights.
+// Imports, simplifies, recognizes composites and separates packed samples; chooses neither loss nor weights.
 absl::StatusOr<ImportedModel> ImportForward(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                             bool training);
 

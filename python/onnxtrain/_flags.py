@@ -373,9 +373,10 @@ class _TrainComparePlan(TypedDict, total=False):
 
 
 class _TrainEvalComparePlan(TypedDict, total=False):
-    packing: bool
-    """Puts several chats or answers into one row of --max-length tokens, where they do not see each other;
-    --batch-size counts rows (default false)"""
+    packing: Value
+    """Puts several chats or answers into one row of --max-length tokens, where they do not see each other and
+    positions begin at 0; --batch-size counts rows. auto: in training, if the model can separate them and the rows fill
+    a batch (default auto)"""
     class_map: Value
     """Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"""
     label_smoothing: Union[float, str]

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <map>
 
 #include "frontend/base/strings.h"
@@ -184,7 +185,8 @@ TEST_F(Chats, LongOnesAreLeftOutOrCut) {
 }
 
 // logits = softmax(mask) · embedding[ids] · head: each position reads the mean of those that its mask lets it see.
-void SaveMaskedDecoder(const std::string& path) {
+// `positions`: so many tokens get a vector of their position after the product that mixes tokens.
+void SaveMaskedDecoder(const std::string& path, int64_t positions = 0) {
   Message dims;
   for (const int extent : {0, 1, 0, 0})
     dims.Sub(1, extent == 1 ? Message().Int(1, 1) : Message().Bytes(2, dims.text().empty() ? "batch" : "length"));
@@ -194,23 +196,115 @@ void SaveMaskedDecoder(const std::string& path) {
       .Sub(1, Node("Gather", {"embedding", "input_ids"}, "e"))
       .Sub(1, Node("Squeeze", {"attention_mask", "one"}, "bias"))
       .Sub(1, Node("Softmax", {"bias"}, "weights"))
-      .Sub(1, Node("MatMul", {"weights", "e"}, "x"))
-      .Sub(1, Node("MatMul", {"x", "head"}, "logits"));
+      .Sub(1, Node("MatMul", {"weights", "e"}, positions > 0 ? "mixed" : "x"));
+  if (positions > 0) {
+    const std::vector<float> places = tiny::Uniform(positions * kWidth, 0.5f, 3);
+    graph.Sub(5, Tensor("places", {static_cast<uint64_t>(positions), kWidth}, places))
+        .Sub(5, Message().Int(1, 1).Int(2, 7).Bytes(8, "two").Int(7, 2))
+        .Sub(5, Message().Int(1, 1).Int(2, 7).Bytes(8, "zero").Int(7, 0))
+        .Sub(1, Node("Shape", {"input_ids"}, "shape"))
+        .Sub(1, Node("Slice", {"shape", "one", "two"}, "count"))
+        .Sub(1, Node("Slice", {"places", "zero", "count", "zero"}, "rows"))
+        .Sub(1, Node("Add", {"mixed", "rows"}, "x"));
+  }
+  graph.Sub(1, Node("MatMul", {"x", "head"}, "logits"));
   SaveTokenModel(path, graph);
 }
 
-TEST_F(Chats, PackedSamplesDoNotSeeEachOther) {
+std::vector<Json> MakePrompts(int count) {
   std::vector<Json> rows;
-  for (int i = 0; i < 9; ++i)
+  for (int i = 0; i < count; ++i)
     rows.push_back({{"prompt", std::string(kChars.substr(i, 2 + i % 4))}, {"completion", std::string(1 + i % 3, 'c')}});
-  WriteLines("p.jsonl", rows);
-  ExpectRefused(Run("eval --model m --data p.jsonl --packing"), "--packing: the samples of a row would see each other");
+  return rows;
+}
+
+TEST_F(Chats, PackedSamplesDoNotSeeEachOther) {
+  WriteLines("p.jsonl", MakePrompts(9));
   SaveMaskedDecoder(Path("m/model.onnx"));
   const double loss = Loss("--model m --data p.jsonl --max-length 24");
   EXPECT_NEAR(Loss("--model m --data p.jsonl --max-length 24 --packing"), loss, 1e-6);
   const Outcome o = Run("--model m --data p.jsonl --max-length 24 --packing --epochs 1 --batch-size 1 --out r");
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("packed into 3 rows of 24 tokens"));
+}
+
+// As onnxruntime-genai builds decoders: rotary angles by positions that GroupQueryAttention counts itself.
+void SaveGroupedDecoder(const std::string& path) {
+  constexpr uint64_t kLength = 32;
+  std::vector<float> cos, sin;
+  for (uint64_t p = 0; p < kLength; ++p) {
+    for (const double rate : {1.0, 0.1}) {
+      cos.push_back(static_cast<float>(std::cos(rate * static_cast<double>(p))));
+      sin.push_back(static_cast<float>(std::sin(rate * static_cast<double>(p))));
+    }
+  }
+  const auto attribute = [](const char* name, uint64_t value) {
+    return Message().Bytes(1, name).Int(3, value).Int(20, 2);
+  };
+  const Message attention = Node("GroupQueryAttention", {"p", "", "", "", "", "keys", "total", "cos", "sin"}, "a")
+                                .Bytes(7, "com.microsoft")
+                                .Sub(5, attribute("num_heads", 2))
+                                .Sub(5, attribute("kv_num_heads", 1))
+                                .Sub(5, attribute("do_rotary", 1));
+  Message graph = TokenGraph(kRows, kRows);
+  graph.Sub(11, Int64Input("attention_mask", {-1, -1}))
+      .Sub(5, Tensor("qkv", {kWidth, 16}, tiny::Uniform(kWidth * 16, 0.9f, 5)))
+      .Sub(5, Tensor("cos", {kLength, 2}, cos))
+      .Sub(5, Tensor("sin", {kLength, 2}, sin))
+      .Sub(5, Message().Int(1, 1).Int(2, 7).Bytes(8, "one").Int(7, 1))
+      .Sub(5, Message().Int(2, 6).Bytes(8, "total").Int(5, kLength))
+      .Sub(1, Node("Gather", {"embedding", "input_ids"}, "e"))
+      .Sub(1, Node("MatMul", {"e", "qkv"}, "p"))
+      .Sub(1, Node("ReduceSum", {"attention_mask", "one"}, "count"))
+      .Sub(1, Node("Sub", {"count", "one"}, "last"))
+      .Sub(1, Node("Cast", {"last"}, "keys").Sub(5, attribute("to", 6)))
+      .Sub(1, attention)
+      .Sub(1, Node("Add", {"a", "e"}, "x"))
+      .Sub(1, Node("MatMul", {"x", "head"}, "logits"));
+  graph.Sub(12, Message().Bytes(1, "logits").Sub(2, Message().Sub(1, Message().Int(1, 1))));
+  const Message opset = Message().Bytes(1, "").Int(2, 13), more = Message().Bytes(1, "com.microsoft").Int(2, 1);
+  WriteAll(path, Message().Int(1, 7).Bytes(2, "tiny").Sub(7, graph).Sub(8, opset).Sub(8, more).text());
+}
+
+// The loss after updates of the same samples is the same, whatever rows and micro-batches they are in.
+TEST_F(Chats, PackedTrainingEqualsThatOfSingleSamples) {
+  WriteLines("p.jsonl", MakePrompts(9));
+  SaveGroupedDecoder(Path("m/model.onnx"));
+  const std::string eval = "--data p.jsonl --max-length 24";
+  EXPECT_NEAR(Loss("--model m --packing " + eval), Loss("--model m " + eval), 1e-6);
+  const std::string train = "--model m --quiet --epochs 3 --optimizer sgd --lr 0.5 " + eval;
+  ASSERT_EQ(Run(train + " --batch-size 9 --packing off --out single").code, 0);
+  ASSERT_EQ(Run(train + " --batch-size 3 --packing on --out packed").code, 0);
+  ASSERT_EQ(Run(train + " --batch-size 3 --micro-batch-size 1 --out micro").code, 0) << "auto packs";
+  EXPECT_THAT(ReadAll(Path("micro/config.flags")), HasSubstr("--packing=on"));
+  const double single = Loss("--model single/model.onnx " + eval), before = Loss("--model m " + eval);
+  EXPECT_LT(single, 0.95 * before);
+  EXPECT_NEAR(Loss("--model packed/model.onnx " + eval), single, 1e-6);
+  EXPECT_NEAR(Loss("--model micro/model.onnx " + eval), single, 1e-6);
+}
+
+TEST_F(Chats, PackingIsRefusedWhereTokensCombine) {
+  WriteLines("p.jsonl", MakePrompts(9));
+  Message graph = TokenGraph(kRows, kRows);
+  graph.Sub(5, Message().Int(2, 7).Bytes(8, "one").Int(7, 1))
+      .Sub(1, Node("Gather", {"embedding", "input_ids"}, "e"))
+      .Sub(1, Node("CumSum", {"e", "one"}, "x"))
+      .Sub(1, Node("MatMul", {"x", "head"}, "logits"));
+  SaveTokenModel(Path("m/model.onnx"), graph);
+  const std::string flags = "--model m --data p.jsonl --max-length 24 ";
+  const std::string why = "[CumSum 'x_node'] combines the tokens of a row";
+  ExpectRefused(Run("eval --packing " + flags), why);
+  const Outcome o = Run(flags + "--epochs 1 --batch-size 1 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("a row for each dialogue: " + why));
+}
+
+TEST_F(Chats, PackingIsTriedOnTheModel) {
+  WriteLines("p.jsonl", MakePrompts(9));
+  SaveMaskedDecoder(Path("m/model.onnx"), /*positions=*/24);
+  const std::string flags = "--model m --data p.jsonl --max-length 24 --packing ";
+  ExpectRefused(Run("eval " + flags), "its positions do not begin again");
+  ExpectRefused(Run(flags + "--batch-size 1 --epochs 1 --out r"), "its positions do not begin again");
 }
 
 TEST_F(Chats, TrainAndStayTheSameAfterwards) {

@@ -68,6 +68,7 @@ struct BoundData {
   bool has_images = false;                             // true if an image column is fed
   std::string token_input;                             // the input that receives token ids; "": none
   TextUnit text_unit;                                  // conversions for data in token blocks
+  PackedInputs packed;                                 // of rows that hold several samples
   std::vector<std::string> notes;                      // one line per decision, for the user
   std::vector<std::string> warnings;                   // one line per choice that is probably a mistake
 };

@@ -9,6 +9,7 @@
 #include "frontend/data/sources/json.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/data_checks.h"
+#include "optim/plan/packing.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/flags/flags.h"
@@ -85,6 +86,8 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
   RETURN_IF_ERROR(KeepWholeBatches(session->fixed_batch(), &data.dataset));
+  if (setup.data.text.packed.value_or(false))
+    RETURN_IF_ERROR(CheckSeparation(*session, data, setup.data.bound.token_input, DType::kFloat32));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, NumWorkers(config)));
   ASSIGN_OR_RETURN(const std::string better, FindBetterPixels(*session, setup.data, data));
   if (!better.empty()) Warn(better);
