@@ -38,7 +38,8 @@ Graph Build(const std::string& text) {
   const Val sum = ReduceSum(parts.losses, {}, false);
   graph.AddOutput("loss", sum.id());
   graph.AddOutput("correct", parts.correct.id());
-  const auto gradients = Differentiate(&graph, {{sum.id(), b.Scalar(DType::kFloat64, 1).id()}}, {y.id()});
+  const auto gradients = Differentiate(&graph, std::vector<Seed>{{sum.id(), b.Scalar(DType::kFloat64, 1).id()}},
+                                       std::vector<ValueId>{y.id()});
   EXPECT_TRUE(gradients.ok()) << gradients.status();
   graph.AddOutput("gradient", gradients->at(y.id()));
   return graph;
