@@ -13,7 +13,7 @@ namespace {
 // Calls visit(row) for every metric until it returns true.
 template <typename Visitor>
 void ForEachRow(Visitor visit) {
-  for (const auto rows : {ClassMetrics(), ValueMetrics()}) {
+  for (const auto rows : {ClassMetrics(), ValueMetrics(), PairMetrics()}) {
     for (const MetricRow& row : rows) {
       if (visit(row)) return;
     }
@@ -39,6 +39,7 @@ const MetricRow* FindMetric(std::string_view name, int64_t* k) {
 std::string Names() {
   std::string names;
   ForEachRow([&](const MetricRow& row) {
+    if (row.name.starts_with("$")) return false;
     StrAppend(&names, names.empty() ? "" : ", ", row.name, row.numbered ? "K" : "");
     return false;
   });
@@ -46,6 +47,7 @@ std::string Names() {
 }
 
 bool Fits(const MetricRow& row, const LossTerm& term) {
+  if (term.function->pairs || row.pairs) return term.function->pairs && row.pairs;
   if (term.form == LabelForm::kClasses || term.form == LabelForm::kDistribution) {
     return row.classes && (!row.numbered || term.form == LabelForm::kClasses);
   }
@@ -108,6 +110,8 @@ MetricStats InUnit(const MetricRow& row, MetricStats stats, const std::vector<do
 
 std::vector<std::string> DefaultMetrics(const LossChoice& loss, const TextUnit& unit) {
   const LossTerm& term = loss.leading();
+  if (term.function->pairs)
+    return {"reward_margin", "chosen_reward", "rejected_reward", "chosen_logp", "rejected_logp"};
   if (unit.tokens_per_sample > 0 && term.form == LabelForm::kClasses) {
     if (unit.tokens_are_characters) return {"perplexity", "bits_per_character"};
     return unit.bytes_per_token > 0 ? std::vector<std::string>{"perplexity", "bits_per_byte"}
@@ -136,13 +140,16 @@ absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, con
   b.set_source("metrics");
   for (size_t m = 0; m < metrics.size(); ++m) {
     const LossTerm& term = loss.terms[metrics[m].term];
+    const LossContext context = MakeLossContext(graph, b, term, spec);
     const std::vector<Val> stats = metrics[m].row->stats({.y = b.Wrap(term.value),
                                                           .labels = b.Wrap(graph->FindInput(term.feed)->value),
                                                           .form = term.form,
                                                           .ignore_index = spec.ignore_index,
                                                           .k = metrics[m].k,
                                                           .batch_axis = term.batch_axis(),
-                                                          .least_logit = LeastLogit(spec)});
+                                                          .least_logit = LeastLogit(spec),
+                                                          .function = term.function,
+                                                          .loss = &context});
     RETURN_IF_ERROR(b.status());
     for (size_t i = 0; i < stats.size(); ++i) graph->AddOutput(MetricOutput(m, i), stats[i].id());
   }

@@ -23,6 +23,8 @@ struct MetricContext {
   int64_t k;  // the number in the name, 5 for top5
   int batch_axis = 0;
   std::optional<double> least_logit = {};  // as in LossContext
+  const LossFunction* function = nullptr;  // of the term
+  const LossContext* loss = nullptr;       // its inputs
 };
 
 // The tensors of a metric, flattened: summed or concatenated over the batches.
@@ -35,6 +37,7 @@ struct MetricRow {
   bool keep = false;      // tensors are concatenated, not summed
   // Accepted labels: classes; binary labels (elements of a loss on a Sigmoid); values (elements of any other loss).
   bool classes = false, binary_labels = false, values = false;
+  bool pairs = false;  // accepts losses of pairs, and no other metric does
   std::vector<Val> (*stats)(const MetricContext&) = nullptr;
   double (*value)(const MetricStats&) = nullptr;  // NaN if undefined
   // Computes the values of a regression by target, an element of a sample's labels.
@@ -91,5 +94,9 @@ inline constexpr double kUndefinedMetric = std::numeric_limits<double>::quiet_Na
 
 std::span<const MetricRow> ClassMetrics();
 std::span<const MetricRow> ValueMetrics();
+std::span<const MetricRow> PairMetrics();
+
+// The metric whose tensor has the log-probabilities of both answers, [N, 2], of all samples.
+inline constexpr char kLogProbabilities[] = "$log_probabilities";
 
 }  // namespace onnxtrain

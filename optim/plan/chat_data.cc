@@ -14,6 +14,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/chat/builtin_templates.h"
 #include "frontend/data/chat/chat_text.h"
+#include "frontend/data/text/pair_rows.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_rows.h"
 #include "frontend/data/text/token_text.h"
@@ -40,8 +41,8 @@ LossOn ParseLossOn(const std::string& text) {
 
 // The samples of some rows of the data.
 struct EncodedRows {
-  AnsweredSamples samples;
-  int64_t too_long = 0, truncated = 0, unanswered = 0, trained = 0;
+  AnsweredSamples samples, rejected;  // `rejected`: of pairs, as many
+  int64_t too_long = 0, identical = 0, truncated = 0, unanswered = 0, trained = 0;
   std::vector<std::string> unreadable;  // reasons
 };
 
@@ -95,14 +96,16 @@ class ChatMaker {
   }
 
   // Returns true if prompts that are no lists of messages stay plain text.
-  bool is_plain() const { return form_.kind == Kind::kCompletion && setup_.chat_template.empty(); }
+  bool is_plain() const { return may_be_plain() && setup_.chat_template.empty(); }
+  bool may_be_plain() const { return form_.kind == Kind::kCompletion || is_paired(); }
+  bool is_paired() const { return form_.kind == Kind::kPreference; }
 
   absl::Status ChooseTemplate() {
     std::string source = settings_.chat_template;  // for prompts that are lists of messages
     if (!config_.chat_template.empty()) {
       RETURN_IF_ERROR(ReadTemplate());
       Note(StrCat("dialogues become text by ", config_.chat_template, " (`chat_template`)"));
-    } else if (setup_.chat_template.empty() && form_.kind != Kind::kCompletion) {
+    } else if (setup_.chat_template.empty() && !may_be_plain()) {
       RETURN_IF_ERROR(UseOwnTemplate());
     }
     if (!setup_.chat_template.empty()) source = setup_.chat_template;
@@ -153,16 +156,40 @@ class ChatMaker {
     return true;
   }
 
+  absl::Status Skip(const absl::Status& failure, int64_t row, EncodedRows* rows) const {
+    const absl::Status failed = Annotate(failure, StrCat(data_->Describe(row), ": "));
+    if (config_.on_bad_sample != "skip") return failed;
+    rows->unreadable.emplace_back(ToStd(failed.message()));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::pair<AnsweredSample, AnsweredSample>> EncodePair(int64_t row, TokenizerScratch* scratch) const {
+    ASSIGN_OR_RETURN(const DialoguePair pair, ReadDialoguePair(*data_, row, form_, !is_plain()));
+    ASSIGN_OR_RETURN(AnsweredSample chosen, text_->Encode(pair.chosen, *setup_.tokenizer, scratch));
+    ASSIGN_OR_RETURN(AnsweredSample rejected, text_->Encode(pair.rejected, *setup_.tokenizer, scratch));
+    return std::pair(std::move(chosen), std::move(rejected));
+  }
+
+  // Adds both answers, or counts why the pair is left out.
+  absl::Status AddPair(int64_t row, TokenizerScratch* scratch, EncodedRows* rows) const {
+    auto pair = EncodePair(row, scratch);
+    if (!pair.ok()) return Skip(pair.status(), row, rows);
+    auto& [chosen, rejected] = *pair;
+    if (chosen.ids == rejected.ids) return ++rows->identical, absl::OkStatus();
+    if (!Truncate(&chosen, rows) || !Truncate(&rejected, rows)) return absl::OkStatus();
+    if (chosen.CountTrained() == 0 || rejected.CountTrained() == 0) return ++rows->unanswered, absl::OkStatus();
+    rows->trained += chosen.CountTrained() + rejected.CountTrained();
+    rows->samples.Add(chosen, row);
+    rows->rejected.Add(rejected, row);
+    return absl::OkStatus();
+  }
+
   absl::Status EncodeRow(int64_t row, TokenizerScratch* scratch, EncodedRows* rows) const {
+    if (is_paired()) return AddPair(row, scratch, rows);
     auto dialogue = ReadDialogue(*data_, row, form_, !is_plain());
     auto sample = dialogue.ok() ? text_->Encode(*dialogue, *setup_.tokenizer, scratch)
                                 : absl::StatusOr<AnsweredSample>(dialogue.status());
-    if (!sample.ok()) {
-      const absl::Status failed = Annotate(sample.status(), StrCat(data_->Describe(row), ": "));
-      if (config_.on_bad_sample != "skip") return failed;
-      rows->unreadable.emplace_back(ToStd(failed.message()));
-      return absl::OkStatus();
-    }
+    if (!sample.ok()) return Skip(sample.status(), row, rows);
     if (!Truncate(&*sample, rows)) return absl::OkStatus();
     const int64_t trained = sample->CountTrained();
     if (trained == 0) return ++rows->unanswered, absl::OkStatus();
@@ -184,6 +211,8 @@ class ChatMaker {
     for (int64_t p = 0; p < parts; ++p) {
       RETURN_IF_ERROR(failed[p]);
       all.samples.Append(std::exchange(encoded[p].samples, {}));
+      all.rejected.Append(std::exchange(encoded[p].rejected, {}));
+      all.identical += encoded[p].identical;
       all.too_long += encoded[p].too_long;
       all.truncated += encoded[p].truncated;
       all.unanswered += encoded[p].unanswered;
@@ -214,6 +243,7 @@ class ChatMaker {
     if (rows.too_long > 0)
       return Invalid("all ", rows.too_long, " dialogues are longer than ", setup_.max_length,
                      " tokens (`max_length`, `truncate`)");
+    if (rows.identical > 0) return Invalid("both answers of each of ", rows.identical, " pairs are the same");
     if (!rows.unreadable.empty()) return Invalid(rows.unreadable[0], " (and no other dialogue can be read)");
     return Invalid("no dialogue has a token that counts (`loss_on` ", setup_.loss_on, ")");
   }
@@ -236,6 +266,8 @@ class ChatMaker {
 
   // Evaluation data is packed like the data that a model trains on.
   absl::Status DecidePacking() {
+    if (is_paired() && config_.packing == "on") return Invalid("`packing`: pairs of answers are not packed");
+    if (is_paired()) setup_.packed = false;
     if (setup_.packed.has_value()) return absl::OkStatus();
     setup_.packed = config_.packing == "on";
     if (config_.packing == "off" || (config_.packing == "auto" && !request_.fit)) return absl::OkStatus();
@@ -255,30 +287,40 @@ class ChatMaker {
 
   absl::Status MakeRows() {
     RETURN_IF_ERROR(DecidePacking());
-    AnsweredSamples all;
+    AnsweredSamples all, rejected;
     std::vector<std::vector<int64_t>> rows;
     int64_t longest = 1;
     for (const EncodedRows& part : parts_) {
       const std::vector<int64_t> lengths = ListLengths(part.samples);
       longest = std::max(longest, *std::ranges::max_element(lengths));
+      for (int64_t i = 0; i < part.rejected.size(); ++i) longest = std::max(longest, part.rejected.Length(i));
       const auto first_sample = all.size(), first_row = std::ssize(rows);
       for (std::vector<int64_t>& row : GroupSamples(lengths)) {
         for (int64_t& sample : row) sample += first_sample;
         rows.push_back(std::move(row));
       }
       all.Append(part.samples);
+      rejected.Append(part.rejected);
       ends_of_parts_.emplace_back(first_row, std::ssize(rows));
     }
     RETURN_IF_ERROR(CheckIds(all));
+    if (is_paired()) RETURN_IF_ERROR(CheckIds(rejected));
     const bool fixed = model_.limit.exact || !model_.pair_mask.empty() || packs();
     const BlockOptions options{.length = model_.limit.exact || packs() ? RowLength() : longest,
                                .pad = setup_.tokenizer->pad(),
                                .ignore_index = request_.ignore_index,
-                               .max_id = *std::ranges::max_element(all.ids),
+                               .max_id = std::max(*std::ranges::max_element(all.ids),
+                                                  is_paired() ? *std::ranges::max_element(rejected.ids) : 0),
                                .separate = packs()};
     samples_ = all.size();
     first_ = FirstSample(all);
-    out_.blocks = std::make_shared<const TokenRows>(data_, std::move(all), std::move(rows), options, fixed);
+    const std::vector<std::vector<int64_t>> same_rows = rows;
+    const auto made = std::make_shared<const TokenRows>(data_, std::move(all), std::move(rows), options, fixed);
+    out_.blocks = made;
+    if (is_paired())
+      out_.blocks = std::make_shared<const PairRows>(
+          made, std::make_shared<const TokenRows>(data_, std::move(rejected), same_rows, options, fixed), options,
+          fixed);
     if (out_.held_out.has_value()) {
       FillRange(ends_of_parts_[0], &out_.held_out->rows.train);
       FillRange(ends_of_parts_[1], &out_.held_out->rows.eval);
@@ -332,6 +374,8 @@ class ChatMaker {
     for (const EncodedRows& part : parts_) {
       tokens += std::ssize(part.samples.ids);
       all.trained += part.trained;
+      tokens += std::ssize(part.rejected.ids);
+      all.identical += part.identical;
       all.too_long += part.too_long;
       all.truncated += part.truncated;
       all.unanswered += part.unanswered;
@@ -350,6 +394,7 @@ class ChatMaker {
                           100.0 * static_cast<double>(tokens) / static_cast<double>(out_.blocks->size() * RowLength()),
                           100.0 * static_cast<double>(tokens) / static_cast<double>(CountUnpacked())));
     NoteLeftOut(all.too_long, StrCat("of more than ", setup_.max_length, " tokens (`max_length`, `truncate`)"));
+    NoteLeftOut(all.identical, "with two answers that are the same");
     NoteLeftOut(all.unanswered, "without a token that counts (`loss_on`)");
     if (!all.unreadable.empty())
       NoteLeftOut(std::ssize(all.unreadable), StrCat("that cannot be read (", all.unreadable[0], " …)"));

@@ -13,6 +13,7 @@
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
+#include "frontend/data/text/pair_rows.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/edit/chosen_scores.h"
@@ -235,6 +236,8 @@ absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, c
   const Columns& columns = samples->dataset->columns();
   const auto name = [&](BlockRole role) { return columns[static_cast<size_t>(role)].name; };
   if (want_label) spec->label = {name(BlockRole::kLabels)};
+  if (want_label && form.has_value() && form->kind == DialogueForm::Kind::kPreference)
+    spec->own_labels = {{kRejectedLabel, {kRejectedLabel}}, {kReferenceLabel, {kReferenceLabel}}};
   if (!model.label_input.empty())
     spec->inputs[model.label_input] = {name(model.shifts_labels ? BlockRole::kOwnLabels : BlockRole::kLabels)};
   return absl::OkStatus();

@@ -197,6 +197,8 @@ bool IsTransformer(const Graph& graph) {
 namespace {
 
 constexpr double kAdapterRate = 2e-4;
+// For preferences: TRL's default for all weights, and what its documentation advises for adapters.
+constexpr double kPreferenceRate = 1e-6, kPreferenceAdapterRate = 5e-6;
 
 bool TrainsAdapters(const PreparedModel& prepared) {
   return std::ranges::any_of(prepared.weights, [](const WeightDecision& w) { return w.reason == WeightReason::kBase; });
@@ -216,7 +218,10 @@ absl::StatusOr<RateChoice> ChooseRates(const std::vector<std::string>& given, co
   } else {
     const bool transformer = IsTransformer(prepared.model.graph);
     const double rule = FindRule(optimizer)->defaults.lr;
-    choice.lr = adapters ? kAdapterRate : DefaultRate(origin.trained, transformer);
+    const bool pairs = !prepared.loss.terms.empty() && prepared.loss.leading().function->pairs;
+    choice.lr = pairs      ? adapters ? kPreferenceAdapterRate : kPreferenceRate
+                : adapters ? kAdapterRate
+                           : DefaultRate(origin.trained, transformer);
     choice.lr *= rule > 0 ? rule / DefaultRate(false, false) : 1;
     choice.why =
         StrCat(" for ",

@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bind/bad_samples.h"
 #include "frontend/data/bind/labels.h"
+#include "frontend/data/text/pair_rows.h"
 #include "frontend/data/transform/transform.h"
 #include "optim/config/loss_text.h"
 #include "optim/plan/data_checks.h"
@@ -74,6 +75,20 @@ std::optional<ValueRange> RangeOfLabels(const LossChoice& loss, const std::strin
   return binary ? std::optional(ValueRange{0, 1, "0 to 1, the labels of bce"}) : std::nullopt;
 }
 
+// Feeds the rejected rows of pairs from the columns that repeat those of the chosen rows.
+void AddRejectedFeeds(const BoundData& data, std::vector<FeedSpec>* specs) {
+  const BoundLabel* rejected = FindBoundLabel(data, kRejectedLabel);
+  if (rejected == nullptr) return;
+  const int offset = rejected->columns[0] - data.label.columns[0];
+  const size_t count = specs->size();
+  for (size_t i = 0; i < count; ++i) {
+    FeedSpec spec = (*specs)[i];
+    spec.feed = kRejectedFeed + spec.feed;
+    for (int& column : spec.columns) column += column < offset ? offset : 0;
+    specs->push_back(std::move(spec));
+  }
+}
+
 TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
   TrainData train{.dataset = data.dataset, .specs = data.feeds, .text_unit = data.text_unit};
   if (const GraphInput* positions = prepared.model.graph.FindInput(kPositionsFeed)) {
@@ -83,6 +98,7 @@ TrainData MakeInputs(const BoundData& data, const PreparedModel& prepared) {
                            .sample = {DType::kInt64, {shape[1]}}});
   }
   AddValueChecks(prepared.model, &train.specs);
+  AddRejectedFeeds(data, &train.specs);
   return train;
 }
 

@@ -1,7 +1,9 @@
 #include "optim/plan/training_run.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/rows.h"
@@ -16,6 +18,7 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/open_data.h"
 #include "optim/plan/packing.h"
+#include "optim/plan/reference.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/threads.h"
@@ -302,6 +305,7 @@ class RunBuilder {
   absl::Status FeedSamples();
   absl::Status FeedCaller();
   absl::Status OpenBackend();
+  absl::Status EvaluateReference();
   absl::Status OpenTrainingSession();
 
   const RunRequest& request_;
@@ -440,8 +444,26 @@ absl::Status RunBuilder::OpenBackend() {
   return absl::OkStatus();
 }
 
+// Evaluates the reference in a temporary session, before any update.
+absl::Status RunBuilder::EvaluateReference() {
+  if (!has_samples() || !ReadsReference(prepared_.loss)) return absl::OkStatus();
+  if (PartOf(options_).on()) return Invalid("`loss` ", prepared_.loss.name, ": needs the whole model on each rank");
+  const auto begin = std::chrono::steady_clock::now();
+  SessionOptions options = options_;
+  options.metrics = {kLogProbabilities};
+  options.recompute.memory_budget = 0;
+  ASSIGN_OR_RETURN(const auto session, OpenSession(options, &run_));
+  RETURN_IF_ERROR(AddReference(*session, &run_.train));
+  if (run_.has_eval()) RETURN_IF_ERROR(AddReference(*session, &run_.eval));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  bound().notes.push_back(
+      absl::StrFormat("the reference is the model before its first update, evaluated in %.1f s", seconds));
+  return absl::OkStatus();
+}
+
 absl::Status RunBuilder::OpenTrainingSession() {
   const bool whole = !PartOf(options_).on();
+  RETURN_IF_ERROR(EvaluateReference());
   if (run_.train.text_unit.tokens_per_sample > 0 && whole) RETURN_IF_ERROR(CheckTokenOrder(options_, &run_));
   if (has_samples() && DecideRateTest(&run_)) RETURN_IF_ERROR(FindRate(prepared_, &options_, &run_));
   ASSIGN_OR_RETURN(run_.session, OpenSession(options_, &run_));

@@ -371,6 +371,7 @@ std::vector<SampleResult> FindWorst(const Quality& quality, size_t count) {
 
 absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const TrainData& data, int64_t most,
                                                        int64_t ignore_index, const std::atomic<bool>* stop) {
+  if (session.loss().leading().function->pairs) return std::nullopt;  // outputs have two rows per sample
   const LossChoice& loss = session.loss();
   const std::string& feed = loss.leading().feed;
   const FeedSpec* label = FindFeed(data.specs, feed);

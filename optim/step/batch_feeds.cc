@@ -59,7 +59,8 @@ size_t TermIndex(const std::string& feed) {
 
 }  // namespace
 
-BatchFeeds::BatchFeeds(const CompiledProgram& program, const std::string& random_key) : program_(*program.program) {
+BatchFeeds::BatchFeeds(const CompiledProgram& program, const std::string& random_key, bool pairs)
+    : program_(*program.program) {
   const Graph& graph = program_.graph();
   std::vector<std::string> names;
   for (const auto& [name, region] : program.feeds) {
@@ -72,8 +73,12 @@ BatchFeeds::BatchFeeds(const CompiledProgram& program, const std::string& random
       inverse_denominators_.emplace_back(TermIndex(name), DeviceScalar(region));
     } else {
       names.push_back(name);
-      tensors_.push_back({static_cast<size_t>(graph.FindInput(name) - graph.inputs().data()), &region});
+      const bool paired = pairs && !name.starts_with("$") && region.type.rank() > 0;
+      tensors_.push_back({static_cast<size_t>(graph.FindInput(name) - graph.inputs().data()), &region, paired});
     }
+  }
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].pairs) names.push_back(kRejectedFeed + names[i]);
   }
   positions_ = FeedPositions(std::move(names));
 }
@@ -91,10 +96,28 @@ absl::Status BatchFeeds::FillTensor(const Feed& feed, const std::string& name, c
   return region.view.buffer->Write(region.view.offset, bytes);
 }
 
+absl::Status BatchFeeds::FillPair(const Feed& feed, const std::string& name, const HostTensor& chosen,
+                                  const HostTensor& rejected, int64_t begin, int64_t count) {
+  const Region& region = *feed.region;
+  size_t offset = region.view.offset;
+  for (const HostTensor* half : {&chosen, &rejected}) {
+    const size_t row = half->bytes().size() / std::max<int64_t>(half->shape()[0], 1);
+    if (half->dtype() != region.type.dtype || 2 * count * row != region.type.bytes())
+      return Invalid("'", name, "' is fed pairs of ", ToString(half->type()), " but the model wants ",
+                     ToString(region.type));
+    RETURN_IF_ERROR(region.view.buffer->Write(offset, half->bytes().subspan(begin * row, count * row)));
+    offset += count * row;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BatchFeeds::Fill(const GlobalBatch& global_batch, int64_t begin, int64_t count, const RandomKey& key) {
   RETURN_IF_ERROR(positions_.Resolve(global_batch));
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    RETURN_IF_ERROR(FillTensor(tensors_[i], positions_.name(i), positions_.Get(global_batch, i), begin, count));
+  for (size_t i = 0, pair = tensors_.size(); i < tensors_.size(); ++i) {
+    const HostTensor& tensor = positions_.Get(global_batch, i);
+    RETURN_IF_ERROR(tensors_[i].pairs ? FillPair(tensors_[i], positions_.name(i), tensor,
+                                                 positions_.Get(global_batch, pair++), begin, count)
+                                      : FillTensor(tensors_[i], positions_.name(i), tensor, begin, count));
   }
   if (key_ == nullptr) return absl::OkStatus();
   const int64_t words[] = {static_cast<int64_t>(key.seed & 0xffffffff), key.step, key.micro, key.piece};

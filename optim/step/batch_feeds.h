@@ -35,7 +35,8 @@ struct RandomKey {
 class BatchFeeds {
  public:
   // `program` must outlive this object. `random_key` is the feed that receives the RandomKey; "" for none.
-  BatchFeeds(const CompiledProgram& program, const std::string& random_key);
+  // `pairs`: the rows of the model's inputs are those of their own feeds, then those of kRejectedFeed.
+  BatchFeeds(const CompiledProgram& program, const std::string& random_key, bool pairs = false);
 
   // Feeds samples [begin, begin + count) of the batch. A host device reads the first of them in place if it is aligned
   // to 64 bytes; the batch must then stay unchanged until the run has finished. Otherwise they are copied. Fails,
@@ -48,9 +49,13 @@ class BatchFeeds {
   struct Feed {
     size_t input;  // of the program's graph
     const Region* region;
+    bool pairs = false;  // the tensor of kRejectedFeed follows in positions_, at the end
   };
   absl::Status FillTensor(const Feed& feed, const std::string& name, const HostTensor& tensor, int64_t begin,
                           int64_t count);
+  // Writes the chosen rows, then the rejected ones.
+  absl::Status FillPair(const Feed& feed, const std::string& name, const HostTensor& chosen, const HostTensor& rejected,
+                        int64_t begin, int64_t count);
 
   Program& program_;
   FeedPositions positions_;  // of tensors_

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
+#include "frontend/data/text/pair_rows.h"
 #include "frontend/ops/row.h"
 #include "optim/config/loss_text.h"
 #include "optim/step/onnx_functions.h"
@@ -400,6 +401,21 @@ absl::Status CheckClassWeights(const Graph& graph, const LossSpec& spec, const L
 
 }  // namespace
 
+namespace {
+
+// Adds the feeds of a loss of pairs besides the labels of the chosen rows.
+void AddPairFeeds(const Graph& graph, Chosen* chosen, std::vector<LossFeed>* feeds) {
+  if (!chosen->term.function->pairs) return;
+  LossFeed rejected = chosen->feed;
+  rejected.label = kRejectedLabel;
+  chosen->term.rejected_feed = FindOrAddFeed(rejected, feeds);
+  if (!chosen->term.function->reference) return;
+  const LossFeed reference{.label = kReferenceLabel, .sample = {graph.type(chosen->term.value).dtype, {2}}};
+  chosen->term.reference_feed = FindOrAddFeed(reference, feeds);
+}
+
+}  // namespace
+
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
   ASSIGN_OR_RETURN(std::vector<LossTermSpec> terms, ParseLoss(spec.name));
   terms = SumOutputs(model, spec, std::move(terms));
@@ -413,6 +429,7 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
     ASSIGN_OR_RETURN(Chosen chosen, ChooseTerm(model, spec, term, own != spec.own_labels.end() ? own->second : labels));
     if (spec.soft_labels) SoftenLabels(model.graph, &chosen);
     if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FindOrAddFeed(chosen.feed, &choice.feeds);
+    AddPairFeeds(model.graph, &chosen, &choice.feeds);
     if (chosen.term.function->counts_correct && !choice.classes) choice.lead = choice.terms.size();
     choice.classes |= chosen.term.function->counts_correct;
     choice.terms.push_back(std::move(chosen.term));
@@ -451,6 +468,23 @@ std::optional<double> LeastLogit(const LossSpec& spec) {
   return std::log(p) - std::log1p(-p);
 }
 
+LossContext MakeLossContext(Graph* graph, Builder& b, const LossTerm& term, const LossSpec& spec) {
+  const auto find = [&](const std::string& feed) {
+    const GraphInput* input = feed.empty() ? nullptr : graph->FindInput(feed);
+    return input == nullptr ? Val() : b.Wrap(input->value);
+  };
+  return {.y = b.Wrap(term.value),
+          .labels = find(term.feed),
+          .form = term.form,
+          .options = term.options,
+          .ignore_index = spec.ignore_index,
+          .label_smoothing = spec.label_smoothing,
+          .class_weights = spec.class_weights,
+          .least_logit = LeastLogit(spec),
+          .rejected = find(term.rejected_feed),
+          .reference = find(term.reference_feed)};
+}
+
 namespace {
 
 absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpec& spec,
@@ -459,15 +493,7 @@ absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpe
     ASSIGN_OR_RETURN(const Val losses, AppendOnnxLoss(b, *term.onnx, labels, batch));
     return LossParts{losses, Val()};
   }
-  const auto label = labels.find(term.feed);
-  return term.function->parts({.y = b.Wrap(term.value),
-                               .labels = label == labels.end() ? Val() : label->second,
-                               .form = term.form,
-                               .options = term.options,
-                               .ignore_index = spec.ignore_index,
-                               .label_smoothing = spec.label_smoothing,
-                               .class_weights = spec.class_weights,
-                               .least_logit = LeastLogit(spec)});
+  return term.function->parts(MakeLossContext(&b.graph(), b, term, spec));
 }
 
 }  // namespace
@@ -475,7 +501,7 @@ absl::StatusOr<LossParts> Append(Builder& b, const LossTerm& term, const LossSpe
 absl::Status CheckLossBatch(const Graph& graph, const LossChoice& choice, int64_t batch) {
   for (const LossTerm& term : choice.terms) {
     const Type& type = graph.type(term.value);
-    if (term.form == LabelForm::kNone || type.shape[term.batch_axis()] == batch) continue;
+    if (term.form == LabelForm::kNone || type.shape[term.batch_axis()] == batch * term.sample_rows()) continue;
     return Invalid("output '", term.output, "' has type ", ToString(type), ": its ",
                    term.batch_axis() == 0 ? "first" : "second", " extent is not the batch of ", batch,
                    term.form == LabelForm::kSequence ? " (ctc:time_first=1: time comes first)" : "");

@@ -27,6 +27,7 @@ struct LossSpec {
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1
   bool soft_labels = false;                     // feeds class labels as a share for each class, which can be mixed
   bool sum_outputs = false;                     // auto trains every output that fits, each with separate labels
+  bool pairs = false;                           // samples are pairs of rows, see LossContext::rejected
   std::map<std::string, LabelInfo> own_labels;  // labels of terms with a label option, by LossTermSpec::label_key()
   std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // loss models by FILE of onnx:FILE (LoadOnnxLosses)
 };
@@ -54,11 +55,13 @@ struct LossTerm {
   std::string activation;    // operator between logits and output: Softmax, LogSoftmax, Sigmoid; "": none
   ValueId value = kNoValue;  // logits or prediction, in the graph that the loss was chosen on
   LabelForm form = LabelForm::kNone;
-  std::string feed;                      // LossFeed::name of the labels; "" for kNone
-  std::string explanation;               // "cross_entropy on the logits behind Softmax 'probs'"
-  std::shared_ptr<const OnnxLoss> onnx;  // of onnx:FILE; else null
+  std::string feed;                           // LossFeed::name of the labels; "" for kNone
+  std::string rejected_feed, reference_feed;  // of pairs
+  std::string explanation;                    // "cross_entropy on the logits behind Softmax 'probs'"
+  std::shared_ptr<const OnnxLoss> onnx;       // of onnx:FILE; else null
 
   int batch_axis() const;  // of `value`
+  int64_t sample_rows() const { return function != nullptr && function->pairs ? 2 : 1; }
 };
 
 struct LossChoice {
@@ -77,6 +80,8 @@ struct LossChoice {
 
 // Names of the feeds that a training graph adds.
 inline constexpr char kLabelFeed[] = "$label";  // [micro_batch, label…]; further labels: "$label:1", …
+// Begins the name of a feed of rejected rows: "$rejected:input_ids".
+inline constexpr char kRejectedFeed[] = "$rejected:";
 inline constexpr char kInverseDenominatorFeed[] =
     "$inverse_denominator";  // scalar per term: factor/W of the global batch
 
@@ -103,6 +108,9 @@ struct LossValues {
 };
 
 // Appends the losses and their feeds to the graph that `choice` was made on.
+// Returns the inputs of a term's function, whose feeds the graph has.
+LossContext MakeLossContext(Graph* graph, Builder& b, const LossTerm& term, const LossSpec& spec);
+
 absl::StatusOr<LossValues> AttachLoss(Graph* graph, const LossChoice& choice, const LossSpec& spec, int64_t batch);
 
 }  // namespace onnxtrain

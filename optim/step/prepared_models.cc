@@ -30,7 +30,7 @@ absl::Status CheckNames(const ImportedModel& model) {
 absl::StatusOr<ImportOptions> ResolveImport(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                             bool training) {
   ImportOptions import = options.import;
-  import.batch = batch;
+  import.batch = options.loss.pairs ? 2 * batch : batch;
   import.training = training;
   ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, options.loss));
   import.negated = options.loss.negated;
@@ -51,7 +51,7 @@ absl::StatusOr<ImportedModel> MakeForward(ImportedModel imported, const PackedIn
 absl::StatusOr<ImportedModel> ImportAsWritten(const OnnxModel& model, const PrepareOptions& options, int64_t batch,
                                               bool training) {
   ASSIGN_OR_RETURN(ImportOptions import, ResolveImport(model, options, batch, training));
-  for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, batch);
+  for (auto& [name, shape] : import.input_shapes) std::replace(shape.begin(), shape.end(), int64_t{-1}, import.batch);
   ASSIGN_OR_RETURN(ImportedModel imported, Import(model, import));
   RETURN_IF_ERROR(Annotate(CheckNames(imported), StrCat(model.path(), ": ")));
   return imported;
@@ -164,7 +164,7 @@ absl::StatusOr<std::shared_ptr<const ImportedModel>> PreparedModels::ImportForwa
     return found->model;
   }
   const int64_t before = batched.imports();
-  auto at_batch = batched.At(batch, values);
+  auto at_batch = batched.At(import.batch, values);
   imports_ += batched.imports() - before;
   const bool has_values = batched.imports() > before || batched.has_values();
   ASSIGN_OR_RETURN(ImportedModel imported, std::move(at_batch));

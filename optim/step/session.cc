@@ -224,7 +224,7 @@ absl::StatusOr<CompiledBatchProgram*> SessionImpl::AddProgram(ProgramKind kind, 
   const OutputGroups transient_outputs = IsMicro(kind) ? reducer_->taken_outputs() : OutputGroups();
   ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, transient_outputs));
   compiled->name = kProgramNames[static_cast<int>(kind)];
-  BatchFeeds feeds(*compiled, prepared.model.random_key);
+  BatchFeeds feeds(*compiled, prepared.model.random_key, options_.loss.pairs);
   compiled->program->SetInterruption(reducer_->may_interrupt() ? FindInterruption(kind) : Interruption::kNever);
   compiled_.ready.push_back(std::make_unique<CompiledBatchProgram>(
       CompiledBatchProgram{kind, batch, extents, std::move(compiled), std::move(feeds)}));

@@ -18,15 +18,11 @@ struct NamedForm {
 };
 // Lists the names of columns in public data sets, the richest forms first.
 constexpr NamedForm kForms[] = {
-    {Kind::kMessages, "messages", ""},
-    {Kind::kMessages, "conversations", ""},
-    {Kind::kMessages, "conversation", ""},
-    {Kind::kCompletion, "prompt", "completion"},
-    {Kind::kCompletion, "prompt", "response"},
-    {Kind::kInstruction, "instruction", "output"},
-    {Kind::kInstruction, "instruction", "response"},
-    {Kind::kInstruction, "question", "answer"},
-    {Kind::kInstruction, "query", "response"},
+    {Kind::kPreference, "chosen", "rejected"},     {Kind::kMessages, "messages", ""},
+    {Kind::kMessages, "conversations", ""},        {Kind::kMessages, "conversation", ""},
+    {Kind::kCompletion, "prompt", "completion"},   {Kind::kCompletion, "prompt", "response"},
+    {Kind::kInstruction, "instruction", "output"}, {Kind::kInstruction, "instruction", "response"},
+    {Kind::kInstruction, "question", "answer"},    {Kind::kInstruction, "query", "response"},
 };
 
 // An optional column with its usual names.
@@ -63,6 +59,7 @@ DialogueForm WithParts(const Dataset& data, DialogueForm form) {
       if ((form.*part.column).empty() && FindColumn(data, name).has_value()) form.*part.column = name;
     }
   }
+  if (form.kind == Kind::kPreference && FindColumn(data, "prompt").has_value()) form.prompt = "prompt";
   return form;
 }
 
@@ -179,6 +176,31 @@ absl::StatusOr<Dialogue> ReadCompletion(const Dataset& data, int64_t row, const 
   return dialogue;
 }
 
+// Returns the bytes that both texts begin with: whole characters, without a last blank.
+size_t FindCommonPrefix(const std::string& a, const std::string& b) {
+  size_t end = std::ranges::mismatch(a, b).in1 - a.begin();
+  const auto continues = [](const std::string& text, size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  while (end > 0 && (continues(a, end) || continues(b, end))) --end;
+  return end > 0 && a[end - 1] == ' ' ? end - 1 : end;
+}
+
+Dialogue JoinMessages(const Json& prompt, const Json& answer) {
+  Dialogue dialogue{.messages = prompt, .prompt_messages = std::ssize(prompt)};
+  for (const Json& message : answer) dialogue.messages.push_back(message);
+  return dialogue;
+}
+
+// Moves the messages that both begin with to the end of *prompt.
+void TakeCommonMessages(Json* prompt, Json* chosen, Json* rejected) {
+  while (!chosen->empty() && !rejected->empty() && chosen->front() == rejected->front()) {
+    prompt->push_back(chosen->front());
+    chosen->erase(0);
+    rejected->erase(0);
+  }
+}
+
 // Adds the earlier turns of an instruction, which are a list of pairs of question and answer.
 absl::Status AddHistory(const std::string& text, Json* messages) {
   const Json history = text.empty() ? Json::array() : ParseJson<Json>(text);
@@ -220,6 +242,40 @@ absl::StatusOr<Dialogue> ReadDialogue(const Dataset& data, int64_t row, const Di
   if (!tools.ok()) return tools.status();
   dialogue->tools = *std::move(tools);
   return dialogue;
+}
+
+absl::StatusOr<DialoguePair> ReadDialoguePair(const Dataset& data, int64_t row, const DialogueForm& form,
+                                              bool as_messages) {
+  ASSIGN_OR_RETURN(const std::string prompt_text, ReadColumn(data, row, form.prompt));
+  ASSIGN_OR_RETURN(const std::string first, ReadColumn(data, row, form.first));
+  ASSIGN_OR_RETURN(const std::string second, ReadColumn(data, row, form.second));
+  for (const auto& [name, text] : {std::pair(form.first, first), {form.second, second}}) {
+    if (text.empty() || text == "null") return Invalid("column '", name, "' holds no answer");
+  }
+  ASSIGN_OR_RETURN(Json prompt, ParseMessages(prompt_text));
+  ASSIGN_OR_RETURN(Json chosen, ParseMessages(first));
+  ASSIGN_OR_RETURN(Json rejected, ParseMessages(second));
+  if (chosen.is_null() != rejected.is_null())
+    return Invalid("one of '", form.first, "' and '", form.second, "' is a list of messages, the other is none");
+  if (chosen.is_null() && !prompt.is_null())
+    return Invalid("'", form.prompt, "' is a list of messages, '", form.first, "' is none");
+  if (chosen.is_null()) {
+    const size_t shared = form.prompt.empty() ? FindCommonPrefix(first, second) : 0;
+    const std::string asked = form.prompt.empty() ? first.substr(0, shared) : prompt_text;
+    if (!as_messages)
+      return DialoguePair{{.prompt = asked, .answer = first.substr(shared)},
+                          {.prompt = asked, .answer = second.substr(shared)}};
+    prompt = Json::array({MakeMessage("user", asked)});
+    chosen = Json::array({MakeMessage("assistant", first.substr(shared))});
+    rejected = Json::array({MakeMessage("assistant", second.substr(shared))});
+  } else if (prompt.is_null()) {
+    prompt = prompt_text.empty() ? Json::array() : Json::array({MakeMessage("user", prompt_text)});
+    if (form.prompt.empty()) TakeCommonMessages(&prompt, &chosen, &rejected);
+  }
+  DialoguePair pair{JoinMessages(prompt, chosen), JoinMessages(prompt, rejected)};
+  ASSIGN_OR_RETURN(pair.chosen.tools, ReadTools(data, row, form));
+  pair.rejected.tools = pair.chosen.tools;
+  return pair;
 }
 
 }  // namespace onnxtrain

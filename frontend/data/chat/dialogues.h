@@ -15,12 +15,14 @@ namespace onnxtrain {
 // Columns that hold dialogues. The columns are text; lists and objects in it are JSON.
 struct DialogueForm {
   enum class Kind : uint8_t {
-    kMessages,    // `first`: a list of {role, content} or {from, value}
-    kCompletion,  // `first` and `second`: a prompt and its answer, texts or lists of messages
-    kInstruction  // `first` and `second`: texts of a user and an assistant; `context` follows the first
+    kMessages,     // `first`: a list of {role, content} or {from, value}
+    kCompletion,   // `first` and `second`: a prompt and its answer, texts or lists of messages
+    kInstruction,  // `first` and `second`: texts of a user and an assistant; `context` follows the first
+    kPreference    // `first` and `second`: a chosen and a rejected answer, texts or lists of messages, after `prompt`
   } kind = Kind::kMessages;
   std::string first, second;
   std::string context, system, history, tools;  // optional columns; "": there is none
+  std::string prompt;                           // of kPreference; "": the prompt is what both answers begin with
 };
 
 // Returns the names of columns that hold dialogues, which have to be read as text.
@@ -43,5 +45,15 @@ struct Dialogue {
 // Reads a row. If `as_messages`, a plain prompt and its answer become messages of a user and an assistant. Fails,
 // without naming the row, on text that is no dialogue and on content with pictures or sounds.
 absl::StatusOr<Dialogue> ReadDialogue(const Dataset& data, int64_t row, const DialogueForm& form, bool as_messages);
+
+// Two answers to one prompt.
+struct DialoguePair {
+  Dialogue chosen, rejected;
+};
+
+// Reads a row of kPreference, as ReadDialogue does. Without a column `prompt`, the prompt is the common beginning of
+// both: characters, but for a last blank, or messages.
+absl::StatusOr<DialoguePair> ReadDialoguePair(const Dataset& data, int64_t row, const DialogueForm& form,
+                                              bool as_messages);
 
 }  // namespace onnxtrain

@@ -32,6 +32,9 @@ struct LossContext {
   double label_smoothing;
   std::span<const double> class_weights;   // by class; empty: all 1
   std::optional<double> least_logit = {};  // from which the second of two classes is chosen; nullopt: above 0
+  // Of losses of pairs, for which y is [2N, …]: N chosen rows, then N rejected ones. `labels` are those of the chosen.
+  Val rejected = {};   // labels of the rejected rows, [N, …]
+  Val reference = {};  // log-probabilities of both under the reference, [N, 2]; may be invalid
 
   double Option(std::string_view name, double otherwise) const { return OptionOr(options, name, otherwise); }
 };
@@ -54,6 +57,9 @@ struct LossFunction {
   bool classes = false, elements = false, sequences = false;  // accepted label forms; all false: no labels
   std::string_view final_activations;  // the loss reads the logits before these operators; separated by blanks
   bool counts_correct = false;
+  bool pairs = false;      // compares two rows of a sample: a chosen and a rejected answer
+  bool reference = false;  // of pairs: reads log-probabilities of a reference
+  bool averages = false;   // of pairs: rewards are averages over tokens
   LossMean mean = LossMean::kTargets;
   LossParts (*parts)(const LossContext&) = nullptr;
 };
@@ -62,6 +68,7 @@ std::span<const LossFunction> ClassLosses();
 std::span<const LossFunction> ElementLosses();
 std::span<const LossFunction> RegionLosses();    // focal, dice
 std::span<const LossFunction> SequenceLosses();  // ctc
+std::span<const LossFunction> PairLosses();      // dpo, ipo, simpo, orpo
 
 // Returns the loss with this name or alias; null if there is none.
 const LossFunction* FindLoss(std::string_view name);
@@ -91,6 +98,23 @@ struct GatheredClass {
   Val ignored;  // bool, in the labels' shape
 };
 GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index);
+
+// What a loss of pairs compares, [N] each.
+struct PairScores {
+  Val chosen, rejected;                // log-probabilities, summed over the tokens that count
+  Val chosen_tokens, rejected_tokens;  // numbers of these tokens, at least 1
+  Val chosen_ratio, rejected_ratio;    // log-probabilities minus those of the reference, if there is one
+
+  Val chosen_mean() const { return chosen / chosen_tokens; }
+  Val rejected_mean() const { return rejected / rejected_tokens; }
+};
+PairScores ScorePairs(const LossContext& c);
+
+// Rewards of a loss of pairs without its factor beta, [N] each.
+struct PairRewards {
+  Val chosen, rejected;
+};
+PairRewards GetPairRewards(const LossFunction& loss, const PairScores& scores);
 
 // Counts labels that equal the argmax of the scores along `axis`: scalar.
 Val CountCorrect(Val scores, Val labels, int64_t axis, DType dtype);

@@ -7,8 +7,8 @@
 namespace onnxtrain {
 namespace {
 
-std::array<std::span<const LossFunction>, 4> Tables() {
-  return {ClassLosses(), ElementLosses(), RegionLosses(), SequenceLosses()};
+std::array<std::span<const LossFunction>, 5> Tables() {
+  return {ClassLosses(), ElementLosses(), RegionLosses(), SequenceLosses(), PairLosses()};
 }
 
 }  // namespace
