@@ -81,6 +81,11 @@ struct TrainConfig {
   std::string prompt, completion, chat_template;
   std::string loss_on = "auto", truncate = "drop";
   std::string packing = "auto";
+  // Written text.
+  std::string system;
+  bool chat = false;
+  int64_t max_new_tokens = 256, top_k = 0;
+  double temperature = 0, top_p = 1;
   bool length_grouping = false;
   int64_t max_tokens_per_batch = 0;  // 0: batches are counted in samples
   std::string class_map;
@@ -179,7 +184,8 @@ enum ConfigTask : unsigned {
   kTaskCompareRuns = 1024,
   kTaskTokenize = 2048,
   kTaskGraph = 4096,  // exports graphs for other runtimes
-  kTaskAll = 511,     // all tasks that read a model
+  kTaskGenerate = 8192,
+  kTaskAll = 511 | kTaskGenerate,  // all tasks that read a model
 };
 
 using ConfigMember =

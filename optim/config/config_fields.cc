@@ -130,6 +130,9 @@ constexpr Condition kNeedsAdapters =
     OfValue(Parsed([](const C& c) { return !c.lora_rank.empty() || !c.adapter.empty(); },
                    ": has no effect without `lora_rank` or `adapter`"));
 
+constexpr Condition kNeedsDraws =
+    OfValue(Parsed([](const C& c) { return c.temperature > 0; }, ": has no effect without `temperature`"));
+
 constexpr Condition kNeedsModelFile =
     OfValue(Fact(&F::writes_model, ": has no effect beside `gradient_graph` and `training_graph`"));
 constexpr Condition kNeedsResume =
@@ -198,7 +201,7 @@ constexpr ConfigField kFields[] = {
      "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, dot, output:NAME or onnx:FILE (an ONNX model of "
      "the loss), with options: focal:gamma=2,alpha=0.25; a sum of several, each with its output and label: "
      "ce@out1+0.5*l1:label=COLUMN@out2", {.otherwise = "auto"}},
-    {"model", "logits", kReads | kTaskInspect | kSynthetic, {&kAlways}, &C::logits, "NAME",
+    {"model", "logits", kReads | kTaskInspect | kSynthetic | kTaskGenerate, {&kAlways}, &C::logits, "NAME",
      "Value of the model to train on, where `loss` auto cannot choose one"},
     {"model", "train", kGradients | kTaskInspect | kSynthetic, {&kAlways}, &C::train, "GLOB",
      "Trains only the weights that match by weight, node or module name; repeatable", {.repeatable = true}},
@@ -214,7 +217,7 @@ constexpr ConfigField kFields[] = {
      "Trains adapters of this rank beside products and freezes the model (LoRA); GLOB=R: of the modules that match; "
      "repeatable",
      {.repeatable = true}},
-    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict, {&kNeedsNoLora}, &C::adapter, "PATH[=W]",
+    {"model", "adapter", kSurgery | kTaskEval | kTaskPredict | kTaskGenerate, {&kNeedsNoLora}, &C::adapter, "PATH[=W]",
      "Reads an adapter: the folder adapter/ of a run, one that PEFT has written, or its .safetensors file; training "
      "continues it. Repeatable: the sum of several updates, each times W; also A*0.7+B*0.3",
      {.repeatable = true}},
@@ -284,18 +287,29 @@ constexpr ConfigField kFields[] = {
     {"data", "text", kTexts, {&kNeedsData}, &C::text, "COLUMN[,PAIR]",
      "Columns of text, by name or 0-based index, that the tokenizer turns into the model's token inputs; a second one "
      "is the other text of a pair. Language models read one; of text files it is known"},
-    {"data", "tokenizer", kTexts, {&kNeedsData, &kNeedsTextColumns}, &C::tokenizer, "FILE",
+    {"data", "tokenizer", kTexts | kTaskGenerate, {&kNeedsData, &kNeedsTextColumns}, &C::tokenizer, "FILE",
      "tokenizer.json, BERT's vocab.txt, vocab.json beside merges.txt, a SentencePiece .model, a folder with one of "
      "them, or chars: a token for each character of the training text", {.otherwise = "that of preprocess.json"}},
-    {"data", "prompt", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::prompt, "COLUMN",
+    {"data", "prompt", kOpens | kTaskGenerate, {&kNeedsData, &kNeedsAnswers}, &C::prompt, "COLUMN",
      "The column of prompts, whose tokens a language model reads without learning them, for names other than prompt, "
-     "instruction and question. With `completion`"},
+     "instruction and question. With `completion`. generate: the text to answer or to continue; -: that of stdin"},
     {"data", "completion", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::completion, "COLUMN",
      "The column of the answers to `prompt`"},
-    {"data", "chat_template", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::chat_template, "NAME|FILE",
+    {"data", "chat_template", kOpens | kTaskGenerate, {&kNeedsData, &kNeedsAnswers}, &C::chat_template, "NAME|FILE",
      "How a chat becomes text: a Jinja template in a file, or one of chatml, llama3, gemma, mistral, phi, alpaca, "
      "zephyr, vicuna",
      {.otherwise = "that of the model's folder"}},
+    {"data", "chat", kTaskGenerate, {&kAlways}, &C::chat, "",
+     "Converses: each line of stdin is a turn of the user"},
+    {"data", "system", kTaskGenerate, {&kAlways}, &C::system, "TEXT", "The message of the system before the dialogue"},
+    {"data", "max_new_tokens", kTaskGenerate, {&kAlways}, &C::max_new_tokens, "N",
+     "Tokens of an answer at most", {.min = 1, .max = kBatchLimit}},
+    {"data", "temperature", kTaskGenerate, {&kAlways}, &C::temperature, "T",
+     "Draws tokens, after division of their scores by T; 0: the most probable token", {.min = 0, .max = 100}},
+    {"data", "top_p", kTaskGenerate, {&kNeedsDraws}, &C::top_p, "P",
+     "Draws among the most probable tokens that together reach the probability P", {.max = 1, .above = 0}},
+    {"data", "top_k", kTaskGenerate, {&kNeedsDraws}, &C::top_k, "K",
+     "Draws among the K most probable tokens; 0: all", {.min = 0}},
     {"data", "loss_on", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::loss_on, "",
      "The tokens of a sample that count: those behind its prompt, those of the assistant, or all. auto: completion for "
      "prompts, assistant for chats",
@@ -389,7 +403,7 @@ constexpr ConfigField kFields[] = {
      {.min = 1, .max = kBatchLimit, .word = "auto", .word_value = C::kAuto, .on_resume = kChanges}},
     {"step", "gradient_accumulation_steps", kSteps, {&kAlways}, &C::gradient_accumulation_steps, "N",
      "Micro-batches per update", {.min = 1, .max = 1 << 20, .otherwise = "1", .on_resume = kChanges}},
-    {"step", "mixed_precision", kSteps, {&kAlways}, &C::mixed_precision, "PRECISION",
+    {"step", "mixed_precision", kSteps | kTaskGenerate, {&kAlways}, &C::mixed_precision, "PRECISION",
      "Computes matrix products and convolutions in bf16 or fp16; weights, their gradients, norms and sums stay "
      "float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model; tf32: float32, "
      "but factors are rounded to 10 bits, on CUDA devices alone (otherwise never done)",
@@ -483,10 +497,10 @@ constexpr ConfigField kFields[] = {
      {.min = 1, .max = 1e15, .on_resume = kChanges}},
     {"step", "max_time", kTaskTrain, {&kNeedsLoop}, &C::max_time, "TIME",
      "Stops after this time: 90s, 10m, 2h", {.above = 0, .unit = Unit::kSeconds, .on_resume = kFree}},
-    {"step", "seed", kGradients | kSynthetic | kSurgery, {&kAlways}, &C::seed, "N",
-     "Seed of the data order, dropout, new weights and synthetic data", {.min = 0}},
+    {"step", "seed", kGradients | kSynthetic | kSurgery | kTaskGenerate, {&kAlways}, &C::seed, "N",
+     "Seed of the data order, dropout, new weights, synthetic data and drawn tokens", {.min = 0}},
 
-    {"run", "backend", kSteps | kTaskInspect | kRuns, {&kAlways}, &C::backend, "NAME",
+    {"run", "backend", kSteps | kTaskInspect | kRuns | kTaskGenerate, {&kAlways}, &C::backend, "NAME",
      "auto (torch where there is a GPU, else cpu), cpu or torch; or a library of your own: path/libX.so. compare: the "
      "one to compare with cpu; auto: all that are installed",
      {.choices = "auto|cpu|torch",
@@ -496,9 +510,9 @@ constexpr ConfigField kFields[] = {
     {"run", "plugin", kTaskAll, {&kNeedsOwnPlugins}, &C::plugin, "LIBRARY",
      "Loads a library with operators of other domains that the model uses; repeatable",
      {.repeatable = true, .on_resume = kChanges}},
-    {"run", "device", kRuns | kSynthetic, {&kAlways}, &C::device, "NAME",
+    {"run", "device", kRuns | kSynthetic | kTaskGenerate, {&kAlways}, &C::device, "NAME",
      "auto, cpu or cuda:N (experimental)", {.on_resume = kChanges}},
-    {"run", "threads", kRuns | kSynthetic | kTaskTokenize, {&kAlways}, &C::threads, "N",
+    {"run", "threads", kRuns | kSynthetic | kTaskTokenize | kTaskGenerate, {&kAlways}, &C::threads, "N",
      "CPU threads (default: what affinity, cgroup and OMP_NUM_THREADS allow, fewer for a small model)",
      {.min = 1, .max = 4096, .on_resume = kChanges}},
     {"run", "log_every", kTaskTrain, {&kNeedsFolder}, &C::log_every, "INTERVAL",
@@ -567,7 +581,7 @@ constexpr ConfigField kFields[] = {
     {"run", "comm_timeout", kTaskTrain, {&kNeedsGroup}, &C::comm_timeout, "TIME",
      "Ends a distributed run where a rank does not answer for this time",
      {.above = 0, .transient = true, .unit = Unit::kSeconds, .on_resume = kFree}},
-    {"run", "quiet", kReads | kTaskBench | kTaskTokenize, {&kNeedsConsole}, &C::quiet, "",
+    {"run", "quiet", kReads | kTaskBench | kTaskTokenize | kTaskGenerate, {&kNeedsConsole}, &C::quiet, "",
      "Prints no start page and no progress",
      {.transient = true, .on_resume = kFree}},
     {"run", "verbose", kTaskTrain, {&kNeedsConsole}, &C::verbose, "",

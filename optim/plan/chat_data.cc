@@ -80,21 +80,6 @@ class ChatMaker {
     return absl::OkStatus();
   }
 
-  // Reads `chat_template`: a file, or the name of a template.
-  absl::Status ReadTemplate() {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(config_.chat_template, ignored)) {
-      ASSIGN_OR_RETURN(setup_.chat_template, ReadTextFile(config_.chat_template, kMostTemplateBytes));
-      return absl::OkStatus();
-    }
-    const BuiltinChatTemplate* known = FindChatTemplate(config_.chat_template);
-    if (known == nullptr)
-      return Invalid("`chat_template` ", config_.chat_template, ": is no file, and no template (",
-                     absl::StrJoin(ListChatTemplates(), ", "), ")");
-    setup_.chat_template = known->source;
-    return absl::OkStatus();
-  }
-
   // Returns true if prompts that are no lists of messages stay plain text.
   bool is_plain() const { return may_be_plain() && setup_.chat_template.empty(); }
   bool may_be_plain() const { return form_.kind == Kind::kCompletion || is_paired(); }
@@ -103,7 +88,7 @@ class ChatMaker {
   absl::Status ChooseTemplate() {
     std::string source = settings_.chat_template;  // for prompts that are lists of messages
     if (!config_.chat_template.empty()) {
-      RETURN_IF_ERROR(ReadTemplate());
+      ASSIGN_OR_RETURN(setup_.chat_template, ReadChatTemplate(config_.chat_template));
       Note(StrCat("dialogues become text by ", config_.chat_template, " (`chat_template`)"));
     } else if (setup_.chat_template.empty() && !may_be_plain()) {
       RETURN_IF_ERROR(UseOwnTemplate());
@@ -452,6 +437,15 @@ absl::StatusOr<std::optional<DialogueForm>> FindDialogues(const TrainConfig& con
   if (form.has_value() || plain || setup.columns.size() != 2) return form;
   ASSIGN_OR_RETURN(form, MakeCompletionForm(data, setup.columns[0], setup.columns[1]));  // as in training
   return form;
+}
+
+absl::StatusOr<std::string> ReadChatTemplate(const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(name, ignored)) return ReadTextFile(name, kMostTemplateBytes);
+  const BuiltinChatTemplate* known = FindChatTemplate(name);
+  if (known != nullptr) return std::string(known->source);
+  return Invalid("`chat_template` ", name, ": is no file, and no template (", absl::StrJoin(ListChatTemplates(), ", "),
+                 ")");
 }
 
 absl::StatusOr<LanguageData> MakeChatData(const TrainConfig& config, const LanguageModel& model,

@@ -19,6 +19,9 @@ namespace onnxtrain {
 absl::StatusOr<std::optional<DialogueForm>> FindDialogues(const TrainConfig& config, const Dataset& data,
                                                           const TextSetup& setup);
 
+// Returns the source of a chat template: of a file, or of the template of this name. The error names the templates.
+absl::StatusOr<std::string> ReadChatTemplate(const std::string& name);
+
 // Makes one sample of each dialogue, or rows of several with `packing`. Sets tokenizer, chat template, length,
 // `loss_on` and `packed` of *setup if they are open. Fails if no dialogue can be trained on.
 absl::StatusOr<LanguageData> MakeChatData(const TrainConfig& config, const LanguageModel& model,

@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"train", kTaskTrain, "trains a model on data (the default subcommand)", RunTrain},
     {"eval", kTaskEval, "evaluates loss, accuracy and metrics on data", RunEval},
     {"predict", kTaskPredict, "writes the model's predictions as CSV", RunPredict},
+    {"generate", kTaskGenerate, "writes text: an answer to a prompt, or a chat on the terminal", RunGenerate},
     {"grad", kTaskGrad, "writes loss, outputs and every gradient of one batch (.npz), or their graph (.onnx)", RunGrad},
     {"inspect", kTaskInspect, "shows inputs, operators, weights and which are trained, the loss that fits", RunInspect},
     {"compare", kTaskCompare, "compares the backends with each other, with another framework or finite differences",

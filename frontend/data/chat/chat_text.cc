@@ -54,10 +54,25 @@ absl::StatusOr<AnsweredSample> ChatText::EncodePlain(const Dialogue& dialogue, c
   return EncodeAnswer(tokenizer, loss_on_ == LossOn::kAll ? "" : dialogue.prompt, text, true, scratch);
 }
 
+const ChatTemplate* ChatText::FindTemplate(const Dialogue& dialogue) const {
+  return dialogue.tools.is_null() || tool_template_ == nullptr ? template_.get() : tool_template_.get();
+}
+
+absl::StatusOr<std::vector<TokenId>> ChatText::EncodePrompt(const Dialogue& dialogue, const Tokenizer& tokenizer,
+                                                            TokenizerScratch* scratch) const {
+  const ChatTemplate* own = FindTemplate(dialogue);
+  if (own == nullptr) return Invalid("the tokenizer has no chat template (`chat_template`)");
+  const Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), true, settings_);
+  ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderChat(*own, variables)));
+  std::vector<TokenId> ids;
+  RETURN_IF_ERROR(tokenizer.Encode(text.text, scratch, &ids));
+  return ids;
+}
+
 absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                                 TokenizerScratch* scratch) const {
   if (dialogue.messages.is_null()) return EncodePlain(dialogue, tokenizer, scratch);
-  const auto& own = dialogue.tools.is_null() || tool_template_ == nullptr ? template_ : tool_template_;
+  const ChatTemplate* own = FindTemplate(dialogue);
   if (own == nullptr) return Invalid("holds messages, and the tokenizer has no chat template (`chat_template`)");
   const LossOn on = loss_on_ != LossOn::kAuto      ? loss_on_
                     : dialogue.prompt_messages > 0 ? LossOn::kCompletion

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/chat/chat_settings.h"
@@ -26,8 +27,14 @@ class ChatText {
   // Returns the tokens of a dialogue: of a plain one, those of prompt and answer and the token that ends texts.
   absl::StatusOr<AnsweredSample> Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                         TokenizerScratch* scratch) const;
+  // Returns the tokens of the messages and of the text that begins an answer.
+  absl::StatusOr<std::vector<TokenId>> EncodePrompt(const Dialogue& dialogue, const Tokenizer& tokenizer,
+                                                    TokenizerScratch* scratch) const;
+  bool has_template() const { return template_ != nullptr; }
 
  private:
+  // Returns null if there is no template.
+  const ChatTemplate* FindTemplate(const Dialogue& dialogue) const;
   absl::StatusOr<AnsweredSample> EncodePlain(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                              TokenizerScratch* scratch) const;
 

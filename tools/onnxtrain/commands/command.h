@@ -42,6 +42,7 @@ absl::StatusOr<int> RunExport(const TrainConfig& config);
 absl::StatusOr<int> RunBench(const TrainConfig& config);
 absl::StatusOr<int> RunPlan(const TrainConfig& config);
 absl::StatusOr<int> RunTokenize(const TrainConfig& config);
+absl::StatusOr<int> RunGenerate(const TrainConfig& config);
 absl::StatusOr<int> RunMonitor(const TrainConfig& config);
 absl::StatusOr<int> RunCompareRuns(const TrainConfig& config);
 // Implements `onnxtrain bench --data`: measures how fast samples become batches.

@@ -1,0 +1,111 @@
+#include "optim/generate/prompts.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "frontend/base/files.h"
+#include "frontend/base/status.h"
+#include "frontend/data/chat/builtin_templates.h"
+#include "frontend/data/text/text_dataset.h"
+#include "optim/plan/chat_data.h"
+#include "optim/plan/data_setup.h"
+#include "optim/plan/folders.h"
+#include "optim/plan/text_setup.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = OrderedJson;
+
+constexpr int64_t kMostSettingsBytes = int64_t{16} << 20;
+constexpr char kNone[] = "none";
+
+// Texts that end turns in templates whose settings name another token.
+constexpr const char* kEndsOfTurns[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
+
+// Returns the value of eos_token_id in a file of settings, at the top or in its "model"; null if there is none.
+Json FindEndIds(const std::filesystem::path& path) {
+  const auto text = ReadTextFile(path.string(), kMostSettingsBytes);
+  if (!text.ok()) return nullptr;
+  const Json json = ParseJson<Json>(*text);
+  const Json& model = json.is_object() && json.contains("model") ? json["model"] : json;
+  return model.is_object() && model.contains("eos_token_id") ? model["eos_token_id"] : Json();
+}
+
+// Opens the tokenizer of a model without data.
+absl::StatusOr<TextSetup> OpenTokenizer(TrainConfig config) {
+  ASSIGN_OR_RETURN(const std::optional<Preprocess> before, ReadPreprocess(config));
+  if (config.text.empty()) config.text = {"text"};
+  ASSIGN_OR_RETURN(TextSetup setup, MakeTextSetup(config, before, "", false));
+  if (setup.tokenizer != nullptr) return setup;
+  return Invalid(config.model, ": has no tokenizer in its folder (`tokenizer`)");
+}
+
+}  // namespace
+
+absl::StatusOr<Prompts> Prompts::Open(const TrainConfig& config) {
+  Prompts prompts;
+  ASSIGN_OR_RETURN(const TextSetup setup, OpenTokenizer(config));
+  prompts.tokenizer_ = setup.tokenizer;
+  prompts.names_ = std::make_shared<const TokenText>(*setup.tokenizer);
+  ASSIGN_OR_RETURN(const ChatSettings settings, ReadChatSettings(*setup.tokenizer));
+  std::string source;
+  if (config.chat_template == kNone) {
+    prompts.source_ = "";
+  } else if (!config.chat_template.empty()) {
+    ASSIGN_OR_RETURN(source, ReadChatTemplate(config.chat_template));
+    prompts.source_ = config.chat_template;
+  } else if (!setup.chat_template.empty()) {
+    source = setup.chat_template;
+    prompts.source_ = "the template that the model was trained with";
+  } else if (!settings.chat_template.empty()) {
+    source = settings.chat_template;
+    prompts.source_ = "the tokenizer's template";
+  }
+  auto text = ChatText::Make(source, settings, LossOn::kAuto);
+  if (!text.ok()) return Annotate(text.status(), "the chat template: ");
+  prompts.text_ = *std::move(text);
+  prompts.FindStopTokens(config, settings);
+  return prompts;
+}
+
+void Prompts::FindStopTokens(const TrainConfig& config, const ChatSettings& settings) {
+  const auto add = [&](int64_t id) {
+    if (std::ranges::find(stop_, id) == stop_.end()) stop_.push_back(id);
+  };
+  const std::filesystem::path folder = FindModelFolder(config.model);
+  for (const char* name : {"generation_config.json", "genai_config.json"}) {
+    const Json ids = FindEndIds(folder / name);
+    if (ids.is_number_integer()) add(ids);
+    for (const Json& id : ids.is_array() ? ids : Json::array()) {
+      if (id.is_number_integer()) add(id);
+    }
+  }
+  const auto end = tokenizer_->FindToken(settings.end());
+  const auto known = end.has_value() ? end : FindEndOfText(*tokenizer_);
+  if (known.has_value()) add(*known);
+  for (const char* text : kEndsOfTurns) {
+    const auto id = has_template() ? tokenizer_->FindToken(text) : std::nullopt;
+    if (id.has_value()) add(*id);
+  }
+}
+
+absl::StatusOr<std::vector<int64_t>> Prompts::EncodePlain(const std::string& text) const {
+  TokenizerScratch scratch;
+  std::vector<TokenId> ids;
+  for (const TemplatePart& part : tokenizer_->single()) {  // special tokens before the text, none behind it
+    if (part.kind == TemplatePart::Kind::kFirst) break;
+    ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+  }
+  RETURN_IF_ERROR(Annotate(tokenizer_->Encode(text, &scratch, &ids), "the prompt: "));
+  return std::vector<int64_t>(ids.begin(), ids.end());
+}
+
+absl::StatusOr<std::vector<int64_t>> Prompts::EncodeChat(const Json& messages) const {
+  TokenizerScratch scratch;
+  Dialogue dialogue{.messages = messages, .tools = nullptr};
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, text_.EncodePrompt(dialogue, *tokenizer_, &scratch));
+  return std::vector<int64_t>(ids.begin(), ids.end());
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,46 @@
+// The tokenizer and the chat template of a model, for prompts and for what it answers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/chat/chat_text.h"
+#include "frontend/data/text/token_text.h"
+#include "frontend/data/text/tokenizer.h"
+#include "optim/config/config.h"
+
+namespace onnxtrain {
+
+class Prompts {
+ public:
+  // Loads the tokenizer that `tokenizer` names, that the model was trained with, or that of its folder, and the chat
+  // template that `chat_template` names, that of training or the tokenizer's.
+  static absl::StatusOr<Prompts> Open(const TrainConfig& config);
+
+  bool has_template() const { return text_.has_template(); }
+  const std::string& template_source() const { return source_; }  // where the template comes from, for users
+  // Returns the tokens of a text to continue, or of messages to answer, a JSON list of {role, content}.
+  absl::StatusOr<std::vector<int64_t>> EncodePlain(const std::string& text) const;
+  absl::StatusOr<std::vector<int64_t>> EncodeChat(const OrderedJson& messages) const;
+  std::string Join(std::span<const int64_t> ids) const { return names_->Join(ids); }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+  // Tokens that end an answer: those of generation_config.json and genai_config.json in the model's folder, and the
+  // tokenizer's.
+  const std::vector<int64_t>& stop() const { return stop_; }
+
+ private:
+  void FindStopTokens(const TrainConfig& config, const ChatSettings& settings);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const TokenText> names_;
+  ChatText text_;
+  std::string source_;
+  std::vector<int64_t> stop_;
+};
+
+}  // namespace onnxtrain
