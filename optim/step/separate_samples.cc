@@ -35,7 +35,7 @@ absl::StatusOr<Graph> FixMasks(const Graph& graph, const PackedInputs& inputs) {
     for (const auto& [name, number] : inputs.constants) {
       const GraphInput* input = graph.FindInput(name);
       if (input == nullptr || r.Map(input->value).constant() != nullptr) continue;
-      const Type type = graph.type(input->value);
+      const Type& type = graph.type(input->value);
       r.Set(input->value, r.b().Constant(HostTensor::FromDoubles(
                               type, std::vector<double>(static_cast<size_t>(type.elements()), number))));
     }
