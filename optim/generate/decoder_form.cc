@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/base/status.h"
 #include "frontend/data/bind/names.h"
@@ -16,9 +17,10 @@ namespace onnxtrain {
 namespace {
 
 // Pairs of texts in the names of a cache's inputs and outputs.
-constexpr std::array<std::pair<const char*, const char*>, 4> kCacheNames = {
-    {{"past_key_values", "present"}, {"past_key_values", "present_key_values"}, {"past_", "present_"},
-     {"past", "present"}}};
+constexpr std::array<std::pair<const char*, const char*>, 4> kCacheNames = {{{"past_key_values", "present"},
+                                                                             {"past_key_values", "present_key_values"},
+                                                                             {"past_", "present_"},
+                                                                             {"past", "present"}}};
 
 bool HasOutput(const OnnxModel& model, const std::string& name) {
   return std::ranges::find(model.outputs(), name) != model.outputs().end();
@@ -33,12 +35,21 @@ std::string FindPresent(const OnnxModel& model, const std::string& past) {
   return "";
 }
 
-// Returns the axis of an empty cache that is its length, with the batch in front; -1 if it has several free axes.
-int FindLengthAxis(const HostTensor& empty, int batch_axis) {
-  const auto& shape = empty.shape();
-  if (std::ranges::count(shape, 0) != 1) return -1;
-  const int axis = static_cast<int>(std::ranges::find(shape, 0) - shape.begin());
-  return axis < batch_axis ? axis + 1 : axis;
+// Returns the axis of a cache that is its length, with the batch in front: the only free one, or the only one that is
+// named so; -1 if there is none.
+int FindLengthAxis(const ModelInput& input, int batch_axis) {
+  const auto names_length = [](const std::string& name) {
+    return absl::StrContains(name, "past") || absl::StrContains(name, "seq");
+  };
+  std::vector<int> free, named;
+  for (int i = 0; i < std::ssize(input.dims); ++i) {
+    if (i == batch_axis || input.dims[i] >= 0) continue;
+    free.push_back(i);
+    if (names_length(input.dim_names[i])) named.push_back(i);
+  }
+  const std::vector<int>& found = free.size() == 1 ? free : named;
+  if (found.size() != 1) return -1;
+  return found[0] < batch_axis ? found[0] + 1 : found[0];
 }
 
 class FormFinder {
@@ -72,7 +83,7 @@ class FormFinder {
     const CacheTensor cache = {.past = input.name,
                                .present = FindPresent(model_, input.name),
                                .batch_axis = axis->second,
-                               .length_axis = FindLengthAxis(natural_.fixed.at(input.name), axis->second)};
+                               .length_axis = FindLengthAxis(input, axis->second)};
     const bool continues = !cache.present.empty() && cache.length_axis > 0;
     (continues ? form_.cache : form_.empty_cache).push_back(cache);
     return absl::OkStatus();
@@ -82,10 +93,14 @@ class FormFinder {
     const std::optional<TokenRole> role = FindTokenRole(input.name);
     if (!role.has_value()) return Set(input, &form_.ids);
     switch (*role) {
-      case TokenRole::kMask: return Set(input, &form_.mask);
-      case TokenRole::kPadding: return Set(input, &form_.padding);
-      case TokenRole::kPositions: return Set(input, &form_.positions);
-      default: return form_.zeros.push_back(input.name), absl::OkStatus();
+      case TokenRole::kMask:
+        return Set(input, &form_.mask);
+      case TokenRole::kPadding:
+        return Set(input, &form_.padding);
+      case TokenRole::kPositions:
+        return Set(input, &form_.positions);
+      default:
+        return form_.zeros.push_back(input.name), absl::OkStatus();
     }
   }
 

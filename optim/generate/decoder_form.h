@@ -18,12 +18,12 @@ struct CacheTensor {
 };
 
 struct DecoderForm {
-  std::string ids;        // int [batch, length]
-  std::string mask;       // int [batch, length] of the cache and the new tokens: 1 at tokens; "": none
-  std::string padding;    // the same with 1 at padding; "": none
-  std::string pair_mask;  // float or bool [batch, (heads,) length, length]; "": none
-  std::string positions;  // int [batch, length]; "": none
-  std::string order;      // int [length], the positions of all samples; "": none
+  std::string ids;                       // int [batch, length]
+  std::string mask;                      // int [batch, length] of the cache and the new tokens: 1 at tokens; "": none
+  std::string padding;                   // the same with 1 at padding; "": none
+  std::string pair_mask;                 // float or bool [batch, (heads,) length, length]; "": none
+  std::string positions;                 // int [batch, length]; "": none
+  std::string order;                     // int [length], the positions of all samples; "": none
   std::vector<CacheTensor> cache;        // empty: the model has none, or none that can be continued
   std::vector<CacheTensor> empty_cache;  // parts of a cache that cannot be continued
   std::vector<std::string> zeros;        // inputs that are 0: types of tokens, switches

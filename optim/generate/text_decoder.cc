@@ -29,8 +29,7 @@ const ModelInput& FindModelInput(const OnnxModel& model, const std::string& name
 // Weights of a model on a device: those of its file, some of them replaced.
 class DecoderWeights {
  public:
-  DecoderWeights(std::shared_ptr<const OnnxModel> model, Backend* backend,
-                 std::map<std::string, HostTensor> replaced)
+  DecoderWeights(std::shared_ptr<const OnnxModel> model, Backend* backend, std::map<std::string, HostTensor> replaced)
       : model_(std::move(model)), state_(*backend, DType::kFloat32), replaced_(std::move(replaced)) {}
 
   const OnnxModel& model() const { return *model_; }
@@ -108,11 +107,12 @@ class Decoder : public TextDecoder {
     return caches() ? AppendToCache(tokens) : ComputeAll(tokens);
   }
 
-  std::span<const float> logits(int64_t row) const override {
-    return std::span(logits_).subspan(row * width_, width_);
-  }
+  std::span<const float> logits(int64_t row) const override { return std::span(logits_).subspan(row * width_, width_); }
   void Truncate(int64_t row, int64_t length) override { tokens_[row].resize(length); }
   void set_filler(int64_t id) { filler_ = id; }
+  // The shapes of the cache with the batch in front; the length is that of the last program.
+  const std::map<std::string, Shape>& cache_shapes() const { return cache_shapes_; }
+  void set_cache_shapes(std::map<std::string, Shape> shapes) { cache_shapes_ = std::move(shapes); }
   int64_t length(int64_t row) const override { return std::ssize(tokens_[row]); }
   CacheUse cache_use() const override { return use_; }
   int64_t capacity() const override { return capacity_; }
@@ -185,9 +185,7 @@ class Decoder : public TextDecoder {
 
   void AddCache(const CacheTensor& cache, ImportOptions* import) const {
     if (!caches()) return FixEmpty(cache, import);
-    Shape shape = FindModelInput(weights_->model(), cache.past).dims;
-    shape.erase(shape.begin() + cache.batch_axis);
-    shape.insert(shape.begin(), options_.rows);
+    Shape shape = cache_shapes_.at(cache.past);
     shape[cache.length_axis] = past();
     import->input_shapes[cache.past] = std::move(shape);
     import->batch_axes[cache.past] = import->batch_axes[cache.present] = cache.batch_axis;
@@ -205,6 +203,8 @@ class Decoder : public TextDecoder {
 
   absl::StatusOr<std::unique_ptr<Step>> Compile(int64_t tokens, bool scores) {
     ASSIGN_OR_RETURN(ImportedModel imported, Import(weights_->model(), MakeImport(tokens)));
+    for (const CacheTensor& cache : form_.cache)
+      cache_shapes_[cache.past] = imported.graph.type(imported.graph.FindOutput(cache.present)->value).shape;
     ASSIGN_OR_RETURN(imported.graph, Canonicalize(std::move(imported.graph)));
     RETURN_IF_ERROR(weights_->Add(&imported));
     ASSIGN_OR_RETURN(const Graph graph, MakeGraph(imported, tokens, scores));
@@ -301,7 +301,8 @@ class Decoder : public TextDecoder {
 
   absl::Status ComputeAll(std::span<const std::vector<int64_t>> tokens) {
     size_t longest = 1;
-    for (size_t row = 0; row < tokens.size(); ++row) longest = std::max(longest, tokens_[row].size() + tokens[row].size());
+    for (size_t row = 0; row < tokens.size(); ++row)
+      longest = std::max(longest, tokens_[row].size() + tokens[row].size());
     int64_t length = options_.exact_length > 0 ? options_.exact_length : 16;
     while (options_.exact_length == 0 && length < static_cast<int64_t>(longest)) length *= 2;
     if (options_.exact_length == 0 && options_.greatest_length > 0) length = std::min(length, options_.greatest_length);
@@ -387,8 +388,8 @@ class Decoder : public TextDecoder {
       const auto axis = static_cast<ptrdiff_t>(form_.cache[i].length_axis);
       const auto extents = to.type.shape.begin();
       const int64_t blocks = NumElements(Shape(extents + 1, extents + axis));
-      const auto bytes = static_cast<int64_t>(NumElements(Shape(extents + axis + 1, to.type.shape.end())) *
-                                              DTypeSize(to.type.dtype));
+      const auto bytes =
+          static_cast<int64_t>(NumElements(Shape(extents + axis + 1, to.type.shape.end())) * DTypeSize(to.type.dtype));
       const int64_t source = use_ == CacheUse::kOrdered ? used : 0;
       buffer_.resize(count * bytes);
       for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
@@ -406,6 +407,7 @@ class Decoder : public TextDecoder {
   Backend& backend_;
   const DecoderOptions options_;
   const CacheUse use_;
+  std::map<std::string, Shape> cache_shapes_;  // by input
   int64_t capacity_ = 0;
   int64_t filler_ = 0;  // the token behind those of a row, which no token sees
   Arena cache_;
@@ -467,6 +469,7 @@ absl::StatusOr<std::unique_ptr<TextDecoder>> TextDecoder::Create(std::shared_ptr
   for (const CacheUse use : {CacheUse::kAppended, CacheUse::kOrdered}) {
     if (form.cache.empty()) break;
     auto decoder = std::make_unique<Decoder>(form, shared, backend, options, use);
+    decoder->set_cache_shapes(plain->cache_shapes());
     if (!decoder->Init().ok()) continue;
     ASSIGN_OR_RETURN(const std::vector<float> scores, ScoreTrial(*decoder, options, 0));
     if (Agree(scores, expected, tolerance)) return decoder;

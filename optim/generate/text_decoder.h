@@ -24,13 +24,13 @@
 namespace onnxtrain {
 
 struct DecoderOptions {
-  int64_t rows = 1;                    // texts that are continued together
-  int64_t capacity = 0;                // tokens of a text, prompt and answer
-  int64_t exact_length = 0;            // the only length that the model accepts; 0: any
-  int64_t greatest_length = 0;         // positions that the model has; 0: no limit
-  int64_t vocabulary = 0;              // rows of the embedding table; 0: unknown
-  std::string logits;                  // "": the first output [batch, length, tokens]
-  DType compute = DType::kFloat32;     // as in SessionOptions
+  int64_t rows = 1;                 // texts that are continued together
+  int64_t capacity = 0;             // tokens of a text, prompt and answer
+  int64_t exact_length = 0;         // the only length that the model accepts; 0: any
+  int64_t greatest_length = 0;      // positions that the model has; 0: no limit
+  int64_t vocabulary = 0;           // rows of the embedding table; 0: unknown
+  std::string logits;               // "": the first output [batch, length, tokens]
+  DType compute = DType::kFloat32;  // as in SessionOptions
 };
 
 class TextDecoder {

@@ -105,13 +105,12 @@ class Writer {
     if (!language.has_value()) return Invalid(config_.model, ": is no language model that predicts the next token");
     ASSIGN_OR_RETURN(backend_, LoadBackend(config_));
     const LengthLimit& limit = language->limit;
-    const DecoderOptions options{
-        .capacity = config_.chat ? kChatCapacity : prompt + config_.max_new_tokens,
-        .exact_length = limit.exact ? limit.length : 0,
-        .greatest_length = limit.length,
-        .vocabulary = language->rows,
-        .logits = config_.logits,
-        .compute = config_.mixed_precision == "bf16" ? DType::kBFloat16 : DType::kFloat32};
+    const DecoderOptions options{.capacity = config_.chat ? kChatCapacity : prompt + config_.max_new_tokens,
+                                 .exact_length = limit.exact ? limit.length : 0,
+                                 .greatest_length = limit.length,
+                                 .vocabulary = language->rows,
+                                 .logits = config_.logits,
+                                 .compute = config_.mixed_precision == "bf16" ? DType::kBFloat16 : DType::kFloat32};
     ASSIGN_OR_RETURN(decoder_, TextDecoder::Create(model, backend_.get(), {}, options));
     const char* cache = decoder_->cache_use() == TextDecoder::CacheUse::kNone ? "no cache: computes all tokens again"
                                                                               : "with its cache";
