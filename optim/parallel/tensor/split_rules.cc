@@ -122,6 +122,13 @@ AxisNames MatMul(const NodeContext& c) {
   return names;
 }
 
+// Names the rows. The blocks of the weight are whole.
+AxisNames MatMulDequantized(const NodeContext& c) {
+  AxisNames names = AllWhole(c);
+  for (int a = 0; a + 1 < c.rank(0); ++a) names.inputs[0][a] = names.outputs[0][a] = a;
+  return names;
+}
+
 // x [N,C,…], w [M,C/g,…], b [M] → y [N,M,…]. With groups, these are divided.
 AxisNames Conv(const NodeContext& c) {
   AxisNames names = AllWhole(c);
@@ -242,6 +249,7 @@ using NameAxes = AxisNames (*)(const NodeContext&);
 NameAxes FindNames(const Node& node) {
   static const auto* rules = new std::map<std::string_view, NameAxes>{
       {"MatMul", MatMul},
+      {"MatMulDequantized", MatMulDequantized},
       {"Conv", Conv},
       {"ConvTranspose", ConvTranspose},
       {"Attention", Attention},
