@@ -33,8 +33,6 @@ SPECIAL = ['<unk>', '</s>', '<pad>', '<user>', '<assistant>']
 WORDS = [f'w{i}' for i in range(60)]
 RATE = 0.05
 LOSSES = {'dpo': ('dpo:beta=0.1', {'loss_type': ['sigmoid'], 'beta': 0.1}),
-          'smoothed': ('dpo:beta=0.1,label_smoothing=0.2',
-                       {'loss_type': ['sigmoid'], 'beta': 0.1, 'label_smoothing': 0.2}),
           'ipo': ('ipo:beta=0.1', {'loss_type': ['ipo'], 'beta': 0.1})}
 
 
