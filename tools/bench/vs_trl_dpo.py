@@ -15,6 +15,7 @@ import copy
 import json
 import os
 import random
+import shutil
 import subprocess
 import tempfile
 
@@ -32,8 +33,6 @@ SPECIAL = ['<unk>', '</s>', '<pad>', '<user>', '<assistant>']
 WORDS = [f'w{i}' for i in range(60)]
 RATE = 0.05
 LOSSES = {'dpo': ('dpo:beta=0.1', {'loss_type': ['sigmoid'], 'beta': 0.1}),
-          'smoothed': ('dpo:beta=0.1,label_smoothing=0.2',
-                       {'loss_type': ['sigmoid'], 'beta': 0.1, 'label_smoothing': 0.2}),
           'ipo': ('ipo:beta=0.1', {'loss_type': ['ipo'], 'beta': 0.1})}
 
 
@@ -113,13 +112,14 @@ def train_trl(model, tokenizer, pairs, steps, options, double, folder):
 
 def train_own(binary, folder, data, loss, steps, out):
     subprocess.run([binary, 'train', '--model', folder, '--data', data, '--loss', loss, '--batch-size', '4',
-                    '--max-steps', str(steps), '--optimizer', 'sgd', '--momentum', '0', '--lr', str(RATE),
-                    '--lr-scheduler', 'constant', '--warmup', '0', '--weight-decay', '0', '--max-grad-norm', '0',
-                    '--shuffle=false', '--eval-split', '', '--log-every', '1', '--mixed-precision', 'no', '--out', out,
+                    '--max-steps', str(steps), '--optimizer', 'sgd', '--lr', str(RATE),
+                    '--lr-scheduler', 'constant', '--max-grad-norm', '0',
+                    '--no-shuffle', '--log-every', '1', '--mixed-precision', 'no', '--out', out,
                     '--quiet'], check=True)
     with open(f'{out}/metrics.jsonl', encoding='utf8') as file:
         events = [json.loads(line) for line in file]
-    trained = onnx.load(next(path for path in (f'{out}/model/model.onnx', f'{out}/model.onnx') if os.path.exists(path)))
+    shutil.copytree(out, out + '.copy')  # onnx refuses hard links
+    trained = onnx.load(out + '.copy/model.onnx')
     return [event['loss'] for event in events if 'loss' in event and 'lr' in event], {
         tensor.name.removeprefix('model.'): torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy())
         for tensor in trained.graph.initializer}
