@@ -63,23 +63,28 @@ absl::Status CopySettings(const fs::path& from, const fs::path& to) {
   return absl::OkStatus();
 }
 
+absl::Status CopyFile(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::remove(to, error);
+  fs::copy_file(from, to, error);
+  return Failed(to, error);
+}
+
 // Links a file to its second place, or copies it where that is impossible.
 absl::Status LinkFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::remove(to, error);
   fs::create_hard_link(from, to, error);
-  if (!error) return absl::OkStatus();
-  error.clear();
-  fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
-  return Failed(to, error);
+  return error ? CopyFile(from, to) : absl::OkStatus();
 }
 
-// Links the model under the name of the original; its external data keeps its name, which the model refers to.
+// Links the model under the name of the original. Copies its external data, which keeps its name, since the model
+// refers to it, and is not read through a hard link.
 absl::Status LinkModel(const TrainedModel& trained, const fs::path& folder) {
   for (const std::string& file : ListModelFiles(trained.file)) {
     const bool is_model = fs::path(file).filename() == fs::path(trained.file).filename();
     const fs::path name = is_model ? fs::path(trained.original).filename() : fs::path(file).filename();
-    RETURN_IF_ERROR(LinkFile(file, folder / name));
+    RETURN_IF_ERROR(is_model ? LinkFile(file, folder / name) : CopyFile(file, folder / name));
   }
   return absl::OkStatus();
 }

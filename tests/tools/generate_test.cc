@@ -206,6 +206,22 @@ TEST_F(Generate, AnswersWhatItHasLearned) {
   EXPECT_EQ(chat.out, "y\n");
 }
 
+// A run writes its model twice, and both can be read.
+TEST_F(Generate, ReadsRunsWithExternalData) {
+  tiny::Model m = Appending(false);
+  for (tiny::Weight& w : m.weights) w.file = w.name == "embedding" ? "model.onnx.data" : "";
+  Make("m", m);
+  WriteAll(Path("d.txt"), "a quick brown fox. a lazy dog.\n");
+  const Outcome trained = Run("--model m --data d.txt --max-steps 2 --max-length 8 --batch-size 1 --quiet --out r");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  ASSERT_TRUE(std::filesystem::exists(Path("r/model/model.onnx.data")));
+  const Outcome first = Write("--quiet --model r/model.onnx --prompt ab --max-new-tokens 9"),
+                second = Write("--quiet --model r/model --prompt ab --max-new-tokens 9");
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(first.out, second.out);
+}
+
 TEST_F(Generate, Refusals) {
   Make("m", Appending(true));
   ExpectRefused(Write("--model m"), "--prompt: missing");
