@@ -246,8 +246,8 @@ constexpr ConfigField kFields[] = {
      {.choices = "kaiming|gaussian|pissa"}},
     {"model", "quantize_base", kGradients | kSynthetic | kTaskEval | kTaskPredict, {&kNeedsAdapters},
      &C::quantize_base, "FORMAT",
-     "Quantizes the float weights of products in memory, beside adapters (QLoRA): int4 (blocks of 32 with zero points), "
-     "int8 (a scale for each output) or nf4 (blocks of 64). The output layer and embeddings stay floats, and so does "
+     "Quantizes the float weights of products in memory, beside adapters (QLoRA): int4 (blocks of 32 with zero "
+     "points), int8 (a scale for each output) or nf4 (blocks of 64). The output layer and embeddings stay floats, and so does "
      "the merged model",
      {.choices = "none|int4|int8|nf4"}},
     {"model", "num_classes", kSurgery, {&kAlways}, &C::num_classes, "N|auto",
