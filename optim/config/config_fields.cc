@@ -247,8 +247,8 @@ constexpr ConfigField kFields[] = {
     {"model", "quantize_base", kGradients | kSynthetic | kTaskEval | kTaskPredict, {&kNeedsAdapters},
      &C::quantize_base, "FORMAT",
      "Quantizes the float weights of products in memory, beside adapters (QLoRA): int4 (blocks of 32 with zero "
-     "points), int8 (a scale for each output) or nf4 (blocks of 64). The output layer and embeddings stay floats, and so does "
-     "the merged model",
+     "points), int8 (a scale for each output) or nf4 (blocks of 64). The output layer and embeddings stay floats, and "
+     "so does the merged model",
      {.choices = "none|int4|int8|nf4"}},
     {"model", "num_classes", kSurgery, {&kAlways}, &C::num_classes, "N|auto",
      "Replaces the last layer by one with N outputs; auto: one for each class of the labels",
