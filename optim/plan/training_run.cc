@@ -446,8 +446,9 @@ absl::Status RunBuilder::OpenBackend() {
 
 // Evaluates the reference in a temporary session, before any update.
 absl::Status RunBuilder::EvaluateReference() {
+  if (options_.loss.pairs && PartOf(options_).on())
+    return Invalid("`loss` ", prepared_.loss.name, ": pairs of answers need the whole model on each rank");
   if (!has_samples() || !ReadsReference(prepared_.loss)) return absl::OkStatus();
-  if (PartOf(options_).on()) return Invalid("`loss` ", prepared_.loss.name, ": needs the whole model on each rank");
   const auto begin = std::chrono::steady_clock::now();
   SessionOptions options = options_;
   options.metrics = {kLogProbabilities};
