@@ -453,7 +453,7 @@ bool Agree(std::span<const float> a, std::span<const float> b, double tolerance)
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TextDecoder>> TextDecoder::Create(std::shared_ptr<const OnnxModel> model,
+absl::StatusOr<std::unique_ptr<TextDecoder>> TextDecoder::Create(const std::shared_ptr<const OnnxModel>& model,
                                                                  Backend* backend,
                                                                  const std::map<std::string, HostTensor>& weights,
                                                                  const DecoderOptions& options) {

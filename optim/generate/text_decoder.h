@@ -42,7 +42,8 @@ class TextDecoder {
   // `weights` replace those of the file (Session::Weights). `backend` must outlive the decoder. Chooses the first use
   // of the cache with which the model predicts what it predicts without. Fails, naming it, on an input that no decoder
   // of text has, and on a model whose predictions depend on later tokens.
-  static absl::StatusOr<std::unique_ptr<TextDecoder>> Create(std::shared_ptr<const OnnxModel> model, Backend* backend,
+  static absl::StatusOr<std::unique_ptr<TextDecoder>> Create(const std::shared_ptr<const OnnxModel>& model,
+                                                             Backend* backend,
                                                              const std::map<std::string, HostTensor>& weights,
                                                              const DecoderOptions& options);
   virtual ~TextDecoder() = default;
