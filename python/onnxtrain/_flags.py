@@ -288,7 +288,7 @@ class _TrainInspectComparePlan(TypedDict, total=False):
     head: Value
     """Appends a classifier to an encoder, behind pooling over the sequence: first position, mean or maximum"""
     seed: int
-    """Seed of the data order, dropout, new weights and synthetic data (default 42)"""
+    """Seed of the data order, dropout, new weights, synthetic data and drawn tokens (default 42)"""
 
 
 class _Inspect(TypedDict, total=False):
@@ -312,7 +312,7 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     them, or chars: a token for each character of the training text (default that of preprocess.json)"""
     prompt: Value
     """The column of prompts, whose tokens a language model reads without learning them, for names other than prompt,
-    instruction and question. With --completion"""
+    instruction and question. With --completion. generate: the text to answer or to continue; -: that of stdin"""
     completion: Value
     """The column of the answers to --prompt"""
     chat_template: Value
