@@ -23,13 +23,26 @@ constexpr char kNone[] = "none";
 // Texts that end turns in templates whose settings name another token.
 constexpr const char* kEndsOfTurns[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
 
-// Returns the value of eos_token_id in a file of settings, at the top or in its "model"; null if there is none.
-Json FindEndIds(const std::filesystem::path& path) {
+// Returns a value of a file of settings, at the top or in its "model"; null if there is none.
+Json FindSetting(const std::filesystem::path& path, const char* name) {
+  if (!path.has_parent_path()) return nullptr;  // the model has no folder of settings
   const auto text = ReadTextFile(path.string(), kMostSettingsBytes);
   if (!text.ok()) return nullptr;
   const Json json = ParseJson<Json>(*text);
   const Json& model = json.is_object() && json.contains("model") ? json["model"] : json;
-  return model.is_object() && model.contains("eos_token_id") ? model["eos_token_id"] : Json();
+  return model.is_object() && model.contains(name) ? model[name] : Json();
+}
+
+int64_t FindGreatestLength(const std::filesystem::path& folder) {
+  constexpr std::pair<const char*, const char*> kSettings[] = {{"config.json", "max_position_embeddings"},
+                                                               {"genai_config.json", "context_length"}};
+  int64_t greatest = 0;
+  for (const auto& [file, name] : kSettings) {
+    const Json length = FindSetting(folder / file, name);
+    if (!length.is_number_integer() || length.get<int64_t>() < 1) continue;
+    greatest = greatest == 0 ? length.get<int64_t>() : std::min(greatest, length.get<int64_t>());
+  }
+  return greatest;
 }
 
 // Opens the tokenizer of a model without data.
@@ -65,17 +78,18 @@ absl::StatusOr<Prompts> Prompts::Open(const TrainConfig& config) {
   auto text = ChatText::Make(source, settings, LossOn::kAuto);
   if (!text.ok()) return Annotate(text.status(), "the chat template: ");
   prompts.text_ = *std::move(text);
-  prompts.FindStopTokens(config, settings);
+  const std::filesystem::path folder = FindModelFolder(config.model);
+  prompts.FindStopTokens(folder, settings);
+  prompts.greatest_length_ = FindGreatestLength(folder);
   return prompts;
 }
 
-void Prompts::FindStopTokens(const TrainConfig& config, const ChatSettings& settings) {
+void Prompts::FindStopTokens(const std::filesystem::path& folder, const ChatSettings& settings) {
   const auto add = [&](int64_t id) {
     if (std::ranges::find(stop_, id) == stop_.end()) stop_.push_back(id);
   };
-  const std::filesystem::path folder = FindModelFolder(config.model);
   for (const char* name : {"generation_config.json", "genai_config.json"}) {
-    const Json ids = FindEndIds(folder / name);
+    const Json ids = FindSetting(folder / name, "eos_token_id");
     if (ids.is_number_integer()) add(ids);
     for (const Json& id : ids.is_array() ? ids : Json::array()) {
       if (id.is_number_integer()) add(id);

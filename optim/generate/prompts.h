@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,15 +33,19 @@ class Prompts {
   // Tokens that end an answer: those of generation_config.json and genai_config.json in the model's folder, and the
   // tokenizer's.
   const std::vector<int64_t>& stop() const { return stop_; }
+  // Tokens of the longest text, from config.json and genai_config.json in the model's folder; 0: they name none. Tables
+  // of positions in the model have no more rows.
+  int64_t greatest_length() const { return greatest_length_; }
 
  private:
-  void FindStopTokens(const TrainConfig& config, const ChatSettings& settings);
+  void FindStopTokens(const std::filesystem::path& folder, const ChatSettings& settings);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const TokenText> names_;
   ChatText text_;
   std::string source_;
   std::vector<int64_t> stop_;
+  int64_t greatest_length_ = 0;
 };
 
 }  // namespace onnxtrain

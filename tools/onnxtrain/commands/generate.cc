@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
+#include "frontend/data/text/text_encoding.h"
 #include "optim/generate/prompts.h"
 #include "optim/generate/write_text.h"
 #include "optim/plan/language_data.h"
@@ -19,6 +20,9 @@ using Json = OrderedJson;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kChatCapacity = 4096;  // tokens of a conversation, unless the model has fewer positions
+
+// Returns the smaller number of those that are not 0.
+int64_t LeastSet(int64_t a, int64_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
 // Prints the text of tokens as they come, without characters that are incomplete.
 class TokenPrinter {
@@ -87,7 +91,7 @@ class Writer {
     Report(std::ssize(rest[0]), std::ssize(written[0]), first - start, Clock::now() - first);
     seen_.insert(seen_.end(), written[0].begin(), written[0].end());
     seen_.resize(decoder_->length(0));
-    return prompts_.Join(written[0]);
+    return RepairUtf8(prompts_.Join(written[0]));  // the last character may be incomplete
   }
 
  private:
@@ -107,7 +111,7 @@ class Writer {
     const LengthLimit& limit = language->limit;
     const DecoderOptions options{.capacity = config_.chat ? kChatCapacity : prompt + config_.max_new_tokens,
                                  .exact_length = limit.exact ? limit.length : 0,
-                                 .greatest_length = limit.length,
+                                 .greatest_length = LeastSet(limit.length, prompts_.greatest_length()),
                                  .vocabulary = language->rows,
                                  .logits = config_.logits,
                                  .compute = config_.mixed_precision == "bf16" ? DType::kBFloat16 : DType::kFloat32};
