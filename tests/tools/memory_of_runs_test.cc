@@ -119,9 +119,10 @@ TEST_F(MemoryOfRuns, TheLeastThatIsNamedIsTheLeastThatWorks) {
 
 TEST_F(MemoryOfRuns, ABudgetChoosesTheMicroBatch) {
   tiny::Model narrow{.input_shape = {-1, kInputs}};  // activations take most of the memory
-  narrow.weights.push_back({"w", {kInputs, kClasses}, tiny::Uniform(kInputs * kClasses, 0.1f, 3)});
-  narrow.nodes.push_back({"Exp", {"x"}, {"e"}});
-  narrow.nodes.push_back({"MatMul", {"e", "w"}, {"p"}});
+  narrow.weights.push_back({"w", {4 * kInputs, kClasses}, tiny::Uniform(4 * kInputs * kClasses, 0.1f, 3)});
+  for (const char* op : {"Exp", "Tanh", "Sigmoid", "Sin"}) narrow.nodes.push_back({op, {"x"}, {op}});
+  narrow.nodes.push_back({"Concat", {"Exp", "Tanh", "Sigmoid", "Sin"}, {"h"}, {}, {{"axis", 1}}});
+  narrow.nodes.push_back({"MatMul", {"h", "w"}, {"p"}});
   narrow.nodes.push_back({"Softmax", {"p"}, {"y"}});
   narrow.Save(Path("m.onnx"));
   const Json whole = Trained("--batch-size 512 --max-steps 1 --save-every end");
