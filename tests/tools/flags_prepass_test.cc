@@ -21,6 +21,7 @@ const std::vector<CommandSpec> kCommands = {
       {"lr"},
       {"ignore_index"},
       {"no_decay"},
+      {"quantize_base"},
       {"normalize"},
       {"shuffle", true},
       {"drop_last", true},
