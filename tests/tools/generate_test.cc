@@ -226,7 +226,7 @@ TEST_F(Generate, Refusals) {
   Make("m", Appending(true));
   ExpectRefused(Write("--model m"), "--prompt: missing");
   ExpectRefused(Write("--model m --chat"), "needs a chat template");
-  ExpectRefused(Write("--model m --prompt ''"), "--prompt: missing");
+  ExpectRefused(Write("--model m --prompt ''"), "the value is empty");
   ExpectRefused(Write("--model m --prompt a --top-p 0.5"), "has no effect without --temperature");
   ExpectRefused(Write("--model m --prompt a --mixed-precision fp16"), "float32 (no) or bf16");
   std::filesystem::remove(Path("m/tokenizer.json"));
