@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "frontend/base/status.h"
-#include "frontend/ops/quantize.h"
 
 namespace onnxtrain {
 namespace {
@@ -16,30 +15,6 @@ constexpr BlockFormat kFormats[] = {
     {.name = "int8", .bits = 8, .inputs = 0, .is_signed = true, .has_zero = false, .nf4 = false},
     {.name = "nf4", .bits = 4, .inputs = 64, .is_signed = false, .has_zero = false, .nf4 = true},
 };
-
-// A row of integers of `bits` bits, the first one in the lowest bits of a byte.
-struct PackedRow {
-  int64_t bits;
-  bool is_signed;
-
-  int Get(const uint8_t* row, int64_t i) const {
-    const uint8_t byte = row[i * bits / 8];
-    if (bits == 8) return is_signed ? static_cast<int8_t>(byte) : byte;
-    return byte >> Shift(i) & Mask();
-  }
-  void Set(uint8_t* row, int64_t i, int number) const {
-    uint8_t& byte = row[i * bits / 8];
-    byte = static_cast<uint8_t>(bits == 8 ? number : (byte & ~(Mask() << Shift(i))) | number << Shift(i));
-  }
-
- private:
-  int Mask() const { return (1 << bits) - 1; }
-  int Shift(int64_t i) const { return static_cast<int>(i % (8 / bits) * bits); }
-};
-
-bool IsSigned(DType dtype) { return FindGrid(dtype)->low < 0; }
-const uint8_t* Bytes(const HostTensor& tensor) { return reinterpret_cast<const uint8_t*>(tensor.bytes().data()); }
-uint8_t* MutableBytes(HostTensor* tensor) { return reinterpret_cast<uint8_t*>(tensor->mutable_bytes().data()); }
 
 // Returns the number of midpoints between the values of kNf4 that are below x: the index of the nearest value.
 int FindNf4(float x) {
@@ -53,56 +28,28 @@ int FindNf4(float x) {
   return index;
 }
 
+// Writes the number at `i` of a row of `bits` bits each, the first one in the lowest bits of a byte. The row is zeroed.
+void PutNumber(HostTensor* rows, int64_t row_begin, int64_t bits, int64_t i, int number) {
+  auto* const bytes = reinterpret_cast<uint8_t*>(rows->mutable_bytes().data()) + row_begin;
+  const int mask = (1 << bits) - 1;
+  bytes[i * bits / 8] |= static_cast<uint8_t>((number & mask) << (i % (8 / bits) * bits));
+}
+
 // The encoding of one block: the number q stands for (q − zero)·scale.
 struct Encoding {
   float scale = 0, zero = 0;
 };
 
-// Reads the tensors of a quantized matrix.
-class BlockReader {
- public:
-  explicit BlockReader(const StoredBlocks& blocks)
-      : b_(blocks),
-        m_(blocks.matrix),
-        numbers_{m_.bits, IsSigned(b_.q.dtype())},
-        packed_zeros_(b_.zero && !IsFloat(b_.zero->dtype())),
-        zeros_{m_.zero_bits, packed_zeros_ && IsSigned(b_.zero->dtype())} {}
-
-  int Number(int64_t row, int64_t column) const { return numbers_.Get(Bytes(b_.q) + row * m_.row_bytes, column); }
-  // Returns the encoding of the block in row r and column c of the blocks.
-  Encoding Get(int64_t r, int64_t c) const {
-    const int64_t at = r * m_.scale_columns() + c;
-    return {static_cast<float>(b_.scale.At(at)), Zero(r, c)};
-  }
-  float Zero(int64_t r, int64_t c) const {
-    if (!b_.zero) return static_cast<float>(m_.zero);
-    if (!packed_zeros_) return static_cast<float>(b_.zero->At(r * m_.scale_columns() + c));
-    return static_cast<float>(zeros_.Get(Bytes(*b_.zero) + r * m_.zero_row_bytes(), c));
-  }
-  float RealValue(int number, const Encoding& e) const {
-    return (m_.nf4 ? kNf4[static_cast<size_t>(number)] : static_cast<float>(number) - e.zero) * e.scale;
-  }
-
- protected:
-  const StoredBlocks& b_;
-  const QuantizedMatrix& m_;
-  const PackedRow numbers_;
-  const bool packed_zeros_;
-  const PackedRow zeros_;
-};
-
 // Quantizes the rows of one row of blocks at a time.
-class BlockQuantizer : private BlockReader {
+class BlockQuantizer {
  public:
-  BlockQuantizer(bool keep_scales, StoredBlocks* blocks)
-      : BlockReader(*blocks),
-        keeps_(keep_scales),
-        low_(m_.bits < 8 ? 0 : static_cast<float>(FindGrid(b_.q.dtype())->low)),
-        high_(m_.bits < 8 ? static_cast<float>((1 << m_.bits) - 1) : static_cast<float>(FindGrid(b_.q.dtype())->high)),
-        fixed_zero_(FindFixedZero()),
+  explicit BlockQuantizer(StoredBlocks* blocks)
+      : m_(blocks->matrix),
+        low_(m_.is_signed ? -static_cast<float>(1 << (m_.bits - 1)) : 0),
+        high_(low_ + static_cast<float>((1 << m_.bits) - 1)),
         blocks_(*blocks) {}
 
-  absl::StatusOr<QuantizationError> Run(const ReadRows& read) {
+  absl::Status Run(const ReadRows& read) {
     values_.resize(static_cast<size_t>(m_.block_rows * m_.columns));
     for (int64_t row = 0; row < m_.rows; row += m_.block_rows) {
       const int64_t count = std::min(m_.block_rows, m_.rows - row);
@@ -113,7 +60,8 @@ class BlockQuantizer : private BlockReader {
       for (int64_t column = 0; column < m_.columns; column += m_.block_columns)
         Quantize({row, column, count, std::min(m_.block_columns, m_.columns - column)});
     }
-    return total_;
+    blocks_.error = squares_ == 0 ? 0 : std::sqrt(error_ / squares_);
+    return absl::OkStatus();
   }
 
  private:
@@ -130,63 +78,25 @@ class BlockQuantizer : private BlockReader {
     }
   }
 
-  // Returns the zero point of all blocks if they have the same one.
-  std::optional<float> FindFixedZero() const {
-    if (!b_.zero) return static_cast<float>(m_.zero);
-    if (!keeps_) return std::nullopt;
-    const float first = Zero(0, 0);
-    for (int64_t r = 0; r < m_.scale_rows(); ++r) {
-      for (int64_t c = 0; c < m_.scale_columns(); ++c) {
-        if (Zero(r, c) != first) return std::nullopt;
-      }
-    }
-    return first;
-  }
-
-  // Returns the encoding that the tensors hold.
-  Encoding Stored(const Block& block) const { return Get(block.row / m_.block_rows, block.column / m_.block_columns); }
-
-  void Store(const Block& block, const Encoding& e) {
-    const int64_t r = block.row / m_.block_rows, c = block.column / m_.block_columns, at = r * m_.scale_columns() + c;
-    blocks_.scale.Set(at, e.scale);
-    if (packed_zeros_) {
-      zeros_.Set(MutableBytes(&*blocks_.zero) + r * m_.zero_row_bytes(), c, static_cast<int>(e.zero));
-    } else if (b_.zero) {
-      blocks_.zero->Set(at, e.zero);
-    }
-  }
-
-  // Returns an encoding of the range. All ranges include 0.
+  // Returns the encoding of a range that includes 0.
   Encoding Fit(float low, float high) const {
     if (m_.nf4) return {.scale = std::max(high, -low)};
-    if (fixed_zero_) return {.scale = FitScale(low, high, *fixed_zero_), .zero = *fixed_zero_};
+    if (!blocks_.zero) return {.scale = std::max(high / high_, low / low_)};
     const float scale = (high - low) / (high_ - low_);
-    const float zero = scale == 0 ? low_ : std::clamp(std::round(low_ - low / scale), low_, high_);
-    return {.scale = scale, .zero = zero};
+    return {.scale = scale, .zero = scale == 0 ? low_ : std::clamp(std::round(low_ - low / scale), low_, high_)};
   }
 
-  // Returns the scale of the smallest magnitude with which all numbers are within the grid. Few bits have one number
-  // more below their zero point than above it, so that a negative scale may be smaller.
-  float FitScale(float low, float high, float zero) const {
-    const float below = std::max(zero - low_, 1.0f), above = std::max(high_ - zero, 1.0f);
-    const float positive = std::max(high / above, -low / below), negative = std::max(high / below, -low / above);
-    return m_.bits < 8 && negative < positive ? -negative : positive;
+  void Store(const Block& block, const Encoding& e) {
+    const int64_t r = block.row / m_.block_rows, c = block.column / m_.block_columns;
+    blocks_.scale.Set(r * m_.scale_columns() + c, e.scale);
+    if (blocks_.zero) PutNumber(&*blocks_.zero, r * m_.zero_row_bytes(), m_.zero_bits, c, static_cast<int>(e.zero));
   }
 
-  int FindNumber(float value, float inverse, const Encoding& e) const {
-    if (m_.nf4) return FindNf4(value * inverse);
-    return static_cast<int>(std::clamp(std::round(value * inverse + e.zero), low_, high_));
+  int FindNumber(float scaled, const Encoding& e) const {
+    return m_.nf4 ? FindNf4(scaled) : static_cast<int>(std::clamp(std::round(scaled + e.zero), low_, high_));
   }
-  static float Inverse(const Encoding& e) { return e.scale == 0 ? 0 : 1 / e.scale; }
-
-  double ErrorOf(const Block& block, const Encoding& e) const {
-    const float inverse = Inverse(e);
-    double error = 0;
-    ForEach(block, [&](int64_t, int64_t, float value) {
-      const double difference = RealValue(FindNumber(value, inverse, e), e) - value;
-      error += difference * difference;
-    });
-    return error;
+  float RealValue(int number, const Encoding& e) const {
+    return (m_.nf4 ? kNf4[static_cast<size_t>(number)] : static_cast<float>(number) - e.zero) * e.scale;
   }
 
   void Quantize(const Block& block) {
@@ -195,40 +105,26 @@ class BlockQuantizer : private BlockReader {
       low = std::min(low, value);
       high = std::max(high, value);
     });
-    const Encoding old = Stored(block);
-    Store(block, Fit(low, high));
-    Encoding e = Stored(block);  // rounded to the types of the tensors
-    if (keeps_ && ErrorOf(block, old) <= ErrorOf(block, e)) Store(block, e = old);
-    const float inverse = Inverse(e);
-    uint8_t* const q = MutableBytes(&blocks_.q);
+    const Encoding e = Fit(low, high);
+    Store(block, e);
+    const float inverse = e.scale == 0 ? 0 : 1 / e.scale;
     ForEach(block, [&](int64_t row, int64_t column, float value) {
-      const int number = FindNumber(value, inverse, e);
-      numbers_.Set(q + row * m_.row_bytes, column, number);
+      const int number = FindNumber(value * inverse, e);
+      PutNumber(&blocks_.q, row * m_.row_bytes, m_.bits, column, number);
       const double difference = RealValue(number, e) - value;
-      total_.error += difference * difference;
-      total_.matrix += static_cast<double>(value) * value;
+      error_ += difference * difference;
+      squares_ += static_cast<double>(value) * value;
     });
   }
 
-  const bool keeps_;
+  const QuantizedMatrix& m_;
   const float low_, high_;  // the grid of integers
-  const std::optional<float> fixed_zero_;
   StoredBlocks& blocks_;
   std::vector<float> values_;
-  QuantizationError total_;
+  double error_ = 0, squares_ = 0;
 };
 
-}  // namespace
-
-int64_t StoredBlocks::bytes() const {
-  return static_cast<int64_t>(q.bytes().size() + scale.bytes().size() + (zero ? zero->bytes().size() : 0));
-}
-
-const BlockFormat* FindBlockFormat(std::string_view name) {
-  const auto* const found = std::ranges::find(kFormats, name, &BlockFormat::name);
-  return found == std::end(kFormats) ? nullptr : found;
-}
-
+// Returns zeroed blocks.
 StoredBlocks MakeBlocks(const BlockFormat& format, int64_t rows, int64_t columns, bool outputs_first) {
   const int64_t inputs = outputs_first ? columns : rows, block = format.inputs == 0 ? inputs : format.inputs;
   StoredBlocks blocks{.matrix = {.rows = rows,
@@ -246,24 +142,22 @@ StoredBlocks MakeBlocks(const BlockFormat& format, int64_t rows, int64_t columns
   if (format.has_zero) blocks.zero = HostTensor({DType::kUInt8, {m.scale_rows(), m.zero_row_bytes()}});
   return blocks;
 }
+}  // namespace
 
-double QuantizationError::relative() const { return matrix == 0 ? 0 : std::sqrt(error / matrix); }
-
-absl::StatusOr<QuantizationError> QuantizeBlocks(const ReadRows& read, bool keep_scales, StoredBlocks* blocks) {
-  return BlockQuantizer(keep_scales, blocks).Run(read);
+int64_t StoredBlocks::bytes() const {
+  return static_cast<int64_t>(q.bytes().size() + scale.bytes().size() + (zero ? zero->bytes().size() : 0));
 }
 
-void ReadBlocks(const StoredBlocks& blocks, int64_t row, int64_t count, std::span<float> out) {
-  const BlockReader reader(blocks);
-  const QuantizedMatrix& m = blocks.matrix;
-  float* at = out.data();
-  for (int64_t r = row; r < row + count; ++r) {
-    for (int64_t begin = 0; begin < m.columns; begin += m.block_columns) {
-      const Encoding e = reader.Get(r / m.block_rows, begin / m.block_columns);
-      for (int64_t c = begin; c < std::min(begin + m.block_columns, m.columns); ++c)
-        *at++ = reader.RealValue(reader.Number(r, c), e);
-    }
-  }
+const BlockFormat* FindBlockFormat(std::string_view name) {
+  const auto* const found = std::ranges::find(kFormats, name, &BlockFormat::name);
+  return found == std::end(kFormats) ? nullptr : found;
+}
+
+absl::StatusOr<StoredBlocks> QuantizeBlocks(const BlockFormat& format, int64_t rows, int64_t columns,
+                                            bool outputs_first, const ReadRows& read) {
+  StoredBlocks blocks = MakeBlocks(format, rows, columns, outputs_first);
+  RETURN_IF_ERROR(BlockQuantizer(&blocks).Run(read));
+  return blocks;
 }
 
 }  // namespace onnxtrain

@@ -19,7 +19,7 @@ struct StoredBlocks {
   HostTensor q;                         // [rows, row_bytes]
   HostTensor scale;                     // [scale_rows, scale_columns]
   std::optional<HostTensor> zero = {};  // as the operand of MatMulDequantized; nullopt: matrix.zero for all
-  double error = 0;                     // ‖Ŵ − W‖ / ‖W‖ of the floats that it was made from
+  double error = 0;  // ‖Ŵ − W‖ / ‖W‖ of the floats W that were quantized; 0 for a zero matrix
 
   int64_t bytes() const;
 };
@@ -38,25 +38,12 @@ struct BlockFormat {
 //   nf4: blocks of 64; the scale is the largest magnitude, the number that of the nearest value of kNf4.
 const BlockFormat* FindBlockFormat(std::string_view name);
 
-// Returns zeroed blocks for a matrix whose outputs are its rows, or its columns.
-StoredBlocks MakeBlocks(const BlockFormat& format, int64_t rows, int64_t columns, bool outputs_first);
-
-// Writes `count` rows from `row` on to `out`.
+// Writes `count` rows of a matrix from `row` on to `out`.
 using ReadRows = std::function<void(int64_t row, int64_t count, std::span<float> out)>;
 
-// The squared norms of a matrix and of the difference that quantization makes.
-struct QuantizationError {
-  double error = 0, matrix = 0;
-
-  double relative() const;  // ‖Ŵ − W‖ / ‖W‖, 0 for a zero matrix
-};
-
-// Replaces numbers, scales and zero points by those of the floats. A number is w / scale + zero, rounded half away from
-// zero and clipped. Zero points that all blocks share stay. With `keep_scales`, a block keeps its scale and zero point
-// if the error is smaller with them than with new ones. Fails on numbers that are not finite.
-absl::StatusOr<QuantizationError> QuantizeBlocks(const ReadRows& read, bool keep_scales, StoredBlocks* blocks);
-
-// Writes `count` rows of the real values from `row` on to `out`.
-void ReadBlocks(const StoredBlocks& blocks, int64_t row, int64_t count, std::span<float> out);
+// Quantizes a matrix whose outputs are its rows, or its columns. A number is w / scale + zero, rounded half away from
+// zero and clipped. Fails on floats that are not finite.
+absl::StatusOr<StoredBlocks> QuantizeBlocks(const BlockFormat& format, int64_t rows, int64_t columns,
+                                            bool outputs_first, const ReadRows& read);
 
 }  // namespace onnxtrain

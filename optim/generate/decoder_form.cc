@@ -82,6 +82,7 @@ class FormFinder {
     if (axis == natural_.batch_axes.end()) return Set(input, &form_.branch);
     const CacheTensor cache = {.past = input.name,
                                .present = FindPresent(model_, input.name),
+                               .empty = natural_.fixed.at(input.name),
                                .batch_axis = axis->second,
                                .length_axis = FindLengthAxis(input, axis->second)};
     const bool continues = !cache.present.empty() && cache.length_axis > 0;

@@ -13,6 +13,7 @@ namespace onnxtrain {
 // batch axis is moved to the front.
 struct CacheTensor {
   std::string past, present;
+  HostTensor empty;     // a cache without tokens, in the layout of the file
   int batch_axis = 0;   // in the file
   int length_axis = 0;  // with the batch in front
 };

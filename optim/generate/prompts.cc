@@ -20,9 +20,6 @@ using Json = OrderedJson;
 constexpr int64_t kMostSettingsBytes = int64_t{16} << 20;
 constexpr char kNone[] = "none";
 
-// Texts that end turns in templates whose settings name another token.
-constexpr const char* kEndsOfTurns[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"};
-
 // Returns a value of a file of settings, at the top or in its "model"; null if there is none.
 Json FindSetting(const std::filesystem::path& path, const char* name) {
   if (!path.has_parent_path()) return nullptr;  // the model has no folder of settings
@@ -63,15 +60,13 @@ absl::StatusOr<Prompts> Prompts::Open(const TrainConfig& config) {
   prompts.names_ = std::make_shared<const TokenText>(*setup.tokenizer);
   ASSIGN_OR_RETURN(const ChatSettings settings, ReadChatSettings(*setup.tokenizer));
   std::string source;
-  if (config.chat_template == kNone) {
-    prompts.source_ = "";
-  } else if (!config.chat_template.empty()) {
+  if (!config.chat_template.empty() && config.chat_template != kNone) {
     ASSIGN_OR_RETURN(source, ReadChatTemplate(config.chat_template));
     prompts.source_ = config.chat_template;
-  } else if (!setup.chat_template.empty()) {
+  } else if (config.chat_template.empty() && !setup.chat_template.empty()) {
     source = setup.chat_template;
     prompts.source_ = "the template that the model was trained with";
-  } else if (!settings.chat_template.empty()) {
+  } else if (config.chat_template.empty() && !settings.chat_template.empty()) {
     source = settings.chat_template;
     prompts.source_ = "the tokenizer's template";
   }
@@ -98,10 +93,8 @@ void Prompts::FindStopTokens(const std::filesystem::path& folder, const ChatSett
   const auto end = tokenizer_->FindToken(settings.end());
   const auto known = end.has_value() ? end : FindEndOfText(*tokenizer_);
   if (known.has_value()) add(*known);
-  for (const char* text : kEndsOfTurns) {
-    const auto id = has_template() ? tokenizer_->FindToken(text) : std::nullopt;
-    if (id.has_value()) add(*id);
-  }
+  const auto end_of_turn = tokenizer_->FindToken(text_.FindEndOfTurn());
+  if (end_of_turn.has_value()) add(*end_of_turn);
 }
 
 absl::StatusOr<std::vector<int64_t>> Prompts::EncodePlain(const std::string& text) const {

@@ -30,8 +30,8 @@ class Prompts {
   std::string Join(std::span<const int64_t> ids) const { return names_->Join(ids); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
-  // Tokens that end an answer: those of generation_config.json and genai_config.json in the model's folder, and the
-  // tokenizer's.
+  // Tokens that end an answer: those of generation_config.json and genai_config.json in the model's folder, the
+  // tokenizer's, and the one that the template puts behind an answer.
   const std::vector<int64_t>& stop() const { return stop_; }
   // Tokens of the longest text, from config.json and genai_config.json in the model's folder; 0: they name none. Tables
   // of positions in the model have no more rows.

@@ -62,16 +62,20 @@ class DecoderWeights {
   const std::map<std::string, HostTensor> replaced_;
 };
 
-// Appends the rows `rows` of x [B·S, …, tokens] to the graph, before the product with the weights of the output layer
-// where x is computed by one: only these rows are multiplied.
+// Returns the rows `rows` of [batch · length, tokens], for x [batch, length, tokens]. If x is a product with a matrix
+// of weights, only these rows are multiplied.
 Val SelectRows(Val x, Val rows) {
-  const Node* node = x.b().graph().producer(x.id());
-  const auto flat = [&](Val v) { return Gather(Reshape(v, {v.dim(0) * v.dim(1), v.dim(2)}), rows, 0); };
-  if (node == nullptr || x.rank() != 3) return x;
-  const Node n = *node;
-  const auto in = [&](size_t i) { return x.b().Wrap(n.inputs[i]); };
-  if (n.op == "MatMul" && in(0).rank() == 3 && in(1).rank() == 2) return x.b().Op(n.op, {flat(in(0)), in(1)}, n.attrs);
-  return flat(x);
+  const auto select = [&](Val v) { return Gather(Reshape(v, {v.dim(0) * v.dim(1), v.dim(2)}), rows, 0); };
+  const Node* product = x.b().graph().producer(x.id());
+  const bool multiplies = product != nullptr && (product->op == "MatMul" || product->op == "MatMulDequantized");
+  if (!multiplies || product->attrs.Int("trans_a") != 0) return select(x);
+  std::vector<Val> operands;
+  for (const ValueId v : product->inputs) operands.push_back(x.b().Wrap(v));
+  if (operands[0].rank() != 3 || operands[1].rank() != 2) return select(x);
+  const std::string op = product->op;  // appending nodes invalidates `product`
+  const Attrs attrs = product->attrs;
+  operands[0] = select(operands[0]);
+  return x.b().Op(op, operands, attrs);
 }
 
 // The programs of one use of the cache.
@@ -90,7 +94,7 @@ class Decoder : public TextDecoder {
   absl::Status Init() {
     capacity_ = options_.capacity;
     if (options_.exact_length > 0) capacity_ = std::min(capacity_, options_.exact_length);
-    const int64_t beside = caches() ? kChunk : 0;  // the new tokens stand behind the cache
+    const int64_t beside = caches() ? kChunk : 0;  // positions of the new tokens, which follow those of the cache
     if (options_.greatest_length > 0) capacity_ = std::min(capacity_, options_.greatest_length - beside);
     if (capacity_ < 1) return Invalid("the model has ", options_.greatest_length, " positions, too few for a cache");
     if (!caches()) return absl::OkStatus();
@@ -191,13 +195,8 @@ class Decoder : public TextDecoder {
     import->batch_axes[cache.past] = import->batch_axes[cache.present] = cache.batch_axis;
   }
 
-  // An empty tensor gets the batch from the import.
-  void FixEmpty(const CacheTensor& cache, ImportOptions* import) const {
-    const ModelInput& input = FindModelInput(weights_->model(), cache.past);
-    Shape shape = input.dims;
-    std::ranges::replace_if(
-        shape, [](int64_t d) { return d < 0; }, 0);
-    import->fixed_inputs[cache.past] = HostTensor({input.dtype, shape});
+  static void FixEmpty(const CacheTensor& cache, ImportOptions* import) {
+    import->fixed_inputs[cache.past] = cache.empty;
     import->batch_axes[cache.past] = cache.batch_axis;
   }
 
@@ -470,7 +469,9 @@ absl::StatusOr<std::unique_ptr<TextDecoder>> TextDecoder::Create(const std::shar
     if (form.cache.empty()) break;
     auto decoder = std::make_unique<Decoder>(form, shared, backend, options, use);
     decoder->set_cache_shapes(plain->cache_shapes());
-    if (!decoder->Init().ok()) continue;
+    const absl::Status made = decoder->Init();
+    if (absl::IsResourceExhausted(made)) return made;
+    if (!made.ok()) continue;
     ASSIGN_OR_RETURN(const std::vector<float> scores, ScoreTrial(*decoder, options, 0));
     if (Agree(scores, expected, tolerance)) return decoder;
   }

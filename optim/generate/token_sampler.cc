@@ -1,8 +1,9 @@
-#include "optim/generate/token_sampler.h"
-
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+
+#include "optim/generate/write_text.h"
 
 namespace onnxtrain {
 

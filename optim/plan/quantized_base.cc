@@ -63,12 +63,9 @@ void ReadFloats(const HostTensor& weight, int64_t row, int64_t count, std::span<
 }
 
 absl::StatusOr<StoredBlocks> QuantizeWeight(const BlockFormat& format, const HostTensor& weight, bool outputs_first) {
-  StoredBlocks blocks = MakeBlocks(format, weight.shape()[0], weight.shape()[1], outputs_first);
   const auto read = [&](int64_t row, int64_t count, std::span<float> out) { ReadFloats(weight, row, count, out); };
-  const auto error = QuantizeBlocks(read, false, &blocks);
+  auto blocks = QuantizeBlocks(format, weight.shape()[0], weight.shape()[1], outputs_first, read);
   ReleaseMappedPages(weight.bytes());
-  if (!error.ok()) return error.status();
-  blocks.error = error->relative();
   return blocks;
 }
 

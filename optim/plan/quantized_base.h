@@ -24,7 +24,7 @@ inline bool QuantizesBase(const TrainConfig& config) { return config.quantize_ba
 // DoRA).
 absl::StatusOr<BaseBlocks> QuantizeBase(const TrainConfig& config, const OnnxModel& model, const AdapterPlan& plan);
 
-// What the blocks of a base take, and how far they are from its floats.
+// Sizes and errors of the blocks of a base.
 struct BaseSummary {
   int64_t weights = 0, bytes = 0, file_bytes = 0;
   std::string worst;       // the weight with the largest error

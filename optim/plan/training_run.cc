@@ -7,6 +7,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/rows.h"
+#include "frontend/data/text/pair_rows.h"
 #include "frontend/onnx/recover/rows.h"
 #include "optim/config/training_settings.h"
 #include "optim/plan/adapters.h"
@@ -18,7 +19,6 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/open_data.h"
 #include "optim/plan/packing.h"
-#include "optim/plan/reference.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/threads.h"
@@ -196,6 +196,18 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
   run->data.train.bound.notes.emplace_back(
       "targets standardized: losses are in units of their standard deviation, metrics and the exported model in the "
       "original unit");
+  return absl::OkStatus();
+}
+
+// Gives pairs of answers the log-probabilities under the reference, which are those of the session.
+absl::Status AddReference(Session& session, TrainData* data) {
+  Evaluation total;
+  int64_t samples = 0;
+  EvaluatedBatches batches(session, *data, nullptr);
+  RETURN_IF_ERROR(batches.Open({.batch_size = session.micro_batch()}));
+  RETURN_IF_ERROR(batches.AddAll(&total, &samples));
+  const std::vector<double>& scores = total.metrics.stats()[0][0];
+  data->dataset = WithReference(data->dataset, std::vector<float>(scores.begin(), scores.end()));
   return absl::OkStatus();
 }
 
@@ -448,7 +460,7 @@ absl::Status RunBuilder::OpenBackend() {
 absl::Status RunBuilder::EvaluateReference() {
   if (options_.loss.pairs && PartOf(options_).on())
     return Invalid("`loss` ", prepared_.loss.name, ": pairs of answers need the whole model on each rank");
-  if (!has_samples() || !ReadsReference(prepared_.loss)) return absl::OkStatus();
+  if (!has_samples() || !prepared_.loss.leading().function->reference) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
   SessionOptions options = options_;
   options.metrics = {kLogProbabilities};

@@ -53,21 +53,19 @@ absl::Status Failed(const fs::path& path, const std::error_code& error) {
   return error ? Invalid(path.string(), ": ", error.message()) : absl::OkStatus();
 }
 
-absl::Status CopySettings(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  for (const char* name : kSettings) {
-    if (!fs::is_regular_file(from / name, error)) continue;
-    fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, error);
-    RETURN_IF_ERROR(Failed(to / name, error));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CopyFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::remove(to, error);
   fs::copy_file(from, to, error);
   return Failed(to, error);
+}
+
+absl::Status CopySettings(const fs::path& from, const fs::path& to) {
+  std::error_code ignored;
+  for (const char* name : kSettings) {
+    if (fs::is_regular_file(from / name, ignored)) RETURN_IF_ERROR(CopyFile(from / name, to / name));
+  }
+  return absl::OkStatus();
 }
 
 // Links a file to its second place, or copies it where that is impossible.

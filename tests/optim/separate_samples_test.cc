@@ -33,6 +33,20 @@ TEST(SeparateSamples, RowsOfAPositionTableAreLookedUp) {
                                                     "%y: f32[2,6,4] = Add(%x, %9); %y")))));
 }
 
+// The rows of a product with quantized weights are those of its operand.
+TEST(SeparateSamples, ProductsWithQuantizedWeightsKeepTheirRows) {
+  const std::string feeds = StrCat(kFeeds, ", frozen %q: u8[4,2], frozen %s: f32[4,1]");
+  const std::string product =
+      "%z: f32[2,6,4] = MatMulDequantized(%x, %q, %s) {bits=4, block=[1, 4], columns=4, transposed=0, zero=8.0}; ";
+  const auto separate = [&](const std::string& body) {
+    return SeparateSamples(MustParse(GraphText(feeds, StrCat(kEmbedded, product, body))), kInputs);
+  };
+  EXPECT_TRUE(separate("%y: f32[2,6,4] = Add(%z, %p); %y").ok());
+  const auto mixed =
+      separate("%m: f32[2,1,4] = ReduceMean(%z) {axes=[1], keepdims=1}; %y: f32[2,6,4] = Add(%z, %m); %y");
+  EXPECT_THAT(mixed.status().message(), HasSubstr("combines the tokens of a row"));
+}
+
 // Attention with positions in a table and a causal mask, over a head for each row of the batch or over several.
 constexpr std::string_view kCausal =
     "%m: f32[6,6] = Constant() {value=f32[6,6](0, -inf, -inf, -inf, -inf, -inf, 0, 0, -inf, -inf, -inf, -inf, 0, 0, 0, "

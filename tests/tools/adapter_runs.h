@@ -2,13 +2,17 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "backends/registry.h"
 #include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/safetensors.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/read/parsed.h"
+#include "optim/step/session.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
@@ -33,6 +37,24 @@ inline tiny::Model Net() {
                {"net.out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)},
                {"net.out.bias", {3}, {0, 0, 0}}};
   return m;
+}
+
+// Returns the programs that the cpu plans for batches of 16 samples of `edited`, whose labels are class indices.
+inline std::vector<Graph> PlanPrograms(const std::shared_ptr<const OnnxModel>& edited, int64_t classes) {
+  SessionOptions options{
+      .labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = classes - 1},
+      .micro_batch = 16,
+      .plan_only = true};
+  for (const LowRankUpdate& u : edited->edits().low_rank)
+    options.trainable.adapters.insert(options.trainable.adapters.end(), {u.a_name(), u.b_name()});
+  const auto backend = CreateBackend("cpu", {.threads = 2});
+  EXPECT_TRUE(backend.ok()) << backend.status();
+  const auto session = Session::Create(edited, backend->get(), options);
+  EXPECT_TRUE(session.ok()) << session.status();
+  EXPECT_TRUE((*session)->Plan(16).ok());
+  std::vector<Graph> graphs;
+  for (const ProgramProfile& profile : (*session)->Profile()) graphs.push_back(profile.program->graph());
+  return graphs;
 }
 
 class AdapterRuns : public RunScratch {

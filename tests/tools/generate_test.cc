@@ -143,7 +143,7 @@ class Generate : public Scratch {
   Outcome Write(const std::string& flags) { return Run("generate " + flags); }
 };
 
-// What a model writes does not depend on its cache.
+// A model writes the same text with and without its cache.
 TEST_F(Generate, CacheChangesNothing) {
   Make("plain", Appending(false));
   Make("cached", Appending(true));

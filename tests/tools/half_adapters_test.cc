@@ -12,7 +12,7 @@
 #include "frontend/onnx/read/parsed.h"
 #include "optim/plan/adapters.h"
 #include "optim/step/session.h"
-#include "tests/tools/run_scratch.h"
+#include "tests/tools/adapter_runs.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -191,19 +191,7 @@ std::vector<Graph> HalfAdapters::Programs(const std::string& model) const {
   edits.low_rank = plan->updates;
   const auto edited = (*base)->LoadEdited(edits);
   EXPECT_TRUE(edited.ok()) << edited.status();
-  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 9},
-                         .micro_batch = 16,
-                         .plan_only = true};
-  for (const LowRankUpdate& u : plan->updates)
-    options.trainable.adapters.insert(options.trainable.adapters.end(), {u.a_name(), u.b_name()});
-  const auto backend = CreateBackend("cpu", {.threads = 2});
-  EXPECT_TRUE(backend.ok()) << backend.status();
-  const auto session = Session::Create(*edited, backend->get(), options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  EXPECT_TRUE((*session)->Plan(16).ok());
-  std::vector<Graph> graphs;
-  for (const ProgramProfile& profile : (*session)->Profile()) graphs.push_back(profile.program->graph());
-  return graphs;
+  return PlanPrograms(*edited, 10);
 }
 
 // Neither pass has a value of the shape of a weight in floats, nor of the looked-up table.

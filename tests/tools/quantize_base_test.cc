@@ -12,7 +12,7 @@
 #include "frontend/onnx/read/parsed.h"
 #include "optim/plan/quantized_base.h"
 #include "optim/step/session.h"
-#include "tests/tools/run_scratch.h"
+#include "tests/tools/adapter_runs.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -24,6 +24,17 @@ constexpr int64_t kTokens = 50, kWidth = 70, kInner = 90;
 constexpr const char* kFormats[] = {"int4", "int8", "nf4"};
 
 // ids [batch,6] → embedding → mean over tokens → tanh(·up) → tanh(·downᵀ) → ·head [batch,10]
+// Returns the floats that blocks stand for.
+std::vector<float> RealValues(const StoredBlocks& blocks) {
+  Attrs attrs = blocks.matrix.ToAttrs();
+  attrs.Set("dtype", std::string("f32"));
+  std::vector<const HostTensor*> inputs = {&blocks.q, &blocks.scale};
+  if (blocks.zero) inputs.push_back(&*blocks.zero);
+  const std::vector<Type> types = {{DType::kFloat32, {blocks.matrix.rows, blocks.matrix.columns}}};
+  const HostTensor y = FindOp("Dequantize")->evaluate({attrs, inputs, types})[0];
+  return {y.data<float>().begin(), y.data<float>().end()};
+}
+
 class QuantizeBase : public RunScratch {
  protected:
   QuantizeBase() {
@@ -95,7 +106,7 @@ class QuantizeBase : public RunScratch {
     }
     const BaseBlocks blocks = Blocks(model, format);
     EXPECT_EQ(blocks.size(), 2);
-    for (const auto& [name, stored] : blocks) ReadBlocks(*stored, 0, stored->matrix.rows, values.at(name));
+    for (const auto& [name, stored] : blocks) values.at(name) = RealValues(*stored);
     Save("twin.onnx", DType::kFloat32, 1, values);
   }
 
@@ -234,19 +245,7 @@ std::vector<Graph> QuantizeBase::Programs(const std::string& model, const std::s
   edits.blocks = Blocks(model, format);
   const auto edited = base->LoadEdited(edits);
   EXPECT_TRUE(edited.ok()) << edited.status();
-  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 9},
-                         .micro_batch = 16,
-                         .plan_only = true};
-  for (const LowRankUpdate& u : plan->updates)
-    options.trainable.adapters.insert(options.trainable.adapters.end(), {u.a_name(), u.b_name()});
-  const auto backend = CreateBackend("cpu", {.threads = 2});
-  EXPECT_TRUE(backend.ok()) << backend.status();
-  const auto session = Session::Create(*edited, backend->get(), options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  EXPECT_TRUE((*session)->Plan(16).ok());
-  std::vector<Graph> graphs;
-  for (const ProgramProfile& profile : (*session)->Profile()) graphs.push_back(profile.program->graph());
-  return graphs;
+  return PlanPrograms(*edited, 10);
 }
 
 TEST_F(QuantizeBase, NoProgramHasTheFloats) {

@@ -12,8 +12,8 @@
 #include "frontend/onnx/read/parsed.h"
 #include "optim/plan/adapters.h"
 #include "optim/step/session.h"
+#include "tests/tools/adapter_runs.h"
 #include "tests/tools/blobs.h"
-#include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
 namespace onnxtrain {
@@ -250,24 +250,13 @@ TEST_F(QuantizedAdapters, NoProgramHasTheFloats) {
   edits.low_rank = plan->updates;
   const auto model = (*base)->LoadEdited(edits);
   ASSERT_TRUE(model.ok()) << model.status();
-  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 2},
-                         .micro_batch = 16,
-                         .plan_only = true};
-  for (const LowRankUpdate& u : plan->updates)
-    options.trainable.adapters.insert(options.trainable.adapters.end(), {u.a_name(), u.b_name()});
-  const auto backend = CreateBackend("cpu", {.threads = 2});
-  ASSERT_TRUE(backend.ok()) << backend.status();
-  const auto session = Session::Create(*model, backend->get(), options);
-  ASSERT_TRUE(session.ok()) << session.status();
-  ASSERT_TRUE((*session)->Plan(16).ok());
   int products = 0;
-  for (const ProgramProfile& profile : (*session)->Profile()) {
-    const Graph& graph = profile.program->graph();
+  for (const Graph& graph : PlanPrograms(*model, 3)) {
     for (const Node& node : graph.nodes()) products += node.op == "MatMulDequantized";
     for (size_t v = 0; v < graph.values().size(); ++v) {
       const Type& type = graph.type(static_cast<ValueId>(v));
       const bool weight = type.elements() == 4 * 40 || type.elements() == 40 * 24;
-      EXPECT_FALSE(weight && IsFloat(type.dtype)) << profile.name << " has " << ToString(type);
+      EXPECT_FALSE(weight && IsFloat(type.dtype)) << ToString(type);
     }
   }
   EXPECT_GE(products, 3);  // forward, and backward through `mid`

@@ -1,7 +1,9 @@
 #include "frontend/data/chat/chat_text.h"
 
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/data/chat/chat_tokens.h"
 #include "frontend/data/chat/render_chat.h"
@@ -67,6 +69,17 @@ absl::StatusOr<std::vector<TokenId>> ChatText::EncodePrompt(const Dialogue& dial
   std::vector<TokenId> ids;
   RETURN_IF_ERROR(tokenizer.Encode(text.text, scratch, &ids));
   return ids;
+}
+
+std::string ChatText::FindEndOfTurn() const {
+  if (template_ == nullptr) return "";
+  constexpr std::string_view kAnswer = "onnxtrain-answer";
+  const Dialogue dialogue{
+      .messages = {{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", kAnswer}}},
+      .tools = nullptr};
+  const auto text = RenderChat(*template_, MakeVariables(dialogue, 2, false, settings_));
+  const size_t at = text.ok() ? text->text.rfind(kAnswer) : std::string::npos;
+  return at == std::string::npos ? "" : std::string(absl::StripAsciiWhitespace(text->text.substr(at + kAnswer.size())));
 }
 
 absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,

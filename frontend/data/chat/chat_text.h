@@ -31,6 +31,9 @@ class ChatText {
   absl::StatusOr<std::vector<TokenId>> EncodePrompt(const Dialogue& dialogue, const Tokenizer& tokenizer,
                                                     TokenizerScratch* scratch) const;
   bool has_template() const { return template_ != nullptr; }
+  // Returns the text that the template puts behind an answer, without blanks; "" if there is no template, or if it
+  // cannot render a question and its answer.
+  std::string FindEndOfTurn() const;
 
  private:
   // Returns null if there is no template.

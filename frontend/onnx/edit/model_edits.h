@@ -11,9 +11,10 @@
 
 #include "frontend/graph/graph.h"
 #include "frontend/onnx/recover/weight_origin.h"
-#include "frontend/ops/quantize_blocks.h"
 
 namespace onnxtrain {
+
+struct StoredBlocks;  // frontend/ops/quantize_blocks.h
 
 struct ModelEdits {
   struct NewNode {

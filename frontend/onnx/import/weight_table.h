@@ -13,6 +13,7 @@
 #include "frontend/onnx/import/input_shapes.h"
 #include "frontend/onnx/import/scope.h"
 #include "frontend/ops/cost.h"
+#include "frontend/ops/quantize_blocks.h"
 
 namespace onnxtrain {
 

@@ -32,7 +32,8 @@ struct LossContext {
   double label_smoothing;
   std::span<const double> class_weights;   // by class; empty: all 1
   std::optional<double> least_logit = {};  // from which the second of two classes is chosen; nullopt: above 0
-  // Of losses of pairs, for which y is [2N, …]: N chosen rows, then N rejected ones. `labels` are those of the chosen.
+  // Losses of pairs read these. Their y is [2N, …]: N chosen rows, then N rejected ones; `labels` has the labels of the
+  // chosen rows.
   Val rejected = {};   // labels of the rejected rows, [N, …]
   Val reference = {};  // log-probabilities of both under the reference, [N, 2]; may be invalid
 
@@ -58,8 +59,7 @@ struct LossFunction {
   std::string_view final_activations;  // the loss reads the logits before these operators; separated by blanks
   bool counts_correct = false;
   bool pairs = false;      // compares two rows of a sample: a chosen and a rejected answer
-  bool reference = false;  // of pairs: reads log-probabilities of a reference
-  bool averages = false;   // of pairs: rewards are averages over tokens
+  bool reference = false;  // of pairs: reads log-probabilities of a reference; else compares averages over tokens
   LossMean mean = LossMean::kTargets;
   LossParts (*parts)(const LossContext&) = nullptr;
 };
@@ -99,7 +99,7 @@ struct GatheredClass {
 };
 GatheredClass GatherClassScores(const ClassPair& pair, int64_t ignore_index);
 
-// What a loss of pairs compares, [N] each.
+// The values that a loss of pairs compares, [N] each.
 struct PairScores {
   Val chosen, rejected;                // log-probabilities, summed over the tokens that count
   Val chosen_tokens, rejected_tokens;  // numbers of these tokens, at least 1

@@ -34,7 +34,7 @@ PairScores ScorePairs(const LossContext& c) {
 }
 
 PairRewards GetPairRewards(const LossFunction& loss, const PairScores& scores) {
-  if (loss.averages) return {scores.chosen_mean(), scores.rejected_mean()};
+  if (!loss.reference) return {scores.chosen_mean(), scores.rejected_mean()};
   return {scores.chosen_ratio, scores.rejected_ratio};
 }
 
@@ -75,54 +75,34 @@ LossParts Orpo(const LossContext& c) {
   return {Softplus(-odds) * c.Option("beta", 0.1) - s.chosen_mean(), CountOrdered(s.chosen_mean(), s.rejected_mean())};
 }
 
+using Parts = LossParts (*)(const LossContext&);
+
+LossFunction PairLoss(const char* name, const char* text, std::vector<NumberOption> options, bool reference,
+                      Parts parts) {
+  return {.name = name,
+          .text = text,
+          .takes = "ignore_index",
+          .options = std::move(options),
+          .classes = true,
+          .final_activations = "Softmax LogSoftmax",
+          .counts_correct = true,
+          .pairs = true,
+          .reference = reference,
+          .mean = LossMean::kSamples,
+          .parts = parts};
+}
+
 }  // namespace
 
 std::span<const LossFunction> PairLosses() {
   static const std::vector<LossFunction> rows = {
-      {.name = "dpo",
-       .text = "−log σ(beta·(r⁺ − r⁻)), r: log-probability of an answer minus that of the reference",
-       .takes = "ignore_index",
-       .options = {{"beta", 0.1, 1e-12, 1e12}, {"label_smoothing", 0, 0, 0.5}},
-       .classes = true,
-       .final_activations = "Softmax LogSoftmax",
-       .counts_correct = true,
-       .pairs = true,
-       .reference = true,
-       .mean = LossMean::kSamples,
-       .parts = Dpo},
-      {.name = "ipo",
-       .text = "(r⁺ − r⁻ − 1/(2·beta))², r as in dpo, per token",
-       .takes = "ignore_index",
-       .options = {{"beta", 0.1, 1e-12, 1e12}},
-       .classes = true,
-       .final_activations = "Softmax LogSoftmax",
-       .counts_correct = true,
-       .pairs = true,
-       .reference = true,
-       .mean = LossMean::kSamples,
-       .parts = Ipo},
-      {.name = "simpo",
-       .text = "−log σ(beta·(l⁺ − l⁻) − gamma), l: log-probability of an answer per token",
-       .takes = "ignore_index",
-       .options = {{"beta", 2, 1e-12, 1e12}, {"gamma", 0.5, 0, 1e12}},
-       .classes = true,
-       .final_activations = "Softmax LogSoftmax",
-       .counts_correct = true,
-       .pairs = true,
-       .averages = true,
-       .mean = LossMean::kSamples,
-       .parts = Simpo},
-      {.name = "orpo",
-       .text = "−l⁺ − beta·log σ(log odds(e^l⁺) − log odds(e^l⁻)), l as in simpo",
-       .takes = "ignore_index",
-       .options = {{"beta", 0.1, 0, 1e12}},
-       .classes = true,
-       .final_activations = "Softmax LogSoftmax",
-       .counts_correct = true,
-       .pairs = true,
-       .averages = true,
-       .mean = LossMean::kSamples,
-       .parts = Orpo},
+      PairLoss("dpo", "−log σ(beta·(r⁺ − r⁻)), r: log-probability of an answer minus that of the reference",
+               {{"beta", 0.1, 1e-12, 1e12}, {"label_smoothing", 0, 0, 0.5}}, true, Dpo),
+      PairLoss("ipo", "(r⁺ − r⁻ − 1/(2·beta))², r as in dpo, per token", {{"beta", 0.1, 1e-12, 1e12}}, true, Ipo),
+      PairLoss("simpo", "−log σ(beta·(l⁺ − l⁻) − gamma), l: log-probability of an answer per token",
+               {{"beta", 2, 1e-12, 1e12}, {"gamma", 0.5, 0, 1e12}}, false, Simpo),
+      PairLoss("orpo", "−l⁺ − beta·log σ(log odds(e^l⁺) − log odds(e^l⁻)), l as in simpo", {{"beta", 0.1, 0, 1e12}},
+               false, Orpo),
   };
   return rows;
 }

@@ -1,9 +1,9 @@
-#include "optim/generate/token_sampler.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 #include <vector>
+
+#include "optim/generate/write_text.h"
 
 namespace onnxtrain {
 namespace {

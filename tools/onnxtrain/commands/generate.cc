@@ -44,9 +44,7 @@ class TokenPrinter {
   }
 
  private:
-  // U+FFFD stands for the bytes of an incomplete character.
   static bool EndsInsideCharacter(const std::string& text) {
-    if (text.ends_with("\xEF\xBF\xBD")) return true;
     size_t begin = text.size();
     while (begin > 0 && (text[begin - 1] & 0xC0) == 0x80) --begin;
     if (begin == 0) return false;
