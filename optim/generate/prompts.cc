@@ -18,7 +18,7 @@ namespace {
 using Json = OrderedJson;
 
 constexpr int64_t kMostSettingsBytes = int64_t{16} << 20;
-constexpr char kNone[] = "none";
+constexpr char kNoTemplate[] = "none";
 
 // Returns a value of a file of settings, at the top or in its "model"; null if there is none.
 Json FindSetting(const std::filesystem::path& path, const char* name) {
@@ -60,7 +60,7 @@ absl::StatusOr<Prompts> Prompts::Open(const TrainConfig& config) {
   prompts.names_ = std::make_shared<const TokenText>(*setup.tokenizer);
   ASSIGN_OR_RETURN(const ChatSettings settings, ReadChatSettings(*setup.tokenizer));
   std::string source;
-  if (!config.chat_template.empty() && config.chat_template != kNone) {
+  if (!config.chat_template.empty() && config.chat_template != kNoTemplate) {
     ASSIGN_OR_RETURN(source, ReadChatTemplate(config.chat_template));
     prompts.source_ = config.chat_template;
   } else if (config.chat_template.empty() && !setup.chat_template.empty()) {
