@@ -333,8 +333,9 @@ constexpr ConfigField kFields[] = {
      "Tokens of a batch, padding included, in place of `batch_size`, which becomes an upper limit: batches hold "
      "samples of similar length, many short ones or few long ones",
      {.min = 1, .max = 1e12, .otherwise = "none"}},
-    {"data", "class_map", kLabels, {&kNeedsData, &kNeedsClasses}, &C::class_map, "FILE",
-     "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"},
+    {"data", "class_map", kLabels | kTaskPredict, {&kNeedsData, &kNeedsClasses}, &C::class_map, "FILE",
+     "Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted). With "
+     "`loss` ctc the characters of the classes: a line for each, vocab.json or tokens.txt"},
     {"data", "header", kTexts, {&kNeedsData}, &C::header, "WHETHER",
      "Whether the first line of a CSV file names the columns", {.choices = "auto|yes|no"}},
     {"data", "encoding", kTexts, {&kNeedsData, &kNeedsTextFile}, &C::encoding, "NAME",
@@ -357,8 +358,9 @@ constexpr ConfigField kFields[] = {
     {"data", "normalize", kRuns | kTaskBench, {&kNeedsData, &kNeedsImages}, &C::normalize, "HOW",
      "Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081",
      {.otherwise = "unit"}},
-    {"data", "image_size", kOpens, {&kNeedsData, &kNeedsPictures}, &C::image_size, "N|HxW",
-     "Height and width of the samples that files of pictures become, where the model leaves them open",
+    {"data", "image_size", kOpens, {&kNeedsData, &kNeedsPictures}, &C::image_size, "N|HxW|Hxauto",
+     "Height and width of the samples that files of pictures become, where the model leaves them open; Hxauto: their "
+     "height, with widths that keep the proportions",
      {.otherwise = "pictures keep their sizes, where the model takes several"}},
     {"data", "resize", kRuns | kTaskBench, {&kNeedsData, &kNeedsPictures}, &C::resize, "HOW",
      "How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions; "
@@ -375,9 +377,10 @@ constexpr ConfigField kFields[] = {
     {"data", "sample_rate", kOpens, {&kNeedsData, &kNeedsSounds}, &C::sample_rate, "HZ",
      "Sample rate of sounds; files of another one are resampled", {.min = 1, .max = 1 << 20,
       .otherwise = "that of the model's metadata, else of the files"}},
-    {"data", "audio_length", kOpens, {&kNeedsData, &kNeedsSounds}, &C::audio_length, "N|SECONDSs",
+    {"data", "audio_length", kOpens, {&kNeedsData, &kNeedsSounds}, &C::audio_length, "N|SECONDSs|auto",
      "Length of sounds in frames, or in seconds as in 1.5s; longer ones are cut at their end, shorter ones padded with "
-     "zeros", {.otherwise = "that of the model's input, else of the files"}},
+     "zeros. auto: sounds of one channel keep their lengths",
+     {.otherwise = "that of the model's input, else of the files; with labels that are texts, auto"}},
     {"data", "shuffle", kTaskTrain, {&kNeedsData}, &C::shuffle, "", "Shuffles the samples in every epoch"},
     {"data", "drop_last", kTaskTrain, {&kNeedsLoop}, &C::drop_last, "",
      "Drops the last batch of an epoch if it is short"},

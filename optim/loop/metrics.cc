@@ -13,7 +13,7 @@ namespace {
 // Calls visit(row) for every metric until it returns true.
 template <typename Visitor>
 void ForEachRow(Visitor visit) {
-  for (const auto rows : {ClassMetrics(), ValueMetrics(), PairMetrics()}) {
+  for (const auto rows : {ClassMetrics(), ValueMetrics(), PairMetrics(), TextMetrics()}) {
     for (const MetricRow& row : rows) {
       if (visit(row)) return;
     }
@@ -51,12 +51,13 @@ bool Fits(const MetricRow& row, const LossTerm& term) {
   if (term.form == LabelForm::kClasses || term.form == LabelForm::kDistribution) {
     return row.classes && (!row.numbered || term.form == LabelForm::kClasses);
   }
+  if (term.form == LabelForm::kSequence) return row.sequences;
   if (term.form != LabelForm::kElements) return false;
   return term.function->final_activations.empty() ? row.values : row.binary_labels;
 }
 
 absl::StatusOr<Metric> ChooseMetric(const std::string& text, const LossChoice& loss) {
-  Metric metric{.name = text, .term = loss.lead};
+  Metric metric{.name = text, .term = loss.lead, .alphabet = loss.alphabet};
   const size_t at = text.find('@');
   metric.row = FindMetric(text.substr(0, at), &metric.k);
   if (metric.row == nullptr) return Invalid("unknown; there are ", Names());
@@ -69,6 +70,8 @@ absl::StatusOr<Metric> ChooseMetric(const std::string& text, const LossChoice& l
   const LossTerm& term = loss.terms[metric.term];
   if (!Fits(*metric.row, term))
     return Invalid("loss ", term.function->name, " on '", term.output, "' has none (its labels do not fit)");
+  if (metric.row->needs_words && (loss.alphabet == nullptr || !loss.alphabet->has_spaces()))
+    return Invalid("no class of the model is a space (`class_map` FILE names the characters of the classes)");
   return metric;
 }
 
@@ -117,6 +120,10 @@ std::vector<std::string> DefaultMetrics(const LossChoice& loss, const TextUnit& 
     return unit.bytes_per_token > 0 ? std::vector<std::string>{"perplexity", "bits_per_byte"}
                                     : std::vector<std::string>{"perplexity"};
   }
+  if (term.form == LabelForm::kSequence) {
+    const bool words = loss.alphabet != nullptr && loss.alphabet->has_spaces();
+    return words ? std::vector<std::string>{"cer", "wer", "exact"} : std::vector<std::string>{"cer", "exact"};
+  }
   const bool regression = term.form == LabelForm::kElements && term.function->final_activations.empty();
   if (loss.terms.size() > 1 || !regression || CountTargets(term, loss) > kMostTargets) return {};
   return {"rmse", "r2"};
@@ -156,7 +163,7 @@ absl::Status AttachMetrics(Graph* graph, const std::vector<Metric>& metrics, con
   return absl::OkStatus();
 }
 
-void MetricSums::Add(const MetricRow& row, std::vector<double> part, std::vector<double>* into) {
+void MetricSums::Add(const MetricRow& row, const std::vector<double>& part, std::vector<double>* into) {
   if (row.keep || into->empty()) {
     into->insert(into->end(), part.begin(), part.end());
   } else {
@@ -167,9 +174,11 @@ void MetricSums::Add(const MetricRow& row, std::vector<double> part, std::vector
 void MetricSums::Add(const std::vector<Metric>& metrics, size_t metric, size_t stat, const HostTensor& tensor) {
   stats_.resize(metrics.size());
   stats_[metric].resize(std::max(stats_[metric].size(), stat + 1));
+  const MetricRow& row = *metrics[metric].row;
+  if (row.count != nullptr) return Add(row, row.count(metrics[metric], tensor), &stats_[metric][stat]);
   std::vector<double> part(tensor.size());
   for (size_t i = 0; i < part.size(); ++i) part[i] = tensor.At(static_cast<int64_t>(i));
-  Add(*metrics[metric].row, std::move(part), &stats_[metric][stat]);
+  Add(row, part, &stats_[metric][stat]);
 }
 
 void MetricSums::Add(const std::vector<Metric>& metrics, const MetricSums& other) {

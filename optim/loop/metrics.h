@@ -30,6 +30,8 @@ struct MetricContext {
 // The tensors of a metric, flattened: summed or concatenated over the batches.
 using MetricStats = std::vector<std::vector<double>>;
 
+struct Metric;
+
 struct MetricRow {
   std::string_view name;
   std::string_view text;  // for people
@@ -37,8 +39,12 @@ struct MetricRow {
   bool keep = false;      // tensors are concatenated, not summed
   // Accepted labels: classes; binary labels (elements of a loss on a Sigmoid); values (elements of any other loss).
   bool classes = false, binary_labels = false, values = false;
-  bool pairs = false;  // accepts losses of pairs, and no other metric does
+  bool pairs = false;        // accepts losses of pairs, and no other metric does
+  bool sequences = false;    // accepts labels of sequences, and no other metric does
+  bool needs_words = false;  // of sequences whose classes have texts with spaces
   std::vector<Val> (*stats)(const MetricContext&) = nullptr;
+  // Replaces a tensor of a batch by numbers that are summed.
+  std::vector<double> (*count)(const Metric& metric, const HostTensor& tensor) = nullptr;
   double (*value)(const MetricStats&) = nullptr;  // NaN if undefined
   // Computes the values of a regression by target, an element of a sample's labels.
   std::vector<double> (*by_target)(const MetricStats&) = nullptr;
@@ -51,7 +57,8 @@ struct Metric {
   std::string name;  // as written: "f1", "top5", "mae@angle"
   const MetricRow* row = nullptr;
   int64_t k = 0;
-  size_t term = 0;  // the loss term whose output and labels it reads
+  size_t term = 0;                                // the loss term whose output and labels it reads
+  std::shared_ptr<const Alphabet> alphabet = {};  // as in LossChoice
 };
 
 // Parses names "NAME[@OUTPUT]"; without an output, the metric reads the leading term.
@@ -85,7 +92,7 @@ class MetricSums {
                              const std::vector<std::vector<double>>& units = {}) const;
 
  private:
-  void Add(const MetricRow& row, std::vector<double> part, std::vector<double>* into);
+  void Add(const MetricRow& row, const std::vector<double>& part, std::vector<double>* into);
 
   std::vector<MetricStats> stats_;  // by metric
 };
@@ -95,6 +102,7 @@ inline constexpr double kUndefinedMetric = std::numeric_limits<double>::quiet_Na
 std::span<const MetricRow> ClassMetrics();
 std::span<const MetricRow> ValueMetrics();
 std::span<const MetricRow> PairMetrics();
+std::span<const MetricRow> TextMetrics();
 
 // The metric whose tensor has the log-probabilities of both answers, [N, 2], of all samples.
 inline constexpr char kLogProbabilities[] = "$log_probabilities";

@@ -101,6 +101,7 @@ Preprocess DescribeBinding(const OpenedData& data) {
   for (int c : data.bound.label.columns) p.label.push_back(columns[c].name);
   p.mask_encodings = data.bound.mask_encodings;
   p.columns = data.transforms;
+  if (data.alphabet != nullptr) p.alphabet = {data.alphabet->texts(), data.alphabet->blank()};
   if (data.text.tokenizer != nullptr) {
     p.text = {.columns = data.text.columns,
               .tokenizer = "tokenizer",

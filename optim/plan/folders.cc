@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -116,6 +117,25 @@ std::string FindModelFolder(const std::string& model) {
   const fs::path named = absolute.has_filename() ? absolute : absolute.parent_path();
   if (named.filename() != kSubfolder || !HasSettings(named.parent_path())) return "";
   return (folder / "..").lexically_normal().string();
+}
+
+std::vector<std::string> ReadClassNames(const std::string& model) {
+  const std::string folder = FindModelFolder(model);
+  if (folder.empty()) return {};
+  const auto text = ReadTextFile((fs::path(folder) / "config.json").string(), int64_t{16} << 20);
+  const nlohmann::json config = text.ok() ? ParseJson(*text) : nlohmann::json();
+  if (!config.is_object() || !config.contains("id2label") || !config["id2label"].is_object()) return {};
+  const nlohmann::json& by_id = config["id2label"];
+  std::vector<std::string> names;
+  bool by_default = true;
+  for (size_t i = 0; i < by_id.size(); ++i) {
+    const auto name = by_id.find(StrCat(i));
+    if (name == by_id.end() || !name->is_string()) return {};
+    names.push_back(name->get<std::string>());
+    by_default &= names.back() == StrCat("LABEL_", i);
+  }
+  const bool distinct = std::set<std::string>(names.begin(), names.end()).size() == names.size();
+  return by_default || !distinct || names.size() < 2 ? std::vector<std::string>() : names;
 }
 
 std::string FindTokenizerFolder(const std::string& model) {

@@ -35,6 +35,10 @@ std::string FindTokenizerFolder(const std::string& model);
 // "onnx". Returns "" if there are none.
 std::string FindModelFolder(const std::string& model);
 
+// Returns the names of the classes in the config.json (id2label) of the folder that a model belongs to. Empty if there
+// are none, or only those that transformers writes by default (LABEL_0).
+std::vector<std::string> ReadClassNames(const std::string& model);
+
 // Sets `data` to "." if it is empty and an input or label names a folder of pictures (`input` x=images/, `label`
 // mask=masks/) in the working directory. Such folders are relative to `data`.
 TrainConfig WithFolderRoot(TrainConfig config);

@@ -198,9 +198,12 @@ absl::StatusOr<int64_t> FindSizeMultiple(const TrainConfig& config, const OnnxMo
   const std::string& input = images.sizes->input;
   ASSIGN_OR_RETURN(const Trial trial,
                    Trial::Create(config, model, loss, input, images.sample(1, 1).shape, images.channels_last ? 0 : 1));
-  const auto run = [&](int64_t multiple) { return trial.Run(TrialHeight(multiple), TrialWidth(multiple)); };
+  const auto height = [&](int64_t multiple) {
+    return images.sizes->height > 0 ? images.sizes->height : TrialHeight(multiple);
+  };
+  const auto run = [&](int64_t multiple) { return trial.Run(height(multiple), TrialWidth(multiple)); };
   const auto outputs = [&](const ImportedModel& imported, int64_t multiple) {
-    return FullSizeOutputs(imported, TrialHeight(multiple), TrialWidth(multiple));
+    return FullSizeOutputs(imported, height(multiple), TrialWidth(multiple));
   };
   const auto coarse = run(kLargestMultiple);
   if (!coarse.ok())

@@ -13,15 +13,18 @@ constexpr int64_t kMaxSide = 1 << 14;
 
 struct Size {
   int64_t height = 0, width = 0;  // 0: open
+  bool any_width = false;         // the width follows from the height
 };
 
 absl::StatusOr<Size> ParseImageSize(const std::string& text) {
   const size_t by = text.find('x');
+  const bool any_width = by != std::string::npos && text.substr(by + 1) == "auto";
   const auto height = ParseInt(text.substr(0, by));
-  const auto width = by == std::string::npos ? height : ParseInt(text.substr(by + 1));
+  const auto width = by == std::string::npos || any_width ? height : ParseInt(text.substr(by + 1));
   if (!height.ok() || !width.ok() || *height < 1 || *width < 1 || *height > kMaxSide || *width > kMaxSide)
-    return Invalid("`image_size`: expected N or HEIGHTxWIDTH of 1 to ", kMaxSide, " pixels, got '", text, "'");
-  return Size{*height, *width};
+    return Invalid("`image_size`: expected N, HEIGHTxWIDTH or HEIGHTxauto of 1 to ", kMaxSide, " pixels, got '", text,
+                   "'");
+  return Size{*height, any_width ? 0 : *width, any_width};
 }
 
 bool AreChannels(int64_t extent) { return extent == 1 || extent == 3; }
@@ -75,20 +78,21 @@ absl::Status FillSize(const std::string& input, const Size& asked, const Size& b
   };
   const Size declared = plan->size;
   const bool height = fill(&plan->size.height, asked.height, before.height);
-  const bool width = fill(&plan->size.width, asked.width, before.width);
-  if (height && width) return absl::OkStatus();
-  return Invalid("`image_size` ", asked.height, "x", asked.width, ": input '", input, "' takes pictures of ",
-                 declared.height, " × ", declared.width);
+  const bool width = fill(&plan->size.width, asked.width, asked.any_width ? 0 : before.width);
+  if (height && width && (!asked.any_width || declared.width == 0)) return absl::OkStatus();
+  return Invalid("`image_size` ", asked.height, "x", asked.any_width ? "auto" : StrCat(asked.width), ": input '", input,
+                 "' takes pictures of ", declared.height, " × ", declared.width);
 }
 
-absl::Status KeepSizes(const TrainConfig& config, const std::string& input, int64_t multiple, ImageOptions* options) {
+absl::Status KeepSizes(const TrainConfig& config, const PictureSizes& sizes, ImageOptions* options) {
   const char* how = options->augment.crop_max > 0 ? "`augment` crop"
                     : options->augment.mixes()    ? "`augment` mixup and cutmix"
                     : config.decode_scaling       ? "`decode_scaling`"
                                                   : nullptr;
   if (how != nullptr)
-    return Invalid(how, ": only with pictures of one size, which input '", input, "' leaves open (`image_size` N)");
-  options->sizes = PictureSizes{.input = input, .multiple = multiple};
+    return Invalid(how, ": only with pictures of one size, which input '", sizes.input,
+                   "' leaves open (`image_size` N)");
+  options->sizes = sizes;
   return absl::OkStatus();
 }
 
@@ -127,9 +131,10 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
     options.channels = static_cast<int>(plan->channels > 0 ? plan->channels : known.channels > 0 ? known.channels : 3);
     options.channels_last = plan->channels_last;
     options.problem = StrCat("input '", input.name, "' leaves the size of pictures open; `image_size` N sets it");
-    const bool open = plan->size.height == 0 && plan->size.width == 0;
-    if (open && input.dims.size() == 4 && config.resize.empty())
-      RETURN_IF_ERROR(KeepSizes(config, input.name, known.size_multiple, &options));
+    const Size& size = plan->size;
+    if (size.width == 0 && input.dims.size() == 4 && config.resize.empty())
+      RETURN_IF_ERROR(
+          KeepSizes(config, {.input = input.name, .height = size.height, .multiple = known.size_multiple}, &options));
     if (plan->size.height == 0 || plan->size.width == 0) return options;
     options.height = static_cast<int>(plan->size.height);
     options.width = static_cast<int>(plan->size.width);
@@ -140,7 +145,7 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
 
 PicturePreprocess DescribeImages(const ImageOptions& o, int64_t size_multiple,
                                  const std::vector<FolderColumn>& folders) {
-  PicturePreprocess p{.height = o.height,
+  PicturePreprocess p{.height = o.sizes.has_value() ? o.sizes->height : o.height,
                       .width = o.width,
                       .channels = o.channels,
                       .size_multiple = size_multiple,
@@ -181,6 +186,7 @@ std::optional<SoundPlan> PlanSoundInput(const ModelInput& input, const std::map<
 }
 
 absl::Status ParseAudioLength(const std::string& text, AudioOptions* options) {
+  if (text == "auto") return options->any_length = true, absl::OkStatus();
   if (text.ends_with('s')) {
     const auto seconds = ParseNumber(text.substr(0, text.size() - 1));
     options->seconds = seconds.value_or(0);
@@ -190,7 +196,8 @@ absl::Status ParseAudioLength(const std::string& text, AudioOptions* options) {
   const bool possible =
       options->seconds > 0 ? options->seconds < 1e6 : options->frames >= 1 && options->frames <= kMaxFrames;
   return possible ? absl::OkStatus()
-                  : Invalid("`audio_length`: expected a number of frames or seconds, 16000 or 1.5s, got '", text, "'");
+                  : Invalid("`audio_length`: expected a number of frames or seconds, 16000 or 1.5s, or auto, got '",
+                            text, "'");
 }
 
 // Returns the sample rate in the model's metadata, which speech toolkits write; 0 if there is none.
@@ -210,20 +217,28 @@ std::optional<int64_t> FindFrames(const AudioOptions& options) {
 
 absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxModel& model,
                                        const std::map<std::string, int64_t>& dims,
-                                       const std::optional<Preprocess>& before) {
+                                       const std::optional<Preprocess>& before, bool keeps_lengths) {
   const AudioPreprocess known = before.has_value() ? before->audio.value_or(AudioPreprocess()) : AudioPreprocess();
   AudioOptions options{.sample_rate = config.sample_rate > 0  ? config.sample_rate
                                       : known.sample_rate > 0 ? known.sample_rate
                                                               : FindRate(model),
                        .channels = known.channels};
   if (!config.audio_length.empty()) RETURN_IF_ERROR(ParseAudioLength(config.audio_length, &options));
-  const bool asked = options.frames > 0 || options.seconds > 0;
+  const bool asked = options.frames > 0 || options.seconds > 0 || options.any_length;
   if (!asked) options.frames = known.frames;
+  if (!asked && before.has_value() && before->audio.has_value()) options.any_length = known.frames == 0;
   for (const ModelInput& input : model.inputs()) {
     const std::optional<SoundPlan> plan = PlanSoundInput(input, dims);
     if (!plan.has_value()) continue;
     if (plan->channels > 0) options.channels = plan->channels;
-    if (plan->frames == 0) return options;
+    if (plan->frames == 0) {
+      options.any_length =
+          options.any_length || (!asked && !before.has_value() && keeps_lengths && input.dims.size() == 2);
+      return options;
+    }
+    if (options.any_length && !config.audio_length.empty())
+      return Invalid("`audio_length` auto: input '", input.name, "' takes ", plan->frames, " frames");
+    options.any_length = false;
     if (asked && FindFrames(options).value_or(plan->frames) != plan->frames)
       return Invalid("`audio_length` ", config.audio_length, ": input '", input.name, "' takes ", plan->frames,
                      " frames");
@@ -240,7 +255,8 @@ std::optional<AudioPreprocess> DescribeAudio(const BoundData& data) {
     const Column& column = data.dataset->columns()[feed.columns[0]];
     if (column.sample_rate == 0) continue;
     const Shape& shape = column.sample.shape;
-    return AudioPreprocess{column.sample_rate, shape.size() > 1 ? shape.front() : 1, shape.back()};
+    return AudioPreprocess{column.sample_rate, shape.size() > 1 ? shape.front() : 1,
+                           column.variable ? 0 : shape.back()};
   }
   return std::nullopt;
 }

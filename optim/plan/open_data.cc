@@ -8,6 +8,7 @@
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/names.h"
 #include "frontend/data/bind/preprocess.h"
+#include "frontend/data/bind/text_labels.h"
 #include "frontend/data/load/cache.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
@@ -104,7 +105,9 @@ absl::StatusOr<std::vector<std::string>> ChooseClasses(const TrainConfig& config
   }
   if (!LabelsAreClasses(loss)) return std::vector<std::string>();
   if (before.has_value() && !before->classes.empty()) return before->classes;
-  return request.model_classes ? FindClassLabels(model, loss.logits) : std::vector<std::string>();
+  if (!request.model_classes) return std::vector<std::string>();
+  std::vector<std::string> classes = FindClassLabels(model, loss.logits);
+  return classes.empty() && !model.in_memory() ? ReadClassNames(model.path()) : classes;
 }
 
 // Fails if samples would feed an input without a batch axis.
@@ -281,7 +284,13 @@ class DataOpener {
     if (config_.header != "auto" && !IsTableFile(request_.path))
       return Invalid("`header` ", config_.header, ": ", request_.path, " is no table of text");
     RETURN_IF_ERROR(SetEncoding());
-    ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
+    ASSIGN_OR_RETURN(alphabet_, FindAlphabet(config_, model_, before_, loss_));
+    opened_.alphabet = alphabet_.alphabet;
+    options_.text_labels = opened_.alphabet != nullptr && request_.want_label && config_.label.size() <= 1;
+    if (options_.text_labels) options_.stream_window = 0;  // all labels get the length of the longest
+    if (opened_.alphabet == nullptr) {
+      ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
+    }
     if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
     if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
     ASSIGN_OR_RETURN(import_, MakeImportOptions(config_, model_));
@@ -289,7 +298,7 @@ class DataOpener {
                      PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes), spec_.dims, before_));
     options_.images.cache = request_.cache;
     if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
-    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_));
+    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_, options_.text_labels));
     return absl::OkStatus();
   }
 
@@ -352,11 +361,27 @@ class DataOpener {
     auto samples = OpenSamples(config_, before_, request_, options_, loss_);
     if (!samples.ok()) return ExplainBadSample(Annotate(samples.status(), StrCat("`", request_.field, "`: ")));
     samples_ = *std::move(samples);
+    RETURN_IF_ERROR(ReadTextLabels());
     RETURN_IF_ERROR(ReadTokens());
     if (request_.want_label) RETURN_IF_ERROR(AddOwnLabels(loss_, model_, columns(), &spec_));
     opened_.own_columns = static_cast<int>(columns().size());
     opened_.transforms = samples_.transforms;
     opened_.held_out = samples_.held_out;
+    return absl::OkStatus();
+  }
+
+  // Replaces the label by its classes if it is a text. Labels that are numbers stay as they are.
+  absl::Status ReadTextLabels() {
+    if (!options_.text_labels) return absl::OkStatus();
+    const auto label = std::ranges::find_if(columns(), [&](const Column& column) {
+      return column.text && !options_.text.contains(column.name) && column.name != request_.leave_out;
+    });
+    if (label == columns().end()) return absl::OkStatus();
+    const auto c = static_cast<int>(label - columns().begin());
+    spec_.label = {label->name};
+    ASSIGN_OR_RETURN(samples_.dataset,
+                     WithTextClasses(samples_.dataset, c, *opened_.alphabet, spec_.ignore_index, spec_.skip_bad));
+    if (!alphabet_.note.empty()) samples_.notes.push_back(alphabet_.note);
     return absl::OkStatus();
   }
 
@@ -450,6 +475,7 @@ class DataOpener {
     auto bound = BindWithAxes(WithoutFixed(needed, natural));
     if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
     RETURN_IF_ERROR(WithPath(CheckTextInputs(*bound), request_.path));
+    if (opened_.alphabet == nullptr) RETURN_IF_ERROR(WithPath(RefuseNamesAsTexts(loss_, *bound), request_.path));
     bound->text_unit = opened_.bound.text_unit;
     bound->packed = std::move(opened_.bound.packed);
     opened_.bound = *std::move(bound);
@@ -583,6 +609,7 @@ class DataOpener {
   BindSpec spec_;
   ImportOptions import_;  // the options before the data is known
   DatasetOptions options_;
+  FoundAlphabet alphabet_;
   std::optional<LanguageModel> language_;  // set if the model may predict the next token of the data
   bool makes_blocks_ = false;              // it does, unless the data turns out to hold samples of tokens
   OpenedSamples samples_;
@@ -606,6 +633,9 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
 
 void OpenedData::ChooseOwnLoss(LossSpec* loss) const {
   if (!own_loss.empty() && loss->name == "auto") loss->name = "output:" + own_loss;
+  if (alphabet == nullptr) return;
+  loss->alphabet = alphabet;
+  if (loss->name == "auto" && bound.label.info.sample.rank() == 1) loss->name = "ctc";
 }
 
 }  // namespace onnxtrain

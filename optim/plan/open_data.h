@@ -18,6 +18,7 @@
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/load/cache.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/text/alphabet.h"
 #include "frontend/data/transform/transform.h"
 #include "frontend/graph/model_input.h"
 #include "frontend/onnx/import.h"
@@ -106,10 +107,11 @@ bool FeedsPictures(const BoundData& data);
 
 // Plans sounds for the first input that they can feed, [N,T], [N,C,T] or [N,T,1]: sample_rate and audio_length come
 // from the configuration, otherwise from `before`, otherwise from the input and the model's metadata (`sample_rate`).
-// `dims` are the values of named dimensions. Fails on fields that contradict the model.
+// `dims` are the values of named dimensions. With `keeps_lengths`, sounds keep their lengths where the model leaves
+// them open. Fails on fields that contradict the model.
 absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxModel& model,
                                        const std::map<std::string, int64_t>& dims,
-                                       const std::optional<Preprocess>& before);
+                                       const std::optional<Preprocess>& before, bool keeps_lengths);
 
 // Describes the sounds that feed an input: sample rate, channels and length; nullopt if none do.
 std::optional<AudioPreprocess> DescribeAudio(const BoundData& data);
@@ -142,12 +144,13 @@ struct OpenedData {
   std::optional<AudioPreprocess> audio;       // set if sound files feed an input
   int own_columns = 0;                        // number of columns of the file; the others were added
   std::vector<std::string> classes;  // names from the training data or the model file, in the order of the scores
-  std::vector<ColumnTransform> transforms;  // transforms of the file's columns
-  TextSetup text;                           // columns of text, and their tokenizer
-  std::optional<HeldOut> held_out;          // set by DataRequest::fit if eval_split is set
-  std::string own_loss;                     // the output of a language model that is its loss, if it has no other
+  std::vector<ColumnTransform> transforms;   // transforms of the file's columns
+  TextSetup text;                            // columns of text, and their tokenizer
+  std::optional<HeldOut> held_out;           // set by DataRequest::fit if eval_split is set
+  std::string own_loss;                      // the output of a language model that is its loss, if it has no other
+  std::shared_ptr<const Alphabet> alphabet;  // of a model whose labels are texts; else null
 
-  // Sets the loss to that output if no other loss or output was chosen.
+  // Sets the loss to that output, or to ctc for labels that are texts, if no other loss or output was chosen.
   void ChooseOwnLoss(LossSpec* loss) const;
 };
 
@@ -169,6 +172,24 @@ struct DataRequest {
 absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& model,
                                     const std::optional<Preprocess>& before, const DataRequest& request,
                                     const LossSpec& loss);
+
+// The characters that the classes of a model stand for, and a line for the user about where they were found.
+struct FoundAlphabet {
+  std::shared_ptr<const Alphabet> alphabet;  // null: none is known, or the loss is not ctc
+  std::string note;
+};
+
+// Finds the characters of a model that is trained with ctc: those of class_map, of its training, of its metadata
+// (character), or of a file beside it (vocab.json, tokens.txt, labels.json, alphabet.txt). With the loss auto, a model
+// without inputs of tokens whose output [N,T,C] has as many classes.
+absl::StatusOr<FoundAlphabet> FindAlphabet(const TrainConfig& config, const OnnxModel& model,
+                                           const std::optional<Preprocess>& before, const LossSpec& loss);
+
+// Fails if the labels of ctc are names, and the characters of the model are not known.
+absl::Status RefuseNamesAsTexts(const LossSpec& loss, const BoundData& data);
+
+// Pads labels that are texts in both data sets to the longest.
+void PadTextLabels(int64_t padding, BoundData* one, BoundData* other);
 
 // Returns true for a table in a text file, such as .csv.
 bool IsTableFile(const std::string& path);

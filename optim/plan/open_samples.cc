@@ -68,9 +68,12 @@ Header HeaderKind(const TrainConfig& config, const std::optional<Preprocess>& be
 }
 
 // Returns the last column that may be a label.
-int LastColumn(const std::vector<Column>& columns, const std::string& leave_out) {
+int LastColumn(const std::vector<Column>& columns, const std::string& leave_out, const DatasetOptions& options) {
   auto last = static_cast<int>(columns.size()) - 1;
-  while (last > 0 && (columns[last].text || columns[last].name == leave_out)) --last;
+  const auto is_text = [&](const Column& c) {
+    return c.text && !(options.text_labels && !options.text.contains(c.name));
+  };
+  while (last > 0 && (is_text(columns[last]) || columns[last].name == leave_out)) --last;
   return last;
 }
 
@@ -95,7 +98,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   const bool sorted = named.has_value() && !columns[*named].classes.empty() && columns[*named].classes != class_names;
   if (!table && !sorted) return dataset;
   const auto last = static_cast<int>(columns.size()) - 1;
-  const int label = named.value_or(LastColumn(columns, request.leave_out));
+  const int label = named.value_or(LastColumn(columns, request.leave_out, options));
   if (label == last && class_names.empty()) return dataset;
   options.class_names = std::move(class_names);
   options.label = {columns[label].name};
@@ -104,7 +107,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
 
 // Returns the columns that must not be transformed: labels, and the column that splits the data.
 absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& columns, const DataRequest& request,
-                                                    const std::vector<std::string>& label, const LossSpec& loss) {
+                                                    const DatasetOptions& options, const LossSpec& loss) {
+  const std::vector<std::string>& label = options.label;
   std::set<std::string> names = {request.leave_out};
   for (const std::string& name : label) names.insert(ResolveColumn(columns, name));
   ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss.name));
@@ -113,7 +117,7 @@ absl::StatusOr<std::set<std::string>> FindUntouched(const std::vector<Column>& c
   ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
   const bool by_place = request.want_label && IsTableFile(request.path) && columns.size() > 1;
   if (named.has_value()) names.insert(columns[*named].name);
-  if (!named.has_value() && by_place) names.insert(columns[LastColumn(columns, request.leave_out)].name);
+  if (!named.has_value() && by_place) names.insert(columns[LastColumn(columns, request.leave_out, options)].name);
   return names;
 }
 
@@ -158,7 +162,7 @@ absl::StatusOr<ColumnRoles> OpenFile(const TrainConfig& config, const DataReques
     ASSIGN_OR_RETURN(opened->dataset, OpenWithLabel(request, *options, !config.label.empty()));
     opened->file_columns = opened->dataset->columns();
     if (!fits && request.raw_inputs.empty()) return roles;
-    ASSIGN_OR_RETURN(roles.untouched, FindUntouched(opened->file_columns, request, options->label, loss));
+    ASSIGN_OR_RETURN(roles.untouched, FindUntouched(opened->file_columns, request, *options, loss));
     roles.texts = PlaceTexts(request.raw_inputs, opened->file_columns, roles.untouched, options, &reopen);
   }
   for (const ColumnTransform& t : roles.texts) opened->text_columns.insert(t.column);

@@ -222,6 +222,8 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
   data.models = std::make_shared<PreparedModels>(data.model);
   RETURN_IF_ERROR(NumberModelLabels(config, *data.models, data.loss, &data.train.bound));
   RETURN_IF_ERROR(OpenEvalData(config, &data));
+  if (data.loss.alphabet != nullptr && data.has_eval())
+    PadTextLabels(data.loss.ignore_index, &data.train.bound, &data.eval.bound);
   return data;
 }
 

@@ -419,7 +419,7 @@ void AddPairFeeds(const Graph& graph, Chosen* chosen, std::vector<LossFeed>* fee
 absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec& spec, const LabelInfo& labels) {
   ASSIGN_OR_RETURN(std::vector<LossTermSpec> terms, ParseLoss(spec.name));
   terms = SumOutputs(model, spec, std::move(terms));
-  LossChoice choice;
+  LossChoice choice{.alphabet = spec.alphabet};
   for (const LossTermSpec& term : terms) {
     if (!term.file.empty()) {
       ASSIGN_OR_RETURN(choice.terms.emplace_back(), ChooseOnnxTerm(model, spec, term, labels, &choice.feeds));
@@ -430,6 +430,8 @@ absl::StatusOr<LossChoice> ChooseLoss(const ImportedModel& model, const LossSpec
     if (spec.soft_labels) SoftenLabels(model.graph, &chosen);
     if (chosen.term.form != LabelForm::kNone) chosen.term.feed = FindOrAddFeed(chosen.feed, &choice.feeds);
     AddPairFeeds(model.graph, &chosen, &choice.feeds);
+    if (spec.alphabet != nullptr && chosen.term.function->sequences)
+      chosen.term.options.try_emplace("blank", 1, static_cast<double>(spec.alphabet->blank()));
     if (chosen.term.function->counts_correct && !choice.classes) choice.lead = choice.terms.size();
     choice.classes |= chosen.term.function->counts_correct;
     choice.terms.push_back(std::move(chosen.term));

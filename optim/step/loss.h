@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/data/bind/labels.h"
+#include "frontend/data/text/alphabet.h"
 #include "frontend/onnx/import.h"
 #include "optim/step/losses/loss_function.h"
 
@@ -27,6 +28,7 @@ struct LossSpec {
   std::vector<double> class_weights;            // weight of a target by its class; empty: all 1
   bool soft_labels = false;                     // feeds class labels as a share for each class, which can be mixed
   bool sum_outputs = false;                     // auto trains every output that fits, each with separate labels
+  std::shared_ptr<const Alphabet> alphabet;     // texts of the classes of sequence losses; null: numbers
   bool pairs = false;                           // samples are pairs of rows, see LossContext::rejected
   std::map<std::string, LabelInfo> own_labels;  // labels of terms with a label option, by LossTermSpec::label_key()
   std::map<std::string, std::shared_ptr<const OnnxModel>> onnx;  // loss models by FILE of onnx:FILE (LoadOnnxLosses)
@@ -69,6 +71,7 @@ struct LossChoice {
   std::string explanation;      // one line for people
   std::vector<LossTerm> terms;  // at least one
   std::vector<LossFeed> feeds;
+  std::shared_ptr<const Alphabet> alphabet;  // as in LossSpec
   size_t lead = 0;       // the term whose accuracy is reported: the first that counts correct predictions, else 0
   bool classes = false;  // the leading term counts correct predictions
 

@@ -73,6 +73,8 @@ struct Model {
   std::vector<Op> nodes;
   std::vector<Weight> weights;
   std::string producer = "tiny";
+  std::map<std::string, std::string> metadata = {};
+  std::vector<int64_t> output_shape = {};  // of all outputs; empty: not declared
 
   void Save(const std::string& path) const {
     Message graph;
@@ -121,9 +123,10 @@ struct Model {
     }
     graph.Sub(11, ValueInfo(input, input_shape));
     for (const auto& [name, shape] : more_inputs) graph.Sub(11, ValueInfo(name, shape));
-    for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, {}, false));
+    for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, output_shape, !output_shape.empty()));
     Message model;
     model.Int(1, 7).Bytes(2, producer).Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));
+    for (const auto& [key, value] : metadata) model.Sub(14, Message().Bytes(1, key).Bytes(2, value));
     std::set<std::string> domains;
     for (const Op& op : nodes) domains.insert(op.domain);
     domains.erase("");

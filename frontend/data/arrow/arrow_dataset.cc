@@ -185,7 +185,9 @@ class ColumnOpener {
   absl::Status OpenColumn(int c) {
     const ArrowColumn& info = table_->columns()[c];
     const std::string name = MakeName(info.name);
-    if (options_.text.contains(info.name) && info.kind != Kind::kUnreadable) return AddTexts(c, name), absl::OkStatus();
+    const bool text_label = options_.text_labels && IsLabel(info) && info.kind != Kind::kLists;
+    const bool as_text = options_.text.contains(info.name) || text_label;
+    if (as_text && info.kind != Kind::kUnreadable) return AddTexts(c, name), absl::OkStatus();
     if (info.kind == Kind::kLists) return AddLists(c, name), absl::OkStatus();
     const bool names = !options_.class_names.empty() || !info.classes.empty();
     if (info.kind == Kind::kNumbers && !IsCategory(info) && !(IsLabel(info) && names))

@@ -17,6 +17,7 @@
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
+#include "frontend/data/sources/transcripts.h"
 
 namespace onnxtrain {
 namespace {
@@ -58,7 +59,7 @@ absl::Status CheckFormat(const std::string& path, const SF_INFO& info, const Sou
     RETURN_IF_ERROR(check("sample rate", info.samplerate, format.rate, "`sample_rate` HZ resamples"));
   if (format.channels != 1 || options.channels == 0)
     RETURN_IF_ERROR(check("channels:", info.channels, format.channels, "convert the files"));
-  if (options.frames > 0 || options.seconds > 0) return absl::OkStatus();
+  if (options.frames > 0 || options.seconds > 0 || options.any_length) return absl::OkStatus();
   return check("frames:", ConvertFrames(info.frames, info.samplerate, format.rate), format.frames,
                "`audio_length` N cuts and pads");
 }
@@ -164,6 +165,7 @@ std::string GetSoundPath(const SoundFiles& files, int64_t i) {
 struct Reference {
   int64_t file = 0;
   SoundFormat format;
+  std::vector<int64_t> lengths = {};  // frames of each sample, if sounds keep their lengths
 };
 
 absl::StatusOr<Reference> FindReference(const SoundFiles& files, const AudioOptions& options) {
@@ -176,21 +178,43 @@ absl::StatusOr<Reference> FindReference(const SoundFiles& files, const AudioOpti
   return first;
 }
 
+// Reads the lengths of all sounds from their headers; the format gets the greatest. Reading a file without a length
+// fails with the reason.
+absl::Status FindLengths(const SoundFiles& files, AudioOptions options, Reference* reference) {
+  if (reference->format.channels != 1)
+    return Invalid(GetSoundPath(files, reference->file), ": only sounds of one channel keep their lengths (",
+                   "`audio_length` N)");
+  options.sample_rate = reference->format.rate;
+  for (int64_t i = 0; i < std::ssize(files.names); ++i) {
+    const auto format = PlanSoundFormat(GetSoundPath(files, i), options);
+    reference->lengths.push_back(format.ok() ? format->frames : 1);
+    reference->format.frames = std::max(reference->format.frames, reference->lengths.back());
+  }
+  return absl::OkStatus();
+}
+
 class SoundDataset : public Dataset {
  public:
-  SoundDataset(SoundFiles files, const Reference& reference, const AudioOptions& options)
-      : files_(std::move(files)), reference_(reference), options_(options) {
-    const SoundFormat& format = reference.format;
+  SoundDataset(SoundFiles files, Reference reference, const AudioOptions& options)
+      : files_(std::move(files)), reference_(std::move(reference)), options_(options) {
+    const SoundFormat& format = reference_.format;
     Shape shape = {format.frames};
     if (format.channels > 1) shape.insert(shape.begin(), format.channels);
-    columns_ = {{.name = files_.column, .sample = {DType::kFloat32, shape}, .sample_rate = format.rate}};
+    columns_ = {{.name = files_.column,
+                 .sample = {DType::kFloat32, shape},
+                 .sample_rate = format.rate,
+                 .variable = options.any_length}};
   }
 
   int64_t size() const override { return std::ssize(files_.names); }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string StableName(int64_t i) const override { return files_.names[i]; }
   std::string Describe(int64_t i) const override { return GetSoundPath(files_, i); }
+  int64_t Length(int64_t i) const override { return options_.any_length ? reference_.lengths[i] : 0; }
   std::vector<std::string> notes() const override {
+    if (options_.any_length)
+      return {StrCat("sounds keep their lengths, of ", *std::ranges::min_element(reference_.lengths), " to ",
+                     reference_.format.frames, " frames at ", reference_.format.rate, " Hz (`audio_length`)")};
     if (options_.sample_rate == 0 && options_.frames == 0 && options_.seconds == 0) return {};
     const SoundFormat& f = reference_.format;
     return {StrCat("sounds: ", f.rate, " Hz, ", f.channels, f.channels == 1 ? " channel, " : " channels, ", f.frames,
@@ -199,8 +223,10 @@ class SoundDataset : public Dataset {
 
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c == 0);
-    CHECK_EQ(out.size(), columns_[0].sample.bytes());
-    return ReadSound(Describe(i), reference_.format, options_, files_.names[reference_.file],
+    SoundFormat format = reference_.format;
+    if (options_.any_length) format.frames = static_cast<int64_t>(out.size() / sizeof(float));
+    CHECK_EQ(out.size(), format.frames * format.channels * sizeof(float));
+    return ReadSound(Describe(i), format, options_, files_.names[reference_.file],
                      reinterpret_cast<float*>(out.data()));
   }
 
@@ -216,12 +242,13 @@ class SoundDataset : public Dataset {
 // options.audio leaves open are those of the first readable file; files that differ are errors that name both numbers.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundFiles files, std::shared_ptr<const Dataset> table,
                                                                 int leave_out, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(const Reference reference, FindReference(files, options.audio));
+  ASSIGN_OR_RETURN(Reference reference, FindReference(files, options.audio));
+  if (options.audio.any_length) RETURN_IF_ERROR(FindLengths(files, options.audio, &reference));
   const Type sample{DType::kFloat32, {reference.format.channels, reference.format.frames}};
   absl::Status fits = CheckShape(sample.shape);
   if (fits.ok()) fits = CheckMemory(static_cast<int64_t>(sample.bytes()), options.max_bytes);
   RETURN_IF_ERROR(Annotate(fits, GetSoundPath(files, reference.file) + ": "));
-  auto sounds = std::make_shared<SoundDataset>(std::move(files), reference, options.audio);
+  auto sounds = std::make_shared<SoundDataset>(std::move(files), std::move(reference), options.audio);
   if (table == nullptr) return sounds;
   return JoinColumns(std::move(sounds), std::move(table), leave_out);
 }
@@ -305,13 +332,15 @@ bool IsAudioFolder(const std::string& path) {
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioFolder(const std::string& path, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(Listing listing, ListSounds(path));
-  RETURN_IF_ERROR(RenumberClasses(path, options.folder_classes, &listing));
+  SoundFiles files{.column = "audio", .root = path};
+  for (const SoundFile& file : listing.files) files.names.push_back(file.name);
   std::shared_ptr<const Dataset> labels;
-  if (!listing.classes.empty()) {
+  if (options.text_labels) {
+    ASSIGN_OR_RETURN(labels, OpenTranscripts(path, files.names));
+  } else if (!listing.classes.empty()) {
+    RETURN_IF_ERROR(RenumberClasses(path, options.folder_classes, &listing));
     ASSIGN_OR_RETURN(labels, MakeLabels(listing));
   }
-  SoundFiles files{.column = "audio", .root = path};
-  for (SoundFile& file : listing.files) files.names.push_back(std::move(file.name));
   return MakeSoundDataset(std::move(files), std::move(labels), -1, options);
 }
 

@@ -83,7 +83,7 @@ class Binder {
   std::vector<int> FreeColumns() const;
   bool IsLeftOut(int c) const { return !spec_.leave_out.empty() && columns_[c].name == spec_.leave_out; }
   // Returns true for text and tokens, which can only feed the inputs of a text model.
-  bool IsText(int c) const { return columns_[c].text || columns_[c].variable; }
+  bool IsText(int c) const { return columns_[c].text || (columns_[c].variable && columns_[c].sample_rate == 0); }
   int LastColumn() const;
   bool IsTable() const;
   std::string Choices() const;

@@ -84,12 +84,13 @@ absl::StatusOr<Shape> Binder::FixedDims(const ModelInput& input) const {
 
 namespace {
 
-// Sets the height axis of a feed of pictures of several sizes. Fails if the input fixes height or width.
+// Sets the height axis of a feed of pictures of several sizes. Fails if the input fixes the width, or another height.
 absl::Status SetHeightAxis(const Column& column, const Shape& fixed, FeedSpec* feed) {
   if (column.height_axis < 0) return absl::OkStatus();
   feed->height_axis = FindHeightAxis(column, feed->sample.shape);
   const int a = feed->height_axis;
-  const bool open = a >= 0 && (fixed.empty() || (fixed[a] < 0 && fixed[a + 1] < 0));
+  const bool open =
+      a >= 0 && (fixed.empty() || ((fixed[a] < 0 || fixed[a] == feed->sample.shape[a]) && fixed[a + 1] < 0));
   if (open && feed->columns.size() == 1) return absl::OkStatus();
   return Invalid("input '", feed->feed, "' takes no pictures of several sizes (`image_size` makes them one size)");
 }

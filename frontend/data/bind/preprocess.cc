@@ -118,7 +118,7 @@ absl::Status ParseAudio(const Json& json, Preprocess* preprocess) {
   RETURN_IF_ERROR(ReadField(*it, "sample_rate", &a.sample_rate));
   RETURN_IF_ERROR(ReadField(*it, "channels", &a.channels));
   RETURN_IF_ERROR(ReadField(*it, "frames", &a.frames));
-  if (a.sample_rate < 1 || a.channels < 1 || a.frames < 1)
+  if (a.sample_rate < 1 || a.channels < 1 || a.frames < 0)
     return Invalid("'audio' lacks sample_rate, channels or frames");
   preprocess->audio = a;
   return absl::OkStatus();
@@ -136,6 +136,16 @@ absl::Status ParseText(const Json& json, TextPreprocess* text) {
   RETURN_IF_ERROR(ReadField(*it, "chat_template", &text->chat_template));
   const bool whole = !text->columns.empty() && text->columns.size() <= 2 && !text->tokenizer.empty();
   return whole && text->max_length > 0 ? absl::OkStatus() : Invalid("'text' lacks columns, tokenizer or max_length");
+}
+
+absl::Status ParseAlphabet(const Json& json, AlphabetPreprocess* alphabet) {
+  const auto it = json.find("alphabet");
+  if (it == json.end()) return absl::OkStatus();
+  if (!it->is_object()) return Invalid("'alphabet' is no object");
+  RETURN_IF_ERROR(ReadField(*it, "texts", &alphabet->texts));
+  RETURN_IF_ERROR(ReadField(*it, "blank", &alphabet->blank));
+  if (alphabet->blank >= 0 && alphabet->blank < std::ssize(alphabet->texts)) return absl::OkStatus();
+  return Invalid("'alphabet' has no text for its blank");
 }
 
 absl::Status ParseMasks(const Json& json, Preprocess* p) {
@@ -206,6 +216,7 @@ std::string ToJson(const Preprocess& p) {
     if (!p.text.loss_on.empty()) json["text"]["loss_on"] = p.text.loss_on;
     if (!p.text.chat_template.empty()) json["text"]["chat_template"] = p.text.chat_template;
   }
+  if (!p.alphabet.texts.empty()) json["alphabet"] = {{"texts", p.alphabet.texts}, {"blank", p.alphabet.blank}};
   if (p.mask_encodings.has_value()) {
     json["masks"] = Json::object();
     for (const auto& [column, encoding] : *p.mask_encodings) json["masks"][column] = ToString(encoding);
@@ -229,6 +240,7 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   RETURN_IF_ERROR(ReadField(json, "loss", &p.loss));
   RETURN_IF_ERROR(ReadField(json, "output", &p.output));
   RETURN_IF_ERROR(ParseText(json, &p.text));
+  RETURN_IF_ERROR(ParseAlphabet(json, &p.alphabet));
   RETURN_IF_ERROR(ParseMasks(json, &p));
   RETURN_IF_ERROR(
       ForEach(json, "inputs", [&](const auto& name, const Json& value) { return ParseInput(name, value, &p); }));

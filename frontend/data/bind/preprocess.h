@@ -33,7 +33,8 @@ struct PicturePreprocess {
 
 // How sound files were converted to samples.
 struct AudioPreprocess {
-  int64_t sample_rate = 0, channels = 0, frames = 0;
+  int64_t sample_rate = 0, channels = 0;
+  int64_t frames = 0;  // 0: sounds kept their lengths
 
   bool operator==(const AudioPreprocess&) const = default;
 };
@@ -48,6 +49,12 @@ struct TextPreprocess {
   std::string chat_template;         // the source; "": dialogues are plain prompts and answers
 };
 
+// The characters of a model whose labels were texts, as in Alphabet.
+struct AlphabetPreprocess {
+  std::vector<std::string> texts;  // by class; empty: labels were no texts
+  int64_t blank = 0;
+};
+
 struct Preprocess {
   std::string normalize;                                   // syntax of ParseNormalize; "" if no input is an image
   std::optional<PicturePreprocess> pictures;               // if an input was fed with picture files
@@ -60,6 +67,7 @@ struct Preprocess {
   // Encodings of label columns that are masks; nullopt: not determined.
   std::optional<std::map<std::string, MaskEncoding>> mask_encodings;
   TextPreprocess text;
+  AlphabetPreprocess alphabet;
   std::vector<std::string> label;    // column names
   std::vector<std::string> classes;  // names in the order of the label values; empty if there are none
   std::string loss, output;          // "cross_entropy" on model output "probs"

@@ -16,6 +16,7 @@
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/source.h"
+#include "frontend/data/sources/transcripts.h"
 
 namespace onnxtrain {
 
@@ -277,6 +278,7 @@ std::string FindMetadata(const std::string& folder) {
 absl::StatusOr<std::vector<std::string>> ListPictures(const std::string& folder, std::vector<std::string>* notes) {
   Lister lister(folder);
   RETURN_IF_ERROR(lister.Walk(""));
+  RemoveTranscripts(lister.names, &lister.others);
   NoteOthers(folder, lister.others, notes);
   if (lister.names.empty()) return Invalid(folder, ": there are no pictures in it");
   std::ranges::sort(lister.names);
@@ -286,7 +288,9 @@ absl::StatusOr<std::vector<std::string>> ListPictures(const std::string& folder,
 bool IsImageFolder(const std::string& path) {
   std::error_code ignored;
   Lister lister(path, kFirstFiles);
-  return fs::is_directory(path, ignored) && lister.Walk("").ok() && lister.names.size() > lister.others.size();
+  if (!fs::is_directory(path, ignored) || !lister.Walk("").ok()) return false;
+  RemoveTranscripts(lister.names, &lister.others);
+  return lister.names.size() > lister.others.size();
 }
 
 bool HasEvalImages(const std::string& given) {
@@ -306,7 +310,9 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string
   const auto classified = std::ranges::count_if(names, in_folder);
   if (const std::string table = FindMetadata(folder); classified == 0 && !table.empty())
     return OpenDataset(table, options);
-  if (classified > 0) {
+  if (options.text_labels) {
+    ASSIGN_OR_RETURN(labels, OpenTranscripts(folder, names));
+  } else if (classified > 0) {
     const auto beside = std::ranges::find_if_not(names, in_folder);
     if (beside != names.end())
       return Invalid(folder, ": ", *beside, " lies beside the folders of the classes: it has no class");

@@ -43,11 +43,12 @@ enum class ImageFit : uint8_t {
   kPad       // adds black bars
 };
 
-// Options of pictures that keep their sizes.
+// Options of pictures that keep their sizes, or their aspect ratios.
 struct PictureSizes {
-  std::string input;  // name of the model input
-  // Height and width are padded to multiples of this. 0: chosen as the result of `find_multiple` times a power of two,
-  // so that there are not too many sizes.
+  std::string input;   // name of the model input
+  int64_t height = 0;  // > 0: pictures are resized to this height, and only their widths differ
+  // Height, unless it is set, and width are padded to multiples of this. 0: chosen as the result of `find_multiple`
+  // times a power of two, so that there are not too many sizes.
   int64_t multiple = 0;
   // Returns the smallest multiple that the model accepts; fails if it accepts one size only.
   std::function<absl::StatusOr<int64_t>()> find_multiple = {};

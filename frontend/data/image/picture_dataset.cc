@@ -55,18 +55,30 @@ int64_t Area(const PictureExtents& e) { return e.height * e.width; }
 
 int64_t RoundUp(int64_t extent, int64_t multiple) { return (extent + multiple - 1) / multiple * multiple; }
 
-std::set<Size> PaddedSizes(const std::vector<PictureExtents>& extents, int64_t multiple) {
+// The multiples that heights and widths are padded to.
+struct Multiples {
+  int64_t height = 1, width = 1;
+};
+Multiples PaddedMultiples(const PictureSizes& sizes, int64_t multiple) {
+  return {sizes.height > 0 ? 1 : multiple, multiple};
+}
+
+std::set<Size> PaddedSizes(const std::vector<PictureExtents>& extents, const Multiples& m) {
   std::set<Size> sizes;
-  for (const PictureExtents& e : extents) sizes.emplace(RoundUp(e.height, multiple), RoundUp(e.width, multiple));
+  for (const PictureExtents& e : extents) sizes.emplace(RoundUp(e.height, m.height), RoundUp(e.width, m.width));
   return sizes;
 }
 
 std::string SizeText(const Size& size) { return StrCat(size.first, " × ", size.second); }
 
-// Returns 0 × 0 if the file cannot be read.
-PictureExtents ReadExtents(const PictureFiles& files, int64_t i, PictureDecoder* decoder, std::vector<uint8_t>* bytes) {
+// Returns the size of the sample of a picture; 0 × 0 if the file cannot be read.
+PictureExtents ReadExtents(const PictureSizes& sizes, const PictureFiles& files, int64_t i, PictureDecoder* decoder,
+                           std::vector<uint8_t>* bytes) {
   const auto info = ReadInfo(files, i, decoder, bytes);
-  return info.ok() ? Upright(*info) : PictureExtents();
+  if (!info.ok()) return {};
+  const PictureExtents own = Upright(*info);
+  const auto [width, height] = SampleSize(static_cast<int>(own.width), static_cast<int>(own.height), sizes);
+  return {.height = height, .width = width};
 }
 
 // Sets the size of unreadable pictures to that of the smallest one.
@@ -87,15 +99,17 @@ absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const Picture
   PictureDecoder decoder;
   std::vector<uint8_t> bytes;
   SizedPictures found{.multiple = sizes.multiple};
-  for (int64_t i = 0; i < files.size(); ++i) found.extents.push_back(ReadExtents(files, i, &decoder, &bytes));
+  for (int64_t i = 0; i < files.size(); ++i) found.extents.push_back(ReadExtents(sizes, files, i, &decoder, &bytes));
   FillUnknown(&found.extents);
   if (sizes.multiple == 0) {
     ASSIGN_OR_RETURN(found.multiple, sizes.find_multiple());
-    while (PaddedSizes(found.extents, found.multiple).size() > kMaxPictureSizes) found.multiple *= 2;
+    while (PaddedSizes(found.extents, PaddedMultiples(sizes, found.multiple)).size() > kMaxPictureSizes)
+      found.multiple *= 2;
   }
+  const Multiples multiples = PaddedMultiples(sizes, found.multiple);
   for (PictureExtents& e : found.extents) {
-    e.padded_height = RoundUp(e.height, found.multiple);
-    e.padded_width = RoundUp(e.width, found.multiple);
+    e.padded_height = RoundUp(e.height, multiples.height);
+    e.padded_width = RoundUp(e.width, multiples.width);
   }
   return found;
 }
@@ -108,7 +122,7 @@ PictureExtents LargestExtents(const SizedPictures& pictures) {
 
 // Returns "37 sizes from 96 × 64 to 512 × 384, padded to multiples of 32 (12 sizes, 8.1% padding)".
 std::string DescribeExtents(const SizedPictures& pictures) {
-  const std::set<Size> sizes = PaddedSizes(pictures.extents, 1);
+  const std::set<Size> sizes = PaddedSizes(pictures.extents, {});
   const auto area = [](const Size& size) { return size.first * size.second; };
   std::string text = SizeText(*std::ranges::min_element(sizes, {}, area));
   if (sizes.size() > 1)
@@ -119,7 +133,9 @@ std::string DescribeExtents(const SizedPictures& pictures) {
     all += static_cast<double>(e.padded_height * e.padded_width);
   }
   if (pixels == all) return text;
-  const size_t padded = PaddedSizes(pictures.extents, pictures.multiple).size();
+  std::set<Size> padded_sizes;
+  for (const PictureExtents& e : pictures.extents) padded_sizes.emplace(e.padded_height, e.padded_width);
+  const size_t padded = padded_sizes.size();
   return StrCat(text, ", padded to multiples of ", pictures.multiple, " (", padded, padded == 1 ? " size" : " sizes",
                 absl::StrFormat(", %.1f%% padding)", 100 * (1 - pixels / all)));
 }
@@ -295,8 +311,9 @@ absl::StatusOr<std::shared_ptr<const Dataset>> MakePictureDataset(const std::str
     if (!found.ok()) return Annotate(found.status(), name + ": ");
     sizes = *std::move(found);
     for (PictureColumn& p : pictures) p.options.sizes->find_multiple = nullptr;  // captures may not outlive this call
+    const std::string kept = options.sizes->height > 0 ? "aspect ratios" : "sizes";
     notes.push_back(
-        StrCat("pictures keep their sizes: ", DescribeExtents(*sizes), " (`image_size` N makes them one size)"));
+        StrCat("pictures keep their ", kept, ": ", DescribeExtents(*sizes), " (`image_size` N makes them one size)"));
   } else if (options.width == 0) {
     return Invalid(name, ": ", options.problem.empty() ? "the size of a sample is not known" : options.problem);
   }

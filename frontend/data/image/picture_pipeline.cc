@@ -54,9 +54,20 @@ int Scaled(int extent, int from, int to) {
   return static_cast<int>(std::clamp<int64_t>((int64_t{extent} * to + from / 2) / from, 1, to));
 }
 
+}  // namespace
+
+std::pair<int, int> SampleSize(int width, int height, const PictureSizes& sizes) {
+  constexpr int64_t kMaxWidth = 1 << 16;
+  if (sizes.height == 0) return {width, height};
+  const int64_t scaled = (int64_t{width} * sizes.height + height / 2) / height;
+  return {static_cast<int>(std::clamp<int64_t>(scaled, 1, kMaxWidth)), static_cast<int>(sizes.height)};
+}
+
+namespace {
+
 // Returns width and height of the picture within the sample.
 std::pair<int, int> FilledSize(int width, int height, const ImageOptions& o) {
-  if (o.sizes.has_value()) return {width, height};
+  if (o.sizes.has_value()) return SampleSize(width, height, *o.sizes);
   if (o.fit != ImageFit::kPad) return {o.width, o.height};
   if (int64_t{width} * o.height > int64_t{height} * o.width) return {o.width, Scaled(height, width, o.width)};
   return {Scaled(width, height, o.height), o.height};

@@ -27,6 +27,9 @@ enum class PictureKind : uint8_t {
   kMask     // [height, width]: palette indices or grey values as classes, never interpolated
 };
 
+// Returns width and height of the sample of an upright picture that keeps its size or its aspect ratio.
+std::pair<int, int> SampleSize(int width, int height, const PictureSizes& sizes);
+
 // Returns the part of an upright width × height picture that fills a sample without augmentation.
 Box FitBox(int width, int height, const ImageOptions& options);
 

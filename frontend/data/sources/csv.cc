@@ -308,7 +308,7 @@ class Table {
     if (names_classes_ && options.class_names.empty()) options.class_names = classes_;
     for (size_t c = 0; c < names.size(); ++c) {
       if (options_.text.contains(StrCat(c))) options.text.names.insert(names[c]);
-      is_text_.push_back(options.text.contains(names[c]));
+      is_text_.push_back(options.text.contains(names[c]) || (options.text_labels && is_label[c]));
       columns_.push_back(
           MakeCsvColumn({.path = path_, .name = names[c], .decimal_comma = decimal_comma(), .trim_classes = true},
                         is_label[c], options));

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
+#include "frontend/base/units.h"
 #include "frontend/data/bind/labels.h"
 
 namespace onnxtrain {
@@ -398,7 +399,7 @@ class Label : public ColumnBase {
     const bool as_it_is = !spec_.trim_classes || (fixed_ && names_.Has(field));
     std::string name(as_it_is ? field : TrimBlanks(field));
     if (fixed_ && !name.empty() && !names_.Has(name)) {
-      const std::string other = spellings_.Find(name);
+      const std::string other = FindClass(name);
       if (other.empty()) return AddUnknown(row, field);
       other_spellings_.emplace(std::move(name), other);
       name = other;
@@ -434,6 +435,13 @@ class Label : public ColumnBase {
     int64_t sample, row;
     bool empty;
   };
+
+  // Returns the class with another spelling of the name, or with this index.
+  std::string FindClass(const std::string& name) const {
+    const auto index = ParseInt(name);
+    const bool is_index = index.ok() && *index >= 0 && *index < std::ssize(spec_.classes);
+    return is_index ? spec_.classes[*index] : spellings_.Find(name);
+  }
 
   absl::Status AddUnknown(int64_t row, const std::string& field) {
     const std::string why =
@@ -497,9 +505,10 @@ std::unique_ptr<CsvColumn> MakeLabelColumn(CsvColumnSpec spec) { return std::mak
 std::unique_ptr<CsvColumn> MakeCsvColumn(CsvColumnSpec spec, bool is_label, const DatasetOptions& options) {
   spec.skip_bad = options.skip_bad;
   const std::string& name = spec.name;
-  if (options.text.contains(name)) return MakeTextColumn(std::move(spec));
   // True for the last column if it is a named category.
   const bool is_feature = options.label.empty() && options.categories.names.contains(name);
+  const bool is_text = options.text.contains(name) || (options.text_labels && is_label && !is_feature);
+  if (is_text) return MakeTextColumn(std::move(spec));
   if (is_label && !is_feature) {
     spec.classes = options.class_names;
     return MakeLabelColumn(std::move(spec));

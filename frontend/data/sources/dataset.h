@@ -26,6 +26,7 @@ struct AudioOptions {
   int64_t channels = 0;     // 1: averages the channels
   int64_t frames = 0;       // longer sounds are truncated, shorter ones padded with zeros
   double seconds = 0;       // length in seconds, used if frames is 0
+  bool any_length = false;  // sounds of one channel keep their lengths, as columns that are Column::variable
 };
 
 struct Column {
@@ -137,6 +138,8 @@ struct DatasetOptions {
   ColumnSet missing = {};
   // CSV: feature columns, by name or 0-based index, that stay text, which ReadText returns.
   ColumnSet text = {};
+  // Labels of tables stay text; folders of pictures and sounds have a text beside each file instead of classes.
+  bool text_labels = false;
   // CSV: an unusable field makes Read fail for its sample instead of making its column unusable.
   bool skip_bad = false;
   // Samples per window of a pipe that is read on demand (OpenStdin); 0: the pipe is read to its end.

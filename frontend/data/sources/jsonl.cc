@@ -336,7 +336,7 @@ class Lines {
     const bool is_label = std::ranges::find(labels_, key) != labels_.end();
     return std::make_unique<JsonColumn>(CsvColumnSpec{.path = path_, .name = key, .skip_bad = options_.skip_bad},
                                         MakeCsvColumn({.path = path_, .name = key}, is_label, options_),
-                                        options_.text.contains(key));
+                                        options_.text.contains(key) || (options_.text_labels && is_label));
   }
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {

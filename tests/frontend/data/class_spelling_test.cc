@@ -52,5 +52,16 @@ TEST(ClassSpellings, AreReadAsTheClassesOfTraining) {
               HasSubstr("row 3, column 'y': '>500K' is not among the 2 classes; did you mean '>50K'? (`class_map`"));
 }
 
+TEST(ClassSpellings, IntegersAreIndicesOfNamedClasses) {
+  const TempDir dir;
+  const DatasetOptions options{.label = {"y"}, .class_names = {"bad", "good"}};
+  const auto data = OpenDataset(dir.Write("t.csv", "x,y\n1,1\n2,0\n3,bad\n"), options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_THAT(ColumnValues(**data, 1), ElementsAre(1, 0, 0));
+  EXPECT_THAT((*data)->notes(), ElementsAre(HasSubstr("'0' is read as the class 'bad', and 1 more")));
+  EXPECT_THAT(Message(OpenDataset(dir.Write("two.csv", "x,y\n1,2\n"), options).status()),
+              HasSubstr("'2' is not among the 2 classes"));
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -8,7 +8,9 @@
 namespace onnxtrain {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class ModelFolder : public Scratch {
  protected:
@@ -55,6 +57,20 @@ TEST_F(ModelFolder, HoldsATokenizerBesideTheModel) {
   EXPECT_EQ(FindTokenizerFolder(Path("a/model.onnx")), Path("a"));
   EXPECT_EQ(FindTokenizerFolder(Path("a/other/model.onnx")), "");
   EXPECT_EQ(FindTokenizerFolder(""), "");
+}
+
+TEST_F(ModelFolder, NamesTheClasses) {
+  Touch("a/onnx/model.onnx");
+  const auto names = [&](const std::string& config) {
+    WriteAll(Path("a/config.json"), config);
+    return ReadClassNames(Path("a/onnx/model.onnx"));
+  };
+  EXPECT_THAT(names(R"({"id2label": {"1": "good", "0": "bad"}})"), ElementsAre("bad", "good"));
+  for (const char* none : {R"({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}})", R"({"id2label": {"0": "a", "2": "b"}})",
+                           R"({"id2label": {"0": "a", "1": "a"}})", R"({"id2label": ["a", "b"]})",
+                           R"({"id2label": {"0": 1}})", R"({"id2label": {"0": "a"}})", "{}", "[]", "{"})
+    EXPECT_THAT(names(none), IsEmpty()) << none;
+  EXPECT_THAT(ReadClassNames(Path("b/model.onnx")), IsEmpty());
 }
 
 }  // namespace

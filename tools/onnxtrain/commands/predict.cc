@@ -7,6 +7,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
 #include "optim/plan/data_checks.h"
+#include "optim/plan/input_plan.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/report/predictions.h"
@@ -101,7 +102,9 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, false));
   BoundData unlabelled = setup.data.bound;
   unlabelled.label.info = {};
-  const int64_t batch = GlobalBatchSize(config, *setup.model, unlabelled.batch_axes);
+  // Outputs of pictures of several sizes have several shapes.
+  const bool one_by_one = config.batch_size == 0 && SizeMultiple(unlabelled) > 0;
+  const int64_t batch = one_by_one ? 1 : GlobalBatchSize(config, *setup.model, unlabelled.batch_axes);
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, unlabelled, setup.loss, batch));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
   const auto models = std::make_shared<PreparedModels>(setup.model);
@@ -109,7 +112,8 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const LeftOut left_out, LeaveOutBadSamples(config, look, false, {}, &unlabelled));
   if (!left_out.line.empty()) Warn(left_out.line);
   AddValueChecks(look.model, &unlabelled.feeds);
-  const PredictionTable table(look, setup.data.classes, setup.loss.least_probability.value_or(0.5));
+  const PredictionTable table(look, setup.data.classes, setup.loss.least_probability.value_or(0.5),
+                              setup.data.alphabet);
   LogInfo(config, table.description());
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));

@@ -1,6 +1,7 @@
 #include "tools/onnxtrain/report/predictions.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
@@ -19,14 +20,22 @@ std::string CsvField(const std::string& text) {
   return quoted + "\"";
 }
 
-PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability)
+PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability,
+                                 std::shared_ptr<const Alphabet> alphabet)
     : output_(model.loss.output()),
       scores_(model.loss, model.model.graph.type(model.model.graph.FindOutput(output_)->value).shape),
       classes_(std::move(classes)),
       least_probability_(least_probability),
-      taken_(classes_.begin(), classes_.end()) {}
+      probabilities_(model.loss.leading().activation == "Softmax"),
+      taken_(classes_.begin(), classes_.end()) {
+  const Shape& shape = model.model.graph.type(model.model.graph.FindOutput(output_)->value).shape;
+  const bool fits = alphabet != nullptr && shape.size() == 3 && shape[2] == std::ssize(alphabet->texts());
+  if (fits) alphabet_ = std::move(alphabet);
+}
 
 std::string PredictionTable::description() const {
+  if (alphabet_ != nullptr)
+    return StrCat("output '", output_, "' as text, of ", alphabet_->texts().size(), " classes at each step");
   if (scores_.form() == Form::kClasses)
     return StrCat("output '", output_, "' as scores of ", scores_.width(), " classes (--loss mse for plain numbers)");
   if (scores_.form() == Form::kBinary)
@@ -45,7 +54,29 @@ std::string PredictionTable::BinaryName(bool second) const {
   return scores_.width() == 1 && classes_.size() == 2 ? CsvField(classes_[second]) : second ? "1" : "0";
 }
 
+std::string PredictionTable::TextFields(const HostTensor& values, int64_t i) const {
+  const int64_t steps = values.shape()[1], classes = values.shape()[2];
+  std::vector<int64_t> path(steps);
+  double confidence = 0;
+  int64_t read = 0;
+  for (int64_t t = 0; t < steps; ++t) {
+    const int64_t row = (i * steps + t) * classes;
+    for (int64_t c = 1; c < classes; ++c) {
+      if (values.At(row + c) > values.At(row + path[t])) path[t] = c;
+    }
+    if (path[t] == alphabet_->blank() || (t > 0 && path[t] == path[t - 1])) continue;
+    const double best = values.At(row + path[t]);
+    double sum = 0;
+    for (int64_t c = 0; c < classes; ++c) sum += std::exp(values.At(row + c) - best);
+    confidence += probabilities_ ? best : 1 / sum;
+    ++read;
+  }
+  const std::string text = alphabet_->Decode(MergeRepeats(path, alphabet_->blank()));
+  return StrCat(",", CsvField(text), ",", Number(read > 0 ? confidence / static_cast<double>(read) : 0));
+}
+
 std::string PredictionTable::Header(std::string_view key) const {
+  if (alphabet_ != nullptr) return StrCat(key, ",prediction,probability\n");
   std::string line = StrCat(key, scores_.form() == Form::kClasses ? ",prediction,probability" : "");
   for (int64_t c = 0; c < scores_.width(); ++c) {
     const std::string suffix = scores_.width() == 1 ? "" : StrCat("_", c);
@@ -58,6 +89,9 @@ std::string PredictionTable::Header(std::string_view key) const {
 
 std::string PredictionTable::Rows(const HostTensor& values, const std::vector<std::string>& keys) const {
   std::string text;
+  for (int64_t i = 0; alphabet_ != nullptr && i < std::ssize(keys); ++i)
+    StrAppend(&text, keys[i], TextFields(values, i), "\n");
+  if (alphabet_ != nullptr) return text;
   for (int64_t i = 0; i < std::ssize(keys); ++i) {
     const std::vector<double> row = scores_.Read(values, i);
     StrAppend(&text, keys[i]);

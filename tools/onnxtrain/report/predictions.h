@@ -1,23 +1,26 @@
 // Writes model outputs as rows of a CSV file.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "frontend/data/text/alphabet.h"
 #include "optim/record/quality.h"
 #include "optim/step/prepared_models.h"
 
 namespace onnxtrain::cli {
 
 // Formats one model output: class scores become the best class and a probability per class, Sigmoid scores a class and
-// a probability, other outputs numbers.
+// a probability, classes of an alphabet at each step a text and a confidence, other outputs numbers.
 class PredictionTable {
  public:
   // `model` must be imported for inference; `classes` may be empty. `least_probability`: threshold for the second of
-  // two classes.
-  PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability);
+  // two classes. `alphabet`: of a model trained with ctc, or null.
+  PredictionTable(const PreparedModel& model, std::vector<std::string> classes, double least_probability,
+                  std::shared_ptr<const Alphabet> alphabet);
 
   const std::string& output() const { return output_; }  // name of the model output
   std::string description() const;                       // for people
@@ -31,12 +34,16 @@ class PredictionTable {
   std::string Name(int64_t c) const;
   // Returns the name of the first or the second of two classes.
   std::string BinaryName(bool second) const;
+  // Returns the text of the best path of sample i, and the mean probability of the steps that it was read from.
+  std::string TextFields(const HostTensor& values, int64_t i) const;
 
   std::string output_;
   ScoreReader scores_;
   std::vector<std::string> classes_;
   double least_probability_;
-  std::set<std::string> taken_;  // the names of classes_, which no unnamed class may have
+  std::shared_ptr<const Alphabet> alphabet_;  // null: no texts
+  bool probabilities_ = false;                // the scores of the alphabet's classes are probabilities
+  std::set<std::string> taken_;               // the names of classes_, which no unnamed class may have
 };
 
 // Quotes a field that contains a comma, a quote or a line break (RFC 4180).

@@ -1,0 +1,22 @@
+// Texts that belong to pictures or sounds: word.txt beside word.png.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "frontend/data/sources/dataset.h"
+
+namespace onnxtrain {
+
+// Removes the names of texts from `others`, of files in a folder that are no samples: those whose name without .txt,
+// .gt.txt or .lab is that of a sample without its suffix.
+void RemoveTranscripts(const std::vector<std::string>& samples, std::vector<std::string>* others);
+
+// Makes a data set with a column "label" of the text of each sample. `names` are relative to the folder. Fails, naming
+// it, at a sample without a text.
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenTranscripts(const std::string& folder,
+                                                               const std::vector<std::string>& names);
+
+}  // namespace onnxtrain

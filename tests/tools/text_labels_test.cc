@@ -1,0 +1,146 @@
+// Labels that are texts: recognizers of words in pictures and sounds, trained with ctc.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int64_t kSteps = 8, kClasses = 5, kSamples = 64;
+
+// x[n,8,5] → scores of the blank, a, b, c and a last class, from which the classes of the steps can be learnt.
+class TextLabels : public Scratch {
+ protected:
+  TextLabels() {
+    tiny::Model m{.input_shape = {-1, kSteps, kClasses}};
+    m.nodes = {{"MatMul", {"x", "w"}, {"o"}}, {"Add", {"o", "b"}, {"y"}}};
+    m.weights = {{"w", {kClasses, kClasses}, tiny::Uniform(kClasses * kClasses, 0.5f, 1)},
+                 {"b", {kClasses}, std::vector<float>(kClasses, 0)}};
+    m.output_shape = {-1, kSteps, kClasses};
+    m.Save(Path("plain.onnx"));
+    m.metadata = {{"character", "a\nb\nc"}};
+    m.Save(Path("m.onnx"));
+    WriteAll(Path("chars.txt"), "a\nb\nc\n");
+    WriteData("d.jsonl", [](int64_t i) { return Text(i); });
+  }
+
+  // Texts of two or three classes that are not equal to their neighbours: "ab", "ba c", …
+  static std::string Text(int64_t i) {
+    const std::string classes = "abc ";
+    std::string text = {classes[i % 3], classes[(i + 1 + i / 3 % 2) % 3]};
+    return i % 4 == 0 ? text + " a" : text;
+  }
+
+  void WriteData(const std::string& file, const std::function<std::string(int64_t)>& text) const {
+    std::string lines;
+    for (int64_t i = 0; i < kSamples; ++i) {
+      std::vector<std::vector<float>> x(kSteps, std::vector<float>(kClasses, 0));
+      const std::string word = Text(i);
+      for (int64_t t = 0; t < kSteps; ++t) {
+        const size_t at = t / 2;
+        const bool blank = t % 2 == 1 || at >= word.size();
+        x[t][blank ? 0 : std::string("abc ").find(word[at]) + 1] = 2;
+      }
+      StrAppend(&lines, Json({{"x", x}, {"text", text(i)}}).dump(), "\n");
+    }
+    WriteAll(Path(file), lines);
+  }
+
+  Json Summary() const { return Json::parse(ReadAll(Path("r/summary.json"))); }
+  void Trains(const std::string& flags) {
+    const Outcome o = Run("--overwrite --out r --epochs 40 --batch-size 16 --lr 0.1 " + flags);
+    ASSERT_EQ(o.code, 0) << o.err;
+    text_ = o.out + o.err;
+  }
+  void Refuses(const std::string& flags, const std::string& why) {
+    ExpectRefused(Run("--overwrite --out r --epochs 1 " + flags), why);
+  }
+
+  std::string text_;
+};
+
+TEST_F(TextLabels, TrainsByTheCharactersOfTheMetadata) {
+  Trains("--model m.onnx --data d.jsonl --eval-split 0.25");
+  EXPECT_THAT(text_, HasSubstr("labels are texts of the 5 classes in the model's metadata (character); class 0 is"));
+  const Json eval = Summary()["eval"];
+  EXPECT_EQ(eval["cer"], 0) << eval;
+  EXPECT_EQ(eval["wer"], 0) << eval;
+  EXPECT_EQ(eval["exact"], 1) << eval;
+  EXPECT_GT(Summary()["eval_before"]["cer"], 0.3);
+}
+
+TEST_F(TextLabels, PredictWritesTexts) {
+  Trains("--model m.onnx --data d.jsonl");
+  const Outcome o = Run("predict --model r/model.onnx --data d.jsonl --out p.csv");
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::istringstream lines(ReadAll(Path("p.csv")));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "sample,prediction,probability");
+  for (int64_t i = 0; i < kSamples; ++i) {
+    ASSERT_TRUE(std::getline(lines, line));
+    EXPECT_TRUE(line.starts_with(StrCat(i, ",", Text(i), ",0.9"))) << line << " for " << Text(i);
+  }
+}
+
+TEST_F(TextLabels, EvalUsesTheCharactersOfTraining) {
+  Trains("--model plain.onnx --loss ctc --class-map chars.txt --data d.jsonl --eval-split 0.25");
+  const Outcome o = Run("eval --model r/model.onnx --data d.jsonl --json");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Json::parse(o.out)["exact"], 1) << o.out;
+}
+
+TEST_F(TextLabels, VocabularyBesideTheModel) {
+  WriteAll(Path("vocab.json"), R"({"a": 0, "b": 1, "c": 2, "|": 3, "<pad>": 4})");
+  Trains("--model plain.onnx --data d.jsonl --eval-split 0.25");
+  EXPECT_THAT(text_, HasSubstr("vocab.json; class 4 is the blank"));
+  EXPECT_EQ(Summary()["eval"]["exact"], 1);
+}
+
+TEST_F(TextLabels, LongerLabelsOfEvaluationData) {
+  WriteData("long.jsonl", [](int64_t i) { return i == 3 ? "abcabc" : Text(i); });
+  Trains("--model m.onnx --data d.jsonl --eval-data long.jsonl");
+  EXPECT_NEAR(Summary()["eval"]["exact"].get<double>(), 1 - 1.0 / kSamples, 1e-9);
+}
+
+TEST_F(TextLabels, CharactersThatTheModelLacks) {
+  WriteData("bad.jsonl", [](int64_t i) { return i == 5 ? "a~" : Text(i); });
+  Refuses("--model m.onnx --data bad.jsonl", "bad.jsonl: row 6, column 'text': the model has no character '~'");
+  const Outcome o = Run("--overwrite --out r --epochs 1 --model m.onnx --data bad.jsonl --on-bad-sample skip");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("left out 1 of 64 samples"));
+}
+
+TEST_F(TextLabels, RefusesWhatDoesNotFit) {
+  Refuses("--model plain.onnx --loss ctc --class-map nope.txt --data d.jsonl", "nope.txt: ");
+  WriteAll(Path("two.txt"), "a\nb\n");
+  Refuses("--model plain.onnx --loss ctc --class-map two.txt --data d.jsonl",
+          "two.txt: there are 2 characters, and 5 classes in the output of the model");
+  Refuses("--model plain.onnx --loss ctc --data d.jsonl", "class-map");
+  WriteAll(Path("four.txt"), "a\nb\nc\nd\n");
+  Refuses("--model plain.onnx --loss ctc --class-map four.txt --data d.jsonl --eval-split 0.2 --metrics wer",
+          "no character ' '");
+}
+
+// Labels that are numbers are trained as before, and counted as such.
+TEST_F(TextLabels, NumbersAsLabels) {
+  std::string lines;
+  for (int64_t i = 0; i < 8; ++i) {
+    const std::vector<std::vector<float>> x(kSteps, tiny::Uniform(kClasses, 1, i));
+    StrAppend(&lines, Json({{"x", x}, {"y", {1 + i % 2, 3}}}).dump(), "\n");
+  }
+  WriteAll(Path("n.jsonl"), lines);
+  Trains("--model plain.onnx --loss ctc --data n.jsonl --eval-split 0.5");
+  EXPECT_TRUE(Summary()["eval"].contains("cer"));
+  Refuses("--model plain.onnx --loss ctc --data n.jsonl --eval-split 0.5 --metrics wer", "no class of the model is a");
+}
+
+}  // namespace
+}  // namespace onnxtrain
