@@ -86,6 +86,7 @@ struct TrainConfig {
   bool chat = false;
   int64_t max_new_tokens = 256, top_k = 0;
   double temperature = 0, top_p = 1;
+  std::string sample_prompts;  // a file, or a number of prompts of the evaluation data; "": none are answered
   bool length_grouping = false;
   int64_t max_tokens_per_batch = 0;  // 0: batches are counted in samples
   std::string class_map;

@@ -22,6 +22,7 @@ constexpr unsigned kSynthetic = kTaskBench | kTaskPlan;                         
 constexpr unsigned kSteps = kTaskTrain | kSynthetic;                                          // update, or plan to
 constexpr unsigned kRules = kSteps | kTaskGraph;                                              // have an update rule
 constexpr unsigned kSurgery = kGradients | kSynthetic | kTaskInspect | kTaskExport;           // change the structure
+constexpr unsigned kWrites = kTaskTrain | kTaskPredict | kTaskGenerate;                       // write text
 constexpr unsigned kLabels = kTaskTrain | kTaskEval | kTaskGrad | kTaskCompare | kTaskGraph;  // weigh labels
 
 // Conditions for the column `needs`: a fact of the run, or a predicate over the flags or the final configuration.
@@ -130,6 +131,8 @@ constexpr Condition kNeedsAdapters =
     OfValue(Parsed([](const C& c) { return !c.lora_rank.empty() || !c.adapter.empty(); },
                    ": has no effect without `lora_rank` or `adapter`"));
 
+constexpr Condition kNeedsWriting =
+    OfValue(Fact(&F::writes_text, ": has no effect: nothing writes text (train: `sample_prompts`)"));
 constexpr Condition kNeedsDraws =
     OfValue(Parsed([](const C& c) { return c.temperature > 0; }, ": has no effect without `temperature`"));
 
@@ -302,14 +305,16 @@ constexpr ConfigField kFields[] = {
     {"data", "chat", kTaskGenerate, {&kAlways}, &C::chat, "",
      "Converses: each line of stdin is a turn of the user"},
     {"data", "system", kTaskGenerate, {&kAlways}, &C::system, "TEXT", "The message of the system before the dialogue"},
-    {"data", "max_new_tokens", kTaskGenerate, {&kAlways}, &C::max_new_tokens, "N",
-     "Tokens of an answer at most", {.min = 1, .max = kBatchLimit}},
-    {"data", "temperature", kTaskGenerate, {&kAlways}, &C::temperature, "T",
-     "Draws tokens, after division of their scores by T; 0: the most probable token", {.min = 0, .max = 100}},
-    {"data", "top_p", kTaskGenerate, {&kNeedsDraws}, &C::top_p, "P",
-     "Draws among the most probable tokens that together reach the probability P", {.max = 1, .above = 0}},
-    {"data", "top_k", kTaskGenerate, {&kNeedsDraws}, &C::top_k, "K",
-     "Draws among the K most probable tokens; 0: all", {.min = 0}},
+    {"data", "max_new_tokens", kWrites, {&kNeedsWriting}, &C::max_new_tokens, "N",
+     "Tokens of an answer at most", {.min = 1, .max = kBatchLimit, .on_resume = kFree}},
+    {"data", "temperature", kWrites, {&kNeedsWriting}, &C::temperature, "T",
+     "Draws tokens, after division of their scores by T; 0: the most probable token",
+     {.min = 0, .max = 100, .on_resume = kFree}},
+    {"data", "top_p", kWrites, {&kNeedsWriting, &kNeedsDraws}, &C::top_p, "P",
+     "Draws among the most probable tokens that together reach the probability P",
+     {.max = 1, .above = 0, .on_resume = kFree}},
+    {"data", "top_k", kWrites, {&kNeedsWriting, &kNeedsDraws}, &C::top_k, "K",
+     "Draws among the K most probable tokens; 0: all", {.min = 0, .on_resume = kFree}},
     {"data", "loss_on", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::loss_on, "",
      "The tokens of a sample that count: those behind its prompt, those of the assistant, or all. auto: completion for "
      "prompts, assistant for chats",
@@ -500,7 +505,7 @@ constexpr ConfigField kFields[] = {
      {.min = 1, .max = 1e15, .on_resume = kChanges}},
     {"step", "max_time", kTaskTrain, {&kNeedsLoop}, &C::max_time, "TIME",
      "Stops after this time: 90s, 10m, 2h", {.above = 0, .unit = Unit::kSeconds, .on_resume = kFree}},
-    {"step", "seed", kGradients | kSynthetic | kSurgery | kTaskGenerate, {&kAlways}, &C::seed, "N",
+    {"step", "seed", kGradients | kSynthetic | kSurgery | kWrites, {&kAlways}, &C::seed, "N",
      "Seed of the data order, dropout, new weights, synthetic data and drawn tokens", {.min = 0}},
 
     {"run", "backend", kSteps | kTaskInspect | kRuns | kTaskGenerate, {&kAlways}, &C::backend, "NAME",
@@ -523,6 +528,9 @@ constexpr ConfigField kFields[] = {
      {.word = "auto", .on_resume = kFree}},
     {"run", "eval_every", kTaskTrain, {&kNeedsLoop, &kNeedsEval}, &C::eval_every, "INTERVAL",
      "Updates (500), epochs (1ep) or time (10m) between evaluations", {.on_resume = kChanges}},
+    {"run", "sample_prompts", kTaskTrain, {&kNeedsOwnUpdates, &kNeedsEval}, &C::sample_prompts, "FILE|N",
+     "Answers prompts at every evaluation of a language model: those of a file (JSON lines, CSV, lines of text …), or "
+     "the first N of the evaluation data", {.on_resume = kFree}},
     {"run", "save_every", kTaskTrain, {&kNeedsFolder, &kNeedsCheckpoints}, &C::save_every, "INTERVAL",
      "Time (10m), updates (500) or epochs (1ep) between checkpoints; end: only when the run ends or is stopped",
      {.word = "end", .on_resume = kFree}},

@@ -25,6 +25,7 @@ struct RunFacts {
 
   bool is_text_file = true, has_text_columns = true;
   bool has_answers = true;                                         // chats, or answers to prompts
+  bool writes_text = true;                                         // a language model writes text
   bool has_images = true, has_pictures = true, has_sounds = true;  // bytes of pixels; files of pictures, of sound
   bool augments = true;                                            // pictures, from files or arrays
   bool has_categories = true, has_gaps = true, has_numbers = true;

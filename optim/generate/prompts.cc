@@ -55,10 +55,9 @@ absl::StatusOr<TextSetup> OpenTokenizer(TrainConfig config) {
 
 absl::StatusOr<Prompts> Prompts::Open(const TrainConfig& config) {
   Prompts prompts;
+  ChatSettings settings;
   ASSIGN_OR_RETURN(const TextSetup setup, OpenTokenizer(config));
-  prompts.tokenizer_ = setup.tokenizer;
-  prompts.names_ = std::make_shared<const TokenText>(*setup.tokenizer);
-  ASSIGN_OR_RETURN(const ChatSettings settings, ReadChatSettings(*setup.tokenizer));
+  RETURN_IF_ERROR(prompts.SetTokenizer(setup, &settings));
   std::string source;
   if (!config.chat_template.empty() && config.chat_template != kNoTemplate) {
     ASSIGN_OR_RETURN(source, ReadChatTemplate(config.chat_template));
@@ -70,13 +69,41 @@ absl::StatusOr<Prompts> Prompts::Open(const TrainConfig& config) {
     source = settings.chat_template;
     prompts.source_ = "the tokenizer's template";
   }
+  prompts.texts_are_messages_ = !source.empty();
+  RETURN_IF_ERROR(prompts.SetTemplate(config, settings, source));
+  return prompts;
+}
+
+absl::StatusOr<Prompts> Prompts::Make(const TrainConfig& config, TextSetup setup) {
+  Prompts prompts;
+  ChatSettings settings;
+  const std::string folder = setup.tokenizer == nullptr ? FindTokenizerFolder(config.model) : "";
+  if (!folder.empty()) {
+    ASSIGN_OR_RETURN(setup.tokenizer, LoadTokenizer(folder));
+  }
+  if (setup.tokenizer == nullptr) return Invalid("there is no `tokenizer` to write text with");
+  RETURN_IF_ERROR(prompts.SetTokenizer(setup, &settings));
+  prompts.texts_are_messages_ = !setup.chat_template.empty();
+  RETURN_IF_ERROR(prompts.SetTemplate(config, settings,
+                                      setup.chat_template.empty() ? settings.chat_template : setup.chat_template));
+  return prompts;
+}
+
+absl::Status Prompts::SetTokenizer(const TextSetup& setup, ChatSettings* settings) {
+  tokenizer_ = setup.tokenizer;
+  names_ = std::make_shared<const TokenText>(*setup.tokenizer);
+  ASSIGN_OR_RETURN(*settings, ReadChatSettings(*setup.tokenizer));
+  return absl::OkStatus();
+}
+
+absl::Status Prompts::SetTemplate(const TrainConfig& config, const ChatSettings& settings, const std::string& source) {
   auto text = ChatText::Make(source, settings, LossOn::kAuto);
   if (!text.ok()) return Annotate(text.status(), "the chat template: ");
-  prompts.text_ = *std::move(text);
+  text_ = *std::move(text);
   const std::filesystem::path folder = FindModelFolder(config.model);
-  prompts.FindStopTokens(folder, settings);
-  prompts.greatest_length_ = FindGreatestLength(folder);
-  return prompts;
+  FindStopTokens(folder, settings);
+  greatest_length_ = FindGreatestLength(folder);
+  return absl::OkStatus();
 }
 
 void Prompts::FindStopTokens(const std::filesystem::path& folder, const ChatSettings& settings) {
@@ -108,9 +135,9 @@ absl::StatusOr<std::vector<int64_t>> Prompts::EncodePlain(const std::string& tex
   return std::vector<int64_t>(ids.begin(), ids.end());
 }
 
-absl::StatusOr<std::vector<int64_t>> Prompts::EncodeChat(const Json& messages) const {
+absl::StatusOr<std::vector<int64_t>> Prompts::EncodeChat(const Json& messages, const Json& tools) const {
   TokenizerScratch scratch;
-  Dialogue dialogue{.messages = messages, .tools = nullptr};
+  const Dialogue dialogue{.messages = messages, .tools = tools};
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids, text_.EncodePrompt(dialogue, *tokenizer_, &scratch));
   return std::vector<int64_t>(ids.begin(), ids.end());
 }

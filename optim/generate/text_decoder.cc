@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
@@ -26,40 +28,54 @@ const ModelInput& FindModelInput(const OnnxModel& model, const std::string& name
   return *std::ranges::find(model.inputs(), name, &ModelInput::name);
 }
 
-// Weights of a model on a device: those of its file, some of them replaced.
+// Weights of a model on a device: those of a session that trains it, in place, or those of its file.
 class DecoderWeights {
  public:
-  DecoderWeights(std::shared_ptr<const OnnxModel> model, Backend* backend, std::map<std::string, HostTensor> replaced)
-      : model_(std::move(model)), state_(*backend, DType::kFloat32), replaced_(std::move(replaced)) {}
+  DecoderWeights(std::shared_ptr<const OnnxModel> model, Backend* backend, const Session* session)
+      : model_(std::move(model)), state_(*backend, DType::kFloat32), session_(session) {
+    if (session == nullptr) return;
+    for (const WeightDecision& weight : session->weights()) {
+      if (weight.trained) trained_.insert(weight.name);
+    }
+  }
 
   const OnnxModel& model() const { return *model_; }
-  bool Replaces(const std::string& name) const { return replaced_.contains(name); }
-  const std::map<std::string, HostTensor>& replaced() const { return replaced_; }
-  const Bindings& bindings() const { return state_.bindings(); }
+  const std::set<std::string>& trained() const { return trained_; }
+  const Bindings& bindings() const { return bindings_; }
 
   // Adds the weights that are still missing, and drops their values from `imported`.
   absl::Status Add(ImportedModel* imported) {
     for (size_t i = 0; i < imported->graph.inputs().size(); ++i) {
-      const GraphInput& input = imported->graph.inputs()[i];
-      if (input.kind == InputKind::kFeed || input.kind == InputKind::kState) continue;
-      imported->graph.SetInputKind(i, Replaces(input.name) ? InputKind::kParameter : InputKind::kFrozen);
+      const InputKind kind = imported->graph.inputs()[i].kind;
+      if (kind != InputKind::kFeed && kind != InputKind::kState) imported->graph.SetInputKind(i, InputKind::kFrozen);
     }
-    const Bindings before = state_.bindings();
+    std::erase_if(imported->weights, [&](const ImportedWeight& w) { return Share(w.name, imported->graph); });
+    for (const ImportedWeight& w : imported->weights) {
+      if (trained_.contains(w.name)) return Invalid("weight '", w.name, "' is trained in another type");
+    }
     RETURN_IF_ERROR(state_.AddFrozen(*imported, *model_, true));
+    bindings_.insert(state_.bindings().begin(), state_.bindings().end());
     imported->weights.clear();
-    std::map<std::string, HostTensor> values;
-    for (const auto& [name, value] : replaced_) {
-      if (state_.bindings().contains(name) && !before.contains(name)) values.emplace(name, value);
-    }
-    RETURN_IF_ERROR(state_.SetWeights(values));
     model_->ReleasePages();
     return absl::OkStatus();
   }
 
  private:
+  // Returns true if the weight is read in the memory of the session.
+  bool Share(const std::string& name, const Graph& graph) {
+    if (session_ == nullptr) return false;
+    const auto found = session_->regions().find(name);
+    if (found == session_->regions().end()) return false;
+    if (found->second.type != graph.type(graph.FindInput(name)->value)) return false;
+    bindings_.insert(*found);
+    return true;
+  }
+
   const std::shared_ptr<const OnnxModel> model_;
   TrainingState state_;
-  const std::map<std::string, HostTensor> replaced_;
+  const Session* const session_;
+  std::set<std::string> trained_;
+  Bindings bindings_;
 };
 
 // Returns the rows `rows` of [batch · length, tokens], for x [batch, length, tokens]. If x is a product with a matrix
@@ -113,11 +129,16 @@ class Decoder : public TextDecoder {
 
   std::span<const float> logits(int64_t row) const override { return std::span(logits_).subspan(row * width_, width_); }
   void Truncate(int64_t row, int64_t length) override { tokens_[row].resize(length); }
+  void WeightsChanged() override {
+    programs_.WeightsChanged();
+    for (std::vector<int64_t>& row : tokens_) row.clear();
+  }
   void set_filler(int64_t id) { filler_ = id; }
   // The shapes of the cache with the batch in front; the length is that of the last program.
   const std::map<std::string, Shape>& cache_shapes() const { return cache_shapes_; }
   void set_cache_shapes(std::map<std::string, Shape> shapes) { cache_shapes_ = std::move(shapes); }
   int64_t length(int64_t row) const override { return std::ssize(tokens_[row]); }
+  int64_t rows() const override { return options_.rows; }
   CacheUse cache_use() const override { return use_; }
   int64_t capacity() const override { return capacity_; }
 
@@ -147,7 +168,7 @@ class Decoder : public TextDecoder {
   ImportOptions MakeImport(int64_t tokens) const {
     const int64_t rows = options_.rows, keys = past() + tokens;
     ImportOptions import{.batch = rows};
-    for (const auto& [name, value] : weights_->replaced()) import.float_weights.insert(name);
+    import.float_weights = weights_->trained();
     import.input_shapes[form_.ids] = {rows, tokens};
     for (const std::string& name : {form_.mask, form_.padding}) {
       if (!name.empty()) import.input_shapes[name] = {rows, keys};
@@ -223,8 +244,6 @@ class Decoder : public TextDecoder {
     Graph graph = imported.graph;
     graph.ClearOutputs();
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
-      const InputKind kind = graph.inputs()[i].kind;
-      if (kind == InputKind::kParameter) graph.SetInputKind(i, InputKind::kFrozen);
       const bool cached = caches() && std::ranges::count(form_.cache, graph.inputs()[i].name, &CacheTensor::past) > 0;
       if (cached) graph.SetInputKind(i, InputKind::kState);
     }
@@ -453,12 +472,11 @@ bool Agree(std::span<const float> a, std::span<const float> b, double tolerance)
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TextDecoder>> TextDecoder::Create(const std::shared_ptr<const OnnxModel>& model,
-                                                                 Backend* backend,
-                                                                 const std::map<std::string, HostTensor>& weights,
+                                                                 Backend* backend, const Session* session,
                                                                  const DecoderOptions& options) {
   ASSIGN_OR_RETURN(const DecoderForm form, FindDecoderForm(*model));
   const double tolerance = options.compute == DType::kFloat32 ? 1e-4 : 3e-2;
-  const auto shared = std::make_shared<DecoderWeights>(model, backend, weights);
+  const auto shared = std::make_shared<DecoderWeights>(model, backend, session);
   auto plain = std::make_unique<Decoder>(form, shared, backend, options, CacheUse::kNone);
   RETURN_IF_ERROR(plain->Init());
   ASSIGN_OR_RETURN(const std::vector<float> expected, ScoreTrial(*plain, options, 0));

@@ -1,7 +1,7 @@
 // Runs a language model forward, token by token. Keys and values of earlier tokens stay in a cache if the model has
 // one; otherwise every call computes all tokens again.
 //
-//   auto decoder = TextDecoder::Create(model, backend, {}, {.capacity = 512});
+//   auto decoder = TextDecoder::Create(model, backend, nullptr, {.capacity = 512});
 //   (*decoder)->Append({{1, 5, 7}});           // a prompt
 //   auto scores = (*decoder)->logits(0);       // of the token that follows
 //   (*decoder)->Append({{best}});
@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "backends/backend.h"
 #include "frontend/onnx/import.h"
+#include "optim/step/session.h"
 
 namespace onnxtrain {
 
@@ -39,14 +39,17 @@ class TextDecoder {
   // those that the mask counts, kAppended behind the memory of the cache.
   enum class CacheUse : uint8_t { kAppended, kOrdered, kNone };
 
-  // `weights` replace those of the file (Session::Weights). `backend` must outlive the decoder. Chooses the first use
-  // of the cache with which the model predicts what it predicts without. Fails, naming it, on an input that no decoder
-  // of text has, and on a model whose predictions depend on later tokens.
+  // Computes with the weights of `session`, which trains the model, in its memory; null: with those of the file. Both
+  // must outlive the decoder, and so must `backend`, which is that of the session. Chooses the first use of the cache
+  // with which the model predicts what it predicts without. Fails, naming it, on an input that no decoder of text has,
+  // and on a model whose predictions depend on later tokens.
   static absl::StatusOr<std::unique_ptr<TextDecoder>> Create(const std::shared_ptr<const OnnxModel>& model,
-                                                             Backend* backend,
-                                                             const std::map<std::string, HostTensor>& weights,
+                                                             Backend* backend, const Session* session,
                                                              const DecoderOptions& options);
   virtual ~TextDecoder() = default;
+
+  // Must be called after the weights of the session have changed. Drops all tokens.
+  virtual void WeightsChanged() = 0;
 
   // Appends tokens to each row; rows without new tokens keep theirs. Fails if a row exceeds capacity().
   virtual absl::Status Append(std::span<const std::vector<int64_t>> tokens) = 0;
@@ -56,7 +59,7 @@ class TextDecoder {
   virtual void Truncate(int64_t row, int64_t length) = 0;
 
   virtual int64_t length(int64_t row) const = 0;  // tokens of the row
-
+  virtual int64_t rows() const = 0;
   virtual CacheUse cache_use() const = 0;
   virtual int64_t capacity() const = 0;  // tokens of a row: options.capacity or less
 };

@@ -1,13 +1,18 @@
 // Continues texts token by token.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "optim/config/config.h"
+#include "optim/generate/prompts.h"
 #include "optim/generate/text_decoder.h"
 
 namespace onnxtrain {
@@ -48,12 +53,28 @@ struct GenerationSpec {
 // Gets each new token of a row, also the one that ends it.
 using TokenListener = std::function<absl::Status(int64_t row, int64_t token)>;
 
-// Continues the prompts, one in each row of the decoder, behind the tokens that the rows have. Returns the new tokens
-// of each row without the one that ends it. A row also ends when it is as long as the decoder's capacity. `first`: the
-// number of the first text (TokenSampler). Fails on a prompt without tokens, and on one that leaves no room.
+// Continues the prompts, one in each row of the decoder, behind the tokens that the rows have. There are at most as
+// many as rows. Returns the new tokens of each row without the one that ends it. A row also ends when it is as long as
+// the decoder's capacity. `first`: the number of the first text (TokenSampler). Fails on a prompt without tokens, and
+// on one that leaves no room.
 absl::StatusOr<std::vector<std::vector<int64_t>>> WriteText(TextDecoder& decoder,
                                                             std::span<const std::vector<int64_t>> prompts,
                                                             const GenerationSpec& spec, int64_t first,
                                                             const TokenListener& listener = nullptr);
+
+// A text behind a prompt.
+struct WrittenText {
+  std::string text;
+  int64_t tokens = 0;
+  bool ended = false;  // by a token of GenerationSpec::stop; false: by a limit
+};
+
+// Continues any number of prompts, as many together as the decoder has rows, and drops what it had before.
+absl::StatusOr<std::vector<WrittenText>> WriteAnswers(TextDecoder& decoder, const Prompts& prompts,
+                                                      std::span<const std::vector<int64_t>> asked,
+                                                      const GenerationSpec& spec, const std::atomic<bool>* stop);
+
+// Returns the choices of `max_new_tokens`, `temperature`, `top_p`, `top_k` and `seed`.
+GenerationSpec MakeGenerationSpec(const TrainConfig& config, const Prompts& prompts);
 
 }  // namespace onnxtrain

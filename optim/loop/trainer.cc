@@ -259,12 +259,14 @@ absl::Status Loop::EvaluateNow(EvalMetrics* metrics) {
   if (options_.plateau != nullptr && result_.steps > 0)
     RETURN_IF_ERROR(session_.SetPlateau(options_.plateau->Step(Monitored(*metrics))));
   at_.evaluated_step = result_.steps;
-  evaluated_at_ = Clock::now();
+  const auto observed = Clock::now();
   observer_.OnEvent({.kind = TrainEvent::Kind::kEval,
                      .step = result_.steps,
                      .epoch = Epochs(),
                      .seconds = Seconds(),
                      .eval = *metrics});
+  result_.eval_seconds += Since(observed);  // the observer may evaluate more
+  evaluated_at_ = Clock::now();
   return absl::OkStatus();
 }
 

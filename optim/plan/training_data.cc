@@ -162,6 +162,7 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
   facts.has_checkpoints = facts.has_folder && !data.synthetic;
   facts.has_loop = data.has_samples();
   facts.has_eval = data.has_eval();
+  facts.writes_text = !config.sample_prompts.empty();
   facts.has_images = data.train.bound.has_images;
   facts.has_pictures = data.train.pictures.has_value();
   facts.has_sounds = data.train.audio.has_value();

@@ -11,6 +11,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/text/block_columns.h"
 #include "optim/plan/run_memory.h"
 #include "optim/step/loss.h"
 
@@ -103,9 +104,11 @@ class ClassCollector : public QualityCollector {
 // Collects predictions of one class per position from scores [n, classes, …], [n, …, classes], or binary [n, …].
 class PositionCollector : public QualityCollector {
  public:
+  // `blocks`: the samples of a language model; null: it is none.
   PositionCollector(const LossTerm& term, const PredictedBatch& first, int64_t classes, bool classes_first,
-                    int64_t ignore_index)
-      : tail_(FindTail(term.activation)),
+                    int64_t ignore_index, const Dataset* blocks)
+      : blocks_(blocks),
+        tail_(FindTail(term.activation)),
         classes_first_(classes_first),
         binary_(classes == 1),
         ignore_index_(ignore_index) {
@@ -113,11 +116,14 @@ class PositionCollector : public QualityCollector {
     quality_.areas = first.labels.type().rank() > 2;
     quality_.classes = std::max<int64_t>(2, classes);
     row_.resize(quality_.classes);
+    if (blocks != nullptr) quality_.tokens.emplace();
   }
 
   void Add(int64_t sample, const PredictedBatch& batch, int64_t i) override {
     const int64_t positions = batch.labels.size() / batch.samples();
     SampleResult result{.sample = sample};
+    if (blocks_ != nullptr)
+      places_ = ReadBlockColumn(*blocks_, sample, BlockRole::kPositions).value_or(std::vector<int64_t>());
     int64_t counted = 0, correct = 0;
     for (int64_t p = 0; p < positions; ++p) {
       const auto label = static_cast<int64_t>(std::llround(batch.labels.At(i * positions + p)));
@@ -125,10 +131,12 @@ class PositionCollector : public QualityCollector {
       const bool counts = label != ignore_index_ && label >= 0 && label < quality_.classes;
       result.labels.push_back(counts ? static_cast<double>(label) : -1);
       result.predictions.push_back(static_cast<double>(best));
+      if (blocks_ != nullptr) result.losses.push_back(counts ? static_cast<float>(-Log(row_[label])) : 0);
       if (!counts) continue;
       ++counted, correct += best == label;
       result.loss -= Log(row_[label]);
       Count(label, best);
+      if (p < std::ssize(places_)) CountToken(result, p, {1, best == label, -Log(row_[label])});
     }
     if (counted == 0) return;
     result.loss /= static_cast<double>(counted);
@@ -139,6 +147,16 @@ class PositionCollector : public QualityCollector {
   }
 
  private:
+  // Counts the token that position `p` predicts.
+  void CountToken(const SampleResult& result, int64_t p, const TokenSum& token) {
+    std::vector<TokenSum>& positions = quality_.tokens->by_position;
+    const int64_t place = places_[p] + 1;
+    if (std::ssize(positions) <= place) positions.resize(place + 1);
+    positions[place].Add(token);
+    quality_.tokens->by_token[static_cast<int64_t>(result.labels[p])].Add(token);
+    if (places_[p] > 0 && result.labels[p - 1] < 0) quality_.tokens->first.Add(token);
+  }
+
   void Count(int64_t label, int64_t best) {
     ++quality_.confusion[{label, best}];
     AddConfidence(row_[best], best == label, &quality_);
@@ -173,9 +191,12 @@ class PositionCollector : public QualityCollector {
     SampleResult& dropped = quality_.results[worst_.begin()->second];
     dropped.labels.clear(), dropped.labels.shrink_to_fit();
     dropped.predictions.clear(), dropped.predictions.shrink_to_fit();
+    dropped.losses.clear(), dropped.losses.shrink_to_fit();
     worst_.erase(worst_.begin());
   }
 
+  const Dataset* const blocks_;
+  std::vector<int64_t> places_;  // positions of the tokens of a row in their samples
   const Tail tail_;
   const bool classes_first_, binary_;
   const int64_t ignore_index_;
@@ -239,18 +260,18 @@ class NumberCollector : public QualityCollector {
 
 // `labels`: one label per sample and position.
 std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, const PredictedBatch& first,
-                                                        int64_t ignore_index) {
+                                                        int64_t ignore_index, const Dataset* blocks) {
   const Shape& shape = first.values.shape();
   const Shape label(first.labels.shape().begin() + 1, first.labels.shape().end());
   const auto axis = ClassAxis(shape, label);
   if (!axis || first.values.size() / shape[*axis] != first.labels.size()) return nullptr;
-  return std::make_unique<PositionCollector>(term, first, shape[*axis], *axis == 1, ignore_index);
+  return std::make_unique<PositionCollector>(term, first, shape[*axis], *axis == 1, ignore_index, blocks);
 }
 
 // Returns null if predictions such as those of `first` cannot be compared with labels. Later batches may have other
 // extents after the batch axis.
 std::unique_ptr<QualityCollector> MakeCollector(const LossChoice& loss, const PredictedBatch& first,
-                                                int64_t ignore_index) {
+                                                int64_t ignore_index, const Dataset* blocks) {
   const LossTerm& term = loss.leading();
   const ScoreReader scores(loss, first.values.shape());
   const int64_t n = first.samples(), labels = first.labels.size(), width = scores.width();
@@ -259,13 +280,13 @@ std::unique_ptr<QualityCollector> MakeCollector(const LossChoice& loss, const Pr
     if (labels != n * (term.form == LabelForm::kClasses ? 1 : width)) return nullptr;
     return std::make_unique<ClassCollector>(scores, term.form, ignore_index);
   }
-  if (term.form == LabelForm::kClasses) return MakePositionCollector(term, first, ignore_index);
+  if (term.form == LabelForm::kClasses) return MakePositionCollector(term, first, ignore_index, blocks);
   if (term.form != LabelForm::kElements || labels != n * width) return nullptr;
   if (scores.form() == Form::kBinary && width == 1)
     return std::make_unique<ClassCollector>(scores, term.form, ignore_index);
   const bool vector = first.values.type().rank() <= 2;
   if (scores.form() == Form::kBinary && !vector)
-    return std::make_unique<PositionCollector>(term, first, 1, false, ignore_index);
+    return std::make_unique<PositionCollector>(term, first, 1, false, ignore_index, nullptr);
   if (scores.form() == Form::kBinary && width <= kMostLabels) return std::make_unique<LabelCollector>(scores);
   if (scores.form() == Form::kNumbers && vector && width <= kMostTargets)
     return std::make_unique<NumberCollector>(scores);
@@ -381,6 +402,7 @@ absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const T
   if (rows.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(auto loader, Loader::Create(SubsetDataset(data.dataset, rows), data.specs,
                                                {.batch_size = reported.batch, .num_workers = 1}));
+  const Dataset* blocks = HasBlockColumns(*data.dataset) ? data.dataset.get() : nullptr;
   GlobalBatch global_batch(FeedNames(data.specs));
   std::unique_ptr<QualityCollector> collector;
   while (true) {
@@ -397,7 +419,7 @@ absl::StatusOr<std::optional<Quality>> EvaluateQuality(Session& session, const T
       return std::nullopt;
     const HostTensor own_labels = Unscaled(label, *labels), own_values = Unscaled(label, values->second);
     const PredictedBatch predicted{own_labels, own_values};
-    if (collector == nullptr) collector = MakeCollector(loss, predicted, ignore_index);
+    if (collector == nullptr) collector = MakeCollector(loss, predicted, ignore_index, blocks);
     if (collector == nullptr) return std::nullopt;
     for (int64_t i = 0; i < count; ++i) collector->Add(rows[batch->samples[i]], predicted, i);
   }

@@ -45,14 +45,30 @@ struct SampleResult {
   int64_t sample = 0;  // index in the evaluation data
   // Classes or numbers, one per target or position; -1: no label. With kPositions, kept for the worst samples only.
   std::vector<double> labels, predictions;
-  double probability = 1;  // of the predicted class; with several predictions, the share of correct ones
-  double loss = 0;         // mean -log of the probability of the labels; error of the numbers for kNumbers
+  std::vector<float> losses;  // of a language model: of each position, 0 without a label; kept like labels
+  double probability = 1;     // of the predicted class; with several predictions, the share of correct ones
+  double loss = 0;            // mean -log of the probability of the labels; error of the numbers for kNumbers
 };
 
 // Predictions whose confidence is in the same tenth of [0, 1].
 struct ConfidenceBin {
   int64_t samples = 0, correct = 0;
   double confidence = 0;  // sum
+};
+
+// Labelled tokens of a language model.
+struct TokenSum {
+  int64_t tokens = 0, correct = 0;
+  double loss = 0;
+
+  double mean_loss() const { return tokens > 0 ? loss / static_cast<double>(tokens) : 0; }
+  void Add(const TokenSum& other) { tokens += other.tokens, correct += other.correct, loss += other.loss; }
+};
+
+struct TokenLosses {
+  std::vector<TokenSum> by_position;     // by the position of the predicted token in its sample
+  std::map<int64_t, TokenSum> by_token;  // by the label
+  TokenSum first;                        // the first tokens of answers, which follow tokens that carry no loss
 };
 
 enum class QualityKind : uint8_t {
@@ -74,6 +90,7 @@ struct Quality {
   static constexpr int64_t kNone = -1;
   std::array<ConfidenceBin, 10> bins = {};
   std::vector<SampleResult> results;  // ascending by sample
+  std::optional<TokenLosses> tokens;  // of a language model
 
   int64_t Count(int64_t label, int64_t prediction) const;
   // Returns the share of correct samples, positions, or pairs of sample and class.

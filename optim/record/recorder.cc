@@ -268,6 +268,7 @@ std::optional<Quality> Recorder::EvaluateForReport(const std::atomic<bool>* stop
 
 absl::Status Recorder::Begin() {
   RETURN_IF_ERROR(CheckModelCanBeWritten());
+  RETURN_IF_ERROR(OpenSamples());
   if (!recorded_.continues_folder) RETURN_IF_ERROR(folder_.RemoveOldRun());
   RETURN_IF_ERROR(WriteSettings());
   const std::string metrics = folder_.File("metrics.jsonl");
@@ -287,7 +288,28 @@ absl::Status Recorder::Begin() {
     RETURN_IF_ERROR(WriteTextFile(folder_.File(kRateTestFile), ToJson(*run_.rate_test)));
     files_.emplace_back(kRateTestFile);
   }
+  if (samples_ != nullptr) {
+    RETURN_IF_ERROR(samples_->OpenFile(folder_.File(kSamplesFile), recorded_.continues_folder ? resumed : -1));
+    files_.emplace_back(kSamplesFile);
+  }
   return BeginCheckpoints();
+}
+
+absl::Status Recorder::OpenSamples() {
+  if (run_.config.sample_prompts.empty()) return absl::OkStatus();
+  auto opened = SampleWriter::Open(run_);
+  if (!opened.ok()) return Annotate(opened.status(), StrCat("`sample_prompts` ", run_.config.sample_prompts, ": "));
+  samples_ = *std::move(opened);
+  return absl::OkStatus();
+}
+
+// Warns instead of failing, since a failed answer must not end the training.
+void Recorder::WriteSamples(int64_t step) {
+  if (samples_ == nullptr) return;
+  const auto line = samples_->Write(step);
+  if (line.ok()) display_.ShowInfo("sample     " + *line);
+  if (!line.ok() && !absl::IsCancelled(line.status()))
+    warnings_.Add(StrCat("`sample_prompts`: ", ToStd(line.status().message())));
 }
 
 RunState Recorder::MakeState(const LoopPosition& position, SaveReason reason) const {
@@ -333,7 +355,9 @@ void Recorder::OnEvent(const TrainEvent& event) {
   WarnOfOutliers(event.outliers);
   WarnOfNoGradient(event);
   display_.ShowProgress(event);
-  if (event.kind == TrainEvent::Kind::kEval && event.step == 0) WarnAtChance(run_, event.eval, &warnings_);
+  if (event.kind != TrainEvent::Kind::kEval) return;
+  if (event.step == 0) WarnAtChance(run_, event.eval, &warnings_);
+  WriteSamples(event.step);
 }
 
 // Warns of the first, tenth, hundredth … outlier of a kind; metrics.jsonl has all.

@@ -15,6 +15,7 @@
 #include "optim/record/checkpoint/resume.h"
 #include "optim/record/quality.h"
 #include "optim/record/run_folder.h"
+#include "optim/record/sample_answers.h"
 #include "optim/record/telemetry/metrics_file.h"
 #include "optim/record/telemetry/summary.h"
 #include "optim/record/telemetry/tensorboard.h"
@@ -122,6 +123,8 @@ class Recorder : public TrainObserver {
   void FindFolderAgain();
   absl::Status BeginCheckpoints();
   void OpenHistograms();
+  absl::Status OpenSamples();
+  void WriteSamples(int64_t step);
   absl::StatusOr<TrainResult> Loop();
   void WarnOfOutliers(const std::vector<Outlier>& outliers);
   void WarnOfNoGradient(const TrainEvent& event);
@@ -150,6 +153,7 @@ class Recorder : public TrainObserver {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<HistogramRecorder> histograms_;  // null: none are written
+  std::unique_ptr<SampleWriter> samples_;          // null: no prompts are answered
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none are written
   std::unique_ptr<CheckpointWriter> writer_;
   BestEvaluation best_;

@@ -36,7 +36,8 @@ namespace fs = std::filesystem;
 constexpr const char* kRunFiles[] = {"model.onnx",      "model.synthetic.onnx", "model.unfinished.onnx",
                                      "preprocess.json", "summary.json",         "metrics.jsonl",
                                      "config.flags",    "config.yaml",          "report.html",
-                                     kRateTestFile,     kOrtAdapterFile,        kAdapterInputsFile};
+                                     kRateTestFile,     kOrtAdapterFile,        kAdapterInputsFile,
+                                     kSamplesFile};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;
@@ -141,7 +142,7 @@ bool IsLocked(const std::string& path) {
 std::vector<std::string> ListInputs(const TrainConfig& config, const std::string& target) {
   std::error_code ignored;
   const bool exists = fs::exists(target, ignored);
-  std::vector<std::string> inputs = {config.class_map, config.tokenizer};
+  std::vector<std::string> inputs = {config.class_map, config.tokenizer, SourcePath(config.sample_prompts)};
   if (!config.model.empty()) inputs.push_back(PreprocessPath(config.model));
   for (const std::string& path : {config.data, config.eval_data}) {
     if (!path.empty()) inputs.push_back(SourcePath(path));

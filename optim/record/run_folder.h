@@ -27,6 +27,7 @@ absl::Status CheckNotInput(const std::string& target, const std::vector<std::str
 
 inline constexpr char kEventsFolder[] = "tensorboard";  // in the folder of a run
 inline constexpr char kRateTestFile[] = "lr_find.json";
+inline constexpr char kSamplesFile[] = "samples.jsonl";  // sample_answers.h
 
 // Selects how to treat an existing run in the folder.
 enum class OldRun : uint8_t { kRefuse, kReplace, kContinue };

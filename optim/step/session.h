@@ -292,6 +292,9 @@ class Session {
   // Sets the learning rate factor of the plateau schedule, or of any schedule with ScheduleSpec::host_factor.
   virtual absl::Status SetPlateau(double factor) = 0;
 
+  // Returns the device memory of all weights that programs read so far, and of the rest of the state. The regions stay
+  // valid for the lifetime of the session, unless holds_partial_weights().
+  virtual const Bindings& regions() const = 0;
   // Returns trained parameters and statistics by initializer name, in the stored shapes: the input of Export.
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
   // With a weight average (ema_decay), UseAverage(true) swaps it with the weights for Evaluate, Predict and

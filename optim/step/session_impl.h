@@ -108,6 +108,7 @@ class SessionImpl : public Session {
   absl::StatusOr<GradientResult> Gradients(const GlobalBatch& global_batch, GradientsOf of) override;
   absl::Status VisitGradients(const GlobalBatch& global_batch, const GradientVisitor& visit) override;
   absl::StatusOr<double> TrainingLoss(const GlobalBatch& global_batch) override;
+  const Bindings& regions() const override { return state_.bindings(); }
   absl::StatusOr<std::map<std::string, HostTensor>> Weights() override;
   void SetTrace(Trace* trace) override {
     trace_ = trace;

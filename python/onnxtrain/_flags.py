@@ -30,6 +30,14 @@ REPEATABLE = {
 class _TrainPredictPlan(TypedDict, total=False):
     out: Value
     """Output path. train: a folder (default runs/NAME-TIME); predict, grad, export, compare-runs, tokenize: a file"""
+    max_new_tokens: int
+    """Tokens of an answer at most (default 256)"""
+    temperature: Union[float, str]
+    """Draws tokens, after division of their scores by T; 0: the most probable token (default 0)"""
+    top_p: Union[float, str]
+    """Draws among the most probable tokens that together reach the probability P (default 1)"""
+    top_k: int
+    """Draws among the K most probable tokens; 0: all (default 0)"""
 
 
 class _TrainPlan(TypedDict, total=False):
@@ -163,6 +171,9 @@ class _TrainPlan(TypedDict, total=False):
     """Updates (500), epochs (0.1ep) or time (10m) between progress lines; auto: about 20 an epoch (default auto)"""
     eval_every: Value
     """Updates (500), epochs (1ep) or time (10m) between evaluations (default 1ep)"""
+    sample_prompts: Value
+    """Answers prompts at every evaluation of a language model: those of a file (JSON lines, CSV, lines of text …), or
+    the first N of the evaluation data"""
     save_every: Value
     """Time (10m), updates (500) or epochs (1ep) between checkpoints; end: only when the run ends or is stopped
     (default 600s)"""
@@ -287,8 +298,6 @@ class _TrainInspectComparePlan(TypedDict, total=False):
     """Replaces the last layer by one with N outputs; auto: one for each class of the labels"""
     head: Value
     """Appends a classifier to an encoder, behind pooling over the sequence: first position, mean or maximum"""
-    seed: int
-    """Seed of the data order, dropout, new weights, synthetic data and drawn tokens (default 42)"""
 
 
 class _Inspect(TypedDict, total=False):
@@ -398,6 +407,11 @@ class _TrainEvalPlan(TypedDict, total=False):
     """Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable"""
 
 
+class _TrainPredictInspectComparePlan(TypedDict, total=False):
+    seed: int
+    """Seed of the data order, dropout, new weights, synthetic data and drawn tokens (default 42)"""
+
+
 class _Plan(TypedDict, total=False):
     world: int
     """Plans for one of N ranks of a distributed run, which share every batch (default 1)"""
@@ -420,7 +434,7 @@ class _Compare(TypedDict, total=False):
 class TrainFlags(
     _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan,
     _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan,
-    _TrainEvalInspectComparePlan, total=False):
+    _TrainPredictInspectComparePlan, _TrainEvalInspectComparePlan, total=False):
     """Trains a model on data (the default subcommand)."""
 
 
@@ -431,25 +445,26 @@ class EvalFlags(
 
 
 class PredictFlags(
-    _TrainPredictPlan, _TrainEvalPredictInspectComparePlan, _TrainEvalPredictComparePlan, total=False):
+    _TrainPredictPlan, _TrainEvalPredictInspectComparePlan, _TrainEvalPredictComparePlan,
+    _TrainPredictInspectComparePlan, total=False):
     """Writes the model's predictions as CSV."""
 
 
 class InspectFlags(
-    _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _Inspect, _TrainEvalInspectComparePlan,
-    total=False):
+    _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _Inspect, _TrainPredictInspectComparePlan,
+    _TrainEvalInspectComparePlan, total=False):
     """Shows inputs, operators, weights and which are trained, the loss that fits."""
 
 
 class CompareFlags(
     _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan, _TrainEvalPredictComparePlan, _TrainComparePlan,
-    _TrainEvalComparePlan, _TrainEvalInspectComparePlan, _Compare, total=False):
+    _TrainEvalComparePlan, _TrainPredictInspectComparePlan, _TrainEvalInspectComparePlan, _Compare, total=False):
     """Compares the backends with each other, with another framework or finite differences."""
 
 
 class PlanFlags(
     _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan,
-    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan, _Plan,
-    _TrainEvalInspectComparePlan, total=False):
+    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan,
+    _TrainPredictInspectComparePlan, _Plan, _TrainEvalInspectComparePlan, total=False):
     """Plans the memory of a run, which has the same flags: by kind, recomputation, the largest micro-batch that
     fits."""

@@ -44,5 +44,26 @@ TEST_F(TokenTextTest, Bytes) {
   EXPECT_EQ(TokenText(**tokenizer).Join(std::vector<int64_t>{2, 6, 5, 3, 4}), "b a\né");
 }
 
+// A field of a protocol buffer that holds bytes.
+std::string Field(int number, const std::string& bytes) {
+  return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
+}
+
+// A piece of a SentencePiece model, of score 0. Kinds: 1 normal, 2 unknown, 3 control, 6 byte.
+std::string Piece(const std::string& text, char kind) {
+  return Field(1, Field(1, text) + std::string("\x15\0\0\0\0\x18", 6) + kind);
+}
+
+// The binary file of SentencePiece names its tokens.
+TEST_F(TokenTextTest, SentencePieceModels) {
+  const std::string unigram = "\x18\x01", blank = "▁";
+  WriteAll(Path("s.model"), Piece("<unk>", 2) + Piece("<s>", 3) + Piece("</s>", 3) + Piece(blank + "a", 1) +
+                                Piece("b", 1) + Piece(blank, 1) + Field(2, unigram) + Field(3, Field(1, "identity")));
+  const auto tokenizer = LoadTokenizer(Path("s.model"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(TokenText(**tokenizer).Join(std::vector<int64_t>{4, 3, 4, 5, 2}), "b ab </s>");
+  EXPECT_EQ(TokenText(**tokenizer).VisibleNames(), (std::vector<std::string>{"<unk>", "<s>", "</s>", "␣a", "b", "␣"}));
+}
+
 }  // namespace
 }  // namespace onnxtrain::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
@@ -23,6 +24,12 @@ constexpr NamedForm kForms[] = {
     {Kind::kCompletion, "prompt", "completion"},   {Kind::kCompletion, "prompt", "response"},
     {Kind::kInstruction, "instruction", "output"}, {Kind::kInstruction, "instruction", "response"},
     {Kind::kInstruction, "question", "answer"},    {Kind::kInstruction, "query", "response"},
+};
+
+// Columns of prompts without answers.
+constexpr NamedForm kPromptForms[] = {
+    {Kind::kCompletion, "prompt", ""}, {Kind::kInstruction, "instruction", ""}, {Kind::kInstruction, "question", ""},
+    {Kind::kInstruction, "query", ""}, {Kind::kCompletion, "text", ""},
 };
 
 // An optional column with its usual names.
@@ -76,13 +83,24 @@ std::vector<std::string> ListDialogueColumns() {
   return names;
 }
 
-std::optional<DialogueForm> FindDialogueForm(const Dataset& data) {
-  for (const NamedForm& form : kForms) {
+namespace {
+
+std::optional<DialogueForm> FindForm(std::span<const NamedForm> forms, const Dataset& data) {
+  for (const NamedForm& form : forms) {
     const auto has = [&](const char* name) { return *name == 0 || FindColumn(data, name).has_value(); };
     if (has(form.first) && has(form.second))
       return WithParts(data, {.kind = form.kind, .first = form.first, .second = form.second});
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<DialogueForm> FindDialogueForm(const Dataset& data) { return FindForm(kForms, data); }
+
+std::optional<DialogueForm> FindPromptForm(const Dataset& data) {
+  std::optional<DialogueForm> form = FindDialogueForm(data);
+  return form.has_value() ? form : FindForm(kPromptForms, data);
 }
 
 absl::StatusOr<DialogueForm> MakeCompletionForm(const Dataset& data, const std::string& prompt,
@@ -163,6 +181,7 @@ absl::StatusOr<Dialogue> ReadCompletion(const Dataset& data, int64_t row, const 
   ASSIGN_OR_RETURN(dialogue.answer, ReadColumn(data, row, form.second));
   ASSIGN_OR_RETURN(Json prompt, ParseMessages(dialogue.prompt));
   ASSIGN_OR_RETURN(Json answer, ParseMessages(dialogue.answer));
+  if (form.second.empty() && !prompt.is_null()) answer = Json::array();
   if (prompt.is_null() != answer.is_null())
     return Invalid("one of '", form.first, "' and '", form.second, "' is a list of messages, the other is none");
   if (prompt.is_null() && as_messages) {

@@ -20,7 +20,7 @@ struct DialogueForm {
     kInstruction,  // `first` and `second`: texts of a user and an assistant; `context` follows the first
     kPreference    // `first` and `second`: a chosen and a rejected answer, texts or lists of messages, after `prompt`
   } kind = Kind::kMessages;
-  std::string first, second;
+  std::string first, second;                    // `second` "": the data has prompts without answers (FindPromptForm)
   std::string context, system, history, tools;  // optional columns; "": there is none
   std::string prompt;                           // of kPreference; "": the prompt is what both answers begin with
 };
@@ -30,6 +30,9 @@ std::vector<std::string> ListDialogueColumns();
 
 // Returns the form whose columns the data set has; nullopt if there is none.
 std::optional<DialogueForm> FindDialogueForm(const Dataset& data);
+
+// Returns the form of FindDialogueForm, or else that of a column of prompts or of text.
+std::optional<DialogueForm> FindPromptForm(const Dataset& data);
 
 // Returns the form of a prompt and its answer in columns with other names. Fails if there are no such columns of text.
 absl::StatusOr<DialogueForm> MakeCompletionForm(const Dataset& data, const std::string& prompt,

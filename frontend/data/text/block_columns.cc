@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "frontend/base/log.h"
+#include "frontend/base/status.h"
 
 namespace onnxtrain {
 namespace {
@@ -102,6 +103,20 @@ std::vector<Column> MakeBlockColumns(const BlockOptions& options, int64_t length
   }
   columns[static_cast<size_t>(BlockRole::kLabels)].bounds = {0, options.max_id};
   return columns;
+}
+
+bool HasBlockColumns(const Dataset& data) {
+  const auto same = [](const BlockColumn& block, const Column& column) { return column.name == block.name; };
+  const std::vector<Column>& columns = data.columns();
+  return columns.size() >= std::size(kColumns) &&
+         std::equal(std::begin(kColumns), std::end(kColumns), columns.begin(), same);
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadBlockColumn(const Dataset& data, int64_t sample, BlockRole role) {
+  const auto column = static_cast<int>(role);
+  HostTensor values(SampleType(data, sample, column));
+  RETURN_IF_ERROR(data.Read(sample, column, values.mutable_bytes()));
+  return values.ToInts();
 }
 
 int64_t CountPositions(int c, size_t bytes) {

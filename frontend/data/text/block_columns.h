@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/text/token_blocks.h"
 
@@ -34,6 +35,11 @@ struct TokenRow {
 
 // Returns the columns in the order of BlockRole. `variable`: rows of one axis have different lengths up to `length`.
 std::vector<Column> MakeBlockColumns(const BlockOptions& options, int64_t length, bool variable);
+
+// Returns true if the first columns of the data set are those of MakeBlockColumns.
+bool HasBlockColumns(const Dataset& data);
+// Reads a column [T] of a sample of such a data set.
+absl::StatusOr<std::vector<int64_t>> ReadBlockColumn(const Dataset& data, int64_t sample, BlockRole role);
 
 // Writes column `c` of a row to `out`, which has the bytes of its positions.
 void FillBlockColumn(int c, const TokenRow& row, std::span<std::byte> out);

@@ -146,6 +146,8 @@ class TokenModel {
   virtual void Tokenize(std::string_view piece, std::vector<TokenId>* ids) const = 0;
   virtual std::optional<TokenId> Find(std::string_view token) const = 0;
   virtual TokenId max_id() const = 0;
+  // Returns the token of an id up to max_id(); "" if the files of the tokenizer list its tokens.
+  virtual std::string Name(TokenId id) const { return ""; }
   // Returns true if every text can be encoded.
   virtual bool CanEncodeAll() const { return true; }
 };

@@ -53,6 +53,7 @@ class SentencePieceModel : public TokenModel {
     return id >= 0 ? std::optional<TokenId>(id) : std::nullopt;
   }
   TokenId max_id() const override { return library_->size() - 1; }
+  std::string Name(TokenId id) const override { return library_->Name(static_cast<int>(id)); }
 
  private:
   std::unique_ptr<const SentencePieceLibrary> library_;

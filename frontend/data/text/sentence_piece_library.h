@@ -18,6 +18,7 @@ class SentencePieceLibrary {
 
   virtual std::vector<int> Encode(std::string_view text) const = 0;
   virtual int Find(std::string_view token) const = 0;  // -1: not a token
+  virtual std::string Name(int id) const = 0;          // `id` is below size()
   virtual int size() const = 0;
   virtual int begin_id() const = 0;  // these ids are -1 if there is no such token
   virtual int end_id() const = 0;

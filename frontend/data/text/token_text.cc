@@ -54,9 +54,15 @@ void AddLines(const std::string& text, Names* names) {
   }
 }
 
+void AddModel(const Tokenizer& tokenizer, Names* names) {
+  const std::vector<std::string> tokens = tokenizer.ModelNames();
+  for (size_t id = 0; id < tokens.size(); ++id) (*names)[static_cast<int64_t>(id)] = tokens[id];
+}
+
 Names ReadNames(const Tokenizer& tokenizer) {
   Names names;
   for (const auto& [file, bytes] : tokenizer.files()) {
+    if (file == "tokenizer.model") AddModel(tokenizer, &names);
     if (file == "vocab.txt") AddLines(bytes, &names);
     if (!file.ends_with(".json")) continue;
     const Json json = ParseJson(bytes);

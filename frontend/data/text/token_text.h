@@ -15,10 +15,12 @@ class TokenText {
  public:
   explicit TokenText(const Tokenizer& tokenizer);
 
-  // Tokens by id, as in the file; empty for SentencePiece files.
+  // Tokens by id, as in the file.
   const std::vector<std::string>& names() const { return names_; }
   // Returns the text of each token, with visible white space: "␣", "⇥", "↵".
   std::vector<std::string> VisibleNames() const;
+  // Returns true if words begin with a blank, which belongs to their first token.
+  bool marks_beginnings() const { return style_ == Style::kByteLevel || style_ == Style::kMetaspace; }
   // Returns the text of tokens, without details that the tokenizer discards, such as case or repeated blanks.
   std::string Join(std::span<const int64_t> ids) const;
 

@@ -173,6 +173,12 @@ std::optional<TokenId> Tokenizer::FindToken(std::string_view token) const {
   return added != parts_.added.end() ? std::optional(added->id) : parts_.model->Find(token);
 }
 
+std::vector<std::string> Tokenizer::ModelNames() const {
+  std::vector<std::string> names;
+  for (TokenId id = 0; id <= parts_.model->max_id(); ++id) names.push_back(parts_.model->Name(id));
+  return names;
+}
+
 absl::Status Tokenizer::Encode(std::string_view text, TokenizerScratch* scratch, std::vector<TokenId>* ids) const {
   const size_t before = ids->size();
   ASSIGN_OR_RETURN(const std::vector<TextPart> parts, Cut(text, text.size()));

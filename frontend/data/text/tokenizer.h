@@ -110,6 +110,8 @@ class Tokenizer {
   // Returns the maximum id + 1, the minimum of rows of an embedding table.
   int64_t id_count() const { return id_count_; }
   std::optional<TokenId> FindToken(std::string_view token) const;
+  // Returns the names of the model's tokens by id, if its files do not list them as text; else empty names.
+  std::vector<std::string> ModelNames() const;
   const std::string& description() const { return parts_.description; }
   const std::vector<std::pair<std::string, std::string>>& files() const { return parts_.files; }
 

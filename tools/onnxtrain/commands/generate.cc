@@ -8,8 +8,8 @@
 #include "frontend/base/status.h"
 #include "frontend/data/text/text_encoding.h"
 #include "optim/generate/prompts.h"
+#include "optim/generate/text_model.h"
 #include "optim/generate/write_text.h"
-#include "optim/plan/language_data.h"
 #include "optim/plan/model_setup.h"
 #include "tools/onnxtrain/commands/command.h"
 
@@ -20,9 +20,6 @@ using Json = OrderedJson;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kChatCapacity = 4096;  // tokens of a conversation, unless the model has fewer positions
-
-// Returns the smaller number of those that are not 0.
-int64_t LeastSet(int64_t a, int64_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
 // Prints the text of tokens as they come, without characters that are incomplete.
 class TokenPrinter {
@@ -35,6 +32,7 @@ class TokenPrinter {
     if (text.size() <= printed_ || EndsInsideCharacter(text)) return absl::OkStatus();
     RETURN_IF_ERROR(Print(text.substr(printed_)));
     printed_ = text.size();
+    if (ids_.size() >= kMostJoined) Forget();
     return absl::OkStatus();
   }
 
@@ -53,9 +51,17 @@ class TokenPrinter {
     return text.size() - (begin - 1) < length;
   }
 
+  // Keeps the last tokens only, on which the text of the next ones may depend.
+  void Forget() {
+    ids_.erase(ids_.begin(), ids_.end() - kKept);
+    printed_ = prompts_.Join(ids_).size();
+  }
+
+  static constexpr size_t kMostJoined = 64;
+  static constexpr ptrdiff_t kKept = 4;
   const Prompts& prompts_;
-  std::vector<int64_t> ids_;
-  size_t printed_ = 0;
+  std::vector<int64_t> ids_;  // the last tokens
+  size_t printed_ = 0;        // bytes of their text
 };
 
 class Writer {
@@ -94,30 +100,23 @@ class Writer {
 
  private:
   Writer(const TrainConfig& config, Prompts prompts) : config_(config), prompts_(std::move(prompts)) {
-    spec_ = {.max_new_tokens = config.max_new_tokens,
-             .sampling = {config.temperature, config.top_p, config.top_k, config.seed},
-             .stop = prompts_.stop()};
+    spec_ = MakeGenerationSpec(config, prompts_);
   }
 
   absl::Status LoadDecoder(int64_t prompt) {
     const auto start = Clock::now();
-    ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config_));
-    ASSIGN_OR_RETURN(const LossSpec loss, MakeLossSpec(config_, *model, std::nullopt));
-    ASSIGN_OR_RETURN(const auto language, FindLanguageModel(config_, *model, loss));
-    if (!language.has_value()) return Invalid(config_.model, ": is no language model that predicts the next token");
+    ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(config_, std::nullopt));
     ASSIGN_OR_RETURN(backend_, LoadBackend(config_));
-    const LengthLimit& limit = language->limit;
-    const DecoderOptions options{.capacity = config_.chat ? kChatCapacity : prompt + config_.max_new_tokens,
-                                 .exact_length = limit.exact ? limit.length : 0,
-                                 .greatest_length = LeastSet(limit.length, prompts_.greatest_length()),
-                                 .vocabulary = language->rows,
-                                 .logits = config_.logits,
+    const DecoderRequest request{.model = model.model,
+                                 .loss = model.loss,
+                                 .backend = backend_.get(),
+                                 .capacity = config_.chat ? kChatCapacity : prompt + config_.max_new_tokens,
                                  .compute = config_.mixed_precision == "bf16" ? DType::kBFloat16 : DType::kFloat32};
-    ASSIGN_OR_RETURN(decoder_, TextDecoder::Create(model, backend_.get(), {}, options));
+    ASSIGN_OR_RETURN(decoder_, MakeDecoder(config_, prompts_, request));
     const char* cache = decoder_->cache_use() == TextDecoder::CacheUse::kNone ? "no cache: computes all tokens again"
                                                                               : "with its cache";
     const std::chrono::duration<double> seconds = Clock::now() - start;
-    LogInfo(config_, absl::StrFormat("%s, %s, up to %d tokens, in %.1f s; %s", DescribeModel(*model), cache,
+    LogInfo(config_, absl::StrFormat("%s, %s, up to %d tokens, in %.1f s; %s", DescribeModel(*model.model), cache,
                                      decoder_->capacity(), seconds.count(), DescribeBackend(*backend_)));
     return absl::OkStatus();
   }

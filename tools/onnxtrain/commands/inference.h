@@ -20,4 +20,8 @@ absl::StatusOr<ModelAndData> OpenOrMakeUpInputs(const TrainConfig& config);
 // Returns --out. Fails if it is missing or names an input; `example` is for the message.
 absl::StatusOr<std::string> OutputFile(const TrainConfig& config, const char* example);
 
+// Writes the answers of a language model to prompts in config.data, or the continuations of texts, to the file `out`.
+// Returns false if the model is none, if the data holds no texts, or if `loss` asks for its scores.
+absl::StatusOr<bool> PredictText(const TrainConfig& config, const std::string& out);
+
 }  // namespace onnxtrain::cli

@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
+#include "optim/config/unused_fields.h"
 #include "optim/plan/data_checks.h"
 #include "optim/plan/input_plan.h"
 #include "tools/onnxtrain/commands/command.h"
@@ -99,6 +100,9 @@ absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound,
 
 absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const std::string out, OutputFile(config, "preds.csv, or - for stdout"));
+  ASSIGN_OR_RETURN(const bool wrote_text, PredictText(config, out));
+  if (wrote_text) return kDone;
+  RETURN_IF_ERROR(RefuseUnused(config, {.writes_text = false}));
   ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, false));
   BoundData unlabelled = setup.data.bound;
   unlabelled.label.info = {};

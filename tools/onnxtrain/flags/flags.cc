@@ -140,7 +140,8 @@ void AppendWrapped(const std::string& text, size_t indent, size_t width, std::st
     const std::string_view word = std::string_view(text).substr(begin, end - begin);
     const bool breaks = begin > 0 && column + 1 + CountColumns(word) > width;
     if (breaks) column = indent;
-    StrAppend(out, begin == 0 ? "" : breaks ? "\n" + std::string(indent, ' ') : " ", word);
+    if (breaks) StrAppend(out, "\n", std::string(indent, ' '));
+    StrAppend(out, begin == 0 || breaks ? "" : " ", word);
     column += CountColumns(word) + 1;
     begin = end + 1;
   }

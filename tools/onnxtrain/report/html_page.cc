@@ -49,6 +49,10 @@ pre { background: var(--card); border-radius: 8px; padding: 12px; overflow-x: au
 .worst img { width: 100%; image-rendering: pixelated; border-radius: 4px; background: var(--line); }
 .worst .maps { display: grid; grid-template-columns: 1fr 1fr; gap: 4px; margin: 6px 0;
   font-size: 11px; color: var(--soft); }
+.texts td, .loss { white-space: pre-wrap; overflow-wrap: anywhere; } .texts { width: 100%; }
+.texts td { padding-bottom: 8px; } .texts td:first-child { max-width: 360px; color: var(--soft); }
+.loss { background: var(--card); border-radius: 8px; padding: 10px 12px; }
+.loss span { border-radius: 3px; }
 .warn { border-left: 4px solid var(--c1); padding: 4px 12px; background: var(--card); border-radius: 4px; }
 )";
 

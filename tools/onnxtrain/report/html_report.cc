@@ -234,13 +234,32 @@ std::string OutcomeHtml(const ReportContents& c, const SampleResult& w) {
                 "</div><div>label ", EscapeHtml(ValuesText(c, w.labels)), "</div>");
 }
 
+// Shows samples of a language model one below the other.
+std::string WorstTextsHtml(const ReportContents& c) {
+  std::string html =
+      "<p class=\"soft\">Grey: what is not trained. The background of the other tokens shows their "
+      "loss.</p>\n";
+  for (size_t i = 0; i < c.worst.size(); ++i)
+    absl::StrAppendFormat(
+        &html, "<div>loss %s, %.0f %% of the tokens predicted <span class=\"soft\">%s</span></div>\n%s\n",
+        FormatNumber(c.worst[i].loss), 100 * c.worst[i].probability, EscapeHtml(c.places[i]), c.pictures[i]);
+  return html;
+}
+
 std::string WorstHtml(const ReportContents& c) {
+  if (c.after->tokens) return WorstTextsHtml(c);
   std::string html;
   for (size_t i = 0; i < c.worst.size(); ++i) {
     StrAppend(&html, "<figure>", c.pictures[i], OutcomeHtml(c, c.worst[i]), "<div class=\"soft\">",
               EscapeHtml(c.places[i]), "</div></figure>\n");
   }
   return html.empty() ? "" : "<div class=\"worst\">\n" + html + "</div>\n";
+}
+
+std::string TokensHtml(const ReportContents& c) {
+  if (!c.after->tokens) return "";
+  const bool compares = c.before && c.before->tokens;
+  return TokenLossesHtml(compares ? &*c.before->tokens : nullptr, *c.after->tokens, c.tokens ? &*c.tokens : nullptr);
 }
 
 std::string RateTestHtml(const std::optional<RateTestRecord>& test) {
@@ -278,8 +297,9 @@ std::string HtmlReport(const ReportContents& c) {
   body += Section("Adapters", AdaptersHtml(summary));
   body += Section("Time", TimeSplitHtml(summary));
   if (c.memory) body += Section("Memory over the step", MemoryTimelineHtml(*c.memory));
+  body += Section("Answers", AnswersHtml(c.answers));
   if (c.after) {
-    body += Section("Predictions", QualityHtml(c.before ? &*c.before : nullptr, *c.after, c.classes));
+    body += Section("Predictions", QualityHtml(c.before ? &*c.before : nullptr, *c.after, c.classes) + TokensHtml(c));
     body += Section("Worst samples", WorstHtml(c));
   }
   body += Section("Configuration", c.flags.empty() ? "" : StrCat("<pre>", EscapeHtml(c.flags), "</pre>\n"));
@@ -310,6 +330,15 @@ Shape LabelShape(const TrainingRun& run, int64_t sample) {
   return shape;
 }
 
+// Returns the names of the tokens of the run's text; nullopt if it has no tokenizer.
+std::optional<ReportTokens> FindReportTokens(const TrainingRun& run) {
+  const TextSetup& text = run.data.train.text;
+  if (text.tokenizer == nullptr) return std::nullopt;
+  const auto prompts = Prompts::Make(run.config, text);
+  return ReportTokens{.text = TokenText(*text.tokenizer),
+                      .end = prompts.ok() ? prompts->stop() : std::vector<int64_t>()};
+}
+
 }  // namespace
 
 absl::Status WriteReport(const TrainingRun& run, const RunOutcome& outcome, const OutputFolder& folder) {
@@ -319,22 +348,25 @@ absl::Status WriteReport(const TrainingRun& run, const RunOutcome& outcome, cons
   const std::optional<Quality>& after = outcome.after;
   const Preprocess binding = DescribeBinding(run.data.train);
   const bool numbers = after && after->kind == QualityKind::kNumbers;
-  const auto& tokenizer = run.data.train.text.tokenizer;
-  const auto tokens = tokenizer != nullptr ? std::optional<TokenText>(*tokenizer) : std::nullopt;
+  const std::optional<ReportTokens> tokens = FindReportTokens(run);
   const bool predicts_tokens =
-      tokens && after && after->kind == QualityKind::kPositions && after->classes >= std::ssize(tokens->names());
+      tokens && after && after->kind == QualityKind::kPositions && after->classes >= std::ssize(tokens->text.names());
   ReportContents report{.record = std::move(record),
                         .flags = ToFlags(outcome.summary.config, kTaskTrain),
                         .classes = numbers           ? binding.label
-                                   : predicts_tokens ? tokens->VisibleNames()
+                                   : predicts_tokens ? tokens->text.VisibleNames()
                                                      : binding.classes,
                         .before = outcome.before,
                         .after = after};
+  if (predicts_tokens) report.tokens = tokens;
+  report.answers = ReadSampleAnswers(folder.File(kSamplesFile));
   if (const Program* largest = LargestTrainingProgram(*run.session)) report.memory = TraceMemory(*largest);
   if (after) report.worst = FindWorst(*after, kWorstSamples);
   for (const SampleResult& worst : report.worst) {
-    report.pictures.push_back(SampleHtml(run.eval, worst.sample, tokens ? &*tokens : nullptr) +
-                              ClassMapsHtml(worst, LabelShape(run, worst.sample)));
+    const bool shows_losses = after->tokens && report.tokens;
+    report.pictures.push_back(shows_losses ? LossTextHtml(*run.eval.dataset, worst, tokens->text)
+                                           : SampleHtml(run.eval, worst.sample, tokens ? &tokens->text : nullptr) +
+                                                 ClassMapsHtml(worst, LabelShape(run, worst.sample)));
     report.places.push_back(run.eval.dataset->Describe(worst.sample));
   }
   return WriteTextFile(folder.File(kReportFile), HtmlReport(report));

@@ -9,6 +9,8 @@
 #include "optim/record/quality.h"
 #include "optim/record/recorder.h"
 #include "optim/record/run_folder.h"
+#include "optim/record/sample_answers.h"
+#include "tools/onnxtrain/report/language_html.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
 
 namespace onnxtrain::cli {
@@ -19,9 +21,11 @@ struct ReportContents {
   std::vector<std::string> classes;  // names of classes, or of numeric targets; may be empty
   std::optional<Quality> before, after;
   std::optional<MemoryTimeline> memory;
-  std::vector<SampleResult> worst;    // the samples of `after` with the greatest loss
-  std::vector<std::string> pictures;  // HTML of each worst sample; may be ""
-  std::vector<std::string> places;    // location of each worst sample: "data.csv: row 17"
+  std::vector<SampleResult> worst;     // the samples of `after` with the greatest loss
+  std::vector<std::string> pictures;   // HTML of each worst sample; may be ""
+  std::vector<std::string> places;     // location of each worst sample: "data.csv: row 17"
+  std::optional<ReportTokens> tokens;  // of a language model
+  std::vector<SampleAnswer> answers;   // of `sample_prompts`
 };
 
 std::string HtmlReport(const ReportContents& contents);

@@ -24,6 +24,7 @@ class Library : public SentencePieceLibrary {
     const int id = processor_.PieceToId(token);
     return processor_.IdToPiece(id) == token ? id : -1;
   }
+  std::string Name(int id) const override { return processor_.IdToPiece(id); }
   int size() const override { return processor_.GetPieceSize(); }
   int begin_id() const override { return processor_.bos_id(); }
   int end_id() const override { return processor_.eos_id(); }
