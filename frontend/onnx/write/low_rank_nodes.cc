@@ -120,7 +120,7 @@ absl::Status InsertLowRankNodes(const std::vector<LowRankUpdates>& updates, bool
 absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* model) {
   std::vector<LowRankUpdates> quantized;
   for (const LowRankUpdates* parts : ListForms<LowRankUpdates>(records)) {
-    if (!IsQuantized(parts->front())) continue;
+    if (!IsQuantized(parts->front()) || parts->front().sum) continue;
     for (const LowRankUpdate& part : *parts) AddFactors(part, model);
     quantized.push_back(*parts);
   }
