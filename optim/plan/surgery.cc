@@ -155,6 +155,7 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
     surgery.lines.push_back(DescribeAdapters(adapters));
     if (QuantizesBase(config)) {
       ASSIGN_OR_RETURN(plan.edits.blocks, QuantizeBase(config, *changed, adapters));
+      if (config.adapter.empty()) StartFromBlocks(plan.edits.blocks, &adapters);
       surgery.lines.push_back(DescribeBase(config, SummarizeBase(plan.edits.blocks, *changed)));
     }
     plan.edits.requantize = config.merge == "requantize";

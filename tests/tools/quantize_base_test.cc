@@ -171,6 +171,27 @@ TEST_F(QuantizeBase, TrainsAsBesideTheDequantizedFloats) {
   }
 }
 
+// DoRA starts with the lengths of the dequantized weights, as in PEFT beside quantized layers.
+TEST_F(QuantizeBase, TrainsMagnitudesAsBesideTheDequantizedFloats) {
+  for (const std::string format : kFormats) {
+    SCOPED_TRACE(format);
+    SaveTwin("m.onnx", format);
+    const std::string flags = "--epochs 2 --lora-rank 2 --lora-variant dora";
+    ASSERT_EQ(Train("twin.onnx", flags).code, 0);
+    const Outcome o = Train("m.onnx", StrCat(flags, " --quantize-base ", format));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const double loss = Summary("m.onnx.run")["eval"]["loss"];
+    EXPECT_NEAR(loss, Summary("twin.onnx.run")["eval"]["loss"].get<double>(), 1e-6);
+    const NamedArrays a = Adapter("m.onnx.run"), b = Adapter("twin.onnx.run");
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      for (int64_t e = 0; e < a[i].second.size(); ++e) ASSERT_NEAR(a[i].second.At(e), b[i].second.At(e), 1e-4);
+    }
+    EXPECT_NEAR(Loss(StrCat("--model m.onnx --adapter m.onnx.run/adapter --quantize-base ", format)), loss, 1e-6);
+    EXPECT_NEAR(Loss("--model m.onnx --adapter m.onnx.run/adapter"), Loss("--model m.onnx.run/model.onnx"), 1e-6);
+  }
+}
+
 TEST_F(QuantizeBase, TrainsInBfloat16) {
   for (const std::string format : kFormats) {
     SaveTwin("m.onnx", format);
@@ -223,8 +244,6 @@ TEST_F(QuantizeBase, LeavesWholeWeights) {
 TEST_F(QuantizeBase, RefusesWhatHasNoEffectOrNeedsFloats) {
   ExpectRefused(Train("m.onnx", "--quantize-base int4"),
                 "--quantize-base: has no effect without --lora-rank or --adapter");
-  ExpectRefused(Train("m.onnx", "--lora-rank 2 --quantize-base int4 --lora-variant dora"),
-                "--quantize-base int4: --lora-variant dora needs the floats of 'up'");
   ExpectRefused(Train("m.onnx", "--lora-rank 2 --quantize-base nf4 --lora-init pissa"),
                 "--quantize-base nf4: --lora-init pissa needs the floats of 'up'");
   ExpectRefused(Train("m.onnx", "--lora-rank 2 --quantize-base int3"), "int3");

@@ -179,10 +179,10 @@ TEST_F(QuantizedAdapters, AreReadByEvalExportAndTraining) {
   EXPECT_NEAR(Summary("more")["eval_before"]["loss"], Summary("r")["eval"]["loss"].get<double>(), 1e-6);
 }
 
-// Trains an adapter beside blocks and beside their floats.
+// Trains an adapter of both variants beside blocks and beside their floats. DoRA starts with the lengths of the blocks.
 TEST_F(QuantizedAdapters, TrainAsBesideTheFloats) {
   for (const int64_t bits : {2, 4, 8}) {
-    for (const std::string variant : {"lora"}) {
+    for (const std::string variant : {"lora", "dora"}) {
       SCOPED_TRACE(StrCat(bits, " ", variant));
       SaveBlocks("m.onnx", bits);
       ASSERT_EQ(Train("m.onnx", "--max-steps 2 --lora-rank 2 --overwrite --out start --lora-variant " + variant).code,
@@ -200,6 +200,42 @@ TEST_F(QuantizedAdapters, TrainAsBesideTheFloats) {
       EXPECT_NEAR(Loss("--model m.onnx --adapter m.onnx.run/adapter"), loss, 1e-6);
     }
   }
+}
+
+// A bias is no part of what magnitudes scale, and dropout acts on the low-rank path alone.
+TEST_F(QuantizedAdapters, MagnitudesLeaveBiases) {
+  const Blocks up = MakeBlocks("net.up", 4, 40, 4), mid = MakeBlocks("net.mid", 40, 24, 4);
+  tiny::Model floats;
+  floats.nodes = {{"Gemm", {"x", up.floats.name, "bias"}, {"h0"}},
+                  {"Tanh", {"h0"}, {"h"}},
+                  {"MatMul", {"h", mid.floats.name}, {"g"}},
+                  {"MatMul", {"g", "net.out.weight"}, {"y"}}};
+  floats.weights = {{"net.out.weight", {24, 3}, tiny::Uniform(72, 0.4f, 4)},
+                    {"bias", {40}, tiny::Uniform(40, 0.5f, 6)}};
+  tiny::Model blocks = floats;
+  floats.weights.push_back(up.floats);
+  floats.weights.push_back(mid.floats);
+  floats.Save(Path("float.onnx"));
+  blocks.nodes[0] = BlockProduct(up, "x", "h0", 4);
+  blocks.nodes[0].inputs.insert(blocks.nodes[0].inputs.end(), {"", "bias"});
+  blocks.nodes[2] = BlockProduct(mid, "h", "g", 4);
+  blocks.Save(Path("m.onnx"));
+  for (const Blocks* w : {&up, &mid}) Append(Path("m.onnx"), w->tensors);
+  for (const char* more : {"", " --lora-dropout 0.2"}) {
+    for (const char* model : {"m.onnx", "float.onnx"}) {
+      const Outcome o =
+          Train(model, StrCat("--epochs 3 --lora-rank 2 --lora-variant dora --overwrite --out ", model, ".run", more));
+      ASSERT_EQ(o.code, 0) << o.err;
+    }
+    const double loss = Summary("m.onnx.run")["eval"]["loss"];
+    EXPECT_NEAR(loss, Summary("float.onnx.run")["eval"]["loss"].get<double>(), 1e-6);
+    ExpectSameAdapters("m.onnx.run", "float.onnx.run");
+    EXPECT_NEAR(Loss("--model m.onnx.run/model.onnx"), loss, 1e-6);
+  }
+  const Outcome o = Run("export --model m.onnx --adapter m.onnx.run/adapter --merge requantize --out e.onnx");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const double trained = Loss("--model m.onnx.run/model.onnx");
+  EXPECT_LT(std::abs(Loss("--model e.onnx") - trained), 0.3 * std::abs(Loss("--model m.onnx") - trained));
 }
 
 // Queries, keys and values in one product, of which keys have no adapter.
@@ -221,6 +257,14 @@ TEST_F(QuantizedAdapters, PartsTrainAsBesideTheFloats) {
   blocks.nodes[1] = BlockProduct(packed, "x", "qkv", 4);
   blocks.Save(Path("m.onnx"));
   Append(Path("m.onnx"), packed.tensors);
+  for (const char* model : {"m.onnx", "float.onnx"}) {
+    const Outcome o = Train(
+        model,
+        StrCat("--epochs 3 --lora-rank 2 --lora-variant dora --lora-target q_proj,v_proj --out ", model, ".dora"));
+    ASSERT_EQ(o.code, 0) << o.err;
+  }
+  ExpectSameAdapters("m.onnx.dora", "float.onnx.dora");
+  EXPECT_NEAR(Loss("--model m.onnx.dora/model.onnx"), Loss("--model float.onnx.dora/model.onnx"), 1e-6);
   for (const char* model : {"m.onnx", "float.onnx"}) {
     const Outcome o = Train(model, StrCat("--epochs 3 --lora-rank 2 --lora-rank v_proj=3 --lora-alpha 3 --lora-target ",
                                           "q_proj,v_proj --adapter-out merged,peft,onnx --out ", model, ".run"));

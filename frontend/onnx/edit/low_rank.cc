@@ -13,6 +13,8 @@
 #include "frontend/onnx/edit/packed_parts.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
+#include "frontend/onnx/recover/rows.h"
+#include "frontend/onnx/recover/updated_weight.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {
@@ -227,6 +229,14 @@ class TargetFinder {
 
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed) {
   return TargetFinder(model).Run(packed);
+}
+
+absl::StatusOr<LazyTensor> ReadTargetFloats(const OnnxModel& model, const LowRankTarget& target) {
+  const HostTensor& stored = model.parsed().graph.initializers.at(target.weight);
+  if (IsFloat(stored.dtype())) return LazyTensor(stored);
+  auto blocks = ReadStoredBlocks(target.weight, model.parsed().graph);
+  if (!blocks.ok()) return Annotate(blocks.status(), StrCat("weight '", Printable(target.weight), "' "));
+  return ReadFloats(std::make_shared<const StoredBlocks>(*std::move(blocks)));
 }
 
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets) {

@@ -18,6 +18,13 @@ void AddFactors(const LowRankUpdate& update, onnx::ModelProto* model) {
   AddInitializer(update.b_name(), Transpose(update.b).Whole(), model);
 }
 
+// Adds the factors of outputs that Export replaces.
+void AddFactorsOfOutputs(const LowRankUpdates& parts, onnx::ModelProto* model) {
+  const LowRankUpdate& last = parts.back();
+  const int64_t outputs = last.outputs_before + last.b.shape()[0] + last.outputs_after;
+  AddInitializer(parts[0].factor_name(), HostTensor({last.a.dtype(), {outputs}}), model);
+}
+
 std::string ScaleName(const LowRankUpdate& update) { return update.module + ".lora_scale"; }
 
 // Returns a zero update of rank 1.
@@ -101,7 +108,29 @@ class Inserter {
     }
     std::string up = ups[0];
     if (ups.size() > 1) SetAttribute("axis", int64_t{-1}, AddNode("Concat", ups, up = y + "/lora")->add_attribute());
-    AddNode("Add", {base, up}, y);
+    if (!parts[0].has_magnitude()) {
+      AddNode("Add", {base, up}, y);
+    } else {
+      AddScaledSum(parts[0].factor_name(), base, up, product);
+    }
+  }
+
+  // Adds y = (base + up)·f, and bias·(1 − f) for a bias that is in base.
+  void AddScaledSum(const std::string& factor, const std::string& base, const std::string& up,
+                    const onnx::NodeProto* product) {
+    const auto at = static_cast<int>(FindBiasInput(product->op_type()));
+    const std::string bias = at < product->input_size() ? product->input(at) : "", y = base.substr(0, base.rfind('/'));
+    const auto add = [&](const char* op, const std::string& a, const std::string& b, const std::string& name) {
+      AddNode(op, {a, b}, name);
+      return name;
+    };
+    const std::string sum = add("Add", base, up, y + "/sum");
+    if (bias.empty()) {
+      add("Mul", sum, factor, y);
+      return;
+    }
+    const std::string rest = add("Sub", bias, add("Mul", bias, factor, y + "/bias_part"), y + "/bias_rest");
+    add("Add", add("Mul", sum, factor, y + "/scaled"), rest, y);
   }
 
   const bool scaled_;
@@ -122,6 +151,7 @@ absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* mod
   for (const LowRankUpdates* parts : ListForms<LowRankUpdates>(records)) {
     if (!IsQuantized(parts->front()) || parts->front().sum) continue;
     for (const LowRankUpdate& part : *parts) AddFactors(part, model);
+    if (parts->front().has_magnitude()) AddFactorsOfOutputs(*parts, model);
     quantized.push_back(*parts);
   }
   return quantized.empty() ? absl::OkStatus() : InsertLowRankNodes(quantized, true, model);
