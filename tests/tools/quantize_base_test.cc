@@ -1,5 +1,6 @@
 // Adapters beside a float base that is quantized in memory: the numbers are those of training beside the dequantized
 // floats, no program holds floats of a weight, and the merged model is the file's base with the adapter.
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -239,6 +240,40 @@ TEST_F(QuantizeBase, LeavesWholeWeights) {
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Summary("m.onnx.run")["quantized_base"]["weights"], 1);
   EXPECT_EQ(Summary("m.onnx.run")["trainable_parameters"], 2 * (kWidth + kInner) + kWidth * kInner);
+}
+
+// The gradients of one batch, of the adapter and of the weights that stay floats, are those beside the dequantized
+// floats, and those of finite differences through the blocks.
+TEST_F(QuantizeBase, GradientsOfAllFloatsAgree) {
+  ASSERT_EQ(Train("m.onnx", "--max-steps 2 --lora-rank 2").code, 0);  // B is not zero
+  ASSERT_EQ(rename(Path("m.onnx.run").c_str(), Path("start").c_str()), 0);
+  const std::string all = " --adapter start --train embed.weight --train head.weight --loss ce --data d.npz --quiet";
+  for (const std::string format : kFormats) {
+    SCOPED_TRACE(format);
+    SaveTwin("m.onnx", format);
+    const std::string base = " --quantize-base " + format;
+    ASSERT_EQ(Run("grad --model twin.onnx --batch-size 24 --out floats.npz" + all).code, 0);
+    const Outcome o = Run("grad --model m.onnx --batch-size 24 --out blocks.npz" + all + base);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto floats = ReadNpz(Path("floats.npz")), blocks = ReadNpz(Path("blocks.npz"));
+    ASSERT_TRUE(floats.ok() && blocks.ok());
+    std::map<std::string, HostTensor> others(floats->begin(), floats->end());
+    int gradients = 0;
+    for (const auto& [name, value] : *blocks) {
+      ASSERT_TRUE(others.contains(name)) << name;
+      const HostTensor& other = others.at(name);
+      double difference = 0, squares = 0;
+      for (int64_t i = 0; i < value.size(); ++i) {
+        difference += std::pow(value.At(i) - other.At(i), 2);
+        squares += std::pow(other.At(i), 2);
+      }
+      EXPECT_LE(difference, (name == "loss" ? 1e-12 : 1e-8) * squares) << name;
+      gradients += name.starts_with("grad") && squares > 0;
+    }
+    EXPECT_EQ(gradients, 2 * 2 + 2);
+    const Outcome check = Run("compare --model m.onnx --batch-size 24 --gradcheck 6" + all + base);
+    EXPECT_EQ(check.code, 0) << check.out << check.err;
+  }
 }
 
 TEST_F(QuantizeBase, RefusesWhatHasNoEffectOrNeedsFloats) {
