@@ -60,13 +60,14 @@ class TargetFinder {
     Shape stored;
     DType dtype = DType::kFloat32;  // element type of the product
     bool transposed = false;
+    const ParsedNode* product = nullptr;  // multiplies integers before the node; null: the node multiplies
   };
 
   // Adds the node to the target of its weight if it is a product with one.
   void AddProduct(const ParsedNode& node) {
     const std::optional<Operand> operand = FindOperand(node);
     if (!operand) return;
-    products_.insert(&node);
+    products_.insert(operand->product == nullptr ? &node : operand->product);
     const auto [at, first] = by_weight_.emplace(operand->weight, targets_.size());
     const Shape& stored = operand->stored;
     if (first)
@@ -93,6 +94,7 @@ class TargetFinder {
 
   std::optional<Operand> FindOperand(const ParsedNode& node) const {
     if (IsBlockProduct(node)) return FindBlocks(node);
+    if (const auto integers = FindIntegers(node)) return integers;
     if (!IsProduct(node)) return std::nullopt;
     const bool conv = IsOp(node, {"Conv"}), transposed = conv || node.attrs.Int("transB") != 0;
     const auto traced = tracer_.Trace(node.inputs[1]);
@@ -122,6 +124,19 @@ class TargetFinder {
     return Operand{node.inputs[1], {outputs, inputs}, scale->dtype(), true};
   }
 
+  // Finds the integers that a MatMulInteger before the node multiplies, or the node itself.
+  std::optional<Operand> FindIntegers(const ParsedNode& node) const {
+    if (node.outputs.empty()) return std::nullopt;
+    const auto found = FindIntegerProduct(node.outputs[0], [&](const std::string& value) -> std::optional<NodeParts> {
+      const ParsedNode* producer = tracer_.Producer(value);
+      if (producer == nullptr) return std::nullopt;
+      return NodeParts{.op_type = producer->op_type, .inputs = producer->inputs};
+    });
+    const HostTensor* numbers = found ? FindInitializer(found->weight) : nullptr;
+    if (numbers == nullptr || numbers->shape().size() != 2) return std::nullopt;
+    return Operand{.weight = found->weight, .stored = numbers->shape(), .product = tracer_.Producer(found->product)};
+  }
+
   // Finds integers that a DequantizeLinear converts, before transposes.
   std::optional<Operand> FindDequantized(const std::string& name, bool transposed) const {
     const ParsedNode* node = tracer_.Producer(name);
@@ -142,7 +157,7 @@ class TargetFinder {
   // Finds the product before biases, quantization and changes of shape or type; null if there is none.
   const ParsedNode* FindQuantizedLayer(std::string value) const {
     while (const ParsedNode* node = tracer_.Producer(value)) {
-      if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"})) return node;
+      if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"}) || FindIntegers(*node)) return node;
       const bool bias = IsOp(*node, {"Add"}) && node->inputs.size() == 2;
       const bool rounded = node->op_type == "QuantizeLinear" || IsDequantize(*node);
       if (!bias && !rounded && !IsViewOrCast(*node)) return nullptr;

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "frontend/base/status.h"
@@ -11,10 +12,21 @@
 namespace onnxtrain {
 namespace {
 
+FindNode ReadsParts(const WeightIndex& index) {
+  return [&index](const std::string& value) -> std::optional<NodeParts> {
+    const ParsedNode* node = index.Producer(value);
+    if (node == nullptr) return std::nullopt;
+    return NodeParts{.op_type = node->op_type, .inputs = node->inputs};
+  };
+}
+
 // Fails if the graph lacks the weight or a product, or already uses the names of the trained tensors.
 absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   for (const std::string& node : update.nodes) {
     if (index.Producer(node) == nullptr) return Invalid("there is no product '", Printable(node), "' to adapt");
+    if (update.has_magnitude() && FindIntegerProduct(node, ReadsParts(index)))
+      return Invalid("'", Printable(update.module),
+                     "' multiplies integers: magnitudes (DoRA) need a product of floats");
   }
   if (index.FindTensor(update.weight) == nullptr)
     return Invalid("there is no weight '", Printable(update.weight), "' to adapt");
@@ -220,6 +232,7 @@ class UpdateBuilder {
     ParsedNode* product = index_.Producer(node);
     const auto at = static_cast<size_t>(product - index_.graph().nodes.data());
     const std::string y = product->outputs[0];
+    const auto integers = FindIntegerProduct(y, ReadsParts(index_));
     prefix_ = y + "/low_rank";
     const std::string base = y + "/base";
     product->outputs[0] = base;
@@ -230,7 +243,7 @@ class UpdateBuilder {
       product->inputs.resize(at_bias);
     }
     product_ = *product;
-    std::string x = product->inputs[0];
+    std::string x = integers ? integers->floats : product->inputs[0];
     if (update_.dropout > 0) x = Add("Dropout", {x}, {{kOwnRatio, update_.dropout}});
     const std::string a = Join(a_, 0), b = JoinBlocks(), up = AddUpdate(x, a, b);
     Finish(base, up, update_.has_magnitude() ? AddMagnitudeFactor(a, b) : "", x, bias, y);

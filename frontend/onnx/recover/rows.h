@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -146,6 +147,20 @@ absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights);
 bool IsQuantized(const LowRankUpdate& update);
 // Returns the input of a product that is its bias.
 size_t FindBiasInput(std::string_view op_type);
+
+// integer_products.cc finds products x·W for which a program quantizes x when it runs: MatMulInteger, which Cast and
+// Mul by the scales follow, and com.microsoft's operators for them.
+struct NodeParts {
+  std::string_view op_type;
+  std::vector<std::string> inputs;
+};
+using FindNode = std::function<std::optional<NodeParts>(const std::string& value)>;  // the producer of a value
+struct IntegerProduct {
+  std::string floats, weight;  // x, and the integers of W
+  std::string product;         // the output of the node that multiplies them
+};
+// Returns the product whose floats the value is.
+std::optional<IntegerProduct> FindIntegerProduct(const std::string& value, const FindNode& find);
 
 // stored_blocks.cc reads quantized weights that low-rank updates replace.
 

@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "frontend/base/status.h"
@@ -51,6 +52,7 @@ class Inserter {
 
   // Inserts the nodes after their products, so that the order stays topological.
   absl::Status Insert() {
+    FindOperands();
     Nodes old;
     old.Swap(model_.mutable_graph()->mutable_node());
     for (onnx::NodeProto& node : old) {
@@ -67,6 +69,24 @@ class Inserter {
 
  private:
   using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+  // Finds the operands of the products: their first inputs, or the floats that integers were made of.
+  void FindOperands() {
+    std::map<std::string, const onnx::NodeProto*> producers;
+    for (const onnx::NodeProto& node : model_.graph().node()) {
+      for (const std::string& output : node.output()) producers[output] = &node;
+    }
+    const auto find = [&](const std::string& value) -> std::optional<NodeParts> {
+      const auto found = producers.find(value);
+      if (found == producers.end()) return std::nullopt;
+      const auto& inputs = found->second->input();
+      return NodeParts{.op_type = found->second->op_type(), .inputs = {inputs.begin(), inputs.end()}};
+    };
+    for (const auto& [node, parts] : updates_) {
+      const auto integers = FindIntegerProduct(node, find);
+      if (integers) operands_[node] = integers->floats;
+    }
+  }
 
   // Adds zero updates, with their initializers, for the outputs of the weight that no part changes.
   LowRankUpdates FillGaps(const LowRankUpdates& parts) {
@@ -96,7 +116,9 @@ class Inserter {
 
   // Renames the result of the product, and computes the old name from it.
   void AddUpdate(const LowRankUpdates& parts, onnx::NodeProto* product) {
-    const std::string x = product->input(0), y = product->output(0), base = y + "/base";
+    const std::string y = product->output(0), base = y + "/base";
+    const auto integers = operands_.find(y);
+    const std::string x = integers == operands_.end() ? product->input(0) : integers->second;
     product->set_output(0, base);
     std::vector<std::string> ups;
     for (const LowRankUpdate& part : parts) {
@@ -136,6 +158,7 @@ class Inserter {
   const bool scaled_;
   onnx::ModelProto& model_;
   std::map<std::string, LowRankUpdates> updates_;  // by the first output of the product
+  std::map<std::string, std::string> operands_;    // x of products of integers, likewise
 };
 
 }  // namespace
