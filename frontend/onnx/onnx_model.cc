@@ -78,6 +78,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> OnnxModel::LoadEdited(ModelEdit
   if (edits.low_rank.empty()) {
     edits.low_rank = parsed_->edits.low_rank;
     edits.blocks = parsed_->edits.blocks;
+    edits.requantize = parsed_->edits.requantize;
   }
   StoredWeights stored{.tensors = {edits.tensors.begin(), edits.tensors.end()},
                        .read = [this](const std::string& name) { return ReadStored(name, parsed_->graph); }};

@@ -46,4 +46,15 @@ using ReadRows = std::function<void(int64_t row, int64_t count, std::span<float>
 absl::StatusOr<StoredBlocks> QuantizeBlocks(const BlockFormat& format, int64_t rows, int64_t columns,
                                             bool outputs_first, const ReadRows& read);
 
+// The tensors that RequantizeBlocks may change besides the numbers.
+struct FreeEncodings {
+  bool scale = true, zero = true;  // no new zero points without new scales
+};
+// Replaces the numbers by those of other floats in the same blocks, with new scales and zero points where they lower
+// the error. A zero point that all blocks share stays, and so do blocks that hold the floats already. Sets the error.
+absl::Status RequantizeBlocks(const ReadRows& read, FreeEncodings free, StoredBlocks* blocks);
+
+// Writes `count` rows of the real values from `row` on to `out`. The numbers are integers.
+void ReadBlocks(const StoredBlocks& blocks, int64_t row, int64_t count, std::span<float> out);
+
 }  // namespace onnxtrain

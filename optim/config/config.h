@@ -50,7 +50,7 @@ struct TrainConfig {
   std::string lora_variant = "lora", lora_init = "kaiming";
   std::vector<std::string> adapter;      // "PATH", "PATH=W", "PATH*W+PATH*W"; empty: none is read
   std::vector<std::string> adapter_out;  // empty: merged and peft; of an export: merged
-  std::string quantize_base = "none";
+  std::string quantize_base = "none", merge = "auto";
   int64_t num_classes = 0;  // 0: the last layer is kept
   std::string head;         // "": no head is appended
   std::string batch_axis = "auto";

@@ -1,4 +1,6 @@
 // The table of fields: one row defines the flag, the help line and the file format of a field of TrainConfig.
+#include <algorithm>
+
 #include "backends/registry.h"
 #include "optim/config/config.h"
 #include "optim/config/unused_fields.h"
@@ -133,6 +135,12 @@ constexpr Condition kNeedsAdapters =
 
 constexpr Condition kNeedsWriting =
     OfValue(Fact(&F::writes_text, ": has no effect: nothing writes text (train: `sample_prompts`)"));
+constexpr Condition kNeedsMerged = OfValue(Parsed(
+    [](const C& c) {
+      return c.adapter_out.empty() || std::ranges::find(c.adapter_out, "merged") != c.adapter_out.end();
+    },
+    ": has no effect: `adapter_out` writes no merged model"));
+
 constexpr Condition kNeedsDraws =
     OfValue(Parsed([](const C& c) { return c.temperature > 0; }, ": has no effect without `temperature`"));
 
@@ -247,6 +255,10 @@ constexpr ConfigField kFields[] = {
      "Initial values of A, B being zero: kaiming (uniform within 1/√inputs) or gaussian (deviation 1/rank); pissa: A "
      "and B hold the largest singular values of the weight",
      {.choices = "kaiming|gaussian|pissa"}},
+    {"model", "merge", kTaskTrain | kTaskExport, {&kNeedsAdapters, &kNeedsMerged}, &C::merge, "HOW",
+     "How the merged model holds adapters. auto: as sums with float weights, as nodes beside quantized ones; "
+     "requantize: as sums in the blocks of quantized weights",
+     {.choices = "auto|requantize", .on_resume = kFree}},
     {"model", "quantize_base", kGradients | kSynthetic | kTaskEval | kTaskPredict, {&kNeedsAdapters},
      &C::quantize_base, "FORMAT",
      "Quantizes the float weights of products in memory, beside adapters (QLoRA): int4 (blocks of 32 with zero "

@@ -84,15 +84,14 @@ HostTensor DrawA(std::string_view how, const LowRankUpdate& update, const Type& 
   return DrawUniform(update.a_name(), type, 1 / std::sqrt(static_cast<double>(inputs)), seed);
 }
 
-// The lengths of the weight's vectors of the target's outputs.
-HostTensor Lengths(const HostTensor& weight, const LowRankTarget& target, const Shape& shape) {
-  const HostTensor squares = SumSquares(weight, target.outputs_first);
-  HostTensor lengths({target.dtype, shape});
-  for (int64_t i = 0; i < target.outputs; ++i) lengths.Set(i, std::sqrt(squares.At(target.outputs_before + i)));
+}  // namespace
+
+HostTensor MakeMagnitude(const LazyTensor& weight, const LowRankUpdate& update, const Type& type) {
+  const HostTensor squares = SumSquares(weight, update.outputs_first);
+  HostTensor lengths(type);
+  for (int64_t i = 0; i < lengths.size(); ++i) lengths.Set(i, std::sqrt(squares.At(update.outputs_before + i)));
   return lengths;
 }
-
-}  // namespace
 
 int64_t CountInputs(const LowRankTarget& target) {
   return std::accumulate(target.kernel.begin(), target.kernel.end(), target.inputs, std::multiplies<>());
@@ -121,11 +120,8 @@ absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const
                                                 const OnnxModel& model) {
   const double alpha = config.lora_alpha > 0 ? config.lora_alpha : 2 * static_cast<double>(rank);
   const HostTensor& weight = model.parsed().graph.initializers.at(target.weight);
-  const char* needs = config.lora_init == "pissa"     ? "`lora_init` pissa"
-                      : config.lora_variant == "dora" ? "`lora_variant` dora"
-                                                      : nullptr;
-  if (needs != nullptr && !IsFloat(weight.dtype()))
-    return Invalid(needs, ": needs float weights; that of '", Printable(target.module), "' is quantized");
+  if (config.lora_init == "pissa" && !IsFloat(weight.dtype()))
+    return Invalid("`lora_init` pissa: needs float weights; that of '", Printable(target.module), "' is quantized");
   const AdapterShapes shapes = GetAdapterShapes(target, rank);
   const auto seed = static_cast<uint64_t>(config.seed);
   LowRankUpdate update = MakeUpdate(target);
@@ -137,7 +133,10 @@ absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const
     update.a = DrawA(config.lora_init, update, {target.dtype, shapes.a}, CountInputs(target), seed);
     update.b = HostTensor({target.dtype, shapes.b});
   }
-  if (config.lora_variant == "dora") update.magnitude = Lengths(weight, target, shapes.magnitude);
+  if (config.lora_variant == "dora") {
+    ASSIGN_OR_RETURN(const LazyTensor floats, ReadTargetFloats(model, target));
+    update.magnitude = MakeMagnitude(floats, update, {target.dtype, shapes.magnitude});
+  }
   return update;
 }
 

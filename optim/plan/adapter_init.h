@@ -25,10 +25,13 @@ int64_t CountInputs(const LowRankTarget& target);
 // Returns an update beside the target without tensors.
 LowRankUpdate MakeUpdate(const LowRankTarget& target);
 
+// Returns the initial magnitudes of DoRA: the lengths of the weights of each output of the update.
+HostTensor MakeMagnitude(const LazyTensor& weight, const LowRankUpdate& update, const Type& type);
+
 // Returns one with initial values: A as lora_init says, drawn from the run's seed and the name of A; B zero. With pissa
 // A = √(S/scale)·Vᵀ and B = U·√(S/scale) of the weight's largest singular values S, found by subspace iteration
-// (Halko, Martinsson and Tropp, arXiv:0909.4061). Magnitudes are the lengths of the weight's outputs. Both need a float
-// weight.
+// (Halko, Martinsson and Tropp, arXiv:0909.4061), which needs a float weight. Magnitudes are the lengths of the
+// outputs.
 absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
                                                 const OnnxModel& model);
 

@@ -14,7 +14,9 @@
 #include "frontend/onnx/edit/low_rank.h"
 #include "frontend/onnx/read/file.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/updated_weight.h"
 #include "optim/config/weight_globs.h"
+#include "optim/plan/adapter_init.h"
 
 namespace onnxtrain {
 namespace {
@@ -41,12 +43,11 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseWeights(const TrainConfig& conf
   return chosen;
 }
 
-// Fails on updates that start from the floats of a weight.
+// Fails on updates that start from the singular values of a float weight.
 absl::Status CheckUpdates(const TrainConfig& config, const BaseBlocks& blocks, const AdapterPlan& plan) {
   for (const LowRankUpdate& update : plan.updates) {
-    const char* needs = update.has_first() ? "`lora_init` pissa" : update.has_magnitude() ? "`lora_variant` dora" : "";
-    if (*needs != '\0' && blocks.contains(update.weight))
-      return Invalid("`quantize_base` ", config.quantize_base, ": ", needs, " needs the floats of '",
+    if (update.has_first() && blocks.contains(update.weight))
+      return Invalid("`quantize_base` ", config.quantize_base, ": `lora_init` pissa needs the floats of '",
                      Printable(update.module), "'");
   }
   return absl::OkStatus();
@@ -91,6 +92,14 @@ absl::StatusOr<BaseBlocks> QuantizeBase(const TrainConfig& config, const OnnxMod
     blocks[targets[i].weight] = std::make_shared<const StoredBlocks>(*std::move(results[i]));
   }
   return blocks;
+}
+
+void StartFromBlocks(const BaseBlocks& blocks, AdapterPlan* plan) {
+  for (LowRankUpdate& update : plan->updates) {
+    const auto found = blocks.find(update.weight);
+    if (!update.has_magnitude() || found == blocks.end()) continue;
+    update.magnitude = MakeMagnitude(ReadFloats(found->second), update, update.magnitude.type());
+  }
 }
 
 BaseSummary SummarizeBase(const BaseBlocks& blocks, const OnnxModel& model) {

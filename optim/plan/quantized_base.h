@@ -20,9 +20,11 @@ inline bool QuantizesBase(const TrainConfig& config) { return config.quantize_ba
 
 // Returns the blocks that quantize_base asks for, by weight: of all matrices that MatMul and Gemm multiply by and that
 // adapters may be trained beside, except the output layer and weights that train whole. The result depends only on the
-// file and the format. Fails if a weight is quantized in the file, and on updates that need float weights (PiSSA,
-// DoRA).
+// file and the format. Fails if a weight is quantized in the file, and on updates that need float weights (PiSSA).
 absl::StatusOr<BaseBlocks> QuantizeBase(const TrainConfig& config, const OnnxModel& model, const AdapterPlan& plan);
+
+// Sets the initial magnitudes of updates (DoRA) to those of the blocks.
+void StartFromBlocks(const BaseBlocks& blocks, AdapterPlan* plan);
 
 // Sizes and errors of the blocks of a base.
 struct BaseSummary {

@@ -75,7 +75,7 @@ class NameMatcher {
 };
 
 // Returns why an adapter does not fit the target; "" if it does.
-std::string ExplainMisfit(const AdapterModule& module, const LowRankTarget* target, bool quantized) {
+std::string ExplainMisfit(const AdapterModule& module, const LowRankTarget* target) {
   if (target == nullptr) return "no product of that name";
   const int64_t rank = module.a.shape()[0], most = std::min(CountInputs(*target), target->outputs);
   const AdapterShapes shapes = GetAdapterShapes(*target, rank);
@@ -84,7 +84,6 @@ std::string ExplainMisfit(const AdapterModule& module, const LowRankTarget* targ
                   ", the model's weight takes ", ToString(shapes.a), " and ", ToString(shapes.b));
   if (!module.magnitude.shape().empty() && module.magnitude.size() != target->outputs)
     return StrCat(module.magnitude.size(), " magnitudes, the model's weight has ", target->outputs, " outputs");
-  if (!module.magnitude.shape().empty() && quantized) return "magnitudes (DoRA) beside a quantized weight";
   return rank > most ? StrCat("rank ", rank, ": at most ", most) : "";
 }
 
@@ -129,8 +128,7 @@ absl::StatusOr<MatchedAdapter> MatchAdapter(const AdapterContent& content, const
   std::vector<std::string> misfits;
   for (const AdapterModule& module : content.modules) {
     const LowRankTarget* target = names.FindTarget(module.module);
-    const HostTensor* stored = target == nullptr ? nullptr : names.model().Initializer(target->weight);
-    std::string misfit = ExplainMisfit(module, target, stored != nullptr && !IsFloat(stored->dtype()));
+    std::string misfit = ExplainMisfit(module, target);
     if (misfit.empty() && matched.updates.contains(target->module)) misfit = "another module has the same weight";
     if (!misfit.empty()) {
       misfits.push_back(StrCat("'", Printable(module.module), "': ", misfit));

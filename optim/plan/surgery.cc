@@ -6,6 +6,7 @@
 #include "frontend/base/status.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/onnx/edit/surgery.h"
+#include "frontend/onnx/read/parsed.h"
 #include "optim/config/weight_globs.h"
 #include "optim/plan/adapters.h"
 #include "optim/plan/model_setup.h"
@@ -112,6 +113,15 @@ absl::StatusOr<std::vector<InitializedWeight>> DrawWeights(const TrainConfig& co
   return InitializeWeights(imported, names, static_cast<uint64_t>(config.seed));
 }
 
+// Fails unless the file quantizes the weight of an adapter.
+absl::Status CheckRequantized(const AdapterPlan& plan, const OnnxModel& model) {
+  const auto is_float = [&](const LowRankUpdate& update) {
+    return IsFloat(model.parsed().graph.initializers.at(update.weight).dtype());
+  };
+  if (!std::ranges::all_of(plan.updates, is_float)) return absl::OkStatus();
+  return Invalid("`merge` requantize: has no effect: the file stores the weights beside the adapters as floats");
+}
+
 }  // namespace
 
 bool HasSurgery(const TrainConfig& config) {
@@ -145,8 +155,11 @@ absl::StatusOr<Surgery> ApplySurgery(const TrainConfig& config, const std::share
     surgery.lines.push_back(DescribeAdapters(adapters));
     if (QuantizesBase(config)) {
       ASSIGN_OR_RETURN(plan.edits.blocks, QuantizeBase(config, *changed, adapters));
+      if (config.adapter.empty()) StartFromBlocks(plan.edits.blocks, &adapters);
       surgery.lines.push_back(DescribeBase(config, SummarizeBase(plan.edits.blocks, *changed)));
     }
+    plan.edits.requantize = config.merge == "requantize";
+    if (plan.edits.requantize) RETURN_IF_ERROR(CheckRequantized(adapters, *changed));
     plan.edits.low_rank = std::move(adapters.updates);
     plan.edits.whole = plan.fresh;
     for (auto& [name, value] : adapters.whole) {

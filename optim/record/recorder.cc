@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -24,6 +25,7 @@
 #include "optim/record/adapter_summary.h"
 #include "optim/record/model_folder.h"
 #include "optim/record/telemetry/tensorboard.h"
+#include "optim/record/written_model.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
@@ -516,6 +518,33 @@ void Recorder::WriteFolderOfModel() {
   if (!written.ok()) warnings_.Add(StrCat("the model's folder is not written: ", ToStd(written.message())));
 }
 
+// Evaluates the exported weights and the file that has their sums in its blocks.
+absl::StatusOr<std::pair<double, double>> Recorder::EvaluateRequantized(const RunSummary& summary) {
+  double before = summary.result.eval.loss;
+  if (summary.exported_step != summary.result.steps) {
+    RETURN_IF_ERROR(run_.session->SetWeights(*exported_));
+    ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*run_.session, run_.eval, 0));
+    before = metrics.loss;
+  }
+  ASSIGN_OR_RETURN(const double written, EvaluateWrittenModel(run_, folder_.File(ModelFile())));
+  return std::pair(before, written);
+}
+
+// Records the errors of sums that were quantized and, if there is data for it, the change of the loss.
+void Recorder::CompareRequantized(const std::vector<std::pair<std::string, double>>& errors, RunSummary* summary) {
+  if (errors.empty()) return;
+  const auto worst = std::ranges::max_element(errors, {}, &std::pair<std::string, double>::second);
+  RequantizedSummary& sums = summary->requantized;
+  sums = {.weights = std::ssize(errors), .worst_error = worst->second, .worst = worst->first};
+  if (!run_.has_eval() || run_.session->holds_partial_weights()) return;
+  const auto losses = EvaluateRequantized(*summary);
+  if (!losses.ok())
+    return warnings_.Add(StrCat("the requantized model is not evaluated: ", ToStd(losses.status().message())));
+  std::tie(sums.loss_before, sums.loss) = *losses;
+  display_.ShowInfo(absl::StrFormat("requantized: evaluation loss %.6g, %+.3g from %.6g with the adapter beside",
+                                    *sums.loss, *sums.loss - *sums.loss_before, *sums.loss_before));
+}
+
 absl::Status Recorder::WriteModel(RunSummary* summary) {
   const std::string name = ModelFile();
   ASSIGN_OR_RETURN(auto chosen, WeightsToExport(summary));
@@ -529,10 +558,12 @@ absl::Status Recorder::WriteModel(RunSummary* summary) {
   for (const std::string& path : adapter) written.push_back(std::filesystem::path(path).filename().string());
   if (MergesAdapters()) {
     MakeRoomFor(weights);
-    ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name)));
+    std::vector<std::pair<std::string, double>> errors;
+    ASSIGN_OR_RETURN(const auto edits, Export(*run_.data.model, weights, folder_.File(name), &errors));
     for (const std::string& edit : edits) display_.ShowInfo("export: " + edit);
     written.insert(written.begin(), name);
     WriteFolderOfModel();
+    CompareRequantized(errors, summary);
   }
   summary->exported = true;
   summary->exported_file = written.front();

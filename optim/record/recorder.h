@@ -136,6 +136,9 @@ class Recorder : public TrainObserver {
   AdapterFiles ListAdapterFiles(const std::map<std::string, HostTensor>& weights) const;
   AdapterPaths MakeAdapterPaths() const;
   void WriteFolderOfModel();
+  absl::StatusOr<std::pair<double, double>> EvaluateRequantized(const RunSummary& summary);
+  void CompareRequantized(const std::vector<std::pair<std::string, double>>& errors, RunSummary* summary);
+  void CompareRequantized(RunSummary* summary);
   absl::Status WriteModel(RunSummary* summary);
   absl::Status WriteUnfinished();
   int64_t ModelBytes(const std::map<std::string, HostTensor>& weights) const;

@@ -52,6 +52,9 @@ class _TrainPlan(TypedDict, total=False):
     """Files that are written of adapters: merged (the model with them), peft (the folder adapter/), onnx
     (adapter.onnx_adapter for ONNX Runtime, and the model without adapters, in which they are optional inputs) (default
     merged,peft; export: merged)"""
+    merge: Value
+    """How the merged model holds adapters. auto: as sums with float weights, as nodes beside quantized ones;
+    requantize: as sums in the blocks of quantized weights (default auto)"""
     eval_data: Value
     """Evaluation samples, used before, during and after training (an MNIST folder has its own)"""
     eval_split: Value

@@ -1,5 +1,6 @@
 // Adapters beside a float base that is quantized in memory: the numbers are those of training beside the dequantized
 // floats, no program holds floats of a weight, and the merged model is the file's base with the adapter.
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -171,6 +172,27 @@ TEST_F(QuantizeBase, TrainsAsBesideTheDequantizedFloats) {
   }
 }
 
+// DoRA starts with the lengths of the dequantized weights, as in PEFT beside quantized layers.
+TEST_F(QuantizeBase, TrainsMagnitudesAsBesideTheDequantizedFloats) {
+  for (const std::string format : kFormats) {
+    SCOPED_TRACE(format);
+    SaveTwin("m.onnx", format);
+    const std::string flags = "--epochs 2 --lora-rank 2 --lora-variant dora";
+    ASSERT_EQ(Train("twin.onnx", flags).code, 0);
+    const Outcome o = Train("m.onnx", StrCat(flags, " --quantize-base ", format));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const double loss = Summary("m.onnx.run")["eval"]["loss"];
+    EXPECT_NEAR(loss, Summary("twin.onnx.run")["eval"]["loss"].get<double>(), 1e-6);
+    const NamedArrays a = Adapter("m.onnx.run"), b = Adapter("twin.onnx.run");
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      for (int64_t e = 0; e < a[i].second.size(); ++e) ASSERT_NEAR(a[i].second.At(e), b[i].second.At(e), 1e-4);
+    }
+    EXPECT_NEAR(Loss(StrCat("--model m.onnx --adapter m.onnx.run/adapter --quantize-base ", format)), loss, 1e-6);
+    EXPECT_NEAR(Loss("--model m.onnx --adapter m.onnx.run/adapter"), Loss("--model m.onnx.run/model.onnx"), 1e-6);
+  }
+}
+
 TEST_F(QuantizeBase, TrainsInBfloat16) {
   for (const std::string format : kFormats) {
     SaveTwin("m.onnx", format);
@@ -220,11 +242,43 @@ TEST_F(QuantizeBase, LeavesWholeWeights) {
   EXPECT_EQ(Summary("m.onnx.run")["trainable_parameters"], 2 * (kWidth + kInner) + kWidth * kInner);
 }
 
+// The gradients of one batch, of the adapter and of the weights that stay floats, are those beside the dequantized
+// floats, and those of finite differences through the blocks.
+TEST_F(QuantizeBase, GradientsOfAllFloatsAgree) {
+  ASSERT_EQ(Train("m.onnx", "--max-steps 2 --lora-rank 2").code, 0);  // B is not zero
+  ASSERT_EQ(rename(Path("m.onnx.run").c_str(), Path("start").c_str()), 0);
+  const std::string all = " --adapter start --train embed.weight --train head.weight --loss ce --data d.npz --quiet";
+  for (const std::string format : kFormats) {
+    SCOPED_TRACE(format);
+    SaveTwin("m.onnx", format);
+    const std::string base = " --quantize-base " + format;
+    ASSERT_EQ(Run("grad --model twin.onnx --batch-size 24 --out floats.npz" + all).code, 0);
+    const Outcome o = Run("grad --model m.onnx --batch-size 24 --out blocks.npz" + all + base);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto floats = ReadNpz(Path("floats.npz")), blocks = ReadNpz(Path("blocks.npz"));
+    ASSERT_TRUE(floats.ok() && blocks.ok());
+    std::map<std::string, HostTensor> others(floats->begin(), floats->end());
+    int gradients = 0;
+    for (const auto& [name, value] : *blocks) {
+      ASSERT_TRUE(others.contains(name)) << name;
+      const HostTensor& other = others.at(name);
+      double difference = 0, squares = 0;
+      for (int64_t i = 0; i < value.size(); ++i) {
+        difference += std::pow(value.At(i) - other.At(i), 2);
+        squares += std::pow(other.At(i), 2);
+      }
+      EXPECT_LE(difference, (name == "loss" ? 1e-12 : 1e-8) * squares) << name;
+      gradients += name.starts_with("grad") && squares > 0;
+    }
+    EXPECT_EQ(gradients, 2 * 2 + 2);
+    const Outcome check = Run("compare --model m.onnx --batch-size 24 --gradcheck 6" + all + base);
+    EXPECT_EQ(check.code, 0) << check.out << check.err;
+  }
+}
+
 TEST_F(QuantizeBase, RefusesWhatHasNoEffectOrNeedsFloats) {
   ExpectRefused(Train("m.onnx", "--quantize-base int4"),
                 "--quantize-base: has no effect without --lora-rank or --adapter");
-  ExpectRefused(Train("m.onnx", "--lora-rank 2 --quantize-base int4 --lora-variant dora"),
-                "--quantize-base int4: --lora-variant dora needs the floats of 'up'");
   ExpectRefused(Train("m.onnx", "--lora-rank 2 --quantize-base nf4 --lora-init pissa"),
                 "--quantize-base nf4: --lora-init pissa needs the floats of 'up'");
   ExpectRefused(Train("m.onnx", "--lora-rank 2 --quantize-base int3"), "int3");

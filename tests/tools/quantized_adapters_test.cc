@@ -2,8 +2,11 @@
 // training beside the floats that the integers stand for.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "backends/registry.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/numpy.h"
@@ -134,6 +137,15 @@ class QuantizedAdapters : public RunScratch {
     return *std::move(arrays);
   }
 
+  void ExpectSameAdapters(const std::string& run, const std::string& other) const {
+    const NamedArrays a = Adapter(run), b = Adapter(other);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      for (int64_t e = 0; e < a[i].second.size(); ++e)
+        EXPECT_NEAR(a[i].second.At(e), b[i].second.At(e), 1e-4) << a[i].first;
+    }
+  }
+
   double Loss(const std::string& model_flags) const {
     const Outcome o = Run("eval --data test.npz --json --quiet " + model_flags);
     EXPECT_EQ(o.code, 0) << o.err;
@@ -167,24 +179,63 @@ TEST_F(QuantizedAdapters, AreReadByEvalExportAndTraining) {
   EXPECT_NEAR(Summary("more")["eval_before"]["loss"], Summary("r")["eval"]["loss"].get<double>(), 1e-6);
 }
 
+// Trains an adapter of both variants beside blocks and beside their floats. DoRA starts with the lengths of the blocks.
 TEST_F(QuantizedAdapters, TrainAsBesideTheFloats) {
   for (const int64_t bits : {2, 4, 8}) {
-    SCOPED_TRACE(bits);
-    SaveBlocks("m.onnx", bits);
-    ASSERT_EQ(Train("m.onnx", "--max-steps 2 --lora-rank 2 --overwrite --out start").code, 0);
-    for (const char* model : {"m.onnx", "float.onnx"}) {
-      const Outcome o = Train(model, StrCat("--epochs 3 --adapter start/adapter --overwrite --out ", model, ".run"));
-      ASSERT_EQ(o.code, 0) << o.err;
-    }
-    for (const char* when : {"eval_before", "eval"})
-      EXPECT_NEAR(Summary("m.onnx.run")[when]["loss"], Summary("float.onnx.run")[when]["loss"].get<double>(), 1e-6);
-    const NamedArrays blocks = Adapter("m.onnx.run"), floats = Adapter("float.onnx.run");
-    ASSERT_EQ(blocks.size(), floats.size());
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      for (int64_t e = 0; e < blocks[i].second.size(); ++e)
-        EXPECT_NEAR(blocks[i].second.At(e), floats[i].second.At(e), 1e-4) << blocks[i].first;
+    for (const std::string variant : {"lora", "dora"}) {
+      SCOPED_TRACE(StrCat(bits, " ", variant));
+      SaveBlocks("m.onnx", bits);
+      ASSERT_EQ(Train("m.onnx", "--max-steps 2 --lora-rank 2 --overwrite --out start --lora-variant " + variant).code,
+                0);
+      for (const char* model : {"m.onnx", "float.onnx"}) {
+        const Outcome o = Train(model, StrCat("--epochs 3 --adapter start/adapter --overwrite --out ", model, ".run"));
+        ASSERT_EQ(o.code, 0) << o.err;
+      }
+      const double loss = Summary("m.onnx.run")["eval"]["loss"];
+      EXPECT_NEAR(loss, Summary("float.onnx.run")["eval"]["loss"].get<double>(), 1e-6);
+      EXPECT_NEAR(Summary("m.onnx.run")["eval_before"]["loss"],
+                  Summary("float.onnx.run")["eval_before"]["loss"].get<double>(), 1e-6);
+      ExpectSameAdapters("m.onnx.run", "float.onnx.run");
+      EXPECT_NEAR(Loss("--model m.onnx.run/model.onnx"), loss, 1e-6);
+      EXPECT_NEAR(Loss("--model m.onnx --adapter m.onnx.run/adapter"), loss, 1e-6);
     }
   }
+}
+
+// A bias is no part of what magnitudes scale, and dropout acts on the low-rank path alone.
+TEST_F(QuantizedAdapters, MagnitudesLeaveBiases) {
+  const Blocks up = MakeBlocks("net.up", 4, 40, 4), mid = MakeBlocks("net.mid", 40, 24, 4);
+  tiny::Model floats;
+  floats.nodes = {{"Gemm", {"x", up.floats.name, "bias"}, {"h0"}},
+                  {"Tanh", {"h0"}, {"h"}},
+                  {"MatMul", {"h", mid.floats.name}, {"g"}},
+                  {"MatMul", {"g", "net.out.weight"}, {"y"}}};
+  floats.weights = {{"net.out.weight", {24, 3}, tiny::Uniform(72, 0.4f, 4)},
+                    {"bias", {40}, tiny::Uniform(40, 0.5f, 6)}};
+  tiny::Model blocks = floats;
+  floats.weights.push_back(up.floats);
+  floats.weights.push_back(mid.floats);
+  floats.Save(Path("float.onnx"));
+  blocks.nodes[0] = BlockProduct(up, "x", "h0", 4);
+  blocks.nodes[0].inputs.insert(blocks.nodes[0].inputs.end(), {"", "bias"});
+  blocks.nodes[2] = BlockProduct(mid, "h", "g", 4);
+  blocks.Save(Path("m.onnx"));
+  for (const Blocks* w : {&up, &mid}) Append(Path("m.onnx"), w->tensors);
+  for (const char* more : {"", " --lora-dropout 0.2"}) {
+    for (const char* model : {"m.onnx", "float.onnx"}) {
+      const Outcome o =
+          Train(model, StrCat("--epochs 3 --lora-rank 2 --lora-variant dora --overwrite --out ", model, ".run", more));
+      ASSERT_EQ(o.code, 0) << o.err;
+    }
+    const double loss = Summary("m.onnx.run")["eval"]["loss"];
+    EXPECT_NEAR(loss, Summary("float.onnx.run")["eval"]["loss"].get<double>(), 1e-6);
+    ExpectSameAdapters("m.onnx.run", "float.onnx.run");
+    EXPECT_NEAR(Loss("--model m.onnx.run/model.onnx"), loss, 1e-6);
+  }
+  const Outcome o = Run("export --model m.onnx --adapter m.onnx.run/adapter --merge requantize --out e.onnx");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const double trained = Loss("--model m.onnx.run/model.onnx");
+  EXPECT_LT(std::abs(Loss("--model e.onnx") - trained), 0.3 * std::abs(Loss("--model m.onnx") - trained));
 }
 
 // Queries, keys and values in one product, of which keys have no adapter.
@@ -207,6 +258,14 @@ TEST_F(QuantizedAdapters, PartsTrainAsBesideTheFloats) {
   blocks.Save(Path("m.onnx"));
   Append(Path("m.onnx"), packed.tensors);
   for (const char* model : {"m.onnx", "float.onnx"}) {
+    const Outcome o = Train(
+        model,
+        StrCat("--epochs 3 --lora-rank 2 --lora-variant dora --lora-target q_proj,v_proj --out ", model, ".dora"));
+    ASSERT_EQ(o.code, 0) << o.err;
+  }
+  ExpectSameAdapters("m.onnx.dora", "float.onnx.dora");
+  EXPECT_NEAR(Loss("--model m.onnx.dora/model.onnx"), Loss("--model float.onnx.dora/model.onnx"), 1e-6);
+  for (const char* model : {"m.onnx", "float.onnx"}) {
     const Outcome o = Train(model, StrCat("--epochs 3 --lora-rank 2 --lora-rank v_proj=3 --lora-alpha 3 --lora-target ",
                                           "q_proj,v_proj --adapter-out merged,peft,onnx --out ", model, ".run"));
     ASSERT_EQ(o.code, 0) << o.err;
@@ -221,6 +280,13 @@ TEST_F(QuantizedAdapters, PartsTrainAsBesideTheFloats) {
   const std::string b = "model.layers.0.self_attn.v_proj.lora_B.weight";
   EXPECT_EQ(Stored("m.onnx.run/model.onnx", b).shape(), (Shape{3, 4}));
   EXPECT_EQ(Stored("m.onnx.run/model.adapter-inputs.onnx", b).shape(), (Shape{3, 4}));
+
+  ASSERT_EQ(Run("export --model m.onnx --adapter m.onnx.run/adapter --merge requantize --out e.onnx").code, 0);
+  EXPECT_LT(std::abs(Loss("--model e.onnx") - loss), 0.3 * std::abs(Loss("--model m.onnx") - loss));
+  const HostTensor before = Stored("m.onnx", packed.tensors[0].name), after = Stored("e.onnx", packed.tensors[0].name);
+  const auto keys = [](const HostTensor& rows) { return rows.bytes().subspan(8 * 8, 4 * 8); };
+  EXPECT_TRUE(std::ranges::equal(keys(before), keys(after)));
+  EXPECT_FALSE(before.SameBytes(after));
 }
 
 TEST_F(QuantizedAdapters, ResumeBitForBit) {
@@ -285,6 +351,132 @@ TEST_F(QuantizedAdapters, DequantizedColumns) {
   EXPECT_EQ(Summary("r")["trainable_parameters"], 2 * (4 + 8));
   EXPECT_TRUE(Stored("columns.onnx", "up.weight_q").SameBytes(Stored("r/model.onnx", "up.weight_q")));
   EXPECT_NEAR(Loss("--model r/model.onnx"), Summary("r")["eval"]["loss"].get<double>(), 1e-6);
+}
+
+// Returns the floats of MatMulNBits blocks of 4 bits with zero points, [outputs, inputs].
+std::vector<double> Dequantize(const HostTensor& q, const HostTensor& scale, const HostTensor& zero, int64_t inputs) {
+  const int64_t outputs = q.shape()[0], count = q.shape()[1], zero_bytes = (count + 1) / 2;
+  std::vector<double> w;
+  for (int64_t o = 0; o < outputs; ++o) {
+    for (int64_t i = 0; i < inputs; ++i) {
+      const int64_t b = i / kBlock;
+      const int64_t number = q.IntAt((o * count * kBlock + i) / 2) >> (i % 2 * 4) & 15;
+      const int64_t z = zero.IntAt(o * zero_bytes + b / 2) >> (b % 2 * 4) & 15;
+      w.push_back(static_cast<double>(number - z) * scale.At(o * count + b));
+    }
+  }
+  return w;
+}
+
+// The blocks of the written model are those nearest to W + s·B·A that a scale and a zero point for each allow.
+TEST_F(QuantizedAdapters, RequantizeWritesTheSumInTheBlocks) {
+  const Outcome o =
+      Run("--model m.onnx --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --epochs 6 "
+          "--lora-rank 2 --merge requantize --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(absl::StrContains(o.out + o.err, "2 sums with adapters were quantized in the blocks of the file; larg"));
+  EXPECT_TRUE(absl::StrContains(o.out + o.err, "requantized: evaluation loss ")) << o.out << o.err;
+  const auto written = OnnxModel::Load(Path("r/model.onnx")), base = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ((*written)->op_histogram(), (*base)->op_histogram());
+  EXPECT_EQ((*written)->InitializerNames(), (*base)->InitializerNames());
+  const Json sums = Summary("r")["requantized"];
+  EXPECT_NEAR(Loss("--model r/model.onnx"), sums["eval_loss"].get<double>(), 1e-6);
+  EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter"), sums["eval_loss_before"].get<double>(), 1e-6);
+  const NamedArrays adapter = Adapter("r");
+  std::map<std::string, double> errors;
+  for (const auto& [module, inputs, outputs] : {std::tuple("net.up", 4, 40), std::tuple("net.mid", 40, 24)}) {
+    const auto read = [&](const char* model) {
+      const auto tensor = [&](const char* end) { return Stored(model, StrCat(module, end)); };
+      return Dequantize(tensor(".weight_Q4"), tensor(".weight_scales"), tensor(".weight_zeros"), inputs);
+    };
+    const auto find = [&](const char* end) {
+      const auto named = [&](const auto& array) { return absl::StrContains(array.first, StrCat(module, end)); };
+      return std::ranges::find_if(adapter, named)->second;
+    };
+    const HostTensor a = find(".lora_A"), b = find(".lora_B");
+    const std::vector<double> before = read("m.onnx"), after = read("r/model.onnx");
+    double change = 0, error = 0, squares = 0;
+    for (int64_t at = 0; at < outputs * inputs; ++at) {
+      double sum = before[at];
+      for (int64_t r = 0; r < 2; ++r) sum += 2 * b.At(at / inputs * 2 + r) * a.At(r * inputs + at % inputs);
+      change += std::pow(sum - before[at], 2);
+      error += std::pow(sum - after[at], 2);
+      squares += sum * sum;
+    }
+    EXPECT_GT(change, 0) << module;
+    EXPECT_LT(error, 0.3 * change) << module;
+    errors[StrCat(module, ".weight_Q4")] = std::sqrt(error / squares);
+  }
+  const std::string worst = sums["largest_error_weight"];
+  EXPECT_NEAR(sums["largest_error"], errors.at(worst), 1e-6);
+  EXPECT_EQ(errors.at(worst), std::max(errors.begin()->second, errors.rbegin()->second));
+  const Outcome exported = Run("export --model m.onnx --adapter r/adapter --merge requantize --out e.onnx");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_TRUE(ReadAll(Path("e.onnx")) == ReadAll(Path("r/model.onnx")));
+}
+
+TEST_F(QuantizedAdapters, RequantizingZeroUpdatesChangesNothing) {
+  for (const int64_t bits : {2, 4, 8}) {
+    SaveBlocks("m.onnx", bits);
+    const Outcome o = Run("export --model m.onnx --lora-rank 2 --merge requantize --out e.onnx");
+    ASSERT_EQ(o.code, 0) << o.err;
+    for (const char* module : {"net.up", "net.mid"}) {
+      for (const char* end : {".weight_Q4", ".weight_scales", ".weight_zeros"})
+        EXPECT_TRUE(Stored("m.onnx", StrCat(module, end)).SameBytes(Stored("e.onnx", StrCat(module, end)))) << end;
+    }
+  }
+}
+
+// Two weights of 8 bits, DequantizeLinear with one scale for each of 8 columns, which both read: it stays.
+TEST_F(QuantizedAdapters, RequantizedColumnsShareScales) {
+  tiny::Model model;
+  model.nodes = {{"DequantizeLinear", {"up.weight_q", "scale"}, {"up.weight_f"}, {}, {{"axis", 1}}},
+                 {"MatMul", {"x", "up.weight_f"}, {"h0"}},
+                 {"Tanh", {"h0"}, {"h"}},
+                 {"DequantizeLinear", {"mid.weight_q", "scale"}, {"mid.weight_f"}, {}, {{"axis", 1}}},
+                 {"MatMul", {"h", "mid.weight_f"}, {"g"}},
+                 {"MatMul", {"g", "out.weight"}, {"y"}}};
+  model.weights = {{"out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)}};
+  model.Save(Path("m.onnx"));
+  std::string up(32, '\0'), mid(64, '\0');
+  for (std::string* numbers : {&up, &mid}) {
+    for (size_t i = 0; i < numbers->size(); ++i)
+      (*numbers)[i] = static_cast<char>(NumberAt(5, static_cast<int64_t>(i), 100) - 50);
+  }
+  const std::vector<float> scales = {0.01f, 0.012f, 0.008f, 0.01f, 0.02f, 0.009f, 0.011f, 0.01f};
+  Append(Path("m.onnx"), {{"up.weight_q", kInt8, {4, 8}, up},
+                          {"mid.weight_q", kInt8, {8, 8}, mid},
+                          {"scale", kFloat, {8}, ToBytes(scales)}});
+  const Outcome o = Train("m.onnx", "--epochs 4 --lora-rank 2 --merge requantize --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(Stored("m.onnx", "scale").SameBytes(Stored("r/model.onnx", "scale")));
+  const HostTensor before = Stored("m.onnx", "up.weight_q"), after = Stored("r/model.onnx", "up.weight_q");
+  EXPECT_FALSE(before.SameBytes(after));
+  const double loss = Summary("r")["eval"]["loss"], base = Summary("r")["eval_before"]["loss"];
+  EXPECT_LT(loss, base);
+  EXPECT_NEAR(Loss("--model r/model.onnx"), loss, 0.02 * (base - loss));
+}
+
+TEST_F(QuantizedAdapters, RequantizeRefusesWhatHasNoSuchBlocks) {
+  ExpectRefused(Train("float.onnx", "--lora-rank 2 --merge requantize --out r"),
+                "--merge requantize: has no effect: the file stores the weights beside the adapters as floats");
+  ExpectRefused(Train("m.onnx", "--merge requantize --out r"),
+                "--merge: has no effect without --lora-rank or --adapter");
+  ExpectRefused(Train("m.onnx", "--lora-rank 2 --adapter-out peft --merge requantize --out r"),
+                "--merge: has no effect: --adapter-out writes no merged model");
+  const Blocks up = MakeBlocks("net.up", 32, 8, 4);
+  tiny::Model model;
+  tiny::Op product = BlockProduct(up, "x", "h", 4);
+  product.inputs.push_back("order");
+  model.nodes = {product, {"MatMul", {"h", "out.weight"}, {"y"}}};
+  model.weights = {{"out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)}};
+  model.Save(Path("order.onnx"));
+  std::vector<Tensor> tensors = up.tensors;
+  tensors.push_back({"order", 6, {32}, std::string(32 * 4, '\0')});
+  Append(Path("order.onnx"), tensors);
+  ExpectRefused(Run("export --model order.onnx --lora-rank 2 --merge requantize --out e.onnx"),
+                "weight 'net.up.weight_Q4' has columns that name their blocks (g_idx)");
 }
 
 TEST_F(QuantizedAdapters, TruncatedBlocksAreRefused) {

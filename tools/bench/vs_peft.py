@@ -3,12 +3,14 @@
 
     tools/bench/vs_peft.py --case llama,qwen2,gpt2,bert,vit,whisper,resnet --variant lora,rslora,dora
     tools/bench/vs_peft.py --case llama --float64 --steps 50
+    tools/bench/vs_peft.py --case llama,qwen2 --variant lora,dora --bits 4
     tools/bench/vs_peft.py --case smollm2 --steps 3
 
 PyTorch exports the model. PEFT draws an adapter with B not zero, saves it, and trains it; onnxtrain continues the saved
 one (--adapter). Printed are the largest differences, relative to the largest value, of losses, gradient norms and
 trained adapters, and of the logits of the merged model in ONNX Runtime from those of PEFT's. --spread trains PEFT's
 once more with another order of summation (one thread): PyTorch's own spread, beside which trajectories are read.
+--bits quantizes the exported products with ONNX Runtime's MatMulNBits; PEFT gets the floats that the blocks stand for.
 
 The Python that runs this needs peft, torch, transformers, onnx, onnxscript, onnxruntime and safetensors.
 """
@@ -21,11 +23,13 @@ import sys
 import tempfile
 
 import numpy as np
+import onnx
 import onnxruntime
 import peft
 import safetensors.numpy
 import torch
 import transformers
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VARIANTS = {'lora': {}, 'rslora': {'use_rslora': True}, 'dora': {'use_dora': True}}
@@ -134,6 +138,8 @@ class Comparison:
         self.flags = ['--batch-norm', 'frozen'] if case == 'resnet' else []
         self.model = Logits(model.to(self.dtype).eval(), list(self.inputs), output)
         self.export()
+        if args.bits:
+            self.quantize(args.bits)
         targets = CASES[case][1]
         config = peft.LoraConfig(r=args.rank, lora_alpha=2 * args.rank + 3, target_modules=targets,
                                  **VARIANTS[variant])
@@ -154,6 +160,33 @@ class Comparison:
         torch.onnx.export(self.model, example, self.path('model.onnx'), input_names=list(self.inputs),
                           output_names=['logits'], dynamo=True, dynamic_shapes=(tuple(dynamic.values()),),
                           external_data=False, verbose=False, optimize=not self.flags)
+
+    def quantize(self, bits):
+        """Replaces the exported products by quantized ones, named by their modules, and the weights by their floats."""
+        model = onnx.load(self.path('model.onnx'))
+        head = [n.name for n in model.graph.node if 'logits' in n.output]  # may share its weight with the embedding
+        quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=16, is_symmetric=False, nodes_to_exclude=head)
+        quantizer.process()
+        quantizer.model.save_model_to_file(self.path('model.onnx'))
+        model = onnx.load(self.path('model.onnx'))
+        graph = model.graph
+        tensors = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        linear = {m: name for name, m in self.model.model.named_modules() if isinstance(m, torch.nn.Linear)}
+        names = {}
+        for node in graph.node:
+            if node.op_type != 'MatMulNBits':
+                continue
+            floats = torch.from_numpy(dequantize(node, tensors))
+            near = [m for m in linear if m.weight.shape == floats.shape and
+                    (m.weight - floats).abs().max() < 0.5 * m.weight.abs().max()]
+            if len(near) != 1:
+                sys.exit(f'{node.name}: {len(near)} modules have its weight')
+            near[0].weight.data.copy_(floats)
+            names[node.input[1]] = f'{linear.pop(near[0])}.weight_Q{bits}'
+            node.input[1] = names[node.input[1]]
+        for tensor in graph.initializer:
+            tensor.name = names.get(tensor.name, tensor.name)
+        onnx.save(model, self.path('model.onnx'))
 
     def batches(self):
         for begin in range(0, len(self.labels), self.args.batch):
@@ -201,6 +234,21 @@ class Comparison:
         ours = session.run(['logits'], dict(zip(self.inputs, (v.numpy() for v in inputs))))[0]
         with torch.no_grad():
             return relative(ours, self.model(*inputs).numpy())
+
+
+def dequantize(node, tensors):
+    """Returns the floats [N, K] of a MatMulNBits."""
+    attrs = {a.name: a.i for a in node.attribute}
+    bits, rows = attrs['bits'], attrs['N']
+    packed, scale, zero = (tensors[name] for name in node.input[1:4])
+
+    def unpack(values):
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        return (values.reshape(rows, -1, 1) >> shifts & (1 << bits) - 1).reshape(rows, -1).astype(np.float32)
+    numbers = unpack(packed).reshape(rows, -1, attrs['block_size'])
+    blocks = numbers.shape[1]
+    zeros = unpack(zero)[:, :blocks, None]
+    return ((numbers - zeros) * scale.reshape(rows, blocks, 1)).reshape(rows, -1)[:, :attrs['K']]
 
 
 def relative(a, b):
@@ -252,6 +300,7 @@ def main():
     parser.add_argument('--lr', type=float, default=1e-3)
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--float64', action='store_true')
+    parser.add_argument('--bits', type=int, choices=[4, 8], help='quantizes the base')
     parser.add_argument('--spread', action='store_true')
     parser.add_argument('--onnxtrain', default=os.path.join(HERE, '../../build/release/bin/onnxtrain'))
     parser.add_argument('--flags', default='', help='more flags of onnxtrain')

@@ -13,6 +13,8 @@
 #include "frontend/onnx/edit/packed_parts.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
+#include "frontend/onnx/recover/rows.h"
+#include "frontend/onnx/recover/updated_weight.h"
 #include "frontend/onnx/recover/weight_tracer.h"
 
 namespace onnxtrain {
@@ -58,13 +60,14 @@ class TargetFinder {
     Shape stored;
     DType dtype = DType::kFloat32;  // element type of the product
     bool transposed = false;
+    const ParsedNode* product = nullptr;  // multiplies integers before the node; null: the node multiplies
   };
 
   // Adds the node to the target of its weight if it is a product with one.
   void AddProduct(const ParsedNode& node) {
     const std::optional<Operand> operand = FindOperand(node);
     if (!operand) return;
-    products_.insert(&node);
+    products_.insert(operand->product == nullptr ? &node : operand->product);
     const auto [at, first] = by_weight_.emplace(operand->weight, targets_.size());
     const Shape& stored = operand->stored;
     if (first)
@@ -91,6 +94,7 @@ class TargetFinder {
 
   std::optional<Operand> FindOperand(const ParsedNode& node) const {
     if (IsBlockProduct(node)) return FindBlocks(node);
+    if (const auto integers = FindIntegers(node)) return integers;
     if (!IsProduct(node)) return std::nullopt;
     const bool conv = IsOp(node, {"Conv"}), transposed = conv || node.attrs.Int("transB") != 0;
     const auto traced = tracer_.Trace(node.inputs[1]);
@@ -120,6 +124,19 @@ class TargetFinder {
     return Operand{node.inputs[1], {outputs, inputs}, scale->dtype(), true};
   }
 
+  // Finds the integers that a MatMulInteger before the node multiplies, or the node itself.
+  std::optional<Operand> FindIntegers(const ParsedNode& node) const {
+    if (node.outputs.empty()) return std::nullopt;
+    const auto found = FindIntegerProduct(node.outputs[0], [&](const std::string& value) -> std::optional<NodeParts> {
+      const ParsedNode* producer = tracer_.Producer(value);
+      if (producer == nullptr) return std::nullopt;
+      return NodeParts{.op_type = producer->op_type, .inputs = producer->inputs};
+    });
+    const HostTensor* numbers = found ? FindInitializer(found->weight) : nullptr;
+    if (numbers == nullptr || numbers->shape().size() != 2) return std::nullopt;
+    return Operand{.weight = found->weight, .stored = numbers->shape(), .product = tracer_.Producer(found->product)};
+  }
+
   // Finds integers that a DequantizeLinear converts, before transposes.
   std::optional<Operand> FindDequantized(const std::string& name, bool transposed) const {
     const ParsedNode* node = tracer_.Producer(name);
@@ -140,7 +157,7 @@ class TargetFinder {
   // Finds the product before biases, quantization and changes of shape or type; null if there is none.
   const ParsedNode* FindQuantizedLayer(std::string value) const {
     while (const ParsedNode* node = tracer_.Producer(value)) {
-      if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"})) return node;
+      if (IsBlockProduct(*node) || IsOp(*node, {"MatMul", "Gemm"}) || FindIntegers(*node)) return node;
       const bool bias = IsOp(*node, {"Add"}) && node->inputs.size() == 2;
       const bool rounded = node->op_type == "QuantizeLinear" || IsDequantize(*node);
       if (!bias && !rounded && !IsViewOrCast(*node)) return nullptr;
@@ -227,6 +244,14 @@ class TargetFinder {
 
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed) {
   return TargetFinder(model).Run(packed);
+}
+
+absl::StatusOr<LazyTensor> ReadTargetFloats(const OnnxModel& model, const LowRankTarget& target) {
+  const HostTensor& stored = model.parsed().graph.initializers.at(target.weight);
+  if (IsFloat(stored.dtype())) return LazyTensor(stored);
+  auto blocks = ReadStoredBlocks(target.weight, model.parsed().graph);
+  if (!blocks.ok()) return Annotate(blocks.status(), StrCat("weight '", Printable(target.weight), "' "));
+  return ReadFloats(std::make_shared<const StoredBlocks>(*std::move(blocks)));
 }
 
 std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::vector<LowRankTarget>& targets) {

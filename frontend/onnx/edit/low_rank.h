@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "frontend/graph/type.h"
 #include "frontend/onnx/import.h"
+#include "frontend/onnx/write/lazy_tensor.h"
 
 namespace onnxtrain {
 
@@ -35,6 +37,10 @@ struct LowRankTarget {
 // too. A product into which the exporter packed several modules is a target for each of them; with `packed` it is one
 // target, for programs that have packed modules themselves. Equal names of modules get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed = false);
+
+// Returns the floats of the weight of a target, as the file stores or quantizes it. Fails on columns that name their
+// blocks (g_idx).
+absl::StatusOr<LazyTensor> ReadTargetFloats(const OnnxModel& model, const LowRankTarget& target);
 
 // A float initializer, or a copy of one, under its name in the exported module.
 struct ModuleWeight {

@@ -60,6 +60,7 @@ struct ModelEdits {
   // Weights of products beside low-rank updates, by name: the graph reads these blocks instead of the floats. The
   // export does not.
   std::map<std::string, std::shared_ptr<const StoredBlocks>> blocks;
+  bool requantize = false;         // the export quantizes the sums of quantized weights and low-rank updates
   std::vector<std::string> whole;  // weights of new heads and of adapters, which are trained with low-rank updates
   std::set<std::string> replaced;  // weights of the file in `whole` that an adapter has replaced
 

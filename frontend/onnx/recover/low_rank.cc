@@ -1,6 +1,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "frontend/base/status.h"
@@ -11,10 +12,21 @@
 namespace onnxtrain {
 namespace {
 
+FindNode ReadsParts(const WeightIndex& index) {
+  return [&index](const std::string& value) -> std::optional<NodeParts> {
+    const ParsedNode* node = index.Producer(value);
+    if (node == nullptr) return std::nullopt;
+    return NodeParts{.op_type = node->op_type, .inputs = node->inputs};
+  };
+}
+
 // Fails if the graph lacks the weight or a product, or already uses the names of the trained tensors.
 absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   for (const std::string& node : update.nodes) {
     if (index.Producer(node) == nullptr) return Invalid("there is no product '", Printable(node), "' to adapt");
+    if (update.has_magnitude() && FindIntegerProduct(node, ReadsParts(index)))
+      return Invalid("'", Printable(update.module),
+                     "' multiplies integers: magnitudes (DoRA) need a product of floats");
   }
   if (index.FindTensor(update.weight) == nullptr)
     return Invalid("there is no weight '", Printable(update.weight), "' to adapt");
@@ -51,11 +63,14 @@ void AddInitializer(const std::string& name, HostTensor value, WeightOrigin::Kin
 
 }  // namespace
 
+size_t FindBiasInput(std::string_view op_type) { return op_type == "MatMulNBits" ? 5 : 2; }
+
 absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index) {
   WeightRecords records;
   for (LowRankUpdates& parts : GroupByWeight(index->model().edits.low_rank)) {
     RETURN_IF_ERROR(CheckGroup(parts, *index));
     for (LowRankUpdate& part : parts) part.frozen = *index->FindTensor(part.weight);
+    RETURN_IF_ERROR(Annotate(FindBlocks(*index, &parts), StrCat("weight '", Printable(parts[0].weight), "' ")));
     records.push_back({.weight = parts[0].weight, .why = Explain(parts), .form = parts});
   }
   return records;
@@ -97,7 +112,8 @@ class UpdateBuilder {
     for (const LowRankUpdate& part : parts) AddTensors(part);
     scale_ = AddConstant("lora_scale", MakeScale(parts));
     if (!update_.has_magnitude()) return;
-    const HostTensor squares = SumSquares(update_.frozen, update_.outputs_first);
+    const HostTensor squares =
+        SumSquares(update_.blocks ? ReadFloats(update_.blocks) : update_.frozen, update_.outputs_first);
     squares_ = AddConstant("lora_squares", InTwoParts(squares, dtype_));
     one_ = AddConstant("lora_one", HostTensor::Scalar(dtype_, 1));
     AddMagnitudes(squares);
@@ -170,7 +186,7 @@ class UpdateBuilder {
   // Adds the product of another x with W, without a bias.
   std::string Repeat(const std::string& x) {
     ParsedNode node = product_;
-    node.inputs = {x, node.inputs[1]};
+    node.inputs[0] = x;
     node.outputs = {StrCat(prefix_, added_.size())};
     node.name = node.source = "adapter/" + node.outputs[0];
     added_.push_back(node);
@@ -216,16 +232,18 @@ class UpdateBuilder {
     ParsedNode* product = index_.Producer(node);
     const auto at = static_cast<size_t>(product - index_.graph().nodes.data());
     const std::string y = product->outputs[0];
+    const auto integers = FindIntegerProduct(y, ReadsParts(index_));
     prefix_ = y + "/low_rank";
     const std::string base = y + "/base";
     product->outputs[0] = base;
     std::string bias;
-    if (update_.has_magnitude() && product->inputs.size() > 2) {
-      bias = product->inputs[2];
-      product->inputs.resize(2);
+    if (const size_t at_bias = FindBiasInput(product->op_type);
+        update_.has_magnitude() && product->inputs.size() > at_bias) {
+      bias = product->inputs[at_bias];
+      product->inputs.resize(at_bias);
     }
     product_ = *product;
-    std::string x = product->inputs[0];
+    std::string x = integers ? integers->floats : product->inputs[0];
     if (update_.dropout > 0) x = Add("Dropout", {x}, {{kOwnRatio, update_.dropout}});
     const std::string a = Join(a_, 0), b = JoinBlocks(), up = AddUpdate(x, a, b);
     Finish(base, up, update_.has_magnitude() ? AddMagnitudeFactor(a, b) : "", x, bias, y);
@@ -277,11 +295,41 @@ void BuildLowRank(const WeightRecord& record, WeightIndex* index) {
 
 namespace {
 
-// Transposes A and B to the order of the products of a quantized weight, in which the file stores them.
-void TransposeTrained(const LowRankUpdate& update, StoredWeights* weights) {
-  for (const std::string& name : {update.a_name(), update.b_name()}) {
-    const auto trained = weights->tensors.find(name);
-    if (trained != weights->tensors.end()) trained->second = Transpose(trained->second.Whole());
+// Returns the tensors of the update by name: trained, or initial if the loss does not depend on it.
+std::map<std::string, HostTensor> FindTrained(const LowRankUpdate& update, const StoredWeights& weights) {
+  std::map<std::string, HostTensor> trained;
+  for (const auto& [name, initial] : update.Trained()) {
+    const auto found = weights.tensors.find(name);
+    trained[name] = found == weights.tensors.end() ? initial : found->second.Whole();
+  }
+  return trained;
+}
+
+// Replaces the magnitudes by what the written nodes multiply each output with: the magnitude over the length of the
+// sum.
+void WriteFactors(const LowRankUpdates& parts, StoredWeights* weights) {
+  std::vector<double> factors;
+  for (const LowRankUpdate& part : parts) {
+    const std::map<std::string, HostTensor> trained = FindTrained(part, *weights);
+    weights->tensors.erase(part.magnitude_name());
+    if (weights->checks_only) continue;
+    const UpdatedWeight sum(ReadFloats(part.blocks), part, trained);
+    factors.resize(sum.factors().size(), 1);
+    for (size_t i = 0; i < factors.size(); ++i) factors[i] *= sum.factors()[i];
+  }
+  if (factors.empty()) return;
+  const Type type{parts[0].a.dtype(), {std::ssize(factors)}};
+  weights->tensors.insert_or_assign(parts[0].factor_name(), HostTensor::FromDoubles(type, factors));
+}
+
+// Writes the update as the nodes beside a quantized weight read it: A and B transposed.
+void WriteBeside(const LowRankUpdates& parts, StoredWeights* weights) {
+  if (parts[0].has_magnitude()) WriteFactors(parts, weights);
+  for (const LowRankUpdate& part : parts) {
+    for (const std::string& name : {part.a_name(), part.b_name()}) {
+      const auto trained = weights->tensors.find(name);
+      if (trained != weights->tensors.end()) trained->second = Transpose(trained->second.Whole());
+    }
   }
 }
 
@@ -292,27 +340,33 @@ bool IsQuantized(const LowRankUpdate& update) { return !IsFloat(update.frozen.dt
 
 namespace {
 
-// Replaces the weight by its sum with the update, and removes the trained tensors.
-void Merge(const LowRankUpdate& update, StoredWeights* weights) {
-  std::map<std::string, HostTensor> trained;
-  for (const auto& [name, initial] : update.Trained()) {
-    const auto found = weights->tensors.find(name);
-    trained[name] = found == weights->tensors.end() ? initial : found->second.Whole();
-    if (found != weights->tensors.end()) weights->tensors.erase(found);
-  }
-  const auto stored = weights->tensors.find(update.weight);
-  LazyTensor weight = stored == weights->tensors.end() ? LazyTensor(update.frozen) : stored->second;
-  const Type type = weight.type();
-  auto merged = std::make_shared<UpdatedWeight>(std::move(weight), update, trained);
-  weights->tensors.insert_or_assign(
-      update.weight, LazyTensor(type, [merged](int64_t begin, int64_t count) { return merged->Read(begin, count); }));
+// Adds the update to the weight, and removes the trained tensors.
+LazyTensor AddUpdate(const LazyTensor& weight, const LowRankUpdate& update, StoredWeights* weights) {
+  const std::map<std::string, HostTensor> trained = FindTrained(update, *weights);
+  for (const auto& [name, tensor] : trained) weights->tensors.erase(name);
+  const auto merged = std::make_shared<UpdatedWeight>(weight, update, trained);
+  return {weight.type(), [merged](int64_t begin, int64_t count) { return merged->Read(begin, count); }};
+}
+
+absl::Status Merge(const LowRankUpdates& parts, StoredWeights* weights) {
+  const LowRankUpdate& first = parts[0];
+  const auto stored = weights->tensors.find(first.weight);
+  LazyTensor sum = stored != weights->tensors.end() ? stored->second
+                   : first.sum                      ? ReadFloats(first.blocks)
+                                                    : LazyTensor(first.frozen);
+  for (const LowRankUpdate& part : parts) sum = AddUpdate(sum, part, weights);
+  if (first.sum)
+    return Annotate(WriteRequantized(first, sum, weights), StrCat("weight '", Printable(first.weight), "' "));
+  weights->tensors.insert_or_assign(first.weight, std::move(sum));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights) {
-  for (const LowRankUpdate& update : std::get<LowRankUpdates>(record.form))
-    IsQuantized(update) ? TransposeTrained(update, weights) : Merge(update, weights);
+  const auto& parts = std::get<LowRankUpdates>(record.form);
+  if (!IsQuantized(parts[0]) || parts[0].sum) return Merge(parts, weights);
+  WriteBeside(parts, weights);
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,6 +30,9 @@ struct StoredWeights {
   std::map<std::string, LazyTensor> tensors;  // by initializer, once all rows have written
   std::vector<Split> splits;                  // in the order of the records
   std::vector<SplitNodes> nodes;              // nodes that are copied if a weight of a copy has changed
+  bool checks_only = false;                   // quantized weights may stay as they are
+  // The quantized weights that updates were merged into, with the relative errors of the sums.
+  std::vector<std::pair<std::string, double>> requantized;
   // Returns an initializer or the value of a Constant node as the file stores it. Errors do not name it.
   std::function<absl::StatusOr<HostTensor>(const std::string&)> read;
 };

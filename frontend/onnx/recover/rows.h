@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,7 @@
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/write/lazy_tensor.h"
+#include "frontend/ops/quantize_blocks.h"
 
 namespace onnxtrain {
 
@@ -142,6 +145,32 @@ absl::StatusOr<WeightRecords> MatchLowRank(WeightIndex* index);
 void BuildLowRank(const WeightRecord& record, WeightIndex* index);
 absl::Status WriteLowRank(const WeightRecord& record, StoredWeights* weights);
 bool IsQuantized(const LowRankUpdate& update);
+// Returns the input of a product that is its bias.
+size_t FindBiasInput(std::string_view op_type);
+
+// integer_products.cc finds products x·W for which a program quantizes x when it runs: MatMulInteger, which Cast and
+// Mul by the scales follow, and com.microsoft's operators for them.
+struct NodeParts {
+  std::string_view op_type;
+  std::vector<std::string> inputs;
+};
+using FindNode = std::function<std::optional<NodeParts>(const std::string& value)>;  // the producer of a value
+struct IntegerProduct {
+  std::string floats, weight;  // x, and the integers of W
+  std::string product;         // the output of the node that multiplies them
+};
+// Returns the product whose floats the value is.
+std::optional<IntegerProduct> FindIntegerProduct(const std::string& value, const FindNode& find);
+
+// stored_blocks.cc reads quantized weights that low-rank updates replace.
+
+// Returns the matrix of a MatMulNBits or DequantizeLinear, sharing the tensors of the graph. Fails on weights that only
+// the import can read, such as columns that name their blocks (g_idx).
+absl::StatusOr<StoredBlocks> ReadStoredBlocks(const std::string& weight, const ParsedGraph& graph);
+// Finds the blocks of the weight of the updates if magnitudes or merging need them.
+absl::Status FindBlocks(const WeightIndex& index, LowRankUpdates* parts);
+// Quantizes the sum of a weight in the blocks that it was read from.
+absl::Status WriteRequantized(const LowRankUpdate& update, const LazyTensor& sum, StoredWeights* weights);
 
 // folded_weights.cc finds weights that an exporter computed from parameters that the file does not contain.
 

@@ -129,12 +129,12 @@ std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
   return {whole_a, whole_b};
 }
 
-HostTensor SumSquares(const HostTensor& weight, bool outputs_first) {
-  const int64_t rows = weight.shape()[0], columns = weight.size() / rows;
+HostTensor SumSquares(const LazyTensor& weight, bool outputs_first) {
+  const int64_t rows = weight.shape()[0], columns = weight.type().elements() / rows;
   std::vector<double> sums(static_cast<size_t>(outputs_first ? rows : columns));
   std::vector<double> row(static_cast<size_t>(columns));
   for (int64_t r = 0; r < rows; ++r) {
-    weight.Read(r * columns, row);
+    weight.Read(r * columns, columns).Read(0, row);
     for (int64_t c = 0; c < columns; ++c) {
       const double value = row[static_cast<size_t>(c)];
       sums[static_cast<size_t>(outputs_first ? r : c)] += value * value;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,11 @@ std::vector<LowRankUpdates> GroupByWeight(const std::vector<LowRankUpdate>& upda
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
                                                const std::map<std::string, HostTensor>& trained);
 
+// Returns the floats of a quantized matrix, dequantized when they are read.
+LazyTensor ReadFloats(std::shared_ptr<const StoredBlocks> blocks);
+
 // Returns Σw² over the weights of each output, f64[outputs], of a matrix or of the weight of a convolution.
-HostTensor SumSquares(const HostTensor& weight, bool outputs_first);
+HostTensor SumSquares(const LazyTensor& weight, bool outputs_first);
 
 // Computes W + scale·B·A, or its transpose if W is stored [inputs, outputs], in float32 and blocks of elements. With
 // magnitudes, scales each output to its magnitude. Outputs that are not part of the update keep their values.
@@ -33,6 +37,8 @@ class UpdatedWeight {
 
   // Returns `count` elements from `begin` on, in the weight's element type.
   HostTensor Read(int64_t begin, int64_t count) const;
+  // Returns the factors by which magnitudes scale the outputs of the sum; empty without magnitudes.
+  const std::vector<float>& factors() const { return factors_; }
 
  private:
   void SetMagnitudes(const HostTensor& magnitude, int64_t first_output);

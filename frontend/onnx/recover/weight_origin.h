@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,7 @@ namespace onnxtrain {
 struct FxNode;
 struct ParsedNode;
 struct QuantizedWeight;
+struct StoredBlocks;  // frontend/ops/quantize_blocks.h
 
 struct WeightOrigin {
   enum class Kind : uint8_t {
@@ -125,6 +127,11 @@ struct AddedInput {
   size_t input = 0;
 };
 
+// Initializers that change with a quantized weight into which updates are merged; "": others read it, and it stays.
+struct RequantizedSum {
+  std::string scale, zero;
+};
+
 // A low-rank update of the products with a weight: y = x·W + scale·(d(x)·Aᵀ)·Bᵀ with dropout d, as in LoRA (Hu et al.,
 // arXiv:2106.09685). For convolutions, A is a convolution to `rank` channels and B a 1×1 convolution. Names are those
 // of the graph.
@@ -145,10 +152,14 @@ struct LowRankUpdate {
   // separately from its direction, [outputs] or [1, outputs, 1…]. Empty without DoRA.
   HostTensor magnitude;
   HostTensor frozen;  // the weight, sharing the bytes of the graph's tensor
+  // The numbers that the products read, if magnitudes or `sum` need them; null: they read `frozen`, or nothing does.
+  std::shared_ptr<const StoredBlocks> blocks;
+  std::optional<RequantizedSum> sum;  // quantized weights: the export writes the sum, not nodes beside the weight
 
   std::string a_name() const { return module + ".lora_A.weight"; }
   std::string b_name() const { return module + ".lora_B.weight"; }
   std::string magnitude_name() const { return module + ".lora_magnitude_vector.weight"; }
+  std::string factor_name() const { return module + ".lora_factor"; }  // in a written model, [outputs of the weight]
   int64_t rank() const { return a.shape()[0]; }
   int64_t whole_rank() const { return has_first() ? 2 * rank() : rank(); }  // rank of the sum that is added to W
   bool has_first() const { return !first_a.shape().empty(); }

@@ -7,7 +7,9 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <utility>
 
+#include "absl/strings/str_format.h"
 #include "frontend/base/files.h"
 #include "frontend/base/sha256.h"
 #include "frontend/base/status.h"
@@ -35,8 +37,9 @@ class Exporter {
         external_(source, target) {}
 
   absl::StatusOr<std::vector<std::string>> Edit(const std::map<std::string, HostTensor>& trained,
-                                                const WeightRecords& records) {
+                                                const WeightRecords& records, bool checks_only) {
     StoredWeights stored{.tensors = {trained.begin(), trained.end()},
+                         .checks_only = checks_only,
                          .read = [this](const std::string& name) { return weights_.ReadConstant(name); }};
     RETURN_IF_ERROR(WriteStoredForms(records, &stored));
     weights_.SetSplitNodes(std::move(stored.nodes));
@@ -55,8 +58,11 @@ class Exporter {
     RETURN_IF_ERROR(PlaceExternal());
     LeaveTrainingMode();
     weights_.RemoveReplacedNodes();
+    requantized_ = std::move(stored.requantized);
     return Notes();
   }
+
+  const std::vector<std::pair<std::string, double>>& requantized() const { return requantized_; }
 
   ExternalWriter& external() { return external_; }
   void SetExtracted(const ExtractedData& extracted, const std::shared_ptr<const MappedFile>& file) {
@@ -164,6 +170,13 @@ class Exporter {
     ++modes_changed_;
   }
 
+  std::string DescribeErrors() const {
+    const auto worst = std::ranges::max_element(requantized_, {}, &std::pair<std::string, double>::second);
+    return StrCat(requantized_.size(),
+                  " sums with adapters were quantized in the blocks of the file; largest relative error ",
+                  absl::StrFormat("%.3g", worst->second), ", of '", Printable(worst->first), "'");
+  }
+
   std::vector<std::string> Notes() const {
     std::vector<std::string> notes;
     auto note = [&](int count, std::string_view what) {
@@ -182,6 +195,7 @@ class Exporter {
     note(counts.restored_biases, "biases, which the file leaves out because they were zeros, became initializers");
     note(modes_changed_, "BatchNormalization or Dropout nodes set to inference mode");
     note(static_cast<int>(external_.size()), "tensors written as external data");
+    if (!requantized_.empty()) notes.push_back(DescribeErrors());
     return notes;
   }
 
@@ -190,6 +204,7 @@ class Exporter {
   ExternalFiles files_;
   WeightReplacer weights_;
   ExternalWriter external_;
+  std::vector<std::pair<std::string, double>> requantized_;
   int modes_changed_ = 0;
 };
 
@@ -213,7 +228,8 @@ std::string HashFile(const std::shared_ptr<const MappedFile>& file) {
 }
 
 absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<std::string, HostTensor>& weights,
-                                      const std::string& target, const AdapterInputs* inputs = nullptr) {
+                                      const std::string& target, const AdapterInputs* inputs = nullptr,
+                                      bool checks_only = false) {
   RETURN_IF_ERROR(source.CheckUnchanged());
   EditedModel edited{.file = source.parsed().memory};
   const bool in_memory = edited.file != nullptr;
@@ -234,7 +250,7 @@ absl::StatusOr<EditedModel> EditModel(const OnnxModel& source, const std::map<st
   for (const auto& [name, value] : edits.tensors) model->extracted.erase(name);
   edited.exporter = std::make_unique<Exporter>(edited.model.get(), in_memory ? "" : source.path(), target);
   edited.exporter->SetExtracted(model->extracted, edited.file);
-  auto notes = edited.exporter->Edit(weights, source.parsed().graph.records);
+  auto notes = edited.exporter->Edit(weights, source.parsed().graph.records, checks_only);
   if (!notes.ok()) return OneLine(Annotate(notes.status(), tag));
   edited.notes = *std::move(notes);
   if (inputs != nullptr) RETURN_IF_ERROR(OneLine(Annotate(AddAdapterInputs(*inputs, edited.model.get()), tag)));
@@ -304,8 +320,10 @@ absl::Status CheckRoom(int64_t bytes, const std::string& target) {
 
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
-                                                const std::string& target) {
+                                                const std::string& target,
+                                                std::vector<std::pair<std::string, double>>* errors) {
   ASSIGN_OR_RETURN(EditedModel edited, EditModel(model, weights, target));
+  if (errors != nullptr) *errors = edited.exporter->requantized();
   RETURN_IF_ERROR(OneLine(WriteModel(edited.pieces, edited.exporter->external(), target)));
   const std::vector<std::string>& lines = model.edits().lines;
   edited.notes.insert(edited.notes.begin(), lines.begin(), lines.end());
@@ -339,7 +357,7 @@ absl::Status CheckWrites(const EditedModel& edited, const std::string& target) {
 
 absl::Status CheckExport(const OnnxModel& model, const std::map<std::string, HostTensor>& weights,
                          const std::string& target) {
-  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target));
+  ASSIGN_OR_RETURN(const EditedModel edited, EditModel(model, weights, target, nullptr, true));
   return CheckWrites(edited, target);
 }
 

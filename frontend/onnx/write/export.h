@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,10 +20,12 @@ namespace onnxtrain {
 // Reads the file of a loaded model again, applies the edits that it was loaded with, replaces the weights by the stored
 // forms of their parametrizations, in the stored shapes, sets BatchNormalization and Dropout to inference mode, and
 // writes `target` atomically. External data stays external (external_writer.h). Fails if the file or its external data
-// has changed. Returns one line for users per kind of change.
+// has changed. Returns one line for users per kind of change. `errors`, if not null, gets the relative error of each
+// sum with low-rank updates that was quantized, by weight.
 absl::StatusOr<std::vector<std::string>> Export(const OnnxModel& model,
                                                 const std::map<std::string, HostTensor>& weights,
-                                                const std::string& target);
+                                                const std::string& target,
+                                                std::vector<std::pair<std::string, double>>* errors = nullptr);
 
 // Writes the base of a model with low-rank updates. A [inputs, rank] and B [rank, outputs] of each update become
 // optional inputs with zeros as defaults, so that the file computes the base by default; initializers in `weights`

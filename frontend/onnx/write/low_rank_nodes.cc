@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "frontend/base/status.h"
@@ -16,6 +17,13 @@ namespace {
 void AddFactors(const LowRankUpdate& update, onnx::ModelProto* model) {
   AddInitializer(update.a_name(), Transpose(update.a).Whole(), model);
   AddInitializer(update.b_name(), Transpose(update.b).Whole(), model);
+}
+
+// Adds the factors of outputs that Export replaces.
+void AddFactorsOfOutputs(const LowRankUpdates& parts, onnx::ModelProto* model) {
+  const LowRankUpdate& last = parts.back();
+  const int64_t outputs = last.outputs_before + last.b.shape()[0] + last.outputs_after;
+  AddInitializer(parts[0].factor_name(), HostTensor({last.a.dtype(), {outputs}}), model);
 }
 
 std::string ScaleName(const LowRankUpdate& update) { return update.module + ".lora_scale"; }
@@ -44,6 +52,7 @@ class Inserter {
 
   // Inserts the nodes after their products, so that the order stays topological.
   absl::Status Insert() {
+    FindOperands();
     Nodes old;
     old.Swap(model_.mutable_graph()->mutable_node());
     for (onnx::NodeProto& node : old) {
@@ -60,6 +69,24 @@ class Inserter {
 
  private:
   using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+  // Finds the operands of the products: their first inputs, or the floats that integers were made of.
+  void FindOperands() {
+    std::map<std::string, const onnx::NodeProto*> producers;
+    for (const onnx::NodeProto& node : model_.graph().node()) {
+      for (const std::string& output : node.output()) producers[output] = &node;
+    }
+    const auto find = [&](const std::string& value) -> std::optional<NodeParts> {
+      const auto found = producers.find(value);
+      if (found == producers.end()) return std::nullopt;
+      const auto& inputs = found->second->input();
+      return NodeParts{.op_type = found->second->op_type(), .inputs = {inputs.begin(), inputs.end()}};
+    };
+    for (const auto& [node, parts] : updates_) {
+      const auto integers = FindIntegerProduct(node, find);
+      if (integers) operands_[node] = integers->floats;
+    }
+  }
 
   // Adds zero updates, with their initializers, for the outputs of the weight that no part changes.
   LowRankUpdates FillGaps(const LowRankUpdates& parts) {
@@ -89,7 +116,9 @@ class Inserter {
 
   // Renames the result of the product, and computes the old name from it.
   void AddUpdate(const LowRankUpdates& parts, onnx::NodeProto* product) {
-    const std::string x = product->input(0), y = product->output(0), base = y + "/base";
+    const std::string y = product->output(0), base = y + "/base";
+    const auto integers = operands_.find(y);
+    const std::string x = integers == operands_.end() ? product->input(0) : integers->second;
     product->set_output(0, base);
     std::vector<std::string> ups;
     for (const LowRankUpdate& part : parts) {
@@ -101,12 +130,35 @@ class Inserter {
     }
     std::string up = ups[0];
     if (ups.size() > 1) SetAttribute("axis", int64_t{-1}, AddNode("Concat", ups, up = y + "/lora")->add_attribute());
-    AddNode("Add", {base, up}, y);
+    if (!parts[0].has_magnitude()) {
+      AddNode("Add", {base, up}, y);
+    } else {
+      AddScaledSum(parts[0].factor_name(), base, up, product);
+    }
+  }
+
+  // Adds y = (base + up)·f, and bias·(1 − f) for a bias that is in base.
+  void AddScaledSum(const std::string& factor, const std::string& base, const std::string& up,
+                    const onnx::NodeProto* product) {
+    const auto at = static_cast<int>(FindBiasInput(product->op_type()));
+    const std::string bias = at < product->input_size() ? product->input(at) : "", y = base.substr(0, base.rfind('/'));
+    const auto add = [&](const char* op, const std::string& a, const std::string& b, const std::string& name) {
+      AddNode(op, {a, b}, name);
+      return name;
+    };
+    const std::string sum = add("Add", base, up, y + "/sum");
+    if (bias.empty()) {
+      add("Mul", sum, factor, y);
+      return;
+    }
+    const std::string rest = add("Sub", bias, add("Mul", bias, factor, y + "/bias_part"), y + "/bias_rest");
+    add("Add", add("Mul", sum, factor, y + "/scaled"), rest, y);
   }
 
   const bool scaled_;
   onnx::ModelProto& model_;
   std::map<std::string, LowRankUpdates> updates_;  // by the first output of the product
+  std::map<std::string, std::string> operands_;    // x of products of integers, likewise
 };
 
 }  // namespace
@@ -120,8 +172,9 @@ absl::Status InsertLowRankNodes(const std::vector<LowRankUpdates>& updates, bool
 absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* model) {
   std::vector<LowRankUpdates> quantized;
   for (const LowRankUpdates* parts : ListForms<LowRankUpdates>(records)) {
-    if (!IsQuantized(parts->front())) continue;
+    if (!IsQuantized(parts->front()) || parts->front().sum) continue;
     for (const LowRankUpdate& part : *parts) AddFactors(part, model);
+    if (parts->front().has_magnitude()) AddFactorsOfOutputs(*parts, model);
     quantized.push_back(*parts);
   }
   return quantized.empty() ? absl::OkStatus() : InsertLowRankNodes(quantized, true, model);

@@ -68,9 +68,6 @@ bool IsWeightInput(ImportContext& c, size_t i) {
   return c.has(i) && c.b().graph().IsInput(c.in(i).id()) && c.Known(i) != nullptr;
 }
 
-namespace {
-
-// Returns the extents of the blocks of a matrix; nothing if the scales have another shape.
 std::optional<Shape> FindBlock(const Shape& matrix, const Shape& scale, int64_t axis, int64_t block) {
   if (NumElements(scale) == 1 && block == 0) return matrix;
   const auto along = NormalizeAxis(axis, 2);
@@ -81,8 +78,6 @@ std::optional<Shape> FindBlock(const Shape& matrix, const Shape& scale, int64_t 
   if (block == 0) extents[static_cast<size_t>(*along)] = 1;
   return extents;
 }
-
-}  // namespace
 
 std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tensor, size_t scale, size_t zero,
                                                   int64_t axis, int64_t block) {

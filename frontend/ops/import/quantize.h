@@ -31,6 +31,10 @@ absl::StatusOr<Val> ReadQuantizedBias(ImportContext& c, size_t bias, size_t scal
 // Quantizes x with the inputs `scale` and `zero` (uint8 if absent), per tensor or per index of axis 1.
 absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero);
 
+// Returns the extents of the blocks of a matrix that share one scale; nothing if the scales have another shape. `axis`
+// and `block` are attributes of DequantizeLinear.
+std::optional<Shape> FindBlock(const Shape& matrix, const Shape& scale, int64_t axis, int64_t block);
+
 // Returns the matrix in input `tensor`, integers that the graph reads as the file stores them, with its scales and zero
 // points; nothing if the input is no such matrix. `axis` and `block` are as in ReadQuantized.
 std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tensor, size_t scale, size_t zero,

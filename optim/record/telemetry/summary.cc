@@ -211,6 +211,12 @@ std::string ToJson(const RunSummary& s) {
                               {"file_bytes", s.base.file_bytes},
                               {"largest_error", s.base.worst_error},
                               {"largest_error_weight", s.base.worst}};
+  if (const RequantizedSummary& sums = s.requantized; sums.weights > 0)
+    json["requantized"] = {{"weights", sums.weights},
+                           {"largest_error", sums.worst_error},
+                           {"largest_error_weight", sums.worst},
+                           {"eval_loss_before", sums.loss_before ? Json(*sums.loss_before) : Json()},
+                           {"eval_loss", sums.loss ? Json(*sums.loss) : Json()}};
   json["data"] = s.data;
   json["data_samples"] = s.data_samples;
   json["model"] = s.model;

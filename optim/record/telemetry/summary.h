@@ -38,6 +38,15 @@ struct AdapterSummary {
   std::vector<double> singular_values;  // of the update, the largest first
 };
 
+// The sums of quantized weights and adapters in the written model (`merge` requantize).
+struct RequantizedSummary {
+  int64_t weights = 0;
+  double worst_error = 0;  // ‖Ŵ − W‖ / ‖W‖ of the sum W
+  std::string worst;       // the weight that has it
+  // Evaluation losses of the adapters beside the stored weights, and of the written model; nullopt: not evaluated.
+  std::optional<double> loss_before, loss;
+};
+
 struct RunSummary {
   std::string version;
   TrainResult result;
@@ -60,6 +69,7 @@ struct RunSummary {
   int64_t all_parameters = 0;            // trained and frozen values
   std::vector<AdapterSummary> adapters;  // empty: none were trained
   BaseSummary base;                      // blocks of quantize_base; no weights: none
+  RequantizedSummary requantized;        // no weights: none
   std::string loss, optimizer;
   double learning_rate = 0;  // the base rate of the schedule
   std::string data;          // path, or "synthetic"

@@ -120,6 +120,70 @@ TEST(QuantizeBlocks, ValuesOfBlocksStay) {
   }
 }
 
+StoredBlocks Copy(const StoredBlocks& blocks) {
+  StoredBlocks copy = blocks;
+  copy.q = blocks.q.Clone();
+  copy.scale = blocks.scale.Clone();
+  if (blocks.zero) copy.zero = blocks.zero->Clone();
+  return copy;
+}
+
+bool SameBytes(const StoredBlocks& a, const StoredBlocks& b) {
+  return a.q.SameBytes(b.q) && a.scale.SameBytes(b.scale) && (!a.zero || a.zero->SameBytes(*b.zero));
+}
+
+TEST(ReadBlocks, EqualsTheOperator) {
+  for (const char* format : {"int4", "int8", "nf4"}) {
+    for (const bool outputs_first : {false, true}) {
+      const StoredBlocks blocks = Quantize(Weights(), format, outputs_first);
+      const std::vector<float> real = RealValues(blocks);
+      std::vector<float> rows(20 * kColumns);
+      ReadBlocks(blocks, 33, 20, rows);
+      EXPECT_TRUE(std::ranges::equal(rows, std::span(real).subspan(33 * kColumns, rows.size())));
+    }
+  }
+}
+
+TEST(RequantizeBlocks, LeavesBlocksThatHoldTheFloats) {
+  for (const char* format : {"int4", "int8", "nf4"}) {
+    StoredBlocks blocks = Quantize(Weights(), format, true);
+    for (int64_t i = 0; i < blocks.scale.size(); i += 5) blocks.scale.Set(i, 0);  // with numbers that mean nothing
+    StoredBlocks again = Copy(blocks);
+    const std::vector<float> real = RealValues(blocks);
+    ASSERT_TRUE(RequantizeBlocks(RowsOf(real), {}, &again).ok());
+    EXPECT_EQ(again.error, 0) << format;
+    EXPECT_TRUE(SameBytes(again, blocks)) << format;
+  }
+}
+
+// A number that changes a little keeps the scale of its block; one that is out of the block's range changes it.
+TEST(RequantizeBlocks, ChooseTheBetterScale) {
+  const StoredBlocks blocks = Quantize(Weights(), "int4", true);
+  std::vector<float> w = RealValues(blocks);
+  w[0] += static_cast<float>(blocks.scale.At(0)) * 1.1f;
+  for (int64_t i = 32; i < 64; ++i) w[i] *= 2;
+  StoredBlocks sum = Copy(blocks);
+  ASSERT_TRUE(RequantizeBlocks(RowsOf(w), {}, &sum).ok());
+  EXPECT_EQ(sum.scale.At(0), blocks.scale.At(0));
+  EXPECT_NEAR(sum.scale.At(1), 2 * blocks.scale.At(1), 1e-6);
+  EXPECT_EQ(sum.scale.At(2), blocks.scale.At(2));
+  StoredBlocks stays = Copy(blocks);
+  ASSERT_TRUE(RequantizeBlocks(RowsOf(w), {.scale = false, .zero = false}, &stays).ok());
+  EXPECT_TRUE(stays.scale.SameBytes(blocks.scale) && stays.zero->SameBytes(*blocks.zero));
+  EXPECT_GT(stays.error, 2 * sum.error);
+}
+
+// Symmetric quantizers store the same zero point for all blocks, and programs may rely on it.
+TEST(RequantizeBlocks, KeepAZeroPointThatAllBlocksShare) {
+  StoredBlocks blocks = Quantize(Weights(), "int4", true);
+  for (int64_t i = 0; i < blocks.zero->size(); ++i) blocks.zero->Set(i, 0x88);
+  StoredBlocks sum = Copy(blocks);
+  ASSERT_TRUE(RequantizeBlocks(RowsOf(Weights()), {}, &sum).ok());
+  EXPECT_TRUE(sum.zero->SameBytes(*blocks.zero));
+  EXPECT_FALSE(sum.scale.SameBytes(blocks.scale));
+  EXPECT_LT(sum.error, 0.2);
+}
+
 TEST(QuantizeBlocks, RefuseNumbersThatAreNotFinite) {
   std::vector<float> w = Weights();
   w[5] = NAN;

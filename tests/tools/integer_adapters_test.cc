@@ -1,0 +1,123 @@
+// Adapters beside products of integers: x is quantized when the program runs (onnxruntime's quantize_dynamic).
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "frontend/data/sources/numpy.h"
+#include "frontend/onnx/import.h"
+#include "frontend/onnx/read/parsed.h"
+#include "tests/tools/adapter_runs.h"
+#include "tests/tools/blobs.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+// x[batch,4] → ·up [batch,8] by MatMulInteger → tanh → ·mid [batch,8] by DynamicQuantizeMatMul → ·out + b [batch,3].
+// `scale` of each weight stands for integers of -100…100.
+class IntegerAdapters : public RunScratch {
+ protected:
+  IntegerAdapters() {
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(96)).ok());
+    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, {.seed = 8})).ok());
+    tiny::Model m;
+    m.nodes = {{"DynamicQuantizeLinear", {"x"}, {"xq", "xs", "xz"}},
+               {"Mul", {"xs", "net.up.weight_scale"}, {"scales"}},
+               {"MatMulInteger", {"xq", "net.up.weight_quantized", "xz", "zero"}, {"sums"}},
+               {"Cast", {"sums"}, {"floats"}, {}, {{"to", 1}}},
+               {"Mul", {"floats", "scales"}, {"h0"}},
+               {"Tanh", {"h0"}, {"h"}},
+               {"DynamicQuantizeMatMul",
+                {"h", "net.mid.weight_quantized", "net.mid.weight_scale", "zero"},
+                {"g"},
+                {},
+                {},
+                "com.microsoft"},
+               {"MatMul", {"g", "net.out.weight"}, {"y0"}},
+               {"Add", {"y0", "net.out.bias"}, {"y"}}};
+    m.weights = {{"net.up.weight_scale", {}, {0.006f}},
+                 {"net.mid.weight_scale", {}, {0.004f}},
+                 {"net.out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)},
+                 {"net.out.bias", {3}, {0, 0, 0}}};
+    m.weights.push_back(Integers("net.up.weight_quantized", {4, 8}, 5));
+    m.weights.push_back(Integers("net.mid.weight_quantized", {8, 8}, 6));
+    m.weights.push_back(Integers("zero", {}, 0));
+    m.Save(Path("m.onnx"));
+  }
+
+  // Returns a weight of int8; zero for seed 0.
+  static tiny::Weight Integers(const std::string& name, const Shape& shape, uint32_t seed) {
+    constexpr int kInt8 = 3;  // of TensorProto
+    std::string bytes;
+    for (const float v : tiny::Uniform(static_cast<size_t>(NumElements(shape)), 100, seed))
+      bytes += static_cast<char>(seed == 0 ? 0 : static_cast<int>(v));
+    tiny::Weight w{name, shape, {}};
+    w.bytes = bytes;
+    w.type = kInt8;
+    return w;
+  }
+
+  Outcome Train(const std::string& flags) const {
+    return Run("--model m.onnx --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet " + flags);
+  }
+
+  HostTensor Stored(const std::string& model, const std::string& name) const {
+    const auto loaded = OnnxModel::Load(Path(model));
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return (*loaded)->parsed().graph.initializers.at(name).Clone();
+  }
+
+  double Loss(const std::string& model_flags) const {
+    const Outcome o = Run("eval --data test.npz --json --quiet " + model_flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out)["loss"].get<double>() : 0;
+  }
+};
+
+TEST_F(IntegerAdapters, TrainBesideTheIntegers) {
+  const Outcome o = Train("--epochs 6 --lora-rank 2 --out r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Summary("r")["trainable_parameters"], 2 * (4 + 8) + 2 * (8 + 8));  // not the output layer
+  const double loss = Summary("r")["eval"]["loss"];
+  EXPECT_LT(loss, 0.8 * Summary("r")["eval_before"]["loss"].get<double>());
+  for (const char* name : {"net.up.weight_quantized", "net.mid.weight_quantized", "net.up.weight_scale"})
+    EXPECT_TRUE(Stored("m.onnx", name).SameBytes(Stored("r/model.onnx", name))) << name;
+  EXPECT_EQ(Stored("r/model.onnx", "net.up.lora_A.weight").shape(), (Shape{4, 2}));
+  EXPECT_NEAR(Loss("--model r/model.onnx"), loss, 1e-6);
+  EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter"), loss, 1e-6);
+  const Outcome exported = Run("export --model m.onnx --adapter r/adapter --out e.onnx");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_TRUE(ReadAll(Path("e.onnx")) == ReadAll(Path("r/model.onnx")));
+}
+
+// The low-rank path reads the floats, not the rounded ones: the gradients of A and B are those of plain products in
+// the written model.
+TEST_F(IntegerAdapters, GradientsAreThoseOfTheWrittenModel) {
+  ASSERT_EQ(Train("--epochs 1 --lora-rank 2 --out r").code, 0);
+  const std::string flags = " --data d.npz --batch-size 24 --quiet";
+  ASSERT_EQ(Run("grad --model m.onnx --adapter r/adapter --out beside.npz" + flags).code, 0);
+  ASSERT_EQ(Run("grad --model r/model.onnx --train *lora_?.weight --out written.npz" + flags).code, 0);
+  const auto beside = ReadNpz(Path("beside.npz")), written = ReadNpz(Path("written.npz"));
+  ASSERT_TRUE(beside.ok() && written.ok());
+  const std::map<std::string, HostTensor> others(written->begin(), written->end());
+  int compared = 0;
+  for (const auto& [name, gradient] : *beside) {
+    if (name.find("lora_") == std::string::npos) continue;
+    ASSERT_TRUE(others.contains(name)) << name;
+    const HostTensor& other = others.at(name);  // the transpose
+    const int64_t rows = gradient.shape()[0], columns = gradient.shape()[1];
+    for (int64_t i = 0; i < gradient.size(); ++i)
+      EXPECT_NEAR(gradient.At(i), other.At(i % columns * rows + i / columns), 1e-6) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 4);
+}
+
+TEST_F(IntegerAdapters, RefuseMagnitudes) {
+  ExpectRefused(Train("--lora-rank 2 --lora-variant dora --out r"),
+                "'net.up' multiplies integers: magnitudes (DoRA) need a product of floats");
+}
+
+}  // namespace
+}  // namespace onnxtrain
