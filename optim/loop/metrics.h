@@ -104,6 +104,13 @@ std::span<const MetricRow> ValueMetrics();
 std::span<const MetricRow> PairMetrics();
 std::span<const MetricRow> TextMetrics();
 
+// The errors of a text against its label, in characters; in classes without an alphabet.
+struct TextErrors {
+  int64_t edits = 0, units = 0;  // insertions, deletions and replacements; characters of the label
+};
+TextErrors CompareTexts(const Alphabet* alphabet, const std::vector<int64_t>& prediction,
+                        const std::vector<int64_t>& label);
+
 // The metric whose tensor has the log-probabilities of both answers, [N, 2], of all samples.
 inline constexpr char kLogProbabilities[] = "$log_probabilities";
 

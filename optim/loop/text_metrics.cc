@@ -85,14 +85,21 @@ Units Words(const Alphabet* alphabet, const std::vector<int64_t>& classes) {
   return absl::StrSplit(alphabet->Decode(classes), ' ', absl::SkipEmpty());
 }
 
+using SplitFn = Units (*)(const Alphabet*, const std::vector<int64_t>&);
+
+TextErrors CountEdits(SplitFn split, const Alphabet* alphabet, const Recognized& sample) {
+  const Units label = split(alphabet, sample.label);
+  return {EditDistance(split(alphabet, sample.prediction), label), std::ssize(label)};
+}
+
 // Returns the errors of all samples and the units of their labels.
-template <Units (*kSplit)(const Alphabet*, const std::vector<int64_t>&)>
+template <SplitFn kSplit>
 std::vector<double> CountErrors(const Metric& metric, const HostTensor& rows) {
   std::vector<double> totals = {0, 0};
   for (const Recognized& sample : ReadRows(rows)) {
-    const Units label = kSplit(metric.alphabet.get(), sample.label);
-    totals[0] += static_cast<double>(EditDistance(kSplit(metric.alphabet.get(), sample.prediction), label));
-    totals[1] += static_cast<double>(label.size());
+    const TextErrors errors = CountEdits(kSplit, metric.alphabet.get(), sample);
+    totals[0] += static_cast<double>(errors.edits);
+    totals[1] += static_cast<double>(errors.units);
   }
   return totals;
 }
@@ -100,8 +107,7 @@ std::vector<double> CountErrors(const Metric& metric, const HostTensor& rows) {
 std::vector<double> CountExact(const Metric& metric, const HostTensor& rows) {
   std::vector<double> totals = {0, 0};
   for (const Recognized& sample : ReadRows(rows)) {
-    const Alphabet* alphabet = metric.alphabet.get();
-    totals[0] += Characters(alphabet, sample.prediction) == Characters(alphabet, sample.label) ? 1 : 0;
+    totals[0] += CountEdits(Characters, metric.alphabet.get(), sample).edits == 0 ? 1 : 0;
     totals[1] += 1;
   }
   return totals;
@@ -110,6 +116,11 @@ std::vector<double> CountExact(const Metric& metric, const HostTensor& rows) {
 double Ratio(const MetricStats& s) { return s[0].size() == 2 && s[0][1] > 0 ? s[0][0] / s[0][1] : kUndefinedMetric; }
 
 }  // namespace
+
+TextErrors CompareTexts(const Alphabet* alphabet, const std::vector<int64_t>& prediction,
+                        const std::vector<int64_t>& label) {
+  return CountEdits(Characters, alphabet, {prediction, label});
+}
 
 std::span<const MetricRow> TextMetrics() {
   static const std::vector<MetricRow> rows = {

@@ -25,11 +25,14 @@ constexpr int64_t kMostOfPositions = 200;
 ReportedSamples PlanReportedSamples(const LossChoice& loss, const std::vector<FeedSpec>& specs, int64_t most,
                                     int64_t micro_batch, int64_t fixed_batch) {
   const LabelForm form = loss.leading().form;
-  if (form == LabelForm::kNone || form == LabelForm::kSequence || loss.leading().onnx != nullptr) return {};
+  constexpr int64_t kStepsPerCharacter = 8;
+  const bool texts = form == LabelForm::kSequence && loss.alphabet != nullptr;
+  if (form == LabelForm::kNone || loss.leading().onnx != nullptr) return {};
+  if (form == LabelForm::kSequence && !texts) return {};
   const auto label = std::ranges::find(specs, loss.leading().feed, &FeedSpec::feed);
   const int64_t targets = label == specs.end() ? 1 : std::max<int64_t>(1, label->sample.elements());
   const bool positions = targets > 1 && loss.num_classes() > 1;
-  const int64_t numbers = targets * (positions ? loss.num_classes() : 1);
+  const int64_t numbers = targets * (positions ? loss.num_classes() : 1) * (texts ? kStepsPerCharacter : 1);
   if (numbers > kMostInSample) return {};
   // Pictures of several sizes are predicted one by one.
   const bool sized = std::ranges::any_of(specs, [](const FeedSpec& spec) { return spec.height_axis >= 0; });

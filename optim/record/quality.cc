@@ -258,6 +258,42 @@ class NumberCollector : public QualityCollector {
   const ScoreReader scores_;
 };
 
+// Collects texts of models that are trained with ctc.
+class TextCollector : public QualityCollector {
+ public:
+  TextCollector(const LossChoice& loss, int64_t ignore_index)
+      : alphabet_(loss.alphabet),
+        probabilities_(FindTail(loss.leading().activation) == Tail::kSoftmax),
+        ignore_index_(ignore_index) {
+    quality_.kind = QualityKind::kTexts;
+    quality_.classes = std::ssize(alphabet_->texts());
+  }
+
+  void Add(int64_t sample, const PredictedBatch& batch, int64_t i) override {
+    const int64_t width = batch.labels.size() / batch.samples();
+    std::vector<int64_t> label;
+    for (int64_t k = 0; k < width; ++k) {
+      const auto c = static_cast<int64_t>(std::llround(batch.labels.At(i * width + k)));
+      if (c != ignore_index_) label.push_back(c);
+    }
+    const BestPath path = ReadBestPath(batch.values, i, alphabet_->blank(), probabilities_);
+    const TextErrors errors = CompareTexts(alphabet_.get(), path.classes, label);
+    ++quality_.samples;
+    AddConfidence(path.confidence, errors.edits == 0, &quality_);
+    quality_.results.push_back(
+        {.sample = sample,
+         .labels = std::vector<double>(label.begin(), label.end()),
+         .predictions = std::vector<double>(path.classes.begin(), path.classes.end()),
+         .probability = path.confidence,
+         .loss = static_cast<double>(errors.edits) / static_cast<double>(std::max<int64_t>(1, errors.units))});
+  }
+
+ private:
+  const std::shared_ptr<const Alphabet> alphabet_;
+  const bool probabilities_;
+  const int64_t ignore_index_;
+};
+
 // `labels`: one label per sample and position.
 std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, const PredictedBatch& first,
                                                         int64_t ignore_index, const Dataset* blocks) {
@@ -273,6 +309,11 @@ std::unique_ptr<QualityCollector> MakePositionCollector(const LossTerm& term, co
 std::unique_ptr<QualityCollector> MakeCollector(const LossChoice& loss, const PredictedBatch& first,
                                                 int64_t ignore_index, const Dataset* blocks) {
   const LossTerm& term = loss.leading();
+  if (term.form == LabelForm::kSequence) {
+    const bool texts = loss.alphabet != nullptr && first.values.type().rank() == 3 &&
+                       first.values.shape()[2] == std::ssize(loss.alphabet->texts());
+    return texts ? std::make_unique<TextCollector>(loss, ignore_index) : nullptr;
+  }
   const ScoreReader scores(loss, first.values.shape());
   const int64_t n = first.samples(), labels = first.labels.size(), width = scores.width();
   using Form = ScoreReader::Form;
@@ -338,6 +379,26 @@ std::vector<double> ScoreReader::Read(const HostTensor& values, int64_t i) const
   const double sum = tail_ == Tail::kLogSoftmax ? 1 : std::accumulate(row.begin(), row.end(), 0.0);
   for (double& x : row) x /= sum;
   return row;
+}
+
+BestPath ReadBestPath(const HostTensor& scores, int64_t i, int64_t blank, bool probabilities) {
+  const int64_t steps = scores.shape()[1], classes = scores.shape()[2];
+  std::vector<int64_t> path(steps);
+  BestPath found;
+  for (int64_t t = 0; t < steps; ++t) {
+    const int64_t row = (i * steps + t) * classes;
+    for (int64_t c = 1; c < classes; ++c) {
+      if (scores.At(row + c) > scores.At(row + path[t])) path[t] = c;
+    }
+    if (path[t] == blank || (t > 0 && path[t] == path[t - 1])) continue;
+    const double best = scores.At(row + path[t]);
+    double sum = 0;
+    for (int64_t c = 0; c < classes; ++c) sum += std::exp(scores.At(row + c) - best);
+    found.confidence += probabilities ? best : 1 / sum;
+  }
+  found.classes = MergeRepeats(path, blank);
+  if (!found.classes.empty()) found.confidence /= static_cast<double>(found.classes.size());
+  return found;
 }
 
 int64_t Quality::Count(int64_t label, int64_t prediction) const {

@@ -39,6 +39,14 @@ class ScoreReader {
   int64_t width_ = 1;
 };
 
+// The best path of a model that is trained with ctc.
+struct BestPath {
+  std::vector<int64_t> classes;  // without repeats and blanks
+  double confidence = 0;         // mean probability of the steps that they were read from
+};
+// Reads sample i of scores [n, steps, classes], which are `probabilities` or logarithms of them up to a constant.
+BestPath ReadBestPath(const HostTensor& scores, int64_t i, int64_t blank, bool probabilities);
+
 inline constexpr size_t kWorstSamples = 12;
 
 struct SampleResult {
@@ -76,6 +84,7 @@ enum class QualityKind : uint8_t {
   kPositions,  // one of several classes at each position: pixels, tokens
   kLabels,     // each of several classes, or not
   kNumbers,    // one number or more
+  kTexts,      // classes of an alphabet, in the order of the text; `loss` is the character error rate
 };
 
 struct Quality {

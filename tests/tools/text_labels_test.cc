@@ -90,6 +90,17 @@ TEST_F(TextLabels, PredictWritesTexts) {
   }
 }
 
+// One update leaves errors, which the report shows as text.
+TEST_F(TextLabels, ReportShowsTheWorstTexts) {
+  const Outcome o = Run("--out r --model m.onnx --data d.jsonl --eval-split 0.25 --max-steps 1 --lr 1e-4");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::string report = ReadAll(Path("r/report.html"));
+  const size_t worst = report.find("<h2>Worst samples</h2>");
+  ASSERT_NE(worst, std::string::npos);
+  EXPECT_NE(report.find("<div>label ab", worst), std::string::npos) << report.substr(worst, 2000);
+  EXPECT_NE(report.find("accuracy over confidence"), std::string::npos);
+}
+
 TEST_F(TextLabels, EvalUsesTheCharactersOfTraining) {
   Trains("--model plain.onnx --loss ctc --class-map chars.txt --data d.jsonl --eval-split 0.25");
   const Outcome o = Run("eval --model r/model.onnx --data d.jsonl --json");

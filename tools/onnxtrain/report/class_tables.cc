@@ -198,11 +198,12 @@ std::string Note(const Quality& q) {
 std::string QualityHtml(const Quality* before, const Quality& after, const std::vector<std::string>& names) {
   if (after.kind == QualityKind::kNumbers)
     return Note(after) + NumberTable(before, after, names) + NumberPlots(before, after, names);
-  const bool lists_classes = !after.tokens;  // a vocabulary has too many
+  const bool texts = after.kind == QualityKind::kTexts;
+  const bool lists_classes = !after.tokens && !texts;  // a vocabulary has too many
   std::string html = Note(after) + "<div class=\"plots\"><div>\n" + BeforeAndAfter(before, after) +
                      (lists_classes ? ClassTable(after, names) : "") + "</div>\n" + ReliabilityPlot(before, after) +
                      "</div>\n";
-  if (after.kind == QualityKind::kLabels) return html;
+  if (after.kind == QualityKind::kLabels || texts) return html;
   return html + (after.classes <= kMatrixClasses ? Matrix(after, names) : ConfusedPairs(after, names));
 }
 

@@ -214,6 +214,8 @@ void AddLines(const RunRecord& run, const Curve& curve, const std::string& prefi
 
 // Formats labels or predictions: "cat", "cat, dog", "0.53" or "corn: 0.53, rye: 0.2".
 std::string ValuesText(const ReportContents& c, const std::vector<double>& values) {
+  if (c.after->kind == QualityKind::kTexts)
+    return c.alphabet->Decode(std::vector<int64_t>(values.begin(), values.end()));
   const bool numbers = c.after->kind == QualityKind::kNumbers, named = numbers && c.classes.size() == values.size();
   const auto text = [&](size_t i) {
     if (numbers) return StrCat(named && values.size() > 1 ? c.classes[i] + ": " : "", FormatNumber(values[i]));
@@ -229,7 +231,7 @@ std::string OutcomeHtml(const ReportContents& c, const SampleResult& w) {
   const std::string sure = absl::StrFormat("%.0f %%", 100 * w.probability);
   if (c.after->kind == QualityKind::kPositions)
     return StrCat("<div>", sure, " correct, loss ", FormatNumber(w.loss), "</div>");
-  const bool is_class = c.after->kind == QualityKind::kClass;
+  const bool is_class = c.after->kind == QualityKind::kClass || c.after->kind == QualityKind::kTexts;
   return StrCat("<div><b>", EscapeHtml(ValuesText(c, w.predictions)), "</b>", is_class ? " (" + sure + ")" : "",
                 "</div><div>label ", EscapeHtml(ValuesText(c, w.labels)), "</div>");
 }
@@ -357,7 +359,8 @@ absl::Status WriteReport(const TrainingRun& run, const RunOutcome& outcome, cons
                                    : predicts_tokens ? tokens->text.VisibleNames()
                                                      : binding.classes,
                         .before = outcome.before,
-                        .after = after};
+                        .after = after,
+                        .alphabet = run.data.train.alphabet};
   if (predicts_tokens) report.tokens = tokens;
   report.answers = ReadSampleAnswers(folder.File(kSamplesFile));
   if (const Program* largest = LargestTrainingProgram(*run.session)) report.memory = TraceMemory(*largest);

@@ -21,11 +21,12 @@ struct ReportContents {
   std::vector<std::string> classes;  // names of classes, or of numeric targets; may be empty
   std::optional<Quality> before, after;
   std::optional<MemoryTimeline> memory;
-  std::vector<SampleResult> worst;     // the samples of `after` with the greatest loss
-  std::vector<std::string> pictures;   // HTML of each worst sample; may be ""
-  std::vector<std::string> places;     // location of each worst sample: "data.csv: row 17"
-  std::optional<ReportTokens> tokens;  // of a language model
-  std::vector<SampleAnswer> answers;   // of `sample_prompts`
+  std::vector<SampleResult> worst;                // the samples of `after` with the greatest loss
+  std::vector<std::string> pictures;              // HTML of each worst sample; may be ""
+  std::vector<std::string> places;                // location of each worst sample: "data.csv: row 17"
+  std::optional<ReportTokens> tokens;             // of a language model
+  std::vector<SampleAnswer> answers;              // of `sample_prompts`
+  std::shared_ptr<const Alphabet> alphabet = {};  // of recognized texts; else null
 };
 
 std::string HtmlReport(const ReportContents& contents);

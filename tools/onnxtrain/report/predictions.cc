@@ -1,7 +1,6 @@
 #include "tools/onnxtrain/report/predictions.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
@@ -55,24 +54,8 @@ std::string PredictionTable::BinaryName(bool second) const {
 }
 
 std::string PredictionTable::TextFields(const HostTensor& values, int64_t i) const {
-  const int64_t steps = values.shape()[1], classes = values.shape()[2];
-  std::vector<int64_t> path(steps);
-  double confidence = 0;
-  int64_t read = 0;
-  for (int64_t t = 0; t < steps; ++t) {
-    const int64_t row = (i * steps + t) * classes;
-    for (int64_t c = 1; c < classes; ++c) {
-      if (values.At(row + c) > values.At(row + path[t])) path[t] = c;
-    }
-    if (path[t] == alphabet_->blank() || (t > 0 && path[t] == path[t - 1])) continue;
-    const double best = values.At(row + path[t]);
-    double sum = 0;
-    for (int64_t c = 0; c < classes; ++c) sum += std::exp(values.At(row + c) - best);
-    confidence += probabilities_ ? best : 1 / sum;
-    ++read;
-  }
-  const std::string text = alphabet_->Decode(MergeRepeats(path, alphabet_->blank()));
-  return StrCat(",", CsvField(text), ",", Number(read > 0 ? confidence / static_cast<double>(read) : 0));
+  const BestPath path = ReadBestPath(values, i, alphabet_->blank(), probabilities_);
+  return StrCat(",", CsvField(alphabet_->Decode(path.classes)), ",", Number(path.confidence));
 }
 
 std::string PredictionTable::Header(std::string_view key) const {
