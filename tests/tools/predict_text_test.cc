@@ -66,6 +66,21 @@ TEST_F(PredictText, DrawsAsGenerateDoes) {
             Write(flags + "--prompt one --max-new-tokens 6").out);
 }
 
+TEST_F(PredictText, ReadsPipes) {
+  Make("m", Appending(true));
+  WriteAll(Path("p.jsonl"), "{\"prompt\": \"a\"}\n");
+  WriteAll(Path("i.jsonl"), "{\"input_ids\": [2, 3]}\n");
+  const auto predict = [&](const std::string& file, const std::string& out) {
+    return RunProcess(StrCat("predict --model m --max-new-tokens 6 --quiet --data - --out ", out),
+                      StrCat("sh -c 'exec \"$0\" \"$@\" < ", file, "'"));
+  };
+  const Outcome o = predict("p.jsonl", "-");
+  ASSERT_EQ(o.code, 0) << o.err;
+  Predict("--model m --data p.jsonl --quiet --out same.csv");
+  EXPECT_EQ(o.out, ReadAll(Path("same.csv")));
+  EXPECT_THAT(predict("i.jsonl", "i.csv").err, HasSubstr("standard input: has no column of prompts"));
+}
+
 // The scores of tokens are written where they are asked for, and where samples are no texts.
 TEST_F(PredictText, WritesScoresWhereTheyAreAskedFor) {
   Make("m", Appending(false));

@@ -5,6 +5,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
+#include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
 #include "optim/generate/prompt_rows.h"
 #include "optim/generate/text_model.h"
@@ -23,8 +24,9 @@ namespace {
 
 constexpr int64_t kMostRows = 8;  // prompts that are answered together, unless `batch_size` is set
 
-// Returns true if the file may hold texts: a table or documents.
+// Returns true if the data may hold texts: a table, documents or a pipe.
 bool MayHoldTexts(const std::string& path) {
+  if (IsStdin(path)) return true;
   const auto found = FindSource(path);
   return found.ok() && (found->source->is_table || found->source->tokens == Source::Tokens::kDocuments);
 }
@@ -98,10 +100,13 @@ absl::StatusOr<bool> PredictText(const TrainConfig& given, const std::string& ou
   ASSIGN_OR_RETURN(const auto language, FindLanguageModel(config, *model.model, model.loss));
   if (!language.has_value() || !language->own_loss.empty()) return false;
   const auto prompts = OpenPrompts(config, before);
+  if (!prompts.ok() && (!config.tokenizer.empty() || !config.chat_template.empty())) return prompts.status();
   if (!prompts.ok()) return false;  // without a tokenizer, samples are token ids
   const std::vector<std::string> columns =
       config.text.empty() && before.has_value() ? before->text.columns : config.text;
   ASSIGN_OR_RETURN(const PromptFile file, ReadPromptFile(config, config.data, columns, *prompts));
+  if (file.rows.empty() && IsStdin(config.data))  // which cannot be read again
+    return Invalid(kStdinName, ": has no column of prompts (`loss` mse writes the scores of token ids)");
   if (file.rows.empty()) return false;
   if (!file.unreadable.empty())
     Warn(StrCat("left out ", file.unreadable.size(), " prompts that cannot be read (", file.unreadable[0], " …)"));
