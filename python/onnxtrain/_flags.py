@@ -339,6 +339,9 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     max_length: int
     """Tokens of a sample, special ones included; longer texts are truncated, and cut into several samples for language
     models. auto: as many as the model has positions for (default auto)"""
+    class_map: Value
+    """Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted). With
+    --loss ctc the characters of the classes: a line for each, vocab.json or tokens.txt"""
     header: Value
     """Whether the first line of a CSV file names the columns (default auto)"""
     encoding: Value
@@ -351,8 +354,8 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     """Normalization of 8-bit pixels. unit: 0–1; raw: 0–255; imagenet; MEAN/STD per channel on 0–1: 0.1307/0.3081
     (default unit)"""
     image_size: Value
-    """Height and width of the samples that files of pictures become, where the model leaves them open (default
-    pictures keep their sizes, where the model takes several)"""
+    """Height and width of the samples that files of pictures become, where the model leaves them open; Hxauto: their
+    height, with widths that keep the proportions (default pictures keep their sizes, where the model takes several)"""
     resize: Value
     """How a picture of other proportions fills a sample. crop: cuts the sides off; stretch: changes the proportions;
     pad: adds black bars (default crop)"""
@@ -363,7 +366,8 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     files)"""
     audio_length: Value
     """Length of sounds in frames, or in seconds as in 1.5s; longer ones are cut at their end, shorter ones padded with
-    zeros (default that of the model's input, else of the files)"""
+    zeros. auto: sounds of one channel keep their lengths (default that of the model's input, else of the files; with
+    labels that are texts, auto)"""
     batch_size: int
     """Global batch: samples per update (train, plan, bench) or run (eval, predict); samples in all: grad (default
     all), compare (default 8; with --reference all); the one size that a graph takes: export (default: any) (default
@@ -389,8 +393,6 @@ class _TrainEvalComparePlan(TypedDict, total=False):
     """Puts several chats or answers into one row of --max-length tokens, where they do not see each other and
     positions begin at 0; --batch-size counts rows. auto: in training, if the model can separate them and the rows fill
     a batch (default auto)"""
-    class_map: Value
-    """Order of the classes: a name per line, or name,index (default: as in training, in the model, else sorted)"""
     label_smoothing: Union[float, str]
     """Label smoothing of cross_entropy (default 0)"""
     class_weights: Values
