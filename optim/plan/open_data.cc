@@ -286,8 +286,8 @@ class DataOpener {
     RETURN_IF_ERROR(SetEncoding());
     ASSIGN_OR_RETURN(alphabet_, FindAlphabet(config_, model_, before_, loss_));
     opened_.alphabet = alphabet_.alphabet;
-    options_.text_labels = opened_.alphabet != nullptr && request_.want_label && config_.label.size() <= 1;
-    if (options_.text_labels) options_.stream_window = 0;  // all labels get the length of the longest
+    options_.text_labels = alphabet_.expects_texts && request_.want_label && config_.label.size() <= 1;
+    if (opened_.alphabet != nullptr) options_.stream_window = 0;  // all labels get the length of the longest
     if (opened_.alphabet == nullptr) {
       ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
     }
@@ -377,6 +377,10 @@ class DataOpener {
       return column.text && !options_.text.contains(column.name) && column.name != request_.leave_out;
     });
     if (label == columns().end()) return absl::OkStatus();
+    if (opened_.alphabet == nullptr)
+      return Invalid(request_.path, ": column '", label->name,
+                     "' holds texts, and nothing names the characters of the ",
+                     "model's classes (`class_map` FILE has one per line)");
     const auto c = static_cast<int>(label - columns().begin());
     spec_.label = {label->name};
     ASSIGN_OR_RETURN(samples_.dataset,
@@ -475,7 +479,6 @@ class DataOpener {
     auto bound = BindWithAxes(WithoutFixed(needed, natural));
     if (!bound.ok()) return ExplainBadSample(WithPath(bound.status(), request_.path));
     RETURN_IF_ERROR(WithPath(CheckTextInputs(*bound), request_.path));
-    if (opened_.alphabet == nullptr) RETURN_IF_ERROR(WithPath(RefuseNamesAsTexts(loss_, *bound), request_.path));
     bound->text_unit = opened_.bound.text_unit;
     bound->packed = std::move(opened_.bound.packed);
     opened_.bound = *std::move(bound);

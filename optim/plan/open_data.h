@@ -175,8 +175,9 @@ absl::StatusOr<OpenedData> OpenData(const TrainConfig& config, const OnnxModel& 
 
 // The characters that the classes of a model stand for, and a line for the user about where they were found.
 struct FoundAlphabet {
-  std::shared_ptr<const Alphabet> alphabet;  // null: none is known, or the loss is not ctc
-  std::string note;
+  std::shared_ptr<const Alphabet> alphabet = {};  // null: none is known, or the loss is not ctc
+  std::string note = {};
+  bool expects_texts = false;  // the loss is ctc, or may be
 };
 
 // Finds the characters of a model that is trained with ctc: those of class_map, of its training, of its metadata
@@ -184,9 +185,6 @@ struct FoundAlphabet {
 // without inputs of tokens whose output [N,T,C] has as many classes.
 absl::StatusOr<FoundAlphabet> FindAlphabet(const TrainConfig& config, const OnnxModel& model,
                                            const std::optional<Preprocess>& before, const LossSpec& loss);
-
-// Fails if the labels of ctc are names, and the characters of the model are not known.
-absl::Status RefuseNamesAsTexts(const LossSpec& loss, const BoundData& data);
 
 // Pads labels that are texts in both data sets to the longest.
 void PadTextLabels(int64_t padding, BoundData* one, BoundData* other);

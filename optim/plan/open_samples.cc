@@ -77,6 +77,15 @@ int LastColumn(const std::vector<Column>& columns, const std::string& leave_out,
   return last;
 }
 
+// Returns the column of a text that is the label by its name.
+std::optional<int> FindTextLabel(const std::vector<Column>& columns) {
+  for (const char* name : {"text", "transcription", "transcript", "sentence", "normalized_text"}) {
+    const auto found = std::ranges::find(columns, name, &Column::name);
+    if (found != columns.end()) return static_cast<int>(found - columns.begin());
+  }
+  return std::nullopt;
+}
+
 // Opens the data set; opens it again if the label column, found by name, is not the default one of the format.
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& request, DatasetOptions options,
                                                              bool label_known) {
@@ -94,7 +103,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenWithLabel(const DataRequest& 
   const bool table = IsTableFile(request.path);
   if (!dataset.ok() || explicit_label || (!table && class_names.empty())) return dataset;
   const std::vector<Column>& columns = (*dataset)->columns();
-  ASSIGN_OR_RETURN(const std::optional<int> named, LabelByName(columns, request.want_label));
+  ASSIGN_OR_RETURN(std::optional<int> named, LabelByName(columns, request.want_label));
+  if (options.text_labels && !named.has_value()) named = FindTextLabel(columns);
   const bool sorted = named.has_value() && !columns[*named].classes.empty() && columns[*named].classes != class_names;
   if (!table && !sorted) return dataset;
   const auto last = static_cast<int>(columns.size()) - 1;

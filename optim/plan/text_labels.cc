@@ -103,13 +103,14 @@ absl::StatusOr<FoundAlphabet> FindAlphabet(const TrainConfig& config, const Onnx
   const SequenceLoss wanted = FindSequenceLoss(loss);
   if (!wanted.named && (!wanted.open || TakesTokens(model))) return FoundAlphabet{};
   if (before.has_value() && !before->alphabet.texts.empty() && config.class_map.empty())
-    return FoundAlphabet{std::make_shared<const Alphabet>(before->alphabet.texts, before->alphabet.blank), ""};
+    return FoundAlphabet{.alphabet = std::make_shared<const Alphabet>(before->alphabet.texts, before->alphabet.blank),
+                         .expects_texts = true};
   const int64_t classes = CountSequenceClasses(model, wanted.output, !wanted.named);
   if (classes == 0 && !wanted.named) return FoundAlphabet{};
   auto found = FindNames(config, model);
   if (!found.ok() || !found->has_value()) {
     if (!found.ok() && wanted.named) return found.status();
-    return FoundAlphabet{};
+    return FoundAlphabet{.expects_texts = wanted.named};
   }
   Found& names = **found;
   if (classes == 0) return Invalid(names.where, ": how many classes the output has is not known (`loss` ctc@OUTPUT)");
@@ -120,15 +121,7 @@ absl::StatusOr<FoundAlphabet> FindAlphabet(const TrainConfig& config, const Onnx
   if (!alphabet.ok()) return Annotate(alphabet.status(), StrCat(names.where, ": "));
   std::string note = StrCat("labels are texts of the ", classes, " classes in ", names.where, "; class ",
                             (*alphabet)->blank(), " is the blank (`class_map`, `loss` ctc:blank=N)");
-  return FoundAlphabet{*std::move(alphabet), std::move(note)};
-}
-
-absl::Status RefuseNamesAsTexts(const LossSpec& loss, const BoundData& data) {
-  if (data.label.columns.size() != 1 || !FindSequenceLoss(loss).named) return absl::OkStatus();
-  const Column& label = data.dataset->columns()[data.label.columns[0]];
-  if (label.classes.empty()) return absl::OkStatus();
-  return Invalid("column '", label.name, "' holds texts, and nothing names the characters of the model's classes ",
-                 "(`class_map` FILE has one per line)");
+  return FoundAlphabet{.alphabet = *std::move(alphabet), .note = std::move(note), .expects_texts = true};
 }
 
 void PadTextLabels(int64_t padding, BoundData* one, BoundData* other) {

@@ -134,7 +134,8 @@ TEST_F(TextLabels, RefusesWhatDoesNotFit) {
   WriteAll(Path("two.txt"), "a\nb\n");
   Refuses("--model plain.onnx --loss ctc --class-map two.txt --data d.jsonl",
           "two.txt: there are 2 characters, and 5 classes in the output of the model");
-  Refuses("--model plain.onnx --loss ctc --data d.jsonl", "class-map");
+  Refuses("--model plain.onnx --loss ctc --data d.jsonl",
+          "d.jsonl: column 'text' holds texts, and nothing names the characters of the model's classes (--class-map");
   WriteAll(Path("four.txt"), "a\nb\nc\nd\n");
   Refuses("--model plain.onnx --loss ctc --class-map four.txt --data d.jsonl --eval-split 0.2 --metrics wer",
           "no character ' '");

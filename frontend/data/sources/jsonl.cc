@@ -280,7 +280,7 @@ class Lines {
         RETURN_IF_ERROR(AddValues(value, StrCat(prefix, key, ".")));
         continue;
       }
-      ASSIGN_OR_RETURN(Entry * entry, FindColumn(prefix + key));
+      ASSIGN_OR_RETURN(Entry * entry, FindColumn(prefix + key, value));
       if (entry->last == reader_.number())
         return Invalid("row ", reader_.number(), ": the key '", entry->name, "' comes twice");
       entry->last = reader_.number();
@@ -317,12 +317,13 @@ class Lines {
     int64_t last = 0;  // row of the last value
   };
 
-  // Returns the column of a key. A new column has missing values for earlier lines.
-  absl::StatusOr<Entry*> FindColumn(const std::string& key) {
+  // Returns the column of a key. A new column, of which `first` is the first value, has missing values for earlier
+  // lines.
+  absl::StatusOr<Entry*> FindColumn(const std::string& key, const Json& first) {
     const auto [at, added] = index_.try_emplace(key, columns_.size());
     if (!added) return &columns_[at->second];
     if (columns_.size() == kMaxColumns) return Invalid("there are more than ", kMaxColumns, " keys");
-    columns_.push_back({key, MakeColumn(key)});
+    columns_.push_back({key, MakeColumn(key, first)});
     Entry& entry = columns_.back();
     for (size_t i = 0, bad = 0; i + 1 < rows_.size(); ++i) {
       const bool is_bad = bad < bad_.size() && bad_[bad].first == i;
@@ -332,11 +333,11 @@ class Lines {
     return &entry;
   }
 
-  std::unique_ptr<JsonColumn> MakeColumn(const std::string& key) const {
+  std::unique_ptr<JsonColumn> MakeColumn(const std::string& key, const Json& first) const {
     const bool is_label = std::ranges::find(labels_, key) != labels_.end();
+    const bool is_text = options_.text.contains(key) || (options_.text_labels && is_label && !first.is_array());
     return std::make_unique<JsonColumn>(CsvColumnSpec{.path = path_, .name = key, .skip_bad = options_.skip_bad},
-                                        MakeCsvColumn({.path = path_, .name = key}, is_label, options_),
-                                        options_.text.contains(key) || (options_.text_labels && is_label));
+                                        MakeCsvColumn({.path = path_, .name = key}, is_label, options_), is_text);
   }
 
   absl::StatusOr<std::shared_ptr<const Dataset>> Finish() {
