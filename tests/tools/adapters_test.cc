@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/edit/low_rank.h"
 #include "tests/tools/adapter_runs.h"
 
 namespace onnxtrain {
@@ -55,6 +56,38 @@ TEST_F(Adapters, WriteWhatPeftReads) {
   const auto adapter = Adapter("r/adapter");
   EXPECT_EQ(adapter.at("base_model.model.net.mid.lora_A.weight").shape(), (Shape{3, 16}));
   EXPECT_EQ(adapter.at("base_model.model.net.up.lora_B.weight").shape(), (Shape{16, 2}));
+}
+
+// A module that returns the logits of a model of transformers, for the export, is no part of the names.
+TEST_F(Adapters, AreNamedWithoutAModuleThatWrapsTheModel) {
+  const auto names = [&](const std::string& up, const std::string& out) {
+    tiny::Model net = Net();
+    const auto rename = [&](std::string* name) {
+      if (name->starts_with("net.up.")) name->replace(0, 6, up);
+      if (name->starts_with("net.mid.")) name->replace(0, 7, up + ".mid");
+      if (name->starts_with("net.out.")) name->replace(0, 7, out);
+    };
+    for (tiny::Op& op : net.nodes) std::ranges::for_each(op.inputs, [&](std::string& name) { rename(&name); });
+    for (tiny::Weight& weight : net.weights) rename(&weight.name);
+    net.Save(Path("named.onnx"));
+    const auto model = OnnxModel::Load(Path("named.onnx"));
+    EXPECT_TRUE(model.ok()) << model.status();
+    const std::vector<LowRankTarget> targets = ListLowRankTargets(**model);
+    std::vector<std::string> found;
+    for (const LowRankTarget& target : targets) found.push_back(target.module);
+    for (const ModuleWeight& weight : ListModuleWeights(**model, targets)) {
+      if (weight.name.ends_with("bias")) found.push_back(weight.name);
+    }
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  const Names plain = {"model.layers.0.up", "model.layers.0.up.mid", "lm_head", "model.layers.0.up.bias",
+                       "lm_head.bias"};
+  EXPECT_EQ(names("model.layers.0.up", "lm_head"), plain);
+  EXPECT_EQ(names("model.model.layers.0.up", "model.lm_head"), plain);
+  EXPECT_EQ(names("m.model.layers.0.up", "m.lm_head"), plain);
+  EXPECT_EQ(names("net.up", "net.out")[0], "net.up");
+  EXPECT_EQ(names("a.model.layers.0.up", "b.head")[0], "a.model.layers.0.up") << "a part of a greater model";
 }
 
 TEST_F(Adapters, AreReadByEvalExportAndTraining) {

@@ -28,6 +28,25 @@ struct ModuleNames {
 };
 constexpr ModuleNames kModuleNames[] = {{"onnxruntime-genai", ".MatMul", ".attn.", ".self_attn."}};
 
+// The first layers' names in decoders and encoders of transformers, without the number of the layer.
+constexpr std::string_view kStacks[] = {"model.layers.", "transformer.h.", "model.decoder.layers.", "gpt_neox.layers."};
+
+// Returns "model." where a module of that name wraps a model of transformers, as one that returns logits alone for the
+// export: all names begin with it, and a stack of layers follows. Returns "" otherwise.
+std::string FindWrapper(const std::vector<std::string>& names) {
+  const std::string wrapper = names.empty() ? "" : names[0].substr(0, names[0].find('.') + 1);
+  const auto wrapped = [&](const std::string& name) { return name.starts_with(wrapper); };
+  const auto stacks = [&](const std::string& name) {
+    return std::ranges::any_of(kStacks,
+                               [&](std::string_view stack) { return name.starts_with(wrapper + std::string(stack)); });
+  };
+  return std::ranges::all_of(names, wrapped) && std::ranges::any_of(names, stacks) ? wrapper : "";
+}
+
+std::string WithoutPrefix(const std::string& name, const std::string& prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+}
+
 class TargetFinder {
  public:
   explicit TargetFinder(const OnnxModel& model) : model_(model.parsed()), tracer_(model_) {
@@ -49,6 +68,7 @@ class TargetFinder {
       return mixed_.contains(target.weight) || !OnlyProductsRead(target.weight);
     });
     if (!packed) SplitPacked();
+    UnwrapModules();
     NumberEqualModules();
     return std::move(targets_);
   }
@@ -221,6 +241,16 @@ class TargetFinder {
     targets_ = std::move(all);
   }
 
+  void UnwrapModules() {
+    std::vector<std::string> names;
+    for (const LowRankTarget& target : targets_) names.push_back(target.module);
+    const std::string wrapper = FindWrapper(names);
+    for (LowRankTarget& target : targets_) {
+      target.module = WithoutPrefix(target.module, wrapper);
+      target.packed = WithoutPrefix(target.packed, wrapper);
+    }
+  }
+
   void NumberEqualModules() {
     std::unordered_map<std::string, int> seen;
     for (LowRankTarget& target : targets_) {
@@ -259,12 +289,14 @@ std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::v
   std::unordered_map<std::string, const LowRankTarget*> by_weight;
   for (const LowRankTarget& target : targets) by_weight[target.weight] = &target;
   std::vector<ModuleWeight> weights;
+  std::vector<std::string> others;  // names of weights that are no targets
   const auto add = [&](const std::string& name, const std::string& initializer) {
     const auto tensor = graph.initializers.find(initializer);
     if (tensor == graph.initializers.end() || !IsFloat(tensor->second.dtype())) return;
     const auto target = by_weight.find(name);
     const auto origin = graph.origins.find(name);
     const bool named = origin != graph.origins.end() && !origin->second.module_name.empty();
+    if (target == by_weight.end()) others.push_back(named ? origin->second.module_name : name);
     weights.push_back({.name = target != by_weight.end() ? target->second->weight_module() + ".weight"
                                : named                   ? origin->second.module_name
                                                          : name,
@@ -275,6 +307,14 @@ std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::v
   for (const std::string& name : graph.initializer_order) add(name, name);
   for (const ParsedNode& node : graph.nodes) {
     if (IsIdentity(node)) add(node.outputs[0], node.inputs[0]);
+  }
+  // Names of values that the exporter has computed, "/model/layers.0/Constant_output_0", are no paths of modules.
+  std::erase_if(others, [](const std::string& name) {
+    return name.starts_with('/') || name.find("::") != std::string::npos || name.find('.') == std::string::npos;
+  });
+  const std::string wrapper = FindWrapper(others);
+  for (ModuleWeight& weight : weights) {
+    if (!by_weight.contains(weight.weight)) weight.name = WithoutPrefix(weight.name, wrapper);
   }
   return weights;
 }
