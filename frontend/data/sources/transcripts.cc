@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
@@ -34,7 +35,7 @@ void RemoveTranscripts(const std::vector<std::string>& samples, std::vector<std:
   std::set<std::string> stems;
   for (const std::string& name : samples) stems.insert(WithoutSuffix(name));
   std::erase_if(*others, [&](const std::string& name) {
-    return std::ranges::any_of(kSuffixes, [&](const std::string suffix) {
+    return std::ranges::any_of(kSuffixes, [&](std::string_view suffix) {
       return name.ends_with(suffix) && stems.contains(name.substr(0, name.size() - suffix.size()));
     });
   });
