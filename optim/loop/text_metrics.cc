@@ -11,7 +11,7 @@
 namespace onnxtrain {
 namespace {
 
-// What a row of the tensor begins with: the steps of the path, the blank, and the padding of the label.
+// A row of the tensor begins with the steps of the path, the blank, and the padding of the label.
 constexpr int64_t kHeader = 3;
 
 // Returns, by sample, the header, the best class of each step and the label.

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the configuration says about the loss on the default labels.
+// The loss on the default labels, as it is configured.
 struct SequenceLoss {
   bool named = false, open = false;  // ctc; auto
   std::string output;

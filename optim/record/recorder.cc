@@ -25,7 +25,6 @@
 #include "optim/record/adapter_summary.h"
 #include "optim/record/model_folder.h"
 #include "optim/record/telemetry/tensorboard.h"
-#include "optim/record/written_model.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {

@@ -23,6 +23,10 @@
 
 namespace onnxtrain {
 
+// Returns the loss of a written model file on the evaluation data of the run, which must have some, in a session of its
+// own (written_model.cc).
+absl::StatusOr<double> EvaluateWrittenModel(const TrainingRun& run, const std::string& path);
+
 // Receives the messages and progress of a run. Called on the training thread; texts name fields in backquotes.
 class RunDisplay {
  public:

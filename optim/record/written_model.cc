@@ -1,11 +1,11 @@
-#include "optim/record/written_model.h"
-
+// Evaluates the model file that a run has written.
 #include <memory>
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "optim/loop/evaluate.h"
 #include "optim/plan/session_setup.h"
+#include "optim/record/recorder.h"
 
 namespace onnxtrain {
 namespace {

@@ -1,4 +1,4 @@
-// What report.html says of language models.
+// The part of report.html about language models.
 #include <gmock/gmock.h>
 
 #include <cmath>

@@ -126,7 +126,7 @@ TEST_F(SamplePrompts, AreDrawnWithASeed) {
   EXPECT_NE(Samples("r")[0], first);
 }
 
-// Of plain text, the first half of a sample is the prompt.
+// The prompt is the first half of a sample of plain text.
 TEST_F(SamplePrompts, ContinuePlainText) {
   Make("p", Appending(true));
   WriteAll(Path("d.txt"), "a quick brown fox. a lazy dog. and so on and so forth.");

@@ -103,7 +103,8 @@ absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const Picture
   FillUnknown(&found.extents);
   if (sizes.multiple == 0) {
     ASSIGN_OR_RETURN(found.multiple, sizes.find_multiple());
-    if (sizes.height > 0) found.multiple = RoundUp(sizes.height / 2, found.multiple);  // few widths, little padding
+    if (sizes.height > 0)
+      found.multiple = RoundUp((sizes.height + 1) / 2, found.multiple);  // few widths, little padding
     while (PaddedSizes(found.extents, PaddedMultiples(sizes, found.multiple)).size() > kMaxPictureSizes)
       found.multiple *= 2;
   }

@@ -29,7 +29,10 @@ struct ModuleNames {
 constexpr ModuleNames kModuleNames[] = {{"onnxruntime-genai", ".MatMul", ".attn.", ".self_attn."}};
 
 // The first layers' names in decoders and encoders of transformers, without the number of the layer.
-constexpr std::string_view kStacks[] = {"model.layers.", "transformer.h.", "model.decoder.layers.", "gpt_neox.layers."};
+constexpr std::string_view kStacks[] = {
+    "model.layers.",          "transformer.h.",     "model.decoder.layers.",
+    "model.encoder.layers.",  "gpt_neox.layers.",   "bert.encoder.layer.",
+    "roberta.encoder.layer.", "vit.encoder.layer.", "distilbert.transformer.layer."};
 
 // Returns "model." where a module of that name wraps a model of transformers, as one that returns logits alone for the
 // export: all names begin with it, and a stack of layers follows. Returns "" otherwise.
@@ -147,11 +150,8 @@ class TargetFinder {
   // Finds the integers that a MatMulInteger before the node multiplies, or the node itself.
   std::optional<Operand> FindIntegers(const ParsedNode& node) const {
     if (node.outputs.empty()) return std::nullopt;
-    const auto found = FindIntegerProduct(node.outputs[0], [&](const std::string& value) -> std::optional<NodeParts> {
-      const ParsedNode* producer = tracer_.Producer(value);
-      if (producer == nullptr) return std::nullopt;
-      return NodeParts{.op_type = producer->op_type, .inputs = producer->inputs};
-    });
+    const auto found =
+        FindIntegerProduct(node.outputs[0], [&](const std::string& value) { return PartsOf(tracer_.Producer(value)); });
     const HostTensor* numbers = found ? FindInitializer(found->weight) : nullptr;
     if (numbers == nullptr || numbers->shape().size() != 2) return std::nullopt;
     return Operand{.weight = found->weight, .stored = numbers->shape(), .product = tracer_.Producer(found->product)};

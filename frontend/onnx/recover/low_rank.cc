@@ -13,11 +13,7 @@ namespace onnxtrain {
 namespace {
 
 FindNode ReadsParts(const WeightIndex& index) {
-  return [&index](const std::string& value) -> std::optional<NodeParts> {
-    const ParsedNode* node = index.Producer(value);
-    if (node == nullptr) return std::nullopt;
-    return NodeParts{.op_type = node->op_type, .inputs = node->inputs};
-  };
+  return [&index](const std::string& value) { return PartsOf(index.Producer(value)); };
 }
 
 // Fails if the graph lacks the weight or a product, or already uses the names of the trained tensors.

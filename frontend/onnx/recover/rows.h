@@ -154,6 +154,7 @@ struct NodeParts {
   std::string_view op_type;
   std::vector<std::string> inputs;
 };
+std::optional<NodeParts> PartsOf(const ParsedNode* node);                            // nullopt: null
 using FindNode = std::function<std::optional<NodeParts>(const std::string& value)>;  // the producer of a value
 struct IntegerProduct {
   std::string floats, weight;  // x, and the integers of W
