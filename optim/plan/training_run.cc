@@ -340,7 +340,6 @@ absl::Status RunBuilder::OpenSamples() {
   const bool in_order = !bound().sample_index_input.empty();
   const int64_t global = run_.data.synthetic ? run_.data.synthetic_batch : in_order ? bound().dataset->size() : usual;
   ASSIGN_OR_RETURN(run_.batch, PlanBatch(config, global));
-  run_.order = ChooseOrder(config, bound());
   if (!has_samples()) return absl::OkStatus();
   ASSIGN_OR_RETURN(run_.tokens, PlanTokens(config, bound(), &run_.batch));
   return CheckBatchFits(*bound().dataset, run_.batch.global);
@@ -367,6 +366,7 @@ absl::Status RunBuilder::PrepareModel() {
         "note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
   if (has_samples()) RETURN_IF_ERROR(LeaveOutBadSamples(prepared_, options_, &run_));
   if (has_samples()) RETURN_IF_ERROR(CheckBatchFits(*bound().dataset, run_.batch.global));
+  run_.order = ChooseOrder(config, bound());
   return FixMicroBatch(config, options_, &run_.batch);
 }
 

@@ -1,9 +1,11 @@
 // Labels that are texts: recognizers of words in pictures and sounds, trained with ctc.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
+#include "tests/media_files.h"
 #include "tests/tools/scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -152,6 +154,58 @@ TEST_F(TextLabels, NumbersAsLabels) {
   Trains("--model plain.onnx --loss ctc --data n.jsonl --eval-split 0.5");
   EXPECT_TRUE(Summary()["eval"].contains("cer"));
   Refuses("--model plain.onnx --loss ctc --data n.jsonl --eval-split 0.5 --metrics wer", "no class of the model is a");
+}
+
+// Words in pictures of one height and any width: a column of pixels is a step, red is "a", green is "b".
+class TextPictures : public TextLabels {
+ protected:
+  TextPictures() {
+    tiny::Model m{.input_shape = {-1, 3, 2, -2}};
+    m.nodes = {{"Transpose", {"x"}, {"t"}, {{"perm", {0, 3, 1, 2}}}},
+               {"Reshape", {"t", "rows"}, {"r"}},
+               {"MatMul", {"r", "w"}, {"o"}},
+               {"Add", {"o", "b"}, {"y"}}};
+    m.weights = {{"w", {6, 3}, tiny::Uniform(18, 0.5f, 1)},
+                 {"b", {3}, std::vector<float>(3, 0)},
+                 {.name = "rows", .shape = {3}, .values = {}, .type = 7, .bytes = Rows()}};
+    m.output_shape = {-1, -2, 3};
+    m.metadata = {{"character", "a\nb"}};
+    m.Save(Path("p.onnx"));
+  }
+
+  static std::string Rows() {
+    std::string bytes;
+    for (const int64_t d : {0, 0, 6}) bytes.append(reinterpret_cast<const char*>(&d), sizeof d);
+    return bytes;
+  }
+
+  // Writes a picture of the word, two columns for each letter and the blank behind it, and its text.
+  void WriteWord(const std::string& name, const std::string& word, const std::string& text) const {
+    const auto color = [&](int x, int) { return x % 2 == 1 ? 0 : word[x / 2] == 'a' ? 0xFF0000 : 0x00FF00; };
+    WriteAll(Path(name + ".bmp"), Bmp(static_cast<int>(2 * word.size()), 2, color));
+    WriteAll(Path(name + ".txt"), text);
+  }
+};
+
+TEST_F(TextPictures, OfAnyWidth) {
+  const std::string words[] = {"ab", "ba", "abba", "bab", "aab", "b"};
+  std::filesystem::create_directory(Path("words"));
+  for (int64_t i = 0; i < 48; ++i) WriteWord(StrCat("words/", i), words[i % 6], words[i % 6]);
+  Trains("--model p.onnx --data words --image-size 2xauto --eval-split 0.25");
+  EXPECT_EQ(Summary()["eval"]["exact"], 1) << text_;
+  EXPECT_THAT(ReadAll(Path("r/config.flags")), HasSubstr("--length-grouping"));
+}
+
+// The only picture of another width is left out after the model's steps are known.
+TEST_F(TextPictures, LeftOutPicturesOfAnotherWidth) {
+  std::filesystem::create_directory(Path("words"));
+  for (int64_t i = 0; i < 16; ++i) WriteWord(StrCat("words/", i), "ab", i % 2 == 0 ? "ab" : "ba");
+  WriteWord("words/z", "b", "abababa");
+  const Outcome o = Run("--out r --epochs 1 --model p.onnx --data words --image-size 2xauto --on-bad-sample skip");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("left out 1 of 17 samples"));
+  Refuses("--model p.onnx --data words --image-size 2xauto --on-bad-sample skip --length-grouping",
+          "all samples have the same length");
 }
 
 }  // namespace
