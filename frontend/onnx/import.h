@@ -112,8 +112,9 @@ struct ImportOptions {
   bool training = false;
   bool batch_norm_frozen = false;
   std::set<std::string> frozen_scales;  // BatchNorm nodes with these scales stay in inference mode
-  // Beside low-rank updates, matrices that the file stores in half precision stay as stored, except these.
-  std::set<std::string> float_weights;
+  // Matrices that the file stores in half precision stay as stored, without a copy: beside low-rank updates always.
+  bool half_weights = false;
+  std::set<std::string> float_weights;  // except these
   bool constant_factors = true;      // factors that the exporter derived are constants, else weights
   double dropout = -1;               // ratio of all Dropout nodes; < 0: as in the file
   bool conformance = false;          // follow ONNX to the letter: keep low precision, fold no constants

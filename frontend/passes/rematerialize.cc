@@ -134,11 +134,6 @@ std::vector<bool> DependsOn(const Graph& graph, std::string_view seeds) {
   return node;
 }
 
-int32_t FirstBackwardNode(const Graph& graph, std::string_view seeds) {
-  const std::vector<bool> backward = DependsOn(graph, seeds);
-  return static_cast<int32_t>(std::find(backward.begin(), backward.end(), true) - backward.begin());
-}
-
 bool IsSideOutput(const Graph& graph, ValueId v) {
   constexpr size_t kMuchSmaller = 32;
   const int32_t node = graph.value(v).node;

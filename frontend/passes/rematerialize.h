@@ -16,9 +16,6 @@ namespace onnxtrain {
 // Returns by node whether it depends on a feed whose name begins with `seeds`, that is, belongs to the backward pass.
 std::vector<bool> DependsOn(const Graph& graph, std::string_view seeds);
 
-// Returns the index of the first node of the backward pass, or the number of nodes.
-int32_t FirstBackwardNode(const Graph& graph, std::string_view seeds);
-
 // The indices of backward nodes at which a forward node is cloned, ascending. Users before the first index read the
 // original. Users from one index up to the next share a clone, whose live range ends at the last of them.
 class Clones {

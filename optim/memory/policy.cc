@@ -115,12 +115,40 @@ std::vector<RecomputeChoice> ThinFrontier(std::vector<RecomputeChoice> choices, 
   return kept;
 }
 
-// Appends the nodes from `backward` on in the planned order. Nodes that do not depend on a gradient (operands of an
-// activation's derivative) come right before their first user: the plan may have put them into the forward pass.
-void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int32_t>& planned,
-                    std::vector<int32_t>* order) {
-  const std::vector<bool> depends_on_gradient = DependsOn(graph, kInverseDenominatorFeed);
-  std::vector<bool> done(graph.nodes().size(), false);
+// Returns a flag per node: true if it has an operand of this kind.
+bool HasOperand(const Graph& graph, const Node& node, const std::vector<bool>& kind) {
+  return std::ranges::any_of(node.inputs, [&](ValueId v) {
+    const int32_t n = v == kNoValue ? -1 : graph.value(v).node;
+    return n >= 0 && kind[n];
+  });
+}
+
+// Returns the nodes of the forward pass: those before the first node that joins a gradient with one of their results,
+// without what is made of the seeds alone.
+std::vector<bool> FindForward(const Graph& graph, const std::vector<bool>& of_gradient) {
+  const std::vector<bool> running = FindLiveNodes(graph);
+  std::vector<bool> forward(graph.nodes().size(), false);
+  for (size_t n = 0; n < forward.size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (of_gradient[n] && running[n] && HasOperand(graph, node, forward)) break;
+    forward[n] = !of_gradient[n] && running[n];
+  }
+  return forward;
+}
+
+// Appends the nodes of the backward pass in the planned order. Nodes that do not depend on a gradient and that one
+// depends on (operands of an activation's derivative) come right before their first user: the plan may have put them
+// into the forward pass.
+void AppendBackward(const Graph& graph, const std::vector<bool>& forward, const std::vector<bool>& of_gradient,
+                    const std::vector<int32_t>& planned, std::vector<int32_t>* order) {
+  std::vector<bool> done = forward, serves_gradient(forward.size(), false);
+  for (size_t n = forward.size(); n-- > 0;) {
+    done[n] = done[n] || IsConstant(graph.nodes()[n]);
+    if (!of_gradient[n] && !serves_gradient[n]) continue;
+    for (ValueId v : graph.nodes()[n].inputs) {
+      if (v != kNoValue && !graph.IsInput(v)) serves_gradient[graph.value(v).node] = true;
+    }
+  }
   std::vector<int32_t> open;
   const auto emit = [&](int32_t node) {
     open.assign(1, node);
@@ -129,7 +157,7 @@ void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int3
       const size_t before = open.size();
       for (ValueId v : graph.nodes()[n].inputs) {
         const int32_t p = v == kNoValue ? -1 : graph.value(v).node;
-        if (p >= backward && !done[p] && !IsConstant(graph.nodes()[p])) open.push_back(p);
+        if (p >= 0 && !done[p]) open.push_back(p);
       }
       if (open.size() > before) continue;
       open.pop_back();
@@ -137,10 +165,8 @@ void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int3
       done[n] = true;
     }
   };
-  for (bool pass : {true, false}) {  // nodes that only outputs depend on come last
-    for (int32_t n : planned) {
-      if (n >= backward && !done[n] && (depends_on_gradient[n] || !pass)) emit(n);
-    }
+  for (int32_t n : planned) {
+    if (!done[n] && (of_gradient[n] || !serves_gradient[n])) emit(n);
   }
 }
 
@@ -148,14 +174,14 @@ void AppendBackward(const Graph& graph, int32_t backward, const std::vector<int3
 
 RecomputePlanner::RecomputePlanner(const Graph& graph, const std::vector<size_t>& workspace, size_t alignment)
     : alignment_(alignment) {
-  const int32_t backward = FirstBackwardNode(graph, kInverseDenominatorFeed);
-  const std::vector<bool> running = FindLiveNodes(graph);
+  const std::vector<bool> of_gradient = DependsOn(graph, kInverseDenominatorFeed);
+  const std::vector<bool> forward = FindForward(graph, of_gradient);
   for (int32_t n = 0; n < std::ssize(graph.nodes()); ++n) {
-    if (IsConstant(graph.nodes()[n]) || (n < backward && running[n])) order_.push_back(n);
+    if (IsConstant(graph.nodes()[n]) || forward[n]) order_.push_back(n);
   }
   boundary_ = static_cast<int32_t>(order_.size());
   const MemoryPlan plan = PlanMemory(graph, {.alignment = alignment, .workspace_bytes = workspace});
-  AppendBackward(graph, backward, plan.order, &order_);
+  AppendBackward(graph, forward, of_gradient, plan.order, &order_);
   graph_ = ReorderNodes(graph, order_);
   for (int32_t n : order_) workspace_.push_back(workspace[n]);
   for (Node node : graph_.nodes()) {

@@ -164,6 +164,7 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
 }
 
 std::string DescribeAdapters(const AdapterPlan& plan) {
+  constexpr size_t kListed = 12;
   std::set<int64_t> ranks;
   std::set<std::string> names;
   int64_t values = 0;
@@ -172,8 +173,10 @@ std::string DescribeAdapters(const AdapterPlan& plan) {
     names.insert(update.module.substr(update.module.rfind('.') + 1));
     for (const auto& [name, initial] : update.Trained()) values += initial.size();
   }
+  const std::vector<std::string> listed(names.begin(), std::next(names.begin(), std::min(names.size(), kListed)));
   return StrCat("adapters: ", plan.updates.size(), " of rank ", absl::StrJoin(ranks, ", "), ", ",
-                FormatWithCommas(values), " values, beside ", absl::StrJoin(names, ", "),
+                FormatWithCommas(values), " values, beside ", absl::StrJoin(listed, ", "),
+                names.size() > kListed ? StrCat(" and ", names.size() - kListed, " more") : "",
                 " (`lora_rank`, `lora_target`)",
                 plan.whole.empty() ? "" : StrCat("; ", plan.whole.size(), " whole weights of the adapter"));
 }

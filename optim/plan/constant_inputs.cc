@@ -80,6 +80,7 @@ constexpr int64_t kTracedBatch = 101;  // a prime: extents that are multiples of
 
 bool Imports(const OnnxModel& model, ImportOptions import, int64_t batch) {
   import.batch = batch;
+  import.half_weights = true;
   return Import(model, import).ok();
 }
 
@@ -121,6 +122,7 @@ std::string FindInputOfPlaces(const OnnxModel& model, const ImportOptions& impor
   if (HasAddedAxis(import.batch_axes)) return "";
   ImportOptions open = import;  // integers are feeds, so that their values are not part of the graph
   open.batch = kTracedBatch;
+  open.half_weights = true;
   for (const std::string& name : constants) {
     const HostTensor& constant = import.fixed_inputs.at(name);
     if (!IsInteger(constant.dtype()) || constant.size() < 2) continue;

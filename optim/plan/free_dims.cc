@@ -148,6 +148,7 @@ class Trial {
     ASSIGN_OR_RETURN(trial.import_.outputs, LossOutputs(model, loss));
     const int64_t batch = HasAddedAxis(trial.import_.batch_axes) ? 1 : kBatch;
     trial.import_.batch = batch;
+    trial.import_.half_weights = true;
     Shape& shape = trial.import_.input_shapes[input] = {batch};
     shape.insert(shape.end(), sample.begin(), sample.end());
     return trial;

@@ -350,6 +350,7 @@ class InputPlanner {
             .dim_values = request_.dims,
             .fixed_inputs = plan.fixed,
             .batch_axes = plan.batch_axes,
+            .half_weights = true,
             .outputs = request_.outputs};
   }
 

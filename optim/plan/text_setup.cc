@@ -46,6 +46,7 @@ absl::StatusOr<ImportedModel> ImportAtTrialLength(const TrainConfig& config, con
     if (IsTokenInput(input) || IsPairMask(input)) import.input_shapes[input.name] = TrialShape(input);
   }
   import.batch = kTrialBatch;
+  import.half_weights = true;
   ASSIGN_OR_RETURN(import.outputs, LossOutputs(model, MakeOutputSpec(config, model)));
   return Import(model, import);
 }

@@ -161,7 +161,8 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
 
 bool WeightTable::StaysHalf(const std::string& name, const HostTensor& tensor) const {
   const bool half = IsFloat(tensor.dtype()) && DTypeSize(tensor.dtype()) == 2;
-  return !edits_.low_rank.empty() && !options_.conformance && half && tensor.shape().size() == 2 &&
+  const bool stay = options_.half_weights || !edits_.low_rank.empty();
+  return stay && !options_.conformance && half && tensor.shape().size() == 2 &&
          !options_.float_weights.contains(name) && OnlyFeedsWeightInputs(live_, name);
 }
 

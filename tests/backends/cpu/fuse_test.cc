@@ -72,6 +72,40 @@ TEST(CpuFuse, ChainIsBrokenByAProductOfItsOwnValues) {
   EXPECT_EQ(CountOps(CheckAgainstHost(graph, random), "cpu.Fused"), 2);
 }
 
+// A gated layer and its gradient, with a product in between: the gradient computes σ(g) and g·σ(g) again from g and u,
+// which it reads anyway, and the forward pass keeps g, u and the layer's result.
+TEST(CpuFuse, GradientsRepeatWhatTheirOperandsGive) {
+  Graph graph;
+  Builder b(&graph);
+  const auto matrix = [&](const char* name) { return b.Input(InputKind::kFeed, name, F({40, 40})); };
+  const Val g = matrix("a") + matrix("b"), u = matrix("c") + matrix("d"), s = b.Op("Sigmoid", {g}), swish = g * s;
+  const Val y = swish * u;
+  const Val dy = MatMul(y, matrix("w")), dswish = dy * u;
+  graph.AddOutput("du", (dy * swish).id());
+  graph.AddOutput("dg", (dswish * s + dswish * g * s * (1.0 - s)).id());
+  std::mt19937 random(3);
+  const Graph legal = CheckAgainstHost(graph, random);
+  std::vector<size_t> results;
+  for (const Node& node : legal.nodes()) {
+    if (node.op == "cpu.Fused") results.push_back(node.outputs.size());
+  }
+  EXPECT_EQ(results, (std::vector<size_t>{3, 2})) << Print(legal);
+}
+
+// A parameter that is updated in place is not read again after its update.
+TEST(CpuFuse, NothingIsRepeatedFromWhatChanges) {
+  Graph graph;
+  Builder b(&graph);
+  const Val p = b.Input(InputKind::kParameter, "p", F({8})), x = b.Input(InputKind::kFeed, "x", F({8, 8}));
+  const Val a = Exp(p * 0.1) + x;
+  const Val step = ReduceSum(MatMul(x, x), {0}, false);
+  const Val p2 = p - step;
+  graph.AddOutput("p2", p2.id(), p.id());
+  graph.AddOutput("y", (a * MatMul(x * p2, x)).id());
+  std::mt19937 random(4);
+  CheckAgainstHost(graph, random);
+}
+
 TEST(CpuFuse, SumOfSquaresIsOnePass) {
   for (const std::vector<int64_t>& axes : {std::vector<int64_t>{}, {0}, {1}}) {
     Graph graph;
@@ -262,7 +296,7 @@ TEST(CpuFuse, RandomGraphs) {
     for (int i = 0; i < 30; ++i) {
       const Val x = values[pick(values.size())], y = values[values.size() - 1 - pick(4)];
       Val z;
-      switch (pick(7)) {
+      switch (pick(8)) {
         case 0:
           z = x + y;
           break;
@@ -280,6 +314,9 @@ TEST(CpuFuse, RandomGraphs) {
           break;
         case 5:
           z = Sigmoid(y) * x;
+          break;
+        case 6:  // ends a chain
+          z = x.rank() > 0 ? b.Op("Softmax", {x}, {{"axis", int64_t{x.rank() - 1}}}) : x;
           break;
         default:
           z = b.Op("Cast", {Less(x, y)}, {{"to", std::string("f32")}}) + y;
