@@ -450,9 +450,9 @@ constexpr ConfigField kFields[] = {
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
     {"step", "optimizer", kRules, {&kAlways}, &C::optimizer, "NAME",
-     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor or onnx:FILE (an ONNX model of the update rule; "
-     "onnx:model: that of the model's training_info, the default where it has one)",
-     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor",
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon or onnx:FILE (an ONNX model of the update "
+     "rule; onnx:model: that of the model's training_info, the default where it has one)",
+     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon",
       .also = NamesOnnxRule,
       .also_text = " or onnx:FILE"}},
     {"step", "lr", kTaskTrain | kTaskGraph, {&kAlways}, &C::lr, "[GLOB=]X",
@@ -465,7 +465,7 @@ constexpr ConfigField kFields[] = {
      "1e-6 to 10 times the usual ones; takes the rate where the loss falls fastest",
      {.transient = true, .decides = true, .on_resume = kFree}},
     {"step", "momentum", kTaskTrain | kTaskGraph, {&kNeedsMomentum}, &C::momentum, "X",
-     "Momentum of sgd, rmsprop and lars; auto: 0, for lars 0.9",
+     "Momentum of sgd, rmsprop, lars and muon; auto: 0, for lars 0.9, for muon 0.95",
      {.min = 0, .below = 1, .word = "auto", .word_value = -1, .on_resume = kChanges}},
     {"step", "dampening", kTaskTrain | kTaskGraph, {&kNeedsSgdMomentum}, &C::dampening, "X",
      "Dampening of the momentum of sgd",
@@ -473,13 +473,13 @@ constexpr ConfigField kFields[] = {
     {"step", "nesterov", kTaskTrain | kTaskGraph, {&kNeedsSgdMomentum}, &C::nesterov, "", "Nesterov momentum for sgd",
      {.on_resume = kChanges}},
     {"step", "betas", kTaskTrain | kTaskGraph, {&kNeedsBetas}, &C::betas, "A,B",
-     "Decay rates of the moment estimates of adam, adamw, lamb and lion; rmsprop uses the second; auto: 0.9,0.999, "
+     "Decay rates of the moment estimates of adam, adamw, lamb, lion and muon; rmsprop uses the second; auto: 0.9,0.999, "
      "for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
     {"step", "eps", kTaskTrain | kTaskGraph, {&kNeedsEps}, &C::eps, "X",
      "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
      {.min = 0, .word = "auto", .word_value = -1, .on_resume = kChanges}},
     {"step", "weight_decay", kRules, {&kAlways}, &C::weight_decay, "X",
-     "Weight decay: decoupled for adamw, lion, lamb and adafactor; L2 for the others",
+     "Weight decay: decoupled for adamw, lion, lamb, adafactor and muon; L2 for the others",
      {.min = 0, .on_resume = kChanges}},
     {"step", "no_decay", kTaskTrain | kTaskGraph, {&kNeedsDecay}, &C::no_decay, "auto|none|GLOB",
      "Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights",

@@ -84,8 +84,9 @@ constexpr Synonym kSynonyms[] = {
     Same("adam_epsilon", kHf, "eps"),
     Words("optim", kHf, "optimizer",
           "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|adamw=adamw|sgd=sgd|"
-          "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion",
-          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor); "
+          "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon",
+          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, "
+          "muon); "
           "optimizers of 8 bits are not supported"),
     Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`)"),
     Words("lr_scheduler_type", kHf, "lr_scheduler",
@@ -212,7 +213,7 @@ constexpr Synonym kSynonyms[] = {
     Switch("train_on_prompt", kFactory, "loss_on", "all|auto"),
     Switch("neat_packing", kFactory, "packing"),
     Not("dataset_num_proc", kTrl, "is not needed: texts are tokenized on all CPUs (`threads`)"),
-    Not("beta", kTrl, "belongs to preference losses, which are not supported (`loss`)"),
+    Not("beta", kTrl, "belongs to preference losses: `loss` dpo:beta=B"),
 
     // timm and PyTorch's examples
     Words("opt", kBoth, "optimizer", "adamw=adamw|adam=adam|lion=lion",

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,16 +23,17 @@ struct OptimizerSpec {
   std::string rule = "adamw";                 // a name of AllRules() in rules/rule.h, or onnx:FILE
   std::shared_ptr<const OnnxRule> onnx_rule;  // set for onnx:FILE; else null
   double lr = 1e-3;
-  double momentum = kRuleDefault;  // defaults: sgd and rmsprop 0, lars 0.9
+  double momentum = kRuleDefault;  // defaults: sgd and rmsprop 0, lars 0.9, muon 0.95
   double dampening = 0;            // sgd with momentum
   bool nesterov = false;           // sgd with momentum and no dampening
   double beta1 = kRuleDefault, beta2 = kRuleDefault, eps = kRuleDefault;
-  double weight_decay = 0;        // decoupled for adamw, lamb, lion, adafactor; L2 for the others
+  double weight_decay = 0;        // decoupled for adamw, lamb, lion, adafactor, muon; L2 for the others
   std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob (weight_globs.h)
   double max_grad_norm = 1.0;     // limit of the global norm; 0: none
   double clip_value = 0;          // applied after that: limits every element to ± this; 0: no limit
   double agc = 0;                 // adaptive clipping, applied first: see gradient_scaling.h; 0: off
   std::map<std::string, int64_t> output_axes;  // output axes for agc, as in gradient_scaling.h; set by the session
+  std::set<std::string> tables;                // FindTables of the model (groups.h); set by the session
   double ema_decay = 0;                        // decay of a moving average of the weights; 0: no average
   std::map<std::string, double> lr_factors;    // factors of `lr`, by weight name; 1 if absent
 };

@@ -32,7 +32,7 @@ std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const std::f
     for (const RuleState& state : FindRule(optimizer)->state)
       tensors.push_back({MomentName(state.name, weight),
                          false,
-                         {dtype, state.shape == nullptr ? shape : state.shape(shape)},
+                         {dtype, state.Of(optimizer, weight, shape)},
                          updates});
   }
   return tensors;

@@ -125,6 +125,7 @@ class GraphExporter {
     repeatable_ = look.model.state_updates.empty() && look.model.random_key.empty();
     update_.optimizer = choice.spec;
     update_.optimizer.output_axes = OutputAxes(look.model.graph);
+    update_.optimizer.tables = FindTables(look.model);
     ASSIGN_OR_RETURN(const auto groups, GroupWeights(choice.spec, look.weights));
     for (const WeightGroup& group : groups) {
       for (const WeightDecision* weight : group.members) rules_[weight->name] = group.rule;

@@ -410,6 +410,7 @@ absl::Status RunBuilder::ChooseRates() {
   ASSIGN_OR_RETURN(run_.optimizer, ChooseOptimizer(config, config.lr, *run_.data.model, prepared_, run_.data.fresh,
                                                    run_.batch.global, run_.steps.total));
   run_.optimizer.schedule.host_factor = !has_samples();
+  run_.optimizer.spec.tables = FindTables(prepared_.model);
   run_.state_bytes = StateBytes(run_.optimizer.spec, prepared_.weights);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/row.h"
 #include "optim/config/weight_globs.h"
 
 namespace onnxtrain {
@@ -85,6 +86,54 @@ std::map<std::string, int32_t> FindFirstReaders(const Graph& graph) {
         nodes.empty() ? std::numeric_limits<int32_t>::max() : *std::min_element(nodes.begin(), nodes.end());
   }
   return first;
+}
+
+namespace {
+
+constexpr int kMaxSteps = 16;  // from an output to its product, or from a product to its weight
+
+// Returns the weight of rank ≥ 2 that the value is a form of; "" if it is none.
+std::string FindMatrix(const Graph& graph, ValueId v) {
+  for (int step = 0; step < kMaxSteps && v != kNoValue; ++step) {
+    if (graph.IsInput(v)) {
+      const GraphInput& input = graph.inputs()[graph.value(v).index];
+      return input.kind == InputKind::kParameter && graph.type(v).rank() >= 2 ? input.name : "";
+    }
+    const Node& node = *graph.producer(v);
+    if (node.op != "Transpose" && node.op != "Cast" && !FindOp(node.op)->view) return "";
+    v = node.inputs[0];
+  }
+  return "";
+}
+
+// Returns the matrix of the last product on the way to an output; "" if there is none.
+std::string FindOutputMatrix(const Graph& graph, ValueId v) {
+  for (int step = 0; step < kMaxSteps; ++step) {
+    const Node* node = graph.producer(v);
+    if (node == nullptr) return "";
+    v = kNoValue;
+    for (const ValueId operand : node->inputs) {
+      if (operand == kNoValue) continue;
+      if (std::string name = FindMatrix(graph, operand); !name.empty()) return name;
+      const Node* producer = graph.producer(operand);
+      if (v == kNoValue && producer != nullptr && !IsConstant(*producer)) v = operand;
+    }
+    if (v == kNoValue) return "";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::set<std::string> FindTables(const ImportedModel& model) {
+  std::set<std::string> tables;
+  for (const Node& node : model.graph.nodes()) {
+    if (node.op == "Gather") tables.insert(FindMatrix(model.graph, node.inputs[0]));
+  }
+  for (const std::string& output : model.outputs)
+    tables.insert(FindOutputMatrix(model.graph, model.graph.FindOutput(output)->value));
+  tables.erase("");
+  return tables;
 }
 
 std::vector<Layer> ListLayers(const PreparedModel& model) {

@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct WeightGroup {
 // Groups the trained weights, decayed groups first. Fails if a no-decay glob or a rate matches no weight.
 absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
                                                       const std::vector<WeightDecision>& weights);
+
+// Returns the names of the weights that are tables of rows: embeddings, whose rows are gathered, and the layers that
+// compute the model's outputs. Their rows belong to tokens or classes.
+std::set<std::string> FindTables(const ImportedModel& model);
 
 struct Layer {
   std::string name;  // "encoder.layer.3", "fc"

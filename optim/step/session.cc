@@ -41,6 +41,7 @@ absl::Status SessionImpl::Init() {
   loss_denominators_.emplace(prepared_.loss, options_.loss);
   ASSIGN_OR_RETURN(metrics_, ChooseMetrics(options_.metrics, prepared_.loss));
   options_.optimizer.output_axes = OutputAxes(prepared_.model.graph);
+  options_.optimizer.tables = FindTables(prepared_.model);
   RETURN_IF_ERROR(state_.LayOut(options_.optimizer, prepared_, options_.loss_scale.has_value()));
   RETURN_IF_ERROR(state_.AddFrozen(prepared_.model, *models_->model(), !options_.plan_only));
   RETURN_IF_ERROR(ChooseStrategy());

@@ -388,9 +388,10 @@ class UpdateBuilder {
                   .lr = target.rule.lr_factor == 1 ? rate_ : rate_ * target.rule.lr_factor,
                   .step = step_,
                   .weight_decay = target.rule.weight_decay,
+                  .table = spec_.optimizer.tables.contains(target.name),
                   .spec = spec_.optimizer};
     for (const RuleState& state : rule_.state) {
-      const Shape shape = state.shape == nullptr ? target.param.shape() : state.shape(target.param.shape());
+      const Shape shape = state.Of(spec_.optimizer, target.name, target.param.shape());
       c.state.push_back(State(MomentName(state.name, target.name), {target.param.dtype(), shape}));
     }
     const RuleResult result = rule_.update(c);

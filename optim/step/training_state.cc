@@ -17,8 +17,7 @@ int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecis
     const auto size = static_cast<int64_t>(w.type.bytes());
     bytes += size * (optimizer.ema_decay > 0 ? 2 : 1);
     for (const RuleState& state : rule->state)
-      bytes +=
-          state.shape == nullptr ? size : static_cast<int64_t>(Type{w.type.dtype, state.shape(w.type.shape)}.bytes());
+      bytes += static_cast<int64_t>(Type{w.type.dtype, state.Of(optimizer, w.name, w.type.shape)}.bytes());
   }
   return bytes;
 }
@@ -35,10 +34,10 @@ absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const Prepare
   }
   for (Arena* arena : {&params_, &statistics_, &pending_}) RETURN_IF_ERROR(arena->Allocate(backend_, "weights"));
   for (const RuleState& state : FindRule(optimizer)->state) {
-    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(state, &bindings_));
+    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(optimizer, state, &bindings_));
   }
   if (optimizer.ema_decay > 0) {
-    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment({kAverage}, &bindings_));
+    ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(optimizer, {kAverage}, &bindings_));
   }
   Expose(params_, &bindings_);
   Expose(statistics_, &bindings_);
@@ -66,12 +65,14 @@ void TrainingState::LayOutParameters() {
 }
 
 // Moments shaped like the parameters are laid out like them; others are one tensor per parameter.
-absl::StatusOr<std::unique_ptr<Arena>> TrainingState::LayOutMoment(const RuleState& state, Bindings* bindings) const {
+absl::StatusOr<std::unique_ptr<Arena>> TrainingState::LayOutMoment(const OptimizerSpec& optimizer,
+                                                                   const RuleState& state, Bindings* bindings) const {
   auto arena = std::make_unique<Arena>();
   for (const FlatGroup& g : groups_) {
     if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
     if (state.shape == nullptr) continue;
-    for (const auto& [name, shape] : g.members) arena->Add(MomentName(state.name, name), {dtype_, state.shape(shape)});
+    for (const auto& [name, shape] : g.members) 
+      arena->Add(MomentName(state.name, name), {dtype_, state.Of(optimizer, name, shape)});
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
   Expose(*arena, bindings);
@@ -351,7 +352,7 @@ std::vector<TrainingState::DividedMoment> TrainingState::divided_moments() const
 
 absl::Status TrainingState::AllocateGathered(const OptimizerSpec& optimizer) {
   for (const RuleState& state : FindRule(optimizer)->state) {
-    ASSIGN_OR_RETURN(whole_moments_.emplace_back(), LayOutMoment(state, &gathered_));
+    ASSIGN_OR_RETURN(whole_moments_.emplace_back(), LayOutMoment(optimizer, state, &gathered_));
   }
   return absl::OkStatus();
 }

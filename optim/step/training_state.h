@@ -138,7 +138,8 @@ class TrainingState {
   void AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const;
   absl::Status WriteColumns(const std::string& weight, const HostTensor& value);
   Region FindWhole(const std::string& weight) const;
-  absl::StatusOr<std::unique_ptr<Arena>> LayOutMoment(const RuleState& state, Bindings* bindings) const;
+  absl::StatusOr<std::unique_ptr<Arena>> LayOutMoment(const OptimizerSpec& optimizer, const RuleState& state,
+                                                      Bindings* bindings) const;
   void Expose(const Arena& arena, Bindings* bindings) const;
   void ExposeMembers(const WeightGroup& group, const Arena& arena, const std::string& flat,
                      const std::function<std::string(const std::string&)>& name, Bindings* bindings) const;

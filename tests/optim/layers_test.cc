@@ -60,5 +60,20 @@ TEST(Layers, WithoutModulesByNode) {
   EXPECT_THAT(layers[0].weights, ElementsAre("w1", "b1"));
 }
 
+// Embeddings and output layers, also where a scale, a bias and a shape follow the product; not the matrices between.
+TEST(Tables, EmbeddingsAndOutputLayers) {
+  ImportedModel model;
+  Builder b(&model.graph);
+  const auto weight = [&](const char* name, Shape shape) {
+    return b.Input(InputKind::kParameter, name, {DType::kFloat32, std::move(shape)});
+  };
+  const Val ids = b.Input(InputKind::kFeed, "ids", {DType::kInt64, {5}});
+  const Val x = Tanh(MatMul(Gather(weight("embedding", {9, 4}), ids, 0), weight("hidden", {4, 4})));
+  const Val logits = MatMul(x, weight("head", {4, 9})) * 0.5 + weight("bias", {9});
+  model.graph.AddOutput("y", Reshape(logits, {1, 5, 9}).id());
+  model.outputs = {"y"};
+  EXPECT_THAT(FindTables(model), ElementsAre("embedding", "head"));
+}
+
 }  // namespace
 }  // namespace onnxtrain

@@ -199,6 +199,81 @@ TEST(Rules, Adafactor) {
 }
 
 // Unused inputs have zero gradients in whole rows and columns.
+// Returns A·B of matrices [n,k] and [k,m].
+Vector Multiply(const Vector& a, const Vector& b, int n, int k, int m) {
+  Vector c(static_cast<size_t>(n) * m);
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < m; ++j) {
+      for (int l = 0; l < k; ++l) c[i * m + j] += a[i * k + l] * b[l * m + j];
+    }
+  }
+  return c;
+}
+
+// X ← aX + (bXXᵀ + c(XXᵀ)²)X, five times from X/‖X‖.
+Vector NewtonSchulz(Vector x) {
+  const double norm = Norm(x);
+  for (double& v : x) v /= std::max(norm, 1e-7);
+  for (int step = 0; step < 5; ++step) {
+    Vector transposed(kSize);
+    for (int i = 0; i < kSize; ++i) transposed[i % kColumns * kRows + i / kColumns] = x[i];
+    Vector s = Multiply(x, transposed, kRows, kColumns, kRows);
+    const Vector square = Multiply(s, s, kRows, kRows, kRows);
+    for (size_t i = 0; i < s.size(); ++i) s[i] = -4.7750 * s[i] + 2.0315 * square[i];
+    const Vector more = Multiply(s, x, kRows, kRows, kColumns);
+    for (int i = 0; i < kSize; ++i) x[i] = 3.4445 * x[i] + more[i];
+  }
+  return x;
+}
+
+TEST(Rules, Muon) {
+  const OptimizerSpec spec{.rule = "muon", .lr = 0.02, .max_grad_norm = 0};
+  ExpectFollows(spec, 0.1, [](Memory& m, const Vector& g, int) {
+    Vector direction(kSize);
+    for (int i = 0; i < kSize; ++i) {
+      m.a[i] = 0.95 * m.a[i] + 0.05 * g[i];
+      direction[i] = 0.05 * g[i] + 0.95 * m.a[i];
+    }
+    direction = NewtonSchulz(direction);
+    for (int i = 0; i < kSize; ++i) m.p[i] = m.p[i] * (1 - 0.02 * 0.1) - 0.02 * 0.2 * 2 * direction[i];
+  });
+}
+
+// A matrix and its transpose are updated alike.
+TEST(Rules, MuonOfTransposes) {
+  const UpdateSpec spec{DType::kFloat64, {.rule = "muon", .lr = 0.02, .max_grad_norm = 0}, {}};
+  const auto transpose = [](const Vector& x) {
+    Vector y(kSize);
+    for (int i = 0; i < kSize; ++i) y[i % kColumns * kRows + i / kColumns] = x[i];
+    return y;
+  };
+  Replay wide("cpu", spec, 0.1, kShape, Start()), tall("cpu", spec, 0.1, {kColumns, kRows}, transpose(Start()));
+  for (int t = 1; t <= 20; ++t) {
+    wide.Step(GradientAt(t));
+    tall.Step(transpose(GradientAt(t)));
+  }
+  const Vector want = transpose(wide.Param().ToDoubles()), got = tall.Param().ToDoubles();
+  for (int i = 0; i < kSize; ++i) EXPECT_NEAR(got[i], want[i], 1e-12);
+}
+
+// Embeddings and output layers have both moments of adamw, matrices one.
+TEST(Rules, MuonUpdatesTablesByAdamW) {
+  OptimizerSpec spec{.rule = "muon", .lr = 0.02, .max_grad_norm = 0};
+  spec.tables = {"w"};
+  ExpectFollows(spec, 0.1, [](Memory& m, const Vector& g, int t) {
+    for (int i = 0; i < kSize; ++i) {
+      m.a[i] = 0.9 * m.a[i] + 0.1 * g[i];
+      m.b[i] = 0.999 * m.b[i] + 0.001 * g[i] * g[i];
+      m.p[i] *= 1 - 0.02 * 0.1;
+      m.p[i] -= 0.02 / (1 - std::pow(0.9, t)) * m.a[i] / (std::sqrt(m.b[i]) / std::sqrt(1 - std::pow(0.999, t)) + 1e-8);
+    }
+  });
+  const RuleState& second = FindRule(spec)->state[1];
+  EXPECT_EQ(second.Of(spec, "w", kShape), kShape);
+  EXPECT_EQ(second.Of(spec, "hidden", kShape), Shape{});
+  EXPECT_EQ(second.Of(spec, "hidden", {kSize}), Shape{kSize});
+}
+
 TEST(Rules, GradientsOfZeroAreHarmless) {
   for (const OptimizerRule* rule : NamedRules()) {
     Replay replay("cpu", {DType::kFloat32, {.rule = std::string(rule->name), .lr = 0.01}, {}}, 0.1, kShape, Start());
@@ -233,7 +308,7 @@ TEST(Rules, PerTensorRulesMoveZeros) {
     b.set_fold_limit(1024);
     for (const RuleState& state : rule.state) {
       c.state.push_back(
-          b.Constant(HostTensor({DType::kFloat64, state.shape == nullptr ? Shape{3} : state.shape({3})})));
+          b.Constant(HostTensor({DType::kFloat64, state.Of(spec, "w", {3})})));
     }
     const Val updated = rule.update(c).param;
     ASSERT_TRUE(b.status().ok()) << b.status();

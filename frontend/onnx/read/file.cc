@@ -10,11 +10,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include <onnx/onnx_pb.h>
 
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/interop/ort_artifacts.h"
 #include "frontend/onnx/read/proto_util.h"
@@ -163,6 +166,27 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MapProtoFile(const std::string
   return file.ok() ? file : Annotate(file.status(), tag);
 }
 
+namespace {
+
+// Maps a file, or returns its mapping if one is in use: models of different edits share the pages of their weights.
+absl::StatusOr<std::shared_ptr<const MappedFile>> MapOnce(int fd) {
+  static absl::Mutex mutex;
+  static auto* const mappings = new std::map<std::pair<dev_t, ino_t>, std::weak_ptr<const MappedFile>>;
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return MappedFile::Map(fd);
+  const absl::MutexLock lock(&mutex);
+  std::weak_ptr<const MappedFile>& mapping = (*mappings)[{info.st_dev, info.st_ino}];
+  if (auto known = mapping.lock(); known != nullptr && known->IsUnchanged()) {
+    ::close(fd);
+    return known;
+  }
+  ASSIGN_OR_RETURN(auto mapped, MappedFile::Map(fd));
+  mapping = mapped;
+  return mapped;
+}
+
+}  // namespace
+
 struct ExternalFiles::File {
   File(int opened, int64_t bytes) : fd(opened), size(bytes) {}
 
@@ -234,7 +258,7 @@ absl::StatusOr<HostTensor> ExternalFiles::Read(const ExternalRange& range, const
   const bool aligned = range.offset % static_cast<int64_t>(DTypeSize(type.dtype)) == 0;
   if (!aligned || type.bytes() < kMinMappedBytes) return ReadCopy(range, type, file);
   if (file->mapped == nullptr) {
-    auto mapped = MappedFile::Map(::fcntl(file->fd.get(), F_DUPFD_CLOEXEC, 0));
+    auto mapped = MapOnce(::fcntl(file->fd.get(), F_DUPFD_CLOEXEC, 0));
     if (!mapped.ok()) return Annotate(mapped.status(), what);
     // The file may have shrunk since it was opened.
     if (static_cast<int64_t>((*mapped)->size()) != file->size) return Invalid(what, "changes while it is read");

@@ -39,8 +39,6 @@ RuleResult AdamStep(const RuleContext& c, Val param, Val grad) {
 
 RuleResult Adam(const RuleContext& c) { return AdamStep(c, c.param, WithL2(c)); }
 
-RuleResult AdamW(const RuleContext& c) { return AdamStep(c, Decayed(c), c.grad); }
-
 // Returns g divided by the root of its running mean square, and the mean square.
 std::pair<Val, Val> Whitened(const RuleContext& c) {
   const Val g = WithL2(c);
@@ -74,12 +72,14 @@ RuleResult Lion(const RuleContext& c) {
 
 }  // namespace
 
+RuleResult UpdateByAdamW(const RuleContext& c) { return AdamStep(c, Decayed(c), c.grad); }
+
 std::span<const OptimizerRule> ElementwiseRules() {
   static const auto* rules = new std::vector<OptimizerRule>{
       {"sgd", "momentum", {}, Sgd, {.lr = 0.05}},
       {"sgd_momentum", "momentum", {{"momentum"}}, Momentum, {.lr = 0.01}},
       {"adam", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Adam, {}},
-      {"adamw", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, AdamW, {}},
+      {"adamw", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, UpdateByAdamW, {}},
       {"rmsprop", "momentum betas eps", {{"square_avg"}}, RmsProp, {.beta2 = 0.99}},
       {"rmsprop_momentum", "momentum betas eps", {{"square_avg"}, {"momentum"}}, RmsPropMomentum, {.beta2 = 0.99}},
       {"adagrad", "eps", {{"sum"}}, Adagrad, {.lr = 1e-2, .eps = 1e-10}},

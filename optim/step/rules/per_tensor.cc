@@ -1,5 +1,9 @@
 // You et al., Large Batch Optimization for Deep Learning (LAMB, 2020) and Large Batch Training of Convolutional
-// Networks (LARS, 2017); Shazeer & Stern, Adafactor (2018).
+// Networks (LARS, 2017); Shazeer & Stern, Adafactor (2018); Jordan et al., Muon (2024), with the rates of Liu et al.,
+// Muon is Scalable for LLM Training (2025).
+#include <algorithm>
+#include <cmath>
+
 #include "frontend/ops/formula.h"
 #include "optim/step/rules/rule.h"
 
@@ -36,8 +40,8 @@ RuleResult Lars(const RuleContext& c) {
 bool Factored(const Shape& shape) { return shape.size() >= 2; }
 
 // Factored second moments: means over the last axis and over the second last. A vector keeps all of it in the first.
-Shape RowShape(const Shape& param) { return Factored(param) ? Shape(param.begin(), param.end() - 1) : param; }
-Shape ColumnShape(const Shape& param) {
+Shape RowShape(const Shape& param, bool) { return Factored(param) ? Shape(param.begin(), param.end() - 1) : param; }
+Shape ColumnShape(const Shape& param, bool) {
   if (!Factored(param)) return {};
   Shape shape(param.begin(), param.end() - 2);
   shape.push_back(param.back());
@@ -79,6 +83,40 @@ RuleResult Adafactor(const RuleContext& c) {
   return {c.param - rate * u, state};
 }
 
+// Matrices but tables have orthogonalized updates; convolutions are matrices of their output channels.
+bool IsOrthogonalized(const Shape& param, bool table) { return param.size() >= 2 && !table; }
+
+// Orthogonalized updates need no second moment: one number stands for it.
+Shape SecondMomentShape(const Shape& param, bool table) { return IsOrthogonalized(param, table) ? Shape{} : param; }
+
+// Returns a matrix with the singular vectors of x and singular values near 1: five steps of a Newton–Schulz iteration
+// whose coefficients grow small values fastest.
+Val Orthogonalized(Val x) {
+  constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeastNorm = 1e-7;
+  const bool tall = x.dim(0) > x.dim(1);
+  x = x / Max(Norm(x), Number(x, kLeastNorm));
+  for (int step = 0; step < 5; ++step) {
+    const Val square = MatMul(x, x, tall, !tall);
+    const Val factor = square * kB + MatMul(square, square) * kC;
+    x = x * kA + (tall ? MatMul(x, factor) : MatMul(factor, x));
+  }
+  return x;
+}
+
+// The scale gives an update the root mean square of an AdamW update, so that both share a rate.
+RuleResult Muon(const RuleContext& c) {
+  const Shape shape = c.param.shape();
+  if (!IsOrthogonalized(shape, c.table)) return UpdateByAdamW(c);
+  const double beta = c.spec.momentum;
+  const Val momentum = c.state[0] * beta + c.grad * (1 - beta);
+  const Val direction = c.grad * (1 - beta) + momentum * beta;
+  const int64_t rows = shape[0], columns = NumElements(shape) / rows;
+  const Val update = Reshape(Orthogonalized(Reshape(direction, {rows, columns})), shape);
+  const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+  const Val kept = c.weight_decay == 0 ? c.param : c.param * (1.0 - c.lr * c.weight_decay);
+  return {kept - c.lr * scale * update, {momentum, c.state[1]}};
+}
+
 }  // namespace
 
 std::span<const OptimizerRule> PerTensorRules() {
@@ -86,6 +124,12 @@ std::span<const OptimizerRule> PerTensorRules() {
       {"lamb", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Lamb, {.eps = 1e-6}, true},
       {"lars", "momentum eps", {{"momentum"}}, Lars, {.lr = 0.1, .momentum = 0.9}, true},
       {"adafactor", "", {{"row", RowShape}, {"column", ColumnShape}}, Adafactor, {.lr = 1e-2}, true},
+      {"muon",
+       "momentum betas eps",
+       {{"exp_avg"}, {"exp_avg_sq", SecondMomentShape}},
+       Muon,
+       {.momentum = 0.95},
+       true},
   };
   return *rules;
 }

@@ -19,6 +19,7 @@ struct RuleContext {
   Val lr;                     // scalar
   Val step;                   // scalar: updates applied before this one
   double weight_decay = 0;    // of the group
+  bool table = false;         // of rules per tensor: the parameter is one of OptimizerSpec::tables
   const OptimizerSpec& spec;  // resolved
 };
 
@@ -29,7 +30,12 @@ struct RuleResult {
 
 struct RuleState {
   std::string_view name;
-  Shape (*shape)(const Shape& param) = nullptr;  // null: the parameter's shape
+  Shape (*shape)(const Shape& param, bool table) = nullptr;  // of rules per tensor; null: the parameter's shape
+
+  // Returns the shape of the state of a weight.
+  Shape Of(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const {
+    return shape == nullptr ? param : shape(param, spec.tables.contains(weight));
+  }
 };
 
 struct RuleDefaults {
@@ -57,6 +63,9 @@ std::vector<const OptimizerRule*> NamedRules();
 
 std::span<const OptimizerRule> ElementwiseRules();
 std::span<const OptimizerRule> PerTensorRules();
+
+// Updates by adamw. The state is that of adam: both moments.
+RuleResult UpdateByAdamW(const RuleContext& context);
 
 // Returns 1 − βᵗ, Adam's bias correction, without the cancellation of float32 for β near 1.
 inline Val BiasCorrection(double beta, Val t) { return -t.b().Op("Expm1", {t * std::log(beta)}); }
