@@ -238,6 +238,10 @@ absl::StatusOr<Kernel> PrepareMatMulDequantized(const KernelContext& c) {
   if (fast && transposed && IsPlainBf16(c, reader.matrix())) return MakePlainProduct(p, e);
   if (const int64_t width = fast ? FindTileWidth(p.m, p.k, p.n, e.in) : 0)
     return MakeTiledProduct(p, e, MakeTileSource(reader, p, width, transposed));
+  if (transposed) {
+    if (const std::optional<Kernel> kernel = MakeDequantizedGemv(reader, p.m))
+      return bf16 ? ComputeInFloat32(*kernel, p) : *kernel;
+  }
   const DequantizedProduct product(std::move(reader), p, transposed);
   Kernel kernel{.run = [product](const Args& args) { product.Run(args); }, .workspace = product.workspace()};
   return bf16 ? ComputeInFloat32(kernel, p) : kernel;
