@@ -94,6 +94,17 @@ Val SelectRows(Val x, Val rows) {
   return x.b().Op(op, operands, attrs);
 }
 
+// Returns the cache followed by the new keys or values if the model only sorts these by position; otherwise invalid.
+Val FindUnsorted(Val present, const CacheTensor& cache) {
+  const Graph& graph = present.b().graph();
+  const Node* sort = graph.producer(present.id());
+  if (sort != nullptr && sort->op == "Cast") sort = graph.producer(sort->inputs[0]);
+  if (sort == nullptr || sort->op != "GatherElements" || sort->attrs.Int("axis") != cache.length_axis) return Val();
+  const Node* both = graph.producer(sort->inputs[0]);
+  const bool joins = both != nullptr && both->op == "Concat" && both->attrs.Int("axis") == cache.length_axis;
+  return joins ? present.b().Wrap(sort->inputs[0]) : Val();
+}
+
 // The programs of one use of the cache.
 class Decoder : public TextDecoder {
  public:
@@ -255,12 +266,14 @@ class Decoder : public TextDecoder {
     return graph;
   }
 
-  // Adds an output for the keys or values that the cache gets: those of the new tokens, or all in order.
+  // Adds an output for the keys or values that the cache gets: those of the new tokens, or all in order if the new ones
+  // cannot be found.
   void AddNewKeys(const ImportedModel& imported, int64_t tokens, Builder* b) const {
     for (size_t i = 0; i < form_.cache.size(); ++i) {
       const CacheTensor& cache = form_.cache[i];
       Val present = b->Wrap(imported.graph.FindOutput(cache.present)->value);
-      if (use_ == CacheUse::kAppended) present = Slice(present, cache.length_axis, past(), tokens);
+      const Val unsorted = use_ == CacheUse::kOrdered ? FindUnsorted(present, cache) : present;
+      if (unsorted) present = Slice(unsorted, cache.length_axis, past(), tokens);
       const Region& memory = cache_bindings_.at(cache.past);
       b->graph().AddOutput(NewName(i), Cast(present, memory.type.dtype).id());
     }
@@ -408,7 +421,7 @@ class Decoder : public TextDecoder {
       const int64_t blocks = NumElements(Shape(extents + 1, extents + axis));
       const auto bytes =
           static_cast<int64_t>(NumElements(Shape(extents + axis + 1, to.type.shape.end())) * DTypeSize(to.type.dtype));
-      const int64_t source = use_ == CacheUse::kOrdered ? used : 0;
+      const int64_t source = from.type.shape[axis] > step.tokens ? used : 0;  // all are in order, or only the new ones
       buffer_.resize(count * bytes);
       for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
         const int64_t read = (block * from.type.shape[axis] + source) * bytes;
