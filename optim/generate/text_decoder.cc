@@ -94,6 +94,17 @@ Val SelectRows(Val x, Val rows) {
   return x.b().Op(op, operands, attrs);
 }
 
+// Returns the cache followed by the new keys or values if the model only sorts these by position; otherwise invalid.
+Val FindUnsorted(Val present, const CacheTensor& cache) {
+  const Graph& graph = present.b().graph();
+  const Node* sort = graph.producer(present.id());
+  if (sort != nullptr && sort->op == "Cast") sort = graph.producer(sort->inputs[0]);
+  if (sort == nullptr || sort->op != "GatherElements" || sort->attrs.Int("axis") != cache.length_axis) return Val();
+  const Node* both = graph.producer(sort->inputs[0]);
+  const bool joins = both != nullptr && both->op == "Concat" && both->attrs.Int("axis") == cache.length_axis;
+  return joins ? present.b().Wrap(sort->inputs[0]) : Val();
+}
+
 // The programs of one use of the cache.
 class Decoder : public TextDecoder {
  public:
@@ -113,10 +124,7 @@ class Decoder : public TextDecoder {
     const int64_t beside = caches() ? kChunk : 0;  // positions of the new tokens, which follow those of the cache
     if (options_.greatest_length > 0) capacity_ = std::min(capacity_, options_.greatest_length - beside);
     if (capacity_ < 1) return Invalid("the model has ", options_.greatest_length, " positions, too few for a cache");
-    if (!caches()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(chunk_, Compile(kChunk, false));
-    ASSIGN_OR_RETURN(one_, Compile(1, true));
-    return absl::OkStatus();
+    return caches() ? MakeCache(std::min(capacity_, options_.first_capacity)) : absl::OkStatus();
   }
 
   absl::Status Append(std::span<const std::vector<int64_t>> tokens) override {
@@ -124,7 +132,9 @@ class Decoder : public TextDecoder {
       if (std::ssize(tokens_[row]) + std::ssize(tokens[row]) > capacity_)
         return absl::OutOfRangeError(StrCat("the text is longer than ", capacity_, " tokens"));
     }
-    return caches() ? AppendToCache(tokens) : ComputeAll(tokens);
+    if (!caches()) return ComputeAll(tokens);
+    RETURN_IF_ERROR(MakeRoom(tokens));
+    return AppendToCache(tokens);
   }
 
   std::span<const float> logits(int64_t row) const override { return std::span(logits_).subspan(row * width_, width_); }
@@ -163,7 +173,36 @@ class Decoder : public TextDecoder {
   };
 
   bool caches() const { return use_ != CacheUse::kNone; }
-  int64_t past() const { return caches() ? capacity_ : 0; }
+  int64_t past() const { return caches() ? room_ : 0; }
+
+  // Makes a cache for `room` tokens of each row, and programs that use it.
+  absl::Status MakeCache(int64_t room) {
+    room_ = room;
+    cache_ = Arena();
+    ASSIGN_OR_RETURN(chunk_, Compile(kChunk, false));
+    ASSIGN_OR_RETURN(one_, Compile(1, true));
+    return absl::OkStatus();
+  }
+
+  // Doubles the cache until it has room for the tokens. Each step reads all of it.
+  absl::Status MakeRoom(std::span<const std::vector<int64_t>> tokens) {
+    int64_t room = room_;
+    for (size_t row = 0; row < tokens.size(); ++row) {
+      while (room < std::ssize(tokens_[row]) + std::ssize(tokens[row])) room *= 2;
+    }
+    if (room == room_) return absl::OkStatus();
+    const Arena before = std::move(cache_);
+    for (std::unique_ptr<Step>* step : {&chunk_, &one_}) {
+      programs_.Release(*(*step)->program);
+      step->reset();
+    }
+    RETURN_IF_ERROR(MakeCache(std::min(room, capacity_)));
+    for (size_t row = 0; row < tokens_.size(); ++row) {
+      for (const CacheTensor& cache : form_.cache)
+        RETURN_IF_ERROR(CopyKeys(before.At(cache.past), cache, static_cast<int64_t>(row), {0, 0, length(row)}));
+    }
+    return absl::OkStatus();
+  }
 
   ImportOptions MakeImport(int64_t tokens) const {
     const int64_t rows = options_.rows, keys = past() + tokens;
@@ -255,12 +294,14 @@ class Decoder : public TextDecoder {
     return graph;
   }
 
-  // Adds an output for the keys or values that the cache gets: those of the new tokens, or all in order.
+  // Adds an output for the keys or values that the cache gets: those of the new tokens, or all in order if the new ones
+  // cannot be found.
   void AddNewKeys(const ImportedModel& imported, int64_t tokens, Builder* b) const {
     for (size_t i = 0; i < form_.cache.size(); ++i) {
       const CacheTensor& cache = form_.cache[i];
       Val present = b->Wrap(imported.graph.FindOutput(cache.present)->value);
-      if (use_ == CacheUse::kAppended) present = Slice(present, cache.length_axis, past(), tokens);
+      const Val unsorted = use_ == CacheUse::kOrdered ? FindUnsorted(present, cache) : present;
+      if (unsorted) present = Slice(unsorted, cache.length_axis, past(), tokens);
       const Region& memory = cache_bindings_.at(cache.past);
       b->graph().AddOutput(NewName(i), Cast(present, memory.type.dtype).id());
     }
@@ -402,20 +443,32 @@ class Decoder : public TextDecoder {
     if (!caches() || count == 0) return absl::OkStatus();
     const int64_t used = std::ssize(tokens_[row]);
     for (size_t i = 0; i < form_.cache.size(); ++i) {
-      const Region &from = *step.fresh[i], &to = cache_bindings_.at(form_.cache[i].past);
-      const auto axis = static_cast<ptrdiff_t>(form_.cache[i].length_axis);
-      const auto extents = to.type.shape.begin();
-      const int64_t blocks = NumElements(Shape(extents + 1, extents + axis));
-      const auto bytes =
-          static_cast<int64_t>(NumElements(Shape(extents + axis + 1, to.type.shape.end())) * DTypeSize(to.type.dtype));
-      const int64_t source = use_ == CacheUse::kOrdered ? used : 0;
-      buffer_.resize(count * bytes);
-      for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
-        const int64_t read = (block * from.type.shape[axis] + source) * bytes;
-        const int64_t written = (block * to.type.shape[axis] + used) * bytes;
-        RETURN_IF_ERROR(from.view.buffer->Read(from.view.offset + read, buffer_));
-        RETURN_IF_ERROR(to.view.buffer->Write(to.view.offset + written, buffer_));
-      }
+      const Region& fresh = *step.fresh[i];
+      const bool all = fresh.type.shape[form_.cache[i].length_axis] > step.tokens;  // in order, not only the new ones
+      RETURN_IF_ERROR(CopyKeys(fresh, form_.cache[i], row, {all ? used : 0, used, count}));
+    }
+    return absl::OkStatus();
+  }
+
+  struct Copied {
+    int64_t from, to, count;  // tokens
+  };
+
+  // Copies keys or values of a row into the cache.
+  absl::Status CopyKeys(const Region& from, const CacheTensor& cache, int64_t row, Copied tokens) {
+    if (tokens.count == 0) return absl::OkStatus();
+    const Region& to = cache_bindings_.at(cache.past);
+    const auto axis = static_cast<ptrdiff_t>(cache.length_axis);
+    const auto extents = to.type.shape.begin();
+    const int64_t blocks = NumElements(Shape(extents + 1, extents + axis));
+    const auto bytes =
+        static_cast<int64_t>(NumElements(Shape(extents + axis + 1, to.type.shape.end())) * DTypeSize(to.type.dtype));
+    buffer_.resize(tokens.count * bytes);
+    for (int64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
+      const int64_t read = (block * from.type.shape[axis] + tokens.from) * bytes;
+      const int64_t written = (block * to.type.shape[axis] + tokens.to) * bytes;
+      RETURN_IF_ERROR(from.view.buffer->Read(from.view.offset + read, buffer_));
+      RETURN_IF_ERROR(to.view.buffer->Write(to.view.offset + written, buffer_));
     }
     return absl::OkStatus();
   }
@@ -426,8 +479,8 @@ class Decoder : public TextDecoder {
   const DecoderOptions options_;
   const CacheUse use_;
   std::map<std::string, Shape> cache_shapes_;  // by input
-  int64_t capacity_ = 0;
-  int64_t filler_ = 0;  // the token behind those of a row, which no token sees
+  int64_t capacity_ = 0, room_ = 0;            // tokens of a row: at most, and in the memory of the cache
+  int64_t filler_ = 0;                         // the token behind those of a row, which no token sees
   Arena cache_;
   Bindings cache_bindings_;
   Programs programs_;

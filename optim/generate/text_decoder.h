@@ -6,8 +6,8 @@
 //   auto scores = (*decoder)->logits(0);       // of the token that follows
 //   (*decoder)->Append({{best}});
 //
-// A program is compiled for one token and one for kChunk tokens, so that neither prompts nor answers of any length
-// compile another one. Thread-compatible.
+// A program is compiled for one token and one for kChunk tokens. They read all memory of the cache. When that is full,
+// it doubles, and both are compiled again. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ namespace onnxtrain {
 struct DecoderOptions {
   int64_t rows = 1;                 // texts that are continued together
   int64_t capacity = 0;             // tokens of a text, prompt and answer
+  int64_t first_capacity = 512;     // tokens that the cache has memory for at first; it doubles when it is full
   int64_t exact_length = 0;         // the only length that the model accepts; 0: any
   int64_t greatest_length = 0;      // positions that the model has; 0: no limit
   int64_t vocabulary = 0;           // rows of the embedding table; 0: unknown
@@ -51,7 +52,8 @@ class TextDecoder {
   // Must be called after the weights of the session have changed. Drops all tokens.
   virtual void WeightsChanged() = 0;
 
-  // Appends tokens to each row; rows without new tokens keep theirs. Fails if a row exceeds capacity().
+  // Appends tokens to each row; rows without new tokens keep theirs. Fails if a row exceeds capacity(); after any other
+  // error, the decoder must not be used.
   virtual absl::Status Append(std::span<const std::vector<int64_t>> tokens) = 0;
   // Returns the scores of the tokens that may follow the row, after the last Append that had tokens for it.
   virtual std::span<const float> logits(int64_t row) const = 0;

@@ -44,6 +44,25 @@ TEST_F(Generate, ReadsLongPrompts) {
   EXPECT_EQ(plain.out, cached.out);
 }
 
+// The memory of the cache has room for 512 tokens at first. A text continues as before when it is full: after a token
+// or within a prompt.
+TEST_F(Generate, CachesGrow) {
+  Make("plain", Appending(false));
+  Make("cached", Appending(true));
+  Make("ordered", Ordering());
+  std::string prompt;
+  for (int i = 0; i < 500; ++i) prompt += kChars[i * 7 % 26];
+  const auto write = [&](const std::string& model, const std::string& text, int64_t tokens) {
+    const Outcome o = Write(StrCat("--quiet --model ", model, " --prompt '", text, "' --max-new-tokens ", tokens));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out.substr(0, o.out.find('\n'));
+  };
+  EXPECT_EQ(write("cached", prompt, 40), write("plain", prompt, 40));
+  const std::string all = write("ordered", prompt, 40);
+  ASSERT_EQ(all.size(), 40);
+  EXPECT_EQ(write("ordered", prompt + all.substr(0, 25), 15), all.substr(25));
+}
+
 TEST_F(Generate, DrawsAreRepeatable) {
   Make("m", Appending(true));
   const auto draw = [&](const std::string& more) {

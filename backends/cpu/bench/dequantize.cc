@@ -50,7 +50,7 @@ Run MakeOneDnn(const Case& c) {
 }  // namespace
 
 void CompareDequantize() {
-  for (const int64_t m : {16, 64, 128, 256, 512, 1024}) {
+  for (const int64_t m : {1, 2, 4, 8, 16, 64, 128, 256, 512, 1024}) {
     for (const Case& c : {Case{m, 2816, 1024, 4, true}, Case{m, 2816, 1024, 4, false}, Case{m, 1024, 2816, 4, true},
                           Case{m, 1024, 2816, 4, false}, Case{m, 2816, 1024, 8, true}, Case{m, 2816, 1024, 8, false},
                           Case{m, 2816, 1024, 16, true}, Case{m, 2816, 1024, 16, false}, Case{m, 2816, 1024, 32, true},

@@ -93,12 +93,15 @@ void MultiplyRemainder(const Matrix<F>& a, const F* b, int64_t ldb, float* c, in
 }
 
 constexpr int kBlockRows = 6, kBlockVecs = HWY_CAP_GE512 ? 4 : 2;  // bounded by the number of registers
+constexpr int kRowVecs = 8;                                        // of a single row
 
 template <int kWidth, typename F>
 void Columns(Matrix<F> a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t k, bool add) {
   int64_t i = 0;
-  for (; i + kBlockRows <= m; i += kBlockRows, a.data += kBlockRows * a.row)
-    MultiplyBlock<kBlockRows, kWidth>(a, b, ldb, c + i * ldc, ldc, k, add);
+  if constexpr (kWidth <= kBlockVecs) {
+    for (; i + kBlockRows <= m; i += kBlockRows, a.data += kBlockRows * a.row)
+      MultiplyBlock<kBlockRows, kWidth>(a, b, ldb, c + i * ldc, ldc, k, add);
+  }
   for (; i < m; ++i, a.data += a.row) MultiplyBlock<1, kWidth>(a, b, ldb, c + i * ldc, ldc, k, add);
 }
 
@@ -106,10 +109,42 @@ template <typename F>
 void Multiply(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k,
               bool add) {
   int64_t j = 0;
+  for (; m < kBlockRows && j + kRowVecs * kVecLanes <= n; j += kRowVecs * kVecLanes)
+    Columns<kRowVecs>(a, b + j, ldb, c + j, ldc, m, k, add);
   for (; j + kBlockVecs * kVecLanes <= n; j += kBlockVecs * kVecLanes)
     Columns<kBlockVecs>(a, b + j, ldb, c + j, ldc, m, k, add);
   for (; j + kVecLanes <= n; j += kVecLanes) Columns<1>(a, b + j, ldb, c + j, ldc, m, k, add);
   if (j < n) MultiplyRemainder(a, b + j, ldb, c + j, ldc, m, n - j, k, add);
+}
+
+// Computes kColumns elements of a row of c, the products of a row x with the rows of b.
+template <int kColumns, typename F>
+void DotBlock(const F* x, const F* b, int64_t ldb, int64_t k, float* c) {
+  VecF32 acc[kColumns];
+  int64_t p = 0;
+  for (; p + kVecLanes <= k; p += kVecLanes) {
+    const VecOf<F> factor = VecOf<F>::Load(x + p);
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) acc[j] = MulAddPairs(acc[j], factor, VecOf<F>::Load(b + j * ldb + p));
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < kColumns; ++j) {
+    float sum = hn::GetLane(hn::SumOfLanes(VecF32::Tag(), acc[j].v));
+    for (int64_t rest = p; rest < k; ++rest) sum = MulAddPairs(sum, x[rest], b[j * ldb + rest]);
+    c[j] = sum;
+  }
+}
+
+template <typename F>
+void MultiplyTransposed(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
+                        int64_t k) {
+  int64_t j = 0;
+  for (; j + 4 <= n; j += 4) {
+    for (int64_t i = 0; i < m; ++i) DotBlock<4>(a.data + i * a.row, b + j * ldb, ldb, k, c + i * ldc + j);
+  }
+  for (; j < n; ++j) {
+    for (int64_t i = 0; i < m; ++i) DotBlock<1>(a.data + i * a.row, b + j * ldb, ldb, k, c + i * ldc + j);
+  }
 }
 
 // Transposes `rows` rows of x into kTile columns of `to`; the remaining columns are zeros.
@@ -299,8 +334,9 @@ void PackColumnPairs(const uint16_t* first, const uint16_t* second, int64_t n, u
 }
 
 template <typename S>
-constexpr AttentionSimd<S> kAttention = {Multiply, PackTile,   LargestSquare, SoftmaxRows<S>, SoftmaxRows<float>,
-                                         CapRows,  ScoreGrads, Scale,         PackColumnPairs};
+constexpr AttentionSimd<S> kAttention = {Multiply,       MultiplyTransposed, PackTile, LargestSquare,
+                                         SoftmaxRows<S>, SoftmaxRows<float>, CapRows,  ScoreGrads,
+                                         Scale,          PackColumnPairs};
 
 }  // namespace
 

@@ -46,6 +46,9 @@ struct AttentionSimd {
   // Computes c[m,n] = a·b, or adds a·b to c. The rows of b [k,n] and c are contiguous, ldb and ldc elements apart.
   void (*multiply)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n, int64_t k,
                    bool add);
+  // Computes c[m,n] = a·bᵀ. The rows of a, b [n,k] and c are contiguous.
+  void (*multiply_transposed)(const Matrix<F>& a, const F* b, int64_t ldb, float* c, int64_t ldc, int64_t m, int64_t n,
+                              int64_t k);
   // Transposes up to 16 rows of x to to[columns, 16], padded with zeros; the rows of `to` are `width` apart.
   void (*pack_tile)(const F* x, int64_t row, int64_t rows, int64_t columns, F* to, int64_t width);
   // Returns the maximum over rows of Σ x²; NaN if x has one.
@@ -85,6 +88,7 @@ constexpr int64_t kPanel = 64;               // keys of a panel, which a product
 constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
 constexpr int64_t kMaxQueries = 48;          // queries of a block
 constexpr int64_t kTile = 16;                // rows of a transposed tile
+constexpr int64_t kFewQueries = 8;           // so few read keys and values where they are
 
 template <typename S>
 const AttentionSimd<S>& Simd();
@@ -401,15 +405,23 @@ void ComputeProbabilities(const Geometry& g, const ScoreBlock& b, float* inverse
   }
 }
 
+// Returns true if few queries read the keys of each head, and the values if these are floats, without copies.
+template <typename S>
+bool ReadsInPlace(const Geometry& g) {
+  const bool values = kIsBf16<S> || IsDirectlyReadable<S>(g.v);
+  return g.q.rows <= kFewQueries && IsDirectlyReadable<S>(g.k) && values;
+}
+
 template <typename S>
 absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
   const Geometry g = MakeGeometry(c, 0);
+  const bool in_place = ReadsInPlace<S>(g), copies_values = !in_place || kIsBf16<S>;
   const Heads y = MakeHeads(GetHeadOperands(c).back());
   const int64_t depth = NumGemmElements<S>(g.q.columns);
   WorkspaceLayout cut;
   const int64_t rows = cut(std::max(GetScratchElements<S>(g.k, g.keys()), GetScratchElements<S>(g.q, g.block))),
-                packed_k = cut(g.padded() * depth);
-  const int64_t v = cut(NumGemmElements<S>(g.keys()) * g.v.columns), p = cut(g.block * g.padded()),
+                packed_k = cut(in_place ? 0 : g.padded() * depth);
+  const int64_t v = cut(copies_values ? NumGemmElements<S>(g.keys()) * g.v.columns : 0), p = cut(g.block * g.padded()),
                 out = cut(g.block * g.v.columns);
   const size_t bytes = cut.bytes();
   constexpr int kYAt = 5;
@@ -418,21 +430,27 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
           [=](const Args& args) {
             ForHeads<S>(g, bytes, args, 0, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
               const auto& simd = Simd<S>();
-              PackTransposed<S>(GatherRows(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows)), g.keys(), depth,
-                                At<S>(ws, packed_k));
-              GatherColumnPairs(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
+              using F = GemmElement<S>;
+              const Matrix<F> k = GatherRows(g.k, args.in<S>(1) + at[2], 0, g.keys(), At<S>(ws, rows));
+              if (!in_place) PackTransposed<S>(k, g.keys(), depth, At<S>(ws, packed_k));
+              if (copies_values) GatherColumnPairs(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
+              const F* values = copies_values ? At<S>(ws, v) : reinterpret_cast<const F*>(args.in<S>(2) + at[3]);
               const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
               for (int64_t first = 0; first < g.q.rows; first += g.block) {
                 const int64_t count = std::min(g.block, g.q.rows - first);
                 const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
                 float inverse[kMaxQueries];
-                MultiplyPanels<S>(GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows)),
-                                  At<S>(ws, packed_k), depth, scores);
+                const Matrix<F> q = GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows));
+                if (in_place) {
+                  simd.multiply_transposed(q, k.data, k.row, scores.data, scores.ld, count, scores.keys, depth);
+                } else {
+                  MultiplyPanels<S>(q, At<S>(ws, packed_k), depth, scores);
+                }
                 ComputeProbabilities<S>(
                     g, {scores, at[0], first, MaskFrom(g, mask, first), g.dropout ? args.in<uint32_t>(4) : nullptr},
                     inverse);
-                simd.multiply({At<S>(ws, p), scores.ld, 1}, At<S>(ws, v), g.v.columns, ws + out, g.v.columns, count,
-                              g.v.columns, NumGemmElements<S>(scores.keys), false);
+                simd.multiply({At<S>(ws, p), scores.ld, 1}, values, copies_values ? g.v.columns : g.v.row, ws + out,
+                              g.v.columns, count, g.v.columns, NumGemmElements<S>(scores.keys), false);
                 Scatter(
                     y, ws + out, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[kYAt]);
               }

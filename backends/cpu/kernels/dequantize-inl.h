@@ -1,15 +1,12 @@
 #include <type_traits>
 
+#include "backends/cpu/kernels/nf4-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace onnxtrain::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
-using Vec = hn::Vec<D>;
 
 void UnpackNibbles(const uint8_t* packed, int64_t n, uint8_t* numbers) {
   const hn::Full128<uint8_t> d;
@@ -22,29 +19,6 @@ void UnpackNibbles(const uint8_t* packed, int64_t n, uint8_t* numbers) {
     hn::StoreU(hn::InterleaveUpper(d, low, high), d, numbers + i + 16);
   }
   for (; i < n; ++i) numbers[i] = packed[i / 2] >> (i % 2 * 4) & 15;
-}
-
-// Looks up a vector of values by their indices. The table fills one vector of 512 bits or two of 256 bits.
-Vec LookUpNf4(const uint8_t* indices) {
-  const D d;
-  const hn::Rebind<uint8_t, D> bytes;
-  const hn::Rebind<int32_t, D> ints;
-  const auto index = hn::PromoteTo(ints, hn::LoadU(bytes, indices));
-  const float* table = kNf4.data();
-#if HWY_HAVE_SCALABLE
-  return hn::GatherIndex(d, table, index);
-#else
-  if constexpr (hn::MaxLanes(D()) == 16) {
-    return hn::TableLookupLanes(hn::LoadU(d, table), hn::IndicesFromVec(d, index));
-  } else if constexpr (hn::MaxLanes(D()) == 8) {
-    const auto half = hn::IndicesFromVec(d, hn::And(index, hn::Set(ints, 7)));
-    const Vec low = hn::TableLookupLanes(hn::LoadU(d, table), half);
-    const Vec high = hn::TableLookupLanes(hn::LoadU(d, table + 8), half);
-    return hn::IfThenElse(hn::RebindMask(d, hn::Gt(index, hn::Set(ints, 7))), high, low);
-  } else {
-    return hn::GatherIndex(d, table, index);
-  }
-#endif
 }
 
 template <typename T>
@@ -61,7 +35,9 @@ Vec LoadNumbers(const T* numbers) {
   } else if constexpr (std::is_same_v<T, float>) {
     return hn::LoadU(d, numbers);
   } else if constexpr (std::is_same_v<T, Nf4>) {
-    return LookUpNf4(reinterpret_cast<const uint8_t*>(numbers));
+    const hn::Rebind<uint8_t, D> bytes;
+    const hn::RebindToSigned<D> ints;
+    return LookUpNf4(hn::PromoteTo(ints, hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(numbers))));
   } else {
     const hn::Rebind<T, D> bytes;
     const hn::Rebind<int32_t, D> ints;

@@ -61,17 +61,6 @@ namespace onnxtrain::cpu {
 HWY_EXPORT(DequantizeTable);
 namespace {
 
-// Reads n elements of a float type from index `begin` on.
-template <typename T>
-void ReadFloats(const void* from, DType dtype, int64_t begin, int64_t n, T* y) {
-  const auto read = [&]<typename From>(const From* x) {
-    for (int64_t i = 0; i < n; ++i) y[i] = ToNumber<T>(x[begin + i]);
-  };
-  if (dtype == DType::kFloat32) return read(static_cast<const float*>(from));
-  if (dtype == DType::kFloat64) return read(static_cast<const double*>(from));
-  dtype == DType::kFloat16 ? read(static_cast<const Float16*>(from)) : read(static_cast<const BFloat16*>(from));
-}
-
 int FindNumber(const QuantizedMatrix& m, DType stored) {
   if (m.nf4) return 5;
   if (!m.has_floats()) return m.is_signed ? 1 : 0;
@@ -120,7 +109,7 @@ void RowReader<T>::Read(const Operands& in, int64_t row, int64_t column, int64_t
   LoadScales(in, row / m_.block_rows, column, n, scratch);
   const uint8_t* numbers = in.q + row * m_.row_bytes + column * m_.bits / 8;
   if (m_.bits < 8) {
-    Unpack(numbers, n, scratch->numbers);
+    Unpack(numbers, m_.bits, n, scratch->numbers);
     numbers = scratch->numbers;
   }
   const int64_t length = m_.block_columns, first = length - column % length;
@@ -142,28 +131,49 @@ void RowReader<T>::LoadScales(const Operands& in, int64_t block_row, int64_t col
   scratch->column = column;
   scratch->n = n;
   const int64_t first = column / m_.block_columns, count = (column + n - 1) / m_.block_columns + 1 - first;
-  ReadFloats(in.scale, scale_, block_row * m_.scale_columns() + first, count, scratch->scale);
+  ReadScales(in, block_row, first, count, scratch->scale, scratch->zero, scratch->numbers);
+}
+
+template <typename T>
+void RowReader<T>::ReadScales(const Operands& in, int64_t block_row, int64_t first, int64_t count, T* scale, T* zero,
+                              uint8_t* numbers) const {
+  const int64_t begin = block_row * m_.scale_columns() + first;
+  ReadFloats(in.scale, scale_, begin, count, scale);
   if (!has_zero_) {
-    std::fill_n(scratch->zero, count, static_cast<T>(m_.zero));
+    std::fill_n(zero, count, static_cast<T>(m_.zero));
   } else if (IsFloat(zero_)) {
-    ReadFloats(in.zero, zero_, block_row * m_.scale_columns() + first, count, scratch->zero);
+    ReadFloats(in.zero, zero_, begin, count, zero);
   } else {
-    const auto* bytes = static_cast<const uint8_t*>(in.zero) + block_row * m_.zero_row_bytes();
-    for (int64_t i = 0; i < count; ++i) scratch->zero[i] = ReadZero(bytes, first + i);
+    ReadZeros(static_cast<const uint8_t*>(in.zero) + block_row * m_.zero_row_bytes(), first, count, zero, numbers);
   }
 }
 
+// Reads n elements of a float type from index `begin` on.
 template <typename T>
-T RowReader<T>::ReadZero(const uint8_t* row, int64_t i) const {
-  const int64_t per_byte = 8 / m_.zero_bits;
-  const uint8_t byte = row[i / per_byte];
-  if (m_.zero_bits == 8) return signed_zero_ ? static_cast<T>(static_cast<int8_t>(byte)) : static_cast<T>(byte);
-  return static_cast<T>(byte >> (i % per_byte * m_.zero_bits) & ((1 << m_.zero_bits) - 1));
+void RowReader<T>::ReadFloats(const void* from, DType dtype, int64_t begin, int64_t n, T* y) const {
+  const auto read = [&]<typename From>(const From* x) {
+    for (int64_t i = 0; i < n; ++i) y[i] = ToNumber<T>(x[begin + i]);
+  };
+  if (dtype == DType::kFloat32) return read(static_cast<const float*>(from));
+  if (dtype == DType::kFloat64) return read(static_cast<const double*>(from));
+  dtype == DType::kFloat16 ? read(static_cast<const Float16*>(from)) : read(static_cast<const BFloat16*>(from));
+}
+
+// Reads the zero points of the blocks from `first` on.
+template <typename T>
+void RowReader<T>::ReadZeros(const uint8_t* row, int64_t first, int64_t count, T* zero, uint8_t* numbers) const {
+  const int64_t per_byte = 8 / m_.zero_bits, skipped = first % per_byte;
+  row += first / per_byte;
+  if (m_.zero_bits < 8) {
+    Unpack(row, m_.zero_bits, skipped + count, numbers);
+    row = numbers + skipped;
+  }
+  for (int64_t i = 0; i < count; ++i) zero[i] = signed_zero_ ? static_cast<int8_t>(row[i]) : row[i];
 }
 
 template <typename T>
-void RowReader<T>::Unpack(const uint8_t* packed, int64_t n, uint8_t* numbers) const {
-  if (m_.bits == 4) return simd_.unpack_nibbles(packed, n, numbers);
+void RowReader<T>::Unpack(const uint8_t* packed, int64_t bits, int64_t n, uint8_t* numbers) const {
+  if (bits == 4) return simd_.unpack_nibbles(packed, n, numbers);
   for (int64_t i = 0; i < n; ++i) numbers[i] = packed[i / 4] >> (i % 4 * 2) & 3;
 }
 

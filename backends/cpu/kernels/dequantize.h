@@ -2,6 +2,8 @@
 // whose rows are in matmul.cc.
 #pragma once
 
+#include <optional>
+
 #include "backends/cpu/runtime/dnnl_call.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "frontend/ops/dequantize.h"
@@ -35,8 +37,22 @@ class RowReader {
     uint8_t* numbers;
     int64_t block_row = -1, column = -1, n = 0;  // the segment whose scales are loaded
   };
-  static size_t ScratchBytes(int64_t n) { return 2 * Aligned64((n + 2) * sizeof(T)) + Aligned64(n + 64); }
+  static size_t ScratchBytes(int64_t n) {
+    return 2 * Aligned64((n + 2) * sizeof(T)) + Aligned64(n + 2 + kUnpackPadding);
+  }
   static Scratch MakeScratch(std::byte* memory, int64_t n);
+
+  bool has_zero() const { return has_zero_; }
+  DType scale_type() const { return scale_; }
+  // Returns true if the zero points of a row of blocks end with a byte, so that those of the next one follow them.
+  bool has_adjacent_rows_of_zeros() const {
+    return !has_zero_ || IsFloat(zero_) || m_.scale_columns() * m_.zero_bits % 8 == 0;
+  }
+  // Writes the scales and zero points of `count` blocks from block `first` of a row of blocks on. Those of following
+  // rows are among them if they are adjacent. `numbers` is scratch memory for count + kUnpackPadding bytes.
+  void ReadScales(const Operands& in, int64_t block_row, int64_t first, int64_t count, T* scale, T* zero,
+                  uint8_t* numbers) const;
+  static constexpr int64_t kUnpackPadding = 64;
 
   // Writes the elements [column, column + n) of a row to y.
   void Read(const Operands& in, int64_t row, int64_t column, int64_t n, Scratch* scratch, T* y) const;
@@ -45,8 +61,9 @@ class RowReader {
   RowReader(const QuantizedMatrix& matrix, DType stored, DType scale, const Type* zero, size_t first);
 
   void LoadScales(const Operands& in, int64_t block_row, int64_t column, int64_t n, Scratch* scratch) const;
-  T ReadZero(const uint8_t* row, int64_t i) const;
-  void Unpack(const uint8_t* packed, int64_t n, uint8_t* numbers) const;
+  void ReadFloats(const void* from, DType dtype, int64_t begin, int64_t n, T* y) const;
+  void ReadZeros(const uint8_t* row, int64_t first, int64_t count, T* zero, uint8_t* numbers) const;
+  void Unpack(const uint8_t* packed, int64_t bits, int64_t n, uint8_t* numbers) const;
 
   const DequantizeSimd& simd_;
   QuantizedMatrix m_;
@@ -58,6 +75,10 @@ class RowReader {
 
 absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c);
 bool AcceptsDequantize(const KernelContext& c);
+// Returns the kernel of x·Wᵀ for `rows` rows x; nullopt if these are too many, or the matrix has floats or small
+// blocks.
+std::optional<Kernel> MakeDequantizedGemv(const RowReader<float>& reader, int64_t rows);
+
 absl::StatusOr<Kernel> PrepareMatMulDequantized(const KernelContext& c);
 bool AcceptsMatMulDequantized(const KernelContext& c);
 

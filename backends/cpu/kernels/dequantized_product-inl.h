@@ -11,10 +11,11 @@ using Vec = hn::Vec<D>;
 
 // The sums of a tile take 24 of 32 vector registers, or 12 of 16.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
-constexpr int kRows = 6, kVectors = 4;
+constexpr int kDotRows = 6, kVectors = 4;
 #else
-constexpr int kRows = 3, kVectors = 2;
+constexpr int kDotRows = 3, kVectors = 2;
 #endif
+constexpr int kSumRows = 6;
 
 // Adds the blocks of four lanes to one.
 template <typename Tag>
@@ -107,14 +108,10 @@ void SumTile(const ProductTile& tile) {
 }  // namespace
 
 const TileSimd& TileTable() {
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
-  static constexpr TileSimd kTable = {.rows = kRows,
+  static constexpr TileSimd kTable = {.dot_rows = kDotRows,
+                                      .sum_rows = kSumRows,
                                       .dot = {DotTile<1>, DotTile<2>, DotTile<3>, DotTile<4>, DotTile<5>, DotTile<6>},
                                       .sum = {SumTile<1>, SumTile<2>, SumTile<3>, SumTile<4>, SumTile<5>, SumTile<6>}};
-#else
-  static constexpr TileSimd kTable = {
-      .rows = kRows, .dot = {DotTile<1>, DotTile<2>, DotTile<3>}, .sum = {SumTile<1>, SumTile<2>, SumTile<3>}};
-#endif
   return kTable;
 }
 

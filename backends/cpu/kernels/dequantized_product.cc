@@ -1,6 +1,6 @@
 // Multiplies by quantized matrices, which are dequantized tile by tile: no buffer has the size of the matrix. A thread
 // converts a tile that fits its cache to float32 and multiplies all rows of x by it. If x is bf16, oneDNN multiplies by
-// tiles (tiled_product.h).
+// tiles (tiled_product.h); if x has few rows, numbers become floats in registers (dequantized_gemv.cc).
 #include <algorithm>
 #include <array>
 
@@ -27,9 +27,9 @@ inline constexpr int64_t kPanelColumns = 64;
 using TileFunctions = std::array<void (*)(const ProductTile&), kMaxTileRows>;  // for 1, 2 … rows of x
 
 struct TileSimd {
-  int rows;           // rows of the largest tile
-  TileFunctions dot;  // w [columns, depth], at most kDotColumns; reads kDotColumns rows of it
-  TileFunctions sum;  // w [depth, kPanelColumns]; reads and writes kPanelColumns columns
+  int dot_rows, sum_rows;  // rows of the largest tile
+  TileFunctions dot;       // w [columns, depth], at most kDotColumns; reads kDotColumns rows of it
+  TileFunctions sum;       // w [depth, kPanelColumns]; reads and writes kPanelColumns columns
 };
 
 }  // namespace onnxtrain::cpu
@@ -95,9 +95,9 @@ class DequantizedProduct {
     for (int64_t k = 0; k < k_; k += depth_) {
       const int64_t depth = std::min(depth_, k_ - k);
       for (int64_t j = 0; j < columns; ++j) reader_.Read(in, first + j, k, depth, &scratch, tile + j * tile_step_);
-      for (int64_t i = 0; i < m_; i += simd_.rows) {
+      for (int64_t i = 0; i < m_; i += simd_.dot_rows) {
         for (int64_t j = 0; j < columns; j += kDotColumns) {
-          const int64_t rows = std::min<int64_t>(simd_.rows, m_ - i);
+          const int64_t rows = std::min<int64_t>(simd_.dot_rows, m_ - i);
           simd_.dot[rows - 1]({.x = args.in() + i * k_ + k,
                                .w = tile + j * tile_step_,
                                .x_step = k_,
@@ -132,8 +132,8 @@ class DequantizedProduct {
   void MultiplyPanel(const Args& args, int64_t column, Range k, const float* panel, float* edge) const {
     const int64_t columns = std::min(kPanelColumns, n_ - column);
     const bool whole = columns == kPanelColumns;
-    for (int64_t i = 0; i < m_; i += simd_.rows) {
-      const int64_t rows = std::min<int64_t>(simd_.rows, m_ - i);
+    for (int64_t i = 0; i < m_; i += simd_.sum_rows) {
+      const int64_t rows = std::min<int64_t>(simd_.sum_rows, m_ - i);
       float* y = args.out() + i * n_ + column;
       simd_.sum[rows - 1]({.x = args.in() + i * k_ + k.begin,
                            .w = panel,
@@ -238,6 +238,10 @@ absl::StatusOr<Kernel> PrepareMatMulDequantized(const KernelContext& c) {
   if (fast && transposed && IsPlainBf16(c, reader.matrix())) return MakePlainProduct(p, e);
   if (const int64_t width = fast ? FindTileWidth(p.m, p.k, p.n, e.in) : 0)
     return MakeTiledProduct(p, e, MakeTileSource(reader, p, width, transposed));
+  if (transposed) {
+    if (const std::optional<Kernel> kernel = MakeDequantizedGemv(reader, p.m))
+      return bf16 ? ComputeInFloat32(*kernel, p) : *kernel;
+  }
   const DequantizedProduct product(std::move(reader), p, transposed);
   Kernel kernel{.run = [product](const Args& args) { product.Run(args); }, .workspace = product.workspace()};
   return bf16 ? ComputeInFloat32(kernel, p) : kernel;

@@ -162,6 +162,8 @@ absl::StatusOr<Graph> LegalizeGraph(const Graph& graph) {
     return (LacksKernel(g, node) && !CanFoldHeadTransposes(g, node)) || IsFusedInFloat32(g, node);
   };
   const Pass supported[] = {
+      {"group_queries", GroupQueries, AnyNode(HasOneQuery)},
+      DcePass(),
       {"promote_half", [&](const Graph& g) { return PromoteHalfToFloat(g, lacks); }, AnyNode(UsesHalf)},
       {"fold_head_transposes", FoldHeadTransposes, AnyNode(CanFoldHeadTransposes)},
       {"move_axes", MoveAxes, AnyNode(CanMoveAxes)},

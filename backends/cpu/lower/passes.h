@@ -42,6 +42,14 @@ using ValueMap = std::vector<ValueId>;
 // decompositions. Returns an error that names every node without a kernel.
 absl::StatusOr<Graph> LegalizeGraph(const Graph& graph);
 
+// Returns true for an Attention node that may be one of GroupQueries.
+inline bool HasOneQuery(const Graph& graph, const Node& node) {
+  return node.op == "Attention" && graph.type(node.inputs[0]).rank() == 4 && graph.type(node.inputs[0]).shape[2] == 1;
+}
+// Replaces attention of one query per head to keys and values that are repeated for a group of heads: the queries of a
+// group become rows of one product with its keys, which are read once and not copied.
+absl::StatusOr<Graph> GroupQueries(const Graph& graph);
+
 // Returns true if FoldHeadTransposes replaces the node: an Attention or AttentionGrad of float32, or of bf16 if the
 // processor has bf16 products.
 bool CanFoldHeadTransposes(const Graph& graph, const Node& node);

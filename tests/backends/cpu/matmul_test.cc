@@ -4,6 +4,7 @@
 
 #include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/dequantize.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/passes/eliminate.h"
 #include "frontend/passes/rewrite.h"
@@ -151,6 +152,80 @@ TEST(CpuMatMul, FrozenWeightsOfSomeRowsAreReadAsStored) {
     EXPECT_EQ(CountOps(frozen.graph(), "MatMulDequantized"), 1);
     const HostTensor y = frozen.Get("y").value(), want = trained.Get("y").value();
     for (int64_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y.At(i), want.At(i), 1e-4) << i;
+  }
+}
+
+// A matrix [rows, columns] of low-bit numbers whose product with few rows has a kernel of its own.
+struct LowBitCase {
+  int64_t bits, block, columns, zero_bits = 0;  // 0: no zero points
+  DType number = DType::kUInt8, scale = DType::kFloat32, zero = DType::kUInt8;
+  bool nf4 = false;
+};
+
+Graph LowBitProduct(const LowBitCase& c, int64_t m) {
+  constexpr int64_t kRows = 37;
+  const QuantizedMatrix w{.rows = kRows,
+                          .columns = c.columns,
+                          .bits = c.bits,
+                          .is_signed = c.number == DType::kInt8,
+                          .block_columns = c.block,
+                          .zero_bits = c.zero_bits == 0 ? 8 : c.zero_bits,
+                          .zero = c.nf4 || c.zero_bits != 0 ? 0.0 : 5.0,
+                          .nf4 = c.nf4};
+  Graph graph;
+  Builder b(&graph);
+  const Val x = b.Input(InputKind::kFeed, "x", F({m, c.columns}));
+  const Shape zeros = {kRows, IsFloat(c.zero) ? w.scale_columns() : w.zero_row_bytes()};
+  const QuantizedOperands operands = {
+      .q = b.Input(InputKind::kFrozen, "q", {c.number, {kRows, (c.columns * c.bits + 7) / 8}}),
+      .scale = b.Input(InputKind::kFrozen, "scale", {c.scale, {kRows, w.scale_columns()}}),
+      .zero = c.zero_bits == 0 ? Val() : b.Input(InputKind::kFrozen, "zero", {c.zero, zeros}),
+      .matrix = w};
+  graph.AddOutput("y", MatMulDequantized(x, operands, true).id());
+  EXPECT_TRUE(b.status().ok()) << b.status().message();
+  return graph;
+}
+
+// Few rows are multiplied as they are among many, whose product dequantizes tiles.
+TEST(CpuMatMul, FewRowsOfLowBitProductsEqualThoseOfMany) {
+  constexpr DType kU8 = DType::kUInt8, kI8 = DType::kInt8, kF32 = DType::kFloat32, kF16 = DType::kFloat16;
+  const LowBitCase kCases[] = {{4, 32, 1024},
+                               {4, 16, 1000},
+                               {4, 128, 96, 4},
+                               {4, 32, 1056, 4},
+                               {4, 8, 72, 8, kU8, kF16},
+                               {4, 64, 130, 8, kU8, kF32, kF32},
+                               {2, 16, 513},
+                               {2, 64, 1024, 2},
+                               {8, 32, 300},
+                               {8, 16, 301, 8, kU8, DType::kBFloat16},
+                               {8, 128, 300, 8, kI8, kF32, kI8},
+                               {8, 1024, 77, 0, kI8},
+                               {.bits = 4, .block = 64, .columns = 700, .nf4 = true}};
+  for (const LowBitCase& c : kCases) {
+    SCOPED_TRACE(StrCat(c.bits, " bits in blocks of ", c.block, ", ", c.columns, " columns, nf4 ", c.nf4));
+    constexpr int64_t kMany = 24;
+    const Graph many = LowBitProduct(c, kMany);
+    std::mt19937 random(6);
+    std::map<std::string, HostTensor> inputs;
+    for (const GraphInput& input : many.inputs()) {
+      const Type& type = many.type(input.value);
+      inputs[input.name] = type.dtype == kU8 ? RandomTensor(type, random, 0, 256) : RandomTensor(type, random, -1, 1);
+      if (type.dtype == kI8) inputs[input.name] = RandomTensor(type, random, -128, 128);
+    }
+    const HostTensor want = RunOnce(Cpu(), many, inputs)[0];
+    double greatest = 0;
+    for (int64_t i = 0; i < want.size(); ++i) greatest = std::max(greatest, std::abs(want.At(i)));
+    const HostTensor x = inputs["x"];
+    ForEachTarget([&] {
+      for (const int64_t m : {1, 2, 3, 4, 7, 8}) {
+        HostTensor first(F({m, c.columns}));
+        for (int64_t i = 0; i < first.size(); ++i) first.Set(i, x.At(i));
+        inputs["x"] = first;
+        const HostTensor got = RunOnce(Cpu(), LowBitProduct(c, m), inputs)[0];
+        for (int64_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got.At(i), want.At(i), 4e-6 * greatest) << m << ", " << i;
+      }
+    });
   }
 }
 

@@ -299,6 +299,59 @@ TEST(CpuOps, AttentionTakesHeadsWhereTheyAre) {
   }
 }
 
+// One query of each of 6 heads, which share 2 heads of keys and values, as a decoder computes a token.
+Graph OneQueryOfGroups(DType dtype, bool masked) {
+  constexpr int64_t kBatch = 2, kGroups = 2, kHeads = 6, kKeys = 75, kDepth = 20;
+  Graph graph;
+  Builder b(&graph);
+  const auto repeated = [&](const char* name) {
+    const Val x = b.Input(InputKind::kFeed, name, {dtype, {kBatch, kGroups, kKeys, kDepth}});
+    const Val wide =
+        Expand(Reshape(x, {kBatch, kGroups, 1, kKeys, kDepth}), {kBatch, kGroups, kHeads / kGroups, kKeys, kDepth});
+    return Reshape(wide, {kBatch, kHeads, kKeys, kDepth});
+  };
+  const Val q = b.Input(InputKind::kFeed, "q", {dtype, {kBatch, kHeads, 1, kDepth}});
+  const Val mask = masked ? Cast(b.Input(InputKind::kFeed, "mask", F({kBatch, 1, 1, kKeys})), dtype) : Val();
+  graph.AddOutput("y", b.Op("Attention", {q, repeated("k"), repeated("v"), mask}, {{"scale", 0.25}}).id());
+  EXPECT_TRUE(b.status().ok()) << b.status();
+  return graph;
+}
+
+TEST(CpuOps, QueriesOfAGroupShareItsKeys) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const bool masked : {false, true}) {
+      const Graph graph = OneQueryOfGroups(dtype, masked);
+      const auto legal = Cpu().Legalize(graph);
+      ASSERT_TRUE(legal.ok()) << legal.status();
+      EXPECT_TRUE(std::ranges::none_of(legal->nodes(), [](const Node& n) { return n.op == "Expand"; }))
+          << Print(*legal);
+      std::mt19937 random(3);
+      std::map<std::string, HostTensor> inputs;
+      for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
+      const auto want = Interpret(graph, inputs);
+      ASSERT_TRUE(want.ok()) << want.status();
+      const double tolerance = dtype == DType::kFloat32 ? 1e-5 : 2e-2;
+      ForEachTarget([&] { ExpectClose(RunOnce(Cpu(), graph, inputs)[0], (*want)[0], tolerance, 1); });
+    }
+  }
+}
+
+// A mask with a row for each head cannot be shared by the queries of a group.
+TEST(CpuOps, MasksByHeadKeepTheirHeads) {
+  Graph graph;
+  Builder b(&graph);
+  const Val k = b.Input(InputKind::kFeed, "k", F({1, 2, 9, 4}));
+  const Val all = Reshape(Expand(Reshape(k, {1, 2, 1, 9, 4}), {1, 2, 2, 9, 4}), {1, 4, 9, 4});
+  const Val q = b.Input(InputKind::kFeed, "q", F({1, 4, 1, 4})), mask = b.Input(InputKind::kFeed, "m", F({1, 4, 1, 9}));
+  graph.AddOutput("y", b.Op("Attention", {q, all, all, mask}, {{"scale", 0.5}}).id());
+  std::mt19937 random(3);
+  std::map<std::string, HostTensor> inputs;
+  for (const GraphInput& input : graph.inputs()) inputs[input.name] = RandomTensor(graph.type(input.value), random);
+  const auto want = Interpret(graph, inputs);
+  ASSERT_TRUE(want.ok()) << want.status();
+  ExpectClose(RunOnce(Cpu(), graph, inputs)[0], (*want)[0], 1e-5, 1);
+}
+
 // With v the identity, the result is the probabilities: zero exactly where an unfused dropout of that tensor is.
 TEST(CpuOps, AttentionDropsTheSameProbabilities) {
   constexpr int64_t kTokens = 37;

@@ -1,4 +1,6 @@
 #include "frontend/ops/dequantize.h"
+
+#include "frontend/base/strings.h"
 #include "tests/ops/cases/cases.h"
 
 namespace onnxtrain::cases {
@@ -45,13 +47,23 @@ std::vector<Stored> StoredMatrices() {
       {"_nf4", 19, 150, 4, kU8, {1, 64}, Absent(), 8, true},
       {"_nf4_blocks_of_rows", 150, 67, 4, kU8, {64, 1}, Absent(), 8, true},
       {"_nibbles_in_blocks_of_rows", 70, 67, 4, kU8, {32, 1}, Ints({3, 34}, 0, 255, kU8), 4},
+      {"_long_rows", 21, 1100, 4, kU8, {1, 32}, Absent()},
+      {"_long_rows_packed_zeros", 21, 1024, 4, kU8, {1, 128}, Ints({21, 4}, 0, 255, kU8), 4},
+      {"_long_rows_two_bits", 5, 1000, 2, kU8, {1, 64}, Ints({5, 4}, 0, 255, kU8), 2},
+      {"_long_rows_bytes", 5, 350, 8, kU8, {1, 16}, Absent()},
+      {"_long_rows_signed_bytes", 5, 350, 8, kI8, {1, 32}, Ints({5, 11}, -8, 8, kI8)},
+      {"_long_rows_nf4", 6, 1100, 4, kU8, {1, 64}, Absent(), 8, true},
+      {"_small_blocks", 5, 200, 4, kU8, {1, 8}, Absent()},
+      {"_smaller_blocks", 5, 200, 4, kU8, {1, 4}, Absent()},
+      {"_odd_blocks", 5, 200, 4, kU8, {1, 24}, Absent()},
+      {"_square_blocks", 19, 200, 4, kU8, {4, 32}, Ints({5, 4}, 0, 255, kU8), 4},
       {"_half", 70, 67, 16, DType::kFloat16, {70, 67}, Absent()},
       {"_bfloat", 9, 130, 16, DType::kBFloat16, {9, 130}, Absent()},
       {"_half_blocks", 33, 70, 16, DType::kFloat16, {1, 32}, Fixed(Uniform({33, 3}, -1, 1))},
   };
 }
 
-// Dequantize, and products with the matrix and its transpose.
+// Dequantize, and products with the matrix and its transpose. Kernels for one, few and more rows differ.
 void AddCases(const Stored& s, std::vector<Case>* cases) {
   const QuantizedMatrix m{.rows = s.rows,
                           .columns = s.columns,
@@ -67,10 +79,13 @@ void AddCases(const Stored& s, std::vector<Case>* cases) {
     Attrs attrs = m.ToAttrs();
     attrs.Set("transposed", int64_t{transposed});
     const std::string name = "MatMulDequantized" + std::string(s.name) + (transposed ? "_transposed" : "");
-    cases->push_back({name,
-                      "MatMulDequantized",
-                      {Normal({2, 7, transposed ? s.columns : s.rows}), Numbers(s), scale, s.zero},
-                      attrs});
+    const int64_t inner = transposed ? s.columns : s.rows;
+    cases->push_back({name, "MatMulDequantized", {Normal({2, 7, inner}), Numbers(s), scale, s.zero}, attrs});
+    for (const int64_t rows : {1, 3})
+      cases->push_back({StrCat(name, "_", rows, "_rows"),
+                        "MatMulDequantized",
+                        {Normal({rows, inner}), Numbers(s), scale, s.zero},
+                        attrs});
   }
 }
 
