@@ -93,14 +93,14 @@ class NameMatcher {
   std::vector<ModuleWeight> weights_;
 };
 
-int64_t RankOf(const AdapterModule& module, const LowRankTarget& target) {
+int64_t GetRank(const AdapterModule& module, const LowRankTarget& target) {
   return module.a.shape()[0] / std::max<int64_t>(target.experts, 1);
 }
 
 // Returns why an adapter does not fit the target; "" if it does.
 std::string ExplainMisfit(const AdapterModule& module, const LowRankTarget* target) {
   if (target == nullptr) return "no product of that name";
-  const int64_t rank = RankOf(module, *target), most = std::min(CountInputs(*target), target->outputs);
+  const int64_t rank = GetRank(module, *target), most = std::min(CountInputs(*target), target->outputs);
   const AdapterShapes shapes = GetAdapterShapes(*target, rank);
   if (module.a.shape() != shapes.a || module.b.shape() != shapes.b)
     return StrCat("A ", ToString(module.a.shape()), " and B ", ToString(module.b.shape()),
@@ -122,7 +122,7 @@ HostTensor ArrangeAsStored(const HostTensor& value, const ModuleWeight& weight, 
 // Requires a module that fits.
 LowRankUpdate ToUpdate(const AdapterModule& module, const LowRankTarget& target, const AdapterContent& content) {
   LowRankUpdate update = MakeUpdate(target);
-  update.scale = content.scale(target.of_parameter ? target.parameter() : module.module, RankOf(module, target));
+  update.scale = content.scale(target.of_parameter ? target.parameter() : module.module, GetRank(module, target));
   update.dropout = content.dropout;
   update.a = module.a.CastTo(target.dtype);
   update.b = module.b.CastTo(target.dtype);

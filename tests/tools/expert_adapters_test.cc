@@ -44,8 +44,8 @@ class ExpertAdapters : public RunScratch {
             .bytes = {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)}};
   }
 
-  static std::vector<float> Up() { return tiny::Uniform(kExperts * 32, 0.7f, 2); }
-  static std::vector<float> Down() { return tiny::Uniform(kExperts * 40, 0.6f, 3); }
+  static std::vector<float> UpStack() { return tiny::Uniform(kExperts * 32, 0.7f, 2); }
+  static std::vector<float> DownStack() { return tiny::Uniform(kExperts * 40, 0.6f, 3); }
 
   void SaveStacked() const {
     tiny::Model m = Router();
@@ -64,8 +64,8 @@ class ExpertAdapters : public RunScratch {
         {"MatMul", {"g", "net.out.weight"}, {"y"}},
     };
     m.nodes.insert(m.nodes.end(), nodes.begin(), nodes.end());
-    m.weights.push_back({"net.experts.up_proj", {kExperts, 8, 4}, Up()});
-    m.weights.push_back({"net.experts.down_proj", {kExperts, 5, 8}, Down()});
+    m.weights.push_back({"net.experts.up_proj", {kExperts, 8, 4}, UpStack()});
+    m.weights.push_back({"net.experts.down_proj", {kExperts, 5, 8}, DownStack()});
     m.Save(Path("m.onnx"));
   }
 
@@ -81,8 +81,8 @@ class ExpertAdapters : public RunScratch {
         return std::vector<float>(all.begin() + e * size, all.begin() + (e + 1) * size);
       };
       m.weights.push_back(Ints("column" + n, {e}));
-      m.weights.push_back({expert + ".up_proj.weight", {8, 4}, part(Up(), 32)});
-      m.weights.push_back({expert + ".down_proj.weight", {5, 8}, part(Down(), 40)});
+      m.weights.push_back({expert + ".up_proj.weight", {8, 4}, part(UpStack(), 32)});
+      m.weights.push_back({expert + ".down_proj.weight", {5, 8}, part(DownStack(), 40)});
       const std::vector<tiny::Op> nodes = {
           {"Gemm", {"x", expert + ".up_proj.weight"}, {"u" + n}, {}, {{"transB", 1}}},
           {"Tanh", {"u" + n}, {"t" + n}},
@@ -100,7 +100,7 @@ class ExpertAdapters : public RunScratch {
 
   Outcome Train(const std::string& model, const std::string& flags) const {
     return Run(StrCat("--model ", model, " --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet ",
-                      "--lora-target up_proj,down_proj ", flags));
+                      flags.starts_with("--adapter") ? "" : "--lora-target up_proj,down_proj ", flags));
   }
 
   std::map<std::string, HostTensor> Adapter(const std::string& folder) const {
