@@ -77,10 +77,15 @@ struct QuantizedWeight {
   size_t factor = kNone;      // a second scale
   bool scale_behind = false;  // the operator has no scale: the reader of files adds the later factor as input `scale`
   bool packed = false;        // each byte holds several numbers; not trained
+  bool in_place = false;      // the import reads a matrix that is not trained as the file stores it
 };
 const QuantizedWeight* FindQuantizedWeight(std::string_view domain, std::string_view op_type, size_t input);
 // Returns the entry of an operator with a packed weight, or null.
 const QuantizedWeight* FindPackedWeight(std::string_view domain, std::string_view op_type);
+// Returns true if the operator has a bias that is quantized with the scale of the weight.
+bool ScalesBias(const QuantizedWeight& weight);
+// Returns the axis of a weight's matrix along which its scales extend, if there are several.
+int64_t ScaleAxis(const QuantizedWeight& weight, const Attrs& attrs);
 // Returns the scale of a bias: scale·factor, broadcast to the larger one.
 HostTensor ProductOfScales(const HostTensor& scale, const HostTensor& factor);
 // Returns the layout of the scales of the weight.

@@ -79,8 +79,21 @@ void InitializeFromWeight(const HostTensor& weight, const LowRankTarget& target,
   update->first_b = update->b;
 }
 
-HostTensor DrawA(std::string_view how, const LowRankUpdate& update, const Type& type, int64_t inputs, uint64_t seed) {
-  if (how == "gaussian") return DrawNormal(update.a_name(), type, 1 / static_cast<double>(type.shape[0]), seed);
+// Fails on what PEFT does not train beside parameters of modules.
+absl::Status CheckParameter(const TrainConfig& config, const LowRankTarget& target) {
+  const std::string_view refused = !target.of_parameter                                ? ""
+                                   : config.lora_dropout > 0                           ? "`lora_dropout`"
+                                   : config.lora_variant == "dora"                     ? "`lora_variant` dora"
+                                   : config.lora_init == "pissa" && target.experts > 0 ? "`lora_init` pissa"
+                                                                                       : "";
+  if (refused.empty()) return absl::OkStatus();
+  return Invalid(refused, ": not for '", Printable(target.parameter()),
+                 "', a parameter of a module that is no linear layer (name other targets by `lora_target`)");
+}
+
+HostTensor DrawA(std::string_view how, const LowRankUpdate& update, const Type& type, int64_t rank, int64_t inputs,
+                 uint64_t seed) {
+  if (how == "gaussian") return DrawNormal(update.a_name(), type, 1 / static_cast<double>(rank), seed);
   return DrawUniform(update.a_name(), type, 1 / std::sqrt(static_cast<double>(inputs)), seed);
 }
 
@@ -98,7 +111,8 @@ int64_t CountInputs(const LowRankTarget& target) {
 }
 
 AdapterShapes GetAdapterShapes(const LowRankTarget& target, int64_t rank) {
-  AdapterShapes shapes{.a = {rank, target.inputs}, .b = {target.outputs, rank}, .magnitude = {target.outputs}};
+  const int64_t ranks = rank * std::max<int64_t>(target.experts, 1);
+  AdapterShapes shapes{.a = {ranks, target.inputs}, .b = {target.outputs, ranks}, .magnitude = {target.outputs}};
   if (target.kernel.empty()) return shapes;
   shapes.a.insert(shapes.a.end(), target.kernel.begin(), target.kernel.end());
   shapes.b.insert(shapes.b.end(), target.kernel.size(), 1);
@@ -113,11 +127,14 @@ LowRankUpdate MakeUpdate(const LowRankTarget& target) {
           .outputs_first = target.outputs_first,
           .outputs_before = target.outputs_before,
           .outputs_after = target.outputs_after,
+          .experts = target.experts,
+          .of_parameter = target.of_parameter,
           .module = target.module};
 }
 
 absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const LowRankTarget& target, int64_t rank,
                                                 const OnnxModel& model) {
+  RETURN_IF_ERROR(CheckParameter(config, target));
   const double alpha = config.lora_alpha > 0 ? config.lora_alpha : 2 * static_cast<double>(rank);
   const HostTensor& weight = model.parsed().graph.initializers.at(target.weight);
   if (config.lora_init == "pissa" && !IsFloat(weight.dtype()))
@@ -130,7 +147,7 @@ absl::StatusOr<LowRankUpdate> MakeInitialUpdate(const TrainConfig& config, const
   if (config.lora_init == "pissa") {
     InitializeFromWeight(weight, target, shapes, seed, &update);
   } else {
-    update.a = DrawA(config.lora_init, update, {target.dtype, shapes.a}, CountInputs(target), seed);
+    update.a = DrawA(config.lora_init, update, {target.dtype, shapes.a}, rank, CountInputs(target), seed);
     update.b = HostTensor({target.dtype, shapes.b});
   }
   if (config.lora_variant == "dora") {

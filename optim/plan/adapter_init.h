@@ -13,8 +13,8 @@ namespace onnxtrain {
 
 // The shapes of A, B and the magnitudes of DoRA beside a weight, as PEFT has them.
 struct AdapterShapes {
-  Shape a;          // [rank, inputs], of a convolution [rank, inputs, kernel…]
-  Shape b;          // [outputs, rank], of a convolution [outputs, rank, 1…]
+  Shape a;          // [rank, inputs], of a convolution [rank, inputs, kernel…], of experts [experts·rank, inputs]
+  Shape b;          // [outputs, rank], of a convolution [outputs, rank, 1…], of experts [outputs, rank·experts]
   Shape magnitude;  // [outputs], of a convolution [1, outputs, 1…]
 };
 AdapterShapes GetAdapterShapes(const LowRankTarget& target, int64_t rank);

@@ -53,17 +53,34 @@ bool IsDefault(const std::vector<LowRankTarget>& targets, size_t i) {
   return is_linear(targets[i]) || (!targets[i].output_layer && std::ranges::none_of(targets, is_linear));
 }
 
-absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config,
-                                                         std::vector<LowRankTarget> targets) {
-  if (targets.empty()) return Invalid("`lora_rank`: the model has no product with a stored matrix");
+std::vector<std::string> ListPatterns(const TrainConfig& config) {
   std::vector<std::string> patterns;
   for (const std::string& texts : config.lora_target) {
     const std::vector<std::string> parts = absl::StrSplit(texts, ',', absl::SkipEmpty());
     patterns.insert(patterns.end(), parts.begin(), parts.end());
   }
   if (patterns.empty()) patterns.emplace_back(kAllLinear);
+  return patterns;
+}
+
+absl::Status ExplainNoMatch(const std::string& pattern, const std::vector<LowRankTarget>& targets,
+                            const std::vector<BodyProduct>& bodies) {
+  for (const BodyProduct& product : bodies) {
+    if (MatchesModule(pattern, product.module))
+      return Invalid("`lora_target` ", pattern, ": '", Printable(product.module), "' is in a body of ", product.control,
+                     ", where no adapters are trained");
+  }
+  return Invalid("`lora_target` ", pattern, ": matches no product with a stored matrix; there are ",
+                 ListTargetNames(targets));
+}
+
+absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config, std::vector<LowRankTarget> targets,
+                                                         const std::vector<BodyProduct>& bodies) {
+  if (targets.empty())
+    return Invalid("`lora_rank`: the model has no product with a stored matrix",
+                   bodies.empty() ? "" : StrCat(" but the ", bodies.size(), " in bodies, as of ", bodies[0].control));
   std::set<size_t> chosen;
-  for (const std::string& pattern : patterns) {
+  for (const std::string& pattern : ListPatterns(config)) {
     bool matched = false;
     for (size_t i = 0; i < targets.size(); ++i) {
       const LowRankTarget& target = targets[i];
@@ -79,9 +96,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
     if (!matched && pattern == kAllLinear)
       return Invalid("`lora_target` all-linear: the model has no product but its output layer; name it: ",
                      ListTargetNames(targets));
-    if (!matched)
-      return Invalid("`lora_target` ", pattern, ": matches no product with a stored matrix; there are ",
-                     ListTargetNames(targets));
+    if (!matched) return ExplainNoMatch(pattern, targets, bodies);
   }
   if (chosen.empty()) return Invalid("`lora_rank`: `train` trains the weights of all products whole");
   std::vector<LowRankTarget> result;
@@ -103,7 +118,7 @@ absl::StatusOr<int64_t> ChooseRank(const LowRankTarget& target, const std::vecto
   const int64_t rank = ranks[*found].rank, most = std::min(CountInputs(target), target.outputs);
   if (rank > most)
     return Invalid("`lora_rank` ", rank, ": the weight of '", target.module, "' is ", target.outputs, " × ",
-                   CountInputs(target), ": at most ", most);
+                   CountInputs(target), ": at most ", most, " (`lora_rank` ", target.module, "=", most, ")");
   return rank;
 }
 
@@ -135,7 +150,7 @@ std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model) {
 
 bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target) {
   return std::ranges::any_of(config.train, [&](const std::string& pattern) {
-    return MatchesWeight(pattern, target.weight, "", target.weight_module() + ".weight");
+    return MatchesWeight(pattern, target.weight, "", target.parameter());
   });
 }
 
@@ -148,7 +163,9 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
   if (!config.adapter.empty()) return ReadAdapters(config.adapter, model);
   if (config.lora_rank.empty()) return plan;
   ASSIGN_OR_RETURN(const std::vector<Rank> ranks, ParseRanks(config.lora_rank));
-  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListAdapterTargets(model)));
+  const std::vector<BodyProduct> bodies = ListBodyProducts(model);
+  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListAdapterTargets(model), bodies));
+  if (std::ranges::count(ListPatterns(config), kAllLinear) > 0) plan.in_bodies = std::ssize(bodies);
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));
@@ -174,10 +191,14 @@ std::string DescribeAdapters(const AdapterPlan& plan) {
     for (const auto& [name, initial] : update.Trained()) values += initial.size();
   }
   const std::vector<std::string> listed(names.begin(), std::next(names.begin(), std::min(names.size(), kListed)));
+  const std::string more = names.size() > kListed ? StrCat(" and ", names.size() - kListed, " more") : "";
+  const std::string left_out =
+      plan.in_bodies == 0 ? ""
+                          : StrCat("; none beside ", plan.in_bodies, plan.in_bodies == 1 ? " product" : " products",
+                                   " in bodies of If, Loop and Scan");
   return StrCat("adapters: ", plan.updates.size(), " of rank ", absl::StrJoin(ranks, ", "), ", ",
-                FormatWithCommas(values), " values, beside ", absl::StrJoin(listed, ", "),
-                names.size() > kListed ? StrCat(" and ", names.size() - kListed, " more") : "",
-                " (`lora_rank`, `lora_target`)",
+                FormatWithCommas(values), " values, beside ", absl::StrJoin(listed, ", "), more,
+                " (`lora_rank`, `lora_target`)", left_out,
                 plan.whole.empty() ? "" : StrCat("; ", plan.whole.size(), " whole weights of the adapter"));
 }
 

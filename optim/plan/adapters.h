@@ -28,6 +28,7 @@ std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model);
 
 struct AdapterPlan {
   std::vector<LowRankUpdate> updates;  // in the order of the nodes
+  int64_t in_bodies = 0;               // products in bodies of control flow, which all-linear leaves out
   // Weights of the model that the adapters replace, by name and as the graph stores them. They train whole.
   std::map<std::string, HostTensor> whole;
 };

@@ -40,6 +40,7 @@ struct PeftConfig {
   bool root = false;
   std::map<std::string, double> alphas;  // by module, or the end of its name
   bool inputs_first = false;             // fan_in_fan_out
+  std::vector<std::string> parameters;   // target_parameters
 
   double ScaleOf(const std::string& module, int64_t rank) const {
     double found = alpha;
@@ -72,6 +73,10 @@ absl::StatusOr<PeftConfig> ReadConfig(const std::string& path) {
   if (!(config.dropout >= 0 && config.dropout < 1))
     return Invalid(path, ": lora_dropout ", config.dropout, " is outside [0, 1)");
   config.inputs_first = is_set("fan_in_fan_out");
+  for (const Json& name : is_set("target_parameters") ? json["target_parameters"] : Json::array()) {
+    if (!name.is_string()) return Invalid(path, ": target_parameters is no list of names");
+    config.parameters.push_back(name.get<std::string>());
+  }
   if (is_set("alpha_pattern")) {
     for (const auto& [name, value] : json["alpha_pattern"].items()) {
       if (!value.is_number()) return Invalid(path, ": alpha_pattern of '", Printable(name), "' is no number");
@@ -92,10 +97,14 @@ void Remove(std::string_view part, std::string* name) {
   if (const size_t at = name->find(part); at != std::string::npos) name->erase(at, part.size());
 }
 
+constexpr std::string_view kWrapped = ".base_layer";
+
 // Removes what PEFT's wrappers add to the name of a tensor, with the name of the adapter that old versions keep.
+// Factors keep the wrappers inside of which they are.
 std::string UnwrappedName(std::string name) {
   if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  for (const char* part : {".modules_to_save.default", ".modules_to_save", ".base_layer"}) Remove(part, &name);
+  for (const char* part : {".modules_to_save.default", ".modules_to_save"}) Remove(part, &name);
+  if (name.find(".lora_") == std::string::npos) Remove(kWrapped, &name);
   for (const char* matrix : {".lora_A", ".lora_B"}) {
     if (name.ends_with(StrCat(matrix, ".default.weight"))) Remove(".default", &name);
   }
@@ -143,13 +152,12 @@ absl::Status CheckModule(const std::string& name, const AdapterModule& module) {
                  Printable(name), "' do not fit together");
 }
 
-absl::Status TakeModules(std::map<std::string, AdapterModule>* modules,
-                         const std::function<double(const AdapterModule&)>& scale, AdapterContent* content) {
+absl::Status TakeModules(std::map<std::string, AdapterModule>* modules, AdapterContent* content) {
   if (modules->empty()) return Invalid("holds no adapter");
   for (auto& [name, module] : *modules) {
     RETURN_IF_ERROR(CheckModule(name, module));
-    module.module = name;
-    module.scale = scale(module);
+    for (module.module = name; module.module.ends_with(kWrapped); ++module.depth)
+      module.module.resize(module.module.size() - kWrapped.size());
     content->modules.push_back(std::move(module));
   }
   return absl::OkStatus();
@@ -221,19 +229,32 @@ WholeModules SortWhole(const std::vector<LowRankUpdate>& updates, std::vector<Wh
   return sorted;
 }
 
+// Returns the module that holds the factors of the i-th update. PEFT wraps a module once for each of its parameters,
+// the last one outermost.
+std::string WrapperOf(const std::vector<LowRankUpdate>& updates, size_t i) {
+  if (updates[i].experts == 0) return updates[i].module;
+  std::string wrapper = ModuleOf(updates[i].module);
+  for (size_t later = i + 1; later < updates.size(); ++later) {
+    if (updates[later].experts > 0 && ModuleOf(updates[later].module) == ModuleOf(updates[i].module))
+      wrapper += kWrapped;
+  }
+  return wrapper;
+}
+
 std::string MakePeftConfig(const TrainConfig& config, const std::vector<LowRankUpdate>& updates,
                            const WholeModules& whole) {
   const int64_t common = CommonRank(updates);
   double alpha = 0;
-  std::set<std::string> modules;
+  std::set<std::string> modules, parameters;
   Json ranks = Json::object(), alphas = Json::object();
   for (const LowRankUpdate& update : updates) {
-    modules.insert(update.module);
+    update.of_parameter ? parameters.insert(update.parameter()) : modules.insert(update.module);
     if (update.whole_rank() == common) alpha = Alpha(config, update);
   }
   for (const LowRankUpdate& update : updates) {
-    if (update.whole_rank() != common) ranks[update.module] = update.whole_rank();
-    if (Alpha(config, update) != alpha) alphas[update.module] = Alpha(config, update);
+    const std::string name = update.of_parameter ? update.parameter() : update.module;
+    if (update.whole_rank() != common) ranks[name] = update.whole_rank();
+    if (Alpha(config, update) != alpha) alphas[name] = Alpha(config, update);
   }
   const Json json = {{"peft_type", "LORA"},
                      {"task_type", nullptr},
@@ -241,7 +262,8 @@ std::string MakePeftConfig(const TrainConfig& config, const std::vector<LowRankU
                      {"r", common},
                      {"lora_alpha", alpha},
                      {"lora_dropout", updates[0].dropout},
-                     {"target_modules", modules},
+                     {"target_modules", modules.empty() ? Json() : Json(modules)},
+                     {"target_parameters", parameters.empty() ? Json() : Json(parameters)},
                      {"rank_pattern", ranks},
                      {"alpha_pattern", alphas},
                      {"use_rslora", config.lora_variant == "rslora"},
@@ -265,10 +287,12 @@ absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& conf
   const std::vector<LowRankUpdate>& updates = model.edits().low_rank;
   std::vector<WholeTensor> whole = ListWhole(model, weights), tensors;
   const WholeModules modules = SortWhole(updates, &whole);
-  for (const LowRankUpdate& update : updates) {
+  for (size_t i = 0; i < updates.size(); ++i) {
+    const LowRankUpdate& update = updates[i];
     const auto [a, b] = WholeFactors(update, weights);
-    tensors.push_back({update.a_name(), a});
-    tensors.push_back({update.b_name(), b});
+    const std::string wrapper = WrapperOf(updates, i);
+    tensors.push_back({StrCat(wrapper, kA), a});
+    tensors.push_back({StrCat(wrapper, kB), b});
     if (!update.has_magnitude()) continue;
     const auto magnitude = weights.find(update.magnitude_name());
     tensors.push_back(
@@ -294,27 +318,29 @@ absl::StatusOr<AdapterContent> ReadPeftAdapter(const std::string& path) {
   const PeftFiles files = LocateFiles(path);
   ASSIGN_OR_RETURN(const PeftConfig config, ReadConfig(files.config));
   ASSIGN_OR_RETURN(NamedArrays arrays, ReadSafetensors(files.tensors));
-  AdapterContent content{.inputs_first = config.inputs_first};
+  AdapterContent content{
+      .inputs_first = config.inputs_first,
+      .dropout = config.dropout,
+      .parameters = config.parameters,
+      .scale = [config](const std::string& name, int64_t rank) { return config.ScaleOf(name, rank); }};
   std::map<std::string, AdapterModule> modules;
   for (auto& [name, value] : arrays)
     RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(value), &modules, &content.whole), files.tensors + ": "));
-  const auto scale = [&](const AdapterModule& module) { return config.ScaleOf(module.module, module.a.shape()[0]); };
-  RETURN_IF_ERROR(Annotate(TakeModules(&modules, scale, &content), files.tensors + ": "));
-  for (AdapterModule& module : content.modules) module.dropout = config.dropout;
+  RETURN_IF_ERROR(Annotate(TakeModules(&modules, &content), files.tensors + ": "));
   return content;
 }
 
 absl::StatusOr<AdapterContent> ReadOrtAdapterContent(const std::string& path) {
   ASSIGN_OR_RETURN(auto tensors, ReadOrtAdapter(path));
-  AdapterContent content{.inputs_first = true};
+  AdapterContent content{.inputs_first = true,
+                         .scale = [](const std::string&, int64_t) { return 1.0; }};  // B has it already
   std::map<std::string, AdapterModule> modules;
   for (auto& [name, value] : tensors) {
     const bool factor = (name.ends_with(kA) || name.ends_with(kB)) && value.shape().size() == 2;
     HostTensor stored = factor ? Transpose(value).Whole() : std::move(value);
     RETURN_IF_ERROR(Annotate(TakeTensor(name, std::move(stored), &modules, &content.whole), path + ": "));
   }
-  const auto scale = [](const AdapterModule&) { return 1.0; };  // B has it already
-  RETURN_IF_ERROR(Annotate(TakeModules(&modules, scale, &content), path + ": "));
+  RETURN_IF_ERROR(Annotate(TakeModules(&modules, &content), path + ": "));
   return content;
 }
 

@@ -2,6 +2,7 @@
 // PeftModel.from_pretrained reads and save_pretrained writes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,9 +27,11 @@ absl::Status WritePeftAdapter(const std::string& folder, const TrainConfig& conf
 // The adapter of one module, as the file names it: "model.layers.0.self_attn.q_proj".
 struct AdapterModule {
   std::string module;
+  // The number of PEFT's wrappers around the module that this one is inside of: parameters of one module, such as the
+  // weights of experts, have nested wrappers, the last parameter the outermost.
+  int64_t depth = 0;
   HostTensor a, b;  // [rank, inputs], [outputs, rank]; of a convolution [rank, inputs, kernel…], [outputs, rank, 1…]
   HostTensor magnitude;  // of DoRA, one number for each output; else without a shape
-  double scale = 1, dropout = 0;
 };
 
 // The content of an adapter's files.
@@ -36,6 +39,10 @@ struct AdapterContent {
   std::vector<AdapterModule> modules;       // in the order of their names
   std::map<std::string, HostTensor> whole;  // weights that replace those of the model: "classifier.weight"
   bool inputs_first = false;                // their matrices are [inputs, outputs], as of GPT-2's Conv1D
+  double dropout = 0;
+  std::vector<std::string> parameters;  // target_parameters: ends of the names of weights
+  // Returns the scale of an update by the name of its module or parameter, and its rank.
+  std::function<double(const std::string& name, int64_t rank)> scale;
 };
 
 // Reads an adapter: a folder with both files, the folder of a run that holds it, or the .safetensors file beside its

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseWeights(const TrainConfig& conf
   std::vector<LowRankTarget> chosen;
   std::set<std::string> seen;
   for (LowRankTarget& target : ListAdapterTargets(model)) {
-    if (!target.kernel.empty() || target.output_layer || TrainsWhole(config, target)) continue;
+    if (!target.kernel.empty() || target.experts > 0 || target.output_layer || TrainsWhole(config, target)) continue;
     if (plan.whole.contains(target.weight) || !seen.insert(target.weight).second) continue;
     if (!IsFloat(WeightOf(model, target.weight).dtype()))
       return Invalid("`quantize_base` ", config.quantize_base, ": the weight of '", Printable(target.module),

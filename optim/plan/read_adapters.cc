@@ -43,9 +43,11 @@ class NameMatcher {
   const OnnxModel& model() const { return model_; }
   const std::vector<LowRankTarget>& targets() const { return targets_; }
 
-  // Return null unless one name is equal, or only one ends in the other.
-  const LowRankTarget* FindTarget(const std::string& module) const {
-    return Find(targets_, module, &LowRankTarget::module);
+  // Return null unless one name is equal, or only one ends in the other. A module that is no target may hold the
+  // weights of experts.
+  const LowRankTarget* FindTarget(const AdapterModule& module, const AdapterContent& content) const {
+    const LowRankTarget* target = module.depth == 0 ? Find(targets_, module.module, &LowRankTarget::module) : nullptr;
+    return target == nullptr ? FindExperts(module, content) : target;
   }
   const ModuleWeight* FindWeight(const std::string& name) const { return Find(weights_, name, &ModuleWeight::name); }
 
@@ -55,6 +57,23 @@ class NameMatcher {
   }
 
  private:
+  static bool AreSame(const std::string& a, const std::string& b) {
+    return a == b || a.ends_with("." + b) || b.ends_with("." + a);
+  }
+
+  // Returns the parameter of the module that the adapter at this depth of wrappers changes, the last one at depth 0.
+  const LowRankTarget* FindExperts(const AdapterModule& module, const AdapterContent& content) const {
+    std::vector<const LowRankTarget*> found;
+    for (const LowRankTarget& target : targets_) {
+      const auto named = [&](const std::string& end) { return AreSame(target.module, end); };
+      const bool adapted = content.parameters.empty() || std::ranges::any_of(content.parameters, named);
+      if (target.experts > 0 && adapted && AreSame(target.module.substr(0, target.module.rfind('.')), module.module))
+        found.push_back(&target);
+    }
+    const int64_t at = std::ssize(found) - 1 - module.depth;
+    return at < 0 ? nullptr : found[static_cast<size_t>(at)];
+  }
+
   template <typename Element>
   static const Element* Find(const std::vector<Element>& all, const std::string& name, std::string Element::*member) {
     const Element* found = nullptr;
@@ -62,7 +81,7 @@ class NameMatcher {
     for (const Element& element : all) {
       const std::string& other = element.*member;
       if (other == name) return &element;
-      if (!other.ends_with("." + name) && !name.ends_with("." + other)) continue;
+      if (!AreSame(other, name)) continue;
       found = &element;
       ++count;
     }
@@ -74,10 +93,14 @@ class NameMatcher {
   std::vector<ModuleWeight> weights_;
 };
 
+int64_t GetRank(const AdapterModule& module, const LowRankTarget& target) {
+  return module.a.shape()[0] / std::max<int64_t>(target.experts, 1);
+}
+
 // Returns why an adapter does not fit the target; "" if it does.
 std::string ExplainMisfit(const AdapterModule& module, const LowRankTarget* target) {
   if (target == nullptr) return "no product of that name";
-  const int64_t rank = module.a.shape()[0], most = std::min(CountInputs(*target), target->outputs);
+  const int64_t rank = GetRank(module, *target), most = std::min(CountInputs(*target), target->outputs);
   const AdapterShapes shapes = GetAdapterShapes(*target, rank);
   if (module.a.shape() != shapes.a || module.b.shape() != shapes.b)
     return StrCat("A ", ToString(module.a.shape()), " and B ", ToString(module.b.shape()),
@@ -97,10 +120,10 @@ HostTensor ArrangeAsStored(const HostTensor& value, const ModuleWeight& weight, 
 }
 
 // Requires a module that fits.
-LowRankUpdate ToUpdate(const AdapterModule& module, const LowRankTarget& target) {
+LowRankUpdate ToUpdate(const AdapterModule& module, const LowRankTarget& target, const AdapterContent& content) {
   LowRankUpdate update = MakeUpdate(target);
-  update.scale = module.scale;
-  update.dropout = module.dropout;
+  update.scale = content.scale(target.of_parameter ? target.parameter() : module.module, GetRank(module, target));
+  update.dropout = content.dropout;
   update.a = module.a.CastTo(target.dtype);
   update.b = module.b.CastTo(target.dtype);
   if (!module.magnitude.shape().empty())
@@ -127,14 +150,14 @@ absl::StatusOr<MatchedAdapter> MatchAdapter(const AdapterContent& content, const
   MatchedAdapter matched;
   std::vector<std::string> misfits;
   for (const AdapterModule& module : content.modules) {
-    const LowRankTarget* target = names.FindTarget(module.module);
+    const LowRankTarget* target = names.FindTarget(module, content);
     std::string misfit = ExplainMisfit(module, target);
     if (misfit.empty() && matched.updates.contains(target->module)) misfit = "another module has the same weight";
     if (!misfit.empty()) {
       misfits.push_back(StrCat("'", Printable(module.module), "': ", misfit));
       continue;
     }
-    matched.updates[target->module] = ToUpdate(module, *target);
+    matched.updates[target->module] = ToUpdate(module, *target, content);
   }
   for (const auto& [name, value] : content.whole) {
     const ModuleWeight* weight = names.FindWeight(name);
@@ -172,20 +195,22 @@ absl::StatusOr<LowRankUpdate> StackUpdates(const std::vector<std::pair<const Low
   if (std::ranges::any_of(terms, [](const auto& term) { return term.first->has_magnitude(); }))
     return Invalid("`adapter`: '", Printable(first.module), "' has magnitudes (DoRA), which have no weighted sum");
   if (terms.size() == 1) return sum.scale *= terms[0].second, sum;
+  const int64_t matrices = std::max<int64_t>(first.experts, 1);
   int64_t rank = 0;
   for (const auto& [update, weight] : terms) rank += update->rank();
   sum.scale = 1;
   Shape a = first.a.shape(), b = first.b.shape();
-  a[0] = b[1] = rank;
+  a[0] = b[1] = rank * matrices;
   sum.a = HostTensor({first.a.dtype(), a});
   sum.b = HostTensor({first.b.dtype(), b});
   int64_t at = 0;
   for (const auto& [update, weight] : terms) {
     const auto rows = update->a.bytes();
-    std::ranges::copy(rows, sum.a.mutable_bytes()
-                                .subspan(static_cast<size_t>(at) * rows.size() / static_cast<size_t>(update->rank()))
-                                .begin());
-    SetColumns(update->b, weight * update->scale, at, &sum.b);
+    const size_t block = rows.size() / static_cast<size_t>(matrices), row = block / static_cast<size_t>(update->rank());
+    for (int64_t e = 0; e < matrices; ++e)
+      std::ranges::copy(rows.subspan(static_cast<size_t>(e) * block, block),
+                        sum.a.mutable_bytes().subspan(static_cast<size_t>(e * rank + at) * row).begin());
+    SetColumns(update->b, weight * update->scale, at * matrices, &sum.b);
     at += update->rank();
   }
   return sum;

@@ -112,9 +112,11 @@ absl::Status CheckAdapterFiles(const AdapterFiles& files, const AdapterPaths& pa
   if (!files.onnx) return absl::OkStatus();
   for (const LowRankUpdate& update : files.model.edits().low_rank) {
     const bool conv = update.a.shape().size() > 2;
-    if (conv || update.has_magnitude())
+    if (conv || update.experts > 0 || update.has_magnitude())
       return Invalid("`adapter_out` onnx: '", Printable(update.module), "' ",
-                     conv ? "is a convolution" : "has magnitudes (DoRA)",
+                     conv                 ? "is a convolution"
+                     : update.experts > 0 ? "is a stack of experts"
+                                          : "has magnitudes (DoRA)",
                      "; inputs of a model are adapters of matrix products alone");
   }
   RETURN_IF_ERROR(ReadGenaiConfig(files.model.path()).status());

@@ -3,6 +3,8 @@
 #include <Eigen/QR>
 #include <Eigen/SVD>
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 #include "frontend/onnx/recover/updated_weight.h"
 
@@ -31,6 +33,18 @@ std::vector<double> FindSingularValues(const HostTensor& a, const HostTensor& b,
   return {values.data(), values.data() + values.size()};
 }
 
+// Returns those of the matrices of all experts, the largest first.
+std::vector<double> FindSingularValues(const HostTensor& a, const HostTensor& b, const LowRankUpdate& update) {
+  if (update.experts == 0) return FindSingularValues(a, b, update.scale);
+  std::vector<double> all;
+  for (int64_t e = 0; e < update.experts; ++e) {
+    const auto [rows, columns] = FactorsOfExpert(a, b, update.experts, e);
+    std::ranges::copy(FindSingularValues(rows, columns, update.scale), std::back_inserter(all));
+  }
+  std::ranges::sort(all, std::greater<>());
+  return all;
+}
+
 }  // namespace
 
 std::vector<AdapterSummary> SummarizeAdapters(const std::vector<LowRankUpdate>& updates,
@@ -42,7 +56,7 @@ std::vector<AdapterSummary> SummarizeAdapters(const std::vector<LowRankUpdate>& 
                         .rank = update.rank(),
                         .inputs = a.size() / a.shape()[0],
                         .outputs = b.shape()[0],
-                        .singular_values = FindSingularValues(a, b, update.scale)});
+                        .singular_values = FindSingularValues(a, b, update)});
   }
   return adapters;
 }

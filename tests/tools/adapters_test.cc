@@ -90,6 +90,31 @@ TEST_F(Adapters, AreNamedWithoutAModuleThatWrapsTheModel) {
   EXPECT_EQ(names("a.model.layers.0.up", "b.head")[0], "a.model.layers.0.up") << "a part of a greater model";
 }
 
+// An output whose weights are all 0 has no direction: DoRA leaves its factor at 1.
+TEST_F(Adapters, MagnitudesOfZeroOutputsStayFinite) {
+  tiny::Model net = Net();
+  net.nodes[3].type = "Tanh";  // passes a gradient at 0
+  for (size_t row = 0; row < 16; ++row) net.weights[2].values[row * 8 + 3] = 0;
+  for (size_t i = 0; i < 4; ++i) net.weights[0].values[8 + i] = 0;
+  net.Save(Path("zeros.onnx"));
+  for (const char* dropout : {"0", "0.2"}) {
+    const Outcome o = Run(StrCat("--model zeros.onnx --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 ",
+                                 "--quiet --epochs 4 --lora-rank 2 --lora-variant dora --overwrite --out r ",
+                                 "--lora-dropout ", dropout));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_LT(Summary("r")["eval"]["loss"], Summary("r")["eval_before"]["loss"].get<double>() - 0.05);
+    for (const auto& [name, value] : Adapter("r/adapter")) {
+      for (int64_t i = 0; i < value.size(); ++i) EXPECT_TRUE(std::isfinite(value.At(i))) << name;
+    }
+    const Outcome merged = Run("eval --model r/model.onnx --data test.npz --json --quiet");
+    EXPECT_NEAR(Json::parse(merged.out)["loss"], Summary("r")["eval"]["loss"].get<double>(), 1e-6);
+  }
+  const HostTensor mid = Weight("r/model.onnx", "net.mid.weight");
+  double moved = 0;
+  for (int64_t row = 0; row < 16; ++row) moved += std::abs(mid.At(row * 8 + 3));
+  EXPECT_GT(moved, 0) << "the output learns";
+}
+
 TEST_F(Adapters, AreReadByEvalExportAndTraining) {
   ASSERT_EQ(Train("--epochs 4 --lora-rank 2 --out r").code, 0);
   const Outcome merged = Run("eval --model r/model.onnx --data test.npz --json --quiet");

@@ -2,9 +2,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "frontend/base/strings.h"
 #include "frontend/data/sources/numpy.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/read/parsed.h"
+#include "optim/plan/adapters.h"
 #include "tests/tools/adapter_runs.h"
 #include "tests/tools/blobs.h"
 #include "tests/tools/tiny_onnx.h"
@@ -44,6 +46,79 @@ class IntegerAdapters : public RunScratch {
     m.weights.push_back(Integers("net.mid.weight_quantized", {8, 8}, 6));
     m.weights.push_back(Integers("zero", {}, 0));
     m.Save(Path("m.onnx"));
+    SaveQuantized();
+    SavePairs();
+  }
+
+  // q.onnx: x → ·up by QLinearMatMul → tanh → ·midᵀ + b by QGemm, with a scale and zero point for each output → ·out.
+  void SaveQuantized() const {
+    tiny::Model m;
+    m.nodes = {{"QuantizeLinear", {"x", "xs", "xz"}, {"xq"}},
+               {"QLinearMatMul", {"xq", "xs", "xz", "net.up.weight", "us", "uz", "hs", "xz"}, {"hq"}},
+               {"DequantizeLinear", {"hq", "hs", "xz"}, {"h0"}},
+               {"Tanh", {"h0"}, {"h1"}},
+               {"QuantizeLinear", {"h1", "gs", "gz"}, {"gq"}},
+               {"QGemm",
+                {"gq", "gs", "gz", "net.mid.weight", "ms", "mz", "b", "ys", "xz"},
+                {"yq"},
+                {},
+                {{"transB", 1}},
+                "com.microsoft"},
+               {"DequantizeLinear", {"yq", "ys", "xz"}, {"g"}},
+               {"MatMul", {"g", "net.out.weight"}, {"y"}}};
+    std::vector<float> scales(8);
+    for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.004f + 0.0005f * static_cast<float>(i);
+    std::vector<int32_t> bias(8);
+    for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<int32_t>(i * 300) - 1000;
+    m.weights = {{"xs", {}, {0.04f}},
+                 {"us", {}, {0.006f}},
+                 {"hs", {}, {0.05f}},
+                 {"gs", {}, {0.008f}},
+                 {"ms", {8}, scales},
+                 {"ys", {}, {0.05f}},
+                 {"net.out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)},
+                 Integers("net.up.weight", {4, 8}, 5),
+                 Integers("net.mid.weight", {8, 8}, 6),
+                 Integers("mz", {8}, 7),
+                 Integers("uz", {}, 8),
+                 Integers("xz", {}, 0),
+                 Integers("gz", {}, 0)};
+    m.weights.push_back({.name = "b",
+                         .shape = {8},
+                         .type = 6,
+                         .bytes = {reinterpret_cast<const char*>(bias.data()), bias.size() * sizeof(int32_t)}});
+    m.Save(Path("q.onnx"));
+  }
+
+  // qdq.onnx: floats between pairs of QuantizeLinear and DequantizeLinear, also around the output: x → ·upᵀ, with a
+  // scale for each output, → tanh → ·mid → ·out.
+  void SavePairs() const {
+    tiny::Model m;
+    const auto pair = [&](const std::string& from, const std::string& to, const std::string& scale) {
+      m.nodes.push_back({"QuantizeLinear", {from, scale, "xz"}, {to + "_q"}});
+      m.nodes.push_back({"DequantizeLinear", {to + "_q", scale, "xz"}, {to}});
+    };
+    pair("x", "x1", "xs");
+    m.nodes.push_back({"DequantizeLinear", {"net.up.weight", "us", "uz"}, {"up"}, {}, {{"axis", 0}}});
+    m.nodes.push_back({"Gemm", {"x1", "up"}, {"h0"}, {}, {{"transB", 1}}});
+    pair("h0", "h1", "ys");
+    m.nodes.push_back({"Tanh", {"h1"}, {"h"}});
+    m.nodes.push_back({"DequantizeLinear", {"net.mid.weight", "ms"}, {"mid"}});
+    m.nodes.push_back({"MatMul", {"h", "mid"}, {"g0"}});
+    pair("g0", "g", "ys");
+    m.nodes.push_back({"MatMul", {"g", "net.out.weight"}, {"y0"}});
+    pair("y0", "y", "ys");
+    m.weights = {{"xs", {}, {0.04f}},
+                 {"us", {8}, tiny::Uniform(8, 0.004f, 3)},
+                 {"ms", {}, {0.005f}},
+                 {"ys", {}, {0.05f}},
+                 {"net.out.weight", {8, 3}, tiny::Uniform(24, 0.6f, 4)},
+                 Integers("net.up.weight", {8, 4}, 5),
+                 Integers("net.mid.weight", {8, 8}, 6),
+                 Integers("uz", {8}, 0),
+                 Integers("xz", {}, 0)};
+    for (float& scale : m.weights[1].values) scale = 0.006f + scale / 2;
+    m.Save(Path("qdq.onnx"));
   }
 
   // Returns a weight of int8; zero for seed 0.
@@ -113,6 +188,52 @@ TEST_F(IntegerAdapters, GradientsAreThoseOfTheWrittenModel) {
     ++compared;
   }
   EXPECT_EQ(compared, 4);
+}
+
+// The adapter reads x, and adds to the result, as the floats that the integers stand for.
+TEST_F(IntegerAdapters, TrainBesideQuantizedResults) {
+  for (const auto& [backend, model] :
+       {std::pair("cpu", "q.onnx"), {"torch", "q.onnx"}, {"cpu", "qdq.onnx"}, {"torch", "qdq.onnx"}}) {
+    SCOPED_TRACE(StrCat(backend, " ", model));
+    const Outcome o =
+        Run(StrCat("--model ", model, " --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet ",
+                   "--epochs 6 --lora-rank 2 --overwrite --out r --backend ", backend));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(Summary("r")["trainable_parameters"], 2 * (4 + 8) + 2 * (8 + 8));
+    const double loss = Summary("r")["eval"]["loss"];
+    EXPECT_LT(loss, 0.9 * Summary("r")["eval_before"]["loss"].get<double>());
+    for (const char* name : {"net.up.weight", "net.mid.weight", "ms"})
+      EXPECT_TRUE(Stored(model, name).SameBytes(Stored("r/model.onnx", name))) << name;
+    EXPECT_NEAR(Loss("--model r/model.onnx"), loss, 1e-6);
+    EXPECT_NEAR(Loss(StrCat("--model ", model, " --adapter r/adapter")), loss, 1e-6);
+  }
+}
+
+// All programs read the integers of the frozen weights; none has their floats.
+TEST_F(IntegerAdapters, NoProgramHasTheFloats) {
+  for (const char* model : {"m.onnx", "q.onnx", "qdq.onnx"}) {
+    SCOPED_TRACE(model);
+    TrainConfig config;
+    config.lora_rank = {"2"};
+    const auto base = OnnxModel::Load(Path(model));
+    ASSERT_TRUE(base.ok()) << base.status();
+    const auto plan = PlanAdapters(config, **base);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ModelEdits edits;
+    edits.low_rank = plan->updates;
+    const auto edited = (*base)->LoadEdited(edits);
+    ASSERT_TRUE(edited.ok()) << edited.status();
+    int stored = 0;
+    for (const Graph& graph : PlanPrograms(*edited, 3)) {
+      for (size_t v = 0; v < graph.values().size(); ++v) {
+        const Type& type = graph.type(static_cast<ValueId>(v));
+        if (type.shape != Shape{4, 8} && type.shape != Shape{8, 4} && type.shape != Shape{8, 8}) continue;
+        stored += type.dtype == DType::kInt8;
+        EXPECT_FALSE(IsFloat(type.dtype)) << ToString(type);
+      }
+    }
+    EXPECT_GE(stored, 2);
+  }
 }
 
 TEST_F(IntegerAdapters, RefuseMagnitudes) {

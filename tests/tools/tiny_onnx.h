@@ -60,7 +60,8 @@ struct Op {
   std::string domain = {};                                // "": ai.onnx
   std::map<std::string, std::vector<std::string>> texts = {};
   std::map<std::string, std::vector<float>> floats = {};
-  std::map<std::string, float> factors = {};  // attributes that are one float
+  std::map<std::string, float> factors = {};   // attributes that are one float
+  std::map<std::string, Message> graphs = {};  // attributes that are bodies
 };
 
 // A float model; -1 in the input's shape is the batch, -2, -3 … are other free dimensions.
@@ -76,7 +77,8 @@ struct Model {
   std::map<std::string, std::string> metadata = {};
   std::vector<int64_t> output_shape = {};  // of all outputs; empty: not declared
 
-  void Save(const std::string& path) const {
+  // Returns the graph, and writes external data beside `path`. A body without inputs has the input "".
+  Message Graph(const std::string& path = "") const {
     Message graph;
     for (const Op& op : nodes) {
       Message node;
@@ -103,6 +105,7 @@ struct Model {
         node.Sub(5, attribute);
       }
       for (const auto& [name, value] : op.factors) node.Sub(5, Message().Bytes(1, name).Float(2, value).Int(20, 1));
+      for (const auto& [name, body] : op.graphs) node.Sub(5, Message().Bytes(1, name).Sub(6, body).Int(20, 5));
       if (!op.domain.empty()) node.Bytes(7, op.domain);
       graph.Sub(1, node.Bytes(3, op.outputs[0] + "_node").Bytes(4, op.type));
     }
@@ -121,11 +124,15 @@ struct Model {
       }
       graph.Sub(5, tensor);
     }
-    graph.Sub(11, ValueInfo(input, input_shape));
+    if (!input.empty()) graph.Sub(11, ValueInfo(input, input_shape));
     for (const auto& [name, shape] : more_inputs) graph.Sub(11, ValueInfo(name, shape));
     for (const std::string& o : outputs) graph.Sub(12, ValueInfo(o, output_shape, !output_shape.empty()));
+    return graph;
+  }
+
+  void Save(const std::string& path) const {
     Message model;
-    model.Int(1, 7).Bytes(2, producer).Sub(7, graph).Sub(8, Message().Bytes(1, "").Int(2, 13));
+    model.Int(1, 7).Bytes(2, producer).Sub(7, Graph(path)).Sub(8, Message().Bytes(1, "").Int(2, 13));
     for (const auto& [key, value] : metadata) model.Sub(14, Message().Bytes(1, key).Bytes(2, value));
     std::set<std::string> domains;
     for (const Op& op : nodes) domains.insert(op.domain);

@@ -5,6 +5,7 @@
     tools/bench/vs_peft.py --case llama --float64 --steps 50
     tools/bench/vs_peft.py --case llama,qwen2 --variant lora,dora --bits 4
     tools/bench/vs_peft.py --case smollm2 --steps 3
+    tools/bench/vs_peft.py --case mixtral,gpt_oss          (needs transformers 5)
 
 PyTorch exports the model. PEFT draws an adapter with B not zero, saves it, and trains it; onnxtrain continues the saved
 one (--adapter). Printed are the largest differences, relative to the largest value, of losses, gradient norms and
@@ -112,15 +113,40 @@ def whisper():
     return transformers.WhisperForAudioClassification(config), draw, of_logits, (5,)
 
 
+def experts(config, build):
+    """A mixture whose exported program multiplies by the matrices of the chosen experts, gathered from one stack."""
+    model, draw, output, classes = causal(config, build)
+    if not hasattr(model, 'set_experts_implementation'):
+        sys.exit('mixtures need transformers 5: older ones export indices of varying length')
+    model.set_experts_implementation('batched_mm')
+    return model, draw, output, classes
+
+
+def mixture(config, **more):
+    return config(hidden_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=96,
+                  max_position_embeddings=32, intermediate_size=40, num_experts_per_tok=2, num_local_experts=4, **more)
+
+
+def mixtral():
+    return experts(mixture(transformers.MixtralConfig), transformers.MixtralForCausalLM)
+
+
+def gpt_oss():
+    return experts(mixture(transformers.GptOssConfig, head_dim=12, pad_token_id=0), transformers.GptOssForCausalLM)
+
+
 def smollm2():
     return llama(576, 30, 9, 3, 49152, 1536, 256)
 
 
-# The builder and the modules that get adapters.
+# The builder, the modules that get adapters, and the parameters of modules that do.
 CASES = {'llama': (llama, 'all-linear'), 'qwen2': (qwen2, ['q_proj', 'v_proj', 'down_proj']),
          'gpt2': (gpt2, ['c_attn', 'c_proj', 'c_fc']), 'bert': (bert, ['query', 'value', 'dense']),
          'vit': (vit, ['query', 'key', 'value', 'dense']), 'whisper': (whisper, ['q_proj', 'v_proj', 'fc1']),
-         'resnet': (resnet, ['convolution']), 'smollm2': (smollm2, 'all-linear')}
+         'resnet': (resnet, ['convolution']), 'smollm2': (smollm2, 'all-linear'),
+         'mixtral': (mixtral, ['q_proj', 'v_proj'], ['experts.gate_up_proj', 'experts.down_proj', 'gate.weight']),
+         'gpt_oss': (gpt_oss, ['o_proj'], ['experts.gate_up_proj', 'experts.down_proj'])}
+SEPARATE = ('smollm2', 'mixtral', 'gpt_oss')  # large, or not of all versions of transformers
 
 
 class Comparison:
@@ -140,9 +166,9 @@ class Comparison:
         self.export()
         if args.bits:
             self.quantize(args.bits)
-        targets = CASES[case][1]
+        targets, parameters = (*CASES[case][1:], None)[:2]
         config = peft.LoraConfig(r=args.rank, lora_alpha=2 * args.rank + 3, target_modules=targets,
-                                 **VARIANTS[variant])
+                                 target_parameters=parameters, **VARIANTS[variant])
         self.adapted = peft.get_peft_model(self.model.model, config).to(self.dtype)
         self.adapted.eval()  # BatchNorm and Dropout as in the exported graph
         for name, parameter in self.adapted.named_parameters():
@@ -292,7 +318,7 @@ def compare(case, variant, args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--case', default=','.join(c for c in CASES if c != 'smollm2'))
+    parser.add_argument('--case', default=','.join(c for c in CASES if c not in SEPARATE))
     parser.add_argument('--variant', default='lora')
     parser.add_argument('--rank', type=int, default=4)
     parser.add_argument('--steps', type=int, default=24)

@@ -236,7 +236,12 @@ class ScoreFinder {
 
   bool IsConstant(const std::string& name) const { return name.empty() || tracer_.FindTensor(name) != nullptr; }
   bool EndsGradient(const ParsedNode& node, const std::string& output) const {
-    return sorters_.contains(&node) || IsDiscrete(node, output);
+    return sorters_.contains(&node) || (IsDiscrete(node, output) && !IsRounded(node, output));
+  }
+  // Returns true for integers inside of the model, which stand for floats: rounding passes the gradient.
+  bool IsRounded(const ParsedNode& node, const std::string& output) const {
+    const auto is_output = [&](const ParsedValue& value) { return value.name == output; };
+    return node.op_type == "QuantizeLinear" && std::ranges::none_of(outputs_, is_output);
   }
 
   // Calls visit(producer, value) for the value and for the inputs of its producers, the nearest first; the producer of

@@ -16,6 +16,7 @@
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/updated_weight.h"
 #include "frontend/onnx/recover/weight_tracer.h"
+#include "frontend/ops/quantize.h"
 
 namespace onnxtrain {
 namespace {
@@ -77,30 +78,37 @@ class TargetFinder {
   }
 
  private:
-  // A stored matrix that a product multiplies by, or the weight of a convolution.
+  // A stored matrix that a product multiplies by, several of experts, or the weight of a convolution.
   struct Operand {
     std::string weight;
     Shape stored;
     DType dtype = DType::kFloat32;  // element type of the product
     bool transposed = false;
     const ParsedNode* product = nullptr;  // multiplies integers before the node; null: the node multiplies
+    size_t input = 1;                     // the input of the product that reads it
+    int64_t experts = 0;
   };
 
   // Adds the node to the target of its weight if it is a product with one.
   void AddProduct(const ParsedNode& node) {
     const std::optional<Operand> operand = FindOperand(node);
     if (!operand) return;
-    products_.insert(operand->product == nullptr ? &node : operand->product);
+    const ParsedNode* product = operand->product == nullptr ? &node : operand->product;
+    products_[product] = operand->input;
     const auto [at, first] = by_weight_.emplace(operand->weight, targets_.size());
-    const Shape& stored = operand->stored;
+    const bool stack = operand->experts > 0;
+    const Shape stored(operand->stored.begin() + (stack ? 1 : 0), operand->stored.end());
+    const std::string module = Module(node, operand->weight, stack);
     if (first)
-      targets_.push_back({.module = Module(node, operand->weight),
+      targets_.push_back({.module = module,
                           .weight = operand->weight,
                           .dtype = operand->dtype,
                           .inputs = stored[operand->transposed ? 1 : 0],
                           .outputs = stored[operand->transposed ? 0 : 1],
                           .kernel = Shape(stored.begin() + 2, stored.end()),
-                          .outputs_first = operand->transposed});
+                          .experts = operand->experts,
+                          .outputs_first = operand->transposed,
+                          .of_parameter = stack || IsParameterOfModule(node, module)});
     LowRankTarget& target = targets_[at->second];
     target.nodes.push_back(node.outputs[0]);
     target.output_layer |= node.outputs[0] == output_layer_;
@@ -118,6 +126,7 @@ class TargetFinder {
   std::optional<Operand> FindOperand(const ParsedNode& node) const {
     if (IsBlockProduct(node)) return FindBlocks(node);
     if (const auto integers = FindIntegers(node)) return integers;
+    if (const auto experts = FindExperts(node)) return experts;
     if (!IsProduct(node)) return std::nullopt;
     const bool conv = IsOp(node, {"Conv"}), transposed = conv || node.attrs.Int("transB") != 0;
     const auto traced = tracer_.Trace(node.inputs[1]);
@@ -154,7 +163,26 @@ class TargetFinder {
         FindIntegerProduct(node.outputs[0], [&](const std::string& value) { return PartsOf(tracer_.Producer(value)); });
     const HostTensor* numbers = found ? FindInitializer(found->weight) : nullptr;
     if (numbers == nullptr || numbers->shape().size() != 2) return std::nullopt;
-    return Operand{.weight = found->weight, .stored = numbers->shape(), .product = tracer_.Producer(found->product)};
+    const ParsedNode* product = tracer_.Producer(found->product);
+    if (product->attrs.Int("transA") != 0 || product->attrs.Float("alpha", 1) != 1) return std::nullopt;
+    return Operand{
+        .weight = found->weight,
+        .stored = numbers->shape(),
+        .transposed = product->attrs.Int("transB") != 0,
+        .product = product,
+        .input = static_cast<size_t>(std::ranges::find(product->inputs, found->weight) - product->inputs.begin())};
+  }
+
+  std::optional<Operand> FindExperts(const ParsedNode& node) const {
+    const auto found = FindExpertProduct(node, find_producer_, find_tensor_);
+    if (!found || !IsTrained(found->weight)) return std::nullopt;
+    const HostTensor& weight = *FindInitializer(found->weight);
+    return Operand{.weight = found->weight,
+                   .stored = weight.shape(),
+                   .dtype = weight.dtype(),
+                   .transposed = found->outputs_first(),
+                   .input = found->operand,
+                   .experts = weight.shape()[0]};
   }
 
   // Finds integers that a DequantizeLinear converts, before transposes.
@@ -197,9 +225,11 @@ class TargetFinder {
     const auto readers = readers_.find(name);
     return readers == readers_.end() || std::ranges::all_of(readers->second, [&](const ParsedNode* node) {
              if (IsOp(*node, {"Shape", "Size"})) return true;
-             if (IsMove(*node) || (IsDequantize(*node) && node->inputs[0] == name))
-               return OnlyProductsRead(node->outputs[0]);
-             return products_.contains(node) && node->inputs[0] != name;
+             const bool selects = IsDequantize(*node) || SelectsMatrices(*node, find_producer_, find_tensor_);
+             if (IsMove(*node) || (selects && node->inputs[0] == name)) return OnlyProductsRead(node->outputs[0]);
+             const auto product = products_.find(node);
+             return product != products_.end() && std::ranges::count(node->inputs, name) == 1 &&
+                    node->inputs[product->second] == name;
            });
   }
 
@@ -224,10 +254,19 @@ class TargetFinder {
     return std::string(module);
   }
 
-  std::string Module(const ParsedNode& node, const std::string& weight) const {
+  // Returns true if the module is known, computes the product itself, and is no layer that PEFT wraps.
+  static bool IsParameterOfModule(const ParsedNode& node, const std::string& module) {
+    constexpr std::string_view kLayers[] = {"Linear", "Conv"};
+    if (node.fx == nullptr || node.fx->module_class.empty() || node.fx->module != module) return false;
+    const std::string_view name = LastPart(node.fx->module_class);
+    return std::ranges::none_of(kLayers, [&](std::string_view layer) { return name.find(layer) != name.npos; });
+  }
+
+  std::string Module(const ParsedNode& node, const std::string& weight, bool stack) const {
     const auto origin = model_.graph.origins.find(weight);
     std::string name = origin == model_.graph.origins.end() ? "" : origin->second.module_name;
     if (name.empty() && !IsGeneratedName(weight)) name = weight;
+    if (stack && !name.empty()) return ExportedName(name);
     const bool of_module = LastPart(name) == "weight" || LastPart(name).starts_with("weight_");  // weight_Q4
     if (of_module && !ParentOf(name).empty()) return ExportedName(ParentOf(name));
     const std::string scopes = DottedModule(node.name);
@@ -261,16 +300,85 @@ class TargetFinder {
 
   const OnnxModel::Parsed& model_;
   WeightTracer tracer_;
+  const FindProducer find_producer_ = [this](const std::string& value) { return tracer_.Producer(value); };
+  const FindTensor find_tensor_ = [this](const std::string& value) { return tracer_.FindTensor(value); };
   std::string output_layer_;  // by its first output
   PackedParts::Readers readers_;
-  std::unordered_set<std::string> outputs_;  // outputs of the model
-  std::unordered_set<const ParsedNode*> products_;
+  std::unordered_set<std::string> outputs_;                 // outputs of the model
+  std::unordered_map<const ParsedNode*, size_t> products_;  // with the inputs that read the weights
   std::vector<LowRankTarget> targets_;
   std::unordered_map<std::string, size_t> by_weight_;  // index into targets_
   std::unordered_set<std::string> mixed_;              // weights that products read in both orientations
 };
 
 }  // namespace
+
+namespace {
+
+// Lists the products in bodies of control flow, whose weights are initializers of the body or of a graph around it.
+class BodyProductFinder {
+ public:
+  explicit BodyProductFinder(const OnnxModel& model) : wrapper_(ListModules(model)) {
+    scopes_.push_back(&model.parsed().graph);
+  }
+
+  std::vector<BodyProduct> Run() {
+    SearchBodies(*scopes_[0]);
+    return std::move(found_);
+  }
+
+ private:
+  static std::string ListModules(const OnnxModel& model) {
+    std::vector<std::string> names;
+    for (const std::string& name : model.parsed().graph.initializer_order) names.push_back(name);
+    return FindWrapper(names);
+  }
+
+  void SearchBodies(const ParsedGraph& graph) {
+    for (const ParsedNode& node : graph.nodes) {
+      for (const auto& [attribute, body] : node.graphs) SearchBody(node, *body);
+    }
+  }
+
+  void SearchBody(const ParsedNode& control, const ParsedGraph& body) {
+    scopes_.push_back(&body);
+    for (const ParsedNode& node : body.nodes) {
+      constexpr size_t kMatrix = 1;
+      const bool product = IsOp(node, {"MatMul", "Gemm"}) || FindPackedWeight(node.domain, node.op_type) != nullptr;
+      const std::string weight = product && node.inputs.size() > kMatrix ? FindMatrix(node.inputs[kMatrix]) : "";
+      if (weight.empty()) continue;
+      const bool named = LastPart(weight) == "weight" && !ParentOf(weight).empty();
+      const std::string scopes = DottedModule(node.name);
+      const std::string module = named ? std::string(ParentOf(weight)) : scopes.empty() ? weight : scopes;
+      found_.push_back({.module = WithoutPrefix(module, wrapper_),
+                        .control = StrCat(control.op_type, " '", Printable(control.source), "'")});
+    }
+    SearchBodies(body);
+    scopes_.pop_back();
+  }
+
+  // Returns the initializer that the value is, perhaps transposed or quantized, or "".
+  std::string FindMatrix(const std::string& value) const {
+    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+      const auto tensor = (*scope)->initializers.find(value);
+      if (tensor != (*scope)->initializers.end()) return tensor->second.shape().size() >= 2 ? value : "";
+      for (const ParsedNode& node : (*scope)->nodes) {
+        if (node.outputs.empty() || node.outputs[0] != value) continue;
+        const bool moved = IsOp(node, {"Transpose"}) || IsIdentity(node) || node.op_type == "DequantizeLinear";
+        return moved ? FindMatrix(node.inputs[0]) : "";
+      }
+    }
+    return "";
+  }
+
+  const std::string wrapper_;
+  std::vector<const ParsedGraph*> scopes_;  // from the model's graph inwards
+  std::vector<BodyProduct> found_;
+};
+
+}  // namespace
+
+std::vector<BodyProduct> ListBodyProducts(const OnnxModel& model) { return BodyProductFinder(model).Run(); }
 
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed) {
   return TargetFinder(model).Run(packed);
@@ -297,12 +405,13 @@ std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::v
     const auto origin = graph.origins.find(name);
     const bool named = origin != graph.origins.end() && !origin->second.module_name.empty();
     if (target == by_weight.end()) others.push_back(named ? origin->second.module_name : name);
-    weights.push_back({.name = target != by_weight.end() ? target->second->weight_module() + ".weight"
+    const bool stack = target != by_weight.end() && target->second->experts > 0;
+    weights.push_back({.name = target != by_weight.end() ? target->second->parameter()
                                : named                   ? origin->second.module_name
                                                          : name,
                        .weight = name,
                        .value = tensor->second,
-                       .transposed = target != by_weight.end() && !target->second->outputs_first});
+                       .transposed = target != by_weight.end() && !target->second->outputs_first && !stack});
   };
   for (const std::string& name : graph.initializer_order) add(name, name);
   for (const ParsedNode& node : graph.nodes) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -22,10 +23,30 @@ std::optional<IntegerProduct> FindBeforeCast(const std::string& value, const Fin
   for (const std::string& output : candidates) {
     const auto product = find(output);
     if (!product || product->op_type != "MatMulInteger" || product->inputs.size() < 2) continue;
-    return IntegerProduct{
-        .floats = FindFloats(product->inputs[0], find), .weight = product->inputs[1], .product = output};
+    return IntegerProduct{.x = FindFloats(product->inputs[0], find), .weight = product->inputs[1], .product = output};
   }
   return std::nullopt;
+}
+
+// Operators on quantized x and W, each followed by scale and zero point, and the input that is the result's scale.
+struct QuantizedProduct {
+  std::string_view op_type;
+  size_t result;
+};
+constexpr QuantizedProduct kQuantizedProducts[] = {{"QLinearMatMul", 6}, {"QGemm", 7}};
+
+std::optional<IntegerProduct> FindQuantizedProduct(const NodeParts& node, const std::string& value) {
+  const auto* row = std::ranges::find(kQuantizedProducts, node.op_type, &QuantizedProduct::op_type);
+  if (row == std::end(kQuantizedProducts) || node.inputs.size() < 6) return std::nullopt;
+  const auto encoding = [&](size_t scale) {
+    const auto input = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : ""; };
+    return Encoding{.scale = input(scale), .zero = input(scale + 1)};
+  };
+  return IntegerProduct{.x = node.inputs[0],
+                        .weight = node.inputs[3],
+                        .product = value,
+                        .x_form = encoding(1),
+                        .y_form = encoding(row->result)};
 }
 
 }  // namespace
@@ -38,15 +59,15 @@ std::optional<NodeParts> PartsOf(const ParsedNode* node) {
 std::optional<IntegerProduct> FindIntegerProduct(const std::string& value, const FindNode& find) {
   const auto node = find(value);
   if (!node || node->inputs.size() < 2) return std::nullopt;
-  std::optional<IntegerProduct> found;
+  std::optional<IntegerProduct> found = FindQuantizedProduct(*node, value);
   if (node->op_type == "DynamicQuantizeMatMul") {
-    found = {.floats = node->inputs[0], .weight = node->inputs[1], .product = value};
+    found = {.x = node->inputs[0], .weight = node->inputs[1], .product = value};
   } else if (node->op_type == "MatMulIntegerToFloat") {
-    found = {.floats = FindFloats(node->inputs[0], find), .weight = node->inputs[1], .product = value};
+    found = {.x = FindFloats(node->inputs[0], find), .weight = node->inputs[1], .product = value};
   } else if (node->op_type == "Mul") {
     for (size_t i = 0; i < 2 && !found; ++i) found = FindBeforeCast(node->inputs[i], find);
   }
-  return found && !found->floats.empty() ? found : std::nullopt;
+  return found && !found->x.empty() ? found : std::nullopt;
 }
 
 }  // namespace onnxtrain

@@ -16,10 +16,20 @@ FindNode ReadsParts(const WeightIndex& index) {
   return [&index](const std::string& value) { return PartsOf(index.Producer(value)); };
 }
 
+FindProducer ReadsNodes(const WeightIndex& index) {
+  return [&index](const std::string& value) { return index.Producer(value); };
+}
+
+FindTensor ReadsTensors(const WeightIndex& index) {
+  return [&index](const std::string& value) { return index.FindTensor(value); };
+}
+
 // Fails if the graph lacks the weight or a product, or already uses the names of the trained tensors.
 absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   for (const std::string& node : update.nodes) {
     if (index.Producer(node) == nullptr) return Invalid("there is no product '", Printable(node), "' to adapt");
+    if (update.experts > 0 && !FindExpertProduct(*index.Producer(node), ReadsNodes(index), ReadsTensors(index)))
+      return Invalid("'", Printable(node), "' is no product with matrices of a stack");
     if (update.has_magnitude() && FindIntegerProduct(node, ReadsParts(index)))
       return Invalid("'", Printable(update.module),
                      "' multiplies integers: magnitudes (DoRA) need a product of floats");
@@ -116,7 +126,7 @@ class UpdateBuilder {
   }
 
   void Build() {
-    for (const std::string& node : update_.nodes) BuildBeside(node);
+    for (const std::string& node : update_.nodes) update_.experts > 0 ? BuildExperts(node) : BuildBeside(node);
   }
 
  private:
@@ -171,13 +181,17 @@ class UpdateBuilder {
     added_.push_back(MakeRowNode("adapter", std::move(op), std::move(inputs), output, std::move(attrs)));
     return output;
   }
-  std::string Transpose(const std::string& matrix) {
-    return Add("Transpose", {matrix}, {{"perm", std::vector<int64_t>{1, 0}}});
+  std::string Transpose(const std::string& matrix, const std::vector<int64_t>& perm = {1, 0}) {
+    return Add("Transpose", {matrix}, {{"perm", perm}});
   }
   std::string Reshape(const std::string& value, const Shape& shape) {
     const std::string name = StrCat(update_.module, ".shape", index_.graph().initializers.size());
     AddInitializer(name, HostTensor::FromInts(shape), WeightOrigin::Kind::kConstant, &index_);
     return Add("Reshape", {value, name});
+  }
+  // Returns the floats that a value stands for.
+  std::string Floats(const std::string& value, const Encoding& form) {
+    return form.scale.empty() ? value : Add("DequantizeLinear", {value, form.scale, form.zero});
   }
   // Adds the product of another x with W, without a bias.
   std::string Repeat(const std::string& x) {
@@ -224,6 +238,45 @@ class UpdateBuilder {
     return factor;
   }
 
+  // Applies to a stack of factors what the product's operand is computed from the weight by.
+  std::string Select(std::string stack, const ExpertProduct& product) {
+    for (auto node = product.path.rbegin(); node != product.path.rend(); ++node) {
+      ParsedNode copy = **node;
+      copy.inputs[0] = stack;
+      copy.outputs = {StrCat(prefix_, added_.size())};
+      copy.name = copy.source = "adapter/" + copy.outputs[0];
+      added_.push_back(copy);
+      stack = copy.outputs[0];
+    }
+    return stack;
+  }
+
+  // Adds the update of products with selected matrices of a stack, y = x·W[e]: base + (x·A[e]ᵀ·scale)·B[e]ᵀ, or of
+  // y = W[e]·x.
+  void BuildExperts(const std::string& node) {
+    ParsedNode* product = index_.Producer(node);
+    const auto at = static_cast<size_t>(product - index_.graph().nodes.data());
+    const auto found = FindExpertProduct(*product, ReadsNodes(index_), ReadsTensors(index_));
+    const std::string y = product->outputs[0], x = product->inputs[1 - found->operand];
+    const int64_t rank = update_.rank(), inputs = update_.a.shape()[1], outputs = update_.b.shape()[0];
+    prefix_ = y + "/low_rank";
+    product->outputs[0] = y + "/base";
+    std::string a = Reshape(a_[0], {update_.experts, rank, inputs});
+    std::string b = Transpose(Reshape(blocks_[0].b[0], {outputs, rank, update_.experts}), {2, 0, 1});
+    if (!update_.outputs_first) {
+      a = Transpose(a, {0, 2, 1});
+      b = Transpose(b, {0, 2, 1});
+    }
+    a = Select(a, *found);
+    b = Select(b, *found);
+    const auto multiply = [&](const std::string& data, const std::string& matrices) {
+      return Add("MatMul", found->operand == 1 ? Names{data, matrices} : Names{matrices, data});
+    };
+    Add("Add", {y + "/base", multiply(Add("Mul", {multiply(x, a), scale_}), b)});
+    added_.back().outputs[0] = y;
+    index_.copies[at] = std::exchange(added_, {});
+  }
+
   void BuildBeside(const std::string& node) {
     ParsedNode* product = index_.Producer(node);
     const auto at = static_cast<size_t>(product - index_.graph().nodes.data());
@@ -239,16 +292,20 @@ class UpdateBuilder {
       product->inputs.resize(at_bias);
     }
     product_ = *product;
-    std::string x = integers ? integers->floats : product->inputs[0];
+    std::string x = integers ? Floats(integers->x, integers->x_form) : product->inputs[0];
+    const Encoding rounded = integers ? integers->y_form : Encoding();
     if (update_.dropout > 0) x = Add("Dropout", {x}, {{kOwnRatio, update_.dropout}});
     const std::string a = Join(a_, 0), b = JoinBlocks(), up = AddUpdate(x, a, b);
-    Finish(base, up, update_.has_magnitude() ? AddMagnitudeFactor(a, b) : "", x, bias, y);
+    const std::string factor = update_.has_magnitude() ? AddMagnitudeFactor(a, b) : "";
+    Finish(Floats(base, rounded), up, factor, x, bias);
+    if (!rounded.scale.empty()) Add("QuantizeLinear", {added_.back().outputs[0], rounded.scale, rounded.zero});
+    added_.back().outputs[0] = y;
     index_.copies[at] = std::exchange(added_, {});
   }
 
-  // Adds y = base + up or, with magnitudes, base + (f − 1)·x·W + f·up + bias: f·(base + up) + bias without dropout.
+  // Adds base + up or, with magnitudes, base + (f − 1)·x·W + f·up + bias: f·(base + up) + bias without dropout.
   void Finish(const std::string& base, const std::string& up, const std::string& factor, const std::string& x,
-              const std::string& bias, const std::string& y) {
+              const std::string& bias) {
     if (factor.empty()) {
       Add("Add", {base, up});
     } else if (update_.dropout == 0) {
@@ -261,7 +318,6 @@ class UpdateBuilder {
       const std::string sum = added_.back().outputs[0];
       Add("Add", {sum, is_conv() ? Reshape(bias, update_.magnitude.shape()) : bias});
     }
-    added_.back().outputs[0] = y;
   }
 
   // The initializers of a part's B: its columns, and rows of zeros before and after them, or "".

@@ -101,13 +101,14 @@ bool IsStored(const WeightIndex& index, const std::string& name) {
 
 namespace {
 
-// Returns true if low-rank updates train in place of the weight, and only nodes that dequantize a matrix read it.
+// Returns true if low-rank updates train in place of the weight, and all nodes that read it can read its integers.
 bool IsReplacedByUpdates(const WeightIndex& index, const std::string& weight) {
   const HostTensor* tensor = index.FindTensor(weight);
   if (index.model().edits.low_rank.empty() || tensor == nullptr || tensor->shape().size() != 2) return false;
   if (DTypeSize(tensor->dtype()) != 1 || IsSmallFloat(tensor->dtype())) return false;
   return std::ranges::all_of(index.Readers(weight), [](const WeightReader& reader) {
-    return reader.input == 0 && reader.node->op_type == "DequantizeLinear";
+    const QuantizedWeight* row = FindQuantizedWeight(reader.node->domain, reader.node->op_type, reader.input);
+    return row != nullptr && row->in_place;
   });
 }
 

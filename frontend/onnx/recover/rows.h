@@ -148,8 +148,12 @@ bool IsQuantized(const LowRankUpdate& update);
 // Returns the input of a product that is its bias.
 size_t FindBiasInput(std::string_view op_type);
 
-// integer_products.cc finds products x·W for which a program quantizes x when it runs: MatMulInteger, which Cast and
-// Mul by the scales follow, and com.microsoft's operators for them.
+// integer_products.cc finds products x·W of integers. A program quantizes x when it runs (MatMulInteger, which Cast and
+// Mul by the scales follow, and com.microsoft's operators for them), or x and the result are integers already
+// (QLinearMatMul, QGemm).
+struct Encoding {
+  std::string scale, zero;  // names; scale "": floats
+};
 struct NodeParts {
   std::string_view op_type;
   std::vector<std::string> inputs;
@@ -157,11 +161,29 @@ struct NodeParts {
 std::optional<NodeParts> PartsOf(const ParsedNode* node);                            // nullopt: null
 using FindNode = std::function<std::optional<NodeParts>(const std::string& value)>;  // the producer of a value
 struct IntegerProduct {
-  std::string floats, weight;  // x, and the integers of W
-  std::string product;         // the output of the node that multiplies them
+  std::string x, weight;    // x, and the integers of W
+  std::string product;      // the output of the node that multiplies them
+  Encoding x_form, y_form;  // how x and the result are quantized
 };
-// Returns the product whose floats the value is.
+// Returns the product whose result the value is.
 std::optional<IntegerProduct> FindIntegerProduct(const std::string& value, const FindNode& find);
+
+// expert_products.cc finds products with matrices of a stack W [experts, …, …]: the whole stack, or those that Gather
+// or GatherND select along the first axis, as exports of mixtures of experts compute them.
+using FindProducer = std::function<const ParsedNode*(const std::string& value)>;
+using FindTensor = std::function<const HostTensor*(const std::string& value)>;  // stored tensors; null: none
+struct ExpertProduct {
+  std::string weight;
+  size_t operand = 1;                   // the input of the product that holds the matrices
+  std::vector<const ParsedNode*> path;  // from that input back to the weight: selections, transposes, identities
+  bool transposed = false;              // the path swaps the axes of the matrices
+  // Returns true if the matrices are stored as [outputs, inputs].
+  bool outputs_first() const { return transposed == (operand == 1); }
+};
+std::optional<ExpertProduct> FindExpertProduct(const ParsedNode& product, const FindProducer& producer,
+                                               const FindTensor& tensor);
+// Returns true for a Gather or GatherND along the first axis.
+bool SelectsMatrices(const ParsedNode& node, const FindProducer& producer, const FindTensor& tensor);
 
 // stored_blocks.cc reads quantized weights that low-rank updates replace.
 

@@ -43,7 +43,7 @@ QuantizedMatrix MakeBlockProduct(const Attrs& attrs) {
 
 absl::StatusOr<QuantizedMatrix> FindMatrix(const QuantizedForm& form, const Shape& q, const Shape& scale) {
   if (form.row->packed) return MakeBlockProduct(form.attrs);
-  const auto block = FindBlock(q, scale, form.attrs.Int("axis", 1), form.attrs.Int("block_size"));
+  const auto block = FindBlock(q, scale, ScaleAxis(*form.row, form.attrs), form.attrs.Int("block_size"));
   if (q.size() != 2 || !block) return Invalid("has scales ", ToString(scale), " beside numbers ", ToString(q));
   return QuantizedMatrix{.rows = q[0],
                          .columns = q[1],
@@ -114,7 +114,9 @@ absl::Status FindBlocks(const WeightIndex& index, LowRankUpdates* parts) {
   const QuantizedForm form = FindForm(first.weight, index.graph().records);
   for (LowRankUpdate& part : *parts) {
     part.blocks = blocks;
-    if (sums) part.sum = {.scale = NameIfUnshared(form.scale, index), .zero = NameIfUnshared(form.zero, index)};
+    if (!sums) continue;
+    part.sum = {.scale = ScalesBias(*form.row) ? "" : NameIfUnshared(form.scale, index),
+                .zero = NameIfUnshared(form.zero, index)};
   }
   return absl::OkStatus();
 }

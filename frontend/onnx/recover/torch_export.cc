@@ -69,7 +69,7 @@ std::vector<std::string> ParseList(std::string_view text) {
   return items;
 }
 
-// Returns the innermost scope but the last, which is the fx node itself.
+// Returns the innermost scope, or its class, but the last, which is the fx node itself.
 std::string InnermostModule(const std::string& scopes) {
   const std::vector<std::string> names = ParseList(scopes);
   return names.size() < 2 ? "" : names[names.size() - 2];
@@ -104,6 +104,7 @@ std::shared_ptr<const FxNode> ParseFxNode(const Metadata& metadata) {
   fx->name = ReadName(text, 1);
   fx->target = Between(text, "[target=", ']');
   fx->module = InnermostModule(FindMetadata(metadata, "pkg.torch.onnx.name_scopes"));
+  fx->module_class = InnermostModule(FindMetadata(metadata, "pkg.torch.onnx.class_hierarchy"));
   fx->padding_row = ParsePaddingRow(text);
   for (size_t at = text.find('%', text.find("](")); at != std::string_view::npos; at = text.find('%', at + 1)) {
     fx->args.emplace_back(ReadName(text, at + 1));

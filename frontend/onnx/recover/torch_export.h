@@ -18,6 +18,7 @@ struct FxNode {
   std::string target;             // "torch.ops.aten.linear.default"
   std::vector<std::string> args;  // values of the exported program: "p_fc_weight"
   std::string module;             // the module that calls it: "encoder.layers.0.norm1"
+  std::string module_class;       // its class: "torch.nn.modules.normalization.LayerNorm"
   int64_t padding_row = -1;       // the row of an embedding that is not trained; -1: none
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <unordered_map>
 
 namespace onnxtrain {
@@ -46,10 +47,15 @@ UpdatedWeight::UpdatedWeight(LazyTensor weight, const LowRankUpdate& update,
     : weight_(std::move(weight)), outputs_first_(update.outputs_first), rank_(update.whole_rank()) {
   const auto [a, rows] = WholeFactors(update, trained);
   const HostTensor b = ExtendRows(rows, update);
+  const int64_t matrices = std::max<int64_t>(update.experts, 1);
   // Rows of the stored weight are rows or columns of B·A.
-  rows_ = outputs_first_ ? ToFloats(b, false) : ToFloats(a, true);
-  along_ = outputs_first_ ? ToFloats(a, false) : ToFloats(b, true);
-  columns_ = static_cast<int64_t>(along_.size()) / rank_;
+  for (int64_t e = 0; e < matrices; ++e) {
+    const auto [in, out] = update.experts > 0 ? FactorsOfExpert(a, b, matrices, e) : std::pair(a, b);
+    std::ranges::copy(outputs_first_ ? ToFloats(out, false) : ToFloats(in, true), std::back_inserter(rows_));
+    std::ranges::copy(outputs_first_ ? ToFloats(in, false) : ToFloats(out, true), std::back_inserter(along_));
+  }
+  columns_ = std::ssize(along_) / (rank_ * matrices);
+  matrix_rows_ = std::ssize(rows_) / (rank_ * matrices);
   for (float& value : rows_) value = static_cast<float>(value * update.scale);
   if (update.has_magnitude()) SetMagnitudes(trained.at(update.magnitude_name()), update.outputs_before);
 }
@@ -67,7 +73,7 @@ void UpdatedWeight::SetMagnitudes(const HostTensor& magnitude, int64_t first_out
   factors_.assign(squares.size(), 1);
   for (int64_t i = 0; i < magnitude.size(); ++i) {
     const auto output = static_cast<size_t>(first_output + i);
-    factors_[output] = static_cast<float>(magnitude.At(i) / std::sqrt(squares[output]));
+    if (squares[output] > 0) factors_[output] = static_cast<float>(magnitude.At(i) / std::sqrt(squares[output]));
   }
 }
 
@@ -100,9 +106,18 @@ std::vector<float> UpdatedWeight::Sum(int64_t begin, int64_t count) const {
 void UpdatedWeight::AddRow(int64_t row, int64_t first, int64_t last, float* out) const {
   for (int64_t r = 0; r < rank_; ++r) {
     const float factor = rows_[static_cast<size_t>(row * rank_ + r)];
-    const float* along = along_.data() + r * columns_;
+    const float* along = along_.data() + (row / matrix_rows_ * rank_ + r) * columns_;
     for (int64_t c = first; c < last; ++c) out[c] += factor * along[c];
   }
+}
+
+std::pair<HostTensor, HostTensor> FactorsOfExpert(const HostTensor& a, const HostTensor& b, int64_t experts,
+                                                  int64_t expert) {
+  const int64_t rank = a.shape()[0] / experts, inputs = a.shape()[1], outputs = b.shape()[0];
+  HostTensor rows({a.dtype(), {rank, inputs}}), columns({b.dtype(), {outputs, rank}});
+  for (int64_t i = 0; i < rows.size(); ++i) rows.Set(i, a.At(expert * rank * inputs + i));
+  for (int64_t i = 0; i < columns.size(); ++i) columns.Set(i, b.At(i * experts + expert));
+  return {rows, columns};
 }
 
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,

@@ -22,14 +22,20 @@ std::vector<LowRankUpdates> GroupByWeight(const std::vector<LowRankUpdate>& upda
 std::pair<HostTensor, HostTensor> WholeFactors(const LowRankUpdate& update,
                                                const std::map<std::string, HostTensor>& trained);
 
+// Returns A [rank, inputs] and B [outputs, rank] of one matrix of a stack. Rows of A are grouped by expert, columns of
+// B by rank.
+std::pair<HostTensor, HostTensor> FactorsOfExpert(const HostTensor& a, const HostTensor& b, int64_t experts,
+                                                  int64_t expert);
+
 // Returns the floats of a quantized matrix, dequantized when they are read.
 LazyTensor ReadFloats(std::shared_ptr<const StoredBlocks> blocks);
 
 // Returns Σw² over the weights of each output, f64[outputs], of a matrix or of the weight of a convolution.
 HostTensor SumSquares(const LazyTensor& weight, bool outputs_first);
 
-// Computes W + scale·B·A, or its transpose if W is stored [inputs, outputs], in float32 and blocks of elements. With
-// magnitudes, scales each output to its magnitude. Outputs that are not part of the update keep their values.
+// Computes W + scale·B·A, or its transpose if W is stored [inputs, outputs], or that of each matrix of a stack, in
+// float32 and blocks of elements. With magnitudes, scales each output to its magnitude; an output of zeros stays.
+// Outputs that are not part of the update keep their values.
 class UpdatedWeight {
  public:
   // `trained` holds the trained tensors of the update by name.
@@ -48,9 +54,9 @@ class UpdatedWeight {
 
   LazyTensor weight_;
   bool outputs_first_;
-  int64_t rank_, columns_;
-  std::vector<float> rows_;     // [rows of the weight, rank], times the scale
-  std::vector<float> along_;    // [rank, columns of the weight]
+  int64_t rank_, columns_, matrix_rows_;
+  std::vector<float> rows_;     // [rows of the weight, rank], times the scale; of a stack the rows of all matrices
+  std::vector<float> along_;    // [rank, columns of the weight], of a stack for each matrix
   std::vector<float> factors_;  // by output; empty: all are 1
 };
 

@@ -141,7 +141,11 @@ struct LowRankUpdate {
   bool outputs_first = false;
   // The outputs of the weight that come before and after those of the update: queries, keys and values may share one.
   int64_t outputs_before = 0, outputs_after = 0;
-  std::string module;  // names A and B
+  // The number of matrices of a weight [experts, …, …], from which the products select; 0: the weight is one matrix.
+  // Rows of A are grouped by expert, columns of B by rank: [experts·rank, inputs], [outputs, rank·experts].
+  int64_t experts = 0;
+  bool of_parameter = false;  // PEFT addresses the weight as a parameter, not by its module
+  std::string module;         // names A and B
   double scale = 1;
   double dropout = 0;  // dropout of x in training
   HostTensor a, b;     // initial values [rank, inputs(, kernel…)], [outputs, rank(, 1…)], in the element type of x
@@ -160,7 +164,9 @@ struct LowRankUpdate {
   std::string b_name() const { return module + ".lora_B.weight"; }
   std::string magnitude_name() const { return module + ".lora_magnitude_vector.weight"; }
   std::string factor_name() const { return module + ".lora_factor"; }  // in a written model, [outputs of the weight]
-  int64_t rank() const { return a.shape()[0]; }
+  // The name of the weight in the exported module.
+  std::string parameter() const { return experts > 0 ? module : module + ".weight"; }
+  int64_t rank() const { return experts > 0 ? a.shape()[0] / experts : a.shape()[0]; }
   int64_t whole_rank() const { return has_first() ? 2 * rank() : rank(); }  // rank of the sum that is added to W
   bool has_first() const { return !first_a.shape().empty(); }
   bool has_magnitude() const { return !magnitude.shape().empty(); }

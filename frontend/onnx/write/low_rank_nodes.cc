@@ -52,7 +52,7 @@ class Inserter {
 
   // Inserts the nodes after their products, so that the order stays topological.
   absl::Status Insert() {
-    FindOperands();
+    FindIntegers();
     Nodes old;
     old.Swap(model_.mutable_graph()->mutable_node());
     for (onnx::NodeProto& node : old) {
@@ -70,8 +70,8 @@ class Inserter {
  private:
   using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-  // Finds the operands of the products: their first inputs, or the floats that integers were made of.
-  void FindOperands() {
+  // Finds the products of integers.
+  void FindIntegers() {
     std::map<std::string, const onnx::NodeProto*> producers;
     for (const onnx::NodeProto& node : model_.graph().node()) {
       for (const std::string& output : node.output()) producers[output] = &node;
@@ -84,7 +84,7 @@ class Inserter {
     };
     for (const auto& [node, parts] : updates_) {
       const auto integers = FindIntegerProduct(node, find);
-      if (integers) operands_[node] = integers->floats;
+      if (integers) integers_[node] = *integers;
     }
   }
 
@@ -114,11 +114,21 @@ class Inserter {
     return node;
   }
 
+  // Returns the floats that a value stands for; names them `name` if a node has to compute them.
+  std::string AddFloats(const std::string& value, const Encoding& form, const std::string& name) {
+    if (form.scale.empty()) return value;
+    AddNode("DequantizeLinear", {value, form.scale, form.zero}, name);
+    return name;
+  }
+
   // Renames the result of the product, and computes the old name from it.
   void AddUpdate(const LowRankUpdates& parts, onnx::NodeProto* product) {
     const std::string y = product->output(0), base = y + "/base";
-    const auto integers = operands_.find(y);
-    const std::string x = integers == operands_.end() ? product->input(0) : integers->second;
+    const auto integers = integers_.find(y);
+    const bool has_integers = integers != integers_.end();
+    const Encoding rounded = has_integers ? integers->second.y_form : Encoding();
+    const std::string x =
+        has_integers ? AddFloats(integers->second.x, integers->second.x_form, y + "/x") : product->input(0);
     product->set_output(0, base);
     std::vector<std::string> ups;
     for (const LowRankUpdate& part : parts) {
@@ -130,7 +140,10 @@ class Inserter {
     }
     std::string up = ups[0];
     if (ups.size() > 1) SetAttribute("axis", int64_t{-1}, AddNode("Concat", ups, up = y + "/lora")->add_attribute());
-    if (!parts[0].has_magnitude()) {
+    if (!rounded.scale.empty()) {
+      AddNode("Add", {AddFloats(base, rounded, y + "/floats"), up}, y + "/sum");
+      AddNode("QuantizeLinear", {y + "/sum", rounded.scale, rounded.zero}, y);
+    } else if (!parts[0].has_magnitude()) {
       AddNode("Add", {base, up}, y);
     } else {
       AddScaledSum(parts[0].factor_name(), base, up, product);
@@ -157,8 +170,8 @@ class Inserter {
 
   const bool scaled_;
   onnx::ModelProto& model_;
-  std::map<std::string, LowRankUpdates> updates_;  // by the first output of the product
-  std::map<std::string, std::string> operands_;    // x of products of integers, likewise
+  std::map<std::string, LowRankUpdates> updates_;   // by the first output of the product
+  std::map<std::string, IntegerProduct> integers_;  // likewise
 };
 
 }  // namespace

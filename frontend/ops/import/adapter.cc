@@ -9,7 +9,8 @@ Val Flat(Val v) { return Reshape(v, {v.dim(0), v.type().elements() / v.dim(0)});
 
 // Imports m/‖w‖ for each output of W + B·A, in the shape of m, from m, Σw² of W as the sum of the rows of a matrix, A,
 // B and A·Wᵀ (of a convolution: W). As ‖w + Aᵀ·b‖² = ‖w‖² + b·(2·A·w + A·Aᵀ·b), the sum is not formed.
-// The lengths have no gradient (Liu et al., arXiv:2402.09353, section 4.3).
+// The lengths have no gradient (Liu et al., arXiv:2402.09353, section 4.3). Outputs whose sum is zero have no
+// direction; their factor is 1.
 ImportOr ImportMagnitudeFactor(ImportContext& c) {
   RETURN_IF_ERROR(RequireInputs(c, 5));
   for (const size_t i : {1, 2, 3, 4}) {
@@ -21,7 +22,9 @@ ImportOr ImportMagnitudeFactor(ImportContext& c) {
   const Val aw = conv ? MatMul(a, Flat(c.in(4)), false, true) : c.in(4);
   const Val bt = Transpose(b, {1, 0}), own = MatMul(MatMul(a, a, false, true), bt);
   const Val added = ReduceSum(bt * (aw * 2.0 + own), {0}, false);
-  return One(m / Reshape(StraightThrough(Sqrt(squares + added)), m.shape()));
+  const Val length = Reshape(StraightThrough(Sqrt(Binary("Max", squares + added, Number(squares, 0)))), m.shape());
+  const Val one = Expand(Number(m, 1), m.shape()), is_zero = Equal(length, 0.0);
+  return One(Where(is_zero, one, m / Where(is_zero, one, length)));
 }
 
 }  // namespace

@@ -81,15 +81,20 @@ std::optional<Shape> FindBlock(const Shape& matrix, const Shape& scale, int64_t 
 
 std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tensor, size_t scale, size_t zero,
                                                   int64_t axis, int64_t block) {
-  if (!IsWeightInput(c, tensor) || !c.has(scale) || c.in(tensor).rank() != 2) return std::nullopt;
+  const bool scaled = scale != QuantizedWeight::kNone;
+  if (!IsWeightInput(c, tensor) || (scaled && !c.has(scale)) || c.in(tensor).rank() != 2) return std::nullopt;
   const Type q = c.in(tensor).type();
-  const auto extents = FindBlock(q.shape, c.in(scale).shape(), axis, block);
+  const Shape shape = scaled ? c.in(scale).shape() : c.has(zero) ? c.in(zero).shape() : Shape();
+  const auto extents = FindBlock(q.shape, shape, axis, block);
   if (!extents) return std::nullopt;
   QuantizedMatrix m{
       .rows = q.shape[0], .columns = q.shape[1], .block_rows = (*extents)[0], .block_columns = (*extents)[1]};
   const Shape scales = {m.scale_rows(), m.scale_columns()};
-  if (c.in(scale).type().elements() != NumElements(scales)) return std::nullopt;
-  QuantizedOperands w{.q = c.in(tensor), .scale = Reshape(c.in(scale), scales), .matrix = m};
+  if (NumElements(shape) != NumElements(scales)) return std::nullopt;
+  QuantizedOperands w{
+      .q = c.in(tensor),
+      .scale = scaled ? Reshape(c.in(scale), scales) : c.b().Constant(HostTensor::Filled({DType::kFloat32, scales}, 1)),
+      .matrix = m};
   const HostTensor* one = c.has(zero) && c.in(zero).type().elements() == 1 ? c.Known(zero) : nullptr;
   if (one != nullptr) {
     w.matrix.zero = one->At(0);

@@ -36,7 +36,8 @@ absl::StatusOr<Val> Quantize(ImportContext& c, Val x, size_t scale, size_t zero)
 std::optional<Shape> FindBlock(const Shape& matrix, const Shape& scale, int64_t axis, int64_t block);
 
 // Returns the matrix in input `tensor`, integers that the graph reads as the file stores them, with its scales and zero
-// points; nothing if the input is no such matrix. `axis` and `block` are as in ReadQuantized.
+// points; nothing if the input is no such matrix. `axis` and `block` are as in ReadQuantized. The scale is 1 if `scale`
+// is QuantizedWeight::kNone.
 std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tensor, size_t scale, size_t zero,
                                                   int64_t axis, int64_t block);
 // Returns the matrix that x, or with *transposed flipped its transpose, is dequantized from; nothing if there is none.

@@ -2,6 +2,7 @@
 // (https://github.com/fastmachinelearning/qonnx, docs/qonnx-custom-ops), which round floats to a grid of any number of
 // bits and return floats. Operators on quantized tensors become float arithmetic on grid points, which is exact while
 // sums are below 2^24, followed by rounding to the grid of the result.
+#include <algorithm>
 #include <cmath>
 
 #include "frontend/base/status.h"
@@ -83,6 +84,8 @@ std::span<const OnnxOp> QonnxImports() {
 
 namespace {
 
+constexpr size_t kNone = QuantizedWeight::kNone;
+
 absl::StatusOr<Val> First(ImportOr results) {
   if (!results.ok()) return results.status();
   return results->empty() ? Val() : results->front();
@@ -110,12 +113,22 @@ ImportOr ImportQLinearConv(ImportContext& c) {
 
 absl::StatusOr<Val> Product(ImportContext& c, Val a, Val b) { return First(ImportAs(c, "", "MatMul", {a, b}, {})); }
 
+// Returns x·B·scale of the quantized matrix B that starts at input `tensor`, with scale and zero point at the others.
+absl::StatusOr<Val> ScaledProduct(ImportContext& c, Val x, Val x_scale, size_t tensor, size_t scale, size_t zero) {
+  if (const auto stored = ReadStoredMatrix(c, tensor, scale, zero, 1, 0)) {
+    ASSIGN_OR_RETURN(const Val y, Product(c, x, Dequantize(*stored, x.dtype())));
+    return y * x_scale;
+  }
+  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, tensor, scale, zero, -1));
+  ASSIGN_OR_RETURN(const Val y, Product(c, x, b.Centered()));
+  return y * x_scale * b.scale;
+}
+
 // Imports QLinearMatMul. Scales are per tensor or, for a, per row and, for b, per column.
 ImportOr ImportQLinearMatMul(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2, -2));
-  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5, -1));
-  ASSIGN_OR_RETURN(const Val y, Product(c, a.Centered(), b.Centered()));
-  ASSIGN_OR_RETURN(const Val q, Quantize(c, y * a.scale * b.scale, 6, 7));
+  ASSIGN_OR_RETURN(const Val y, ScaledProduct(c, a.Centered(), a.scale, 3, 4, 5));
+  ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 6, 7));
   return One(q);
 }
 
@@ -162,7 +175,8 @@ ImportOr ImportConvInteger(ImportContext& c) {
 
 ImportOr ImportMatMulInteger(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val a, Centered(c, 0, 2, -2));
-  ASSIGN_OR_RETURN(const Val b, Centered(c, 1, 3, -1));
+  const auto stored = ReadStoredMatrix(c, 1, kNone, 3, 1, 0);
+  ASSIGN_OR_RETURN(const Val b, stored ? Dequantize(*stored, a.dtype()) : Centered(c, 1, 3, -1));
   ASSIGN_OR_RETURN(const Val y, Product(c, a, b));
   return ComputeSums(y);
 }
@@ -172,30 +186,38 @@ ImportOr WithBias(ImportContext& c, Val y, size_t bias) { return One(c.has(bias)
 // Imports MatMulIntegerToFloat of A, B, their scales, their zero points and a bias.
 ImportOr ImportMatMulIntegerToFloat(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 2, 4, -2));
-  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 1, 3, 5, -1));
-  ASSIGN_OR_RETURN(const Val y, Product(c, a.Centered(), b.Centered()));
-  return WithBias(c, y * a.scale * b.scale, 6);
+  ASSIGN_OR_RETURN(const Val y, ScaledProduct(c, a.Centered(), a.scale, 1, 3, 5));
+  return WithBias(c, y, 6);
 }
 
 // Imports DynamicQuantizeMatMul of A (float), B, scale and zero point of B, and a bias.
 ImportOr ImportDynamicQuantizeMatMul(ImportContext& c) {
-  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 1, 2, 3, -1));
   const DynamicRange a = QuantizedDynamically(c.in(0));
-  ASSIGN_OR_RETURN(const Val y, Product(c, a.points - a.zero, b.Centered()));
-  return WithBias(c, y * a.scale * b.scale, 4);
+  ASSIGN_OR_RETURN(const Val y, ScaledProduct(c, a.points - a.zero, a.scale, 1, 2, 3));
+  return WithBias(c, y, 4);
 }
 
 // Imports QGemm of A and B, each followed by scale and zero point, C, and scale and zero point of Y. Without them, Y is
 // float.
 ImportOr ImportQGemm(ImportContext& c) {
   ASSIGN_OR_RETURN(const QuantizedInput a, ReadQuantized(c, 0, 1, 2));
-  ASSIGN_OR_RETURN(const QuantizedInput b, ReadQuantized(c, 3, 4, 5, c.attrs().Int("transB") != 0 ? 0 : 1));
+  const int64_t axis = c.attrs().Int("transB") != 0 ? 0 : 1;
+  const auto stored = ReadStoredMatrix(c, 3, 4, 5, axis, 0);
+  QuantizedInput b;
+  if (stored) {
+    b.scale = FixedInput(c, 4);
+  } else {
+    ASSIGN_OR_RETURN(b, ReadQuantized(c, 3, 4, 5, axis));
+  }
+  const Val matrix = stored ? Dequantize(*stored, a.points.dtype()) : b.Centered();
+  const Val columns = b.scale.rank() == 0 ? b.scale : Reshape(b.scale, {b.scale.type().elements()});
   const Attrs attrs = {{"transA", c.attrs().Int("transA")}, {"transB", c.attrs().Int("transB")}};
-  ASSIGN_OR_RETURN(Val y, First(ImportAs(c, "", "Gemm", {a.Centered(), b.Centered()}, attrs)));
+  ASSIGN_OR_RETURN(Val y, First(ImportAs(c, "", "Gemm", {a.Centered(), matrix}, attrs)));
   y = y * c.attrs().Float("alpha", 1.0);
-  ASSIGN_OR_RETURN(const Val bias, ReadQuantizedBias(c, 6, 1, 4));
-  if (bias) y = y + Cast(bias, a.scale.dtype());
-  y = y * a.scale * (b.scale.rank() == 0 ? b.scale : Reshape(b.scale, {b.scale.type().elements()}));
+  ASSIGN_OR_RETURN(Val bias, ReadQuantizedBias(c, 6, 1, 4));
+  bias = Cast(bias, a.scale.dtype());
+  if (bias) y = y + (stored ? bias * columns : bias);
+  y = stored ? y * a.scale : y * a.scale * columns;
   if (!c.has(7)) return One(y);
   ASSIGN_OR_RETURN(const Val q, Quantize(c, y, 7, 8));
   return One(q);
@@ -265,18 +287,16 @@ ImportOr ImportDynamicQuantizeLstm(ImportContext& c) {
   return ImportAs(c, "", "LSTM", std::move(inputs), c.attrs());
 }
 
-constexpr size_t kNone = QuantizedWeight::kNone;
-
 constexpr QuantizedWeight kWeights[] = {
-    {"", "DequantizeLinear", 0, 1, 2},
-    {kMs, "DequantizeLinear", 0, 1, 2},
+    {.op_type = "DequantizeLinear", .tensor = 0, .scale = 1, .zero = 2, .in_place = true},
+    {.domain = kMs, .op_type = "DequantizeLinear", .tensor = 0, .scale = 1, .zero = 2, .in_place = true},
     {"", "QLinearConv", 3, 4, 5},
     {"", "QLinearConv", 8, 1, kNone, 4},
-    {"", "QLinearMatMul", 3, 4, 5},
-    {kMs, "QGemm", 3, 4, 5},
+    {.op_type = "QLinearMatMul", .tensor = 3, .scale = 4, .zero = 5, .in_place = true},
+    {.domain = kMs, .op_type = "QGemm", .tensor = 3, .scale = 4, .zero = 5, .in_place = true},
     {kMs, "QGemm", 6, 1, kNone, 4},
-    {kMs, "MatMulIntegerToFloat", 1, 3, 5},
-    {kMs, "DynamicQuantizeMatMul", 1, 2, 3},
+    {.domain = kMs, .op_type = "MatMulIntegerToFloat", .tensor = 1, .scale = 3, .zero = 5, .in_place = true},
+    {.domain = kMs, .op_type = "DynamicQuantizeMatMul", .tensor = 1, .scale = 2, .zero = 3, .in_place = true},
     {kMs, "DynamicQuantizeLSTM", 1, 8, 9},
     {kMs, "DynamicQuantizeLSTM", 2, 10, 11},
     {kMs, "QLinearAdd", 3, 4, 5},
@@ -284,7 +304,7 @@ constexpr QuantizedWeight kWeights[] = {
     {kMs, "QLinearAdd", 0, 1, 2},
     {kMs, "QLinearMul", 0, 1, 2},
     {.op_type = "ConvInteger", .tensor = 1, .scale = 4, .zero = 3, .scale_behind = true},
-    {.op_type = "MatMulInteger", .tensor = 1, .scale = 4, .zero = 3, .scale_behind = true},
+    {.op_type = "MatMulInteger", .tensor = 1, .scale = 4, .zero = 3, .scale_behind = true, .in_place = true},
     {.domain = kMs, .op_type = "MatMulNBits", .tensor = 1, .scale = 2, .zero = 3, .packed = true},
     {.domain = kMs, .op_type = "GatherBlockQuantized", .tensor = 0, .scale = 2, .zero = 3, .packed = true},
 };
@@ -303,6 +323,17 @@ const QuantizedWeight* FindPackedWeight(std::string_view domain, std::string_vie
     if (w.packed && w.domain == domain && w.op_type == op_type) return &w;
   }
   return nullptr;
+}
+
+bool ScalesBias(const QuantizedWeight& weight) {
+  return std::ranges::any_of(kWeights, [&](const QuantizedWeight& other) {
+    return other.domain == weight.domain && other.op_type == weight.op_type && other.factor == weight.scale;
+  });
+}
+
+int64_t ScaleAxis(const QuantizedWeight& weight, const Attrs& attrs) {
+  if (weight.op_type == "QGemm") return attrs.Int("transB") != 0 ? 0 : 1;
+  return attrs.Int("axis", 1);
 }
 
 absl::StatusOr<ScaleLayout> WeightScaleLayout(const QuantizedWeight& weight, const Attrs& attrs, const Shape& tensor,

@@ -128,6 +128,17 @@ TEST(ChosenScores, WhatChangesAChoiceIsNamed) {
   EXPECT_EQ(found.after, "[Mul 'scale'] ");
 }
 
+// Integers that only DequantizeLinear reads are rounded floats; as outputs of the model they have no gradient.
+TEST(ChosenScores, RoundedScoresAreNoChoice) {
+  for (const bool integers : {false, true}) {
+    onnx::ModelProto model = Scores({integers ? "q" : "f"});
+    FillFloats(AddInitializer(&model, "scale", {}), {0.1});
+    AddNode(&model, "QuantizeLinear", {"y", "scale"}, {"q"}, "round");
+    if (!integers) AddNode(&model, "DequantizeLinear", {"q", "scale"}, {"f"}, "floats");
+    EXPECT_EQ(Find(model).end, integers ? "[QuantizeLinear 'round'] " : "");
+  }
+}
+
 TEST(ChosenScores, TheirMaximumIsNoOutputToTrain) {
   onnx::ModelProto model = Scores({"confidence", "label"});
   AddNode(&model, "Softmax", {"y"}, {"p"}, "softmax");

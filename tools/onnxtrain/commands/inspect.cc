@@ -287,7 +287,7 @@ struct AdapterRow {
   LowRankTarget target;
   int64_t rank = 0;  // 0: gets none
 
-  int64_t values() const { return rank * (target.inputs + target.outputs); }
+  int64_t values() const { return rank * (target.inputs + target.outputs) * std::max<int64_t>(target.experts, 1); }
 };
 
 // Lists the products, with the ranks that `lora_rank` and `lora_target`, or an adapter, give them.
@@ -323,7 +323,8 @@ std::string AdapterPage(const std::vector<AdapterRow>& rows) {
   line("target", "module", "rank", "inputs × outputs", "values");
   for (const AdapterRow& row : rows) {
     line(LastComponent(row.target.module), row.target.module, row.rank == 0 ? "-" : StrCat(row.rank),
-         StrCat(row.target.inputs, " × ", row.target.outputs),
+         StrCat(row.target.experts > 0 ? StrCat(row.target.experts, " of ") : "", row.target.inputs, " × ",
+                row.target.outputs),
          StrCat(FormatWithCommas(row.values()), row.target.output_layer ? "  (output layer: name it)" : ""));
   }
   return text;
@@ -338,6 +339,7 @@ std::string AdapterJson(const std::vector<AdapterRow>& rows) {
                     {"rank", row.rank},
                     {"inputs", row.target.inputs},
                     {"outputs", row.target.outputs},
+                    {"experts", row.target.experts},
                     {"output_layer", row.target.output_layer},
                     {"values", row.values()}});
   }

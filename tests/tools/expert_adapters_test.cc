@@ -1,0 +1,256 @@
+// Adapters beside the stacked weights of experts, compared with adapters beside one weight for each expert.
+#include <filesystem>
+#include <fstream>
+
+#include "frontend/base/status.h"
+#include "frontend/onnx/recover/updated_weight.h"
+#include "optim/plan/adapters.h"
+#include "tests/tools/adapter_runs.h"
+
+namespace onnxtrain {
+namespace {
+
+constexpr int64_t kExperts = 3;
+
+// x[batch,4] chooses an expert by TopK of x·gate → tanh(up[e]·x) [batch,8] → h·down[e] [batch,5] → ·out [batch,3]. The
+// stacks are up [3,8,4] by GatherND and down [3,5,8] by Gather and Transpose; in split.onnx all experts compute, and
+// a one-hot vector selects.
+class ExpertAdapters : public RunScratch {
+ protected:
+  ExpertAdapters() {
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), Blobs(96)).ok());
+    EXPECT_TRUE(WriteNpz(Path("test.npz"), Blobs(30, {.seed = 8})).ok());
+    SaveStacked();
+    SaveSplit();
+  }
+
+  static tiny::Model Router() {
+    tiny::Model m;
+    m.nodes = {{"MatMul", {"x", "net.gate.weight"}, {"scores"}},
+               {"TopK", {"scores", "one"}, {"best", "ids2"}},
+               {"Reshape", {"ids2", "flat"}, {"ids"}}};
+    m.weights = {{"net.gate.weight", {4, kExperts}, tiny::Uniform(4 * kExperts, 0.9f, 1)},
+                 Ints("one", {1}),
+                 Ints("flat", {-1}),
+                 Ints("last", {-1}),
+                 {"net.out.weight", {5, 3}, tiny::Uniform(15, 0.6f, 4)}};
+    return m;
+  }
+
+  static tiny::Weight Ints(const std::string& name, const std::vector<int64_t>& values) {
+    return {.name = name,
+            .shape = {std::ssize(values)},
+            .type = 7,
+            .bytes = {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)}};
+  }
+
+  static std::vector<float> UpStack() { return tiny::Uniform(kExperts * 32, 0.7f, 2); }
+  static std::vector<float> DownStack() { return tiny::Uniform(kExperts * 40, 0.6f, 3); }
+
+  void SaveStacked() const {
+    tiny::Model m = Router();
+    const std::vector<tiny::Op> nodes = {
+        {"Unsqueeze", {"ids", "last"}, {"index"}},
+        {"GatherND", {"net.experts.up_proj", "index"}, {"up"}},
+        {"Unsqueeze", {"x", "last"}, {"x1"}},
+        {"MatMul", {"up", "x1"}, {"h1"}},
+        {"Squeeze", {"h1", "last"}, {"h0"}},
+        {"Tanh", {"h0"}, {"h"}},
+        {"Gather", {"net.experts.down_proj", "ids"}, {"down"}, {}, {{"axis", 0}}},
+        {"Transpose", {"down"}, {"down_t"}, {{"perm", {0, 2, 1}}}},
+        {"Unsqueeze", {"h", "one"}, {"h2"}},
+        {"MatMul", {"h2", "down_t"}, {"g2"}},
+        {"Squeeze", {"g2", "one"}, {"g"}},
+        {"MatMul", {"g", "net.out.weight"}, {"y"}},
+    };
+    m.nodes.insert(m.nodes.end(), nodes.begin(), nodes.end());
+    m.weights.push_back({"net.experts.up_proj", {kExperts, 8, 4}, UpStack()});
+    m.weights.push_back({"net.experts.down_proj", {kExperts, 5, 8}, DownStack()});
+    m.Save(Path("m.onnx"));
+  }
+
+  void SaveSplit() const {
+    tiny::Model m = Router();
+    m.nodes.push_back({"OneHot", {"ids", "experts", "off_on"}, {"chosen"}});
+    m.weights.push_back({"experts", {}, {static_cast<float>(kExperts)}});
+    m.weights.push_back({"off_on", {2}, {0, 1}});
+    std::string sum;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const std::string n = std::to_string(e), expert = "net.experts." + n;
+      const auto part = [&](const std::vector<float>& all, int64_t size) {
+        return std::vector<float>(all.begin() + e * size, all.begin() + (e + 1) * size);
+      };
+      m.weights.push_back(Ints("column" + n, {e}));
+      m.weights.push_back({expert + ".up_proj.weight", {8, 4}, part(UpStack(), 32)});
+      m.weights.push_back({expert + ".down_proj.weight", {5, 8}, part(DownStack(), 40)});
+      const std::vector<tiny::Op> nodes = {
+          {"Gemm", {"x", expert + ".up_proj.weight"}, {"u" + n}, {}, {{"transB", 1}}},
+          {"Tanh", {"u" + n}, {"t" + n}},
+          {"Gemm", {"t" + n, expert + ".down_proj.weight"}, {"d" + n}, {}, {{"transB", 1}}},
+          {"Gather", {"chosen", "column" + n}, {"c" + n}, {}, {{"axis", 1}}},
+          {"Mul", {"d" + n, "c" + n}, {"s" + n}},
+      };
+      m.nodes.insert(m.nodes.end(), nodes.begin(), nodes.end());
+      if (e > 0) m.nodes.push_back({"Add", {sum, "s" + n}, {"sum" + n}});
+      sum = e == 0 ? "s" + n : "sum" + n;
+    }
+    m.nodes.push_back({"MatMul", {sum, "net.out.weight"}, {"y"}});
+    m.Save(Path("split.onnx"));
+  }
+
+  Outcome Train(const std::string& model, const std::string& flags) const {
+    return Run(StrCat("--model ", model, " --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet ",
+                      flags.starts_with("--adapter") ? "" : "--lora-target up_proj,down_proj ", flags));
+  }
+
+  std::map<std::string, HostTensor> Adapter(const std::string& folder) const {
+    const auto arrays = ReadSafetensors(Path(folder + "/adapter_model.safetensors"));
+    EXPECT_TRUE(arrays.ok()) << arrays.status();
+    return {arrays->begin(), arrays->end()};
+  }
+
+  // Returns the tensors of a stacked adapter as one pair for each expert, as split.onnx names them.
+  static std::map<std::string, HostTensor> SplitAdapter(const std::map<std::string, HostTensor>& stacked) {
+    std::map<std::string, HostTensor> split;
+    const std::string prefix = "base_model.model.net.experts.";
+    for (const auto& [wrapper, name] : {std::pair("base_layer.", "up_proj"), {"", "down_proj"}}) {
+      const HostTensor& a = stacked.at(prefix + wrapper + "lora_A.weight");
+      const HostTensor& b = stacked.at(prefix + wrapper + "lora_B.weight");
+      for (int64_t e = 0; e < kExperts; ++e) {
+        const auto [rows, columns] = FactorsOfExpert(a, b, kExperts, e);
+        split[StrCat(prefix, e, ".", name, ".lora_A.weight")] = rows;
+        split[StrCat(prefix, e, ".", name, ".lora_B.weight")] = columns;
+      }
+    }
+    return split;
+  }
+
+  void SaveAdapter(const std::string& folder, const std::map<std::string, HostTensor>& tensors,
+                   const std::string& config) const {
+    std::vector<NamedType> types;
+    std::string bytes;
+    for (const auto& [name, value] : tensors) {
+      types.push_back({name, value.type()});
+      bytes.append(reinterpret_cast<const char*>(value.bytes().data()), value.bytes().size());
+    }
+    const auto header = SafetensorsHeader(types, {{"format", "pt"}});
+    ASSERT_TRUE(header.ok());
+    std::filesystem::create_directories(Path(folder));
+    std::ofstream(Path(folder + "/adapter_model.safetensors"), std::ios::binary) << *header << bytes;
+    std::ofstream(Path(folder + "/adapter_config.json")) << config;
+  }
+
+  double Loss(const std::string& flags) const {
+    const Outcome o = Run("eval --data test.npz --json --quiet " + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out)["loss"].get<double>() : 0;
+  }
+};
+
+TEST_F(ExpertAdapters, TrainAsBesideOneWeightPerExpert) {
+  ASSERT_EQ(Train("m.onnx", "--max-steps 3 --lora-rank 2 --lora-alpha 3 --out start").code, 0);
+  const auto start = Adapter("start/adapter");
+  EXPECT_EQ(start.size(), 4u);
+  EXPECT_EQ(start.at("base_model.model.net.experts.base_layer.lora_A.weight").shape(), (Shape{2 * kExperts, 4}));
+  EXPECT_EQ(start.at("base_model.model.net.experts.base_layer.lora_B.weight").shape(), (Shape{8, 2 * kExperts}));
+  EXPECT_EQ(start.at("base_model.model.net.experts.lora_A.weight").shape(), (Shape{2 * kExperts, 8}));
+  SaveAdapter("split", SplitAdapter(start), R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3})");
+  for (const char* backend : {"cpu", "torch"}) {
+    SCOPED_TRACE(backend);
+    const std::string more = StrCat(" --epochs 3 --overwrite --backend ", backend);
+    const Outcome stacked = Train("m.onnx", "--adapter start/adapter --out r" + more);
+    ASSERT_EQ(stacked.code, 0) << stacked.err;
+    const Outcome split = Train("split.onnx", "--adapter split --out s" + more);
+    ASSERT_EQ(split.code, 0) << split.err;
+    for (const char* when : {"eval_before", "eval"})
+      EXPECT_NEAR(Summary("r")[when]["loss"], Summary("s")[when]["loss"].get<double>(), 1e-6);
+    EXPECT_LT(Summary("r")["eval"]["loss"], Summary("r")["eval_before"]["loss"].get<double>() - 0.01);
+    const auto trained = SplitAdapter(Adapter("r/adapter"));
+    for (const auto& [name, value] : Adapter("s/adapter")) {
+      ASSERT_TRUE(trained.contains(name)) << name;
+      for (int64_t i = 0; i < value.size(); ++i) EXPECT_NEAR(trained.at(name).At(i), value.At(i), 2e-5) << name;
+    }
+  }
+}
+
+TEST_F(ExpertAdapters, AreMergedAndReadAgain) {
+  ASSERT_EQ(Train("m.onnx", "--epochs 3 --lora-rank 2 --out r").code, 0);
+  const double loss = Summary("r")["eval"]["loss"];
+  EXPECT_EQ(Summary("r")["trainable_parameters"], kExperts * 2 * (4 + 8 + 8 + 5));
+  EXPECT_NEAR(Loss("--model r/model.onnx"), loss, 1e-6);
+  EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter"), loss, 1e-6);
+  const Json config = Json::parse(ReadAll(Path("r/adapter/adapter_config.json")));
+  EXPECT_EQ(config["target_parameters"], Json({"net.experts.down_proj", "net.experts.up_proj"}));
+  EXPECT_TRUE(config["target_modules"].is_null());
+  EXPECT_EQ(Summary("r")["adapters"][0]["singular_values"].size(), 2u * kExperts);
+  EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter=0.5 --adapter r/adapter=0.25"),
+              Loss("--model m.onnx --adapter r/adapter=0.75"), 1e-6);
+}
+
+// One of two parameters of a module has the outermost wrapper, whichever it is.
+TEST_F(ExpertAdapters, OneParameterAloneIsNotNested) {
+  for (const char* name : {"up_proj", "down_proj"}) {
+    ASSERT_EQ(Run(StrCat("--model m.onnx --data d.npz --batch-size 16 --max-steps 4 --lr 0.02 --quiet --lora-rank 2 "
+                         "--lora-target experts.",
+                         name, " --overwrite --out r"))
+                  .code,
+              0);
+    EXPECT_TRUE(Adapter("r/adapter").contains("base_model.model.net.experts.lora_A.weight"));
+    EXPECT_NEAR(Loss("--model m.onnx --adapter r/adapter"), Loss("--model r/model.onnx"), 1e-6) << name;
+  }
+}
+
+TEST_F(ExpertAdapters, RefuseWhatPeftHasNot) {
+  ExpectRefused(Train("m.onnx", "--lora-rank 2 --lora-dropout 0.1 --out r"),
+                "--lora-dropout: not for 'net.experts.up_proj', a parameter of a module that is no linear layer");
+  ExpectRefused(Train("m.onnx", "--lora-rank 2 --lora-variant dora --out r"), "--lora-variant dora: not for");
+  ExpectRefused(Train("m.onnx", "--lora-rank 2 --lora-init pissa --out r"), "--lora-init pissa: not for");
+  ExpectRefused(Train("m.onnx", "--lora-rank 2 --adapter-out onnx --out r"), "is a stack of experts");
+  ExpectRefused(Train("m.onnx", "--lora-rank 5 --out r"), "at most 4");
+}
+
+// No program holds a float weight of an expert, or of all, besides the stacks and what the exported nodes select.
+TEST_F(ExpertAdapters, NoProgramFormsTheSum) {
+  TrainConfig config;
+  config.lora_rank = {"2"};
+  config.lora_target = {"up_proj"};
+  const auto base = OnnxModel::Load(Path("m.onnx"));
+  ASSERT_TRUE(base.ok()) << base.status();
+  const auto plan = PlanAdapters(config, **base);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ModelEdits edits;
+  edits.low_rank = plan->updates;
+  const auto edited = (*base)->LoadEdited(edits);
+  ASSERT_TRUE(edited.ok()) << edited.status();
+  for (const Graph& graph : PlanPrograms(*edited, 3)) {
+    int stacks = 0;
+    for (size_t v = 0; v < graph.values().size(); ++v)
+      stacks += graph.type(static_cast<ValueId>(v)).shape == Shape{kExperts, 8, 4} ? 1 : 0;
+    EXPECT_LE(stacks, 1);
+  }
+}
+
+// Products in bodies are left out, and a name that only one of them has says why.
+TEST_F(ExpertAdapters, ProductsInBodiesAreLeftOut) {
+  tiny::Model m = Net(), then{.input = "", .outputs = {"t"}}, otherwise{.input = "", .outputs = {"e"}};
+  then.nodes = {{"MatMul", {"g", "net.inner.weight"}, {"t"}}};
+  otherwise.nodes = {{"Identity", {"g"}, {"e"}}};
+  const std::vector<tiny::Op> tail = {{"ReduceMax", {"x"}, {"most"}, {}, {{"keepdims", 0}}},
+                                      {"Greater", {"most", "limit"}, {"condition"}},
+                                      {"If", {"condition"}, {"g1"}}};
+  m.nodes.insert(m.nodes.begin() + 4, tail.begin(), tail.end());
+  m.nodes[6].graphs = {{"then_branch", then.Graph()}, {"else_branch", otherwise.Graph()}};
+  m.nodes[7].inputs[0] = "g1";
+  m.weights.push_back({"net.inner.weight", {8, 8}, tiny::Uniform(64, 0.4f, 9)});
+  m.weights.push_back({"limit", {}, {0.5f}});
+  m.Save(Path("bodies.onnx"));
+  const std::string train = "--model bodies.onnx --data d.npz --batch-size 16 --max-steps 2 --lora-rank 2 --out r ";
+  const Outcome o = Run(train);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE((o.out + o.err).find("none beside 1 product in bodies of If, Loop and Scan"), std::string::npos) << o.out;
+  ExpectRefused(Run(train + "--overwrite --quiet --lora-target inner"),
+                "--lora-target inner: 'net.inner' is in a body of If 'g1_node', where no adapters are trained");
+}
+
+}  // namespace
+}  // namespace onnxtrain
