@@ -160,10 +160,14 @@ template <typename Number, int kRows, int kColumns>
   }
   const uint8_t* q[kColumns];
   for (int j = 0; j < kColumns; ++j) q[j] = columns[j].q;
+  constexpr int64_t kAhead = 4096;  // bytes: the hardware prefetcher ends with a page
   const int64_t whole = t.row_bytes / bytes;
   for (int64_t step = 0; step < whole; ++step) {
     AddStep<Number, kRows, kColumns>(t, columns, step, q, total);
-    for (int j = 0; j < kColumns; ++j) q[j] += bytes;
+    for (int j = 0; j < kColumns; ++j) {
+      __builtin_prefetch(q[j] + kAhead, 0, 3);
+      q[j] += bytes;
+    }
   }
   if (const int64_t rest = t.row_bytes - whole * bytes; rest > 0) {
     uint8_t padded[kColumns][kBytes] = {};
