@@ -68,8 +68,6 @@ class IntegerAdapters : public RunScratch {
                {"MatMul", {"g", "net.out.weight"}, {"y"}}};
     std::vector<float> scales(8);
     for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.004f + 0.0005f * static_cast<float>(i);
-    std::vector<int32_t> bias(8);
-    for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<int32_t>(i * 300) - 1000;
     m.weights = {{"xs", {}, {0.04f}},
                  {"us", {}, {0.006f}},
                  {"hs", {}, {0.05f}},
@@ -83,10 +81,7 @@ class IntegerAdapters : public RunScratch {
                  Integers("uz", {}, 8),
                  Integers("xz", {}, 0),
                  Integers("gz", {}, 0)};
-    m.weights.push_back({.name = "b",
-                         .shape = {8},
-                         .type = 6,
-                         .bytes = {reinterpret_cast<const char*>(bias.data()), bias.size() * sizeof(int32_t)}});
+    m.weights.push_back(Bias());
     m.Save(Path("q.onnx"));
   }
 
@@ -100,7 +95,8 @@ class IntegerAdapters : public RunScratch {
     };
     pair("x", "x1", "xs");
     m.nodes.push_back({"DequantizeLinear", {"net.up.weight", "us", "uz"}, {"up"}, {}, {{"axis", 0}}});
-    m.nodes.push_back({"Gemm", {"x1", "up"}, {"h0"}, {}, {{"transB", 1}}});
+    m.nodes.push_back({"DequantizeLinear", {"b", "bs"}, {"bias"}, {}, {{"axis", 0}}});
+    m.nodes.push_back({"Gemm", {"x1", "up", "bias"}, {"h0"}, {}, {{"transB", 1}}});
     pair("h0", "h1", "ys");
     m.nodes.push_back({"Tanh", {"h1"}, {"h"}});
     m.nodes.push_back({"DequantizeLinear", {"net.mid.weight", "ms"}, {"mid"}});
@@ -117,8 +113,23 @@ class IntegerAdapters : public RunScratch {
                  Integers("net.mid.weight", {8, 8}, 6),
                  Integers("uz", {8}, 0),
                  Integers("xz", {}, 0)};
-    for (float& scale : m.weights[1].values) scale = 0.006f + scale / 2;
+    std::vector<float> bias_scales;
+    for (float& scale : m.weights[1].values) {
+      scale = 0.006f + scale / 2;
+      bias_scales.push_back(0.04f * scale);
+    }
+    m.weights.push_back({"bs", {8}, bias_scales});
+    m.weights.push_back(Bias());
     m.Save(Path("qdq.onnx"));
+  }
+
+  static tiny::Weight Bias() {
+    std::vector<int32_t> bias(8);
+    for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<int32_t>(i * 300) - 1000;
+    return {.name = "b",
+            .shape = {8},
+            .type = 6,
+            .bytes = {reinterpret_cast<const char*>(bias.data()), bias.size() * sizeof(int32_t)}};
   }
 
   // Returns a weight of int8; zero for seed 0.
@@ -206,6 +217,22 @@ TEST_F(IntegerAdapters, TrainBesideQuantizedResults) {
       EXPECT_TRUE(Stored(model, name).SameBytes(Stored("r/model.onnx", name))) << name;
     EXPECT_NEAR(Loss("--model r/model.onnx"), loss, 1e-6);
     EXPECT_NEAR(Loss(StrCat("--model ", model, " --adapter r/adapter")), loss, 1e-6);
+  }
+}
+
+// Sums are quantized in the integers of the file. The scale of a bias is that of its weight times that of x: it stays.
+TEST_F(IntegerAdapters, SumsKeepTheScalesOfBiases) {
+  for (const char* model : {"m.onnx", "q.onnx", "qdq.onnx"}) {
+    SCOPED_TRACE(model);
+    const Outcome o = Run(StrCat("--model ", model, " --data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 ",
+                                 "--quiet --epochs 6 --lora-rank 2 --overwrite --out r --merge requantize"));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const double before = Summary("r")["eval_before"]["loss"], after = Summary("r")["eval"]["loss"];
+    EXPECT_NEAR(Loss("--model r/model.onnx"), after, 0.2 * (before - after));
+    const std::string weight = model[0] == 'm' ? "net.up.weight_quantized" : "net.up.weight";
+    EXPECT_FALSE(Stored(model, weight).SameBytes(Stored("r/model.onnx", weight)));
+    const std::string scale = model[0] == 'm' ? "net.up.weight_scale" : model[1] == 'd' ? "us" : "ms";
+    EXPECT_TRUE(Stored(model, scale).SameBytes(Stored("r/model.onnx", scale)));
   }
 }
 

@@ -97,6 +97,21 @@ std::string NameIfUnshared(const std::string& name, const WeightIndex& index) {
   return !name.empty() && index.Readers(name).size() == 1 ? name : "";
 }
 
+// Returns true if a bias is quantized with the scale of the weight: the operator's own, or the integers behind another
+// DequantizeLinear, for which runtimes that fuse the nodes take the product of the scales of x and of the weight.
+bool HasIntegerBias(const std::string& weight, const QuantizedForm& form, const WeightIndex& index) {
+  constexpr size_t kBias = 2;
+  if (ScalesBias(*form.row)) return true;
+  for (const WeightReader& reader : index.Readers(weight)) {
+    for (const WeightReader& product : index.Readers(reader.node->outputs[0])) {
+      const std::vector<std::string>& inputs = product.node->inputs;
+      const ParsedNode* bias = inputs.size() > kBias ? index.Producer(inputs[kBias]) : nullptr;
+      if (bias != nullptr && bias->op_type == form.row->op_type) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status FindBlocks(const WeightIndex& index, LowRankUpdates* parts) {
@@ -115,7 +130,7 @@ absl::Status FindBlocks(const WeightIndex& index, LowRankUpdates* parts) {
   for (LowRankUpdate& part : *parts) {
     part.blocks = blocks;
     if (!sums) continue;
-    part.sum = {.scale = ScalesBias(*form.row) ? "" : NameIfUnshared(form.scale, index),
+    part.sum = {.scale = HasIntegerBias(first.weight, form, index) ? "" : NameIfUnshared(form.scale, index),
                 .zero = NameIfUnshared(form.zero, index)};
   }
   return absl::OkStatus();
