@@ -62,18 +62,17 @@ class ElementwiseFuser {
     FindReductions();
     FindInnerValues();
     MergeNodes();
-    FindRepeated();
   }
 
   absl::StatusOr<Graph> Build(ValueMap* values) const {
     Graph result;
     Rewriter r(graph_, &result);
     for (int32_t unit : units_.Order()) {
-      const std::vector<int32_t> nodes = ListNodes(unit);
-      if (nodes.size() == 1) {
-        r.Copy(graph_.nodes()[nodes[0]]);
-      } else if (!nodes.empty()) {
-        RETURN_IF_ERROR(Emit(unit, nodes, r));
+      const std::span<const int32_t> members = units_.members(unit);
+      if (members.size() == 1) {
+        r.Copy(graph_.nodes()[members[0]]);
+      } else {
+        RETURN_IF_ERROR(Emit(members, r));
       }
     }
     r.CopyOutputs();
@@ -238,115 +237,7 @@ class ElementwiseFuser {
 
   int32_t Unit(size_t node) const { return units_.unit(static_cast<int32_t>(node)); }
 
-  // Finds the results of chains that every reader computes again from operands that it reads anyway: σ(x) of x·σ(x) for
-  // its gradient, which reads x. They are then no results, and take neither memory nor traffic.
-  void FindRepeated() {
-    repeated_.resize(graph_.values().size());
-    repeats_.resize(graph_.nodes().size());
-    MergeReaders();
-    std::map<ValueId, std::vector<int32_t>> repeating;  // by value: the units that can compute it
-    for (int32_t u = 0; u < std::ssize(repeats_); ++u) {
-      for (ValueId v : FindRepeatable(u)) repeating[v].push_back(u);
-    }
-    for (const auto& [v, units] : repeating) {
-      const auto repeats = [&](int32_t r) { return Unit(r) == UnitOf(v) || std::ranges::count(units, Unit(r)) > 0; };
-      repeated_[v] = !pattern_.IsOutput(v) && std::ranges::all_of(pattern_.users(v), repeats);
-      if (!repeated_[v]) continue;
-      for (int32_t u : units) repeats_[u].push_back(graph_.value(v).node);
-    }
-  }
-
-  // Merges readers of a value with those of its operands if together they can repeat it.
-  void MergeReaders() {
-    for (int32_t n = 0; n < std::ssize(fusible_); ++n) {
-      if (!fusible_[n] || !units_.IsReadOutside(graph_.nodes()[n].outputs[0])) continue;
-      for (const int32_t reader : OtherReaders(n, graph_.nodes()[n].outputs[0])) {
-        for (const ValueId v : graph_.nodes()[n].inputs) {
-          for (const int32_t other : OtherReaders(n, v)) MergeToRepeat(n, reader, other);
-        }
-      }
-    }
-  }
-
-  // Returns the readers of a value, outside of the unit of node n, that a kernel with results like those of n can have.
-  std::vector<int32_t> OtherReaders(int32_t n, ValueId v) const {
-    constexpr size_t kMost = 8;
-    std::vector<int32_t> readers;
-    if (pattern_.users(v).size() > kMost) return readers;
-    std::ranges::copy_if(pattern_.users(v), std::back_inserter(readers),
-                         [&](int32_t r) { return Unit(r) != Unit(n) && fusible_[r] && HaveSameShape(r, n); });
-    return readers;
-  }
-
-  void MergeToRepeat(int32_t n, int32_t a, int32_t b) {
-    if (Unit(a) == Unit(b)) return;
-    std::vector<ValueId> inputs = FindInputs(graph_, units_.members(Unit(a)));
-    for (const ValueId v : FindInputs(graph_, units_.members(Unit(b)))) inputs.push_back(v);
-    if (CanRead(graph_.nodes()[n], inputs)) TryJoin(a, b);
-  }
-
-  int32_t UnitOf(ValueId v) const { return Unit(graph_.value(v).node); }
-
-  // Returns the operands of the unit that it can compute from its others, operands first.
-  std::vector<ValueId> FindRepeatable(int32_t unit) const {
-    const std::span<const int32_t> members = units_.members(unit);
-    const auto computes = [&](int32_t n) { return fusible_[n] || reductions_[n] || views_[n]; };
-    if (!std::ranges::all_of(members, computes)) return {};
-    const auto first = std::ranges::find_if(members, [&](int32_t n) { return fusible_[n]; });
-    if (first == members.end()) return {};
-    std::vector<ValueId> inputs = FindInputs(graph_, members), found;
-    std::ranges::sort(inputs, {}, [&](ValueId v) { return graph_.value(v).node; });
-    for (ValueId v : inputs) {
-      const int32_t n = graph_.value(v).node;
-      const bool fits = members.size() + found.size() < static_cast<size_t>(kMaxInstructions);
-      if (fits && n >= 0 && fusible_[n] && HaveSameShape(n, *first) && CanRead(graph_.nodes()[n], inputs))
-        found.push_back(v);
-    }
-    return found;
-  }
-
-  // Returns true if a unit with these operands can compute the node: it reads no other tensor of that size.
-  bool CanRead(const Node& node, const std::vector<ValueId>& inputs) const {
-    int64_t large = 0;
-    for (ValueId v : node.inputs) {
-      const bool small = NeverChanges(v) && graph_.type(v).elements() < graph_.type(node.outputs[0]).elements();
-      const bool known = std::ranges::find(inputs, v) != inputs.end();
-      if (!known && (!small || std::ssize(inputs) >= kMaxFusedInputs)) return false;
-      large += known ? 1 : 0;
-    }
-    return large > 0;
-  }
-
-  // Returns true for a constant or an input that no node overwrites.
-  bool NeverChanges(ValueId v) const {
-    if (!graph_.IsInput(v)) return IsConstant(graph_.nodes()[graph_.value(v).node]);
-    const InputKind kind = graph_.inputs()[graph_.value(v).index].kind;
-    return kind == InputKind::kFeed || kind == InputKind::kFrozen;
-  }
-
-  // Returns the nodes that the kernel of a unit computes, ascending: its members and those that it repeats, without
-  // those that only other kernels need.
-  std::vector<int32_t> ListNodes(int32_t unit) const {
-    const std::span<const int32_t> members = units_.members(unit);
-    std::vector<int32_t> nodes(members.begin(), members.end()), kept;
-    nodes.insert(nodes.end(), repeats_[unit].begin(), repeats_[unit].end());
-    std::ranges::sort(nodes);
-    for (size_t i = nodes.size(); i-- > 0;) {
-      const int32_t n = nodes[i];
-      const auto& outputs = graph_.nodes()[n].outputs;
-      const auto is_read = [&](int32_t r) { return std::ranges::find(kept, r) != kept.end(); };
-      const bool dead = std::ranges::all_of(
-          outputs, [&](ValueId v) { return !IsResult(unit, v) && std::ranges::none_of(pattern_.users(v), is_read); });
-      if (!dead || outputs.empty() || !fusible_[n]) kept.push_back(n);
-    }
-    std::ranges::reverse(kept);
-    return kept;
-  }
-
-  // Returns true if the kernel of the unit writes the value.
-  bool IsResult(int32_t unit, ValueId v) const { return UnitOf(v) == unit && units_.IsReadOutside(v) && !repeated_[v]; }
-
-  absl::Status Emit(int32_t unit, std::span<const int32_t> nodes, Rewriter& r) const {
+  absl::Status Emit(std::span<const int32_t> nodes, Rewriter& r) const {
     const std::vector<ValueId> inputs = FindInputs(graph_, nodes);
     std::map<ValueId, int> slots;
     for (size_t i = 0; i < inputs.size(); ++i) slots[inputs[i]] = static_cast<int>(i);
@@ -361,7 +252,7 @@ class ElementwiseFuser {
       }
       if (!fusible_[n]) continue;
       slots[out] = static_cast<int>(inputs.size() + program.code.size());
-      if (IsResult(unit, out)) {
+      if (units_.IsReadOutside(out)) {
         program.results.push_back(slots[out]);
         results.push_back(out);
       }
@@ -393,10 +284,8 @@ class ElementwiseFuser {
   UnitGraph units_;
   std::vector<bool> fusible_;
   std::vector<std::optional<Reduction>> reductions_;
-  std::vector<bool> views_;                    // by node: true for a view that only a reduction reads
-  std::vector<bool> inner_;                    // by value
-  std::vector<bool> repeated_;                 // by value: every reader computes it again
-  std::vector<std::vector<int32_t>> repeats_;  // by unit: the nodes of others that it computes again
+  std::vector<bool> views_;  // by node: true for a view that only a reduction reads
+  std::vector<bool> inner_;  // by value
 };
 
 }  // namespace

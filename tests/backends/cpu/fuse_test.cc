@@ -72,26 +72,6 @@ TEST(CpuFuse, ChainIsBrokenByAProductOfItsOwnValues) {
   EXPECT_EQ(CountOps(CheckAgainstHost(graph, random), "cpu.Fused"), 2);
 }
 
-// A gated layer and its gradient, with a product in between: the gradient computes σ(g) and g·σ(g) again from g and u,
-// which it reads anyway, and the forward pass keeps g, u and the layer's result.
-TEST(CpuFuse, GradientsRepeatWhatTheirOperandsGive) {
-  Graph graph;
-  Builder b(&graph);
-  const auto matrix = [&](const char* name) { return b.Input(InputKind::kFeed, name, F({40, 40})); };
-  const Val g = matrix("a") + matrix("b"), u = matrix("c") + matrix("d"), s = b.Op("Sigmoid", {g}), swish = g * s;
-  const Val y = swish * u;
-  const Val dy = MatMul(y, matrix("w")), dswish = dy * u;
-  graph.AddOutput("du", (dy * swish).id());
-  graph.AddOutput("dg", (dswish * s + dswish * g * s * (1.0 - s)).id());
-  std::mt19937 random(3);
-  const Graph legal = CheckAgainstHost(graph, random);
-  std::vector<size_t> results;
-  for (const Node& node : legal.nodes()) {
-    if (node.op == "cpu.Fused") results.push_back(node.outputs.size());
-  }
-  EXPECT_EQ(results, (std::vector<size_t>{3, 2})) << Print(legal);
-}
-
 // A parameter that is updated in place is not read again after its update.
 TEST(CpuFuse, NothingIsRepeatedFromWhatChanges) {
   Graph graph;
