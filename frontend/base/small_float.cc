@@ -9,11 +9,13 @@
 namespace onnxtrain {
 
 float HalfToFloat(uint16_t bits) {
-  const float sign = bits & 0x8000 ? -1.0f : 1.0f;
-  const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
-  if (exponent == 31) return mantissa ? std::bit_cast<float>(0x7fc00000u) : sign * INFINITY;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  constexpr uint32_t kLeastNormal = 0x400, kInfinity = 0x7c00, kRebias = (127 - 15) << 23;
+  const uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  if (magnitude > kInfinity) return std::bit_cast<float>(0x7fc00000u);
+  if (magnitude == kInfinity) return std::bit_cast<float>(sign | 0x7f800000u);
+  if (magnitude >= kLeastNormal) return std::bit_cast<float>(sign | ((magnitude << 13) + kRebias));
+  const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
+  return sign == 0 ? subnormal : -subnormal;
 }
 
 uint16_t FloatToHalf(float value) {

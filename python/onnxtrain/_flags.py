@@ -122,8 +122,8 @@ class _TrainPlan(TypedDict, total=False):
     """Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0:
     off (default 0)"""
     optimizer: Value
-    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor or onnx:FILE (an ONNX model of the update rule;
-    onnx:model: that of the model's training_info, the default where it has one) (default adamw)"""
+    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon or onnx:FILE (an ONNX model of the update
+    rule; onnx:model: that of the model's training_info, the default where it has one) (default adamw)"""
     lr: Values
     """Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer,
     ten times that for its new head, and in long runs of sgd by --lr-find; GLOB=X: of the weights that match;
@@ -132,18 +132,18 @@ class _TrainPlan(TypedDict, total=False):
     """Finds the learning rate by a range test: some hundred updates on a copy of the model, at rates that rise from
     1e-6 to 10 times the usual ones; takes the rate where the loss falls fastest (default false)"""
     momentum: Union[float, str]
-    """Momentum of sgd, rmsprop and lars; auto: 0, for lars 0.9 (default auto)"""
+    """Momentum of sgd, rmsprop, lars and muon; auto: 0, for lars 0.9, for muon 0.95 (default auto)"""
     dampening: Union[float, str]
     """Dampening of the momentum of sgd (default 0)"""
     nesterov: bool
     """Nesterov momentum for sgd (default false)"""
     betas: Values
-    """Decay rates of the moment estimates of adam, adamw, lamb and lion; rmsprop uses the second; auto: 0.9,0.999, for
-    lion and rmsprop 0.9,0.99 (default auto)"""
+    """Decay rates of the moment estimates of adam, adamw, lamb, lion and muon; rmsprop uses the second; auto:
+    0.9,0.999, for lion and rmsprop 0.9,0.99 (default auto)"""
     eps: Union[float, str]
     """Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6 (default auto)"""
     weight_decay: Union[float, str]
-    """Weight decay: decoupled for adamw, lion, lamb and adafactor; L2 for the others (default 0)"""
+    """Weight decay: decoupled for adamw, lion, lamb, adafactor and muon; L2 for the others (default 0)"""
     no_decay: Value
     """Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights (default
     auto)"""
