@@ -181,7 +181,8 @@ void HostTensor::SetInt(int64_t i, int64_t value) {
 
 void HostTensor::Read(int64_t begin, std::span<double> out) const {
   if (dtype() == DType::kFloat16) {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = HalfToFloat(Load<uint16_t>(data_, begin + static_cast<int64_t>(i)));
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = HalfToFloat(Load<uint16_t>(data_, begin + static_cast<int64_t>(i)));
     return;
   }
   if (IsStoredAsCode(dtype())) {

@@ -115,12 +115,12 @@ struct ImportOptions {
   // Matrices that the file stores in half precision stay as stored, without a copy: beside low-rank updates always.
   bool half_weights = false;
   std::set<std::string> float_weights;  // except these
-  bool constant_factors = true;      // factors that the exporter derived are constants, else weights
-  double dropout = -1;               // ratio of all Dropout nodes; < 0: as in the file
-  bool conformance = false;          // follow ONNX to the letter: keep low precision, fold no constants
-  std::vector<std::string> outputs;  // names of values to output instead of the model's outputs
-  std::string negated;               // the output that is negated in the graph; "": none
-  PackedInputs packed;               // optim/step keeps the samples of a row apart
+  bool constant_factors = true;         // factors that the exporter derived are constants, else weights
+  double dropout = -1;                  // ratio of all Dropout nodes; < 0: as in the file
+  bool conformance = false;             // follow ONNX to the letter: keep low precision, fold no constants
+  std::vector<std::string> outputs;     // names of values to output instead of the model's outputs
+  std::string negated;                  // the output that is negated in the graph; "": none
+  PackedInputs packed;                  // optim/step keeps the samples of a row apart
 
   bool operator==(const ImportOptions&) const = default;
 };

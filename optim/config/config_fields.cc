@@ -473,8 +473,8 @@ constexpr ConfigField kFields[] = {
     {"step", "nesterov", kTaskTrain | kTaskGraph, {&kNeedsSgdMomentum}, &C::nesterov, "", "Nesterov momentum for sgd",
      {.on_resume = kChanges}},
     {"step", "betas", kTaskTrain | kTaskGraph, {&kNeedsBetas}, &C::betas, "A,B",
-     "Decay rates of the moment estimates of adam, adamw, lamb, lion and muon; rmsprop uses the second; auto: 0.9,0.999, "
-     "for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
+     "Decay rates of the moment estimates of adam, adamw, lamb, lion and muon; rmsprop uses the second; auto: "
+     "0.9,0.999, for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
     {"step", "eps", kTaskTrain | kTaskGraph, {&kNeedsEps}, &C::eps, "X",
      "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
      {.min = 0, .word = "auto", .word_value = -1, .on_resume = kChanges}},

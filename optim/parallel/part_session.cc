@@ -30,10 +30,7 @@ std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const std::f
     const int updates = owner(weight);
     if (optimizer.ema_decay > 0) tensors.push_back({MomentName(kAverage, weight), true, {dtype, shape}, updates});
     for (const RuleState& state : FindRule(optimizer)->state)
-      tensors.push_back({MomentName(state.name, weight),
-                         false,
-                         {dtype, state.Of(optimizer, weight, shape)},
-                         updates});
+      tensors.push_back({MomentName(state.name, weight), false, {dtype, state.Of(optimizer, weight, shape)}, updates});
   }
   return tensors;
 }

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Arena>> TrainingState::LayOutMoment(const Optimiz
   for (const FlatGroup& g : groups_) {
     if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
     if (state.shape == nullptr) continue;
-    for (const auto& [name, shape] : g.members) 
+    for (const auto& [name, shape] : g.members)
       arena->Add(MomentName(state.name, name), {dtype_, state.Of(optimizer, name, shape)});
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));

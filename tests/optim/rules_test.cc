@@ -307,8 +307,7 @@ TEST(Rules, PerTensorRulesMoveZeros) {
                   .spec = spec};
     b.set_fold_limit(1024);
     for (const RuleState& state : rule.state) {
-      c.state.push_back(
-          b.Constant(HostTensor({DType::kFloat64, state.Of(spec, "w", {3})})));
+      c.state.push_back(b.Constant(HostTensor({DType::kFloat64, state.Of(spec, "w", {3})})));
     }
     const Val updated = rule.update(c).param;
     ASSERT_TRUE(b.status().ok()) << b.status();

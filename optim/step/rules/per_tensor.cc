@@ -124,12 +124,7 @@ std::span<const OptimizerRule> PerTensorRules() {
       {"lamb", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Lamb, {.eps = 1e-6}, true},
       {"lars", "momentum eps", {{"momentum"}}, Lars, {.lr = 0.1, .momentum = 0.9}, true},
       {"adafactor", "", {{"row", RowShape}, {"column", ColumnShape}}, Adafactor, {.lr = 1e-2}, true},
-      {"muon",
-       "momentum betas eps",
-       {{"exp_avg"}, {"exp_avg_sq", SecondMomentShape}},
-       Muon,
-       {.momentum = 0.95},
-       true},
+      {"muon", "momentum betas eps", {{"exp_avg"}, {"exp_avg_sq", SecondMomentShape}}, Muon, {.momentum = 0.95}, true},
   };
   return *rules;
 }
