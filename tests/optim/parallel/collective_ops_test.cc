@@ -209,6 +209,7 @@ TEST_P(CollectiveOps, GroupsMustBeBoundAndHaveTheirSize) {
   auto bound = BoundProgram::Make(*backend, backend->Legalize(graph).value()).value();
   EXPECT_EQ(bound.Run().message(), "[AllReduce ''] no group 'world' of ranks is bound");
   RunRanks(Path("meet"), 2, [&](Collectives& ranks) {
+    ASSERT_TRUE(ranks.Barrier("met").ok());  // else a rank may leave while the other is still connecting
     const auto status = RunOn(ranks, graph).status();
     EXPECT_EQ(status.message(), "[AllReduce ''] is of 3 ranks, group 'world' has 2");
   });
