@@ -85,8 +85,7 @@ constexpr Synonym kSynonyms[] = {
     Words("optim", kHf, "optimizer",
           "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|adamw=adamw|sgd=sgd|"
           "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon",
-          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, "
-          "muon); "
+          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon); "
           "optimizers of 8 bits are not supported"),
     Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`)"),
     Words("lr_scheduler_type", kHf, "lr_scheduler",

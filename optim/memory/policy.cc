@@ -115,7 +115,7 @@ std::vector<RecomputeChoice> ThinFrontier(std::vector<RecomputeChoice> choices, 
   return kept;
 }
 
-// Returns a flag per node: true if it has an operand of this kind.
+// Returns true if a node that `kind` marks computes an operand.
 bool HasOperand(const Graph& graph, const Node& node, const std::vector<bool>& kind) {
   return std::ranges::any_of(node.inputs, [&](ValueId v) {
     const int32_t n = v == kNoValue ? -1 : graph.value(v).node;

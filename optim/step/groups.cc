@@ -5,6 +5,7 @@
 #include <map>
 
 #include "frontend/base/status.h"
+#include "frontend/ops/cost.h"
 #include "frontend/ops/row.h"
 #include "optim/config/weight_globs.h"
 
@@ -112,13 +113,14 @@ std::string FindOutputMatrix(const Graph& graph, ValueId v) {
     const Node* node = graph.producer(v);
     if (node == nullptr) return "";
     v = kNoValue;
+    const bool product = IsProduct(*node);
     for (const ValueId operand : node->inputs) {
       if (operand == kNoValue) continue;
-      if (std::string name = FindMatrix(graph, operand); !name.empty()) return name;
+      if (std::string name = product ? FindMatrix(graph, operand) : ""; !name.empty()) return name;
       const Node* producer = graph.producer(operand);
       if (v == kNoValue && producer != nullptr && !IsConstant(*producer)) v = operand;
     }
-    if (v == kNoValue) return "";
+    if (product || v == kNoValue) return "";
   }
   return "";
 }

@@ -69,7 +69,7 @@ TEST(Tables, EmbeddingsAndOutputLayers) {
   };
   const Val ids = b.Input(InputKind::kFeed, "ids", {DType::kInt64, {5}});
   const Val x = Tanh(MatMul(Gather(weight("embedding", {9, 4}), ids, 0), weight("hidden", {4, 4})));
-  const Val logits = MatMul(x, weight("head", {4, 9})) * 0.5 + weight("bias", {9});
+  const Val logits = MatMul(x, weight("head", {4, 9})) * 0.5 + weight("bias", {1, 9});
   model.graph.AddOutput("y", Reshape(logits, {1, 5, 9}).id());
   model.outputs = {"y"};
   EXPECT_THAT(FindTables(model), ElementsAre("embedding", "head"));

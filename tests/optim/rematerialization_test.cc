@@ -12,6 +12,7 @@
 #include "frontend/base/strings.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/rematerialize.h"
+#include "frontend/passes/rewrite.h"
 #include "optim/memory/policy.h"
 #include "optim/memory/search.h"
 #include "optim/plan/micro_batch.h"
@@ -268,6 +269,50 @@ TEST(Recompute, ClonesFuseLikeTheirOriginals) {
     }
   }
   EXPECT_GE(with_clones, 8);
+}
+
+// The list may begin with nodes that are made of the gradient's seed alone: the forward pass is the same.
+TEST(Recompute, SeedsMayComeFirst) {
+  for (uint32_t seed = 1; seed <= 4; ++seed) {
+    const Graph g = RandomJoint(20, seed);
+    std::vector<bool> of_seed(g.nodes().size(), false);
+    std::vector<int32_t> order, others;
+    for (int32_t n = 0; n < std::ssize(g.nodes()); ++n) {
+      const auto is_seed = [&](ValueId v) {
+        return g.IsInput(v) ? g.FindInput(kInverseDenominatorFeed)->value == v : of_seed[g.value(v).node];
+      };
+      of_seed[n] = !IsConstant(g.nodes()[n]) && std::ranges::all_of(g.nodes()[n].inputs, is_seed);
+      (of_seed[n] || IsConstant(g.nodes()[n]) ? order : others).push_back(n);
+    }
+    ASSERT_GT(std::ranges::count(of_seed, true), 0);
+    order.insert(order.end(), others.begin(), others.end());
+    const Graph moved = ReorderNodes(g, order);
+    const RecomputePlanner planner(g, NoWorkspace(g), 64), other(moved, NoWorkspace(g), 64);
+    EXPECT_EQ(other.boundary(), planner.boundary());
+    EXPECT_EQ(other.Frontier().back().arena, planner.Frontier().back().arena);
+    EXPECT_LT(other.Frontier().back().arena, other.Frontier().front().arena);
+  }
+}
+
+// Outputs that serve no gradient, such as the best classes of a block of logits, are computed while their operands
+// live.
+TEST(Recompute, OutputsOfBlocksDoNotKeepThem) {
+  constexpr int64_t kBlocks = 8, kRows = 64, kClasses = 512;
+  Graph g;
+  Builder b(&g);
+  const Val x = Tanh(b.Input(InputKind::kFeed, "x", {DType::kFloat32, {kRows, 32}}));
+  const Val inverse = b.Input(InputKind::kFeed, kInverseDenominatorFeed, {DType::kFloat32, {}});
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    const Val w = b.Input(InputKind::kParameter, StrCat("w", i), {DType::kFloat32, {32, kClasses}});
+    const Val logits = MatMul(x, w), gradient = logits * inverse;
+    g.AddOutput(StrCat("grad", i), MatMul(x, gradient, true, false).id());
+    g.AddOutput(StrCat("best", i), b.Op("ArgMax", {logits}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}}).id());
+  }
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  const RecomputePlanner planner(g, NoWorkspace(g), 64);
+  RecomputeTrace trace;
+  planner.Model().Simulate(RecomputeSchedule(planner.Model().graph().nodes().size()), &trace);
+  EXPECT_LT(trace.peak, 3 * kRows * kClasses * 4);
 }
 
 TEST(Recompute, FiveThousandNodesInThreeSeconds) {

@@ -271,7 +271,8 @@ TEST(Rules, MuonUpdatesTablesByAdamW) {
   const RuleState& second = FindRule(spec)->state[1];
   EXPECT_EQ(second.Of(spec, "w", kShape), kShape);
   EXPECT_EQ(second.Of(spec, "hidden", kShape), Shape{});
-  EXPECT_EQ(second.Of(spec, "hidden", {kSize}), Shape{kSize});
+  for (const Shape& vector : {Shape{kSize}, {1, kSize}, {1, 1, kSize}, {kSize, 1}, {0, kSize}})
+    EXPECT_EQ(second.Of(spec, "hidden", vector), vector);
 }
 
 TEST(Rules, GradientsOfZeroAreHarmless) {

@@ -92,7 +92,7 @@ def file_bytes(path):
 def run_ours(path, args):
     line = [args.program, 'bench', '--model', path, '--json', '--steps-only', '--max-steps', str(args.steps),
             '--batch-size', str(args.batch), '--dim', f'sequence={args.length}', '--lora-rank', str(args.rank),
-            '--optimizer', 'adamw']
+            '--optimizer', 'adamw', '--loss', 'cross_entropy', '--mixed-precision', 'bf16' if args.bf16 else 'no']
     return run_json(line + args.flags.split())
 
 
@@ -158,7 +158,7 @@ def main():
     parser.add_argument('--rounds', type=int, default=1)
     parser.add_argument('--flags', default='', help='more flags of onnxtrain')
     parser.add_argument('--peft', action='store_true')
-    parser.add_argument('--bf16', action='store_true', help="PEFT's step in bf16 autocast")
+    parser.add_argument('--bf16', action='store_true', help="both in mixed precision")
     parser.add_argument('--peft-round', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.peft_round:

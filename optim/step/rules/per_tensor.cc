@@ -83,8 +83,11 @@ RuleResult Adafactor(const RuleContext& c) {
   return {c.param - rate * u, state};
 }
 
-// Matrices but tables have orthogonalized updates; convolutions are matrices of their output channels.
-bool IsOrthogonalized(const Shape& param, bool table) { return param.size() >= 2 && !table; }
+// Matrices but tables have orthogonalized updates; convolutions are matrices of their output channels. A single row or
+// column is a vector.
+bool IsOrthogonalized(const Shape& param, bool table) {
+  return param.size() >= 2 && param[0] > 1 && NumElements(param) > param[0] && !table;
+}
 
 // Orthogonalized updates need no second moment: one number stands for it.
 Shape SecondMomentShape(const Shape& param, bool table) { return IsOrthogonalized(param, table) ? Shape{} : param; }
