@@ -116,6 +116,8 @@ constexpr Condition kNeedsOpenEnd =
     Final(IsNoCycle, ": has no effect: `lr_scheduler` one_cycle has an end of its own (final_div)");
 constexpr Condition kNeedsOpenStart =
     Final(IsNoCycle, ": has no effect: `lr_scheduler` one_cycle rises by itself (pct)");
+constexpr Condition kNeedsBudget = Parsed([](const C& c) { return c.memory_budget > 0; },
+                                         ": has no effect: there is no `memory_budget`");
 constexpr Condition kNeedsFp16 = Parsed([](const C& c) { return c.mixed_precision == "fp16"; },
                                         ": has no effect: only `mixed_precision` fp16 scales the loss");
 constexpr Condition kNeedsComparison = Final(
@@ -441,6 +443,17 @@ constexpr ConfigField kFields[] = {
     {"step", "memory_budget", kSteps, {&kAlways}, &C::memory_budget, "BYTES",
      "Memory that training may use in all: 900MiB, 2GiB (default: what is free)",
      {.min = 1, .unit = Unit::kBytes, .on_resume = kFree}},
+    {"step", "allow_lossy_memory", kSteps, {&kNeedsBudget}, &C::allow_lossy_memory, "",
+     "Lets `memory_budget` take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights",
+     {.on_resume = kFree}},
+    {"run", "ladder", kTaskPlan | kTaskBench, {&kAlways}, &C::ladder, "",
+     "Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the numbers",
+     {.transient = true, .on_resume = kFree}},
+    {"step", "optimizer_in_backward", kSteps, {&kAlways}, &C::optimizer_in_backward, "WHEN",
+     "Updates each weight during the backward pass, so that few gradients are in memory at a time. yes; no; auto: if "
+     "`memory_budget` needs it. Where the norm of all gradients matters, another backward pass finds it first "
+     "(`max_grad_norm` 0: none)",
+     {.choices = "auto|yes|no", .on_resume = kFree}},
     {"step", "max_grad_norm", kRules, {&kAlways}, &C::max_grad_norm, "X",
      "Clips gradients to this global norm; 0: off (default where `clip_value` or `agc` is set)",
      {.min = 0, .otherwise = "1", .on_resume = kChanges}},

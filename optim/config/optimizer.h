@@ -34,6 +34,8 @@ struct OptimizerSpec {
   double agc = 0;                 // adaptive clipping, applied first: see gradient_scaling.h; 0: off
   std::map<std::string, int64_t> output_axes;  // output axes for agc, as in gradient_scaling.h; set by the session
   std::set<std::string> tables;                // FindTables of the model (groups.h); set by the session
+  // Updates each weight as soon as its gradient is known, where an update is one micro-batch (training_graph.h).
+  bool in_backward = false;
   double ema_decay = 0;                        // decay of a moving average of the weights; 0: no average
   std::map<std::string, double> lr_factors;    // factors of `lr`, by weight name; 1 if absent
 };

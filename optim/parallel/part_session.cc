@@ -63,20 +63,6 @@ void PartSession::UseRanks(DataParallel* ranks) {
   reducer_ = std::make_unique<PartReducer>(this);
 }
 
-absl::Status PartSession::AllocateNorm() {
-  if (scalars_.buffer() != nullptr) return absl::OkStatus();
-  scalars_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
-  RETURN_IF_ERROR(scalars_.Allocate(backend_, "counters"));
-  scalar_bindings_[device_scalar::kSquaredNorm] = scalars_.At(device_scalar::kSquaredNorm);
-  return absl::OkStatus();
-}
-
-Bindings PartSession::ApplyBindings() const {
-  Bindings bindings = SessionImpl::ApplyBindings();
-  bindings.insert(scalar_bindings_.begin(), scalar_bindings_.end());
-  return bindings;
-}
-
 absl::Status PartSession::Step(const GlobalBatch& global_batch) {
   CHECK(!averaged_) << "UseAverage(false) must precede a step";
   gathered_weights_.reset();
@@ -87,9 +73,8 @@ absl::Status PartSession::Step(const GlobalBatch& global_batch) {
   return absl::OkStatus();
 }
 
-absl::Status PartSession::CompileNorm(const std::vector<FlatGroup>& groups, Bindings overrides) {
+absl::Status PartSession::CompileNorm(const std::vector<FlatGroup>& groups, const Bindings& overrides) {
   if (groups.empty()) return absl::OkStatus();
-  overrides.insert(scalar_bindings_.begin(), scalar_bindings_.end());
   ASSIGN_OR_RETURN(squared_norm_, programs_.Compile(BuildSquaredNorm(dtype_, groups), overrides, state_.bindings()));
   squared_norm_->name = "norm";
   squared_norm_->program->SetInterruption(Interruption::kNever);
@@ -99,14 +84,12 @@ absl::Status PartSession::CompileNorm(const std::vector<FlatGroup>& groups, Bind
 absl::StatusOr<double> PartSession::SquaredNorm() {
   if (squared_norm_ == nullptr) return 0;
   RETURN_IF_ERROR(programs_.Run(*squared_norm_));
-  ASSIGN_OR_RETURN(const HostTensor value, ReadRegion(scalar_bindings_.at(device_scalar::kSquaredNorm)));
-  return value.At(0);
+  return state_.device_scalars().squared_norm.Read();
 }
 
 absl::Status PartSession::ApplySums(std::span<const double> sums) {
   RETURN_IF_ERROR(state_.device_scalars().WriteSums(sums));
-  const Region& norm = scalar_bindings_.at(device_scalar::kSquaredNorm);
-  RETURN_IF_ERROR(WriteRegion(norm, HostTensor::Scalar(DType::kFloat64, sums.back())));
+  RETURN_IF_ERROR(state_.device_scalars().squared_norm.Write(sums.back()));
   return RunApply();
 }
 

@@ -85,14 +85,11 @@ class PartSession : public SessionImpl {
 
   bool norm_is_given() const override { return true; }
   absl::Status CheckBatch() override;
-  Bindings ApplyBindings() const override;
 
   absl::Status Refuse() const { return Invalid("`", flag(), "`: a part of the model cannot compute it"); }
   absl::Status VerifyWhole(int64_t exported);
-  // Allocates memory for the squared norm of the gradient.
-  absl::Status AllocateNorm();
   // Compiles the squared norm of the flat gradients of `groups`, or of the gradients that `overrides` binds.
-  absl::Status CompileNorm(const std::vector<FlatGroup>& groups, Bindings overrides);
+  absl::Status CompileNorm(const std::vector<FlatGroup>& groups, const Bindings& overrides);
   // Runs the program of CompileNorm; returns 0 if that had no gradients.
   absl::StatusOr<double> SquaredNorm();
   virtual absl::Status Update(const GlobalBatch& global_batch) = 0;
@@ -123,8 +120,6 @@ class PartSession : public SessionImpl {
   std::map<std::string, HostTensor> restored_;  // argument of Restore, until it is sent to the ranks
 
  private:
-  Arena scalars_;  // kSquaredNorm
-  Bindings scalar_bindings_;
   std::unique_ptr<CompiledProgram> squared_norm_;
   bool restores_ = false;
 };

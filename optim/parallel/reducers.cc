@@ -266,7 +266,7 @@ absl::Status ShardedReducer::Finish(const absl::Status& ran) {
   RETURN_IF_ERROR(Exchange(ran));
   RETURN_IF_ERROR(session_.state().device_scalars().WriteSums(sums_));
   ASSIGN_OR_RETURN(const double square, share_->SumSquares());
-  RETURN_IF_ERROR(session_.state().WriteSquaredNorm(square));
+  RETURN_IF_ERROR(session_.state().device_scalars().squared_norm.Write(square));
   return FinishAverages();
 }
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "frontend/base/machine.h"
@@ -160,18 +159,12 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Replaces an error for lack of memory by one that names the smallest budget with one of these micro-batches; returns
-// other errors unchanged.
-absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, SessionOptions options,
-                             int64_t global_batch, const std::set<int64_t>& micros) {
+// Replaces an error for lack of memory by one that names the smallest budget; returns other errors unchanged.
+absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, const SessionOptions& options,
+                             int64_t global_batch) {
   if (!LeastBudget(refusal)) return refusal;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const int64_t micro : micros) {
-    options.micro_batch = micro;
-    ASSIGN_OR_RETURN(const int64_t of_micro, FindLeastBudget(model, options, global_batch));
-    least = std::min(least, of_micro);
-  }
-  return RefuseBudget(options.recompute.memory_budget, least, micros.size() > 1 ? 1 : *micros.begin());
+  ASSIGN_OR_RETURN(const int64_t least, FindLeastBudget(model, options, global_batch));
+  return RefuseBudget(options.recompute.memory_budget, least, options.micro_batch);
 }
 
 }  // namespace
@@ -206,7 +199,7 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
   if (planned.ok() && planned->total() <= UsableMemory(backend, options))
     return BatchPlan{batch.global, 1, batch.global};
   if (!planned.ok())
-    return Annotate(NameLeastBudget(planned.status(), {models, backend}, one, batch.global, {1}),
+    return Annotate(NameLeastBudget(planned.status(), {models, backend}, one, batch.global),
                     "`micro_batch_size` auto: not even one sample fits: ");
   return Invalid("`micro_batch_size` auto: one sample needs ", FormatBytes(static_cast<double>(planned->total())),
                  ", and there are ", FormatBytes(static_cast<double>(UsableMemory(backend, options))));
@@ -223,34 +216,6 @@ absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptio
     if (!least || *least <= budget) return planned.status();
     budget = *least;
   }
-}
-
-absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
-                                      SessionOptions* options, BatchPlan* batch) {
-  const auto plan = [&](int64_t micro) {
-    options->recompute.reserved = 0;
-    const auto memory = PlannedMemory(model.models, model.backend, *options, micro, batch->global);
-    if (memory.ok()) options->recompute.reserved = memory->reserved;
-    return memory.status();
-  };
-  const int64_t given = options->micro_batch;
-  const absl::Status planned = plan(given);
-  if (planned.ok()) return "";
-  const bool open = config.micro_batch_size <= 0 && config.gradient_accumulation_steps == 0 &&
-                    options->fixed_batch == 0 && !options->tokens.on() && given > 1;
-  if (!open || !LeastBudget(planned)) return NameLeastBudget(planned, model, *options, batch->global, {given});
-  auto fits = FitMicroBatch(model.models, model.backend, *options, *batch, samples);
-  if (!fits.ok() && config.micro_batch_size != TrainConfig::kAuto)
-    return NameLeastBudget(planned, model, *options, batch->global, {1, given});
-  RETURN_IF_ERROR(fits.status());
-  BatchPlan fit = *fits;
-  // The plan above has no budget; with a budget, programs are counted differently.
-  while (fit.micro > 1 && !plan(fit.micro).ok()) fit.micro = CeilDiv(fit.global, ++fit.accumulation);
-  *batch = fit;
-  options->micro_batch = fit.micro;
-  model.models->KeepSize(fit.micro);  // the other sizes were only planned
-  return StrCat("micro-batches of ", fit.micro, ": those of ", given,
-                " do not fit the budget (`micro_batch_size`, `memory_budget`)");
 }
 
 // Plans without recomputation: a copy of the state is not worth any.

@@ -75,12 +75,6 @@ struct BudgetedModel {
 // Returns the smallest `memory_budget`, in whole MiB, with which the plan of the whole run fits.
 absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
 
-// Makes the plan of the whole run fit options->recompute.memory_budget. If it does not fit and `config` leaves the
-// micro-batch size open, chooses the fewest micro-batches that fit, and returns a line that says so. If nothing fits,
-// the error names the smallest sufficient budget.
-absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
-                                      SessionOptions* options, BatchPlan* batch);
-
 // Returns the bytes of the budget that a plan without recomputation leaves free; 0 if that plan does not fit.
 absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
 

@@ -300,6 +300,7 @@ OptimizerSpec MakeOptimizer(const TrainConfig& c) {
                    .max_grad_norm = MaxGradNorm(c),
                    .clip_value = c.clip_value,
                    .agc = c.agc,
+                   .in_backward = c.optimizer_in_backward == "yes",
                    .ema_decay = c.ema_decay});
 }
 

@@ -40,6 +40,7 @@ TrainConfig ResolveConfig(const TrainingRun& run) {
   c.optimizer = optimizer.rule;
   c.mixed_precision = run.precision.name;
   c.max_grad_norm = optimizer.max_grad_norm;
+  if (optimizer.in_backward) c.optimizer_in_backward = "yes";
   c.momentum = optimizer.momentum;
   c.betas = {optimizer.beta1, optimizer.beta2};
   c.eps = optimizer.eps;

@@ -9,7 +9,7 @@
 #include "frontend/data/load/sample_order.h"
 #include "frontend/data/text/tokenizer.h"
 #include "optim/parallel/shard.h"
-#include "optim/plan/micro_batch.h"
+#include "optim/plan/memory_ladder.h"
 #include "optim/step/session.h"
 #include "optim/step/training_state.h"
 
@@ -153,6 +153,8 @@ absl::Status FitMemoryBudget(const PreparedModel& prepared, SessionOptions* opti
   const BudgetedModel model{run->data.models, *run->backend};
   ASSIGN_OR_RETURN(std::string line, FitBudget(run->config, model, run->train.dataset->size(), options, &run->batch));
   if (!line.empty()) run->memory_lines.push_back(std::move(line));
+  run->optimizer.spec = options->optimizer;
+  run->state_bytes = StateBytes(run->optimizer.spec, prepared.weights);
   ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, *options, run->batch.global));
   CountCallerMemory(prepared, room + run->save.bytes, options, run);
   return absl::OkStatus();

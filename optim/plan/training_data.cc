@@ -11,6 +11,7 @@
 #include "frontend/ops/row.h"
 #include "optim/config/loss_text.h"
 #include "optim/config/training_settings.h"
+#include "optim/plan/adapters.h"
 #include "optim/plan/constant_inputs.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
@@ -97,7 +98,8 @@ absl::Status MakeSyntheticDataset(const TrainConfig& config, const SampleSource&
   data->train_text = "synthetic";
   RETURN_IF_ERROR(ApplySurgeryToData(config, nullptr, data));
   data->models = std::make_shared<PreparedModels>(data->model);
-  ASSIGN_OR_RETURN(const ImportOptions import, MakeImportOptions(config, *data->model));
+  ASSIGN_OR_RETURN(ImportOptions import, MakeImportOptions(config, *data->model));
+  import.half_weights = HasAdapters(config);  // that training with adapters does not convert either
   data->synthetic_batch = ChooseSyntheticBatch(config, source, import, data);
   ASSIGN_OR_RETURN(const BatchPlan batch, PlanBatch(config, data->synthetic_batch));
   const int64_t samples = (source.one_batch ? 1 : SyntheticSteps(config)) * batch.global;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "frontend/base/status.h"
@@ -14,7 +15,8 @@ namespace {
 struct Row {
   const char* name;
   DeviceScalar DeviceScalars::*device_scalar;
-  bool counter = false;
+  std::optional<DType> dtype = {};  // absent: that of the weights
+  Arena DeviceScalars::*arena = &DeviceScalars::memory;
 };
 constexpr Row kRows[] = {{device_scalar::kBatchCorrect, &DeviceScalars::batch_correct},
                          {device_scalar::kBatchTargets, &DeviceScalars::batch_targets},
@@ -24,10 +26,12 @@ constexpr Row kRows[] = {{device_scalar::kBatchCorrect, &DeviceScalars::batch_co
                          {device_scalar::kRate, &DeviceScalars::rate},
                          {device_scalar::kPlateau, &DeviceScalars::plateau},
                          {device_scalar::kLossScale, &DeviceScalars::loss_scale},
-                         {device_scalar::kApplied, &DeviceScalars::applied, true},
-                         {device_scalar::kSkipped, &DeviceScalars::skipped, true},
-                         {device_scalar::kSkippedInARow, &DeviceScalars::skipped_in_a_row, true},
-                         {device_scalar::kScaleApplied, &DeviceScalars::scale_applied, true}};
+                         {device_scalar::kApplied, &DeviceScalars::applied, DType::kInt64},
+                         {device_scalar::kSkipped, &DeviceScalars::skipped, DType::kInt64},
+                         {device_scalar::kSkippedInARow, &DeviceScalars::skipped_in_a_row, DType::kInt64},
+                         {device_scalar::kScaleApplied, &DeviceScalars::scale_applied, DType::kInt64},
+                         {device_scalar::kSquaredNorm, &DeviceScalars::squared_norm, DType::kFloat64,
+                          &DeviceScalars::transient}};
 
 struct TermRow {
   const char* name;
@@ -66,13 +70,15 @@ absl::Status ReadScalars(std::vector<DeviceScalar>& device_scalars, std::vector<
 absl::Status DeviceScalars::LayOut(Backend& backend, DType dtype, size_t terms, bool scaled_loss, Bindings* bindings) {
   const auto has = [&](const Row& row) { return scaled_loss || row.device_scalar != &DeviceScalars::loss_scale; };
   for (const Row& row : kRows) {
-    if (has(row)) memory.Add(row.name, {row.counter ? DType::kInt64 : dtype, {}});
+    if (has(row)) (this->*row.arena).Add(row.name, {row.dtype.value_or(dtype), {}});
   }
   for (const TermRow& row : kTermRows) {
     for (size_t i = 0; i < terms; ++i) memory.Add(TermName(row.name, i), {dtype, {}});
   }
-  RETURN_IF_ERROR(memory.Allocate(backend, "counters"));
-  for (const std::string& name : memory.names()) (*bindings)[name] = memory.At(name);
+  for (Arena* arena : {&memory, &transient}) {
+    RETURN_IF_ERROR(arena->Allocate(backend, "counters"));
+    for (const std::string& name : arena->names()) (*bindings)[name] = arena->At(name);
+  }
   for (const Row& row : kRows) {
     if (has(row)) this->*row.device_scalar = DeviceScalar(bindings->at(row.name));
   }

@@ -40,7 +40,9 @@ struct DeviceScalars {
   absl::Status ReadSums(std::span<double> sums);
 
   Arena memory;
+  Arena transient;  // of squared_norm, which does not outlive an update
   DeviceScalar batch_correct, batch_targets, sum_correct, sum_targets, norm, rate, plateau;
+  DeviceScalar squared_norm;                                                           // f64
   DeviceScalar applied, skipped, skipped_in_a_row, scale_applied;                      // i64
   DeviceScalar loss_scale;                                                             // only with `scaled_loss`
   std::vector<DeviceScalar> batch_loss, batch_denominator, sum_loss, sum_denominator;  // by term

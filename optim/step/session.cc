@@ -35,6 +35,11 @@ constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
 
 absl::Status SessionImpl::Init() {
   if (options_.deterministic && !on_host()) return Invalid("`deterministic`: sums gradients on a CPU only");
+  const bool whole = !options_.communicates() && !options_.deterministic;
+  if (options_.optimizer.in_backward && (!whole || options_.step_form == StepForm::kMicroAndApply))
+    return Invalid("`optimizer_in_backward`: ", whole ? "the sizes of inputs differ within an update"
+                                                      : "gradients are summed before the update",
+                   ", so that no update is one program");
   if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
   ASSIGN_OR_RETURN(prepared_, PrepareTrained());
   prepare_.import.float_weights = prepared_.float_weights;
@@ -150,6 +155,7 @@ Bindings SessionImpl::ApplyBindings() const {
 absl::StatusOr<Graph> SessionImpl::BuildGraph(ProgramKind kind, int64_t batch, const ImportedModel& model,
                                               const LossChoice& loss) {
   if (kind == ProgramKind::kPredict) return BuildPredict(model);
+  if (kind == ProgramKind::kNorm) return BuildNorm(model, loss, options_.loss, batch, MakeUpdateSpec());
   if (kind == ProgramKind::kStep) return BuildStep(model, loss, options_.loss, batch, MakeUpdateSpec(), state_.rules());
   if (kind == ProgramKind::kFiniteCheck) return BuildFiniteCheck(model, loss, options_.loss, batch);
   if (!IsMicro(kind))
@@ -238,15 +244,18 @@ bool SessionImpl::OneProgramStep(int64_t samples, int64_t length) const {
   constexpr size_t kLarge = size_t{1} << 18;  // bytes of an average parameter
   const bool apart = reducer_->takes_gradients() || options_.step_form == StepForm::kMicroAndApply;
   if (samples > MicroSamples(length) || apart) return false;
-  return options_.step_form == StepForm::kOneProgram ||
+  return options_.step_form == StepForm::kOneProgram || options_.optimizer.in_backward ||
          static_cast<size_t>(state_.parameter_bytes()) / state_.rules().size() >= kLarge;
 }
 
 absl::Status SessionImpl::RunStep(const GlobalBatch& global_batch, int64_t samples) {
-  ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(ProgramKind::kStep, samples, FindExtents(global_batch)));
   RETURN_IF_ERROR(CountTargets(global_batch, samples));
-  RETURN_IF_ERROR(FillFeeds(*program, {&global_batch, 0, samples, 0, 0}, Key(0)));
-  return programs_.Run(*program->compiled);
+  for (const ProgramKind kind : StepPrograms()) {
+    ASSIGN_OR_RETURN(CompiledBatchProgram * program, Get(kind, samples, FindExtents(global_batch)));
+    RETURN_IF_ERROR(FillFeeds(*program, {&global_batch, 0, samples, 0, 0}, Key(0)));
+    RETURN_IF_ERROR(programs_.Run(*program->compiled));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SessionImpl::FillFeeds(CompiledBatchProgram& program, const MicroBatch& micro, const RandomKey& key) {
@@ -356,7 +365,10 @@ absl::Status SessionImpl::PlanInference() {
 
 absl::Status SessionImpl::PlanMicros(int64_t samples) {
   const VariableExtents extents = GreatestExtents(options_);
-  if (OneProgramStep(samples, extents[0])) return Get(ProgramKind::kStep, samples, extents).status();
+  if (OneProgramStep(samples, extents[0])) {
+    for (const ProgramKind kind : StepPrograms()) RETURN_IF_ERROR(Get(kind, samples, extents).status());
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(state_.EnsureGradients());
   RETURN_IF_ERROR(EnsureApply());
   const int64_t micro = std::min(samples, options_.micro_batch), rest = samples % micro;

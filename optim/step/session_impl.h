@@ -187,6 +187,11 @@ class SessionImpl : public Session {
     return options_.tokens.on() ? options_.tokens.MicroSamples(length) : options_.micro_batch;
   }
   bool OneProgramStep(int64_t samples, int64_t length) const;
+  // Returns the programs of an update that is one micro-batch, in their order.
+  std::span<const ProgramKind> StepPrograms() const {
+    static constexpr ProgramKind kAll[] = {ProgramKind::kNorm, ProgramKind::kStep};
+    return std::span(kAll).subspan(NeedsNormFirst(MakeUpdateSpec()) ? 0 : 1);
+  }
   bool on_host() const { return backend_.device() == "cpu"; }
   absl::StatusOr<CompiledBatchProgram*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);
   absl::StatusOr<CompiledBatchProgram*> AddProgram(ProgramKind kind, int64_t batch, const VariableExtents& extents);

@@ -257,11 +257,16 @@ struct UpdateTarget {
 };
 
 // In float64, as gradients of 1e20 are finite and their float32 squares are not.
+Val Square(Val gradient) { return gradient.b().Op("SquaredNorm", {gradient}); }
+
 Val SumOfSquares(Builder& b, const std::vector<Val>& gradients) {
   Val square = b.Scalar(DType::kFloat64, 0);
-  for (const Val& gradient : gradients) square = square + b.Op("SquaredNorm", {gradient});
+  for (const Val& gradient : gradients) square = square + Square(gradient);
   return square;
 }
+
+// False for NaN, too.
+Val IsFinite(Val norm) { return Less(norm, norm.b().Scalar(norm.dtype(), std::numeric_limits<double>::infinity())); }
 
 // Appends clipping, schedule, update and counters to a graph that computes or reads gradients.
 class UpdateBuilder {
@@ -275,11 +280,13 @@ class UpdateBuilder {
   Builder& b() { return b_; }
   Val State(const std::string& name, Type type) { return FindOrAddState(b_, name, std::move(type)); }
   Val Scalar(const std::string& name) { return State(name, {spec_.dtype, {}}); }
+  Val GivenNorm() { return State(device_scalar::kSquaredNorm, {DType::kFloat64, {}}); }
 
-  // `square` is the squared norm of the gradient; if it is invalid, the norm is computed from the targets.
-  void Update(const std::vector<UpdateTarget>& targets, Val square = {}) {
+  // `square` is the squared norm of the gradient; if it is invalid, the norm is computed from the targets. `apart`:
+  // whether a target keeps its value depends on its own gradient alone.
+  void Update(const std::vector<UpdateTarget>& targets, Val square = {}, bool apart = false) {
     Schedule();
-    UpdateAtRate(targets, square);
+    UpdateAtRate(targets, square, apart);
   }
 
   Val SquaredNorm(const std::vector<Val>& gradients) {
@@ -319,11 +326,12 @@ class UpdateBuilder {
   void Store(const std::string& name, Val value, Val into) { graph_.AddOutput(name, value.id(), into.id()); }
 
  private:
-  void UpdateAtRate(const std::vector<UpdateTarget>& targets, Val square = {}) {
+  void UpdateAtRate(const std::vector<UpdateTarget>& targets, Val square = {}, bool apart = false) {
     std::vector<Val> gradients;
     for (const UpdateTarget& target : targets) gradients.push_back(target.grad);
     GradientNorm(square.valid() ? square : SquaredNorm(gradients));
-    for (const UpdateTarget& target : targets) AppendUpdate(target);
+    for (const UpdateTarget& target : targets)
+      AppendUpdate(target, apart ? IsFinite(Square(target.grad)) : finite_);
   }
 
   Val Counter(const char* name) { return State(name, {DType::kInt64, {}}); }
@@ -336,11 +344,13 @@ class UpdateBuilder {
   }
 
   // Stores a value that skipped updates must not change.
-  void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(finite_, value, into), into); }
+  void StoreIf(Val applies, const std::string& name, Val value, Val into) {
+    Store(name, Where(applies, value, into), into);
+  }
 
   void AddTo(const std::string& name, Val value) {
     const Val sum = Scalar(name);
-    StoreIfApplied(name, sum + value, sum);
+    StoreIf(finite_, name, sum + value, sum);
   }
 
   void Schedule() {
@@ -361,7 +371,7 @@ class UpdateBuilder {
       norm = norm * factor;
     }
     norm_ = Cast(norm, spec_.dtype);
-    finite_ = Less(norm, b_.Scalar(DType::kFloat64, std::numeric_limits<double>::infinity()));  // false for NaN, too
+    finite_ = IsFinite(norm);
     if (spec_.optimizer.max_grad_norm > 0) {
       const Val one = b_.Scalar(DType::kFloat64, 1), clip = Min(one, spec_.optimizer.max_grad_norm / (norm + 1e-6));
       factor = factor.valid() ? factor * clip : clip;
@@ -380,7 +390,7 @@ class UpdateBuilder {
     return o.clip_value > 0 ? b_.Op("Clip", {grad}, {{"min", -o.clip_value}, {"max", o.clip_value}}) : grad;
   }
 
-  void AppendUpdate(const UpdateTarget& target) {
+  void AppendUpdate(const UpdateTarget& target, Val applies) {
     b_.set_source(kUpdate + target.name);
     RuleContext c{.param = target.param,
                   .grad = Clipped(target),
@@ -395,19 +405,19 @@ class UpdateBuilder {
       c.state.push_back(State(MomentName(state.name, target.name), {target.param.dtype(), shape}));
     }
     const RuleResult result = rule_.update(c);
-    StoreIfApplied(target.output, result.param, c.param);
+    StoreIf(applies, target.output, result.param, c.param);
     for (size_t i = 0; i < rule_.state.size(); ++i) {
-      StoreIfApplied(MomentName(rule_.state[i].name, target.name), result.state[i], c.state[i]);
+      StoreIf(applies, MomentName(rule_.state[i].name, target.name), result.state[i], c.state[i]);
     }
-    if (spec_.optimizer.ema_decay > 0) Average(target, result.param);
+    if (spec_.optimizer.ema_decay > 0) Average(target, result.param, applies);
   }
 
   // e = d·e + (1 − d)·p.
-  void Average(const UpdateTarget& target, Val param) {
+  void Average(const UpdateTarget& target, Val param, Val applies) {
     const double decay = spec_.optimizer.ema_decay;
     const std::string name = MomentName(kAverage, target.name);
     const Val average = State(name, target.param.type());
-    StoreIfApplied(name, average * decay + param * (1 - decay), average);
+    StoreIf(applies, name, average * decay + param * (1 - decay), average);
   }
 
   const UpdateSpec spec_;  // resolved
@@ -419,6 +429,10 @@ class UpdateBuilder {
 };
 
 }  // namespace
+
+bool NeedsNormFirst(const UpdateSpec& spec) {
+  return spec.optimizer.in_backward && (spec.optimizer.max_grad_norm > 0 || spec.loss_scale.has_value());
+}
 
 bool IsPerTensor(const OptimizerSpec& optimizer) { return FindRule(optimizer)->per_tensor || optimizer.agc > 0; }
 
@@ -442,7 +456,7 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
   std::vector<Val> normed;
   for (const FlatGroup& g : whole) normed.push_back(u.State(WholeGradName(g.name), {spec.dtype, {g.elements}}));
   const Val whole_norm = normed.empty() ? Val() : u.SquaredNorm(normed);
-  u.Update(targets, has_norm ? u.State(device_scalar::kSquaredNorm, {DType::kFloat64, {}}) : whole_norm);
+  u.Update(targets, has_norm ? u.GivenNorm() : whole_norm);
   std::vector<Val> losses;
   for (size_t i = 0; i < spec.losses; ++i) losses.push_back(u.Scalar(TermName(device_scalar::kBatchLoss, i)));
   u.Count(losses, u.Scalar(device_scalar::kBatchCorrect));
@@ -491,6 +505,21 @@ std::vector<UpdateTarget> ListTargets(Builder& b, const Backward& backward,
 
 }  // namespace
 
+absl::StatusOr<Graph> BuildNorm(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                int64_t batch, const UpdateSpec& spec) {
+  Graph graph = model.graph;
+  graph.ClearOutputs();
+  Builder b(&graph);
+  ASSIGN_OR_RETURN(const Backward backward,
+                   AppendBackward(b, choice, loss, batch, {.scaled = spec.loss_scale.has_value()}));
+  b.set_source(kClip);
+  std::vector<Val> gradients;
+  for (const auto& [name, gradient] : backward.gradients) gradients.push_back(gradient);
+  graph.AddOutput(device_scalar::kSquaredNorm, SumOfSquares(b, gradients).id());
+  RETURN_IF_ERROR(b.status());
+  return graph;
+}
+
 absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                 int64_t batch, const UpdateSpec& spec, const std::map<std::string, UpdateRule>& rules) {
   Graph graph = model.graph;
@@ -498,7 +527,8 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
   UpdateBuilder u(spec, &graph);
   ASSIGN_OR_RETURN(const Backward backward,
                    AppendBackward(u.b(), choice, loss, batch, {.scaled = spec.loss_scale.has_value()}));
-  u.Update(ListTargets(u.b(), backward, rules));
+  const bool given = NeedsNormFirst(spec);
+  u.Update(ListTargets(u.b(), backward, rules), given ? u.GivenNorm() : Val(), spec.optimizer.in_backward && !given);
   std::vector<Val> losses;
   for (ValueId sum : backward.loss.loss_sums) losses.push_back(u.b().Wrap(sum));
   u.Count(losses, u.b().Wrap(backward.loss.correct));

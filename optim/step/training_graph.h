@@ -6,7 +6,9 @@
 //   apply   finite check, global norm, clipping, schedule and update; commits pending statistics. If a gradient is not
 //           finite, parameters, moments and counters keep their values and `skipped` is incremented.
 //   step    micro and apply in one, for global batches of one micro-batch: gradients live in the activation arena until
-//           their update, and nothing is pending.
+//           their update, and nothing is pending. With OptimizerSpec::in_backward, weights are updated during the
+//           backward pass, so that few gradients are in memory at a time.
+//   norm    the norm of the gradient alone, before such a step, where the update depends on the norm.
 //   eval    inference mode: adds losses to the sums of the evaluation, or outputs predictions.
 #pragma once
 
@@ -46,7 +48,7 @@ inline constexpr char kSkipped[] = "$skipped";                 // i64: updates s
 inline constexpr char kSkippedInARow[] = "$skipped_in_a_row";  // i64: skipped since the last applied update
 inline constexpr char kLossScale[] = "$loss_scale";        // S: gradients are S times as large until they are applied
 inline constexpr char kScaleApplied[] = "$scale_applied";  // i64: updates applied since S changed
-inline constexpr char kSquaredNorm[] = "$squared_norm";    // f64: of the gradient, where ranks have parts of it
+inline constexpr char kSquaredNorm[] = "$squared_norm";    // f64: of the gradient, where another program computes it
 }  // namespace device_scalar
 
 // Names that training adds to a graph begin with "$"; models with such names are rejected (prepared_models.h).
@@ -139,6 +141,14 @@ inline constexpr char kStep[] = "$step";               // i64: updates applied b
 absl::StatusOr<Graph> BuildUpdateGraph(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
                                        int64_t batch, const UpdateSpec& spec,
                                        const std::map<std::string, UpdateRule>& rules);
+
+// Returns true if an update with in_backward depends on the norm of the whole gradient: a norm program runs first.
+// Otherwise a weight keeps its value if its own gradient is not finite, and the update counts as skipped.
+bool NeedsNormFirst(const UpdateSpec& spec);
+
+// Builds a graph that outputs kSquaredNorm, for a step that NeedsNormFirst.
+absl::StatusOr<Graph> BuildNorm(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,
+                                int64_t batch, const UpdateSpec& spec);
 
 // Builds micro and apply in one graph, which runs the rule on each parameter; moments are inputs
 // MomentName(STATE, PARAMETER).

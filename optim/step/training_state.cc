@@ -212,7 +212,6 @@ absl::Status TrainingState::DivideGradients() {
   divides_gradients_ = true;
   for (const ShardUnit& unit : units_)
     divided_grads_.Add(GradName(unit.name), {dtype_, {RangeOf(unit, shard_).size()}});
-  divided_grads_.Add(device_scalar::kSquaredNorm, {DType::kFloat64, {}});
   return divided_grads_.Allocate(backend_, "gradients");
 }
 
@@ -318,7 +317,6 @@ Bindings TrainingState::ShardBindings() const {
     bindings[WholeGradName(group)] = bindings_.at(GradName(group));
     bindings[GradName(unit.name)] = SliceOf(bindings_.at(GradName(group)), unit, shard_);
   }
-  if (divides_gradients_) bindings[device_scalar::kSquaredNorm] = divided_grads_.At(device_scalar::kSquaredNorm);
   return bindings;
 }
 
@@ -326,11 +324,6 @@ std::vector<Region> TrainingState::divided_gradients() const {
   std::vector<Region> slices;
   for (const ShardUnit& unit : units_) slices.push_back(divided_grads_.At(GradName(unit.name)));
   return slices;
-}
-
-absl::Status TrainingState::WriteSquaredNorm(double square) {
-  const BufferView view = divided_grads_.At(device_scalar::kSquaredNorm).view;
-  return view.buffer->Write(view.offset, std::as_bytes(std::span(&square, 1)));
 }
 
 BufferView TrainingState::WeightsOf(const ShardUnit& unit) const {

@@ -75,7 +75,6 @@ class TrainingState {
   Bindings ShardBindings() const;
   bool divides_gradients() const { return divides_gradients_; }
   std::vector<Region> divided_gradients() const;  // this rank's, by unit
-  absl::Status WriteSquaredNorm(double square);   // of the gradient, for apply programs of divided gradients
   // Returns the elements of a unit within the flat weights.
   BufferView WeightsOf(const ShardUnit& unit) const;
   // A flat moment of a unit; this rank has a slice of it.

@@ -42,7 +42,7 @@ absl::Status PipelineSession::AllocateMirrors() {
   RETURN_IF_ERROR(mirrored_gradients_.Allocate(backend_, "gradients"));
   for (const std::string& name : mirrored_gradients_.names()) mirror_bindings_[name] = mirrored_gradients_.At(name);
   mirrors_allocated_ = true;
-  return AllocateNorm();
+  return absl::OkStatus();
 }
 
 // The owner of a weight updates it with the gradient of all stages that read it.

@@ -19,7 +19,6 @@ absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
     return Invalid("`optimizer` ", options_.optimizer.rule, ": reads whole weights, of which a rank of `tensor` ",
                    size(), " has parts");
   options_.step_form = StepForm::kMicroAndApply;
-  RETURN_IF_ERROR(AllocateNorm());
   ASSIGN_OR_RETURN(const PreparedModel whole,
                    models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));
   ASSIGN_OR_RETURN(ModelSplit split, SplitModel(whole, nullptr, rank(), size()));

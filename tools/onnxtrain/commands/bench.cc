@@ -17,6 +17,7 @@
 #include "optim/record/telemetry/profile.h"
 #include "optim/record/telemetry/summary.h"
 #include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/ladder.h"
 #include "tools/onnxtrain/report/start_page.h"
 
 namespace onnxtrain::cli {
@@ -248,6 +249,7 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
 absl::StatusOr<int> RunBench(const TrainConfig& config) {
   if (!config.data.empty()) return BenchData(config);
   RETURN_IF_ERROR(RefuseUnused(config, {.has_data = false}));
+  if (config.ladder) return MeasureLadder(config);
   const double begin = Now();
   const int64_t resident = PeakResidentBytes();
   ASSIGN_OR_RETURN(const Setup setup, SetUp(config));

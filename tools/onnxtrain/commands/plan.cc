@@ -14,7 +14,7 @@
 #include "optim/parallel/shard.h"
 #include "optim/parallel/tensor/tensor_session.h"
 #include "optim/parallel/traffic.h"
-#include "optim/plan/micro_batch.h"
+#include "optim/plan/memory_ladder.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/run_memory.h"
 #include "optim/plan/session_setup.h"
@@ -22,6 +22,7 @@
 #include "optim/step/program/programs.h"
 #include "optim/step/session.h"
 #include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/commands/ladder.h"
 #include "tools/onnxtrain/flags/flags.h"
 #include "tools/onnxtrain/report/memory_timeline.h"
 #include "tools/onnxtrain/report/start_page.h"
@@ -30,18 +31,6 @@ namespace onnxtrain::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct MemoryColumn {
-  const char* key;
-  int64_t SessionMemory::*bytes;
-};
-
-constexpr MemoryColumn kMemoryColumns[] = {
-    {"parameters", &SessionMemory::parameters},   {"gradients", &SessionMemory::gradients},
-    {"moments", &SessionMemory::moments},         {"packed", &SessionMemory::packed},
-    {"activations", &SessionMemory::activations}, {"feeds", &SessionMemory::feeds}};
-
-std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
 std::string Page(const TrainingRun& setup, const std::vector<StagePlan>& stages, double bubble) {
   std::string text = PageRow("model", DescribeModel(*setup.data.models->model())) +
@@ -478,6 +467,11 @@ absl::StatusOr<int> RunPlan(const TrainConfig& config) {
   if (config.tensor > 1) {
     ASSIGN_OR_RETURN(const std::string parts, DescribeTensor(config, trial));
     RETURN_IF_ERROR(Print(parts));
+    return kDone;
+  }
+  if (config.ladder) {
+    ASSIGN_OR_RETURN(const std::string ladder, DescribeLadder(config, trial));
+    RETURN_IF_ERROR(Print(ladder));
     return kDone;
   }
   ASSIGN_OR_RETURN(const StepMemory step, MakePlan(config, trial));

@@ -1,0 +1,198 @@
+#include "optim/plan/memory_ladder.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "frontend/base/status.h"
+#include "optim/step/program/optimize.h"
+#include "optim/step/program/programs.h"
+
+namespace onnxtrain {
+namespace {
+
+bool MayDivide(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch) {
+  return config.micro_batch_size <= 0 && config.gradient_accumulation_steps == 0 && options.fixed_batch == 0 &&
+         !options.tokens.on() && options.micro_batch > 1 && !options.optimizer.in_backward;
+}
+
+bool MayUpdateInBackward(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch) {
+  return config.optimizer_in_backward == "auto" && options.micro_batch >= batch.global && !options.deterministic &&
+         !options.communicates() && options.step_form != StepForm::kMicroAndApply;
+}
+
+// A way to make updates.
+struct UpdateForm {
+  bool (*open)(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch);
+  void (*set)(MemoryRung* rung);
+};
+
+// From the one that takes the least time.
+constexpr UpdateForm kUpdateForms[] = {
+    {[](const TrainConfig&, const SessionOptions&, const BatchPlan&) { return true; }, [](MemoryRung*) {}},
+    {MayDivide,
+     [](MemoryRung* rung) {
+       rung->divides = true;
+       rung->fields.emplace_back("micro_batch_size", "1");
+     }},
+    {MayUpdateInBackward,
+     [](MemoryRung* rung) {
+       rung->optimizer.in_backward = true;
+       rung->fields.emplace_back("optimizer_in_backward", "yes");
+     }},
+};
+
+}  // namespace
+
+std::string MemoryRung::Name() const {
+  const auto format = [](std::string* out, const auto& field) { StrAppend(out, "`", field.first, "` ", field.second); };
+  return fields.empty() ? "as configured" : absl::StrJoin(fields, ", ", format);
+}
+
+std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch) {
+  std::vector<MemoryRung> rungs;
+  for (const UpdateForm& form : kUpdateForms) {
+    if (form.open(config, options, batch)) form.set(&rungs.emplace_back(MemoryRung{.optimizer = options.optimizer}));
+  }
+  return rungs;
+}
+
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Plans the whole run on one rung.
+class RungFitter {
+ public:
+  RungFitter(const BudgetedModel& model, const MemoryRung& rung, const BatchPlan& batch, SessionOptions* options)
+      : model_(model), rung_(rung), batch_(batch), options_(*options) {
+    options_.optimizer = rung.optimizer;
+  }
+
+  // Returns the micro-batches of the plan that fits.
+  absl::StatusOr<BatchPlan> Fit(int64_t samples) {
+    if (!rung_.divides) {
+      RETURN_IF_ERROR(Plan(options_.micro_batch));
+      return batch_;
+    }
+    // This size fits without a budget; with one, programs are counted differently.
+    ASSIGN_OR_RETURN(const int64_t most, LargestMicroBatch(model_.models, model_.backend, options_,
+                                                           std::min(batch_.global, samples), batch_.global));
+    BatchPlan fit{.global = batch_.global, .accumulation = CeilDiv(batch_.global, std::max<int64_t>(1, most))};
+    for (;; ++fit.accumulation) {
+      fit.micro = CeilDiv(fit.global, fit.accumulation);
+      const absl::Status planned = Plan(fit.micro);
+      if (planned.ok()) break;
+      if (fit.micro == 1) return planned;
+    }
+    options_.micro_batch = fit.micro;
+    model_.models->KeepSize(fit.micro);  // the other sizes were only planned
+    return fit;
+  }
+
+ private:
+  absl::Status Plan(int64_t micro) {
+    options_.recompute.reserved = 0;
+    const auto memory = PlannedMemory(model_.models, model_.backend, options_, micro, batch_.global);
+    if (memory.ok()) options_.recompute.reserved = memory->reserved;
+    return memory.status();
+  }
+
+  const BudgetedModel& model_;
+  const MemoryRung& rung_;
+  const BatchPlan& batch_;
+  SessionOptions& options_;
+};
+
+SessionOptions OptionsOn(const MemoryRung& rung, SessionOptions options) {
+  options.optimizer = rung.optimizer;
+  if (rung.divides) options.micro_batch = 1;
+  return options;
+}
+
+std::string DescribeFit(const MemoryRung& rung, const BatchPlan& fit, int64_t given) {
+  if (rung.divides)
+    return StrCat("micro-batches of ", fit.micro, ": those of ", given,
+                  " do not fit the budget (`micro_batch_size`, `memory_budget`)");
+  return rung.fields.empty() ? "" : StrCat(rung.Name(), ": what takes less time does not fit the `memory_budget`");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedModel& model, int64_t samples,
+                                      SessionOptions* options, BatchPlan* batch) {
+  const SessionOptions given = *options;
+  std::vector<MemoryRung> rungs = ListRungs(config, given, *batch);
+  if (!config.allow_lossy_memory) std::erase_if(rungs, [](const MemoryRung& r) { return !r.changes.empty(); });
+  for (const MemoryRung& rung : rungs) {
+    *options = given;
+    const auto fit = RungFitter(model, rung, *batch, options).Fit(samples);
+    if (fit.ok()) {
+      *batch = *fit;
+      return DescribeFit(rung, *fit, given.micro_batch);
+    }
+    if (!LeastBudget(fit.status())) return fit.status();
+  }
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const MemoryRung& rung : rungs) {
+    ASSIGN_OR_RETURN(const int64_t of_rung, FindLeastBudget(model, OptionsOn(rung, given), batch->global));
+    least = std::min(least, of_rung);
+  }
+  return RefuseBudget(given.recompute.memory_budget, least, rungs.size() > 1 ? 1 : given.micro_batch);
+}
+
+namespace {
+
+absl::StatusOr<std::unique_ptr<Session>> Planned(const BudgetedModel& model, SessionOptions options, int64_t global) {
+  options.plan_only = true;
+  ASSIGN_OR_RETURN(auto session, Session::Create(model.models, &model.backend, std::move(options)));
+  RETURN_IF_ERROR(session->Plan(global));
+  return session;
+}
+
+// Returns the time of an update by the programs of a session.
+double UpdateSeconds(const Session& session, int64_t accumulation) {
+  double total = 0;
+  for (const ProgramProfile& profile : session.Profile()) {
+    const Graph& graph = profile.program->graph();
+    double seconds = 0;
+    for (const Node& node : graph.nodes()) seconds += NodeSeconds(graph, node);
+    const bool repeated = profile.name == kProgramNames[static_cast<int>(ProgramKind::kMicroNext)];
+    total += seconds * static_cast<double>(repeated ? accumulation - 1 : 1);
+  }
+  return total;
+}
+
+absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& model, const SessionOptions& given,
+                                  const BatchPlan& batch) {
+  SessionOptions options = OptionsOn(rung, given);
+  RungPlan plan{.rung = rung,
+                .batch = {batch.global, options.micro_batch, CeilDiv(batch.global, options.micro_batch)}};
+  options.recompute = {.mode = RecomputeMode::kNone};
+  {
+    ASSIGN_OR_RETURN(const auto keeping, Planned(model, options, batch.global));
+    plan.kept = keeping->memory();
+    plan.kept_seconds = UpdateSeconds(*keeping, plan.batch.accumulation);
+  }
+  options.recompute = {.mode = RecomputeMode::kAuto};
+  ASSIGN_OR_RETURN(plan.least_budget, FindLeastBudget(model, options, batch.global));
+  options.recompute.memory_budget = plan.least_budget;
+  ASSIGN_OR_RETURN(const auto least, Planned(model, options, batch.global));
+  plan.least = least->memory();
+  plan.least_seconds = UpdateSeconds(*least, plan.batch.accumulation);
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<RungPlan>> PlanLadder(const TrainConfig& config, const BudgetedModel& model,
+                                                 const SessionOptions& options, const BatchPlan& batch) {
+  std::vector<RungPlan> plans;
+  for (const MemoryRung& rung : ListRungs(config, options, batch)) {
+    ASSIGN_OR_RETURN(plans.emplace_back(), PlanRung(rung, model, options, batch));
+  }
+  return plans;
+}
+
+}  // namespace onnxtrain

@@ -1,0 +1,165 @@
+#include "tools/onnxtrain/commands/ladder.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "frontend/base/status.h"
+#include "frontend/data/sources/json.h"
+#include "optim/plan/memory_ladder.h"
+#include "optim/plan/model_setup.h"
+#include "tools/onnxtrain/commands/command.h"
+#include "tools/onnxtrain/flags/flags.h"
+#include "tools/onnxtrain/report/start_page.h"
+
+namespace onnxtrain::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ToJson(const SessionMemory& memory, double seconds) {
+  Json json = {{"memory", Json::object()}, {"peak_bytes", memory.total()}, {"seconds", seconds}};
+  for (const MemoryColumn& column : kMemoryColumns) json["memory"][column.key] = memory.*column.bytes;
+  return json;
+}
+
+Json ToJson(const TrainConfig& config, const TrainingRun& run, const std::vector<RungPlan>& plans) {
+  Json json = {{"model", config.model}, {"backend", run.backend->name()}, {"batch", run.batch.global}};
+  for (const RungPlan& plan : plans) {
+    Json fields = Json::object();
+    for (const auto& [name, value] : plan.rung.fields) fields[name] = value;
+    json["rungs"].push_back({{"fields", std::move(fields)},
+                             {"changes", plan.rung.changes},
+                             {"micro_batch", plan.batch.micro},
+                             {"kept", ToJson(plan.kept, plan.kept_seconds)},
+                             {"least", ToJson(plan.least, plan.least_seconds)},
+                             {"least_memory_budget", plan.least_budget}});
+  }
+  return json;
+}
+
+std::string Row(std::string_view label, const SessionMemory& memory, double time) {
+  std::string text = absl::StrFormat("  %-10s", label);
+  for (const MemoryColumn& column : kMemoryColumns) absl::StrAppendFormat(&text, " %11s", Bytes(memory.*column.bytes));
+  return text + absl::StrFormat(" %11s %6.2fx\n", Bytes(memory.total()), time);
+}
+
+std::string Page(const TrainingRun& run, const std::vector<RungPlan>& plans) {
+  std::string text = PageRow("model", DescribeModel(*run.data.models->model())) +
+                     PageRow("backend", DescribeBackend(*run.backend)) +
+                     PageRow("batch", StrCat(run.batch.global, " in micro-batches of ", run.batch.micro)) +
+                     PageRow("ladder", "each rung without recomputation, and with as much as possible; a "
+                                       "`memory_budget` takes the first one that fits");
+  absl::StrAppendFormat(&text, "  %-10s", "");
+  for (const MemoryColumn& column : kMemoryColumns) absl::StrAppendFormat(&text, " %11s", column.key);
+  absl::StrAppendFormat(&text, " %11s %7s\n", "peak", "time");
+  const double unit = plans.front().kept_seconds > 0 ? plans.front().kept_seconds : 1;
+  int number = 0;
+  for (const RungPlan& plan : plans) {
+    const MemoryRung& rung = plan.rung;
+    StrAppend(&text, " ", ++number, ". ", rung.Name(), ": ",
+              rung.changes.empty() ? "the same numbers" : rung.changes + " (`allow_lossy_memory`)",
+              "; at least `memory_budget` ", plan.least_budget >> 20, "MiB\n");
+    text += Row("kept", plan.kept, plan.kept_seconds / unit);
+    text += Row("recomputed", plan.least, plan.least_seconds / unit);
+  }
+  return FieldsToFlags(text);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DescribeLadder(const TrainConfig& config, const TrainingRun& run) {
+  const BudgetedModel model{run.data.models, *run.backend};
+  ASSIGN_OR_RETURN(const std::vector<RungPlan> plans, PlanLadder(config, model, run.session_options, run.batch));
+  return config.json ? WriteJson(ToJson(config, run, plans), 2) + "\n" : Page(run, plans);
+}
+
+namespace {
+
+// Runs this program and returns what it wrote to standard output.
+absl::StatusOr<std::string> RunSelf(std::vector<std::string> words) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string text;
+  char block[4096];
+  for (ssize_t count = 1; failed == 0 && count > 0;) {
+    count = read(ends[0], block, sizeof block);
+    if (count > 0) text.append(block, static_cast<size_t>(count));
+    if (count < 0 && errno == EINTR) count = 1;
+  }
+  close(ends[0]);
+  int status = 1;
+  if (failed == 0) waitpid(child, &status, 0);
+  if (status != 0) return Invalid("`ladder`: a measurement failed");
+  return text;
+}
+
+// The words of a `bench` of one rung.
+absl::StatusOr<std::vector<std::string>> BenchWords(TrainConfig config, const RungPlan& plan, bool recompute) {
+  config.ladder = false;
+  std::vector<std::pair<std::string, std::string>> fields = plan.rung.fields;
+  fields.emplace_back("json", "true");
+  fields.emplace_back("steps_only", "true");
+  fields.emplace_back("gradient_checkpointing", recompute ? "budget" : "none");
+  if (recompute) fields.emplace_back("memory_budget", StrCat(plan.least_budget));
+  std::vector<std::string> words = {"onnxtrain", "bench"};
+  for (const std::string_view line : absl::StrSplit(ToFlags(config, kTaskBench), '\n', absl::SkipEmpty()))
+    words.emplace_back(line);
+  for (const auto& [name, value] : fields)
+    words.push_back(StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}), "=", value));
+  return words;
+}
+
+std::string MeasuredRow(const char* label, const Json& result) {
+  return absl::StrFormat("  %-10s %11s %11s %10.3f s\n", label, Bytes(result.at("planned_peak_bytes").get<int64_t>()),
+                         Bytes(result.at("process_peak_bytes").get<int64_t>()),
+                         result.at("median_seconds").get<double>());
+}
+
+}  // namespace
+
+absl::StatusOr<int> MeasureLadder(const TrainConfig& config) {
+  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
+  std::vector<RungPlan> plans;
+  {
+    ASSIGN_OR_RETURN(const TrainingRun run,
+                     PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
+    ASSIGN_OR_RETURN(plans, PlanLadder(config, {run.data.models, *run.backend}, run.session_options, run.batch));
+  }
+  Json json = Json::array();
+  std::string text = absl::StrFormat("  %-10s %11s %11s %12s\n", "", "planned", "measured", "update");
+  for (const RungPlan& plan : plans) {
+    StrAppend(&text, "  ", plan.rung.Name(), "\n");
+    Json rung = {{"rung", plan.rung.Name()}};
+    for (const auto& [label, recompute] : {std::pair("kept", false), {"recomputed", true}}) {
+      ASSIGN_OR_RETURN(std::vector<std::string> words, BenchWords(config, plan, recompute));
+      ASSIGN_OR_RETURN(const std::string result, RunSelf(std::move(words)));
+      rung[label] = Json::parse(result);
+      StrAppend(&text, MeasuredRow(label, rung[label]));
+    }
+    json.push_back(std::move(rung));
+  }
+  RETURN_IF_ERROR(Print(config.json ? WriteJson(json, 2) + "\n" : FieldsToFlags(text)));
+  return kDone;
+}
+
+}  // namespace onnxtrain::cli
