@@ -300,7 +300,8 @@ OptimizerSpec MakeOptimizer(const TrainConfig& c) {
                    .max_grad_norm = MaxGradNorm(c),
                    .clip_value = c.clip_value,
                    .agc = c.agc,
-                   .ema_decay = c.ema_decay});
+                   .ema_decay = c.ema_decay,
+                   .weight_dtype = c.weight_dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32});
 }
 
 namespace {

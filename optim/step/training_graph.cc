@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/dynamic_code.h"
 #include "frontend/ops/formula.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/pass.h"
@@ -390,16 +391,40 @@ class UpdateBuilder {
                   .weight_decay = target.rule.weight_decay,
                   .table = spec_.optimizer.tables.contains(target.name),
                   .spec = spec_.optimizer};
-    for (const RuleState& state : rule_.state) {
-      const Shape shape = state.Of(spec_.optimizer, target.name, target.param.shape());
-      c.state.push_back(State(MomentName(state.name, target.name), {target.param.dtype(), shape}));
-    }
+    const std::string average = MomentName(kAverage, target.name);
+    if (rule_.averages) c.average = State(average, target.param.type());
+    for (const RuleState& state : rule_.state) c.state.push_back(LoadState(state, target));
     const RuleResult result = rule_.update(c);
     StoreIfApplied(target.output, result.param, c.param);
-    for (size_t i = 0; i < rule_.state.size(); ++i) {
-      StoreIfApplied(MomentName(rule_.state[i].name, target.name), result.state[i], c.state[i]);
-    }
+    for (size_t i = 0; i < rule_.state.size(); ++i) StoreState(rule_.state[i], target, result.state[i]);
+    if (rule_.averages) StoreIfApplied(average, result.average, c.average);
     if (spec_.optimizer.ema_decay > 0) Average(target, result.param);
+  }
+
+  // Returns the inputs of the tensors of a state.
+  std::vector<Val> StoredInputs(const RuleState& state, const UpdateTarget& target) {
+    std::vector<Val> inputs;
+    const Shape shape = target.param.shape();
+    for (const auto& [name, type] : state.Stored(spec_.optimizer, target.name, shape, target.param.dtype()))
+      inputs.push_back(State(MomentName(name, target.name), type));
+    return inputs;
+  }
+
+  Val LoadState(const RuleState& state, const UpdateTarget& target) {
+    const std::vector<Val> inputs = StoredInputs(state, target);
+    return inputs.size() == 1 ? inputs[0] : DequantizeDynamic({inputs[0], inputs[1]}, state.is_signed());
+  }
+
+  // A skipped update keeps codes and scales: quantizing their numbers again could change them.
+  void StoreState(const RuleState& state, const UpdateTarget& target, Val value) {
+    const std::vector<Val> into = StoredInputs(state, target);
+    std::vector<Val> values = {value};
+    if (into.size() > 1) {
+      const DynamicTensor quantized = QuantizeDynamic(value, state.is_signed());
+      values = {quantized.codes, quantized.scales};
+    }
+    for (size_t i = 0; i < into.size(); ++i)
+      StoreIfApplied(graph_.inputs()[graph_.value(into[i].id()).index].name, values[i], into[i]);
   }
 
   // e = d·e + (1 − d)·p.
@@ -420,7 +445,14 @@ class UpdateBuilder {
 
 }  // namespace
 
-bool IsPerTensor(const OptimizerSpec& optimizer) { return FindRule(optimizer)->per_tensor || optimizer.agc > 0; }
+bool IsPerTensor(const OptimizerSpec& optimizer) {
+  return FindRule(optimizer)->per_tensor || optimizer.agc > 0 || optimizer.weight_dtype == DType::kBFloat16;
+}
+
+std::string WholeWeightReader(const OptimizerSpec& optimizer) {
+  if (FindRule(optimizer)->per_tensor) return StrCat("`optimizer` ", optimizer.rule);
+  return optimizer.agc > 0 ? "`agc`" : "`weight_dtype` bf16";
+}
 
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
                                  const std::vector<FlatGroup>& whole, bool has_norm) {
