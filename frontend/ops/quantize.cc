@@ -10,6 +10,7 @@
 #include "frontend/graph/small_types.h"
 #include "frontend/graph/type.h"
 #include "frontend/ops/dequantize.h"
+#include "frontend/ops/dynamic_code.h"
 #include "frontend/ops/formula.h"
 #include "frontend/ops/rules.h"
 
@@ -297,6 +298,7 @@ TypesOr StraightThroughTypes(const TypeContext& c) {
 std::span<const OpRow> QuantizeOps() {
   static const std::vector<OpRow> rows = [] {
     std::vector<OpRow> all = MakeDequantizeRows();
+    for (OpRow& row : MakeDynamicCodeRows()) all.push_back(std::move(row));
     all.push_back({.name = "StraightThrough",
                    .inputs = {1, 2},
                    .infer = StraightThroughTypes,

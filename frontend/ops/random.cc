@@ -40,6 +40,21 @@ std::vector<HostTensor> EvaluateDropout(const EvalContext& c) {
   return {y};
 }
 
+absl::StatusOr<std::vector<Type>> InferRounding(const TypeContext& c) {
+  RETURN_IF_ERROR(RequireDType(c, 0, DType::kFloat32));
+  RETURN_IF_ERROR(CheckInputType(c, 1, {DType::kInt64, {}}));
+  return std::vector<Type>{{DType::kBFloat16, c.in(0).shape}};
+}
+
+std::vector<HostTensor> EvaluateRounding(const EvalContext& c) {
+  HostTensor y(c.output_types[0]);
+  const auto x = c.inputs[0]->data<uint32_t>();
+  const PhiloxKey key = UpdateKey(c.attrs.Int("seed"), c.inputs[1]->IntAt(0));
+  for (int64_t i = 0; i < y.size(); ++i)
+    y.mutable_data<uint16_t>()[i] = RoundStochastically(x[i], RandomWord(key, c.attrs.Int("stream"), i));
+  return {std::move(y)};
+}
+
 }  // namespace
 
 std::span<const OpRow> RandomOps() {
@@ -67,6 +82,13 @@ std::span<const OpRow> RandomOps() {
        .attrs = {shape, dtype, {"mean", 0.0}, {"scale", 1.0}, stream},
        .infer = InferRandom,
        .grad_status = GradStatus::kZero},
+      {.name = "RoundStochastic",
+       .inputs = {2, 2},
+       .attrs = {{"seed", int64_t{0}, true}, stream},
+       .infer = InferRounding,
+       .grad_status = GradStatus::kZero,
+       .evaluate = EvaluateRounding,
+       .precision = Precision::kFloat32},
   };
   return rows;
 }

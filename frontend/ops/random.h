@@ -46,4 +46,18 @@ constexpr uint32_t RandomWord(const PhiloxKey& key, int64_t stream, uint64_t ele
   return RandomBlock(key, stream, element / 4)[element % 4];
 }
 
+// Returns the key of the random numbers of an update, which has no micro-batch; the low words of both numbers.
+constexpr PhiloxKey UpdateKey(int64_t seed, int64_t step) {
+  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(step), 0xFFFFFFFFu, 0};
+}
+
+// Rounds the bits of a float32 to those of one of the two neighboring bf16, with probabilities that make the expected
+// value the number itself. Keeps infinities and NaN.
+constexpr uint16_t RoundStochastically(uint32_t bits, uint32_t word) {
+  constexpr uint32_t kInfinity = 0x7F800000u, kQuiet = 0x40;
+  const uint32_t magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude >= kInfinity) return static_cast<uint16_t>(bits >> 16 | (magnitude > kInfinity ? kQuiet : 0));
+  return static_cast<uint16_t>((bits + (word >> 16)) >> 16);
+}
+
 }  // namespace onnxtrain

@@ -101,6 +101,7 @@ struct TrainConfig {
   int64_t micro_batch_size = 0;             // 0: derived from the other two
   int64_t gradient_accumulation_steps = 0;  // 0: derived from the other two
   std::string mixed_precision = "no";
+  std::string weight_dtype = "float32";
   double loss_scale = 0;  // 0: dynamic
   std::string on_nonfinite = "skip";
   std::string gradient_checkpointing = "auto";
@@ -274,6 +275,9 @@ bool DiffersFromDefault(const TrainConfig& config, const ConfigField& field);
 absl::Status CheckFields(const TrainConfig& config);
 // Checks everything that is invalid for any model and data: CheckFields, grammars, combinations.
 absl::Status Validate(const TrainConfig& config);
+
+// Returns true if a run keeps an average of the weights, by `ema_decay` or its optimizer.
+bool KeepsAverage(const TrainConfig& config);
 
 // Formats the specified fields of `tasks` as a flag file, one "--name=value" per line.
 std::string ToFlags(const TrainConfig& config, unsigned tasks = kTaskAll);

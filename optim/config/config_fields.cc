@@ -430,6 +430,10 @@ constexpr ConfigField kFields[] = {
      "float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model; tf32: float32, "
      "but factors are rounded to 10 bits, on CUDA devices alone (otherwise never done)",
      {.choices = "no|tf32|bf16|fp16|auto"}},
+    {"step", "weight_dtype", kSteps, {&kAlways}, &C::weight_dtype, "TYPE",
+     "Type of trained matrices between updates; bf16: half the memory, without float32 masters; an update computes in "
+     "float32 and rounds stochastically (use with `mixed_precision` bf16, which needs no other copies)",
+     {.choices = "float32|bf16"}},
     {"step", "loss_scale", kSteps, {&kNeedsFp16}, &C::loss_scale, "dynamic|X",
      "Factor of the loss in fp16; dynamic: starts at 65536, is halved after a non-finite gradient and doubled after "
      "2000 updates without one", {.above = 0, .word = "dynamic"}},
@@ -463,9 +467,10 @@ constexpr ConfigField kFields[] = {
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
     {"step", "optimizer", kRules, {&kAlways}, &C::optimizer, "NAME",
-     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon or onnx:FILE (an ONNX model of the update "
-     "rule; onnx:model: that of the model's training_info, the default where it has one)",
-     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon",
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, adamw8bit or lion8bit "
+     "(moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's "
+     "training_info, the default where it has one)",
+     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon|schedule_free_adamw|adamw8bit|lion8bit",
       .also = NamesOnnxRule,
       .also_text = " or onnx:FILE"}},
     {"step", "lr", kTaskTrain | kTaskGraph, {&kAlways}, &C::lr, "[GLOB=]X",
@@ -492,7 +497,7 @@ constexpr ConfigField kFields[] = {
      "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
      {.min = 0, .word = "auto", .word_value = -1, .on_resume = kChanges}},
     {"step", "weight_decay", kRules, {&kAlways}, &C::weight_decay, "X",
-     "Weight decay: decoupled for adamw, lion, lamb, adafactor and muon; L2 for the others",
+     "Weight decay: L2 for sgd, adam, rmsprop, adagrad and lars; decoupled for the others",
      {.min = 0, .on_resume = kChanges}},
     {"step", "no_decay", kTaskTrain | kTaskGraph, {&kNeedsDecay}, &C::no_decay, "auto|none|GLOB",
      "Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights",

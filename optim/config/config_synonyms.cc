@@ -84,9 +84,11 @@ constexpr Synonym kSynonyms[] = {
     Same("adam_epsilon", kHf, "eps"),
     Words("optim", kHf, "optimizer",
           "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|adamw=adamw|sgd=sgd|"
-          "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon",
-          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon); "
-          "optimizers of 8 bits are not supported"),
+          "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon|"
+          "adamw_8bit=adamw8bit|adamw_bnb_8bit=adamw8bit|paged_adamw_8bit=adamw8bit|adamw_torch_8bit=adamw8bit|"
+          "adamw8bit=adamw8bit|schedule_free_adamw=schedule_free_adamw|lion_8bit=lion8bit|paged_lion_8bit=lion8bit|lion8bit=lion8bit",
+          "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, "
+          "schedule_free_adamw, adamw8bit, lion8bit)"),
     Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`)"),
     Words("lr_scheduler_type", kHf, "lr_scheduler",
           "linear=linear|cosine=cosine|cosine_with_restarts=cosine_restarts|polynomial=polynomial|constant=constant|"
@@ -316,7 +318,7 @@ constexpr Synonym kSynonyms[] = {
     Not("gradient_clip_algorithm", kPl, "is `max_grad_norm` X (norm) or `clip_value` X (value) here"),
     Words("precision", kPl, "mixed_precision",
           "32=no|32-true=no|16-mixed=fp16|16=fp16|bf16-mixed=bf16|bf16=bf16",
-          "has other names here (`mixed_precision` no, bf16 or fp16; weights are float32)"),
+          "has other names here (`mixed_precision` no, bf16 or fp16; bf16-true is that and `weight_dtype` bf16)"),
     Not("devices", kPl, kRanks),
     Not("num_nodes", kPl, kRanks),
     Words("accelerator", kPl, "device", "cpu=cpu|gpu=cuda:0|cuda=cuda:0|auto=auto", "is `device` cpu or cuda:N here"),

@@ -11,6 +11,7 @@
 #include "optim/loop/lr_schedule.h"
 #include "optim/plan/optimizer_choice.h"
 #include "optim/record/telemetry/trace.h"
+#include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
 namespace {
@@ -39,7 +40,13 @@ constexpr Rule kRules[] = {
      "`checkpoint`: holds weights, and `weights` is given too"},
     {[](const C& c) { return c.resume == "auto" && c.out.empty(); }, "`resume` auto: in which folder? (`out`)"},
     {[](const C& c) { return !c.resume.empty() && c.overwrite; }, "`resume`: continues what `overwrite` would remove"},
-    {[](const C& c) { return c.export_weights == "ema" && c.ema_decay == 0; },
+    {[](const C& c) { return c.ema_decay > 0 && KeepsAverage(OptimizerSpec{.rule = c.optimizer}); },
+     "`ema_decay`: the `optimizer` keeps an average of the weights already"},
+    {[](const C& c) { return c.weight_dtype == "bf16" && KeepsAverage(c); },
+     "`weight_dtype` bf16: the run keeps an average of the weights, which needs float32 (`ema_decay`, `optimizer`)"},
+    {[](const C& c) { return c.weight_dtype == "bf16" && (c.pipeline > 1 || c.tensor > 1); },
+     "`weight_dtype` bf16: needs the whole model on each rank, of which `pipeline` and `tensor` divide it"},
+    {[](const C& c) { return c.export_weights == "ema" && !KeepsAverage(c); },
      "`export_weights` ema: no average is kept; say `ema_decay`"},
     {[](const C& c) { return c.cache != "none" && c.decode_scaling && !c.augment.empty(); },
      "`cache`: keeps whole pictures for `augment`, of which `decode_scaling` decodes another copy every time"},
@@ -127,6 +134,10 @@ absl::Status CheckPairs(const char* field, const std::vector<std::string>& texts
 }
 
 }  // namespace
+
+bool KeepsAverage(const TrainConfig& config) {
+  return KeepsAverage(OptimizerSpec{.rule = config.optimizer, .ema_decay = config.ema_decay});
+}
 
 absl::Status Validate(const TrainConfig& c) {
   RETURN_IF_ERROR(CheckFields(c));

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/graph/type.h"
 #include "optim/config/options.h"
 
 namespace onnxtrain {
@@ -20,7 +21,7 @@ inline constexpr double kRuleDefault = std::numeric_limits<double>::quiet_NaN();
 class OnnxRule;  // onnx_functions.h
 
 struct OptimizerSpec {
-  std::string rule = "adamw";                 // a name of AllRules() in rules/rule.h, or onnx:FILE
+  std::string rule = "adamw";                 // a name of NamedRules() in rules/rule.h, or onnx:FILE
   std::shared_ptr<const OnnxRule> onnx_rule;  // set for onnx:FILE; else null
   double lr = 1e-3;
   double momentum = kRuleDefault;  // defaults: sgd and rmsprop 0, lars 0.9, muon 0.95
@@ -37,6 +38,7 @@ struct OptimizerSpec {
   // Updates each weight as soon as its gradient is known, where an update is one micro-batch (training_graph.h).
   bool in_backward = false;
   double ema_decay = 0;                        // decay of a moving average of the weights; 0: no average
+  DType weight_dtype = DType::kFloat32;        // kBFloat16: of trained matrices, without float32 masters
   std::map<std::string, double> lr_factors;    // factors of `lr`, by weight name; 1 if absent
 };
 

@@ -12,6 +12,7 @@
 #include "frontend/passes/pipeline.h"
 #include "optim/generate/decoder_form.h"
 #include "optim/step/program/programs.h"
+#include "optim/step/program/stored_weights.h"
 #include "optim/step/training_state.h"
 
 namespace onnxtrain {
@@ -66,7 +67,9 @@ class DecoderWeights {
     if (session_ == nullptr) return false;
     const auto found = session_->regions().find(name);
     if (found == session_->regions().end()) return false;
-    if (found->second.type != graph.type(graph.FindInput(name)->value)) return false;
+    const Type& stored = found->second.type;
+    const Type& type = graph.type(graph.FindInput(name)->value);
+    if (stored != type && !IsStoredInBf16(stored, type)) return false;
     bindings_.insert(*found);
     return true;
   }

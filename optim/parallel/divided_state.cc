@@ -20,8 +20,7 @@ size_t SliceBytes(const ShardUnit& unit, DType dtype, const Shard& shard) {
 absl::Status CheckDivides(const OptimizerSpec& optimizer) {
   if (optimizer.ema_decay > 0) return Invalid("`shard`: averages of weights (`ema_decay`) are not divided");
   if (IsPerTensor(optimizer))
-    return Invalid("`shard`: ", optimizer.agc > 0 ? "`agc`" : StrCat("`optimizer` ", optimizer.rule),
-                   " reads whole weights, of which a rank would have parts");
+    return Invalid("`shard`: ", WholeWeightReader(optimizer), " reads whole weights, of which a rank would have parts");
   return absl::OkStatus();
 }
 

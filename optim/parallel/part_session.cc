@@ -28,9 +28,11 @@ std::vector<WholeTensor> ListWholeState(const PreparedModel& whole, const std::f
   }
   for (const auto& [weight, shape] : trained) {
     const int updates = owner(weight);
-    if (optimizer.ema_decay > 0) tensors.push_back({MomentName(kAverage, weight), true, {dtype, shape}, updates});
-    for (const RuleState& state : FindRule(optimizer)->state)
-      tensors.push_back({MomentName(state.name, weight), false, {dtype, state.Of(optimizer, weight, shape)}, updates});
+    if (KeepsAverage(optimizer)) tensors.push_back({MomentName(kAverage, weight), true, {dtype, shape}, updates});
+    for (const RuleState& state : FindRule(optimizer)->state) {
+      for (const StoredState& stored : state.Stored(optimizer, weight, shape, dtype))
+        tensors.push_back({MomentName(stored.state, weight), false, stored.type, updates});
+    }
   }
   return tensors;
 }

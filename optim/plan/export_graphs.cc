@@ -31,7 +31,7 @@ constexpr int64_t kSampleBatches[] = {6, 10, 15};  // batches from which a graph
 // correction.
 std::optional<PreviewUpdate> MakePreviewUpdate(const OptimizerSpec& spec,
                                                const std::map<std::string, UpdateRule>& rules) {
-  const bool plain = spec.max_grad_norm == 0 && spec.clip_value == 0 && spec.agc == 0 && spec.ema_decay == 0;
+  const bool plain = spec.max_grad_norm == 0 && spec.clip_value == 0 && spec.agc == 0 && !KeepsAverage(spec);
   const UpdateRule first = rules.begin()->second;
   const auto alike = [&](const auto& rule) { return rule.second == first; };
   if (!plain || !std::ranges::all_of(rules, alike)) return std::nullopt;

@@ -8,6 +8,7 @@
 #include "frontend/base/status.h"
 #include "optim/step/program/optimize.h"
 #include "optim/step/program/programs.h"
+#include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
 namespace {
@@ -43,6 +44,34 @@ constexpr UpdateForm kUpdateForms[] = {
      }},
 };
 
+// A way to store what an update changes.
+struct StateForm {
+  const char* changes;
+  // Returns false if the configuration has no such form.
+  bool (*set)(MemoryRung* rung);
+};
+
+bool StoreMomentsIn8Bits(MemoryRung* rung) {
+  const std::string rule = StrCat(rung->optimizer.rule, "8bit");
+  if (FindRule({.rule = rule}) == nullptr) return false;
+  rung->optimizer.rule = rule;
+  rung->fields.emplace_back("optimizer", rule);
+  return true;
+}
+
+bool StoreWeightsInBf16(MemoryRung* rung) {
+  if (KeepsAverage(rung->optimizer) || rung->optimizer.weight_dtype == DType::kBFloat16) return false;
+  rung->optimizer.weight_dtype = DType::kBFloat16;
+  rung->fields.emplace_back("weight_dtype", "bf16");
+  return true;
+}
+
+// From the one that changes the least. Each includes what the ones before it store in fewer bits.
+constexpr StateForm kStateForms[] = {
+    {"moments are rounded to 8 bits", StoreMomentsIn8Bits},
+    {"weights are rounded to bf16, stochastically", StoreWeightsInBf16},
+};
+
 }  // namespace
 
 std::string MemoryRung::Name() const {
@@ -52,8 +81,17 @@ std::string MemoryRung::Name() const {
 
 std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch) {
   std::vector<MemoryRung> rungs;
-  for (const UpdateForm& form : kUpdateForms) {
-    if (form.open(config, options, batch)) form.set(&rungs.emplace_back(MemoryRung{.optimizer = options.optimizer}));
+  const auto add = [&](const MemoryRung& state) {
+    for (const UpdateForm& form : kUpdateForms) {
+      if (form.open(config, options, batch)) form.set(&rungs.emplace_back(state));
+    }
+  };
+  MemoryRung state{.optimizer = options.optimizer};
+  add(state);
+  for (const StateForm& form : kStateForms) {
+    if (!form.set(&state)) continue;
+    StrAppend(&state.changes, state.changes.empty() ? "" : "; ", form.changes);
+    add(state);
   }
   return rungs;
 }

@@ -301,7 +301,8 @@ OptimizerSpec MakeOptimizer(const TrainConfig& c) {
                    .clip_value = c.clip_value,
                    .agc = c.agc,
                    .in_backward = c.optimizer_in_backward == "yes",
-                   .ema_decay = c.ema_decay});
+                   .ema_decay = c.ema_decay,
+                   .weight_dtype = c.weight_dtype == "bf16" ? DType::kBFloat16 : DType::kFloat32});
 }
 
 namespace {

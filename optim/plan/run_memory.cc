@@ -81,7 +81,7 @@ int64_t ExportBytes(const TrainingRun& run, const PreparedModel& prepared) {
   int64_t bytes = 0;
   for (const WeightDecision& weight : prepared.weights)
     bytes += weight.trained || weight.reason == WeightReason::kStatistics ? weight.type.bytes() : 0;
-  return run.config.ema_decay > 0 ? 2 * bytes : bytes;
+  return KeepsAverage(run.config) ? 2 * bytes : bytes;
 }
 
 // Returns the number of samples of the short update that ends an epoch; 0 if there is none, or if batches vary in size.

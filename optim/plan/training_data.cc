@@ -55,7 +55,7 @@ absl::StatusOr<std::shared_ptr<const OnnxModel>> InitFromCheckpoint(const std::s
   if (!opened.ok()) return Annotate(opened.status(), "`init_from`: ");
   const ResumePoint& point = *opened;
   RETURN_IF_ERROR(CheckUnit(point));
-  ASSIGN_OR_RETURN(const auto weights, ReadWeights(point.checkpoint, point.state.config.ema_decay > 0));
+  ASSIGN_OR_RETURN(const auto weights, ReadWeights(point.checkpoint, KeepsAverage(point.state.config)));
   ModelEdits edits;
   std::vector<std::string> left_out;
   for (const auto& [name, value] : weights) {

@@ -37,7 +37,7 @@ Preprocess MakePreprocess(const TrainingRun& run) {
   return p;
 }
 
-bool ExportsAverage(const TrainConfig& c) { return c.ema_decay > 0 && c.export_weights != "last"; }
+bool ExportsAverage(const TrainConfig& c) { return KeepsAverage(c) && c.export_weights != "last"; }
 
 RunConditions ConditionsOf(const TrainingRun& run, const ResourceReading& used) {
   RunConditions conditions{.threads = run.compute_threads(),

@@ -34,6 +34,12 @@ absl::StatusOr<std::vector<WeightGroup>> GroupWeights(const OptimizerSpec& spec,
 // compute the model's outputs. Their rows belong to tokens or classes.
 std::set<std::string> FindTables(const ImportedModel& model);
 
+// Returns the type in which a trained weight is stored: matrices have OptimizerSpec::weight_dtype. Vectors take little
+// memory, and small changes of norms and biases matter.
+inline DType StoredType(const OptimizerSpec& spec, const Shape& weight, DType dtype) {
+  return spec.weight_dtype == DType::kBFloat16 && weight.size() >= 2 ? DType::kBFloat16 : dtype;
+}
+
 struct Layer {
   std::string name;  // "encoder.layer.3", "fc"
   std::vector<std::string> weights;

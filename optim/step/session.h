@@ -297,7 +297,7 @@ class Session {
   virtual const Bindings& regions() const = 0;
   // Returns trained parameters and statistics by initializer name, in the stored shapes: the input of Export.
   virtual absl::StatusOr<std::map<std::string, HostTensor>> Weights() = 0;
-  // With a weight average (ema_decay), UseAverage(true) swaps it with the weights for Evaluate, Predict and
+  // With a weight average (KeepsAverage), UseAverage(true) swaps it with the weights for Evaluate, Predict and
   // Weights. UseAverage(false) restores the weights, and must precede the next Step.
   virtual bool has_average() const = 0;
   virtual absl::Status UseAverage(bool use) = 0;

@@ -17,6 +17,7 @@
 #include "optim/step/prepared_models.h"
 #include "optim/step/program/planning_backend.h"
 #include "optim/step/program/programs.h"
+#include "optim/step/rules/rule.h"
 #include "optim/step/session.h"
 #include "optim/step/training_graph.h"
 #include "optim/step/training_state.h"
@@ -63,7 +64,8 @@ class SessionImpl : public Session {
                    .evict = [this] { return EvictProgram(); },
                    .may_evict = [this] { return !compiled_.planning; },
                    .compile_bytes = [this] { return on_host() ? static_cast<size_t>(CompileBytes()) : 0; },
-                   .code_beside = [this](const CodeEstimate& code) { return CodeBeside(code); }}),
+                   .code_beside = [this](const CodeEstimate& code) { return CodeBeside(code); },
+                   .seed = options_.seed}),
         dtype_(options_.import.float_type),
         state_(backend_, dtype_),
         reducer_(std::make_unique<GradientReducer>(this)),
@@ -115,7 +117,7 @@ class SessionImpl : public Session {
     programs_.SetTrace(trace);
   }
   absl::Status SetPlateau(double factor) override { return state_.device_scalars().plateau.Write(factor); }
-  bool has_average() const override { return options_.optimizer.ema_decay > 0; }
+  bool has_average() const override { return KeepsAverage(options_.optimizer); }
   absl::Status UseAverage(bool use) override;
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights) override;
   absl::StatusOr<std::vector<StateTensor>> State() override;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/dynamic_code.h"
 #include "frontend/ops/formula.h"
 #include "frontend/passes/differentiate.h"
 #include "frontend/passes/pass.h"
@@ -330,8 +331,11 @@ class UpdateBuilder {
     std::vector<Val> gradients;
     for (const UpdateTarget& target : targets) gradients.push_back(target.grad);
     GradientNorm(square.valid() ? square : SquaredNorm(gradients));
-    for (const UpdateTarget& target : targets)
-      AppendUpdate(target, apart ? IsFinite(Square(target.grad)) : finite_);
+    for (const UpdateTarget& target : targets) {
+      applies_ = apart ? IsFinite(Square(target.grad)) : finite_;
+      AppendUpdate(target);
+    }
+    applies_ = finite_;
   }
 
   Val Counter(const char* name) { return State(name, {DType::kInt64, {}}); }
@@ -344,13 +348,11 @@ class UpdateBuilder {
   }
 
   // Stores a value that skipped updates must not change.
-  void StoreIf(Val applies, const std::string& name, Val value, Val into) {
-    Store(name, Where(applies, value, into), into);
-  }
+  void StoreIfApplied(const std::string& name, Val value, Val into) { Store(name, Where(applies_, value, into), into); }
 
   void AddTo(const std::string& name, Val value) {
     const Val sum = Scalar(name);
-    StoreIf(finite_, name, sum + value, sum);
+    StoreIfApplied(name, sum + value, sum);
   }
 
   void Schedule() {
@@ -390,7 +392,7 @@ class UpdateBuilder {
     return o.clip_value > 0 ? b_.Op("Clip", {grad}, {{"min", -o.clip_value}, {"max", o.clip_value}}) : grad;
   }
 
-  void AppendUpdate(const UpdateTarget& target, Val applies) {
+  void AppendUpdate(const UpdateTarget& target) {
     b_.set_source(kUpdate + target.name);
     RuleContext c{.param = target.param,
                   .grad = Clipped(target),
@@ -400,24 +402,48 @@ class UpdateBuilder {
                   .weight_decay = target.rule.weight_decay,
                   .table = spec_.optimizer.tables.contains(target.name),
                   .spec = spec_.optimizer};
-    for (const RuleState& state : rule_.state) {
-      const Shape shape = state.Of(spec_.optimizer, target.name, target.param.shape());
-      c.state.push_back(State(MomentName(state.name, target.name), {target.param.dtype(), shape}));
-    }
+    const std::string average = MomentName(kAverage, target.name);
+    if (rule_.averages) c.average = State(average, target.param.type());
+    for (const RuleState& state : rule_.state) c.state.push_back(LoadState(state, target));
     const RuleResult result = rule_.update(c);
-    StoreIf(applies, target.output, result.param, c.param);
-    for (size_t i = 0; i < rule_.state.size(); ++i) {
-      StoreIf(applies, MomentName(rule_.state[i].name, target.name), result.state[i], c.state[i]);
+    StoreIfApplied(target.output, result.param, c.param);
+    for (size_t i = 0; i < rule_.state.size(); ++i) StoreState(rule_.state[i], target, result.state[i]);
+    if (rule_.averages) StoreIfApplied(average, result.average, c.average);
+    if (spec_.optimizer.ema_decay > 0) Average(target, result.param);
+  }
+
+  // Returns the inputs of the tensors of a state.
+  std::vector<Val> StoredInputs(const RuleState& state, const UpdateTarget& target) {
+    std::vector<Val> inputs;
+    const Shape shape = target.param.shape();
+    for (const auto& [name, type] : state.Stored(spec_.optimizer, target.name, shape, target.param.dtype()))
+      inputs.push_back(State(MomentName(name, target.name), type));
+    return inputs;
+  }
+
+  Val LoadState(const RuleState& state, const UpdateTarget& target) {
+    const std::vector<Val> inputs = StoredInputs(state, target);
+    return inputs.size() == 1 ? inputs[0] : DequantizeDynamic({inputs[0], inputs[1]}, state.is_signed());
+  }
+
+  // A skipped update keeps codes and scales: quantizing their numbers again could change them.
+  void StoreState(const RuleState& state, const UpdateTarget& target, Val value) {
+    const std::vector<Val> into = StoredInputs(state, target);
+    std::vector<Val> values = {value};
+    if (into.size() > 1) {
+      const DynamicTensor quantized = QuantizeDynamic(value, state.is_signed());
+      values = {quantized.codes, quantized.scales};
     }
-    if (spec_.optimizer.ema_decay > 0) Average(target, result.param, applies);
+    for (size_t i = 0; i < into.size(); ++i)
+      StoreIfApplied(graph_.inputs()[graph_.value(into[i].id()).index].name, values[i], into[i]);
   }
 
   // e = d·e + (1 − d)·p.
-  void Average(const UpdateTarget& target, Val param, Val applies) {
+  void Average(const UpdateTarget& target, Val param) {
     const double decay = spec_.optimizer.ema_decay;
     const std::string name = MomentName(kAverage, target.name);
     const Val average = State(name, target.param.type());
-    StoreIf(applies, name, average * decay + param * (1 - decay), average);
+    StoreIfApplied(name, average * decay + param * (1 - decay), average);
   }
 
   const UpdateSpec spec_;  // resolved
@@ -425,6 +451,7 @@ class UpdateBuilder {
   Graph& graph_;
   Builder b_;
   Val applied_, step_, rate_, norm_, finite_;
+  Val applies_;  // of the target whose update is appended; else finite_
   Val factor_;  // of every gradient; invalid: 1
 };
 
@@ -434,7 +461,14 @@ bool NeedsNormFirst(const UpdateSpec& spec) {
   return spec.optimizer.in_backward && (spec.optimizer.max_grad_norm > 0 || spec.loss_scale.has_value());
 }
 
-bool IsPerTensor(const OptimizerSpec& optimizer) { return FindRule(optimizer)->per_tensor || optimizer.agc > 0; }
+bool IsPerTensor(const OptimizerSpec& optimizer) {
+  return FindRule(optimizer)->per_tensor || optimizer.agc > 0 || optimizer.weight_dtype == DType::kBFloat16;
+}
+
+std::string WholeWeightReader(const OptimizerSpec& optimizer) {
+  if (FindRule(optimizer)->per_tensor) return StrCat("`optimizer` ", optimizer.rule);
+  return optimizer.agc > 0 ? "`agc`" : "`weight_dtype` bf16";
+}
 
 absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatGroup>& groups, int64_t state_elements,
                                  const std::vector<FlatGroup>& whole, bool has_norm) {

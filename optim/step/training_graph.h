@@ -121,8 +121,10 @@ absl::StatusOr<Graph> BuildApply(const UpdateSpec& spec, const std::vector<FlatG
                                  const std::vector<FlatGroup>& whole = {}, bool has_norm = false);
 // Builds a graph that outputs kSquaredNorm, the squared norm of the groups' gradients.
 Graph BuildSquaredNorm(DType dtype, const std::vector<FlatGroup>& groups);
-// Returns true if the update rule reads whole weights, not just single elements.
+// Returns true if updates need whole weights: the rule reads them, or each has a type of its own.
 bool IsPerTensor(const OptimizerSpec& optimizer);
+// Returns the option because of which IsPerTensor is true, for messages.
+std::string WholeWeightReader(const OptimizerSpec& optimizer);
 
 // Builds a graph that swaps the groups' weights with their averages.
 Graph BuildSwap(DType dtype, const std::vector<FlatGroup>& groups);

@@ -14,10 +14,13 @@ int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecis
   int64_t bytes = 0;
   for (const WeightDecision& w : weights) {
     if (!w.trained) continue;
-    const auto size = static_cast<int64_t>(w.type.bytes());
-    bytes += size * (optimizer.ema_decay > 0 ? 2 : 1);
-    for (const RuleState& state : rule->state)
-      bytes += static_cast<int64_t>(Type{w.type.dtype, state.Of(optimizer, w.name, w.type.shape)}.bytes());
+    const DType stored_as = StoredType(optimizer, w.type.shape, w.type.dtype);
+    bytes += static_cast<int64_t>(Type{stored_as, w.type.shape}.bytes());
+    if (KeepsAverage(optimizer)) bytes += static_cast<int64_t>(w.type.bytes());
+    for (const RuleState& state : rule->state) {
+      for (const StoredState& stored : state.Stored(optimizer, w.name, w.type.shape, w.type.dtype))
+        bytes += static_cast<int64_t>(stored.type.bytes());
+    }
   }
   return bytes;
 }
@@ -25,7 +28,7 @@ int64_t StateBytes(const OptimizerSpec& optimizer, const std::vector<WeightDecis
 absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const PreparedModel& prepared, bool scaled_loss) {
   prepared_ = &prepared;
   ASSIGN_OR_RETURN(members_, GroupWeights(optimizer, prepared.weights));
-  LayOutParameters();
+  LayOutParameters(optimizer);
   for (const StateUpdate& update : prepared.model.state_updates) {
     const Graph& graph = prepared.model.graph;
     const Type& type = graph.type(graph.FindInput(update.state)->value);
@@ -36,19 +39,22 @@ absl::Status TrainingState::LayOut(const OptimizerSpec& optimizer, const Prepare
   for (const RuleState& state : FindRule(optimizer)->state) {
     ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(optimizer, state, &bindings_));
   }
-  if (optimizer.ema_decay > 0) {
+  if (KeepsAverage(optimizer)) {
     ASSIGN_OR_RETURN(moments_.emplace_back(), LayOutMoment(optimizer, {kAverage}, &bindings_));
   }
   Expose(params_, &bindings_);
   Expose(statistics_, &bindings_);
-  for (const WeightGroup& g : members_)
+  for (const WeightGroup& g : members_) {
+    if (!params_.Has(ParamName(g.name))) continue;
     ExposeMembers(
         g, params_, ParamName(g.name), [](const std::string& w) { return w; }, &bindings_);
+  }
   return device_scalars_.LayOut(backend_, dtype_, prepared.loss.terms.size(), scaled_loss, &bindings_);
 }
 
-// A flat tensor spans the group's parameters with the padding between them; the parameters are slices of it.
-void TrainingState::LayOutParameters() {
+// A flat tensor spans the group's parameters with the padding between them; the parameters are slices of it, or tensors
+// of their own if their types differ.
+void TrainingState::LayOutParameters(const OptimizerSpec& optimizer) {
   for (const WeightGroup& members : members_) {
     Arena layout;  // offsets only
     for (const WeightDecision* w : members.members) {
@@ -58,7 +64,10 @@ void TrainingState::LayOutParameters() {
     FlatGroup group{members.name, static_cast<int64_t>(layout.size() / DTypeSize(dtype_)), members.rule, {}};
     for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
     const Type flat{dtype_, {group.elements}};
-    params_.Add(ParamName(group.name), flat);
+    if (optimizer.weight_dtype == DType::kFloat32) params_.Add(ParamName(group.name), flat);
+    for (const auto& [name, shape] : group.members) {
+      if (optimizer.weight_dtype != DType::kFloat32) params_.Add(name, {StoredType(optimizer, shape, dtype_), shape});
+    }
     grads_.Add(GradName(group.name), flat);
     groups_.push_back(std::move(group));
   }
@@ -69,15 +78,17 @@ absl::StatusOr<std::unique_ptr<Arena>> TrainingState::LayOutMoment(const Optimiz
                                                                    const RuleState& state, Bindings* bindings) const {
   auto arena = std::make_unique<Arena>();
   for (const FlatGroup& g : groups_) {
-    if (state.shape == nullptr) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
-    if (state.shape == nullptr) continue;
-    for (const auto& [name, shape] : g.members)
-      arena->Add(MomentName(state.name, name), {dtype_, state.Of(optimizer, name, shape)});
+    if (state.is_flat()) arena->Add(MomentName(state.name, g.name), {dtype_, {g.elements}});
+    if (state.is_flat()) continue;
+    for (const auto& [name, shape] : g.members) {
+      for (const StoredState& stored : state.Stored(optimizer, name, shape, dtype_))
+        arena->Add(MomentName(stored.state, name), stored.type);
+    }
   }
   RETURN_IF_ERROR(arena->Allocate(backend_, "moments"));
   Expose(*arena, bindings);
   for (const WeightGroup& g : members_) {
-    if (state.shape != nullptr) break;
+    if (!state.is_flat()) break;
     ExposeMembers(
         g, *arena, MomentName(state.name, g.name), [&](const std::string& w) { return MomentName(state.name, w); },
         bindings);
@@ -386,10 +397,13 @@ absl::Status TrainingState::SetWeights(const std::map<std::string, HostTensor>& 
     const bool divided = divided_weights_.contains(name);
     auto it = bindings_.find(name);
     if (it == bindings_.end() && !divided) return Invalid("the model has no weight named '", name, "'");
-    const Type& type = divided ? whole_types_.at(name) : it->second.type;
+    Type type = divided ? whole_types_.at(name) : it->second.type;
+    const bool rounds = type.dtype == DType::kBFloat16 && rules_.contains(name);
+    if (rounds) type.dtype = dtype_;
     if (!(type == value.type()))
       return Invalid("weight '", name, "' has type ", ToString(type), ", got ", ToString(value.type()));
-    RETURN_IF_ERROR(divided ? WriteColumns(name, value) : WriteRegion(it->second, value));
+    const HostTensor& stored = rounds ? value.CastTo(DType::kBFloat16) : value;
+    RETURN_IF_ERROR(divided ? WriteColumns(name, stored) : WriteRegion(it->second, stored));
     ReleaseMappedPages(value.bytes());
     const auto average = bindings_.find(MomentName(kAverage, name));
     if (average != bindings_.end()) RETURN_IF_ERROR(WriteRegion(average->second, value));
@@ -407,7 +421,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> TrainingState::Weights() const
       weights[w.name] = GatheredTensors::View(gathered_weights_, w.name);
       continue;
     }
-    ASSIGN_OR_RETURN(weights[w.name], ReadRegion(region));
+    ASSIGN_OR_RETURN(HostTensor value, ReadRegion(region));
+    weights[w.name] = w.trained ? value.CastTo(dtype_) : std::move(value);
   }
   return weights;
 }
@@ -425,10 +440,12 @@ std::vector<StateTensor> TrainingState::Tensors(const OptimizerSpec& optimizer) 
     if (w.trained || statistics_.Has(w.name)) tensors.push_back({w.name, true, FindWhole(w.name)});
   }
   for (const auto& [weight, rule] : rules_) {
-    if (optimizer.ema_decay > 0) add(MomentName(kAverage, weight), true);
+    if (KeepsAverage(optimizer)) add(MomentName(kAverage, weight), true);
     for (const RuleState& state : FindRule(optimizer)->state) {
-      const std::string name = MomentName(state.name, weight);
-      divided_.empty() ? add(name, false) : add_divided(name, weight);
+      for (const StoredState& stored : state.Stored(optimizer, weight, FindWhole(weight).type.shape, dtype_)) {
+        const std::string name = MomentName(stored.state, weight);
+        divided_.empty() ? add(name, false) : add_divided(name, weight);
+      }
     }
   }
   for (const std::string& name : device_scalars_.memory.names()) add(name, false);

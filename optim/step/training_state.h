@@ -132,7 +132,7 @@ class TrainingState {
   SessionMemory memory() const;                                                     // of the state alone
 
  private:
-  void LayOutParameters();
+  void LayOutParameters(const OptimizerSpec& optimizer);
   bool BorrowFrozen(const ImportedWeight& weight, const Type& type, const OnnxModel& file);
   void AddParts(const ShardUnit& unit, std::vector<StateTensor>* parts) const;
   absl::Status WriteColumns(const std::string& weight, const HostTensor& value);

@@ -239,6 +239,37 @@ TEST(Rules, Muon) {
   });
 }
 
+// The order of operations of the authors' implementation, which keeps y and z: x = (y − (1 − β₁)·z)/β₁.
+TEST(Rules, ScheduleFreeAdamW) {
+  const ScheduleSpec schedule{.name = "constant", .warmup = 20, .total_steps = kSteps};
+  const OptimizerSpec spec{.rule = "schedule_free_adamw", .lr = 0.02, .max_grad_norm = 0};
+  for (const char* backend : {"cpu", "torch"}) {
+    for (const DType dtype : {DType::kFloat64, DType::kFloat32}) {
+      Replay replay(backend, {dtype, spec, schedule}, 0.1, kShape, Start());
+      replay.Set(MomentName(kAverage, "w"), Start());
+      Vector y = Start(), z = Start(), v(kSize);
+      double sum = 0, most = 0;
+      for (int t = 1; t <= kSteps; ++t) {
+        Vector g = GradientAt(t);
+        replay.Step(g);
+        const double lr = 0.02 * ScheduleFactor(schedule, 0.02, t - 1);
+        most = std::max(most, lr);
+        sum += most * most;
+        const double share = most * most / sum, tolerance = dtype == DType::kFloat64 ? 1e-12 : 1e-5;
+        const HostTensor got = replay.Param(), average = replay.Get(MomentName(kAverage, "w"));
+        for (int i = 0; i < kSize; ++i) {
+          v[i] = 0.999 * v[i] + 0.001 * g[i] * g[i];
+          const double u = g[i] / (std::sqrt(v[i] / (1 - std::pow(0.999, t))) + 1e-8) + 0.1 * y[i];
+          y[i] += share * (z[i] - y[i]) + lr * (0.9 * (1 - share) - 1) * u;
+          z[i] -= lr * u;
+          ASSERT_NEAR(got.At(i), y[i], tolerance) << backend << " " << ToString(dtype) << " step " << t;
+          ASSERT_NEAR(average.At(i), (y[i] - 0.1 * z[i]) / 0.9, 2 * tolerance) << backend << " step " << t;
+        }
+      }
+    }
+  }
+}
+
 // A matrix and its transpose are updated alike.
 TEST(Rules, MuonOfTransposes) {
   const UpdateSpec spec{DType::kFloat64, {.rule = "muon", .lr = 0.02, .max_grad_norm = 0}, {}};

@@ -75,6 +75,24 @@ class RowReader {
 
 absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c);
 bool AcceptsDequantize(const KernelContext& c);
+
+// Converts between floats and the 8-bit dynamic code; positions must be at the beginning of a block.
+struct DynamicTables;
+struct DynamicSimd;
+class DynamicCoder {
+ public:
+  explicit DynamicCoder(bool is_signed);
+  void Decode(const uint8_t* codes, const float* scales, int64_t n, float* y) const;
+  void Encode(const float* x, int64_t n, uint8_t* codes, float* scales) const;
+
+ private:
+  const DynamicTables& tables_;
+  const DynamicSimd& simd_;
+};
+
+// dynamic_code.cc
+absl::StatusOr<Kernel> PrepareQuantizeDynamic(const KernelContext& c);
+absl::StatusOr<Kernel> PrepareDequantizeDynamic(const KernelContext& c);
 // Returns the kernel of x·Wᵀ for `rows` rows x; nullopt if these are too many, or the matrix has floats or small
 // blocks.
 std::optional<Kernel> MakeDequantizedGemv(const RowReader<float>& reader, int64_t rows);

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "backends/cpu/kernels/dequantize.h"
 #include "backends/cpu/kernels/elementwise.h"
 #include "backends/cpu/kernels/peephole.h"
 #include "backends/cpu/kernels/row_functions.h"
@@ -13,6 +16,7 @@
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/dynamic_code.h"
 
 namespace onnxtrain::cpu {
 namespace {
@@ -147,14 +151,14 @@ struct Output {
 
 class Chain {
  public:
-  static absl::StatusOr<Chain> Make(const KernelContext& c, const FusedProgram& program) {
+  static absl::StatusOr<Chain> Make(const Types& types, const FusedProgram& program) {
     Chain chain;
-    const size_t inputs = c.node.inputs.size();
+    const size_t inputs = types.size();
     std::vector<DType> dtypes;
     std::vector<Shape> shapes;
-    for (size_t i = 0; i < inputs; ++i) {
-      dtypes.push_back(c.in(i).dtype);
-      shapes.push_back(c.in(i).shape);
+    for (const Type& type : types) {
+      dtypes.push_back(type.dtype);
+      shapes.push_back(type.shape);
     }
     ASSIGN_OR_RETURN(dtypes, SlotTypes(program, dtypes));
     chain.inputs_ = static_cast<int>(inputs);
@@ -188,9 +192,13 @@ class Chain {
 
   size_t workspace() const { return sums_.workspace(); }
 
+  int64_t cost() const { return cost_; }
+
+  // Computes all elements of a chain without sums in this thread.
+  void RunInThread(const Args& args) const { RunRange(args, FindDirect(args), 0, loop_.size(), 0); }
+
   void Run(const Args& args) const {
-    std::array<bool, kMaxInstructions> direct{};
-    for (size_t o = 0; o < outputs_.size(); ++o) direct[o] = MayWriteDirectly(args, o);
+    const std::array<bool, kMaxInstructions> direct = FindDirect(args);
     if (sums_.sums().empty()) {
       Parallel(loop_.size(), cost_, [&](int64_t begin, int64_t end) { RunRange(args, direct, begin, end, 0); });
       return;
@@ -312,6 +320,12 @@ class Chain {
     return true;
   }
 
+  std::array<bool, kMaxInstructions> FindDirect(const Args& args) const {
+    std::array<bool, kMaxInstructions> direct{};
+    for (size_t o = 0; o < outputs_.size(); ++o) direct[o] = MayWriteDirectly(args, o);
+    return direct;
+  }
+
   // Computes the elements [begin, end), which are in part `part` of the reductions.
   void RunRange(const Args& args, const std::array<bool, kMaxInstructions>& direct, int64_t begin, int64_t end,
                 int64_t part) const {
@@ -405,14 +419,16 @@ class Chain {
 absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
   const auto inputs = static_cast<int>(c.node.inputs.size());
   ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), inputs));
-  ASSIGN_OR_RETURN(Chain chain, Chain::Make(c, program));
+  Types types;
+  for (size_t i = 0; i < c.node.inputs.size(); ++i) types.push_back(c.in(i));
+  ASSIGN_OR_RETURN(Chain chain, Chain::Make(types, program));
   const int flag = FindConditionInput(program, inputs, [&](int i) { return c.in(i).elements() == 1; });
   const size_t workspace = chain.workspace();
   if (flag < 0 || !program.sums.empty()) {
     return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }, .workspace = workspace};
   }
-  ASSIGN_OR_RETURN(Chain yes, Chain::Make(c, SpecializeCondition(program, inputs, flag, true)));
-  ASSIGN_OR_RETURN(Chain no, Chain::Make(c, SpecializeCondition(program, inputs, flag, false)));
+  ASSIGN_OR_RETURN(Chain yes, Chain::Make(types, SpecializeCondition(program, inputs, flag, true)));
+  ASSIGN_OR_RETURN(Chain no, Chain::Make(types, SpecializeCondition(program, inputs, flag, false)));
   const bool decides = !yes.RepeatsAResult() && !no.RepeatsAResult();
   return Kernel{.run = [=, chain = std::move(chain), yes = std::move(yes), no = std::move(no)](const Args& args) {
     const Chain& decided = *args.in<uint8_t>(flag) != 0 ? yes : no;
@@ -420,11 +436,116 @@ absl::StatusOr<Kernel> PrepareFused(const KernelContext& c) {
   }};
 }
 
+// Runs a chain over pieces of some blocks: decodes inputs to buffers in the first-level caches, and encodes results.
+class CodedChain {
+ public:
+  static absl::StatusOr<CodedChain> Make(const KernelContext& c) {
+    CodedChain coded;
+    std::vector<const Type*> inputs;
+    for (size_t i = 0; i < c.node.inputs.size(); ++i) inputs.push_back(&c.in(i));
+    Types types = GetDecodedInputs(c.attrs(), inputs);
+    ASSIGN_OR_RETURN(const FusedProgram program, FromAttrs(c.attrs(), types.size()));
+    coded.elements_ = c.out().elements();
+    coded.AddOperands(c.attrs().Ints("loads"), &coded.loads_);
+    coded.AddOperands(c.attrs().Ints("stores"), &coded.stores_);
+    size_t at = 0;
+    for (Operand& load : coded.loads_) {
+      const Type& type = c.in(at);
+      load.step = type.elements() == 1 && coded.elements_ != 1 ? 0 : static_cast<int64_t>(DTypeSize(type.dtype));
+      at += load.coder ? 2 : 1;
+    }
+    at = 0;
+    for (Operand& store : coded.stores_) {
+      store.step = static_cast<int64_t>(DTypeSize(c.out(at).dtype));
+      at += store.coder ? 2 : 1;
+    }
+    const auto make = [&](int64_t n) {
+      for (Type& type : types) type.shape = type.elements() == 1 ? Shape{} : Shape{n};
+      return Chain::Make(types, program);
+    };
+    ASSIGN_OR_RETURN(Chain whole, make(std::min(kPiece, coded.elements_)));
+    coded.chains_.push_back(std::move(whole));
+    if (const int64_t rest = coded.elements_ % kPiece; coded.elements_ > kPiece && rest != 0) {
+      ASSIGN_OR_RETURN(Chain last, make(rest));
+      coded.chains_.push_back(std::move(last));
+    }
+    return coded;
+  }
+
+  void Run(const Args& args) const {
+    const int64_t pieces = (elements_ + kPiece - 1) / kPiece, cost = chains_[0].cost() + kCodeCost * buffers_;
+    Parallel(pieces, kPiece * cost, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) RunPiece(args, piece * kPiece);
+    });
+  }
+
+  bool fits() const { return buffers_ <= kMaxBuffers; }
+
+ private:
+  static constexpr int64_t kPiece = 8 * kDynamicBlock, kCodeCost = 8;
+  static constexpr int kMaxBuffers = 6;
+
+  struct Operand {
+    std::optional<DynamicCoder> coder;  // unset: floats
+    int64_t step = 0;                   // bytes from an element to the next one; 0: one number
+  };
+
+  void AddOperands(const std::vector<int64_t>& kinds, std::vector<Operand>* operands) {
+    for (const int64_t kind : kinds) {
+      Operand& operand = operands->emplace_back();
+      if (kind == static_cast<int64_t>(CodeKind::kNone)) continue;
+      operand.coder.emplace(kind == static_cast<int64_t>(CodeKind::kSigned));
+      ++buffers_;
+    }
+  }
+
+  void RunPiece(const Args& args, int64_t first) const {
+    alignas(64) float buffers[kMaxBuffers][kPiece];
+    void* inputs[kMaxFusedInputs];
+    void* outputs[kMaxInstructions];
+    const int64_t n = std::min(kPiece, elements_ - first), block = first / kDynamicBlock;
+    size_t buffer = 0, at = 0;
+    for (size_t i = 0; i < loads_.size(); ++i) {
+      const auto& [coder, step] = loads_[i];
+      inputs[i] = coder ? static_cast<void*>(buffers[buffer++]) : static_cast<char*>(args.inputs[at]) + first * step;
+      if (coder)
+        coder->Decode(args.in<uint8_t>(at) + first, args.in(at + 1) + block, n, static_cast<float*>(inputs[i]));
+      at += coder ? 2 : 1;
+    }
+    at = 0;
+    for (size_t o = 0; o < stores_.size(); ++o) {
+      const auto& [coder, step] = stores_[o];
+      outputs[o] = coder ? static_cast<void*>(buffers[buffer++]) : static_cast<char*>(args.outputs[at]) + first * step;
+      at += coder ? 2 : 1;
+    }
+    (first == 0 || n == kPiece ? chains_.front() : chains_.back()).RunInThread({.inputs = inputs, .outputs = outputs});
+    at = 0;
+    for (size_t o = 0; o < stores_.size(); ++o) {
+      const auto& coder = stores_[o].coder;
+      if (coder)
+        coder->Encode(static_cast<float*>(outputs[o]), n, args.out<uint8_t>(at) + first, args.out(at + 1) + block);
+      at += coder ? 2 : 1;
+    }
+  }
+
+  int64_t elements_ = 0;
+  int buffers_ = 0;
+  std::vector<Operand> loads_, stores_;  // of the inputs and of the results of the program
+  std::vector<Chain> chains_;            // of a whole piece, and of a shorter last one
+};
+
+absl::StatusOr<Kernel> PrepareFusedCodes(const KernelContext& c) {
+  ASSIGN_OR_RETURN(CodedChain chain, CodedChain::Make(c));
+  if (!chain.fits()) return Invalid("too many operands in codes");
+  return Kernel{.run = [chain = std::move(chain)](const Args& args) { chain.Run(args); }};
+}
+
 }  // namespace
 
 std::span<const KernelRow> FusedKernels() {
   static constexpr KernelRow kRows[] = {
-      {"cpu.Fused", PrepareFused, kFloat | kBools | Only(DType::kBFloat16) | Only(DType::kFloat16)}};
+      {"cpu.Fused", PrepareFused, kFloat | kBools | Only(DType::kBFloat16) | Only(DType::kFloat16)},
+      {"cpu.FusedCodes", PrepareFusedCodes, kAnyType}};
   return kRows;
 }
 

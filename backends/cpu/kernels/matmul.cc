@@ -307,6 +307,8 @@ std::span<const KernelRow> MatmulKernels() {
       {"cpu.MatMul", PrepareFusedMatMul, kFactors},
       {"cpu.MatMul", PrepareFusedMatMul, kFactors, nullptr, kPacked},
       {"Dequantize", PrepareDequantize, kAnyType, AcceptsDequantize},
+      {"QuantizeDynamic", PrepareQuantizeDynamic, kReals | Only(DType::kUInt8)},
+      {"DequantizeDynamic", PrepareDequantizeDynamic, kReals | Only(DType::kUInt8)},
       {"MatMulDequantized", PrepareMatMulDequantized, kAnyType, AcceptsMatMulDequantized}};
   return kRows;
 }

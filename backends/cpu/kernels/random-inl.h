@@ -44,10 +44,18 @@ void Dropout(const uint32_t* words, const float* x, int64_t n, float ratio, floa
   }
 }
 
+void Round(const uint32_t* words, const uint32_t* x, int64_t n, uint16_t* y) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = x[i] & 0x7FFFFFFFu, special = (x[i] >> 16) | (magnitude > 0x7F800000u ? 0x40u : 0u);
+    y[i] = static_cast<uint16_t>(magnitude >= 0x7F800000u ? special : (x[i] + (words[i] >> 16)) >> 16);
+  }
+}
+
 }  // namespace
 
 const RandomSimd& RandomTable() {
-  static constexpr RandomSimd kTable = {Words, Dropout};
+  static constexpr RandomSimd kTable = {Words, Dropout, Round};
   return kTable;
 }
 

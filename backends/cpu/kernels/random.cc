@@ -16,6 +16,7 @@ struct RandomSimd {
   // Computes the random words of elements [4·first_block, 4·first_block + kWords).
   void (*words)(const PhiloxKey& key, int64_t stream, uint64_t first_block, uint32_t* words);
   void (*dropout)(const uint32_t* words, const float* x, int64_t n, float ratio, float keep, float* y);
+  void (*round)(const uint32_t* words, const uint32_t* x, int64_t n, uint16_t* y);  // f32 bits → bf16 bits
 };
 
 }  // namespace onnxtrain::cpu
@@ -101,6 +102,21 @@ Kernel NormalKernel(const KernelContext& c) {
   }};
 }
 
+absl::StatusOr<Kernel> PrepareRounding(const KernelContext& c) {
+  const int64_t n = c.out().elements(), seed = c.attrs().Int("seed"), stream = c.attrs().Int("stream");
+  return Kernel{.run = [=, &simd = HWY_DYNAMIC_DISPATCH(RandomTable)()](const Args& args) {
+    const PhiloxKey key = UpdateKey(seed, *args.in<int64_t>(1));
+    Parallel((n + kWords - 1) / kWords, kWords * kCost, [&](int64_t begin, int64_t end) {
+      alignas(64) uint32_t words[kWords];
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t first = b * kWords;
+        simd.words(key, stream, static_cast<uint64_t>(first / 4), words);
+        simd.round(words, args.in<uint32_t>() + first, std::min(kWords, n - first), args.out<uint16_t>() + first);
+      }
+    });
+  }};
+}
+
 absl::StatusOr<Kernel> PrepareUniform(const KernelContext& c) {
   return ForReal(c.out().dtype, [&]<typename T>(T) { return UniformKernel<T>(c); });
 }
@@ -137,6 +153,7 @@ std::span<const KernelRow> RandomKernels() {
       {"Dropout", PrepareDoubleDropout, kDouble | kKey},
       {"RandomUniform", PrepareUniform, kReals | kKey},
       {"RandomNormal", PrepareNormal, kReals | kKey},
+      {"RoundStochastic", PrepareRounding, kFloat | Only(DType::kInt64) | Only(DType::kBFloat16)},
   };
   return kRows;
 }

@@ -29,6 +29,8 @@ absl::StatusOr<Graph> FuseGraph(const Graph& legal) {
       {"fuse_norms", FuseNorms},
       DcePass(),
       {"fuse_elementwise", [](const Graph& g) { return FuseElementwise(g); }},
+      {"fuse_codes", FuseCodes},
+      DcePass(),
   };
   return RunPasses(legal, passes);
 }

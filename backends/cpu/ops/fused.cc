@@ -4,6 +4,7 @@
 
 #include "backends/cpu/kernels/elementwise.h"
 #include "frontend/base/status.h"
+#include "frontend/ops/dynamic_code.h"
 
 namespace onnxtrain::cpu {
 
@@ -91,7 +92,56 @@ DType ResultType(std::string_view entry) {
   return tells ? DType::kBool : DType::kFloat32;
 }
 
+bool IsCoded(int64_t kind) { return kind != static_cast<int64_t>(CodeKind::kNone); }
+
+// Codes must be u8 and have as many scales as blocks.
+absl::Status CheckCodes(const std::vector<int64_t>& loads, std::span<const Type* const> inputs) {
+  size_t at = 0;
+  for (const int64_t load : loads) {
+    const size_t operands = IsCoded(load) ? 2 : 1;
+    if (at + operands > inputs.size()) return Invalid("an input is missing");
+    for (size_t i = at; i < at + operands; ++i) {
+      if (inputs[i] == nullptr) return Invalid("an input is missing");
+    }
+    if (IsCoded(load) && (inputs[at]->dtype != DType::kUInt8 ||
+                          *inputs[at + 1] != Type{DType::kFloat32, {DynamicBlocks(inputs[at]->elements())}}))
+      return Invalid("codes ", ToString(*inputs[at]), " beside scales ", ToString(*inputs[at + 1]));
+    at += operands;
+  }
+  return at == inputs.size() ? absl::OkStatus() : Invalid("too many inputs");
+}
+
+absl::StatusOr<std::vector<Type>> FusedCodesTypes(const TypeContext& c) {
+  const std::vector<int64_t> loads = c.attrs.Ints("loads"), stores = c.attrs.Ints("stores");
+  RETURN_IF_ERROR(CheckCodes(loads, c.inputs));
+  const Types decoded = GetDecodedInputs(c.attrs, c.inputs);
+  std::vector<const Type*> inputs;
+  for (const Type& type : decoded) inputs.push_back(&type);
+  ASSIGN_OR_RETURN(const Types results, FusedTypes({c.op, inputs, c.attrs}));
+  if (results.size() != stores.size()) return Invalid("lists of different lengths");
+  const Shape& shape = results[0].shape;
+  for (const Type& type : decoded) {
+    if (type.elements() != 1 && type.shape != shape) return Invalid("inputs do not have the shape of the results");
+  }
+  Types types;
+  for (size_t i = 0; i < results.size(); ++i) {
+    types.push_back(IsCoded(stores[i]) ? Type{DType::kUInt8, shape} : results[i]);
+    if (IsCoded(stores[i])) types.push_back({DType::kFloat32, {DynamicBlocks(NumElements(shape))}});
+  }
+  return types;
+}
+
 }  // namespace
+
+Types GetDecodedInputs(const Attrs& attrs, std::span<const Type* const> inputs) {
+  Types types;
+  size_t at = 0;
+  for (const int64_t load : attrs.Ints("loads")) {
+    types.push_back(IsCoded(load) ? Type{DType::kFloat32, inputs[at]->shape} : *inputs[at]);
+    at += IsCoded(load) ? 2 : 1;
+  }
+  return types;
+}
 
 absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs) {
   FusedProgram program;
@@ -139,17 +189,23 @@ absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const 
 
 std::vector<OpRow> FusedRows() {
   const std::vector<int64_t> ints;
+  const std::vector<AttrSpec> program = {
+      {"ops", std::string(), true}, {"operands", ints, true}, {"params", std::vector<double>(), true},
+      {"results", ints, true},      {"sums", ints},           {"num_outputs", int64_t{1}, true}};
+  std::vector<AttrSpec> with_codes = program;
+  with_codes.insert(with_codes.end(), {{"loads", ints, true}, {"stores", ints, true}});
   return {{.name = "cpu.Fused",
            .inputs = {1, kMaxFusedInputs},
            .outputs = kOutputsFromAttr,
-           .attrs = {{"ops", std::string(), true},
-                     {"operands", ints, true},
-                     {"params", std::vector<double>(), true},
-                     {"results", ints, true},
-                     {"sums", ints},
-                     {"num_outputs", int64_t{1}, true}},
+           .attrs = program,
            .infer = FusedTypes,
-           .elementwise = true}};
+           .elementwise = true},
+          {.name = "cpu.FusedCodes",
+           .inputs = {1, 2 * kMaxFusedInputs},
+           .outputs = kOutputsFromAttr,
+           .attrs = with_codes,
+           .infer = FusedCodesTypes,
+           .overwrites = kAnyInput}};
 }
 
 }  // namespace onnxtrain::cpu

@@ -90,6 +90,12 @@ inline constexpr int kMaxInstructions = 24;
 inline constexpr int kMaxFusedInputs = 14;
 inline constexpr int kMaxFusedReductions = 4;
 
+// The program of a cpu.FusedCodes node, cpu.Fused whose inputs and results may be in the 8-bit dynamic code
+// (frontend/ops/dynamic_code.h): such an input or result is two of the node, codes and scales. All others have the same
+// number of elements, or, of inputs, one. Further attributes:
+//   loads, stores   per input and per result of the program: a CodeKind
+enum class CodeKind : int64_t { kNone, kUnsigned, kSigned };
+
 Attrs ToAttrs(const FusedProgram& program);
 // Returns an error if a slot is out of range or an entry is unknown.
 absl::StatusOr<FusedProgram> FromAttrs(const Attrs& attrs, size_t inputs);
@@ -99,6 +105,9 @@ bool TakesTypes(std::string_view entry, std::span<const DType> operands, DType r
 
 // Returns the element type of every slot, or an error if an entry does not accept its operands.
 absl::StatusOr<std::vector<DType>> SlotTypes(const FusedProgram& program, const std::vector<DType>& inputs);
+
+// Returns the types of the inputs of the program of a cpu.FusedCodes node.
+Types GetDecodedInputs(const Attrs& attrs, std::span<const Type* const> inputs);
 
 // Layer normalization fused with its neighbors in a transformer: cpu.LayerNorm and cpu.LayerNormGrad. RMSNorm is the
 // same without a mean and a bias: cpu.RmsNorm and cpu.RmsNormGrad.

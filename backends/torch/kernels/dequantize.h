@@ -6,6 +6,9 @@
 namespace onnxtrain::aten {
 
 Run PrepareDequantize(const Args& a);
+// dynamic_code.cc
+Run PrepareQuantizeDynamic(const Args& a);
+Run PrepareDequantizeDynamic(const Args& a);
 Run PrepareMatMulDequantized(const Args& a);
 
 }  // namespace onnxtrain::aten

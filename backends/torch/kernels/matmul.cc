@@ -166,6 +166,8 @@ std::span<const NamedKernel> MatmulKernels() {
   static constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}},
                                              {kWideMatMul, {WideMatMul, Types::kAny}},
                                              {"Dequantize", {PrepareDequantize, Types::kAny}},
+                                             {"QuantizeDynamic", {PrepareQuantizeDynamic, Types::kAny}},
+                                             {"DequantizeDynamic", {PrepareDequantizeDynamic, Types::kAny}},
                                              {"MatMulDequantized", {PrepareMatMulDequantized, Types::kAny}}};
   return kKernels;
 }

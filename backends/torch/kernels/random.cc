@@ -4,14 +4,17 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
 #include "backends/torch/kernel.h"
@@ -113,6 +116,25 @@ Run RandomNormal(const Args& a) {
   };
 }
 
+// Rounds a part at a time, because the words take several times the memory of the numbers.
+Run RoundStochastic(const Args& a) {
+  constexpr int64_t kPart = int64_t{1} << 20;
+  const int64_t seed = a.attrs().Int("seed"), stream = a.attrs().Int("stream");
+  const auto constants = [&](std::vector<int64_t> words) { return at::tensor(words, a.options(at::kLong)); };
+  const at::Tensor before = constants({static_cast<uint32_t>(seed)}), after = constants({kMask, 0});
+  return [=, x = a.in[0].view({-1}), step = a.in[1].view({1}), y = a.out[0].view({-1})] {
+    const at::Tensor key = at::cat({before, Low32(step), after});
+    for (int64_t begin = 0; begin < x.numel(); begin += kPart) {
+      const int64_t count = std::min(kPart, x.numel() - begin);
+      const at::Tensor from = x.narrow(0, begin, count), first = at::scalar_tensor(begin / 4, key.options());
+      const at::Tensor words = Words(key, stream, first, (count + 3) / 4).narrow(0, 0, count);
+      const at::Tensor bits = from.view(at::kInt).add(words.bitwise_right_shift_(16).to(at::kInt));
+      const at::Tensor rounded = bits.bitwise_right_shift_(16).to(at::kShort).view(at::kBFloat16);
+      y.narrow(0, begin, count).copy_(at::where(from.isfinite(), rounded, from.to(at::kBFloat16)));
+    }
+  };
+}
+
 }  // namespace
 
 std::span<const NamedKernel> RandomKernels() {
@@ -120,6 +142,7 @@ std::span<const NamedKernel> RandomKernels() {
       {"Dropout", {Dropout, Types::kRandom}},
       {"RandomUniform", {RandomUniform, Types::kRandom}},
       {"RandomNormal", {RandomNormal, Types::kRandom}},
+      {"RoundStochastic", {RoundStochastic, Types::kAny}},
   };
   return kKernels;
 }

@@ -16,7 +16,7 @@ namespace onnxtrain {
 
 absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
   if (IsPerTensor(options_.optimizer))
-    return Invalid("`optimizer` ", options_.optimizer.rule, ": reads whole weights, of which a rank of `tensor` ",
+    return Invalid(WholeWeightReader(options_.optimizer), ": reads whole weights, of which a rank of `tensor` ",
                    size(), " has parts");
   options_.step_form = StepForm::kMicroAndApply;
   ASSIGN_OR_RETURN(const PreparedModel whole,

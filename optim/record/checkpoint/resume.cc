@@ -221,6 +221,7 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadWeights(const StoredCheckp
   const std::string prefix = MomentName(kAverage, "");
   for (auto& [name, value] : arrays) {
     const bool is_average = name.starts_with(prefix);
+    if (value.dtype() == DType::kBFloat16) value = value.CastTo(DType::kFloat32);
     (is_average ? averages : weights).emplace(is_average ? name.substr(prefix.size()) : name, std::move(value));
   }
   if (!average) return weights;

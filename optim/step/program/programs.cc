@@ -24,6 +24,7 @@
 #include "optim/memory/policy.h"
 #include "optim/record/telemetry/trace.h"
 #include "optim/step/program/optimize.h"
+#include "optim/step/program/stored_weights.h"
 
 namespace onnxtrain {
 namespace {
@@ -88,7 +89,9 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   const auto start = std::chrono::steady_clock::now();
   // No program runs now, so graphs and plans of this one may use the memory of the arena.
   if (backend_.device() == "cpu") arena_.Reset();
-  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(graph, compute_));
+  const auto region = [&](const std::string& name) { return Lookup(name, overrides, state); };
+  ASSIGN_OR_RETURN(Graph stored, AdaptToStoredWeights(graph, region, owner_.seed));
+  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(std::move(stored), compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
   auto compiled = std::make_unique<CompiledProgram>();

@@ -123,6 +123,7 @@ struct ProgramOwner {
   std::function<size_t()> compile_bytes = [] { return size_t{0}; };
   // Returns the bytes of code of the programs that will be in memory together with one that has this code.
   std::function<size_t(const CodeEstimate&)> code_beside = [](const CodeEstimate&) { return size_t{0}; };
+  uint64_t seed = 0;  // of the rounding of updated weights
 };
 
 // Returns the smallest sufficient budget, in bytes, that an out-of-memory error of Compile names; nullopt for other
@@ -144,7 +145,7 @@ class Programs {
   // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.
   Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {}, ProgramOwner owner = {});
 
-  // Legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
+  // Adapts the graph to weights that are stored in bf16 (stored_weights.h), legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
   // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
   // the exchange buffer. These regions may move when another program is compiled. `samples` is the batch size; if it is
   // above 1 and memory is too small, the error suggests fewer. `transient_outputs` are outputs in the exchange buffer

@@ -1,6 +1,6 @@
 // Robbins & Monro (1951) and Polyak's momentum; Kingma & Ba, Adam (2015); Loshchilov & Hutter, Decoupled Weight Decay
 // Regularization (2019); Tieleman & Hinton, RMSprop (2012); Duchi et al., Adagrad (2011); Chen et al., Symbolic
-// Discovery of Optimization Algorithms (2023). The order of operations is that of PyTorch's torch.optim, so that
+// Discovery of Optimization Algorithms (2023); Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2022). The order of operations is that of PyTorch's torch.optim, so that
 // trajectories agree to rounding.
 #include <cmath>
 
@@ -70,6 +70,29 @@ RuleResult Lion(const RuleContext& c) {
   return {Decayed(c) - c.lr * direction, {m * s.beta2 + c.grad * (1 - s.beta2)}};
 }
 
+Shape ScalarShape(const Shape&, bool) { return {}; }
+
+// Defazio et al., The Road Less Scheduled (2024). Gradients are those of y = (1 − β₁)·z + β₁·x, the parameter; z is
+// updated, and x, the average of z with weights of the square of the greatest rate so far, is what the model becomes.
+RuleResult ScheduleFreeAdamW(const RuleContext& c) {
+  constexpr double kTiny = 1e-37;
+  const OptimizerSpec& s = c.spec;
+  const Val z = Where(Less(c.step, 0.5), c.param, c.state[0]);
+  const Val v = c.state[1] * s.beta2 + c.grad * c.grad * (1 - s.beta2);
+  const Val root = Sqrt(v / BiasCorrection(s.beta2, c.step + 1.0)) + s.eps;
+  const Val direction = c.weight_decay == 0 ? c.grad / root : c.grad / root + c.param * c.weight_decay;
+  const Val rate = Max(c.lr, c.state[3]), sum = c.state[2] + rate * rate;
+  const Val share = rate * rate / Max(sum, kTiny);
+  const Val next = z - c.lr * direction;
+  const Val average = c.average * (1.0 - share) + next * share;
+  return {next * (1 - s.beta1) + average * s.beta1, {next, v, sum, rate}, average};
+}
+
+// Codes have blocks of their own in every weight, so that the rules run on each parameter.
+std::vector<RuleState> EightBitMoments() {
+  return {{"exp_avg", nullptr, StateFormat::kDynamic}, {"exp_avg_sq", nullptr, StateFormat::kUnsignedDynamic}};
+}
+
 }  // namespace
 
 RuleResult UpdateByAdamW(const RuleContext& c) { return AdamStep(c, Decayed(c), c.grad); }
@@ -80,10 +103,18 @@ std::span<const OptimizerRule> ElementwiseRules() {
       {"sgd_momentum", "momentum", {{"momentum"}}, Momentum, {.lr = 0.01}},
       {"adam", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, Adam, {}},
       {"adamw", "betas eps", {{"exp_avg"}, {"exp_avg_sq"}}, UpdateByAdamW, {}},
+      {"adamw8bit", "betas eps", EightBitMoments(), UpdateByAdamW, {}, true},
       {"rmsprop", "momentum betas eps", {{"square_avg"}}, RmsProp, {.beta2 = 0.99}},
       {"rmsprop_momentum", "momentum betas eps", {{"square_avg"}, {"momentum"}}, RmsPropMomentum, {.beta2 = 0.99}},
       {"adagrad", "eps", {{"sum"}}, Adagrad, {.lr = 1e-2, .eps = 1e-10}},
       {"lion", "betas", {{"exp_avg"}}, Lion, {.lr = 1e-4, .beta2 = 0.99}},
+      {.name = "schedule_free_adamw",
+       .takes = "betas eps",
+       .state = {{"z"}, {"exp_avg_sq"}, {"weight_sum", ScalarShape}, {"rate", ScalarShape}},
+       .update = ScheduleFreeAdamW,
+       .per_tensor = true,
+       .averages = true},
+      {"lion8bit", "betas", {EightBitMoments()[0]}, Lion, {.lr = 1e-4, .beta2 = 0.99}, true},
   };
   return *rules;
 }

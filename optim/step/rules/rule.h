@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,17 +22,43 @@ struct RuleContext {
   Val step;                   // scalar: updates applied before this one
   double weight_decay = 0;    // of the group
   bool table = false;         // of rules per tensor: the parameter is one of OptimizerSpec::tables
+  Val average = {};           // of rules that average: the average of the parameter; at first the parameter
   const OptimizerSpec& spec;  // resolved
 };
 
 struct RuleResult {
   Val param;
   std::vector<Val> state;
+  Val average = {};  // of rules that average
+};
+
+// How a state is stored between updates. Rules compute with floats in every format. Only rules per tensor may have
+// another format than kFloat.
+enum class StateFormat : uint8_t {
+  kFloat,
+  kDynamic,          // the 8-bit dynamic code (frontend/ops/dynamic_code.h)
+  kUnsignedDynamic,  // the same without negative numbers
+};
+
+// A tensor that is stored for a state of a weight, under MomentName(state, weight).
+struct StoredState {
+  std::string state;
+  Type type;
 };
 
 struct RuleState {
   std::string_view name;
   Shape (*shape)(const Shape& param, bool table) = nullptr;  // of rules per tensor; null: the parameter's shape
+  StateFormat format = StateFormat::kFloat;
+
+  bool is_signed() const { return format == StateFormat::kDynamic; }
+  // Returns true if the state of all weights of a group is one flat tensor.
+  bool is_flat() const { return shape == nullptr && format == StateFormat::kFloat; }
+  // Returns true if the state of a weight is stored in the format; tables and small tensors have floats.
+  bool IsQuantized(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const;
+  // Returns the tensors of a weight: one of floats of type `dtype`, or codes and scales.
+  std::vector<StoredState> Stored(const OptimizerSpec& spec, const std::string& weight, const Shape& param,
+                                  DType dtype) const;
 
   // Returns the shape of the state of a weight.
   Shape Of(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const {
@@ -50,6 +78,7 @@ struct OptimizerRule {
   RuleResult (*update)(const RuleContext&);
   RuleDefaults defaults;
   bool per_tensor = false;
+  bool averages = false;  // computes an average of the weights, which evaluations and exports use
 };
 
 // Returns the rule of a specification, or null. sgd and rmsprop with momentum are separate rules.
@@ -57,6 +86,9 @@ const OptimizerRule* FindRule(const OptimizerSpec& spec);
 // Replaces every kRuleDefault by the default of the rule, or by the most common default if the rule is unknown
 // (onnx:FILE before it is loaded).
 OptimizerSpec Resolved(OptimizerSpec spec);
+
+// Returns true if an average of the weights is kept.
+bool KeepsAverage(const OptimizerSpec& spec);
 
 // Lists the rules that users can name: without the momentum variants.
 std::vector<const OptimizerRule*> NamedRules();

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "frontend/base/strings.h"
+#include "frontend/ops/dynamic_code.h"
 #include "optim/step/onnx_functions.h"
 
 namespace onnxtrain {
@@ -20,7 +22,22 @@ const OptimizerRule* Find(std::string_view name) {
   return nullptr;
 }
 
+// Smaller tensors take little memory, and their few blocks would lose the most precision.
+constexpr int64_t kLeastQuantized = 4096;
+
 }  // namespace
+
+bool RuleState::IsQuantized(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const {
+  return format != StateFormat::kFloat && NumElements(param) >= kLeastQuantized && !spec.tables.contains(weight);
+}
+
+std::vector<StoredState> RuleState::Stored(const OptimizerSpec& spec, const std::string& weight, const Shape& param,
+                                           DType dtype) const {
+  const Shape whole = Of(spec, weight, param);
+  if (!IsQuantized(spec, weight, param)) return {{std::string(name), {dtype, whole}}};
+  return {{std::string(name), {DType::kUInt8, whole}},
+          {StrCat(name, "_scale"), {dtype, {DynamicBlocks(NumElements(whole))}}}};
+}
 
 const OptimizerRule* FindRule(const OptimizerSpec& spec) {
   if (spec.onnx_rule != nullptr) return &spec.onnx_rule->rule();
@@ -42,6 +59,11 @@ OptimizerSpec Resolved(OptimizerSpec spec) {
     if (std::isnan(*n.value)) *n.value = n.otherwise;
   }
   return spec;
+}
+
+bool KeepsAverage(const OptimizerSpec& spec) {
+  const OptimizerRule* rule = FindRule(spec);
+  return spec.ema_decay > 0 || (rule != nullptr && rule->averages);
 }
 
 std::vector<const OptimizerRule*> NamedRules() {

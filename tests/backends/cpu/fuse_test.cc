@@ -3,6 +3,7 @@
 
 #include "frontend/graph/text_form.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/dynamic_code.h"
 #include "frontend/ops/host_eval.h"
 #include "tests/backends/cpu/testing.h"
 
@@ -56,6 +57,51 @@ TEST(CpuFuse, UpdateOfAdamIsOneNodeInPlace) {
     const Graph legal = CheckAgainstHost(graph, random);
     EXPECT_EQ(CountOps(legal, "cpu.Fused"), 1);
     EXPECT_EQ(CountOps(legal, "Mul"), 0);
+  }
+}
+
+// The update of adam with states in codes, and with `apart` all intermediate values as outputs, which keeps the
+// conversions out of the chain.
+Graph CodedAdam(int64_t n, bool apart) {
+  Graph graph;
+  Builder b(&graph);
+  const Val p = b.Input(InputKind::kParameter, "p", F({n})), g = b.Input(InputKind::kFeed, "g", F({n}));
+  const Val lr = b.Input(InputKind::kFeed, "lr", F({}));
+  const auto state = [&](const std::string& name, bool is_signed) {
+    return DequantizeDynamic({b.Input(InputKind::kState, name, {DType::kUInt8, {n}}),
+                              b.Input(InputKind::kState, name + "_scale", F({DynamicBlocks(n)}))},
+                             is_signed);
+  };
+  const Val m = state("m", true), v = state("v", false);
+  const Val m2 = m * 0.9 + g * 0.1, v2 = v * 0.99 + g * g * 0.01;
+  const DynamicTensor m3 = QuantizeDynamic(m2, true), v3 = QuantizeDynamic(v2, false);
+  graph.AddOutput("p2", (p - lr * (m2 / (Sqrt(v2) + 1e-8))).id(), p.id());
+  for (const auto& [name, value] :
+       {std::pair("m3", m3.codes), {"m3_scale", m3.scales}, {"v3", v3.codes}, {"v3_scale", v3.scales}})
+    graph.AddOutput(name, value.id());
+  for (const auto& [name, value] : {std::pair("m", m), {"v", v}, {"m2", m2}, {"v2", v2}}) {
+    if (apart) graph.AddOutput(std::string("apart_") + name, value.id());
+  }
+  EXPECT_TRUE(b.status().ok()) << b.status();
+  return graph;
+}
+
+TEST(CpuFuse, ChainReadsAndWritesCodes) {
+  for (const int64_t n : {300, 2048, 5000, 70'001}) {
+    const Graph together = CodedAdam(n, false), apart = CodedAdam(n, true);
+    BoundProgram fused = CompileGraph(Cpu(), together), plain = CompileGraph(Cpu(), apart);
+    EXPECT_EQ(CountOps(fused.graph(), "cpu.FusedCodes"), 1) << Print(fused.graph());
+    EXPECT_EQ(CountOps(fused.graph(), "QuantizeDynamic") + CountOps(fused.graph(), "DequantizeDynamic"), 0);
+    EXPECT_EQ(CountOps(plain.graph(), "QuantizeDynamic") + CountOps(plain.graph(), "DequantizeDynamic"), 4);
+    std::mt19937 random(3);
+    for (const GraphInput& input : together.inputs()) {
+      const Type& type = together.type(input.value);
+      const HostTensor value = RandomTensor(type, random, 0.5, IsFloat(type.dtype) ? 2 : 255);
+      EXPECT_TRUE(fused.Set(input.name, value).ok() && plain.Set(input.name, value).ok());
+    }
+    EXPECT_TRUE(fused.Run().ok() && plain.Run().ok());
+    for (const GraphOutput& output : together.outputs())
+      EXPECT_TRUE(fused.Get(output.name)->SameBytes(*plain.Get(output.name))) << output.name << " of " << n;
   }
 }
 

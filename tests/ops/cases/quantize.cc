@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "frontend/ops/dequantize.h"
 
 #include "frontend/base/strings.h"
@@ -89,6 +91,29 @@ void AddCases(const Stored& s, std::vector<Case>* cases) {
   }
 }
 
+// The last blocks are full, cut, and alone; one of the blocks is all zeros.
+void AddDynamicCases(std::vector<Case>* cases) {
+  std::vector<double> zeros(600, 0);
+  for (int i = 256; i < 512; ++i) zeros[i] = std::exp2(-i % 40) * (i % 3 - 1);
+  for (const int64_t is_signed : {0, 1}) {
+    const std::string name = is_signed != 0 ? "_signed" : "_unsigned";
+    const double least = is_signed != 0 ? -2 : 0;
+    const Attrs attrs = {{"signed", is_signed}};
+    for (const Shape& shape : {Shape{3, 512}, {7, 100}, {5}}) {
+      const std::string size = StrCat("_", NumElements(shape));
+      const int64_t blocks = (NumElements(shape) + 255) / 256;
+      cases->push_back(
+          {StrCat("QuantizeDynamic", name, size), "QuantizeDynamic", {Fixed(Uniform(shape, least, 2))}, attrs});
+      cases->push_back({StrCat("DequantizeDynamic", name, size),
+                        "DequantizeDynamic",
+                        {Ints(shape, 0, 255, DType::kUInt8), Fixed(Uniform({blocks}, 0, 2))},
+                        attrs});
+    }
+    cases->push_back(
+        {StrCat("QuantizeDynamic", name, "_zeros"), "QuantizeDynamic", {Fixed(Values({600}, zeros))}, attrs});
+  }
+}
+
 }  // namespace
 
 std::vector<Case> QuantizeCases() {
@@ -97,6 +122,7 @@ std::vector<Case> QuantizeCases() {
       {"StraightThrough_stop", "StraightThrough", {Fixed(Normal({4}))}, {}},
   };
   for (const Stored& s : StoredMatrices()) AddCases(s, &cases);
+  AddDynamicCases(&cases);
   return cases;
 }
 

@@ -17,6 +17,11 @@ std::vector<Case> RandomCases() {
                      {Key()},
                      {{"shape", std::vector<int64_t>{5, 7}}, {"mean", 1.0}, {"scale", 0.5}, {"stream", stream}}});
   }
+  for (const int64_t n : {7, 1000})
+    cases.push_back({StrCat("RoundStochastic_", n),
+                     "RoundStochastic",
+                     {Fixed(Normal({n})), IntValues({}, {123456789012})},
+                     {{"seed", int64_t{42}}, {"stream", n}}});
   cases.push_back({"Dropout_nothing", "Dropout", {Normal({9}), Key()}, {{"ratio", 0.0}, {"stream", int64_t{3}}}});
   cases.push_back({"Dropout_large", "Dropout", {Normal({70001}), Key()}, {{"ratio", 0.1}, {"stream", int64_t{4}}}});
   return cases;

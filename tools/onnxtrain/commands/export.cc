@@ -59,7 +59,7 @@ absl::StatusOr<Weights> FromCheckpoint(const TrainConfig& config, const OnnxMode
     Warn(StrCat(model.path(), ": is not the file that ", point.checkpoint.path, " was trained from"));
   const TrainConfig& trained = point.state.config;
   RETURN_IF_ERROR(CheckUnit(point));
-  return ReadWeights(point.checkpoint, trained.ema_decay > 0 && trained.export_weights != "last");
+  return ReadWeights(point.checkpoint, KeepsAverage(trained) && trained.export_weights != "last");
 }
 
 // Reads --weights or --checkpoint; empty if neither is given.

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Compares the loss of runs with moments of 8 bits and weights of bf16 with that of float32.
+
+    python3 tools/bench/low_memory.py --mnist DIR --shakespeare FILE [--seeds 5] [--json FILE]
+
+Every variant trains the same networks from the same weights with the same batches, once per seed: a perceptron of 256
+units on digits, and a decoder of characters (tools/make_gpt.py). Prints mean and standard deviation of the loss on held-out
+samples, and exits with 1 where the mean is more than two standard deviations of the float32 runs above theirs. Needs
+PyTorch 2.5 or later with onnx and onnxscript.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VARIANTS = {
+    'float32': [],
+    'adamw8bit': ['--optimizer', 'adamw8bit'],
+    'bf16 weights': ['--weight-dtype', 'bf16'],
+    'both, bf16': ['--optimizer', 'adamw8bit', '--weight-dtype', 'bf16', '--mixed-precision', 'bf16'],
+    'lion': ['--optimizer', 'lion'],
+    'lion8bit': ['--optimizer', 'lion8bit'],
+    'schedule_free_adamw': ['--optimizer', 'schedule_free_adamw', '--lr-scheduler', 'constant'],
+}
+BASELINES = {'lion8bit': 'lion'}
+COMPARED = ('adamw8bit', 'bf16 weights', 'both, bf16', 'lion8bit')
+
+
+def make_perceptron(path, seed):
+    script = ROOT / 'tools/bench/models.py'
+    subprocess.run([sys.executable, script, 'mlp', path, str(seed)], check=True, capture_output=True)
+
+
+def make_decoder(path, seed):
+    script = ROOT / 'tools/make_gpt.py'
+    subprocess.run([sys.executable, script, path, '--vocab', '65', '--length', '64', '--layers', '2', '--width', '128',
+                    '--seed', str(seed)], check=True, capture_output=True)
+
+
+def train(program, model, flags, folder):
+    line = [program, '--model', model, '--out', folder, '--overwrite', '--quiet', *flags]
+    subprocess.run(line, check=True, capture_output=True)
+    return json.loads((pathlib.Path(folder) / 'summary.json').read_text())['eval']['loss']
+
+
+def compare(name, make, flags, rates, args):
+    losses = {variant: [] for variant in VARIANTS}
+    with tempfile.TemporaryDirectory() as scratch:
+        for seed in range(args.seeds):
+            model = f'{scratch}/m.onnx'
+            make(model, seed)
+            for variant, more in VARIANTS.items():
+                rate = rates['lion' if variant.startswith('lion') else 'adamw']
+                losses[variant].append(train(args.program, model, [*flags, '--lr', rate, '--seed', str(seed), *more],
+                                             f'{scratch}/run'))
+    passed = True
+    for variant, values in losses.items():
+        base = losses[BASELINES.get(variant, 'float32')]
+        mean, limit = statistics.mean(values), statistics.mean(base) + 2 * statistics.stdev(base)
+        worse = variant in COMPARED and mean > limit
+        passed = passed and not worse
+        print(f'{name:12} {variant:20} {mean:.4f} ± {statistics.stdev(values):.4f}{"  WORSE" if worse else ""}', flush=True)
+    return losses, passed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--program', default=str(ROOT / 'build/release/bin/onnxtrain'))
+    parser.add_argument('--mnist', help='folder with the four files of MNIST')
+    parser.add_argument('--shakespeare', help='text file')
+    parser.add_argument('--seeds', type=int, default=5)
+    parser.add_argument('--steps', type=int, default=600)
+    parser.add_argument('--backend', default='cpu')
+    parser.add_argument('--json')
+    args = parser.parse_args()
+    common = ['--max-steps', str(args.steps), '--backend', args.backend, '--lr-scheduler', 'cosine', '--warmup', '0.05']
+    cases = {
+        'mnist': (args.mnist, make_perceptron, ['--batch-size', '64', '--eval-split', '0.1'],
+                  {'adamw': '1e-3', 'lion': '1e-4'}),
+        'shakespeare': (args.shakespeare, make_decoder, ['--batch-size', '32', '--eval-split', 'last:0.1'],
+                        {'adamw': '1e-3', 'lion': '1e-4'}),
+    }
+    results, passed = {}, True
+    for name, (data, make, flags, rates) in cases.items():
+        if data is None:
+            continue
+        results[name], ok = compare(name, make, ['--data', data, *flags, *common], rates, args)
+        passed = passed and ok
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(results, indent=1))
+    sys.exit(not passed)
+
+
+if __name__ == '__main__':
+    main()
