@@ -453,6 +453,9 @@ absl::Status RunBuilder::OpenBackend() {
                                                              &run_.batch, &options_));
   }
   if (has_samples() && trains()) RETURN_IF_ERROR(FitMemoryBudget(prepared_, &options_, &run_));
+  if (options_.optimizer.in_backward && run_.batch.accumulation > 1)
+    return Invalid("`optimizer_in_backward` yes: an update of ", run_.batch.accumulation,
+                   " micro-batches sums their gradients (`micro_batch_size` ", run_.batch.global, ")");
   run_.session_options = options_;
   return absl::OkStatus();
 }

@@ -1,0 +1,122 @@
+// The ways to train within less memory that `plan --ladder` shows and `--memory-budget` takes.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "frontend/base/strings.h"
+#include "tests/tools/run_scratch.h"
+#include "tests/tools/tiny_onnx.h"
+
+namespace onnxtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+// One sample of a model with many weights: its memory is that of weights, moments and gradients.
+class MemoryLadder : public RunScratch {
+ protected:
+  MemoryLadder() { tiny::Wide().Save(Path("m.onnx")); }
+
+  const std::string kModel = "--model m.onnx --backend cpu --threads 1 --batch-size 1 ";
+
+  Json Ladder(const std::string& flags = "") {
+    const Outcome o = RunProcess("plan --ladder --json " + kModel + flags);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? Json::parse(o.out)["rungs"] : Json();
+  }
+  Outcome Train(const std::string& flags) {
+    return RunProcess(kModel + "--max-steps 4 --log-every 1 --save-every end --overwrite --quiet " + flags);
+  }
+  static Json FindRung(const Json& rungs, const Json& fields) {
+    const auto found = std::ranges::find_if(rungs, [&](const Json& rung) { return rung["fields"] == fields; });
+    EXPECT_NE(found, rungs.end()) << fields;
+    return found == rungs.end() ? Json() : *found;
+  }
+};
+
+TEST_F(MemoryLadder, EachRungTakesLess) {
+  const Json rungs = Ladder();
+  const Json given = FindRung(rungs, Json::object()), during = FindRung(rungs, {{"optimizer_in_backward", "yes"}}),
+             bits = FindRung(rungs, {{"optimizer", "adamw8bit"}}),
+             weights = FindRung(rungs, {{"optimizer", "adamw8bit"}, {"weight_dtype", "bf16"}});
+  const auto bytes = [](const Json& rung, const char* kind) { return rung["kept"]["memory"][kind].get<double>(); };
+  const double parameters = bytes(given, "parameters");
+  EXPECT_LT(bytes(during, "activations"), bytes(given, "activations") - 0.2 * parameters);
+  EXPECT_EQ(bytes(during, "moments"), bytes(given, "moments"));
+  EXPECT_LT(bytes(bits, "moments"), 0.3 * bytes(given, "moments"));
+  EXPECT_LT(bytes(weights, "parameters"), 0.51 * parameters);
+  for (const Json& rung : rungs) {
+    EXPECT_LE(rung["least_memory_budget"], given["least_memory_budget"]) << rung;
+    EXPECT_LE(rung["least"]["peak_bytes"], rung["least_memory_budget"]);
+    EXPECT_EQ(rung["changes"] == "", !rung["fields"].contains("optimizer")) << rung;
+  }
+  EXPECT_GT(during["kept"]["seconds"], given["kept"]["seconds"]) << "the norm takes a second backward pass";
+  const Json unclipped = Ladder("--max-grad-norm 0");
+  EXPECT_LT(FindRung(unclipped, {{"optimizer_in_backward", "yes"}})["kept"]["seconds"],
+            1.1 * FindRung(unclipped, Json::object())["kept"]["seconds"].get<double>());
+}
+
+TEST_F(MemoryLadder, SmallerMicroBatchesAreARung) {
+  const Json rungs = Ladder("--batch-size 8");
+  EXPECT_EQ(FindRung(rungs, {{"micro_batch_size", "1"}})["micro_batch"], 1);
+}
+
+// The first rung that changes no numbers, with the same losses; those that do only if they are allowed.
+TEST_F(MemoryLadder, ABudgetTakesTheFirstThatFits) {
+  const Json rungs = Ladder();
+  ASSERT_EQ(Train("--out free").code, 0);
+  const Json during = FindRung(rungs, {{"optimizer_in_backward", "yes"}});
+  // Training holds its samples and the copy of a save besides what a plan holds.
+  const auto budget = [](const Json& rung) { return rung["least_memory_budget"].get<int64_t>() + (6 << 20); };
+  const Outcome fitted = Train(StrCat("--out fitted --memory-budget ", budget(during)));
+  ASSERT_EQ(fitted.code, 0) << fitted.err;
+  const Json summary = Summary("fitted");
+  EXPECT_EQ(summary["final_loss"], Summary("free")["final_loss"]);
+  EXPECT_LE(summary["planned_peak_bytes"], budget(during));
+  EXPECT_NE(ReadAll(Path("fitted/config.flags")).find("--optimizer-in-backward=yes"), std::string::npos);
+  EXPECT_EQ(ReadAll(Path("fitted/model.onnx")), ReadAll(Path("free/model.onnx")));
+
+  const Json weights = FindRung(rungs, {{"optimizer", "adamw8bit"}, {"weight_dtype", "bf16"}});
+  ASSERT_LT(budget(weights), during["least_memory_budget"]);
+  const Outcome refused = Train(StrCat("--out refused --memory-budget ", budget(weights)));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("the smallest that does is"), std::string::npos) << refused.err;
+  const Outcome lossy = Train(StrCat("--out lossy --allow-lossy-memory --memory-budget ", budget(weights)));
+  ASSERT_EQ(lossy.code, 0) << lossy.err;
+  EXPECT_NE(ReadAll(Path("lossy/config.flags")).find("--optimizer=adamw8bit"), std::string::npos);
+  EXPECT_LE(Summary("lossy")["planned_peak_bytes"], budget(weights));
+}
+
+TEST_F(MemoryLadder, RungsResumeExactly) {
+  for (const char* rung : {"--optimizer-in-backward yes", "--optimizer-in-backward yes --max-grad-norm 0",
+                           "--optimizer-in-backward yes --optimizer adamw8bit --weight-dtype bf16"}) {
+    ASSERT_EQ(Train(StrCat("--out whole ", rung)).code, 0) << rung;
+    ASSERT_EQ(Train(StrCat("--out halves --max-steps 2 ", rung)).code, 0) << rung;
+    const Outcome resumed = RunProcess("--resume halves --max-steps 4 --quiet");
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(ReadAll(Path("whole/model.onnx")), ReadAll(Path("halves/model.onnx"))) << rung;
+  }
+}
+
+TEST_F(MemoryLadder, RefusesUpdatesOfSeveralMicroBatches) {
+  const Outcome o = Train("--out r --batch-size 4 --micro-batch-size 2 --optimizer-in-backward yes");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.err.find("--optimizer-in-backward"), std::string::npos) << o.err;
+}
+
+#ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
+TEST_F(MemoryLadder, BenchMeasuresEachRung) {
+  const Outcome o = RunProcess("bench --ladder --json --max-steps 2 --batch-size 64 " + kModel);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json rungs = Json::parse(o.out);
+  EXPECT_GE(rungs.size(), 4u);
+  for (const Json& rung : rungs) {
+    for (const char* form : {"kept", "recomputed"}) {
+      const double planned = rung[form]["planned_peak_bytes"], measured = rung[form]["process_peak_bytes"];
+      EXPECT_NEAR(planned, measured, std::max(0.02 * measured, 16.0 * (1 << 20))) << rung["rung"] << " " << form;
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace onnxtrain
