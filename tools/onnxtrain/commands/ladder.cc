@@ -122,8 +122,8 @@ absl::StatusOr<std::vector<std::string>> BenchWords(TrainConfig config, const Ru
   fields.emplace_back("gradient_checkpointing", recompute ? "budget" : "none");
   if (recompute) fields.emplace_back("memory_budget", StrCat(plan.least_budget));
   std::vector<std::string> words = {"onnxtrain", "bench"};
-  for (const std::string_view line : absl::StrSplit(ToFlags(config, kTaskBench), '\n', absl::SkipEmpty()))
-    words.emplace_back(line);
+  for (const absl::string_view line : absl::StrSplit(ToFlags(config, kTaskBench), '\n', absl::SkipEmpty()))
+    words.push_back(std::string(line));
   for (const auto& [name, value] : fields)
     words.push_back(StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}), "=", value));
   return words;
