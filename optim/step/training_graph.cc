@@ -550,6 +550,8 @@ absl::StatusOr<Graph> BuildNorm(const ImportedModel& model, const LossChoice& ch
   std::vector<Val> gradients;
   for (const auto& [name, gradient] : backward.gradients) gradients.push_back(gradient);
   graph.AddOutput(device_scalar::kSquaredNorm, SumOfSquares(b, gradients).id());
+  // As in a step, which updates the weights, nothing that is derived from them is kept.
+  for (const ValueId weight : TrainedInputs(graph)) graph.SetInputKind(graph.value(weight).index, InputKind::kState);
   RETURN_IF_ERROR(b.status());
   return graph;
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/base/strings.h"
+#include "frontend/data/sources/numpy.h"
 #include "tests/tools/run_scratch.h"
 #include "tests/tools/tiny_onnx.h"
 
@@ -14,17 +15,26 @@ using Json = nlohmann::json;
 // One sample of a model with many weights: its memory is that of weights, moments and gradients.
 class MemoryLadder : public RunScratch {
  protected:
-  MemoryLadder() { tiny::Wide().Save(Path("m.onnx")); }
+  MemoryLadder() {
+    tiny::Wide().Save(Path("m.onnx"));
+    constexpr int64_t kRows = 8, kColumns = 1024;
+    const std::vector<float> values = tiny::Uniform(kRows * kColumns, 1, 3);
+    HostTensor x({DType::kFloat32, {kRows, kColumns}}), label({DType::kInt64, {kRows}});
+    for (int64_t i = 0; i < x.size(); ++i) x.Set(i, values[i]);
+    for (int64_t i = 0; i < kRows; ++i) label.Set(i, static_cast<double>(i));
+    EXPECT_TRUE(WriteNpz(Path("d.npz"), {{"x", x}, {"label", label}}).ok());
+  }
 
-  const std::string kModel = "--model m.onnx --backend cpu --threads 1 --batch-size 1 ";
+  const std::string kModel = "--model m.onnx --backend cpu --threads 1 ";
 
-  Json Ladder(const std::string& flags = "") {
-    const Outcome o = RunProcess("plan --ladder --json " + kModel + flags);
+  Json Ladder(const std::string& flags = "", int batch = 1) {
+    const Outcome o = RunProcess(StrCat("plan --ladder --json ", kModel, "--batch-size ", batch, " ", flags));
     EXPECT_EQ(o.code, 0) << o.err;
     return o.code == 0 ? Json::parse(o.out)["rungs"] : Json();
   }
-  Outcome Train(const std::string& flags) {
-    return RunProcess(kModel + "--max-steps 4 --log-every 1 --save-every end --overwrite --quiet " + flags);
+  Outcome Train(const std::string& flags, int steps = 4, int batch = 1) {
+    return RunProcess(StrCat(kModel, "--data d.npz --batch-size ", batch, " --max-steps ", steps,
+                             " --log-every 1 --overwrite --quiet ", flags));
   }
   static Json FindRung(const Json& rungs, const Json& fields) {
     const auto found = std::ranges::find_if(rungs, [&](const Json& rung) { return rung["fields"] == fields; });
@@ -56,7 +66,7 @@ TEST_F(MemoryLadder, EachRungTakesLess) {
 }
 
 TEST_F(MemoryLadder, SmallerMicroBatchesAreARung) {
-  const Json rungs = Ladder("--batch-size 8");
+  const Json rungs = Ladder("", 8);
   EXPECT_EQ(FindRung(rungs, {{"micro_batch_size", "1"}})["micro_batch"], 1);
 }
 
@@ -90,7 +100,7 @@ TEST_F(MemoryLadder, RungsResumeExactly) {
   for (const char* rung : {"--optimizer-in-backward yes", "--optimizer-in-backward yes --max-grad-norm 0",
                            "--optimizer-in-backward yes --optimizer adamw8bit --weight-dtype bf16"}) {
     ASSERT_EQ(Train(StrCat("--out whole ", rung)).code, 0) << rung;
-    ASSERT_EQ(Train(StrCat("--out halves --max-steps 2 ", rung)).code, 0) << rung;
+    ASSERT_EQ(Train(StrCat("--out halves ", rung), 2).code, 0) << rung;
     const Outcome resumed = RunProcess("--resume halves --max-steps 4 --quiet");
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(ReadAll(Path("whole/model.onnx")), ReadAll(Path("halves/model.onnx"))) << rung;
@@ -98,7 +108,7 @@ TEST_F(MemoryLadder, RungsResumeExactly) {
 }
 
 TEST_F(MemoryLadder, RefusesUpdatesOfSeveralMicroBatches) {
-  const Outcome o = Train("--out r --batch-size 4 --micro-batch-size 2 --optimizer-in-backward yes");
+  const Outcome o = Train("--out r --micro-batch-size 2 --optimizer-in-backward yes", 4, 4);
   EXPECT_EQ(o.code, 1);
   EXPECT_NE(o.err.find("--optimizer-in-backward"), std::string::npos) << o.err;
 }

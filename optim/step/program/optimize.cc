@@ -20,6 +20,9 @@ namespace {
 // from the caches (four micro-batches of 1024 rows, an encoder in bf16: equal times).
 constexpr double kShare = 1.0 / 16;
 
+// Weights that are stored in few bits to save memory are not kept in more bits besides. Packing adds some padding.
+constexpr double kWidened = 1.5;
+
 class HoistPolicy {
  public:
   explicit HoistPolicy(const Graph& graph) : graph_(graph), users_(ComputeUsers(graph)), costs_(graph.nodes().size()) {
@@ -31,12 +34,15 @@ class HoistPolicy {
     const Node* node = graph_.producer(v);
     if (node == nullptr || !FindOp(node->op)->derive) return false;
     const Costs& c = costs_[graph_.value(v).node];
-    return c.frozen || users_[v].size() > 1 || c.make > kShare * c.read;
+    if (c.frozen) return true;
+    const bool widened = static_cast<double>(graph_.type(v).bytes()) > kWidened * static_cast<double>(c.source);
+    return !widened && (users_[v].size() > 1 || c.make > kShare * c.read);
   }
 
  private:
   struct Costs {
     bool frozen = true;  // depends on frozen weights and constants alone
+    size_t source = 0;   // bytes of the weights that it is computed from
     double make = 0;     // seconds, with everything that it is computed from
     double read = 0;     // seconds of its users, through casts, transposes and views
   };
@@ -50,6 +56,7 @@ class HoistPolicy {
       const Costs* of = is_input ? nullptr : &costs_[graph.value(v).node];
       c.frozen &= is_input ? graph.inputs()[graph.value(v).index].kind == InputKind::kFrozen : of->frozen;
       c.make += is_input ? 0 : of->make;
+      c.source += is_input ? graph.type(v).bytes() : of->source;
     }
   }
 

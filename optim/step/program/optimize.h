@@ -16,6 +16,7 @@ bool MayHoist(const Graph& legal);
 // times between two updates. Hoists values of frozen weights, values with several users, which would stay in the arena
 // between them, and values that are expensive relative to their users, such as products of few rows. Hoisting any other
 // value would cost more than it saves: it would occupy memory permanently and be read from memory instead of caches.
+// A copy of a trained weight in more bits than it is stored in is not hoisted either.
 // `fused` is the graph that runs and must outlive the predicate; values inside fused kernels are not hoisted.
 std::function<bool(const Graph&, const Node&)> ShouldHoist(const FusedGraph& fused);
 

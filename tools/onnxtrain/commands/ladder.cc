@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
@@ -116,16 +115,15 @@ absl::StatusOr<std::string> RunSelf(std::vector<std::string> words) {
 // The words of a `bench` of one rung.
 absl::StatusOr<std::vector<std::string>> BenchWords(TrainConfig config, const RungPlan& plan, bool recompute) {
   config.ladder = false;
+  config.steps_only = true;
+  config.specified.insert("steps_only");
   std::vector<std::pair<std::string, std::string>> fields = plan.rung.fields;
-  fields.emplace_back("json", "true");
-  fields.emplace_back("steps_only", "true");
   fields.emplace_back("gradient_checkpointing", recompute ? "budget" : "none");
   if (recompute) fields.emplace_back("memory_budget", StrCat(plan.least_budget));
-  std::vector<std::string> words = {"onnxtrain", "bench"};
+  std::vector<std::string> words = {"onnxtrain", "bench", "--json"};
+  for (const auto& [name, value] : fields) RETURN_IF_ERROR(SetField(&config, *FindField(name), value));
   for (const absl::string_view line : absl::StrSplit(ToFlags(config, kTaskBench), '\n', absl::SkipEmpty()))
     words.push_back(std::string(line));
-  for (const auto& [name, value] : fields)
-    words.push_back(StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}), "=", value));
   return words;
 }
 

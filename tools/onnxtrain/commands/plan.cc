@@ -236,7 +236,7 @@ absl::Status PlanWithinBudget(const TrainConfig& config, TrainingRun* trial) {
     trial->save = PlanSaves(config, *trial, room);
     trial->session_options.caller_bytes = others + trial->save.bytes;
   };
-  count(config.memory_budget > 0 ? 0 : RoomForCopy());
+  count(config.memory_budget > 0 || config.ladder ? 0 : RoomForCopy());
   if (config.memory_budget == 0 || config.world > 1 || config.pipeline > 1 || config.tensor > 1)
     return absl::OkStatus();
   const BudgetedModel model{trial->data.models, *trial->backend};
