@@ -24,7 +24,7 @@ VARIANTS = {
     'both, bf16': ['--optimizer', 'adamw8bit', '--weight-dtype', 'bf16', '--mixed-precision', 'bf16'],
     'lion': ['--optimizer', 'lion'],
     'lion8bit': ['--optimizer', 'lion8bit'],
-    'schedule_free_adamw': ['--optimizer', 'schedule_free_adamw', '--lr-scheduler', 'constant'],
+    'schedule_free_adamw': ['--optimizer', 'schedule_free_adamw'],
 }
 BASELINES = {'lion8bit': 'lion'}
 COMPARED = ('adamw8bit', 'bf16 weights', 'both, bf16', 'lion8bit')
@@ -55,8 +55,9 @@ def compare(name, make, flags, rates, args):
             make(model, seed)
             for variant, more in VARIANTS.items():
                 rate = rates['lion' if variant.startswith('lion') else 'adamw']
-                losses[variant].append(train(args.program, model, [*flags, '--lr', rate, '--seed', str(seed), *more],
-                                             f'{scratch}/run'))
+                schedule = 'constant' if variant.startswith('schedule_free') else 'cosine'
+                line = [*flags, '--lr', rate, '--lr-scheduler', schedule, '--seed', str(seed), *more]
+                losses[variant].append(train(args.program, model, line, f'{scratch}/run'))
     passed = True
     for variant, values in losses.items():
         base = losses[BASELINES.get(variant, 'float32')]
@@ -77,7 +78,7 @@ def main():
     parser.add_argument('--backend', default='cpu')
     parser.add_argument('--json')
     args = parser.parse_args()
-    common = ['--max-steps', str(args.steps), '--backend', args.backend, '--lr-scheduler', 'cosine', '--warmup', '0.05']
+    common = ['--max-steps', str(args.steps), '--backend', args.backend, '--warmup', '0.05']
     cases = {
         'mnist': (args.mnist, make_perceptron, ['--batch-size', '64', '--eval-split', '0.1'],
                   {'adamw': '1e-3', 'lion': '1e-4'}),
