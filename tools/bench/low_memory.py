@@ -4,9 +4,9 @@
     python3 tools/bench/low_memory.py --mnist DIR --shakespeare FILE [--seeds 5] [--json FILE]
 
 Every variant trains the same networks from the same weights with the same batches, once per seed: a perceptron of 256
-units on digits, and a decoder of characters (tools/make_gpt.py). Prints mean and standard deviation of the loss on held-out
-samples, and exits with 1 where the mean is more than two standard deviations of the float32 runs above theirs. Needs
-PyTorch 2.5 or later with onnx and onnxscript.
+units on digits, and a decoder of characters (tools/make_gpt.py). Prints mean and standard deviation of the loss on
+held-out samples, and exits with 1 where the mean is more than two standard deviations of the float32 runs above
+theirs. Needs PyTorch 2.5 or later with onnx and onnxscript.
 """
 import argparse
 import json
@@ -64,7 +64,8 @@ def compare(name, make, flags, rates, args):
         mean, limit = statistics.mean(values), statistics.mean(base) + 2 * statistics.stdev(base)
         worse = variant in COMPARED and mean > limit
         passed = passed and not worse
-        print(f'{name:12} {variant:20} {mean:.4f} ± {statistics.stdev(values):.4f}{"  WORSE" if worse else ""}', flush=True)
+        spread = statistics.stdev(values)
+        print(f'{name:12} {variant:20} {mean:.4f} ± {spread:.4f}{"  WORSE" if worse else ""}', flush=True)
     return losses, passed
 
 
