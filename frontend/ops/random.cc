@@ -41,14 +41,15 @@ std::vector<HostTensor> EvaluateDropout(const EvalContext& c) {
 }
 
 absl::StatusOr<std::vector<Type>> InferRounding(const TypeContext& c) {
-  RETURN_IF_ERROR(RequireDType(c, 0, DType::kFloat32));
+  RETURN_IF_ERROR(RequireFloat(c, 0));
   RETURN_IF_ERROR(CheckInputType(c, 1, {DType::kInt64, {}}));
   return std::vector<Type>{{DType::kBFloat16, c.in(0).shape}};
 }
 
 std::vector<HostTensor> EvaluateRounding(const EvalContext& c) {
   HostTensor y(c.output_types[0]);
-  const auto x = c.inputs[0]->data<uint32_t>();
+  const HostTensor floats = c.inputs[0]->CastTo(DType::kFloat32);
+  const auto x = floats.data<uint32_t>();
   const PhiloxKey key = UpdateKey(c.attrs.Int("seed"), c.inputs[1]->IntAt(0));
   for (int64_t i = 0; i < y.size(); ++i)
     y.mutable_data<uint16_t>()[i] = RoundStochastically(x[i], RandomWord(key, c.attrs.Int("stream"), i));

@@ -103,6 +103,10 @@ class _TrainPlan(TypedDict, total=False):
     """Computes matrix products and convolutions in bf16 or fp16; weights, their gradients, norms and sums stay
     float32; auto: bf16 where it is faster; fp16 is emulated on a CPU, to show its effect on a model; tf32: float32,
     but factors are rounded to 10 bits, on CUDA devices alone (otherwise never done) (default no)"""
+    weight_dtype: Value
+    """Type of trained matrices between updates; bf16: half the memory, without float32 masters; an update computes in
+    float32 and rounds stochastically (use with --mixed-precision bf16, which needs no other copies) (default
+    float32)"""
     loss_scale: Union[float, str]
     """Factor of the loss in fp16; dynamic: starts at 65536, is halved after a non-finite gradient and doubled after
     2000 updates without one (default dynamic)"""
@@ -122,8 +126,9 @@ class _TrainPlan(TypedDict, total=False):
     """Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0:
     off (default 0)"""
     optimizer: Value
-    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon or onnx:FILE (an ONNX model of the update
-    rule; onnx:model: that of the model's training_info, the default where it has one) (default adamw)"""
+    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, adamw8bit or
+    lion8bit (moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's
+    training_info, the default where it has one) (default adamw)"""
     lr: Values
     """Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer,
     ten times that for its new head, and in long runs of sgd by --lr-find; GLOB=X: of the weights that match;
@@ -143,7 +148,7 @@ class _TrainPlan(TypedDict, total=False):
     eps: Union[float, str]
     """Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6 (default auto)"""
     weight_decay: Union[float, str]
-    """Weight decay: decoupled for adamw, lion, lamb, adafactor and muon; L2 for the others (default 0)"""
+    """Weight decay: L2 for sgd, adam, rmsprop, adagrad and lars; decoupled for the others (default 0)"""
     no_decay: Value
     """Weights without weight decay. auto: rank ≤ 1 and names that end in bias; none; or a glob of weights (default
     auto)"""

@@ -1,5 +1,6 @@
 // Computes dropout and random tensors as pure functions of key, stream and element index (frontend/ops/README.md).
 #include <algorithm>
+#include <bit>
 
 #include "backends/cpu/kernels/row_functions.h"
 #include "backends/cpu/kernels/typed.h"
@@ -104,14 +105,18 @@ Kernel NormalKernel(const KernelContext& c) {
 
 absl::StatusOr<Kernel> PrepareRounding(const KernelContext& c) {
   const int64_t n = c.out().elements(), seed = c.attrs().Int("seed"), stream = c.attrs().Int("stream");
+  const bool wide = c.in().dtype == DType::kFloat64;
   return Kernel{.run = [=, &simd = HWY_DYNAMIC_DISPATCH(RandomTable)()](const Args& args) {
     const PhiloxKey key = UpdateKey(seed, *args.in<int64_t>(1));
     Parallel((n + kWords - 1) / kWords, kWords * kCost, [&](int64_t begin, int64_t end) {
-      alignas(64) uint32_t words[kWords];
+      alignas(64) uint32_t words[kWords], floats[kWords];
       for (int64_t b = begin; b < end; ++b) {
-        const int64_t first = b * kWords;
+        const int64_t first = b * kWords, count = std::min(kWords, n - first);
+        const uint32_t* x = wide ? floats : args.in<uint32_t>() + first;
+        for (int64_t i = 0; wide && i < count; ++i)
+          floats[i] = std::bit_cast<uint32_t>(static_cast<float>(args.in<double>()[first + i]));
         simd.words(key, stream, static_cast<uint64_t>(first / 4), words);
-        simd.round(words, args.in<uint32_t>() + first, std::min(kWords, n - first), args.out<uint16_t>() + first);
+        simd.round(words, x, count, args.out<uint16_t>() + first);
       }
     });
   }};
@@ -153,7 +158,7 @@ std::span<const KernelRow> RandomKernels() {
       {"Dropout", PrepareDoubleDropout, kDouble | kKey},
       {"RandomUniform", PrepareUniform, kReals | kKey},
       {"RandomNormal", PrepareNormal, kReals | kKey},
-      {"RoundStochastic", PrepareRounding, kFloat | Only(DType::kInt64) | Only(DType::kBFloat16)},
+      {"RoundStochastic", PrepareRounding, kReals | Only(DType::kInt64) | Only(DType::kBFloat16)},
   };
   return kRows;
 }

@@ -226,9 +226,10 @@ class ElementwiseFuser {
     }
   }
 
-  // Returns true if the node can be in a chain with `other`, or reduce one of its values.
+  // Returns true if the node can be in a chain with `other`, reduce one of its values, or encode it (FuseCodes).
   bool CanJoinChain(int32_t n, int32_t other) const {
-    return fusible_[n] ? HaveSameShape(n, other) : reductions_[n].has_value() || views_[n];
+    return fusible_[n] ? HaveSameShape(n, other)
+                       : reductions_[n].has_value() || views_[n] || graph_.nodes()[n].op == "QuantizeDynamic";
   }
 
   void TryMergeProducer(int32_t n, ValueId v) {

@@ -1,7 +1,7 @@
 // Robbins & Monro (1951) and Polyak's momentum; Kingma & Ba, Adam (2015); Loshchilov & Hutter, Decoupled Weight Decay
 // Regularization (2019); Tieleman & Hinton, RMSprop (2012); Duchi et al., Adagrad (2011); Chen et al., Symbolic
-// Discovery of Optimization Algorithms (2023); Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2022). The order of operations is that of PyTorch's torch.optim, so that
-// trajectories agree to rounding.
+// Discovery of Optimization Algorithms (2023); Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2022).
+// The order of operations is that of PyTorch's torch.optim, so that trajectories agree to rounding.
 #include <cmath>
 
 #include "frontend/ops/formula.h"
