@@ -467,8 +467,8 @@ constexpr ConfigField kFields[] = {
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
     {"step", "optimizer", kRules, {&kAlways}, &C::optimizer, "NAME",
-     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, adamw8bit or lion8bit "
-     "(moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's "
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, adamw8bit or "
+     "lion8bit (moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's "
      "training_info, the default where it has one)",
      {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon|schedule_free_adamw|adamw8bit|lion8bit",
       .also = NamesOnnxRule,

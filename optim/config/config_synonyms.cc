@@ -86,7 +86,8 @@ constexpr Synonym kSynonyms[] = {
           "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|adamw=adamw|sgd=sgd|"
           "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon|"
           "adamw_8bit=adamw8bit|adamw_bnb_8bit=adamw8bit|paged_adamw_8bit=adamw8bit|adamw_torch_8bit=adamw8bit|"
-          "adamw8bit=adamw8bit|schedule_free_adamw=schedule_free_adamw|lion_8bit=lion8bit|paged_lion_8bit=lion8bit|lion8bit=lion8bit",
+          "adamw8bit=adamw8bit|schedule_free_adamw=schedule_free_adamw|lion_8bit=lion8bit|"
+          "paged_lion_8bit=lion8bit|lion8bit=lion8bit",
           "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, "
           "schedule_free_adamw, adamw8bit, lion8bit)"),
     Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`)"),

@@ -32,9 +32,11 @@ std::vector<std::vector<GradientSlice>> ListSlices(const TrainingState& state, c
   std::vector<std::vector<GradientSlice>> groups;
   for (const FlatGroup& group : state.groups()) {
     std::vector<GradientSlice>& slices = groups.emplace_back();
+    size_t offset = state.gradient_offset(group);
     for (const auto& [weight, shape] : group.members) {
-      const Region& region = state.bindings().at(weight);  // laid out like its gradient
-      slices.push_back({GradName(weight), region.view.offset, region.type.bytes(), first_readers.at(weight)});
+      const size_t bytes = Type{state.dtype(), shape}.bytes();
+      slices.push_back({GradName(weight), offset, bytes, first_readers.at(weight)});
+      offset += (bytes + 63) / 64 * 64;
     }
   }
   return groups;

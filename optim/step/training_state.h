@@ -107,6 +107,8 @@ class TrainingState {
   // Return the flat gradients, after EnsureGradients, and the flat pending statistics; null if there are none.
   Buffer* gradients() const { return grads_.buffer(); }
   Buffer* pending_statistics() const { return statistics_elements() > 0 ? pending_.buffer() : nullptr; }
+  // Returns the offset of the flat gradient of a group in gradients(), which need not be allocated yet.
+  size_t gradient_offset(const FlatGroup& group) const { return grads_.At(GradName(group.name)).view.offset; }
   // Returns the memory that every micro program of a global batch writes: gradients, statistics, losses and correct
   // predictions. Must follow EnsureGradients; CPU only.
   std::vector<std::span<std::byte>> PendingOnHost() const;

@@ -21,13 +21,13 @@ VARIANTS = {
     'float32': [],
     'adamw8bit': ['--optimizer', 'adamw8bit'],
     'bf16 weights': ['--weight-dtype', 'bf16'],
-    'both, bf16': ['--optimizer', 'adamw8bit', '--weight-dtype', 'bf16', '--mixed-precision', 'bf16'],
+    'both': ['--optimizer', 'adamw8bit', '--weight-dtype', 'bf16', '--mixed-precision', 'bf16'],
     'lion': ['--optimizer', 'lion'],
     'lion8bit': ['--optimizer', 'lion8bit'],
     'schedule_free_adamw': ['--optimizer', 'schedule_free_adamw'],
 }
 BASELINES = {'lion8bit': 'lion'}
-COMPARED = ('adamw8bit', 'bf16 weights', 'both, bf16', 'lion8bit')
+COMPARED = ('adamw8bit', 'bf16 weights', 'both', 'lion8bit')
 
 
 def make_perceptron(path, seed):
@@ -48,19 +48,19 @@ def train(program, model, flags, folder):
 
 
 def compare(name, make, flags, rates, args):
-    losses = {variant: [] for variant in VARIANTS}
+    losses = {variant: [] for variant in args.variants.split(',')}
     with tempfile.TemporaryDirectory() as scratch:
         for seed in range(args.seeds):
             model = f'{scratch}/m.onnx'
             make(model, seed)
-            for variant, more in VARIANTS.items():
+            for variant in losses:
                 rate = rates['lion' if variant.startswith('lion') else 'adamw']
                 schedule = 'constant' if variant.startswith('schedule_free') else 'cosine'
-                line = [*flags, '--lr', rate, '--lr-scheduler', schedule, '--seed', str(seed), *more]
+                line = [*flags, '--lr', rate, '--lr-scheduler', schedule, '--seed', str(seed), *VARIANTS[variant]]
                 losses[variant].append(train(args.program, model, line, f'{scratch}/run'))
     passed = True
     for variant, values in losses.items():
-        base = losses[BASELINES.get(variant, 'float32')]
+        base = losses.get(BASELINES.get(variant), losses['float32'])
         mean, limit = statistics.mean(values), statistics.mean(base) + 2 * statistics.stdev(base)
         worse = variant in COMPARED and mean > limit
         passed = passed and not worse
@@ -77,6 +77,7 @@ def main():
     parser.add_argument('--seeds', type=int, default=5)
     parser.add_argument('--steps', type=int, default=600)
     parser.add_argument('--backend', default='cpu')
+    parser.add_argument('--variants', default=','.join(VARIANTS), help='float32 first')
     parser.add_argument('--json')
     args = parser.parse_args()
     common = ['--max-steps', str(args.steps), '--backend', args.backend, '--warmup', '0.05']

@@ -110,7 +110,7 @@ absl::StatusOr<Graph> FuseNorms(const Graph& graph);
 // Values are bitwise equal to those of the unfused operators, except reductions, which sum in another order.
 absl::StatusOr<Graph> FuseElementwise(const Graph& graph, ValueMap* values = nullptr);
 
-// Fuses the decoding of inputs of a chain (DequantizeDynamic) and the encoding of its results (QuantizeDynamic) into it.
+// Fuses the decoding of a chain's inputs (DequantizeDynamic) and the encoding of its results (QuantizeDynamic) into it.
 absl::StatusOr<Graph> FuseCodes(const Graph& graph);
 
 // Returns, by node, true if FuseElementwise would not fuse the node, or only into a chain of sums, casts between f32

@@ -126,7 +126,8 @@ Run RoundStochastic(const Args& a) {
     const at::Tensor key = at::cat({before, Low32(step), after});
     for (int64_t begin = 0; begin < x.numel(); begin += kPart) {
       const int64_t count = std::min(kPart, x.numel() - begin);
-      const at::Tensor from = x.narrow(0, begin, count).to(at::kFloat), first = at::scalar_tensor(begin / 4, key.options());
+      const at::Tensor from = x.narrow(0, begin, count).to(at::kFloat);
+      const at::Tensor first = at::scalar_tensor(begin / 4, key.options());
       const at::Tensor words = Words(key, stream, first, (count + 3) / 4).narrow(0, 0, count);
       const at::Tensor bits = from.view(at::kInt).add(words.bitwise_right_shift_(16).to(at::kInt));
       const at::Tensor rounded = bits.bitwise_right_shift_(16).to(at::kShort).view(at::kBFloat16);

@@ -145,11 +145,12 @@ class Programs {
   // `compute`: as in OptimizeProgram; `time_nodes`: as in CompileOptions.
   Programs(Backend* backend, DType compute, bool time_nodes, RecomputeSpec recompute = {}, ProgramOwner owner = {});
 
-  // Adapts the graph to weights that are stored in bf16 (stored_weights.h), legalizes, hoists values of weights, rematerializes within the budget, compiles and binds. Inputs other than feeds,
-  // and outputs, are looked up in `overrides` and then in `state`; feeds, and outputs found in neither, are regions of
-  // the exchange buffer. These regions may move when another program is compiled. `samples` is the batch size; if it is
-  // above 1 and memory is too small, the error suggests fewer. `transient_outputs` are outputs in the exchange buffer
-  // that may alias; each is read in the completion callback of the program.
+  // Adapts the graph to weights that are stored in bf16 (stored_weights.h), legalizes, hoists values of weights,
+  // rematerializes within the budget, compiles and binds. Inputs other than feeds, and outputs, are looked up in
+  // `overrides` and then in `state`; feeds, and outputs found in neither, are regions of the exchange buffer. These
+  // regions may move when another program is compiled. `samples` is the batch size; if it is above 1 and memory is too
+  // small, the error suggests fewer. `transient_outputs` are outputs in the exchange buffer that may alias; each is
+  // read in the completion callback of the program.
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
                                                            const Bindings& state, int64_t samples = 1,
                                                            const OutputGroups& transient_outputs = {});
