@@ -26,6 +26,7 @@ SHAPES = {  # hidden, layers, heads, kv heads, vocabulary, inner width, tied out
     'tiny': (64, 2, 4, 2, 512, 128, True),
     'smollm2': (576, 30, 9, 3, 49152, 1536, True),
     'qwen05b': (896, 24, 14, 2, 151936, 4864, True),
+    'tinyllama': (2048, 22, 32, 4, 32000, 5632, False),
     'llama1b': (2048, 16, 32, 8, 128256, 8192, True),
     'qwen3b': (2048, 36, 16, 2, 151936, 11008, True),
     'llama3b': (3072, 28, 24, 8, 128256, 8192, True),

@@ -1,5 +1,6 @@
 #include "optim/step/program/stored_weights.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/row.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
@@ -84,6 +86,53 @@ absl::StatusOr<Graph> AdaptToStoredWeights(const Graph& graph,
   }
   if (stored.empty()) return graph;
   return Adapter(graph, seed).Run(stored);
+}
+
+namespace {
+
+// Returns by node whether it widens a weight that it reads as stored.
+std::vector<bool> FindWidening(const Graph& graph) {
+  std::vector<bool> widens;
+  for (const Node& node : graph.nodes()) {
+    const bool weight = FindOp(node.op)->derive && node.inputs.size() == 1 && graph.IsInput(node.inputs[0]);
+    widens.push_back(weight && graph.type(node.outputs[0]).bytes() > graph.type(node.inputs[0]).bytes());
+  }
+  return widens;
+}
+
+}  // namespace
+
+Graph WidenWhereRead(const Graph& legal) {
+  const std::vector<bool> widens = FindWidening(legal);
+  if (std::ranges::find(widens, true) == widens.end()) return legal;
+  Graph result;
+  result.ReserveAs(legal);
+  std::vector<ValueId> now(legal.values().size(), kNoValue);
+  for (const GraphInput& input : legal.inputs())
+    now[input.value] = result.AddInput(input.kind, input.name, legal.type(input.value));
+  const auto copy = [&](const Node& node) -> const Node& {
+    ValueIds operands;
+    for (const ValueId v : node.inputs) operands.push_back(v == kNoValue ? v : now[v]);
+    return result.AddCopy(legal, node, std::move(operands));
+  };
+  const auto widen = [&](ValueId v) {
+    if (v == kNoValue || legal.IsInput(v) || !widens[legal.value(v).node]) return;
+    now[v] = copy(legal.nodes()[legal.value(v).node]).outputs[0];
+  };
+  for (size_t n = 0; n < widens.size(); ++n) {
+    if (widens[n]) continue;
+    const Node& node = legal.nodes()[n];
+    std::ranges::for_each(node.inputs, widen);
+    const Node& made = copy(node);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) now[node.outputs[i]] = made.outputs[i];
+    }
+  }
+  for (const GraphOutput& output : legal.outputs()) {
+    widen(output.value);
+    result.AddOutput(output.name, now[output.value], output.into == kNoValue ? kNoValue : now[output.into]);
+  }
+  return result;
 }
 
 }  // namespace onnxtrain
