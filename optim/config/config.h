@@ -163,7 +163,7 @@ struct TrainConfig {
   bool automatic = false;
   std::string monitor = "loss:min";
   std::vector<std::string> metrics, require;
-  std::string plot, reference;
+  std::string plot, reference, reference_model;
   std::vector<std::string> runs;  // folders to read
   int64_t gradcheck = 0;
 

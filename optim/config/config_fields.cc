@@ -91,6 +91,8 @@ constexpr Condition kNeedsIgnoredLabels =
     OfLoss(&F::takes_ignore_index, ": has no effect: the loss has no class labels");
 constexpr Condition kNeedsWeighedClasses =
     OfLoss(&F::takes_class_weights, ": has no effect: the loss has no class labels");
+constexpr Condition kNeedsReference =
+    OfLoss(&F::takes_reference, ": has no effect: the loss compares with no reference (dpo, ipo)");
 constexpr Condition kNeedsBatchNorm = Fact(&F::has_batch_norm, ": the model has no BatchNormalization nodes");
 constexpr Condition kNeedsBatchStatistics =
     Fact(&F::has_statistics, ": has no effect: the model has no BatchNormalization nodes");
@@ -214,6 +216,9 @@ constexpr ConfigField kFields[] = {
      "auto, cross_entropy, nll, bce, mse, l1, huber, focal, dice, ctc, dot, output:NAME or onnx:FILE (an ONNX model of "
      "the loss), with options: focal:gamma=2,alpha=0.25; a sum of several, each with its output and label: "
      "ce@out1+0.5*l1:label=COLUMN@out2", {.otherwise = "auto"}},
+    {"model", "reference_model", kTaskTrain | kTaskEval, {&kNeedsReference}, &C::reference_model, "MODEL",
+     "File or folder of the model that `loss` dpo and ipo compare with (default: train: the model before its first "
+     "update; eval: the model without `adapter`, or the one that its run began with)"},
     {"model", "logits", kReads | kTaskInspect | kSynthetic | kTaskGenerate, {&kAlways}, &C::logits, "NAME",
      "Value of the model to train on, where `loss` auto cannot choose one"},
     {"model", "train", kGradients | kTaskInspect | kSynthetic, {&kAlways}, &C::train, "GLOB",

@@ -214,6 +214,7 @@ constexpr Synonym kSynonyms[] = {
     Same("val_size", kFactory, "eval_split"),
     Switch("train_on_prompt", kFactory, "loss_on", "all|auto"),
     Switch("neat_packing", kFactory, "packing"),
+    Same("ref_model", kFactory, "reference_model"),
     Not("dataset_num_proc", kTrl, "is not needed: texts are tokenized on all CPUs (`threads`)"),
     Not("beta", kTrl, "belongs to preference losses: `loss` dpo:beta=B"),
 

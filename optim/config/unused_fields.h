@@ -33,6 +33,7 @@ struct RunFacts {
   bool lengths_differ = true;
 
   bool has_classes = true, takes_label_smoothing = true, takes_ignore_index = true, takes_class_weights = true;
+  bool takes_reference = true;                        // the loss compares with a reference model
   bool has_batch_norm = true, has_statistics = true;  // BatchNorm nodes; batch statistics to synchronize
   bool has_dropout = true, has_layers = true;
   bool has_micro_batches = true, writes_model = true;

@@ -27,29 +27,34 @@ std::string ContentText(const Json& message) {
   return text;
 }
 
-class PromptReader {
+class PromptReader : public PromptRows {
  public:
-  PromptReader(const TrainConfig& config, const std::string& path, const std::vector<std::string>& columns,
-               const Prompts& prompts)
-      : config_(config), path_(path), columns_(columns), prompts_(prompts) {}
+  PromptReader(const TrainConfig& config, std::string path, std::vector<std::string> columns, const Prompts& prompts)
+      : config_(config), path_(std::move(path)), columns_(std::move(columns)), prompts_(prompts) {}
 
-  absl::StatusOr<PromptFile> Read() {
-    PromptFile file;
+  absl::Status MeasureAll() {
     ASSIGN_OR_RETURN(const bool found, Open());
     for (int64_t i = 0; found && i < data_->size(); ++i) {
-      auto row = ReadRow(i);
+      const auto row = ReadRow(i);
       if (!row.ok()) {
         const absl::Status failed = Annotate(row.status(), StrCat(data_->Describe(i), ": "));
         if (config_.on_bad_sample != "skip") return failed;
-        file.unreadable.emplace_back(ToStd(failed.message()));
+        if (++left_out_ == 1) why_ = ToStd(failed.message());
         continue;
       }
-      row->row = i;
-      file.rows.push_back(*std::move(row));
+      rows_.push_back(i);
+      if (std::ssize(row->ids) <= longest_) continue;
+      longest_ = std::ssize(row->ids);
+      longest_row_ = i;
     }
-    if (file.rows.empty() && !file.unreadable.empty())
-      return Invalid(file.unreadable[0], " (and no other prompt can be read)");
-    return file;
+    if (rows_.empty() && left_out_ > 0) return Invalid(why_, " (and no other prompt can be read)");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<PromptRow> Read(int64_t i) const override {
+    ASSIGN_OR_RETURN(PromptRow row, ReadRow(rows_[i]));
+    row.row = rows_[i];
+    return row;
   }
 
  private:
@@ -122,8 +127,8 @@ class PromptReader {
   }
 
   const TrainConfig& config_;
-  const std::string& path_;
-  const std::vector<std::string>& columns_;
+  const std::string path_;
+  const std::vector<std::string> columns_;
   const Prompts& prompts_;
   std::shared_ptr<const Dataset> data_;
   DialogueForm form_;
@@ -171,9 +176,12 @@ std::optional<PromptRow> CutSample(const MarkedTokens& sample, int64_t most, con
 
 }  // namespace
 
-absl::StatusOr<PromptFile> ReadPromptFile(const TrainConfig& config, const std::string& path,
-                                          const std::vector<std::string>& columns, const Prompts& prompts) {
-  return PromptReader(config, path, columns, prompts).Read();
+absl::StatusOr<std::unique_ptr<PromptRows>> PromptRows::Open(const TrainConfig& config, const std::string& path,
+                                                             const std::vector<std::string>& columns,
+                                                             const Prompts& prompts) {
+  auto rows = std::make_unique<PromptReader>(config, path, columns, prompts);
+  RETURN_IF_ERROR(rows->MeasureAll());
+  return rows;
 }
 
 absl::StatusOr<std::vector<PromptRow>> TakePrompts(const TrainConfig& config, const Dataset& samples, int64_t count,

@@ -39,7 +39,8 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> WriteText(TextDecoder& decoder
 
 absl::StatusOr<std::vector<WrittenText>> WriteAnswers(TextDecoder& decoder, const Prompts& prompts,
                                                       std::span<const std::vector<int64_t>> asked,
-                                                      const GenerationSpec& spec, const std::atomic<bool>* stop) {
+                                                      const GenerationSpec& spec, int64_t number,
+                                                      const std::atomic<bool>* stop) {
   std::vector<WrittenText> answers(asked.size());
   for (size_t first = 0; first < asked.size(); first += decoder.rows()) {
     const auto group = asked.subspan(first, std::min<size_t>(decoder.rows(), asked.size() - first));
@@ -49,7 +50,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteAnswers(TextDecoder& decoder, cons
       return absl::OkStatus();
     };
     for (int64_t row = 0; row < decoder.rows(); ++row) decoder.Truncate(row, 0);
-    ASSIGN_OR_RETURN(const auto written, WriteText(decoder, group, spec, static_cast<int64_t>(first), listen));
+    ASSIGN_OR_RETURN(const auto written, WriteText(decoder, group, spec, number + static_cast<int64_t>(first), listen));
     for (size_t row = 0; row < group.size(); ++row) {
       answers[first + row].tokens = std::ssize(written[row]);
       answers[first + row].text = RepairUtf8(prompts.Join(written[row]));  // the last character may be incomplete

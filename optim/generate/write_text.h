@@ -69,10 +69,12 @@ struct WrittenText {
   bool ended = false;  // by a token of GenerationSpec::stop; false: by a limit
 };
 
-// Continues any number of prompts, as many together as the decoder has rows, and drops what it had before.
+// Continues any number of prompts, as many together as the decoder has rows, and drops what it had before. `number`:
+// that of the first text (TokenSampler).
 absl::StatusOr<std::vector<WrittenText>> WriteAnswers(TextDecoder& decoder, const Prompts& prompts,
                                                       std::span<const std::vector<int64_t>> asked,
-                                                      const GenerationSpec& spec, const std::atomic<bool>* stop);
+                                                      const GenerationSpec& spec, int64_t number,
+                                                      const std::atomic<bool>* stop);
 
 // Returns the choices of `max_new_tokens`, `temperature`, `top_p`, `top_k` and `seed`.
 GenerationSpec MakeGenerationSpec(const TrainConfig& config, const Prompts& prompts);

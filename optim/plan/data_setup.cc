@@ -9,6 +9,7 @@
 #include "optim/config/loss_text.h"
 #include "optim/plan/folders.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/reference_scores.h"
 #include "optim/plan/surgery.h"
 #include "optim/plan/threads.h"
 
@@ -43,21 +44,6 @@ absl::Status ApplySurgeryTo(const TrainConfig& config, ModelAndData* opened) {
 
 }  // namespace
 
-namespace {
-
-// Losses of pairs need the reference of a run; predictions need no loss.
-absl::Status RefusePairs(const BoundData& data, bool want_label, LossSpec* loss) {
-  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss->name));
-  const bool compares = std::ranges::any_of(
-      terms, [](const LossTermSpec& term) { return term.function != nullptr && term.function->pairs; });
-  if (want_label && (compares || data.own_labels.contains(kRejectedLabel)))
-    return Invalid("`data`: pairs of answers are evaluated while a model trains on them (`eval_data`, `eval_split`)");
-  if (compares) loss->name = "auto";
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eval_split, bool want_label) {
   TrainConfig config = WithFolderRoot(given);
   RETURN_IF_ERROR(Validate(config));
@@ -75,7 +61,8 @@ absl::StatusOr<ModelAndData> OpenModelAndData(const TrainConfig& given, bool eva
                             .model_classes = !ChangesClasses(config)};
   ASSIGN_OR_RETURN(opened.data, OpenData(config, *opened.model, opened.before, request, opened.loss));
   opened.data.ChooseOwnLoss(&opened.loss);
-  RETURN_IF_ERROR(RefusePairs(opened.data.bound, want_label, &opened.loss));
+  if (want_label) RETURN_IF_ERROR(ChoosePairLoss(config, &opened.data.bound, &opened.loss));
+  if (!want_label && ComparesPairs(opened.loss)) opened.loss.name = "auto";
   if (config.data != given.data) opened.data.bound.notes.push_back(StrCat("data: ", config.data));
   RETURN_IF_ERROR(NumberCountedLabels(config, opened.loss, &opened.data.bound));
   RETURN_IF_ERROR(ApplySurgeryTo(config, &opened));

@@ -312,7 +312,9 @@ RunFacts MakeLossFacts(const LossChoice& loss) {
   return {.subject = loss.name,
           .takes_label_smoothing = takes("label_smoothing"),
           .takes_ignore_index = takes("ignore_index"),
-          .takes_class_weights = takes("class_weights")};
+          .takes_class_weights = takes("class_weights"),
+          .takes_reference = std::ranges::any_of(
+              loss.terms, [](const LossTerm& term) { return term.function != nullptr && term.function->reference; })};
 }
 
 RunFacts MakeRunFacts(const OnnxModel& model, const LossChoice& loss) {

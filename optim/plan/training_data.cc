@@ -18,6 +18,7 @@
 #include "optim/plan/input_plan.h"
 #include "optim/plan/micro_batch.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/reference_scores.h"
 #include "optim/plan/session_setup.h"
 #include "optim/plan/step_plan.h"
 #include "optim/plan/surgery.h"
@@ -173,28 +174,6 @@ RunFacts MakeRunFacts(const TrainConfig& config, const TrainingData& data, const
   return facts;
 }
 
-namespace {
-
-// Chooses dpo for pairs of answers, and checks that losses of pairs have pairs.
-absl::Status ChoosePairLoss(BoundData* data, LossSpec* loss) {
-  const bool pairs = data->own_labels.contains(kRejectedLabel);
-  if (pairs && loss->name == "auto") {
-    loss->name = "dpo:beta=0.1";
-    data->notes.emplace_back("pairs of answers are trained with dpo:beta=0.1 (`loss`)");
-  }
-  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(loss->name));
-  const auto compares = [](const LossTermSpec& term) { return term.function != nullptr && term.function->pairs; };
-  const auto count = std::ranges::count_if(terms, compares);
-  if (pairs && (count != 1 || terms.size() != 1))
-    return Invalid("`loss` ", loss->name, ": the data holds pairs of answers: dpo, ipo, simpo or orpo");
-  if (!pairs && count > 0)
-    return Invalid("`loss` ", loss->name, ": the data has no pairs of answers (columns chosen and rejected)");
-  loss->pairs = pairs;
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::shared_ptr<const OnnxModel> model,
                                               const SampleSource& source) {
   TrainingData data{.model = std::move(model)};
@@ -219,7 +198,7 @@ absl::StatusOr<TrainingData> LoadTrainingData(const TrainConfig& config, std::sh
                             .cache = cache};
   ASSIGN_OR_RETURN(data.train, OpenData(config, *data.model, before, request, data.loss));
   data.train.ChooseOwnLoss(&data.loss);
-  RETURN_IF_ERROR(ChoosePairLoss(&data.train.bound, &data.loss));
+  RETURN_IF_ERROR(ChoosePairLoss(config, &data.train.bound, &data.loss));
   RETURN_IF_ERROR(NumberCountedLabels(config, data.loss, &data.train.bound));
   RETURN_IF_ERROR(ApplySurgeryToData(config, &data.train.bound, &data));
   data.models = std::make_shared<PreparedModels>(data.model);

@@ -199,18 +199,6 @@ absl::Status StandardizeTargets(const PreparedModel& prepared, TrainingRun* run)
   return absl::OkStatus();
 }
 
-// Gives pairs of answers the log-probabilities under the reference, which are those of the session.
-absl::Status AddReference(Session& session, TrainData* data) {
-  Evaluation total;
-  int64_t samples = 0;
-  EvaluatedBatches batches(session, *data, nullptr);
-  RETURN_IF_ERROR(batches.Open({.batch_size = session.micro_batch()}));
-  RETURN_IF_ERROR(batches.AddAll(&total, &samples));
-  const std::vector<double>& scores = total.metrics.stats()[0][0];
-  data->dataset = WithReference(data->dataset, std::vector<float>(scores.begin(), scores.end()));
-  return absl::OkStatus();
-}
-
 // Marks the failure of a packing that was chosen automatically.
 constexpr char kUnpackPayload[] = "onnxtrain/unpack";
 
@@ -317,6 +305,7 @@ class RunBuilder {
   absl::Status FeedSamples();
   absl::Status FeedCaller();
   absl::Status OpenBackend();
+  absl::Status AddReference();
   absl::Status EvaluateReference();
   absl::Status OpenTrainingSession();
 
@@ -462,25 +451,53 @@ absl::Status RunBuilder::OpenBackend() {
 
 // Evaluates the reference in a temporary session, before any update.
 absl::Status RunBuilder::EvaluateReference() {
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_ptr<Session> session;
+  if (run_.config.reference_model.empty()) {
+    ASSIGN_OR_RETURN(session, OpenSession(ReferenceOptions(options_), &run_));
+  } else {
+    ASSIGN_OR_RETURN(const TrainConfig reference, FindReferenceModel(run_.config, std::nullopt));
+    auto opened = OpenReferenceModel(reference, bound(), options_, run_.backend.get());
+    if (!opened.ok()) return Annotate(opened.status(), StrCat("`reference_model` ", reference.model, ": "));
+    session = *std::move(opened);
+  }
+  ASSIGN_OR_RETURN(run_.reference.train, ScoreReference(*session, run_.train));
+  if (run_.has_eval()) {
+    ASSIGN_OR_RETURN(run_.reference.eval, ScoreReference(*session, run_.eval));
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  bound().notes.push_back(absl::StrFormat(
+      "the reference is %s, evaluated in %.1f s",
+      run_.config.reference_model.empty() ? "the model before its first update" : run_.config.reference_model,
+      seconds));
+  return absl::OkStatus();
+}
+
+// Gives pairs of answers their log-probabilities under the reference. A resumed run reads those of its beginning.
+absl::Status RunBuilder::AddReference() {
   if (options_.loss.pairs && PartOf(options_).on())
     return Invalid("`loss` ", prepared_.loss.name, ": pairs of answers need the whole model on each rank");
   if (!has_samples() || !prepared_.loss.leading().function->reference) return absl::OkStatus();
-  const auto begin = std::chrono::steady_clock::now();
-  SessionOptions options = options_;
-  options.metrics = {kLogProbabilities};
-  options.recompute.memory_budget = 0;
-  ASSIGN_OR_RETURN(const auto session, OpenSession(options, &run_));
-  RETURN_IF_ERROR(AddReference(*session, &run_.train));
-  if (run_.has_eval()) RETURN_IF_ERROR(AddReference(*session, &run_.eval));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  bound().notes.push_back(
-      absl::StrFormat("the reference is the model before its first update, evaluated in %.1f s", seconds));
+  ASSIGN_OR_RETURN(std::string identity,
+                   IdentifyReference(*run_.data.model, prepared_.model.weights, run_.train, run_.eval));
+  identity += run_.config.reference_model;
+  const std::string path = StrCat(run_.config.out, "/", kReferenceFile);
+  auto kept = run_.config.resume.empty() ? std::nullopt : ReadReferenceScores(path, identity);
+  if (kept.has_value()) {
+    run_.reference = *std::move(kept);
+    bound().notes.push_back(StrCat("the reference's log-probabilities are those of ", path));
+  } else {
+    RETURN_IF_ERROR(EvaluateReference());
+    run_.reference.identity = identity;
+  }
+  run_.train.dataset = WithReference(run_.train.dataset, run_.reference.train);
+  if (run_.has_eval()) run_.eval.dataset = WithReference(run_.eval.dataset, run_.reference.eval);
   return absl::OkStatus();
 }
 
 absl::Status RunBuilder::OpenTrainingSession() {
   const bool whole = !PartOf(options_).on();
-  RETURN_IF_ERROR(EvaluateReference());
+  RETURN_IF_ERROR(AddReference());
   if (run_.train.text_unit.tokens_per_sample > 0 && whole) RETURN_IF_ERROR(CheckTokenOrder(options_, &run_));
   if (has_samples() && DecideRateTest(&run_)) RETURN_IF_ERROR(FindRate(prepared_, &options_, &run_));
   ASSIGN_OR_RETURN(run_.session, OpenSession(options_, &run_));

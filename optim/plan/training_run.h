@@ -23,6 +23,7 @@
 #include "optim/plan/caller_samples.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/optimizer_choice.h"
+#include "optim/plan/reference_scores.h"
 #include "optim/plan/step_plan.h"
 #include "optim/plan/training_data.h"
 #include "optim/record/checkpoint/save_plan.h"
@@ -53,6 +54,7 @@ struct TrainingRun {
   std::string loss_text;  // which loss was chosen, and why
   TrainData train, eval;
   CallerBatches batches{{}};                    // batches of a program that passes its own
+  ReferenceScores reference;                    // of pairs of answers; empty without
   std::optional<ScaledTargets> scaled_targets;  // set with scale_targets
   std::unique_ptr<Plateau> plateau;             // set if the schedule is a plateau; options refer to it
   TrainOptions options;

@@ -34,6 +34,7 @@ Preprocess MakePreprocess(const TrainingRun& run) {
   Preprocess p = DescribeBinding(run.data.train);
   p.loss = run.session->loss().name;
   p.output = run.session->loss().output();
+  p.reference_model = NameReferenceModel(run.config, run.session->loss());
   return p;
 }
 
@@ -288,6 +289,10 @@ absl::Status Recorder::Begin() {
   if (run_.rate_test) {
     RETURN_IF_ERROR(WriteTextFile(folder_.File(kRateTestFile), ToJson(*run_.rate_test)));
     files_.emplace_back(kRateTestFile);
+  }
+  if (!run_.reference.train.empty()) {
+    RETURN_IF_ERROR(WriteReferenceScores(run_.reference, folder_.File(kReferenceFile)));
+    files_.emplace_back(kReferenceFile);
   }
   if (samples_ != nullptr) {
     RETURN_IF_ERROR(samples_->OpenFile(folder_.File(kSamplesFile), recorded_.continues_folder ? resumed : -1));

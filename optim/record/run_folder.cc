@@ -22,6 +22,7 @@
 #include "frontend/data/sources/source.h"
 #include "frontend/onnx/read/file.h"
 #include "optim/plan/folders.h"
+#include "optim/plan/reference_scores.h"
 #include "optim/record/adapter_files.h"
 #include "optim/record/checkpoint/checkpoint_folder.h"
 #include "optim/record/checkpoint/resume.h"
@@ -37,7 +38,7 @@ constexpr const char* kRunFiles[] = {"model.onnx",      "model.synthetic.onnx", 
                                      "preprocess.json", "summary.json",         "metrics.jsonl",
                                      "config.flags",    "config.yaml",          "report.html",
                                      kRateTestFile,     kOrtAdapterFile,        kAdapterInputsFile,
-                                     kSamplesFile};
+                                     kSamplesFile,      kReferenceFile};
 
 std::string RunFileIn(const fs::path& folder) {
   std::error_code ignored;

@@ -101,9 +101,11 @@ absl::Status SampleWriter::ReadPrompts() {
   } else {
     TrainConfig config = run_.config;
     config.on_bad_sample = "abort";  // rows are few and were written to be seen
-    ASSIGN_OR_RETURN(PromptFile file, ReadPromptFile(config, from, run_.data.train.text.columns, prompts_));
-    if (file.rows.empty()) return Invalid("has no prompts (a column messages, prompt, question or text …)");
-    rows_ = std::move(file.rows);
+    ASSIGN_OR_RETURN(const auto file, PromptRows::Open(config, from, run_.data.train.text.columns, prompts_));
+    if (file->empty()) return Invalid("has no prompts (a column messages, prompt, question or text …)");
+    for (int64_t i = 0; i < file->size(); ++i) {
+      ASSIGN_OR_RETURN(rows_.emplace_back(), file->Read(i));
+    }
   }
   for (const PromptRow& row : rows_) asked_.push_back(row.ids);
   return absl::OkStatus();
@@ -128,7 +130,7 @@ absl::Status SampleWriter::OpenDecoder() {
 
 absl::StatusOr<std::vector<WrittenText>> SampleWriter::Answer() {
   decoder_->WeightsChanged();
-  return WriteAnswers(*decoder_, prompts_, asked_, MakeGenerationSpec(run_.config, prompts_), run_.options.stop);
+  return WriteAnswers(*decoder_, prompts_, asked_, MakeGenerationSpec(run_.config, prompts_), 0, run_.options.stop);
 }
 
 absl::StatusOr<std::string> SampleWriter::Write(int64_t step) {

@@ -279,6 +279,20 @@ class _TrainEvalPredictInspectComparePlan(TypedDict, total=False):
     """Verifies the graph after every pass (frontend/passes), for debugging (default false)"""
 
 
+class _TrainEvalPlan(TypedDict, total=False):
+    reference_model: Value
+    """File or folder of the model that --loss dpo and ipo compare with (default: train: the model before its first
+    update; eval: the model without --adapter, or the one that its run began with)"""
+    num_workers: Value
+    """Threads that read and convert samples; 0: the training thread does it; auto: one more as long as the step waits
+    for data and that helps (default auto)"""
+    metrics: Values
+    """Metrics of evaluations besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity; of numbers mae,
+    rmse, r2, also of each target (rmse_0; default for regressions: rmse,r2); of one of several outputs: f1@OUTPUT"""
+    require: Values
+    """Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable"""
+
+
 class _TrainInspectComparePlan(TypedDict, total=False):
     train: Values
     """Trains only the weights that match by weight, node or module name; repeatable"""
@@ -406,17 +420,6 @@ class _TrainEvalComparePlan(TypedDict, total=False):
     """Label that cross_entropy and nll leave out (default -100)"""
 
 
-class _TrainEvalPlan(TypedDict, total=False):
-    num_workers: Value
-    """Threads that read and convert samples; 0: the training thread does it; auto: one more as long as the step waits
-    for data and that helps (default auto)"""
-    metrics: Values
-    """Metrics of evaluations besides the loss: accuracy, topK (top5), f1, f1_macro, auc, perplexity; of numbers mae,
-    rmse, r2, also of each target (rmse_0; default for regressions: rmse,r2); of one of several outputs: f1@OUTPUT"""
-    require: Values
-    """Exits with 3 unless the result meets it: 'accuracy>=0.97'; repeatable"""
-
-
 class _TrainPredictInspectComparePlan(TypedDict, total=False):
     seed: int
     """Seed of the data order, dropout, new weights, synthetic data and drawn tokens (default 42)"""
@@ -442,14 +445,14 @@ class _Compare(TypedDict, total=False):
 
 
 class TrainFlags(
-    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan,
-    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan,
-    _TrainPredictInspectComparePlan, _TrainEvalInspectComparePlan, total=False):
+    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainEvalPlan, _TrainInspectComparePlan,
+    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainPredictInspectComparePlan,
+    _TrainEvalInspectComparePlan, total=False):
     """Trains a model on data (the default subcommand)."""
 
 
 class EvalFlags(
-    _TrainEvalPredictInspectComparePlan, _TrainEvalPredictComparePlan, _TrainEvalComparePlan, _TrainEvalPlan,
+    _TrainEvalPredictInspectComparePlan, _TrainEvalPlan, _TrainEvalPredictComparePlan, _TrainEvalComparePlan,
     _TrainEvalInspectComparePlan, total=False):
     """Evaluates loss, accuracy and metrics on data."""
 
@@ -473,8 +476,8 @@ class CompareFlags(
 
 
 class PlanFlags(
-    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainInspectComparePlan,
-    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainEvalPlan,
-    _TrainPredictInspectComparePlan, _Plan, _TrainEvalInspectComparePlan, total=False):
+    _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainEvalPlan, _TrainInspectComparePlan,
+    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainPredictInspectComparePlan, _Plan,
+    _TrainEvalInspectComparePlan, total=False):
     """Plans the memory of a run, which has the same flags: by kind, recomputation, the largest micro-batch that
     fits."""

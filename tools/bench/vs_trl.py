@@ -5,10 +5,11 @@
     tools/bench/vs_trl.py --case ipo,sft-packed --steps 20 --onnxtrain build/release/bin/onnxtrain
 
 sft trains on the assistant's turns of chats; sft-packed does so with several chats a row, where TRL has one a row;
-sft-lora trains an adapter that PEFT has initialized; dpo and ipo train on pairs of answers. The model has random
-weights and is exported by PyTorch into a folder with its tokenizer and chat template. Printed are the largest relative
-difference of the losses of all steps, that of the gradients of one step, taken from an update by plain gradient
-descent, and PyTorch's own spread: the same losses in float32 and in float64.
+dpo, ipo, simpo and orpo train on pairs of answers; -lora: an adapter that PEFT has initialized. The cross-entropy of
+orpo is that of the chosen answer per pair, as in its paper; TRL's, which counts the prompt as well and all pairs at
+once, is replaced. The model has random weights and is exported by PyTorch into a folder with its tokenizer and chat
+template. Printed are the largest relative difference of the losses of all steps, that of the gradients of one step,
+taken from an update by plain gradient descent, and PyTorch's own spread: the same losses in float32 and in float64.
 
 The Python that runs this needs trl, peft, torch, transformers, datasets, tokenizers, safetensors, onnx and onnxscript.
 """
@@ -30,6 +31,8 @@ import tokenizers
 import torch
 import transformers
 import trl
+import trl.experimental.cpo
+import trl.experimental.orpo
 
 TEMPLATE = ('{% for m in messages %}<{{ m.role }}> {% if m.role == "assistant" %}{% generation %}{{ m.content }} </s> '
             '{% endgeneration %}{% else %}{{ m.content }} </s> {% endif %}{% endfor %}'
@@ -38,22 +41,6 @@ SPECIAL = ['<unk>', '</s>', '<pad>', '<user>', '<assistant>']
 WORDS = [f'w{i}' for i in range(60)]
 RATE = 0.05
 BATCH = 4
-
-
-class Case:
-    """A kind of training: our flags, the settings of TRL's trainer, and the data of both."""
-
-    def __init__(self, flags, options, pairs=False, lora=False, whole=False):
-        self.flags, self.options, self.pairs, self.lora = flags, options, pairs, lora
-        self.whole = whole  # every update takes all samples, however they lie in rows
-
-
-CASES = {
-    'sft': Case(['--packing', 'off'], {'assistant_only_loss': True, 'max_length': 64}),
-    'sft-packed': Case(['--packing', 'on'], {'assistant_only_loss': True, 'max_length': 64}, whole=True),
-    'sft-lora': Case(['--packing', 'off'], {'assistant_only_loss': True, 'max_length': 64}, lora=True),
-    'dpo': Case(['--loss', 'dpo:beta=0.1'], {'loss_type': ['sigmoid'], 'beta': 0.1}, pairs=True),
-    'ipo': Case(['--loss', 'ipo:beta=0.1'], {'loss_type': ['ipo'], 'beta': 0.1}, pairs=True)}
 
 
 class Logits(torch.nn.Module):
@@ -76,6 +63,40 @@ class DpoInOrder(InOrder, trl.DPOTrainer):
 
 class SftInOrder(InOrder, trl.SFTTrainer):
     pass
+
+
+class CpoInOrder(InOrder, trl.experimental.cpo.CPOTrainer):
+    pass
+
+
+class OrpoInOrder(InOrder, trl.experimental.orpo.ORPOTrainer):
+    def concatenated_forward(self, model, batch):
+        forward = super().concatenated_forward(model, batch)
+        return (*forward[:4], -forward[0].mean(), *forward[5:])
+
+
+class Case:
+    """A kind of training: TRL's trainer and its settings, our flags, and the data of both."""
+
+    def __init__(self, trainer, config, flags, options, lora=False, whole=False):
+        self.trainer, self.config, self.flags, self.options, self.lora = trainer, config, flags, options, lora
+        self.pairs = trainer is not SftInOrder
+        self.whole = whole  # every update takes all samples, however they lie in rows
+
+    def with_lora(self):
+        return Case(self.trainer, self.config, self.flags, self.options, lora=True)
+
+
+ANSWERS = {'assistant_only_loss': True, 'max_length': 64}
+CASES = {
+    'sft': Case(SftInOrder, trl.SFTConfig, ['--packing', 'off'], ANSWERS),
+    'sft-packed': Case(SftInOrder, trl.SFTConfig, ['--packing', 'on'], ANSWERS, whole=True),
+    'dpo': Case(DpoInOrder, trl.DPOConfig, ['--loss', 'dpo:beta=0.1'], {'loss_type': ['sigmoid'], 'beta': 0.1}),
+    'ipo': Case(DpoInOrder, trl.DPOConfig, ['--loss', 'ipo:beta=0.1'], {'loss_type': ['ipo'], 'beta': 0.1}),
+    'simpo': Case(CpoInOrder, trl.experimental.cpo.CPOConfig, ['--loss', 'simpo:beta=2,gamma=0.5'],
+                  {'loss_type': 'simpo', 'cpo_alpha': 0.0, 'beta': 2.0, 'simpo_gamma': 0.5}),
+    'orpo': Case(OrpoInOrder, trl.experimental.orpo.ORPOConfig, ['--loss', 'orpo:beta=0.1'], {'beta': 0.1})}
+CASES |= {f'{name}-lora': case.with_lora() for name, case in CASES.items() if not case.whole}
 
 
 def make_tokenizer():
@@ -127,17 +148,15 @@ def draw_chats(count):
 
 def train_trl(model, tokenizer, rows, steps, case, double, folder):
     trained = copy.deepcopy(model).double() if double else copy.deepcopy(model)
-    kind = trl.DPOConfig if case.pairs else trl.SFTConfig
-    options = {'precompute_ref_log_probs': False} if case.pairs else {}
-    config = kind(output_dir=folder, per_device_train_batch_size=len(rows) if case.whole else BATCH, max_steps=steps,
-                  learning_rate=RATE, lr_scheduler_type='constant', optim='sgd', max_grad_norm=0, logging_steps=1,
-                  save_strategy='no', report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False,
-                  disable_tqdm=True, **options, **case.options)
+    config = case.config(
+        output_dir=folder, per_device_train_batch_size=len(rows) if case.whole else BATCH, max_steps=steps,
+        learning_rate=RATE, lr_scheduler_type='constant', optim='sgd', max_grad_norm=0, logging_steps=1,
+        save_strategy='no', report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False,
+        disable_tqdm=True, **case.options)
     given = {'args': config, 'train_dataset': datasets.Dataset.from_list(rows), 'processing_class': tokenizer}
-    if case.pairs:
-        trainer = DpoInOrder(trained, ref_model=copy.deepcopy(trained), **given)
-    else:
-        trainer = SftInOrder(trained, **given)
+    if case.trainer is DpoInOrder and not case.lora:
+        given['ref_model'] = copy.deepcopy(trained)
+    trainer = case.trainer(trained, **given)
     losses = []
     compute = trainer.compute_loss
 

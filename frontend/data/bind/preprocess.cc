@@ -225,6 +225,7 @@ std::string ToJson(const Preprocess& p) {
   json["classes"] = p.classes;
   json["loss"] = p.loss;
   json["output"] = p.output;
+  if (!p.reference_model.empty()) json["reference_model"] = p.reference_model;
   return WriteJson(json, 2) + "\n";
 }
 
@@ -239,6 +240,7 @@ absl::StatusOr<Preprocess> ParsePreprocess(const std::string& text) {
   RETURN_IF_ERROR(ReadField(json, "classes", &p.classes));
   RETURN_IF_ERROR(ReadField(json, "loss", &p.loss));
   RETURN_IF_ERROR(ReadField(json, "output", &p.output));
+  RETURN_IF_ERROR(ReadField(json, "reference_model", &p.reference_model));
   RETURN_IF_ERROR(ParseText(json, &p.text));
   RETURN_IF_ERROR(ParseAlphabet(json, &p.alphabet));
   RETURN_IF_ERROR(ParseMasks(json, &p));

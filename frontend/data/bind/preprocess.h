@@ -71,6 +71,7 @@ struct Preprocess {
   std::vector<std::string> label;    // column names
   std::vector<std::string> classes;  // names in the order of the label values; empty if there are none
   std::string loss, output;          // "cross_entropy" on model output "probs"
+  std::string reference_model;       // the file of the model that dpo compared with; "": none
 };
 
 // Normalizes 8-bit pixels: y = (x * scale - mean[c]) / std[c].

@@ -7,9 +7,11 @@
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/sources/json.h"
+#include "frontend/data/text/pair_rows.h"
 #include "optim/config/unused_fields.h"
 #include "optim/plan/data_checks.h"
 #include "optim/plan/packing.h"
+#include "optim/plan/reference_scores.h"
 #include "tools/onnxtrain/commands/command.h"
 #include "tools/onnxtrain/commands/inference.h"
 #include "tools/onnxtrain/flags/flags.h"
@@ -61,6 +63,19 @@ absl::Status WarnOfNonFiniteLoss(const EvalMetrics& metrics, int64_t batch, cons
   return absl::OkStatus();
 }
 
+// Gives pairs of answers their log-probabilities under the reference, if the loss compares with one.
+absl::Status AddReference(const TrainConfig& config, const ModelAndData& setup, const LossChoice& loss,
+                          const SessionOptions& options, Backend* backend, TrainData* data) {
+  if (!loss.leading().function->reference) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const TrainConfig reference, FindReferenceModel(config, setup.before));
+  LogInfo(config, StrCat("the reference is ", reference.model, " (`reference_model`)"));
+  auto session = OpenReferenceModel(reference, setup.data.bound, options, backend);
+  if (!session.ok()) return Annotate(session.status(), StrCat("the reference ", reference.model, ": "));
+  ASSIGN_OR_RETURN(std::vector<float> scores, ScoreReference(**session, *data));
+  data->dataset = WithReference(data->dataset, std::move(scores));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> RunEval(const TrainConfig& config) {
@@ -84,8 +99,9 @@ absl::StatusOr<int> RunEval(const TrainConfig& config) {
     return Invalid(config.data, ": ", guessed);
   LogInfo(config, look.loss.explanation);
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
+  RETURN_IF_ERROR(KeepWholeBatches(options.fixed_batch, &data.dataset));
+  RETURN_IF_ERROR(AddReference(config, setup, look.loss, options, backend.get(), &data));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(models, backend.get(), std::move(options)));
-  RETURN_IF_ERROR(KeepWholeBatches(session->fixed_batch(), &data.dataset));
   if (setup.data.text.packed.value_or(false))
     RETURN_IF_ERROR(CheckSeparation(*session, data, setup.data.bound.token_input, DType::kFloat32));
   ASSIGN_OR_RETURN(const EvalMetrics metrics, EvaluateAll(*session, data, NumWorkers(config)));

@@ -50,6 +50,9 @@ absl::Status SkipBadSamples(const TrainConfig& config, ModelAndData* setup) {
 absl::StatusOr<ModelAndData> OpenOrMakeUpInputs(const TrainConfig& config) {
   if (config.data.empty()) return MakeUpInputs(config);
   ASSIGN_OR_RETURN(ModelAndData opened, OpenInputs(config, false, true));
+  ASSIGN_OR_RETURN(const std::vector<LossTermSpec> terms, ParseLoss(opened.loss.name));
+  if (terms[0].function != nullptr && terms[0].function->reference)
+    return Invalid("`loss` ", opened.loss.name, ": compares with a reference, which train and eval evaluate");
   RETURN_IF_ERROR(SkipBadSamples(config, &opened));
   return opened;
 }

@@ -42,8 +42,6 @@ absl::StatusOr<Prompts> OpenPrompts(const TrainConfig& config, const std::option
   return Prompts::Make(config, std::move(setup));
 }
 
-bool WritesJson(const std::string& out) { return HasSuffix(out, {".jsonl", ".ndjson"}, false); }
-
 std::string JsonLine(const PromptRow& row, const WrittenText& written) {
   OrderedJson json = {{"sample", row.row}, {"prompt", row.prompt}, {"prediction", written.text}};
   if (!row.reference.empty()) json["reference"] = row.reference;
@@ -57,36 +55,73 @@ std::string CsvLine(const PromptRow& row, const WrittenText& written) {
                 written.tokens, ",", written.ended ? 1 : 0, "\n");
 }
 
-std::string Table(const std::string& out, const std::vector<PromptRow>& rows, const std::vector<WrittenText>& written) {
-  const bool json = WritesJson(out);
-  std::string text = json ? "" : "sample,prompt,prediction,reference,tokens,ended\n";
-  for (size_t i = 0; i < rows.size(); ++i) text += json ? JsonLine(rows[i], written[i]) : CsvLine(rows[i], written[i]);
-  return text;
-}
-
-absl::StatusOr<std::vector<WrittenText>> Answer(const TrainConfig& config, const TextModel& model,
-                                                const Prompts& prompts, const std::vector<PromptRow>& rows) {
-  std::vector<std::vector<int64_t>> asked;
-  int64_t longest = 0;
-  for (const PromptRow& row : rows) {
-    asked.push_back(row.ids);
-    longest = std::max<int64_t>(longest, std::ssize(row.ids));
+// The file of answers, or stdout for "-".
+class AnswerFile {
+ public:
+  static absl::StatusOr<AnswerFile> Create(const std::string& path) {
+    AnswerFile file(path);
+    if (path != "-") {
+      ASSIGN_OR_RETURN(AtomicFile atomic, AtomicFile::Create(path));
+      file.file_.emplace(std::move(atomic));
+    }
+    if (!file.is_json_) RETURN_IF_ERROR(file.Append("sample,prompt,prediction,reference,tokens,ended\n"));
+    return file;
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
+
+  absl::Status Add(const PromptRow& row, const WrittenText& written) {
+    return Append(is_json_ ? JsonLine(row, written) : CsvLine(row, written));
+  }
+  absl::Status Finish() { return file_.has_value() ? file_->Commit() : absl::OkStatus(); }
+
+ private:
+  explicit AnswerFile(const std::string& path) : is_json_(HasSuffix(path, {".jsonl", ".ndjson"}, false)) {}
+
+  absl::Status Append(const std::string& text) {
+    if (!file_.has_value()) return Print(text);
+    RETURN_IF_ERROR(file_->WriteAt(bytes_, std::as_bytes(std::span(text))));
+    bytes_ += std::ssize(text);
+    return absl::OkStatus();
+  }
+
+  bool is_json_;
+  std::optional<AtomicFile> file_;
+  int64_t bytes_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<TextDecoder>> OpenDecoder(const TrainConfig& config, const TextModel& model,
+                                                         const Prompts& prompts, const PromptRows& rows,
+                                                         Backend* backend) {
   const int64_t exported = ExportedBatch(*model.model);
   const int64_t together = config.batch_size > 0 ? config.batch_size : exported > 1 ? exported : kMostRows;
   const DecoderRequest request{.model = model.model,
                                .loss = model.loss,
-                               .backend = backend.get(),
-                               .rows = std::min<int64_t>(together, std::ssize(rows)),
-                               .capacity = longest + config.max_new_tokens};
-  ASSIGN_OR_RETURN(const auto decoder, MakeDecoder(config, prompts, request));
-  for (const PromptRow& row : rows) {
-    if (std::ssize(row.ids) >= decoder->capacity())
-      return Invalid(config.data, ": row ", row.row, ": the prompt has ", row.ids.size(), " tokens, of at most ",
-                     decoder->capacity(), " with its answer");
+                               .backend = backend,
+                               .rows = std::min(together, rows.size()),
+                               .capacity = rows.longest() + config.max_new_tokens};
+  ASSIGN_OR_RETURN(auto decoder, MakeDecoder(config, prompts, request));
+  if (rows.longest() >= decoder->capacity())
+    return Invalid(config.data, ": row ", rows.longest_row(), ": the prompt has ", rows.longest(),
+                   " tokens, of at most ", decoder->capacity(), " with its answer");
+  return decoder;
+}
+
+// Reads, answers and writes as many prompts at a time as the decoder has rows.
+absl::Status AnswerAll(const TrainConfig& config, const TextModel& model, const Prompts& prompts,
+                       const PromptRows& rows, AnswerFile* out) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, LoadBackend(config));
+  ASSIGN_OR_RETURN(const auto decoder, OpenDecoder(config, model, prompts, rows, backend.get()));
+  const GenerationSpec spec = MakeGenerationSpec(config, prompts);
+  for (int64_t first = 0; first < rows.size(); first += decoder->rows()) {
+    std::vector<PromptRow> group;
+    std::vector<std::vector<int64_t>> asked;
+    for (int64_t i = first; i < std::min(first + decoder->rows(), rows.size()); ++i) {
+      ASSIGN_OR_RETURN(group.emplace_back(), rows.Read(i));
+      asked.push_back(group.back().ids);
+    }
+    ASSIGN_OR_RETURN(const auto written, WriteAnswers(*decoder, prompts, asked, spec, first, nullptr));
+    for (size_t i = 0; i < group.size(); ++i) RETURN_IF_ERROR(out->Add(group[i], written[i]));
   }
-  return WriteAnswers(*decoder, prompts, asked, MakeGenerationSpec(config, prompts), nullptr);
+  return out->Finish();
 }
 
 }  // namespace
@@ -104,24 +139,20 @@ absl::StatusOr<bool> PredictText(const TrainConfig& given, const std::string& ou
   if (!prompts.ok()) return false;  // without a tokenizer, samples are token ids
   const std::vector<std::string> columns =
       config.text.empty() && before.has_value() ? before->text.columns : config.text;
-  ASSIGN_OR_RETURN(const PromptFile file, ReadPromptFile(config, config.data, columns, *prompts));
-  if (file.rows.empty() && IsStdin(config.data))  // which cannot be read again
+  ASSIGN_OR_RETURN(const auto rows, PromptRows::Open(config, config.data, columns, *prompts));
+  if (rows->empty() && IsStdin(config.data))  // which cannot be read again
     return Invalid(kStdinName, ": has no column of prompts (`loss` mse writes the scores of token ids)");
-  if (file.rows.empty()) return false;
-  if (!file.unreadable.empty())
-    Warn(StrCat("left out ", file.unreadable.size(), " prompts that cannot be read (", file.unreadable[0], " …)"));
+  if (rows->empty()) return false;
+  if (rows->left_out() > 0)
+    Warn(StrCat("left out ", rows->left_out(), " prompts that cannot be read (", rows->why_left_out(), " …)"));
   for (const char* field : {"max_length", "truncate", "loss_on"}) {
     if (IsSpecified(config, field)) return Invalid("`", field, "`: has no effect on prompts (`max_new_tokens`)");
   }
   LogInfo(config, "a language model: writes its answers as text (`loss` mse writes the scores of all tokens)");
-  ASSIGN_OR_RETURN(const std::vector<WrittenText> written, Answer(config, model, *prompts, file.rows));
-  const std::string text = Table(out, file.rows, written);
-  if (out == "-") {
-    RETURN_IF_ERROR(Print(text));
-    return true;
-  }
-  RETURN_IF_ERROR(WriteTextFile(out, text));
-  RETURN_IF_ERROR(Print(PageRow("written", StrCat(out, ": ", FormatWithCommas(std::ssize(file.rows)), " answers"))));
+  ASSIGN_OR_RETURN(AnswerFile file, AnswerFile::Create(out));
+  RETURN_IF_ERROR(AnswerAll(config, model, *prompts, *rows, &file));
+  if (out != "-")
+    RETURN_IF_ERROR(Print(PageRow("written", StrCat(out, ": ", FormatWithCommas(rows->size()), " answers"))));
   return true;
 }
 
