@@ -118,6 +118,13 @@ class _TrainPlan(TypedDict, total=False):
     but the borders of √n segments; all: everything cheap; budget: as auto, within --memory-budget (default auto)"""
     memory_budget: int
     """Memory that training may use in all: 900MiB, 2GiB (default: what is free)"""
+    allow_lossy_memory: bool
+    """Lets --memory-budget take what changes numbers, too, if nothing else fits: 8-bit moments, bf16 weights (default
+    false)"""
+    optimizer_in_backward: Value
+    """Updates each weight during the backward pass, so that few gradients are in memory at a time. yes; no; auto: if
+    --memory-budget needs it. Where the norm of all gradients matters, another backward pass finds it first
+    (--max-grad-norm 0: none) (default auto)"""
     max_grad_norm: Union[float, str]
     """Clips gradients to this global norm; 0: off (default where --clip-value or --agc is set) (default 1)"""
     clip_value: Union[float, str]
@@ -420,16 +427,19 @@ class _TrainEvalComparePlan(TypedDict, total=False):
     """Label that cross_entropy and nll leave out (default -100)"""
 
 
-class _TrainPredictInspectComparePlan(TypedDict, total=False):
-    seed: int
-    """Seed of the data order, dropout, new weights, synthetic data and drawn tokens (default 42)"""
-
-
 class _Plan(TypedDict, total=False):
+    ladder: bool
+    """Shows every way to train this model within less memory: bytes by kind, time, and what it changes in the numbers
+    (default false)"""
     world: int
     """Plans for one of N ranks of a distributed run, which share every batch (default 1)"""
     plot: Value
     """Plots live memory over the step as SVG"""
+
+
+class _TrainPredictInspectComparePlan(TypedDict, total=False):
+    seed: int
+    """Seed of the data order, dropout, new weights, synthetic data and drawn tokens (default 42)"""
 
 
 class _TrainEvalInspectComparePlan(TypedDict, total=False):
@@ -477,7 +487,7 @@ class CompareFlags(
 
 class PlanFlags(
     _TrainPredictPlan, _TrainPlan, _TrainEvalPredictInspectComparePlan, _TrainEvalPlan, _TrainInspectComparePlan,
-    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _TrainPredictInspectComparePlan, _Plan,
+    _TrainEvalPredictComparePlan, _TrainComparePlan, _TrainEvalComparePlan, _Plan, _TrainPredictInspectComparePlan,
     _TrainEvalInspectComparePlan, total=False):
     """Plans the memory of a run, which has the same flags: by kind, recomputation, the largest micro-batch that
     fits."""
