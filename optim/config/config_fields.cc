@@ -118,8 +118,8 @@ constexpr Condition kNeedsOpenEnd =
     Final(IsNoCycle, ": has no effect: `lr_scheduler` one_cycle has an end of its own (final_div)");
 constexpr Condition kNeedsOpenStart =
     Final(IsNoCycle, ": has no effect: `lr_scheduler` one_cycle rises by itself (pct)");
-constexpr Condition kNeedsBudget = Parsed([](const C& c) { return c.memory_budget > 0; },
-                                         ": has no effect: there is no `memory_budget`");
+constexpr Condition kNeedsBudget =
+    Parsed([](const C& c) { return c.memory_budget > 0; }, ": has no effect: there is no `memory_budget`");
 constexpr Condition kNeedsFp16 = Parsed([](const C& c) { return c.mixed_precision == "fp16"; },
                                         ": has no effect: only `mixed_precision` fp16 scales the loss");
 constexpr Condition kNeedsComparison = Final(

@@ -37,9 +37,9 @@ struct OptimizerSpec {
   std::set<std::string> tables;                // FindTables of the model (groups.h); set by the session
   // Updates each weight as soon as its gradient is known, where an update is one micro-batch (training_graph.h).
   bool in_backward = false;
-  double ema_decay = 0;                        // decay of a moving average of the weights; 0: no average
-  DType weight_dtype = DType::kFloat32;        // kBFloat16: of trained matrices, without float32 masters
-  std::map<std::string, double> lr_factors;    // factors of `lr`, by weight name; 1 if absent
+  double ema_decay = 0;                      // decay of a moving average of the weights; 0: no average
+  DType weight_dtype = DType::kFloat32;      // kBFloat16: of trained matrices, without float32 masters
+  std::map<std::string, double> lr_factors;  // factors of `lr`, by weight name; 1 if absent
 };
 
 struct ScheduleSpec {

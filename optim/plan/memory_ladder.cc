@@ -205,8 +205,7 @@ double UpdateSeconds(const Session& session, int64_t accumulation) {
 absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& model, const SessionOptions& given,
                                   const BatchPlan& batch) {
   SessionOptions options = OptionsOn(rung, given);
-  RungPlan plan{.rung = rung,
-                .batch = {batch.global, options.micro_batch, CeilDiv(batch.global, options.micro_batch)}};
+  RungPlan plan{.rung = rung, .batch = {batch.global, options.micro_batch, CeilDiv(batch.global, options.micro_batch)}};
   options.recompute = {.mode = RecomputeMode::kNone};
   {
     ASSIGN_OR_RETURN(const auto keeping, Planned(model, options, batch.global));

@@ -18,20 +18,20 @@ struct Row {
   std::optional<DType> dtype = {};  // absent: that of the weights
   Arena DeviceScalars::*arena = &DeviceScalars::memory;
 };
-constexpr Row kRows[] = {{device_scalar::kBatchCorrect, &DeviceScalars::batch_correct},
-                         {device_scalar::kBatchTargets, &DeviceScalars::batch_targets},
-                         {device_scalar::kSumCorrect, &DeviceScalars::sum_correct},
-                         {device_scalar::kSumTargets, &DeviceScalars::sum_targets},
-                         {device_scalar::kNorm, &DeviceScalars::norm},
-                         {device_scalar::kRate, &DeviceScalars::rate},
-                         {device_scalar::kPlateau, &DeviceScalars::plateau},
-                         {device_scalar::kLossScale, &DeviceScalars::loss_scale},
-                         {device_scalar::kApplied, &DeviceScalars::applied, DType::kInt64},
-                         {device_scalar::kSkipped, &DeviceScalars::skipped, DType::kInt64},
-                         {device_scalar::kSkippedInARow, &DeviceScalars::skipped_in_a_row, DType::kInt64},
-                         {device_scalar::kScaleApplied, &DeviceScalars::scale_applied, DType::kInt64},
-                         {device_scalar::kSquaredNorm, &DeviceScalars::squared_norm, DType::kFloat64,
-                          &DeviceScalars::transient}};
+constexpr Row kRows[] = {
+    {device_scalar::kBatchCorrect, &DeviceScalars::batch_correct},
+    {device_scalar::kBatchTargets, &DeviceScalars::batch_targets},
+    {device_scalar::kSumCorrect, &DeviceScalars::sum_correct},
+    {device_scalar::kSumTargets, &DeviceScalars::sum_targets},
+    {device_scalar::kNorm, &DeviceScalars::norm},
+    {device_scalar::kRate, &DeviceScalars::rate},
+    {device_scalar::kPlateau, &DeviceScalars::plateau},
+    {device_scalar::kLossScale, &DeviceScalars::loss_scale},
+    {device_scalar::kApplied, &DeviceScalars::applied, DType::kInt64},
+    {device_scalar::kSkipped, &DeviceScalars::skipped, DType::kInt64},
+    {device_scalar::kSkippedInARow, &DeviceScalars::skipped_in_a_row, DType::kInt64},
+    {device_scalar::kScaleApplied, &DeviceScalars::scale_applied, DType::kInt64},
+    {device_scalar::kSquaredNorm, &DeviceScalars::squared_norm, DType::kFloat64, &DeviceScalars::transient}};
 
 struct TermRow {
   const char* name;

@@ -37,8 +37,8 @@ absl::Status SessionImpl::Init() {
   if (options_.deterministic && !on_host()) return Invalid("`deterministic`: sums gradients on a CPU only");
   const bool whole = !options_.communicates() && !options_.deterministic;
   if (options_.optimizer.in_backward && (!whole || options_.step_form == StepForm::kMicroAndApply))
-    return Invalid("`optimizer_in_backward`: ", whole ? "the sizes of inputs differ within an update"
-                                                      : "gradients are summed before the update",
+    return Invalid("`optimizer_in_backward`: ",
+                   whole ? "the sizes of inputs differ within an update" : "gradients are summed before the update",
                    ", so that no update is one program");
   if (FindRule(options_.optimizer) == nullptr) return Invalid("`optimizer` ", options_.optimizer.rule, ": unknown");
   ASSIGN_OR_RETURN(prepared_, PrepareTrained());

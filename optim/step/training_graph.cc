@@ -452,7 +452,7 @@ class UpdateBuilder {
   Builder b_;
   Val applied_, step_, rate_, norm_, finite_;
   Val applies_;  // of the target whose update is appended; else finite_
-  Val factor_;  // of every gradient; invalid: 1
+  Val factor_;   // of every gradient; invalid: 1
 };
 
 }  // namespace

@@ -31,8 +31,7 @@ tiny::Model Deep() {
     const std::string n = std::to_string(layer);
     const int64_t width = layer == 0 ? 4 : kWidth;
     const bool shared = layer == 1 || layer == kLayers - 1;
-    const std::string w =
-        shared ? "shared" : add("w" + n, {width, kWidth}, tiny::Uniform(width * kWidth, 0.2f, layer));
+    const std::string w = shared ? "shared" : add("w" + n, {width, kWidth}, tiny::Uniform(width * kWidth, 0.2f, layer));
     std::vector<std::string> norm = {"p" + n};
     for (const auto& [name, value] : {std::pair("scale", 1.f), {"bias", 0.f}, {"mean", 0.f}, {"var", 1.f}})
       norm.push_back(add(name + n, {kWidth}, std::vector<float>(kWidth, value)));
@@ -101,8 +100,7 @@ TEST_F(UpdateInBackward, ComputesTheSameBits) {
 TEST_F(UpdateInBackward, SkipsWhatIsNotFinite) {
   const auto backend = CreateBackend("cpu", {.threads = 1}).value();
   for (const double norm : {0.0, 1.0}) {
-    const auto session =
-        Create(backend.get(), {.optimizer = {.max_grad_norm = norm, .in_backward = true}}).value();
+    const auto session = Create(backend.get(), {.optimizer = {.max_grad_norm = norm, .in_backward = true}}).value();
     const auto before = session->Weights().value();
     ASSERT_TRUE(session->Step(MakeBatch(std::numeric_limits<double>::infinity())).ok());
     EXPECT_EQ(session->Report().value().skipped, 1);

@@ -16,8 +16,8 @@ namespace onnxtrain {
 
 absl::StatusOr<PreparedModel> TensorSession::PrepareTrained() {
   if (IsPerTensor(options_.optimizer))
-    return Invalid(WholeWeightReader(options_.optimizer), ": reads whole weights, of which a rank of `tensor` ",
-                   size(), " has parts");
+    return Invalid(WholeWeightReader(options_.optimizer), ": reads whole weights, of which a rank of `tensor` ", size(),
+                   " has parts");
   options_.step_form = StepForm::kMicroAndApply;
   ASSIGN_OR_RETURN(const PreparedModel whole,
                    models_->Prepare(prepare_, options_.micro_batch, true, !options_.plan_only));

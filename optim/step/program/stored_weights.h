@@ -24,8 +24,8 @@ absl::StatusOr<Graph> AdaptToStoredWeights(const Graph& graph,
                                            const std::function<const Region*(const std::string&)>& region,
                                            uint64_t seed);
 
-// Gives each reader of a widened weight a copy of the cast right before it: a cast takes less time than its result takes
-// memory from the forward to the backward pass.
+// Gives each reader of a widened weight a copy of the cast right before it: a cast takes less time than its result
+// takes memory from the forward to the backward pass.
 Graph WidenWhereRead(const Graph& legal);
 
 }  // namespace onnxtrain

@@ -56,8 +56,9 @@ std::string Page(const TrainingRun& run, const std::vector<RungPlan>& plans) {
   std::string text = PageRow("model", DescribeModel(*run.data.models->model())) +
                      PageRow("backend", DescribeBackend(*run.backend)) +
                      PageRow("batch", StrCat(run.batch.global, " in micro-batches of ", run.batch.micro)) +
-                     PageRow("ladder", "each rung without recomputation, and with as much as possible; a "
-                                       "`memory_budget` takes the first one that fits");
+                     PageRow("ladder",
+                             "each rung without recomputation, and with as much as possible; a "
+                             "`memory_budget` takes the first one that fits");
   absl::StrAppendFormat(&text, "  %-10s", "");
   for (const MemoryColumn& column : kMemoryColumns) absl::StrAppendFormat(&text, " %11s", column.key);
   absl::StrAppendFormat(&text, " %11s %7s\n", "peak", "time");
