@@ -149,6 +149,14 @@ SessionOptions OptionsOn(const MemoryRung& rung, SessionOptions options) {
   return options;
 }
 
+// Returns true if what a rung holds besides its programs exceeds the budget, which takes no plan to know.
+bool HoldsTooMuch(const MemoryRung& rung, const BudgetedModel& model, const SessionOptions& given) {
+  SessionOptions options = OptionsOn(rung, given);
+  options.plan_only = true;
+  const auto session = Session::Create(model.models, &model.backend, std::move(options));
+  return session.ok() && (*session)->memory().total() > PlannableBytes(given.recompute.memory_budget);
+}
+
 std::string DescribeFit(const MemoryRung& rung, const BatchPlan& fit, int64_t given) {
   if (rung.divides)
     return StrCat("micro-batches of ", fit.micro, ": those of ", given,
@@ -164,6 +172,7 @@ absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedM
   std::vector<MemoryRung> rungs = ListRungs(config, given, *batch);
   if (!config.allow_lossy_memory) std::erase_if(rungs, [](const MemoryRung& r) { return !r.changes.empty(); });
   for (const MemoryRung& rung : rungs) {
+    if (HoldsTooMuch(rung, model, given)) continue;
     *options = given;
     const auto fit = RungFitter(model, rung, *batch, options).Fit(samples);
     if (fit.ok()) {
@@ -177,7 +186,8 @@ absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedM
     ASSIGN_OR_RETURN(const int64_t of_rung, FindLeastBudget(model, OptionsOn(rung, given), batch->global));
     least = std::min(least, of_rung);
   }
-  return RefuseBudget(given.recompute.memory_budget, least, rungs.size() > 1 ? 1 : given.micro_batch);
+  const bool divides = std::ranges::any_of(rungs, &MemoryRung::divides);
+  return RefuseBudget(given.recompute.memory_budget, least, divides ? 1 : given.micro_batch);
 }
 
 namespace {
