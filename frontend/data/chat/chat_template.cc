@@ -42,11 +42,9 @@ class ParsedTemplate : public ChatTemplate {
   ParsedTemplate(jinja::Body body, bool marks_generation)
       : body_(std::move(body)), marks_generation_(marks_generation) {}
 
-  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const override {
-    ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(variables));
-    if (values.dict() == nullptr) return Invalid("the variables of a template must be an object");
+  absl::StatusOr<RenderedChat> RenderValues(const jinja::Dict& variables, const RenderOptions& options) const override {
     const jinja::Limits limits = {.steps = options.max_steps, .bytes = options.max_bytes};
-    jinja::Interpreter run(*values.dict(), GetLocalTime(options.now), limits);
+    jinja::Interpreter run(variables, GetLocalTime(options.now), limits);
     RenderedChat chat;
     ASSIGN_OR_RETURN(chat.text, run.Run(body_));
     chat.generated = ToByteRanges(chat.text, run.generated());
@@ -61,6 +59,12 @@ class ParsedTemplate : public ChatTemplate {
 };
 
 }  // namespace
+
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const OrderedJson& variables, const RenderOptions& options) const {
+  ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(variables));
+  if (values.dict() == nullptr) return Invalid("the variables of a template must be an object");
+  return RenderValues(*values.dict(), options);
+}
 
 absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::Parse(std::string_view source) {
   if (FindInvalidUtf8(source) != source.npos) return Invalid("line 1: the template is not UTF-8");

@@ -15,6 +15,10 @@
 
 namespace onnxtrain {
 
+namespace jinja {
+struct Dict;
+}  // namespace jinja
+
 // Bytes [begin, end) of a text.
 struct TextRange {
   size_t begin = 0, end = 0;
@@ -42,8 +46,11 @@ class ChatTemplate {
 
   // `variables` is an object. Errors in the template are one line that begins with "line N: "; those of raise_exception
   // are FailedPrecondition errors with its message.
-  virtual absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const = 0;
+  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const;
   absl::StatusOr<RenderedChat> Render(const OrderedJson& variables) const { return Render(variables, {}); }
+  // As Render, of variables that are converted already, for many renderings of the same messages.
+  virtual absl::StatusOr<RenderedChat> RenderValues(const jinja::Dict& variables,
+                                                    const RenderOptions& options) const = 0;
   // Returns true if the template marks the text of assistants by {% generation %}.
   virtual bool marks_generation() const = 0;
 };

@@ -64,8 +64,8 @@ absl::StatusOr<std::vector<TokenId>> ChatText::EncodePrompt(const Dialogue& dial
                                                             TokenizerScratch* scratch) const {
   const ChatTemplate* own = FindTemplate(dialogue);
   if (own == nullptr) return Invalid("the tokenizer has no chat template (`chat_template`)");
-  const Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), true, settings_);
-  ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderChat(*own, variables)));
+  Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), true, settings_);
+  ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderChat(*own, std::move(variables))));
   std::vector<TokenId> ids;
   RETURN_IF_ERROR(tokenizer.Encode(text.text, scratch, &ids));
   return ids;
@@ -91,8 +91,8 @@ absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const 
                     : dialogue.prompt_messages > 0 ? LossOn::kCompletion
                                                    : LossOn::kAssistant;
   if (on == LossOn::kAssistant) {
-    const Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), false, settings_);
-    ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderTrainedChat(*own, variables)));
+    Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), false, settings_);
+    ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderTrainedChat(*own, std::move(variables))));
     return EncodeMarked(tokenizer, text, scratch);
   }
   if (on == LossOn::kCompletion && dialogue.prompt_messages == 0)

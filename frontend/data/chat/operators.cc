@@ -142,6 +142,10 @@ absl::StatusOr<std::optional<Value>> FindAttribute(const Value& value, std::stri
     RETURN_IF_ERROR(attribute->status());
     return **std::move(attribute);
   }
+  if (value.sequence() != nullptr && value.sequence()->is_group) {
+    if (name == "grouper") return value.sequence()->items[0];
+    if (name == "list") return value.sequence()->items[1];
+  }
   const Builtin* method = FindBuiltin(GetMethods(value), name);
   return method == nullptr ? std::nullopt : std::optional<Value>(MakeFunction(*method, value));
 }

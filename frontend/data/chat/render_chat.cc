@@ -2,13 +2,21 @@
 
 #include <algorithm>
 
+#include "frontend/data/chat/json_text.h"
+
 namespace onnxtrain {
 namespace {
 
 constexpr std::string_view kReasoningFields[] = {"reasoning_content", "thinking", "reasoning"};
 
-// Copies a message without null fields, and passes reasoning under all names that templates read.
-OrderedJson NormalizeMessage(const OrderedJson& message) {
+bool HasReasoning(const OrderedJson& message) {
+  return std::ranges::any_of(kReasoningFields, [&](std::string_view name) { return message.contains(name); });
+}
+
+// Removes null fields of a message, and passes reasoning under all names that templates read.
+OrderedJson NormalizeMessage(OrderedJson message) {
+  const bool has_null = std::ranges::any_of(message, [](const OrderedJson& value) { return value.is_null(); });
+  if (!has_null && !HasReasoning(message)) return message;
   OrderedJson fields = OrderedJson::object(), out = OrderedJson::object();
   for (const auto& [key, value] : message.items()) {
     if (!value.is_null()) fields[key] = value;
@@ -50,38 +58,52 @@ size_t FindBorder(std::string_view text, std::string_view turn) {
 // Renders prefixes of one conversation.
 class PrefixRenderer {
  public:
-  PrefixRenderer(const ChatTemplate& chat, OrderedJson variables, const RenderOptions& options)
-      : chat_(chat), variables_(std::move(variables)), messages_(variables_["messages"]), options_(options) {}
+  // `variables` have a list of "messages"; `whole` is the text of all of them, after which no prompt follows if
+  // `is_ended`.
+  PrefixRenderer(const ChatTemplate& chat, jinja::Dict variables, std::string_view whole, bool is_ended,
+                 const RenderOptions& options)
+      : chat_(chat),
+        variables_(std::move(variables)),
+        messages_(variables_.FindText("messages")->sequence()->items),
+        whole_(whole),
+        is_ended_(is_ended),
+        options_(options) {}
 
   // Finds the turn of an assistant in the text of all messages.
-  absl::StatusOr<TextRange> FindTurn(std::string_view whole, size_t turn) {
+  absl::StatusOr<TextRange> FindTurn(size_t turn) {
     ASSIGN_OR_RETURN(const std::string before, Render(turn, true));
+    const size_t begin = CommonPrefix(before, whole_);
+    if (is_ended_ && turn + 1 == messages_.size()) return TextRange{begin, whole_.size()};
     ASSIGN_OR_RETURN(const std::string after, Render(turn + 1, false));
-    const size_t begin = CommonPrefix(before, whole);
-    if (whole.starts_with(after)) return TextRange{std::min(begin, after.size()), after.size()};
-    ASSIGN_OR_RETURN(const size_t end, FindEndBeforePrompt(whole, turn, before));
+    return FindIn(turn, begin, before, after);
+  }
+
+ private:
+  // Finds the turn in the text of all messages from those of the messages before it and with it.
+  absl::StatusOr<TextRange> FindIn(size_t turn, size_t begin, std::string_view before, std::string_view after) {
+    if (whole_.starts_with(after)) return TextRange{std::min(begin, after.size()), after.size()};
+    ASSIGN_OR_RETURN(const size_t end, FindEndBeforePrompt(turn, before));
     if (end > begin) return TextRange{begin, end};
-    const std::string_view alone = std::string_view(after).substr(CommonPrefix(before, after));
-    const size_t length = FindBorder(whole.substr(begin), alone);
+    const std::string_view alone = after.substr(CommonPrefix(before, after));
+    const size_t length = FindBorder(whole_.substr(begin), alone);
     if (length > 0) return TextRange{begin, begin + length};
     return Invalid("message ", turn + 1,
                    ": the template renders it differently when others follow, so that its text is not found: use a "
                    "template with {% generation %}");
   }
 
- private:
   absl::StatusOr<std::string> Render(size_t count, bool prompt) {
-    variables_["messages"] = OrderedJson(messages_.begin(), messages_.begin() + static_cast<int64_t>(count));
-    if (count == 0) variables_["messages"] = OrderedJson::array();
-    variables_["add_generation_prompt"] = prompt;
-    auto rendered = chat_.Render(variables_, options_);
+    const auto end = messages_.begin() + static_cast<int64_t>(count);
+    ASSIGN_OR_RETURN(*Find("messages"), jinja::MakeList(jinja::Values(messages_.begin(), end)));
+    *Find("add_generation_prompt") = prompt;
+    auto rendered = chat_.RenderValues(variables_, options_);
     if (rendered.ok()) return std::move(rendered->text);
     return Annotate(rendered.status(), StrCat("rendering the first ", count, " messages: "));
   }
 
   // Returns the end of a turn before the generation prompt that may follow it, or 0 if the text of all messages begins
   // differently. Some templates end the last turn differently from earlier ones if no prompt follows.
-  absl::StatusOr<size_t> FindEndBeforePrompt(std::string_view whole, size_t turn, std::string_view before) {
+  absl::StatusOr<size_t> FindEndBeforePrompt(size_t turn, std::string_view before) {
     ASSIGN_OR_RETURN(const std::string base, Render(turn, false));
     ASSIGN_OR_RETURN(const std::string after, Render(turn + 1, true));
     const std::string_view shared = before.substr(0, CommonPrefix(base, before));
@@ -90,27 +112,29 @@ class PrefixRenderer {
     const std::string_view prompt = before.substr(is_cut ? marker : shared.size());
     if (!std::string_view(after).ends_with(prompt)) return 0;
     const std::string_view until = std::string_view(after).substr(0, after.size() - prompt.size());
-    return whole.starts_with(until) ? until.size() : 0;
+    return whole_.starts_with(until) ? until.size() : 0;
   }
 
+  jinja::Value* Find(std::string_view name) { return &variables_.items[variables_.positions.at(ToAbsl(name))].second; }
+
   const ChatTemplate& chat_;
-  OrderedJson variables_;
-  const OrderedJson messages_;
+  jinja::Dict variables_;
+  const jinja::Values messages_;
+  const std::string_view whole_;
+  const bool is_ended_;
   const RenderOptions& options_;
 };
 
 }  // namespace
 
-absl::StatusOr<OrderedJson> MakeChatVariables(const OrderedJson& conversation) {
+absl::StatusOr<OrderedJson> MakeChatVariables(OrderedJson conversation) {
   if (!conversation.is_object() || !conversation.contains("messages") || !conversation["messages"].is_array())
     return Invalid("a conversation is an object with a list of 'messages'");
-  OrderedJson variables = conversation;
-  OrderedJson messages = OrderedJson::array();
-  for (const OrderedJson& message : conversation["messages"]) {
-    if (!message.is_object()) return Invalid("message ", messages.size() + 1, " is not an object");
-    messages.push_back(NormalizeMessage(message));
+  OrderedJson variables = std::move(conversation);
+  for (size_t i = 0; OrderedJson & message : variables["messages"]) {
+    if (++i; !message.is_object()) return Invalid("message ", i, " is not an object");
+    message = NormalizeMessage(std::move(message));
   }
-  variables["messages"] = std::move(messages);
   for (const char* name : {"tools", "documents"}) {
     OrderedJson& list = variables[name];
     const bool has_objects = list.is_array() && std::ranges::all_of(list, [](const auto& v) { return v.is_object(); });
@@ -120,23 +144,24 @@ absl::StatusOr<OrderedJson> MakeChatVariables(const OrderedJson& conversation) {
   return variables;
 }
 
-absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat, const OrderedJson& conversation,
+absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat, OrderedJson conversation,
                                         const RenderOptions& options) {
-  ASSIGN_OR_RETURN(const OrderedJson variables, MakeChatVariables(conversation));
+  ASSIGN_OR_RETURN(const OrderedJson variables, MakeChatVariables(std::move(conversation)));
   return chat.Render(variables, options);
 }
 
-absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, const OrderedJson& conversation,
+absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, OrderedJson conversation,
                                                const RenderOptions& options) {
-  ASSIGN_OR_RETURN(OrderedJson variables, MakeChatVariables(conversation));
-  ASSIGN_OR_RETURN(RenderedChat rendered, chat.Render(variables, options));
+  ASSIGN_OR_RETURN(const OrderedJson variables, MakeChatVariables(std::move(conversation)));
+  ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(variables));
+  ASSIGN_OR_RETURN(RenderedChat rendered, chat.RenderValues(*values.dict(), options));
   if (chat.marks_generation()) return rendered;
   const OrderedJson& messages = variables["messages"];
-  PrefixRenderer renderer(chat, variables, options);
+  PrefixRenderer renderer(chat, *values.dict(), rendered.text, variables["add_generation_prompt"] == false, options);
   for (size_t i = 0; i < messages.size(); ++i) {
     const auto role = messages[i].find("role");
     if (role == messages[i].end() || *role != "assistant") continue;
-    ASSIGN_OR_RETURN(const TextRange turn, renderer.FindTurn(rendered.text, i));
+    ASSIGN_OR_RETURN(const TextRange turn, renderer.FindTurn(i));
     rendered.generated.push_back(turn);
   }
   return rendered;

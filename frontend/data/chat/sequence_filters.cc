@@ -303,6 +303,7 @@ absl::StatusOr<Value> GroupByFilter(Interpreter& run, const Value& self, const B
     if (members.empty()) members.push_back(items[order[i++]]);
     ASSIGN_OR_RETURN(Value list, MakeList(std::move(members)));
     ASSIGN_OR_RETURN(Value group, MakeTuple({names[first], std::move(list)}));
+    group.sequence()->is_group = true;
     groups.push_back(std::move(group));
   }
   return MakeList(std::move(groups));

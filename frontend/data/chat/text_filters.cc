@@ -110,6 +110,17 @@ absl::StatusOr<Value> WordCountFilter(Interpreter& /*run*/, const Value& self, c
   return Value(words);
 }
 
+absl::StatusOr<Value> WordWrapFilter(Interpreter& run, const Value& self, const Bound& a) {
+  if (self.text() == nullptr) return Invalid("a string is expected, not '", GetTypeName(self), "'");
+  WordWrap wrap{.break_long_words = a.IsTrue(1, true), .at_hyphens = a.IsTrue(3, true)};
+  ASSIGN_OR_RETURN(wrap.width, a.GetInteger(0, wrap.width));
+  if (!a.Get(2).is_none()) {
+    ASSIGN_OR_RETURN(wrap.separator, a.GetText(2));
+  }
+  ASSIGN_OR_RETURN(std::string text, WrapWords(run, *self.text(), wrap));
+  return Value(std::move(text));
+}
+
 absl::StatusOr<Value> TruncateFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
   if (!GetLength(self)) return Invalid("'", GetTypeName(self), "' object has no length");
   const std::string text = Print(self), end = a.Has(2) ? Print(a.Get(2)) : "...";
@@ -256,6 +267,7 @@ constexpr Builtin kTextFilters[] = {
     {"string", "", StringFilter},
     {"center", "width?", CenterFilter},
     {"wordcount", "", WordCountFilter},
+    {"wordwrap", "width? break_long_words? wrapstring? break_on_hyphens?", WordWrapFilter},
     {"truncate", "length? killwords? end? leeway?", TruncateFilter},
     {"format", "*", FormatFilter},
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", ToJsonFilter},

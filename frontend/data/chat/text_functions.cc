@@ -17,6 +17,8 @@ std::string_view LastChar(std::string_view text) {
 }
 
 bool IsSpaceChar(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (first < 0x80) return first == ' ' || (first >= '\t' && first <= '\r') || (first >= 0x1c && first <= 0x1f);
   char32_t c = 0;
   DecodeChar(character, &c);
   return (GetCharClasses(c) & kIsSpace) != 0;

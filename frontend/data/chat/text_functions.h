@@ -31,6 +31,15 @@ enum class Alignment : uint8_t { kLeft, kRight, kCenter };
 absl::StatusOr<std::string> Align(Interpreter& run, std::string_view text, int64_t width, std::string_view fill,
                                   Alignment alignment);
 
+struct WordWrap {
+  int64_t width = 79;            // characters of a line
+  bool break_long_words = true;  // words that are longer than a line
+  bool at_hyphens = true;        // also between the parts of words with hyphens
+  std::string separator = "\n";  // of the lines
+};
+// Breaks each line of a text into lines of at most a width.
+absl::StatusOr<std::string> WrapWords(Interpreter& run, std::string_view text, const WordWrap& wrap);
+
 // Returns true if a character has the class kIsUpper or kIsLower and no cased character has the other one.
 bool IsAllOfCase(std::string_view text, uint8_t case_class);
 

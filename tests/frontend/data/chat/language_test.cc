@@ -236,6 +236,29 @@ constexpr Case kFunctions[] = {
      "1 a1    b|2.50|12,345"},
     {"Words", "{{ 'one two' | wordcount }}{{ 'x' | center(3) }}{{ 'a long text that is cut' | truncate(10) }}",
      "2 x a long..."},
+    {"Groups",
+     "{% for g in m | groupby('role') %}{{ g.grouper }}={{ g.list | length }}{{ g['list'][0].k }}{{ g[0] }};{% endfor "
+     "%}{{ m | groupby('k') | first }}",
+     "assistant=11assistant;user=12user;(1, [{'role': 'assistant', 'content': 'yo', 'k': 1}])"},
+    {"GroupsOfPaths",
+     "{% set g = [{'p': {'q': 'B'}}, {'p': {'q': 'a'}}, {'p': {'q': 'b'}}, {'p': {}}] | groupby('p.q', default='A') "
+     "%}{{ g | map(attribute='grouper') | list }}{{ g | map(attribute='list') | map('length') | list }}{{ g[0].other "
+     "is undefined }}{{ ('x', 1).list is undefined }}",
+     "['a', 'B'][2, 2]TrueTrue"},
+    {"GroupsByCase",
+     "{% set l = [{'q': 'B'}, {'q': 'a'}, {'q': 'b'}] %}{{ l | groupby('q', case_sensitive=true) | "
+     "map(attribute='grouper') | join }}{{ l | groupby('q') | map(attribute='grouper') | join }}",
+     "BabaB"},
+    {"WrapAtHyphens",
+     "{{ 'a well-known long-winded fact -- or two--three x-ray e-mail' | wordwrap(9, wrapstring='|') }}",
+     "a well-|known|long-|winded|fact --|or two--|three|x-ray|e-mail"},
+    {"WrapLongWords",
+     "{{ 'a well-known long-winded fact' | wordwrap(7, false, '|', false) }}/{{ 'extraordinarily-long' | wordwrap(6, "
+     "wrapstring='|') }}/{{ 'ab  cd' | wordwrap(3, wrapstring='|') }}",
+     "a|well-known|long-winded|fact/extrao|rdinar|ily-|long/ab|cd"},
+    {"WrapLines",
+     R"({{ '  a b\n\nüñï 東京東京 😀😀' | wordwrap(4, wrapstring='|') }}/{{ s | wordwrap(5) }}/{{ '' | wordwrap(0) }})",
+     "  a|b||üñï|東京東京|😀😀/Hello\nWorld/"},
     {"Globals",
      "{{ range(1, 10, 3) | list }}{{ dict(a=1) }}{% set j = joiner() %}{{ j() }}x{{ j() }}{% set c = cycler(1, 2) %}{{ "
      "c.next() }}{{ c.next() }}{{ c.next() }}",
