@@ -70,7 +70,8 @@ class Fuser {
   std::vector<size_t> OrderResults() const {
     std::vector<size_t> order(node_.outputs.size());
     for (size_t o = 0; o < order.size(); ++o) order[o] = o;
-    std::ranges::stable_partition(order, [&](size_t o) { return FindEncode(node_.outputs[o]) == nullptr; });
+    std::stable_partition(order.begin(), order.end(),
+                          [&](size_t o) { return FindEncode(node_.outputs[o]) == nullptr; });
     return order;
   }
 
