@@ -127,7 +127,7 @@ absl::Status TensorSession::CompileOwnNorm() {
     counted.push_back({.name = w.name, .elements = gradient.type.elements()});
     flat[GradName(w.name)] = {gradient.view, {gradient.type.dtype, {gradient.type.elements()}}};
   }
-  return CompileNorm(counted, std::move(flat));
+  return CompileNorm(counted, flat);
 }
 
 // The last rank knows the metrics; the others compute the same.
