@@ -168,7 +168,7 @@ size_t Programs::ArenaLimit(const CompiledProgram& next, size_t spare) const {
   return Less(Budget(), LeastBesideArena(next) + spare + recompute_.reserved);
 }
 
-// Makes room for a program with this arena, and for its code.
+// Makes room for a program with this arena, and for its code, while programs may be evicted.
 void Programs::EvictFor(const CompiledProgram& next, size_t arena) {
   if (recompute_.memory_budget == 0) return;
   const auto needed = [&] {
@@ -176,7 +176,7 @@ void Programs::EvictFor(const CompiledProgram& next, size_t arena) {
     for (const CompiledProgram* held : all_) largest = std::max(largest, arena_.needed(*held));
     return BytesBesideArena(next, CodeWith(next)) + largest;
   };
-  while (needed() > Budget() && owner_.evict()) {
+  while (owner_.may_evict() && needed() > Budget() && owner_.evict()) {
   }
 }
 
