@@ -98,8 +98,6 @@ std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOption
 
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Plans the whole run on one rung.
 class RungFitter {
  public:
@@ -161,7 +159,7 @@ std::string DescribeFit(const MemoryRung& rung, const BatchPlan& fit, int64_t gi
   if (rung.divides)
     return StrCat("micro-batches of ", fit.micro, ": those of ", given,
                   " do not fit the budget (`micro_batch_size`, `memory_budget`)");
-  return rung.fields.empty() ? "" : StrCat(rung.Name(), ": what takes less time does not fit the `memory_budget`");
+  return rung.fields.empty() ? "" : StrCat(rung.Name(), ": the first of the ladder that fits the `memory_budget`");
 }
 
 }  // namespace
@@ -192,13 +190,6 @@ absl::StatusOr<std::string> FitBudget(const TrainConfig& config, const BudgetedM
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<Session>> Planned(const BudgetedModel& model, SessionOptions options, int64_t global) {
-  options.plan_only = true;
-  ASSIGN_OR_RETURN(auto session, Session::Create(model.models, &model.backend, std::move(options)));
-  RETURN_IF_ERROR(session->Plan(global));
-  return session;
-}
-
 // Returns the time of an update by the programs of a session.
 double UpdateSeconds(const Session& session, int64_t accumulation) {
   double total = 0;
@@ -218,16 +209,15 @@ absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& m
   RungPlan plan{.rung = rung, .batch = {batch.global, options.micro_batch, CeilDiv(batch.global, options.micro_batch)}};
   options.recompute = {.mode = RecomputeMode::kNone};
   {
-    ASSIGN_OR_RETURN(const auto keeping, Planned(model, options, batch.global));
+    ASSIGN_OR_RETURN(const auto keeping, PlanSession(model, options, batch.global));
     plan.kept = keeping->memory();
     plan.kept_seconds = UpdateSeconds(*keeping, plan.batch.accumulation);
   }
   options.recompute = {.mode = RecomputeMode::kAuto};
-  ASSIGN_OR_RETURN(plan.least_budget, FindLeastBudget(model, options, batch.global));
-  options.recompute.memory_budget = plan.least_budget;
-  ASSIGN_OR_RETURN(const auto least, Planned(model, options, batch.global));
-  plan.least = least->memory();
-  plan.least_seconds = UpdateSeconds(*least, plan.batch.accumulation);
+  ASSIGN_OR_RETURN(const LeastPlan least, PlanLeast(model, options, batch.global));
+  plan.least_budget = least.budget;
+  plan.least = least.session->memory();
+  plan.least_seconds = UpdateSeconds(*least.session, plan.batch.accumulation);
   return plan;
 }
 

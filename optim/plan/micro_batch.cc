@@ -59,12 +59,18 @@ absl::StatusOr<std::vector<double>> MicroTimer::Time(DType compute) const {
   return MeasureSeconds(programs, *program, backend_);
 }
 
+absl::StatusOr<std::unique_ptr<Session>> PlanSession(const BudgetedModel& model, SessionOptions options,
+                                                     int64_t global_batch) {
+  options.plan_only = true;
+  ASSIGN_OR_RETURN(auto session, Session::Create(model.models, &model.backend, std::move(options)));
+  RETURN_IF_ERROR(session->Plan(global_batch));
+  return session;
+}
+
 absl::StatusOr<SessionMemory> PlannedMemory(std::shared_ptr<PreparedModels> models, Backend& backend,
                                             SessionOptions options, int64_t micro_batch, int64_t global_batch) {
-  options.plan_only = true;
   options.micro_batch = micro_batch;
-  ASSIGN_OR_RETURN(const auto session, Session::Create(std::move(models), &backend, std::move(options)));
-  RETURN_IF_ERROR(session->Plan(global_batch));
+  ASSIGN_OR_RETURN(const auto session, PlanSession({std::move(models), backend}, std::move(options), global_batch));
   return session->memory();
 }
 
@@ -157,8 +163,6 @@ int64_t UsableMemory(const Backend& backend, const SessionOptions& options) {
   return static_cast<int64_t>(std::min<size_t>(backend.FreeMemory(), std::numeric_limits<int64_t>::max()));
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Replaces an error for lack of memory by one that names the smallest budget; returns other errors unchanged.
 absl::Status NameLeastBudget(const absl::Status& refusal, const BudgetedModel& model, const SessionOptions& options,
                              int64_t global_batch) {
@@ -207,15 +211,21 @@ absl::StatusOr<BatchPlan> FitMicroBatch(const std::shared_ptr<PreparedModels>& m
 
 // The error of a refused budget names the bytes of one program; another program may need more. Raises the budget to the
 // named bytes until all programs fit, which yields the smallest one.
-absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
+absl::StatusOr<LeastPlan> PlanLeast(const BudgetedModel& model, SessionOptions options, int64_t global_batch) {
   int64_t& budget = options.recompute.memory_budget;
   for (budget = 1;;) {
-    const auto planned = PlannedMemory(model.models, model.backend, options, options.micro_batch, global_batch);
-    if (planned.ok()) return budget;
+    auto planned = PlanSession(model, options, global_batch);
+    if (planned.ok()) return LeastPlan{budget, *std::move(planned)};
     const auto least = LeastBudget(planned.status());
     if (!least || *least <= budget) return planned.status();
     budget = *least;
   }
+}
+
+absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, const SessionOptions& options,
+                                        int64_t global_batch) {
+  ASSIGN_OR_RETURN(const LeastPlan plan, PlanLeast(model, options, global_batch));
+  return plan.budget;
 }
 
 // Plans without recomputation: a copy of the state is not worth any.

@@ -49,6 +49,8 @@ absl::StatusOr<SessionMemory> PlannedMemory(std::shared_ptr<PreparedModels> mode
 absl::StatusOr<int64_t> LargestFitting(const std::function<absl::StatusOr<int64_t>(int64_t)>& peak, int64_t limit,
                                        int64_t most);
 
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // Returns the bytes of `samples` samples as tensors.
 int64_t BatchBytes(const TrainData& data, int64_t samples);
 
@@ -72,8 +74,18 @@ struct BudgetedModel {
   Backend& backend;
 };
 
-// Returns the smallest `memory_budget`, in whole MiB, with which the plan of the whole run fits.
-absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
+// Returns a session that has planned all programs of a run. Allocates nothing.
+absl::StatusOr<std::unique_ptr<Session>> PlanSession(const BudgetedModel& model, SessionOptions options,
+                                                     int64_t global_batch);
+
+// The plan of the whole run with the smallest `memory_budget`, in whole MiB, that it fits.
+struct LeastPlan {
+  int64_t budget = 0;
+  std::unique_ptr<Session> session;
+};
+absl::StatusOr<LeastPlan> PlanLeast(const BudgetedModel& model, SessionOptions options, int64_t global_batch);
+absl::StatusOr<int64_t> FindLeastBudget(const BudgetedModel& model, const SessionOptions& options,
+                                        int64_t global_batch);
 
 // Returns the bytes of the budget that a plan without recomputation leaves free; 0 if that plan does not fit.
 absl::StatusOr<int64_t> FindRoom(const BudgetedModel& model, SessionOptions options, int64_t global_batch);

@@ -192,7 +192,7 @@ class SessionImpl : public Session {
   // Returns the programs of an update that is one micro-batch, in their order.
   std::span<const ProgramKind> StepPrograms() const {
     static constexpr ProgramKind kAll[] = {ProgramKind::kNorm, ProgramKind::kStep};
-    return std::span(kAll).subspan(NeedsNormFirst(MakeUpdateSpec()) ? 0 : 1);
+    return std::span(kAll).subspan(NeedsNormFirst(options_.optimizer, options_.loss_scale.has_value()) ? 0 : 1);
   }
   bool on_host() const { return backend_.device() == "cpu"; }
   absl::StatusOr<CompiledBatchProgram*> Compile(ProgramKind kind, int64_t batch, const VariableExtents& extents);

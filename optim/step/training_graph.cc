@@ -457,8 +457,8 @@ class UpdateBuilder {
 
 }  // namespace
 
-bool NeedsNormFirst(const UpdateSpec& spec) {
-  return spec.optimizer.in_backward && (spec.optimizer.max_grad_norm > 0 || spec.loss_scale.has_value());
+bool NeedsNormFirst(const OptimizerSpec& optimizer, bool scaled_loss) {
+  return optimizer.in_backward && (optimizer.max_grad_norm > 0 || scaled_loss);
 }
 
 bool IsPerTensor(const OptimizerSpec& optimizer) {
@@ -563,7 +563,7 @@ absl::StatusOr<Graph> BuildStep(const ImportedModel& model, const LossChoice& ch
   UpdateBuilder u(spec, &graph);
   ASSIGN_OR_RETURN(const Backward backward,
                    AppendBackward(u.b(), choice, loss, batch, {.scaled = spec.loss_scale.has_value()}));
-  const bool given = NeedsNormFirst(spec);
+  const bool given = NeedsNormFirst(spec.optimizer, spec.loss_scale.has_value());
   u.Update(ListTargets(u.b(), backward, rules), given ? u.GivenNorm() : Val(), spec.optimizer.in_backward && !given);
   std::vector<Val> losses;
   for (ValueId sum : backward.loss.loss_sums) losses.push_back(u.b().Wrap(sum));

@@ -146,7 +146,7 @@ absl::StatusOr<Graph> BuildUpdateGraph(const ImportedModel& model, const LossCho
 
 // Returns true if an update with in_backward depends on the norm of the whole gradient: a norm program runs first.
 // Otherwise a weight keeps its value if its own gradient is not finite, and the update counts as skipped.
-bool NeedsNormFirst(const UpdateSpec& spec);
+bool NeedsNormFirst(const OptimizerSpec& optimizer, bool scaled_loss);
 
 // Builds a graph that outputs kSquaredNorm, for a step that NeedsNormFirst.
 absl::StatusOr<Graph> BuildNorm(const ImportedModel& model, const LossChoice& choice, const LossSpec& loss,

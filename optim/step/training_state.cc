@@ -64,9 +64,10 @@ void TrainingState::LayOutParameters(const OptimizerSpec& optimizer) {
     FlatGroup group{members.name, static_cast<int64_t>(layout.size() / DTypeSize(dtype_)), members.rule, {}};
     for (const WeightDecision* w : members.members) group.members.emplace_back(w->name, w->type.shape);
     const Type flat{dtype_, {group.elements}};
-    if (optimizer.weight_dtype == DType::kFloat32) params_.Add(ParamName(group.name), flat);
-    for (const auto& [name, shape] : group.members) {
-      if (optimizer.weight_dtype != DType::kFloat32) params_.Add(name, {StoredType(optimizer, shape, dtype_), shape});
+    if (optimizer.weight_dtype == DType::kFloat32) {
+      params_.Add(ParamName(group.name), flat);
+    } else {
+      for (const auto& [name, shape] : group.members) params_.Add(name, {StoredType(optimizer, shape, dtype_), shape});
     }
     grads_.Add(GradName(group.name), flat);
     groups_.push_back(std::move(group));

@@ -107,6 +107,8 @@ TEST_F(Allocations, NoneInAStep) {
                                       << (form == StepForm::kOneProgram ? ", one program" : ", micro and apply");
     }
   }
+  // A copy of the rates by weight would allocate.
+  EXPECT_EQ(Count({.optimizer = {.in_backward = true, .lr_factors = {{"w", 2}}}, .micro_batch = kSamples}, 5), 0);
   SessionOptions scaled{.optimizer = {.max_grad_norm = 1},
                         .micro_batch = kSamples,
                         .compute = DType::kFloat16,

@@ -54,9 +54,14 @@ TEST_F(MemoryLadder, EachRungTakesLess) {
   EXPECT_EQ(bytes(during, "moments"), bytes(given, "moments"));
   EXPECT_LT(bytes(bits, "moments"), 0.3 * bytes(given, "moments"));
   EXPECT_LT(bytes(weights, "parameters"), 0.51 * parameters);
+  EXPECT_LT(bytes(weights, "activations"), bytes(given, "activations") + 0.8 * parameters)
+      << "one widened weight at a time";
   for (const Json& rung : rungs) {
     EXPECT_LE(rung["least_memory_budget"], given["least_memory_budget"]) << rung;
     EXPECT_LE(rung["least"]["peak_bytes"], rung["least_memory_budget"]);
+    EXPECT_GE(rung["least"]["seconds"].get<double>(), 0.99 * rung["kept"]["seconds"].get<double>())
+        << "no program is evicted: " << rung;
+    EXPECT_LT(bytes(rung, "packed"), 0.1 * parameters) << "no widened weight is kept: " << rung;
     EXPECT_EQ(rung["changes"] == "", !rung["fields"].contains("optimizer")) << rung;
   }
   EXPECT_GT(during["kept"]["seconds"], given["kept"]["seconds"]) << "the norm takes a second backward pass";
@@ -104,6 +109,14 @@ TEST_F(MemoryLadder, RungsResumeExactly) {
     const Outcome resumed = RunProcess("--resume halves --max-steps 4 --quiet");
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(ReadAll(Path("whole/model.onnx")), ReadAll(Path("halves/model.onnx"))) << rung;
+  }
+}
+
+TEST_F(MemoryLadder, RefusesWhatItDoesNotShow) {
+  for (const char* flags : {"--pipeline 2", "--world 2", "--memory-budget 1GiB", "--plot p.svg"}) {
+    const Outcome o = RunProcess(StrCat("plan --ladder ", kModel, "--batch-size 2 ", flags));
+    EXPECT_EQ(o.code, 1) << flags;
+    EXPECT_NE(o.err.find("--ladder"), std::string::npos) << o.err;
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace onnxtrain::cpu {
 
-// What the vector functions look up.
+// The tables that the vector functions read.
 struct DynamicTables {
   const float* values;      // by code
   const float* thresholds;  // ascending, then ∞

@@ -118,6 +118,8 @@ absl::StatusOr<TrainConfig> MergeConfig(const TrainConfig& given, const RunState
     if ((field.tasks & kTaskTrain) != 0) RETURN_IF_ERROR(MergeField(field, given, &merged, notes));
   }
   NoteOtherLimit(given, merged, notes);
+  merged.allow_lossy_memory = false;  // the checkpoint decides how moments and weights are stored
+  merged.specified.erase("allow_lossy_memory");
   const bool in_samples = merged.max_tokens_per_batch == 0;
   if (saved.session.oom_retries > 0 && in_samples && !given.specified.contains("micro_batch_size")) {
     merged.micro_batch_size = saved.session.micro_batch;

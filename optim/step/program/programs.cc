@@ -94,7 +94,8 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(std::move(stored), compute_));
   ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
   ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
-  legal = WidenWhereRead(legal);
+  const Pass widen = {"widen_where_read", WidenWhereRead};
+  ASSIGN_OR_RETURN(legal, RunPasses(std::move(legal), {&widen, 1}));
   auto compiled = std::make_unique<CompiledProgram>();
   compiled->id = compiled_++;
   LayOutExchange(legal, overrides, state, compiled.get());

@@ -1,6 +1,6 @@
 #include "optim/step/program/stored_weights.h"
 
-#include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -9,6 +9,8 @@
 #include "frontend/base/status.h"
 #include "frontend/ops/builder.h"
 #include "frontend/ops/row.h"
+#include "frontend/passes/eliminate.h"
+#include "frontend/passes/rewrite.h"
 #include "optim/step/training_graph.h"
 
 namespace onnxtrain {
@@ -88,51 +90,22 @@ absl::StatusOr<Graph> AdaptToStoredWeights(const Graph& graph,
   return Adapter(graph, seed).Run(stored);
 }
 
-namespace {
-
-// Returns by node whether it widens a weight that it reads as stored.
-std::vector<bool> FindWidening(const Graph& graph) {
-  std::vector<bool> widens;
-  for (const Node& node : graph.nodes()) {
-    const bool weight = FindOp(node.op)->derive && node.inputs.size() == 1 && graph.IsInput(node.inputs[0]);
-    widens.push_back(weight && graph.type(node.outputs[0]).bytes() > graph.type(node.inputs[0]).bytes());
-  }
-  return widens;
-}
-
-}  // namespace
-
-Graph WidenWhereRead(const Graph& legal) {
-  const std::vector<bool> widens = FindWidening(legal);
-  if (std::ranges::find(widens, true) == widens.end()) return legal;
-  Graph result;
-  result.ReserveAs(legal);
-  std::vector<ValueId> now(legal.values().size(), kNoValue);
-  for (const GraphInput& input : legal.inputs())
-    now[input.value] = result.AddInput(input.kind, input.name, legal.type(input.value));
-  const auto copy = [&](const Node& node) -> const Node& {
-    ValueIds operands;
-    for (const ValueId v : node.inputs) operands.push_back(v == kNoValue ? v : now[v]);
-    return result.AddCopy(legal, node, std::move(operands));
+absl::StatusOr<Graph> WidenWhereRead(const Graph& legal) {
+  const auto find_widening = [&](ValueId v) -> const Node* {
+    const Node* node = v == kNoValue ? nullptr : legal.producer(v);
+    if (node == nullptr || !FindOp(node->op)->derive || node->inputs.size() != 1 || !legal.IsInput(node->inputs[0]))
+      return nullptr;
+    return legal.type(v).bytes() > legal.type(node->inputs[0]).bytes() ? node : nullptr;
   };
-  const auto widen = [&](ValueId v) {
-    if (v == kNoValue || legal.IsInput(v) || !widens[legal.value(v).node]) return;
-    now[v] = copy(legal.nodes()[legal.value(v).node]).outputs[0];
-  };
-  for (size_t n = 0; n < widens.size(); ++n) {
-    if (widens[n]) continue;
-    const Node& node = legal.nodes()[n];
-    std::ranges::for_each(node.inputs, widen);
-    const Node& made = copy(node);
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      if (node.outputs[i] != kNoValue) now[node.outputs[i]] = made.outputs[i];
-    }
-  }
-  for (const GraphOutput& output : legal.outputs()) {
-    widen(output.value);
-    result.AddOutput(output.name, now[output.value], output.into == kNoValue ? kNoValue : now[output.into]);
-  }
-  return result;
+  ASSIGN_OR_RETURN(const Graph widened, Rewrite(legal, [&](Rewriter& r, const Node& reader) {
+                     for (const ValueId v : reader.inputs) {
+                       const Node* widening = find_widening(v);
+                       if (widening != nullptr)
+                         r.Set(v, r.b().Op(widening->op, r.MapOperands(*widening), widening->attrs));
+                     }
+                     return std::optional<std::vector<Val>>();
+                   }));
+  return Dce(widened);  // without the casts that no node reads now
 }
 
 }  // namespace onnxtrain

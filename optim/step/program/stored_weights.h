@@ -26,6 +26,6 @@ absl::StatusOr<Graph> AdaptToStoredWeights(const Graph& graph,
 
 // Gives each reader of a widened weight a copy of the cast right before it: a cast takes less time than its result
 // takes memory from the forward to the backward pass.
-Graph WidenWhereRead(const Graph& legal);
+absl::StatusOr<Graph> WidenWhereRead(const Graph& legal);
 
 }  // namespace onnxtrain

@@ -29,7 +29,7 @@ TEST(DynamicCode, HasTheValuesOfItsDefinition) {
     auto expected = want.begin();
     for (const float value : values) EXPECT_NEAR(value, *expected++, 1e-7 * std::fabs(value)) << is_signed;
   }
-  // Of bitsandbytes: create_dynamic_map(True) and create_dynamic_map(False).
+  // These values are those of create_dynamic_map(True) and create_dynamic_map(False) of bitsandbytes.
   EXPECT_FLOAT_EQ(GetDynamicCode(true).values[0], -0.99296875f);
   EXPECT_FLOAT_EQ(GetDynamicCode(true).values[128], 5.5e-7f);
   EXPECT_FLOAT_EQ(GetDynamicCode(false).values[1], 3.25e-7f);

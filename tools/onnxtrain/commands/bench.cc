@@ -247,6 +247,8 @@ Json ToJson(const TrainConfig& config, const Setup& s, const Result& r) {
 }  // namespace
 
 absl::StatusOr<int> RunBench(const TrainConfig& config) {
+  if (!config.data.empty() && config.ladder)
+    return Invalid("`ladder`: measures updates on synthetic samples (no `data`)");
   if (!config.data.empty()) return BenchData(config);
   RETURN_IF_ERROR(RefuseUnused(config, {.has_data = false}));
   if (config.ladder) return MeasureLadder(config);

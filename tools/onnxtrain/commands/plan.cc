@@ -154,12 +154,8 @@ const ProgramProfile& Largest(const std::vector<ProgramProfile>& profiles) {
 
 absl::StatusOr<std::unique_ptr<Session>> PlannedSession(const TrainingRun& trial, const RecomputeSpec& recompute) {
   SessionOptions options = trial.session_options;
-  options.plan_only = true;
   options.recompute = recompute;
-  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                   Session::Create(trial.data.models, trial.backend.get(), std::move(options)));
-  RETURN_IF_ERROR(session->Plan(trial.batch.global));
-  return session;
+  return PlanSession({trial.data.models, *trial.backend}, std::move(options), trial.batch.global);
 }
 
 // Returns the memory budget that `bytes` need, in whole MiB.
@@ -240,7 +236,9 @@ absl::Status PlanWithinBudget(const TrainConfig& config, TrainingRun* trial) {
   if (config.memory_budget == 0 || config.world > 1 || config.pipeline > 1 || config.tensor > 1)
     return absl::OkStatus();
   const BudgetedModel model{trial->data.models, *trial->backend};
-  RETURN_IF_ERROR(FitBudget(config, model, trial->batch.global, &trial->session_options, &trial->batch).status());
+  ASSIGN_OR_RETURN(std::string line,
+                   FitBudget(config, model, trial->batch.global, &trial->session_options, &trial->batch));
+  if (!line.empty()) trial->memory_lines.push_back(std::move(line));
   ASSIGN_OR_RETURN(const int64_t room, FindRoom(model, trial->session_options, trial->batch.global));
   count(room + trial->save.bytes);
   return absl::OkStatus();
@@ -394,6 +392,7 @@ std::string Page(const TrainConfig& config, const TrainingRun& trial, const Step
     text +=
         PageRow("at the end", StrCat("rank 0 gathers ", Bytes(step.divided_weights),
                                      " of weights in a file beside the model, or in memory where the disk lacks room"));
+  for (const std::string& line : trial.memory_lines) text += PageRow("budget", FieldsToFlags(line));
   text += PageRow("recompute", step.repeated == 0 ? "nothing"
                                                   : absl::StrFormat("%d nodes recomputed, %.1f%% of the time",
                                                                     step.repeated, 100 * step.extra_share));
