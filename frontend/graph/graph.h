@@ -113,7 +113,7 @@ enum class InputKind : uint8_t {
   kParameter,  // a trained weight
   kFrozen,     // a weight that is not trained
   kState,      // updated by forward passes and optimizer rules: running statistics, moments, counters
-  kDerived,    // computed from parameters once per update by the derive program: packed or cast weights
+  kDerived,    // computed from weights when they change, by a derive program: packed or cast weights
 };
 
 std::string_view ToString(InputKind kind);  // "feed", "param", "frozen", "state", "derived"

@@ -1,5 +1,6 @@
 #include "frontend/passes/hoist.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -126,6 +127,16 @@ std::vector<bool> FindWeightValues(const Graph& graph) {
     }
   }
   return weight;
+}
+
+std::vector<bool> FindFrozenValues(const Graph& graph) {
+  std::vector<bool> frozen(graph.values().size(), false);
+  for (const GraphInput& input : graph.inputs()) frozen[input.value] = input.kind == InputKind::kFrozen;
+  for (const Node& node : graph.nodes()) {
+    const bool all = std::ranges::all_of(node.inputs, [&](ValueId v) { return v == kNoValue || frozen[v]; });
+    for (ValueId v : node.outputs) frozen[v] = all;
+  }
+  return frozen;
 }
 
 absl::StatusOr<Hoisted> Hoist(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& should_hoist) {

@@ -1,4 +1,4 @@
-// Moves values that depend only on weights to a separate program, which runs once per update instead of in every pass.
+// Moves values that depend only on weights to a separate program, which runs when they change instead of in every pass.
 #pragma once
 
 #include <functional>
@@ -17,6 +17,9 @@ struct Hoisted {
 // Returns by value whether it depends only on parameters, frozen weights and constants, and on at least one weight.
 // Weights that the program updates (outputs with `into`) do not count as weights.
 std::vector<bool> FindWeightValues(const Graph& graph);
+
+// Returns by value whether it depends on frozen weights and constants alone.
+std::vector<bool> FindFrozenValues(const Graph& graph);
 
 // Hoists every node with a value of FindWeightValues for which `should_hoist` returns true, and all nodes that it
 // depends on. `should_hoist` should accept casts, transposes and packing, but not views, since each derived value takes

@@ -71,7 +71,7 @@ absl::Status PartSession::Step(const GlobalBatch& global_batch) {
   if (ranks_ == nullptr) return Refuse();
   RETURN_IF_ERROR(Update(global_batch));
   ++counters_.attempted;
-  programs_.WeightsChanged();
+  programs_.WeightsUpdated();
   return absl::OkStatus();
 }
 

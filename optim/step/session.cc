@@ -421,7 +421,7 @@ absl::Status SessionImpl::Step(const GlobalBatch& global_batch) {
   }
   RETURN_IF_ERROR(status);
   ++counters_.attempted;
-  programs_.WeightsChanged();
+  programs_.WeightsUpdated();
   return absl::OkStatus();
 }
 
@@ -453,7 +453,7 @@ absl::Status SessionImpl::Apply() {
   RETURN_IF_ERROR(reducer_->FinishLocal());
   RETURN_IF_ERROR(RunApply());
   ++counters_.attempted;
-  programs_.WeightsChanged();
+  programs_.WeightsUpdated();
   return absl::OkStatus();
 }
 
@@ -671,7 +671,7 @@ absl::Status SessionImpl::UseAverage(bool use) {
   if (compiled_.swap == nullptr || use == averaged_) return absl::OkStatus();
   RETURN_IF_ERROR(programs_.Run(*compiled_.swap));
   averaged_ = use;
-  programs_.WeightsChanged();
+  programs_.WeightsUpdated();
   return absl::OkStatus();
 }
 

@@ -103,6 +103,21 @@ TEST_F(PackedWeights, OfFrozenWeightsAreKeptForFewRows) {
   EXPECT_GE(session->memory().packed, 2048 * 2048 * 4);
 }
 
+TEST_F(PackedWeights, OfFrozenWeightsAreMadeOnce) {
+  SessionOptions options{.labels = {.present = true, .sample = {DType::kInt64, {}}, .min_value = 0, .max_value = 15}};
+  options.import.input_shapes["x"] = {-1, 1024};
+  options.trainable.freeze = {"w1"};
+  auto session = Session::Create(OnnxModel::Load(Path("m.onnx")).value(), backend_.get(), options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  const HostTensor x({DType::kFloat32, {128, 1024}}), labels({DType::kInt64, {128}});
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*session)->Step({{"x", x}, {kLabelFeed, labels}}).ok());
+  std::vector<int64_t> runs;
+  for (const ProgramProfile& p : (*session)->Profile()) {
+    if (std::string_view(p.name) == "derive") runs.push_back(p.runs);
+  }
+  EXPECT_THAT(runs, testing::ElementsAre(1));
+}
+
 TEST_F(PackedWeights, OfFrozenWeightsAreNotMadeForManyRows) {
   for (const int64_t rows : {512, 2048}) {
     const auto session = Planned(rows, rows, "w[12]");

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "backends/cpu/kernels/row_functions.h"
+#include "backends/cpu/kernels/visible_keys.h"
 #include "backends/cpu/ops/ops.h"
 #include "backends/cpu/runtime/kernel.h"
 #include "backends/cpu/runtime/parallel.h"
@@ -84,7 +85,6 @@ HWY_EXPORT(PairAttentionTable);
 HWY_EXPORT(FloatAttentionTable);
 namespace {
 
-constexpr int64_t kPanel = 64;               // keys of a panel, which a product reads in order
 constexpr int64_t kScoresInCache = 1 << 16;  // scores of a block of queries
 constexpr int64_t kMaxQueries = 48;          // queries of a block
 constexpr int64_t kTile = 16;                // rows of a transposed tile
@@ -205,13 +205,14 @@ void PackTransposed(const Matrix<GemmElement<S>>& x, int64_t rows, int64_t depth
   }
 }
 
-// Computes s = a·packedᵀ for the keys of s.
+// Computes s = a·packedᵀ for a range of keys, which begins with a panel.
 template <typename S>
-void MultiplyPanels(const Matrix<GemmElement<S>>& a, const GemmElement<S>* packed, int64_t depth, const ScoreRows& s) {
-  for (int64_t first = 0; first < s.keys; first += kPanel) {
+void MultiplyPanels(const Matrix<GemmElement<S>>& a, const GemmElement<S>* packed, int64_t depth, KeyRange keys,
+                    const ScoreRows& s) {
+  for (int64_t first = keys.begin; first < keys.end; first += kPanel) {
     const int64_t width = std::min(kPanel, s.ld - first);
-    Simd<S>().multiply(a, packed, width, s.data + first, s.ld, s.rows, width, depth, false);
-    packed += width * depth;
+    Simd<S>().multiply(a, packed + first * depth, width, s.data + first - keys.begin, s.ld, s.rows, width, depth,
+                       false);
   }
 }
 
@@ -224,37 +225,12 @@ struct Geometry {
   std::optional<DropoutSpan> dropout;  // applied to probabilities
   bool has_mask = false;
   int64_t mask_row = 0, mask_column = 0;
-  bool scans_mask = false;  // the mask is [queries, keys], shared by all heads
-  int64_t block;            // queries per block
+  int64_t masks = 0;  // matrices [queries, keys] of the mask; 0: its rows are shared by queries or keys
+  int64_t block;      // queries per block
 
   int64_t keys() const { return k.rows; }
   int64_t padded() const { return Padded(k.rows); }
 };
-
-// The number of leading keys that a query or any query before it attends to. A causal mask halves the work.
-struct VisibleKeys {
-  const int64_t* by_query;  // null: all keys
-  int64_t keys;
-
-  int64_t By(int64_t first, int64_t count) const { return by_query == nullptr ? keys : by_query[first + count - 1]; }
-};
-
-// A key is skipped if its probability is exactly zero: its mask is at most kMaskedScore, another key of the query has a
-// mask of at least kUnmaskedScore, and |q·k·scale| is at most kMaxScore, so that the probability is at most e^−4900.
-constexpr float kMaskedScore = -9000, kUnmaskedScore = -100, kMaxScore = 2000;
-
-// Counts the visible keys of every query from a mask [queries, keys]. Returns false if no key can be skipped.
-bool FindVisibleKeys(const float* mask, int64_t queries, int64_t keys, int64_t* seen) {
-  int64_t most = 0;
-  for (int64_t i = 0; i < queries; ++i) {
-    const float* row = mask + i * keys;
-    int64_t last = keys;
-    while (last > 0 && row[last - 1] <= kMaskedScore) --last;
-    if (std::none_of(row, row + last, [](float x) { return x >= kUnmaskedScore; })) return false;
-    seen[i] = most = std::max(most, last);
-  }
-  return queries > 0 && seen[0] < keys;
-}
 
 Geometry MakeGeometry(const KernelContext& c, size_t first) {
   std::vector<StridedType> operands = GetHeadOperands(c);
@@ -278,8 +254,8 @@ Geometry MakeGeometry(const KernelContext& c, size_t first) {
   if (g.has_mask) {
     g.mask_row = MakeHeads(mask).row;
     g.mask_column = MakeHeads(mask).column;
-    const bool matrix = g.mask_row == g.keys() && g.mask_column == 1;
-    g.scans_mask = matrix && c.in(first + 3).elements() == g.q.rows * g.keys();
+    const bool matrices = g.mask_row == g.keys() && g.mask_column == 1;
+    if (matrices && g.q.rows * g.keys() != 0) g.masks = c.in(first + 3).elements() / (g.q.rows * g.keys());
   }
   const Shape batch(q.begin(), q.end() - 2);
   std::vector<Shape> strides = {Strides(batch)};
@@ -299,7 +275,7 @@ float BoundScores(const Geometry& g, const S* q, const S* k) {
 }
 
 size_t GetWorkspaceBytes(const Geometry& g, size_t of_thread) {
-  return of_thread * omp_get_max_threads() + (g.scans_mask ? g.q.rows * sizeof(int64_t) : 0);
+  return of_thread * omp_get_max_threads() + g.masks * g.q.rows * sizeof(KeyRange);
 }
 
 // Prefetches the inputs of the next head, whose rows are too short for the hardware prefetcher.
@@ -318,9 +294,12 @@ void PrefetchNext(const Geometry& g, const Args& args, int inputs, const Operand
 // `first` on.
 template <typename S, typename F>
 void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, F&& f) {
-  auto* counts = reinterpret_cast<int64_t*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
-  const bool hides = g.scans_mask && FindVisibleKeys(args.in(first + 3), g.q.rows, g.keys(), counts);
-  const int64_t cost = g.q.rows * g.keys() * (g.q.columns + g.v.columns);
+  auto* visible = reinterpret_cast<KeyRange*>(static_cast<char*>(args.workspace) + omp_get_max_threads() * workspace);
+  const int64_t of_mask = g.q.rows * g.keys();
+  Parallel(g.masks * g.q.rows, g.keys(), [&](int64_t begin, int64_t end) {
+    FindVisibleKeys(args.in(first + 3) + begin * g.keys(), end - begin, g.keys(), visible + begin);
+  });
+  const int64_t cost = of_mask * (g.q.columns + g.v.columns);
   Parallel(g.heads.size(), cost, [&](int64_t begin, int64_t end) {
     auto* mine = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + omp_get_thread_num() * workspace);
     ForRows(g.heads, begin, end, [&](const OperandOffsets& at, int64_t count) {
@@ -330,7 +309,9 @@ void ForHeads(const Geometry& g, size_t workspace, const Args& args, int first, 
         const S* q = args.in<S>(first) + here[1 + first];
         const S* k = args.in<S>(first + 1) + here[2 + first];
         if (i + 1 < count) PrefetchNext<S>(g, args, first + 3, here);
-        f(here, mine, VisibleKeys{hides && BoundScores(g, q, k) <= kMaxScore ? counts : nullptr, g.keys()});
+        const bool hides = g.masks != 0 && BoundScores(g, q, k) <= kMaxScore;
+        const KeyRange* ranges = hides ? visible + here[4 + first] / of_mask * g.q.rows : nullptr;
+        f(here, mine, VisibleKeys{ranges, g.keys()});
       }
     });
   });
@@ -361,17 +342,23 @@ int64_t GetScratchElements(const Heads& h, int64_t rows) {
   return IsDirectlyReadable<S>(h) ? 0 : rows * NumGemmElements<S>(h.columns);
 }
 
-// Returns the mask of the queries from `first` on.
-const float* MaskFrom(const Geometry& g, const float* mask, int64_t first) {
-  return mask == nullptr ? nullptr : mask + first * g.mask_row;
-}
+// One head of a run.
+struct Head {
+  int64_t number = 0;
+  const float* mask = nullptr;           // null: none
+  const uint32_t* random_key = nullptr;  // of the dropout
+};
 
-// The scores of a block of queries of a head; `query` is the first one.
+// The scores of a block of queries of a head.
 struct ScoreBlock {
   ScoreRows rows;
-  int64_t head, query;
-  const float* mask;    // mask of the first query; null: none
-  const uint32_t* key;  // random key of the dropout
+  const Head& head;
+  int64_t query, key;  // the first ones
+
+  // Returns the mask of the first query and key.
+  const float* mask(const Geometry& g) const {
+    return head.mask == nullptr ? nullptr : head.mask + query * g.mask_row + key * g.mask_column;
+  }
 };
 
 // Caps scores q·k if there is a softcap. Returns the factor by which they must still be multiplied.
@@ -385,8 +372,8 @@ float CapScores(const Geometry& g, const ScoreRows& s, float* slopes) {
 // Applies the dropout to rows of probabilities in place.
 void DropRows(const Geometry& g, const ScoreBlock& b, float* rows) {
   for (int64_t i = 0; i < b.rows.rows; ++i) {
-    const int64_t element = (b.head * g.q.rows + b.query + i) * g.keys();
-    g.dropout->Run(b.key, element, rows + i * b.rows.ld, b.rows.keys, rows + i * b.rows.ld);
+    const int64_t element = (b.head.number * g.q.rows + b.query + i) * g.keys() + b.key;
+    g.dropout->Run(b.head.random_key, element, rows + i * b.rows.ld, b.rows.keys, rows + i * b.rows.ld);
   }
 }
 
@@ -396,8 +383,8 @@ template <typename S>
 void ComputeProbabilities(const Geometry& g, const ScoreBlock& b, float* inverse) {
   const ScoreRows& s = b.rows;
   const float scale = CapScores<S>(g, s, nullptr);
-  if (!g.dropout) return Simd<S>().softmax(s, scale, b.mask, g.mask_row, g.mask_column, inverse);
-  Simd<S>().softmax_floats(s, scale, b.mask, g.mask_row, g.mask_column, inverse);
+  if (!g.dropout) return Simd<S>().softmax(s, scale, b.mask(g), g.mask_row, g.mask_column, inverse);
+  Simd<S>().softmax_floats(s, scale, b.mask(g), g.mask_row, g.mask_column, inverse);
   DropRows(g, b, s.data);
   if constexpr (kIsBf16<S>) {
     for (float* row = s.data; row < s.data + s.rows * s.ld; row += s.ld)
@@ -435,22 +422,26 @@ absl::StatusOr<Kernel> PrepareAttention(const KernelContext& c) {
               if (!in_place) PackTransposed<S>(k, g.keys(), depth, At<S>(ws, packed_k));
               if (copies_values) GatherColumnPairs(g.v, args.in<S>(2) + at[3], At<S>(ws, v));
               const F* values = copies_values ? At<S>(ws, v) : reinterpret_cast<const F*>(args.in<S>(2) + at[3]);
-              const float* mask = g.has_mask ? args.in(3) + at[4] : nullptr;
+              const int64_t value_row = copies_values ? g.v.columns : g.v.row;
+              const Head head{.number = at[0],
+                              .mask = g.has_mask ? args.in(3) + at[4] : nullptr,
+                              .random_key = g.dropout ? args.in<uint32_t>(4) : nullptr};
               for (int64_t first = 0; first < g.q.rows; first += g.block) {
                 const int64_t count = std::min(g.block, g.q.rows - first);
-                const ScoreRows scores{ws + p, g.padded(), count, seen.By(first, count)};
+                const KeyRange range = seen.By(first, count);
+                const ScoreRows scores{ws + p, g.padded(), count, range.size()};
                 float inverse[kMaxQueries];
                 const Matrix<F> q = GatherRows(g.q, args.in<S>(0) + at[1], first, count, At<S>(ws, rows));
                 if (in_place) {
-                  simd.multiply_transposed(q, k.data, k.row, scores.data, scores.ld, count, scores.keys, depth);
+                  simd.multiply_transposed(q, k.data + range.begin * k.row, k.row, scores.data, scores.ld, count,
+                                           scores.keys, depth);
                 } else {
-                  MultiplyPanels<S>(q, At<S>(ws, packed_k), depth, scores);
+                  MultiplyPanels<S>(q, At<S>(ws, packed_k), depth, range, scores);
                 }
-                ComputeProbabilities<S>(
-                    g, {scores, at[0], first, MaskFrom(g, mask, first), g.dropout ? args.in<uint32_t>(4) : nullptr},
-                    inverse);
-                simd.multiply({At<S>(ws, p), scores.ld, 1}, values, copies_values ? g.v.columns : g.v.row, ws + out,
-                              g.v.columns, count, g.v.columns, NumGemmElements<S>(scores.keys), false);
+                ComputeProbabilities<S>(g, {scores, head, first, range.begin}, inverse);
+                simd.multiply({At<S>(ws, p), scores.ld, 1}, values + NumGemmElements<S>(range.begin) * value_row,
+                              value_row, ws + out, g.v.columns, count, g.v.columns, NumGemmElements<S>(scores.keys),
+                              false);
                 Scatter(
                     y, ws + out, first, count, [&](int64_t i) { return inverse[i]; }, args.out<S>() + at[kYAt]);
               }
@@ -495,9 +486,6 @@ GradWorkspace MakeGradWorkspace(const Geometry& g, const Heads& dy) {
 template <typename S>
 struct HeadRows {
   Matrix<GemmElement<S>> q, dy;
-  int64_t number = 0;
-  const float* mask = nullptr;
-  const uint32_t* key = nullptr;
 };
 
 // Replaces scores q·k by unnormalized probabilities. Returns the factors of their gradients.
@@ -506,7 +494,7 @@ ScoreFactors ComputeGradFactors(const Geometry& g, const GradWorkspace& s, const
                                 float* inverse) {
   const ScoreFactors factors{g.dropout ? ws + s.kept : nullptr, g.softcap != 0 ? ws + s.slope : nullptr};
   const float scale = CapScores<S>(g, b.rows, ws + s.slope);
-  Simd<S>().softmax_floats(b.rows, scale, b.mask, g.mask_row, g.mask_column, inverse);
+  Simd<S>().softmax_floats(b.rows, scale, b.mask(g), g.mask_row, g.mask_column, inverse);
   if (g.dropout) {
     std::fill_n(ws + s.kept, b.rows.rows * b.rows.ld, 1.0f);
     DropRows(g, b, ws + s.kept);
@@ -516,26 +504,33 @@ ScoreFactors ComputeGradFactors(const Geometry& g, const GradWorkspace& s, const
 
 // Computes dq of `count` queries from `first` on, a multiple of two, and adds their contributions to dk and dv.
 template <typename S>
-void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& head, int64_t seen, int64_t first,
-               int64_t count, float* ws) {
+void GradBlock(const Geometry& g, const GradWorkspace& s, const HeadRows<S>& packed, const Head& head, KeyRange keys,
+               int64_t first, int64_t count, float* ws) {
   const int64_t d = g.q.columns, e = g.v.columns, ld = g.padded(), depth = NumGemmElements<S>(count),
                 before = NumGemmElements<S>(first);
   const auto& simd = Simd<S>();
-  const ScoreRows p{ws + s.p, ld, count, seen}, dp{ws + s.dp, ld, count, seen};
+  const ScoreRows p{ws + s.p, ld, count, keys.size()}, dp{ws + s.dp, ld, count, keys.size()};
   const int64_t down = kIsBf16<S> ? 2 * ld : ld;  // stride of the rows of GemmElements
+  const Matrix<GemmElement<S>> q{packed.q.data + first * packed.q.row, packed.q.row, 1};
+  const Matrix<GemmElement<S>> dy{packed.dy.data + first * packed.dy.row, packed.dy.row, 1};
   float inverse[kMaxQueries];
-  MultiplyPanels<S>({head.q.data + first * head.q.row, head.q.row, 1}, At<S>(ws, s.packed_k), NumGemmElements<S>(d), p);
-  const ScoreFactors factors =
-      ComputeGradFactors<S>(g, s, {p, head.number, first, MaskFrom(g, head.mask, first), head.key}, ws, inverse);
-  MultiplyPanels<S>({head.dy.data + first * head.dy.row, head.dy.row, 1}, At<S>(ws, s.packed_v), NumGemmElements<S>(e),
-                    dp);
+  MultiplyPanels<S>(q, At<S>(ws, s.packed_k), NumGemmElements<S>(d), keys, p);
+  const ScoreFactors factors = ComputeGradFactors<S>(g, s, {p, head, first, keys.begin}, ws, inverse);
+  MultiplyPanels<S>(dy, At<S>(ws, s.packed_v), NumGemmElements<S>(e), keys, dp);
   simd.score_grads(p, dp.data, g.scale, inverse, factors, At<S>(ws, s.across));
-  simd.multiply({At<S>(ws, s.p), 1, down}, At<S>(ws, s.dy_down) + before * e, e, ws + s.dv, e, seen, e, depth,
-                first != 0);
-  simd.multiply({At<S>(ws, s.across), NumGemmElements<S>(ld), 1}, At<S>(ws, s.k_down), d, ws + s.dq, d, count, d,
-                NumGemmElements<S>(seen), false);
-  simd.multiply({At<S>(ws, s.dp), 1, down}, At<S>(ws, s.q_down) + before * d, d, ws + s.dk, d, seen, d, depth,
-                first != 0);
+  simd.multiply({At<S>(ws, s.p), 1, down}, At<S>(ws, s.dy_down) + before * e, e, ws + s.dv + keys.begin * e, e,
+                keys.size(), e, depth, first != 0);
+  simd.multiply({At<S>(ws, s.across), NumGemmElements<S>(ld), 1},
+                At<S>(ws, s.k_down) + NumGemmElements<S>(keys.begin) * d, d, ws + s.dq, d, count, d,
+                NumGemmElements<S>(keys.size()), false);
+  simd.multiply({At<S>(ws, s.dp), 1, down}, At<S>(ws, s.q_down) + before * d, d, ws + s.dk + keys.begin * d, d,
+                keys.size(), d, depth, first != 0);
+}
+
+// Sets the rows outside of a range to zero.
+void ClearOutside(KeyRange range, const Heads& h, float* rows) {
+  std::fill_n(rows, range.begin * h.columns, 0.0f);
+  std::fill_n(rows + range.end * h.columns, (h.rows - range.end) * h.columns, 0.0f);
 }
 
 // The operands of cpu.AttentionGrad besides q, k and v.
@@ -569,18 +564,18 @@ absl::StatusOr<Kernel> PrepareAttentionGrad(const KernelContext& c) {
       .run =
           [=](const Args& args) {
             ForHeads<S>(g, s.bytes, args, 1, [&](const OperandOffsets& at, float* ws, const VisibleKeys& seen) {
-              HeadRows<S> head = GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2],
-                                            args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
-              head.number = at[0];
-              if (g.has_mask) head.mask = args.in(4) + at[5];
-              if (g.dropout) head.key = args.in<uint32_t>(5);
-              const int64_t start = seen.By(
-                  0, std::min(g.block, g.q.rows));  // the first block writes these keys; the others start with zero
-              std::fill_n(ws + s.dk + start * g.q.columns, (g.keys() - start) * g.q.columns, 0.0f);
-              std::fill_n(ws + s.dv + start * g.v.columns, (g.keys() - start) * g.v.columns, 0.0f);
+              const HeadRows<S> packed = GatherHead(g, s, h.dy, args.in<S>(0) + at[1], args.in<S>(1) + at[2],
+                                                    args.in<S>(2) + at[3], args.in<S>(3) + at[4], ws);
+              const Head head{.number = at[0],
+                              .mask = g.has_mask ? args.in(4) + at[5] : nullptr,
+                              .random_key = g.dropout ? args.in<uint32_t>(5) : nullptr};
+              // The first block writes its rows of dk and dv, and the others add to them.
+              const KeyRange written = seen.By(0, std::min(g.block, g.q.rows));
+              ClearOutside(written, g.k, ws + s.dk);
+              ClearOutside(written, g.v, ws + s.dv);
               for (int64_t first = 0; first < g.q.rows; first += g.block) {
                 const int64_t count = std::min(g.block, g.q.rows - first);
-                GradBlock<S>(g, s, head, seen.By(first, count), first, count, ws);
+                GradBlock<S>(g, s, packed, head, seen.By(first, count), first, count, ws);
                 Scatter(h.dq, ws + s.dq, first, count, One, args.out<S>(0) + at[1 + kOutputs]);
               }
               Scatter(h.dk, ws + s.dk, 0, g.keys(), One, args.out<S>(1) + at[2 + kOutputs]);

@@ -3,6 +3,7 @@
 // tiles (tiled_product.h); if x has few rows, numbers become floats in registers (dequantized_gemv.cc).
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "backends/cpu/kernels/dequantize.h"
 #include "backends/cpu/kernels/tiled_product.h"
@@ -46,15 +47,43 @@ namespace {
 
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// Computes y [m, n] = x [m, k]·W or x·Wᵀ. An item is a group of columns of y, which one thread computes. The order of
-// sums does not depend on the number of threads.
+// A part of y, which one thread computes.
+struct Item {
+  int64_t column, columns, row, rows;
+};
+
+constexpr int64_t kItemsPerThread = 2;  // of equal size at least
+
+// Divides y [m, n] into items, in the order of `threads` shares of equal work: as many panels of `step` columns for
+// each thread, at most `most` columns in an item, and a part of the rows of the panels that are left.
+std::vector<Item> Divide(const Product& p, int64_t step, int64_t most, int64_t threads) {
+  const int64_t panels = RoundUp(p.n, step) / step, each = panels / threads, left = panels % threads;
+  const int64_t group = std::min(most / step, (each + kItemsPerThread - 1) / kItemsPerThread);
+  const int64_t parts = left == 0 ? 0 : (threads + left - 1) / left;  // of the rows of a panel
+  const int64_t rows = parts == 0 ? p.m : RoundUp((p.m + parts - 1) / parts, kMaxTileRows);
+  std::vector<Item> items;
+  const auto add = [&](int64_t panel, int64_t count, int64_t row, int64_t height) {
+    const int64_t column = panel * step;
+    items.push_back({column, std::min(count * step, p.n - column), row, height});
+  };
+  for (int64_t thread = 0; thread < threads; ++thread) {
+    for (int64_t i = 0; i < each; i += group) add(thread * each + i, std::min(group, each - i), 0, p.m);
+    for (int64_t i = thread; i < left * parts; i += threads) {
+      const int64_t row = i % parts * rows;
+      if (row < p.m) add(panels - left + i / parts, 1, row, std::min(rows, p.m - row));
+    }
+  }
+  return items;
+}
+
+// Computes y [m, n] = x [m, k]·W or x·Wᵀ. The order of sums does not depend on the number of threads.
 class DequantizedProduct {
  public:
   DequantizedProduct(RowReader<float> reader, const Product& p, bool transposed)
       : reader_(std::move(reader)), m_(p.m), k_(p.k), n_(p.n), transposed_(transposed) {
     const int64_t step = transposed ? kDotColumns : kPanelColumns, most = transposed ? kDotGroup : kSumGroup;
-    const int64_t even = n_ / (kItemsPerThread * omp_get_max_threads());
-    group_ = std::clamp(RoundUp(even, step), step, most);
+    items_ = Divide(p, step, most, omp_get_max_threads());
+    for (const Item& item : items_) group_ = std::max(group_, RoundUp(item.columns, step));
     depth_ = transposed ? kDotDepth : kSumDepth;
     segment_ = transposed ? std::min(depth_, k_) : group_;
     tile_step_ = RoundUp(segment_, kPadding) + kPadding;
@@ -64,10 +93,10 @@ class DequantizedProduct {
 
   void Run(const Args& args) const {
     const auto in = reader_.TakeOperands(args);
-    Parallel((n_ + group_ - 1) / group_, group_ * k_ * m_, [&](int64_t begin, int64_t end) {
+    Parallel(static_cast<int64_t>(items_.size()), group_ * k_ * m_, [&](int64_t begin, int64_t end) {
       auto* memory = static_cast<std::byte*>(args.workspace) + omp_get_thread_num() * Each();
-      for (int64_t g = begin; g < end; ++g)
-        transposed_ ? MultiplyRows(args, in, g * group_, memory) : MultiplyColumns(args, in, g * group_, memory);
+      for (int64_t i = begin; i < end; ++i)
+        transposed_ ? MultiplyRows(args, in, items_[i], memory) : MultiplyColumns(args, in, items_[i], memory);
     });
   }
 
@@ -76,7 +105,6 @@ class DequantizedProduct {
 
   // Tiles have 256 KiB at most. Padding maps the rows of a tile to different cache sets.
   static constexpr int64_t kDotDepth = 1024, kDotGroup = 64, kSumDepth = 128, kSumGroup = 512, kPadding = 16;
-  static constexpr int64_t kItemsPerThread = 2;
 
   int64_t TileFloats() const { return (transposed_ ? group_ : depth_) * tile_step_; }
   int64_t EdgeFloats() const { return transposed_ ? 0 : kMaxTileRows * kPanelColumns; }
@@ -87,17 +115,17 @@ class DequantizedProduct {
     return Reader::MakeScratch(memory + Aligned64((TileFloats() + EdgeFloats()) * sizeof(float)), segment_);
   }
 
-  // Computes y[:, first…] = x·W[first…, :]ᵀ for one item.
-  void MultiplyRows(const Args& args, const Reader::Operands& in, int64_t first, std::byte* memory) const {
+  // Computes an item of y = x·Wᵀ.
+  void MultiplyRows(const Args& args, const Reader::Operands& in, const Item& item, std::byte* memory) const {
     auto* tile = reinterpret_cast<float*>(memory);
     auto scratch = MakeScratch(memory);
-    const int64_t columns = std::min(group_, n_ - first);
+    const int64_t first = item.column, columns = item.columns, end = item.row + item.rows;
     for (int64_t k = 0; k < k_; k += depth_) {
       const int64_t depth = std::min(depth_, k_ - k);
       for (int64_t j = 0; j < columns; ++j) reader_.Read(in, first + j, k, depth, &scratch, tile + j * tile_step_);
-      for (int64_t i = 0; i < m_; i += simd_.dot_rows) {
+      for (int64_t i = item.row; i < end; i += simd_.dot_rows) {
         for (int64_t j = 0; j < columns; j += kDotColumns) {
-          const int64_t rows = std::min<int64_t>(simd_.dot_rows, m_ - i);
+          const int64_t rows = std::min<int64_t>(simd_.dot_rows, end - i);
           simd_.dot[rows - 1]({.x = args.in() + i * k_ + k,
                                .w = tile + j * tile_step_,
                                .x_step = k_,
@@ -112,16 +140,18 @@ class DequantizedProduct {
     }
   }
 
-  // Computes y[:, first…] = x·W[:, first…] for one item.
-  void MultiplyColumns(const Args& args, const Reader::Operands& in, int64_t first, std::byte* memory) const {
+  // Computes an item of y = x·W.
+  void MultiplyColumns(const Args& args, const Reader::Operands& in, const Item& item, std::byte* memory) const {
     auto* tile = reinterpret_cast<float*>(memory);
     auto scratch = MakeScratch(memory);
-    const int64_t columns = std::min(group_, n_ - first);
     for (int64_t k = 0; k < k_; k += depth_) {
       const int64_t depth = std::min(depth_, k_ - k);
-      for (int64_t i = 0; i < depth; ++i) reader_.Read(in, k + i, first, columns, &scratch, tile + i * tile_step_);
-      for (int64_t j = 0; j < columns; j += kPanelColumns)
-        MultiplyPanel(args, first + j, {k, depth}, tile + j, tile + TileFloats());
+      for (int64_t i = 0; i < depth; ++i)
+        reader_.Read(in, k + i, item.column, item.columns, &scratch, tile + i * tile_step_);
+      for (int64_t j = 0; j < item.columns; j += kPanelColumns) {
+        const Item panel{item.column + j, std::min(kPanelColumns, item.columns - j), item.row, item.rows};
+        MultiplyPanel(args, panel, {k, depth}, tile + j, tile + TileFloats());
+      }
     }
   }
 
@@ -129,12 +159,12 @@ class DequantizedProduct {
     int64_t begin, count;
   };
 
-  void MultiplyPanel(const Args& args, int64_t column, Range k, const float* panel, float* edge) const {
-    const int64_t columns = std::min(kPanelColumns, n_ - column);
-    const bool whole = columns == kPanelColumns;
-    for (int64_t i = 0; i < m_; i += simd_.sum_rows) {
-      const int64_t rows = std::min<int64_t>(simd_.sum_rows, m_ - i);
-      float* y = args.out() + i * n_ + column;
+  void MultiplyPanel(const Args& args, const Item& item, Range k, const float* panel, float* edge) const {
+    const bool whole = item.columns == kPanelColumns;
+    const int64_t end = item.row + item.rows;
+    for (int64_t i = item.row; i < end; i += simd_.sum_rows) {
+      const int64_t rows = std::min<int64_t>(simd_.sum_rows, end - i);
+      float* y = args.out() + i * n_ + item.column;
       simd_.sum[rows - 1]({.x = args.in() + i * k_ + k.begin,
                            .w = panel,
                            .x_step = k_,
@@ -144,7 +174,7 @@ class DequantizedProduct {
                            .y_step = whole ? n_ : kPanelColumns,
                            .columns = kPanelColumns,
                            .adds = whole && k.begin > 0});
-      if (!whole) StoreEdge(edge, rows, columns, k.begin > 0, y);
+      if (!whole) StoreEdge(edge, rows, item.columns, k.begin > 0, y);
     }
   }
 
@@ -157,7 +187,8 @@ class DequantizedProduct {
   const TileSimd& simd_ = HWY_DYNAMIC_DISPATCH(TileTable)();
   Reader reader_;
   int64_t m_, k_, n_;
-  int64_t group_ = 0, depth_ = 0;        // columns of y per item; elements of a sum per tile
+  std::vector<Item> items_;
+  int64_t group_ = 0, depth_ = 0;        // columns of a tile; elements of a sum per tile
   int64_t segment_ = 0, tile_step_ = 0;  // elements of a row dequantized at once; stride of the rows of a tile
   bool transposed_;
 };

@@ -20,12 +20,13 @@ namespace {
 // from the caches (four micro-batches of 1024 rows, an encoder in bf16: equal times).
 constexpr double kShare = 1.0 / 16;
 
-// Weights that are stored in few bits to save memory are not kept in more bits besides. Packing adds some padding.
+// Weights that are stored in few bits to save memory are not kept in more bits besides.
 constexpr double kWidened = 1.5;
 
 class HoistPolicy {
  public:
-  explicit HoistPolicy(const Graph& graph) : graph_(graph), users_(ComputeUsers(graph)), costs_(graph.nodes().size()) {
+  explicit HoistPolicy(const Graph& graph)
+      : graph_(graph), users_(ComputeUsers(graph)), frozen_(FindFrozenValues(graph)), costs_(graph.nodes().size()) {
     for (size_t n = 0; n < costs_.size(); ++n) CountInputs(graph, n);
     for (size_t n = costs_.size(); n-- > 0;) CountReaders(graph, n);
   }
@@ -33,18 +34,19 @@ class HoistPolicy {
   bool IsWorth(ValueId v) const {
     const Node* node = graph_.producer(v);
     if (node == nullptr || !FindOp(node->op)->derive) return false;
+    if (frozen_[v]) return true;
     const Costs& c = costs_[graph_.value(v).node];
-    if (c.frozen) return true;
-    const bool widened = static_cast<double>(graph_.type(v).bytes()) > kWidened * static_cast<double>(c.source);
+    const Type& type = graph_.type(v);
+    const auto unpadded = static_cast<double>(type.elements()) * static_cast<double>(DTypeSize(type.dtype));
+    const bool widened = unpadded > kWidened * static_cast<double>(c.source);
     return !widened && (users_[v].size() > 1 || c.make > kShare * c.read);
   }
 
  private:
   struct Costs {
-    bool frozen = true;  // depends on frozen weights and constants alone
-    size_t source = 0;   // bytes of the weights that it is computed from
-    double make = 0;     // seconds, with everything that it is computed from
-    double read = 0;     // seconds of its users, through casts, transposes and views
+    size_t source = 0;  // bytes of the weights that it is computed from
+    double make = 0;    // seconds, with everything that it is computed from
+    double read = 0;    // seconds of its users, through casts, transposes and views
   };
 
   void CountInputs(const Graph& graph, size_t n) {
@@ -54,7 +56,6 @@ class HoistPolicy {
       if (v == kNoValue) continue;
       const bool is_input = graph.IsInput(v);
       const Costs* of = is_input ? nullptr : &costs_[graph.value(v).node];
-      c.frozen &= is_input ? graph.inputs()[graph.value(v).index].kind == InputKind::kFrozen : of->frozen;
       c.make += is_input ? 0 : of->make;
       c.source += is_input ? graph.type(v).bytes() : of->source;
     }
@@ -68,8 +69,9 @@ class HoistPolicy {
   }
 
   const Graph& graph_;
-  const Users users_;         // by value
-  std::vector<Costs> costs_;  // by node
+  const Users users_;               // by value
+  const std::vector<bool> frozen_;  // by value
+  std::vector<Costs> costs_;        // by node
 };
 
 }  // namespace

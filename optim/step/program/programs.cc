@@ -421,16 +421,22 @@ absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state)
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(RunRewrite("hoist", hoist, {&hoisted.main, &hoisted.derive}));
-  // Derive programs of other programs may compute some of these values already.
-  Graph fresh = hoisted.derive;
+  for (const bool frozen : {true, false}) RETURN_IF_ERROR(CompileDerive(hoisted.derive, frozen, state));
+  return std::move(hoisted.main);
+}
+
+absl::Status Programs::CompileDerive(const Graph& graph, bool frozen, const Bindings& state) {
+  const std::vector<bool> is_frozen = FindFrozenValues(graph);
+  Graph fresh = graph;
   fresh.ClearOutputs();
   auto memory = std::make_unique<Arena>();
-  for (const GraphOutput& output : hoisted.derive.outputs()) {
-    if (derived_.contains(output.name)) continue;
+  for (const GraphOutput& output : graph.outputs()) {
+    // Derive programs of other programs may compute some of these values already.
+    if (is_frozen[output.value] != frozen || derived_.contains(output.name)) continue;
     fresh.AddOutput(output.name, output.value);
     memory->Add(output.name, fresh.type(output.value));
   }
-  if (fresh.outputs().empty()) return std::move(hoisted.main);
+  if (fresh.outputs().empty()) return absl::OkStatus();
   RETURN_IF_ERROR(memory->Allocate(backend_, "packed weights"));
   for (const std::string& name : memory->names()) derived_[name] = memory->At(name);
   derived_memory_.push_back(std::move(memory));
@@ -441,16 +447,17 @@ absl::StatusOr<Graph> Programs::HoistDerived(Graph legal, const Bindings& state)
   RETURN_IF_ERROR(Bind(*compiled, derived_, state));
   all_.push_back(compiled.get());
   for (const GraphOutput& output : fresh.outputs()) derived_by_[output.name] = derive_.size();
-  derive_.push_back({.compiled = std::move(compiled)});
-  return std::move(hoisted.main);
+  derive_.push_back({.compiled = std::move(compiled), .frozen = frozen});
+  return absl::OkStatus();
 }
 
 absl::Status Programs::Run(CompiledProgram& program) {
   if (arena_.buffer == nullptr) RETURN_IF_ERROR(BindShared(program, arena_));  // where another one failed to compile
   for (size_t i : program.derived_by) {
-    if (derive_[i].version == weights_version_) continue;
+    const int64_t version = derive_[i].frozen ? frozen_version_ : weights_version_;
+    if (derive_[i].version == version) continue;
     RETURN_IF_ERROR(RunOne(*derive_[i].compiled));
-    derive_[i].version = weights_version_;
+    derive_[i].version = version;
   }
   return RunOne(program);
 }

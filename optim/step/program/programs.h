@@ -163,8 +163,10 @@ class Programs {
   void SetTrace(Trace* trace) { trace_ = trace; }
   // Sets RecomputeSpec::reserved for programs that are compiled later.
   void Reserve(int64_t bytes) { recompute_.reserved = bytes; }
-  // Must be called after every update and whenever weights are written.
-  void WeightsChanged() { ++weights_version_; }
+  // Must be called after every update, which changes trained weights only.
+  void WeightsUpdated() { ++weights_version_; }
+  // Must be called whenever weights are written otherwise.
+  void WeightsChanged() { ++weights_version_, ++frozen_version_; }
 
   // Unregisters a program that is about to be destroyed and frees the shared memory. Another program must be compiled
   // before any program runs again.
@@ -182,8 +184,10 @@ class Programs {
 
  private:
   absl::Status RunOne(CompiledProgram& program);
-  // Moves values that depend on weights alone into a derive program and returns the remaining graph.
+  // Moves values that depend on weights alone into derive programs and returns the remaining graph.
   absl::StatusOr<Graph> HoistDerived(Graph legal, const Bindings& state);
+  // Compiles a derive program for the outputs of `graph` that depend on frozen weights alone, or for all others.
+  absl::Status CompileDerive(const Graph& graph, bool frozen, const Bindings& state);
   absl::Status CompileWithin(const Graph& legal, int64_t samples, CompiledProgram* compiled);
   absl::Status CompileToFit(const Graph& legal, int64_t samples, CompiledProgram* compiled);
   void EvictFor(const CompiledProgram& next, size_t arena);
@@ -223,13 +227,14 @@ class Programs {
   std::vector<CompiledProgram*> all_;  // those that use both
   struct DeriveProgram {
     std::unique_ptr<CompiledProgram> compiled;
+    bool frozen;           // reads frozen weights alone
     int64_t version = -1;  // of the weights that its values were computed from
   };
   std::vector<DeriveProgram> derive_;
   std::map<std::string, Collectives*> groups_;
-  std::map<std::string, size_t> derived_by_;  // derived value → index into derive_
-  int64_t weights_version_ = 0;
-  Bindings derived_;  // where derived values live, by canonical name
+  std::map<std::string, size_t> derived_by_;          // derived value → index into derive_
+  int64_t weights_version_ = 0, frozen_version_ = 0;  // of all weights, of frozen ones
+  Bindings derived_;                                  // where derived values live, by canonical name
   std::vector<std::unique_ptr<Arena>> derived_memory_;
   double compile_seconds_ = 0;
   int64_t compiled_ = 0;  // programs so far

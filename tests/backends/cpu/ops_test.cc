@@ -240,16 +240,36 @@ const Attrs kAttentionForms[] = {
     {{"ratio", 0.5}, {"stream", int64_t{9}}, {"softcap", 0.5}},
 };
 
-// Rows see the columns up to their own.
-Val CausalMask(Builder& b, int64_t n, double hidden) {
-  HostTensor mask(F({n, n}));
-  for (int64_t i = 0; i < n * n; ++i) mask.Set(i, i % n <= i / n ? 0 : hidden);
+// The columns that a mask hides from each row of a sample.
+struct MaskForm {
+  const char* name;
+  int64_t samples;  // 1: all share one mask
+  bool (*hides)(int64_t sample, int64_t row, int64_t column);
+};
+
+constexpr MaskForm kCausal = {"causal", 1, [](int64_t, int64_t row, int64_t column) { return column > row; }};
+
+constexpr MaskForm kRanges[] = {
+    {"window", 1, [](int64_t, int64_t row, int64_t column) { return column > row || column + 70 <= row; }},
+    {"segments", 2,
+     [](int64_t sample, int64_t row, int64_t column) {
+       const int64_t start = 65 + 75 * sample;
+       return column > row || (column < start) != (row < start);
+     }},
+    {"padding before a sample", 2,
+     [](int64_t sample, int64_t row, int64_t column) { return column > row || (sample == 1 && column < 66); }},
+};
+
+Val MakeMask(Builder& b, int64_t n, double hidden, const MaskForm& form) {
+  HostTensor mask(F({form.samples, 1, n, n}));
+  for (int64_t i = 0; i < mask.size(); ++i) mask.Set(i, form.hides(i / n / n, i / n % n, i % n) ? hidden : 0);
   return b.Constant(mask);
 }
 
 // Forward and backward over heads as projections leave them: [batch, tokens, heads, depth]. `attrs`: of a dropout or
 // cap.
-Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, int64_t depth = 16, Attrs attrs = {}) {
+Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, int64_t depth = 16, Attrs attrs = {},
+                 const MaskForm& form = kCausal) {
   Graph graph;
   Builder b(&graph);
   const auto heads = [&](const char* name) {
@@ -257,7 +277,7 @@ Graph SplitHeads(int64_t tokens, double hidden, DType dtype = DType::kFloat32, i
   };
   const Val q = heads("q"), k = Transpose(b.Input(InputKind::kFeed, "k", {dtype, {2, depth, 3, tokens}}), {0, 2, 3, 1}),
             v = heads("v");
-  const Val mask = hidden == 0 ? Val() : CausalMask(b, tokens, hidden);
+  const Val mask = hidden == 0 ? Val() : MakeMask(b, tokens, hidden, form);
   const Val key = attrs.Has("ratio") ? b.Constant(KeyWords()) : Val();
   attrs.Set("scale", 0.25);
   graph.AddOutput("y", Transpose(b.Op("Attention", {q, k, v, mask, key}, attrs), {0, 2, 1, 3}).id());
@@ -414,6 +434,21 @@ TEST(CpuOps, AttentionOfBFloat16) {
                             ", cap ", form.Float("softcap")));
         CheckBFloat16Heads(SplitHeads(tokens, hidden, DType::kBFloat16, depth, form),
                            SplitHeads(tokens, hidden, DType::kFloat32, depth, form));
+      }
+    }
+  }
+}
+
+TEST(CpuOps, AttentionSkipsKeysThatMasksHide) {
+  constexpr int64_t kTokens = 201;
+  for (const MaskForm& form : kRanges) {
+    for (const Attrs& attrs : kAttentionForms) {
+      for (double hidden : {-1e9, -std::numeric_limits<double>::infinity()}) {
+        SCOPED_TRACE(StrCat(form.name, ", hidden ", hidden, ", dropout ", attrs.Float("ratio"), ", cap ",
+                            attrs.Float("softcap")));
+        const Graph graph = SplitHeads(kTokens, hidden, DType::kFloat32, 16, attrs, form);
+        CheckSplitHeads(graph);
+        CheckBFloat16Heads(SplitHeads(kTokens, hidden, DType::kBFloat16, 16, attrs, form), graph);
       }
     }
   }

@@ -123,6 +123,7 @@ std::vector<OperatorTime> Since(const std::vector<OperatorTime>& before, std::ve
     t.flops = (t.flops - old.flops) / static_cast<double>(updates);
     t.bytes = (t.bytes - old.bytes) / static_cast<double>(updates);
   }
+  std::erase_if(after, [](const OperatorTime& t) { return t.seconds == 0; });  // ran before only
   std::sort(after.begin(), after.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return after;
 }
