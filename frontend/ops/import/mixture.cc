@@ -78,8 +78,8 @@ namespace {
 // A layer of all experts as one matrix [experts·outputs, inputs].
 struct Layer {
   ExpertStack stack;
-  Val floats;                // the matrix; invalid: it is quantized
-  QuantizedOperands blocks;  // the quantized matrix
+  Val floats;                // the matrix; invalid: it is stored in another form
+  QuantizedOperands blocks;  // the matrix as it is stored
   Val bias;                  // [experts, outputs]; may be invalid
   Val a, b, scale;  // A [experts·rank, inputs] and B [outputs, rank·experts] of a low-rank update, or invalid
 };
@@ -113,6 +113,17 @@ absl::StatusOr<QuantizedOperands> ReadBlocks(ImportContext& c, const ExpertLayer
   return w;
 }
 
+// Returns the matrix of half precision that the floats of a frozen stack are computed from; nothing if there is none.
+std::optional<QuantizedOperands> FindStored(Val floats, const ExpertStack& stack) {
+  const Node* node = floats ? floats.b().graph().producer(floats.id()) : nullptr;
+  if (node == nullptr || node->op != "Reshape") return std::nullopt;
+  bool transposed = false;
+  auto stored = FindDequantized(floats.b().Wrap(node->inputs[0]), &transposed);
+  const bool fits = stored && !transposed && stored->matrix.rows == stack.rows() &&
+                    stored->matrix.columns == stack.inputs && stored->matrix.has_floats();
+  return fits ? stored : std::nullopt;
+}
+
 // Reads a layer with as many inputs or outputs as tokens have elements. The shape of the stack may have its last two
 // axes in the other order, which ONNX Runtime accepts from older files.
 absl::StatusOr<Layer> ReadLayer(ImportContext& c, const ExpertLayer& inputs, int64_t experts, int64_t width,
@@ -129,6 +140,8 @@ absl::StatusOr<Layer> ReadLayer(ImportContext& c, const ExpertLayer& inputs, int
   Layer layer{.stack = {experts, to_tokens ? width : other, to_tokens ? other : width}};
   if (quantized) {
     ASSIGN_OR_RETURN(layer.blocks, ReadBlocks(c, inputs, layer.stack));
+  } else if (const auto stored = FindStored(c.in(inputs.weight), layer.stack)) {
+    layer.blocks = *stored;
   } else {
     layer.floats = Reshape(c.in(inputs.weight), {layer.stack.rows(), layer.stack.inputs});
   }
@@ -161,10 +174,10 @@ Val ApplyToTokens(const Layer& layer, Val x) {
   return layer.bias ? y + layer.bias : y;
 }
 
-// Returns expert e of a quantized stack.
+// Returns expert e of a stored stack, whose rows have scales of their own or share one.
 QuantizedOperands SelectExpert(const Layer& layer, int64_t e) {
-  const int64_t rows = layer.stack.outputs;
-  const auto part = [&](Val x) { return x ? Slice(x, 0, e * rows, rows) : x; };
+  const int64_t rows = layer.stack.outputs, all = layer.stack.rows();
+  const auto part = [&](Val x) { return x && x.dim(0) == all ? Slice(x, 0, e * rows, rows) : x; };
   QuantizedOperands w{part(layer.blocks.q), part(layer.blocks.scale), part(layer.blocks.zero), layer.blocks.matrix};
   w.matrix.rows = rows;
   return w;
