@@ -6,6 +6,7 @@
 // router multiply the activations, so that the sum over experts is taken behind fc2.
 #include "frontend/ops/import/mixture.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -60,11 +61,11 @@ std::optional<ExpertStack> ReadExpertStack(const ExpertLayer& layer, const Attrs
 absl::StatusOr<QuantizedMatrix> ReadExpertMatrix(const ExpertLayer& layer, const Attrs& attrs, const ExpertStack& stack,
                                                  const Shape& scale) {
   ASSIGN_OR_RETURN(const int64_t bits, ReadExpertBits(layer, attrs));
-  const int64_t block = attrs.Int("block_size");
+  const int64_t whole = std::max<int64_t>(stack.inputs, 1), block = attrs.Int("block_size");
   QuantizedMatrix m{.rows = stack.rows(),
                     .columns = stack.inputs,
                     .bits = bits,
-                    .block_columns = block > 0 ? block : std::max<int64_t>(stack.inputs, 1),
+                    .block_columns = block > 0 ? std::min(block, whole) : whole,
                     .zero_bits = bits,
                     .zero = static_cast<double>(int64_t{1} << (bits - 1))};
   if (NumElements(scale) != m.rows * m.scale_columns())
