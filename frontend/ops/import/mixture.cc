@@ -1,9 +1,9 @@
 // Imports MoE and QMoE, the mixtures of experts of com.microsoft (ContribOperators.md of ONNX Runtime; the routing of
 // QMoE as its CPU kernel computes it).
 //
-// Every expert computes every token, and the weights of experts that a token did not choose are 0: exact zeros in the
-// result and in all gradients. Products of fc1 are one product with all matrices below each other. The weights of the
-// router multiply the activations, so that the sum over experts is taken behind fc2.
+// Every expert computes every token. The weights of experts that a token did not choose are 0, and so are their terms
+// of the result and of all gradients. fc1 is one product with the matrices of all experts below each other. The weights
+// of the router multiply the activations, so that fc2 sums over the experts.
 #include "frontend/ops/import/mixture.h"
 
 #include <algorithm>
