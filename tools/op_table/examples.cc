@@ -66,6 +66,17 @@ std::vector<OpExample> FusedTable() {
        1,
        {KnownBytes({2, 16}), Fed({1, 3}, kInt), KnownTensor({2, 1}, {0.1, 0.2})},
        {{"bits", int64_t{8}}, {"block_size", int64_t{16}}, {"quantize_axis", int64_t{1}}}},
+      {ms,
+       "MoE",
+       1,
+       {Fed({3, 4}), Fed({3, 2}), Weight({2, 6, 4}), Weight({2, 6}), Weight({2, 4, 6}), Weight({2, 4})},
+       {{"k", int64_t{1}}, {"activation_type", std::string("silu")}}},
+      {ms,
+       "QMoE",
+       1,
+       {Fed({3, 4}), Fed({3, 2}), KnownBytes({2, 6, 4}), KnownTensor({2, 6}, std::vector<double>(12, 0.1)), Absent(),
+        KnownBytes({2, 4, 6}), KnownTensor({2, 4}, std::vector<double>(8, 0.1))},
+       {{"k", int64_t{1}}, {"expert_weight_bits", int64_t{8}}}},
   };
 }
 

@@ -1,5 +1,5 @@
 // Matrices of stored numbers, and products with them. A product dequantizes its matrix to scratch memory, which lives
-// no longer than the product.
+// no longer than the product: large matrices, such as those of all experts below each other, in tiles of rows.
 #include "backends/torch/kernels/dequantize.h"
 
 #include <ATen/ops/index_select.h>
@@ -7,6 +7,8 @@
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+
+#include <algorithm>
 
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
@@ -67,6 +69,27 @@ at::Tensor ComputeMatrix(const Operands& o, at::ScalarType dtype) {
   return w * OverBlocks(o.scale.to(dtype), m);
 }
 
+constexpr int64_t kTileElements = int64_t{1} << 25;  // of a dequantized tile
+
+// Returns the rows of a tile, whole blocks.
+int64_t CountTileRows(const QuantizedMatrix& m) {
+  const int64_t rows = kTileElements / std::max<int64_t>(m.columns, 1);
+  return std::max(m.block_rows >= m.rows ? int64_t{1} : m.block_rows, rows / m.block_rows * m.block_rows);
+}
+
+// Returns `count` rows from `begin` on, the begin of a block.
+Operands SelectRows(const Operands& o, int64_t begin, int64_t count) {
+  Operands tile = o;
+  tile.matrix.rows = count;
+  tile.q = o.q.narrow(0, begin, count);
+  if (o.matrix.scale_rows() == 1) return tile;
+  const int64_t blocks = (count + o.matrix.block_rows - 1) / o.matrix.block_rows;
+  for (at::Tensor* t : {&tile.scale, &tile.zero}) {
+    if (t->defined()) *t = t->narrow(0, begin / o.matrix.block_rows, blocks);
+  }
+  return tile;
+}
+
 // Half precision has too few digits for the differences.
 at::ScalarType WideType(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
@@ -80,8 +103,22 @@ Run PrepareMatMulDequantized(const Args& a) {
   const bool transposed = a.attrs().Int("transposed") != 0;
   const at::ScalarType factors = a.in[0].is_cuda() ? a.in[0].scalar_type() : WideType(a.in[0]);
   return [=, o = TakeOperands(a, 1), x = a.in[0], y = a.out[0]] {
-    const at::Tensor w = ComputeMatrix(o, WideType(x)).to(factors);
-    y.copy_(at::matmul(x.to(factors), transposed ? w.t() : w));
+    const int64_t rows = o.matrix.rows, most = CountTileRows(o.matrix);
+    const at::Tensor left = x.to(factors);
+    at::Tensor sum;
+    for (int64_t begin = 0; begin < rows || begin == 0; begin += most) {
+      const int64_t count = std::min(most, rows - begin);
+      const at::Tensor w = ComputeMatrix(SelectRows(o, begin, count), WideType(x)).to(factors);
+      if (transposed) {
+        y.narrow(-1, begin, count).copy_(at::matmul(left, w.t()));
+      } else if (count == rows) {
+        y.copy_(at::matmul(left, w));
+      } else {
+        const at::Tensor part = at::matmul(left.narrow(-1, begin, count), w).to(WideType(x));
+        sum = sum.defined() ? sum.add_(part) : part;
+      }
+    }
+    if (sum.defined()) y.copy_(sum);
   };
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,6 +17,7 @@
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/updated_weight.h"
 #include "frontend/onnx/recover/weight_tracer.h"
+#include "frontend/ops/import/mixture.h"
 #include "frontend/ops/quantize.h"
 
 namespace onnxtrain {
@@ -23,11 +25,24 @@ namespace {
 
 using Kind = WeightOrigin::Kind;
 
-// An exporter's naming of modules: the suffix that it appends, and the part with which it replaces the original one.
-struct ModuleNames {
-  std::string_view producer, suffix, part, original;
+// An exporter's naming of modules: suffixes that it appends, and parts with which it replaces the original ones.
+struct ReplacedPart {
+  std::string_view part, original;
 };
-constexpr ModuleNames kModuleNames[] = {{"onnxruntime-genai", ".MatMul", ".attn.", ".self_attn."}};
+struct ModuleNames {
+  std::string_view producer;
+  std::vector<std::string_view> suffixes;
+  std::vector<ReplacedPart> parts;
+  std::vector<std::string_view> routers;  // ends of the names of products that choose experts
+};
+
+const std::vector<ModuleNames>& GetModuleNames() {
+  static const std::vector<ModuleNames> names = {{.producer = "onnxruntime-genai",
+                                                  .suffixes = {".MatMul", ".weight", ".qweight"},
+                                                  .parts = {{".attn.", ".self_attn."}, {".moe.", ".mlp."}},
+                                                  .routers = {".mlp.router", ".mlp.gate"}}};
+  return names;
+}
 
 // The first layers' names in decoders and encoders of transformers, without the number of the layer.
 constexpr std::string_view kStacks[] = {
@@ -67,7 +82,9 @@ class TargetFinder {
   }
 
   std::vector<LowRankTarget> Run(bool packed) {
-    for (const ParsedNode& node : model_.graph.nodes) AddProduct(node);
+    for (const ParsedNode& node : model_.graph.nodes) {
+      for (const Operand& operand : ListOperands(node)) AddProduct(node, operand);
+    }
     std::erase_if(targets_, [&](const LowRankTarget& target) {
       return mixed_.contains(target.weight) || !OnlyProductsRead(target.weight);
     });
@@ -89,30 +106,27 @@ class TargetFinder {
     int64_t experts = 0;
   };
 
-  // Adds the node to the target of its weight if it is a product with one.
-  void AddProduct(const ParsedNode& node) {
-    const std::optional<Operand> operand = FindOperand(node);
-    if (!operand) return;
-    const ParsedNode* product = operand->product == nullptr ? &node : operand->product;
-    products_[product] = operand->input;
-    const auto [at, first] = by_weight_.emplace(operand->weight, targets_.size());
-    const bool stack = operand->experts > 0;
-    const Shape stored(operand->stored.begin() + (stack ? 1 : 0), operand->stored.end());
-    const std::string module = Module(node, operand->weight, stack);
+  // Adds the node to the target of a weight that it multiplies by.
+  void AddProduct(const ParsedNode& node, const Operand& operand) {
+    products_.emplace(operand.product == nullptr ? &node : operand.product, operand.input);
+    const auto [at, first] = by_weight_.emplace(operand.weight, targets_.size());
+    const bool stack = operand.experts > 0;
+    const Shape stored(operand.stored.begin() + (stack ? 1 : 0), operand.stored.end());
+    const std::string module = Module(node, operand.weight, stack);
     if (first)
       targets_.push_back({.module = module,
-                          .weight = operand->weight,
-                          .dtype = operand->dtype,
-                          .inputs = stored[operand->transposed ? 1 : 0],
-                          .outputs = stored[operand->transposed ? 0 : 1],
+                          .weight = operand.weight,
+                          .dtype = operand.dtype,
+                          .inputs = stored[operand.transposed ? 1 : 0],
+                          .outputs = stored[operand.transposed ? 0 : 1],
                           .kernel = Shape(stored.begin() + 2, stored.end()),
-                          .experts = operand->experts,
-                          .outputs_first = operand->transposed,
+                          .experts = operand.experts,
+                          .outputs_first = operand.transposed,
                           .of_parameter = stack || IsParameterOfModule(node, module)});
     LowRankTarget& target = targets_[at->second];
     target.nodes.push_back(node.outputs[0]);
     target.output_layer |= node.outputs[0] == output_layer_;
-    if (target.outputs_first != operand->transposed) mixed_.insert(target.weight);
+    if (target.outputs_first != operand.transposed) mixed_.insert(target.weight);
   }
 
   // Returns true for x·W and x·Wᵀ, and convolutions of all channels, with an unscaled bias or none.
@@ -121,6 +135,43 @@ class TargetFinder {
     const bool scaled =
         node.attrs.Float("alpha", 1) != 1 || (node.inputs.size() > 2 && node.attrs.Float("beta", 1) != 1);
     return IsOp(node, {"MatMul"}) || (IsOp(node, {"Gemm"}) && node.attrs.Int("transA") == 0 && !scaled);
+  }
+
+  // Returns the stored matrices that the node multiplies by.
+  std::vector<Operand> ListOperands(const ParsedNode& node) const {
+    if (!FindExpertLayers(node.domain, node.op_type).empty()) return FindMixture(node);
+    const std::optional<Operand> operand = FindOperand(node);
+    return operand ? std::vector<Operand>{*operand} : std::vector<Operand>();
+  }
+
+  // Finds the stacks of a node that computes all experts. Leaves out those of older files, whose shapes have the last
+  // two axes in the other order.
+  std::vector<Operand> FindMixture(const ParsedNode& node) const {
+    std::vector<Operand> operands;
+    if (node.outputs.empty()) return operands;
+    const std::span<const ExpertLayer> layers = FindExpertLayers(node.domain, node.op_type);
+    int64_t width = 0;  // elements of a token: inputs of fc1 and fc3, outputs of fc2
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const ExpertLayer& layer = layers[i];
+      const bool quantized = layer.scale != ExpertLayer::kNone;
+      const auto find = [&](size_t input) {
+        return input < node.inputs.size() ? FindInitializer(node.inputs[input]) : nullptr;
+      };
+      const HostTensor *weight = find(layer.weight), *floats = find(quantized ? layer.scale : layer.weight);
+      if (weight == nullptr || floats == nullptr || !IsFloat(floats->dtype())) continue;
+      const auto stack = ReadExpertStack(layer, node.attrs, weight->shape());
+      if (!stack || (!quantized && !IsTrained(node.inputs[layer.weight]))) continue;
+      const int64_t own = i == 1 ? stack->outputs : stack->inputs;
+      if (width != 0 && own != width) return {};
+      width = own;
+      operands.push_back({.weight = node.inputs[layer.weight],
+                          .stored = {stack->experts, stack->outputs, stack->inputs},
+                          .dtype = floats->dtype(),
+                          .transposed = true,
+                          .input = layer.weight,
+                          .experts = stack->experts});
+    }
+    return operands;
   }
 
   std::optional<Operand> FindOperand(const ParsedNode& node) const {
@@ -227,9 +278,9 @@ class TargetFinder {
              if (IsOp(*node, {"Shape", "Size"})) return true;
              const bool selects = IsDequantize(*node) || SelectsMatrices(*node, find_producer_, find_tensor_);
              if (IsMove(*node) || (selects && node->inputs[0] == name)) return OnlyProductsRead(node->outputs[0]);
-             const auto product = products_.find(node);
-             return product != products_.end() && std::ranges::count(node->inputs, name) == 1 &&
-                    node->inputs[product->second] == name;
+             const auto [first, last] = products_.equal_range(node);
+             return std::ranges::count(node->inputs, name) == 1 &&
+                    std::any_of(first, last, [&](const auto& product) { return node->inputs[product.second] == name; });
            });
   }
 
@@ -243,19 +294,28 @@ class TargetFinder {
 
   // Returns the name in the exported program of a module that some exporters rename.
   std::string ExportedName(std::string_view module) const {
-    for (const ModuleNames& names : kModuleNames) {
+    for (const ModuleNames& names : GetModuleNames()) {
       if (!model_.producer.starts_with(names.producer)) continue;
-      if (module.ends_with(names.suffix)) module.remove_suffix(names.suffix.size());
+      for (const std::string_view suffix : names.suffixes) {
+        if (module.ends_with(suffix)) module.remove_suffix(suffix.size());
+      }
       std::string name(module);
-      if (const size_t at = name.find(names.part); at != std::string::npos)
-        name.replace(at, names.part.size(), names.original);
+      for (const ReplacedPart& replaced : names.parts) {
+        const size_t at = name.find(replaced.part);
+        if (at != std::string::npos) name.replace(at, replaced.part.size(), replaced.original);
+      }
       return name;
     }
     return std::string(module);
   }
 
-  // Returns true if the module is known, computes the product itself, and is no layer that PEFT wraps.
-  static bool IsParameterOfModule(const ParsedNode& node, const std::string& module) {
+  // Returns true if the module is known, computes the product itself, and is no layer that PEFT wraps. Routers of
+  // transformers are none.
+  bool IsParameterOfModule(const ParsedNode& node, const std::string& module) const {
+    for (const ModuleNames& names : GetModuleNames()) {
+      const auto ends = [&](std::string_view router) { return module.ends_with(router); };
+      if (model_.producer.starts_with(names.producer) && std::ranges::any_of(names.routers, ends)) return true;
+    }
     constexpr std::string_view kLayers[] = {"Linear", "Conv"};
     if (node.fx == nullptr || node.fx->module_class.empty() || node.fx->module != module) return false;
     const std::string_view name = LastPart(node.fx->module_class);
@@ -304,8 +364,8 @@ class TargetFinder {
   const FindTensor find_tensor_ = [this](const std::string& value) { return tracer_.FindTensor(value); };
   std::string output_layer_;  // by its first output
   PackedParts::Readers readers_;
-  std::unordered_set<std::string> outputs_;                 // outputs of the model
-  std::unordered_map<const ParsedNode*, size_t> products_;  // with the inputs that read the weights
+  std::unordered_set<std::string> outputs_;                      // outputs of the model
+  std::unordered_multimap<const ParsedNode*, size_t> products_;  // with the inputs that read the weights
   std::vector<LowRankTarget> targets_;
   std::unordered_map<std::string, size_t> by_weight_;  // index into targets_
   std::unordered_set<std::string> mixed_;              // weights that products read in both orientations

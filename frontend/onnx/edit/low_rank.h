@@ -38,11 +38,11 @@ struct LowRankTarget {
 };
 
 // Returns the targets in the order of the nodes: matrices of floats or quantized numbers that MatMul, Gemm and
-// MatMulNBits multiply by, perhaps transposed; float weights of Conv nodes without groups; and stacked float matrices
-// (FindExpertProduct). Leaves out matrices that other nodes read as well, such as an embedding that is also the output
-// layer: an update would have to change these, too. A product into which the exporter packed several modules is a
-// target for each of them; with `packed` it is one target, for programs that have packed modules themselves. Equal
-// names of modules get a number as suffix.
+// MatMulNBits multiply by, perhaps transposed; float weights of Conv nodes without groups; stacked float matrices
+// (FindExpertProduct); and the stacks of MoE and QMoE. Leaves out matrices that other nodes read as well, such as an
+// embedding that is also the output layer: an update would have to change these, too. A product into which the exporter
+// packed several modules is a target for each of them; with `packed` it is one target, for programs that have packed
+// modules themselves. Equal names of modules get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed = false);
 
 // A product with a stored matrix that is no target, since it is in the body of an If, Loop or Scan.

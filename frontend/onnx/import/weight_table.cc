@@ -46,6 +46,14 @@ bool OnlyFeedsWeightInputs(const LiveGraph& live, const std::string& name, int d
   });
 }
 
+// Returns true if MoE nodes alone read `name`, as stacks of matrices.
+bool OnlyFeedsMixtures(const LiveGraph& live, const std::string& name) {
+  const auto& users = live.Users(name);
+  return !users.empty() && std::ranges::all_of(users, [&](const ParsedNode* user) {
+    return FindMixtureLayer(*user, name) != nullptr && std::ranges::count(user->inputs, name) == 1;
+  });
+}
+
 }  // namespace
 
 bool FilledWeights::IsFilledWeight(const ParsedNode& node) const {
@@ -162,8 +170,8 @@ Val WeightTable::Add(const std::string& name, HostTensor tensor, const ParsedNod
 bool WeightTable::StaysHalf(const std::string& name, const HostTensor& tensor) const {
   const bool half = IsFloat(tensor.dtype()) && DTypeSize(tensor.dtype()) == 2;
   const bool stay = options_.half_weights || !edits_.low_rank.empty();
-  return stay && !options_.conformance && half && tensor.shape().size() == 2 &&
-         !options_.float_weights.contains(name) && OnlyFeedsWeightInputs(live_, name);
+  return stay && !options_.conformance && half && !options_.float_weights.contains(name) &&
+         (tensor.shape().size() == 2 ? OnlyFeedsWeightInputs(live_, name) : OnlyFeedsMixtures(live_, name));
 }
 
 Val WeightTable::AddStored(const std::string& name, const HostTensor& tensor, const ParsedNode& reader) {
@@ -190,7 +198,10 @@ Val WeightTable::AddMapped(const std::string& name, const HostTensor& tensor, co
   if (!StaysHalf(name, tensor)) return Add(name, types_.Map(tensor), reader);
   const Val stored = AddStored(name, tensor, reader);
   weights_.back().fixed = FixedWeight::kHalf;
-  return Dequantize(FloatOperands(stored), types_.Map(tensor.dtype()));
+  const Shape& shape = tensor.shape();
+  if (shape.size() == 2) return Dequantize(FloatOperands(stored), types_.Map(tensor.dtype()));
+  const Val rows = Reshape(stored, {shape[0] * shape[1], shape[2]});
+  return Reshape(Dequantize(FloatOperands(rows), types_.Map(tensor.dtype())), shape);
 }
 
 Val WeightTable::ReadInitializer(const ImportScope& scope, const std::string& name, const HostTensor& tensor,

@@ -53,6 +53,13 @@ bool SelectsMatrices(const ParsedNode& node, const FindProducer& producer, const
   return IndexOneAxis(producer(node.inputs[1]), tensor);
 }
 
+const ExpertLayer* FindMixtureLayer(const ParsedNode& node, const std::string& weight) {
+  for (const ExpertLayer& layer : FindExpertLayers(node.domain, node.op_type)) {
+    if (layer.weight < node.inputs.size() && node.inputs[layer.weight] == weight) return &layer;
+  }
+  return nullptr;
+}
+
 std::optional<ExpertProduct> FindExpertProduct(const ParsedNode& product, const FindProducer& producer,
                                                const FindTensor& tensor) {
   if (!IsOp(product, {"MatMul"}) || product.inputs.size() != 2) return std::nullopt;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -24,11 +25,16 @@ FindTensor ReadsTensors(const WeightIndex& index) {
   return [&index](const std::string& value) { return index.FindTensor(value); };
 }
 
+bool MultipliesByStack(const ParsedNode& node, const std::string& weight, const WeightIndex& index) {
+  return FindMixtureLayer(node, weight) != nullptr ||
+         FindExpertProduct(node, ReadsNodes(index), ReadsTensors(index)).has_value();
+}
+
 // Fails if the graph lacks the weight or a product, or already uses the names of the trained tensors.
 absl::Status Check(const LowRankUpdate& update, const WeightIndex& index) {
   for (const std::string& node : update.nodes) {
     if (index.Producer(node) == nullptr) return Invalid("there is no product '", Printable(node), "' to adapt");
-    if (update.experts > 0 && !FindExpertProduct(*index.Producer(node), ReadsNodes(index), ReadsTensors(index)))
+    if (update.experts > 0 && !MultipliesByStack(*index.Producer(node), update.weight, index))
       return Invalid("'", Printable(node), "' is no product with matrices of a stack");
     if (update.has_magnitude() && FindIntegerProduct(node, ReadsParts(index)))
       return Invalid("'", Printable(update.module),
@@ -126,7 +132,13 @@ class UpdateBuilder {
   }
 
   void Build() {
-    for (const std::string& node : update_.nodes) update_.experts > 0 ? BuildExperts(node) : BuildBeside(node);
+    for (const std::string& node : update_.nodes) {
+      if (FindMixtureLayer(*index_.Producer(node), update_.weight) != nullptr) {
+        BuildInMixture(index_.Producer(node));
+      } else {
+        update_.experts > 0 ? BuildExperts(node) : BuildBeside(node);
+      }
+    }
   }
 
  private:
@@ -275,6 +287,14 @@ class UpdateBuilder {
     Add("Add", {y + "/base", multiply(Add("Mul", {multiply(x, a), scale_}), b)});
     added_.back().outputs[0] = y;
     index_.copies[at] = std::exchange(added_, {});
+  }
+
+  // Adds A, B and the scale as inputs of a node that computes all experts.
+  void BuildInMixture(ParsedNode* node) {
+    const size_t at = FindMixtureLayer(*node, update_.weight)->update;
+    const Names factors = {a_[0], blocks_[0].b[0], scale_};
+    node->inputs.resize(std::max(node->inputs.size(), at + factors.size()));
+    std::ranges::copy(factors, node->inputs.begin() + static_cast<std::ptrdiff_t>(at));
   }
 
   void BuildBeside(const std::string& node) {

@@ -16,6 +16,7 @@
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/parametrizations.h"
 #include "frontend/onnx/write/lazy_tensor.h"
+#include "frontend/ops/import/mixture.h"
 #include "frontend/ops/quantize_blocks.h"
 
 namespace onnxtrain {
@@ -182,6 +183,8 @@ struct ExpertProduct {
 };
 std::optional<ExpertProduct> FindExpertProduct(const ParsedNode& product, const FindProducer& producer,
                                                const FindTensor& tensor);
+// Returns the layer of a MoE or QMoE whose stack is the weight; null for other nodes.
+const ExpertLayer* FindMixtureLayer(const ParsedNode& node, const std::string& weight);
 // Returns true for a Gather or GatherND along the first axis.
 bool SelectsMatrices(const ParsedNode& node, const FindProducer& producer, const FindTensor& tensor);
 

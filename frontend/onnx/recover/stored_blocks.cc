@@ -8,6 +8,7 @@
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/updated_weight.h"
 #include "frontend/onnx/recover/weight_index.h"
+#include "frontend/ops/import/mixture.h"
 #include "frontend/ops/import/quantize.h"
 #include "frontend/ops/quantize.h"
 #include "frontend/ops/quantize_blocks.h"
@@ -42,6 +43,11 @@ QuantizedMatrix MakeBlockProduct(const Attrs& attrs) {
 }
 
 absl::StatusOr<QuantizedMatrix> FindMatrix(const QuantizedForm& form, const Shape& q, const Shape& scale) {
+  for (const ExpertLayer& layer : FindExpertLayers(form.row->domain, form.row->op_type)) {
+    if (layer.weight != form.row->tensor) continue;
+    const auto stack = ReadExpertStack(layer, form.attrs, q);
+    return stack ? ReadExpertMatrix(layer, form.attrs, *stack, scale) : Invalid("is no stack of experts");
+  }
   if (form.row->packed) return MakeBlockProduct(form.attrs);
   const auto block = FindBlock(q, scale, ScaleAxis(*form.row, form.attrs), form.attrs.Int("block_size"));
   if (q.size() != 2 || !block) return Invalid("has scales ", ToString(scale), " beside numbers ", ToString(q));

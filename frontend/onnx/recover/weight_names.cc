@@ -34,6 +34,17 @@ std::string WithoutDigits(std::string name) {
   return name;
 }
 
+// Returns the name before the suffix of ONNX Runtime's MatMulNBitsQuantizer: "val_3" of "val_3_Q4" and "val_3_DQ_Q4".
+// "" without a suffix.
+std::string NameBeforeQuantization(const std::string& name) {
+  const size_t at = name.rfind("_Q");
+  const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  if (at == std::string::npos || at + 2 == name.size() || !std::all_of(name.begin() + at + 2, name.end(), is_digit))
+    return "";
+  const std::string stem = name.substr(0, at);
+  return stem.ends_with("_DQ") ? stem.substr(0, stem.size() - 3) : stem;
+}
+
 // Returns the length of the bias that a product or convolution with this weight takes; 0 for other nodes.
 int64_t CountBiasChannels(const ParsedNode& node, const HostTensor& weight) {
   const Shape& shape = weight.shape();
@@ -86,6 +97,7 @@ class TorchNamer {
     RestoreBiases(held);
     ListMissing(held);
     ListFolded();
+    NameQuantized();
     ListOrigins();
     return std::move(findings_);
   }
@@ -627,6 +639,16 @@ class TorchNamer {
       const bool weight = std::ranges::any_of(reads, [](const Read* r) { return TakesWeight(*r->node, r->input); });
       const bool traced = std::ranges::all_of(reads, [](const Read* r) { return r->node->fx != nullptr; });
       if (traced && !weight) origin.kind = Kind::kConstant;
+    }
+  }
+
+  // Names the numbers of quantized weights, whose nodes have no metadata, after the parameters that the quantizer read.
+  void NameQuantized() {
+    for (const std::string& name : graph_.initializer_order) {
+      const auto weight = metadata_.weights.find(NameBeforeQuantization(name));
+      if (IsFloat(graph_.initializers.at(name).dtype()) || weight == metadata_.weights.end()) continue;
+      const std::vector<std::string>& sources = weight->second.folded_from;
+      if (sources.size() == 1 && IsParameter(sources[0])) origins_[name].module_name = sources[0];
     }
   }
 

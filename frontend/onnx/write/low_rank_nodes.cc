@@ -186,6 +186,10 @@ absl::Status AddLowRankNodes(const WeightRecords& records, onnx::ModelProto* mod
   std::vector<LowRankUpdates> quantized;
   for (const LowRankUpdates* parts : ListForms<LowRankUpdates>(records)) {
     if (!IsQuantized(parts->front()) || parts->front().sum) continue;
+    if (parts->front().experts > 0)
+      return Invalid("'", Printable(parts->front().module),
+                     "' is a quantized stack of experts, beside which no node can add an adapter: `merge` requantize "
+                     "writes the sum in its blocks, `adapter_out` peft the adapter alone");
     for (const LowRankUpdate& part : *parts) AddFactors(part, model);
     if (parts->front().has_magnitude()) AddFactorsOfOutputs(*parts, model);
     quantized.push_back(*parts);

@@ -6,6 +6,7 @@
 
 #include "frontend/ops/formula.h"
 #include "frontend/ops/import/import_util.h"
+#include "frontend/ops/import/mixture.h"
 
 namespace onnxtrain {
 
@@ -260,7 +261,7 @@ ImportOr ImportAttention(ImportContext& c) {
 std::span<const OnnxOp> AttentionImports() {
   static const std::vector<OnnxOp> ops = [] {
     std::vector<OnnxOp> all = {{"", "Attention", 3, 7, ImportAttention, {.type_attr = "softmax_precision"}}};
-    for (auto family : {RotaryImports, TransformerImports, GroupedAttentionImports, FusedOpImports}) {
+    for (auto family : {RotaryImports, TransformerImports, GroupedAttentionImports, FusedOpImports, MixtureImports}) {
       all.insert(all.end(), family().begin(), family().end());
     }
     return all;

@@ -81,23 +81,6 @@ ImportOr ImportBiasSplitGelu(ImportContext& c) {
 
 ImportOr ImportBiasAdd(ImportContext& c) { return One(c.in(0) + c.in(1) + c.in(2)); }
 
-// Unpacks bytes with 8/bits numbers each, the first in the lowest bits. Returns the first `count` numbers of each row.
-HostTensor Spread(const HostTensor& packed, int64_t bits, int64_t count) {
-  Shape shape = packed.shape();
-  const int64_t bytes = shape.back(), per_byte = 8 / bits, rows = packed.size() / std::max<int64_t>(1, bytes);
-  shape.back() = count;
-  HostTensor y({DType::kUInt8, shape});
-  const auto from = packed.data<uint8_t>();
-  const auto to = y.mutable_data<uint8_t>();
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < count; ++i) {
-      to[r * count + i] =
-          static_cast<uint8_t>(from[r * bytes + i / per_byte] >> (i % per_byte * bits) & ((1 << bits) - 1));
-    }
-  }
-  return y;
-}
-
 struct Blocks {
   int64_t k, n, bits, size, count;
 };
@@ -121,7 +104,7 @@ absl::StatusOr<Val> ZeroPoints(ImportContext& c, const Blocks& b, DType type) {
   if (zero == nullptr) return Unsupported("zero points that are computed");
   const int64_t bytes = (b.count * b.bits + 7) / 8;
   if (zero->dtype() == DType::kUInt8 && zero->size() == b.n * bytes) {
-    return Cast(c.b().Constant(Spread(zero->Reshaped({b.n, bytes}), b.bits, b.count)), type);
+    return Cast(c.b().Constant(UnpackNumbers(zero->Reshaped({b.n, bytes}), b.bits, b.count)), type);
   }
   if (zero->size() != b.n * b.count)
     return Invalid("zero points ", ToString(zero->type()), " are not ", b.n, " by ", b.count);
@@ -148,7 +131,7 @@ ImportOr MultiplyByColumnBlocks(ImportContext& c, const Blocks& b, const HostTen
   const Val a = c.in(0);
   const int64_t bytes = b.size * b.bits / 8;
   RETURN_IF_ERROR(CheckHostConstant({DType::kUInt8, {b.n, b.count * b.size}}));
-  const Val codes = c.b().Constant(Spread(packed->Reshaped({b.n, b.count * bytes}), b.bits, b.k));
+  const Val codes = c.b().Constant(UnpackNumbers(packed->Reshaped({b.n, b.count * bytes}), b.bits, b.k));
   const Val scales = FixedInput(c, 2);
   ASSIGN_OR_RETURN(const Val zero, ZeroPoints(c, b, a.dtype()));
   ASSIGN_OR_RETURN(const std::vector<int64_t> block, BlockOfColumn(c, b));
@@ -240,7 +223,7 @@ ImportOr ImportGatherBlockQuantized(ImportContext& c) {
   Type wide = data->type();
   if (packed) wide.shape.back() *= 2;
   RETURN_IF_ERROR(CheckHostConstant(wide));
-  const Val table = packed ? c.b().Constant(Spread(*data, 4, wide.shape.back())) : c.in(0);
+  const Val table = packed ? c.b().Constant(UnpackNumbers(*data, 4, wide.shape.back())) : c.in(0);
   const Val scales = FixedInput(c, 2);
   ASSIGN_OR_RETURN(const ScaleLayout layout,
                    ScaleLayout::Create(wide.shape, scales.shape(), c.attrs().Int("quantize_axis", 1), size));
@@ -251,7 +234,7 @@ ImportOr ImportGatherBlockQuantized(ImportContext& c) {
     const bool nibbles = packed && given->dtype() == DType::kUInt8;
     if (nibbles && (given->shape().empty() || given->shape().back() != (scales.dim(-1) + 1) / 2))
       return Invalid("zero points ", ToString(given->type()), " beside scales ", ToString(scales.type()));
-    const Val numbers = c.b().Constant(nibbles ? Spread(*given, 4, scales.dim(-1)) : *given);
+    const Val numbers = c.b().Constant(nibbles ? UnpackNumbers(*given, 4, scales.dim(-1)) : *given);
     if (numbers.shape() != scales.shape())
       return Invalid("zero points ", ToString(given->type()), " beside scales ", ToString(scales.type()));
     zero = layout.Along(Cast(numbers, scales.dtype()));

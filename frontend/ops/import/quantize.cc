@@ -122,6 +122,22 @@ std::optional<QuantizedOperands> FindDequantized(Val x, bool* transposed) {
   return QuantizedOperands{.q = input(0), .scale = input(1), .zero = input(2), .matrix = *matrix};
 }
 
+HostTensor UnpackNumbers(const HostTensor& packed, int64_t bits, int64_t count) {
+  Shape shape = packed.shape();
+  const int64_t bytes = shape.back(), per_byte = 8 / bits, rows = packed.size() / std::max<int64_t>(1, bytes);
+  shape.back() = count;
+  HostTensor y({DType::kUInt8, shape});
+  const auto from = packed.data<uint8_t>();
+  const auto to = y.mutable_data<uint8_t>();
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < count; ++i) {
+      to[r * count + i] =
+          static_cast<uint8_t>(from[r * bytes + i / per_byte] >> (i % per_byte * bits) & ((1 << bits) - 1));
+    }
+  }
+  return y;
+}
+
 bool HasSeparateRows(const QuantizedMatrix& m) { return m.block_rows == 1 || m.block_rows == m.rows; }
 
 ImportOr GatherRows(ImportContext& c, const QuantizedOperands& table, Val index) {

@@ -42,6 +42,8 @@ std::optional<QuantizedOperands> ReadStoredMatrix(ImportContext& c, size_t tenso
                                                   int64_t axis, int64_t block);
 // Returns the matrix that x, or with *transposed flipped its transpose, is dequantized from; nothing if there is none.
 std::optional<QuantizedOperands> FindDequantized(Val x, bool* transposed);
+// Unpacks bytes with 8/bits numbers each, the first in the lowest bits. Returns the first `count` numbers of each row.
+HostTensor UnpackNumbers(const HostTensor& packed, int64_t bits, int64_t count);
 // Returns true if `index` can select rows of the stored matrix; GatherRows dequantizes only these rows.
 bool HasSeparateRows(const QuantizedMatrix& matrix);
 ImportOr GatherRows(ImportContext& c, const QuantizedOperands& table, Val index);

@@ -307,6 +307,9 @@ constexpr QuantizedWeight kWeights[] = {
     {.op_type = "MatMulInteger", .tensor = 1, .scale = 4, .zero = 3, .scale_behind = true, .in_place = true},
     {.domain = kMs, .op_type = "MatMulNBits", .tensor = 1, .scale = 2, .zero = 3, .packed = true},
     {.domain = kMs, .op_type = "GatherBlockQuantized", .tensor = 0, .scale = 2, .zero = 3, .packed = true},
+    {.domain = kMs, .op_type = "QMoE", .tensor = 2, .scale = 3, .zero = 11, .packed = true},
+    {.domain = kMs, .op_type = "QMoE", .tensor = 5, .scale = 6, .zero = 12, .packed = true},
+    {.domain = kMs, .op_type = "QMoE", .tensor = 8, .scale = 9, .zero = 13, .packed = true},
 };
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "backends/bound_program.h"
 #include "backends/registry.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/builder.h"
+#include "frontend/ops/dequantize.h"
 #include "frontend/ops/row.h"
 #include "tests/test_device.h"
 
@@ -144,6 +146,45 @@ TEST(TorchBackend, AnErrorOfAKernelNamesTheNode) {
   const absl::Status status = c.program->Run();
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("[MaxPoolGrad 'pool']"), absl::string_view::npos) << status;
+}
+
+// Numbers of 2 bits that are all 1, and scales in blocks of two rows: more elements than a tile has.
+TEST(TorchBackend, MultipliesByLargeMatricesInTiles) {
+  constexpr int64_t kRows = (1 << 15) + 7, kColumns = 1024;
+  Graph graph;
+  Builder b(&graph);
+  const QuantizedMatrix m{
+      .rows = kRows, .columns = kColumns, .bits = 2, .block_rows = 2, .block_columns = kColumns, .zero = 0};
+  const QuantizedOperands w = {.q = b.Input(InputKind::kFrozen, "q", {DType::kUInt8, {kRows, kColumns / 4}}),
+                               .scale = b.Input(InputKind::kFrozen, "scale", {DType::kFloat32, {m.scale_rows(), 1}}),
+                               .matrix = m};
+  const Val wide = b.Input(InputKind::kFeed, "wide", {DType::kFloat32, {2, kColumns}});
+  const Val tall = b.Input(InputKind::kFeed, "tall", {DType::kFloat32, {2, kRows}});
+  graph.AddOutput("rows", MatMulDequantized(wide, w, true).id());
+  graph.AddOutput("columns", MatMulDequantized(tall, w, false).id());
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  const auto legal = Torch().Legalize(graph);
+  ASSERT_TRUE(legal.ok()) << legal.status();
+  auto program = BoundProgram::Make(Torch(), *legal);
+  ASSERT_TRUE(program.ok()) << program.status();
+  HostTensor scale({DType::kFloat32, {m.scale_rows(), 1}}), ones({DType::kFloat32, {2, kRows}});
+  double sum = 0;
+  for (int64_t r = 0; r < kRows; ++r) {
+    if (r % 2 == 0) scale.Set(r / 2, static_cast<double>(r % 7 - 3));
+    ones.Set(kRows + r, 1);
+    sum += scale.At(r / 2);
+  }
+  ASSERT_TRUE(program->Set("q", HostTensor::Filled({DType::kUInt8, {kRows, kColumns / 4}}, 0x55)).ok());
+  ASSERT_TRUE(program->Set("scale", scale).ok());
+  ASSERT_TRUE(program->Set("wide", HostTensor::Filled({DType::kFloat32, {2, kColumns}}, 0.5)).ok());
+  ASSERT_TRUE(program->Set("tall", ones).ok());
+  ASSERT_TRUE(program->Run().ok());
+  const HostTensor rows = program->Get("rows").value(), columns = program->Get("columns").value();
+  for (int64_t r = 0; r < kRows; ++r) ASSERT_EQ(rows.At(kRows + r), scale.At(r / 2) * kColumns / 2) << r;
+  for (int64_t c = 0; c < kColumns; ++c) {
+    ASSERT_EQ(columns.At(c), 0) << c;
+    ASSERT_EQ(columns.At(kColumns + c), sum) << c;
+  }
 }
 
 TEST(TorchBackend, RefusesADeviceThatIsNotThereInOneLine) {

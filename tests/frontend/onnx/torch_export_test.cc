@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/base/strings.h"
+#include "frontend/onnx/edit/low_rank.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/torch_export.h"
 #include "tests/frontend/onnx/model_builder.h"
@@ -1012,6 +1013,37 @@ TEST(TorchExport, EditsOfMergedWeightsReachTheirReaders) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(FindWeight(*imported, "n2.weight")->value.At(3), 4);
   EXPECT_EQ(FindWeight(*imported, "n1.weight")->value.At(3), 1);
+}
+
+// ONNX Runtime's quantizer drops the metadata of nodes and the initializer, and keeps the value_info of the floats.
+TEST(TorchExport, QuantizedProductsAreInTheModulesOfTheirFloats) {
+  const auto modules = [](const std::string& weight, const std::string& sources) {
+    onnx::ModelProto model = NewModel(20);
+    onnx::OperatorSetIdProto* domain = model.add_opset_import();
+    domain->set_domain("com.microsoft");
+    domain->set_version(1);
+    AddInput(&model, "x", {2, 16});
+    AddInitializer(&model, weight, {4, 1, 8}, onnx::TensorProto::UINT8)->set_raw_data(std::string(32, '\x57'));
+    FillFloats(AddInitializer(&model, "val_3_scales", {4, 1}), {1, 2, 3, 4});
+    onnx::NodeProto* node = AddNode(&model, "MatMulNBits", {"x", weight, "val_3_scales"}, {"linear"}, "node_linear_Q4");
+    node->set_domain("com.microsoft");
+    for (const auto& [name, value] : {std::pair("K", 16), {"N", 4}, {"bits", 4}, {"block_size", 16}})
+      SetInt(node, name, value);
+    AddOutput(&model, "linear");
+    AddSignature(&model, "\n# inputs\np_q: PARAMETER target='layers.0.q_proj.weight'\nx: USER_INPUT\n");
+    AddFoldedFrom(&model, "val_3", sources);
+    const auto loaded = LoadModel(model);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    Names names;
+    for (const LowRankTarget& target : ListLowRankTargets(**loaded)) names.push_back(target.module);
+    return names;
+  };
+  const Names named = {"layers.0.q_proj"};
+  EXPECT_EQ(modules("val_3_Q4", "['layers.0.q_proj.weight']"), named);
+  EXPECT_EQ(modules("val_3_DQ_Q8", "['layers.0.q_proj.weight']"), named);
+  EXPECT_NE(modules("val_3_Q4", "['layers.0.q_proj.weight', 'val_1']"), named);
+  EXPECT_NE(modules("val_3_Qx", "['layers.0.q_proj.weight']"), named);
+  EXPECT_NE(modules("val_4_Q4", "['layers.0.q_proj.weight']"), named);
 }
 
 }  // namespace
