@@ -149,9 +149,9 @@ class ChatMaker {
   }
 
   absl::StatusOr<std::pair<AnsweredSample, AnsweredSample>> EncodePair(int64_t row, TokenizerScratch* scratch) const {
-    ASSIGN_OR_RETURN(const DialoguePair pair, ReadDialoguePair(*data_, row, form_, !is_plain()));
-    ASSIGN_OR_RETURN(AnsweredSample chosen, text_->Encode(pair.chosen, *setup_.tokenizer, scratch));
-    ASSIGN_OR_RETURN(AnsweredSample rejected, text_->Encode(pair.rejected, *setup_.tokenizer, scratch));
+    ASSIGN_OR_RETURN(DialoguePair pair, ReadDialoguePair(*data_, row, form_, !is_plain()));
+    ASSIGN_OR_RETURN(AnsweredSample chosen, text_->Encode(std::move(pair.chosen), *setup_.tokenizer, scratch));
+    ASSIGN_OR_RETURN(AnsweredSample rejected, text_->Encode(std::move(pair.rejected), *setup_.tokenizer, scratch));
     return std::pair(std::move(chosen), std::move(rejected));
   }
 
@@ -172,7 +172,7 @@ class ChatMaker {
   absl::Status EncodeRow(int64_t row, TokenizerScratch* scratch, EncodedRows* rows) const {
     if (is_paired()) return AddPair(row, scratch, rows);
     auto dialogue = ReadDialogue(*data_, row, form_, !is_plain());
-    auto sample = dialogue.ok() ? text_->Encode(*dialogue, *setup_.tokenizer, scratch)
+    auto sample = dialogue.ok() ? text_->Encode(*std::move(dialogue), *setup_.tokenizer, scratch)
                                 : absl::StatusOr<AnsweredSample>(dialogue.status());
     if (!sample.ok()) return Skip(sample.status(), row, rows);
     if (!Truncate(&*sample, rows)) return absl::OkStatus();

@@ -137,6 +137,11 @@ namespace {
 constexpr int64_t kLargestMultiple = 64;
 constexpr int64_t kTrialSide = 192;
 
+bool DeclaresOneSample(const OnnxModel& model, const std::string& input) {
+  const auto found = std::ranges::find(model.inputs(), input, &ModelInput::name);
+  return found != model.inputs().end() && !found->dims.empty() && found->dims[0] == 1;
+}
+
 // Imports the model for pictures of one size.
 class Trial {
  public:
@@ -146,7 +151,8 @@ class Trial {
     Trial trial(model, input, axis + 1);
     ASSIGN_OR_RETURN(trial.import_, MakeImportOptions(config, model));
     ASSIGN_OR_RETURN(trial.import_.outputs, LossOutputs(model, loss));
-    const int64_t batch = HasAddedAxis(trial.import_.batch_axes) ? 1 : kBatch;
+    const bool single = HasAddedAxis(trial.import_.batch_axes) || DeclaresOneSample(model, input);
+    const int64_t batch = single ? 1 : kBatch;
     trial.import_.batch = batch;
     trial.import_.half_weights = true;
     Shape& shape = trial.import_.input_shapes[input] = {batch};

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/names.h"
 #include "frontend/data/bind/preprocess.h"
+#include "frontend/data/bind/sound_lengths.h"
 #include "frontend/data/bind/text_labels.h"
 #include "frontend/data/load/cache.h"
 #include "frontend/data/sources/dataset.h"
@@ -28,6 +30,7 @@
 #include "optim/plan/input_plan.h"
 #include "optim/plan/language_data.h"
 #include "optim/plan/model_setup.h"
+#include "optim/plan/output_axes.h"
 #include "optim/plan/packing.h"
 #include "optim/plan/step_plan.h"
 
@@ -286,6 +289,7 @@ class DataOpener {
     RETURN_IF_ERROR(SetEncoding());
     ASSIGN_OR_RETURN(alphabet_, FindAlphabet(config_, model_, before_, loss_));
     opened_.alphabet = alphabet_.alphabet;
+    TakePictureForm();
     options_.text_labels = alphabet_.expects_texts && request_.want_label && config_.label.size() <= 1;
     if (opened_.alphabet != nullptr) options_.stream_window = 0;  // all labels get the length of the longest
     if (opened_.alphabet == nullptr) {
@@ -294,12 +298,43 @@ class DataOpener {
     if (request_.want_label) spec_.classes = options_.folder_classes = opened_.classes;
     if (IntegerClasses(spec_.classes).empty()) options_.class_names = spec_.classes;
     ASSIGN_OR_RETURN(import_, MakeImportOptions(config_, model_));
+    if (opened_.alphabet != nullptr) import_.batch_axes.merge(FindTimeFirstOutputs(model_));
     ASSIGN_OR_RETURN(options_.images,
                      PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes), spec_.dims, before_));
     options_.images.cache = request_.cache;
-    if (options_.images.sizes.has_value()) options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
+    if (options_.images.sizes.has_value()) {
+      if (opened_.alphabet != nullptr) FindPictureHeight();
+      options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
+    }
     ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_, options_.text_labels));
     return absl::OkStatus();
+  }
+
+  // Reads pictures as the files of a recognizer say, where the user does not.
+  void TakePictureForm() {
+    const auto takes_colors = [](const ModelInput& input) { return input.dims.size() == 4 && input.dims[1] == 3; };
+    const PictureForm& form = alphabet_.pictures;
+    if (form.normalize.empty() || std::ranges::none_of(model_.inputs(), takes_colors)) return;
+    std::vector<std::string> taken;
+    const auto take = [&](const char* field, const std::string& value, std::string* own) {
+      if (!own->empty()) return;
+      *own = value;
+      taken.push_back(StrCat("`", field, "` ", value));
+    };
+    take("normalize", form.normalize, &config_.normalize);
+    take("channel_order", form.channel_order, &config_.channel_order);
+    form_note_ = taken.empty() ? "" : StrCat("pixels as models of PP-OCR take them: ", absl::StrJoin(taken, ", "));
+  }
+
+  // Finds the height of the lines where the model leaves it open, but takes one only.
+  void FindPictureHeight() {
+    PictureSizes& sizes = *options_.images.sizes;
+    if (sizes.height > 0 || (alphabet_.pictures.height == 0 && FindMultiple().ok())) return;
+    for (const int64_t height : {alphabet_.pictures.height, int64_t{48}, int64_t{32}, int64_t{64}}) {
+      sizes.height = height;
+      if (height > 0 && FindMultiple().ok()) return;
+    }
+    sizes.height = 0;
   }
 
   absl::Status SetEncoding() {
@@ -362,12 +397,27 @@ class DataOpener {
     if (!samples.ok()) return ExplainBadSample(Annotate(samples.status(), StrCat("`", request_.field, "`: ")));
     samples_ = *std::move(samples);
     RETURN_IF_ERROR(ReadTextLabels());
+    AddSoundLengths(chosen);
     RETURN_IF_ERROR(ReadTokens());
     if (request_.want_label) RETURN_IF_ERROR(AddOwnLabels(loss_, model_, columns(), &spec_));
     opened_.own_columns = static_cast<int>(columns().size());
     opened_.transforms = samples_.transforms;
     opened_.held_out = samples_.held_out;
     return absl::OkStatus();
+  }
+
+  // Adds columns for inputs that take the lengths of sounds. `chosen` has the inputs that columns are chosen for.
+  void AddSoundLengths(const std::map<std::string, std::vector<std::string>>& chosen) {
+    const auto sound = std::ranges::find_if(columns(), [](const Column& column) { return column.sample_rate > 0; });
+    if (sound == columns().end()) return;
+    std::set<std::string> fed;
+    for (const auto& [input, names] : chosen) {
+      if (std::ranges::all_of(names, [&](const std::string& name) { return HasColumn(columns(), name); }))
+        fed.insert(input);
+    }
+    for (const auto& [input, text] : FindConstantTexts(config_, model_)) fed.insert(input);
+    samples_.dataset = WithSoundLengths(samples_.dataset, static_cast<int>(sound - columns().begin()), model_.inputs(),
+                                        fed, &samples_.notes);
   }
 
   // Replaces the label by its classes if it is a text. Labels that are numbers stay as they are.
@@ -584,6 +634,7 @@ class DataOpener {
     if (opened_.bound.has_images) opened_.normalize = normalize_;
     if (opened_.bound.has_images && !before_.has_value()) RETURN_IF_ERROR(CompareDeclaredPixels());
     if (FeedsPictures(opened_.bound)) {
+      if (!form_note_.empty()) opened_.bound.notes.push_back(form_note_);
       opened_.pictures = DescribeImages(options_.images, SizeMultiple(opened_.bound), request_.folders);
       RETURN_IF_ERROR(CheckSmallestPictures(config_, model_, loss_, opened_.bound));
     }
@@ -603,7 +654,7 @@ class DataOpener {
 
   const Columns& columns() const { return samples_.dataset->columns(); }
 
-  const TrainConfig config_;
+  TrainConfig config_;
   const OnnxModel& model_;
   const std::optional<Preprocess>& before_;
   DataRequest request_;
@@ -613,6 +664,7 @@ class DataOpener {
   ImportOptions import_;  // the options before the data is known
   DatasetOptions options_;
   FoundAlphabet alphabet_;
+  std::string form_note_;                  // what TakePictureForm has set
   std::optional<LanguageModel> language_;  // set if the model may predict the next token of the data
   bool makes_blocks_ = false;              // it does, unless the data turns out to hold samples of tokens
   OpenedSamples samples_;

@@ -23,6 +23,7 @@
 #include "frontend/graph/model_input.h"
 #include "frontend/onnx/import.h"
 #include "optim/config/config.h"
+#include "optim/plan/class_names.h"
 #include "optim/plan/text_setup.h"
 #include "optim/step/loss.h"
 
@@ -178,11 +179,11 @@ struct FoundAlphabet {
   std::shared_ptr<const Alphabet> alphabet = {};  // null: none is known, or the loss is not ctc
   std::string note = {};
   bool expects_texts = false;  // the loss is ctc, or may be
+  PictureForm pictures = {};   // how the model takes pictures, where it was not trained before
 };
 
-// Finds the characters of a model that is trained with ctc: those of class_map, of its training, of its metadata
-// (character), or of a file beside it (vocab.json, tokens.txt, labels.json, alphabet.txt). With the loss auto, a model
-// without inputs of tokens whose output [N,T,C] has as many classes.
+// Finds the characters of a model that is trained with ctc: those of its training, else FindClassNames. With the loss
+// auto, a model without inputs of tokens whose output [N,T,C] or [T,N,C] has as many classes.
 absl::StatusOr<FoundAlphabet> FindAlphabet(const TrainConfig& config, const OnnxModel& model,
                                            const std::optional<Preprocess>& before, const LossSpec& loss);
 

@@ -53,6 +53,21 @@ void SetVariableExtents(const BoundData& data, SessionOptions* options) {
   if (label.variable || label.height_axis >= 0) options->variable_label_axis = std::max(label.height_axis, 0);
 }
 
+// Returns true if running statistics of the model are those of data, not the zeros and ones that they begin with.
+bool HasRunningStatistics(const OnnxModel& model) {
+  return std::ranges::any_of(model.nodes(), [&](const OnnxModel::Node& node) {
+    const bool normalizes = node.op == "BatchNormalization" && node.inputs.size() > 4;
+    const HostTensor* variance = normalizes ? model.Initializer(node.inputs[4]) : nullptr;
+    return variance != nullptr && variance->size() > 0 && variance->At(0) != 1;
+  });
+}
+
+// Returns true if batches of a trained recognizer hold few pictures of one size, whose statistics would be poor.
+bool HasPoorStatistics(const OnnxModel& model, const BoundData& data, const LossSpec& loss) {
+  const bool sizes = std::ranges::any_of(data.feeds, [](const FeedSpec& feed) { return feed.height_axis >= 0; });
+  return loss.alphabet != nullptr && sizes && HasRunningStatistics(model);
+}
+
 }  // namespace
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, const OnnxModel& model,
@@ -68,6 +83,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const TrainConfig& config, con
                          .sync_batch_norm = config.sync_batch_norm};
   for (const auto& [key, label] : data.own_labels) options.loss.own_labels[key] = label.info;
   ASSIGN_OR_RETURN(options.import, MakeImportOptions(config, model, data));
+  if (options.may_freeze_batch_norm && HasPoorStatistics(model, data, loss)) options.import.batch_norm_frozen = true;
   SetVariableExtents(data, &options);
   const ModelEdits& edits = model.edits();
   for (const LowRankUpdate& update : edits.low_rank) {

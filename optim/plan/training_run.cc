@@ -351,8 +351,11 @@ absl::Status RunBuilder::PrepareModel() {
   prepared_ = *std::move(prepared);
   run_.loss_text = prepared_.loss.explanation;
   if (options_.import.batch_norm_frozen && config.batch_norm != "frozen")
-    run_.data.surgery.emplace_back(
-        "note: BatchNormalization is frozen: one sample has no statistics (`batch_norm` train)");
+    run_.data.surgery.emplace_back(StrCat("note: BatchNormalization is frozen: ",
+                                          options_.fixed_batch == 1
+                                              ? "one sample has no statistics"
+                                              : "the few pictures of one size in a batch have poor statistics",
+                                          " (`batch_norm` train)"));
   if (has_samples()) RETURN_IF_ERROR(LeaveOutBadSamples(prepared_, options_, &run_));
   if (has_samples()) RETURN_IF_ERROR(CheckBatchFits(*bound().dataset, run_.batch.global));
   run_.order = ChooseOrder(config, bound());

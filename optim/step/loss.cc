@@ -237,6 +237,17 @@ std::string HintAtReshape(const Graph& graph, const std::vector<Candidate>& outp
   return "";
 }
 
+// Names the flag that makes texts of labels for ctc, if an output may be trained with it.
+std::string HintAtTexts(const Graph& graph, const std::vector<Candidate>& outputs, const LabelInfo& labels) {
+  for (const Candidate& output : outputs) {
+    const Shape& shape = graph.type(output.value).shape;
+    if (labels.present && labels.sample.rank() == 0 && shape.size() == 3)
+      return StrCat(" (labels that are texts need `class_map` FILE, which names the characters of the ", shape[2],
+                    " classes of '", output.name, "')");
+  }
+  return "";
+}
+
 // An output, and a loss between it and the labels.
 struct Fit {
   Candidate output;
@@ -292,7 +303,7 @@ absl::StatusOr<Chosen> ChooseTerm(const ImportedModel& model, const LossSpec& sp
   }
   return Invalid("no loss fits labels ", labels.present ? ToString(labels.sample) : "that are not there",
                  " per sample and the outputs ", Describe(model.graph, all), "; choose with `loss` and `logits`",
-                 labels.present ? HintAtReshape(model.graph, all, labels) : "");
+                 labels.present ? HintAtReshape(model.graph, all, labels) : "", HintAtTexts(model.graph, all, labels));
 }
 
 // Replaces a term of `auto` by one term for each trainable output, each with separate labels, if there are several.

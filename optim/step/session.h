@@ -101,7 +101,7 @@ struct SessionOptions {
   // With variable inputs: limits the samples of a micro-batch by their length; `micro_batch` is the number of samples
   // of the greatest length.
   TokenBudget tokens;
-  bool may_freeze_batch_norm = false;  // allowed if the model only runs with a batch of 1
+  bool may_freeze_batch_norm = false;  // allowed where batches have no or poor statistics
   int64_t fixed_batch = 0;             // the only micro-batch size with which the model runs; 0: any
   uint64_t seed = 42;
   DType compute = DType::kFloat32;          // kBFloat16 or kFloat16: mixed precision; all state stays float32

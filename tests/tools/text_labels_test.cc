@@ -117,6 +117,20 @@ TEST_F(TextLabels, VocabularyBesideTheModel) {
   EXPECT_EQ(Summary()["eval"]["exact"], 1);
 }
 
+TEST_F(TextLabels, OutputsWithTheTimeFirst) {
+  tiny::Model m{.input_shape = {-1, kSteps, kClasses}};
+  m.nodes = {{"MatMul", {"x", "w"}, {"o"}}, {"Transpose", {"o"}, {"y"}, {{"perm", {1, 0, 2}}}}};
+  m.weights = {{"w", {kClasses, kClasses}, tiny::Uniform(kClasses * kClasses, 0.5f, 1)}};
+  m.output_shape = {kSteps, -1, kClasses};
+  m.metadata = {{"character", "a\nb\nc"}};
+  m.Save(Path("t.onnx"));
+  Trains("--model t.onnx --data d.jsonl --eval-split 0.25");
+  EXPECT_EQ(Summary()["eval"]["exact"], 1);
+  const Outcome o = Run("predict --model r/model.onnx --data d.jsonl --out -");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr(StrCat("\n1,", Text(1), ",0.9")));
+}
+
 TEST_F(TextLabels, LongerLabelsOfEvaluationData) {
   WriteData("long.jsonl", [](int64_t i) { return i == 3 ? "abcabc" : Text(i); });
   Trains("--model m.onnx --data d.jsonl --eval-data long.jsonl");
@@ -160,6 +174,12 @@ TEST_F(TextLabels, NumbersAsLabels) {
 class TextPictures : public TextLabels {
  protected:
   TextPictures() {
+    tiny::Model m = MakeModel();
+    m.metadata = {{"character", "a\nb"}};
+    m.Save(Path("p.onnx"));
+  }
+
+  static tiny::Model MakeModel() {
     tiny::Model m{.input_shape = {-1, 3, 2, -2}};
     m.nodes = {{"Transpose", {"x"}, {"t"}, {{"perm", {0, 3, 1, 2}}}},
                {"Reshape", {"t", "rows"}, {"r"}},
@@ -169,8 +189,7 @@ class TextPictures : public TextLabels {
                  {"b", {3}, std::vector<float>(3, 0)},
                  {.name = "rows", .shape = {3}, .values = {}, .type = 7, .bytes = Rows()}};
     m.output_shape = {-1, -2, 3};
-    m.metadata = {{"character", "a\nb"}};
-    m.Save(Path("p.onnx"));
+    return m;
   }
 
   static std::string Rows() {
@@ -194,6 +213,43 @@ TEST_F(TextPictures, OfAnyWidth) {
   Trains("--model p.onnx --data words --image-size 2xauto --eval-split 0.25");
   EXPECT_EQ(Summary()["eval"]["exact"], 1) << text_;
   EXPECT_THAT(ReadAll(Path("r/config.flags")), HasSubstr("--length-grouping"));
+}
+
+// The output has no declared shape, the height is free, and a table in the folder has the labels.
+TEST_F(TextPictures, SettingsOfPaddle) {
+  const std::string words[] = {"ab", "ba", "abba", "bab", "aab", "b"};
+  std::filesystem::create_directory(Path("words"));
+  std::string table = "file,text\n";
+  for (int64_t i = 0; i < 48; ++i) {
+    WriteWord(StrCat("words/", i), words[i % 6], "");
+    std::filesystem::remove(Path(StrCat("words/", i, ".txt")));
+    StrAppend(&table, i, ".bmp,", words[i % 6], "\n");
+  }
+  WriteAll(Path("words/labels.csv"), table);
+  tiny::Model m = MakeModel();
+  m.input_shape = {-1, 3, -3, -2};
+  m.output_shape.clear();
+  std::filesystem::create_directory(Path("ocr"));
+  m.Save(Path("ocr/q.onnx"));
+  WriteAll(Path("ocr/inference.yml"),
+           "PreProcess:\n  - RecResizeImg:\n      image_shape:\n      - 3\n      - 2\n      - 8\n"
+           "PostProcess:\n  character_dict:\n  - a\n  - b\n");
+  Trains("--model ocr/q.onnx --data words --eval-split 0.25");
+  EXPECT_EQ(Summary()["eval"]["exact"], 1) << text_;
+  EXPECT_THAT(text_, HasSubstr("pixels as models of PP-OCR take them: --normalize 0.5/0.5, --channel-order bgr"));
+  const Json pictures = Json::parse(ReadAll(Path("r/preprocess.json")))["pictures"];
+  EXPECT_EQ(pictures["height"], 2);
+  EXPECT_EQ(pictures["channel_order"], "bgr");
+}
+
+TEST_F(TextPictures, NamesTheFlagForCharacters) {
+  MakeModel().Save(Path("u.onnx"));
+  std::filesystem::create_directory(Path("words"));
+  WriteWord("words/1", "ab", "");
+  WriteWord("words/2", "ba", "");
+  WriteAll(Path("words.csv"), "file,text\nwords/1.bmp,ab\nwords/2.bmp,ba\n");
+  Refuses("--model u.onnx --data words.csv",
+          "labels that are texts need --class-map FILE, which names the characters of the 3 classes of 'y'");
 }
 
 // The only picture of another width is left out after the model's steps are known.

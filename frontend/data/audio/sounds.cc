@@ -331,6 +331,9 @@ bool IsAudioFolder(const std::string& path) {
 }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioFolder(const std::string& path, const DatasetOptions& options) {
+  if (options.text_labels) {
+    if (const std::string table = FindTextTable(path); !table.empty()) return OpenDataset(table, options);
+  }
   ASSIGN_OR_RETURN(Listing listing, ListSounds(path));
   SoundFiles files{.column = "audio", .root = path};
   for (const SoundFile& file : listing.files) files.names.push_back(file.name);

@@ -40,7 +40,14 @@ absl::Status BindNamed(std::string_view function, const std::vector<Parameter>& 
   return absl::OkStatus();
 }
 
+// Returns true if the first parameter must be passed; required ones come first.
+bool NeedsArguments(std::string_view parameters) {
+  const std::string_view first = parameters.substr(0, parameters.find(' '));
+  return !first.empty() && first != "*" && !first.ends_with('?');
+}
+
 absl::StatusOr<Bound> Bind(const Builtin& builtin, CallArguments arguments) {
+  if (arguments.positional.empty() && arguments.named.empty() && !NeedsArguments(builtin.parameters)) return Bound();
   std::vector<Parameter> parameters = SplitParameters(builtin.parameters);
   const bool open = !parameters.empty() && parameters.back().name == "*";
   if (open) parameters.pop_back();

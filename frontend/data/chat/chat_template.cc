@@ -60,8 +60,8 @@ class ParsedTemplate : public ChatTemplate {
 
 }  // namespace
 
-absl::StatusOr<RenderedChat> ChatTemplate::Render(const OrderedJson& variables, const RenderOptions& options) const {
-  ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(variables));
+absl::StatusOr<RenderedChat> ChatTemplate::Render(OrderedJson variables, const RenderOptions& options) const {
+  ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(std::move(variables)));
   if (values.dict() == nullptr) return Invalid("the variables of a template must be an object");
   return RenderValues(*values.dict(), options);
 }

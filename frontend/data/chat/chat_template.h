@@ -46,8 +46,8 @@ class ChatTemplate {
 
   // `variables` is an object. Errors in the template are one line that begins with "line N: "; those of raise_exception
   // are FailedPrecondition errors with its message.
-  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables, const RenderOptions& options) const;
-  absl::StatusOr<RenderedChat> Render(const OrderedJson& variables) const { return Render(variables, {}); }
+  absl::StatusOr<RenderedChat> Render(OrderedJson variables, const RenderOptions& options) const;
+  absl::StatusOr<RenderedChat> Render(OrderedJson variables) const { return Render(std::move(variables), {}); }
   // As Render, of variables that are converted already, for many renderings of the same messages.
   virtual absl::StatusOr<RenderedChat> RenderValues(const jinja::Dict& variables,
                                                     const RenderOptions& options) const = 0;

@@ -13,13 +13,12 @@ namespace {
 
 using Json = OrderedJson;
 
-// Returns the variables of a template for the first `count` messages.
-Json MakeVariables(const Dialogue& dialogue, int64_t count, bool asks, const ChatSettings& settings) {
+// Returns the variables of a template.
+Json MakeVariables(Dialogue dialogue, bool asks, const ChatSettings& settings) {
   Json variables = Json::object();
   for (const auto& [name, token] : settings.special_tokens) variables[name] = token;
-  variables["messages"] = Json::array();
-  for (int64_t i = 0; i < count; ++i) variables["messages"].push_back(dialogue.messages[i]);
-  variables["tools"] = dialogue.tools;
+  variables["messages"] = std::move(dialogue.messages);
+  variables["tools"] = std::move(dialogue.tools);
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = asks;
   return variables;
@@ -60,11 +59,11 @@ const ChatTemplate* ChatText::FindTemplate(const Dialogue& dialogue) const {
   return dialogue.tools.is_null() || tool_template_ == nullptr ? template_.get() : tool_template_.get();
 }
 
-absl::StatusOr<std::vector<TokenId>> ChatText::EncodePrompt(const Dialogue& dialogue, const Tokenizer& tokenizer,
+absl::StatusOr<std::vector<TokenId>> ChatText::EncodePrompt(Dialogue dialogue, const Tokenizer& tokenizer,
                                                             TokenizerScratch* scratch) const {
   const ChatTemplate* own = FindTemplate(dialogue);
   if (own == nullptr) return Invalid("the tokenizer has no chat template (`chat_template`)");
-  Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), true, settings_);
+  Json variables = MakeVariables(std::move(dialogue), true, settings_);
   ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderChat(*own, std::move(variables))));
   std::vector<TokenId> ids;
   RETURN_IF_ERROR(tokenizer.Encode(text.text, scratch, &ids));
@@ -77,12 +76,12 @@ std::string ChatText::FindEndOfTurn() const {
   const Dialogue dialogue{
       .messages = {{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", kAnswer}}},
       .tools = nullptr};
-  const auto text = RenderChat(*template_, MakeVariables(dialogue, 2, false, settings_));
+  const auto text = RenderChat(*template_, MakeVariables(dialogue, false, settings_));
   const size_t at = text.ok() ? text->text.rfind(kAnswer) : std::string::npos;
   return at == std::string::npos ? "" : std::string(absl::StripAsciiWhitespace(text->text.substr(at + kAnswer.size())));
 }
 
-absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
+absl::StatusOr<AnsweredSample> ChatText::Encode(Dialogue dialogue, const Tokenizer& tokenizer,
                                                 TokenizerScratch* scratch) const {
   if (dialogue.messages.is_null()) return EncodePlain(dialogue, tokenizer, scratch);
   const ChatTemplate* own = FindTemplate(dialogue);
@@ -91,19 +90,21 @@ absl::StatusOr<AnsweredSample> ChatText::Encode(const Dialogue& dialogue, const 
                     : dialogue.prompt_messages > 0 ? LossOn::kCompletion
                                                    : LossOn::kAssistant;
   if (on == LossOn::kAssistant) {
-    Json variables = MakeVariables(dialogue, std::ssize(dialogue.messages), false, settings_);
+    Json variables = MakeVariables(std::move(dialogue), false, settings_);
     ASSIGN_OR_RETURN(const RenderedChat text, NameTemplate(RenderTrainedChat(*own, std::move(variables))));
     return EncodeMarked(tokenizer, text, scratch);
   }
   if (on == LossOn::kCompletion && dialogue.prompt_messages == 0)
     return Invalid("`loss_on` completion: a chat has no prompt");
-  const auto render = [&](int64_t count, bool asks) {
-    return NameTemplate(RenderChat(*own, MakeVariables(dialogue, count, asks, settings_)));
+  const auto render = [&](Dialogue of, bool asks) {
+    return NameTemplate(RenderChat(*own, MakeVariables(std::move(of), asks, settings_)));
   };
-  ASSIGN_OR_RETURN(const RenderedChat whole, render(std::ssize(dialogue.messages), false));
+  ASSIGN_OR_RETURN(const RenderedChat whole, render(dialogue, false));
   if (on == LossOn::kAll) return EncodeAnswer(tokenizer, "", whole.text, false, scratch);
-  const bool asks = !IsOfAssistant(dialogue.messages[dialogue.prompt_messages - 1]);
-  ASSIGN_OR_RETURN(const RenderedChat prompt, render(dialogue.prompt_messages, asks));
+  Json& messages = dialogue.messages;
+  messages.erase(messages.begin() + dialogue.prompt_messages, messages.end());
+  const bool asks = !IsOfAssistant(messages.back());
+  ASSIGN_OR_RETURN(const RenderedChat prompt, render(std::move(dialogue), asks));
   return EncodeAnswer(tokenizer, prompt.text, whole.text, false, scratch);
 }
 

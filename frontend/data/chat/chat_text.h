@@ -25,10 +25,9 @@ class ChatText {
   static absl::StatusOr<ChatText> Make(const std::string& source, const ChatSettings& settings, LossOn loss_on);
 
   // Returns the tokens of a dialogue: of a plain one, those of prompt and answer and the token that ends texts.
-  absl::StatusOr<AnsweredSample> Encode(const Dialogue& dialogue, const Tokenizer& tokenizer,
-                                        TokenizerScratch* scratch) const;
+  absl::StatusOr<AnsweredSample> Encode(Dialogue dialogue, const Tokenizer& tokenizer, TokenizerScratch* scratch) const;
   // Returns the tokens of the messages and of the text that begins an answer.
-  absl::StatusOr<std::vector<TokenId>> EncodePrompt(const Dialogue& dialogue, const Tokenizer& tokenizer,
+  absl::StatusOr<std::vector<TokenId>> EncodePrompt(Dialogue dialogue, const Tokenizer& tokenizer,
                                                     TokenizerScratch* scratch) const;
   bool has_template() const { return template_ != nullptr; }
   // Returns the text that the template puts behind an answer, without blanks; "" if there is no template, or if it

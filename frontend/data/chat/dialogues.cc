@@ -149,12 +149,11 @@ absl::StatusOr<Json> ToMessage(Json turn) {
 absl::StatusOr<Json> ParseMessages(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos || text[begin] != '[') return Json();
-  const Json turns = ParseJson<Json>(text);
-  const bool is_list = turns.is_array() && !turns.empty() && turns[0].is_object();
+  Json messages = ParseJson<Json>(text);
+  const bool is_list = messages.is_array() && !messages.empty() && messages[0].is_object();
   if (!is_list) return Json();
-  Json messages = Json::array();
-  for (const Json& turn : turns) {
-    ASSIGN_OR_RETURN(messages.emplace_back(), ToMessage(turn));
+  for (Json& message : messages) {
+    ASSIGN_OR_RETURN(message, ToMessage(std::move(message)));
   }
   return messages;
 }

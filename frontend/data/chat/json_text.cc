@@ -128,19 +128,21 @@ class Writer {
   std::string out_, scalar_;
 };
 
-absl::StatusOr<Value> FromJsonArray(const OrderedJson& json) {
+absl::StatusOr<Value> FromJsonArray(OrderedJson json) {
   Values items;
-  for (const OrderedJson& item : json) {
-    ASSIGN_OR_RETURN(Value value, FromJson(item));
+  items.reserve(json.size());
+  for (OrderedJson& item : json) {
+    ASSIGN_OR_RETURN(Value value, FromJson(std::move(item)));
     items.push_back(std::move(value));
   }
   return MakeList(std::move(items));
 }
 
-absl::StatusOr<Value> FromJsonObject(const OrderedJson& json) {
+absl::StatusOr<Value> FromJsonObject(OrderedJson json) {
   auto dict = std::make_shared<Dict>();
-  for (const auto& [key, item] : json.items()) {
-    ASSIGN_OR_RETURN(Value value, FromJson(item));
+  dict->items.reserve(json.size());
+  for (auto& [key, item] : *json.get_ptr<OrderedJson::object_t*>()) {
+    ASSIGN_OR_RETURN(Value value, FromJson(std::move(item)));
     RETURN_IF_ERROR(dict->Set(key, std::move(value)));
   }
   return Value(std::shared_ptr<const Dict>(std::move(dict)));
@@ -154,16 +156,16 @@ absl::StatusOr<std::string> WriteJsonText(Interpreter& run, const Value& value, 
   return writer.Take();
 }
 
-absl::StatusOr<Value> FromJson(const OrderedJson& json) {
+absl::StatusOr<Value> FromJson(OrderedJson json) {
   if (json.is_null()) return Value(None());
   if (json.is_boolean()) return Value(json.get<bool>());
   if (json.is_number_unsigned() && json.get<uint64_t>() > std::numeric_limits<int64_t>::max())
     return Invalid("the integer ", json.get<uint64_t>(), " exceeds 64 bits");
   if (json.is_number_integer()) return Value(json.get<int64_t>());
   if (json.is_number()) return Value(json.get<double>());
-  if (json.is_string()) return Value(json.get<std::string>());
-  if (json.is_array()) return FromJsonArray(json);
-  return json.is_object() ? FromJsonObject(json) : absl::StatusOr<Value>(Invalid("no JSON"));
+  if (json.is_string()) return Value(std::move(*json.get_ptr<std::string*>()));
+  if (json.is_array()) return FromJsonArray(std::move(json));
+  return json.is_object() ? FromJsonObject(std::move(json)) : absl::StatusOr<Value>(Invalid("no JSON"));
 }
 
 }  // namespace onnxtrain::jinja

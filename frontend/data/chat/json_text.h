@@ -7,6 +7,6 @@
 namespace onnxtrain::jinja {
 
 // Fails on integers beyond 64 bits and on containers beyond the limits of values.
-absl::StatusOr<Value> FromJson(const OrderedJson& json);
+absl::StatusOr<Value> FromJson(OrderedJson json);
 
 }  // namespace onnxtrain::jinja

@@ -115,7 +115,7 @@ class PrefixRenderer {
     return whole_.starts_with(until) ? until.size() : 0;
   }
 
-  jinja::Value* Find(std::string_view name) { return &variables_.items[variables_.positions.at(ToAbsl(name))].second; }
+  jinja::Value* Find(std::string_view name) { return &variables_.items[*variables_.FindPosition(name)].second; }
 
   const ChatTemplate& chat_;
   jinja::Dict variables_;
@@ -146,21 +146,22 @@ absl::StatusOr<OrderedJson> MakeChatVariables(OrderedJson conversation) {
 
 absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat, OrderedJson conversation,
                                         const RenderOptions& options) {
-  ASSIGN_OR_RETURN(const OrderedJson variables, MakeChatVariables(std::move(conversation)));
-  return chat.Render(variables, options);
+  ASSIGN_OR_RETURN(OrderedJson variables, MakeChatVariables(std::move(conversation)));
+  return chat.Render(std::move(variables), options);
 }
 
 absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, OrderedJson conversation,
                                                const RenderOptions& options) {
-  ASSIGN_OR_RETURN(const OrderedJson variables, MakeChatVariables(std::move(conversation)));
-  ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(variables));
+  ASSIGN_OR_RETURN(OrderedJson variables, MakeChatVariables(std::move(conversation)));
+  const bool is_ended = variables["add_generation_prompt"] == false;
+  ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(std::move(variables)));
   ASSIGN_OR_RETURN(RenderedChat rendered, chat.RenderValues(*values.dict(), options));
   if (chat.marks_generation()) return rendered;
-  const OrderedJson& messages = variables["messages"];
-  PrefixRenderer renderer(chat, *values.dict(), rendered.text, variables["add_generation_prompt"] == false, options);
+  const jinja::Values& messages = values.dict()->FindText("messages")->sequence()->items;
+  PrefixRenderer renderer(chat, *values.dict(), rendered.text, is_ended, options);
   for (size_t i = 0; i < messages.size(); ++i) {
-    const auto role = messages[i].find("role");
-    if (role == messages[i].end() || *role != "assistant") continue;
+    const jinja::Value* role = messages[i].dict()->FindText("role");
+    if (role == nullptr || role->text() == nullptr || *role->text() != "assistant") continue;
     ASSIGN_OR_RETURN(const TextRange turn, renderer.FindTurn(i));
     rendered.generated.push_back(turn);
   }

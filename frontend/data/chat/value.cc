@@ -12,6 +12,8 @@
 namespace onnxtrain::jinja {
 namespace {
 
+constexpr size_t kMostScanned = 8;  // items of a mapping that are searched one by one
+
 constexpr std::string_view kSequenceTypes[] = {"list",        "tuple",      "range",    "dict_keys",
                                                "dict_values", "dict_items", "generator"};
 
@@ -152,9 +154,21 @@ std::optional<double> Value::number() const {
   return std::nullopt;
 }
 
+std::optional<size_t> Dict::FindPosition(std::string_view key) const {
+  if (items.size() > kMostScanned) {
+    const auto it = positions.find(ToAbsl(key));
+    return it == positions.end() ? std::nullopt : std::optional(it->second);
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string* text = items[i].first.text();
+    if (text != nullptr ? *text == key : MakeKey(items[i].first) == key) return i;
+  }
+  return std::nullopt;
+}
+
 const Value* Dict::FindText(std::string_view key) const {
-  const auto it = positions.find(ToAbsl(key));
-  return it == positions.end() ? nullptr : &items[it->second].second;
+  const auto position = FindPosition(key);
+  return position.has_value() ? &items[*position].second : nullptr;
 }
 
 const Value* Dict::Find(const Value& key) const {
@@ -166,12 +180,11 @@ absl::Status Dict::Set(const Value& key, Value value) {
   Include(key, &extent);
   Include(value, &extent);
   RETURN_IF_ERROR(CheckExtent(extent));
-  const auto [it, is_new] = positions.try_emplace(MakeKey(key), items.size());
-  if (is_new) {
-    items.emplace_back(key, std::move(value));
-  } else {
-    items[it->second].second = std::move(value);
-  }
+  const auto position = key.text() != nullptr ? FindPosition(*key.text()) : FindPosition(MakeKey(key));
+  if (position.has_value()) return items[*position].second = std::move(value), absl::OkStatus();
+  items.emplace_back(key, std::move(value));
+  if (items.size() <= kMostScanned) return absl::OkStatus();
+  for (size_t i = positions.size(); i < items.size(); ++i) positions.emplace(MakeKey(items[i].first), i);
   return absl::OkStatus();
 }
 

@@ -105,11 +105,13 @@ struct Sequence {
 // A mapping in the order of insertion.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
-  absl::flat_hash_map<std::string, size_t> positions;  // indices into items, by MakeKey
+  absl::flat_hash_map<std::string, size_t> positions;  // indices into many items, by MakeKey
   Extent extent = {.depth = 1, .weight = 1};
 
   const Value* Find(const Value& key) const;
   const Value* FindText(std::string_view key) const;
+  // Returns the index of the item whose key has this MakeKey.
+  std::optional<size_t> FindPosition(std::string_view key) const;
   // Inserts or replaces. Fails if the key is not hashable or the limits are exceeded.
   absl::Status Set(const Value& key, Value value);
 };

@@ -311,6 +311,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenImageFolder(const std::string
   if (const std::string table = FindMetadata(folder); classified == 0 && !table.empty())
     return OpenDataset(table, options);
   if (options.text_labels) {
+    if (const std::string table = FindTextTable(folder); !table.empty()) return OpenDataset(table, options);
     ASSIGN_OR_RETURN(labels, OpenTranscripts(folder, names));
   } else if (classified > 0) {
     const auto beside = std::ranges::find_if_not(names, in_folder);

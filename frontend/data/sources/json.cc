@@ -1,8 +1,12 @@
 #include "frontend/data/sources/json.h"
 
+#include <algorithm>
+
 namespace onnxtrain {
 
 bool IsNestedTooDeep(std::string_view json) {
+  const auto opens = [](char c) { return c == '[' || c == '{'; };
+  if (std::ranges::count_if(json, opens) <= kDeepestJson) return false;
   int depth = 0;
   bool quoted = false;
   for (size_t i = 0; i < json.size(); ++i) {

@@ -131,6 +131,11 @@ absl::Status JsonColumn::Add(int64_t row, const Json& value) {
   return AddValue(row, value);
 }
 
+absl::Status JsonColumn::AddText(int64_t row, const std::string& json) {
+  ++samples_;
+  return values_->Add(row, json);
+}
+
 std::string JsonColumn::WhyNotSingle(const Json& value) const {
   if (samples_ == 1 && value.is_object()) return "an object without keys is no value";
   return StrCat(value.type_name(), " where others have a single value");

@@ -13,6 +13,7 @@
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
+#include "frontend/data/sources/json_scan.h"
 #include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
 #include "frontend/data/text/text_encoding.h"
@@ -260,7 +261,7 @@ class Lines {
     rows_.push_back(reader_.number());
     bytes_ += static_cast<int64_t>(4 * line.size() + sizeof(int64_t));
     RETURN_IF_ERROR(CheckMemory(bytes_, limit_));
-    const absl::StatusOr<Json> json = ParseJsonObject(line);
+    const absl::StatusOr<Json> json = ParseJsonObject(TakeLists(line));
     if (rows_.size() == 1 && !json.ok() && (line.starts_with('[') || line == "{"))
       return Invalid("row ", reader_.number(),
                      ": not a JSON object of one line (jq -c .[] FILE > data.jsonl writes those of an array as lines)");
@@ -271,6 +272,24 @@ class Lines {
       if (entry.last != reader_.number()) RETURN_IF_ERROR(entry.column->Add(reader_.number(), nullptr));
     }
     return absl::OkStatus();
+  }
+
+  // Puts null for lists of objects in columns of text, which pass unparsed: they are parsed when a dialogue is read.
+  std::string TakeLists(const std::string& line) {
+    lists_.clear();
+    const bool has_texts = options_.text.all || !options_.text.names.empty();
+    const auto members = has_texts ? ScanJsonObject(line) : std::nullopt;
+    if (!members.has_value()) return line;
+    std::string rest;
+    size_t done = 0;
+    for (const JsonMember& member : *members) {
+      const bool list = member.value.starts_with("[{") && options_.text.contains(std::string(member.key));
+      if (!list || !lists_.emplace(member.key, member.value).second) continue;
+      const size_t begin = member.value.data() - line.data();
+      StrAppend(&rest, std::string_view(line).substr(done, begin - done), "null");
+      done = begin + member.value.size();
+    }
+    return rest + line.substr(done);
   }
 
   // Adds the values of an object; keys of nested objects are joined: {"meta": {"label": 1}} is "meta.label".
@@ -284,7 +303,9 @@ class Lines {
       if (entry->last == reader_.number())
         return Invalid("row ", reader_.number(), ": the key '", entry->name, "' comes twice");
       entry->last = reader_.number();
-      RETURN_IF_ERROR(entry->column->Add(reader_.number(), value));
+      const auto list = prefix.empty() ? lists_.find(key) : lists_.end();
+      RETURN_IF_ERROR(list == lists_.end() ? entry->column->Add(reader_.number(), value)
+                                           : entry->column->AddText(reader_.number(), list->second));
     }
     return absl::OkStatus();
   }
@@ -362,6 +383,7 @@ class Lines {
   const DatasetOptions& options_;
   int64_t limit_, bytes_ = 0;
   std::vector<std::string> labels_;
+  std::map<std::string, std::string> lists_;  // JSON of the lists that TakeLists took
   std::vector<Entry> columns_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<std::pair<size_t, std::string>> bad_;  // reason, by sample

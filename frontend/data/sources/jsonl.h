@@ -38,6 +38,8 @@ class JsonColumn {
 
   // Adds the value of line `row`; null is a missing value. Fails only if the whole file is unusable.
   absl::Status Add(int64_t row, const OrderedJson& value);
+  // Adds the text of a list or object. Requires a column of text.
+  absl::Status AddText(int64_t row, const std::string& json);
   void AddUnreadable(std::string why);
   absl::StatusOr<NamedTensor> Finish();
 

@@ -31,6 +31,22 @@ std::string FindTranscript(const std::string& folder, const std::string& name) {
 
 }  // namespace
 
+std::string FindTextTable(const std::string& folder) {
+  const auto in_folder = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
+  const auto names = ListFolder(folder);
+  if (!names.ok()) return "";
+  const auto has = [&](const char* name) { return std::ranges::find(*names, name) != names->end(); };
+  for (const char* name : {"metadata.csv", "metadata.jsonl"}) {
+    if (has(name)) return in_folder(name);
+  }
+  const auto is_table = [](const std::string& name) { return HasSuffix(name, {".csv", ".tsv", ".jsonl"}, true); };
+  if (std::ranges::count_if(*names, is_table) == 1) return in_folder(*std::ranges::find_if(*names, is_table));
+  for (const char* name : {"rec_gt_train.txt", "rec_gt.txt"}) {
+    if (has(name)) return "tsv:" + in_folder(name);
+  }
+  return "";
+}
+
 void RemoveTranscripts(const std::vector<std::string>& samples, std::vector<std::string>* others) {
   std::set<std::string> stems;
   for (const std::string& name : samples) stems.insert(WithoutSuffix(name));

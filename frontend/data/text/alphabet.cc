@@ -11,6 +11,7 @@
 #include "frontend/data/sources/json.h"
 #include "frontend/data/text/case_mapping.h"
 #include "frontend/data/text/unicode.h"
+#include "frontend/data/text/yaml_list.h"
 
 namespace onnxtrain {
 namespace {
@@ -54,13 +55,14 @@ bool WritesSpaceAsBar(const std::vector<std::string>& names) {
   return bar;
 }
 
-// Returns the texts of names, with spaces for the marks that stand for them.
+// Returns the texts of names, with spaces for the marks that stand for them. Where a name is a space, marks are
+// characters: PP-OCRv5 reads \u2581.
 std::vector<std::string> TextsOfNames(std::vector<std::string> names) {
-  const bool bar = WritesSpaceAsBar(names);
+  const bool bar = WritesSpaceAsBar(names), space = std::ranges::find(names, " ") != names.end();
   for (std::string& name : names) {
     if (IsSpecial(name)) name.clear();
     if (bar && name == "|") name = " ";
-    if (name.starts_with(kWordMark)) name.replace(0, sizeof(kWordMark) - 1, " ");
+    if (!space && name.starts_with(kWordMark)) name.replace(0, sizeof(kWordMark) - 1, " ");
   }
   return names;
 }
@@ -85,7 +87,7 @@ absl::StatusOr<std::vector<int64_t>> Alphabet::Encode(std::string_view text) con
   std::string own = all_upper_   ? MapCase(text, CaseMapping::kUpper)
                     : all_lower_ ? MapCase(text, CaseMapping::kLower)
                                  : std::string(text);
-  if (marks_words_ && !own.empty()) own.insert(0, " ");
+  if (marks_words_ && !own.empty()) own.insert(own.begin(), ' ');
   std::vector<int64_t> classes;
   std::string_view rest = own;
   while (!rest.empty()) {
@@ -137,9 +139,14 @@ absl::StatusOr<Names> OrderByNumber(const std::vector<std::pair<std::string, int
   return names;
 }
 
+bool IsListOfNames(const Json& json) {
+  return json.is_array() && !json.empty() && std::ranges::all_of(json, &Json::is_string);
+}
+
 absl::StatusOr<Names> NamesInJson(const Json& json) {
-  if (json.is_array() && std::ranges::all_of(json, [](const Json& name) { return name.is_string(); }))
-    return json.get<Names>();
+  if (IsListOfNames(json)) return json.get<Names>();
+  if (json.is_object() && std::ranges::count_if(json, IsListOfNames) == 1)
+    return std::ranges::find_if(json, IsListOfNames)->get<Names>();
   std::vector<std::pair<std::string, int64_t>> numbered;
   for (const auto& [name, number] : json.items()) {
     if (!json.is_object() || !number.is_number_integer())
@@ -171,12 +178,13 @@ absl::StatusOr<Names> NamesInLines(Names lines) {
   return lines;
 }
 
-absl::StatusOr<Names> ParseNames(const std::string& text, bool is_json) {
-  if (is_json) {
+absl::StatusOr<Names> ParseNames(const std::string& path, const std::string& text) {
+  if (path.ends_with(".json")) {
     const Json json = ParseJson<Json>(text);
     if (json.is_discarded()) return Invalid("is no JSON");
     return NamesInJson(json);
   }
+  if (path.ends_with(".yml") || path.ends_with(".yaml")) return ListInYaml(text, "character_dict");
   Names lines = absl::StrSplit(text, '\n');
   for (std::string& line : lines) {
     if (line.ends_with('\r')) line.pop_back();
@@ -189,7 +197,7 @@ absl::Status CheckNames(const Names& names) {
   std::map<std::string_view, size_t> seen;
   for (size_t i = 0; i < names.size(); ++i) {
     if (FindInvalidUtf8(names[i]) != std::string::npos) return Invalid("name ", i + 1, " is not UTF-8");
-    if (names[i].empty()) return Invalid("name ", i + 1, " is empty");
+    if (names[i].empty() && i > 0 && i + 1 < names.size()) return Invalid("name ", i + 1, " is empty");
     const auto [other, added] = seen.emplace(names[i], i);
     if (!added) return Invalid("'", Printable(names[i]), "' is name ", other->second + 1, " and name ", i + 1);
   }
@@ -205,7 +213,9 @@ std::optional<int64_t> FindBlank(const Names& names) {
     const auto found = std::ranges::find(names, blank);
     if (found != names.end()) return found - names.begin();
   }
-  if (!names.empty() && (names[0] == "_" || names[0] == "-")) return 0;
+  const auto is_mark = [](const std::string& name) { return name.empty() || name == "_" || name == "-"; };
+  if (!names.empty() && is_mark(names.front())) return 0;
+  if (!names.empty() && is_mark(names.back())) return std::ssize(names) - 1;
   return std::nullopt;
 }
 
@@ -214,8 +224,7 @@ std::optional<int64_t> FindBlank(const Names& names) {
 absl::StatusOr<Names> ReadAlphabetNames(const std::string& path) {
   ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, kMostBytes));
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  const bool is_json = path.ends_with(".json");
-  auto names = ParseNames(text, is_json);
+  auto names = ParseNames(path, text);
   if (!names.ok()) return Annotate(names.status(), StrCat(path, ": "));
   RETURN_IF_ERROR(Annotate(CheckNames(*names), StrCat(path, ": ")));
   return names;

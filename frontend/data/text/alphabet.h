@@ -43,14 +43,17 @@ class Alphabet {
 // Returns the classes of the best path: one for each run of equal classes, without those that are the blank.
 std::vector<int64_t> MergeRepeats(std::span<const int64_t> path, int64_t blank);
 
-// Reads the names of classes from a file: a JSON object of names and numbers (vocab.json of wav2vec2) or a JSON list; a
-// name and its number on every line (tokens.txt); or a name on every line, which may be a blank, with comments that
-// begin with # (the dictionaries of PP-OCR, alphabet.txt of DeepSpeech). Errors name the file.
+// Reads the names of classes from a file: a JSON object of names and numbers (vocab.json of wav2vec2), a JSON list, or
+// an object that holds one (charsets.json of dddd_trainer); the list character_dict of a YAML file (inference.yml of
+// PP-OCR); a name and its number on every line (tokens.txt); or a name on every line, which may be a space, with
+// comments that begin with # (the dictionaries of PP-OCR, alphabet.txt of DeepSpeech). An empty first or last name is
+// the blank. Errors name the file.
 absl::StatusOr<std::vector<std::string>> ReadAlphabetNames(const std::string& path);
 
 // Returns the alphabet of a model whose output has `classes` classes. The names may lack the blank, which is then
 // `blank`, else class 0, or class 0 and a last class for the space, as in models of PP-OCR. Without a `blank`, a name
-// such as <blk> or <pad> tells it. Fails if the numbers of names and classes do not fit, or the blank is not known.
+// such as <blk> or <pad> tells it, or a first or last name that is empty, _ or -. Fails if the numbers of names and
+// classes do not fit, or the blank is not known.
 absl::StatusOr<std::shared_ptr<const Alphabet>> MakeAlphabet(std::vector<std::string> names, int64_t classes,
                                                              std::optional<int64_t> blank);
 

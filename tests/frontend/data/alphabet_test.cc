@@ -35,6 +35,22 @@ TEST(Alphabet, ReadsTheFilesOfRecognizers) {
   EXPECT_THAT(ReadNames("tokens.txt", "<blk> 0\n\u2581the 2\ns 1\n"), ElementsAre("<blk>", "s", "\u2581the"));
   EXPECT_THAT(ReadNames("vocab.json", R"({"<pad>": 0, "|": 1, "A": 2})"), ElementsAre("<pad>", "|", "A"));
   EXPECT_THAT(ReadNames("labels.json", R"(["_", "a", " "])"), ElementsAre("_", "a", " "));
+  EXPECT_THAT(ReadNames("charsets.json", R"({"charset": ["", "a"], "image": [-1, 64], "word": false})"),
+              ElementsAre("", "a"))
+      << "as dddd_trainer writes it";
+}
+
+TEST(Alphabet, ReadsTheListInTheSettingsOfPaddle) {
+  const std::string settings =
+      "PreProcess:\n  transform_ops:\n  - RecResizeImg:\n      image_shape:\n      - 3\n      - 48\n"
+      "PostProcess:\n  name: CTCLabelDecode\n  character_dict:\n";
+  EXPECT_THAT(ReadNames("inference.yml", settings + "  - \u3000\n  - a\n  - '1'\n  - ''''\n  - '\"'\n  - \"\\\\\"\n"
+                                                    "  - \"\\xe9\"\n  - \"\\U0001F550\"\n  next: 1\n"),
+              ElementsAre("\u3000", "a", "1", "'", "\"", "\\", "\u00e9", "\U0001F550"));
+  EXPECT_THAT(ReadNames("inference.yml", settings + "  - a\n  - 'b\n"),
+              ElementsAre(HasSubstr("line 11: '- 'b' is no item")));
+  EXPECT_THAT(ReadNames("inference.yml", "a: 1\n"),
+              ElementsAre(HasSubstr("inference.yml: has no list character_dict:")));
 }
 
 TEST(Alphabet, RefusesFilesThatAreNone) {
@@ -54,6 +70,8 @@ TEST(Alphabet, FindsTheBlank) {
   EXPECT_THAT(Make({"a", "b"}, 3, 2)->texts(), ElementsAre("a", "b", ""));
   EXPECT_EQ(Make({"a", "<blk>", "b"}, 3)->blank(), 1);
   EXPECT_EQ(Make({"_", "a", "b"}, 3)->blank(), 0);
+  EXPECT_EQ(Make({"a", "b", "_"}, 3)->blank(), 2);
+  EXPECT_EQ(Make({"", "a", "b"}, 3)->blank(), 0);
   EXPECT_THAT(Message(MakeAlphabet({"a", "b"}, 2, std::nullopt).status()), HasSubstr("named as the blank"));
   EXPECT_THAT(Message(MakeAlphabet({"a"}, 9, std::nullopt).status()), HasSubstr("1 characters, and 9 classes"));
   EXPECT_THAT(Message(MakeAlphabet({"a", " "}, 4, std::nullopt).status()), HasSubstr("with the space"));
@@ -81,6 +99,13 @@ TEST(Alphabet, BarIsACharacterAmongOtherMarks) {
   const auto alphabet = Make({"a", "|", "!"}, 4);
   EXPECT_THAT(Encode(*alphabet, "a|"), ElementsAre(1, 2));
   EXPECT_FALSE(alphabet->Encode("a a").ok());
+}
+
+// PP-OCRv5 has the mark of SentencePiece among its characters, and a class for the space.
+TEST(Alphabet, WordMarkIsACharacterBesideASpace) {
+  const auto alphabet = Make({"a", "\u2581"}, 4);
+  EXPECT_THAT(Encode(*alphabet, "a a\u2581"), ElementsAre(1, 3, 1, 2));
+  EXPECT_EQ(alphabet->Decode(Ints{1, 3, 2}), "a \u2581");
 }
 
 TEST(Alphabet, EncodesPiecesOfWords) {

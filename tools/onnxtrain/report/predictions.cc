@@ -30,6 +30,7 @@ PredictionTable::PredictionTable(const PreparedModel& model, std::vector<std::st
   const Shape& shape = model.model.graph.type(model.model.graph.FindOutput(output_)->value).shape;
   const bool fits = alphabet != nullptr && shape.size() == 3 && shape[2] == std::ssize(alphabet->texts());
   if (fits) alphabet_ = std::move(alphabet);
+  if (!fits && shape.size() == 3 && !model.loss.leading().activation.empty()) unnamed_ = shape[2];
 }
 
 std::string PredictionTable::description() const {
@@ -40,7 +41,10 @@ std::string PredictionTable::description() const {
   if (scores_.form() == Form::kBinary)
     return StrCat("output '", output_, "' as ",
                   scores_.width() == 1 ? "a probability" : StrCat(scores_.width(), " probabilities"));
-  return StrCat("output '", output_, "' as ", scores_.width() == 1 ? "a number" : StrCat(scores_.width(), " numbers"));
+  const std::string texts =
+      unnamed_ > 0 ? StrCat(" (--class-map FILE names the characters of the ", unnamed_, " classes of texts)") : "";
+  return StrCat("output '", output_, "' as ", scores_.width() == 1 ? "a number" : StrCat(scores_.width(), " numbers"),
+                texts);
 }
 
 std::string PredictionTable::Name(int64_t c) const {

@@ -42,6 +42,7 @@ class PredictionTable {
   std::vector<std::string> classes_;
   double least_probability_;
   std::shared_ptr<const Alphabet> alphabet_;  // null: no texts
+  int64_t unnamed_ = 0;                       // classes at each step that may be characters, which nothing names
   bool probabilities_ = false;                // the scores of the alphabet's classes are probabilities
   std::set<std::string> taken_;               // the names of classes_, which no unnamed class may have
 };
