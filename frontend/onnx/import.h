@@ -112,7 +112,8 @@ struct ImportOptions {
   bool training = false;
   bool batch_norm_frozen = false;
   std::set<std::string> frozen_scales;  // BatchNorm nodes with these scales stay in inference mode
-  // Matrices that the file stores in half precision stay as stored, without a copy: beside low-rank updates always.
+  // Matrices that the file stores in half precision stay as stored, without a copy, even if they are to be trained (for
+  // imports that look at shapes). Beside low-rank updates, those that are not trained always do.
   bool half_weights = false;
   std::set<std::string> float_weights;  // except these
   bool constant_factors = true;         // factors that the exporter derived are constants, else weights

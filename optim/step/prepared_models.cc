@@ -102,7 +102,8 @@ absl::StatusOr<PreparedModel> ChooseWeights(const PrepareOptions& options, const
   RETURN_IF_ERROR(choose(options));
   PrepareOptions chosen = options;
   chosen.import.frozen_scales = FrozenScales(prepared.model.graph, prepared.weights);
-  const std::set<std::string> halves = TrainedHalves(prepared.weights);
+  std::set<std::string> halves;
+  if (!options.import.half_weights) halves = TrainedHalves(prepared.weights);
   chosen.import.float_weights.insert(halves.begin(), halves.end());
   if (chosen.import.frozen_scales.empty() && halves.empty()) return prepared;
   RETURN_IF_ERROR(choose(chosen));
