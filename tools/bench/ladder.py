@@ -56,6 +56,7 @@ def update_in_backward(model, torch):
 def run_peer(case, name, args):
     """Returns the peak of memory and the seconds of an update."""
     import torch
+    import transformers  # noqa: F401, before the memory at the start is read
     checkpointing, in_backward, bf16_weights = PEERS[name]
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = make_model(case, torch.bfloat16 if bf16_weights else torch.float32).train()
