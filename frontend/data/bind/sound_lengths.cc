@@ -65,7 +65,7 @@ class SoundLengthView : public DatasetView {
 
 }  // namespace
 
-std::shared_ptr<const Dataset> WithSoundLengths(std::shared_ptr<const Dataset> source, int sound,
+std::shared_ptr<const Dataset> WithSoundLengths(const std::shared_ptr<const Dataset>& source, int sound,
                                                 const std::vector<ModelInput>& inputs, const std::set<std::string>& fed,
                                                 std::vector<std::string>* notes) {
   auto view = std::make_shared<SoundLengthView>(source, sound);

@@ -15,7 +15,7 @@ namespace onnxtrain {
 // Returns a view of `source`, whose column `sound` holds sounds, with a column for each input that is not among `fed`
 // and not the name of a column: of a mask [batch, frames], by its name, or of lengths in frames [batch] ("…len…").
 // Appends a line for the user about each. Returns `source` if there is no such input.
-std::shared_ptr<const Dataset> WithSoundLengths(std::shared_ptr<const Dataset> source, int sound,
+std::shared_ptr<const Dataset> WithSoundLengths(const std::shared_ptr<const Dataset>& source, int sound,
                                                 const std::vector<ModelInput>& inputs, const std::set<std::string>& fed,
                                                 std::vector<std::string>* notes);
 

@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/file.h"
+#include "frontend/data/sources/source.h"
 
 namespace onnxtrain {
 namespace {
