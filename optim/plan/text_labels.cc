@@ -56,7 +56,7 @@ int64_t CountImportedClasses(TrainConfig config, const OnnxModel& model, const s
   return 0;
 }
 
-// What a model declares of an output [N,T,C] or [T,N,C].
+// The declaration of an output [N,T,C] or [T,N,C].
 struct SequenceOutput {
   int64_t classes = 0;    // 0: not declared
   bool possible = false;  // there may be such an output

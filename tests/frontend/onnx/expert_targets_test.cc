@@ -1,4 +1,4 @@
-// Which stacks of MoE and QMoE are targets of adapters, and how they are called.
+// Tests the stacks of MoE and QMoE that adapters target, and their names.
 #include <gtest/gtest.h>
 
 #include <string>
