@@ -18,9 +18,8 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
 
-from adapters import GIB, SHAPES, make_model, model_file
+from adapters import GIB, SHAPES, make_model, model_file, time_updates
 from program import run_json
 
 PEERS = {  # gradient checkpointing, updates in the backward pass, weights in bf16
@@ -66,19 +65,9 @@ def run_peer(case, name, args):
         update_in_backward(model, torch)
     optimizer = None if in_backward else torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     ids = torch.randint(0, SHAPES[case][4], (args.batch, args.length))
-    seconds = []
-    for _ in range(args.steps + 1):
-        begin = time.perf_counter()
-        with torch.autocast('cpu', torch.bfloat16, enabled=args.bf16):
-            logits = model(input_ids=ids, use_cache=False).logits
-        torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten()).backward()
-        if optimizer is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-        seconds.append(time.perf_counter() - begin)
+    seconds = time_updates(model, list(model.parameters()), optimizer, ids, args)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start
-    return {'peak': peak * 1024, 'seconds': statistics.median(seconds[1:])}
+    return {'peak': peak * 1024, 'seconds': statistics.median(seconds)}
 
 
 def show(program, options, planned, measured, seconds):
