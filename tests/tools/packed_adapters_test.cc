@@ -1,13 +1,56 @@
 // Low-rank adapters beside the parts of packed products: that they train as beside products of their own, and what is
 // written of them.
+#include <array>
+
 #include "frontend/base/status.h"
 #include "tests/tools/adapter_runs.h"
 
 namespace onnxtrain {
 namespace {
 
+// Runs on packed.onnx, and on separate.onnx, which computes the same with a product for each part.
+class PackedRuns : public AdapterRuns {
+ protected:
+  // Returns columns of a matrix of `width` columns.
+  static std::vector<float> Columns(const std::vector<float>& matrix, size_t width, size_t begin, size_t count) {
+    std::vector<float> columns;
+    for (size_t i = 0; i < matrix.size() / width * count; ++i)
+      columns.push_back(matrix[i / count * width + begin + i % count]);
+    return columns;
+  }
+
+  Outcome TrainOn(const std::string& model, const std::string& flags, const std::string& out) const {
+    return Run(StrCat("--data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet --model ", model, " --out ",
+                      out, " ", flags));
+  }
+
+  // Trains beside both networks and compares losses and trained tensors.
+  void ExpectSameTraining(const std::string& flags) const {
+    SCOPED_TRACE(flags);
+    for (const char* name : {"packed", "separate"}) {
+      const Outcome o = TrainOn(StrCat(name, ".onnx"), "--epochs 3 --overwrite " + flags, name);
+      ASSERT_EQ(o.code, 0) << o.err;
+    }
+    for (const char* when : {"eval_before", "eval"})
+      EXPECT_NEAR(Summary("packed")[when]["loss"], Summary("separate")[when]["loss"].get<double>(), 1e-6) << when;
+    const auto packed = Adapter("packed/adapter"), separate = Adapter("separate/adapter");
+    ASSERT_EQ(packed.size(), separate.size());
+    for (const auto& [name, value] : separate) {
+      ASSERT_TRUE(packed.contains(name)) << name;
+      ASSERT_EQ(packed.at(name).shape(), value.shape()) << name;
+      for (int64_t i = 0; i < value.size(); ++i) EXPECT_NEAR(packed.at(name).At(i), value.At(i), 2e-5) << name;
+    }
+  }
+
+  double Loss(const std::string& flags) const {
+    const Outcome o = Run("eval --data test.npz --json --quiet " + flags);
+    EXPECT_EQ(o.code, 0) << flags << o.err;
+    return Json::parse(o.out)["loss"];
+  }
+};
+
 // A layer of onnxruntime-genai: x[batch,4] → q, k, v [batch,8], [batch,4], [batch,4] → tanh(q), relu(k), v → ·out.
-class PackedAdapters : public AdapterRuns {
+class PackedAdapters : public PackedRuns {
  protected:
   PackedAdapters() {
     Packed().Save(Path("packed.onnx"));
@@ -43,45 +86,14 @@ class PackedAdapters : public AdapterRuns {
     size_t begin = 0;
     for (const auto& [part, count] : {std::pair<std::string, size_t>{"q", 8}, {"k", 4}, {"v", 4}}) {
       const std::string module = "model.layers.0.attn." + part + "_proj";
-      std::vector<float> columns;
-      for (size_t i = 0; i < 4 * count; ++i) columns.push_back(weight[i / count * 16 + begin + i % count]);
       const auto outputs = static_cast<int64_t>(count);
-      m.weights.push_back({module + ".MatMul.weight", {4, outputs}, columns});
+      m.weights.push_back({module + ".MatMul.weight", {4, outputs}, Columns(weight, 16, begin, count)});
       m.weights.push_back({module + ".Add.bias", {outputs}, {&bias[begin], &bias[begin] + count}});
       m.nodes.insert(m.nodes.begin(), {{"MatMul", {"x", module + ".MatMul.weight"}, {part + "0"}},
                                        {"Add", {part + "0", module + ".Add.bias"}, {part}}});
       begin += count;
     }
     return m;
-  }
-
-  Outcome TrainOn(const std::string& model, const std::string& flags, const std::string& out) const {
-    return Run(StrCat("--data d.npz --eval-data test.npz --batch-size 16 --lr 0.02 --quiet --model ", model, " --out ",
-                      out, " ", flags));
-  }
-
-  // Trains beside both networks and compares losses and trained tensors.
-  void ExpectSameTraining(const std::string& flags) const {
-    SCOPED_TRACE(flags);
-    for (const char* name : {"packed", "separate"}) {
-      const Outcome o = TrainOn(StrCat(name, ".onnx"), "--epochs 3 --overwrite " + flags, name);
-      ASSERT_EQ(o.code, 0) << o.err;
-    }
-    for (const char* when : {"eval_before", "eval"})
-      EXPECT_NEAR(Summary("packed")[when]["loss"], Summary("separate")[when]["loss"].get<double>(), 1e-6) << when;
-    const auto packed = Adapter("packed/adapter"), separate = Adapter("separate/adapter");
-    ASSERT_EQ(packed.size(), separate.size());
-    for (const auto& [name, value] : separate) {
-      ASSERT_TRUE(packed.contains(name)) << name;
-      ASSERT_EQ(packed.at(name).shape(), value.shape()) << name;
-      for (int64_t i = 0; i < value.size(); ++i) EXPECT_NEAR(packed.at(name).At(i), value.At(i), 2e-5) << name;
-    }
-  }
-
-  double Loss(const std::string& flags) const {
-    const Outcome o = Run("eval --data test.npz --json --quiet " + flags);
-    EXPECT_EQ(o.code, 0) << flags << o.err;
-    return Json::parse(o.out)["loss"];
   }
 };
 
@@ -189,6 +201,90 @@ TEST_F(PackedAdapters, PartsFollowTheHeadCounts) {
   const Json whole = list();
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0]["module"], "model.layers.3.self_attn.qkv_proj");
+}
+
+// An encoder's attention as ONNX Runtime's optimizer fuses it: the node holds the weights, and its output has the name
+// that the module's result had.
+class AttentionAdapters : public PackedRuns {
+ protected:
+  static constexpr int64_t kWidths[] = {4, 4, 6};
+  static inline const std::string kOutput = "/bert/encoder/layer.0/attention/self/Reshape_3_output_0";
+
+  AttentionAdapters() {
+    Packed().Save(Path("packed.onnx"));
+    Separate().Save(Path("separate.onnx"));
+  }
+
+  static tiny::Model Layer() {
+    tiny::Model m;
+    m.nodes = {{"Constant", {}, {"tokens"}, {{"value_ints", {-1, 2, 2}}}},
+               {"Reshape", {"x", "tokens"}, {"h"}},
+               {"Constant", {}, {"flat"}, {{"value_ints", {-1, 12}}}},
+               {"Reshape", {kOutput, "flat"}, {"rows"}},
+               {"MatMul", {"rows", "classifier.weight"}, {"y"}}};
+    m.weights = {{"classifier.weight", {12, 3}, tiny::Uniform(36, 0.5f, 4)}};
+    return m;
+  }
+
+  static tiny::Model Packed() {
+    tiny::Model m = Layer();
+    m.nodes.insert(m.nodes.begin() + 2, {"Attention",
+                                         {"h", "Attention_0_qkv_weight", "Attention_0_qkv_bias"},
+                                         {kOutput},
+                                         {{"qkv_hidden_sizes", {4, 4, 6}}},
+                                         {{"num_heads", 2}},
+                                         "com.microsoft"});
+    m.weights.push_back({"Attention_0_qkv_weight", {2, 14}, tiny::Uniform(28, 0.9f, 1)});
+    m.weights.push_back({"Attention_0_qkv_bias", {14}, tiny::Uniform(14, 0.1f, 2)});
+    return m;
+  }
+
+  static tiny::Model Separate() {
+    tiny::Model m = Layer(), packed = Packed();
+    std::vector<tiny::Op> nodes;
+    size_t begin = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      const std::string module = StrCat("bert.encoder.layer.0.attention.self.", std::array{"query", "key", "value"}[i]);
+      const auto width = static_cast<size_t>(kWidths[i]);
+      m.weights.push_back({module + ".weight", {2, kWidths[i]}, Columns(packed.weights[1].values, 14, begin, width)});
+      m.weights.push_back({module + ".bias", {kWidths[i]}, Columns(packed.weights[2].values, 14, begin, width)});
+      nodes.push_back({"MatMul", {"h", module + ".weight"}, {module + "0"}});
+      nodes.push_back({"Add", {module + "0", module + ".bias"}, {module}});
+      begin += width;
+    }
+    nodes.push_back({"MultiHeadAttention",
+                     {nodes[1].outputs[0], nodes[3].outputs[0], nodes[5].outputs[0]},
+                     {kOutput},
+                     {},
+                     {{"num_heads", 2}},
+                     "com.microsoft"});
+    m.nodes.insert(m.nodes.begin() + 2, nodes.begin(), nodes.end());
+    return m;
+  }
+};
+
+TEST_F(AttentionAdapters, TrainAsBesideProductsOfTheirOwn) {
+  ExpectSameTraining("--lora-rank 2");
+  ExpectSameTraining("--lora-rank 2 --lora-target query,value --lora-alpha 3");
+  ExpectSameTraining("--lora-rank 2 --lora-variant dora");
+  ExpectSameTraining("--lora-rank 2 --lora-init pissa --lora-target key");
+}
+
+TEST_F(AttentionAdapters, AreMergedIntoTheNode) {
+  const Outcome o = TrainOn("packed.onnx", "--epochs 3 --lora-rank 2 --lora-dropout 0.1", "r");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const double loss = Summary("r")["eval"]["loss"];
+  EXPECT_LT(loss, Summary("r")["eval_before"]["loss"]);
+  EXPECT_NEAR(Loss("--model r/model.onnx"), loss, 1e-6);
+  EXPECT_NEAR(Loss("--model packed.onnx --adapter r/adapter"), loss, 1e-6);
+  const std::string name = "Attention_0_qkv_weight";
+  EXPECT_NE(Weight("packed.onnx", name).At(0), Weight("r/model.onnx", name).At(0));
+}
+
+TEST_F(AttentionAdapters, CannotBeInputsOfTheNode) {
+  const Outcome o = TrainOn("packed.onnx", "--epochs 1 --lora-rank 2 --adapter-out onnx", "r");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_NE(o.err.find("inside Attention"), std::string::npos) << o.err;
 }
 
 }  // namespace

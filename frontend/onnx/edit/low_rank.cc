@@ -13,6 +13,7 @@
 #include "frontend/onnx/edit/output_layer.h"
 #include "frontend/onnx/edit/packed_parts.h"
 #include "frontend/onnx/read/parsed.h"
+#include "frontend/onnx/recover/fused_projection.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/updated_weight.h"
@@ -176,6 +177,7 @@ class TargetFinder {
 
   std::optional<Operand> FindOperand(const ParsedNode& node) const {
     if (IsBlockProduct(node)) return FindBlocks(node);
+    if (HoldsProjection(node)) return FindProjection(node);
     if (const auto integers = FindIntegers(node)) return integers;
     if (const auto experts = FindExperts(node)) return experts;
     if (!IsProduct(node)) return std::nullopt;
@@ -192,6 +194,13 @@ class TargetFinder {
       operand.transposed ^= IsOp(*moved, {"Transpose"});
     }
     return operand;
+  }
+
+  // Finds the matrix that an Attention computes queries, keys and values by.
+  std::optional<Operand> FindProjection(const ParsedNode& node) const {
+    const HostTensor* weight = IsTrained(node.inputs[1]) ? FindInitializer(node.inputs[1]) : nullptr;
+    if (weight == nullptr || weight->shape().size() != 2) return std::nullopt;
+    return Operand{node.inputs[1], weight->shape(), weight->dtype(), false};
   }
 
   static bool IsBlockProduct(const ParsedNode& node) {
@@ -329,7 +338,8 @@ class TargetFinder {
     if (stack && !name.empty()) return ExportedName(name);
     const bool of_module = LastPart(name) == "weight" || LastPart(name).starts_with("weight_");  // weight_Q4
     if (of_module && !ParentOf(name).empty()) return ExportedName(ParentOf(name));
-    const std::string scopes = DottedModule(node.name);
+    // Optimizers number the Attention nodes that they make of a module, and keep the name of its result.
+    const std::string scopes = DottedModule(HoldsProjection(node) ? node.outputs[0] : node.name);
     return !scopes.empty() ? scopes : !name.empty() ? name : node.source;
   }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/recover/fused_projection.h"
 #include "frontend/onnx/recover/module_path.h"
 
 namespace onnxtrain {
@@ -24,23 +25,34 @@ const std::vector<PackedNames>& GetPackedNames() {
   return names;
 }
 
-}  // namespace
+// The names in transformers of the modules whose product com.microsoft's Attention computes, by the module around them.
+struct ProjectionNames {
+  std::string_view within, ending;
+  std::vector<std::string_view> parts;
+};
 
-PackedParts::PackedParts(const WeightTracer& tracer, const Readers& readers) : tracer_(tracer), readers_(readers) {}
+const std::vector<std::string_view>& NameProjections(std::string_view module) {
+  static const std::vector<ProjectionNames> names = {
+      {"", ".attention.self", {"query", "key", "value"}},
+      {"", ".attention.attention", {"query", "key", "value"}},
+      {".transformer.layer.", ".attention", {"q_lin", "k_lin", "v_lin"}},
+      {"", "", {"q_proj", "k_proj", "v_proj"}},
+  };
+  return std::ranges::find_if(names,
+                              [&](const ProjectionNames& known) {
+                                return module.find(known.within) != module.npos && module.ends_with(known.ending);
+                              })
+      ->parts;
+}
 
-std::vector<LowRankTarget> PackedParts::Split(const LowRankTarget& target) const {
-  const std::vector<PackedNames>& all = GetPackedNames();
-  const auto names = std::ranges::find_if(all, [&](const PackedNames& known) {
-    return tracer_.model().producer.starts_with(known.producer) && LastPart(target.module) == known.packed;
-  });
-  if (names == all.end()) return {target};
-  const std::vector<int64_t> widths = FindWidths(target.nodes[0], target.outputs, names->parts.size());
+// Returns a target for each part; the target itself if there are no widths.
+std::vector<LowRankTarget> Divide(const LowRankTarget& target, std::string_view parent,
+                                  const std::vector<std::string_view>& names, const std::vector<int64_t>& widths) {
   if (widths.empty()) return {target};
   std::vector<LowRankTarget> parts(widths.size(), target);
   int64_t begin = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string_view parent = ParentOf(target.module);
-    parts[i].module = StrCat(parent, parent.empty() ? "" : ".", names->parts[i]);
+    parts[i].module = StrCat(parent, parent.empty() ? "" : ".", names[i]);
     parts[i].packed = target.module;
     parts[i].outputs = widths[i];
     parts[i].outputs_before = begin;
@@ -48,6 +60,25 @@ std::vector<LowRankTarget> PackedParts::Split(const LowRankTarget& target) const
     parts[i].outputs_after = target.outputs - begin;
   }
   return parts;
+}
+
+}  // namespace
+
+PackedParts::PackedParts(const WeightTracer& tracer, const Readers& readers) : tracer_(tracer), readers_(readers) {}
+
+std::vector<LowRankTarget> PackedParts::Split(const LowRankTarget& target) const {
+  const ParsedNode* node = tracer_.Producer(target.nodes[0]);
+  if (node != nullptr && HoldsProjection(*node)) {
+    if (LastPart(target.weight) == "weight") return {target};  // one module, such as c_attn
+    return Divide(target, target.module, NameProjections(target.module), ReadProjectionWidths(*node, target.outputs));
+  }
+  const std::vector<PackedNames>& all = GetPackedNames();
+  const auto names = std::ranges::find_if(all, [&](const PackedNames& known) {
+    return tracer_.model().producer.starts_with(known.producer) && LastPart(target.module) == known.packed;
+  });
+  if (names == all.end()) return {target};
+  const std::vector<int64_t> widths = FindWidths(target.nodes[0], target.outputs, names->parts.size());
+  return Divide(target, ParentOf(target.module), names->parts, widths);
 }
 
 // Returns the outputs of each of `count` parts of a value; empty if no reader gives them.

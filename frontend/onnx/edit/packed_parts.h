@@ -19,8 +19,8 @@ class PackedParts {
   PackedParts(const WeightTracer& tracer, const Readers& readers);
 
   // Returns a target for each module that the exporter packed into the product, in the order of their outputs; the
-  // target itself if it is not packed, or if no reader gives the outputs of each module. Readers that do are
-  // GroupQueryAttention, by its head counts, and Split, by its sizes, perhaps after a bias.
+  // target itself if it is not packed, or if nothing gives the outputs of each module: an Attention that holds the
+  // product, or a reader of it, GroupQueryAttention by its head counts and Split by its sizes, perhaps after a bias.
   std::vector<LowRankTarget> Split(const LowRankTarget& target) const;
 
  private:

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/recover/fused_projection.h"
 #include "frontend/onnx/recover/rows.h"
 #include "frontend/onnx/recover/updated_weight.h"
 #include "frontend/ops/import/import_util.h"
@@ -300,6 +302,8 @@ class UpdateBuilder {
   void BuildBeside(const std::string& node) {
     ParsedNode* product = index_.Producer(node);
     const auto at = static_cast<size_t>(product - index_.graph().nodes.data());
+    const std::vector<ParsedNode> readers =
+        HoldsProjection(*product) ? SplitProjection(product) : std::vector<ParsedNode>();
     const std::string y = product->outputs[0];
     const auto integers = FindIntegerProduct(y, ReadsParts(index_));
     prefix_ = y + "/low_rank";
@@ -320,6 +324,7 @@ class UpdateBuilder {
     Finish(Floats(base, rounded), up, factor, x, bias);
     if (!rounded.scale.empty()) Add("QuantizeLinear", {added_.back().outputs[0], rounded.scale, rounded.zero});
     added_.back().outputs[0] = y;
+    std::ranges::copy(readers, std::back_inserter(added_));
     index_.copies[at] = std::exchange(added_, {});
   }
 

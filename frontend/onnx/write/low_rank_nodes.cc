@@ -60,6 +60,9 @@ class Inserter {
       onnx::NodeProto* kept = model_.mutable_graph()->add_node();
       kept->Swap(&node);
       if (update == updates_.end()) continue;
+      if (kept->op_type() == "Attention")
+        return Invalid("no node can add an adapter to the product that is inside Attention '", Printable(kept->name()),
+                       "': `adapter_out` merged adds it to the weight, peft writes the adapter alone");
       AddUpdate(update->second, kept);
       updates_.erase(update);
     }

@@ -61,22 +61,19 @@ Val JoinedCache(Val k, Val v) {
   return k.shape() == v.shape() ? Concat({Reshape(k, one), Reshape(v, one)}, 0) : Val();
 }
 
-// Imports Attention of input [B,S,I], weights [I, all hidden sizes], bias, mask_index, past, attention_bias and
-// past_sequence_length.
-ImportOr ImportFusedAttention(ImportContext& c) {
-  RETURN_IF_ERROR(RequireInputs(c, 2));
+// Imports attention of `all`, queries, keys and values [B,S,all hidden sizes], and inputs mask_index (3), past,
+// attention_bias and past_sequence_length.
+ImportOr AttendProjected(ImportContext& c, Val all) {
   if (c.has(6)) return Unsupported("a cache that is shared with its successor (past_sequence_length)");
   if (c.attrs().Int("do_rotary") != 0) return Unsupported("do_rotary");
-  const Val x = c.in(0), w = c.in(1);
-  if (x.rank() != 3 || w.rank() != 2) return Invalid("cannot project ", ToString(x.type()), " by ", ToString(w.type()));
+  if (all.rank() != 3) return Invalid("cannot attend in ", ToString(all.type()));
+  const int64_t hidden = all.dim(2);
   Shape sizes = c.attrs().Ints("qkv_hidden_sizes");
-  if (sizes.empty()) sizes.assign(3, w.dim(1) / 3);
-  if (sizes.size() != 3 || sizes[0] < 0 || sizes[1] < 0 || sizes[2] < 0 || sizes[0] > w.dim(1) || sizes[1] > w.dim(1) ||
-      sizes[0] + sizes[1] + sizes[2] != w.dim(1)) {
-    return Invalid("hidden sizes ", ToString(sizes), " disagree with weights ", ToString(w.type()));
+  if (sizes.empty()) sizes.assign(3, hidden / 3);
+  if (sizes.size() != 3 || sizes[0] < 0 || sizes[1] < 0 || sizes[2] < 0 || sizes[0] > hidden || sizes[1] > hidden ||
+      sizes[0] + sizes[1] + sizes[2] != hidden) {
+    return Invalid("hidden sizes ", ToString(sizes), " disagree with ", hidden, " columns of weights");
   }
-  Val all = MatMul(x, w);
-  if (c.has(2)) all = all + c.in(2);
   Heads h;
   const int64_t heads = c.attrs().Int("num_heads");
   ASSIGN_OR_RETURN(h.q, SplitHeads(Slice(all, 2, 0, sizes[0]), heads));
@@ -90,6 +87,20 @@ ImportOr ImportFusedAttention(ImportContext& c) {
   ASSIGN_OR_RETURN(const Val y, BuildMaskedAttention(c, h, 3, 5));
   const bool present = c.node().used.size() > 1 && c.node().used[1];
   return std::vector<Val>{y, present ? JoinedCache(h.k, h.v) : Val()};
+}
+
+// Imports Attention of input [B,S,I], weights [I, all hidden sizes], bias, and what AttendProjected reads.
+ImportOr ImportFusedAttention(ImportContext& c) {
+  RETURN_IF_ERROR(RequireInputs(c, 2));
+  const Val x = c.in(0), w = c.in(1);
+  if (x.rank() != 3 || w.rank() != 2) return Invalid("cannot project ", ToString(x.type()), " by ", ToString(w.type()));
+  const Val all = MatMul(x, w);
+  return AttendProjected(c, c.has(2) ? all + c.in(2) : all);
+}
+
+ImportOr ImportProjectedAttention(ImportContext& c) {
+  RETURN_IF_ERROR(RequireInputs(c, 1));
+  return AttendProjected(c, c.in(0));
 }
 
 // Adds the bias, a concatenation of the biases of query, key and value, to inputs [B,S,hidden].
@@ -203,6 +214,7 @@ ImportOr ImportEmbedLayerNorm(ImportContext& c) {
 std::span<const OnnxOp> TransformerImports() {
   static constexpr OnnxOp ops[] = {
       {"com.microsoft", "Attention", 2, 7, ImportFusedAttention, {.weight_inputs = 0b110}},
+      {kRowDomain, kProjectedAttention, 1, 7, ImportProjectedAttention},
       {"com.microsoft", "MultiHeadAttention", 1, 10, ImportMultiHeadAttention},
       {"com.microsoft", "EmbedLayerNormalization", 1, 9, ImportEmbedLayerNorm, {.weight_inputs = 0b1100000}},
       {"com.microsoft", "BiasGelu", 2, 2, ImportBiasGelu, {.weight_inputs = 0b10}},
