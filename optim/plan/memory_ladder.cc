@@ -203,6 +203,8 @@ double UpdateSeconds(const Session& session, int64_t accumulation) {
   return total;
 }
 
+}  // namespace
+
 absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& model, const SessionOptions& given,
                                   const BatchPlan& batch) {
   SessionOptions options = OptionsOn(rung, given);
@@ -220,8 +222,6 @@ absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& m
   plan.least_seconds = UpdateSeconds(*least.session, plan.batch.accumulation);
   return plan;
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<RungPlan>> PlanLadder(const TrainConfig& config, const BudgetedModel& model,
                                                  const SessionOptions& options, const BatchPlan& batch) {

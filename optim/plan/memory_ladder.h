@@ -46,7 +46,10 @@ struct RungPlan {
   int64_t least_budget = 0;  // the smallest `memory_budget` that fits
 };
 
-// Plans every rung, in micro-batches of one sample where it divides updates.
+// Plans a rung, in micro-batches of one sample where it divides updates.
+absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& model, const SessionOptions& options,
+                                  const BatchPlan& batch);
+// Plans every rung.
 absl::StatusOr<std::vector<RungPlan>> PlanLadder(const TrainConfig& config, const BudgetedModel& model,
                                                  const SessionOptions& options, const BatchPlan& batch);
 

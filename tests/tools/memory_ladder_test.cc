@@ -1,6 +1,10 @@
 // The ways to train within less memory that `plan --ladder` shows and `--memory-budget` takes.
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
 
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/numpy.h"
@@ -127,11 +131,24 @@ TEST_F(MemoryLadder, RefusesUpdatesOfSeveralMicroBatches) {
 }
 
 #ifndef __SANITIZE_ADDRESS__  // which takes memory for itself
+// Each rung, which ends with "}\n", is printed as soon as it is measured.
 TEST_F(MemoryLadder, BenchMeasuresEachRung) {
-  const Outcome o = RunProcess("bench --ladder --json --max-steps 1 --batch-size 64 " + kModel);
-  ASSERT_EQ(o.code, 0) << o.err;
-  const Json rungs = Json::parse(o.out);
-  EXPECT_GE(rungs.size(), 4u);
+  const std::string command = StrCat("cd '", Path(""), "' && '", BinaryPath("bin/onnxtrain"),
+                                     "' bench --ladder --json --quiet --max-steps 1 --batch-size 64 ", kModel);
+  std::FILE* const lines = popen(command.c_str(), "r");
+  ASSERT_NE(lines, nullptr);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  std::vector<Clock::time_point> ends;
+  std::string text;
+  for (char line[4096]; std::fgets(line, sizeof line, lines) != nullptr; text += line) {
+    if (std::string_view(line) == "}\n") ends.push_back(Clock::now());
+  }
+  EXPECT_EQ(pclose(lines), 0);
+  const Json rungs = Json::parse(text);
+  ASSERT_GE(rungs.size(), 4u);
+  ASSERT_EQ(ends.size(), rungs.size());
+  EXPECT_LT(ends.front() - begin, (ends.back() - begin) / 2);
   for (const Json& rung : rungs) {
     for (const char* form : {"kept", "recomputed"}) {
       const double planned = rung[form]["planned_peak_bytes"], measured = rung[form]["process_peak_bytes"];

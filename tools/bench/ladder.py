@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 from adapters import GIB, SHAPES, make_model, model_file, time_updates
-from program import run_json
+from program import stream_json
 
 PEERS = {  # gradient checkpointing, updates in the backward pass, weights in bf16
     'adamw': (False, False, False),
@@ -34,9 +34,11 @@ def run_ours(case, args):
     line = [args.program, 'bench', '--ladder', '--json', '--model', model_file(case, 'fp32', args.folder),
             '--max-steps', str(args.steps), '--batch-size', str(args.batch), '--dim', f'sequence={args.length}',
             '--optimizer', 'adamw', '--loss', 'cross_entropy', '--mixed-precision', 'bf16' if args.bf16 else 'no']
-    for rung in run_json(line):
+    for rung in stream_json(line):
         for label in ('kept', 'recomputed'):
-            result = rung[label]
+            result = rung.get(label)
+            if result is None:
+                continue  # failed: the program says so
             show('onnxtrain', f"{rung['rung']}, {label}", result['planned_peak_bytes'], result['process_peak_bytes'],
                  result['median_seconds'])
 

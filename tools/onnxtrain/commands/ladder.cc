@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -128,36 +130,97 @@ absl::StatusOr<std::vector<std::string>> BenchWords(TrainConfig config, const Ru
   return words;
 }
 
-std::string MeasuredRow(const char* label, const Json& result) {
-  return absl::StrFormat("  %-10s %11s %11s %10.3f s\n", label, Bytes(result.at("planned_peak_bytes").get<int64_t>()),
-                         Bytes(result.at("process_peak_bytes").get<int64_t>()),
-                         result.at("median_seconds").get<double>());
+// Prints the results of rungs as they are measured.
+class MeasuredLadder {
+ public:
+  explicit MeasuredLadder(const TrainConfig& config) : config_(config), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+  absl::Status BeginRung(const std::string& name) {
+    HideProgress();
+    rung_ = {{"rung", name}};
+    const bool first = std::exchange(first_, false);
+    if (config_.json) return Print(first ? "[\n" : ",");
+    if (first) RETURN_IF_ERROR(Print(absl::StrFormat("  %-10s %11s %11s %12s\n", "", "planned", "measured", "update")));
+    return Print(FieldsToFlags(StrCat("  ", name, "\n")));
+  }
+
+  absl::Status Add(const char* label, Json result) {
+    HideProgress();
+    const auto bytes = [&](const char* key) { return Bytes(result.at(key).get<int64_t>()); };
+    const std::string row = absl::StrFormat("  %-10s %11s %11s %10.3f s\n", label, bytes("planned_peak_bytes"),
+                                            bytes("process_peak_bytes"), result.at("median_seconds").get<double>());
+    rung_[label] = std::move(result);
+    return config_.json ? absl::OkStatus() : Print(row);
+  }
+
+  // Ends a rung, whose measurements may have failed: the document remains valid. Ends the line, for readers of lines.
+  absl::Status EndRung() { return config_.json ? Print(WriteJson(rung_, 2) + "\n") : absl::OkStatus(); }
+
+  absl::Status End() {
+    HideProgress();
+    return config_.json && !first_ ? Print("]\n") : absl::OkStatus();
+  }
+
+  // Says what is being done: in a line of the terminal that is overwritten. Elsewhere the rows say it, or lines beside
+  // JSON.
+  void ShowProgress(const std::string& text) {
+    if (config_.quiet) return;
+    if (terminal_) std::fputs(StrCat("\r\033[K", text).c_str(), stderr);
+    if (!terminal_ && config_.json) LogInfo(config_, text);
+  }
+
+ private:
+  void HideProgress() {
+    if (terminal_ && !config_.quiet) std::fputs("\r\033[K", stderr);
+  }
+
+  const TrainConfig& config_;
+  bool terminal_;
+  bool first_ = true;
+  Json rung_;
+};
+
+// Plans the rung of this index. Frees what the plan holds, since measurements follow. Sets the number of rungs.
+absl::StatusOr<RungPlan> PlanRungAt(const TrainConfig& config, const std::shared_ptr<const OnnxModel>& model,
+                                    size_t index, size_t* count) {
+  ASSIGN_OR_RETURN(const TrainingRun run,
+                   PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
+  const std::vector<MemoryRung> rungs = ListRungs(config, run.session_options, run.batch);
+  *count = rungs.size();
+  return PlanRung(rungs[index], {run.data.models, *run.backend}, run.session_options, run.batch);
+}
+
+absl::Status MeasureRung(const TrainConfig& config, const RungPlan& plan, const std::string& place,
+                         MeasuredLadder* ladder) {
+  for (const auto& [label, recompute] : {std::pair("kept", false), {"recomputed", true}}) {
+    ladder->ShowProgress(StrCat(place, ", ", label, ": measuring"));
+    ASSIGN_OR_RETURN(std::vector<std::string> words, BenchWords(config, plan, recompute));
+    ASSIGN_OR_RETURN(const std::string result, RunSelf(std::move(words)));
+    RETURN_IF_ERROR(ladder->Add(label, Json::parse(result)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeasureRungs(const TrainConfig& config, MeasuredLadder* ladder) {
+  ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
+  for (size_t i = 0, count = 1; i < count; ++i) {
+    ladder->ShowProgress(StrCat("rung ", i + 1, ": planning"));
+    ASSIGN_OR_RETURN(const RungPlan plan, PlanRungAt(config, model, i, &count));
+    RETURN_IF_ERROR(ladder->BeginRung(plan.rung.Name()));
+    const absl::Status measured = MeasureRung(config, plan, StrCat("rung ", i + 1, " of ", count), ladder);
+    RETURN_IF_ERROR(ladder->EndRung());
+    RETURN_IF_ERROR(measured);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<int> MeasureLadder(const TrainConfig& config) {
-  ASSIGN_OR_RETURN(auto model, LoadRunnableModel(config));
-  std::vector<RungPlan> plans;
-  {
-    ASSIGN_OR_RETURN(const TrainingRun run,
-                     PrepareTraining(config, model, LoadBackend, {.samples = {.one_batch = true}, .plans = true}));
-    ASSIGN_OR_RETURN(plans, PlanLadder(config, {run.data.models, *run.backend}, run.session_options, run.batch));
-  }
-  Json json = Json::array();
-  std::string text = absl::StrFormat("  %-10s %11s %11s %12s\n", "", "planned", "measured", "update");
-  for (const RungPlan& plan : plans) {
-    StrAppend(&text, "  ", plan.rung.Name(), "\n");
-    Json rung = {{"rung", plan.rung.Name()}};
-    for (const auto& [label, recompute] : {std::pair("kept", false), {"recomputed", true}}) {
-      ASSIGN_OR_RETURN(std::vector<std::string> words, BenchWords(config, plan, recompute));
-      ASSIGN_OR_RETURN(const std::string result, RunSelf(std::move(words)));
-      rung[label] = Json::parse(result);
-      StrAppend(&text, MeasuredRow(label, rung[label]));
-    }
-    json.push_back(std::move(rung));
-  }
-  RETURN_IF_ERROR(Print(config.json ? WriteJson(json, 2) + "\n" : FieldsToFlags(text)));
+  MeasuredLadder ladder(config);
+  const absl::Status measured = MeasureRungs(config, &ladder);
+  RETURN_IF_ERROR(ladder.End());
+  RETURN_IF_ERROR(measured);
   return kDone;
 }
 

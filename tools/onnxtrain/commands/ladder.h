@@ -27,8 +27,9 @@ inline std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>
 // Returns the page, or JSON with --json, of the planned bytes and times of each rung (optim/plan/memory_ladder.h).
 absl::StatusOr<std::string> DescribeLadder(const TrainConfig& config, const TrainingRun& run);
 
-// Runs `bench` on each rung in a process of its own, without recomputation and within the least budget, and prints the
-// planned and the measured bytes and the time of an update.
+// Runs `bench` on each rung in a separate process, without recomputation and within the least budget. Prints the
+// planned and the measured bytes and the time of an update as soon as they are measured; with --json, the elements of
+// one array.
 absl::StatusOr<int> MeasureLadder(const TrainConfig& config);
 
 }  // namespace onnxtrain::cli
