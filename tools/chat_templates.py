@@ -145,16 +145,16 @@ ATOMS = """a b s u e n t f l ls d m nest zz m[0] m[-1].role d.x d['y'] 1 0 -3 2.
 FILTERS = """upper lower trim length list first last string int float abs sort unique|list reverse|list join(',') tojson
     tojson(indent=2) default('D') d('x',true) items|list dictsort title capitalize replace('o','0') map('upper')|list
     map(attribute='role')|list selectattr('role','equalto','user')|list rejectattr('k','none')|list
-    select('string')|list reject('none')|list round round(1) sum min max batch(2)|list escape safe indent
-    indent(2,true) wordcount groupby('role') slice(2)|list string|length sort(attribute='role') sum(attribute='k')
+    select('string')|list reject('none')|list sum min max escape safe indent
+    indent(2,true) string|length sort(attribute='role') sum(attribute='k')
     map('int')|list""".split()
 METHODS = """.strip() .lstrip('H') .rstrip('d') .split() .split(',') .split('l',1) .splitlines() .startswith('H')
     .endswith(('d','x')) .replace('l','L',1) .upper() .title() .capitalize() .find('o') .rfind('o') .count('l')
     .get('x') .get('q',3) .items()|list .keys()|list .isdigit() .isalpha() .append(1) .foo .role [0] [-1] ['x']
     [1:3] [::2] [5:1:-2] .__class__""".split()
-TESTS = """defined undefined none string number integer float boolean mapping iterable sequence odd even lower
-    true""".split() + ['divisibleby 3', 'in [1, 2]', 'eq 1', "ne 'x'", 'gt 1', 'not none']
-OPERATORS = '+ - * / // % ** ~ == != < > <= >= in and or'.split() + ['not in']
+TESTS = """defined undefined none string number integer float boolean mapping iterable sequence odd even
+    true""".split() + ['in [1, 2]', 'eq 1', "ne 'x'", 'gt 1', 'not none']
+OPERATORS = '+ - * / // % ~ == != < > <= >= in and or'.split() + ['not in']
 VARIABLES = {
     'a': 1, 'b': 2.5, 's': 'Hello World', 'u': 'Ünï 東京 \U0001f600ß', 'e': '', 'n': None, 't': True, 'f': False,
     'l': [3, 1, 2], 'ls': ['b', 'A', 'c'], 'd': {'x': 1, 'y': [1, 2], 'items': 5}, 'nest': {'a': {'b': {'c': [1]}}},

@@ -318,8 +318,8 @@ constexpr ConfigField kFields[] = {
     {"data", "completion", kOpens, {&kNeedsData, &kNeedsAnswers}, &C::completion, "COLUMN",
      "The column of the answers to `prompt`"},
     {"data", "chat_template", kOpens | kTaskGenerate, {&kNeedsData, &kNeedsAnswers}, &C::chat_template, "NAME|FILE",
-     "How a chat becomes text: a Jinja template in a file, or one of chatml, llama3, gemma, mistral, phi, alpaca, "
-     "zephyr, vicuna",
+     "How a chat becomes text: a Jinja template in a file, or the name of a built-in one, such as chatml; an unknown "
+     "name lists them",
      {.otherwise = "that of the model's folder"}},
     {"data", "chat", kTaskGenerate, {&kAlways}, &C::chat, "",
      "Converses: each line of stdin is a turn of the user"},

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
+#include "frontend/data/text/load_tokenizer.h"
 #include "frontend/onnx/read/file.h"
 #include "optim/plan/folders.h"
 
@@ -20,29 +22,16 @@ using Json = OrderedJson;
 constexpr char kConfig[] = "config.json", kPreprocess[] = "preprocess.json", kSubfolder[] = "onnx";
 constexpr int64_t kMostConfigBytes = int64_t{64} << 20;
 
-// The settings that programs read beside a model.
+// The settings that programs read beside a model, apart from those of a tokenizer.
 constexpr const char* kSettings[] = {
-    "config.json",
-    "genai_config.json",
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-    "tokenizer.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "chat_template.jinja",
-    "chat_template.json",
-    "sentencepiece.bpe.model",
-    "generation_config.json",
-    "processor_config.json",
-    "quantize_config.json",
-    "audio_processor_config.json",
-    "normalizer.json",
-};
+    "config.json",           "genai_config.json",    "preprocessor_config.json",   "generation_config.json",
+    "processor_config.json", "quantize_config.json", "audio_processor_config.json"};
+
+std::vector<std::string> ListSettings() {
+  std::vector<std::string> names(std::begin(kSettings), std::end(kSettings));
+  for (const auto& file : TokenizerFileNames()) names.emplace_back(file.name);
+  return names;
+}
 
 fs::path FolderOf(const fs::path& file) {
   const fs::path folder = file.parent_path();
@@ -62,7 +51,7 @@ absl::Status CopyFile(const fs::path& from, const fs::path& to) {
 
 absl::Status CopySettings(const fs::path& from, const fs::path& to) {
   std::error_code ignored;
-  for (const char* name : kSettings) {
+  for (const std::string& name : ListSettings()) {
     if (fs::is_regular_file(from / name, ignored)) RETURN_IF_ERROR(CopyFile(from / name, to / name));
   }
   return absl::OkStatus();
@@ -146,8 +135,9 @@ absl::Status RemoveModelFolder(const std::string& folder) {
   const auto is_model = [](const fs::path& path) {
     return path.filename().string().find(".onnx") != std::string::npos || path.filename() == kPreprocess;
   };
+  const std::vector<std::string> settings = ListSettings();
   const auto is_ours = [&](const fs::path& path) {
-    return is_model(path) || std::ranges::find(kSettings, path.filename().string()) != std::end(kSettings);
+    return is_model(path) || std::ranges::find(settings, path.filename().string()) != settings.end();
   };
   RETURN_IF_ERROR(RemoveFrom(fs::path(folder) / kSubfolder, is_model));
   return RemoveFrom(folder, is_ours);

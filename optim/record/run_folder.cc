@@ -20,6 +20,7 @@
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/data/sources/source.h"
+#include "frontend/data/text/load_tokenizer.h"
 #include "frontend/onnx/read/file.h"
 #include "optim/plan/folders.h"
 #include "optim/plan/reference_scores.h"
@@ -100,9 +101,6 @@ absl::Status RemoveEvents(const std::string& folder) {
   return absl::OkStatus();
 }
 
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "vocab.txt",       "tokenizer_config.json",   "vocab.json",
-    "merges.txt",     "tokenizer.model", "special_tokens_map.json", "chat_template.jinja"};
 constexpr const char* kAdapterFiles[] = {"adapter_config.json", "adapter_model.safetensors"};
 constexpr const char* kGenaiFiles[] = {"genai_config.json", kOrtAdapterFile, kAdapterInputsFile};
 
@@ -115,6 +113,12 @@ absl::Status RemoveFiles(const std::string& folder, std::span<const char* const>
   if (error) return Invalid(folder, ": ", error.message());
   fs::remove(folder, error);
   return absl::OkStatus();
+}
+
+absl::Status RemoveTokenizer(const std::string& folder) {
+  std::vector<const char*> names;
+  for (const auto& file : TokenizerFileNames()) names.push_back(file.name);
+  return RemoveFiles(folder, names);
 }
 
 }  // namespace
@@ -188,9 +192,9 @@ absl::Status OutputFolder::RemoveOldRun() {
     if (error) return Invalid(File(name), ": ", error.message());
   }
   RETURN_IF_ERROR(RemoveEvents(File(kEventsFolder)));
-  RETURN_IF_ERROR(RemoveFiles(File(kTokenizerFolder), kTokenizerFiles));
+  RETURN_IF_ERROR(RemoveTokenizer(File(kTokenizerFolder)));
   RETURN_IF_ERROR(RemoveFiles(File(kAdapterFolder), kAdapterFiles));
-  RETURN_IF_ERROR(RemoveFiles(File(kGenaiFolder), kTokenizerFiles));
+  RETURN_IF_ERROR(RemoveTokenizer(File(kGenaiFolder)));
   RETURN_IF_ERROR(RemoveFiles(File(kGenaiFolder), kGenaiFiles));
   RETURN_IF_ERROR(RemoveModelFolder(File(kModelFolder)));
   return RemoveCheckpoints(File(kCheckpointsFolder));

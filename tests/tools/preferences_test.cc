@@ -116,12 +116,22 @@ TEST_F(Preferences, EvalReportsWhatTrainingReported) {
   ExpectRefused(Run("grad --model m --data e.jsonl --out g.npz"), "compares with a reference");
 }
 
-TEST_F(Preferences, EvalComparesAnAdapterWithTheModelAlone) {
-  ASSERT_EQ(Train("--loss dpo:beta=0.5 --lora-rank 2 --max-steps 6 --out r").code, 0);
-  const Json with = Evaluate("--model m --adapter r/adapter --data p.jsonl --loss dpo:beta=0.5");
-  const Json merged = Evaluate("--model r/model.onnx --data p.jsonl --reference-model m");
-  EXPECT_NEAR(with.value("loss", 0.0), merged.value("loss", 1.0), 1e-5);
-  EXPECT_NE(with.value("reward_margin", 0.0), 0);
+// An adapter begins as nothing, so that the first loss is that of the whole model; merged, it scores as it does apart.
+TEST_F(Preferences, TrainAdaptersByEachLoss) {
+  for (const std::string loss : {"dpo:beta=0.5", "ipo", "simpo", "orpo"}) {
+    SCOPED_TRACE(loss);
+    const bool compares = loss.starts_with("dpo") || loss == "ipo";
+    const std::string flags = StrCat("--loss ", loss, " --overwrite --max-steps 6 --out ");
+    ASSERT_EQ(Train(flags + "whole").code, 0);
+    ASSERT_EQ(Train(flags + "r --lora-rank 2").code, 0);
+    EXPECT_NEAR(Losses("r")[0], Losses("whole")[0], 1e-5 * std::abs(Losses("whole")[0]));
+    EXPECT_NE(Losses("r").back(), Losses("whole").back());
+    const Json with = Evaluate("--model m --adapter r/adapter --data p.jsonl --loss " + loss);
+    const Json merged = Evaluate(StrCat("--model r/model.onnx --data p.jsonl", compares ? " --reference-model m" : ""));
+    EXPECT_NEAR(with.value("loss", 0.0), merged.value("loss", 1.0), 1e-4);
+    EXPECT_NEAR(with.value("reward_margin", 0.0), merged.value("reward_margin", 1.0), 1e-4);
+    EXPECT_NE(with.value("reward_margin", 0.0), 0);
+  }
 }
 
 // A model that has learned answers may learn preferences, and the other way round.

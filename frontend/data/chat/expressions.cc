@@ -97,12 +97,9 @@ absl::StatusOr<Value> SliceExpression::Evaluate(Interpreter& run) const {
   return slice;
 }
 
-absl::StatusOr<Value> CallExpression::Evaluate(Interpreter& run) const { return EvaluateWith(run, std::nullopt); }
-
-absl::StatusOr<Value> CallExpression::EvaluateWith(Interpreter& run, std::optional<Value> caller) const {
+absl::StatusOr<Value> CallExpression::Evaluate(Interpreter& run) const {
   ASSIGN_OR_RETURN(const Value callee, run.Evaluate(*function));
   ASSIGN_OR_RETURN(CallArguments values, run.EvaluateArguments(arguments));
-  if (caller) values.named.emplace_back("caller", *std::move(caller));
   return run.Call(callee, std::move(values));
 }
 

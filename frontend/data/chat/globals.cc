@@ -79,66 +79,6 @@ absl::StatusOr<Value> TimeFunction(Interpreter& run, const Value& /*self*/, cons
   return Value(std::string_view(text, size));
 }
 
-// Returns its items in turn.
-class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
- public:
-  explicit Cycler(Values items) : items_(std::move(items)) {}
-  std::string_view type_name() const override { return "Cycler"; }
-  bool is_callable() const override { return false; }
-  void Release() override { items_.assign(1, None()); }
-  std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name) override;
-  Value Next() {
-    Value item = items_[at_];
-    at_ = (at_ + 1) % items_.size();
-    return item;
-  }
-  void Reset() { at_ = 0; }
-
- private:
-  Values items_;
-  size_t at_ = 0;
-};
-
-absl::StatusOr<Value> NextMethod(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  return static_cast<Cycler*>(self.object())->Next();
-}
-absl::StatusOr<Value> ResetMethod(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  static_cast<Cycler*>(self.object())->Reset();
-  return Value(None());
-}
-constexpr Builtin kCyclerMethods[] = {{"next", "", NextMethod}, {"reset", "", ResetMethod}};
-
-std::optional<absl::StatusOr<Value>> Cycler::GetAttribute(std::string_view name) {
-  if (name == "current") return absl::StatusOr<Value>(items_[at_]);
-  const Builtin* method = FindBuiltin(kCyclerMethods, name);
-  if (method == nullptr) return std::nullopt;
-  return absl::StatusOr<Value>(MakeFunction(*method, Value(std::shared_ptr<Object>(shared_from_this()))));
-}
-
-absl::StatusOr<Value> CyclerFunction(Interpreter& run, const Value& /*self*/, const Bound& a) {
-  if (a.rest.positional.empty()) return Invalid("at least one item has to be provided");
-  return Value(std::shared_ptr<Object>(run.Make<Cycler>(a.rest.positional)));
-}
-
-// Returns "" at the first call, and the separator at later ones.
-class Joiner : public Object {
- public:
-  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
-  std::string_view type_name() const override { return "Joiner"; }
-  void Release() override { separator_ = None(); }
-  absl::StatusOr<Value> Call(Interpreter& /*run*/, CallArguments&& /*arguments*/) override {
-    return std::exchange(used_, true) ? separator_ : Value("");
-  }
-
- private:
-  Value separator_;
-  bool used_ = false;
-};
-
-absl::StatusOr<Value> JoinerFunction(Interpreter& run, const Value& /*self*/, const Bound& a) {
-  return Value(std::shared_ptr<Object>(run.Make<Joiner>(a.Has(0) ? a.Get(0) : Value(", "))));
-}
-
 absl::StatusOr<Value> GetMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
   const Value key = a.Get(0);
   if (!IsHashable(key)) return Invalid("unhashable type: '", GetTypeName(key), "'");
@@ -160,8 +100,6 @@ absl::StatusOr<Value> ViewMethod(Interpreter& /*run*/, const Value& self, const 
   return MakeSequence(kKind, std::move(out));
 }
 
-absl::StatusOr<Value> CopyMethod(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) { return self; }
-
 absl::StatusOr<Value> IndexOfMethod(Interpreter& run, const Value& self, const Bound& a) {
   const Values& items = self.sequence()->items;
   RETURN_IF_ERROR(run.CountSteps(GetExtent(self).weight));
@@ -179,7 +117,6 @@ absl::StatusOr<Value> CountOfMethod(Interpreter& run, const Value& self, const B
 constexpr Builtin kListMethods[] = {
     {"index", "value", IndexOfMethod},
     {"count", "value", CountOfMethod},
-    {"copy", "", CopyMethod},
 };
 
 constexpr Builtin kDictMethods[] = {
@@ -187,17 +124,12 @@ constexpr Builtin kDictMethods[] = {
     {"items", "", ViewMethod<SequenceKind::kItems>},
     {"keys", "", ViewMethod<SequenceKind::kKeys>},
     {"values", "", ViewMethod<SequenceKind::kValues>},
-    {"copy", "", CopyMethod},
 };
 
 constexpr Builtin kGlobals[] = {
-    {"range", "start stop? step?", RangeFunction},
-    {"dict", "mapping? *", DictFunction},
-    {"namespace", "mapping? *", NamespaceFunction},
-    {"raise_exception", "message", RaiseFunction},
+    {"range", "start stop? step?", RangeFunction},  {"dict", "mapping? *", DictFunction},
+    {"namespace", "mapping? *", NamespaceFunction}, {"raise_exception", "message", RaiseFunction},
     {"strftime_now", "format", TimeFunction},
-    {"cycler", "*", CyclerFunction},
-    {"joiner", "sep?", JoinerFunction},
 };
 
 }  // namespace

@@ -79,14 +79,10 @@ class Unescaper {
       out_ += kTo[known];
       return absl::OkStatus();
     }
-    if (kind == 'x') return Number(2);
-    if (kind == 'u') return Number(4);
-    if (kind == 'U') return Number(8);
-    if (kind >= '0' && kind <= '7') {
-      --at_;
-      return Octal();
-    }
-    if (kind == 'N') return Invalid("character names in escapes are not supported");
+    constexpr std::string_view kNumbers = "xuU";
+    if (const size_t number = kNumbers.find(kind); number != kNumbers.npos) return Number(size_t{2} << number);
+    if (kind == 'N' || (kind >= '0' && kind <= '7'))
+      return Invalid("unsupported escape \\", std::string(1, kind), " in a string");
     out_.append({'\\', kind});
     return absl::OkStatus();
   }
@@ -97,13 +93,6 @@ class Unescaper {
       return Invalid("a truncated escape in a string");
     at_ += digits;
     return Append(static_cast<char32_t>(std::stoul(std::string(number), nullptr, 16)));
-  }
-
-  absl::Status Octal() {
-    char32_t c = 0;
-    for (size_t end = at_ + 3; at_ < std::min(end, text_.size()) && text_[at_] >= '0' && text_[at_] <= '7'; ++at_)
-      c = c * 8 + static_cast<char32_t>(text_[at_] - '0');
-    return Append(c);
   }
 
   absl::Status Append(char32_t c) {
@@ -256,9 +245,8 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  size_t SkipDigits(size_t at, std::string_view digits = "0123456789") const {
-    const auto is_digit = [&](size_t i) { return i < source_.size() && digits.find(source_[i]) != digits.npos; };
-    while (is_digit(at) || (at < source_.size() && source_[at] == '_' && is_digit(at + 1))) ++at;
+  size_t SkipDigits(size_t at) const {
+    while (at < source_.size() && IsDigit(source_[at])) ++at;
     return at;
   }
 
@@ -270,33 +258,14 @@ class Lexer {
     return digits < source_.size() && IsDigit(source_[digits]) ? SkipDigits(digits) : at;
   }
 
-  // Returns the end of a number with a prefix for its base, or `at_` if there is none.
-  size_t SkipBase() const {
-    constexpr std::pair<std::string_view, std::string_view> kBases[] = {
-        {"bB", "01"}, {"oO", "01234567"}, {"xX", "0123456789abcdefABCDEF"}};
-    if (source_[at_] != '0' || at_ + 1 >= source_.size()) return at_;
-    for (const auto& [letters, digits] : kBases) {
-      if (letters.find(source_[at_ + 1]) == letters.npos) continue;
-      const size_t end = SkipDigits(at_ + 2, digits);
-      if (end > at_ + 2) return end;
-    }
-    return at_;
-  }
-
   absl::Status ReadNumber() {
-    TokenKind kind = TokenKind::kInteger;
-    size_t end = SkipBase();
-    if (end == at_) {
-      const size_t whole = end = SkipDigits(at_);
-      const bool may_be_float = at_ == 0 || source_[at_ - 1] != '.';
-      if (may_be_float && end + 1 < source_.size() && source_[end] == '.' && IsDigit(source_[end + 1]))
-        end = SkipDigits(end + 1);
-      if (may_be_float) end = SkipExponent(end);
-      if (end > whole) kind = TokenKind::kFloat;
-    }
-    std::string number(source_.substr(at_, end - at_));
-    std::erase(number, '_');
-    Push(kind, number);
+    size_t end = SkipDigits(at_);
+    const size_t whole = end;
+    const bool may_be_float = at_ == 0 || source_[at_ - 1] != '.';
+    if (may_be_float && end + 1 < source_.size() && source_[end] == '.' && IsDigit(source_[end + 1]))
+      end = SkipDigits(end + 1);
+    if (may_be_float) end = SkipExponent(end);
+    Push(end > whole ? TokenKind::kFloat : TokenKind::kInteger, source_.substr(at_, end - at_));
     at_ = end;
     return absl::OkStatus();
   }

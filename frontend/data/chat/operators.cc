@@ -142,10 +142,6 @@ absl::StatusOr<std::optional<Value>> FindAttribute(const Value& value, std::stri
     RETURN_IF_ERROR(attribute->status());
     return **std::move(attribute);
   }
-  if (value.sequence() != nullptr && value.sequence()->is_group) {
-    if (name == "grouper") return value.sequence()->items[0];
-    if (name == "list") return value.sequence()->items[1];
-  }
   const Builtin* method = FindBuiltin(GetMethods(value), name);
   return method == nullptr ? std::nullopt : std::optional<Value>(MakeFunction(*method, value));
 }
@@ -232,24 +228,6 @@ absl::StatusOr<Value> Modulo(Interpreter& run, const Value& a, const Value& b) {
   if (*b.integer() == -1) return Value(int64_t{0});
   const int64_t remainder = *a.integer() % *b.integer();
   return Value(remainder != 0 && (remainder < 0) != (*b.integer() < 0) ? remainder + *b.integer() : remainder);
-}
-
-absl::StatusOr<Value> Power(Interpreter& /*run*/, const Value& a, const Value& b) {
-  if (!AreNumbers(a, b)) return Unsupported("**", a, b);
-  if (!AreWhole(a, b) || *b.integer() < 0) {
-    if (*a.number() == 0 && *b.number() < 0) return Invalid("0.0 cannot be raised to a negative power");
-    const double power = std::pow(*a.number(), *b.number());
-    if (std::isnan(power) || (std::isinf(power) && std::isfinite(*a.number()) && std::isfinite(*b.number())))
-      return Invalid("the power is no finite number");
-    return Value(power);
-  }
-  const int64_t base = *a.integer();
-  if (base >= -1 && base <= 1) return Value(base == 0 ? int64_t{*b.integer() == 0} : *b.integer() % 2 == 0 ? 1 : base);
-  int64_t power = 1;
-  for (int64_t i = *b.integer(); i > 0; --i) {
-    if (__builtin_mul_overflow(power, base, &power)) return TooLarge();
-  }
-  return Value(power);
 }
 
 absl::StatusOr<Value> Equal(Interpreter& run, const Value& a, const Value& b) {

@@ -14,7 +14,6 @@ absl::StatusOr<Value> Multiply(Interpreter& run, const Value& a, const Value& b)
 absl::StatusOr<Value> Divide(Interpreter& run, const Value& a, const Value& b);
 absl::StatusOr<Value> FloorDivide(Interpreter& run, const Value& a, const Value& b);
 absl::StatusOr<Value> Modulo(Interpreter& run, const Value& a, const Value& b);
-absl::StatusOr<Value> Power(Interpreter& run, const Value& a, const Value& b);
 
 absl::StatusOr<Value> Equal(Interpreter& run, const Value& a, const Value& b);
 absl::StatusOr<Value> NotEqual(Interpreter& run, const Value& a, const Value& b);

@@ -24,8 +24,8 @@ class ExpressionParser {
   enum class Conditionals : uint8_t { kAllowed, kExcluded };  // whether `a if b` is part of an expression
 
   absl::StatusOr<ExpressionPtr> ParseExpression(Conditionals conditionals = Conditionals::kAllowed);
-  // Parses an expression, or a tuple without parentheses, which also ends before the name `end`.
-  absl::StatusOr<ExpressionPtr> ParseTuple(Conditionals conditionals, std::string_view end = "");
+  // Parses an expression, or a tuple without parentheses.
+  absl::StatusOr<ExpressionPtr> ParseTuple(Conditionals conditionals);
   absl::StatusOr<ExpressionPtr> ParsePostfix(ExpressionPtr node);
   absl::StatusOr<ExpressionPtr> ParseUnary(bool with_filters = true);
   // Parses a name and its arguments after "|".
@@ -47,14 +47,22 @@ class ExpressionParser {
     return Invalid("line ", line, ": ", message...);
   }
 
-  // The special variables that a macro reads: they allow further arguments.
-  struct ReadNames {
-    bool caller = false, varargs = false, kwargs = false;
-  };
-  ReadNames read_names_;
   int nesting_ = 0;
 
  private:
+  template <typename Node>
+  static std::unique_ptr<Node> MakeNode(int line) {
+    auto node = std::make_unique<Node>();
+    node->line = line;
+    return node;
+  }
+  // Sets the depth of a node from that of its operands. Fails if it is too large.
+  static absl::Status SetDepth(Expression* node, std::initializer_list<const Expression*> operands);
+  static absl::Status SetDepth(Expression* node, const Arguments& arguments);
+  static absl::StatusOr<ExpressionPtr> MakeUnary(int line, UnaryOperator apply, ExpressionPtr operand);
+  static absl::StatusOr<ExpressionPtr> MakeBinary(int line, BinaryOperator apply, ExpressionPtr left,
+                                                  ExpressionPtr right);
+
   using ParseFunction = absl::StatusOr<ExpressionPtr> (ExpressionParser::*)();
   struct OperatorRow {
     std::string_view text;
@@ -62,21 +70,20 @@ class ExpressionParser {
   };
 
   absl::StatusOr<ExpressionPtr> ParseConditional();
-  absl::StatusOr<ExpressionPtr> ParseOr();
-  absl::StatusOr<ExpressionPtr> ParseAnd();
+  absl::StatusOr<ExpressionPtr> ParseLogical(bool is_and);
   absl::StatusOr<ExpressionPtr> ParseNot();
   absl::StatusOr<ExpressionPtr> ParseComparison();
   absl::StatusOr<ExpressionPtr> ParseSum();
   absl::StatusOr<ExpressionPtr> ParseConcat();
   absl::StatusOr<ExpressionPtr> ParseProduct();
-  absl::StatusOr<ExpressionPtr> ParsePower();
   absl::StatusOr<ExpressionPtr> ParseSigned();
   absl::StatusOr<ExpressionPtr> ParsePrimary();
   absl::StatusOr<ExpressionPtr> ParseNameOrConstant();
   absl::StatusOr<ExpressionPtr> ParseNumber();
   absl::StatusOr<ExpressionPtr> ParseText();
   absl::StatusOr<ExpressionPtr> ParseParentheses();
-  absl::StatusOr<ExpressionPtr> ParseList();
+  // Parses further items of a sequence up to an operator, which ends it.
+  absl::StatusOr<ExpressionPtr> ParseItems(std::unique_ptr<SequenceExpression> node, std::string_view end);
   absl::StatusOr<ExpressionPtr> ParseDict();
   absl::StatusOr<ExpressionPtr> ParseAttribute(ExpressionPtr object);
   absl::StatusOr<ExpressionPtr> ParseSubscript(ExpressionPtr object);
@@ -89,8 +96,6 @@ class ExpressionParser {
   absl::Status ParseArgument(Arguments* arguments);
   absl::StatusOr<ExpressionPtr> ParseLeftToRight(std::span<const OperatorRow> operators, ParseFunction operand);
   const OperatorRow* FindComparison() const;
-  absl::StatusOr<std::string> ExpectDottedName();
-  bool IsTupleEnd(std::string_view end) const;
 
   std::vector<Token> tokens_;
   size_t at_ = 0;

@@ -51,12 +51,11 @@ Value IgnoreCase(const Value& value) {
 }
 
 // Returns the keys by which values are sorted or compared.
-absl::StatusOr<Values> GetKeys(const Values& items, const Value& attribute, bool case_sensitive,
-                               const Value& otherwise = None()) {
+absl::StatusOr<Values> GetKeys(const Values& items, const Value& attribute, bool case_sensitive) {
   const AttributePath path(attribute);
   Values keys;
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(Value key, path.Get(item, otherwise));
+    ASSIGN_OR_RETURN(Value key, path.Get(item));
     keys.push_back(case_sensitive ? std::move(key) : IgnoreCase(key));
   }
   return keys;
@@ -182,44 +181,29 @@ absl::StatusOr<Value> MapFilter(Interpreter& run, const Value& self, const Bound
   });
 }
 
-// Keeps items that pass a test, or that are true; tests an attribute of the items if `by_attribute`.
-absl::StatusOr<Value> Choose(Interpreter& run, const Value& self, const Bound& a, bool keep, bool by_attribute) {
+// Keeps items that pass a test, or that are true; tests an attribute of the items if `kByAttribute`.
+template <bool kKeep, bool kByAttribute>
+absl::StatusOr<Value> ChooseFilter(Interpreter& run, const Value& self, const Bound& a) {
   const CallArguments& all = a.rest;
-  const size_t test = by_attribute ? 1 : 0;
-  if (all.positional.size() < test) return Invalid("an attribute is expected");
-  const AttributePath path(by_attribute ? all.positional[0] : None());
+  constexpr size_t kTest = kByAttribute ? 1 : 0;
+  if (all.positional.size() < kTest) return Invalid("an attribute is expected");
+  const AttributePath path(kByAttribute ? all.positional[0] : None());
   return MapItems(run, self, [&](const Value& item, Values* out) -> absl::Status {
     ASSIGN_OR_RETURN(const Value value, path.Get(item));
     bool holds = IsTrue(value);
-    if (all.positional.size() > test) {
-      ASSIGN_OR_RETURN(holds, run.ApplyTest(Print(all.positional[test]), value, SkipArguments(all, test + 1)));
+    if (all.positional.size() > kTest) {
+      ASSIGN_OR_RETURN(holds, run.ApplyTest(Print(all.positional[kTest]), value, SkipArguments(all, kTest + 1)));
     }
-    if (holds == keep) out->push_back(item);
+    if (holds == kKeep) out->push_back(item);
     return absl::OkStatus();
   });
 }
 
-template <bool kKeep, bool kByAttribute>
-absl::StatusOr<Value> ChooseFilter(Interpreter& run, const Value& self, const Bound& a) {
-  return Choose(run, self, a, kKeep, kByAttribute);
-}
-
-// Sorts by the values of attributes separated by commas, compared as lists, so that equal values need no order.
 absl::StatusOr<Value> SortFilter(Interpreter& run, const Value& self, const Bound& a) {
   ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  const std::string attributes = a.Get(2).text() == nullptr ? "" : *a.Get(2).text();
-  std::vector<Values> columns(items.size());
-  for (size_t begin = 0; begin <= attributes.size();) {
-    const size_t end = std::min(attributes.find(',', begin), attributes.size());
-    const Value path = a.Get(2).text() == nullptr ? a.Get(2) : Value(attributes.substr(begin, end - begin));
-    ASSIGN_OR_RETURN(const Values column, GetKeys(items, path, a.IsTrue(1)));
-    for (size_t i = 0; i < items.size(); ++i) columns[i].push_back(column[i]);
-    begin = end + 1;
-  }
-  Values keys;
-  for (Values& column : columns) {
-    ASSIGN_OR_RETURN(Value key, MakeList(std::move(column)));
-    keys.push_back(std::move(key));
+  ASSIGN_OR_RETURN(Values keys, GetKeys(items, a.Get(2), a.IsTrue(1)));
+  for (Value& key : keys) {  // lists are compared by their first different items, so that equal keys need no order
+    ASSIGN_OR_RETURN(key, MakeList({key}));
   }
   ASSIGN_OR_RETURN(const std::vector<size_t> order, SortKeys(run, keys, a.IsTrue(0)));
   return MakeList(Permute(items, order));
@@ -239,21 +223,17 @@ absl::StatusOr<Value> UniqueFilter(Interpreter& run, const Value& self, const Bo
   return MakeGenerator(std::move(out));
 }
 
-absl::StatusOr<Value> PickExtreme(Interpreter& run, const Value& self, const Bound& a, BinaryOperator is_better) {
+template <BinaryOperator kIsBetter>
+absl::StatusOr<Value> ExtremeFilter(Interpreter& run, const Value& self, const Bound& a) {
   ASSIGN_OR_RETURN(const Values items, ReadItems(self));
   if (items.empty()) return MakeUndefined("No aggregated item, sequence was empty.");
   ASSIGN_OR_RETURN(const Values keys, GetKeys(items, a.Get(1), a.IsTrue(0)));
   size_t best = 0;
   for (size_t i = 1; i < items.size(); ++i) {
-    ASSIGN_OR_RETURN(const Value better, is_better(run, keys[i], keys[best]));
+    ASSIGN_OR_RETURN(const Value better, kIsBetter(run, keys[i], keys[best]));
     if (IsTrue(better)) best = i;
   }
   return items[best];
-}
-
-template <auto kIsBetter>
-absl::StatusOr<Value> ExtremeFilter(Interpreter& run, const Value& self, const Bound& a) {
-  return PickExtreme(run, self, a, kIsBetter);
 }
 
 absl::StatusOr<Value> SumFilter(Interpreter& run, const Value& self, const Bound& a) {
@@ -290,66 +270,6 @@ absl::StatusOr<Value> DictSortFilter(Interpreter& run, const Value& self, const 
   return MakeList(Permute(items, order));
 }
 
-absl::StatusOr<Value> GroupByFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  ASSIGN_OR_RETURN(const Values keys, GetKeys(items, a.Get(0), a.IsTrue(2), a.Get(1)));
-  ASSIGN_OR_RETURN(const Values names, GetKeys(items, a.Get(0), true, a.Get(1)));
-  ASSIGN_OR_RETURN(const std::vector<size_t> order, SortKeys(run, keys, false));
-  Values groups;
-  for (size_t i = 0; i < order.size();) {
-    const size_t first = order[i];
-    Values members;
-    for (; i < order.size() && IsEqual(keys[order[i]], keys[first]); ++i) members.push_back(items[order[i]]);
-    if (members.empty()) members.push_back(items[order[i++]]);
-    ASSIGN_OR_RETURN(Value list, MakeList(std::move(members)));
-    ASSIGN_OR_RETURN(Value group, MakeTuple({names[first], std::move(list)}));
-    group.sequence()->is_group = true;
-    groups.push_back(std::move(group));
-  }
-  return MakeList(std::move(groups));
-}
-
-absl::StatusOr<Value> BatchFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  ASSIGN_OR_RETURN(const int64_t size, a.GetInteger(0));
-  if (size <= 0) return Invalid("the size of a batch must be positive");
-  Values batches;
-  for (int64_t i = 0; i < std::ssize(items);) {
-    Values batch;
-    for (; i < std::ssize(items) && std::ssize(batch) < size; ++i) batch.push_back(items[i]);
-    RETURN_IF_ERROR(run.CountSteps(a.Get(1).is_none() ? 0 : size));
-    while (!a.Get(1).is_none() && std::ssize(batch) < size) batch.push_back(a.Get(1));
-    ASSIGN_OR_RETURN(Value list, MakeList(std::move(batch)));
-    batches.push_back(std::move(list));
-  }
-  return MakeGenerator(std::move(batches));
-}
-
-absl::StatusOr<Value> SliceFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  ASSIGN_OR_RETURN(const int64_t count, a.GetInteger(0));
-  if (count <= 0) return Invalid("the number of slices must be positive");
-  RETURN_IF_ERROR(run.CountSteps(count));
-  const int64_t size = std::ssize(items) / count, longer = std::ssize(items) % count;
-  Values slices;
-  for (int64_t i = 0, begin = 0; i < count; ++i) {
-    const int64_t end = begin + size + (i < longer ? 1 : 0);
-    Values slice(items.begin() + begin, items.begin() + end);
-    if (!a.Get(1).is_none() && i >= longer) slice.push_back(a.Get(1));
-    ASSIGN_OR_RETURN(Value list, MakeList(std::move(slice)));
-    slices.push_back(std::move(list));
-    begin = end;
-  }
-  return MakeGenerator(std::move(slices));
-}
-
-absl::StatusOr<Value> AttrFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  const std::string name = Print(a.Get(0));
-  if (self.dict() != nullptr && FindBuiltin(DictMethods(), name) == nullptr)
-    return MakeUndefined(StrCat("'dict' object has no attribute '", Printable(name), "'"));
-  return GetAttribute(self, name);
-}
-
 constexpr Builtin kSequenceFilters[] = {
     {"length", "", LengthFilter},
     {"count", "", LengthFilter},
@@ -372,10 +292,6 @@ constexpr Builtin kSequenceFilters[] = {
     {"sum", "attribute? start?", SumFilter},
     {"items", "", ItemsFilter},
     {"dictsort", "case_sensitive? by? reverse?", DictSortFilter},
-    {"groupby", "attribute default? case_sensitive?", GroupByFilter},
-    {"batch", "linecount fill_with?", BatchFilter},
-    {"slice", "slices fill_with?", SliceFilter},
-    {"attr", "name", AttrFilter},
 };
 
 }  // namespace

@@ -90,27 +90,20 @@ class StatementParser : public ExpressionParser {
   }
 
   absl::StatusOr<StatementPtr> ParseTag() {
-    static constexpr TagRow kTags[] = {
-        {"if", &StatementParser::ParseIf},          {"for", &StatementParser::ParseFor},
-        {"set", &StatementParser::ParseSet},        {"macro", &StatementParser::ParseMacro},
-        {"call", &StatementParser::ParseCallBlock}, {"filter", &StatementParser::ParseFilterBlock},
-        {"with", &StatementParser::ParseWith},      {"generation", &StatementParser::ParseGeneration},
-        {"break", &StatementParser::ParseFlow},     {"continue", &StatementParser::ParseFlow},
-        {"print", &StatementParser::ParsePrintTag}};
+    static constexpr TagRow kTags[] = {{"if", &StatementParser::ParseIf},
+                                       {"for", &StatementParser::ParseFor},
+                                       {"set", &StatementParser::ParseSet},
+                                       {"macro", &StatementParser::ParseMacro},
+                                       {"filter", &StatementParser::ParseFilterBlock},
+                                       {"generation", &StatementParser::ParseGeneration},
+                                       {"break", &StatementParser::ParseFlow},
+                                       {"continue", &StatementParser::ParseFlow}};
     if (Peek().kind != TokenKind::kBlockBegin) return Unexpected();
     Next();
     if (Peek().kind != TokenKind::kName) return Unexpected();
     const auto* row = std::ranges::find_if(kTags, [&](const TagRow& tag) { return IsName(tag.name); });
     if (row == std::end(kTags)) return Fail(Peek().line, "unknown or unsupported tag '", Printable(Peek().text), "'");
     return (this->*row->parse)();
-  }
-
-  absl::StatusOr<StatementPtr> ParsePrintTag() {
-    auto node = Make<PrintStatement>();
-    Next();
-    ASSIGN_OR_RETURN(node->value, ParseExpression());
-    RETURN_IF_ERROR(ExpectBlockEnd());
-    return node;
   }
 
   absl::StatusOr<StatementPtr> ParseIf() {
@@ -134,20 +127,13 @@ class StatementParser : public ExpressionParser {
     Next();
     ASSIGN_OR_RETURN(node->target, ParseTarget("in"));
     if (!SkipName("in")) return Invalid(Unexpected().message(), ", expected 'in'");
-    ASSIGN_OR_RETURN(node->items, ParseTuple(Conditionals::kExcluded, "recursive"));
+    ASSIGN_OR_RETURN(node->items, ParseTuple(Conditionals::kExcluded));
     if (SkipName("if")) {
       ASSIGN_OR_RETURN(node->condition, ParseExpression());
     }
-    node->recursive = SkipName("recursive");
     ++loops_;
-    ASSIGN_OR_RETURN(node->body, ParseBlock({"else", "endfor"}));
+    ASSIGN_OR_RETURN(node->body, ParseWholeBlock("endfor"));
     --loops_;
-    if (SkipName("else")) {
-      ASSIGN_OR_RETURN(node->otherwise, ParseWholeBlock("endfor"));
-    } else {
-      Next();
-      RETURN_IF_ERROR(ExpectBlockEnd());
-    }
     return node;
   }
 
@@ -223,79 +209,39 @@ class StatementParser : public ExpressionParser {
     return node;
   }
 
-  absl::StatusOr<StatementPtr> ParseWith() {
-    auto node = Make<WithStatement>();
-    Next();
-    while (Peek().kind != TokenKind::kBlockEnd) {
-      if (!node->values.empty()) RETURN_IF_ERROR(ExpectOperator(","));
-      ASSIGN_OR_RETURN(Target target, ParseOneTarget());
-      RETURN_IF_ERROR(ExpectOperator("="));
-      ASSIGN_OR_RETURN(ExpressionPtr value, ParseExpression());
-      node->values.emplace_back(std::move(target), std::move(value));
-    }
-    ASSIGN_OR_RETURN(node->body, ParseWholeBlock("endwith"));
-    return node;
-  }
-
   absl::StatusOr<StatementPtr> ParseMacro() {
     auto node = Make<MacroStatement>();
     Next();
-    ASSIGN_OR_RETURN(node->definition.name, ExpectName());
-    RETURN_IF_ERROR(ParseParameters(&node->definition));
-    RETURN_IF_ERROR(ParseFunctionBody("endmacro", &node->definition));
-    return node;
-  }
-
-  absl::Status ParseParameters(MacroDefinition* definition) {
+    ASSIGN_OR_RETURN(node->name, ExpectName());
     RETURN_IF_ERROR(ExpectOperator("("));
     while (!IsOperator(")")) {
       ASSIGN_OR_RETURN(std::string name, ExpectName());
       ExpressionPtr value;
       if (SkipOperator("=")) {
         ASSIGN_OR_RETURN(value, ParseExpression());
-      } else if (!definition->parameters.empty() && definition->parameters.back().second != nullptr) {
+      } else if (!node->parameters.empty() && node->parameters.back().second != nullptr) {
         return Fail(Peek().line, "a parameter without a default follows one with a default");
       }
-      definition->parameters.emplace_back(name, std::move(value));
+      node->parameters.emplace_back(name, std::move(value));
       if (!IsOperator(")")) RETURN_IF_ERROR(ExpectOperator(","));
     }
     Next();
-    return absl::OkStatus();
-  }
-
-  // Parses statements that run outside of the loops around them, and notes which special variables they read.
-  absl::Status ParseFunctionBody(std::string_view end, MacroDefinition* definition) {
-    const ReadNames before = std::exchange(read_names_, {});
-    const int loops = std::exchange(loops_, 0);
-    ASSIGN_OR_RETURN(definition->body, ParseWholeBlock(end));
-    loops_ = loops;
-    definition->uses_caller = read_names_.caller;
-    definition->uses_varargs = read_names_.varargs;
-    definition->uses_kwargs = read_names_.kwargs;
-    read_names_.caller |= before.caller;
-    read_names_.varargs |= before.varargs;
-    read_names_.kwargs |= before.kwargs;
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<StatementPtr> ParseCallBlock() {
-    auto node = Make<CallStatement>();
-    Next();
-    node->caller.name = "caller";
-    if (IsOperator("(")) RETURN_IF_ERROR(ParseParameters(&node->caller));
-    ASSIGN_OR_RETURN(ExpressionPtr call, ParseExpression());
-    if (dynamic_cast<const CallExpression*>(call.get()) == nullptr) return Fail(node->line, "a call is expected");
-    node->call.reset(static_cast<const CallExpression*>(call.release()));
-    RETURN_IF_ERROR(ParseFunctionBody("endcall", &node->caller));
+    ASSIGN_OR_RETURN(node->body, ParseOuterBlock("endmacro"));
     return node;
+  }
+
+  // Parses statements that run outside of the loops around them.
+  absl::StatusOr<Body> ParseOuterBlock(std::string_view end) {
+    const int loops = std::exchange(loops_, 0);
+    ASSIGN_OR_RETURN(Body body, ParseWholeBlock(end));
+    loops_ = loops;
+    return body;
   }
 
   absl::StatusOr<StatementPtr> ParseGeneration() {
     auto node = Make<GenerationStatement>();
     Next();
-    MacroDefinition block;
-    RETURN_IF_ERROR(ParseFunctionBody("endgeneration", &block));
-    node->body = std::move(block.body);
+    ASSIGN_OR_RETURN(node->body, ParseOuterBlock("endgeneration"));
     return node;
   }
 

@@ -7,18 +7,17 @@ namespace onnxtrain::jinja {
 namespace {
 
 // The variable `loop`. Tests items lazily, since the condition may read values that the body changes.
-class LoopState : public Object, public std::enable_shared_from_this<LoopState> {
+class LoopState : public Object {
  public:
-  LoopState(Interpreter& run, const ForStatement& statement, Values items, int depth)
-      : run_(run), statement_(statement), scope_(run.scope()), items_(std::move(items)), depth_(depth) {}
+  LoopState(Interpreter& run, const ForStatement& statement, Values items)
+      : run_(run), statement_(statement), scope_(run.scope()), items_(std::move(items)) {}
 
   std::string_view type_name() const override { return "LoopContext"; }
-  bool is_callable() const override { return statement_.recursive; }
+  bool is_callable() const override { return false; }
   void Release() override {
     scope_ = nullptr;
     items_.clear();
     accepted_.clear();
-    changed_.clear();
   }
   std::string Print() const override { return StrCat("<LoopContext ", index_ + 1, "/", items_.size(), ">"); }
 
@@ -30,20 +29,6 @@ class LoopState : public Object, public std::enable_shared_from_this<LoopState> 
   }
 
   std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name) override;
-  // Renders the loop over the children of an item.
-  absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override;
-
-  absl::StatusOr<Value> Cycle(const Values& values) const {
-    if (values.empty()) return Invalid("no items for cycling given");
-    return values[index_ % values.size()];
-  }
-  absl::StatusOr<Value> Changed(const Values& values) {
-    const bool same = has_changed_ && values.size() == changed_.size() &&
-                      std::equal(values.begin(), values.end(), changed_.begin(), IsEqual);
-    if (!same) changed_ = values;
-    has_changed_ = true;
-    return Value(!same);
-  }
 
  private:
   struct AttributeRow {
@@ -96,33 +81,13 @@ class LoopState : public Object, public std::enable_shared_from_this<LoopState> 
   absl::StatusOr<Value> GetIndex0() { return Value(index_); }
   absl::StatusOr<Value> GetReverseIndex() { return CountRest(0); }
   absl::StatusOr<Value> GetReverseIndex0() { return CountRest(-1); }
-  absl::StatusOr<Value> GetLoopDepth() { return Value(int64_t{depth_} + 1); }
-  absl::StatusOr<Value> GetLoopDepth0() { return Value(int64_t{depth_}); }
 
   Interpreter& run_;
   const ForStatement& statement_;
   std::shared_ptr<Scope> scope_;  // around the loop
-  Values items_, accepted_, changed_;
+  Values items_, accepted_;
   size_t tested_ = 0;
   int64_t index_ = -1;
-  int depth_;
-  bool has_changed_ = false;
-};
-
-// A method of `loop`, bound to it.
-class LoopMethod : public Object {
- public:
-  LoopMethod(std::shared_ptr<LoopState> loop, bool cycles) : loop_(std::move(loop)), cycles_(cycles) {}
-  std::string_view type_name() const override { return "method"; }
-  void Release() override { loop_ = nullptr; }
-  absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override {
-    RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(arguments.positional.size())));
-    return cycles_ ? loop_->Cycle(arguments.positional) : loop_->Changed(arguments.positional);
-  }
-
- private:
-  std::shared_ptr<LoopState> loop_;
-  bool cycles_;
 };
 
 std::optional<absl::StatusOr<Value>> LoopState::GetAttribute(std::string_view name) {
@@ -134,46 +99,39 @@ std::optional<absl::StatusOr<Value>> LoopState::GetAttribute(std::string_view na
                                                  {"revindex", &LoopState::GetReverseIndex},
                                                  {"revindex0", &LoopState::GetReverseIndex0},
                                                  {"previtem", &LoopState::GetPrevious},
-                                                 {"nextitem", &LoopState::GetNext},
-                                                 {"depth", &LoopState::GetLoopDepth},
-                                                 {"depth0", &LoopState::GetLoopDepth0}};
-  if (name == "cycle" || name == "changed") {
-    return absl::StatusOr<Value>(
-        Value(std::shared_ptr<Object>(run_.Make<LoopMethod>(shared_from_this(), name == "cycle"))));
-  }
+                                                 {"nextitem", &LoopState::GetNext}};
   const auto* row = std::ranges::find(kAttributes, name, &AttributeRow::name);
   if (row == std::end(kAttributes)) return std::nullopt;
   return (this->*row->get)();
 }
 
-absl::StatusOr<Value> LoopState::Call(Interpreter& run, CallArguments&& arguments) {
-  if (!statement_.recursive) return Invalid("the loop is called but has no 'recursive'");
-  if (arguments.positional.size() != 1) return Invalid("loop takes one argument");
-  const Interpreter::InScope scope(run, scope_);
-  ASSIGN_OR_RETURN(std::string text,
-                   run.CaptureFrom([&] { return statement_.Loop(run, arguments.positional[0], depth_ + 1); }));
-  return Value(std::move(text));
-}
-
 // A macro with the scope of its definition.
 class Macro : public Object {
  public:
-  Macro(const MacroDefinition& definition, std::shared_ptr<Scope> scope)
+  Macro(const MacroStatement& definition, std::shared_ptr<Scope> scope)
       : definition_(definition), scope_(std::move(scope)) {}
 
   std::string_view type_name() const override { return "Macro"; }
   void Release() override { scope_ = nullptr; }
-  std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name) override {
-    if (name != "name") return std::nullopt;
-    return absl::StatusOr<Value>(Value(definition_.name));
-  }
 
   absl::StatusOr<Value> Call(Interpreter& run, CallArguments&& arguments) override {
+    const auto& parameters = definition_.parameters;
+    if (arguments.positional.size() > parameters.size())
+      return Invalid("macro '", definition_.name, "' takes not more than ", parameters.size(), " argument(s)");
     const Interpreter::InScope outer(run, scope_);
     const auto local = run.MakeScope();
     const Interpreter::InScope inner(run, local);
-    RETURN_IF_ERROR(BindSpecials(&arguments, local.get()));
-    RETURN_IF_ERROR(BindParameters(run, &arguments, local.get()));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const bool positional = i < arguments.positional.size();
+      std::optional<Value> value = positional ? arguments.positional[i] : TakeNamed(parameters[i].first, &arguments);
+      if (!value) {
+        ASSIGN_OR_RETURN(value, GetDefault(run, i));
+      }
+      local->Set(parameters[i].first, *std::move(value));
+    }
+    if (!arguments.named.empty())
+      return Invalid("macro '", definition_.name, "' takes no keyword argument '", Printable(arguments.named[0].first),
+                     "'");
     ASSIGN_OR_RETURN(std::string text, run.Capture(definition_.body));
     return Value(std::move(text));
   }
@@ -188,62 +146,15 @@ class Macro : public Object {
     return value;
   }
 
-  bool HasParameter(std::string_view name) const {
-    return std::ranges::any_of(definition_.parameters, [&](const auto& p) { return p.first == name; });
+  absl::StatusOr<Value> GetDefault(Interpreter& run, size_t parameter) const {
+    const auto& [name, otherwise] = definition_.parameters[parameter];
+    if (otherwise != nullptr) return run.Evaluate(*otherwise);
+    return MakeUndefined(StrCat("parameter '", name, "' was not provided"));
   }
 
-  absl::Status BindSpecials(CallArguments* arguments, Scope* local) const {
-    const size_t count = definition_.parameters.size();
-    if (definition_.uses_caller && !HasParameter("caller"))
-      local->Set("caller", TakeNamed("caller", arguments).value_or(MakeUndefined("No caller defined")));
-    if (definition_.uses_varargs) {
-      Values rest;
-      for (size_t i = count; i < arguments->positional.size(); ++i) rest.push_back(arguments->positional[i]);
-      ASSIGN_OR_RETURN(Value tuple, MakeTuple(std::move(rest)));
-      local->Set("varargs", std::move(tuple));
-    } else if (arguments->positional.size() > count) {
-      return Invalid("macro '", definition_.name, "' takes not more than ", count, " argument(s)");
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status BindParameters(Interpreter& run, CallArguments* arguments, Scope* local) const {
-    std::vector<std::optional<Value>> values;
-    for (size_t i = 0; i < definition_.parameters.size(); ++i) {
-      const bool positional = i < arguments->positional.size();
-      values.push_back(positional ? arguments->positional[i] : TakeNamed(definition_.parameters[i].first, arguments));
-    }
-    RETURN_IF_ERROR(BindFurtherNames(arguments, local));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto& [name, otherwise] = definition_.parameters[i];
-      Value value = values[i].value_or(MakeUndefined(StrCat("parameter '", name, "' was not provided")));
-      if (!values[i] && otherwise != nullptr) {
-        ASSIGN_OR_RETURN(value, run.Evaluate(*otherwise));
-      }
-      local->Set(name, std::move(value));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status BindFurtherNames(CallArguments* arguments, Scope* local) const {
-    if (!definition_.uses_kwargs) {
-      return arguments->named.empty() ? absl::OkStatus()
-                                      : Invalid("macro '", definition_.name, "' takes no keyword argument '",
-                                                Printable(arguments->named[0].first), "'");
-    }
-    auto rest = std::make_shared<Dict>();
-    for (auto& [name, value] : arguments->named) RETURN_IF_ERROR(rest->Set(name, std::move(value)));
-    local->Set("kwargs", Value(std::shared_ptr<const Dict>(std::move(rest))));
-    return absl::OkStatus();
-  }
-
-  const MacroDefinition& definition_;
+  const MacroStatement& definition_;
   std::shared_ptr<Scope> scope_;
 };
-
-Value MakeMacro(Interpreter& run, const MacroDefinition& definition) {
-  return std::shared_ptr<Object>(run.Make<Macro>(definition, run.scope()));
-}
 
 absl::StatusOr<Value> ApplyFilters(Interpreter& run, Value value,
                                    const std::vector<std::unique_ptr<const FilterExpression>>& filters) {
@@ -280,30 +191,20 @@ absl::StatusOr<Flow> IfStatement::Execute(Interpreter& run) const {
 
 absl::StatusOr<Flow> ForStatement::Execute(Interpreter& run) const {
   ASSIGN_OR_RETURN(const Value over, run.Evaluate(*items));
-  RETURN_IF_ERROR(Loop(run, over, 0));
-  return Flow::kNext;
-}
-
-absl::Status ForStatement::Loop(Interpreter& run, const Value& over, int depth) const {
   ASSIGN_OR_RETURN(Values values, ReadItems(over));
   RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(values.size())));
-  const auto loop = run.Make<LoopState>(run, *this, std::move(values), depth);
-  bool completed = false;  // as in Jinja, `else` also follows a loop whose only iteration was left
+  const auto loop = run.Make<LoopState>(run, *this, std::move(values));
   while (true) {
     ASSIGN_OR_RETURN(const Value* item, loop->Next());
-    if (item == nullptr) break;
+    if (item == nullptr) return Flow::kNext;
     const Value current = *item;
     const auto local = run.MakeScope();
     const Interpreter::InScope inner(run, local);
     RETURN_IF_ERROR(run.Assign(target, current));
     local->Set("loop", std::shared_ptr<Object>(loop));
     ASSIGN_OR_RETURN(const Flow flow, run.Execute(body));
-    if (flow == Flow::kBreak) break;
-    completed |= flow == Flow::kNext;
+    if (flow == Flow::kBreak) return Flow::kNext;
   }
-  if (completed) return absl::OkStatus();
-  const Interpreter::InScope inner(run, run.MakeScope());
-  return run.Execute(otherwise).status();
 }
 
 absl::StatusOr<Flow> SetStatement::Execute(Interpreter& run) const {
@@ -327,25 +228,8 @@ absl::StatusOr<Flow> FilterStatement::Execute(Interpreter& run) const {
   return Flow::kNext;
 }
 
-absl::StatusOr<Flow> WithStatement::Execute(Interpreter& run) const {
-  const auto local = run.MakeScope();
-  for (const auto& [name, expression] : values) {
-    ASSIGN_OR_RETURN(Value value, run.Evaluate(*expression));
-    const Interpreter::InScope inner(run, local);
-    RETURN_IF_ERROR(run.Assign(name, std::move(value)));
-  }
-  const Interpreter::InScope inner(run, local);
-  return run.Execute(body);
-}
-
 absl::StatusOr<Flow> MacroStatement::Execute(Interpreter& run) const {
-  run.scope()->Set(definition.name, MakeMacro(run, definition));
-  return Flow::kNext;
-}
-
-absl::StatusOr<Flow> CallStatement::Execute(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, call->EvaluateWith(run, MakeMacro(run, caller)));
-  RETURN_IF_ERROR(run.Write(Print(value)));
+  run.scope()->Set(name, std::shared_ptr<Object>(run.Make<Macro>(*this, run.scope())));
   return Flow::kNext;
 }
 

@@ -119,8 +119,6 @@ struct CallExpression : Expression {
   ExpressionPtr function;
   Arguments arguments;
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
-  // Calls the function with the body of a call block as `caller`.
-  absl::StatusOr<Value> EvaluateWith(Interpreter& run, std::optional<Value> caller) const;
 };
 
 struct FilterExpression : Expression {
@@ -164,10 +162,8 @@ struct IfStatement : Statement {
 struct ForStatement : Statement {
   Target target;
   ExpressionPtr items, condition;  // `condition` may be null
-  bool recursive = false;
-  Body body, otherwise;
+  Body body;
   absl::StatusOr<Flow> Execute(Interpreter& run) const override;
-  absl::Status Loop(Interpreter& run, const Value& over, int depth) const;
 };
 
 struct SetStatement : Statement {
@@ -189,28 +185,10 @@ struct FilterStatement : Statement {
   absl::StatusOr<Flow> Execute(Interpreter& run) const override;
 };
 
-struct WithStatement : Statement {
-  std::vector<std::pair<Target, ExpressionPtr>> values;
-  Body body;
-  absl::StatusOr<Flow> Execute(Interpreter& run) const override;
-};
-
-// The parameters and body of a macro, or of the block of a call.
-struct MacroDefinition {
+struct MacroStatement : Statement {
   std::string name;
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with defaults, which may be null
-  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;
   Body body;
-};
-
-struct MacroStatement : Statement {
-  MacroDefinition definition;
-  absl::StatusOr<Flow> Execute(Interpreter& run) const override;
-};
-
-struct CallStatement : Statement {
-  std::unique_ptr<const CallExpression> call;
-  MacroDefinition caller;
   absl::StatusOr<Flow> Execute(Interpreter& run) const override;
 };
 

@@ -31,15 +31,6 @@ bool IsSequence(const Value& v) {
   const Sequence* sequence = v.sequence();
   return sequence != nullptr ? sequence->is_indexed() : GetLength(v).has_value();
 }
-bool IsCallable(const Value& v) { return v.is_undefined() || (v.object() != nullptr && v.object()->is_callable()); }
-bool IsEscaped(const Value& v) { return v.is_markup(); }
-bool IsLower(const Value& v) { return IsAllOfCase(Print(v), kIsLower); }
-bool IsUpper(const Value& v) { return IsAllOfCase(Print(v), kIsUpper); }
-bool IsFilter(const Value& v) {
-  const std::string name = Print(v);
-  return FindBuiltin(TextFilters(), name) != nullptr || FindBuiltin(SequenceFilters(), name) != nullptr;
-}
-bool IsTest(const Value& v) { return FindBuiltin(Tests(), Print(v)) != nullptr; }
 
 template <BinaryOperator kCompare>
 absl::StatusOr<Value> CompareTest(Interpreter& run, const Value& self, const Bound& a) {
@@ -51,12 +42,6 @@ absl::StatusOr<Value> ParityTest(Interpreter& run, const Value& self, const Boun
   if (self.text() != nullptr) return Invalid("a number is expected");
   ASSIGN_OR_RETURN(const Value remainder, Modulo(run, self, int64_t{2}));
   return Value(IsEqual(remainder, kRemainder));
-}
-
-absl::StatusOr<Value> DivisibleTest(Interpreter& run, const Value& self, const Bound& a) {
-  if (self.text() != nullptr) return Invalid("a number is expected");
-  ASSIGN_OR_RETURN(const Value remainder, Modulo(run, self, a.Get(0)));
-  return Value(IsEqual(remainder, int64_t{0}));
 }
 
 absl::StatusOr<Value> SameTest(Interpreter& /*run*/, const Value& self, const Bound& a) {
@@ -80,15 +65,8 @@ constexpr Builtin kTests[] = {
     {"mapping", "", Holds<IsMapping>},
     {"iterable", "", Holds<IsIterable>},
     {"sequence", "", Holds<IsSequence>},
-    {"callable", "", Holds<IsCallable>},
-    {"escaped", "", Holds<IsEscaped>},
-    {"lower", "", Holds<IsLower>},
-    {"upper", "", Holds<IsUpper>},
-    {"filter", "", Holds<IsFilter>},
-    {"test", "", Holds<IsTest>},
     {"odd", "", ParityTest<1>},
     {"even", "", ParityTest<0>},
-    {"divisibleby", "num", DivisibleTest},
     {"sameas", "other", SameTest},
     {"in", "seq", CompareTest<In>},
     {"eq", "other", CompareTest<Equal>},
@@ -97,12 +75,10 @@ constexpr Builtin kTests[] = {
     {"ne", "other", CompareTest<NotEqual>},
     {"!=", "other", CompareTest<NotEqual>},
     {"lt", "other", CompareTest<Less>},
-    {"lessthan", "other", CompareTest<Less>},
     {"<", "other", CompareTest<Less>},
     {"le", "other", CompareTest<LessEqual>},
     {"<=", "other", CompareTest<LessEqual>},
     {"gt", "other", CompareTest<Greater>},
-    {"greaterthan", "other", CompareTest<Greater>},
     {">", "other", CompareTest<Greater>},
     {"ge", "other", CompareTest<GreaterEqual>},
     {">=", "other", CompareTest<GreaterEqual>},

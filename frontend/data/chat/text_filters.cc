@@ -16,26 +16,16 @@ namespace {
 // Returns texts as they are, with their mark of HTML, and other values printed.
 Value ToText(const Value& value) { return value.text() != nullptr ? value : Value(Print(value)); }
 
+constexpr char kUpper[] = "upper", kLower[] = "lower", kCapitalize[] = "capitalize", kStrip[] = "strip";
+
 // Runs a method of strings on the printed value.
-absl::StatusOr<Value> CallMethod(Interpreter& run, std::string_view method, const Value& self, const Bound& a) {
+template <const char* kMethod>
+absl::StatusOr<Value> MethodFilter(Interpreter& run, const Value& self, const Bound& a) {
   CallArguments arguments = a.rest;
   for (const auto& value : a.values) {
     if (value) arguments.positional.push_back(*value);
   }
-  return CallBuiltin(run, *FindBuiltin(TextMethods(), method), ToText(self), std::move(arguments));
-}
-
-absl::StatusOr<Value> UpperFilter(Interpreter& run, const Value& self, const Bound& a) {
-  return CallMethod(run, "upper", self, a);
-}
-absl::StatusOr<Value> LowerFilter(Interpreter& run, const Value& self, const Bound& a) {
-  return CallMethod(run, "lower", self, a);
-}
-absl::StatusOr<Value> CapitalizeFilter(Interpreter& run, const Value& self, const Bound& a) {
-  return CallMethod(run, "capitalize", self, a);
-}
-absl::StatusOr<Value> TrimFilter(Interpreter& run, const Value& self, const Bound& a) {
-  return CallMethod(run, "strip", self, a);
+  return CallBuiltin(run, *FindBuiltin(TextMethods(), kMethod), ToText(self), std::move(arguments));
 }
 
 // Starts words after spaces, hyphens and opening brackets with upper case.
@@ -82,67 +72,10 @@ absl::StatusOr<Value> IndentFilter(Interpreter& run, const Value& self, const Bo
 }
 
 absl::StatusOr<Value> EscapeFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) { return Escape(self); }
-absl::StatusOr<Value> ForceEscapeFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  return Escape(Print(self));
-}
 absl::StatusOr<Value> SafeFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
   return MakeMarkup(Print(self));
 }
 absl::StatusOr<Value> StringFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) { return ToText(self); }
-
-absl::StatusOr<Value> CenterFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const int64_t width, a.GetInteger(0, 80));
-  ASSIGN_OR_RETURN(std::string text, Align(run, Print(self), width, " ", Alignment::kCenter));
-  return Value(std::move(text));
-}
-
-absl::StatusOr<Value> WordCountFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  const std::string text = Print(self);
-  int64_t words = 0;
-  bool in_word = false;
-  for (size_t at = 0; at < text.size();) {
-    char32_t c = 0;
-    at += DecodeChar(std::string_view(text).substr(at), &c);
-    const bool is_word = c == '_' || (GetCharClasses(c) & (kIsAlpha | kIsNumeric)) != 0;
-    if (is_word && !in_word) ++words;
-    in_word = is_word;
-  }
-  return Value(words);
-}
-
-absl::StatusOr<Value> WordWrapFilter(Interpreter& run, const Value& self, const Bound& a) {
-  if (self.text() == nullptr) return Invalid("a string is expected, not '", GetTypeName(self), "'");
-  WordWrap wrap{.break_long_words = a.IsTrue(1, true), .at_hyphens = a.IsTrue(3, true)};
-  ASSIGN_OR_RETURN(wrap.width, a.GetInteger(0, wrap.width));
-  if (!a.Get(2).is_none()) {
-    ASSIGN_OR_RETURN(wrap.separator, a.GetText(2));
-  }
-  ASSIGN_OR_RETURN(std::string text, WrapWords(run, *self.text(), wrap));
-  return Value(std::move(text));
-}
-
-absl::StatusOr<Value> TruncateFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  if (!GetLength(self)) return Invalid("'", GetTypeName(self), "' object has no length");
-  const std::string text = Print(self), end = a.Has(2) ? Print(a.Get(2)) : "...";
-  ASSIGN_OR_RETURN(const int64_t length, a.GetInteger(0, 255));
-  ASSIGN_OR_RETURN(const int64_t leeway, a.Get(3).is_none() ? absl::StatusOr<int64_t>(5) : a.GetInteger(3));
-  const int64_t kept = length - CountChars(end);
-  if (kept < 0 || leeway < 0) return Invalid("the length must be at least that of the end");
-  if (CountChars(text) - leeway <= length) return Value(text);
-  std::string out = text.substr(0, FindCharOffset(text, kept));
-  if (!a.IsTrue(1)) out = out.substr(0, out.rfind(' '));
-  return Value(out + end);
-}
-
-absl::StatusOr<Value> FormatFilter(Interpreter& run, const Value& self, const Bound& a) {
-  const bool named = !a.rest.named.empty();
-  if (named && !a.rest.positional.empty()) return Invalid("positional and named arguments cannot be mixed");
-  auto dict = std::make_shared<Dict>();
-  for (const auto& [name, value] : a.rest.named) RETURN_IF_ERROR(dict->Set(name, value));
-  ASSIGN_OR_RETURN(const Value tuple, MakeTuple(a.rest.positional));
-  const Value values = named ? Value(std::shared_ptr<const Dict>(std::move(dict))) : tuple;
-  return Modulo(run, ToText(self), values);
-}
 
 absl::StatusOr<std::optional<std::string>> GetJsonIndent(const Bound& a) {
   constexpr int64_t kMaxIndent = 1000;
@@ -180,37 +113,25 @@ std::optional<std::string> CleanNumber(std::string_view text) {
   return digits.empty() ? std::nullopt : std::optional<std::string>(digits);
 }
 
-std::optional<int64_t> ParseInteger(std::string_view text, int base) {
-  auto digits = CleanNumber(text);
-  if (!digits || base < 2 || base > 36) return std::nullopt;
-  const std::string_view prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
-  if (!prefix.empty() && MapCase(*digits, CaseMapping::kLower).starts_with(prefix)) digits->erase(0, 2);
-  int64_t number = 0;
-  const char* end = digits->data() + digits->size();
-  const auto parsed = std::from_chars(digits->data(), end, number, base);
-  return parsed.ec == std::errc() && parsed.ptr == end ? std::optional<int64_t>(number) : std::nullopt;
-}
-
-std::optional<double> ParseFloat(std::string_view text) {
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text) {
   const auto digits = CleanNumber(text);
   if (!digits) return std::nullopt;
-  double number = 0;
+  Number number = 0;
   const char* end = digits->data() + digits->size();
   const auto parsed = std::from_chars(digits->data(), end, number);
-  return parsed.ec == std::errc() && parsed.ptr == end ? std::optional<double>(number) : std::nullopt;
+  return parsed.ec == std::errc() && parsed.ptr == end ? std::optional<Number>(number) : std::nullopt;
 }
 
 std::optional<double> ReadFloat(const Value& value) {
-  return value.text() != nullptr ? ParseFloat(*value.text()) : value.number();
+  return value.text() != nullptr ? ParseNumber<double>(*value.text()) : value.number();
 }
 
 absl::StatusOr<Value> IntFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const int64_t base, a.GetInteger(1, 10));
   if (self.is_undefined()) return Invalid(*self.undefined()->reason);
   if (self.integer()) return Value(*self.integer());
   if (self.text() != nullptr) {
-    if (const auto number = ParseInteger(*self.text(), static_cast<int>(std::clamp<int64_t>(base, 0, 99))))
-      return Value(*number);
+    if (const auto number = ParseNumber<int64_t>(*self.text())) return Value(*number);
   }
   const auto number = ReadFloat(self);
   if (!number || !std::isfinite(*number)) return a.Has(0) ? a.Get(0) : Value(int64_t{0});
@@ -230,51 +151,22 @@ absl::StatusOr<Value> AbsFilter(Interpreter& /*run*/, const Value& self, const B
   return negative ? Negate(self) : KeepSign(self);
 }
 
-absl::StatusOr<Value> RoundFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const int64_t precision, a.GetInteger(0));
-  const std::string method = a.Has(1) ? Print(a.Get(1)) : "common";
-  constexpr std::pair<std::string_view, double (*)(double)> kMethods[] = {{"ceil", std::ceil}, {"floor", std::floor}};
-  constexpr int64_t kMaxPrecision = 300;
-  if (!self.is_number()) return Invalid("a number is expected, not '", GetTypeName(self), "'");
-  if (std::abs(precision) > kMaxPrecision) return Invalid("a precision of ", precision, " is too large");
-  const double scale = std::pow(10.0, static_cast<double>(precision)), number = *self.number();
-  for (const auto& [name, function] : kMethods) {
-    if (method == name) return Value(function(number * scale) / scale);
-  }
-  if (method != "common") return Invalid("the method must be common, ceil or floor");
-  if (self.integer() && precision >= 0) return Value(*self.integer());
-  if (precision < 0) {
-    const double rounded = std::nearbyint(number * scale) / scale;
-    return self.integer() ? Value(static_cast<int64_t>(rounded)) : Value(rounded);
-  }
-  char digits[700];
-  std::snprintf(digits, sizeof digits, "%.*f", static_cast<int>(precision), number);
-  return Value(std::strtod(digits, nullptr));
-}
-
 constexpr Builtin kTextFilters[] = {
-    {"upper", "", UpperFilter},
-    {"lower", "", LowerFilter},
-    {"capitalize", "", CapitalizeFilter},
+    {"upper", "", MethodFilter<kUpper>},
+    {"lower", "", MethodFilter<kLower>},
+    {"capitalize", "", MethodFilter<kCapitalize>},
     {"title", "", TitleFilter},
-    {"trim", "chars?", TrimFilter},
+    {"trim", "chars?", MethodFilter<kStrip>},
     {"replace", "old new count?", ReplaceFilter},
     {"indent", "width? first? blank?", IndentFilter},
     {"escape", "", EscapeFilter},
     {"e", "", EscapeFilter},
-    {"forceescape", "", ForceEscapeFilter},
     {"safe", "", SafeFilter},
     {"string", "", StringFilter},
-    {"center", "width?", CenterFilter},
-    {"wordcount", "", WordCountFilter},
-    {"wordwrap", "width? break_long_words? wrapstring? break_on_hyphens?", WordWrapFilter},
-    {"truncate", "length? killwords? end? leeway?", TruncateFilter},
-    {"format", "*", FormatFilter},
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", ToJsonFilter},
-    {"int", "default? base?", IntFilter},
+    {"int", "default?", IntFilter},
     {"float", "default?", FloatFilter},
     {"abs", "", AbsFilter},
-    {"round", "precision? method?", RoundFilter},
 };
 
 }  // namespace

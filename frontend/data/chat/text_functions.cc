@@ -43,13 +43,6 @@ std::string Interleave(std::string_view text, std::string_view inserted, int64_t
   }
 }
 
-int64_t CountOccurrences(std::string_view text, std::string_view part, int64_t limit) {
-  if (part.empty()) return std::min(limit, CountChars(text) + 1);
-  int64_t count = 0;
-  for (size_t at = text.find(part); at != text.npos && count < limit; at = text.find(part, at + part.size())) ++count;
-  return count;
-}
-
 }  // namespace
 
 std::string_view Strip(std::string_view text, std::optional<std::string_view> chars, StripSides sides) {
@@ -65,11 +58,6 @@ size_t FindSpace(std::string_view text) {
   return at;
 }
 
-size_t FindLastWord(std::string_view text) {
-  while (!text.empty() && !IsSpaceChar(LastChar(text))) text.remove_suffix(LastChar(text).size());
-  return text.size();
-}
-
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
   size_t begin = 0;
@@ -83,6 +71,13 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
   }
   if (begin < text.size()) lines.push_back(text.substr(begin));
   return lines;
+}
+
+int64_t CountOccurrences(std::string_view text, std::string_view part, int64_t limit) {
+  if (part.empty()) return std::min(limit, CountChars(text) + 1);
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != text.npos && count < limit; at = text.find(part, at + part.size())) ++count;
+  return count;
 }
 
 absl::StatusOr<std::string> Replace(Interpreter& run, std::string_view text, std::string_view from, std::string_view to,
@@ -101,33 +96,6 @@ absl::StatusOr<std::string> Replace(Interpreter& run, std::string_view text, std
     text.remove_prefix(at + from.size());
   }
   return out += text;
-}
-
-absl::StatusOr<std::string> Align(Interpreter& run, std::string_view text, int64_t width, std::string_view fill,
-                                  Alignment alignment) {
-  const int64_t length = CountChars(text);
-  const int64_t padding = width > length ? width - length : 0;
-  RETURN_IF_ERROR(run.CheckBytes(padding));
-  // As str.center does, the odd space goes to the right if the width is even.
-  int64_t left = alignment == Alignment::kRight ? padding : 0;
-  if (alignment == Alignment::kCenter) left = padding / 2 + (padding & width & 1);
-  std::string out;
-  for (int64_t i = 0; i < left; ++i) out += fill;
-  out += text;
-  for (int64_t i = left; i < padding; ++i) out += fill;
-  return out;
-}
-
-bool IsAllOfCase(std::string_view text, uint8_t case_class) {
-  bool any = false;
-  for (size_t at = 0; at < text.size();) {
-    char32_t c = 0;
-    at += DecodeChar(text.substr(at), &c);
-    const uint8_t cased = GetCharClasses(c) & (kIsUpper | kIsLower | kIsTitle);
-    if ((cased & ~case_class) != 0) return false;
-    any |= cased != 0;
-  }
-  return any;
 }
 
 }  // namespace onnxtrain::jinja

@@ -17,8 +17,6 @@ std::string_view Strip(std::string_view text, std::optional<std::string_view> ch
 
 // Returns the byte offset of the first white space, or the size.
 size_t FindSpace(std::string_view text);
-// Returns the byte offset after the last white space, or 0.
-size_t FindLastWord(std::string_view text);
 // Splits at the line ends that Python recognizes.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 
@@ -26,21 +24,7 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 absl::StatusOr<std::string> Replace(Interpreter& run, std::string_view text, std::string_view from, std::string_view to,
                                     int64_t count = -1);
 
-enum class Alignment : uint8_t { kLeft, kRight, kCenter };
-// Pads to a width with `fill`, which is one character.
-absl::StatusOr<std::string> Align(Interpreter& run, std::string_view text, int64_t width, std::string_view fill,
-                                  Alignment alignment);
-
-struct WordWrap {
-  int64_t width = 79;            // characters of a line
-  bool break_long_words = true;  // words that are longer than a line
-  bool at_hyphens = true;        // also between the parts of words with hyphens
-  std::string separator = "\n";  // of the lines
-};
-// Breaks each line of a text into lines of at most a width.
-absl::StatusOr<std::string> WrapWords(Interpreter& run, std::string_view text, const WordWrap& wrap);
-
-// Returns true if a character has the class kIsUpper or kIsLower and no cased character has the other one.
-bool IsAllOfCase(std::string_view text, uint8_t case_class);
+// Returns how often a text occurs, without overlaps, up to a limit.
+int64_t CountOccurrences(std::string_view text, std::string_view part, int64_t limit);
 
 }  // namespace onnxtrain::jinja

@@ -51,120 +51,58 @@ std::vector<std::string_view> SplitAtSpaces(std::string_view text, int64_t limit
   return pieces;
 }
 
-std::vector<std::string_view> SplitAtSpacesFromRight(std::string_view text, int64_t limit) {
-  std::vector<std::string_view> pieces;
-  text = Strip(text, std::nullopt, kRight);
-  for (; !text.empty(); --limit) {
-    const size_t begin = limit == 0 ? 0 : FindLastWord(text);
-    pieces.push_back(text.substr(begin));
-    text = Strip(text.substr(0, begin), std::nullopt, kRight);
-  }
-  std::ranges::reverse(pieces);
-  return pieces;
-}
-
+// Splits at most `limit` times, at the first or at the last occurrences of the separator.
+template <bool kFromRight>
 std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit) {
   std::vector<std::string_view> pieces;
   for (; limit > 0; --limit) {
-    const size_t at = text.find(separator);
+    const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
     if (at == text.npos) break;
-    pieces.push_back(text.substr(0, at));
-    text.remove_prefix(at + separator.size());
+    const std::string_view after = text.substr(at + separator.size()), before = text.substr(0, at);
+    pieces.push_back(kFromRight ? after : before);
+    text = kFromRight ? before : after;
   }
   pieces.push_back(text);
+  if (kFromRight) std::ranges::reverse(pieces);
   return pieces;
 }
 
-std::vector<std::string_view> SplitAtFromRight(std::string_view text, std::string_view separator, int64_t limit) {
-  std::vector<std::string_view> pieces;
-  for (; limit > 0; --limit) {
-    const size_t at = text.rfind(separator);
-    if (at == text.npos) break;
-    pieces.push_back(text.substr(at + separator.size()));
-    text = text.substr(0, at);
-  }
-  pieces.push_back(text);
-  std::ranges::reverse(pieces);
-  return pieces;
-}
-
-template <auto kAtSpaces, auto kAtText>
+template <bool kFromRight>
 absl::StatusOr<Value> SplitMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
   ASSIGN_OR_RETURN(const int64_t given, a.GetInteger(1, -1));
   const int64_t limit = given < 0 ? kAll : given;
-  if (a.Get(0).is_none()) return ToList(self, kAtSpaces(*self.text(), limit));
+  if (!kFromRight && a.Get(0).is_none()) return ToList(self, SplitAtSpaces(*self.text(), limit));
   ASSIGN_OR_RETURN(const std::string separator, a.GetText(0));
   if (separator.empty()) return Invalid("empty separator");
-  return ToList(self, kAtText(*self.text(), separator, limit));
+  return ToList(self, SplitAt<kFromRight>(*self.text(), separator, limit));
 }
 
 absl::StatusOr<Value> SplitLinesMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
   return ToList(self, SplitLines(*self.text(), a.IsTrue(0)));
 }
 
-template <bool kFromRight>
-absl::StatusOr<Value> PartitionMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const std::string separator, a.GetText(0));
-  if (separator.empty()) return Invalid("empty separator");
-  const std::string& text = *self.text();
-  const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
-  if (at == text.npos && kFromRight) return MakeTuple({"", "", self});
-  if (at == text.npos) return MakeTuple({self, "", ""});
-  return MakeTuple({Keep(self, text.substr(0, at)), a.Get(0), Keep(self, text.substr(at + separator.size()))});
-}
-
-// Restricts a text to the characters [start, end) of further arguments. Sets the offset of its first character.
-absl::StatusOr<std::string_view> Restrict(std::string_view text, const Bound& a, size_t first, int64_t* offset) {
-  const int64_t length = CountChars(text);
-  const auto resolve = [&](size_t i, int64_t otherwise) -> absl::StatusOr<int64_t> {
-    if (a.Get(i).is_none()) return otherwise;
-    ASSIGN_OR_RETURN(const int64_t index, a.GetInteger(i));
-    return index < 0 ? std::max<int64_t>(std::max(index, -length) + length, 0) : index;
-  };
-  ASSIGN_OR_RETURN(*offset, resolve(first, 0));
-  ASSIGN_OR_RETURN(const int64_t end, resolve(first + 1, length));
-  if (*offset > length || *offset > end) return std::string_view();
-  const size_t begin = FindCharOffset(text, *offset);
-  return text.substr(begin, FindCharOffset(text.substr(begin), end - *offset));
-}
-
 // Returns the index of a text, or -1.
 template <bool kFromRight>
 absl::StatusOr<Value> FindMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  int64_t offset = 0;
   ASSIGN_OR_RETURN(const std::string part, a.GetText(0));
-  ASSIGN_OR_RETURN(const std::string_view text, Restrict(*self.text(), a, 1, &offset));
+  const std::string_view text = *self.text();
   const size_t at = kFromRight ? text.rfind(part) : text.find(part);
-  const bool beyond = text.data() == nullptr;
-  return Value(at == text.npos || beyond ? int64_t{-1} : offset + CountChars(text.substr(0, at)));
-}
-
-template <bool kFromRight>
-absl::StatusOr<Value> IndexMethod(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Value at, FindMethod<kFromRight>(run, self, a));
-  return *at.integer() < 0 ? absl::StatusOr<Value>(Invalid("substring not found")) : at;
+  return Value(at == text.npos ? int64_t{-1} : CountChars(text.substr(0, at)));
 }
 
 absl::StatusOr<Value> CountMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  int64_t offset = 0;
   ASSIGN_OR_RETURN(const std::string part, a.GetText(0));
-  ASSIGN_OR_RETURN(const std::string_view text, Restrict(*self.text(), a, 1, &offset));
-  if (text.data() == nullptr) return Value(int64_t{0});
-  if (part.empty()) return Value(CountChars(text) + 1);
-  return Value(static_cast<int64_t>(SplitAt(text, part, kAll).size()) - 1);
+  return Value(CountOccurrences(*self.text(), part, kAll));
 }
 
 template <bool kAtEnd>
 absl::StatusOr<Value> AffixMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  int64_t offset = 0;
-  ASSIGN_OR_RETURN(const std::string_view text, Restrict(*self.text(), a, 1, &offset));
   Values affixes = {a.Get(0)};
   if (const Sequence* tuple = affixes[0].sequence(); tuple != nullptr && tuple->kind == SequenceKind::kTuple)
     affixes = Values(tuple->items);
   for (const Value& affix : affixes) {
     if (affix.text() == nullptr) return Invalid("a string or a tuple of strings is expected");
-    if (text.data() != nullptr && (kAtEnd ? text.ends_with(*affix.text()) : text.starts_with(*affix.text())))
-      return Value(true);
+    if (kAtEnd ? self.text()->ends_with(*affix.text()) : self.text()->starts_with(*affix.text())) return Value(true);
   }
   return Value(false);
 }
@@ -213,68 +151,31 @@ absl::StatusOr<Value> AllMethod(Interpreter& /*run*/, const Value& self, const B
   return Value(!self.text()->empty());
 }
 
-// Returns true if a cased character has this case and none has the other.
-template <uint8_t kClass>
-absl::StatusOr<Value> CaseMethod(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  return Value(IsAllOfCase(*self.text(), kClass));
-}
-
-template <Alignment kAlignment>
-absl::StatusOr<Value> AlignMethod(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const int64_t width, a.GetInteger(0));
-  const std::string fill = a.Has(1) && a.Get(1).text() != nullptr ? *a.Get(1).text() : " ";
-  if (CountChars(fill) != 1) return Invalid("the fill character must be exactly one character long");
-  ASSIGN_OR_RETURN(std::string text, Align(run, *self.text(), width, fill, kAlignment));
-  return Keep(self, std::move(text));
-}
-
-absl::StatusOr<Value> ZeroFillMethod(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const int64_t width, a.GetInteger(0));
-  const std::string& text = *self.text();
-  const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-  ASSIGN_OR_RETURN(const std::string filled,
-                   Align(run, text.substr(sign), width - static_cast<int64_t>(sign), "0", Alignment::kRight));
-  return Keep(self, text.substr(0, sign) + filled);
-}
-
 constexpr Builtin kTextMethods[] = {
     {"strip", "chars?", StripMethod<kBoth>},
     {"lstrip", "chars?", StripMethod<kLeft>},
     {"rstrip", "chars?", StripMethod<kRight>},
-    {"split", "sep? maxsplit?", SplitMethod<SplitAtSpaces, SplitAt>},
-    {"rsplit", "sep? maxsplit?", SplitMethod<SplitAtSpacesFromRight, SplitAtFromRight>},
+    {"split", "sep? maxsplit?", SplitMethod<false>},
+    {"rsplit", "sep maxsplit?", SplitMethod<true>},
     {"splitlines", "keepends?", SplitLinesMethod},
-    {"partition", "sep", PartitionMethod<false>},
-    {"rpartition", "sep", PartitionMethod<true>},
-    {"startswith", "prefix start? end?", AffixMethod<false>},
-    {"endswith", "suffix start? end?", AffixMethod<true>},
+    {"startswith", "prefix", AffixMethod<false>},
+    {"endswith", "suffix", AffixMethod<true>},
     {"removeprefix", "prefix", RemoveAffixMethod<false>},
     {"removesuffix", "suffix", RemoveAffixMethod<true>},
     {"replace", "old new count?", ReplaceMethod},
     {"lower", "", MapCaseMethod<CaseMapping::kLower>},
-    {"casefold", "", MapCaseMethod<CaseMapping::kLower>},
     {"upper", "", MapCaseMethod<CaseMapping::kUpper>},
     {"capitalize", "", MapCaseMethod<CaseMapping::kTitle>},
     {"title", "", TitleMethod},
-    {"find", "sub start? end?", FindMethod<false>},
-    {"rfind", "sub start? end?", FindMethod<true>},
-    {"index", "sub start? end?", IndexMethod<false>},
-    {"rindex", "sub start? end?", IndexMethod<true>},
-    {"count", "sub start? end?", CountMethod},
+    {"find", "sub", FindMethod<false>},
+    {"rfind", "sub", FindMethod<true>},
+    {"count", "sub", CountMethod},
     {"join", "iterable", JoinMethod},
     {"format", "*", FormatMethod},
     {"isalpha", "", AllMethod<kIsAlpha>},
     {"isdigit", "", AllMethod<kIsDigit>},
-    {"isdecimal", "", AllMethod<kIsDecimal>},
-    {"isnumeric", "", AllMethod<kIsNumeric>},
     {"isalnum", "", AllMethod<kIsAlpha | kIsNumeric>},
     {"isspace", "", AllMethod<kIsSpace>},
-    {"isupper", "", CaseMethod<kIsUpper>},
-    {"islower", "", CaseMethod<kIsLower>},
-    {"center", "width fillchar?", AlignMethod<Alignment::kCenter>},
-    {"ljust", "width fillchar?", AlignMethod<Alignment::kLeft>},
-    {"rjust", "width fillchar?", AlignMethod<Alignment::kRight>},
-    {"zfill", "width", ZeroFillMethod},
 };
 
 }  // namespace

@@ -97,7 +97,6 @@ struct Sequence {
   size_t consumed = 0;                // items of a generator that were read
   absl::Status error = {};            // the error of a generator after its items
   std::array<int64_t, 3> range = {};  // start, stop and step of a range
-  bool is_group = false;              // a tuple of `groupby`, whose items also are attributes: grouper and list
 
   bool is_indexed() const { return kind <= SequenceKind::kRange; }
 };

@@ -250,11 +250,26 @@ bool MayBeTokenizer(const fs::path& path) {
   return text.ok() && text->find("[CLS]") != std::string::npos && text->find("[SEP]") != std::string::npos;
 }
 
+constexpr TokenizerFileName kFileNames[] = {{"tokenizer.json", true},
+                                            {"vocab.json", true},
+                                            {"encoder.json", true},
+                                            {"vocab.txt", true},
+                                            {"tokenizer.model", true},
+                                            {"spiece.model", true},
+                                            {"sentencepiece.bpe.model", true},
+                                            {"merges.txt"},
+                                            {"vocab.bpe"},
+                                            {"tokenizer_config.json"},
+                                            {"special_tokens_map.json"},
+                                            {"added_tokens.json"},
+                                            {"normalizer.json"},
+                                            {"chat_template.jinja"},
+                                            {"chat_template.json"}};
+
 // Returns the most complete tokenizer file of a folder.
 absl::StatusOr<fs::path> FindInFolder(const fs::path& folder) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt", "tokenizer.model",
-                           "spiece.model", "sentencepiece.bpe.model"}) {
-    if (IsFile(folder / name) && MayBeTokenizer(folder / name)) return folder / name;
+  for (const auto& [name, has_vocabulary] : kFileNames) {
+    if (has_vocabulary && IsFile(folder / name) && MayBeTokenizer(folder / name)) return folder / name;
   }
   return Invalid("holds no tokenizer.json, vocab.json, vocab.txt or tokenizer.model");
 }
@@ -295,6 +310,8 @@ void AddSettings(const fs::path& path, TokenizerParts* parts) {
 }
 
 }  // namespace
+
+std::span<const TokenizerFileName> TokenizerFileNames() { return kFileNames; }
 
 bool HoldsTokenizer(const std::string& folder) { return FindInFolder(folder).ok(); }
 

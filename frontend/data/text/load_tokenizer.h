@@ -3,12 +3,21 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "frontend/data/text/tokenizer.h"
 
 namespace onnxtrain {
+
+// The name of a file of a tokenizer.
+struct TokenizerFileName {
+  const char* name;
+  bool has_vocabulary = false;  // opens the tokenizer; the others complete it
+};
+// Returns the names, those with a vocabulary first, of which the first in a folder is the most complete.
+std::span<const TokenizerFileName> TokenizerFileNames();
 
 // Parses BERT's vocab.txt, one token per line. Lower-cases text if `lowercase`; by default, if no token other than
 // special ones in brackets has an upper-case ASCII letter.

@@ -34,20 +34,17 @@ class Language : public testing::TestWithParam<Case> {};
 TEST_P(Language, RendersAsJinja) { EXPECT_EQ(Render(GetParam().source), GetParam().text); }
 
 constexpr Case kExpressions[] = {
-    {"Arithmetic",
-     "{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ -7.5 % 2 }}",
-     "3 -4 -2 1024 0.5 3.5 2.0 0.5"},
+    {"Arithmetic", "{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ -7.5 % 2 }}",
+     "3 -4 -2 3.5 2.0 0.5"},
     {"ComparisonChains", "{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 == true }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
      "True False True True True"},
     {"In", "{{ 'x' in d }} {{ 'y' not in 'xz' }} {{ 1 in l }} {{ not 1 in l }}", "True True True False"},
     {"Logic", "{{ a and n }} {{ n or 'x' }} {{ not a == 2 }} {{ '' or [] }}", "None x True []"},
     {"Concat", "{{ a ~ n ~ t ~ l ~ nothing }}", "1NoneTrue[3, 1, 2]"},
     {"InlineIf", "{{ 'x' if a == 1 else 'y' }}{{ 'x' if n }}{{ 'a' if n else 'b' if n else 'c' }}", "xc"},
-    {"Precedence", "{{ -2 ** 2 }} {{ 2 + 3 * 4 }} {{ 2 ** 3 ** 2 }} {{ 1 + 2 | string | length }} {{ 1 ~ 2 + 3 ~ 4 }}",
-     "4 14 64 2 1234"},
-    {"Literals",
-     R"({{ 0x1F }} {{ 1_000 }} {{ 1.5e3 }} {{ 'a' "b" }} {{ (1,) }} {{ () }} {{ {'k': [none, True]} }} {{ 1, 2 }})",
-     "31 1000 1500.0 ab (1,) () {'k': [None, True]} (1, 2)"},
+    {"Precedence", "{{ 2 + 3 * 4 }} {{ 1 + 2 | string | length }} {{ 1 ~ 2 + 3 ~ 4 }}", "14 2 1234"},
+    {"Literals", R"({{ 31 }} {{ 1.5e3 }} {{ 'a' "b" }} {{ (1,) }} {{ () }} {{ {'k': [none, True]} }} {{ 1, 2 }})",
+     "31 1500.0 ab (1,) () {'k': [None, True]} (1, 2)"},
     {"Escapes", R"({{ 'tab\t\x41\u00e9\U0001F600 \d it\'s \\' }})", R"(tab	Aé😀 \d it's \)"},
     {"Subscripts", "{{ l[0] }}{{ l[-1] }}{{ d['x'] }}{{ d.x }}{{ l.0 }}{{ d['items'] }}{{ u[0] }}{{ m[0]['role'][1] }}",
      "321135Üs"},
@@ -64,10 +61,10 @@ constexpr Case kExpressions[] = {
      "1e+16 1000000000000000.0 0.0001 1e-05 1.0 123456789.125 1e-07 0.30000000000000004"},
     {"Tests",
      "{{ 'a' is string }}{{ 1 is number }}{{ true is integer }}{{ 1.0 is float }}{{ none is none }}{{ d is mapping "
-     "}}{{ l is iterable }}{{ s is sequence }}{{ 3 is odd }}{{ 9 is divisibleby 3 }}{{ 'a' is lower }}{{ 1 is in l "
-     "}}{{ 1 is not in l }}{{ nothing is defined }}{{ range is callable }}{{ t is true }}{{ 1 is sameas true }}{{ 2 is "
+     "}}{{ l is iterable }}{{ s is sequence }}{{ 3 is odd }}{{ 1 is in l "
+     "}}{{ 1 is not in l }}{{ nothing is defined }}{{ t is true }}{{ 1 is sameas true }}{{ 2 is "
      "gt 1 }}",
-     "TrueTrueFalseTrueTrueTrueTrueTrueTrueTrueTrueTrueFalseFalseTrueTrueFalseTrue"},
+     "TrueTrueFalseTrueTrueTrueTrueTrueTrueTrueFalseFalseTrueFalseTrue"},
     {"CallsWithNames", "{{ dict(a=1, **{'b': 2}) }}{{ s.replace(*['o', '0']) }}", "{'a': 1, 'b': 2}Hell0 W0rld"},
 };
 
@@ -76,11 +73,7 @@ constexpr Case kStatements[] = {
      "{% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ "
      "loop.last }}{{ loop.length }};{% endfor %}",
      "1032TrueFalse3;2121FalseFalse3;3210FalseTrue3;"},
-    {"ForNeighbors",
-     "{% for i in l %}{{ loop.previtem }}<{{ i }}>{{ loop.nextitem }}{{ loop.cycle('x', 'y') }}{{ loop.changed(i > 1) "
-     "}};{% endfor %}",
-     "<3>1xTrue;3<1>2yTrue;1<2>xTrue;"},
-    {"ForElse", "{% for i in [] %}x{% else %}none{% endfor %}", "none"},
+    {"ForNeighbors", "{% for i in l %}{{ loop.previtem }}<{{ i }}>{{ loop.nextitem }}{% endfor %}", "<3>13<1>21<2>"},
     {"ForFilter", "{% for i in range(10) if i % 2 %}{{ i }}{{ loop.last }}{% endfor %}",
      "1False3False5False7False9True"},
     {"ForUnpacks",
@@ -92,9 +85,6 @@ constexpr Case kStatements[] = {
      "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% "
      "endfor %}",
      "023"},
-    {"Recursion",
-     "{% for x in tree recursive %}[{{ x.v }}{% if x.c %}{{ loop(x.c) }}{% endif %}{{ loop.depth }}]{% endfor %}",
-     "[1[2[33]2]1][51]"},
     {"If", "{% if a == 2 %}x{% elif a == 1 %}y{% else %}z{% endif %}", "y"},
     {"Set",
      "{% set x = 1 %}{% set p, q = 'a', 'b' %}{{ x }}{{ p }}{{ q }}{% for i in l %}{% set x = i %}{% endfor %}{{ x "
@@ -111,15 +101,9 @@ constexpr Case kStatements[] = {
      "{% macro f(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ f(1) }}{{ f(1, c=3) }}{{ f(b=2, a=1) }}{{ "
      "f() }}",
      "1BNone;1B3;12None;BNone;"},
-    {"MacroRest", "{% macro g() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ g(1, 2, x=3) }}", "(1, 2){'x': 3}"},
     {"MacroScope",
      "{% macro f() %}{{ later }}{{ i }}{% endmacro %}{% set later = 4 %}{% for i in l %}{{ f() }}{% endfor %}", "444"},
-    {"Call",
-     "{% macro each(items) %}{% for i in items %}{{ caller(i) }}{% endfor %}{% endmacro %}{% call(x) each(l) %}<{{ x "
-     "}}>{% endcall %}",
-     "<3><1><2>"},
     {"Filter", "{% filter upper %}abc{{ s }}{% endfilter %}", "ABCHELLO WORLD"},
-    {"With", "{% with x = 1, y = 2 %}{{ x }}{{ y }}{% set x = 5 %}{{ x }}{% endwith %}{{ x }}", "125"},
     {"Raw", R"({% raw %}{{ x }} {% if %}{% endraw %}
 after{%- raw -%}  {{ y }}  {%- endraw -%}  z)",
      "{{ x }} {% if %}after{{ y }}z"},
@@ -187,8 +171,7 @@ constexpr Case kFunctions[] = {
      "2-1522TrueTrue1"},
     {"Replace", "{{ s.replace('o', '0', 1) }}{{ s | replace('o', '0') }}{{ 'abc' | replace('', '-') }}",
      "Hell0 WorldHell0 W0rld-a-b-c-"},
-    {"Classes", "{{ '12'.isdigit() }}{{ 'abé'.isalpha() }}{{ 'A1'.isalnum() }}{{ ' '.isspace() }}{{ 'AB'.isupper() }}",
-     "TrueTrueTrueTrueTrue"},
+    {"Classes", "{{ '12'.isdigit() }}{{ 'abé'.isalpha() }}{{ 'A1'.isalnum() }}{{ ' '.isspace() }}", "TrueTrueTrueTrue"},
     {"Dicts",
      "{{ d.get('x') }}{{ d.get('q') }}{{ d.get('q', 5) }}{{ d.keys() | list }}{{ d.values() | list }}{{ d | items | "
      "list }}{{ d | dictsort | first }}",
@@ -211,15 +194,8 @@ constexpr Case kFunctions[] = {
      "{{ l | sum }}{{ l | min }}{{ l | max }}{{ l | first }}{{ l | last }}{{ l | length }}{{ l | reverse | list }}{{ "
      "[1, 1, 2] | unique | list }}{{ m | sum(attribute='k') }}",
      "613323[2, 1, 3][1, 2]3"},
-    {"Batches",
-     "{{ [1, 2, 3] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 0) | list }}{{ [1, 2, 3] | slice(2) | list }}{{ m | "
-     "groupby('role') | map('first') | list }}",
-     "[[1, 2], [3]][[1, 2], [3, 0]][[1, 2], [3]]['assistant', 'user']"},
     {"Default", "{{ nothing | default('x') }}{{ '' | d('y', true) }}{{ '' | default('z') }}", "xy"},
-    {"Numbers",
-     "{{ '12' | int }}{{ 'x' | int(5) }}{{ '3.7' | int }}{{ '1.5' | float }}{{ 2.5 | round }}{{ 2.675 | round(2) }}{{ "
-     "-3 | abs }}{{ 2.1 | round(method='ceil') }}",
-     "12531.52.02.6733.0"},
+    {"Numbers", "{{ '12' | int }}{{ 'x' | int(5) }}{{ '3.7' | int }}{{ '1.5' | float }}{{ -3 | abs }}", "12531.53"},
     {"Html", "{{ '<a>' | e }}{{ ('<' | safe) + '<' }}{{ '<' + ('<' | e) }}{{ ('<' | e) ~ '<' }}",
      "&lt;a&gt;<&lt;&lt;&lt;&lt;<"},
     {"Indent", R"({{ 'a\nb\n\nc' | indent }}|{{ 'a\nb' | indent(2, true) }})",
@@ -228,41 +204,9 @@ constexpr Case kFunctions[] = {
 
     c|  a
   b)"},
-    {"PercentFormat",
-     "{{ '%s is %d and %.2f %5s|%-5s|%05d|%x%%' % ('a', 3, 2.5, 'b', 'c', 42, 255) }}{{ '%(a)s' % {'a': 1} }}{{ '%s' | "
-     "format(1) }}",
-     "a is 3 and 2.50     b|c    |00042|ff%11"},
-    {"BraceFormat", "{{ '{} {}'.format(1, 'a') }}{{ '{0}{x:>5}|{y:.2f}|{z:,}'.format(1, x='b', y=2.5, z=12345) }}",
-     "1 a1    b|2.50|12,345"},
-    {"Words", "{{ 'one two' | wordcount }}{{ 'x' | center(3) }}{{ 'a long text that is cut' | truncate(10) }}",
-     "2 x a long..."},
-    {"Groups",
-     "{% for g in m | groupby('role') %}{{ g.grouper }}={{ g.list | length }}{{ g['list'][0].k }}{{ g[0] }};{% endfor "
-     "%}{{ m | groupby('k') | first }}",
-     "assistant=11assistant;user=12user;(1, [{'role': 'assistant', 'content': 'yo', 'k': 1}])"},
-    {"GroupsOfPaths",
-     "{% set g = [{'p': {'q': 'B'}}, {'p': {'q': 'a'}}, {'p': {'q': 'b'}}, {'p': {}}] | groupby('p.q', default='A') "
-     "%}{{ g | map(attribute='grouper') | list }}{{ g | map(attribute='list') | map('length') | list }}{{ g[0].other "
-     "is undefined }}{{ ('x', 1).list is undefined }}",
-     "['a', 'B'][2, 2]TrueTrue"},
-    {"GroupsByCase",
-     "{% set l = [{'q': 'B'}, {'q': 'a'}, {'q': 'b'}] %}{{ l | groupby('q', case_sensitive=true) | "
-     "map(attribute='grouper') | join }}{{ l | groupby('q') | map(attribute='grouper') | join }}",
-     "BabaB"},
-    {"WrapAtHyphens",
-     "{{ 'a well-known long-winded fact -- or two--three x-ray e-mail' | wordwrap(9, wrapstring='|') }}",
-     "a well-|known|long-|winded|fact --|or two--|three|x-ray|e-mail"},
-    {"WrapLongWords",
-     "{{ 'a well-known long-winded fact' | wordwrap(7, false, '|', false) }}/{{ 'extraordinarily-long' | wordwrap(6, "
-     "wrapstring='|') }}/{{ 'ab  cd' | wordwrap(3, wrapstring='|') }}",
-     "a|well-known|long-winded|fact/extrao|rdinar|ily-|long/ab|cd"},
-    {"WrapLines",
-     R"({{ '  a b\n\nüñï 東京東京 😀😀' | wordwrap(4, wrapstring='|') }}/{{ s | wordwrap(5) }}/{{ '' | wordwrap(0) }})",
-     "  a|b||üñï|東京東京|😀😀/Hello\nWorld/"},
-    {"Globals",
-     "{{ range(1, 10, 3) | list }}{{ dict(a=1) }}{% set j = joiner() %}{{ j() }}x{{ j() }}{% set c = cycler(1, 2) %}{{ "
-     "c.next() }}{{ c.next() }}{{ c.next() }}",
-     "[1, 4, 7]{'a': 1}x, 121"},
+    {"PercentFormat", "{{ '%s is %d and %r%%' % ('a', 3.7, 'b') }}{{ '%s' % 1 }}", "a is 3 and 'b'%1"},
+    {"BraceFormat", "{{ '{} {}{{}}'.format(1, 'a') }}{{ '{0}{x}'.format(1, x='b') }}", "1 a{}1b"},
+    {"Globals", "{{ range(1, 10, 3) | list }}{{ dict(a=1) }}", "[1, 4, 7]{'a': 1}"},
     {"Time", "{{ strftime_now('%d %b %Y') }}", "01 Jan 2026"},
 };
 
@@ -291,6 +235,22 @@ TEST(LanguageErrors, NameTheLine) {
        "line 1: namespace: attributes of namespaces must not begin with an underscore"},
       {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "line 1: macro 'f' takes not more than 1 argument(s)"},
       {"{{ \"\xff\" }}", "line 1: the template is not UTF-8"},
+      {"{{ l | batch(2) }}", "line 1: there is no filter 'batch'"},
+      {"{{ a is divisibleby 3 }}", "line 1: there is no test 'divisibleby'"},
+      {"{{ s.center(9) }}", "line 1: 'str' object has no attribute or item 'center'"},
+      {"{{ s.find('o', 5) }}", "line 1: find takes at most 1 argument(s)"},
+      {"{{ cycler(1) }}", "line 1: 'cycler' is undefined"},
+      {"{% for i in l %}{{ loop.cycle(1) }}{% endfor %}",
+       "line 1: 'LoopContext' object has no attribute or item 'cycle'"},
+      {"{% for i in l recursive %}{% endfor %}", "line 1: unexpected name 'recursive', expected '%}'"},
+      {"{% for i in l %}{% else %}{% endfor %}", "line 1: unknown or unsupported tag 'else'"},
+      {"{% with x = 1 %}{% endwith %}", "line 1: unknown or unsupported tag 'with'"},
+      {"{% call(x) f() %}{% endcall %}", "line 1: unknown or unsupported tag 'call'"},
+      {"{{ '%.2f' % 1 }}", "line 1: only %s, %r, %d and %% are supported, not '%.'"},
+      {"{{ '{x:>5}'.format(x=1) }}",
+       "line 1: format: no argument is the field 'x:>5', of which only names and numbers are supported"},
+      {"{{ 2 ** 3 }}", "line 1: unexpected operator '**', expected '}}'"},
+      {R"({{ '\0' }})", R"(line 1: unsupported escape \0 in a string)"},
   };
   for (const auto& [source, message] : kErrors) EXPECT_EQ(Render(source), std::string("error: ") + message);
 }
@@ -310,8 +270,6 @@ TEST(LanguageLimits, EndRenderings) {
       "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
       "{% set ns = namespace(x=[]) %}{% for i in range(900) %}{% set ns.x = [ns.x] %}{% endfor %}",
       "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-      "{{ '%999999999d' % 1 }}",
-      "{{ 'x'.center(999999999999) }}",
       "{{ ('a' * 900).replace('a', 'b' * 900) }}",
       "{{ 'x' | indent(999999999999) }}"};
   for (const char* source : kEndless) EXPECT_TRUE(Render(source, few).starts_with("error: line 1: ")) << source;
@@ -331,10 +289,8 @@ TEST(LanguageLimits, BoundNesting) {
 }
 
 TEST(LanguageLimits, LongChainsOfObjectsEnd) {
-  constexpr const char* kChains[] = {"{% set ns.x = cycler(ns.x) %}", "{% set ns.x = joiner(ns.x) %}",
-                                     "{% set old = ns.x %}{% macro f() %}{{ old }}{% endmacro %}{% set ns.x = f %}",
-                                     "{% set ns.x = namespace(y=ns.x) %}",
-                                     "{% set ns.x = loop.cycle %}{% set ns.x = [ns.x] %}"};
+  constexpr const char* kChains[] = {"{% set old = ns.x %}{% macro f() %}{{ old }}{% endmacro %}{% set ns.x = f %}",
+                                     "{% set ns.x = namespace(y=ns.x) %}"};
   for (const char* chain : kChains) {
     const std::string source =
         StrCat("{% set ns = namespace(x=1) %}{% for i in range(1000) %}{% for j in range(100) %}", chain,
