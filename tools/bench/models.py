@@ -182,6 +182,25 @@ class Encoder(nn.Module):
         return self.encoder(input_ids, attention_mask=attention_mask).last_hidden_state
 
 
+class Decoder(nn.Module):
+    """Causal language model of the transformers library, of a real shape with random weights: token ids to logits."""
+
+    def __init__(self, shape):
+        super().__init__()
+        from adapters import make_model
+        self.model = make_model(shape, torch.float32)
+
+    def forward(self, input_ids):
+        return self.model(input_ids=input_ids, use_cache=False).logits
+
+
+def decoder_case(shape, length, batch):
+    from adapters import SHAPES
+    vocabulary = SHAPES[shape][4]
+    return Case(lambda _: Decoder(shape), (length,), vocabulary, batch, vocabulary=vocabulary, label=(length,),
+                needs=('transformers',))
+
+
 def torchvision_model(name, **options):
     import torchvision
     return getattr(torchvision.models, name)(weights=None, **options)
@@ -218,8 +237,12 @@ class Case:
         return torch.randint(0, self.classes, shape, generator=generator)
 
     def loss(self, outputs, labels):
-        """The peer's loss. Classes are along axis 1, where torch expects them."""
-        return F.cross_entropy(outputs, labels) if self.classes else F.mse_loss(outputs, labels)
+        """The peer's loss. torch expects classes in axis 1."""
+        if not self.classes:
+            return F.mse_loss(outputs, labels)
+        if self.axis == -1 and outputs.dim() > 2:
+            outputs, labels = outputs.flatten(0, -2), labels.flatten()
+        return F.cross_entropy(outputs, labels)
 
     def loss_flag(self):
         """The same loss for onnxtrain."""
@@ -247,6 +270,9 @@ CASES = {
                    folder=True),
     'minilm512': Case(Encoder, (512,), 0, 4, vocabulary=30522, label=(512, 384), masked=True,
                       needs=('transformers',), folder=True),
+    'smollm2': decoder_case('smollm2', 512, 2),
+    'smollm2_2048': decoder_case('smollm2', 2048, 1),
+    'qwen05b': decoder_case('qwen05b', 512, 1),
     'tv_resnet50': Case(lambda _: torchvision_model('resnet50'), (3, 224, 224), 1000, 16, needs=('torchvision',)),
     'tv_mobilenet_v3': Case(lambda _: torchvision_model('mobilenet_v3_large', dropout=0.0), (3, 224, 224), 1000, 16,
                             needs=('torchvision',)),
@@ -273,7 +299,7 @@ def skip_onnx_package():
 
 def export_as_users_do(model, inputs, path):
     """torch 2.x's exporter; optimize=False keeps BatchNorm, which it would fold into the convolution before it."""
-    torch.onnx.export(model.eval(), inputs, path, dynamo=True, optimize=False, external_data=False,
+    torch.onnx.export(model.eval(), inputs, path, dynamo=True, optimize=False, external_data=True,
                       dynamic_shapes=tuple({0: torch.export.Dim('N')} for _ in inputs))
 
 
