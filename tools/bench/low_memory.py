@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares the loss of runs with moments of 8 bits and weights of bf16 with that of float32.
 
-    python3 tools/bench/low_memory.py --mnist DIR --shakespeare FILE [--seeds 5] [--json FILE]
+    python3 tools/bench/low_memory.py --mnist DIR --shakespeare FILE --sst2 DIR --vocab FILE [--seeds 5] [--json FILE]
 
 Every variant trains the same networks from the same weights with the same batches, once per seed: a perceptron of 256
-units on digits, and a decoder of characters (tools/make_gpt.py). Prints mean and standard deviation of the loss on
+units on digits, a decoder of characters (tools/make_gpt.py), and an encoder of two layers on the sentences of SST-2
+(train.tsv and dev.tsv) in the words of BERT's vocabulary. Prints mean and standard deviation of the loss on
 held-out samples, and exits with 1 where the mean is more than two standard deviations of the float32 runs above
 theirs. Needs PyTorch 2.5 or later with onnx and onnxscript.
 """
@@ -30,9 +31,11 @@ BASELINES = {'lion8bit': 'lion'}
 COMPARED = ('adamw8bit', 'bf16 weights', 'both', 'lion8bit')
 
 
-def make_perceptron(path, seed):
+def maker(case):
+    """Returns the function that exports a case of models.py."""
     script = ROOT / 'tools/bench/models.py'
-    subprocess.run([sys.executable, script, 'mlp', path, str(seed)], check=True, capture_output=True)
+    return lambda path, seed: subprocess.run([sys.executable, script, case, path, str(seed)], check=True,
+                                             capture_output=True)
 
 
 def make_decoder(path, seed):
@@ -74,6 +77,8 @@ def main():
     parser.add_argument('--program', default=str(ROOT / 'build/release/bin/onnxtrain'))
     parser.add_argument('--mnist', help='folder with the four files of MNIST')
     parser.add_argument('--shakespeare', help='text file')
+    parser.add_argument('--sst2', help='folder with train.tsv and dev.tsv')
+    parser.add_argument('--vocab', help="BERT's vocabulary, for --sst2")
     parser.add_argument('--seeds', type=int, default=5)
     parser.add_argument('--steps', type=int, default=600)
     parser.add_argument('--backend', default='cpu')
@@ -82,10 +87,14 @@ def main():
     args = parser.parse_args()
     common = ['--max-steps', str(args.steps), '--backend', args.backend, '--warmup', '0.05']
     cases = {
-        'mnist': (args.mnist, make_perceptron, ['--batch-size', '64', '--eval-split', '0.1'],
+        'mnist': (args.mnist, maker('mlp'), ['--batch-size', '64', '--eval-split', '0.1'],
                   {'adamw': '1e-3', 'lion': '1e-4'}),
         'shakespeare': (args.shakespeare, make_decoder, ['--batch-size', '32', '--eval-split', 'last:0.1'],
                         {'adamw': '1e-3', 'lion': '1e-4'}),
+        'sst2': (args.sst2 and f'{args.sst2}/train.tsv', maker('bert_tiny'),
+                 ['--batch-size', '32', '--eval-data', f'{args.sst2}/dev.tsv', '--tokenizer', str(args.vocab),
+                  '--text', '0', '--label', '1'],
+                 {'adamw': '5e-4', 'lion': '1e-4'}),
     }
     results, passed = {}, True
     for name, (data, make, flags, rates) in cases.items():

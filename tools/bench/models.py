@@ -257,6 +257,7 @@ CASES = {
                 10, 64),
     'lenet': Case(lambda _: lenet(), (1, 28, 28), 10, 64),
     'bert4': Case(lambda _: Bert(4, 128), (128,), 2, 8, vocabulary=30522),
+    'bert_tiny': Case(lambda _: Bert(2, 32, 64, 4), (32,), 2, 32, vocabulary=30522),
     'bert6_512': Case(lambda _: Bert(6, 128, 512, 8, 8192), (128,), 2, 16, vocabulary=8192),
     'bert': Case(lambda _: Bert(12, 128), (128,), 2, 8, vocabulary=30522),
     'bert_large': Case(lambda _: Bert(24, 512, 1024, 16), (512,), 2, 8, vocabulary=30522),

@@ -45,22 +45,48 @@ const std::vector<ModuleNames>& GetModuleNames() {
   return names;
 }
 
-// The first layers' names in decoders and encoders of transformers, without the number of the layer.
-constexpr std::string_view kStacks[] = {
-    "model.layers.",          "transformer.h.",     "model.decoder.layers.",
-    "model.encoder.layers.",  "gpt_neox.layers.",   "bert.encoder.layer.",
-    "roberta.encoder.layer.", "vit.encoder.layer.", "distilbert.transformer.layer."};
+// Beginnings of the names of layers in models of transformers: the model, or any, and what follows.
+struct StackName {
+  std::string_view model, layers;
+};
+constexpr StackName kStacks[] = {{"model", ".layers."},         {"model", ".encoder.layers."},
+                                 {"model", ".decoder.layers."}, {"transformer", ".h."},
+                                 {"gpt_neox", ".layers."},      {"distilbert", ".transformer.layer."},
+                                 {"", ".encoder.layer."}};
 
-// Returns "model." where a module of that name wraps a model of transformers, as one that returns logits alone for the
-// export: all names begin with it, and a stack of layers follows. Returns "" otherwise.
-std::string FindWrapper(const std::vector<std::string>& names) {
-  const std::string wrapper = names.empty() ? "" : names[0].substr(0, names[0].find('.') + 1);
-  const auto wrapped = [&](const std::string& name) { return name.starts_with(wrapper); };
-  const auto stacks = [&](const std::string& name) {
-    return std::ranges::any_of(kStacks,
-                               [&](std::string_view stack) { return name.starts_with(wrapper + std::string(stack)); });
+// Returns true if the name is one of a layer: "electra.encoder.layer.0".
+bool IsInStack(std::string_view name) {
+  const size_t end = std::min(name.find('.'), name.size());
+  return std::ranges::any_of(kStacks, [&](const StackName& stack) {
+    const bool of_model = stack.model.empty() || name.substr(0, end) == stack.model;
+    return of_model && name.substr(end).starts_with(stack.layers);
+  });
+}
+
+// Returns the module that the library of the model counts names from, as the metadata of all nodes has it.
+std::optional<std::string> FindLibraryModule(const ParsedGraph& graph) {
+  std::optional<std::string> found;
+  for (const ParsedNode& node : graph.nodes) {
+    if (node.fx == nullptr || !node.fx->library_module) continue;
+    if (found && *found != *node.fx->library_module) return "";
+    found = node.fx->library_module;
+  }
+  return found;
+}
+
+// Returns "model." where a module of that name wraps a model of a library, as one that returns logits alone for the
+// export: the metadata says so, or all names begin with it, and a stack of layers follows. Returns "" otherwise.
+std::string FindWrapper(const ParsedGraph& graph, const std::vector<std::string>& names) {
+  const std::string first = names.empty() ? "" : names[0].substr(0, names[0].find('.') + 1);
+  const auto wrapped = [](const std::string& wrapper) {
+    return [&wrapper](const std::string& name) { return name.starts_with(wrapper); };
   };
-  return std::ranges::all_of(names, wrapped) && std::ranges::any_of(names, stacks) ? wrapper : "";
+  if (const std::optional<std::string> module = FindLibraryModule(graph)) {
+    const std::string wrapper = module->empty() ? "" : *module + ".";
+    return std::ranges::all_of(names, wrapped(wrapper)) ? wrapper : "";
+  }
+  const auto stacks = [&](const std::string& name) { return IsInStack(std::string_view(name).substr(first.size())); };
+  return std::ranges::all_of(names, wrapped(first)) && std::ranges::any_of(names, stacks) ? first : "";
 }
 
 std::string WithoutPrefix(const std::string& name, const std::string& prefix) {
@@ -353,7 +379,7 @@ class TargetFinder {
   void UnwrapModules() {
     std::vector<std::string> names;
     for (const LowRankTarget& target : targets_) names.push_back(target.module);
-    const std::string wrapper = FindWrapper(names);
+    const std::string wrapper = FindWrapper(model_.graph, names);
     for (LowRankTarget& target : targets_) {
       target.module = WithoutPrefix(target.module, wrapper);
       target.packed = WithoutPrefix(target.packed, wrapper);
@@ -401,7 +427,7 @@ class BodyProductFinder {
   static std::string ListModules(const OnnxModel& model) {
     std::vector<std::string> names;
     for (const std::string& name : model.parsed().graph.initializer_order) names.push_back(name);
-    return FindWrapper(names);
+    return FindWrapper(model.parsed().graph, names);
   }
 
   void SearchBodies(const ParsedGraph& graph) {
@@ -491,7 +517,7 @@ std::vector<ModuleWeight> ListModuleWeights(const OnnxModel& model, const std::v
   std::erase_if(others, [](const std::string& name) {
     return name.starts_with('/') || name.find("::") != std::string::npos || name.find('.') == std::string::npos;
   });
-  const std::string wrapper = FindWrapper(others);
+  const std::string wrapper = FindWrapper(graph, others);
   for (ModuleWeight& weight : weights) {
     if (!by_weight.contains(weight.weight)) weight.name = WithoutPrefix(weight.name, wrapper);
   }

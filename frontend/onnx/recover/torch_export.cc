@@ -70,9 +70,19 @@ std::vector<std::string> ParseList(std::string_view text) {
 }
 
 // Returns the innermost scope, or its class, but the last, which is the fx node itself.
-std::string InnermostModule(const std::string& scopes) {
-  const std::vector<std::string> names = ParseList(scopes);
-  return names.size() < 2 ? "" : names[names.size() - 2];
+std::string InnermostModule(const std::vector<std::string>& scopes) {
+  return scopes.size() < 2 ? "" : scopes[scopes.size() - 2];
+}
+
+// Returns the outermost scope whose class belongs to a library of models.
+std::optional<std::string> FindLibraryModule(const std::vector<std::string>& scopes,
+                                             const std::vector<std::string>& classes) {
+  constexpr std::string_view kLibraries[] = {"transformers.", "transformers_modules.", "timm.", "torchvision."};
+  for (size_t i = 0; i < std::min(scopes.size(), classes.size()); ++i) {
+    if (std::ranges::any_of(kLibraries, [&](std::string_view library) { return classes[i].starts_with(library); }))
+      return scopes[i];
+  }
+  return std::nullopt;
 }
 
 void ReadWeight(const onnx::ValueInfoProto& value, TorchMetadata* out) {
@@ -103,8 +113,11 @@ std::shared_ptr<const FxNode> ParseFxNode(const Metadata& metadata) {
   auto fx = std::make_shared<FxNode>();
   fx->name = ReadName(text, 1);
   fx->target = Between(text, "[target=", ']');
-  fx->module = InnermostModule(FindMetadata(metadata, "pkg.torch.onnx.name_scopes"));
-  fx->module_class = InnermostModule(FindMetadata(metadata, "pkg.torch.onnx.class_hierarchy"));
+  const auto scopes = ParseList(FindMetadata(metadata, "pkg.torch.onnx.name_scopes"));
+  const auto classes = ParseList(FindMetadata(metadata, "pkg.torch.onnx.class_hierarchy"));
+  fx->module = InnermostModule(scopes);
+  fx->module_class = InnermostModule(classes);
+  fx->library_module = FindLibraryModule(scopes, classes);
   fx->padding_row = ParsePaddingRow(text);
   for (size_t at = text.find('%', text.find("](")); at != std::string_view::npos; at = text.find('%', at + 1)) {
     fx->args.emplace_back(ReadName(text, at + 1));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,10 @@ struct FxNode {
   std::vector<std::string> args;  // values of the exported program: "p_fc_weight"
   std::string module;             // the module that calls it: "encoder.layers.0.norm1"
   std::string module_class;       // its class: "torch.nn.modules.normalization.LayerNorm"
-  int64_t padding_row = -1;       // the row of an embedding that is not trained; -1: none
+  // The outermost module around it of a library of models: "model" where a user's module holds one of transformers as
+  // `model`, "" where the program is one.
+  std::optional<std::string> library_module;
+  int64_t padding_row = -1;  // the row of an embedding that is not trained; -1: none
 };
 
 // Returns null if the metadata of a node describes no fx node.
