@@ -78,6 +78,33 @@ TEST_F(TextLabels, TrainsByTheCharactersOfTheMetadata) {
   EXPECT_GT(Summary()["eval_before"]["cer"], 0.3);
 }
 
+// Exports with a batch of one may leave the number of classes open, as those of ddddocr do.
+TEST_F(TextLabels, ClassesOfAFixedBatchAreCounted) {
+  std::istringstream lines(ReadAll(Path("d.jsonl")));
+  std::string columns;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    Json x = Json::array();
+    for (int64_t c = 0; c < kClasses; ++c) {
+      x.push_back(Json::array());
+      for (int64_t t = 0; t < kSteps; ++t) x.back().push_back(row["x"][t][c]);
+    }
+    StrAppend(&columns, Json({{"x", Json::array({x})}, {"text", row["text"]}}).dump(), "\n");
+  }
+  WriteAll(Path("columns.jsonl"), columns);
+  tiny::Model m{.input_shape = {1, 1, kClasses, -2}};
+  m.nodes = {{"ReduceMean", {"x"}, {"s"}, {{"axes", {1}}}, {{"keepdims", 0}}},
+             {"Transpose", {"s"}, {"t"}, {{"perm", {2, 0, 1}}}},
+             {"MatMul", {"t", "w"}, {"o"}},
+             {"Add", {"o", "b"}, {"y"}}};
+  m.weights = {{"w", {kClasses, kClasses}, tiny::Uniform(kClasses * kClasses, 0.5f, 1)},
+               {"b", {kClasses}, std::vector<float>(kClasses, 0)}};
+  m.output_shape = {-3, 1, -4};
+  m.Save(Path("m1.onnx"));
+  Trains("--model m1.onnx --loss ctc --class-map chars.txt --data columns.jsonl --eval-split 0.25");
+  EXPECT_EQ(Summary()["eval"]["exact"], 1) << Summary()["eval"];
+}
+
 TEST_F(TextLabels, PredictWritesTexts) {
   Trains("--model m.onnx --data d.jsonl");
   const Outcome o = Run("predict --model r/model.onnx --data d.jsonl --out p.csv");
