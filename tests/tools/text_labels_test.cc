@@ -242,6 +242,34 @@ TEST_F(TextPictures, OfAnyWidth) {
   EXPECT_THAT(ReadAll(Path("r/config.flags")), HasSubstr("--length-grouping"));
 }
 
+// A trained recognizer keeps its running statistics, which may be initializers or, as in PP-OCR's, Constant nodes.
+TEST_F(TextPictures, KeepRunningStatistics) {
+  std::filesystem::create_directory(Path("words"));
+  for (int64_t i = 0; i < 8; ++i) WriteWord(StrCat("words/", i), "ab", "ab");
+  for (const bool constant : {false, true}) {
+    for (const float variance : {1.0F, 2.0F}) {
+      tiny::Model m = MakeModel();
+      m.metadata = {{"character", "a\nb"}};
+      m.nodes[0].inputs = {"n"};
+      m.nodes.insert(m.nodes.begin(), {"BatchNormalization", {"x", "scale", "zero", "zero", "var"}, {"n"}});
+      m.weights.push_back({"scale", {3}, {1, 1, 1}});
+      m.weights.push_back({"zero", {3}, {0, 0, 0}});
+      if (constant) {
+        tiny::Op node{"Constant", {}, {"var"}};
+        node.floats = {{"value_floats", std::vector<float>(3, variance)}};
+        m.nodes.insert(m.nodes.begin(), node);
+      } else {
+        m.weights.push_back({"var", {3}, std::vector<float>(3, variance)});
+      }
+      m.Save(Path("n.onnx"));
+      const Outcome o = Run("--model n.onnx --data words --image-size 2xauto --max-steps 1 --overwrite --out r");
+      ASSERT_EQ(o.code, 0) << o.err;
+      EXPECT_EQ(o.err.find("BatchNormalization is frozen: the few pictures") != std::string::npos, variance != 1)
+          << constant << o.err;
+    }
+  }
+}
+
 // The output has no declared shape, the height is free, and a table in the folder has the labels.
 TEST_F(TextPictures, SettingsOfPaddle) {
   const std::string words[] = {"ab", "ba", "abba", "bab", "aab", "b"};
