@@ -5,6 +5,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "optim/plan/processor_config.h"
 
 namespace onnxtrain {
 namespace {
@@ -219,9 +220,11 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
                                        const std::map<std::string, int64_t>& dims,
                                        const std::optional<Preprocess>& before, bool keeps_lengths) {
   const AudioPreprocess known = before.has_value() ? before->audio.value_or(AudioPreprocess()) : AudioPreprocess();
+  const ProcessorConfig processor = before.has_value() ? ProcessorConfig() : ReadProcessorConfig(model.path());
   AudioOptions options{.sample_rate = config.sample_rate > 0  ? config.sample_rate
                                       : known.sample_rate > 0 ? known.sample_rate
-                                                              : FindRate(model),
+                                      : FindRate(model) > 0   ? FindRate(model)
+                                                              : processor.sample_rate,
                        .channels = known.channels};
   if (!config.audio_length.empty()) RETURN_IF_ERROR(ParseAudioLength(config.audio_length, &options));
   const bool asked = options.frames > 0 || options.seconds > 0 || options.any_length;

@@ -32,6 +32,7 @@
 #include "optim/plan/model_setup.h"
 #include "optim/plan/output_axes.h"
 #include "optim/plan/packing.h"
+#include "optim/plan/processor_config.h"
 #include "optim/plan/step_plan.h"
 
 namespace onnxtrain {
@@ -290,6 +291,7 @@ class DataOpener {
     ASSIGN_OR_RETURN(alphabet_, FindAlphabet(config_, model_, before_, loss_));
     opened_.alphabet = alphabet_.alphabet;
     TakePictureForm();
+    TakeProcessorConfig();
     options_.text_labels = alphabet_.expects_texts && request_.want_label && config_.label.size() <= 1;
     if (opened_.alphabet != nullptr) options_.stream_window = 0;  // all labels get the length of the longest
     if (opened_.alphabet == nullptr) {
@@ -324,6 +326,35 @@ class DataOpener {
     take("normalize", form.normalize, &config_.normalize);
     take("channel_order", form.channel_order, &config_.channel_order);
     form_note_ = taken.empty() ? "" : StrCat("pixels as models of PP-OCR take them: ", absl::StrJoin(taken, ", "));
+  }
+
+  // Reads pictures as preprocessor_config.json says, where neither the user, an earlier training nor the model does.
+  void TakeProcessorConfig() {
+    if (before_.has_value()) return;
+    const ProcessorConfig processor = ReadProcessorConfig(model_.path());
+    const auto picture = std::ranges::find_if(model_.inputs(), [](const ModelInput& input) {
+      return input.dims.size() == 4 && (input.dims[1] == 3 || input.dims[1] == 1 || input.dims[1] < 0);
+    });
+    if (picture == model_.inputs().end()) return;
+    std::vector<std::string> taken;
+    const auto take = [&](const char* field, const std::string& value, std::string* own) {
+      if (value.empty() || !own->empty()) return;
+      *own = value;
+      taken.push_back(StrCat("`", field, "` ", value));
+    };
+    const bool declares = !FindModelMetadata(model_, "Image.NominalPixelRange").empty();
+    if (!declares) take("normalize", processor.normalize, &config_.normalize);
+    const bool is_open = picture->dims[2] < 0 && picture->dims[3] < 0 && !HasDims(*picture);
+    if (is_open && processor.height > 0)
+      take("image_size", StrCat(processor.height, "x", processor.width), &config_.image_size);
+    take("resize", processor.resize, &config_.resize);
+    if (!taken.empty()) form_note_ = StrCat("pictures as ", processor.path, " says: ", absl::StrJoin(taken, ", "));
+  }
+
+  // Returns true if `dim` sets the height or width of an input of pictures.
+  bool HasDims(const ModelInput& input) const {
+    const auto& names = input.dim_names;
+    return names.size() == 4 && (spec_.dims.contains(names[2]) || spec_.dims.contains(names[3]));
   }
 
   // Finds the height of the lines where the model leaves it open, but takes one only.
@@ -664,7 +695,7 @@ class DataOpener {
   ImportOptions import_;  // the options before the data is known
   DatasetOptions options_;
   FoundAlphabet alphabet_;
-  std::string form_note_;                  // what TakePictureForm has set
+  std::string form_note_;                  // what files beside the model have set
   std::optional<LanguageModel> language_;  // set if the model may predict the next token of the data
   bool makes_blocks_ = false;              // it does, unless the data turns out to hold samples of tokens
   OpenedSamples samples_;

@@ -1,5 +1,6 @@
 #include "optim/plan/data_checks.h"
 #include "optim/plan/folders.h"
+#include "optim/plan/processor_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,13 +10,12 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "frontend/base/files.h"
 #include "frontend/base/status.h"
 #include "frontend/data/load/loader.h"
 #include "frontend/data/sources/dataset.h"
-#include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 #include "frontend/onnx/import.h"
 #include "frontend/ops/row.h"
@@ -308,7 +308,68 @@ PixelProposal ProposePixels(const InnerPixels& inner) {
   return best;
 }
 
-using Json = nlohmann::json;
+using Json = OrderedJson;
+
+constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
+
+template <typename T>
+T FindField(const Json& json, const char* name, T otherwise) {
+  T value = otherwise;
+  return ReadField(json, name, &value).ok() ? value : otherwise;
+}
+
+bool IsPictureProcessor(const Json& json) { return json.contains("image_mean") || json.contains("do_rescale"); }
+
+std::string FindNormalize(const Json& json) {
+  const auto mean = FindField<std::vector<double>>(json, "image_mean", {}),
+             std = FindField<std::vector<double>>(json, "image_std", {});
+  const bool rescales = FindField(json, "do_rescale", true);
+  const bool normalizes = FindField(json, "do_normalize", true) && !mean.empty() && !std.empty();
+  if (!normalizes) return rescales ? "unit" : "raw";
+  return rescales ? StrCat(absl::StrJoin(mean, ","), "/", absl::StrJoin(std, ",")) : "";
+}
+
+// Sets the size, and how a picture becomes so large: cut out of the middle, or stretched.
+void ReadSize(const Json& json, ProcessorConfig* config) {
+  const bool crops = FindField(json, "do_center_crop", json.contains("crop_size"));
+  const char* name = crops ? "crop_size" : "size";
+  if ((!crops && !FindField(json, "do_resize", true)) || !json.contains(name)) return;
+  const Json& size = json[name];
+  if (size.is_number_integer()) {
+    config->height = config->width = size;
+  } else if (size.is_object()) {
+    config->height = FindField<int64_t>(size, "height", 0);
+    config->width = FindField<int64_t>(size, "width", 0);
+  }
+  if (config->height < 1 || config->width < 1) config->height = config->width = 0;
+  if (config->height > 0) config->resize = crops ? "crop" : "stretch";
+}
+
+// Sounds themselves have one feature; mel spectrograms have more.
+void ReadSounds(const Json& json, ProcessorConfig* config) {
+  if (!json.contains("sampling_rate") || FindField<int64_t>(json, "feature_size", 0) != 1 ||
+      json.contains("num_mel_bins"))
+    return;
+  config->sample_rate = std::max<int64_t>(FindField<int64_t>(json, "sampling_rate", 0), 0);
+}
+
+}  // namespace
+
+ProcessorConfig ReadProcessorConfig(const std::string& model_path) {
+  const std::string folder = FindModelFolder(model_path);
+  if (folder.empty()) return {};
+  ProcessorConfig config{.path = folder + "/preprocessor_config.json"};
+  const auto text = ReadTextFile(config.path, kMostConfigBytes);
+  const Json json = text.ok() ? ParseJson<Json>(*text) : Json();
+  if (!json.is_object()) return config;
+  ReadSounds(json, &config);
+  if (!IsPictureProcessor(json)) return config;
+  config.normalize = FindNormalize(json);
+  ReadSize(json, &config);
+  return config;
+}
+
+namespace {
 
 // The pixel format that a model declares; "": none.
 struct PixelForm {
@@ -341,32 +402,9 @@ PixelForm ReadMetadataForm(const OnnxModel& model) {
   return form;
 }
 
-absl::Status ReadProcessor(const Json& json, PixelForm* form) {
-  bool rescales = true, normalizes = true;
-  std::vector<double> mean, std;
-  RETURN_IF_ERROR(ReadField(json, "do_rescale", &rescales));
-  RETURN_IF_ERROR(ReadField(json, "do_normalize", &normalizes));
-  RETURN_IF_ERROR(ReadField(json, "image_mean", &mean));
-  RETURN_IF_ERROR(ReadField(json, "image_std", &std));
-  if (mean.empty() || std.empty()) normalizes = false;
-  if (!json.contains("image_mean") && !json.contains("do_rescale")) return Invalid("it is no image processor");
-  form->normalize = normalizes ? StrCat(absl::StrJoin(mean, ","), "/", absl::StrJoin(std, ",")) : "unit";
-  if (!rescales) form->normalize = normalizes ? "" : "raw";
-  return absl::OkStatus();
-}
-
-// Reads preprocessor_config.json, which transformers writes next to a model.
 PixelForm ReadProcessorForm(const std::string& model_path) {
-  const std::string folder = FindModelFolder(model_path);
-  if (folder.empty()) return {};
-  const std::string path = folder + "/preprocessor_config.json";
-  PixelForm form{.source = path};
-  auto file = InputFile::Open(path);
-  if (!file.ok()) return form;
-  const auto text = ReadAll(file->reader(), 1 << 20);
-  const Json json = text.ok() ? ParseJson<Json>(*text) : Json();
-  if (!json.is_object() || !ReadProcessor(json, &form).ok()) form.normalize.clear();
-  return form;
+  const ProcessorConfig config = ReadProcessorConfig(model_path);
+  return {.normalize = config.normalize, .source = config.path};
 }
 
 std::vector<double> PerChannel(std::vector<double> values, double none) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "backends/registry.h"
 #include "frontend/base/machine.h"
 #include "frontend/base/status.h"
 #include "frontend/onnx/interop/training_info.h"
+#include "frontend/onnx/read/parsed.h"
 #include "optim/loop/lr_schedule.h"
 #include "optim/plan/input_plan.h"
 #include "optim/plan/model_setup.h"
@@ -53,12 +55,23 @@ void SetVariableExtents(const BoundData& data, SessionOptions* options) {
   if (label.variable || label.height_axis >= 0) options->variable_label_axis = std::max(label.height_axis, 0);
 }
 
+// Returns the first number of an initializer or of a Constant node, in which Paddle2ONNX keeps weights.
+std::optional<double> FindFirstNumber(const OnnxModel& model, const std::string& name) {
+  const HostTensor* value = model.Initializer(name);
+  for (const ParsedNode& node : model.parsed().graph.nodes) {
+    if (value != nullptr || node.op_type != "Constant" || std::ranges::count(node.outputs, name) == 0) continue;
+    value = node.attrs.Tensor("value");
+    const auto* floats = node.attrs.Find<std::vector<double>>("value_floats");
+    if (floats != nullptr && !floats->empty()) return floats->front();
+  }
+  return value == nullptr || value->size() == 0 ? std::nullopt : std::optional(value->At(0));
+}
+
 // Returns true if running statistics of the model are those of data, not the zeros and ones that they begin with.
 bool HasRunningStatistics(const OnnxModel& model) {
   return std::ranges::any_of(model.nodes(), [&](const OnnxModel::Node& node) {
     const bool normalizes = node.op == "BatchNormalization" && node.inputs.size() > 4;
-    const HostTensor* variance = normalizes ? model.Initializer(node.inputs[4]) : nullptr;
-    return variance != nullptr && variance->size() > 0 && variance->At(0) != 1;
+    return normalizes && FindFirstNumber(model, node.inputs[4]).value_or(1) != 1;
   });
 }
 

@@ -45,6 +45,7 @@ int64_t CountImportedClasses(TrainConfig config, const OnnxModel& model, const s
   auto import = MakeImportOptions(config, model);
   if (!import.ok()) return 0;
   import->batch = 1;
+  for (auto& [name, shape] : import->input_shapes) std::ranges::replace(shape, int64_t{-1}, int64_t{1});
   import->half_weights = true;
   if (!output.empty()) import->outputs = {output};
   const auto imported = Import(model, *import);

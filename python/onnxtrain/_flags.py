@@ -354,8 +354,8 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     completion: Value
     """The column of the answers to --prompt"""
     chat_template: Value
-    """How a chat becomes text: a Jinja template in a file, or one of chatml, llama3, gemma, mistral, phi, alpaca,
-    zephyr, vicuna (default that of the model's folder)"""
+    """How a chat becomes text: a Jinja template in a file, or the name of a built-in one, such as chatml; an unknown
+    name lists them (default that of the model's folder)"""
     loss_on: Value
     """The tokens of a sample that count: those behind its prompt, those of the assistant, or all. auto: completion for
     prompts, assistant for chats (default auto)"""

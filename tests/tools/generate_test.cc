@@ -73,6 +73,25 @@ TEST_F(Generate, DrawsAreRepeatable) {
   EXPECT_EQ(draw("--top-k 1"), Write("--quiet --model m --prompt ab --max-new-tokens 30").out);
 }
 
+// generation_config.json says how a model is sampled, unless a temperature is given.
+TEST_F(Generate, SamplesAsTheFolderSays) {
+  Make("m", Appending(true));
+  const auto write = [&](const std::string& more) {
+    return Write("--model m --prompt ab --max-new-tokens 30 --seed 3 " + more);
+  };
+  const std::string greedy = write("--quiet").out, drawn = write("--quiet --temperature 2 --top-p 0.9 --top-k 5").out;
+  ASSERT_NE(greedy, drawn);
+  WriteAll(Path("m/generation_config.json"), R"({"do_sample": true, "temperature": 2.0, "top_p": 0.9, "top_k": 5})");
+  const Outcome o = write("");
+  EXPECT_EQ(o.out, drawn);
+  EXPECT_THAT(o.err, HasSubstr("generation_config.json says: --temperature 2 --top-p 0.9 --top-k 5"));
+  EXPECT_EQ(write("--quiet --temperature 0").out, greedy);
+  WriteAll(Path("m/generation_config.json"), R"({"temperature": 2.0, "top_p": 0.9})");
+  EXPECT_EQ(write("--quiet").out, greedy);
+  WriteAll(Path("m/generation_config.json"), R"({"do_sample": true, "temperature": "hot", "top_p": -1})");
+  EXPECT_EQ(write("--quiet").out, write("--quiet --temperature 1").out);
+}
+
 // A trained model answers as in its data, and stops.
 TEST_F(Generate, AnswersWhatItHasLearned) {
   Make("m", Appending(true), DotTemplate());

@@ -94,6 +94,13 @@ TEST_F(Sounds, TheModelSaysItsRate) {
   EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["audio"]["sample_rate"], 4000);
 }
 
+TEST_F(Sounds, TheModelsFilesSayTheirRate) {
+  Write("preprocessor_config.json", R"({"feature_size": 1, "sampling_rate": 4000})");
+  const Outcome run = Train("--data sounds --epochs 1");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["audio"]["sample_rate"], 4000);
+}
+
 TEST_F(Sounds, TheCacheChangesNoRun) {
   const std::string flags = "--data sounds --sample-rate 8000 --max-steps 6 --batch-size 8 ";
   ASSERT_EQ(Train(flags + "--num-workers 0").code, 0);
@@ -231,8 +238,11 @@ TEST_F(Pictures, TheModelDeclaresItsPixels) {
   WriteAll(Path("m.onnx"), plain);
   Write("preprocessor_config.json", R"({"do_normalize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [1, 1, 1]})");
   const Outcome beside = Train("--data pictures --epochs 1");
-  EXPECT_NE(beside.err.find("preprocessor_config.json: --normalize 0.5,0.5,0.5/1,1,1"), std::string::npos)
+  EXPECT_NE(beside.err.find("preprocessor_config.json says: --normalize 0.5,0.5,0.5/1,1,1"), std::string::npos)
       << beside.err;
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["normalize"], "0.5,0.5,0.5/1,1,1");
+  EXPECT_EQ(Train("--data pictures --epochs 1 --normalize raw").err.find("says: --normalize"), std::string::npos);
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["normalize"], "raw");
   Write("preprocessor_config.json", "[]");
   EXPECT_EQ(Train("--data pictures --epochs 1").err.find("the model wants"), std::string::npos);
 }
@@ -366,6 +376,26 @@ TEST_F(SeveralSizes, TrainWithoutResizing) {
   ASSERT_EQ(Run("predict --model r/model.onnx --data pictures --out p1.csv --batch-size 1").code, 0);
   ASSERT_EQ(Run("predict --model r/model.onnx --data pictures --out p24.csv --batch-size 24").code, 0);
   EXPECT_EQ(ReadAll(Path("p1.csv")), ReadAll(Path("p24.csv"))) << "in the order of the samples";
+}
+
+// Files of transformers set the size that pictures get: stretched, or cut out of the middle.
+TEST_F(SeveralSizes, ThePreprocessorConfigSetsOneSize) {
+  const auto pictures = [&](const std::string& config, const std::string& flags) {
+    Write("preprocessor_config.json", config);
+    const Outcome run = Train("--data pictures --epochs 1 " + flags);
+    EXPECT_EQ(run.code, 0) << run.err;
+    const Json preprocess = Json::parse(ReadAll(Path("r/preprocess.json")));
+    const Json& p = preprocess["pictures"];
+    return StrCat(p["height"].get<int>(), "x", p["width"].get<int>(), " ", p["resize"].get<std::string>(), " ",
+                  preprocess["normalize"].get<std::string>());
+  };
+  EXPECT_EQ(pictures(R"({"do_rescale": true, "size": {"height": 12, "width": 10}})", ""), "12x10 stretch unit");
+  EXPECT_EQ(pictures(R"({"do_rescale": false, "do_normalize": false, "size": {"shortest_edge": 9},
+                        "crop_size": {"height": 7, "width": 7}})",
+                     ""),
+            "7x7 crop raw");
+  EXPECT_EQ(pictures(R"({"do_rescale": true, "size": 12})", "--image-size 6 --resize pad --normalize imagenet"),
+            "6x6 pad imagenet");
 }
 
 TEST_F(SeveralSizes, NeitherThreadsNorTheCacheNorResumingChangeARun) {

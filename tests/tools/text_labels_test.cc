@@ -78,6 +78,33 @@ TEST_F(TextLabels, TrainsByTheCharactersOfTheMetadata) {
   EXPECT_GT(Summary()["eval_before"]["cer"], 0.3);
 }
 
+// Exports with a batch of one may leave the number of classes open, as those of ddddocr do.
+TEST_F(TextLabels, ClassesOfAFixedBatchAreCounted) {
+  std::istringstream lines(ReadAll(Path("d.jsonl")));
+  std::string columns;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    Json x = Json::array();
+    for (int64_t c = 0; c < kClasses; ++c) {
+      x.push_back(Json::array());
+      for (int64_t t = 0; t < kSteps; ++t) x.back().push_back(row["x"][t][c]);
+    }
+    StrAppend(&columns, Json({{"x", Json::array({x})}, {"text", row["text"]}}).dump(), "\n");
+  }
+  WriteAll(Path("columns.jsonl"), columns);
+  tiny::Model m{.input_shape = {1, 1, kClasses, -2}};
+  m.nodes = {{"ReduceMean", {"x"}, {"s"}, {{"axes", {1}}}, {{"keepdims", 0}}},
+             {"Transpose", {"s"}, {"t"}, {{"perm", {2, 0, 1}}}},
+             {"MatMul", {"t", "w"}, {"o"}},
+             {"Add", {"o", "b"}, {"y"}}};
+  m.weights = {{"w", {kClasses, kClasses}, tiny::Uniform(kClasses * kClasses, 0.5f, 1)},
+               {"b", {kClasses}, std::vector<float>(kClasses, 0)}};
+  m.output_shape = {-3, 1, -4};
+  m.Save(Path("m1.onnx"));
+  Trains("--model m1.onnx --loss ctc --class-map chars.txt --data columns.jsonl --eval-split 0.25");
+  EXPECT_EQ(Summary()["eval"]["exact"], 1) << Summary()["eval"];
+}
+
 TEST_F(TextLabels, PredictWritesTexts) {
   Trains("--model m.onnx --data d.jsonl");
   const Outcome o = Run("predict --model r/model.onnx --data d.jsonl --out p.csv");
@@ -213,6 +240,34 @@ TEST_F(TextPictures, OfAnyWidth) {
   Trains("--model p.onnx --data words --image-size 2xauto --eval-split 0.25");
   EXPECT_EQ(Summary()["eval"]["exact"], 1) << text_;
   EXPECT_THAT(ReadAll(Path("r/config.flags")), HasSubstr("--length-grouping"));
+}
+
+// A trained recognizer keeps its running statistics, which may be initializers or, as in PP-OCR's, Constant nodes.
+TEST_F(TextPictures, KeepRunningStatistics) {
+  std::filesystem::create_directory(Path("words"));
+  for (int64_t i = 0; i < 8; ++i) WriteWord(StrCat("words/", i), "ab", "ab");
+  for (const bool constant : {false, true}) {
+    for (const float variance : {1.0F, 2.0F}) {
+      tiny::Model m = MakeModel();
+      m.metadata = {{"character", "a\nb"}};
+      m.nodes[0].inputs = {"n"};
+      m.nodes.insert(m.nodes.begin(), {"BatchNormalization", {"x", "scale", "zero", "zero", "var"}, {"n"}});
+      m.weights.push_back({"scale", {3}, {1, 1, 1}});
+      m.weights.push_back({"zero", {3}, {0, 0, 0}});
+      if (constant) {
+        tiny::Op node{"Constant", {}, {"var"}};
+        node.floats = {{"value_floats", std::vector<float>(3, variance)}};
+        m.nodes.insert(m.nodes.begin(), node);
+      } else {
+        m.weights.push_back({"var", {3}, std::vector<float>(3, variance)});
+      }
+      m.Save(Path("n.onnx"));
+      const Outcome o = Run("--model n.onnx --data words --image-size 2xauto --max-steps 1 --overwrite --out r");
+      ASSERT_EQ(o.code, 0) << o.err;
+      EXPECT_EQ(o.err.find("BatchNormalization is frozen: the few pictures") != std::string::npos, variance != 1)
+          << constant << o.err;
+    }
+  }
 }
 
 // The output has no declared shape, the height is free, and a table in the folder has the labels.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/data/text/text_encoding.h"
+#include "optim/generate/folder_settings.h"
 #include "optim/generate/prompts.h"
 #include "optim/generate/text_model.h"
 #include "optim/generate/write_text.h"
@@ -101,6 +102,8 @@ class Writer {
  private:
   Writer(const TrainConfig& config, Prompts prompts) : config_(config), prompts_(std::move(prompts)) {
     spec_ = MakeGenerationSpec(config, prompts_);
+    const std::string sampling = TakeFolderSampling(config, &spec_.sampling);
+    if (!sampling.empty()) LogInfo(config, sampling);
   }
 
   absl::Status LoadDecoder(int64_t prompt) {
