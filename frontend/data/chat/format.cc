@@ -1,7 +1,10 @@
-// Implements "%" and str.format for the plain fields that templates use: "%s", "%d", "{}", "{0}" and "{name}".
+// Implements "%" and str.format for the fields that templates use: "%s", "%02d", "%.2f", "{}", "{0}", "{name:.2f}".
 #include <algorithm>
 #include <charconv>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "frontend/data/chat/builtins.h"
 #include "frontend/data/text/unicode.h"
@@ -9,15 +12,68 @@
 namespace onnxtrain::jinja {
 namespace {
 
-absl::StatusOr<std::string> FormatPlain(const Value& value, char type) {
-  if (type == 's') return Print(value);
-  if (type == 'r') return PrintRepr(value);
-  if (type != 'd') return Invalid("only %s, %r, %d and %% are supported, not '%", PrintableLine({&type, 1}), "'");
+constexpr std::string_view kDigits = "0123456789";
+constexpr size_t kMaxDigits = 3;     // of a width or precision, with its point
+constexpr size_t kMaxNumber = 1400;  // bytes of a printed one: 308 digits, a width and a precision
+
+// How a field is printed: "-", "+", " " and "0", the width, "." and the precision, and the type: "%-8s", "%05.2f".
+struct FieldForm {
+  std::string flags, width, precision;  // of std::printf
+  char type = 's';
+};
+
+absl::StatusOr<FieldForm> ReadForm(std::string_view text) {
+  FieldForm form;
+  const auto take = [&](std::string_view allowed, std::string* out) {
+    const size_t end = std::min(text.find_first_not_of(allowed), text.size());
+    *out = text.substr(0, end);
+    text.remove_prefix(end);
+  };
+  take("-+ 0", &form.flags);
+  take(kDigits, &form.width);
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    take(kDigits, &form.precision);
+    form.precision.insert(0, ".");
+  }
+  if (form.width.size() > kMaxDigits || form.precision.size() > kMaxDigits || text.size() != 1)
+    return Invalid("unsupported format of a field");
+  form.type = text[0];
+  return form;
+}
+
+std::string FormatText(const FieldForm& form, std::string text) {
+  if (!form.precision.empty()) {
+    size_t end = 0;
+    for (int count = std::atoi(form.precision.c_str() + 1); count > 0 && end < text.size(); --count)
+      end += CharBytes(text[end]);
+    text.resize(std::min(end, text.size()));
+  }
+  const int64_t missing = std::atoi(form.width.c_str()) - CountChars(text);
+  if (missing <= 0) return text;
+  const std::string blanks(static_cast<size_t>(missing), ' ');
+  return form.flags.find('-') == form.flags.npos ? blanks + text : text + blanks;
+}
+
+absl::StatusOr<std::string> FormatField(const Value& value, const FieldForm& form) {
+  constexpr std::string_view kReals = "feg";
+  if (form.type == 's') return FormatText(form, Print(value));
+  if (form.type == 'r') return FormatText(form, PrintRepr(value));
+  const bool real = kReals.find(form.type) != kReals.npos;
+  if (form.type != 'd' && !real)
+    return Invalid("only the types s, r, d, f, e, g and % are supported, not '", PrintableLine({&form.type, 1}), "'");
   if (!value.is_number()) return Invalid("a number is required, not ", GetTypeName(value));
+  char text[kMaxNumber];
+  const std::string prefix = StrCat("%", form.flags, form.width, form.precision);
+  if (real) {
+    std::snprintf(text, sizeof text, StrCat(prefix, std::string(1, form.type)).c_str(), *value.number());
+    return text;
+  }
   constexpr double kTooLarge = 9.2e18;
-  if (value.integer()) return StrCat(*value.integer());
-  if (!(std::abs(*value.number()) < kTooLarge)) return Invalid("an integer exceeds 64 bits");
-  return StrCat(static_cast<int64_t>(*value.number()));
+  if (!value.integer() && !(std::abs(*value.number()) < kTooLarge)) return Invalid("an integer exceeds 64 bits");
+  const int64_t whole = value.integer() ? *value.integer() : static_cast<int64_t>(*value.number());
+  std::snprintf(text, sizeof text, StrCat(prefix, PRId64).c_str(), whole);
+  return text;
 }
 
 // Returns the positional argument of this name, or the next one if it is empty, or the named one.
@@ -33,6 +89,14 @@ absl::StatusOr<Value> FindField(const CallArguments& arguments, std::string_view
   const auto it = std::ranges::find_if(arguments.named, [&](const auto& argument) { return argument.first == name; });
   if (it != arguments.named.end()) return it->second;
   return Invalid("no argument is the field '", Printable(name), "', of which only names and numbers are supported");
+}
+
+// Prints a value as ":02d" says, or plainly after "".
+absl::StatusOr<std::string> FormatAfterColon(const Value& value, std::string_view form) {
+  if (form.size() <= 1) return Print(value);
+  ASSIGN_OR_RETURN(FieldForm parsed, ReadForm(form.substr(1)));
+  if (parsed.type == 's') parsed.flags += '-';  // str.format aligns text to the left
+  return FormatField(value, parsed);
 }
 
 }  // namespace
@@ -54,7 +118,11 @@ absl::StatusOr<std::string> FormatPercent(Interpreter& run, std::string_view for
       continue;
     }
     if (used == values.size()) return Invalid("not enough arguments for format string");
-    ASSIGN_OR_RETURN(const std::string field, FormatPlain(values[used++], format[at]));
+    const size_t end = format.find_first_not_of("-+ .0123456789", at);
+    if (end == format.npos) return Invalid("incomplete format");
+    ASSIGN_OR_RETURN(const FieldForm form, ReadForm(format.substr(at, end + 1 - at)));
+    ASSIGN_OR_RETURN(const std::string field, FormatField(values[used++], form));
+    at = end;
     out += field;
     RETURN_IF_ERROR(run.CheckBytes(std::ssize(out)));
   }
@@ -78,8 +146,11 @@ absl::StatusOr<std::string> FormatBraces(Interpreter& run, std::string_view form
     }
     const size_t end = format.find('}');
     if (format[0] == '}' || end == format.npos) return Invalid("a single brace in a format");
-    ASSIGN_OR_RETURN(const Value value, FindField(arguments, format.substr(1, end - 1), &next));
-    out += Print(value);
+    const std::string_view field = format.substr(1, end - 1);
+    const size_t colon = field.find(':');
+    ASSIGN_OR_RETURN(const Value value, FindField(arguments, field.substr(0, colon), &next));
+    ASSIGN_OR_RETURN(const std::string text, FormatAfterColon(value, field.substr(std::min(colon, field.size()))));
+    out += text;
     RETURN_IF_ERROR(run.CheckBytes(std::ssize(out)));
     format.remove_prefix(end + 1);
   }

@@ -93,6 +93,7 @@ class StatementParser : public ExpressionParser {
     static constexpr TagRow kTags[] = {{"if", &StatementParser::ParseIf},
                                        {"for", &StatementParser::ParseFor},
                                        {"set", &StatementParser::ParseSet},
+                                       {"with", &StatementParser::ParseWith},
                                        {"macro", &StatementParser::ParseMacro},
                                        {"filter", &StatementParser::ParseFilterBlock},
                                        {"generation", &StatementParser::ParseGeneration},
@@ -113,12 +114,7 @@ class StatementParser : public ExpressionParser {
       ASSIGN_OR_RETURN(Body body, ParseBlock({"elif", "else", "endif"}));
       node->branches.emplace_back(std::move(condition), std::move(body));
     }
-    if (SkipName("else")) {
-      ASSIGN_OR_RETURN(node->otherwise, ParseWholeBlock("endif"));
-    } else {
-      Next();
-      RETURN_IF_ERROR(ExpectBlockEnd());
-    }
+    RETURN_IF_ERROR(ParseElse("endif", &node->otherwise));
     return node;
   }
 
@@ -132,8 +128,33 @@ class StatementParser : public ExpressionParser {
       ASSIGN_OR_RETURN(node->condition, ParseExpression());
     }
     ++loops_;
-    ASSIGN_OR_RETURN(node->body, ParseWholeBlock("endfor"));
+    ASSIGN_OR_RETURN(node->body, ParseBlock({"else", "endfor"}));
     --loops_;
+    RETURN_IF_ERROR(ParseElse("endfor", &node->otherwise));
+    return node;
+  }
+
+  // Parses the block after an "else" that is next, or skips the end tag that is.
+  absl::Status ParseElse(std::string_view end, Body* otherwise) {
+    if (!SkipName("else")) {
+      Next();
+      return ExpectBlockEnd();
+    }
+    ASSIGN_OR_RETURN(*otherwise, ParseWholeBlock(end));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<StatementPtr> ParseWith() {
+    auto node = Make<WithStatement>();
+    Next();
+    while (Peek().kind != TokenKind::kBlockEnd) {
+      if (!node->values.empty()) RETURN_IF_ERROR(ExpectOperator(","));
+      ASSIGN_OR_RETURN(Target target, ParseOneTarget());
+      RETURN_IF_ERROR(ExpectOperator("="));
+      ASSIGN_OR_RETURN(ExpressionPtr value, ParseExpression());
+      node->values.emplace_back(std::move(target), std::move(value));
+    }
+    ASSIGN_OR_RETURN(node->body, ParseWholeBlock("endwith"));
     return node;
   }
 

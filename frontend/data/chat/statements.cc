@@ -194,17 +194,22 @@ absl::StatusOr<Flow> ForStatement::Execute(Interpreter& run) const {
   ASSIGN_OR_RETURN(Values values, ReadItems(over));
   RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(values.size())));
   const auto loop = run.Make<LoopState>(run, *this, std::move(values));
+  bool completed = false;  // an iteration, as `otherwise` is for jinja2
   while (true) {
     ASSIGN_OR_RETURN(const Value* item, loop->Next());
-    if (item == nullptr) return Flow::kNext;
+    if (item == nullptr) break;
     const Value current = *item;
     const auto local = run.MakeScope();
     const Interpreter::InScope inner(run, local);
     RETURN_IF_ERROR(run.Assign(target, current));
     local->Set("loop", std::shared_ptr<Object>(loop));
     ASSIGN_OR_RETURN(const Flow flow, run.Execute(body));
-    if (flow == Flow::kBreak) return Flow::kNext;
+    if (flow == Flow::kBreak) break;
+    completed |= flow == Flow::kNext;
   }
+  if (completed || otherwise.empty()) return Flow::kNext;
+  const Interpreter::InScope inner(run, run.MakeScope());
+  return run.Execute(otherwise);
 }
 
 absl::StatusOr<Flow> SetStatement::Execute(Interpreter& run) const {
@@ -226,6 +231,17 @@ absl::StatusOr<Flow> FilterStatement::Execute(Interpreter& run) const {
   if (filtered.text() == nullptr) return Invalid("the filters of a block must return text");
   RETURN_IF_ERROR(run.Write(*filtered.text()));
   return Flow::kNext;
+}
+
+absl::StatusOr<Flow> WithStatement::Execute(Interpreter& run) const {
+  const auto local = run.MakeScope();
+  for (const auto& [name, expression] : values) {
+    ASSIGN_OR_RETURN(Value value, run.Evaluate(*expression));
+    const Interpreter::InScope inner(run, local);
+    RETURN_IF_ERROR(run.Assign(name, std::move(value)));
+  }
+  const Interpreter::InScope inner(run, local);
+  return run.Execute(body);
 }
 
 absl::StatusOr<Flow> MacroStatement::Execute(Interpreter& run) const {

@@ -162,7 +162,7 @@ struct IfStatement : Statement {
 struct ForStatement : Statement {
   Target target;
   ExpressionPtr items, condition;  // `condition` may be null
-  Body body;
+  Body body, otherwise;
   absl::StatusOr<Flow> Execute(Interpreter& run) const override;
 };
 
@@ -181,6 +181,12 @@ struct SetBlockStatement : Statement {
 
 struct FilterStatement : Statement {
   std::vector<std::unique_ptr<const FilterExpression>> filters;
+  Body body;
+  absl::StatusOr<Flow> Execute(Interpreter& run) const override;
+};
+
+struct WithStatement : Statement {
+  std::vector<std::pair<Target, ExpressionPtr>> values;
   Body body;
   absl::StatusOr<Flow> Execute(Interpreter& run) const override;
 };

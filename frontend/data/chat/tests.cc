@@ -37,11 +37,19 @@ absl::StatusOr<Value> CompareTest(Interpreter& run, const Value& self, const Bou
   return kCompare(run, self, a.Get(0));
 }
 
+absl::StatusOr<Value> LeavesRemainder(Interpreter& run, const Value& self, const Value& divisor, int64_t remainder) {
+  if (self.text() != nullptr) return Invalid("a number is expected");
+  ASSIGN_OR_RETURN(const Value left, Modulo(run, self, divisor));
+  return Value(IsEqual(left, remainder));
+}
+
 template <int64_t kRemainder>
 absl::StatusOr<Value> ParityTest(Interpreter& run, const Value& self, const Bound& /*a*/) {
-  if (self.text() != nullptr) return Invalid("a number is expected");
-  ASSIGN_OR_RETURN(const Value remainder, Modulo(run, self, int64_t{2}));
-  return Value(IsEqual(remainder, kRemainder));
+  return LeavesRemainder(run, self, int64_t{2}, kRemainder);
+}
+
+absl::StatusOr<Value> DivisibleTest(Interpreter& run, const Value& self, const Bound& a) {
+  return LeavesRemainder(run, self, a.Get(0), 0);
 }
 
 absl::StatusOr<Value> SameTest(Interpreter& /*run*/, const Value& self, const Bound& a) {
@@ -67,6 +75,7 @@ constexpr Builtin kTests[] = {
     {"sequence", "", Holds<IsSequence>},
     {"odd", "", ParityTest<1>},
     {"even", "", ParityTest<0>},
+    {"divisibleby", "num", DivisibleTest},
     {"sameas", "other", SameTest},
     {"in", "seq", CompareTest<In>},
     {"eq", "other", CompareTest<Equal>},
@@ -75,10 +84,12 @@ constexpr Builtin kTests[] = {
     {"ne", "other", CompareTest<NotEqual>},
     {"!=", "other", CompareTest<NotEqual>},
     {"lt", "other", CompareTest<Less>},
+    {"lessthan", "other", CompareTest<Less>},
     {"<", "other", CompareTest<Less>},
     {"le", "other", CompareTest<LessEqual>},
     {"<=", "other", CompareTest<LessEqual>},
     {"gt", "other", CompareTest<Greater>},
+    {"greaterthan", "other", CompareTest<Greater>},
     {">", "other", CompareTest<Greater>},
     {"ge", "other", CompareTest<GreaterEqual>},
     {">=", "other", CompareTest<GreaterEqual>},

@@ -151,6 +151,34 @@ absl::StatusOr<Value> AbsFilter(Interpreter& /*run*/, const Value& self, const B
   return negative ? Negate(self) : KeepSign(self);
 }
 
+absl::StatusOr<Value> FormatFilter(Interpreter& run, const Value& self, const Bound& a) {
+  ASSIGN_OR_RETURN(const Value values, MakeTuple(a.rest.positional));
+  return Modulo(run, ToText(self), values);
+}
+
+// Rounds half to even, as Python does, or with `method` up or down.
+absl::StatusOr<Value> RoundFilter(Interpreter& run, const Value& self, const Bound& a) {
+  constexpr std::pair<std::string_view, double (*)(double)> kMethods[] = {
+      {"common", std::nearbyint}, {"ceil", std::ceil}, {"floor", std::floor}};
+  constexpr int64_t kMaxPrecision = 300;
+  ASSIGN_OR_RETURN(const int64_t precision, a.GetInteger(0, 0));
+  const std::string name = a.Get(1).is_none() ? "common" : Print(a.Get(1));
+  const auto* method = std::ranges::find(kMethods, name, [](const auto& row) { return row.first; });
+  if (method == std::end(kMethods)) return Invalid("the method must be common, ceil or floor");
+  if (!self.is_number()) return Invalid("a number is expected, not '", GetTypeName(self), "'");
+  if (std::abs(precision) > kMaxPrecision) return Invalid("a precision of ", precision, " is too large");
+  if (name == "common" && self.integer() && precision >= 0) return self;
+  if (name == "common" && precision >= 0) {
+    // The decimal digits of the exact number decide, not those of its multiple.
+    ASSIGN_OR_RETURN(const std::string digits,
+                     FormatPercent(run, StrCat("%.", std::min<int64_t>(precision, 99), "f"), self));
+    return Value(std::strtod(digits.c_str(), nullptr));
+  }
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  const double rounded = method->second(*self.number() * scale) / scale;
+  return name == "common" && self.integer() ? Value(static_cast<int64_t>(rounded)) : Value(rounded);
+}
+
 constexpr Builtin kTextFilters[] = {
     {"upper", "", MethodFilter<kUpper>},
     {"lower", "", MethodFilter<kLower>},
@@ -163,10 +191,12 @@ constexpr Builtin kTextFilters[] = {
     {"e", "", EscapeFilter},
     {"safe", "", SafeFilter},
     {"string", "", StringFilter},
+    {"format", "*", FormatFilter},
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", ToJsonFilter},
     {"int", "default?", IntFilter},
     {"float", "default?", FloatFilter},
     {"abs", "", AbsFilter},
+    {"round", "precision? method?", RoundFilter},
 };
 
 }  // namespace

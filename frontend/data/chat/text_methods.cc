@@ -151,6 +151,22 @@ absl::StatusOr<Value> AllMethod(Interpreter& /*run*/, const Value& self, const B
   return Value(!self.text()->empty());
 }
 
+template <bool kFromRight>
+absl::StatusOr<Value> PartitionMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
+  ASSIGN_OR_RETURN(const std::string separator, a.GetText(0));
+  if (separator.empty()) return Invalid("empty separator");
+  const std::string& text = *self.text();
+  const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
+  if (at == text.npos) return kFromRight ? MakeTuple({"", "", self}) : MakeTuple({self, "", ""});
+  return MakeTuple({text.substr(0, at), a.Get(0), text.substr(at + separator.size())});
+}
+
+template <bool kFromRight>
+absl::StatusOr<Value> IndexMethod(Interpreter& run, const Value& self, const Bound& a) {
+  ASSIGN_OR_RETURN(const Value at, FindMethod<kFromRight>(run, self, a));
+  return *at.integer() < 0 ? absl::StatusOr<Value>(Invalid("substring not found")) : at;
+}
+
 constexpr Builtin kTextMethods[] = {
     {"strip", "chars?", StripMethod<kBoth>},
     {"lstrip", "chars?", StripMethod<kLeft>},
@@ -158,6 +174,8 @@ constexpr Builtin kTextMethods[] = {
     {"split", "sep? maxsplit?", SplitMethod<false>},
     {"rsplit", "sep maxsplit?", SplitMethod<true>},
     {"splitlines", "keepends?", SplitLinesMethod},
+    {"partition", "sep", PartitionMethod<false>},
+    {"rpartition", "sep", PartitionMethod<true>},
     {"startswith", "prefix", AffixMethod<false>},
     {"endswith", "suffix", AffixMethod<true>},
     {"removeprefix", "prefix", RemoveAffixMethod<false>},
@@ -169,6 +187,8 @@ constexpr Builtin kTextMethods[] = {
     {"title", "", TitleMethod},
     {"find", "sub", FindMethod<false>},
     {"rfind", "sub", FindMethod<true>},
+    {"index", "sub", IndexMethod<false>},
+    {"rindex", "sub", IndexMethod<true>},
     {"count", "sub", CountMethod},
     {"join", "iterable", JoinMethod},
     {"format", "*", FormatMethod},

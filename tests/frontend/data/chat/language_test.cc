@@ -69,6 +69,13 @@ constexpr Case kExpressions[] = {
 };
 
 constexpr Case kStatements[] = {
+    {"ForElse",
+     "{% for x in [] %}{{ x }}{% else %}none{% endfor %}|{% for x in l %}{{ x }}{% else %}none{% endfor %}|"
+     "{% for x in l if x > 5 %}{{ x }}{% else %}few{% endfor %}",
+     "none|312|few"},
+    {"With",
+     "{% set x = 1 %}{% with x = 2, y = a %}{{ x }}{{ y }}{% set z = 4 %}{{ z }}{% endwith %}{{ x }}{{ y }}{{ z }}",
+     "2141"},
     {"For",
      "{% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ "
      "loop.last }}{{ loop.length }};{% endfor %}",
@@ -139,6 +146,20 @@ y)"},
 };
 
 constexpr Case kFunctions[] = {
+    {"WidthsAndPrecisions", "{{ '%5d|%-4s|%05.2f|%.2s|%+d|%s%%' % (42, u[:3], 3.14159, u, 7, n) }}",
+     "   42|Ünï |03.14|Ün|+7|None%"},
+    {"FormatFields", "{{ '{:02d} {:.2f} {x:.1s}|{:5s}|'.format(7, 2.345, s, x=u) }} {{ '%02d:%s' | format(5, 'x') }}",
+     "07 2.35 Ü|Hello World| 05:x"},
+    {"Round",
+     "{{ 2.5 | round }} {{ 3.5 | round }} {{ 2.345 | round(2) }} {{ 2.1 | round(method='ceil') }} {{ 27 | round(-1) }} "
+     "{{ -2.7 | round(0, 'floor') }} {{ 7 | round }}",
+     "2.0 4.0 2.35 3.0 30 -3.0 7"},
+    {"Divisible", "{{ 6 is divisibleby 3 }} {{ 7 is divisibleby 3 }} {{ 1 is lessthan 2 }} {{ 1 is greaterthan 2 }}",
+     "True False True False"},
+    {"Partition",
+     "{{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'abc'.partition('-') }} {{ 'abc'.rpartition('-') "
+     "}} {{ s.index('o') }} {{ s.rindex('o') }}",
+     "('a', '=', 'b=c') ('a=b', '=', 'c') ('abc', '', '') ('', '', 'abc') 4 7"},
     {"ToJson",
      R"({{ d | tojson }}{{ u | tojson }}{{ 'é😀' | tojson(ensure_ascii=true) }}{{ d | tojson(separators=)"
      R"((',', ':')) }}{{ {'b': 1, 'a': 1.0} | tojson(sort_keys=true) }}{{ '\x01\n<&>' | tojson }})",
@@ -236,19 +257,16 @@ TEST(LanguageErrors, NameTheLine) {
       {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "line 1: macro 'f' takes not more than 1 argument(s)"},
       {"{{ \"\xff\" }}", "line 1: the template is not UTF-8"},
       {"{{ l | batch(2) }}", "line 1: there is no filter 'batch'"},
-      {"{{ a is divisibleby 3 }}", "line 1: there is no test 'divisibleby'"},
       {"{{ s.center(9) }}", "line 1: 'str' object has no attribute or item 'center'"},
       {"{{ s.find('o', 5) }}", "line 1: find takes at most 1 argument(s)"},
       {"{{ cycler(1) }}", "line 1: 'cycler' is undefined"},
       {"{% for i in l %}{{ loop.cycle(1) }}{% endfor %}",
        "line 1: 'LoopContext' object has no attribute or item 'cycle'"},
       {"{% for i in l recursive %}{% endfor %}", "line 1: unexpected name 'recursive', expected '%}'"},
-      {"{% for i in l %}{% else %}{% endfor %}", "line 1: unknown or unsupported tag 'else'"},
-      {"{% with x = 1 %}{% endwith %}", "line 1: unknown or unsupported tag 'with'"},
       {"{% call(x) f() %}{% endcall %}", "line 1: unknown or unsupported tag 'call'"},
-      {"{{ '%.2f' % 1 }}", "line 1: only %s, %r, %d and %% are supported, not '%.'"},
-      {"{{ '{x:>5}'.format(x=1) }}",
-       "line 1: format: no argument is the field 'x:>5', of which only names and numbers are supported"},
+      {"{{ '%x' % 1 }}", "line 1: only the types s, r, d, f, e, g and % are supported, not 'x'"},
+      {"{{ '%99999d' % 1 }}", "line 1: unsupported format of a field"},
+      {"{{ '{x:>5}'.format(x=1) }}", "line 1: format: unsupported format of a field"},
       {"{{ 2 ** 3 }}", "line 1: unexpected operator '**', expected '}}'"},
       {R"({{ '\0' }})", R"(line 1: unsupported escape \0 in a string)"},
   };
