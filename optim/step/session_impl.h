@@ -1,4 +1,5 @@
-// The state and the programs behind Session (session.h), which session.cc implements.
+// The state and the programs behind Session (session.h), which session.cc implements, with session_results.cc for
+// evaluations and gradients, and session_memory.cc.
 #pragma once
 
 #include <map>
