@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <ranges>
 
 namespace onnxtrain {
 
@@ -122,36 +123,47 @@ void UnitGraph::Renumber() {
   for (int32_t u = next_[head]; u != head; u = next_[u]) number_[u] = number_[previous_[u]] + gap;
 }
 
-std::vector<int32_t> UnitGraph::Order() const {
-  std::vector<int32_t> missing(unit_.size(), 0);  // reads of other units that have not run, one per use
-  const auto for_each_reader = [&](int32_t unit, auto&& visit) {
-    for (int32_t n : members_[unit]) {
-      for (ValueId v : pattern_.graph().nodes()[n].outputs) {
-        for (int32_t r : pattern_.users(v)) {
-          if (unit_[r] != unit) visit(unit_[r]);
-        }
+template <typename F>
+void UnitGraph::ForEachReader(int32_t unit, F&& visit) const {
+  for (int32_t n : members_[unit]) {
+    for (ValueId v : pattern_.graph().nodes()[n].outputs) {
+      for (int32_t r : pattern_.users(v)) {
+        if (unit_[r] != unit) visit(unit_[r]);
       }
     }
-  };
+  }
+}
+
+std::vector<int32_t> UnitGraph::Order(const std::vector<int32_t>& due) const {
   const auto count = static_cast<int32_t>(unit_.size());
-  for (int32_t u = 0; u < count; ++u) for_each_reader(u, [&](int32_t reader) { ++missing[reader]; });
-  using Ready = std::pair<int32_t, int32_t>;  // last node, unit
+  std::vector<int32_t> missing(count, 0);  // reads of other units that have not run, one per use
+  for (int32_t u = 0; u < count; ++u) ForEachReader(u, [&](int32_t reader) { ++missing[reader]; });
+  using Ready = std::pair<int32_t, int32_t>;  // when it is due, unit
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
-  const auto make_ready = [&](int32_t unit) { ready.push({members_[unit].back(), unit}); };
   for (int32_t u = 0; u < count; ++u) {
-    if (!members_[u].empty() && missing[u] == 0) make_ready(u);
+    if (!members_[u].empty() && missing[u] == 0) ready.emplace(due[u], u);
   }
   std::vector<int32_t> order;
-  order.reserve(unit_.size());
+  order.reserve(count);
   while (!ready.empty()) {
     const int32_t unit = ready.top().second;
     ready.pop();
     order.push_back(unit);
-    for_each_reader(unit, [&](int32_t reader) {
-      if (--missing[reader] == 0) make_ready(reader);
+    ForEachReader(unit, [&](int32_t reader) {
+      if (--missing[reader] == 0) ready.emplace(due[reader], reader);
     });
   }
   return order;
+}
+
+std::vector<int32_t> UnitGraph::Order() const {
+  std::vector<int32_t> due(unit_.size(), 0);
+  for (size_t u = 0; u < due.size(); ++u) {
+    if (!members_[u].empty()) due[u] = members_[u].back();
+  }
+  for (const int32_t unit : std::views::reverse(Order(due)))
+    ForEachReader(unit, [&](int32_t reader) { due[unit] = std::min(due[unit], due[reader]); });
+  return Order(due);
 }
 
 bool UnitGraph::IsReadOutside(ValueId v) const {

@@ -25,8 +25,8 @@ class UnitGraph {
   // such a path visits more than kMaxSearch edges.
   bool TryMerge(std::span<const int32_t> units);
 
-  // Returns the units in topological order. Among ready units, the one whose last member has the lowest index comes
-  // first.
+  // Returns the units in topological order. Among ready units, the one that is due first comes first: at its last
+  // member, or earlier where a reader is due earlier.
   std::vector<int32_t> Order() const;
   // Returns true if the value is a graph output or read by a unit other than its producer's.
   bool IsReadOutside(ValueId v) const;
@@ -58,6 +58,11 @@ class UnitGraph {
   // Moves the units, in list order, directly after `place` (for the head of the list: to the front).
   void MoveBehind(std::vector<int32_t> units, int32_t place);
   void Unlink(int32_t unit);
+  // Calls visit(unit) for each use of the unit's results in another unit.
+  template <typename F>
+  void ForEachReader(int32_t unit, F&& visit) const;
+  // Returns the units in topological order; among ready units, the one with the lowest `due` comes first.
+  std::vector<int32_t> Order(const std::vector<int32_t>& due) const;
   void Renumber();
 
   const Pattern& pattern_;

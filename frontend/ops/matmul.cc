@@ -5,6 +5,7 @@
 #include "frontend/ops/formula.h"
 #include "frontend/ops/host_eval.h"
 #include "frontend/ops/import/import_util.h"
+#include "frontend/ops/leading_directions.h"
 #include "frontend/ops/row.h"
 #include "frontend/ops/rules.h"
 #include "frontend/ops/simplify/simplify.h"
@@ -187,6 +188,7 @@ std::span<const OpRow> DeterminantOps() {
        .precision = Precision::kFloat32,
        .onnx = ImportSame},
       {.name = "Cofactor", .inputs = {1, 1}, .infer = CofactorTypes, .precision = Precision::kFloat32},
+      MakeLeadingDirectionsRow(),
   };
   return *rows;
 }

@@ -225,6 +225,7 @@ constexpr NoGradient kNoGradient[] = {
     {"GridSampleGridGrad", "the backward pass of GridSample: its gradient would be a second derivative"},
     {"RoiAlignGrad", "the backward pass of RoiAlign: its gradient would be a second derivative"},
     {"Cofactor", "the backward pass of Det: its gradient would be a second derivative"},
+    {"LeadingDirections", "a part of updates, on which no loss depends"},
     {"BatchNormGrad", "the backward pass of BatchNorm: its gradient would be a second derivative"},
     {"LayerNormGrad", "the backward pass of LayerNorm: its gradient would be a second derivative"},
     {"LstmGrad", "the backward pass of Lstm: its gradient would be a second derivative"},

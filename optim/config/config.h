@@ -118,6 +118,8 @@ struct TrainConfig {
   bool nesterov = false;
   std::vector<double> betas;
   double eps = -1;
+  int64_t galore_rank = 128, galore_update_proj_gap = 200;
+  double galore_scale = 0.25;
   double weight_decay = 0;
   std::string no_decay = "auto";
   std::string lr_scale = "none";

@@ -108,6 +108,8 @@ constexpr Condition kNeedsBetas =
     Final([](const C& c) { return RuleTakes(c, "betas"); }, ": has no effect: the `optimizer` has none");
 constexpr Condition kNeedsEps =
     Final([](const C& c) { return RuleTakes(c, "eps"); }, ": has no effect: the `optimizer` has none");
+constexpr Condition kNeedsGalore =
+    Final([](const C& c) { return RuleTakes(c, "galore"); }, ": has no effect: only `optimizer` galore_adamw projects");
 constexpr Condition kNeedsDecay =
     Final([](const C& c) { return c.weight_decay != 0; }, ": has no effect: there is no `weight_decay`");
 constexpr Condition kNeedsScaledRate =
@@ -472,10 +474,11 @@ constexpr ConfigField kFields[] = {
      "Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0: "
      "off", {.min = 0, .on_resume = kChanges}},
     {"step", "optimizer", kRules, {&kAlways}, &C::optimizer, "NAME",
-     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, adamw8bit or "
-     "lion8bit (moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's "
-     "training_info, the default where it has one)",
-     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon|schedule_free_adamw|adamw8bit|lion8bit",
+     "sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, galore_adamw "
+     "(moments of projected gradients), adamw8bit or lion8bit (moments of 8 bits) or onnx:FILE (an ONNX "
+     "model of the update rule; onnx:model: that of the model's training_info, the default where it has one)",
+     {.choices = "sgd|adam|adamw|rmsprop|adagrad|lion|lamb|lars|adafactor|muon|schedule_free_adamw|galore_adamw|"
+                 "adamw8bit|lion8bit",
       .also = NamesOnnxRule,
       .also_text = " or onnx:FILE"}},
     {"step", "lr", kTaskTrain | kTaskGraph, {&kAlways}, &C::lr, "[GLOB=]X",
@@ -496,11 +499,19 @@ constexpr ConfigField kFields[] = {
     {"step", "nesterov", kTaskTrain | kTaskGraph, {&kNeedsSgdMomentum}, &C::nesterov, "", "Nesterov momentum for sgd",
      {.on_resume = kChanges}},
     {"step", "betas", kTaskTrain | kTaskGraph, {&kNeedsBetas}, &C::betas, "A,B",
-     "Decay rates of the moment estimates of adam, adamw, lamb, lion and muon; rmsprop uses the second; auto: "
-     "0.9,0.999, for lion and rmsprop 0.9,0.99", {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
+     "Decay rates of the moment estimates of adam, adamw, lamb, lion, muon and galore_adamw; rmsprop uses the second; "
+     "auto: 0.9,0.999, for lion and rmsprop 0.9,0.99",
+     {.min = 0, .below = 1, .word = "auto", .on_resume = kChanges}},
     {"step", "eps", kTaskTrain | kTaskGraph, {&kNeedsEps}, &C::eps, "X",
      "Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6",
      {.min = 0, .word = "auto", .word_value = -1, .on_resume = kChanges}},
+    {"step", "galore_rank", kRules, {&kNeedsGalore}, &C::galore_rank, "N",
+     "Rank of the projected gradients of galore_adamw: of matrices whose sides both exceed it, except embeddings and "
+     "output layers", {.min = 1}},
+    {"step", "galore_update_proj_gap", kRules, {&kNeedsGalore}, &C::galore_update_proj_gap, "N",
+     "Updates between two projections of galore_adamw", {.min = 1, .on_resume = kChanges}},
+    {"step", "galore_scale", kRules, {&kNeedsGalore}, &C::galore_scale, "X",
+     "Factor of the updates of weights with projected gradients", {.above = 0, .on_resume = kChanges}},
     {"step", "weight_decay", kRules, {&kAlways}, &C::weight_decay, "X",
      "Weight decay: L2 for sgd, adam, rmsprop, adagrad and lars; decoupled for the others",
      {.min = 0, .on_resume = kChanges}},

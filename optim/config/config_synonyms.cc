@@ -86,11 +86,12 @@ constexpr Synonym kSynonyms[] = {
           "adamw_torch=adamw|adamw_torch_fused=adamw|adamw_hf=adamw|adamw_apex_fused=adamw|adamw=adamw|sgd=sgd|"
           "adagrad=adagrad|rmsprop=rmsprop|adafactor=adafactor|lion_32bit=lion|lion=lion|muon=muon|"
           "adamw_8bit=adamw8bit|adamw_bnb_8bit=adamw8bit|paged_adamw_8bit=adamw8bit|adamw_torch_8bit=adamw8bit|"
-          "adamw8bit=adamw8bit|schedule_free_adamw=schedule_free_adamw|lion_8bit=lion8bit|"
+          "adamw8bit=adamw8bit|schedule_free_adamw=schedule_free_adamw|galore_adamw=galore_adamw|lion_8bit=lion8bit|"
           "paged_lion_8bit=lion8bit|lion8bit=lion8bit",
           "has other names here (`optimizer` sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, "
-          "schedule_free_adamw, adamw8bit, lion8bit)"),
-    Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`)"),
+          "schedule_free_adamw, galore_adamw, adamw8bit, lion8bit)"),
+    Not("optim_args", kHf, "has no counterpart: each has a flag (`momentum`, `betas`, `eps`, "
+        "`galore_rank`, `galore_update_proj_gap`, `galore_scale`)"),
     Words("lr_scheduler_type", kHf, "lr_scheduler",
           "linear=linear|cosine=cosine|cosine_with_restarts=cosine_restarts|polynomial=polynomial|constant=constant|"
           "constant_with_warmup=constant|inverse_sqrt=inverse_sqrt|reduce_lr_on_plateau=plateau|"
@@ -215,6 +216,7 @@ constexpr Synonym kSynonyms[] = {
     Switch("train_on_prompt", kFactory, "loss_on", "all|auto"),
     Switch("neat_packing", kFactory, "packing"),
     Same("ref_model", kFactory, "reference_model"),
+    Same("galore_update_interval", kFactory, "galore_update_proj_gap"),
     Not("dataset_num_proc", kTrl, "is not needed: texts are tokenized on all CPUs (`threads`)"),
     Not("beta", kTrl, "belongs to preference losses: `loss` dpo:beta=B"),
 

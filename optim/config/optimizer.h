@@ -20,6 +20,13 @@ inline constexpr double kRuleDefault = std::numeric_limits<double>::quiet_NaN();
 
 class OnnxRule;  // onnx_functions.h
 
+// The projection of gradients by galore_adamw.
+struct GaloreSpec {
+  int64_t rank = 128;
+  int64_t every = 200;  // updates between two projections
+  double scale = 0.25;  // of the updates of projected weights
+};
+
 struct OptimizerSpec {
   std::string rule = "adamw";                 // a name of NamedRules() in rules/rule.h, or onnx:FILE
   std::shared_ptr<const OnnxRule> onnx_rule;  // set for onnx:FILE; else null
@@ -28,7 +35,8 @@ struct OptimizerSpec {
   double dampening = 0;            // sgd with momentum
   bool nesterov = false;           // sgd with momentum and no dampening
   double beta1 = kRuleDefault, beta2 = kRuleDefault, eps = kRuleDefault;
-  double weight_decay = 0;        // decoupled for adamw, lamb, lion, adafactor, muon; L2 for the others
+  GaloreSpec galore;
+  double weight_decay = 0;        // decoupled for adamw, lamb, lion, adafactor, muon, galore_adamw; L2 for the others
   std::string no_decay = "auto";  // auto (rank ≤ 1 or a name ending in bias), none, or a glob (weight_globs.h)
   double max_grad_norm = 1.0;     // limit of the global norm; 0: none
   double clip_value = 0;          // applied after that: limits every element to ± this; 0: no limit

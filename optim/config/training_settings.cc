@@ -10,7 +10,9 @@ namespace onnxtrain {
 namespace {
 
 constexpr const char* kLoss[] = {"loss", "logits", "label_smoothing", "class_weights", "ignore_index"};
-constexpr const char* kRule[] = {"optimizer", "momentum", "dampening", "nesterov", "betas", "eps"};
+constexpr const char* kRule[] = {"optimizer",   "momentum", "dampening",   "nesterov",
+                                 "betas",       "eps",      "galore_rank", "galore_update_proj_gap",
+                                 "galore_scale"};
 // These fields have a meaning only together with their rule.
 constexpr const char* kNumbers[] = {"lr", "weight_decay", "no_decay", "layer_lr_decay", "ema_decay"};
 constexpr const char* kClip[] = {"max_grad_norm", "clip_value", "agc"};

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <ranges>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -46,30 +49,45 @@ constexpr UpdateForm kUpdateForms[] = {
 
 // A way to store what an update changes.
 struct StateForm {
+  const char* field;
   const char* changes;
   // Returns false if the configuration has no such form.
   bool (*set)(MemoryRung* rung);
 };
 
+void SetRungField(std::string_view name, std::string value, MemoryRung* rung) {
+  std::erase_if(rung->fields, [&](const auto& field) { return field.first == name; });
+  rung->fields.emplace_back(name, std::move(value));
+}
+
+bool SetRule(const std::string& rule, MemoryRung* rung) {
+  rung->optimizer.rule = rule;
+  SetRungField("optimizer", rule, rung);
+  return true;
+}
+
 bool StoreMomentsIn8Bits(MemoryRung* rung) {
   const std::string rule = StrCat(rung->optimizer.rule, "8bit");
-  if (FindRule({.rule = rule}) == nullptr) return false;
-  rung->optimizer.rule = rule;
-  rung->fields.emplace_back("optimizer", rule);
-  return true;
+  return FindRule({.rule = rule}) != nullptr && SetRule(rule, rung);
 }
 
 bool StoreWeightsInBf16(MemoryRung* rung) {
   if (KeepsAverage(rung->optimizer) || rung->optimizer.weight_dtype == DType::kBFloat16) return false;
   rung->optimizer.weight_dtype = DType::kBFloat16;
-  rung->fields.emplace_back("weight_dtype", "bf16");
+  SetRungField("weight_dtype", "bf16", rung);
   return true;
 }
 
-// From the one that changes the least. Each includes what the ones before it store in fewer bits.
+bool ProjectGradients(MemoryRung* rung) {
+  const std::string& rule = rung->optimizer.rule;
+  return (rule == "adamw" || rule == "adamw8bit") && SetRule("galore_adamw", rung);
+}
+
+// From the one that changes the least. Each includes the ones before it, but for those of the same field.
 constexpr StateForm kStateForms[] = {
-    {"moments are rounded to 8 bits", StoreMomentsIn8Bits},
-    {"weights are rounded to bf16, stochastically", StoreWeightsInBf16},
+    {"optimizer", "moments are rounded to 8 bits", StoreMomentsIn8Bits},
+    {"weight_dtype", "weights are rounded to bf16, stochastically", StoreWeightsInBf16},
+    {"optimizer", "gradients of matrices are projected to a low rank", ProjectGradients},
 };
 
 }  // namespace
@@ -88,9 +106,11 @@ std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOption
   };
   MemoryRung state{.optimizer = options.optimizer};
   add(state);
+  std::map<std::string, std::string> changes;  // by field
   for (const StateForm& form : kStateForms) {
     if (!form.set(&state)) continue;
-    StrAppend(&state.changes, state.changes.empty() ? "" : "; ", form.changes);
+    changes[form.field] = form.changes;
+    state.changes = absl::StrJoin(std::views::values(changes), "; ");
     add(state);
   }
   return rungs;

@@ -295,6 +295,7 @@ OptimizerSpec MakeOptimizer(const TrainConfig& c) {
                    .beta1 = betas ? c.betas[0] : kRuleDefault,
                    .beta2 = betas ? c.betas[1] : kRuleDefault,
                    .eps = NumberOrRuleDefault(c.eps),
+                   .galore = {c.galore_rank, c.galore_update_proj_gap, c.galore_scale},
                    .weight_decay = c.weight_decay,
                    .no_decay = c.no_decay,
                    .max_grad_norm = MaxGradNorm(c),

@@ -133,9 +133,9 @@ class _TrainPlan(TypedDict, total=False):
     """Adaptive gradient clipping: limits the norm of an output unit's gradient to RATIO times that of its weights; 0:
     off (default 0)"""
     optimizer: Value
-    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, adamw8bit or
-    lion8bit (moments of 8 bits) or onnx:FILE (an ONNX model of the update rule; onnx:model: that of the model's
-    training_info, the default where it has one) (default adamw)"""
+    """sgd, adam, adamw, rmsprop, adagrad, lion, lamb, lars, adafactor, muon, schedule_free_adamw, galore_adamw
+    (moments of projected gradients), adamw8bit or lion8bit (moments of 8 bits) or onnx:FILE (an ONNX model of the
+    update rule; onnx:model: that of the model's training_info, the default where it has one) (default adamw)"""
     lr: Values
     """Learning rate; auto: 1e-3 for random weights, 1e-4 for a pre-trained model, 2e-5 for a pre-trained transformer,
     ten times that for its new head, and in long runs of sgd by --lr-find; GLOB=X: of the weights that match;
@@ -150,10 +150,17 @@ class _TrainPlan(TypedDict, total=False):
     nesterov: bool
     """Nesterov momentum for sgd (default false)"""
     betas: Values
-    """Decay rates of the moment estimates of adam, adamw, lamb, lion and muon; rmsprop uses the second; auto:
-    0.9,0.999, for lion and rmsprop 0.9,0.99 (default auto)"""
+    """Decay rates of the moment estimates of adam, adamw, lamb, lion, muon and galore_adamw; rmsprop uses the second;
+    auto: 0.9,0.999, for lion and rmsprop 0.9,0.99 (default auto)"""
     eps: Union[float, str]
     """Epsilon in the denominator of the update; auto: 1e-8, for adagrad 1e-10, for lamb 1e-6 (default auto)"""
+    galore_rank: int
+    """Rank of the projected gradients of galore_adamw: of matrices whose sides both exceed it, except embeddings and
+    output layers (default 128)"""
+    galore_update_proj_gap: int
+    """Updates between two projections of galore_adamw (default 200)"""
+    galore_scale: Union[float, str]
+    """Factor of the updates of weights with projected gradients (default 0.25)"""
     weight_decay: Union[float, str]
     """Weight decay: L2 for sgd, adam, rmsprop, adagrad and lars; decoupled for the others (default 0)"""
     no_decay: Value

@@ -88,6 +88,25 @@ TEST(UnitGraphTest, MergesExactlyWhereNoCycleArises) {
 }
 
 // A long chain, and behind it a chain back that reads its values: what a backward pass looks like.
+// Node 0 is merged with node 3. Its reader, node 1, keeps its place before node 2.
+TEST(UnitGraphTest, RunsAUnitWhereItsFirstReaderIsDue) {
+  Graph g;
+  const ValueId x = g.AddInput(InputKind::kFeed, "x", kType);
+  const ValueId first = Add(&g, {x});
+  Add(&g, {first});
+  Add(&g, {x});
+  Add(&g, {x});
+  const Pattern pattern(g);
+  UnitGraph units(pattern);
+  const std::vector<int32_t> merged = {0, 3};
+  ASSERT_TRUE(units.TryMerge(merged));
+  const std::vector<int32_t> order = units.Order();
+  ASSERT_EQ(order.size(), 3u);
+  EXPECT_EQ(order[0], units.unit(0));
+  EXPECT_EQ(order[1], units.unit(1));
+  EXPECT_EQ(order[2], units.unit(2));
+}
+
 TEST(UnitGraphTest, SearchesLittleInALongChainWithGradients) {
   Graph g;
   std::vector<ValueId> forward = {g.AddInput(InputKind::kFeed, "x", kType)};

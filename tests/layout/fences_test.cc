@@ -42,7 +42,9 @@ const std::vector<Fence> kFences = {
     {"^(onnx/|google/protobuf/)", "^frontend/onnx/.*\\.(cc|h)$"},
     {"^(ATen|c10|torch|caffe2)/", "^backends/(torch|comm)/"},
     {"^(dnnl|oneapi/)", "^backends/cpu/"},
-    {"^Eigen/", "(ops/matmul|kernels/determinant|plan/adapter_init|record/adapter_summary)\\.cc$"},
+    {"^Eigen/",
+     "(ops/matmul|kernels/determinant|(ops|kernels)/leading_directions|plan/adapter_init|record/"
+     "adapter_summary)\\.cc$"},
     {"^gflags/", "^tools/"},
     {"^glog/", "^frontend/base/log\\.h$"},
     {"^nlohmann/", "^(frontend/data|optim|tools)/"},

@@ -76,6 +76,8 @@ TEST_F(LowMemory, ResumesWithTheSameBits) {
       CheckResume(StrCat("--backend ", backend, " ", flags));
   }
   CheckResume("--optimizer lion8bit");
+  for (const char* backend : {"cpu", "torch"})
+    CheckResume(StrCat("--optimizer galore_adamw --galore-rank 4 --galore-update-proj-gap 3 --backend ", backend));
   CheckResume("--optimizer adamw8bit --gradient-accumulation-steps 2 --ema-decay 0.9");
   CheckResume("--optimizer adamw8bit --weight-dtype bf16 --mixed-precision bf16 --gradient-accumulation-steps 2");
 }

@@ -68,6 +68,9 @@ TEST_F(MemoryLadder, EachRungTakesLess) {
     EXPECT_LT(bytes(rung, "packed"), 0.1 * parameters) << "no widened weight is kept: " << rung;
     EXPECT_EQ(rung["changes"] == "", !rung["fields"].contains("optimizer")) << rung;
   }
+  const Json projected = FindRung(rungs, {{"optimizer", "galore_adamw"}, {"weight_dtype", "bf16"}});
+  EXPECT_LT(bytes(projected, "moments"), bytes(weights, "moments"));
+  EXPECT_EQ(projected["changes"].get<std::string>().find("8 bits"), std::string::npos) << projected["changes"];
   EXPECT_GT(during["kept"]["seconds"], given["kept"]["seconds"]) << "the norm takes a second backward pass";
   const Json unclipped = Ladder("--max-grad-norm 0");
   EXPECT_LT(FindRung(unclipped, {{"optimizer_in_backward", "yes"}})["kept"]["seconds"],

@@ -2,6 +2,7 @@
 #include <Eigen/LU>
 #include <optional>
 
+#include "backends/cpu/kernels/leading_directions.h"
 #include "backends/cpu/kernels/typed.h"
 #include "backends/cpu/runtime/kernel.h"
 
@@ -89,6 +90,7 @@ std::span<const KernelRow> DeterminantKernels() {
   static constexpr KernelRow kRows[] = {
       {"Det", PrepareDet, kReals},
       {"Cofactor", PrepareCofactor, kReals},
+      {"LeadingDirections", PrepareLeadingDirections, kReals},
   };
   return kRows;
 }

@@ -4,15 +4,18 @@
 #include <ATen/ops/cumprod.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_det.h>
 #include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
 #include "backends/torch/kernels/dequantize.h"
 #include "backends/torch/products/wide_matmul.h"
+#include "frontend/ops/leading_directions.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -41,12 +44,27 @@ Run Cofactor(const Args& a) {
   };
 }
 
+// Waits for the device to read the step. Most steps only copy.
+Run PrepareLeadingDirections(const Args& a) {
+  const int64_t every = a.attrs().Int("every");
+  return [every, x = a.in[0], previous = a.in[1], step = a.in[2], y = a.out[0]] {
+    if (y.numel() == 0) return;
+    const bool due = static_cast<int64_t>(step.item<double>()) % every == 0;
+    if (!due || !at::isfinite(x).all().item<bool>()) return y.copy_(previous), void();
+    const at::Tensor tall = ProjectsColumns(Shape(x.sizes().begin(), x.sizes().end())) ? x : x.t();
+    const at::Tensor directions = std::get<2>(at::linalg_svd(tall, false)).narrow(0, 0, y.size(1)).t();
+    const at::Tensor largest = directions.gather(0, directions.abs().argmax(0, true));
+    y.copy_(at::where(largest.lt(0), directions.neg(), directions));
+  };
+}
+
 }  // namespace
 
 std::span<const NamedKernel> DeterminantKernels() {
   static constexpr NamedKernel kKernels[] = {
       {"Det", {Det}},
       {"Cofactor", {Cofactor}},
+      {"LeadingDirections", {PrepareLeadingDirections}},
   };
   return kKernels;
 }

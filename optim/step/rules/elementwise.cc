@@ -70,7 +70,7 @@ RuleResult Lion(const RuleContext& c) {
   return {Decayed(c) - c.lr * direction, {m * s.beta2 + c.grad * (1 - s.beta2)}};
 }
 
-Shape ScalarShape(const Shape&, bool) { return {}; }
+Shape ScalarShape(const Shape&, bool, const OptimizerSpec&) { return {}; }
 
 // Defazio et al., The Road Less Scheduled (2024). Gradients are those of y = (1 − β₁)·z + β₁·x, the parameter; z is
 // updated, and x, the average of z with weights of the square of the greatest rate so far, is what the model becomes.

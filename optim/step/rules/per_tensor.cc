@@ -1,10 +1,12 @@
 // You et al., Large Batch Optimization for Deep Learning (LAMB, 2020) and Large Batch Training of Convolutional
 // Networks (LARS, 2017); Shazeer & Stern, Adafactor (2018); Jordan et al., Muon (2024), with the rates of Liu et al.,
-// Muon is Scalable for LLM Training (2025).
+// Muon is Scalable for LLM Training (2025); Zhao et al., GaLore: Memory-Efficient LLM Training by Gradient Low-Rank
+// Projection (2024).
 #include <algorithm>
 #include <cmath>
 
 #include "frontend/ops/formula.h"
+#include "frontend/ops/leading_directions.h"
 #include "optim/step/rules/rule.h"
 
 namespace onnxtrain {
@@ -40,8 +42,10 @@ RuleResult Lars(const RuleContext& c) {
 bool Factored(const Shape& shape) { return shape.size() >= 2; }
 
 // Factored second moments: means over the last axis and over the second last. A vector keeps all of it in the first.
-Shape RowShape(const Shape& param, bool) { return Factored(param) ? Shape(param.begin(), param.end() - 1) : param; }
-Shape ColumnShape(const Shape& param, bool) {
+Shape RowShape(const Shape& param, bool, const OptimizerSpec&) {
+  return Factored(param) ? Shape(param.begin(), param.end() - 1) : param;
+}
+Shape ColumnShape(const Shape& param, bool, const OptimizerSpec&) {
   if (!Factored(param)) return {};
   Shape shape(param.begin(), param.end() - 2);
   shape.push_back(param.back());
@@ -90,7 +94,9 @@ bool IsOrthogonalized(const Shape& param, bool table) {
 }
 
 // Orthogonalized updates need no second moment: one number stands for it.
-Shape SecondMomentShape(const Shape& param, bool table) { return IsOrthogonalized(param, table) ? Shape{} : param; }
+Shape SecondMomentShape(const Shape& param, bool table, const OptimizerSpec&) {
+  return IsOrthogonalized(param, table) ? Shape{} : param;
+}
 
 // Returns a matrix with the singular vectors of x and singular values near 1: five steps of a Newton–Schulz iteration
 // whose coefficients grow small values fastest.
@@ -120,6 +126,39 @@ RuleResult Muon(const RuleContext& c) {
   return {kept - c.lr * scale * update, {momentum, c.state[1]}};
 }
 
+// Matrices but tables whose sides both exceed the rank have moments of projected gradients.
+bool IsProjected(const Shape& param, bool table, const OptimizerSpec& spec) {
+  return param.size() == 2 && std::min(param[0], param[1]) > spec.galore.rank && !table;
+}
+
+Shape ProjectedShape(const Shape& param, bool table, const OptimizerSpec& spec) {
+  if (!IsProjected(param, table, spec)) return param;
+  return ProjectsColumns(param) ? Shape{param[0], spec.galore.rank} : Shape{spec.galore.rank, param[1]};
+}
+
+Shape ProjectionShape(const Shape& param, bool table, const OptimizerSpec& spec) {
+  return IsProjected(param, table, spec) ? Shape{std::min(param[0], param[1]), spec.galore.rank} : Shape{};
+}
+
+// The moments stay as they are when the projection changes, as in the paper.
+RuleResult GaloreAdamW(const RuleContext& c) {
+  const Shape shape = c.param.shape();
+  if (!IsProjected(shape, c.table, c.spec)) {
+    RuleResult result = UpdateByAdamW(c);
+    result.state.push_back(c.state[2]);
+    return result;
+  }
+  const bool columns = ProjectsColumns(shape);
+  const Val basis = LeadingDirections(c.grad, c.state[2], c.step, c.spec.galore.every);
+  const AdamMoments moments = UpdateMoments(c, columns ? MatMul(c.grad, basis) : MatMul(basis, c.grad, true));
+  const Val t = c.step + 1.0;
+  const Val root = Sqrt(moments.v) / Sqrt(BiasCorrection(c.spec.beta2, t)) + c.spec.eps;
+  const Val direction = moments.m / BiasCorrection(c.spec.beta1, t) / root;
+  const Val update = columns ? MatMul(direction, basis, false, true) : MatMul(basis, direction);
+  const Val kept = c.weight_decay == 0 ? c.param : c.param * (1.0 - c.lr * c.weight_decay);
+  return {kept - c.lr * c.spec.galore.scale * update, {moments.m, moments.v, basis}};
+}
+
 }  // namespace
 
 std::span<const OptimizerRule> PerTensorRules() {
@@ -128,6 +167,11 @@ std::span<const OptimizerRule> PerTensorRules() {
       {"lars", "momentum eps", {{"momentum"}}, Lars, {.lr = 0.1, .momentum = 0.9}, true},
       {"adafactor", "", {{"row", RowShape}, {"column", ColumnShape}}, Adafactor, {.lr = 1e-2}, true},
       {"muon", "momentum betas eps", {{"exp_avg"}, {"exp_avg_sq", SecondMomentShape}}, Muon, {.momentum = 0.95}, true},
+      {.name = "galore_adamw",
+       .takes = "betas eps galore",
+       .state = {{"exp_avg", ProjectedShape}, {"exp_avg_sq", ProjectedShape}, {"projection", ProjectionShape}},
+       .update = GaloreAdamW,
+       .per_tensor = true},
   };
   return *rules;
 }

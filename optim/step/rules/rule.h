@@ -48,7 +48,8 @@ struct StoredState {
 
 struct RuleState {
   std::string_view name;
-  Shape (*shape)(const Shape& param, bool table) = nullptr;  // of rules per tensor; null: the parameter's shape
+  Shape (*shape)(const Shape& param, bool table,
+                 const OptimizerSpec& spec) = nullptr;  // of rules per tensor; null: the parameter's shape
   StateFormat format = StateFormat::kFloat;
 
   bool is_signed() const { return format == StateFormat::kDynamic; }
@@ -62,7 +63,7 @@ struct RuleState {
 
   // Returns the shape of the state of a weight.
   Shape Of(const OptimizerSpec& spec, const std::string& weight, const Shape& param) const {
-    return shape == nullptr ? param : shape(param, spec.tables.contains(weight));
+    return shape == nullptr ? param : shape(param, spec.tables.contains(weight), spec);
   }
 };
 

@@ -188,6 +188,13 @@ std::vector<Case> ResampleCases() {
        {Values({3, 3, 3}, {1, 2, 3, 2, 4, 6, 1, 0, 1, 1, 2, 3, 2, 4, 6, 3, 6, 9, 2, 0, 1, 1, 3, 2, 1, 1, 4})},
        {}});
   cases.push_back({"Det_matrix", "Det", {Normal({4, 4})}, {}});
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{7, 4}, {4, 7}}) {
+    for (const double step : {3, 4})
+      cases.push_back({StrCat("LeadingDirections_", m, "_step", step),
+                       "LeadingDirections",
+                       {Fixed(Normal({m, n})), Fixed(Normal({4, 2})), Fixed(Values({}, {step}))},
+                       {{"every", int64_t{3}}}});
+  }
   return cases;
 }
 

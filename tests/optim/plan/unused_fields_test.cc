@@ -54,6 +54,7 @@ TEST(ExplainUnused, FollowsTheOtherFields) {
       {"eps", {.optimizer = "lamb"}, {.optimizer = "adafactor"}},
       {"eps", {.optimizer = "adam"}, {.optimizer = "sgd"}},
       {"betas", {.optimizer = "adam"}, {.optimizer = "sgd"}},
+      {"galore_rank", {.optimizer = "galore_adamw"}, {.optimizer = "adamw"}},
       {"warmup", {.lr_scheduler = "wsd"}, {.lr_scheduler = "one_cycle:pct=0.2"}},
       {"min_lr", {.lr_scheduler = "cosine"}, {.lr_scheduler = "constant"}},
       {"no_decay", {.weight_decay = 0.1}, {}},
