@@ -5,7 +5,6 @@
 #include <limits>
 #include <numeric>
 #include <queue>
-#include <ranges>
 
 namespace onnxtrain {
 
@@ -161,8 +160,9 @@ std::vector<int32_t> UnitGraph::Order() const {
   for (size_t u = 0; u < due.size(); ++u) {
     if (!members_[u].empty()) due[u] = members_[u].back();
   }
-  for (const int32_t unit : std::views::reverse(Order(due)))
-    ForEachReader(unit, [&](int32_t reader) { due[unit] = std::min(due[unit], due[reader]); });
+  const std::vector<int32_t> order = Order(due);
+  for (auto unit = order.rbegin(); unit != order.rend(); ++unit)
+    ForEachReader(*unit, [&](int32_t reader) { due[*unit] = std::min(due[*unit], due[reader]); });
   return Order(due);
 }
 

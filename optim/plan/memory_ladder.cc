@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <ranges>
 #include <string_view>
 #include <utility>
 
@@ -110,7 +109,8 @@ std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOption
   for (const StateForm& form : kStateForms) {
     if (!form.set(&state)) continue;
     changes[form.field] = form.changes;
-    state.changes = absl::StrJoin(std::views::values(changes), "; ");
+    state.changes.clear();
+    for (const auto& [field, text] : changes) StrAppend(&state.changes, state.changes.empty() ? "" : "; ", text);
     add(state);
   }
   return rungs;
