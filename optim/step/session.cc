@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "frontend/base/cancellation.h"
+#include "frontend/base/log.h"
 #include "frontend/base/status.h"
 #include "optim/record/telemetry/trace.h"
 #include "optim/step/batch_feeds.h"
+#include "optim/step/finite_check.h"
 #include "optim/step/gradient_scaling.h"
 #include "optim/step/rules/rule.h"
 #include "optim/step/session_impl.h"
