@@ -372,6 +372,7 @@ std::vector<OpExample> ExampleUpdates() {
        std::string(kMagnitudeFactor),
        1,
        {Fed({3}), Fed({2, 3}), Fed({2, 4}), Fed({3, 2}), Fed({2, 3})}},
+      {std::string(kRowDomain), std::string(kProjectedAttention), 1, {Fed({2, 3, 12})}, {{"num_heads", int64_t{2}}}},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
   };
 }
