@@ -8,7 +8,7 @@
 #include "frontend/base/units.h"
 #include "frontend/data/chat/builtin_templates.h"
 #include "frontend/data/text/text_dataset.h"
-#include "optim/generate/folder_settings.h"
+#include "optim/generate/write_text.h"
 #include "optim/plan/chat_data.h"
 #include "optim/plan/data_setup.h"
 #include "optim/plan/folders.h"
@@ -23,15 +23,14 @@ constexpr int64_t kMostSettingsBytes = int64_t{16} << 20;
 constexpr char kGenerationConfig[] = "generation_config.json";
 constexpr char kNoTemplate[] = "none";
 
-}  // namespace
-
-OrderedJson FindSetting(const std::filesystem::path& path, const char* name) {
+// Returns a value of a file of settings, at the top or in its "model"; null if there is none.
+Json FindSetting(const std::filesystem::path& path, const char* name) {
   if (!path.has_parent_path()) return nullptr;  // the model has no folder of settings
   const auto text = ReadTextFile(path.string(), kMostSettingsBytes);
   if (!text.ok()) return nullptr;
-  const OrderedJson json = ParseJson<OrderedJson>(*text);
-  const OrderedJson& model = json.is_object() && json.contains("model") ? json["model"] : json;
-  return model.is_object() && model.contains(name) ? model[name] : OrderedJson();
+  const Json json = ParseJson<Json>(*text);
+  const Json& model = json.is_object() && json.contains("model") ? json["model"] : json;
+  return model.is_object() && model.contains(name) ? model[name] : Json();
 }
 
 int64_t FindGreatestLength(const std::filesystem::path& folder) {
@@ -39,28 +38,12 @@ int64_t FindGreatestLength(const std::filesystem::path& folder) {
                                                                {"genai_config.json", "context_length"}};
   int64_t greatest = 0;
   for (const auto& [file, name] : kSettings) {
-    const OrderedJson length = FindSetting(folder / file, name);
+    const Json length = FindSetting(folder / file, name);
     if (!length.is_number_integer() || length.get<int64_t>() < 1) continue;
     greatest = greatest == 0 ? length.get<int64_t>() : std::min(greatest, length.get<int64_t>());
   }
   return greatest;
 }
-
-std::string TakeFolderSampling(const TrainConfig& config, SamplingSpec* sampling) {
-  const std::filesystem::path folder = FindModelFolder(config.model);
-  if (IsSpecified(config, "temperature") || FindSetting(folder / kGenerationConfig, "do_sample") != true) return "";
-  const auto find = [&](const char* name, double low, double high, double otherwise) {
-    const OrderedJson value = FindSetting(folder / kGenerationConfig, name);
-    return value.is_number() && value >= low && value <= high ? value.get<double>() : otherwise;
-  };
-  sampling->temperature = find("temperature", 0, 1e6, 1);
-  sampling->top_p = find("top_p", 0, 1, 1);
-  sampling->top_k = static_cast<int64_t>(find("top_k", 0, 1e9, 0));
-  return StrCat("sampling as ", kGenerationConfig, " says: `temperature` ", FormatNumber(sampling->temperature),
-                " `top_p` ", FormatNumber(sampling->top_p), " `top_k` ", sampling->top_k);
-}
-
-namespace {
 
 // Opens the tokenizer of a model without data.
 absl::StatusOr<TextSetup> OpenTokenizer(TrainConfig config) {
@@ -160,6 +143,20 @@ absl::StatusOr<std::vector<int64_t>> Prompts::EncodeChat(const Json& messages, c
   const Dialogue dialogue{.messages = messages, .tools = tools};
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids, text_.EncodePrompt(dialogue, *tokenizer_, &scratch));
   return std::vector<int64_t>(ids.begin(), ids.end());
+}
+
+std::string TakeFolderSampling(const TrainConfig& config, SamplingSpec* sampling) {
+  const std::filesystem::path folder = FindModelFolder(config.model);
+  if (IsSpecified(config, "temperature") || FindSetting(folder / kGenerationConfig, "do_sample") != true) return "";
+  const auto find = [&](const char* name, double low, double high, double otherwise) {
+    const Json value = FindSetting(folder / kGenerationConfig, name);
+    return value.is_number() && value >= low && value <= high ? value.get<double>() : otherwise;
+  };
+  sampling->temperature = find("temperature", 0, 1e6, 1);
+  sampling->top_p = find("top_p", 0, 1, 1);
+  sampling->top_k = static_cast<int64_t>(find("top_k", 0, 1e9, 0));
+  return StrCat("sampling as ", kGenerationConfig, " says: `temperature` ", FormatNumber(sampling->temperature),
+                " `top_p` ", FormatNumber(sampling->top_p), " `top_k` ", sampling->top_k);
 }
 
 }  // namespace onnxtrain

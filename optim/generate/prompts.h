@@ -17,6 +17,8 @@
 
 namespace onnxtrain {
 
+struct SamplingSpec;  // write_text.h
+
 class Prompts {
  public:
   // Loads the tokenizer that `tokenizer` names, that the model was trained with, or that of its folder, and the chat
@@ -55,5 +57,9 @@ class Prompts {
   std::vector<int64_t> stop_;
   int64_t greatest_length_ = 0;
 };
+
+// Samples as generation_config.json in the model's folder says (do_sample, temperature, top_p, top_k), unless
+// `temperature` is specified. Returns a line about it, or "".
+std::string TakeFolderSampling(const TrainConfig& config, SamplingSpec* sampling);
 
 }  // namespace onnxtrain

@@ -1,4 +1,4 @@
-// The memory of a session, by kind.
+// Counts the memory of a session, by kind.
 #include <algorithm>
 #include <set>
 

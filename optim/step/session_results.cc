@@ -1,5 +1,5 @@
-// What a session computes besides updates: evaluations, predictions, gradients, and the place of the first number that
-// is not finite.
+// Computes the results of a session besides updates: evaluations, predictions, gradients, and the place of the first
+// number that is not finite.
 #include <map>
 #include <string>
 #include <utility>

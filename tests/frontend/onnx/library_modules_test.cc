@@ -33,6 +33,8 @@ TEST(LibraryModules, AreNamedAsInTheLibrary) {
   EXPECT_EQ(name("['W', 'transformers.models.a.AForB', 'c.C', 'torch.nn.Linear', 'aten']"), "visual.proj");
   EXPECT_EQ(name("['W', 'mine.Tower', 'timm.models.vit.ViT', 'torch.nn.Linear', 'aten']"), "proj");
   EXPECT_EQ(name("['transformers.models.a.AForB', 'b.B', 'c.C', 'torch.nn.Linear', 'aten']"), "inner.visual.proj");
+  EXPECT_EQ(name("['W', 'mine.Net', 'transformers.pytorch_utils.Conv1D', 'torch.nn.Linear', 'aten']"),
+            "inner.visual.proj");
   EXPECT_EQ(name("['W', 'mine.Net', 'mine.Tower', 'torch.nn.Linear', 'aten']"), "inner.visual.proj");
 }
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "frontend/base/status.h"
 #include "frontend/data/text/text_encoding.h"
-#include "optim/generate/folder_settings.h"
 #include "optim/generate/prompts.h"
 #include "optim/generate/text_model.h"
 #include "optim/generate/write_text.h"
