@@ -17,7 +17,7 @@ bool IsWidth(int64_t bits) { return bits == 2 || bits == 4 || bits == 8; }
 
 // Floats, numbers that occupy a byte each, or several of which are packed into bytes.
 bool HoldsNumbers(DType dtype, int64_t bits) {
-  if (bits == kFloats) return IsFloat(dtype) && DTypeSize(dtype) <= 4;
+  if (bits == kFloats) return IsFloat(dtype);
   const bool byte = DTypeSize(dtype) == 1 && dtype != DType::kBool && !IsSmallFloat(dtype);
   return byte && (bits == 8 || dtype == DType::kUInt8);
 }
@@ -107,20 +107,22 @@ Val MatMulDequantized(Val x, const QuantizedOperands& w, bool transposed) {
   return x.b().Op("MatMulDequantized", {x, w.q, w.scale, w.zero}, std::move(attrs));
 }
 
+std::vector<AttrSpec> WithMatrixAttrs(const std::vector<AttrSpec>& own) {
+  std::vector<AttrSpec> attrs = {{"columns", int64_t{0}, true}, {"bits", int64_t{8}},
+                                 {"block", Shape{}, true},      {"zero", 0.0},
+                                 {"zero_bits", int64_t{8}},     {"code", std::string()}};
+  attrs.insert(attrs.end(), own.begin(), own.end());
+  return attrs;
+}
+
+QuantizedOperands TakeQuantizedOperands(const DecomposeContext& c, size_t first) {
+  QuantizedOperands w{.q = c.x(first), .scale = c.x(first + 1), .zero = c.x(first + 2)};
+  auto matrix = ReadQuantizedMatrix(c.attrs, w.q.type(), w.scale.type(), w.zero ? &w.zero.type() : nullptr);
+  if (matrix.ok()) w.matrix = *matrix;
+  return w;
+}
+
 namespace {
-
-const std::vector<AttrSpec>& MatrixAttrs() {
-  static const std::vector<AttrSpec> attrs = {{"columns", int64_t{0}, true}, {"bits", int64_t{8}},
-                                              {"block", Shape{}, true},      {"zero", 0.0},
-                                              {"zero_bits", int64_t{8}},     {"code", std::string()}};
-  return attrs;
-}
-
-std::vector<AttrSpec> WithMatrixAttrs(AttrSpec own) {
-  std::vector<AttrSpec> attrs = MatrixAttrs();
-  attrs.push_back(std::move(own));
-  return attrs;
-}
 
 absl::StatusOr<QuantizedMatrix> ReadOperands(const TypeContext& c, size_t first) {
   return ReadQuantizedMatrix(c.attrs, c.in(first), c.in(first + 1), c.has(first + 2) ? &c.in(first + 2) : nullptr);
@@ -173,15 +175,8 @@ Val LookUpNf4(Val index, DType dtype) {
   return index.b().Op("Gather", {table, Cast(index, DType::kInt64)}, {{"axis", int64_t{0}}});
 }
 
-QuantizedOperands TakeOperands(const DecomposeContext& c, size_t first) {
-  QuantizedOperands w{.q = c.x(first), .scale = c.x(first + 1), .zero = c.x(first + 2)};
-  auto matrix = ReadQuantizedMatrix(c.attrs, w.q.type(), w.scale.type(), w.zero ? &w.zero.type() : nullptr);
-  if (matrix.ok()) w.matrix = *matrix;
-  return w;
-}
-
 std::vector<Val> DecomposeDequantize(const DecomposeContext& c) {
-  const QuantizedOperands w = TakeOperands(c, 0);
+  const QuantizedOperands w = TakeQuantizedOperands(c, 0);
   const QuantizedMatrix& m = w.matrix;
   const DType dtype = c.output_types[0].dtype;
   const DType wide = DTypeSize(dtype) < 4 ? DType::kFloat32 : dtype;
@@ -192,7 +187,8 @@ std::vector<Val> DecomposeDequantize(const DecomposeContext& c) {
 }
 
 std::vector<Val> DecomposeProduct(const DecomposeContext& c) {
-  return {MatMul(c.x(0), Dequantize(TakeOperands(c, 1), c.x(0).dtype()), false, c.attrs.Int("transposed") != 0)};
+  return {
+      MatMul(c.x(0), Dequantize(TakeQuantizedOperands(c, 1), c.x(0).dtype()), false, c.attrs.Int("transposed") != 0)};
 }
 
 // Reads element (row, column) of packed rows.
@@ -265,7 +261,7 @@ std::vector<OpRow> MakeDequantizeRows() {
   return {
       {.name = "Dequantize",
        .inputs = {2, 3},
-       .attrs = WithMatrixAttrs({"dtype", std::string("f32")}),
+       .attrs = WithMatrixAttrs({{"dtype", std::string("f32")}}),
        .infer = DequantizeTypes,
        .grad_status = GradStatus::kZero,
        .decompose = DecomposeDequantize,
@@ -273,7 +269,7 @@ std::vector<OpRow> MakeDequantizeRows() {
        .precision = Precision::kFloat32},
       {.name = "MatMulDequantized",
        .inputs = {3, 4},
-       .attrs = WithMatrixAttrs({"transposed", int64_t{0}}),
+       .attrs = WithMatrixAttrs({{"transposed", int64_t{0}}}),
        .infer = ProductTypes,
        .grad_status = GradStatus::kFormula,
        .gradient = ProductGradient,

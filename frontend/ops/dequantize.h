@@ -36,7 +36,7 @@ inline constexpr std::array<float, 16> kNf4 = {
 
 // A matrix [rows, columns] of stored numbers q with the real values (q − zero)·scale, or kNf4[q]·scale. Numbers of less
 // than 8 bits are unsigned and packed along the columns, the first one in the lowest bits; each row begins with a byte.
-// Numbers of 16 and 32 bits are floats. All elements of a block of block_rows × block_columns share one scale and zero
+// Numbers of 16, 32 and 64 bits are floats. All elements of a block of block_rows × block_columns share one scale and zero
 // point; blocks at the end of an axis may be cut.
 struct QuantizedMatrix {
   int64_t rows = 0, columns = 0;
@@ -74,6 +74,11 @@ QuantizedOperands FloatOperands(Val stored);
 Val Dequantize(const QuantizedOperands& w, DType dtype);
 // Returns x·W, or x·Wᵀ with `transposed`, for x of two or more axes.
 Val MatMulDequantized(Val x, const QuantizedOperands& w, bool transposed);
+
+// For rows whose operands are a quantized matrix, its scale and perhaps zero point, and more: the attributes of the
+// matrix before the given ones, and the operands from input `first` on.
+std::vector<AttrSpec> WithMatrixAttrs(const std::vector<AttrSpec>& own);
+QuantizedOperands TakeQuantizedOperands(const DecomposeContext& c, size_t first);
 
 // Returns the rows of both operators, for the family QuantizeOps.
 std::vector<OpRow> MakeDequantizeRows();

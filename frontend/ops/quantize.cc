@@ -12,6 +12,7 @@
 #include "frontend/ops/dequantize.h"
 #include "frontend/ops/dynamic_code.h"
 #include "frontend/ops/formula.h"
+#include "frontend/ops/grouped_product.h"
 #include "frontend/ops/rules.h"
 
 namespace onnxtrain {
@@ -298,7 +299,9 @@ TypesOr StraightThroughTypes(const TypeContext& c) {
 std::span<const OpRow> QuantizeOps() {
   static const std::vector<OpRow> rows = [] {
     std::vector<OpRow> all = MakeDequantizeRows();
-    for (OpRow& row : MakeDynamicCodeRows()) all.push_back(std::move(row));
+    for (auto family : {MakeGroupedProductRows, MakeDynamicCodeRows}) {
+      for (OpRow& row : family()) all.push_back(std::move(row));
+    }
     all.push_back({.name = "StraightThrough",
                    .inputs = {1, 2},
                    .infer = StraightThroughTypes,

@@ -4,6 +4,7 @@
 
 #include "frontend/base/status.h"
 #include "frontend/passes/eliminate.h"
+#include "frontend/passes/group_products.h"
 #include "frontend/passes/recognize.h"
 #include "frontend/passes/simplify.h"
 
@@ -34,6 +35,7 @@ static absl::StatusOr<Graph> RunBeforeCleanUp(Pass first, Graph graph, const Pas
 }
 
 static const Pass kCancelTransposes = {"cancel_transposes", CancelTransposes, AnyNodeOf("Transpose")};
+static const Pass kGroupProducts = {"group_products", GroupProducts, AnyNodeOf("MatMul")};
 static const Pass kRecognize = {"recognize", [](const Graph& g) { return Recognize(g); }};
 
 absl::StatusOr<Graph> CleanUp(Graph graph, const PassObserver& observer) {
@@ -45,6 +47,7 @@ absl::StatusOr<Graph> Canonicalize(Graph graph, const PassObserver& observer) {
   ASSIGN_OR_RETURN(graph, RunToFixedPoint(std::move(graph), CleanUpPasses(), 10, observer));
   // Patterns have the exported layout, so Recognize runs before transposes move.
   ASSIGN_OR_RETURN(graph, RunBeforeCleanUp(kRecognize, std::move(graph), observer));
+  ASSIGN_OR_RETURN(graph, RunBeforeCleanUp(kGroupProducts, std::move(graph), observer));
   return RunBeforeCleanUp(kCancelTransposes, std::move(graph), observer);
 }
 

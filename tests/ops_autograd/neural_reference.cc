@@ -3,6 +3,7 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/einsum.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/one_hot.h>
@@ -56,6 +57,25 @@ TensorVector Dequantize(const Operands& a) { return {DequantizedMatrix(a, 0)}; }
 TensorVector MatMulDequantized(const Operands& a) {
   const at::Tensor w = DequantizedMatrix(a, 1);
   return {a[0].matmul(a.attrs().Int("transposed") != 0 ? w.t() : w)};
+}
+
+// Repeats the rows of x for `ids` indices.
+at::Tensor Repeated(const at::Tensor& x, const at::Tensor& ids) {
+  return x.repeat_interleave(ids.size(0) / x.size(0), 0);
+}
+
+TensorVector GroupedMatMul(const Operands& a) {
+  const int64_t groups = a.attrs().Int("groups");
+  const at::Tensor matrices = DequantizedMatrix(a, 2), stack = matrices.view({groups, -1, matrices.size(1)});
+  const at::Tensor chosen = stack.index_select(0, a[1].remainder(groups));
+  const at::Tensor x = Repeated(a[0], a[1]).unsqueeze(1);
+  return {x.bmm(a.attrs().Int("transposed") != 0 ? chosen.transpose(1, 2) : chosen).squeeze(1)};
+}
+
+TensorVector GroupedMatMulWeightGrad(const Operands& a) {
+  const int64_t groups = a.attrs().Int("groups");
+  const at::Tensor chosen = at::one_hot(a[2].remainder(groups), groups).to(at::kDouble);
+  return {at::einsum("rg,rp,rq->gpq", {chosen, Repeated(a[0], a[2]), Repeated(a[1], a[2])}).flatten(0, 1)};
 }
 
 // [C] against [N,C,…]
@@ -196,6 +216,8 @@ References NeuralReferences() {
       {"MatMul", MatMul},
       {"Dequantize", Dequantize},
       {"MatMulDequantized", MatMulDequantized},
+      {"GroupedMatMul", GroupedMatMul},
+      {"GroupedMatMulWeightGrad", GroupedMatMulWeightGrad},
       {"BatchNorm", BatchNorm},
       {"BatchNormInference", BatchNormInference},
       {"LayerNorm", LayerNorm},

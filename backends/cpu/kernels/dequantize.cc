@@ -207,7 +207,7 @@ absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c) {
 }
 
 bool AcceptsDequantize(const KernelContext& c) {
-  return c.out().dtype == DType::kFloat32 || c.out().dtype == DType::kFloat64;
+  return IsStoredForKernels(c.in()) && (c.out().dtype == DType::kFloat32 || c.out().dtype == DType::kFloat64);
 }
 
 }  // namespace onnxtrain::cpu

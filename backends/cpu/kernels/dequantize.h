@@ -73,6 +73,9 @@ class RowReader {
   bool has_zero_, signed_zero_;
 };
 
+// Returns true for the stored types that RowReader reads: all but float64, whose rows decompose.
+inline bool IsStoredForKernels(const Type& q) { return q.dtype != DType::kFloat64; }
+
 absl::StatusOr<Kernel> PrepareDequantize(const KernelContext& c);
 bool AcceptsDequantize(const KernelContext& c);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cpu/kernels/dequantize.h"
+#include "backends/cpu/kernels/grouped_product.h"
 #include "backends/cpu/kernels/relu.h"
 #include "backends/cpu/kernels/tiled_product.h"
 #include "backends/cpu/kernels/typed.h"
@@ -309,7 +310,9 @@ std::span<const KernelRow> MatmulKernels() {
       {"Dequantize", PrepareDequantize, kAnyType, AcceptsDequantize},
       {"QuantizeDynamic", PrepareQuantizeDynamic, kReals | Only(DType::kUInt8)},
       {"DequantizeDynamic", PrepareDequantizeDynamic, kReals | Only(DType::kUInt8)},
-      {"MatMulDequantized", PrepareMatMulDequantized, kAnyType, AcceptsMatMulDequantized}};
+      {"MatMulDequantized", PrepareMatMulDequantized, kAnyType, AcceptsMatMulDequantized},
+      {"GroupedMatMul", PrepareGroupedMatMul, kAnyType, AcceptsGroupedProduct},
+      {"GroupedMatMulWeightGrad", PrepareGroupedMatMulWeightGrad, kAnyType, AcceptsGroupedProduct}};
   return kRows;
 }
 

@@ -13,7 +13,6 @@
 #include "backends/torch/compat.h"
 #include "backends/torch/kernel.h"
 #include "frontend/base/log.h"
-#include "frontend/ops/dequantize.h"
 
 namespace onnxtrain::aten {
 namespace {
@@ -35,13 +34,9 @@ at::Tensor OverBlocks(const at::Tensor& x, const QuantizedMatrix& m) {
   return along(along(x, 0, m.block_rows, m.rows), 1, m.block_columns, m.columns);
 }
 
-struct Operands {
-  at::Tensor q, scale, zero;
-  at::Tensor code;  // kNf4 on the device; undefined for integers and floats
-  QuantizedMatrix matrix;
-};
+}  // namespace
 
-Operands TakeOperands(const Args& a, size_t first) {
+StoredMatrix TakeStoredMatrix(const Args& a, size_t first) {
   const auto matrix = ReadQuantizedMatrix(a.graph, a.node, first);
   CHECK(matrix.ok()) << matrix.status();
   const at::Tensor q = a.In(first);
@@ -50,14 +45,18 @@ Operands TakeOperands(const Args& a, size_t first) {
   return {q, a.In(first + 1), a.In(first + 2), code, *matrix};
 }
 
+namespace {
+
 // Returns the numbers, without zero points and scales.
-at::Tensor Numbers(const Operands& o, at::ScalarType dtype) {
+at::Tensor Numbers(const StoredMatrix& o, at::ScalarType dtype) {
   const at::Tensor stored = Unpacked(o.q, o.matrix.bits, o.matrix.columns);
   if (!o.code.defined()) return stored.to(dtype);
   return o.code.to(dtype).index_select(0, stored.flatten().to(at::kInt)).view(stored.sizes());
 }
 
-at::Tensor ComputeMatrix(const Operands& o, at::ScalarType dtype) {
+}  // namespace
+
+at::Tensor ComputeMatrix(const StoredMatrix& o, at::ScalarType dtype) {
   const QuantizedMatrix& m = o.matrix;
   at::Tensor w = Numbers(o, dtype);
   if (o.zero.defined()) {
@@ -69,17 +68,8 @@ at::Tensor ComputeMatrix(const Operands& o, at::ScalarType dtype) {
   return w * OverBlocks(o.scale.to(dtype), m);
 }
 
-constexpr int64_t kTileElements = int64_t{1} << 25;  // of a dequantized tile
-
-// Returns the rows of a tile, whole blocks.
-int64_t CountTileRows(const QuantizedMatrix& m) {
-  const int64_t rows = kTileElements / std::max<int64_t>(m.columns, 1);
-  return std::max(m.block_rows >= m.rows ? int64_t{1} : m.block_rows, rows / m.block_rows * m.block_rows);
-}
-
-// Returns `count` rows from `begin` on, the begin of a block.
-Operands SelectRows(const Operands& o, int64_t begin, int64_t count) {
-  Operands tile = o;
+StoredMatrix SelectRows(const StoredMatrix& o, int64_t begin, int64_t count) {
+  StoredMatrix tile = o;
   tile.matrix.rows = count;
   tile.q = o.q.narrow(0, begin, count);
   if (o.matrix.scale_rows() == 1) return tile;
@@ -90,19 +80,28 @@ Operands SelectRows(const Operands& o, int64_t begin, int64_t count) {
   return tile;
 }
 
-// Half precision has too few digits for the differences.
 at::ScalarType WideType(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+namespace {
+
+constexpr int64_t kTileElements = int64_t{1} << 25;  // of a dequantized tile
+
+// Returns the rows of a tile, whole blocks.
+int64_t CountTileRows(const QuantizedMatrix& m) {
+  const int64_t rows = kTileElements / std::max<int64_t>(m.columns, 1);
+  return std::max(m.block_rows >= m.rows ? int64_t{1} : m.block_rows, rows / m.block_rows * m.block_rows);
+}
 
 }  // namespace
 
 Run PrepareDequantize(const Args& a) {
-  return [o = TakeOperands(a, 0), y = a.out[0]] { y.copy_(ComputeMatrix(o, WideType(y))); };
+  return [o = TakeStoredMatrix(a, 0), y = a.out[0]] { y.copy_(ComputeMatrix(o, WideType(y))); };
 }
 
 Run PrepareMatMulDequantized(const Args& a) {
   const bool transposed = a.attrs().Int("transposed") != 0;
   const at::ScalarType factors = a.in[0].is_cuda() ? a.in[0].scalar_type() : WideType(a.in[0]);
-  return [=, o = TakeOperands(a, 1), x = a.in[0], y = a.out[0]] {
+  return [=, o = TakeStoredMatrix(a, 1), x = a.in[0], y = a.out[0]] {
     const int64_t rows = o.matrix.rows, most = CountTileRows(o.matrix);
     const at::Tensor left = x.to(factors);
     at::Tensor sum;

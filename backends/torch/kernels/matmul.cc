@@ -181,12 +181,15 @@ Run WideMatMul(const Args& args) {
 }  // namespace
 
 std::span<const NamedKernel> MatmulKernels() {
-  static constexpr NamedKernel kKernels[] = {{"MatMul", {MatMul, Types::kNumber}},
-                                             {kWideMatMul, {WideMatMul, Types::kAny}},
-                                             {"Dequantize", {PrepareDequantize, Types::kAny}},
-                                             {"QuantizeDynamic", {PrepareQuantizeDynamic, Types::kAny}},
-                                             {"DequantizeDynamic", {PrepareDequantizeDynamic, Types::kAny}},
-                                             {"MatMulDequantized", {PrepareMatMulDequantized, Types::kAny}}};
+  static constexpr NamedKernel kKernels[] = {
+      {"MatMul", {MatMul, Types::kNumber}},
+      {kWideMatMul, {WideMatMul, Types::kAny}},
+      {"Dequantize", {PrepareDequantize, Types::kAny}},
+      {"QuantizeDynamic", {PrepareQuantizeDynamic, Types::kAny}},
+      {"DequantizeDynamic", {PrepareDequantizeDynamic, Types::kAny}},
+      {"MatMulDequantized", {PrepareMatMulDequantized, Types::kAny}},
+      {"GroupedMatMul", {PrepareGroupedMatMul, Types::kAny}},
+      {"GroupedMatMulWeightGrad", {PrepareGroupedMatMulWeightGrad, Types::kAny}}};
   return kKernels;
 }
 

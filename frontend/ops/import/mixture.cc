@@ -1,9 +1,8 @@
 // Imports MoE and QMoE, the mixtures of experts of com.microsoft (ContribOperators.md of ONNX Runtime; the routing of
 // QMoE as its CPU kernel computes it).
 //
-// Every expert computes every token. The weights of experts that a token did not choose are 0, and so are their terms
-// of the result and of all gradients. fc1 is one product with the matrices of all experts below each other. The weights
-// of the router multiply the activations, so that fc2 sums over the experts.
+// Each token has k rows, one for each expert that it chose. The weights of the router multiply the activations; the sum
+// over the rows of a token follows fc2.
 #include "frontend/ops/import/mixture.h"
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/ops/formula.h"
+#include "frontend/ops/grouped_product.h"
 #include "frontend/ops/import/import_util.h"
 #include "frontend/ops/import/quantize.h"
 
@@ -79,8 +79,7 @@ namespace {
 // A layer of all experts as one matrix [experts·outputs, inputs].
 struct Layer {
   ExpertStack stack;
-  Val floats;                // the matrix; invalid: it is stored in another form
-  QuantizedOperands blocks;  // the matrix as it is stored
+  QuantizedOperands matrix;  // as it is stored
   Val bias;                  // [experts, outputs]; may be invalid
   Val a, b, scale;  // A [experts·rank, inputs] and B [outputs, rank·experts] of a low-rank update, or invalid
 };
@@ -140,11 +139,11 @@ absl::StatusOr<Layer> ReadLayer(ImportContext& c, const ExpertLayer& inputs, int
   const int64_t other = numbers / (experts * width);
   Layer layer{.stack = {experts, to_tokens ? width : other, to_tokens ? other : width}};
   if (quantized) {
-    ASSIGN_OR_RETURN(layer.blocks, ReadBlocks(c, inputs, layer.stack));
+    ASSIGN_OR_RETURN(layer.matrix, ReadBlocks(c, inputs, layer.stack));
   } else if (const auto stored = FindStored(c.in(inputs.weight), layer.stack)) {
-    layer.blocks = *stored;
+    layer.matrix = *stored;
   } else {
-    layer.floats = Reshape(c.in(inputs.weight), {layer.stack.rows(), layer.stack.inputs});
+    layer.matrix = FloatOperands(Reshape(c.in(inputs.weight), {layer.stack.rows(), layer.stack.inputs}));
   }
   if (c.has(inputs.bias)) layer.bias = Reshape(c.in(inputs.bias), {experts, layer.stack.outputs});
   if (c.has(inputs.update)) {
@@ -155,82 +154,42 @@ absl::StatusOr<Layer> ReadLayer(ImportContext& c, const ExpertLayer& inputs, int
   return layer;
 }
 
-// Returns B of each expert, [experts, outputs, rank].
+// Returns B of all experts below each other, [experts·outputs, rank].
 Val UpdateOfExperts(const Layer& layer) {
-  const int64_t experts = layer.stack.experts, rank = layer.a.dim(0) / experts;
-  return Transpose(Reshape(layer.b, {layer.stack.outputs, rank, experts}), {2, 0, 1});
+  const int64_t experts = layer.stack.experts, outputs = layer.stack.outputs, rank = layer.a.dim(0) / experts;
+  return Reshape(Transpose(Reshape(layer.b, {outputs, rank, experts}), {2, 0, 1}), {experts * outputs, rank});
 }
 
-// Returns x·Wᵀ of every expert, [tokens, experts, outputs], with updates and biases.
-Val ApplyToTokens(const Layer& layer, Val x) {
-  const auto [experts, outputs, inputs] = layer.stack;
-  const int64_t tokens = x.dim(0);
-  const Val products = layer.floats ? MatMul(x, layer.floats, false, true) : MatMulDequantized(x, layer.blocks, true);
-  Val y = Reshape(products, {tokens, experts, outputs});
-  if (layer.a) {
-    const Val down =
-        Reshape(MatMul(x, layer.a, false, true) * layer.scale, {tokens, experts, layer.a.dim(0) / experts});
-    y = y + Transpose(MatMul(Transpose(down, {1, 0, 2}), UpdateOfExperts(layer), false, true), {1, 0, 2});
-  }
-  return layer.bias ? y + layer.bias : y;
+// Returns x·Wᵀ with the expert of each row and its update, [rows, outputs], for rows or tokens x.
+Val Multiply(const Layer& layer, Val x, Val ids) {
+  const int64_t experts = layer.stack.experts;
+  const Val y = GroupedMatMul(x, ids, layer.matrix, experts, true);
+  if (!layer.a) return y;
+  const Val down = GroupedMatMul(x, ids, FloatOperands(layer.a), experts, true) * layer.scale;
+  return y + GroupedMatMul(down, ids, FloatOperands(UpdateOfExperts(layer)), experts, true);
 }
 
-// Returns expert e of a stored stack, whose rows have scales of their own or share one.
-QuantizedOperands SelectExpert(const Layer& layer, int64_t e) {
-  const int64_t rows = layer.stack.outputs, all = layer.stack.rows();
-  const auto part = [&](Val x) { return x && x.dim(0) == all ? Slice(x, 0, e * rows, rows) : x; };
-  QuantizedOperands w{part(layer.blocks.q), part(layer.blocks.scale), part(layer.blocks.zero), layer.blocks.matrix};
-  w.matrix.rows = rows;
-  return w;
+// Returns the bias of each row's expert.
+Val BiasOfRows(const Layer& layer, Val ids) { return Gather(layer.bias, ids, 0); }
+
+Val ComputeRows(const Layer& layer, Val x, Val ids) {
+  const Val y = Multiply(layer, x, ids);
+  return layer.bias ? y + BiasOfRows(layer, ids) : y;
 }
 
-// Returns Σ h[e]·W[e]ᵀ of h [tokens, experts, inputs].
-Val SumProducts(const Layer& layer, Val h) {
-  const auto [experts, outputs, inputs] = layer.stack;
-  if (layer.floats) {
-    const Val w = Reshape(layer.floats, {experts, outputs, inputs});
-    return ReduceSum(MatMul(Transpose(h, {1, 0, 2}), w, false, true), {0}, false);
-  }
-  const int64_t tokens = h.dim(0);
-  const std::vector<Val> parts =
-      h.b().Ops("Split", {Reshape(h, {tokens, experts * inputs})},
-                {{"axis", int64_t{1}}, {"sizes", Shape(experts, inputs)}, {"num_outputs", experts}});
-  Val sum;
-  for (int64_t e = 0; e < experts; ++e) {
-    const Val y = MatMulDequantized(parts[e], SelectExpert(layer, e), true);
-    sum = sum ? sum + y : y;
-  }
-  return sum;
-}
-
-// Returns the sum of all experts' results [tokens, outputs] for activations h [tokens, experts, inputs] that are
-// multiplied by the weights of the router, `weights` [tokens, experts], already.
-Val SumExperts(const Layer& layer, Val h, Val weights) {
-  Val y = SumProducts(layer, h);
-  if (layer.a) {
-    const auto [experts, outputs, inputs] = layer.stack;
-    const int64_t rank = layer.a.dim(0) / experts, tokens = h.dim(0);
-    const Val a = Reshape(layer.a, {experts, rank, inputs});
-    const Val down = MatMul(Transpose(h, {1, 0, 2}), a, false, true) * layer.scale;
-    y = y + MatMul(Reshape(Transpose(down, {1, 2, 0}), {tokens, rank * experts}), layer.b, false, true);
-  }
-  return layer.bias ? y + MatMul(weights, layer.bias) : y;
-}
-
-// The gate and the value of each unit, [tokens, experts, units].
+// The gate and the value of each unit, [rows, units].
 struct Gated {
   Val gate, value;
 };
 
 // Splits the outputs of fc1: gate and value alternate (`fusion` 1), or all values follow the gates (2).
 Gated SplitGates(Val x, int64_t fusion) {
-  const int64_t tokens = x.dim(0), experts = x.dim(1), units = x.dim(2) / 2;
+  const int64_t rows = x.dim(0), units = x.dim(1) / 2;
   const bool alternate = fusion == 1;
   const std::vector<Val> halves =
-      x.b().Ops("Split", {Reshape(x, alternate ? Shape{tokens, experts, units, 2} : Shape{tokens, experts, 2, units})},
-                {{"axis", int64_t{alternate ? 3 : 2}}, {"sizes", Shape{1, 1}}, {"num_outputs", int64_t{2}}});
-  const Shape shape = {tokens, experts, units};
-  return {Reshape(halves[0], shape), Reshape(halves[1], shape)};
+      x.b().Ops("Split", {Reshape(x, alternate ? Shape{rows, units, 2} : Shape{rows, 2, units})},
+                {{"axis", int64_t{alternate ? 2 : 1}}, {"sizes", Shape{1, 1}}, {"num_outputs", int64_t{2}}});
+  return {Reshape(halves[0], {rows, units}), Reshape(halves[1], {rows, units})};
 }
 
 Val Identity(Val x) { return x; }
@@ -300,13 +259,13 @@ absl::StatusOr<Experts> ReadExperts(ImportContext& c, int64_t count, int64_t wid
   return e;
 }
 
-// Returns the activations [tokens, experts, units] between fc1 and fc2.
-Val Activate(const Attrs& attrs, const Experts& e, Val x) {
-  const Val first = ApplyToTokens(e.fc1, x);
+// Returns the activations [rows, units] between fc1 and fc2.
+Val Activate(const Attrs& attrs, const Experts& e, Val x, Val ids) {
+  const Val first = ComputeRows(e.fc1, x, ids);
   if (!first) return first;
   Gated parts{.gate = first};
   if (e.is_fused()) parts = SplitGates(first, e.fusion);
-  if (e.fc3) parts.value = ApplyToTokens(*e.fc3, x);
+  if (e.fc3) parts.value = ComputeRows(*e.fc3, x, ids);
   if (e.activation.apply == nullptr) return SwiGlu(attrs, parts);
   const Val gate = e.activation.apply(parts.gate);
   return parts.value ? gate * parts.value : gate;
@@ -318,10 +277,15 @@ Val Normalized(Val weights) {
   return weights / Where(Equal(sum, 0.0), Number(sum, 1), sum);
 }
 
-// Returns the weight of each expert for each token, [tokens, experts]: 0 except for the k with the largest scores.
-//   MoE: the softmax over all experts, divided by the sum of the chosen ones if normalize_routing_weights is 1.
+// The experts that the tokens chose.
+struct Routes {
+  Val ids, weights;  // [tokens·k]
+};
+
+// Chooses the k experts with the largest scores. Their weights are
+//   MoE: the softmax over all experts, divided by the sum of the chosen ones if normalize_routing_weights is 1;
 //   QMoE: the softmax over the chosen ones, or their elements of router_weights, perhaps divided by their sum.
-absl::StatusOr<Val> Route(ImportContext& c, bool quantized) {
+absl::StatusOr<Routes> Route(ImportContext& c, bool quantized) {
   const Val scores = c.in(1);
   const int64_t k = c.attrs().Int("k", 1);
   if (k < 1 || k > scores.dim(1)) return Invalid("k is ", k, " of ", scores.dim(1), " experts");
@@ -333,8 +297,8 @@ absl::StatusOr<Val> Route(ImportContext& c, bool quantized) {
   Val weights = given ? GatherElements(c.in(kRouterWeights), best[1], 1) : quantized ? Softmax(best[0], 1) : best[0];
   if (normalize && (given || !quantized)) weights = Normalized(weights);
   if (!weights) return c.b().status();
-  return c.b().Op("ScatterElements", {ZerosLike(scores), best[1], weights},
-                  {{"axis", int64_t{1}}, {"reduction", std::string("add")}});
+  const int64_t rows = scores.dim(0) * k;
+  return Routes{Reshape(best[1], {rows}), Reshape(weights, {rows})};
 }
 
 absl::Status CheckSupported(const Attrs& attrs) {
@@ -358,11 +322,14 @@ ImportOr ImportMixture(ImportContext& c) {
   if (scores.rank() != 2 || scores.shape[0] != tokens || !IsFloat(scores.dtype))
     return Invalid("router_probs ", ToString(scores), " for ", tokens, " tokens");
   ASSIGN_OR_RETURN(const Experts experts, ReadExperts(c, scores.shape[1], width));
-  ASSIGN_OR_RETURN(const Val weights, Route(c, quantized));
-  const Val h = Activate(c.attrs(), experts, Reshape(c.in(0), {tokens, width}));
-  if (!h || !weights) return c.b().status();
-  const Val weighted = h * Reshape(weights, {tokens, experts.fc2.stack.experts, 1});
-  return One(Reshape(SumExperts(experts.fc2, weighted, weights), shape));
+  ASSIGN_OR_RETURN(const Routes routes, Route(c, quantized));
+  const int64_t rows = routes.ids.dim(0);
+  const Val weights = Reshape(routes.weights, {rows, 1});
+  const Val h = Activate(c.attrs(), experts, Reshape(c.in(0), {tokens, width}), routes.ids);
+  Val y = Multiply(experts.fc2, h * weights, routes.ids);
+  if (experts.fc2.bias) y = y + BiasOfRows(experts.fc2, routes.ids) * weights;
+  if (!y) return c.b().status();
+  return One(Reshape(ReduceSum(Reshape(y, {tokens, rows / std::max<int64_t>(tokens, 1), width}), {1}, false), shape));
 }
 
 }  // namespace

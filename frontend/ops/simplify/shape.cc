@@ -170,26 +170,6 @@ Val SimplifyArg(const SimplifyContext& s) {
   return s.b.Op(s.node.op, {x}, attrs);
 }
 
-// Folds a transpose of the last two axes into the product. A permutation that makes the last axis the second to last is
-// such a transpose after one that keeps the last axis.
-Val SimplifyMatMul(const SimplifyContext& s) {
-  std::array<Val, 2> operands = {s.in[0], s.in[1]};
-  std::array<bool, 2> swapped = {s.attrs().Int("trans_a") != 0, s.attrs().Int("trans_b") != 0};
-  bool any = false;
-  for (size_t i = 0; i < 2; ++i) {
-    const Val x = MatchInput(operands[i], "Transpose");
-    if (!x) continue;
-    Ints perm = ProducerAttrs(operands[i]).Ints("perm");
-    const auto rank = static_cast<int64_t>(perm.size());
-    if (rank < 2 || perm[rank - 2] != rank - 1) continue;
-    std::swap(perm[rank - 2], perm[rank - 1]);
-    operands[i] = Transpose(x, perm);
-    swapped[i] = !swapped[i];
-    any = true;
-  }
-  return any ? MatMul(operands[0], operands[1], swapped[0], swapped[1]) : Val();
-}
-
 // Removes a reduction over extents of 1.
 Val SimplifyReduce(const SimplifyContext& s) {
   return s.in[0].type().elements() == s.out.elements() ? Reshape(s.in[0], s.out.shape) : Val();

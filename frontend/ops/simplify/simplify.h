@@ -60,13 +60,16 @@ Val SimplifySub(const SimplifyContext& s);
 Val SimplifyWhere(const SimplifyContext& s);
 Val SimplifyXor(const SimplifyContext& s);
 
+// Defined in product.cc.
+Val SimplifyGroupedMatMul(const SimplifyContext& s);
+Val SimplifyMatMul(const SimplifyContext& s);
+
 // Defined in shape.cc.
 Val AddOfSliceGrads(const SimplifyContext& s);
 Val SimplifyArg(const SimplifyContext& s);  // ArgMax, ArgMin
 Val SimplifyAttention(const SimplifyContext& s);
 Val SimplifyConcat(const SimplifyContext& s);
 Val SimplifyExpand(const SimplifyContext& s);
-Val SimplifyMatMul(const SimplifyContext& s);
 Val SimplifyPad(const SimplifyContext& s);
 Val SimplifyReduce(const SimplifyContext& s);
 Val SimplifyReshape(const SimplifyContext& s);

@@ -91,6 +91,52 @@ void AddCases(const Stored& s, std::vector<Case>* cases) {
   }
 }
 
+// Products with one of three matrices for each row: as many indices as rows, two for each row, one group without rows.
+void AddGroupedCases(std::vector<Case>* cases) {
+  struct Stack {
+    std::string_view name;
+    int64_t rows, columns, bits;
+    DType dtype;
+    Shape block;
+  };
+  const int64_t groups = 3;
+  const auto ids = [](const IntVector& values) { return IntValues({std::ssize(values)}, values); };
+  for (const Stack& s :
+       {Stack{"_floats", 10, 70, 0, DType::kFloat32, {30, 70}}, Stack{"_half", 9, 33, 0, DType::kFloat16, {27, 33}},
+        Stack{"_nibbles", 19, 70, 4, DType::kUInt8, {1, 32}}, Stack{"_wide", 5, 1100, 8, DType::kInt8, {1, 64}}}) {
+    const QuantizedMatrix m{.rows = groups * s.rows,
+                            .columns = s.columns,
+                            .bits = s.bits == 0 ? static_cast<int64_t>(DTypeSize(s.dtype)) * 8 : s.bits,
+                            .block_rows = s.block[0],
+                            .block_columns = s.block[1]};
+    const Input numbers = s.dtype == DType::kFloat32
+                              ? Normal({m.rows, m.columns})
+                              : Numbers({"", m.rows, m.columns, m.bits, s.dtype, s.block, Absent()});
+    const Input scale = Fixed(Uniform({m.scale_rows(), m.scale_columns()}, 0.5, 1));
+    for (const int64_t transposed : {0, 1}) {
+      Attrs attrs = m.ToAttrs();
+      attrs.Set("groups", groups);
+      attrs.Set("transposed", transposed);
+      const int64_t inner = transposed != 0 ? s.columns : s.rows;
+      const std::string name = StrCat("GroupedMatMul", s.name, transposed != 0 ? "_transposed" : "");
+      cases->push_back(
+          {name, "GroupedMatMul", {Normal({8, inner}), ids({2, 0, 0, 2, -1, 0, 2, 0}), numbers, scale}, attrs});
+      cases->push_back(
+          {name + "_repeated", "GroupedMatMul", {Normal({2, inner}), ids({2, 0, 1, 1}), numbers, scale}, attrs});
+    }
+  }
+  const Attrs attrs = {{"groups", groups}};
+  const std::string_view grad = "GroupedMatMulWeightGrad";
+  cases->push_back({"GroupedMatMulWeightGrad",
+                    std::string(grad),
+                    {Normal({8, 5}), Normal({8, 7}), ids({2, 0, 0, 2, -3, 0, 2, 0})},
+                    attrs});
+  cases->push_back({"GroupedMatMulWeightGrad_repeated",
+                    std::string(grad),
+                    {Normal({8, 5}), Normal({4, 7}), ids({2, 0, 1, 1, 1, 0, 2, 0})},
+                    attrs});
+}
+
 // The last blocks are full, cut, and alone; one of the blocks is all zeros.
 void AddDynamicCases(std::vector<Case>* cases) {
   std::vector<double> zeros(600, 0);
@@ -122,6 +168,7 @@ std::vector<Case> QuantizeCases() {
       {"StraightThrough_stop", "StraightThrough", {Fixed(Normal({4}))}, {}},
   };
   for (const Stored& s : StoredMatrices()) AddCases(s, &cases);
+  AddGroupedCases(&cases);
   AddDynamicCases(&cases);
   return cases;
 }
