@@ -36,8 +36,8 @@ inline constexpr std::array<float, 16> kNf4 = {
 
 // A matrix [rows, columns] of stored numbers q with the real values (q − zero)·scale, or kNf4[q]·scale. Numbers of less
 // than 8 bits are unsigned and packed along the columns, the first one in the lowest bits; each row begins with a byte.
-// Numbers of 16, 32 and 64 bits are floats. All elements of a block of block_rows × block_columns share one scale and zero
-// point; blocks at the end of an axis may be cut.
+// Numbers of 16 bits and more are floats. All elements of a block of block_rows × block_columns share one scale and
+// zero point; blocks at the end of an axis may be cut.
 struct QuantizedMatrix {
   int64_t rows = 0, columns = 0;
   int64_t row_bytes = 0;  // from a row to the next one

@@ -194,6 +194,24 @@ class Decoder(nn.Module):
         return self.model(input_ids=input_ids, use_cache=False).logits
 
 
+class Mixture(nn.Module):
+    """Mixture of experts of the transformers library (5.0 on) with random weights: token ids to logits. Its fastest
+    form on a CPU groups the rows of an expert; that form has no ONNX operators, the exported one gathers matrices."""
+
+    def __init__(self, layers, width, units, experts, chosen, vocabulary):
+        super().__init__()
+        import transformers
+        config = transformers.MixtralConfig(
+            hidden_size=width, intermediate_size=units, num_hidden_layers=layers, num_attention_heads=width // 64,
+            num_key_value_heads=width // 128, num_local_experts=experts, num_experts_per_tok=chosen,
+            vocab_size=vocabulary, max_position_embeddings=512)
+        self.model = transformers.MixtralForCausalLM(config)
+
+    def forward(self, input_ids):
+        self.model.set_experts_implementation('batched_mm' if torch.compiler.is_exporting() else 'grouped_mm')
+        return self.model(input_ids=input_ids, use_cache=False).logits
+
+
 def decoder_case(shape, length, batch):
     from adapters import SHAPES
     vocabulary = SHAPES[shape][4]
@@ -274,6 +292,8 @@ CASES = {
     'smollm2': decoder_case('smollm2', 512, 2),
     'smollm2_2048': decoder_case('smollm2', 2048, 1),
     'qwen05b': decoder_case('qwen05b', 512, 1),
+    'mixture': Case(lambda _: Mixture(4, 512, 1024, 16, 2, 8192), (512,), 8192, 2, vocabulary=8192, label=(512,),
+                    needs=('transformers',)),
     'tv_resnet50': Case(lambda _: torchvision_model('resnet50'), (3, 224, 224), 1000, 16, needs=('torchvision',)),
     'tv_mobilenet_v3': Case(lambda _: torchvision_model('mobilenet_v3_large', dropout=0.0), (3, 224, 224), 1000, 16,
                             needs=('torchvision',)),

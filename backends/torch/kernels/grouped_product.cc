@@ -40,7 +40,7 @@ at::Tensor SelectRepeated(const at::Tensor& x, const at::Tensor& rows, int64_t r
   return x.index_select(0, repeats == 1 ? rows : rows.floor_divide(repeats));
 }
 
-int64_t Repeats(const at::Tensor& x, const at::Tensor& ids) { return x.size(0) == 0 ? 1 : ids.size(0) / x.size(0); }
+int64_t CountReads(const at::Tensor& x, const at::Tensor& ids) { return x.size(0) == 0 ? 1 : ids.size(0) / x.size(0); }
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Run PrepareGroupedMatMul(const Args& a) {
   const int64_t groups = a.attrs().Int("groups");
   const at::Tensor x = a.in[kGroupedX], ids = a.in[kGroupedIds];
   const at::ScalarType factors = x.is_cuda() ? x.scalar_type() : WideType(x);
-  return [=, repeats = Repeats(x, ids), w = TakeStoredMatrix(a, kGroupedMatrix), y = a.out[0]] {
+  return [=, repeats = CountReads(x, ids), w = TakeStoredMatrix(a, kGroupedMatrix), y = a.out[0]] {
     const int64_t rows_of_group = w.matrix.rows / groups;
     y.zero_();
     SortByGroup(ids, groups).ForEach([&](int64_t group, const at::Tensor& rows) {
@@ -66,7 +66,7 @@ Run PrepareGroupedMatMulWeightGrad(const Args& args) {
   const at::Tensor a = args.in[0], b = args.in[1], ids = args.in[2], y = args.out[0];
   const int64_t groups = args.attrs().Int("groups");
   const at::ScalarType factors = a.is_cuda() ? a.scalar_type() : WideType(a);
-  return [=, of_a = Repeats(a, ids), of_b = Repeats(b, ids)] {
+  return [=, of_a = CountReads(a, ids), of_b = CountReads(b, ids)] {
     const int64_t rows_of_group = y.size(0) / groups;
     y.zero_();
     SortByGroup(ids, groups).ForEach([&](int64_t group, const at::Tensor& rows) {

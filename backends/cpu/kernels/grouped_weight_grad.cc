@@ -1,0 +1,117 @@
+// Sums the products aᵀ·b of the rows of each group.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backends/cpu/kernels/grouped_product.h"
+#include "backends/cpu/kernels/matmul.h"
+#include "backends/cpu/kernels/row_groups.h"
+
+namespace onnxtrain::cpu {
+namespace {
+
+// The sums [groups, p, q] over m rows a [m, p] and b [m, q].
+struct Sums {
+  int64_t m, p, q, groups;
+};
+
+Kernel MakeFloatSums(const Sums& s, const RowCopy& a_rows, const RowCopy& b_rows) {
+  const auto [m, p, q, groups] = s;
+  Workspace memory;
+  const RowSorter sorter(m, groups, &memory);
+  const size_t a_at = memory.Add<float>(m * p), b_at = memory.Add<float>(m * q);
+  const auto run = [=, p = p, q = q, groups = groups](const Args& args) {
+    const RowGroups sorted = sorter.Sort(args, args.in<int64_t>(2));
+    float *a = PartAt<float>(args, a_at), *b = PartAt<float>(args, b_at);
+    a_rows.Gather(args.in<void>(0), sorted.order, a);
+    b_rows.Gather(args.in<void>(1), sorted.order, b);
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t first = sorted.start[g], count = sorted.start[g + 1] - first;
+      float* sum = args.out() + g * p * q;
+      if (count == 0) {
+        std::fill_n(sum, p * q, 0.0F);
+      } else {
+        dnnl_sgemm('T', 'N', p, q, count, 1, a + first * p, p, b + first * q, q, 0, sum, q);
+      }
+    }
+  };
+  return {.run = run, .workspace = memory.size()};
+}
+
+// Adds the products of a fixed number of bf16 rows to a sum, or writes them.
+class RowSums {
+ public:
+  explicit RowSums(const Sums& s) {
+    for (const bool adds : {false, true}) {
+      for (const int64_t rows : kRowHeights) {
+        const dnnl::memory::desc b = Plain({rows, s.q}, {s.q, 1}, DType::kBFloat16);
+        const auto desc = MakeMatMulDesc({{s.p, rows}, {rows, s.q}, {s.p, s.q}, {1, s.p}, {}, {s.q, 1}, s.p, rows, s.q},
+                                         b, {.adds = adds, .in = DType::kBFloat16});
+        fast_ = fast_ && std::string(desc.impl_info_str()).starts_with("brg");
+        calls_.push_back(MakeMatMulCall(desc, false));
+        scratch_bytes_ = std::max(scratch_bytes_, desc.scratchpad_desc().get_size());
+      }
+    }
+  }
+
+  // True if oneDNN has kernels that can add.
+  bool is_fast() const { return fast_; }
+  size_t scratch_bytes() const { return scratch_bytes_; }
+
+  void Run(size_t height, bool adds, const uint16_t* a, const uint16_t* b, float* sum, std::byte* scratch) const {
+    calls_[height + (adds ? kRowHeights.size() : 0)].Run({a, b, sum, scratch});
+  }
+
+ private:
+  std::vector<DnnlCall> calls_;  // by height; then those that add
+  size_t scratch_bytes_ = 0;
+  bool fast_ = true;
+};
+
+// The rows of a group are followed by rows of zeros up to a multiple of the least height.
+Kernel MakeLowSums(const Sums& s, const RowSums& sums, const RowCopy& a_rows, const RowCopy& b_rows) {
+  const auto [m, p, q, groups] = s;
+  constexpr int64_t kStep = kRowHeights.back();
+  Workspace memory;
+  const RowSorter sorter(m, groups, &memory);
+  const int64_t most = std::max(m, kStep) + kStep;  // of one group
+  const size_t a_at = memory.Add<uint16_t>(most * p), b_at = memory.Add<uint16_t>(most * q),
+               scratch_at = memory.Add<std::byte>(static_cast<int64_t>(sums.scratch_bytes()));
+  const auto run = [=, p = p, q = q, groups = groups](const Args& args) {
+    const RowGroups sorted = sorter.Sort(args, args.in<int64_t>(2));
+    auto *a = PartAt<uint16_t>(args, a_at), *b = PartAt<uint16_t>(args, b_at);
+    auto* scratch = PartAt<std::byte>(args, scratch_at);
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t first = sorted.start[g], count = sorted.start[g + 1] - first;
+      const int64_t padded = (count + kStep - 1) / kStep * kStep;
+      float* sum = args.out() + g * p * q;
+      a_rows.GatherPadded(args.in<uint16_t>(0), sorted.order + first, count, padded, a);
+      b_rows.GatherPadded(args.in<uint16_t>(1), sorted.order + first, count, padded, b);
+      if (count == 0) std::fill_n(sum, p * q, 0.0F);
+      for (int64_t i = 0; i < padded;) {
+        // A height beyond the rows would read those of the previous group.
+        size_t height = FindHeight(padded - i);
+        if (kRowHeights[height] > padded - i) ++height;
+        sums.Run(height, i > 0, a + i * p, b + i * q, sum, scratch);
+        i += kRowHeights[height];
+      }
+    }
+  };
+  return {.run = run, .workspace = memory.size()};
+}
+
+}  // namespace
+
+absl::StatusOr<Kernel> PrepareGroupedMatMulWeightGrad(const KernelContext& c) {
+  const int64_t m = c.in(2).shape[0];
+  const RowCopy a_rows = MakeRowCopy(c.in(0), m), b_rows = MakeRowCopy(c.in(1), m);
+  const Sums s{m, a_rows.width, b_rows.width, c.attrs().Int("groups")};
+  if (m == 0 || c.out().elements() == 0) return FillZeros(c);
+  if (a_rows.dtype == DType::kBFloat16 && HasBFloat16()) {
+    const RowSums sums(s);
+    if (sums.is_fast()) return MakeLowSums(s, sums, a_rows, b_rows);
+  }
+  return MakeFloatSums(s, a_rows, b_rows);
+}
+
+}  // namespace onnxtrain::cpu
