@@ -373,6 +373,10 @@ std::vector<OpExample> ExampleUpdates() {
        1,
        {Fed({3}), Fed({2, 3}), Fed({2, 4}), Fed({3, 2}), Fed({2, 3})}},
       {std::string(kRowDomain), std::string(kProjectedAttention), 1, {Fed({2, 3, 12})}, {{"num_heads", int64_t{2}}}},
+      {std::string(kRowDomain),
+       std::string(kLastSelected),
+       1,
+       {Fed({2, 3, 4}), Fed({2, 3}, DType::kBool), Known({2, -1, 4})}},
       {"", "Attention", 23, {Fed({1, 2, 3, 4}), Fed({1, 2, 5, 4}), Fed({1, 2, 5, 4})}},
   };
 }

@@ -11,6 +11,7 @@
 #include "frontend/onnx/read/graph_reader.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/read/proto_util.h"
+#include "frontend/onnx/recover/last_selected.h"
 #include "frontend/onnx/recover/parametrizations.h"
 #include "google/protobuf/io/coded_stream.h"
 
@@ -228,6 +229,7 @@ absl::Status ReadContent(const onnx::ModelProto& proto, GraphReader* reader, Onn
   if (proto.graph().output_size() == 0) return Invalid("its graph has no outputs");
   RETURN_IF_ERROR(reader->ReadGraph(proto.graph(), &model->graph));
   RETURN_IF_ERROR(CheckAndSort(&model->graph));
+  JoinLastSelections(&model->graph);
   NumberInputTexts(model);
   model->metadata = ReadMetadata(proto);
   RETURN_IF_ERROR(RecoverWeights(ReadTorchMetadata(proto), model));

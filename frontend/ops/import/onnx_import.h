@@ -169,10 +169,11 @@ std::span<const OnnxOp> ONNXTRAIN_IMPORT_FAMILIES;
 inline constexpr char kSingleBias[] = "importer.single_bias";
 
 // Names that rows of parametrizations (frontend/onnx/recover) add to the graph and files do not hold: an attribute of
-// Dropout with a ratio that import options do not replace, the operator of adapters with magnitudes (adapter.cc), and
-// com.microsoft's Attention after its product with the weights (transformer.cc).
+// Dropout with a ratio that import options do not replace, the operator of adapters with magnitudes (adapter.cc),
+// com.microsoft's Attention after its product with the weights (transformer.cc), and the state at the last position of
+// a mask (selection.cc).
 inline constexpr char kOwnRatio[] = "importer.own_ratio";
 inline constexpr std::string_view kRowDomain = "onnxtrain", kMagnitudeFactor = "MagnitudeFactor",
-                                  kProjectedAttention = "ProjectedAttention";
+                                  kProjectedAttention = "ProjectedAttention", kLastSelected = "LastSelected";
 
 }  // namespace onnxtrain

@@ -73,6 +73,25 @@ ImportOr ImportNonZero(ImportContext& c) {
   return One(c.b().Constant(std::move(places)));
 }
 
+// Imports x[mask].view(batch, -1, width)[:, -1] of x [batch, length, width] as the element of x at the last position of
+// each row that the mask [batch, length] selects, or at the first one if it selects none.
+ImportOr ImportLastSelected(ImportContext& c) {
+  const Val x = c.in(0), mask = c.in(1);
+  if (x.rank() != 3 || mask.shape() != Shape{x.dim(0), x.dim(1)})
+    return Invalid("a mask ", ToString(mask.type()), " selects more than positions of ", ToString(x.type()));
+  const int64_t batch = x.dim(0), length = x.dim(1), width = x.dim(2);
+  const HostTensor* view = c.Known(2);
+  const bool by_row = view != nullptr && view->size() == 3 && view->IntAt(0) == batch && view->IntAt(1) == -1 &&
+                      view->IntAt(2) == width;
+  if (!by_row) return Invalid("what the mask selects is not viewed as rows of the batch");
+  Ints positions(length), rows(batch);
+  for (int64_t i = 0; i < length; ++i) positions[i] = i;
+  for (int64_t i = 0; i < batch; ++i) rows[i] = i * length;
+  const Val position = Cast(c.b().Ints(positions), DType::kFloat32);
+  const Val selected = Where(Cast(mask, DType::kBool), position, c.b().Scalar(DType::kFloat32, -1));
+  return One(Gather(Reshape(x, {batch * length, width}), ArgMax(selected, 1) + c.b().Ints(rows), 0));
+}
+
 // Imports TopK. k is an attribute before opset 10. Always sorts the values, even if the file does not require it.
 ImportOr ImportTopK(ImportContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, ReadAxis(c, -1, c.in(0).rank()));
@@ -248,6 +267,7 @@ std::span<const OnnxOp> SelectionImports() {
       {"", "OneHot", 3, 3, ImportOneHot, {.takes_numbers = true, .discrete_outputs = 1, .keeps_choice = true}},
       {"", "Compress", 2, 2, ImportCompress, {.shape_from_values = true}},
       {"", "NonZero", 1, 1, ImportNonZero, {.discrete_outputs = 1, .shape_from_values = true}},
+      {kRowDomain, kLastSelected, 3, 3, ImportLastSelected},
       {"", "TopK", 1, 2, ImportTopK, {.discrete_outputs = 0b10, .largest_attr = "largest"}},
       {"", "Unique", 1, 1, ImportUnique, {.discrete_outputs = 0b1110, .shape_from_values = true}},
       {"",
