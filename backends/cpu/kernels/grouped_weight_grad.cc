@@ -44,17 +44,17 @@ class RowSums {
   explicit RowSums(const Sums& s) {
     for (const bool adds : {false, true}) {
       for (const int64_t rows : kRowHeights) {
-        const dnnl::memory::desc b = Plain({rows, s.q}, {s.q, 1}, DType::kBFloat16);
-        const auto desc = MakeMatMulDesc({{s.p, rows}, {rows, s.q}, {s.p, s.q}, {1, s.p}, {}, {s.q, 1}, s.p, rows, s.q},
-                                         b, {.adds = adds, .in = DType::kBFloat16});
-        fast_ = fast_ && std::string(desc.impl_info_str()).starts_with("brg");
+        const Product p{{s.p, rows}, {rows, s.q}, {s.p, s.q}, {1, s.p}, {s.q, 1}, {s.q, 1}, s.p, rows, s.q};
+        const Epilogue e{.adds = adds, .in = DType::kBFloat16};
+        const auto desc = MakeMatMulDesc(p, Plain(p.b, p.b_strides, e.in), e);
+        fast_ = fast_ && !IsReference(desc) && (!adds || Accumulates(p, e, desc));
         calls_.push_back(MakeMatMulCall(desc, false));
         scratch_bytes_ = std::max(scratch_bytes_, desc.scratchpad_desc().get_size());
       }
     }
   }
 
-  // True if oneDNN has kernels that can add.
+  // True if oneDNN has fast kernels that add.
   bool is_fast() const { return fast_; }
   size_t scratch_bytes() const { return scratch_bytes_; }
 

@@ -111,9 +111,9 @@ bool AccumulatesInPlace(const Product& p, Epilogue e, const std::string& impleme
   return std::all_of(y.begin(), y.end(), [&](float x) { return x == static_cast<float>(k + 3); });
 }
 
-// Returns true if the implementation accumulates into the destination. Some of oneDNN's accept the post-op and ignore
-// it, so each is tested once.
-bool IsKnownToAccumulate(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc) {
+}  // namespace
+
+bool Accumulates(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc) {
   static std::mutex mutex;
   static auto* known = new std::map<std::tuple<std::string, DType>, bool>;
   const std::lock_guard lock(mutex);
@@ -122,6 +122,8 @@ bool IsKnownToAccumulate(const Product& p, Epilogue e, const dnnl::matmul::primi
   if (fresh && !IsReference(desc)) it->second = AccumulatesInPlace(p, {.adds = true, .in = e.in}, name);
   return it->second;
 }
+
+namespace {
 
 void CopyOver(const float* from, float* to, int64_t size) {
   if (from != to)
@@ -147,7 +149,7 @@ Kernel MakeAddAfter(const Kernel& product, int64_t size) {
 Kernel ProductKernel(const Product& p, const dnnl::memory::desc& weights, Epilogue e) {
   const auto desc = MakeMatMulDesc(p, weights, e);
   const int64_t size = NumElements(p.y);
-  if (e.adds && !IsKnownToAccumulate(p, e, desc)) {
+  if (e.adds && !Accumulates(p, e, desc)) {
     e.adds = false;
     return MakeAddAfter(ProductKernel(p, weights, e), size);
   }

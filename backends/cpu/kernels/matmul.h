@@ -29,6 +29,9 @@ struct Epilogue {
 };
 
 dnnl::matmul::primitive_desc MakeMatMulDesc(const Product& p, const dnnl::memory::desc& weights, Epilogue e);
+// Returns true if the implementation accumulates into the destination (Epilogue::adds). Some of oneDNN's accept the
+// post-op and ignore it, so each is tested once.
+bool Accumulates(const Product& p, Epilogue e, const dnnl::matmul::primitive_desc& desc);
 // Returns a call that takes a, the weights, the bias if there is one, y and scratch memory.
 DnnlCall MakeMatMulCall(const dnnl::matmul::primitive_desc& desc, bool bias);
 

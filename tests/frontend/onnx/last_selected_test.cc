@@ -47,8 +47,10 @@ ImportOptions TwoOfFour() {
 TEST(LastSelected, IsTheRowOfTheLastPosition) {
   const auto model = ImportModel(Classifier(-1, {2, -1, 2}), TwoOfFour());
   ASSERT_TRUE(model.ok()) << model.status();
-  std::map<std::string, HostTensor> feeds = {
-      {"ids", HostTensor::FromInts({DType::kInt64, {2, 4}}, {5, 1, 5, 0, 5, 5, 1, 2})}};
+  HostTensor ids({DType::kInt64, {2, 4}});
+  const int64_t values[] = {5, 1, 5, 0, 5, 5, 1, 2};
+  for (int64_t i = 0; i < ids.size(); ++i) ids.SetInt(i, values[i]);
+  std::map<std::string, HostTensor> feeds = {{"ids", ids}};
   for (const ImportedWeight& w : model->weights) feeds[w.name] = w.value;
   const auto y = Interpret(model->graph, feeds);
   ASSERT_TRUE(y.ok()) << y.status();
