@@ -32,31 +32,37 @@ Kernel MakeFloatProduct(const KernelContext& c, const RowReader<float>& reader, 
   const RowCopy x_rows = MakeRowCopy(c.in(kGroupedX), m), y_rows = MakeRowCopy(c.out(), m);
   Workspace memory;
   const RowSorter sorter(m, groups, &memory);
-  const size_t x_at = memory.Add<float>(m * k), y_at = memory.Add<float>(m * n), each = tiles.scratch_bytes(),
+  const int64_t most = std::min(m, kRowsAtOnce);
+  const size_t x_at = memory.Add<float>(most * k), y_at = memory.Add<float>(most * n), each = tiles.scratch_bytes(),
                tiles_at = memory.Add<std::byte>(static_cast<int64_t>(each) * omp_get_max_threads());
-  const int64_t cost = std::max<int64_t>(m / groups, 1) * columns * k;
   const auto run = [=](const Args& args) {
     const RowGroups sorted = sorter.Sort(args, args.in<int64_t>(kGroupedIds));
     float *x = PartAt<float>(args, x_at), *y = PartAt<float>(args, y_at);
-    x_rows.Gather(args.in<void>(kGroupedX), sorted.order, x);
     const auto in = tiles.reader().TakeOperands(args);
-    Parallel(groups * panels, cost, [&](int64_t begin, int64_t end) {
-      auto* scratch = PartAt<std::byte>(args, tiles_at) + omp_get_thread_num() * each;
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t group = i / panels, column = i % panels * columns, first = sorted.start[group];
-        const int64_t rows = sorted.start[group + 1] - first;
-        if (rows == 0) continue;
-        tiles.Multiply(in,
-                       {.x = x + first * k,
-                        .y = y + first * n,
-                        .rows = rows,
-                        .column = column,
-                        .columns = std::min(columns, n - column),
-                        .matrix_row = group * matrix_rows},
-                       scratch);
-      }
+    ForRowsAtOnce(0, m, [&](int64_t first, int64_t count) {
+      x_rows.Gather(args.in<void>(kGroupedX), sorted.order + first, count, x);
+      const int64_t *const starts = sorted.start + 1, *const ends = starts + groups;
+      const int64_t group = std::upper_bound(starts, ends, first) - starts,
+                    last = std::lower_bound(starts, ends, first + count) - starts, some = last + 1 - group;
+      Parallel(some * panels, count / some * columns * k, [&](int64_t begin, int64_t end) {
+        auto* scratch = PartAt<std::byte>(args, tiles_at) + omp_get_thread_num() * each;
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t g = group + i / panels, column = i % panels * columns;
+          const int64_t row = std::max(sorted.start[g] - first, int64_t{0});
+          const int64_t rows = std::min(sorted.start[g + 1] - first, count) - row;
+          if (rows <= 0) continue;
+          tiles.Multiply(in,
+                         {.x = x + row * k,
+                          .y = y + row * n,
+                          .rows = rows,
+                          .column = column,
+                          .columns = std::min(columns, n - column),
+                          .matrix_row = g * matrix_rows},
+                         scratch);
+        }
+      });
+      y_rows.Scatter(y, sorted.order + first, count, args.out<void>());
     });
-    y_rows.Scatter(y, sorted.order, args.out<void>());
   };
   return {.run = run, .workspace = memory.size()};
 }
@@ -140,8 +146,8 @@ Kernel MakePackedProduct(const KernelContext& c, const RowReader<float>& reader,
   Workspace memory;
   const RowSorter sorter(p.m, groups, &memory);
   const auto bytes = [&](size_t a, size_t b) { return memory.Add<std::byte>(static_cast<int64_t>(std::max(a, b))); };
-  const size_t x_at = memory.Add<uint16_t>((p.m + kRowHeights[0]) * k), tile_at = memory.Add<float>(k * width),
-               read_at = memory.Add<std::byte>(source.scratch(width)),
+  const size_t x_at = memory.Add<uint16_t>((std::min(p.m, kRowsAtOnce) + kRowHeights[0]) * k),
+               tile_at = memory.Add<float>(k * width), read_at = memory.Add<std::byte>(source.scratch(width)),
                packed_at = bytes(whole.packed_bytes(), rest.packed_bytes()),
                scratch_at = bytes(whole.scratch_bytes(), rest.scratch_bytes());
   const auto run = [=](const Args& args) {
@@ -149,17 +155,19 @@ Kernel MakePackedProduct(const KernelContext& c, const RowReader<float>& reader,
     auto *x = PartAt<uint16_t>(args, x_at), *y = args.out<uint16_t>();
     auto* tile = PartAt<float>(args, tile_at);
     auto *packed = PartAt<std::byte>(args, packed_at), *scratch = PartAt<std::byte>(args, scratch_at);
-    x_rows.GatherPadded(args.in<uint16_t>(kGroupedX), sorted.order, p.m, p.m, x);
     for (int64_t group = 0; group < groups; ++group) {
-      const int64_t begin = sorted.start[group], count = sorted.start[group + 1] - begin;
-      for (int64_t first = 0; first < n && count > 0; first += width) {
-        const int64_t columns = std::min(width, n - first);
-        const PackedTiles& product = columns == width ? whole : rest;
-        source.Read(args, group, first, columns, tile, PartAt<std::byte>(args, read_at));
-        product.Pack(tile, packed);
-        product.Multiply(x + begin * k, packed, {sorted.order + begin, static_cast<size_t>(count)}, y + first, n,
-                         scratch);
-      }
+      const int64_t begin = sorted.start[group];
+      ForRowsAtOnce(begin, sorted.start[group + 1] - begin, [&](int64_t row, int64_t count) {
+        const std::span order(sorted.order + row, static_cast<size_t>(count));
+        x_rows.GatherPadded(args.in<uint16_t>(kGroupedX), order.data(), count, count, x);
+        for (int64_t first = 0; first < n; first += width) {
+          const int64_t columns = std::min(width, n - first);
+          const PackedTiles& product = columns == width ? whole : rest;
+          source.Read(args, group, first, columns, tile, PartAt<std::byte>(args, read_at));
+          product.Pack(tile, packed);
+          product.Multiply(x, packed, order, y + first, n, scratch);
+        }
+      });
     }
   };
   return {.run = run, .workspace = memory.size()};

@@ -19,29 +19,29 @@ Kernel MakeFloatSums(const Sums& s, const RowCopy& a_rows, const RowCopy& b_rows
   const auto [m, p, q, groups] = s;
   Workspace memory;
   const RowSorter sorter(m, groups, &memory);
-  const size_t a_at = memory.Add<float>(m * p), b_at = memory.Add<float>(m * q);
+  const int64_t most = std::min(m, kRowsAtOnce);
+  const size_t a_at = memory.Add<float>(most * p), b_at = memory.Add<float>(most * q);
   const auto run = [=, p = p, q = q, groups = groups](const Args& args) {
     const RowGroups sorted = sorter.Sort(args, args.in<int64_t>(2));
     float *a = PartAt<float>(args, a_at), *b = PartAt<float>(args, b_at);
-    a_rows.Gather(args.in<void>(0), sorted.order, a);
-    b_rows.Gather(args.in<void>(1), sorted.order, b);
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t first = sorted.start[g], count = sorted.start[g + 1] - first;
+      const int64_t begin = sorted.start[g], rows = sorted.start[g + 1] - begin;
       float* sum = args.out() + g * p * q;
-      if (count == 0) {
-        std::fill_n(sum, p * q, 0.0F);
-      } else {
-        dnnl_sgemm('T', 'N', p, q, count, 1, a + first * p, p, b + first * q, q, 0, sum, q);
-      }
+      if (rows == 0) std::fill_n(sum, p * q, 0.0F);
+      ForRowsAtOnce(begin, rows, [&](int64_t first, int64_t count) {
+        a_rows.Gather(args.in<void>(0), sorted.order + first, count, a);
+        b_rows.Gather(args.in<void>(1), sorted.order + first, count, b);
+        dnnl_sgemm('T', 'N', p, q, count, 1, a, p, b, q, first == begin ? 0 : 1, sum, q);
+      });
     }
   };
   return {.run = run, .workspace = memory.size()};
 }
 
-// Adds the products of a fixed number of bf16 rows to a sum, or writes them.
+// The products of a fixed number of bf16 rows, added to a sum or written.
 class RowSums {
  public:
-  explicit RowSums(const Sums& s) {
+  explicit RowSums(const Sums& s) : p_(s.p), q_(s.q) {
     for (const bool adds : {false, true}) {
       for (const int64_t rows : kRowHeights) {
         const Product p{{s.p, rows}, {rows, s.q}, {s.p, s.q}, {1, s.p}, {s.q, 1}, {s.q, 1}, s.p, rows, s.q};
@@ -58,23 +58,30 @@ class RowSums {
   bool is_fast() const { return fast_; }
   size_t scratch_bytes() const { return scratch_bytes_; }
 
-  void Run(size_t height, bool adds, const uint16_t* a, const uint16_t* b, float* sum, std::byte* scratch) const {
-    calls_[height + (adds ? kRowHeights.size() : 0)].Run({a, b, sum, scratch});
+  // Adds the products of `rows` rows, a multiple of the least height, or writes them.
+  void Add(bool adds, int64_t rows, const uint16_t* a, const uint16_t* b, float* sum, std::byte* scratch) const {
+    for (int64_t i = 0; i < rows;) {
+      size_t height = FindHeight(rows - i);
+      if (kRowHeights[height] > rows - i) ++height;  // no rows beyond these
+      calls_[height + (adds || i > 0 ? kRowHeights.size() : 0)].Run({a + i * p_, b + i * q_, sum, scratch});
+      i += kRowHeights[height];
+    }
   }
 
  private:
+  int64_t p_, q_;
   std::vector<DnnlCall> calls_;  // by height; then those that add
   size_t scratch_bytes_ = 0;
   bool fast_ = true;
 };
 
-// The rows of a group are followed by rows of zeros up to a multiple of the least height.
+// Rows are followed by rows of zeros up to a multiple of the least height.
 Kernel MakeLowSums(const Sums& s, const RowSums& sums, const RowCopy& a_rows, const RowCopy& b_rows) {
   const auto [m, p, q, groups] = s;
   constexpr int64_t kStep = kRowHeights.back();
   Workspace memory;
   const RowSorter sorter(m, groups, &memory);
-  const int64_t most = std::max(m, kStep) + kStep;  // of one group
+  const int64_t most = (std::min(m, kRowsAtOnce) + kStep - 1) / kStep * kStep;
   const size_t a_at = memory.Add<uint16_t>(most * p), b_at = memory.Add<uint16_t>(most * q),
                scratch_at = memory.Add<std::byte>(static_cast<int64_t>(sums.scratch_bytes()));
   const auto run = [=, p = p, q = q, groups = groups](const Args& args) {
@@ -82,19 +89,15 @@ Kernel MakeLowSums(const Sums& s, const RowSums& sums, const RowCopy& a_rows, co
     auto *a = PartAt<uint16_t>(args, a_at), *b = PartAt<uint16_t>(args, b_at);
     auto* scratch = PartAt<std::byte>(args, scratch_at);
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t first = sorted.start[g], count = sorted.start[g + 1] - first;
-      const int64_t padded = (count + kStep - 1) / kStep * kStep;
+      const int64_t begin = sorted.start[g], rows = sorted.start[g + 1] - begin;
       float* sum = args.out() + g * p * q;
-      a_rows.GatherPadded(args.in<uint16_t>(0), sorted.order + first, count, padded, a);
-      b_rows.GatherPadded(args.in<uint16_t>(1), sorted.order + first, count, padded, b);
-      if (count == 0) std::fill_n(sum, p * q, 0.0F);
-      for (int64_t i = 0; i < padded;) {
-        // A height beyond the rows would read those of the previous group.
-        size_t height = FindHeight(padded - i);
-        if (kRowHeights[height] > padded - i) ++height;
-        sums.Run(height, i > 0, a + i * p, b + i * q, sum, scratch);
-        i += kRowHeights[height];
-      }
+      if (rows == 0) std::fill_n(sum, p * q, 0.0F);
+      ForRowsAtOnce(begin, rows, [&](int64_t first, int64_t count) {
+        const int64_t padded = (count + kStep - 1) / kStep * kStep;
+        a_rows.GatherPadded(args.in<uint16_t>(0), sorted.order + first, count, padded, a);
+        b_rows.GatherPadded(args.in<uint16_t>(1), sorted.order + first, count, padded, b);
+        sums.Add(first > begin, padded, a, b, sum, scratch);
+      });
     }
   };
   return {.run = run, .workspace = memory.size()};

@@ -16,6 +16,15 @@ struct RowGroups {
   int64_t *start, *order;
 };
 
+// Rows that are copied at once: more would take memory, and fewer read a matrix too often.
+inline constexpr int64_t kRowsAtOnce = 1024;
+
+// Calls f(first, count) for parts of at most kRowsAtOnce of the rows from `first` on.
+template <typename F>
+void ForRowsAtOnce(int64_t first, int64_t rows, F&& f) {
+  for (int64_t i = 0; i < rows; i += kRowsAtOnce) f(first + i, std::min(kRowsAtOnce, rows - i));
+}
+
 // oneDNN's products of bf16 have fixed shapes: rows of a group are multiplied so many at a time.
 inline constexpr std::array<int64_t, 3> kRowHeights = {128, 64, 32};
 // Returns the index of the least height that takes all of `rows`, or that of the largest.
@@ -75,18 +84,19 @@ class RowSorter {
   size_t start_, order_;
 };
 
-// Copies rows to their places in the order, as float32; each row of the tensor is read `repeats` times.
+// Copies `count` rows to their places in the order; each row of the tensor is read `repeats` times.
 struct RowCopy {
   DType dtype;
-  int64_t rows, width, repeats;
+  int64_t width, repeats;
 
-  void Gather(const void* from, const int64_t* order, float* to) const {
-    Parallel(rows, width, [=, this](int64_t begin, int64_t end) {
+  // As float32.
+  void Gather(const void* from, const int64_t* order, int64_t count, float* to) const {
+    Parallel(count, width, [=, this](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) Read(from, order[i] / repeats, to + i * width);
     });
   }
 
-  // The same for `count` rows without a conversion of bf16, followed by zeros up to `padded` rows.
+  // As bf16, followed by zeros up to `padded` rows.
   void GatherPadded(const uint16_t* from, const int64_t* order, int64_t count, int64_t padded, uint16_t* to) const {
     Parallel(padded, width, [=, this](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -99,9 +109,9 @@ struct RowCopy {
     });
   }
 
-  // Writes rows back to where the order took them from.
-  void Scatter(const float* from, const int64_t* order, void* to) const {
-    Parallel(rows, width, [=, this](int64_t begin, int64_t end) {
+  // Writes rows of float32 back to where the order took them from.
+  void Scatter(const float* from, const int64_t* order, int64_t count, void* to) const {
+    Parallel(count, width, [=, this](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) Write(from + i * width, to, order[i]);
     });
   }
@@ -124,8 +134,9 @@ struct RowCopy {
   size_t size() const { return static_cast<size_t>(width); }
 };
 
+// Of a tensor from which `rows` rows are read.
 inline RowCopy MakeRowCopy(const Type& type, int64_t rows) {
-  return {type.dtype, rows, type.shape[1], std::max<int64_t>(rows / std::max<int64_t>(type.shape[0], 1), 1)};
+  return {type.dtype, type.shape[1], std::max<int64_t>(rows / std::max<int64_t>(type.shape[0], 1), 1)};
 }
 
 }  // namespace onnxtrain::cpu

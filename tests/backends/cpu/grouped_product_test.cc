@@ -84,6 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GroupedProducts, ::testing::Values(DType::kFloat
 TEST_P(GroupedProducts, OfManyRowsAgree) {
   for (const bool transposed : {false, true}) {
     CheckProduct({260, 1, 96, 264, transposed});
+    CheckProduct({2500, 1, 8, 70, transposed});
     CheckProduct({160, 2, 64, 130, transposed});
   }
 }
@@ -99,6 +100,7 @@ TEST_P(GroupedProducts, GradientsOfWeightsAgree) {
   CheckWeightGrad({260, 1, 64, 96, true});
   CheckWeightGrad({300, 2, 33, 70, true});
   CheckWeightGrad({3, 1, 5, 7, true});
+  CheckWeightGrad({2500, 1, 6, 9, true});
 }
 
 }  // namespace
