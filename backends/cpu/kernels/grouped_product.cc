@@ -41,9 +41,9 @@ Kernel MakeFloatProduct(const KernelContext& c, const RowReader<float>& reader, 
     const auto in = tiles.reader().TakeOperands(args);
     ForRowsAtOnce(0, m, [&](int64_t first, int64_t count) {
       x_rows.Gather(args.in<void>(kGroupedX), sorted.order + first, count, x);
-      const int64_t *const starts = sorted.start + 1, *const ends = starts + groups;
-      const int64_t group = std::upper_bound(starts, ends, first) - starts,
-                    last = std::lower_bound(starts, ends, first + count) - starts, some = last + 1 - group;
+      const int64_t* const ends = sorted.start + 1;
+      const int64_t group = std::upper_bound(ends, ends + groups, first) - ends,
+                    last = std::lower_bound(ends, ends + groups, first + count) - ends, some = last + 1 - group;
       Parallel(some * panels, count / some * columns * k, [&](int64_t begin, int64_t end) {
         auto* scratch = PartAt<std::byte>(args, tiles_at) + omp_get_thread_num() * each;
         for (int64_t i = begin; i < end; ++i) {
