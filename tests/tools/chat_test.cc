@@ -146,6 +146,9 @@ TEST_F(Chats, GenerationBlocksSayWhatCounts) {
   WriteLines("c.jsonl",
              {{{"messages", {MakeMessage("user", "ab"), MakeMessage("assistant", "cd"), MakeMessage("user", "e")}}}});
   EXPECT_NEAR(Loss("--model m --data c.jsonl --chat-template own.jinja"), LossOf({"ab: ⟦cd.⟧e"}), 1e-6);
+  WriteAll(Path("m/chat_template.json"), Json{{"chat_template", chat}}.dump());
+  EXPECT_NEAR(Loss("--model m --data c.jsonl"), LossOf({"ab: ⟦cd.⟧e"}), 1e-6);
+  WriteAll(Path("m/chat_template.json"), R"({"chat_template": "{{ messages[9] }}"})");
   WriteAll(Path("m/chat_template.jinja"), chat);
   EXPECT_NEAR(Loss("--model m --data c.jsonl"), LossOf({"ab: ⟦cd.⟧e"}), 1e-6);
   EXPECT_NEAR(Loss("--model m --data c.jsonl --loss-on all"), LossOf({"a⟦b: cd.e⟧"}), 1e-6);

@@ -33,7 +33,7 @@ void AddTokens(const Json& settings, std::map<std::string, std::string>* tokens)
   }
 }
 
-// Reads the template of tokenizer_config.json: a text, or a list of named ones.
+// Reads the template of tokenizer_config.json or chat_template.json: a text, or a list of named ones.
 void ReadTemplates(const Json& config, ChatSettings* settings) {
   if (!config.contains("chat_template")) return;
   const Json& templates = config["chat_template"];
@@ -61,6 +61,8 @@ absl::StatusOr<ChatSettings> ReadChatSettings(const Tokenizer& tokenizer) {
   AddTokens(config, &settings.special_tokens);
   AddTokens(map, &settings.special_tokens);
   ReadTemplates(config, &settings);
+  ASSIGN_OR_RETURN(const Json of_processor, ReadObject(tokenizer, "chat_template.json"));
+  ReadTemplates(of_processor, &settings);
   const std::string own = FindText(tokenizer, "chat_template.jinja");
   if (!own.empty()) settings.chat_template = own;
   return settings;

@@ -250,26 +250,27 @@ bool MayBeTokenizer(const fs::path& path) {
   return text.ok() && text->find("[CLS]") != std::string::npos && text->find("[SEP]") != std::string::npos;
 }
 
-constexpr TokenizerFileName kFileNames[] = {{"tokenizer.json", true},
-                                            {"vocab.json", true},
-                                            {"encoder.json", true},
-                                            {"vocab.txt", true},
-                                            {"tokenizer.model", true},
-                                            {"spiece.model", true},
-                                            {"sentencepiece.bpe.model", true},
-                                            {"merges.txt"},
-                                            {"vocab.bpe"},
-                                            {"tokenizer_config.json"},
-                                            {"special_tokens_map.json"},
-                                            {"added_tokens.json"},
-                                            {"normalizer.json"},
-                                            {"chat_template.jinja"},
-                                            {"chat_template.json"}};
+using Role = TokenizerFileName::Role;
+constexpr TokenizerFileName kFileNames[] = {{"tokenizer.json", Role::kVocabulary},
+                                            {"vocab.json", Role::kVocabulary},
+                                            {"encoder.json", Role::kVocabulary},
+                                            {"vocab.txt", Role::kVocabulary},
+                                            {"tokenizer.model", Role::kVocabulary},
+                                            {"spiece.model", Role::kVocabulary},
+                                            {"sentencepiece.bpe.model", Role::kVocabulary},
+                                            {"merges.txt", Role::kPart},
+                                            {"vocab.bpe", Role::kPart},
+                                            {"added_tokens.json", Role::kPart},
+                                            {"normalizer.json", Role::kPart},
+                                            {"tokenizer_config.json", Role::kSettings},
+                                            {"special_tokens_map.json", Role::kSettings},
+                                            {"chat_template.jinja", Role::kSettings},
+                                            {"chat_template.json", Role::kSettings}};
 
 // Returns the most complete tokenizer file of a folder.
 absl::StatusOr<fs::path> FindInFolder(const fs::path& folder) {
-  for (const auto& [name, has_vocabulary] : kFileNames) {
-    if (has_vocabulary && IsFile(folder / name) && MayBeTokenizer(folder / name)) return folder / name;
+  for (const auto& [name, role] : kFileNames) {
+    if (role == Role::kVocabulary && IsFile(folder / name) && MayBeTokenizer(folder / name)) return folder / name;
   }
   return Invalid("holds no tokenizer.json, vocab.json, vocab.txt or tokenizer.model");
 }
@@ -291,19 +292,13 @@ Parts OpenTokenizer(fs::path path) {
   return Invalid("not a known kind of tokenizer (tokenizer.json, vocab.txt, vocab.json with merges.txt, .model)");
 }
 
-}  // namespace
-
-namespace {
-
-// Files beside a tokenizer that say how its texts begin and end, and how a chat becomes text.
-constexpr const char* kSettings[] = {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"};
-
+// Adds the settings beside the tokenizer to its files.
 void AddSettings(const fs::path& path, TokenizerParts* parts) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
-  for (const char* name : kSettings) {
-    const auto same = [&](const auto& file) { return file.first == name; };
-    if (std::ranges::any_of(parts->files, same) || !IsFile(folder / name)) continue;
+  for (const auto& [name, role] : kFileNames) {
+    const auto same = [&, own = name](const auto& file) { return file.first == own; };
+    if (role != Role::kSettings || std::ranges::any_of(parts->files, same) || !IsFile(folder / name)) continue;
     auto text = Read(folder / name);
     if (text.ok()) parts->files.emplace_back(name, *std::move(text));
   }

@@ -11,10 +11,15 @@
 
 namespace onnxtrain {
 
-// The name of a file of a tokenizer.
+// The name of a file of a tokenizer, and what it is for.
 struct TokenizerFileName {
+  enum class Role : uint8_t {
+    kVocabulary,  // opens the tokenizer
+    kPart,        // completes a vocabulary, or is for other programs
+    kSettings     // says how texts begin and end, and how a chat becomes text: belongs to Tokenizer::files()
+  };
   const char* name;
-  bool has_vocabulary = false;  // opens the tokenizer; the others complete it
+  Role role;
 };
 // Returns the names, those with a vocabulary first, of which the first in a folder is the most complete.
 std::span<const TokenizerFileName> TokenizerFileNames();
