@@ -5,7 +5,11 @@ namespace onnxtrain::jinja {
 
 absl::StatusOr<Value> LiteralExpression::Evaluate(Interpreter& /*run*/) const { return value; }
 
+const Value* LiteralExpression::Find(const Interpreter& /*run*/) const { return &value; }
+
 absl::StatusOr<Value> NameExpression::Evaluate(Interpreter& run) const { return run.Lookup(name); }
+
+const Value* NameExpression::Find(const Interpreter& run) const { return run.FindVariable(name); }
 
 absl::StatusOr<Value> SequenceExpression::Evaluate(Interpreter& run) const {
   Values values;
@@ -27,14 +31,16 @@ absl::StatusOr<Value> DictExpression::Evaluate(Interpreter& run) const {
 }
 
 absl::StatusOr<Value> UnaryExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, run.Evaluate(*operand));
-  return apply(value);
+  Value place;
+  ASSIGN_OR_RETURN(const Value* value, run.View(*operand, &place));
+  return apply(*value);
 }
 
 absl::StatusOr<Value> BinaryExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value a, run.Evaluate(*left));
-  ASSIGN_OR_RETURN(const Value b, run.Evaluate(*right));
-  return apply(run, a, b);
+  Value place_a, place_b;
+  ASSIGN_OR_RETURN(const Value* a, run.View(*left, &place_a));
+  ASSIGN_OR_RETURN(const Value* b, run.View(*right, &place_b));
+  return apply(run, *a, *b);
 }
 
 absl::StatusOr<Value> LogicalExpression::Evaluate(Interpreter& run) const {
@@ -43,13 +49,14 @@ absl::StatusOr<Value> LogicalExpression::Evaluate(Interpreter& run) const {
 }
 
 absl::StatusOr<Value> ComparisonExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(Value left, run.Evaluate(*first));
-  Value result = true;
-  for (const auto& [compare, operand] : rest) {
-    ASSIGN_OR_RETURN(Value right, run.Evaluate(*operand));
-    ASSIGN_OR_RETURN(result, compare(run, left, right));
+  Value places[2], result = true;
+  ASSIGN_OR_RETURN(const Value* left, run.View(*first, &places[0]));
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const auto& [compare, operand] = rest[i];
+    ASSIGN_OR_RETURN(const Value* right, run.View(*operand, &places[(i + 1) % 2]));
+    ASSIGN_OR_RETURN(result, compare(run, *left, *right));
     if (!IsTrue(result)) break;
-    left = std::move(right);
+    left = right;
   }
   return result;
 }
@@ -57,8 +64,9 @@ absl::StatusOr<Value> ComparisonExpression::Evaluate(Interpreter& run) const {
 absl::StatusOr<Value> ConcatExpression::Evaluate(Interpreter& run) const {
   std::string text;
   for (const ExpressionPtr& part : parts) {
-    ASSIGN_OR_RETURN(const Value value, run.Evaluate(*part));
-    text += Print(value);
+    Value place;
+    ASSIGN_OR_RETURN(const Value* value, run.View(*part, &place));
+    AppendPrinted(*value, &text);
     RETURN_IF_ERROR(run.CheckBytes(std::ssize(text)));
   }
   RETURN_IF_ERROR(run.CountBytes(static_cast<int64_t>(text.size())));
@@ -66,25 +74,41 @@ absl::StatusOr<Value> ConcatExpression::Evaluate(Interpreter& run) const {
 }
 
 absl::StatusOr<Value> ConditionalExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value truth, run.Evaluate(*condition));
-  if (IsTrue(truth)) return run.Evaluate(*then);
+  Value place;
+  ASSIGN_OR_RETURN(const Value* truth, run.View(*condition, &place));
+  if (IsTrue(*truth)) return run.Evaluate(*then);
   if (otherwise != nullptr) return run.Evaluate(*otherwise);
   return MakeUndefined("the inline if evaluated to false and has no else");
 }
 
 absl::StatusOr<Value> AttributeExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, run.Evaluate(*object));
-  return GetAttribute(value, name);
+  Value place;
+  ASSIGN_OR_RETURN(const Value* value, run.View(*object, &place));
+  return GetAttribute(*value, name);
+}
+
+const Value* AttributeExpression::Find(const Interpreter& run) const {
+  const Value* value = object->Find(run);
+  const bool is_item = value != nullptr && value->dict() != nullptr && FindBuiltin(DictMethods(), name) == nullptr;
+  return is_item ? value->dict()->FindText(name) : nullptr;
 }
 
 absl::StatusOr<Value> ItemExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, run.Evaluate(*object));
-  ASSIGN_OR_RETURN(const Value index, run.Evaluate(*key));
-  return GetItem(value, index);
+  Value place, key_place;
+  ASSIGN_OR_RETURN(const Value* value, run.View(*object, &place));
+  ASSIGN_OR_RETURN(const Value* index, run.View(*key, &key_place));
+  return GetItem(*value, *index);
+}
+
+const Value* ItemExpression::Find(const Interpreter& run) const {
+  const Value* value = object->Find(run);
+  const Value* index = value != nullptr && value->dict() != nullptr ? key->Find(run) : nullptr;
+  return index != nullptr && index->text() != nullptr ? value->dict()->FindText(*index->text()) : nullptr;
 }
 
 absl::StatusOr<Value> SliceExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, run.Evaluate(*object));
+  Value place;
+  ASSIGN_OR_RETURN(const Value* value, run.View(*object, &place));
   Value bounds[3] = {None(), None(), None()};
   const Expression* expressions[] = {start.get(), stop.get(), step.get()};
   for (int i = 0; i < 3; ++i) {
@@ -92,7 +116,7 @@ absl::StatusOr<Value> SliceExpression::Evaluate(Interpreter& run) const {
       ASSIGN_OR_RETURN(bounds[i], run.Evaluate(*expressions[i]));
     }
   }
-  ASSIGN_OR_RETURN(Value slice, GetSlice(value, bounds[0], bounds[1], bounds[2]));
+  ASSIGN_OR_RETURN(Value slice, GetSlice(*value, bounds[0], bounds[1], bounds[2]));
   RETURN_IF_ERROR(run.CountBytes(GetLength(slice).value_or(0)));
   return slice;
 }
@@ -104,8 +128,9 @@ absl::StatusOr<Value> CallExpression::Evaluate(Interpreter& run) const {
 }
 
 absl::StatusOr<Value> FilterExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, run.Evaluate(*operand));
-  return Apply(run, value);
+  Value place;
+  ASSIGN_OR_RETURN(const Value* value, run.View(*operand, &place));
+  return Apply(run, *value);
 }
 
 absl::StatusOr<Value> FilterExpression::Apply(Interpreter& run, const Value& value) const {
@@ -114,9 +139,10 @@ absl::StatusOr<Value> FilterExpression::Apply(Interpreter& run, const Value& val
 }
 
 absl::StatusOr<Value> TestExpression::Evaluate(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value value, run.Evaluate(*operand));
+  Value place;
+  ASSIGN_OR_RETURN(const Value* value, run.View(*operand, &place));
   ASSIGN_OR_RETURN(CallArguments values, run.EvaluateArguments(arguments));
-  ASSIGN_OR_RETURN(const bool holds, run.ApplyTest(name, value, std::move(values)));
+  ASSIGN_OR_RETURN(const bool holds, run.ApplyTest(name, *value, std::move(values)));
   return Value(holds);
 }
 

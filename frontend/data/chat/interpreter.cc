@@ -32,7 +32,7 @@ void Scope::Set(std::string_view name, Value value) {
 Interpreter::Interpreter(const Dict& variables, const std::tm& now, const Limits& limits)
     : now_(now), limits_(limits), scope_(std::make_shared<Scope>()) {
   for (const auto& [name, value] : variables.items) {
-    if (name.text() != nullptr) scope_->Set(*name.text(), value);
+    if (name.text() != nullptr) scope_->variables.emplace_back(*name.text(), value);
   }
 }
 
@@ -77,6 +77,15 @@ absl::StatusOr<Value> Interpreter::Evaluate(const Expression& expression) {
   return value;
 }
 
+absl::StatusOr<const Value*> Interpreter::View(const Expression& expression, Value* place) {
+  if (const Value* value = expression.Find(*this)) {
+    RETURN_IF_ERROR(CountSteps(1));
+    return value;
+  }
+  ASSIGN_OR_RETURN(*place, Evaluate(expression));
+  return place;
+}
+
 absl::StatusOr<Flow> Interpreter::Execute(const Body& body) {
   for (const auto& statement : body) {
     RETURN_IF_ERROR(CountSteps(1));
@@ -118,7 +127,7 @@ absl::Status Interpreter::WriteGenerated(std::string_view text) {
 }
 
 Value Interpreter::Lookup(const std::string& name) const {
-  if (const Value* value = scope_->Find(name)) return *value;
+  if (const Value* value = FindVariable(name)) return *value;
   if (const Builtin* function = FindBuiltin(GlobalFunctions(), name)) return MakeFunction(*function, None());
   return MakeUndefined(StrCat("'", Printable(name), "' is undefined"));
 }
@@ -169,7 +178,7 @@ absl::StatusOr<CallArguments> Interpreter::EvaluateArguments(const Arguments& ar
 }
 
 absl::StatusOr<Value> Interpreter::Call(const Value& function, CallArguments arguments) {
-  if (function.is_undefined()) return Invalid(*function.undefined()->reason);
+  if (function.is_undefined()) return Invalid(function.reason());
   if (function.object() == nullptr) return Invalid("'", GetTypeName(function), "' object is not callable");
   // A copy, since the call may replace the variable that holds the function.
   return std::shared_ptr<Object>(function.shared_object())->Call(*this, std::move(arguments));

@@ -49,6 +49,9 @@ class Interpreter {
   const std::tm& now() const { return now_; }
 
   absl::StatusOr<Value> Evaluate(const Expression& expression);
+  // Returns the value of an operand without copying it, or evaluates it into `place`. The pointer is valid while
+  // expressions are evaluated, since only statements change variables.
+  absl::StatusOr<const Value*> View(const Expression& expression, Value* place);
   absl::StatusOr<Flow> Execute(const Body& body);
   // Executes in a new scope and returns the text instead of writing it.
   absl::StatusOr<std::string> Capture(const Body& body);
@@ -59,6 +62,8 @@ class Interpreter {
   absl::Status WriteGenerated(std::string_view text);
 
   Value Lookup(const std::string& name) const;
+  // Returns null if no variable has this name.
+  const Value* FindVariable(std::string_view name) const { return scope_->Find(name); }
   absl::Status Assign(const Target& target, Value value);
   const std::shared_ptr<Scope>& scope() const { return scope_; }
 

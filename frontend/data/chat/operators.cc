@@ -12,7 +12,7 @@ namespace {
 
 absl::Status Unsupported(std::string_view name, const Value& a, const Value& b) {
   for (const Value* side : {&a, &b}) {
-    if (side->is_undefined()) return Invalid(*side->undefined()->reason);
+    if (side->is_undefined()) return Invalid(side->reason());
   }
   return Invalid("unsupported operand types for ", name, ": '", GetTypeName(a), "' and '", GetTypeName(b), "'");
 }
@@ -290,7 +290,7 @@ absl::StatusOr<Value> KeepSign(const Value& a) {
 absl::StatusOr<Value> Not(const Value& a) { return Value(!IsTrue(a)); }
 
 absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {
-  if (value.is_undefined()) return Invalid(*value.undefined()->reason);
+  if (value.is_undefined()) return Invalid(value.reason());
   ASSIGN_OR_RETURN(std::optional<Value> attribute, FindAttribute(value, name));
   if (attribute) return *std::move(attribute);
   const Value* item = value.dict() == nullptr ? nullptr : value.dict()->FindText(name);
@@ -298,7 +298,7 @@ absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {
 }
 
 absl::StatusOr<Value> GetItem(const Value& value, const Value& key) {
-  if (value.is_undefined()) return Invalid(*value.undefined()->reason);
+  if (value.is_undefined()) return Invalid(value.reason());
   if (std::optional<Value> item = FindItem(value, key)) return *std::move(item);
   if (key.text() != nullptr) {
     ASSIGN_OR_RETURN(std::optional<Value> attribute, FindAttribute(value, *key.text()));
@@ -308,7 +308,7 @@ absl::StatusOr<Value> GetItem(const Value& value, const Value& key) {
 }
 
 absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Value& stop, const Value& step) {
-  if (value.is_undefined()) return Invalid(*value.undefined()->reason);
+  if (value.is_undefined()) return Invalid(value.reason());
   const Sequence* sequence = value.sequence();
   if (value.text() == nullptr && (sequence == nullptr || !sequence->is_indexed()))
     return Invalid("'", GetTypeName(value), "' object cannot be sliced");

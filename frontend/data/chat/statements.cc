@@ -10,7 +10,9 @@ namespace {
 class LoopState : public Object {
  public:
   LoopState(Interpreter& run, const ForStatement& statement, Values items)
-      : run_(run), statement_(statement), scope_(run.scope()), items_(std::move(items)) {}
+      : run_(run), statement_(statement), scope_(run.scope()), items_(std::move(items)) {
+    if (statement.condition == nullptr) accepted_.swap(items_);
+  }
 
   std::string_view type_name() const override { return "LoopContext"; }
   bool is_callable() const override { return false; }
@@ -19,7 +21,9 @@ class LoopState : public Object {
     items_.clear();
     accepted_.clear();
   }
-  std::string Print() const override { return StrCat("<LoopContext ", index_ + 1, "/", items_.size(), ">"); }
+  std::string Print() const override {
+    return StrCat("<LoopContext ", index_ + 1, "/", std::max(items_.size(), accepted_.size()), ">");
+  }
 
   // Advances to the next item. Returns null after the last.
   absl::StatusOr<const Value*> Next() {
@@ -39,12 +43,9 @@ class LoopState : public Object {
   // Tests items until this number of them has met the condition.
   absl::Status Accept(int64_t count) {
     while (std::ssize(accepted_) < count && tested_ < items_.size()) {
-      Value item = items_[tested_++];
-      bool keep = true;
-      if (statement_.condition != nullptr) {
-        ASSIGN_OR_RETURN(keep, Test(item));
-      }
-      if (keep) accepted_.push_back(std::move(item));
+      const Value& item = items_[tested_++];
+      ASSIGN_OR_RETURN(const bool keep, Test(item));
+      if (keep) accepted_.push_back(item);
     }
     return absl::OkStatus();
   }
@@ -85,7 +86,7 @@ class LoopState : public Object {
   Interpreter& run_;
   const ForStatement& statement_;
   std::shared_ptr<Scope> scope_;  // around the loop
-  Values items_, accepted_;
+  Values items_, accepted_;       // without a condition, all are accepted
   size_t tested_ = 0;
   int64_t index_ = -1;
 };
@@ -172,36 +173,40 @@ absl::StatusOr<Flow> TextStatement::Execute(Interpreter& run) const {
 }
 
 absl::StatusOr<Flow> PrintStatement::Execute(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value printed, run.Evaluate(*value));
-  if (const std::string* plain = printed.text()) {
+  Value place;
+  ASSIGN_OR_RETURN(const Value* printed, run.View(*value, &place));
+  if (const std::string* plain = printed->text()) {
     RETURN_IF_ERROR(run.Write(*plain));
   } else {
-    RETURN_IF_ERROR(run.Write(Print(printed)));
+    RETURN_IF_ERROR(run.Write(Print(*printed)));
   }
   return Flow::kNext;
 }
 
 absl::StatusOr<Flow> IfStatement::Execute(Interpreter& run) const {
   for (const auto& [condition, body] : branches) {
-    ASSIGN_OR_RETURN(const Value holds, run.Evaluate(*condition));
-    if (IsTrue(holds)) return run.Execute(body);
+    Value place;
+    ASSIGN_OR_RETURN(const Value* holds, run.View(*condition, &place));
+    if (IsTrue(*holds)) return run.Execute(body);
   }
   return run.Execute(otherwise);
 }
 
 absl::StatusOr<Flow> ForStatement::Execute(Interpreter& run) const {
-  ASSIGN_OR_RETURN(const Value over, run.Evaluate(*items));
-  ASSIGN_OR_RETURN(Values values, ReadItems(over));
+  Value place;
+  ASSIGN_OR_RETURN(const Value* over, run.View(*items, &place));
+  ASSIGN_OR_RETURN(Values values, ReadItems(*over));
   RETURN_IF_ERROR(run.CountSteps(static_cast<int64_t>(values.size())));
   const auto loop = run.Make<LoopState>(run, *this, std::move(values));
+  std::shared_ptr<Scope> local;
   bool completed = false;  // an iteration, as `otherwise` is for jinja2
   while (true) {
     ASSIGN_OR_RETURN(const Value* item, loop->Next());
     if (item == nullptr) break;
-    const Value current = *item;
-    const auto local = run.MakeScope();
+    if (local.use_count() != 1) local = run.MakeScope();  // none yet, or a macro keeps it
+    local->variables.clear();
     const Interpreter::InScope inner(run, local);
-    RETURN_IF_ERROR(run.Assign(target, current));
+    RETURN_IF_ERROR(run.Assign(target, *item));
     local->Set("loop", std::shared_ptr<Object>(loop));
     ASSIGN_OR_RETURN(const Flow flow, run.Execute(body));
     if (flow == Flow::kBreak) break;

@@ -18,6 +18,8 @@ struct Expression {
 
   virtual ~Expression() = default;
   virtual absl::StatusOr<Value> Evaluate(Interpreter& run) const = 0;
+  // Returns the value if it exists already, as that of a variable does; else null.
+  virtual const Value* Find(const Interpreter& /*run*/) const { return nullptr; }
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 using Expressions = std::vector<ExpressionPtr>;
@@ -43,11 +45,13 @@ struct Arguments {
 struct LiteralExpression : Expression {
   Value value;
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
+  const Value* Find(const Interpreter& run) const override;
 };
 
 struct NameExpression : Expression {
   std::string name;
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
+  const Value* Find(const Interpreter& run) const override;
 };
 
 struct SequenceExpression : Expression {
@@ -103,11 +107,13 @@ struct AttributeExpression : Expression {
   ExpressionPtr object;
   std::string name;
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
+  const Value* Find(const Interpreter& run) const override;
 };
 
 struct ItemExpression : Expression {
   ExpressionPtr object, key;
   absl::StatusOr<Value> Evaluate(Interpreter& run) const override;
+  const Value* Find(const Interpreter& run) const override;
 };
 
 struct SliceExpression : Expression {

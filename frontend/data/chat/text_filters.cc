@@ -18,14 +18,11 @@ Value ToText(const Value& value) { return value.text() != nullptr ? value : Valu
 
 constexpr char kUpper[] = "upper", kLower[] = "lower", kCapitalize[] = "capitalize", kStrip[] = "strip";
 
-// Runs a method of strings on the printed value.
+// Runs a method of strings, which has the same parameters, on the printed value.
 template <const char* kMethod>
 absl::StatusOr<Value> MethodFilter(Interpreter& run, const Value& self, const Bound& a) {
-  CallArguments arguments = a.rest;
-  for (const auto& value : a.values) {
-    if (value) arguments.positional.push_back(*value);
-  }
-  return CallBuiltin(run, *FindBuiltin(TextMethods(), kMethod), ToText(self), std::move(arguments));
+  static const Builtin& method = *FindBuiltin(TextMethods(), kMethod);
+  return method.run(run, ToText(self), a);
 }
 
 // Starts words after spaces, hyphens and opening brackets with upper case.
@@ -128,7 +125,7 @@ std::optional<double> ReadFloat(const Value& value) {
 }
 
 absl::StatusOr<Value> IntFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  if (self.is_undefined()) return Invalid(*self.undefined()->reason);
+  if (self.is_undefined()) return Invalid(self.reason());
   if (self.integer()) return Value(*self.integer());
   if (self.text() != nullptr) {
     if (const auto number = ParseNumber<int64_t>(*self.text())) return Value(*number);
@@ -141,7 +138,7 @@ absl::StatusOr<Value> IntFilter(Interpreter& /*run*/, const Value& self, const B
 }
 
 absl::StatusOr<Value> FloatFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  if (self.is_undefined()) return Invalid(*self.undefined()->reason);
+  if (self.is_undefined()) return Invalid(self.reason());
   if (const auto number = ReadFloat(self)) return Value(*number);
   return a.Has(0) ? a.Get(0) : Value(0.0);
 }

@@ -20,9 +20,12 @@ Value Keep(const Value& self, std::string text) {
 
 template <StripSides kSides>
 absl::StatusOr<Value> StripMethod(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  if (a.Get(0).is_none()) return Keep(self, std::string(Strip(*self.text(), std::nullopt, kSides)));
-  ASSIGN_OR_RETURN(const std::string chars, a.GetText(0));
-  return Keep(self, std::string(Strip(*self.text(), chars, kSides)));
+  std::optional<std::string> chars;
+  if (!a.Get(0).is_none()) {
+    ASSIGN_OR_RETURN(chars, a.GetText(0));
+  }
+  const std::string_view stripped = Strip(*self.text(), chars, kSides);
+  return stripped.size() == self.text()->size() ? self : Keep(self, std::string(stripped));
 }
 
 template <CaseMapping kMapping>

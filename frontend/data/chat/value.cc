@@ -117,41 +117,17 @@ absl::StatusOr<std::optional<int>> CompareItems(const Values& a, const Values& b
 
 }  // namespace
 
-const std::string* Value::text() const {
-  const auto* text = std::get_if<Text>(&data_);
-  return text == nullptr ? nullptr : text->bytes.get();
-}
+Value::Value(const std::shared_ptr<const Dict>& dict) : Value(Kind::kDict, std::const_pointer_cast<Dict>(dict)) {}
 
-bool Value::is_markup() const {
-  const auto* text = std::get_if<Text>(&data_);
-  return text != nullptr && text->markup;
-}
-
-Sequence* Value::sequence() const {
-  const auto* sequence = std::get_if<std::shared_ptr<Sequence>>(&data_);
-  return sequence == nullptr ? nullptr : sequence->get();
-}
-
-const Dict* Value::dict() const {
-  const auto* dict = std::get_if<std::shared_ptr<const Dict>>(&data_);
-  return dict == nullptr ? nullptr : dict->get();
-}
-
-Object* Value::object() const {
-  const auto* object = std::get_if<std::shared_ptr<Object>>(&data_);
-  return object == nullptr ? nullptr : object->get();
-}
-
-std::optional<int64_t> Value::integer() const {
-  if (const auto* truth = std::get_if<bool>(&data_)) return *truth;
-  if (const auto* number = std::get_if<int64_t>(&data_)) return *number;
-  return std::nullopt;
+const std::string& Value::reason() const {
+  static const std::string* const kMissing = new std::string("the value is undefined");
+  return is_undefined() && held_ != nullptr ? *Held<const std::string>() : *kMissing;
 }
 
 std::optional<double> Value::number() const {
-  if (const auto* number = std::get_if<double>(&data_)) return *number;
-  if (const auto whole = integer()) return static_cast<double>(*whole);
-  return std::nullopt;
+  if (is_float()) return std::bit_cast<double>(number_);
+  const auto whole = integer();
+  return whole.has_value() ? std::optional(static_cast<double>(*whole)) : std::nullopt;
 }
 
 std::optional<size_t> Dict::FindPosition(std::string_view key) const {
@@ -211,10 +187,6 @@ absl::StatusOr<Value> MakeGenerator(Values items, absl::Status error) {
   made.sequence()->error = std::move(error);
   return made;
 }
-
-Value MakeMarkup(std::string text) { return Text{std::make_shared<const std::string>(std::move(text)), true}; }
-
-Value MakeUndefined(std::string reason) { return Undefined{std::make_shared<const std::string>(std::move(reason))}; }
 
 Extent GetExtent(const Value& value) {
   if (value.sequence() != nullptr) return value.sequence()->extent;
@@ -287,7 +259,7 @@ absl::StatusOr<std::optional<int>> Compare(const Value& a, const Value& b) {
   if (x != nullptr && y != nullptr && x->kind == y->kind && x->kind <= SequenceKind::kTuple)
     return CompareItems(x->items, y->items);
   for (const Value* side : {&a, &b}) {
-    if (side->is_undefined()) return Invalid(*side->undefined()->reason);
+    if (side->is_undefined()) return Invalid(side->reason());
   }
   return Invalid("'", GetTypeName(a), "' and '", GetTypeName(b), "' cannot be compared");
 }
@@ -324,6 +296,10 @@ std::optional<int64_t> GetLength(const Value& value) {
 std::string Print(const Value& value) {
   if (value.text() != nullptr) return *value.text();
   return value.is_undefined() ? "" : PrintRepr(value);
+}
+
+void AppendPrinted(const Value& value, std::string* out) {
+  value.text() != nullptr ? * out += *value.text() : * out += Print(value);
 }
 
 std::string PrintRepr(const Value& value) {

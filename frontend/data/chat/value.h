@@ -2,13 +2,13 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,58 +33,65 @@ struct Extent {
   int64_t weight = 1;
 };
 
-// A missing variable or attribute. It prints as empty; most operations on it fail with `reason`.
-struct Undefined {
-  std::shared_ptr<const std::string> reason;
-};
 struct None {};
-struct Text {
-  std::shared_ptr<const std::string> bytes;  // valid UTF-8
-  bool markup = false;                       // marked as HTML by the filters `safe` and `escape`
-};
 
+// A value that is cheap to copy and to move. Default: undefined, as a missing variable or attribute, which prints as
+// empty; most operations on it fail with `reason`. Texts are valid UTF-8; a markup is one marked as HTML by the filters
+// `safe` and `escape`.
 class Value {
  public:
   Value() = default;
-  Value(None none) : data_(none) {}                 // NOLINT(google-explicit-constructor)
-  Value(Undefined undefined) : data_(undefined) {}  // NOLINT(google-explicit-constructor)
-  Value(Text text) : data_(std::move(text)) {}      // NOLINT(google-explicit-constructor)
-  Value(bool truth) : data_(truth) {}               // NOLINT(google-explicit-constructor)
-  Value(int64_t number) : data_(number) {}          // NOLINT(google-explicit-constructor)
-  Value(double number) : data_(number) {}           // NOLINT(google-explicit-constructor)
-  Value(std::string text)                           // NOLINT(google-explicit-constructor)
-      : data_(Text{std::make_shared<const std::string>(std::move(text))}) {}
-  Value(std::string_view text) : Value(std::string(text)) {}                 // NOLINT(google-explicit-constructor)
-  Value(const char* text) : Value(std::string(text)) {}                      // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<Sequence> sequence) : data_(std::move(sequence)) {}  // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}        // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<Object> object) : data_(std::move(object)) {}        // NOLINT(google-explicit-constructor)
+  Value(None /*none*/) : kind_(Kind::kNone) {}                   // NOLINT(google-explicit-constructor)
+  Value(bool truth) : kind_(Kind::kBool), number_(truth) {}      // NOLINT(google-explicit-constructor)
+  Value(int64_t number) : kind_(Kind::kInt), number_(number) {}  // NOLINT(google-explicit-constructor)
+  Value(double number)
+      : kind_(Kind::kFloat), number_(std::bit_cast<int64_t>(number)) {}  // NOLINT(google-explicit-constructor)
+  Value(std::string text) : Value(Kind::kText, std::move(text)) {}       // NOLINT(google-explicit-constructor)
+  Value(std::string_view text) : Value(std::string(text)) {}             // NOLINT(google-explicit-constructor)
+  Value(const char* text) : Value(std::string(text)) {}                  // NOLINT(google-explicit-constructor)
+  Value(std::shared_ptr<Sequence> sequence)
+      : Value(Kind::kSequence, std::move(sequence)) {}  // NOLINT(google-explicit-constructor)
+  Value(const std::shared_ptr<const Dict>& dict);       // NOLINT(google-explicit-constructor)
+  Value(std::shared_ptr<Object> object)
+      : Value(Kind::kObject, std::move(object)) {}  // NOLINT(google-explicit-constructor)
+  static Value MakeMarkup(std::string text) { return {Kind::kMarkup, std::move(text)}; }
+  static Value MakeUndefined(std::string reason) { return {Kind::kUndefined, std::move(reason)}; }
 
-  bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
-  bool is_none() const { return std::holds_alternative<None>(data_); }
+  bool is_undefined() const { return kind_ == Kind::kUndefined; }
+  bool is_none() const { return kind_ == Kind::kNone; }
   bool is_number() const { return is_bool() || is_int() || is_float(); }
-  bool is_bool() const { return std::holds_alternative<bool>(data_); }
-  bool is_int() const { return std::holds_alternative<int64_t>(data_); }
-  bool is_float() const { return std::holds_alternative<double>(data_); }
+  bool is_bool() const { return kind_ == Kind::kBool; }
+  bool is_int() const { return kind_ == Kind::kInt; }
+  bool is_float() const { return kind_ == Kind::kFloat; }
+  bool is_markup() const { return kind_ == Kind::kMarkup; }
 
   // Each returns null if the value is of another kind.
-  const Undefined* undefined() const { return std::get_if<Undefined>(&data_); }
-  const std::string* text() const;
-  bool is_markup() const;
-  Sequence* sequence() const;
-  const Dict* dict() const;
-  Object* object() const;
-  const std::shared_ptr<Object>& shared_object() const { return std::get<std::shared_ptr<Object>>(data_); }
+  const std::string* text() const { return kind_ == Kind::kText || is_markup() ? Held<const std::string>() : nullptr; }
+  Sequence* sequence() const { return kind_ == Kind::kSequence ? Held<Sequence>() : nullptr; }
+  const Dict* dict() const { return kind_ == Kind::kDict ? Held<const Dict>() : nullptr; }
+  Object* object() const { return kind_ == Kind::kObject ? Held<Object>() : nullptr; }
+  std::shared_ptr<Object> shared_object() const { return std::static_pointer_cast<Object>(held_); }
+  // Returns why an undefined value is missing.
+  const std::string& reason() const;
 
   // Returns the integer of an int or bool.
-  std::optional<int64_t> integer() const;
+  std::optional<int64_t> integer() const { return is_int() || is_bool() ? std::optional(number_) : std::nullopt; }
   // Returns the number of an int, bool or float.
   std::optional<double> number() const;
 
  private:
-  std::variant<Undefined, None, bool, int64_t, double, Text, std::shared_ptr<Sequence>, std::shared_ptr<const Dict>,
-               std::shared_ptr<Object>>
-      data_;
+  enum class Kind : uint8_t { kUndefined, kNone, kBool, kInt, kFloat, kText, kMarkup, kSequence, kDict, kObject };
+
+  Value(Kind kind, std::string text) : kind_(kind), held_(std::make_shared<std::string>(std::move(text))) {}
+  Value(Kind kind, std::shared_ptr<void> held) : kind_(kind), held_(std::move(held)) {}
+  template <typename T>
+  T* Held() const {
+    return static_cast<T*>(held_.get());
+  }
+
+  Kind kind_ = Kind::kUndefined;
+  int64_t number_ = 0;          // the bits of a float
+  std::shared_ptr<void> held_;  // a std::string, the reason included, Sequence, Dict or Object
 };
 
 enum class SequenceKind : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
@@ -140,8 +147,8 @@ absl::StatusOr<Value> MakeSequence(SequenceKind kind, Values items);
 inline absl::StatusOr<Value> MakeList(Values items) { return MakeSequence(SequenceKind::kList, std::move(items)); }
 inline absl::StatusOr<Value> MakeTuple(Values items) { return MakeSequence(SequenceKind::kTuple, std::move(items)); }
 absl::StatusOr<Value> MakeGenerator(Values items, absl::Status error = absl::OkStatus());
-Value MakeMarkup(std::string text);
-Value MakeUndefined(std::string reason);
+inline Value MakeMarkup(std::string text) { return Value::MakeMarkup(std::move(text)); }
+inline Value MakeUndefined(std::string reason) { return Value::MakeUndefined(std::move(reason)); }
 
 Extent GetExtent(const Value& value);
 std::string_view GetTypeName(const Value& value);
@@ -160,6 +167,7 @@ std::optional<int64_t> GetLength(const Value& value);
 
 // Return the results of Python's str and repr.
 std::string Print(const Value& value);
+void AppendPrinted(const Value& value, std::string* out);
 std::string PrintRepr(const Value& value);
 std::string PrintFloat(double number);
 
