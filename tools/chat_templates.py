@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Compares rendered chats with those of Hugging Face's transformers: texts, generation ranges and errors.
+"""Compares chats with those of Hugging Face's transformers: texts, generation ranges, errors, tokens and masks.
 
-    chat_templates.py PROGRAM [FOLDER...] [--expressions COUNT]
+    chat_templates.py PROGRAM [FOLDER...] [--expressions COUNT] [--tokenizer FOLDER]
 
 PROGRAM is build/release/bin/render_chats. Reads every .jinja file of the folders, and of the packages trl and axolotl
 if they are installed. Run by hand, in an environment with transformers, jinja2, trl and axolotl (pip download --no-deps
 and unpacked: pass its folder). Also compares generated expressions (default 2000) with jinja2.
+
+Token ids and masks are compared for a few dialogues of each template, with a tokenizer of transformers in a folder, or
+one that is made of the documentation: the assistant's mask of {% generation %} blocks, or else of the turns between
+rendered prefixes, and the mask of a completion, which are the tokens after those of its prompt, as in trl.
 Prints each difference, and fails if there is one.
 """
 import argparse
@@ -15,8 +19,10 @@ import itertools
 import json
 import os
 import random
+import pathlib
 import subprocess
 import sys
+import tempfile
 from datetime import datetime
 
 from transformers.utils import chat_template_utils as reference
@@ -197,6 +203,102 @@ def compare_expressions(renderer, count):
     return different
 
 
+def make_tokenizer(folder):
+    """Saves a byte-level BPE tokenizer of the documentation, and returns the folder."""
+    import tokenizers
+    import transformers
+    docs = pathlib.Path(__file__).resolve().parent.parent / 'docs'
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    markers = ['<|im_start|>', '<|im_end|>', '<|eot_id|>', '<|start_header_id|>', '<|end_header_id|>',
+               '<start_of_turn>', '<end_of_turn>', '[INST]', '[/INST]']
+    made.train([str(path) for path in sorted(docs.rglob('*.md'))], tokenizers.trainers.BpeTrainer(
+        vocab_size=4096, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        special_tokens=[*SPECIAL_TOKENS.values(), *markers]))
+    made.add_tokens(['<think>', '</think>'])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL_TOKENS).save_pretrained(folder)
+    return folder
+
+
+def load_tokenizer(folder):
+    import transformers
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def mark_turns(tokenizer, messages, tools):
+    """Returns the ids and the mask of the turns between rendered prefixes; None if they are no prefixes."""
+    def render(count, prompt):
+        return tokenizer.apply_chat_template(messages[:count], tools=tools, add_generation_prompt=prompt,
+                                             tokenize=False)
+    whole = render(len(messages), False)
+    encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+    mask = [0] * len(encoded['input_ids'])
+    for turn, each in enumerate(messages):
+        if each['role'] != 'assistant':
+            continue
+        if turn == 0:
+            return None  # transformers renders no empty conversation
+        before, after = render(turn, True), render(turn + 1, False)
+        if not whole.startswith(before) or not whole.startswith(after) or len(after) <= len(before):
+            return None
+        first, last = (encoded.char_to_token(at) for at in (len(before), len(after) - 1))
+        mask[first:last + 1] = [1] * (last + 1 - first)
+    return encoded['input_ids'], mask
+
+
+def encode_reference(tokenizer, messages, tools, prompt_messages):
+    """Returns the ids and the mask, the error, or None if nothing defines the mask."""
+    def encode(chat, **options):
+        return tokenizer.apply_chat_template(chat, tools=tools, tokenize=True, return_dict=True, **options)
+    try:
+        if prompt_messages > 0:
+            ids = encode(messages)['input_ids']
+            prompt = encode(messages[:prompt_messages], add_generation_prompt=True)['input_ids']
+            marked = ids, [0] * min(len(prompt), len(ids)) + [1] * (len(ids) - len(prompt))
+        elif 'endgeneration' in tokenizer.chat_template:
+            encoded = encode(messages, return_assistant_tokens_mask=True)
+            marked = encoded['input_ids'], encoded['assistant_masks']
+        else:
+            marked = mark_turns(tokenizer, messages, tools)
+    except Exception as error:  # any error of a template is an error of ours, too
+        return {'error': f'{type(error).__name__}: {error}'}
+    return marked and {'ids': list(marked[0]), 'trained': list(marked[1])}
+
+
+def token_dialogues():
+    """Yields messages, tools and the number of messages that are a prompt."""
+    for index, chat in enumerate(itertools.chain(fixed_dialogues(), random_dialogues(22))):
+        long = sum(len(str(each.get('content'))) for each in chat) > 5000
+        if long or not chat or any('role' not in each for each in chat):
+            continue
+        tools = [CLOCK] if index % 5 == 4 else None
+        yield chat, tools, 0
+        if len(chat) > 1 and chat[-1]['role'] == 'assistant' and chat[-2]['role'] == 'user':
+            yield chat, tools, len(chat) - 1
+
+
+def compare_tokens(renderer, templates, folder):
+    tokenizer = load_tokenizer(folder)
+    compared = undefined = different = 0
+    for path in templates:
+        tokenizer.chat_template = pathlib.Path(path).read_text(encoding='utf-8')
+        for index, (messages, tools, prompt_messages) in enumerate(token_dialogues()):
+            expected = encode_reference(tokenizer, messages, tools, prompt_messages)
+            got = renderer.render({'template': tokenizer.chat_template, 'tokenizer': folder, 'messages': messages,
+                                   'tools': tools, 'prompt_messages': prompt_messages})
+            if expected is None:
+                undefined += 1
+                continue
+            compared += 1
+            if not is_same(expected, got):
+                different += 1
+                print(f'{path}: tokens of dialogue {index}:\n  expected {str(expected)[-300:]}\n'
+                      f'  got      {str(got)[-300:]}')
+    print(f'{compared} tokenized dialogues, {different} differences, {undefined} without a reference')
+    return different
+
+
 class Renderer:
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -219,11 +321,13 @@ def is_same(expected, got):
     return ('error' in expected) == ('error' in got) and ('error' in expected or expected == got)
 
 
-def main(program, folders, expressions):
-    reference.datetime = FixedTime
+def main(program, folders, expressions, tokenizer):
     renderer = Renderer(program)
-    chats = list(dialogues())
     templates = list(find_templates(folders))
+    with tempfile.TemporaryDirectory() as folder:
+        different_tokens = compare_tokens(renderer, templates, tokenizer or make_tokenizer(folder))
+    reference.datetime = FixedTime
+    chats = list(dialogues())
     rendered = errors = different = 0
     for path in templates:
         with open(path, encoding='utf-8') as file:
@@ -237,7 +341,7 @@ def main(program, folders, expressions):
                 different += 1
                 print(f'{path}: dialogue {index}:\n  expected {str(expected)[-300:]}\n  got      {str(got)[-300:]}')
     print(f'{len(templates)} templates, {rendered} renderings, {errors} errors in both, {different} differences')
-    return different + compare_expressions(renderer, expressions) > 0
+    return different_tokens + different + compare_expressions(renderer, expressions) > 0
 
 
 if __name__ == '__main__':
@@ -245,5 +349,6 @@ if __name__ == '__main__':
     parser.add_argument('program')
     parser.add_argument('folders', nargs='*')
     parser.add_argument('--expressions', type=int, default=2000)
+    parser.add_argument('--tokenizer')
     arguments = parser.parse_args()
-    sys.exit(main(arguments.program, arguments.folders, arguments.expressions))
+    sys.exit(main(arguments.program, arguments.folders, arguments.expressions, arguments.tokenizer))
