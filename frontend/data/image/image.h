@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,10 +90,14 @@ bool IsGrey(const Image& image);
 // Converts a picture to 1 or 3 channels.
 void SetChannels(int channels, Image* image);
 
-enum class Filter : uint8_t {
-  kBilinear,  // antialiased triangle filter, two output pixels wide; within one level of Pillow's BILINEAR
-  kNearest    // nearest pixel, for masks
-};
+// Filters for resizing, numbered and weighted as in Pillow, whose pixels differ by at most one level. All but kNearest
+// are antialiased: they widen when a picture shrinks.
+enum class Filter : uint8_t { kNearest, kLanczos, kBilinear, kBicubic, kBox, kHamming };
+
+// Return the name, "bicubic", and the filter with a name or with Pillow's number; nullopt if there is none.
+const char* FilterName(Filter filter);
+std::optional<Filter> FindFilter(std::string_view name);
+std::optional<Filter> FindFilter(int64_t number);
 
 // Resizes parts of pictures. Reuses its buffers. Not thread-safe.
 class Resampler {
@@ -111,11 +116,18 @@ class Resampler {
     std::vector<int> first;
     std::vector<float> weights;
   };
-  // Set the weights for the part [begin, begin + extent) of `in` pixels and `out` output pixels.
-  static void SetTriangles(double begin, double extent, int in, int out, Axis* axis);
-  static void SetNearest(double begin, double extent, int in, int out, Axis* axis);
+  // The part [begin, begin + extent) of `in` pixels, which becomes `out` pixels.
+  struct Range {
+    double begin, extent;
+    int in, out;
+  };
+  static void SetWeights(const Range& range, Filter filter, Axis* axis);
+  static void SetNearest(const Range& range, Axis* axis);
+  static void SetIdentity(int first, int count, Axis* axis);
+  void Mix(const Image& in, const Axis& x, const Axis& y, bool clips, Image* out);
 
-  Axis x_, y_;
+  Axis x_, y_, identity_;
+  Image between_;             // resized in one direction
   std::vector<float> row_;    // one row, resized vertically
   std::vector<float> mixed_;  // one row of the output before rounding
 };
