@@ -28,6 +28,17 @@ absl::StatusOr<Size> ParseImageSize(const std::string& text) {
   return Size{*height, any_width ? 0 : *width, any_width};
 }
 
+}  // namespace
+
+std::vector<int64_t> ListLineHeights(const TrainConfig& config, int64_t known) {
+  if (const auto asked = ParseImageSize(config.image_size); asked.ok()) return {asked->height};
+  std::vector<int64_t> heights = {48, 32, 64};
+  if (known > 0) heights.insert(heights.begin(), known);
+  return heights;
+}
+
+namespace {
+
 bool AreChannels(int64_t extent) { return extent == 1 || extent == 3; }
 
 // The shape of one sample of an input as a picture; extents of 0 are open.
@@ -120,6 +131,7 @@ absl::StatusOr<ImageOptions> PlanImages(const TrainConfig& config, const std::ve
   }
   ImageOptions options{.bgr = (config.channel_order.empty() ? known.channel_order : config.channel_order) == "bgr",
                        .fit = ParseFit(config.resize.empty() ? known.resize : config.resize),
+                       .filter = FindFilter(known.resample).value_or(Filter::kBilinear),
                        .decode_scaling = config.decode_scaling,
                        .augment = *augment,
                        .problem = "none of the model's inputs takes pictures",
@@ -152,7 +164,8 @@ PicturePreprocess DescribeImages(const ImageOptions& o, int64_t size_multiple,
                       .size_multiple = size_multiple,
                       .layout = o.channels_last ? "nhwc" : "nchw",
                       .resize = FitName(o.fit),
-                      .channel_order = o.bgr ? "bgr" : "rgb"};
+                      .channel_order = o.bgr ? "bgr" : "rgb",
+                      .resample = FilterName(o.filter)};
   for (const FolderColumn& f : folders) p.folders.push_back({f.name, f.folder, f.kind == PictureKind::kMask});
   return p;
 }
@@ -225,7 +238,9 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
                                       : known.sample_rate > 0 ? known.sample_rate
                                       : FindRate(model) > 0   ? FindRate(model)
                                                               : processor.sample_rate,
-                       .channels = known.channels};
+                       .channels = known.channels,
+                       .standardize = known.standardize || processor.standardize,
+                       .padding = before.has_value() ? known.padding : processor.padding};
   if (!config.audio_length.empty()) RETURN_IF_ERROR(ParseAudioLength(config.audio_length, &options));
   const bool asked = options.frames > 0 || options.seconds > 0 || options.any_length;
   if (!asked) options.frames = known.frames;
@@ -252,14 +267,17 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
   return options;
 }
 
-std::optional<AudioPreprocess> DescribeAudio(const BoundData& data) {
+std::optional<AudioPreprocess> DescribeAudio(const BoundData& data, const AudioOptions& options) {
   for (const FeedSpec& feed : data.feeds) {
     if (feed.columns.empty()) continue;
     const Column& column = data.dataset->columns()[feed.columns[0]];
     if (column.sample_rate == 0) continue;
     const Shape& shape = column.sample.shape;
-    return AudioPreprocess{column.sample_rate, shape.size() > 1 ? shape.front() : 1,
-                           column.variable ? 0 : shape.back()};
+    return AudioPreprocess{.sample_rate = column.sample_rate,
+                           .channels = shape.size() > 1 ? shape.front() : 1,
+                           .frames = column.variable ? 0 : shape.back(),
+                           .standardize = options.standardize,
+                           .padding = options.padding};
   }
   return std::nullopt;
 }

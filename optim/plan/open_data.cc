@@ -292,7 +292,8 @@ class DataOpener {
     opened_.alphabet = alphabet_.alphabet;
     TakePictureForm();
     TakeProcessorConfig();
-    options_.text_labels = alphabet_.expects_texts && request_.want_label && config_.label.size() <= 1;
+    const bool reads_texts = alphabet_.expects_texts && config_.label.size() <= 1;
+    options_.text_labels = reads_texts && request_.want_label;
     if (opened_.alphabet != nullptr) options_.stream_window = 0;  // all labels get the length of the longest
     if (opened_.alphabet == nullptr) {
       ASSIGN_OR_RETURN(opened_.classes, ChooseClasses(config_, model_, before_, request_, loss_));
@@ -304,11 +305,12 @@ class DataOpener {
     ASSIGN_OR_RETURN(options_.images,
                      PlanImages(config_, MoveBatchFirst(model_.inputs(), import_.batch_axes), spec_.dims, before_));
     options_.images.cache = request_.cache;
+    if (filter_.has_value()) options_.images.filter = *filter_;
     if (options_.images.sizes.has_value()) {
-      if (opened_.alphabet != nullptr) FindPictureHeight();
+      if (opened_.alphabet != nullptr) FindLineForm();
       options_.images.sizes->find_multiple = [this] { return FindMultiple(); };
     }
-    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_, options_.text_labels));
+    ASSIGN_OR_RETURN(options_.audio, PlanAudio(config_, model_, spec_.dims, before_, reads_texts));
     return absl::OkStatus();
   }
 
@@ -348,6 +350,8 @@ class DataOpener {
     if (is_open && processor.height > 0)
       take("image_size", StrCat(processor.height, "x", processor.width), &config_.image_size);
     take("resize", processor.resize, &config_.resize);
+    filter_ = processor.filter;
+    if (filter_.has_value()) taken.push_back(StrCat("resample ", FilterName(*filter_)));
     if (!taken.empty()) form_note_ = StrCat("pictures as ", processor.path, " says: ", absl::StrJoin(taken, ", "));
   }
 
@@ -357,15 +361,24 @@ class DataOpener {
     return names.size() == 4 && (spec_.dims.contains(names[2]) || spec_.dims.contains(names[3]));
   }
 
-  // Finds the height of the lines where the model leaves it open, but takes one only.
-  void FindPictureHeight() {
-    PictureSizes& sizes = *options_.images.sizes;
-    if (sizes.height > 0 || (alphabet_.pictures.height == 0 && FindMultiple().ok())) return;
-    for (const int64_t height : {alphabet_.pictures.height, int64_t{48}, int64_t{32}, int64_t{64}}) {
-      sizes.height = height;
-      if (height > 0 && FindMultiple().ok()) return;
+  // Finds the height of lines of text, and their channels, where the model leaves them open, but takes one only.
+  void FindLineForm() {
+    ImageOptions& images = options_.images;
+    PictureSizes& sizes = *images.sizes;
+    if (alphabet_.pictures.height == 0 && FindMultiple().ok()) return;
+    const ImageOptions open = images;
+    const auto input = std::ranges::find(model_.inputs(), sizes.input, &ModelInput::name);
+    const bool any_channels = !before_.has_value() && input->dims[images.channels_last ? 3 : 1] < 0;
+    std::vector<int64_t> heights = {sizes.height};
+    if (sizes.height == 0) heights = ListLineHeights(config_, alphabet_.pictures.height);
+    for (const int64_t height : heights) {
+      for (const int channels : {open.channels, any_channels ? 1 : open.channels}) {
+        sizes.height = height;
+        images.channels = channels;
+        if (FindMultiple().ok()) return;
+      }
     }
-    sizes.height = 0;
+    images = open;
   }
 
   absl::Status SetEncoding() {
@@ -669,7 +682,7 @@ class DataOpener {
       opened_.pictures = DescribeImages(options_.images, SizeMultiple(opened_.bound), request_.folders);
       RETURN_IF_ERROR(CheckSmallestPictures(config_, model_, loss_, opened_.bound));
     }
-    opened_.audio = DescribeAudio(opened_.bound);
+    opened_.audio = DescribeAudio(opened_.bound, options_.audio);
     if (request_.cache != nullptr)
       RETURN_IF_ERROR(KeepInMemory(config_, request_.path, request_.cache, &opened_.bound));
     if (!opened_.pictures.has_value()) {
@@ -696,6 +709,7 @@ class DataOpener {
   DatasetOptions options_;
   FoundAlphabet alphabet_;
   std::string form_note_;                  // what files beside the model have set
+  std::optional<Filter> filter_;           // that these files ask for
   std::optional<LanguageModel> language_;  // set if the model may predict the next token of the data
   bool makes_blocks_ = false;              // it does, unless the data turns out to hold samples of tokens
   OpenedSamples samples_;

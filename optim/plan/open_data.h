@@ -115,7 +115,7 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
                                        const std::optional<Preprocess>& before, bool keeps_lengths);
 
 // Describes the sounds that feed an input: sample rate, channels and length; nullopt if none do.
-std::optional<AudioPreprocess> DescribeAudio(const BoundData& data);
+std::optional<AudioPreprocess> DescribeAudio(const BoundData& data, const AudioOptions& options);
 
 // The columns of inputs that `augment` changes, which have one size.
 struct AugmentedArrays {

@@ -345,12 +345,35 @@ void ReadSize(const Json& json, ProcessorConfig* config) {
   if (config->height > 0) config->resize = crops ? "crop" : "stretch";
 }
 
+// Returns the filter that processors of a class use unless their file says another one.
+std::optional<Filter> FindClassFilter(const Json& json) {
+  static constexpr struct {
+    const char* prefix;
+    Filter filter;
+  } kOthers[] = {{"Beit", Filter::kBicubic},         {"Bit", Filter::kBicubic},       {"Blip", Filter::kBicubic},
+                 {"BridgeTower", Filter::kBicubic},  {"Chameleon", Filter::kLanczos}, {"ChineseCLIP", Filter::kBicubic},
+                 {"CLIP", Filter::kBicubic},         {"DeiT", Filter::kBicubic},      {"DPT", Filter::kBicubic},
+                 {"EfficientNet", Filter::kNearest}, {"Flava", Filter::kBicubic},     {"Idefics3", Filter::kLanczos},
+                 {"Levit", Filter::kBicubic},        {"OwlViT", Filter::kBicubic},    {"Perceiver", Filter::kBicubic},
+                 {"PoolFormer", Filter::kBicubic},   {"SegGpt", Filter::kBicubic},    {"SiglipImage", Filter::kBicubic},
+                 {"SmolVLM", Filter::kLanczos},      {"Vilt", Filter::kBicubic}};
+  const auto name =
+      FindField<std::string>(json, "image_processor_type", FindField<std::string>(json, "feature_extractor_type", ""));
+  for (const auto& other : kOthers) {
+    if (name.starts_with(other.prefix)) return other.filter;
+  }
+  return std::nullopt;
+}
+
 // Sounds themselves have one feature; mel spectrograms have more.
 void ReadSounds(const Json& json, ProcessorConfig* config) {
   if (!json.contains("sampling_rate") || FindField<int64_t>(json, "feature_size", 0) != 1 ||
       json.contains("num_mel_bins"))
     return;
   config->sample_rate = std::max<int64_t>(FindField<int64_t>(json, "sampling_rate", 0), 0);
+  const bool wav2vec = FindField<std::string>(json, "feature_extractor_type", "").starts_with("Wav2Vec2");
+  config->standardize = FindField(json, "do_normalize", wav2vec);
+  config->padding = FindField(json, "padding_value", 0.0);
 }
 
 }  // namespace
@@ -366,6 +389,9 @@ ProcessorConfig ReadProcessorConfig(const std::string& model_path) {
   if (!IsPictureProcessor(json)) return config;
   config.normalize = FindNormalize(json);
   ReadSize(json, &config);
+  if (FindField(json, "do_resize", true))
+    config.filter =
+        json.contains("resample") ? FindFilter(FindField<int64_t>(json, "resample", -1)) : FindClassFilter(json);
   return config;
 }
 

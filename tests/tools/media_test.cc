@@ -64,6 +64,10 @@ class Sounds : public Media {
     }
     Linear({40}, 2).Save(Path("m.onnx"));
   }
+  Json Standardized() const {
+    const Json preprocess = Json::parse(ReadAll(Path("r/preprocess.json")));
+    return preprocess["audio"].value("standardize", Json());
+  }
   std::string table_ = "path,label\n";
 };
 
@@ -99,6 +103,59 @@ TEST_F(Sounds, TheModelsFilesSayTheirRate) {
   const Outcome run = Train("--data sounds --epochs 1");
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["audio"]["sample_rate"], 4000);
+}
+
+// wav2vec2's files ask for zero mean and unit variance of each sound, whatever its loudness and offset.
+TEST_F(Sounds, TheModelsFilesStandardizeThem) {
+  std::vector<int16_t> quiet, loud;
+  for (int t = 0; t < 30; ++t) {
+    quiet.push_back(static_cast<int16_t>(1000 + 40 * (t % 7)));
+    loud.push_back(static_cast<int16_t>(-3000 + 400 * (t % 7)));
+  }
+  Write("two/quiet.wav", Wav(8000, 1, quiet));
+  Write("two/loud.wav", Wav(8000, 1, loud));
+  const auto predict = [&](const std::string& config) {
+    if (!config.empty()) Write("preprocessor_config.json", config);
+    const Outcome run = Train("--data sounds --sample-rate 8000 --epochs 2");
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(run.err.find("zero mean and unit variance") == std::string::npos, Standardized().is_null()) << run.err;
+    EXPECT_EQ(Run("predict --model r/model.onnx --data two --out p.csv").code, 0);
+    std::istringstream lines(ReadAll(Path("p.csv")));
+    std::vector<double> probabilities;
+    for (std::string line; std::getline(lines, line);)
+      probabilities.push_back(std::atof(line.substr(line.rfind(',') + 1).c_str()));
+    return std::abs(probabilities.at(1) - probabilities.at(2));
+  };
+  EXPECT_GT(predict(""), 1e-2);
+  EXPECT_LT(predict(R"({"feature_size": 1, "sampling_rate": 8000, "do_normalize": true})"), 1e-4);
+  EXPECT_EQ(Standardized(), true);
+  EXPECT_LT(
+      predict(R"({"feature_size": 1, "sampling_rate": 8000, "feature_extractor_type": "Wav2Vec2FeatureExtractor"})"),
+      1e-4)
+      << "the default of that class";
+  EXPECT_GT(predict(R"({"feature_size": 1, "sampling_rate": 8000, "do_normalize": false})"), 1e-2);
+  EXPECT_GT(predict(R"({"feature_size": 80, "sampling_rate": 8000, "do_normalize": true})"), 1e-2) << "spectrograms";
+}
+
+// Padded frames have the value that the files name, not 0 scaled like the sound.
+TEST_F(Sounds, TheModelsFilesSayThePadding) {
+  Write("preprocessor_config.json",
+        R"({"feature_size": 1, "sampling_rate": 8000, "do_normalize": true, "padding_value": 50})");
+  Write("short/a.wav", Wav(8000, 1, {100, -100, 100, -100}));
+  ASSERT_EQ(Train("--data sounds --max-steps 1").code, 0);
+  EXPECT_EQ(Json::parse(ReadAll(Path("r/preprocess.json")))["audio"]["padding"], 50);
+  const auto predict = [&] {
+    const Outcome o = Run("predict --model r/model.onnx --data short --out p.csv");
+    EXPECT_EQ(o.code, 0) << o.err;
+    const std::string text = ReadAll(Path("p.csv"));
+    return std::abs(std::atof(text.substr(text.rfind(',') + 1).c_str()) - 0.5);
+  };
+  const double padded = predict();
+  std::string preprocess = ReadAll(Path("r/preprocess.json"));
+  const size_t at = preprocess.find("50");
+  ASSERT_NE(at, std::string::npos);
+  Write("r/preprocess.json", preprocess.replace(at, 2, " 0"));
+  EXPECT_GT(padded, predict() + 0.1);
 }
 
 TEST_F(Sounds, TheCacheChangesNoRun) {
@@ -396,6 +453,36 @@ TEST_F(SeveralSizes, ThePreprocessorConfigSetsOneSize) {
             "7x7 crop raw");
   EXPECT_EQ(pictures(R"({"do_rescale": true, "size": 12})", "--image-size 6 --resize pad --normalize imagenet"),
             "6x6 pad imagenet");
+}
+
+// The filter of the files, or the default of their class, also for predictions with the trained model.
+TEST_F(SeveralSizes, ThePreprocessorConfigSetsTheFilter) {
+  const auto filter = [&](const std::string& config) {
+    Write("preprocessor_config.json", config);
+    const Outcome run = Train("--data pictures --epochs 1 --image-size 7");
+    EXPECT_EQ(run.code, 0) << run.err;
+    const std::string name =
+        Json::parse(ReadAll(Path("r/preprocess.json")))["pictures"].value("resample", std::string("bilinear"));
+    const bool noted = run.err.find("resample " + name) != std::string::npos;
+    return name + (noted ? "" : " by default");
+  };
+  EXPECT_EQ(filter(R"({"do_rescale": true})"), "bilinear by default");
+  EXPECT_EQ(filter(R"({"do_rescale": true, "resample": 3})"), "bicubic");
+  EXPECT_EQ(filter(R"({"do_rescale": true, "resample": 1, "image_processor_type": "CLIPImageProcessor"})"), "lanczos");
+  EXPECT_EQ(filter(R"({"do_rescale": true, "image_processor_type": "EfficientNetImageProcessor"})"), "nearest");
+  EXPECT_EQ(filter(R"({"do_rescale": true, "feature_extractor_type": "CLIPFeatureExtractor"})"), "bicubic");
+  EXPECT_EQ(filter(R"({"do_rescale": true, "resample": 17})"), "bilinear by default");
+  const auto predict = [&] {
+    EXPECT_EQ(Run("predict --model r/model.onnx --data pictures --out p.csv").code, 0);
+    return ReadAll(Path("p.csv"));
+  };
+  const std::string bilinear = predict();
+  std::string preprocess = ReadAll(Path("r/preprocess.json"));
+  const std::string field = R"("resize": )";
+  Write("r/preprocess.json", std::string(preprocess).insert(preprocess.find(field), R"("resample": "lanczos", )"));
+  EXPECT_NE(predict(), bilinear);
+  Write("r/preprocess.json", preprocess.insert(preprocess.find(field), R"("resample": "cubic", )"));
+  ExpectRefused(Run("predict --model r/model.onnx --data pictures --out p.csv"), "no filter is named 'cubic'");
 }
 
 TEST_F(SeveralSizes, NeitherThreadsNorTheCacheNorResumingChangeARun) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,18 @@ absl::StatusOr<std::vector<float>> ReadFrames(const std::string& path, SNDFILE* 
   return samples;
 }
 
+// Gives a sound zero mean and unit variance, as Wav2Vec2FeatureExtractor of transformers does.
+void Standardize(std::span<float> sound) {
+  constexpr double kEpsilon = 1e-7;
+  const auto n = static_cast<double>(std::max<size_t>(sound.size(), 1));
+  double sum = 0, squares = 0;
+  for (const float x : sound) sum += x;
+  const double mean = sum / n;
+  for (const float x : sound) squares += (x - mean) * (x - mean);
+  const double factor = 1 / std::sqrt(squares / n + kEpsilon);
+  for (float& x : sound) x = static_cast<float>((x - mean) * factor);
+}
+
 }  // namespace
 
 bool IsSoundName(const std::string& name) {
@@ -143,7 +156,8 @@ absl::Status ReadSound(const std::string& path, const SoundFormat& format, const
   const int64_t frames = std::min<int64_t>(format.frames, std::ssize(samples) / channels);
   for (int c = 0; c < channels; ++c, out += format.frames) {
     for (int64_t t = 0; t < frames; ++t) out[t] = samples[t * channels + c];
-    std::fill(out + frames, out + format.frames, 0.0F);
+    if (options.standardize) Standardize({out, static_cast<size_t>(frames)});
+    std::fill(out + frames, out + format.frames, static_cast<float>(options.padding));
   }
   return absl::OkStatus();
 }
@@ -212,13 +226,9 @@ class SoundDataset : public Dataset {
   std::string Describe(int64_t i) const override { return GetSoundPath(files_, i); }
   int64_t Length(int64_t i) const override { return options_.any_length ? reference_.lengths[i] : 0; }
   std::vector<std::string> notes() const override {
-    if (options_.any_length)
-      return {StrCat("sounds keep their lengths, of ", *std::ranges::min_element(reference_.lengths), " to ",
-                     reference_.format.frames, " frames at ", reference_.format.rate, " Hz (`audio_length`)")};
-    if (options_.sample_rate == 0 && options_.frames == 0 && options_.seconds == 0) return {};
-    const SoundFormat& f = reference_.format;
-    return {StrCat("sounds: ", f.rate, " Hz, ", f.channels, f.channels == 1 ? " channel, " : " channels, ", f.frames,
-                   " frames; others are resampled, averaged, cut or padded (`sample_rate`, `audio_length`)")};
+    std::vector<std::string> lines = DescribeLengths();
+    if (options_.standardize) lines.emplace_back("each sound is scaled to zero mean and unit variance");
+    return lines;
   }
 
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
@@ -231,6 +241,16 @@ class SoundDataset : public Dataset {
   }
 
  private:
+  std::vector<std::string> DescribeLengths() const {
+    if (options_.any_length)
+      return {StrCat("sounds keep their lengths, of ", *std::ranges::min_element(reference_.lengths), " to ",
+                     reference_.format.frames, " frames at ", reference_.format.rate, " Hz (`audio_length`)")};
+    if (options_.sample_rate == 0 && options_.frames == 0 && options_.seconds == 0) return {};
+    const SoundFormat& f = reference_.format;
+    return {StrCat("sounds: ", f.rate, " Hz, ", f.channels, f.channels == 1 ? " channel, " : " channels, ", f.frames,
+                   " frames; others are resampled, averaged, cut or padded (`sample_rate`, `audio_length`)")};
+  }
+
   SoundFiles files_;
   Reference reference_;
   AudioOptions options_;

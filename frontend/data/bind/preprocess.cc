@@ -9,6 +9,7 @@
 #include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/base/units.h"
+#include "frontend/data/image/image.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/json.h"
 
@@ -70,6 +71,7 @@ absl::Status ParseInput(const std::string& name, const Json& value, Preprocess* 
 Json PicturesJson(const PicturePreprocess& p) {
   Json json = {{"height", p.height}, {"width", p.width},   {"channels", p.channels},
                {"layout", p.layout}, {"resize", p.resize}, {"channel_order", p.channel_order}};
+  if (p.resample != "bilinear") json["resample"] = p.resample;
   if (p.size_multiple > 0) json["size_multiple"] = p.size_multiple;
   for (const auto& f : p.folders)
     json["folders"].push_back({{"column", f.column}, {"folder", f.folder}, {"mask", f.mask}});
@@ -81,7 +83,9 @@ absl::Status CheckPictures(const PicturePreprocess& p) {
   const bool sizes = std::ranges::all_of(std::array{p.height, p.width, p.size_multiple},
                                          [](int64_t extent) { return extent >= 0 && extent <= kMaxInputPixels; });
   const bool channels = p.channels == 0 || p.channels == 1 || p.channels == 3;
-  return sizes && channels ? absl::OkStatus() : Invalid("'pictures' has sizes or channels that no pictures have");
+  if (!sizes || !channels) return Invalid("'pictures' has sizes or channels that no pictures have");
+  return FindFilter(p.resample).has_value() ? absl::OkStatus()
+                                            : Invalid("'resample': no filter is named '", Printable(p.resample), "'");
 }
 
 absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
@@ -96,6 +100,7 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   RETURN_IF_ERROR(ReadField(*it, "layout", &p.layout));
   RETURN_IF_ERROR(ReadField(*it, "resize", &p.resize));
   RETURN_IF_ERROR(ReadField(*it, "channel_order", &p.channel_order));
+  RETURN_IF_ERROR(ReadField(*it, "resample", &p.resample));
   RETURN_IF_ERROR(CheckPictures(p));
   const auto folders = it->find("folders");
   for (const Json& folder : folders == it->end() ? Json::array() : *folders) {
@@ -118,6 +123,8 @@ absl::Status ParseAudio(const Json& json, Preprocess* preprocess) {
   RETURN_IF_ERROR(ReadField(*it, "sample_rate", &a.sample_rate));
   RETURN_IF_ERROR(ReadField(*it, "channels", &a.channels));
   RETURN_IF_ERROR(ReadField(*it, "frames", &a.frames));
+  RETURN_IF_ERROR(ReadField(*it, "standardize", &a.standardize));
+  RETURN_IF_ERROR(ReadField(*it, "padding", &a.padding));
   if (a.sample_rate < 1 || a.channels < 1 || a.frames < 0)
     return Invalid("'audio' lacks sample_rate, channels or frames");
   preprocess->audio = a;
@@ -197,6 +204,8 @@ std::string ToJson(const Preprocess& p) {
   if (p.audio.has_value()) {
     json["audio"] = {
         {"sample_rate", p.audio->sample_rate}, {"channels", p.audio->channels}, {"frames", p.audio->frames}};
+    if (p.audio->standardize) json["audio"]["standardize"] = true;
+    if (p.audio->padding != 0) json["audio"]["padding"] = p.audio->padding;
   }
   for (const auto& [name, columns] : p.inputs) {
     json["inputs"][name]["columns"] = columns;

@@ -21,6 +21,7 @@ struct PicturePreprocess {
   int64_t height = 0, width = 0, channels = 0;
   int64_t size_multiple = 0;                  // pictures kept their sizes, padded to multiples of this; 0: one size
   std::string layout, resize, channel_order;  // layout: nchw or nhwc; the others as in the configuration
+  std::string resample = "bilinear";          // FilterName
   struct Folder {
     std::string column, folder;  // folder: relative to the root of the data
     bool mask = false;
@@ -34,7 +35,9 @@ struct PicturePreprocess {
 // How sound files were converted to samples.
 struct AudioPreprocess {
   int64_t sample_rate = 0, channels = 0;
-  int64_t frames = 0;  // 0: sounds kept their lengths
+  int64_t frames = 0;        // 0: sounds kept their lengths
+  bool standardize = false;  // each sound was scaled to zero mean and unit variance
+  double padding = 0;        // value of the frames after the end of a sound
 
   bool operator==(const AudioPreprocess&) const = default;
 };

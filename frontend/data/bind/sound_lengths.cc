@@ -43,6 +43,7 @@ class SoundLengthView : public DatasetView {
   }
 
   const std::vector<Column>& columns() const override { return columns_; }
+  std::string StableName(int64_t i) const override { return source_->StableName(i); }
 
   absl::Status Read(int64_t i, int c, const ReadPass& pass, std::span<std::byte> out) const override {
     const int own = c - static_cast<int>(source_->columns().size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/image/image.h"
 #include "frontend/graph/type.h"
 
 namespace onnxtrain {
@@ -61,8 +62,9 @@ struct ImageOptions {
   bool channels_last = false;
   bool bgr = false;  // channel order is blue, green, red
   ImageFit fit = ImageFit::kCrop;
-  bool decode_scaling = false;  // allow decoding JPEG at 1/2, 1/4 or 1/8 if that is large enough
-  Augmentation augment = {};    // applied in passes with ReadPass::augment
+  Filter filter = Filter::kBilinear;  // resizes pictures; masks take the nearest pixel
+  bool decode_scaling = false;        // allow decoding JPEG at 1/2, 1/4 or 1/8 if that is large enough
+  Augmentation augment = {};          // applied in passes with ReadPass::augment
   // Budget of decoded pictures that are cached if augmentation makes samples differ in every pass; null: no cache.
   std::shared_ptr<CacheBudget> cache = nullptr;
   std::string problem = "";  // message that explains why the size is unknown

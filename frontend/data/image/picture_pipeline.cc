@@ -166,7 +166,7 @@ absl::Status PicturePipeline::Decode(const DecodeRequest& request, const ImageOp
 absl::Status PicturePipeline::Finish(const Image& decoded, const PictureInfo& info, const Plan& plan,
                                      const ImageOptions& options, bool mask, Augmenter* augmenter,
                                      std::span<std::byte> out) {
-  resampler_.Resize(decoded, info, plan.stored, mask ? Filter::kNearest : Filter::kBilinear, plan.width, plan.height,
+  resampler_.Resize(decoded, info, plan.stored, mask ? Filter::kNearest : options.filter, plan.width, plan.height,
                     &image_);
   TurnImage(plan.turn, &image_, &spare_);
   if (!options.sizes.has_value()) Pad(options.width, options.height, &image_, &spare_);

@@ -173,7 +173,8 @@ class BatchFiller {
         tokens_(std::move(tokens)),
         schedule_(data_->size(), options, tokens_.get()),
         epochs_(*data_, options, tokens_.get()),
-        keep_order_(options.keep_order) {
+        keep_order_(options.keep_order),
+        exact_lengths_(options.exact_lengths) {
     const int64_t samples = data_->size(), full = std::min(options.batch_size, samples);
     if (tokens_ != nullptr) extents_ = {tokens_->max_samples()};
     for (int64_t extent : {full, samples % full, (samples - options.first_sample) % full}) {
@@ -322,7 +323,7 @@ class BatchFiller {
     buffer->shortened.clear();
     for (size_t i = 0; i < writers_.size(); ++i) {
       Type type = BatchType(writers_[i], samples);
-      if (writers_[i].variable()) type.shape[1] = RoundUpLength(longest, type.shape[1]);
+      if (writers_[i].variable()) type.shape[1] = exact_lengths_ ? longest : RoundUpLength(longest, type.shape[1]);
       buffer->shortened.emplace_back(type, buffer->memory[i], buffer->memory[i]->bytes().data());
     }
     return buffer->shortened;
@@ -337,7 +338,7 @@ class BatchFiller {
   BatchSchedule schedule_;
   Epochs epochs_;
   static constexpr int64_t kPartAlignment = 64;
-  bool keep_order_;
+  bool keep_order_, exact_lengths_;
   bool has_variable_ = std::ranges::any_of(writers_, &FeedWriter::variable);
   bool has_sizes_ = std::ranges::any_of(writers_, &FeedWriter::sized);
   std::vector<int64_t> extents_;  // distinct batch sizes, largest first

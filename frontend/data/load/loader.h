@@ -122,6 +122,7 @@ struct LoaderOptions {
   MixOptions mix = {};           // how the samples of a batch are mixed if `augment`
   bool length_grouping = false;  // group samples of similar length if `shuffle` (GroupByLength)
   bool keep_order = false;       // do not sort the samples of a batch by size
+  bool exact_lengths = false;    // pad a batch to its longest sample, without rounding up (FeedSpec::variable)
   TokenBudget tokens = {};       // if on: replaces batch_size and length_grouping (TokenBatches)
   int num_workers = 1;           // worker threads; 0: read in Next()
   int max_workers = 0;           // limit up to which WorkerCountTuner adds threads; ≤ num_workers: fixed number

@@ -22,11 +22,13 @@ namespace onnxtrain {
 
 // The format of samples that are made from sound files. 0 means as in the first file, and an error if another differs.
 struct AudioOptions {
-  int64_t sample_rate = 0;  // Hz; other rates are resampled
-  int64_t channels = 0;     // 1: averages the channels
-  int64_t frames = 0;       // longer sounds are truncated, shorter ones padded with zeros
-  double seconds = 0;       // length in seconds, used if frames is 0
-  bool any_length = false;  // sounds of one channel keep their lengths, as columns that are Column::variable
+  int64_t sample_rate = 0;   // Hz; other rates are resampled
+  int64_t channels = 0;      // 1: averages the channels
+  int64_t frames = 0;        // longer sounds are truncated, shorter ones padded
+  double seconds = 0;        // length in seconds, used if frames is 0
+  bool any_length = false;   // sounds of one channel keep their lengths, as columns that are Column::variable
+  bool standardize = false;  // each sound is scaled to zero mean and unit variance, before it is padded
+  double padding = 0;        // value of the frames after the end of a sound
 };
 
 struct Column {

@@ -68,10 +68,20 @@ class NonFiniteRows {
   std::string where_;
 };
 
+// Returns true if sounds of several lengths feed an input.
+bool KeepsLengthsOfSounds(const BoundData& data) {
+  return std::ranges::any_of(data.feeds, [&](const FeedSpec& feed) {
+    return feed.variable && data.dataset->columns()[feed.columns[0]].sample_rate > 0;
+  });
+}
+
 // `rows`: numbers of the samples; empty: consecutive from 0.
 absl::StatusOr<std::string> PredictAll(Session& session, const BoundData& bound, const PredictionTable& table,
                                        const std::vector<int64_t>& rows, NonFiniteRows* bad) {
-  const LoaderOptions load{.batch_size = session.micro_batch(), .keep_order = true, .num_workers = 1};
+  const LoaderOptions load{.batch_size = session.micro_batch(),
+                           .keep_order = true,
+                           .exact_lengths = KeepsLengthsOfSounds(bound),
+                           .num_workers = 1};
   ASSIGN_OR_RETURN(const auto loader, Loader::Create(bound.dataset, bound.feeds, load));
   GlobalBatch global_batch(FeedNames(bound.feeds));
   const bool files = AreFiles(*bound.dataset);
@@ -106,8 +116,8 @@ absl::StatusOr<int> RunPredict(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const ModelAndData setup, OpenInputs(config, true, false));
   BoundData unlabelled = setup.data.bound;
   unlabelled.label.info = {};
-  // Outputs of pictures of several sizes have several shapes.
-  const bool one_by_one = config.batch_size == 0 && SizeMultiple(unlabelled) > 0;
+  // Outputs of pictures of several sizes have several shapes. Sounds get no steps of padding.
+  const bool one_by_one = config.batch_size == 0 && (SizeMultiple(unlabelled) > 0 || KeepsLengthsOfSounds(unlabelled));
   const int64_t batch = one_by_one ? 1 : GlobalBatchSize(config, *setup.model, unlabelled.batch_axes);
   ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(config, *setup.model, unlabelled, setup.loss, batch));
   options.optimizer.rule = "sgd";  // keeps no moments: nothing is trained
