@@ -214,8 +214,10 @@ absl::StatusOr<int64_t> FindSizeMultiple(const TrainConfig& config, const OnnxMo
   };
   const auto coarse = run(kLargestMultiple);
   if (!coarse.ok())
-    return Invalid("input '", input, "' leaves the size of pictures open, but the model does not take several (",
-                   ToStd(coarse.status().message()), "); `image_size` N and `resize` make them one size");
+    return Invalid(
+        "input '", input, "' leaves the size of pictures open, but the model does not take several (",
+        ToStd(coarse.status().message()),
+        "); `image_size` N and `resize` make them one size, `image_size` HEIGHTxauto sets the height of lines of text");
   const std::set<size_t> wanted = outputs(*coarse, kLargestMultiple);
   for (int64_t multiple = 1; multiple < kLargestMultiple; multiple *= 2) {
     const auto fine = run(multiple);

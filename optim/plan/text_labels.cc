@@ -10,6 +10,7 @@
 #include "optim/plan/class_names.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/open_data.h"
+#include "optim/plan/processor_config.h"
 #include "optim/plan/training_data.h"
 
 namespace onnxtrain {
@@ -39,6 +40,32 @@ SequenceLoss FindSequenceLoss(const LossSpec& loss) {
 }
 
 // Returns the classes of an output [N,T,C] or [T,N,C] of the imported model; 0: it has no such output.
+int64_t FindStepClasses(const OnnxModel& model, const ImportOptions& import) {
+  const auto imported = Import(model, import);
+  if (!imported.ok()) return 0;
+  for (const GraphOutput& found : imported->graph.outputs()) {
+    const Type& type = imported->graph.type(found.value);
+    if (type.rank() == 3 && IsFloat(type.dtype)) return type.shape.back();
+  }
+  return 0;
+}
+
+// Sets the open dimensions of inputs for lines of text with this height and number of channels, and for sounds.
+void SetOpenDims(const OnnxModel& model, int64_t height, int64_t channels, ImportOptions* import) {
+  const int64_t width = 16 * height;
+  for (const ModelInput& input : model.inputs()) {
+    Shape& shape = import->input_shapes[input.name] = input.dims;
+    const int64_t picture[] = {1, channels, height, width};
+    for (size_t i = 0; i < shape.size(); ++i) {
+      const auto given = import->dim_values.find(i < input.dim_names.size() ? input.dim_names[i] : "");
+      if (shape[i] < 0 && given != import->dim_values.end()) shape[i] = given->second;
+      if (shape[i] < 0) shape[i] = shape.size() == 4 ? picture[i] : i == 0 ? 1 : width;
+    }
+    if (!input.has_shape) import->input_shapes.erase(input.name);
+  }
+}
+
+// Returns the classes at the steps of an output of the model; 0: they are not known.
 int64_t CountImportedClasses(TrainConfig config, const OnnxModel& model, const std::string& output) {
   config.data.clear();  // finds sizes for free dimensions
   config.input.clear();
@@ -48,13 +75,15 @@ int64_t CountImportedClasses(TrainConfig config, const OnnxModel& model, const s
   for (auto& [name, shape] : import->input_shapes) std::ranges::replace(shape, int64_t{-1}, int64_t{1});
   import->half_weights = true;
   if (!output.empty()) import->outputs = {output};
-  const auto imported = Import(model, *import);
-  if (!imported.ok()) return 0;
-  for (const GraphOutput& found : imported->graph.outputs()) {
-    const Type& type = imported->graph.type(found.value);
-    if (type.rank() == 3 && IsFloat(type.dtype)) return type.shape.back();
+  int64_t classes = FindStepClasses(model, *import);
+  for (const int64_t height : ListLineHeights(config, 0)) {
+    for (const int64_t channels : {3, 1}) {
+      if (classes > 0) return classes;
+      SetOpenDims(model, height, channels, &*import);
+      classes = FindStepClasses(model, *import);
+    }
   }
-  return 0;
+  return classes;
 }
 
 // The declaration of an output [N,T,C] or [T,N,C].

@@ -105,6 +105,63 @@ TEST_F(TextLabels, ClassesOfAFixedBatchAreCounted) {
   EXPECT_EQ(Summary()["eval"]["exact"], 1) << Summary()["eval"];
 }
 
+// A recognizer of lines of one height, which it does not declare.
+class OpenHeight : public TextLabels {
+ protected:
+  OpenHeight() {
+    std::filesystem::create_directories(Path("lines"));
+    for (int i = 0; i < 8; ++i) {
+      const auto rgb = [&](int x, int /*y*/) { return x * 0x010203 + i; };
+      WriteAll(Path(StrCat("lines/", i, ".bmp")), Bmp(20 + 4 * i, 20, rgb));
+      WriteAll(Path(StrCat("lines/", i, ".txt")), i % 2 == 0 ? "ab" : "ba");
+    }
+  }
+  // Saves a model that takes lines of this height.
+  void Save(int64_t height, int64_t channels, const std::vector<int64_t>& declared) const {
+    const int64_t width = height * channels;
+    tiny::Model m{.input_shape = declared};
+    m.nodes = {{"Transpose", {"x"}, {"t"}, {{"perm", {0, 3, 1, 2}}}},
+               {"Reshape", {"t", "s"}, {"r"}},
+               {"MatMul", {"r", "w"}, {"o"}},
+               {"Add", {"o", "b"}, {"y"}}};
+    std::string shape;
+    for (const int64_t extent : {int64_t{0}, int64_t{0}, width})
+      shape += LittleEndian(static_cast<uint32_t>(extent), 4) + LittleEndian(0, 4);
+    m.weights = {{"w", {width, kClasses}, tiny::Uniform(width * kClasses, 0.5F, 1)},
+                 {"b", {kClasses}, std::vector<float>(kClasses, 0)},
+                 {.name = "s", .shape = {3}, .type = 7, .bytes = shape}};
+    m.output_shape = {declared[0], -5};
+    m.Save(Path("h.onnx"));
+  }
+  std::string Pictures() const {
+    const Json p = Json::parse(ReadAll(Path("r/preprocess.json")))["pictures"];
+    return StrCat(p["height"].get<int>(), "x", p["width"].get<int>(), "x", p["channels"].get<int>());
+  }
+};
+
+TEST_F(OpenHeight, IsFoundOrGiven) {
+  const std::string flags = "--model h.onnx --class-map chars.txt --data lines ";
+  Save(64, 1, {1, 1, -2, -3});
+  Trains(flags);
+  EXPECT_EQ(Pictures(), "64x0x1");
+  Save(40, 1, {1, 1, -2, -3});
+  Refuses("--model h.onnx --class-map chars.txt --data lines", "--image-size HEIGHTxauto sets the height of lines");
+  Trains(flags + "--image-size 40xauto");
+  EXPECT_EQ(Pictures(), "40x0x1");
+  EXPECT_THAT(text_, HasSubstr("labels are texts of the 5 classes"));
+  Refuses("--model h.onnx --class-map chars.txt --data lines --image-size 64xauto", "cannot reshape");
+}
+
+TEST_F(OpenHeight, ChannelsMayBeOpenToo) {
+  for (const int64_t channels : {3, 1}) {
+    Save(32, channels, {-1, -2, -3, -4});
+    Trains("--model h.onnx --class-map chars.txt --data lines");
+    EXPECT_EQ(Pictures(), StrCat("32x0x", channels));
+    EXPECT_EQ(Run("predict --model r/model.onnx --data lines --out p.csv").code, 0);
+    EXPECT_THAT(ReadAll(Path("p.csv")), HasSubstr("sample,file,prediction,probability"));
+  }
+}
+
 TEST_F(TextLabels, PredictWritesTexts) {
   Trains("--model m.onnx --data d.jsonl");
   const Outcome o = Run("predict --model r/model.onnx --data d.jsonl --out p.csv");
