@@ -41,19 +41,18 @@ struct None {};
 class Value {
  public:
   Value() = default;
-  Value(None /*none*/) : kind_(Kind::kNone) {}                   // NOLINT(google-explicit-constructor)
-  Value(bool truth) : kind_(Kind::kBool), number_(truth) {}      // NOLINT(google-explicit-constructor)
-  Value(int64_t number) : kind_(Kind::kInt), number_(number) {}  // NOLINT(google-explicit-constructor)
-  Value(double number)
-      : kind_(Kind::kFloat), number_(std::bit_cast<int64_t>(number)) {}  // NOLINT(google-explicit-constructor)
-  Value(std::string text) : Value(Kind::kText, std::move(text)) {}       // NOLINT(google-explicit-constructor)
-  Value(std::string_view text) : Value(std::string(text)) {}             // NOLINT(google-explicit-constructor)
-  Value(const char* text) : Value(std::string(text)) {}                  // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<Sequence> sequence)
-      : Value(Kind::kSequence, std::move(sequence)) {}  // NOLINT(google-explicit-constructor)
-  Value(const std::shared_ptr<const Dict>& dict);       // NOLINT(google-explicit-constructor)
-  Value(std::shared_ptr<Object> object)
-      : Value(Kind::kObject, std::move(object)) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor)
+  Value(None /*none*/) : kind_(Kind::kNone) {}
+  Value(bool truth) : kind_(Kind::kBool), number_(truth) {}
+  Value(int64_t number) : kind_(Kind::kInt), number_(number) {}
+  Value(double number) : kind_(Kind::kFloat), number_(std::bit_cast<int64_t>(number)) {}
+  Value(std::string text) : Value(Kind::kText, std::move(text)) {}
+  Value(std::string_view text) : Value(std::string(text)) {}
+  Value(const char* text) : Value(std::string(text)) {}
+  Value(std::shared_ptr<Sequence> sequence) : Value(Kind::kSequence, std::move(sequence)) {}
+  Value(const std::shared_ptr<const Dict>& dict);
+  Value(std::shared_ptr<Object> object) : Value(Kind::kObject, std::move(object)) {}
+  // NOLINTEND(google-explicit-constructor)
   static Value MakeMarkup(std::string text) { return {Kind::kMarkup, std::move(text)}; }
   static Value MakeUndefined(std::string reason) { return {Kind::kUndefined, std::move(reason)}; }
 
