@@ -87,6 +87,8 @@ TEST_F(Adapters, AreNamedWithoutAModuleThatWrapsTheModel) {
   EXPECT_EQ(names("model.model.layers.0.up", "model.lm_head"), plain);
   EXPECT_EQ(names("m.model.layers.0.up", "m.lm_head"), plain);
   EXPECT_EQ(names("m.electra.encoder.layer.0.up", "m.classifier")[0], "electra.encoder.layer.0.up");
+  EXPECT_EQ(names("m.albert.encoder.albert_layer_groups.0.up", "m.classifier")[0],
+            "albert.encoder.albert_layer_groups.0.up");
   EXPECT_EQ(names("bert.encoder.layer.0.up", "bert.pooler.dense")[0], "bert.encoder.layer.0.up");
   EXPECT_EQ(names("net.up", "net.out")[0], "net.up");
   EXPECT_EQ(names("a.model.layers.0.up", "b.head")[0], "a.model.layers.0.up") << "a part of a greater model";

@@ -23,6 +23,8 @@ constexpr StackName kStacks[] = {{"model", ".layers."},
                                  {"wav2vec2", ".encoder.layers."},
                                  {"hubert", ".encoder.layers."},
                                  {"wavlm", ".encoder.layers."},
+                                 {"encoder", ".block."},
+                                 {"decoder", ".block."},
                                  {"", ".encoder.layer."}};
 
 // Returns true if the name is one of a layer: "electra.encoder.layer.0".
