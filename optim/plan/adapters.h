@@ -27,8 +27,8 @@ bool TrainsWhole(const TrainConfig& config, const LowRankTarget& target);
 std::vector<LowRankTarget> ListAdapterTargets(const OnnxModel& model);
 
 struct AdapterPlan {
-  std::vector<LowRankUpdate> updates;  // in the order of the nodes
-  int64_t in_bodies = 0;               // products in bodies of control flow, which all-linear leaves out
+  std::vector<LowRankUpdate> updates;    // in the order of the nodes
+  std::vector<LeftOutProduct> left_out;  // products that all-linear would adapt if they were targets
   // Weights of the model that the adapters replace, by name and as the graph stores them. They train whole.
   std::map<std::string, HostTensor> whole;
 };

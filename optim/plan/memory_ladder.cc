@@ -11,6 +11,7 @@
 #include "optim/step/program/optimize.h"
 #include "optim/step/program/programs.h"
 #include "optim/step/rules/rule.h"
+#include "optim/step/training_graph.h"
 
 namespace onnxtrain {
 namespace {
@@ -26,25 +27,31 @@ bool MayUpdateInBackward(const TrainConfig& config, const SessionOptions& option
 }
 
 // A way to make updates.
-struct UpdateForm {
-  bool (*open)(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch);
-  void (*set)(MemoryRung* rung);
-};
+using UpdateForm = void (*)(MemoryRung* rung);
 
-// From the one that takes the least time.
-constexpr UpdateForm kUpdateForms[] = {
-    {[](const TrainConfig&, const SessionOptions&, const BatchPlan&) { return true; }, [](MemoryRung*) {}},
-    {MayDivide,
-     [](MemoryRung* rung) {
-       rung->divides = true;
-       rung->fields.emplace_back("micro_batch_size", "1");
-     }},
-    {MayUpdateInBackward,
-     [](MemoryRung* rung) {
-       rung->optimizer.in_backward = true;
-       rung->fields.emplace_back("optimizer_in_backward", "yes");
-     }},
-};
+void DivideUpdates(MemoryRung* rung) {
+  rung->divides = true;
+  rung->fields.emplace_back("micro_batch_size", "1");
+}
+
+void UpdateInBackward(MemoryRung* rung) {
+  rung->optimizer.in_backward = true;
+  rung->fields.emplace_back("optimizer_in_backward", "yes");
+}
+
+// Lists the ways other than the configured one, from the one that takes the least time. An update in the backward pass
+// takes no more unless the norm of all gradients takes a second pass.
+std::vector<UpdateForm> ListUpdateForms(const TrainConfig& config, const SessionOptions& options,
+                                        const BatchPlan& batch) {
+  std::vector<UpdateForm> forms;
+  if (MayDivide(config, options, batch)) forms.push_back(DivideUpdates);
+  if (!MayUpdateInBackward(config, options, batch)) return forms;
+  OptimizerSpec optimizer = options.optimizer;
+  optimizer.in_backward = true;
+  const bool slow = NeedsNormFirst(optimizer, options.loss_scale.has_value());
+  forms.insert(slow ? forms.end() : forms.begin(), UpdateInBackward);
+  return forms;
+}
 
 // A way to store what an update changes.
 struct StateForm {
@@ -98,10 +105,10 @@ std::string MemoryRung::Name() const {
 
 std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch) {
   std::vector<MemoryRung> rungs;
+  const std::vector<UpdateForm> forms = ListUpdateForms(config, options, batch);
   const auto add = [&](const MemoryRung& state) {
-    for (const UpdateForm& form : kUpdateForms) {
-      if (form.open(config, options, batch)) form.set(&rungs.emplace_back(state));
-    }
+    rungs.push_back(state);
+    for (const UpdateForm form : forms) form(&rungs.emplace_back(state));
   };
   MemoryRung state{.optimizer = options.optimizer};
   add(state);
@@ -246,8 +253,12 @@ absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& m
 absl::StatusOr<std::vector<RungPlan>> PlanLadder(const TrainConfig& config, const BudgetedModel& model,
                                                  const SessionOptions& options, const BatchPlan& batch) {
   std::vector<RungPlan> plans;
+  int64_t least = std::numeric_limits<int64_t>::max();
   for (const MemoryRung& rung : ListRungs(config, options, batch)) {
-    ASSIGN_OR_RETURN(plans.emplace_back(), PlanRung(rung, model, options, batch));
+    ASSIGN_OR_RETURN(RungPlan plan, PlanRung(rung, model, options, batch));
+    plan.saves = plan.least_budget < least;
+    least = std::min(least, plan.least_budget);
+    plans.push_back(std::move(plan));
   }
   return plans;
 }

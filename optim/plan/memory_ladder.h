@@ -25,8 +25,8 @@ struct MemoryRung {
   std::string Name() const;
 };
 
-// Lists the rungs that `config` leaves open, the configuration itself first. Those that change no numbers come first,
-// then those that round the state, each from the one that takes the least time.
+// Lists the rungs that `config` leaves open in the order of their cost, the configuration itself first: by what they
+// change in the numbers, nothing first, then by the time that they take.
 std::vector<MemoryRung> ListRungs(const TrainConfig& config, const SessionOptions& options, const BatchPlan& batch);
 
 // Makes the plan of the whole run fit options->recompute.memory_budget, on the first rung that does. Rungs that change
@@ -44,12 +44,13 @@ struct RungPlan {
   SessionMemory least;  // with as much as possible
   double least_seconds = 0;
   int64_t least_budget = 0;  // the smallest `memory_budget` that fits
+  bool saves = true;         // every rung before it needs a larger `memory_budget`: one may take this rung
 };
 
 // Plans a rung, in micro-batches of one sample where it divides updates.
 absl::StatusOr<RungPlan> PlanRung(const MemoryRung& rung, const BudgetedModel& model, const SessionOptions& options,
                                   const BatchPlan& batch);
-// Plans every rung.
+// Plans every rung, and finds those that save memory.
 absl::StatusOr<std::vector<RungPlan>> PlanLadder(const TrainConfig& config, const BudgetedModel& model,
                                                  const SessionOptions& options, const BatchPlan& batch);
 

@@ -122,10 +122,10 @@ absl::Status SessionImpl::EnsureApply() {
   if (compiled_.apply != nullptr) return absl::OkStatus();
   const bool divided = !state_.shard().whole();
   ASSIGN_OR_RETURN(
-      const Graph graph,
+      Graph graph,
       BuildApply(MakeUpdateSpec(), divided ? state_.shard_groups() : state_.groups(), state_.statistics_elements(),
                  divided && !state_.divides_gradients() ? state_.groups() : std::vector<FlatGroup>(), norm_is_given()));
-  ASSIGN_OR_RETURN(compiled_.apply, programs_.Compile(graph, ApplyBindings(), state_.bindings()));
+  ASSIGN_OR_RETURN(compiled_.apply, programs_.Compile(std::move(graph), ApplyBindings(), state_.bindings()));
   compiled_.apply->name = "apply";
   return absl::OkStatus();
 }
@@ -171,7 +171,7 @@ bool SessionImpl::EvictProgram() {
 // Returns the bytes of code of an update with another batch size; 0 if all batches have the same size.
 size_t SessionImpl::CodeBeside(const CodeEstimate& code) const {
   if (options_.variable_inputs.empty()) return 0;
-  return code.bytes() + (micros_.size() > 1 ? code.call_bytes() : 0);
+  return code.bytes() + (micros_.size() > 1 ? code.program_bytes() : 0);
 }
 
 absl::StatusOr<CompiledBatchProgram*> SessionImpl::Get(ProgramKind kind, int64_t batch,
@@ -213,7 +213,9 @@ absl::StatusOr<CompiledBatchProgram*> SessionImpl::AddProgram(ProgramKind kind, 
   ASSIGN_OR_RETURN(graph, shards_->AddGathers(std::move(graph)));
   const Bindings statistics = IsMicro(kind) ? state_.PendingStatistics(IsFirst(kind)) : Bindings();
   const OutputGroups transient_outputs = IsMicro(kind) ? reducer_->taken_outputs() : OutputGroups();
-  ASSIGN_OR_RETURN(auto compiled, programs_.Compile(graph, statistics, state_.bindings(), batch, transient_outputs));
+  prepared.model.graph = {};
+  ASSIGN_OR_RETURN(auto compiled,
+                   programs_.Compile(std::move(graph), statistics, state_.bindings(), batch, transient_outputs));
   compiled->name = kProgramNames[static_cast<int>(kind)];
   BatchFeeds feeds(*compiled, prepared.model.random_key, options_.loss.pairs);
   compiled->program->SetInterruption(reducer_->may_interrupt() ? FindInterruption(kind) : Interruption::kNever);

@@ -9,6 +9,8 @@ namespace {
 
 // Memory of the process besides tensors: code and tables of libraries, tables of the heap, and stacks.
 constexpr int64_t kProcessBytes = int64_t{17} << 20;
+// The session's graph, the import that it was made from, and the one that other batch sizes are made from.
+constexpr int64_t kForwardGraphs = 3;
 // Memory of the communication library (backends/comm): mostly the code of libtorch and its operator table, which is
 // filled when it is loaded. Measured with Debian 12's libtorch.
 constexpr int64_t kCommunicationBytes = int64_t{140} << 20;
@@ -71,8 +73,9 @@ SessionMemory SessionImpl::MemoryNow() const {
   m.activations = static_cast<int64_t>(programs_.arena_bytes());
   m.feeds = static_cast<int64_t>(programs_.exchange_bytes());
   m.host = kProcessBytes + (options_.communicates() || reducer_->communicates() ? kCommunicationBytes : 0) +
-           PredictedBytes() + static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) +
-           options_.caller_bytes + options_.micro_batch * options_.caller_bytes_per_sample;
+           PredictedBytes() + kForwardGraphs * std::ssize(prepared_.model.graph.nodes()) * int64_t{kGraphNodeBytes} +
+           static_cast<int64_t>(programs_.code_bytes() + models_->model()->HeapBytes()) + options_.caller_bytes +
+           options_.micro_batch * options_.caller_bytes_per_sample;
   return m;
 }
 

@@ -87,6 +87,8 @@ TEST_F(Adapters, AreNamedWithoutAModuleThatWrapsTheModel) {
   EXPECT_EQ(names("model.model.layers.0.up", "model.lm_head"), plain);
   EXPECT_EQ(names("m.model.layers.0.up", "m.lm_head"), plain);
   EXPECT_EQ(names("m.electra.encoder.layer.0.up", "m.classifier")[0], "electra.encoder.layer.0.up");
+  EXPECT_EQ(names("m.albert.encoder.albert_layer_groups.0.up", "m.classifier")[0],
+            "albert.encoder.albert_layer_groups.0.up");
   EXPECT_EQ(names("bert.encoder.layer.0.up", "bert.pooler.dense")[0], "bert.encoder.layer.0.up");
   EXPECT_EQ(names("net.up", "net.out")[0], "net.up");
   EXPECT_EQ(names("a.model.layers.0.up", "b.head")[0], "a.model.layers.0.up") << "a part of a greater model";
@@ -191,7 +193,71 @@ TEST_F(Adapters, ASharedWeightHasOneAdapter) {
 
   shared.nodes[2] = {"Gemm", {"h1", "layer.weight"}, {"h2"}, {}, {{"transB", 1}}};
   shared.Save(Path("mixed.onnx"));
-  ExpectRefused(Run("--model mixed.onnx" + line + "m"), "the model has no product but its output layer");
+  ExpectRefused(Run("--model mixed.onnx" + line + "m"),
+                "the model has no product but its output layer; name it: out. "
+                "'layer' multiplies by 'layer.weight' and by its transpose");
+}
+
+// Exporters store the weight of a module once for each product, as it is or transposed.
+TEST_F(Adapters, CopiesOfASharedWeightHaveOneAdapter) {
+  tiny::Model shared;
+  shared.input_shape = {-1, 4};
+  shared.nodes = {{"MatMul", {"x", "layer.weight"}, {"h0"}},
+                  {"Tanh", {"h0"}, {"h1"}},
+                  {"MatMul", {"h1", "equal"}, {"h2"}},
+                  {"Tanh", {"h2"}, {"h3"}},
+                  {"Gemm", {"h3", "turned"}, {"h4"}, {}, {{"transB", 1}}},
+                  {"Tanh", {"h4"}, {"h"}},
+                  {"MatMul", {"h", "out.weight"}, {"y"}}};
+  const std::vector<float> values = tiny::Uniform(16, 0.9f, 3);
+  std::vector<float> transpose;
+  for (size_t i = 0; i < 16; ++i) transpose.push_back(values[i % 4 * 4 + i / 4]);
+  shared.weights = {{"layer.weight", {4, 4}, values},
+                    {"equal", {4, 4}, values},
+                    {"turned", {4, 4}, transpose},
+                    {"out.weight", {4, 3}, tiny::Uniform(12, 0.9f, 4)}};
+  shared.Save(Path("copies.onnx"));
+  const std::string ties = "--model copies.onnx --tie layer.weight=equal --tie layer.weight=turned ";
+  for (const std::string variant : {"lora", "dora"}) {
+    const Outcome o = Run(ties + "--data d.npz --eval-data test.npz --epochs 6 --lr 0.05 --lora-rank 2 --quiet " +
+                          "--overwrite --out c --lora-variant " + variant);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(Summary("c")["trainable_parameters"], 2 * (4 + 4) + (variant == "dora" ? 4 : 0));
+    EXPECT_LT(Summary("c")["eval"]["loss"], Summary("c")["eval_before"]["loss"]);
+    EXPECT_EQ(Adapter("c/adapter").size(), variant == "dora" ? 3u : 2u);
+    const HostTensor weight = Weight("c/model.onnx", "layer.weight"), turned = Weight("c/model.onnx", "turned");
+    EXPECT_FALSE(weight.SameBytes(Weight("copies.onnx", "layer.weight")));
+    EXPECT_TRUE(weight.SameBytes(Weight("c/model.onnx", "equal")));
+    for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(turned.At(i), weight.At(i % 4 * 4 + i / 4));
+    const Outcome merged = Run("eval --model c/model.onnx --data test.npz --json --quiet");
+    EXPECT_NEAR(Json::parse(merged.out)["loss"], Summary("c")["eval"]["loss"].get<double>(), 1e-6);
+  }
+  const Json listed = Json::parse(Run("inspect --adapters --json " + ties).out);
+  EXPECT_EQ(listed["adapters"].size(), 2u);  // and the output layer
+  EXPECT_EQ(listed["left_out"], Json::array());
+  const Outcome gradients = Run("compare " + ties + "--data d.npz --adapter c/adapter --gradcheck 6 --json --quiet");
+  for (const Json& parameter : Json::parse(gradients.out)["gradcheck"]["parameters"])
+    EXPECT_LT(parameter["relative"].get<double>(), 1e-4) << parameter;
+}
+
+// An update of the weight would change what another node reads.
+TEST_F(Adapters, ARunNamesAProductWithoutAnAdapter) {
+  tiny::Model net = Net();
+  const std::vector<tiny::Op> tied = {{"MatMul", {"x", "tied.weight"}, {"side"}},
+                                      {"ReduceMean", {"tied.weight"}, {"mean"}, {}, {{"keepdims", 0}}},
+                                      {"Mul", {"side", "mean"}, {"scaled"}},
+                                      {"Add", {"h0", "scaled"}, {"h1"}}};
+  net.nodes[1].inputs = {"h1"};
+  net.nodes.insert(net.nodes.begin() + 1, tied.begin(), tied.end());
+  net.weights.push_back({"tied.weight", {4, 16}, tiny::Uniform(64, 0.5f, 9)});
+  net.Save(Path("tied.onnx"));
+  const std::string why = "'tied', which shares 'tied.weight' with ReduceMean 'mean_node'";
+  const Outcome o = Run("--model tied.onnx --data d.npz --lora-rank 2 --max-steps 1 --out t");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE((o.out + o.err).find(StrCat("none beside ", why)), std::string::npos) << o.out << o.err;
+  ExpectRefused(Run("--model tied.onnx --data d.npz --lora-rank 2 --lora-target tied --out n"),
+                "--lora-target tied: 'tied' shares 'tied.weight' with ReduceMean 'mean_node': it can have no adapter");
+  EXPECT_NE(Run("inspect --adapters --model tied.onnx").out.find("'tied' shares 'tied.weight'"), std::string::npos);
 }
 
 TEST_F(Adapters, OverwritingRemovesTheOldAdapter) {

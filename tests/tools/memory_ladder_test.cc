@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
+#include "frontend/base/status.h"
 #include "frontend/base/strings.h"
 #include "frontend/data/sources/numpy.h"
 #include "tests/tools/run_scratch.h"
@@ -80,6 +82,35 @@ TEST_F(MemoryLadder, EachRungTakesLess) {
 TEST_F(MemoryLadder, SmallerMicroBatchesAreARung) {
   const Json rungs = Ladder("", 8);
   EXPECT_EQ(FindRung(rungs, {{"micro_batch_size", "1"}})["micro_batch"], 1);
+}
+
+// Rungs are in the order of their cost. One that a cheaper rung makes useless is no rung.
+TEST_F(MemoryLadder, SavingRungsTakeLessThanAllBeforeThem) {
+  const Json rungs = Ladder("", 8);
+  int64_t least = std::numeric_limits<int64_t>::max(), saving = 0;
+  for (const Json& rung : rungs) {
+    const int64_t budget = rung["least_memory_budget"];
+    EXPECT_EQ(rung["saves"], budget < least) << rung;
+    least = std::min(least, budget);
+    saving += rung["saves"] ? 1 : 0;
+  }
+  ASSERT_LT(saving, std::ssize(rungs)) << "gradients stay between micro-batches: a smaller one saves little here";
+  const std::string plan = StrCat("plan --ladder ", kModel, "--batch-size 8");
+  const std::string page = RunProcess(plan).out;
+  EXPECT_NE(page.find(StrCat("\n ", saving, ". ")), std::string::npos) << page;
+  EXPECT_EQ(page.find(StrCat("\n ", saving + 1, ". ")), std::string::npos) << page;
+  EXPECT_NE(page.find("\n no rungs, since those before them need no more memory: "), std::string::npos) << page;
+}
+
+// Updates in the backward pass take a second pass where the norm of all gradients matters.
+TEST_F(MemoryLadder, UpdatesInTheBackwardPassComeFirstWhereTheyTakeNoTime) {
+  const auto position = [](const Json& rungs, const char* field) {
+    const auto has = [&](const Json& rung) { return rung["fields"].contains(field) && rung["fields"].size() == 1; };
+    return std::ranges::find_if(rungs, has) - rungs.begin();
+  };
+  const Json clipped = Ladder("", 8), free = Ladder("--max-grad-norm 0", 8);
+  EXPECT_LT(position(clipped, "micro_batch_size"), position(clipped, "optimizer_in_backward"));
+  EXPECT_LT(position(free, "optimizer_in_backward"), position(free, "micro_batch_size"));
 }
 
 // The first rung that changes no numbers, with the same losses; those that do only if they are allowed.

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "frontend/base/status.h"
+#include "frontend/onnx/edit/body_products.h"
+#include "frontend/onnx/edit/library_names.h"
 #include "frontend/onnx/edit/output_layer.h"
 #include "frontend/onnx/edit/packed_parts.h"
 #include "frontend/onnx/read/parsed.h"
@@ -45,54 +47,6 @@ const std::vector<ModuleNames>& GetModuleNames() {
   return names;
 }
 
-// Beginnings of the names of layers in models of transformers: the model, or any, and what follows.
-struct StackName {
-  std::string_view model, layers;
-};
-constexpr StackName kStacks[] = {{"model", ".layers."},         {"model", ".encoder.layers."},
-                                 {"model", ".decoder.layers."}, {"transformer", ".h."},
-                                 {"gpt_neox", ".layers."},      {"distilbert", ".transformer.layer."},
-                                 {"", ".encoder.layer."}};
-
-// Returns true if the name is one of a layer: "electra.encoder.layer.0".
-bool IsInStack(std::string_view name) {
-  const size_t end = std::min(name.find('.'), name.size());
-  return std::ranges::any_of(kStacks, [&](const StackName& stack) {
-    const bool of_model = stack.model.empty() || name.substr(0, end) == stack.model;
-    return of_model && name.substr(end).starts_with(stack.layers);
-  });
-}
-
-// Returns the module that the library of the model counts names from, as the metadata of all nodes has it.
-std::optional<std::string> FindLibraryModule(const ParsedGraph& graph) {
-  std::optional<std::string> found;
-  for (const ParsedNode& node : graph.nodes) {
-    if (node.fx == nullptr || !node.fx->library_module) continue;
-    if (found && *found != *node.fx->library_module) return "";
-    found = node.fx->library_module;
-  }
-  return found;
-}
-
-// Returns "model." where a module of that name wraps a model of a library, as one that returns logits alone for the
-// export: the metadata says so, or all names begin with it, and a stack of layers follows. Returns "" otherwise.
-std::string FindWrapper(const ParsedGraph& graph, const std::vector<std::string>& names) {
-  const std::string first = names.empty() ? "" : names[0].substr(0, names[0].find('.') + 1);
-  const auto wrapped = [](const std::string& wrapper) {
-    return [&wrapper](const std::string& name) { return name.starts_with(wrapper); };
-  };
-  if (const std::optional<std::string> module = FindLibraryModule(graph)) {
-    const std::string wrapper = module->empty() ? "" : *module + ".";
-    return std::ranges::all_of(names, wrapped(wrapper)) ? wrapper : "";
-  }
-  const auto stacks = [&](const std::string& name) { return IsInStack(std::string_view(name).substr(first.size())); };
-  return std::ranges::all_of(names, wrapped(first)) && std::ranges::any_of(names, stacks) ? first : "";
-}
-
-std::string WithoutPrefix(const std::string& name, const std::string& prefix) {
-  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-}
-
 class TargetFinder {
  public:
   explicit TargetFinder(const OnnxModel& model) : model_(model.parsed()), tracer_(model_) {
@@ -109,16 +63,23 @@ class TargetFinder {
   }
 
   std::vector<LowRankTarget> Run(bool packed) {
-    for (const ParsedNode& node : model_.graph.nodes) {
-      for (const Operand& operand : ListOperands(node)) AddProduct(node, operand);
-    }
-    std::erase_if(targets_, [&](const LowRankTarget& target) {
-      return mixed_.contains(target.weight) || !OnlyProductsRead(target.weight);
-    });
+    AddProducts();
+    std::erase_if(targets_, [&](const LowRankTarget& target) { return !ExplainShared(target).empty(); });
     if (!packed) SplitPacked();
     UnwrapModules();
     NumberEqualModules();
     return std::move(targets_);
+  }
+
+  std::vector<LeftOutProduct> ListShared() {
+    AddProducts();
+    UnwrapModules();
+    std::vector<LeftOutProduct> shared;
+    for (const LowRankTarget& target : targets_) {
+      const std::string why = ExplainShared(target);
+      if (!why.empty()) shared.push_back({.module = target.module, .why = why, .output_layer = target.output_layer});
+    }
+    return shared;
   }
 
  private:
@@ -132,6 +93,12 @@ class TargetFinder {
     size_t input = 1;                     // the input of the product that reads it
     int64_t experts = 0;
   };
+
+  void AddProducts() {
+    for (const ParsedNode& node : model_.graph.nodes) {
+      for (const Operand& operand : ListOperands(node)) AddProduct(node, operand);
+    }
+  }
 
   // Adds the node to the target of a weight that it multiplies by.
   void AddProduct(const ParsedNode& node, const Operand& operand) {
@@ -216,8 +183,8 @@ class TargetFinder {
                     .dtype = model_.graph.initializers.at(traced->tensor).dtype(),
                     .transposed = transposed};
     for (const ParsedNode* moved : traced->through) {
-      if (!IsMove(*moved) || (conv && !IsIdentity(*moved))) return std::nullopt;
-      operand.transposed ^= IsOp(*moved, {"Transpose"});
+      if (!IsMove(*moved) || (conv && Transposes(*moved))) return std::nullopt;
+      operand.transposed ^= Transposes(*moved);
     }
     return operand;
   }
@@ -275,7 +242,7 @@ class TargetFinder {
   std::optional<Operand> FindDequantized(const std::string& name, bool transposed) const {
     const ParsedNode* node = tracer_.Producer(name);
     if (node == nullptr) return std::nullopt;
-    if (IsMove(*node)) return FindDequantized(node->inputs[0], transposed ^ IsOp(*node, {"Transpose"}));
+    if (IsMove(*node)) return FindDequantized(node->inputs[0], transposed ^ Transposes(*node));
     if (!IsDequantize(*node)) return std::nullopt;
     const HostTensor *numbers = FindInitializer(node->inputs[0]), *scale = FindInitializer(node->inputs[1]);
     if (numbers == nullptr || numbers->shape().size() != 2 || scale == nullptr || !IsFloat(scale->dtype()))
@@ -301,22 +268,44 @@ class TargetFinder {
   }
 
   static bool IsMove(const ParsedNode& node) { return IsOp(node, {"Transpose"}) || IsIdentity(node); }
+  // Returns true for a Transpose that changes the order of the axes. Copies of a weight are made by one that does not.
+  static bool Transposes(const ParsedNode& node) {
+    return IsOp(node, {"Transpose"}) && !std::ranges::is_sorted(Permutation(node, 2));
+  }
   static bool IsDequantize(const ParsedNode& node) {
     return node.op_type == "DequantizeLinear" && node.inputs.size() >= 2 && !node.outputs.empty();
   }
 
-  // Returns true if all readers of the value, through transposes, are products that AddProduct found.
-  bool OnlyProductsRead(const std::string& name) const {
-    if (outputs_.contains(name)) return false;
+  // Returns why the weight of the target cannot be updated with its products alone; "" if it can.
+  std::string ExplainShared(const LowRankTarget& target) const {
+    const std::string weight = StrCat("'", Printable(target.weight), "'");
+    if (mixed_.contains(target.weight)) return StrCat("multiplies by ", weight, " and by its transpose");
+    const std::string reader = FindOtherReader(target.weight);
+    return reader.empty() ? "" : StrCat("shares ", weight, " with ", reader);
+  }
+
+  // Returns what reads the value, through transposes, other than products that AddProduct found; "" if nothing does.
+  std::string FindOtherReader(const std::string& name) const {
+    if (outputs_.contains(name)) return StrCat("the output '", Printable(name), "'");
     const auto readers = readers_.find(name);
-    return readers == readers_.end() || std::ranges::all_of(readers->second, [&](const ParsedNode* node) {
-             if (IsOp(*node, {"Shape", "Size"})) return true;
-             const bool selects = IsDequantize(*node) || SelectsMatrices(*node, find_producer_, find_tensor_);
-             if (IsMove(*node) || (selects && node->inputs[0] == name)) return OnlyProductsRead(node->outputs[0]);
-             const auto [first, last] = products_.equal_range(node);
-             return std::ranges::count(node->inputs, name) == 1 &&
-                    std::any_of(first, last, [&](const auto& product) { return node->inputs[product.second] == name; });
-           });
+    if (readers == readers_.end()) return "";
+    for (const ParsedNode* node : readers->second) {
+      if (IsOp(*node, {"Shape", "Size"})) continue;
+      const bool selects = IsDequantize(*node) || SelectsMatrices(*node, find_producer_, find_tensor_);
+      const bool passes = IsMove(*node) || (selects && node->inputs[0] == name);
+      const std::string other = passes                    ? FindOtherReader(node->outputs[0])
+                                : Multiplies(*node, name) ? ""
+                                                          : StrCat(node->op_type, " '", Printable(node->source), "'");
+      if (!other.empty()) return other;
+    }
+    return "";
+  }
+
+  // Returns true if AddProduct found that the node multiplies by the value, and reads it in no other way.
+  bool Multiplies(const ParsedNode& node, const std::string& value) const {
+    const auto [first, last] = products_.equal_range(&node);
+    return std::ranges::count(node.inputs, value) == 1 &&
+           std::any_of(first, last, [&](const auto& product) { return node.inputs[product.second] == value; });
   }
 
   bool IsTrained(const std::string& weight) const {
@@ -409,72 +398,11 @@ class TargetFinder {
 
 }  // namespace
 
-namespace {
-
-// Lists the products in bodies of control flow, whose weights are initializers of the body or of a graph around it.
-class BodyProductFinder {
- public:
-  explicit BodyProductFinder(const OnnxModel& model) : wrapper_(ListModules(model)) {
-    scopes_.push_back(&model.parsed().graph);
-  }
-
-  std::vector<BodyProduct> Run() {
-    SearchBodies(*scopes_[0]);
-    return std::move(found_);
-  }
-
- private:
-  static std::string ListModules(const OnnxModel& model) {
-    std::vector<std::string> names;
-    for (const std::string& name : model.parsed().graph.initializer_order) names.push_back(name);
-    return FindWrapper(model.parsed().graph, names);
-  }
-
-  void SearchBodies(const ParsedGraph& graph) {
-    for (const ParsedNode& node : graph.nodes) {
-      for (const auto& [attribute, body] : node.graphs) SearchBody(node, *body);
-    }
-  }
-
-  void SearchBody(const ParsedNode& control, const ParsedGraph& body) {
-    scopes_.push_back(&body);
-    for (const ParsedNode& node : body.nodes) {
-      constexpr size_t kMatrix = 1;
-      const bool product = IsOp(node, {"MatMul", "Gemm"}) || FindPackedWeight(node.domain, node.op_type) != nullptr;
-      const std::string weight = product && node.inputs.size() > kMatrix ? FindMatrix(node.inputs[kMatrix]) : "";
-      if (weight.empty()) continue;
-      const bool named = LastPart(weight) == "weight" && !ParentOf(weight).empty();
-      const std::string scopes = DottedModule(node.name);
-      const std::string module = named ? std::string(ParentOf(weight)) : scopes.empty() ? weight : scopes;
-      found_.push_back({.module = WithoutPrefix(module, wrapper_),
-                        .control = StrCat(control.op_type, " '", Printable(control.source), "'")});
-    }
-    SearchBodies(body);
-    scopes_.pop_back();
-  }
-
-  // Returns the initializer that the value is, perhaps transposed or quantized, or "".
-  std::string FindMatrix(const std::string& value) const {
-    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-      const auto tensor = (*scope)->initializers.find(value);
-      if (tensor != (*scope)->initializers.end()) return tensor->second.shape().size() >= 2 ? value : "";
-      for (const ParsedNode& node : (*scope)->nodes) {
-        if (node.outputs.empty() || node.outputs[0] != value) continue;
-        const bool moved = IsOp(node, {"Transpose"}) || IsIdentity(node) || node.op_type == "DequantizeLinear";
-        return moved ? FindMatrix(node.inputs[0]) : "";
-      }
-    }
-    return "";
-  }
-
-  const std::string wrapper_;
-  std::vector<const ParsedGraph*> scopes_;  // from the model's graph inwards
-  std::vector<BodyProduct> found_;
-};
-
-}  // namespace
-
-std::vector<BodyProduct> ListBodyProducts(const OnnxModel& model) { return BodyProductFinder(model).Run(); }
+std::vector<LeftOutProduct> ListLeftOutProducts(const OnnxModel& model) {
+  std::vector<LeftOutProduct> products = TargetFinder(model).ListShared();
+  std::ranges::move(ListBodyProducts(model), std::back_inserter(products));
+  return products;
+}
 
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed) {
   return TargetFinder(model).Run(packed);

@@ -39,18 +39,24 @@ struct LowRankTarget {
 
 // Returns the targets in the order of the nodes: matrices of floats or quantized numbers that MatMul, Gemm and
 // MatMulNBits multiply by, perhaps transposed; float weights of Conv nodes without groups; stacked float matrices
-// (FindExpertProduct); and the stacks of MoE and QMoE. Leaves out matrices that other nodes read as well, such as an
-// embedding that is also the output layer: an update would have to change these, too. A product into which the exporter
-// packed several modules is a target for each of them; with `packed` it is one target, for programs that have packed
-// modules themselves. Equal names of modules get a number as suffix.
+// (FindExpertProduct); and the stacks of MoE and QMoE. Products that share a weight, or read copies of it that the file
+// stores for each of them, are one target. Leaves out matrices that other nodes read as well, such as an embedding that
+// is also the output layer: an update would have to change these, too. A product into which the exporter packed several
+// modules is a target for each of them; with `packed` it is one target, for programs that have packed modules
+// themselves. Equal names of modules get a number as suffix.
 std::vector<LowRankTarget> ListLowRankTargets(const OnnxModel& model, bool packed = false);
 
-// A product with a stored matrix that is no target, since it is in the body of an If, Loop or Scan.
-struct BodyProduct {
+// A product with a stored matrix that is no target.
+struct LeftOutProduct {
   std::string module;
-  std::string control;  // the node of the body: "Loop 'layers'"
+  std::string why;  // "is in a body of Loop 'layers'"
+  bool in_body = false;
+  bool output_layer = false;
 };
-std::vector<BodyProduct> ListBodyProducts(const OnnxModel& model);
+
+// Returns the products whose weights other nodes read as well, or products in both orientations; then those in bodies
+// of control flow.
+std::vector<LeftOutProduct> ListLeftOutProducts(const OnnxModel& model);
 
 // Returns the floats of the weight of a target, as the file stores or quantizes it. Fails on columns that name their
 // blocks (g_idx).

@@ -136,10 +136,17 @@ absl::Status GraphReader::ReadGraph(const onnx::GraphProto& proto, ParsedGraph* 
   return absl::OkStatus();
 }
 
+// Copies small tensors: a view of one would keep the whole message, with the metadata of all nodes.
+absl::StatusOr<TensorOrKind> GraphReader::ReadOwnTensor(const onnx::TensorProto& proto, const OwnedBytes& extracted) {
+  ASSIGN_OR_RETURN(TensorOrKind read, ReadTensor(proto, proto_, &files_, extracted));
+  if (read.opaque.empty() && read.tensor.bytes().size() < kMinMappedBytes) read.tensor = read.tensor.Clone();
+  return read;
+}
+
 absl::Status GraphReader::ReadInitializer(const onnx::TensorProto& proto, ParsedGraph* graph) {
   if (proto.name().empty()) return Invalid("an initializer has no name");
   const std::string tag = StrCat("initializer '", Printable(proto.name()), "' ");
-  auto tensor = ReadTensor(proto, proto_, &files_, FindExtracted(proto.name()));
+  auto tensor = ReadOwnTensor(proto, FindExtracted(proto.name()));
   if (!tensor.ok()) return Annotate(tensor.status(), tag);
   const bool added = tensor->opaque.empty()
                          ? graph->initializers.emplace(proto.name(), std::move(tensor->tensor)).second
@@ -230,7 +237,7 @@ absl::Status GraphReader::ReadAttribute(const onnx::AttributeProto& proto, Parse
 
 absl::Status GraphReader::ReadTensorAttribute(const onnx::AttributeProto& proto, ParsedNode* node) {
   if (!proto.has_t()) return Invalid("of type tensor holds none");
-  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadTensor(proto.t(), proto_, &files_));
+  ASSIGN_OR_RETURN(TensorOrKind tensor, ReadOwnTensor(proto.t(), {}));
   if (tensor.opaque.empty()) {
     node->attrs.Set(proto.name(), std::move(tensor.tensor));
   } else {

@@ -24,8 +24,8 @@ namespace onnxtrain {
 // Returns "" for "ai.onnx", the default domain, and any other domain unchanged.
 std::string NormalizeDomain(const std::string& domain);
 
-// Reads the graphs and nodes of one model. Tensors share the bytes of the message (which `proto` keeps alive), of the
-// model file and of external data. Neither checks names nor sorts nodes.
+// Reads the graphs and nodes of one model. Large tensors share the bytes of the message (which `proto` keeps alive), of
+// the model file and of external data. Neither checks names nor sorts nodes.
 class GraphReader {
  public:
   GraphReader(std::shared_ptr<const void> proto, const std::string& path, ExtractedData extracted,
@@ -43,6 +43,7 @@ class GraphReader {
   absl::Status ReadSparseInitializer(const onnx::SparseTensorProto& proto, ParsedGraph* graph);
   absl::Status ReadAttribute(const onnx::AttributeProto& proto, ParsedNode* node);
   absl::Status ReadTensorAttribute(const onnx::AttributeProto& proto, ParsedNode* node);
+  absl::StatusOr<TensorOrKind> ReadOwnTensor(const onnx::TensorProto& proto, const OwnedBytes& extracted);
   OwnedBytes FindExtracted(const std::string& name) const;
 
   std::shared_ptr<const void> proto_;

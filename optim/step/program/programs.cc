@@ -32,6 +32,8 @@ namespace {
 // Measured with oneDNN 2.6 on MLPs, CNNs, U-Nets, LSTMs and transformers: 30 to 55 KiB of descriptions and 9 to 22 KiB
 // of code for a kind, 7 KiB for each call of a program.
 constexpr size_t kKindBytes = size_t{56} << 10, kCallBytes = size_t{7} << 10;
+// A program keeps its graph after fusion, which halves the number of nodes.
+constexpr size_t kNodeBytes = kGraphNodeBytes / 2;
 
 size_t HashKind(const Graph& graph, const Node& node) {
   std::string text = StrCat(node.op, Print(node.attrs));
@@ -44,6 +46,7 @@ size_t HashKind(const Graph& graph, const Node& node) {
 }  // namespace
 
 CodeEstimate::CodeEstimate(const Graph& graph) {
+  nodes_ = graph.nodes().size();
   for (const Node& node : graph.nodes()) {
     if (FindOp(node.op)->flops == nullptr) continue;
     kinds_.insert(HashKind(graph, node));
@@ -54,11 +57,14 @@ CodeEstimate::CodeEstimate(const Graph& graph) {
 void CodeEstimate::Include(const CodeEstimate& other) {
   kinds_.insert(other.kinds_.begin(), other.kinds_.end());
   calls_ += other.calls_;
+  nodes_ += other.nodes_;
 }
 
 size_t CodeEstimate::kind_bytes() const { return kinds_.size() * kKindBytes; }
 
 size_t CodeEstimate::call_bytes() const { return calls_ * kCallBytes; }
+
+size_t CodeEstimate::program_bytes() const { return call_bytes() + nodes_ * kNodeBytes; }
 
 namespace {
 
@@ -82,7 +88,7 @@ const Region* Destination(const Graph& graph, const std::string& output, const B
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& graph, const Bindings& overrides,
+absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(Graph graph, const Bindings& overrides,
                                                                    const Bindings& state, int64_t samples,
                                                                    const OutputGroups& transient_outputs) {
   const PreparingScope preparing;
@@ -90,22 +96,25 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> Programs::Compile(const Graph& 
   // No program runs now, so graphs and plans of this one may use the memory of the arena.
   if (backend_.device() == "cpu") arena_.Reset();
   const auto region = [&](const std::string& name) { return Lookup(name, overrides, state); };
-  ASSIGN_OR_RETURN(Graph stored, AdaptToStoredWeights(graph, region, owner_.seed));
-  ASSIGN_OR_RETURN(const Graph optimized, OptimizeProgram(std::move(stored), compute_));
-  ASSIGN_OR_RETURN(Graph legal, backend_.Legalize(optimized));
-  ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
-  const Pass widen = {"widen_where_read", WidenWhereRead};
-  ASSIGN_OR_RETURN(legal, RunPasses(std::move(legal), {&widen, 1}));
   auto compiled = std::make_unique<CompiledProgram>();
-  compiled->id = compiled_++;
-  LayOutExchange(legal, overrides, state, compiled.get());
-  compiled->code = CodeEstimate(legal);
-  RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
+  {
+    ASSIGN_OR_RETURN(Graph legal, AdaptToStoredWeights(graph, region, owner_.seed));
+    graph = {};
+    ASSIGN_OR_RETURN(legal, OptimizeProgram(std::move(legal), compute_));
+    ASSIGN_OR_RETURN(legal, backend_.Legalize(legal));
+    ASSIGN_OR_RETURN(legal, HoistDerived(std::move(legal), state));
+    const Pass widen = {"widen_where_read", WidenWhereRead};
+    ASSIGN_OR_RETURN(legal, RunPasses(std::move(legal), {&widen, 1}));
+    compiled->id = compiled_++;
+    LayOutExchange(legal, overrides, state, compiled.get());
+    compiled->code = CodeEstimate(legal);
+    RETURN_IF_ERROR(CompileWithin(legal, samples, compiled.get()));
+  }
   PackOutputs(transient_outputs, compiled.get());
   RETURN_IF_ERROR(Bind(*compiled, overrides, state));
   all_.push_back(compiled.get());
   backend_.DropUnusedKernels();  // of plans that were not taken
-  ReturnFreePages();             // of graphs and plans, which no plan counts
+  ReturnFreePages();             // of graphs and plans before the final ones, which no plan counts
   compile_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return compiled;
 }

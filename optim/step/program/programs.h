@@ -72,8 +72,12 @@ inline ProgramKind MicroKind(ProgramKind first, int64_t micro) {
   return micro == 0 ? first : static_cast<ProgramKind>(static_cast<uint8_t>(first) + 1);
 }
 
-// Estimates the memory of compiled products and convolutions. Nodes of one kind (operator, attributes, operand types)
-// share a generated kernel, also across programs; each call has its own descriptions of the operands.
+// Memory of a node of a graph with its values, types, names and attributes. Measured on decoders and encoders.
+inline constexpr size_t kGraphNodeBytes = 800;
+
+// Estimates the memory of compiled programs besides their arenas: graphs, kernels and their operands. Products and
+// convolutions of one kind (operator, attributes, operand types) share a generated kernel, also across programs; each
+// call has its own descriptions of the operands.
 class CodeEstimate {
  public:
   CodeEstimate() = default;
@@ -81,13 +85,14 @@ class CodeEstimate {
 
   // Adds another program.
   void Include(const CodeEstimate& other);
-  size_t bytes() const { return kind_bytes() + call_bytes(); }
+  size_t bytes() const { return kind_bytes() + program_bytes(); }
   size_t kind_bytes() const;
   size_t call_bytes() const;
+  size_t program_bytes() const;  // of calls and nodes, which programs do not share
 
  private:
   std::set<size_t> kinds_;  // hashes
-  size_t calls_ = 0;
+  size_t calls_ = 0, nodes_ = 0;
 };
 
 class Trace;
@@ -151,7 +156,7 @@ class Programs {
   // regions may move when another program is compiled. `samples` is the batch size; if it is above 1 and memory is too
   // small, the error suggests fewer. `transient_outputs` are outputs in the exchange buffer that may alias; each is
   // read in the completion callback of the program.
-  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(const Graph& graph, const Bindings& overrides,
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(Graph graph, const Bindings& overrides,
                                                            const Bindings& state, int64_t samples = 1,
                                                            const OutputGroups& transient_outputs = {});
 

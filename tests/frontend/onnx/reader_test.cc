@@ -13,6 +13,7 @@
 #include "frontend/onnx/read/tensor_proto.h"
 #include "frontend/onnx/write/export.h"
 #include "model_builder.h"
+#include "tests/frontend/onnx/torch_metadata.h"
 #include "tests/shared_files.h"
 
 namespace onnxtrain {
@@ -51,6 +52,35 @@ TEST(Files, LargerThanTwoGigabytes) {
   ASSERT_EQ(::truncate(path.c_str(), int64_t{3} << 30), 0);
   EXPECT_THAT(LoadError(path), HasSubstr("2 GiB"));
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory
+int64_t AnonymousBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "RssAnon:") continue;
+    int64_t kib = 0;
+    status >> kib;
+    return kib << 10;
+  }
+  return 0;
+}
+
+// Small tensors are copies: views would keep the message, whose nodes may have long stack traces.
+TEST(Files, LeaveNoMetadataOfNodesInMemory) {
+  constexpr int64_t kBytes = int64_t{48} << 20;
+  onnx::ModelProto model = NewModel(20);
+  AddInput(&model, "x", {2});
+  FillFloats(AddInitializer(&model, "w", {2}), {1, 2});
+  AddMetadata(AddNode(&model, "Mul", {"x", "w"}, {"y"}), 9, "trace", std::string(kBytes, 'x'));
+  AddOutput(&model, "y");
+  const std::string path = Save(model);
+  model.Clear();
+  const int64_t before = AnonymousBytes();
+  const auto loaded = OnnxModel::Load(path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_LT(AnonymousBytes() - before, kBytes / 2);
+}
+#endif
 
 TEST(Files, EveryTruncationIsRefusedOrRead) {
   const std::string whole = LinearModel().SerializeAsString();

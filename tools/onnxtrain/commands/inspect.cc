@@ -290,8 +290,13 @@ struct AdapterRow {
   int64_t values() const { return rank * (target.inputs + target.outputs) * std::max<int64_t>(target.experts, 1); }
 };
 
+struct AdapterRows {
+  std::vector<AdapterRow> rows;
+  std::vector<LeftOutProduct> left_out;
+};
+
 // Lists the products, with the ranks that `lora_rank` and `lora_target`, or an adapter, give them.
-absl::StatusOr<std::vector<AdapterRow>> ListAdapterRows(const TrainConfig& config) {
+absl::StatusOr<AdapterRows> ListAdapterRows(const TrainConfig& config) {
   ASSIGN_OR_RETURN(const auto model, LoadModel(config));
   ASSIGN_OR_RETURN(const AdapterPlan plan, PlanAdapters(config, *model));
   std::map<std::string, int64_t> ranks;
@@ -301,12 +306,13 @@ absl::StatusOr<std::vector<AdapterRow>> ListAdapterRows(const TrainConfig& confi
     const auto rank = ranks.find(target.module);
     rows.push_back({std::move(target), rank == ranks.end() ? 0 : rank->second});
   }
-  return rows;
+  return AdapterRows{std::move(rows), ListLeftOutProducts(*model)};
 }
 
 std::string LastComponent(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-std::string AdapterPage(const std::vector<AdapterRow>& rows) {
+std::string AdapterPage(const AdapterRows& products) {
+  const std::vector<AdapterRow>& rows = products.rows;
   size_t wide = 8;
   int64_t values = 0;
   for (const AdapterRow& row : rows) {
@@ -327,12 +333,14 @@ std::string AdapterPage(const std::vector<AdapterRow>& rows) {
                 row.target.outputs),
          StrCat(FormatWithCommas(row.values()), row.target.output_layer ? "  (output layer: name it)" : ""));
   }
+  for (const LeftOutProduct& product : products.left_out)
+    StrAppend(&text, "  no target: '", Printable(product.module), "' ", product.why, "\n");
   return text;
 }
 
-std::string AdapterJson(const std::vector<AdapterRow>& rows) {
-  Json list = Json::array();
-  for (const AdapterRow& row : rows) {
+std::string AdapterJson(const AdapterRows& products) {
+  Json list = Json::array(), left_out = Json::array();
+  for (const AdapterRow& row : products.rows) {
     list.push_back({{"target", LastComponent(row.target.module)},
                     {"module", row.target.module},
                     {"weight", row.target.weight},
@@ -343,7 +351,9 @@ std::string AdapterJson(const std::vector<AdapterRow>& rows) {
                     {"output_layer", row.target.output_layer},
                     {"values", row.values()}});
   }
-  const Json json = {{"adapters", list}};
+  for (const LeftOutProduct& product : products.left_out)
+    left_out.push_back({{"module", product.module}, {"why", product.why}});
+  const Json json = {{"adapters", list}, {"left_out", left_out}};
   return WriteJson(json, 2) + "\n";
 }
 
@@ -351,7 +361,7 @@ std::string AdapterJson(const std::vector<AdapterRow>& rows) {
 
 absl::StatusOr<int> RunInspect(const TrainConfig& config) {
   if (config.adapters) {
-    ASSIGN_OR_RETURN(const std::vector<AdapterRow> rows, ListAdapterRows(config));
+    ASSIGN_OR_RETURN(const AdapterRows rows, ListAdapterRows(config));
     RETURN_IF_ERROR(Print(config.json ? AdapterJson(rows) : AdapterPage(rows)));
     return kDone;
   }

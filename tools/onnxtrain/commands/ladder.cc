@@ -7,12 +7,14 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "frontend/base/status.h"
 #include "frontend/data/sources/json.h"
@@ -43,7 +45,8 @@ Json ToJson(const TrainConfig& config, const TrainingRun& run, const std::vector
                              {"micro_batch", plan.batch.micro},
                              {"kept", ToJson(plan.kept, plan.kept_seconds)},
                              {"least", ToJson(plan.least, plan.least_seconds)},
-                             {"least_memory_budget", plan.least_budget}});
+                             {"least_memory_budget", plan.least_budget},
+                             {"saves", plan.saves}});
   }
   return json;
 }
@@ -66,14 +69,19 @@ std::string Page(const TrainingRun& run, const std::vector<RungPlan>& plans) {
   absl::StrAppendFormat(&text, " %11s %7s\n", "peak", "time");
   const double unit = plans.front().kept_seconds > 0 ? plans.front().kept_seconds : 1;
   int number = 0;
+  std::vector<std::string> others;
   for (const RungPlan& plan : plans) {
     const MemoryRung& rung = plan.rung;
+    if (!plan.saves) others.push_back(rung.Name());
+    if (!plan.saves) continue;
     StrAppend(&text, " ", ++number, ". ", rung.Name(), ": ",
               rung.changes.empty() ? "the same numbers" : rung.changes + " (`allow_lossy_memory`)",
               "; at least `memory_budget` ", plan.least_budget >> 20, "MiB\n");
     text += Row("kept", plan.kept, plan.kept_seconds / unit);
     text += Row("recomputed", plan.least, plan.least_seconds / unit);
   }
+  if (!others.empty())
+    StrAppend(&text, " no rungs, since those before them need no more memory: ", absl::StrJoin(others, "; "), "\n");
   return FieldsToFlags(text);
 }
 
@@ -203,9 +211,12 @@ absl::Status MeasureRung(const TrainConfig& config, const RungPlan& plan, const 
 
 absl::Status MeasureRungs(const TrainConfig& config, MeasuredLadder* ladder) {
   ASSIGN_OR_RETURN(const auto model, LoadRunnableModel(config));
+  int64_t least = std::numeric_limits<int64_t>::max();
   for (size_t i = 0, count = 1; i < count; ++i) {
     ladder->ShowProgress(StrCat("rung ", i + 1, ": planning"));
     ASSIGN_OR_RETURN(const RungPlan plan, PlanRungAt(config, model, i, &count));
+    if (plan.least_budget >= least) continue;  // saves no memory over the rungs before it
+    least = plan.least_budget;
     RETURN_IF_ERROR(ladder->BeginRung(plan.rung.Name()));
     const absl::Status measured = MeasureRung(config, plan, StrCat("rung ", i + 1, " of ", count), ladder);
     RETURN_IF_ERROR(ladder->EndRung());
