@@ -31,6 +31,8 @@ TypesOr ProductTypes(const TypeContext& c) {
   const Type* zero = c.has(kGroupedMatrix + 2) ? &c.in(kGroupedMatrix + 2) : nullptr;
   ASSIGN_OR_RETURN(const QuantizedMatrix m,
                    ReadQuantizedMatrix(c.attrs, c.in(kGroupedMatrix), c.in(kGroupedMatrix + 1), zero));
+  if (m.has_floats() && m.columns != c.in(kGroupedMatrix).shape[1])
+    return Invalid(m.columns, " columns of ", ToString(c.in(kGroupedMatrix)));
   ASSIGN_OR_RETURN(const int64_t ids, ReadIds(c, kGroupedIds));
   RETURN_IF_ERROR(CheckRows(c, kGroupedX, ids));
   const int64_t groups = c.attrs.Int("groups");
