@@ -89,7 +89,7 @@ std::vector<Val> ProductGradient(const GradContext& c) {
   return grads;
 }
 
-// Of W = Σ aᵀ·b: da = b·dWᵀ, db = a·dW.
+// W = Σ aᵀ·b has the gradients da = b·dWᵀ and db = a·dW.
 std::vector<Val> WeightGradGradient(const GradContext& c) {
   const Val a = c.x(0), b = c.x(1), ids = c.x(2);
   const QuantizedOperands dw = FloatOperands(c.dy());

@@ -1,11 +1,12 @@
-#include "frontend/passes/group_products.h"
-
+// GroupProducts (recognize.h).
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "frontend/ops/grouped_product.h"
+#include "frontend/ops/import/quantize.h"
 #include "frontend/ops/simplify/simplify.h"
+#include "frontend/passes/recognize.h"
 #include "frontend/passes/rewrite.h"
 
 namespace onnxtrain {
@@ -18,14 +19,6 @@ struct Selected {
   bool transposed;  // the stored matrices are transposes of W
   Val ids;
 };
-
-std::optional<QuantizedOperands> ReadStored(Val matrix) {
-  const Node* node = matrix ? matrix.b().graph().producer(matrix.id()) : nullptr;
-  if (node == nullptr || node->op != "Dequantize") return std::nullopt;
-  const auto read = ReadQuantizedMatrix(matrix.b().graph(), *node, 0);
-  const auto input = [&](size_t i) { return i < node->inputs.size() ? matrix.b().Wrap(node->inputs[i]) : Val(); };
-  return QuantizedOperands{.q = input(0), .scale = input(1), .zero = input(2), .matrix = *read};
-}
 
 // Matches a Gather of matrices.
 std::optional<Selected> MatchSelected(Val x) {
@@ -40,8 +33,9 @@ std::optional<Selected> MatchSelected(Val x) {
     transposed = !transposed;
   }
   const int64_t groups = stack.dim(0), rows = groups * stack.dim(1), columns = stack.dim(2);
-  const auto stored = ReadStored(MatchInput(stack, "Reshape"));
-  const bool fits = stored && stored->matrix.rows == rows && stored->matrix.columns == columns;
+  bool swapped = false;
+  const auto stored = FindDequantized(MatchInput(stack, "Reshape"), &swapped);
+  const bool fits = stored && !swapped && stored->matrix.rows == rows && stored->matrix.columns == columns;
   return Selected{fits ? *stored : FloatOperands(Reshape(stack, {rows, columns})), groups, transposed, ids};
 }
 

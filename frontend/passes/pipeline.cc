@@ -4,7 +4,6 @@
 
 #include "frontend/base/status.h"
 #include "frontend/passes/eliminate.h"
-#include "frontend/passes/group_products.h"
 #include "frontend/passes/recognize.h"
 #include "frontend/passes/simplify.h"
 

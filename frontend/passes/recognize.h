@@ -16,6 +16,10 @@ namespace onnxtrain {
 // for transposed keys). `found`, if not null, counts the inserted composites by operator.
 absl::StatusOr<Graph> Recognize(const Graph& graph, std::map<std::string, int>* found = nullptr);
 
+// Replaces x·Gather(W, ids), as exporters write mixtures of experts, by GroupedMatMul, which has no copies of the
+// chosen matrices. Runs before Differentiate: without copies, there are no gradients of copies either.
+absl::StatusOr<Graph> GroupProducts(const Graph& graph);
+
 // Counts forms of language models that have no composite, because fused elementwise kernels compute them in one pass:
 //   SwiGlu, GeGlu: x·σ(x)·u, gelu(x)·u, gated units (Shazeer, 2020)
 //   RotaryEmbedding: x·cos + rotated(x)·sin, where `rotated` swaps the two halves, or neighbors, of a head's components

@@ -85,7 +85,7 @@ class PackedTiles {
     }
   }
 
-  // Of packed memory and scratch memory, a tile of y among it.
+  // Return the sizes of packed memory and of scratch memory, which holds a tile of y.
   size_t packed_bytes() const { return packed_bytes_; }
   size_t scratch_bytes() const { return tile_bytes() + scratch_bytes_; }
 

@@ -134,7 +134,7 @@ struct RowCopy {
   size_t size() const { return static_cast<size_t>(width); }
 };
 
-// Of a tensor from which `rows` rows are read.
+// Returns the copy for a tensor from which `rows` rows are read.
 inline RowCopy MakeRowCopy(const Type& type, int64_t rows) {
   return {type.dtype, type.shape[1], std::max<int64_t>(rows / std::max<int64_t>(type.shape[0], 1), 1)};
 }

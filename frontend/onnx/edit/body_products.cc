@@ -1,9 +1,9 @@
-#include "frontend/onnx/edit/body_products.h"
-
+// Finds the products in bodies of If, Loop and Scan, which have no low-rank updates.
 #include <utility>
 
 #include "frontend/base/status.h"
 #include "frontend/onnx/edit/library_names.h"
+#include "frontend/onnx/edit/low_rank.h"
 #include "frontend/onnx/read/parsed.h"
 #include "frontend/onnx/recover/module_path.h"
 #include "frontend/onnx/recover/weight_tracer.h"

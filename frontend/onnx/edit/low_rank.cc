@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "frontend/base/status.h"
-#include "frontend/onnx/edit/body_products.h"
 #include "frontend/onnx/edit/library_names.h"
 #include "frontend/onnx/edit/output_layer.h"
 #include "frontend/onnx/edit/packed_parts.h"

@@ -57,6 +57,8 @@ struct LeftOutProduct {
 // Returns the products whose weights other nodes read as well, or products in both orientations; then those in bodies
 // of control flow.
 std::vector<LeftOutProduct> ListLeftOutProducts(const OnnxModel& model);
+// Returns those in bodies alone (body_products.cc). Their weights are initializers of the body or of a graph around it.
+std::vector<LeftOutProduct> ListBodyProducts(const OnnxModel& model);
 
 // Returns the floats of the weight of a target, as the file stores or quantizes it. Fails on columns that name their
 // blocks (g_idx).

@@ -77,7 +77,7 @@ std::string InnermostModule(const std::vector<std::string>& scopes) {
 // Returns the outermost scope whose class belongs to a library of models.
 std::optional<std::string> FindLibraryModule(const std::vector<std::string>& scopes,
                                              const std::vector<std::string>& classes) {
-  // Where their models are: own models contain activations and blocks of these libraries, too.
+  // These packages hold the models: own models contain activations and blocks of these libraries, too.
   constexpr std::string_view kLibraries[] = {"transformers.models.", "transformers_modules.", "timm.models.",
                                              "torchvision.models."};
   for (size_t i = 0; i < std::min(scopes.size(), classes.size()); ++i) {

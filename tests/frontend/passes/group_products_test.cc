@@ -1,10 +1,9 @@
 // GroupProducts: text in, operators and numbers out.
-#include "frontend/passes/group_products.h"
-
 #include <algorithm>
 
 #include "frontend/base/strings.h"
 #include "frontend/passes/pipeline.h"
+#include "frontend/passes/recognize.h"
 #include "tests/frontend/passes/testing.h"
 
 namespace onnxtrain {
