@@ -72,11 +72,12 @@ struct TrainConfig {
   std::string image_size, resize, channel_order;
   std::vector<std::string> augment;
   bool decode_scaling = false;
-  int64_t sample_rate = 0;        // sounds; 0: as in preprocess.json, else the model's metadata, else the files
-  std::string audio_length;       // "": as in preprocess.json, else from the model's input or the files
-  std::vector<std::string> text;  // empty: the columns of preprocess.json
-  std::string tokenizer;          // "": that of preprocess.json
-  int64_t max_length = 0;         // tokens; 0: the model's limit
+  int64_t sample_rate = 0;           // sounds; 0: as in preprocess.json, else the model's metadata, else the files
+  std::string audio_length;          // "": as in preprocess.json, else from the model's input or the files
+  std::string spectrogram = "auto";  // style; auto: as in preprocess.json, else from the model's files; none
+  std::vector<std::string> text;     // empty: the columns of preprocess.json
+  std::string tokenizer;             // "": that of preprocess.json
+  int64_t max_length = 0;            // tokens; 0: the model's limit
   // Chats, and answers to prompts. "": found by the names of the columns, and in the model's folder.
   std::string prompt, completion, chat_template;
   std::string loss_on = "auto", truncate = "drop";

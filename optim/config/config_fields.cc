@@ -407,6 +407,11 @@ constexpr ConfigField kFields[] = {
      "Length of sounds in frames, or in seconds as in 1.5s; longer ones are cut at their end, shorter ones padded with "
      "zeros. auto: sounds of one channel keep their lengths",
      {.otherwise = "that of the model's input, else of the files; with labels that are texts, auto"}},
+    {"data", "spectrogram", kOpens, {&kNeedsData, &kNeedsSounds}, &C::spectrogram, "STYLE",
+     "Spectrograms that the model takes in place of sounds, as the feature extractors of these models compute them. "
+     "nemo: Citrinet, Conformer, Parakeet; seamless: Wav2Vec2-BERT; s2t: Speech2Text; none: sounds themselves",
+     {.choices = "auto|none|whisper|nemo|ast|seamless|s2t",
+      .otherwise = "that of the model's processor, or NeMo's for an input audio_signal"}},
     {"data", "shuffle", kTaskTrain, {&kNeedsData}, &C::shuffle, "", "Shuffles the samples in every epoch"},
     {"data", "drop_last", kTaskTrain, {&kNeedsLoop}, &C::drop_last, "",
      "Drops the last batch of an epoch if it is short"},

@@ -48,7 +48,7 @@ void SetVariableExtents(const BoundData& data, SessionOptions* options) {
   for (const FeedSpec& feed : data.feeds) {
     if (feed.height_axis >= 0) options->variable_extents = 2, options->step_form = StepForm::kMicroAndApply;
     if (feed.variable || feed.height_axis >= 0)
-      options->variable_inputs.push_back({feed.feed, std::max(feed.height_axis, 0) + 1});
+      options->variable_inputs.push_back({feed.feed, std::max(feed.height_axis, feed.length_axis) + 1});
   }
   if (data.label.columns.size() != 1) return;
   const Column& label = data.dataset->columns()[data.label.columns[0]];

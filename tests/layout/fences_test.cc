@@ -42,8 +42,8 @@ const std::vector<Fence> kFences = {
     {"^(onnx/|google/protobuf/)", "^frontend/onnx/.*\\.(cc|h)$"},
     {"^(ATen|c10|torch|caffe2)/", "^backends/(torch|comm)/"},
     {"^(dnnl|oneapi/)", "^backends/cpu/"},
-    {"^Eigen/",
-     "(ops/matmul|kernels/determinant|(ops|kernels)/leading_directions|plan/adapter_init|record/"
+    {"^(unsupported/)?Eigen/",
+     "(ops/matmul|audio/spectrogram|kernels/determinant|(ops|kernels)/leading_directions|plan/adapter_init|record/"
      "adapter_summary)\\.cc$"},
     {"^gflags/", "^tools/"},
     {"^glog/", "^frontend/base/log\\.h$"},

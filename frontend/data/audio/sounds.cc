@@ -140,8 +140,11 @@ absl::StatusOr<SoundFormat> PlanSoundFormat(const std::string& path, const Audio
   return format;
 }
 
-absl::Status ReadSound(const std::string& path, const SoundFormat& format, const AudioOptions& options,
-                       const std::string& like, float* out) {
+namespace {
+
+// Reads the interleaved samples of a sound, at most those of the format.
+absl::StatusOr<std::vector<float>> ReadSamples(const std::string& path, const SoundFormat& format,
+                                               const AudioOptions& options, const std::string& like) {
   SF_INFO info;
   ASSIGN_OR_RETURN(const Sound sound, OpenSound(path, &info));
   RETURN_IF_ERROR(CheckFormat(path, info, format, options, like));
@@ -153,7 +156,16 @@ absl::Status ReadSound(const std::string& path, const SoundFormat& format, const
     if (!resampled.ok()) return Annotate(resampled.status(), path + ": ");
     samples = *std::move(resampled);
   }
-  const int64_t frames = std::min<int64_t>(format.frames, std::ssize(samples) / channels);
+  samples.resize(std::min<size_t>(samples.size(), format.frames * channels));
+  return samples;
+}
+
+}  // namespace
+
+absl::Status ReadSound(const std::string& path, const SoundFormat& format, const AudioOptions& options,
+                       const std::string& like, float* out) {
+  ASSIGN_OR_RETURN(const std::vector<float> samples, ReadSamples(path, format, options, like));
+  const int64_t channels = format.channels, frames = std::ssize(samples) / channels;
   for (int c = 0; c < channels; ++c, out += format.frames) {
     for (int64_t t = 0; t < frames; ++t) out[t] = samples[t * channels + c];
     if (options.standardize) Standardize({out, static_cast<size_t>(frames)});
@@ -180,6 +192,7 @@ struct Reference {
   int64_t file = 0;
   SoundFormat format;
   std::vector<int64_t> lengths = {};  // frames of each sample, if sounds keep their lengths
+  std::optional<Spectrogram> spectrogram = {};
 };
 
 absl::StatusOr<Reference> FindReference(const SoundFiles& files, const AudioOptions& options) {
@@ -207,33 +220,44 @@ absl::Status FindLengths(const SoundFiles& files, AudioOptions options, Referenc
   return absl::OkStatus();
 }
 
+// Returns the options that sounds are read with, of which spectrograms are made.
+AudioOptions SoundOptionsOf(const Spectrogram& spectrogram, AudioOptions options) {
+  options.channels = 1;
+  if (options.frames > 0) options.frames = spectrogram.CountSamples(options.frames);
+  return options;
+}
+
 class SoundDataset : public Dataset {
  public:
   SoundDataset(SoundFiles files, Reference reference, const AudioOptions& options)
       : files_(std::move(files)), reference_(std::move(reference)), options_(options) {
     const SoundFormat& format = reference_.format;
-    Shape shape = {format.frames};
-    if (format.channels > 1) shape.insert(shape.begin(), format.channels);
     columns_ = {{.name = files_.column,
-                 .sample = {DType::kFloat32, shape},
+                 .sample = {DType::kFloat32, MakeShape()},
                  .sample_rate = format.rate,
-                 .variable = options.any_length}};
+                 .variable = options.any_length,
+                 .length_axis = reference_.spectrogram.has_value() && options.spectrogram.bands_first ? 1 : 0}};
   }
 
   int64_t size() const override { return std::ssize(files_.names); }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string StableName(int64_t i) const override { return files_.names[i]; }
   std::string Describe(int64_t i) const override { return GetSoundPath(files_, i); }
-  int64_t Length(int64_t i) const override { return options_.any_length ? reference_.lengths[i] : 0; }
+  int64_t Length(int64_t i) const override { return options_.any_length ? CountFrames(reference_.lengths[i]) : 0; }
   std::vector<std::string> notes() const override {
     std::vector<std::string> lines = DescribeLengths();
     if (options_.standardize) lines.emplace_back("each sound is scaled to zero mean and unit variance");
+    const SpectrogramOptions& s = options_.spectrogram;
+    if (reference_.spectrogram.has_value())
+      lines.push_back(StrCat("the model takes spectrograms: style ", s.style, ", ", s.bands, " bands, windows of ",
+                             s.window, " samples every ", s.hop, " (`spectrogram`)"));
     return lines;
   }
 
   absl::Status Read(int64_t i, int c, const ReadPass&, std::span<std::byte> out) const override {
     CHECK(i >= 0 && i < size() && c == 0);
     SoundFormat format = reference_.format;
+    if (reference_.spectrogram.has_value()) return ReadSpectrogram(i, out);
     if (options_.any_length) format.frames = static_cast<int64_t>(out.size() / sizeof(float));
     CHECK_EQ(out.size(), format.frames * format.channels * sizeof(float));
     return ReadSound(Describe(i), format, options_, files_.names[reference_.file],
@@ -241,13 +265,35 @@ class SoundDataset : public Dataset {
   }
 
  private:
+  // Returns the frames of a sample that is made of a sound of that many samples.
+  int64_t CountFrames(int64_t samples) const {
+    return reference_.spectrogram.has_value() ? reference_.spectrogram->CountFrames(samples) : samples;
+  }
+
+  Shape MakeShape() const {
+    const SoundFormat& format = reference_.format;
+    if (reference_.spectrogram.has_value()) return reference_.spectrogram->FrameShape(CountFrames(format.frames));
+    return format.channels > 1 ? Shape{format.channels, format.frames} : Shape{format.frames};
+  }
+
+  absl::Status ReadSpectrogram(int64_t i, std::span<std::byte> out) const {
+    const Spectrogram& spectrogram = *reference_.spectrogram;
+    const int64_t frames = static_cast<int64_t>(out.size() / sizeof(float)) / spectrogram.width();
+    ASSIGN_OR_RETURN(const std::vector<float> samples,
+                     ReadSamples(Describe(i), reference_.format, options_, files_.names[reference_.file]));
+    spectrogram.Compute(samples, frames, reinterpret_cast<float*>(out.data()));
+    return absl::OkStatus();
+  }
+
   std::vector<std::string> DescribeLengths() const {
     if (options_.any_length)
-      return {StrCat("sounds keep their lengths, of ", *std::ranges::min_element(reference_.lengths), " to ",
-                     reference_.format.frames, " frames at ", reference_.format.rate, " Hz (`audio_length`)")};
+      return {StrCat("sounds keep their lengths, of ", CountFrames(*std::ranges::min_element(reference_.lengths)),
+                     " to ", CountFrames(reference_.format.frames), " frames at ", reference_.format.rate,
+                     " Hz (`audio_length`)")};
     if (options_.sample_rate == 0 && options_.frames == 0 && options_.seconds == 0) return {};
     const SoundFormat& f = reference_.format;
-    return {StrCat("sounds: ", f.rate, " Hz, ", f.channels, f.channels == 1 ? " channel, " : " channels, ", f.frames,
+    return {StrCat("sounds: ", f.rate, " Hz, ", f.channels, f.channels == 1 ? " channel, " : " channels, ",
+                   CountFrames(f.frames),
                    " frames; others are resampled, averaged, cut or padded (`sample_rate`, `audio_length`)")};
   }
 
@@ -262,13 +308,20 @@ class SoundDataset : public Dataset {
 // options.audio leaves open are those of the first readable file; files that differ are errors that name both numbers.
 absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundFiles files, std::shared_ptr<const Dataset> table,
                                                                 int leave_out, const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(Reference reference, FindReference(files, options.audio));
-  if (options.audio.any_length) RETURN_IF_ERROR(FindLengths(files, options.audio, &reference));
+  AudioOptions audio = options.audio;
+  std::optional<Spectrogram> spectrogram;
+  if (!audio.spectrogram.style.empty()) {
+    spectrogram.emplace(audio.spectrogram, audio.sample_rate);
+    audio = SoundOptionsOf(*spectrogram, audio);
+  }
+  ASSIGN_OR_RETURN(Reference reference, FindReference(files, audio));
+  if (audio.any_length) RETURN_IF_ERROR(FindLengths(files, audio, &reference));
+  reference.spectrogram = std::move(spectrogram);
   const Type sample{DType::kFloat32, {reference.format.channels, reference.format.frames}};
   absl::Status fits = CheckShape(sample.shape);
   if (fits.ok()) fits = CheckMemory(static_cast<int64_t>(sample.bytes()), options.max_bytes);
   RETURN_IF_ERROR(Annotate(fits, GetSoundPath(files, reference.file) + ": "));
-  auto sounds = std::make_shared<SoundDataset>(std::move(files), std::move(reference), options.audio);
+  auto sounds = std::make_shared<SoundDataset>(std::move(files), std::move(reference), audio);
   if (table == nullptr) return sounds;
   return JoinColumns(std::move(sounds), std::move(table), leave_out);
 }

@@ -114,12 +114,17 @@ absl::StatusOr<FeedSpec> Binder::MakeFeed(const ModelInput& input, const std::ve
         return Invalid("input ", InputText(input), " takes arrays, column '", all[columns[0]].name,
                        "' has single values (a column of file names, with or without ending, is one of pictures or "
                        "sounds where the files are beside the table or in a folder beside it)");
-      return Annotate(fitted.status(),
-                      StrCat("input ", InputText(input), " and column '", all[columns[0]].name, "'",
-                             columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": "));
+      const bool sounds = all[columns[0]].sample_rate > 0 && data.size() == 1 && fixed.size() == 2;
+      return Invalid("input ", InputText(input), " and column '", all[columns[0]].name, "'",
+                     columns.size() > 1 ? StrCat(" and ", columns.size() - 1, " more") : "", ": ",
+                     fitted.status().message(),
+                     sounds ? " (`spectrogram` STYLE, if the model takes spectrograms)" : "");
     }
     feed.sample.shape = *fitted;
-    feed.variable = all[columns[0]].variable && columns.size() == 1 && fixed.size() == 1 && fixed[0] < 0;
+    const Column& column = all[columns[0]];
+    feed.length_axis = column.length_axis;
+    feed.variable = column.variable && columns.size() == 1 && fixed.size() == column.sample.shape.size() &&
+                    fixed[column.length_axis] < 0;
   }
   RETURN_IF_ERROR(SetHeightAxis(all[columns[0]], fixed, &feed));
   const bool free =

@@ -115,6 +115,32 @@ absl::Status ParsePictures(const Json& json, Preprocess* preprocess) {
   return absl::OkStatus();
 }
 
+absl::Status ParseSpectrogram(const Json& json, SpectrogramOptions* s) {
+  const auto it = json.find("spectrogram");
+  if (it == json.end()) return absl::OkStatus();
+  if (!it->is_object()) return Invalid("'spectrogram' is no object");
+  RETURN_IF_ERROR(ReadField(*it, "style", &s->style));
+  RETURN_IF_ERROR(ReadField(*it, "bands", &s->bands));
+  RETURN_IF_ERROR(ReadField(*it, "window", &s->window));
+  RETURN_IF_ERROR(ReadField(*it, "hop", &s->hop));
+  RETURN_IF_ERROR(ReadField(*it, "fft", &s->fft));
+  RETURN_IF_ERROR(ReadField(*it, "mean", &s->mean));
+  RETURN_IF_ERROR(ReadField(*it, "deviation", &s->deviation));
+  RETURN_IF_ERROR(ReadField(*it, "bands_first", &s->bands_first));
+  return CheckSpectrogram(*s);
+}
+
+Json SpectrogramJson(const SpectrogramOptions& s) {
+  return {{"style", s.style},
+          {"bands", s.bands},
+          {"window", s.window},
+          {"hop", s.hop},
+          {"fft", s.fft},
+          {"mean", s.mean},
+          {"deviation", s.deviation},
+          {"bands_first", s.bands_first}};
+}
+
 absl::Status ParseAudio(const Json& json, Preprocess* preprocess) {
   const auto it = json.find("audio");
   if (it == json.end()) return absl::OkStatus();
@@ -125,6 +151,7 @@ absl::Status ParseAudio(const Json& json, Preprocess* preprocess) {
   RETURN_IF_ERROR(ReadField(*it, "frames", &a.frames));
   RETURN_IF_ERROR(ReadField(*it, "standardize", &a.standardize));
   RETURN_IF_ERROR(ReadField(*it, "padding", &a.padding));
+  RETURN_IF_ERROR(ParseSpectrogram(*it, &a.spectrogram));
   if (a.sample_rate < 1 || a.channels < 1 || a.frames < 0)
     return Invalid("'audio' lacks sample_rate, channels or frames");
   preprocess->audio = a;
@@ -206,6 +233,7 @@ std::string ToJson(const Preprocess& p) {
         {"sample_rate", p.audio->sample_rate}, {"channels", p.audio->channels}, {"frames", p.audio->frames}};
     if (p.audio->standardize) json["audio"]["standardize"] = true;
     if (p.audio->padding != 0) json["audio"]["padding"] = p.audio->padding;
+    if (!p.audio->spectrogram.style.empty()) json["audio"]["spectrogram"] = SpectrogramJson(p.audio->spectrogram);
   }
   for (const auto& [name, columns] : p.inputs) {
     json["inputs"][name]["columns"] = columns;

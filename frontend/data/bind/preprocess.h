@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/data/audio/spectrogram.h"
 #include "frontend/data/bind/mask_encoding.h"
 #include "frontend/data/transform/transform.h"
 
@@ -38,6 +39,7 @@ struct AudioPreprocess {
   int64_t frames = 0;        // 0: sounds kept their lengths
   bool standardize = false;  // each sound was scaled to zero mean and unit variance
   double padding = 0;        // value of the frames after the end of a sound
+  SpectrogramOptions spectrogram = {};  // that sounds became, if it has a style; `frames` are its frames
 
   bool operator==(const AudioPreprocess&) const = default;
 };

@@ -57,7 +57,7 @@ class SoundLengthView : public DatasetView {
   }
 
  private:
-  int64_t frames() const { return sound_.sample.shape.back(); }
+  int64_t frames() const { return sound_.sample.shape[sound_.length_axis]; }
 
   std::vector<Column> columns_;
   Column sound_;

@@ -230,7 +230,7 @@ class BatchFiller {
   // Returns the largest batch tensor of a feed.
   Type WidestType(const FeedWriter& writer) const {
     if (tokens_ == nullptr || !writer.variable()) return BatchType(writer, extents_.front());
-    const int64_t longest = std::max<int64_t>(1, writer.sample().shape[0]);
+    const int64_t longest = std::max<int64_t>(1, writer.sample().shape[writer.length_axis()]);
     const int64_t inner = writer.sample().elements() / longest;
     return {writer.sample().dtype, {tokens_->max_tokens() * inner}};
   }
@@ -323,7 +323,8 @@ class BatchFiller {
     buffer->shortened.clear();
     for (size_t i = 0; i < writers_.size(); ++i) {
       Type type = BatchType(writers_[i], samples);
-      if (writers_[i].variable()) type.shape[1] = exact_lengths_ ? longest : RoundUpLength(longest, type.shape[1]);
+      int64_t& extent = type.shape[writers_[i].length_axis() + 1];
+      if (writers_[i].variable()) extent = exact_lengths_ ? longest : RoundUpLength(longest, extent);
       buffer->shortened.emplace_back(type, buffer->memory[i], buffer->memory[i]->bytes().data());
     }
     return buffer->shortened;
@@ -494,7 +495,7 @@ absl::Status CheckOptions(int64_t samples, const LoaderOptions& o, const TokenBa
 // Returns the maximum length of variable feeds.
 int64_t FindExtent(const std::vector<FeedSpec>& specs) {
   int64_t longest = 0;
-  for (const FeedSpec& spec : specs) longest = std::max(longest, spec.variable ? spec.sample.shape[0] : 0);
+  for (const FeedSpec& spec : specs) longest = std::max(longest, spec.variable ? spec.sample.shape[spec.length_axis] : 0);
   return longest;
 }
 

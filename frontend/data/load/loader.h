@@ -81,6 +81,7 @@ struct FeedSpec {
   // The column is variable and the graph takes any length: a batch has the length of its longest sample, rounded up by
   // RoundUpLength, at most that of `sample`.
   bool variable = false;
+  int length_axis = 0;  // of `sample`, if variable
   // ≥ 0: Column::height_axis as an axis of `sample`. Samples of equal extents are batched together (Batch::further).
   int height_axis = -1;
   double padding = 0;  // value of padding pixels after normalization

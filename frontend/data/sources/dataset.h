@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/data/audio/spectrogram.h"
 #include "frontend/data/image/image_options.h"
 #include "frontend/graph/host_tensor.h"
 
@@ -24,11 +25,12 @@ namespace onnxtrain {
 struct AudioOptions {
   int64_t sample_rate = 0;   // Hz; other rates are resampled
   int64_t channels = 0;      // 1: averages the channels
-  int64_t frames = 0;        // longer sounds are truncated, shorter ones padded
+  int64_t frames = 0;        // longer sounds are truncated, shorter ones padded; with `spectrogram`, its frames
   double seconds = 0;        // length in seconds, used if frames is 0
   bool any_length = false;   // sounds of one channel keep their lengths, as columns that are Column::variable
   bool standardize = false;  // each sound is scaled to zero mean and unit variance, before it is padded
   double padding = 0;        // value of the frames after the end of a sound
+  SpectrogramOptions spectrogram = {};  // in place of sounds of one channel, if it has a style; needs `sample_rate`
 };
 
 struct Column {
@@ -41,9 +43,10 @@ struct Column {
   int64_t sample_rate = 0;           // sample rate of sounds in Hz; else 0
   bool measured = true;              // false for categories and constants, which are not standardized
   bool text = false;                 // ReadText returns the text of a sample; Read fails, with `problem`
-  // Samples are sequences of different lengths (Dataset::Length). sample.shape is [maximum length]; Read fills a buffer
-  // of any length, padding or truncating the sequence.
+  // Samples are sequences of different lengths (Dataset::Length) along axis `length_axis` of sample.shape, which has the
+  // maximum; Read fills a buffer of any length, padding or truncating the sequence.
   bool variable = false;
+  int length_axis = 0;
   // ≥ 0: pictures keep their sizes. Height and width are axes `height_axis` and `height_axis` + 1 of a sample's shape,
   // see Dataset::Extents; `sample` has those of the largest picture.
   int height_axis = -1;

@@ -113,6 +113,7 @@ class FeedWriter {
 
   const Type& sample() const { return spec_.sample; }
   bool variable() const { return spec_.variable; }
+  int length_axis() const { return spec_.length_axis; }
   bool sized() const { return spec_.height_axis >= 0; }
   // Returns the type of a sample in batches whose pictures have these extents.
   Type PaddedSample(const PictureExtents& extents) const;
