@@ -23,7 +23,11 @@ struct Term {
   bool fill_where_true = false;
   double fill = 0;
   double factor = 1;
+  Shape leading = {};  // axes of the scores that it is applied to, before the last two
 };
+
+// Returns the axes before the last two.
+Shape LeadingAxes(const Shape& shape) { return {shape.begin(), shape.end() - 2}; }
 
 struct Found {
   Operand q, k, v;
@@ -67,7 +71,7 @@ class AttentionMatcher {
   // Skips Reshapes of leading axes. Masks broadcast to the form with the most leading axes.
   ValueId Regrouped(ValueId v) {
     const Shape& shape = graph_.type(v).shape;
-    if (shape.size() > found_.batch.size() + 2) found_.batch.assign(shape.begin(), shape.end() - 2);
+    if (shape.size() > found_.batch.size() + 2) found_.batch = LeadingAxes(shape);
     const Node* node = Inside(v, "Reshape");
     const Shape from = node == nullptr ? Shape() : graph_.type(node->inputs[0]).shape;
     if (from.size() < 3 || shape.size() < 3 || !std::equal(from.end() - 2, from.end(), shape.end() - 2)) return v;
@@ -117,7 +121,10 @@ class AttentionMatcher {
       const Node* softmax = Inside(masked->inputs[i], "Softmax");
       if (softmax == nullptr || !IsBinary(masked->inputs[1 - i])) continue;
       constexpr double kHidden = -std::numeric_limits<double>::infinity();
-      found_.terms.push_back({.value = BeforeCastFromBool(masked->inputs[1 - i]), .choice = true, .fill = kHidden});
+      found_.terms.push_back({.value = BeforeCastFromBool(masked->inputs[1 - i]),
+                              .choice = true,
+                              .fill = kHidden,
+                              .leading = LeadingAxes(graph_.type(masked->outputs[0]).shape)});
       found_.guarded = true;
       for (const Node* node : {result, ratio, divisor, positive, sum, masked}) found_.covers.insert(node->outputs[0]);
       return softmax;
@@ -207,7 +214,8 @@ class AttentionMatcher {
     if (node == nullptr) return false;
     for (size_t i : {0, 1}) {
       const Found before = found_;
-      found_.terms.push_back({.value = node->inputs[1 - i], .factor = found_.scale});
+      found_.terms.push_back(
+          {.value = node->inputs[1 - i], .factor = found_.scale, .leading = LeadingAxes(graph_.type(v).shape)});
       if (graph_.type(node->inputs[i]) == graph_.type(v) && Scores(node->inputs[i])) return true;
       found_ = before;
     }
@@ -226,7 +234,7 @@ class AttentionMatcher {
       const auto fill = pattern_.Splat(node->inputs[3 - i]);
       if (!fill.has_value() || *fill > kMaxFill || graph_.type(node->inputs[i]) != graph_.type(v)) continue;
       const Found before = found_;
-      found_.terms.push_back({node->inputs[0], true, i == 2, *fill, found_.scale});
+      found_.terms.push_back({node->inputs[0], true, i == 2, *fill, found_.scale, LeadingAxes(graph_.type(v).shape)});
       if (Scores(node->inputs[i])) return true;
       found_ = before;
     }
@@ -258,11 +266,29 @@ Val ApplyTerm(Builder& b, const Term& term, Val leaf, Val inside, DType dtype) {
   return term.fill_where_true ? Where(leaf, fill, inside) : Where(leaf, inside, fill);
 }
 
+// Returns true if a mask is the same for all leading axes of scores in another form, or has all of them.
+bool CanRegroup(const Shape& mask, const Shape& leading) {
+  if (mask.size() <= 2) return true;
+  const Shape own = LeadingAxes(mask);
+  return own == leading || NumElements(own) == 1;
+}
+
+// Returns a mask of scores with these leading axes for scores with the leading axes `batch`.
+Val Regroup(Val mask, const Shape& leading, const Shape& batch) {
+  if (leading == batch || mask.rank() <= 2) return mask;
+  Shape shape = NumElements(LeadingAxes(mask.shape())) == 1 ? Shape() : batch;
+  shape.insert(shape.end(), mask.shape().end() - 2, mask.shape().end());
+  return Reshape(mask, std::move(shape));
+}
+
 // Returns the masked scores that the graph computes from scores of 0; invalid if there are no terms.
 Val MakeMask(Builder& b, const Found& found, std::span<const Val> leaves, DType dtype, bool addends) {
   Val mask;
   for (size_t i = found.terms.size(); i-- > 0;) {  // from the innermost
-    if (addends || found.terms[i].choice) mask = ApplyTerm(b, found.terms[i], leaves[3 + i], mask, dtype);
+    const Term& term = found.terms[i];
+    if (!addends && !term.choice) continue;
+    const Val leaf = found.regrouped ? Regroup(leaves[3 + i], term.leading, found.batch) : leaves[3 + i];
+    mask = ApplyTerm(b, term, leaf, mask, dtype);
   }
   return mask;
 }
@@ -355,6 +381,10 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   };
   Shape batch(graph.type(found->q.value).shape.begin(), graph.type(found->q.value).shape.end() - 2);
   if (found->regrouped && NumElements(batch) > kMaxRegrouped) return {};
+  const auto fits = [&](const Term& t) {
+    return !found->regrouped || t.leading == found->batch || CanRegroup(graph.type(t.value).shape, t.leading);
+  };
+  if (!std::ranges::all_of(found->terms, fits)) return {};
   for (int64_t& n : batch) n = found->regrouped ? n : std::min<int64_t>(n, 2);
   const ValueId q = found->q.value, k = found->k.value, v = found->v.value;
   // If rows of scores are short, expanding shared keys and values would take more memory than the scores.
@@ -373,8 +403,8 @@ Proposals ProposeAttention(const Pattern& pattern, const Node& root) {
   std::vector<Match::Leaf> leaves = {{q, Small(batch, s, d, found->q.swapped)},
                                      {k, Small(leading(k), t, d, found->k.swapped)},
                                      {v, Small(leading(v), t, e, found->v.swapped)}};
-  const Shape scores = Small(found->regrouped ? found->batch : batch, s, t, false);
   for (const Term& term : found->terms) {
+    const Shape scores = Small(found->regrouped ? term.leading : batch, s, t, false);
     leaves.push_back({.value = term.value, .small = SmallMask(graph.type(term.value).shape, scores)});
     if (term.choice) leaves.back().first = !term.fill_where_true;
     // A row of -inf without guard gives NaN and cannot be compared.

@@ -56,8 +56,8 @@ TEST(Spectrogram, EqualsTheExtractorsOfTransformers) {
         const int64_t frame = std::vector<int64_t>{0, 7, e.frames - 1}[k / 3];
         const int64_t number = std::vector<int64_t>{0, e.width / 3, e.width - 1}[k % 3];
         const float value = out[bands_first ? number * e.frames + frame : frame * e.width + number];
-        // The references are of float32; bands of one band's noise are scaled to unit variance.
-        EXPECT_NEAR(value, e.values[k], 2e-4) << e.style << " frame " << frame << " number " << number;
+        // The references are rounded to float32 before bands, some nearly constant, are scaled.
+        EXPECT_NEAR(value, e.values[k], 1e-3) << e.style << " frame " << frame << " number " << number;
       }
     }
   }

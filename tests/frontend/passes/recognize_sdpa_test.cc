@@ -143,6 +143,22 @@ TEST(RecognizeSdpa, ExportsOfKeras) {
                            "{value=f32[2,1,1](0, 1)}; ");
 }
 
+// Distances per head (ALiBi), added where the heads are merged with the batch, and a mask, added where they are not, as
+// in BLOOM.
+TEST(RecognizeSdpa, AddsToScoresInTwoForms) {
+  const std::string inputs =
+      "feed %q: f32[4,3,8], feed %k: f32[4,5,8], feed %v: f32[4,5,6], feed %mask: f32[2,1,3,5], ";
+  const std::string body =
+      "%a: f32[4,3,5] = MatMul(%q, %k) {trans_a=0, trans_b=1}; %m: f32[4,3,5] = Mul(%a, %root); "
+      "%b: f32[4,3,5] = Add(%m, %distances); %r: f32[2,2,3,5] = Reshape(%b) {shape=[2, 2, 3, 5]}; "
+      "%s: f32[2,2,3,5] = Add(%r, %mask); %p: f32[2,2,3,5] = Softmax(%s) {axis=3}; "
+      "%u: f32[4,3,5] = Reshape(%p) {shape=[4, 3, 5]}; %y: f32[4,3,6] = MatMul(%u, %v) {trans_a=0, trans_b=0}; %y";
+  for (const std::string_view type : {"f32[4,1,5]", "f32[1,1,5]", "f32[4,3,5]", "f32[5]"}) {
+    const std::string all = StrCat(inputs, "feed %distances: ", type);
+    CheckRecognized({type, all, body, "Attention 1"}, Numbers());
+  }
+}
+
 // Dropout of probabilities, which PyTorch writes behind its guard in training mode, with the mask that it has by
 // itself.
 TEST(RecognizeSdpa, DropsProbabilities) {
