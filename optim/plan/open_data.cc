@@ -5,18 +5,15 @@
 
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
-#include "frontend/base/units.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/names.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/bind/sound_lengths.h"
 #include "frontend/data/bind/text_labels.h"
-#include "frontend/data/load/cache.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
 #include "frontend/data/sources/rows.h"
 #include "frontend/data/sources/source.h"
-#include "frontend/data/text/pair_rows.h"
 #include "frontend/data/text/text_encoding.h"
 #include "frontend/data/text/token_blocks.h"
 #include "frontend/onnx/edit/chosen_scores.h"
@@ -31,9 +28,10 @@
 #include "optim/plan/language_data.h"
 #include "optim/plan/model_setup.h"
 #include "optim/plan/output_axes.h"
-#include "optim/plan/packing.h"
 #include "optim/plan/processor_config.h"
+#include "optim/plan/standardize_inputs.h"
 #include "optim/plan/step_plan.h"
+#include "optim/plan/token_data.h"
 
 namespace onnxtrain {
 namespace {
@@ -56,32 +54,6 @@ int64_t StreamWindow(const TrainConfig& config, const OnnxModel& model, const st
   if (!endless || !plan.ok() || NeedsAllSamples(config, before)) return 0;
   return plan->global * std::max(kBatches, config.shuffle ? kShuffled / plan->global : 0);
 }
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<CacheBudget>> MakeCacheBudget(const TrainConfig& config) {
-  if (config.cache == "none") return nullptr;
-  if (config.cache == "ram") return std::make_shared<CacheBudget>(DefaultMemoryLimit());
-  const auto bytes =
-      config.cache.starts_with("ram:") ? ParseSize(config.cache.substr(4)) : absl::StatusOr<int64_t>(Invalid(""));
-  if (!bytes.ok() || *bytes < 1)
-    return Invalid("`cache`: expected none, ram or ram:SIZE like ram:2GiB, got '", config.cache, "'");
-  return std::make_shared<CacheBudget>(*bytes);
-}
-
-absl::Status KeepInMemory(const TrainConfig& config, const std::string& path,
-                          const std::shared_ptr<CacheBudget>& budget, BoundData* bound) {
-  std::vector<int> columns;
-  for (const FeedSpec& feed : bound->feeds) columns.insert(columns.end(), feed.columns.begin(), feed.columns.end());
-  auto cached = CacheInRam(bound->dataset, columns, budget);
-  if (cached == nullptr) return RefuseUnused(config, {.subject = path, .decodes = false});
-  bound->dataset = std::move(cached);
-  bound->notes.push_back(StrCat("decoded samples stay in memory, up to ",
-                                FormatBytes(static_cast<double>(budget->bytes())), " (`cache`)"));
-  return absl::OkStatus();
-}
-
-namespace {
 
 using Columns = std::vector<Column>;
 
@@ -140,113 +112,11 @@ std::vector<std::string> ResolveAll(const OpenedSamples& samples, const std::vec
   return all;
 }
 
-// Returns true if --standardize applies: float inputs from numeric columns of the file.
-bool IsStandardized(const OpenedData& data, const FeedSpec& feed) {
-  const std::vector<Column>& columns = data.bound.dataset->columns();
-  const auto measured = [&](int c) { return columns[c].measured && !columns[c].image && c < data.own_columns; };
-  return IsFloat(feed.sample.dtype) && std::ranges::any_of(feed.columns, measured);
-}
-
-absl::Status FitStandardizations(const TrainConfig& config, OpenedData* data) {
-  std::shared_ptr<const Dataset> training = data->bound.dataset;
-  if (data->held_out.has_value()) training = SubsetDataset(training, data->held_out->rows.train);
-  int64_t fitted = 0;
-  for (FeedSpec& feed : data->bound.feeds) {
-    if (!IsStandardized(*data, feed)) continue;
-    ASSIGN_OR_RETURN(Standardization standardization, FitStandardization(*training, feed.columns));
-    feed.shift = std::move(standardization.shift);
-    feed.divisor = std::move(standardization.divisor);
-    fitted += static_cast<int64_t>(feed.columns.size());
-  }
-  RETURN_IF_ERROR(RefuseUnused(config, {.has_numbers = fitted > 0}));
-  data->bound.notes.push_back(StrCat("standardized: ", fitted, fitted == 1 ? " column" : " columns"));
-  return absl::OkStatus();
-}
-
-// Fits the statistics that `standardize` asks for; otherwise uses those of the model's training.
-absl::Status SetStandardization(const TrainConfig& config, const std::optional<Preprocess>& before,
-                                const DataRequest& request, OpenedData* data) {
-  if (request.fit && config.standardize) return FitStandardizations(config, data);
-  if (!before.has_value()) return absl::OkStatus();
-  for (FeedSpec& feed : data->bound.feeds) {
-    const auto known = before->standardize.find(feed.feed);
-    if (known == before->standardize.end() || !IsStandardized(*data, feed)) continue;
-    feed.shift = known->second.shift;
-    feed.divisor = known->second.divisor;
-    data->bound.notes.push_back(StrCat("input '", feed.feed, "' is standardized as in training"));
-  }
-  return absl::OkStatus();
-}
-
 // Holds out the samples if OpenSamples has left that to the caller.
 absl::Status HoldOut(const TrainConfig& config, const DataRequest& request, const DatasetOptions& options,
                      OpenedSamples* samples) {
   if (!request.fit || config.eval_split.empty() || !config.eval_data.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(samples->held_out, HoldOutSamples(config, *samples->dataset, options));
-  return absl::OkStatus();
-}
-
-// The kinds of data that samples of a language model are made of.
-enum class TokenData : uint8_t { kNone, kDialogues, kTokens };
-
-// Returns what the data may hold: tokens or text, or dialogues in the columns of a table. A single array of a .npy file
-// may hold tokens.
-TokenData FindTokenData(const TrainConfig& config, const DataRequest& request, const TextSetup& text) {
-  if (!config.label.empty() || !config.head.empty() || !config.encode.empty() || !config.fill.empty())
-    return TokenData::kNone;
-  if (!text.columns.empty()) return TokenData::kTokens;
-  const auto found = FindSource(request.path);
-  if (!found.ok()) return TokenData::kNone;
-  if (found->source->tokens != Source::Tokens::kNone || HasSuffix(found->path, {".npy"}, true))
-    return TokenData::kTokens;
-  return found->source->is_table ? TokenData::kDialogues : TokenData::kNone;
-}
-
-// Returns the column of a source of documents.
-std::vector<std::string> DocumentColumns(const std::string& path) {
-  const auto found = FindSource(path);
-  const bool documents = found.ok() && found->source->tokens == Source::Tokens::kDocuments;
-  return documents ? std::vector<std::string>{"text"} : std::vector<std::string>();
-}
-
-// Returns the length of the samples that the model was trained on; 0: unknown.
-int64_t TrainedLength(const std::optional<Preprocess>& before, const std::string& input) {
-  if (!before.has_value()) return 0;
-  const auto layout = before->layout.find(input);
-  return layout != before->layout.end() && layout->second.size() == 1 ? layout->second[0] : 0;
-}
-
-// Prepends the path, unless the message names it or a file in it, as messages about a column do.
-absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  const std::string name = IsStdin(path) ? kStdinName : SourcePath(path);
-  const std::string_view message = ToStd(status.message());
-  const bool named = message.starts_with(name + "/") || message.find(name + ": ") != std::string_view::npos;
-  return named ? status : Annotate(status, StrCat(IsStdin(path) ? name : path, ": "));
-}
-
-// Replaces samples of text, dialogues (`form`) or tokens by rows of tokens, and binds the inputs that only language
-// models have.
-absl::Status MakeBlocks(const TrainConfig& config, const LanguageModel& model, const BlockRequest& request,
-                        const std::optional<DialogueForm>& form, bool want_label, OpenedSamples* samples,
-                        OpenedData* opened, BindSpec* spec) {
-  auto data = form.has_value() ? MakeChatData(config, model, request, *form, samples->dataset, &opened->text)
-                               : MakeLanguageData(config, model, request, samples->dataset, &opened->text);
-  if (!data.ok()) return WithPath(data.status(), request.path);
-  samples->dataset = data->blocks;
-  samples->held_out = data->held_out;
-  samples->notes.insert(samples->notes.end(), data->notes.begin(), data->notes.end());
-  opened->bound.text_unit = data->unit;
-  if (opened->text.packed.value_or(false)) opened->bound.packed = FindPackedInputs(*request.model);
-  opened->own_loss = model.own_loss;
-  spec->first_token_column = 0;
-  spec->token_blocks = true;
-  const Columns& columns = samples->dataset->columns();
-  const auto name = [&](BlockRole role) { return columns[static_cast<size_t>(role)].name; };
-  if (want_label) spec->label = {name(BlockRole::kLabels)};
-  if (want_label && form.has_value() && form->kind == DialogueForm::Kind::kPreference)
-    spec->own_labels = {{kRejectedLabel, {kRejectedLabel}}, {kReferenceLabel, {kReferenceLabel}}};
-  if (!model.label_input.empty())
-    spec->inputs[model.label_input] = {name(model.shifts_labels ? BlockRole::kOwnLabels : BlockRole::kLabels)};
   return absl::OkStatus();
 }
 
