@@ -147,6 +147,7 @@ absl::StatusOr<AudioOptions> PlanAudio(const TrainConfig& config, const OnnxMode
         spectrogram ? PlanSpectrogramInput(input, dims, &options.spectrogram, options.sample_rate)
                     : PlanSoundInput(input, dims);
     if (!plan.has_value()) continue;
+    options.wanted = true;
     RETURN_IF_ERROR(TakeLength(config, input, *plan, asked, &options));
     if (plan->frames > 0 || asked || before.has_value()) return options;
     options.frames = processor.frames;

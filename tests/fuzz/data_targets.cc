@@ -6,7 +6,7 @@
 
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
-#include "frontend/data/audio/sounds.h"
+#include "frontend/data/audio/read_sound.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/bind/preprocess.h"
 #include "frontend/data/chat/render_chat.h"
@@ -68,16 +68,16 @@ bool RunPicture(std::string_view bytes) {
 
 // Reads a sound as it is, and another form of its beginning.
 bool RunSound(std::string_view bytes) {
-  const std::string path = WriteScratch("sound.wav", bytes);
+  const auto files = FilesInFolder("", {WriteScratch("sound.wav", bytes)});
   const AudioOptions other{.sample_rate = 6000, .channels = 1, .frames = 100};
   bool read = true;
   for (const AudioOptions& options : {AudioOptions{}, other}) {
-    const auto format = PlanSoundFormat(path, options);
+    const auto format = PlanSoundFormat(*files, 0, options);
     if (!Accepts(format.status())) return false;
     CHECK(format->rate > 0 && format->channels > 0 && format->frames > 0);
     if (format->frames > kMaxFuzzBytes / format->channels) continue;  // takes long
     std::vector<float> out(format->frames * format->channels);
-    read &= Accepts(ReadSound(path, *format, options, path, out.data()));
+    read &= Accepts(ReadSound(*files, 0, *format, options, "sound", out.data()));
   }
   return read;
 }

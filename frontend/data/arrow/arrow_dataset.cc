@@ -9,6 +9,8 @@
 #include "frontend/data/arrow/arrow_source.h"
 #include "frontend/data/arrow/arrow_table.h"
 #include "frontend/data/arrow/stored_column.h"
+#include "frontend/data/audio/sound_file.h"
+#include "frontend/data/audio/sounds.h"
 #include "frontend/data/image/array_pictures.h"
 #include "frontend/data/image/decode.h"
 #include "frontend/data/image/picture_dataset.h"
@@ -71,11 +73,11 @@ class ArrowDataset : public Dataset {
   std::vector<Column> columns_;
 };
 
-// Reads the pictures of a column of bytes.
-class StoredPictures : public PictureFiles {
+// Reads the pictures or sounds of a column of bytes. `names_row`: descriptions name the file and the row, too.
+class StoredFiles : public MediaFiles {
  public:
-  StoredPictures(Table table, int column, std::shared_ptr<const StoredColumn> stored)
-      : table_(std::move(table)), column_(column), stored_(std::move(stored)) {}
+  StoredFiles(Table table, int column, std::shared_ptr<const StoredColumn> stored, bool names_row)
+      : table_(std::move(table)), column_(column), stored_(std::move(stored)), names_row_(names_row) {}
   int64_t size() const override { return table_->rows(); }
   absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override { return ReadStart(i, SIZE_MAX, bytes); }
   absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const override {
@@ -86,13 +88,15 @@ class StoredPictures : public PictureFiles {
   }
   std::string Name(int64_t i) const override { return Describe(i); }
   std::string Describe(int64_t i) const override {
-    return StrCat("column '", Printable(table_->columns()[column_].name), "'");
+    const std::string column = StrCat("column '", Printable(table_->columns()[column_].name), "'");
+    return names_row_ ? StrCat(table_->Describe(i), ", ", column) : column;
   }
 
  private:
   Table table_;
   int column_;
   std::shared_ptr<const StoredColumn> stored_;
+  bool names_row_;
 };
 
 // Calls `add` with each text of a chunk, "" for missing ones, until it fails or returns false.
@@ -153,6 +157,7 @@ class ColumnOpener {
 
   std::vector<OwnColumn> own;
   std::vector<PictureColumn> pictures;
+  std::vector<SoundColumn> sounds;
 
  private:
   // Resolves the labels by name, or by index as for CSV files. The last column is the default.
@@ -204,6 +209,7 @@ class ColumnOpener {
     const auto first = FindFirstText(*table_, c);
     if (!first.ok()) return AddProblemText(name, ToStd(first.status().message())), absl::OkStatus();
     if (info.kind == Kind::kBytes && IsPicture(first->second)) return AddPictures(c, name), absl::OkStatus();
+    if (info.kind == Kind::kBytes && IsSound(first->second)) return AddSounds(c, name), absl::OkStatus();
     const bool collected = IsLabel(info) || IsCategory(info) || options_.categories.all ||
                            IsMissingValue(first->second) || IsCsvNumber(first->second);
     if (collected) return Collect(c, name);
@@ -248,8 +254,12 @@ class ColumnOpener {
   }
 
   void AddPictures(int c, const std::string& name) {
-    auto files = std::make_shared<StoredPictures>(table_, c, Store(c, true));
+    auto files = std::make_shared<StoredFiles>(table_, c, Store(c, true), false);
     pictures.push_back({.name = name, .options = options_.images, .files = std::move(files)});
+  }
+
+  void AddSounds(int c, const std::string& name) {
+    sounds.push_back({name, std::make_shared<StoredFiles>(table_, c, Store(c, true), true)});
   }
 
   // Adds a column by the rules of CSV fields.
@@ -297,11 +307,18 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenArrow(const std::string& path
   RETURN_IF_ERROR(Annotate(opener.OpenAll(), StrCat(path, ": ")));
   std::shared_ptr<const Dataset> others;
   if (!opener.own.empty()) others = std::make_shared<ArrowDataset>(table, std::move(opener.own));
-  if (opener.pictures.empty()) return others;
   const bool has_inputs = others != nullptr && others->columns().size() > 1;
-  if (!options.images.wanted && has_inputs)
-    return WithNotes(others, {StrCat(path, ": the pictures in column '", opener.pictures[0].name,
-                                     "' are left out, as the model takes none")});
+  const auto leave_out = [&](const char* what, const std::string& column) {
+    others = WithNotes(
+        others, {StrCat(path, ": the ", what, " in column '", column, "' are left out, as the model takes none")});
+  };
+  if (!opener.sounds.empty() && !options.audio.wanted && has_inputs) {
+    leave_out("sounds", opener.sounds[0].name);
+  } else if (!opener.sounds.empty()) {
+    ASSIGN_OR_RETURN(others, MakeSoundDataset(opener.sounds[0], others, -1, options));
+  }
+  if (opener.pictures.empty()) return others;
+  if (!options.images.wanted && has_inputs) return leave_out("pictures", opener.pictures[0].name), others;
   return MakePictureDataset(path, std::move(opener.pictures), others, -1, others != nullptr);
 }
 

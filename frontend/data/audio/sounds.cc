@@ -1,12 +1,9 @@
 #include "frontend/data/audio/sounds.h"
 
-#include <samplerate.h>
-#include <sndfile.h>
-
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +11,9 @@
 #include "absl/status/statusor.h"
 #include "frontend/base/log.h"
 #include "frontend/base/status.h"
+#include "frontend/data/audio/read_sound.h"
+#include "frontend/data/audio/sound_file.h"
+#include "frontend/data/audio/spectrogram.h"
 #include "frontend/data/bind/labels.h"
 #include "frontend/data/sources/dataset.h"
 #include "frontend/data/sources/file.h"
@@ -23,170 +23,6 @@
 namespace onnxtrain {
 namespace {
 
-constexpr int kMaxChannels = 64;
-// Lower bound of the input frames that the resampling filter reads on one side of an output frame.
-constexpr double kFilterReach = 1024;
-
-struct Close {
-  void operator()(SNDFILE* file) const { sf_close(file); }
-};
-using Sound = std::unique_ptr<SNDFILE, Close>;
-
-absl::StatusOr<Sound> OpenSound(const std::string& path, SF_INFO* info) {
-  RETURN_IF_ERROR(RegularFileSize(path).status());
-  *info = {};
-  Sound sound(sf_open(path.c_str(), SFM_READ, info));
-  if (sound == nullptr) return Invalid(path, ": ", sf_strerror(nullptr));
-  if (info->frames <= 0 || info->channels < 1 || info->channels > kMaxChannels || info->samplerate < 1)
-    return Invalid(path, ": ", info->frames, " frames of ", info->channels, " channels at ", info->samplerate,
-                   " Hz are refused");
-  return sound;
-}
-
-// Returns false for FLAC files without a length, as written to pipes.
-bool KnowsLength(const SF_INFO& info) { return info.frames < SF_COUNT_MAX; }
-
-int64_t ConvertFrames(int64_t frames, int64_t from, int64_t to) {
-  return from == to ? frames : std::max<int64_t>(1, std::llround(double(frames) * double(to) / double(from)));
-}
-
-absl::Status CheckFormat(const std::string& path, const SF_INFO& info, const SoundFormat& format,
-                         const AudioOptions& options, const std::string& like) {
-  const auto check = [&](const char* what, int64_t is, int64_t want, const char* remedy) {
-    return is == want ? absl::OkStatus()
-                      : Invalid(path, ": ", what, " ", is, ", but ", want, " in ", like, " (", remedy, ")");
-  };
-  if (options.sample_rate == 0)
-    RETURN_IF_ERROR(check("sample rate", info.samplerate, format.rate, "`sample_rate` HZ resamples"));
-  if (format.channels != 1 || options.channels == 0)
-    RETURN_IF_ERROR(check("channels:", info.channels, format.channels, "convert the files"));
-  if (options.frames > 0 || options.seconds > 0 || options.any_length) return absl::OkStatus();
-  return check("frames:", ConvertFrames(info.frames, info.samplerate, format.rate), format.frames,
-               "`audio_length` N cuts and pads");
-}
-
-// Averages interleaved channels in place.
-void AverageChannels(int channels, std::vector<float>* samples) {
-  const size_t frames = samples->size() / channels;
-  for (size_t t = 0; t < frames; ++t) {
-    float sum = 0;
-    for (int c = 0; c < channels; ++c) sum += (*samples)[t * channels + c];
-    (*samples)[t] = sum / static_cast<float>(channels);
-  }
-  samples->resize(frames);
-}
-
-// Resamples by band-limited interpolation (Smith & Gossett, "A flexible sampling-rate conversion method", 1984).
-absl::StatusOr<std::vector<float>> Resample(const std::vector<float>& samples, int channels, double ratio) {
-  if (src_is_valid_ratio(ratio) == 0) return Invalid("resampling by a factor of ", ratio, " is not possible");
-  const auto frames = static_cast<int64_t>(samples.size()) / channels;
-  std::vector<float> out(static_cast<size_t>(std::ceil(double(frames) * ratio) + 1) * channels);
-  SRC_DATA data{.data_in = samples.data(),
-                .data_out = out.data(),
-                .input_frames = frames,
-                .output_frames = static_cast<int64_t>(out.size()) / channels,
-                .src_ratio = ratio};
-  if (const int error = src_simple(&data, SRC_SINC_MEDIUM_QUALITY, channels); error != 0)
-    return Invalid(src_strerror(error));
-  out.resize(data.output_frames_gen * channels);
-  return out;
-}
-
-// Reads the interleaved frames that a sample needs.
-absl::StatusOr<std::vector<float>> ReadFrames(const std::string& path, SNDFILE* sound, const SF_INFO& info,
-                                              const SoundFormat& format) {
-  const double step = double(info.samplerate) / double(format.rate);  // input frames per output frame
-  const double reach = info.samplerate == format.rate ? 0 : kFilterReach * std::max(1.0, step);
-  const auto frames =
-      std::min<int64_t>(info.frames, static_cast<int64_t>(std::ceil(double(format.frames) * step + reach)));
-  std::vector<float> samples(frames * info.channels);
-  const sf_count_t got = sf_readf_float(sound, samples.data(), frames);
-  if (got != frames && KnowsLength(info)) return Invalid(path, ": the file is truncated or corrupt");
-  samples.resize(std::max<sf_count_t>(got, 0) * info.channels);
-  const auto finite = [](float x) { return std::isfinite(x); };
-  if (!std::ranges::all_of(samples, finite)) return Invalid(path, ": holds samples that are not finite");
-  return samples;
-}
-
-// Gives a sound zero mean and unit variance, as Wav2Vec2FeatureExtractor of transformers does.
-void Standardize(std::span<float> sound) {
-  constexpr double kEpsilon = 1e-7;
-  const auto n = static_cast<double>(std::max<size_t>(sound.size(), 1));
-  double sum = 0, squares = 0;
-  for (const float x : sound) sum += x;
-  const double mean = sum / n;
-  for (const float x : sound) squares += (x - mean) * (x - mean);
-  const double factor = 1 / std::sqrt(squares / n + kEpsilon);
-  for (float& x : sound) x = static_cast<float>((x - mean) * factor);
-}
-
-}  // namespace
-
-bool IsSoundName(const std::string& name) {
-  static const auto* const kSuffixes = new std::vector<std::string>{".wav", ".flac", ".ogg", ".aiff", ".aif"};
-  return HasSuffix(name, *kSuffixes, false);
-}
-
-absl::StatusOr<SoundFormat> PlanSoundFormat(const std::string& path, const AudioOptions& options) {
-  SF_INFO info;
-  RETURN_IF_ERROR(OpenSound(path, &info).status());
-  SoundFormat format{.rate = options.sample_rate > 0 ? options.sample_rate : info.samplerate,
-                     .channels = options.channels > 0 ? options.channels : info.channels};
-  format.frames = options.frames > 0    ? options.frames
-                  : options.seconds > 0 ? std::llround(options.seconds * double(format.rate))
-                                        : ConvertFrames(info.frames, info.samplerate, format.rate);
-  if (options.frames == 0 && options.seconds == 0 && !KnowsLength(info))
-    return Invalid(path, ": does not tell its length (`audio_length` N sets that of the samples)");
-  return format;
-}
-
-namespace {
-
-// Reads the interleaved samples of a sound, at most those of the format.
-absl::StatusOr<std::vector<float>> ReadSamples(const std::string& path, const SoundFormat& format,
-                                               const AudioOptions& options, const std::string& like) {
-  SF_INFO info;
-  ASSIGN_OR_RETURN(const Sound sound, OpenSound(path, &info));
-  RETURN_IF_ERROR(CheckFormat(path, info, format, options, like));
-  ASSIGN_OR_RETURN(std::vector<float> samples, ReadFrames(path, sound.get(), info, format));
-  const auto channels = static_cast<int>(format.channels);
-  if (info.channels != channels) AverageChannels(info.channels, &samples);
-  if (info.samplerate != format.rate) {
-    auto resampled = Resample(samples, channels, double(format.rate) / info.samplerate);
-    if (!resampled.ok()) return Annotate(resampled.status(), path + ": ");
-    samples = *std::move(resampled);
-  }
-  samples.resize(std::min<size_t>(samples.size(), format.frames * channels));
-  return samples;
-}
-
-}  // namespace
-
-absl::Status ReadSound(const std::string& path, const SoundFormat& format, const AudioOptions& options,
-                       const std::string& like, float* out) {
-  ASSIGN_OR_RETURN(const std::vector<float> samples, ReadSamples(path, format, options, like));
-  const int64_t channels = format.channels, frames = std::ssize(samples) / channels;
-  for (int c = 0; c < channels; ++c, out += format.frames) {
-    for (int64_t t = 0; t < frames; ++t) out[t] = samples[t * channels + c];
-    if (options.standardize) Standardize({out, static_cast<size_t>(frames)});
-    std::fill(out + frames, out + format.frames, static_cast<float>(options.padding));
-  }
-  return absl::OkStatus();
-}
-
-namespace {
-
-struct SoundFiles {
-  std::string column, root;        // name of the column; folder that `names` are relative to
-  std::vector<std::string> names;  // file name of each sample
-};
-
-namespace fs = std::filesystem;
-
-std::string GetSoundPath(const SoundFiles& files, int64_t i) {
-  return (fs::path(files.root) / files.names[i]).string();
-}
-
 // The first readable file and the sample format derived from it.
 struct Reference {
   int64_t file = 0;
@@ -195,10 +31,10 @@ struct Reference {
   std::optional<Spectrogram> spectrogram = {};
 };
 
-absl::StatusOr<Reference> FindReference(const SoundFiles& files, const AudioOptions& options) {
+absl::StatusOr<Reference> FindReference(const MediaFiles& files, const AudioOptions& options) {
   absl::Status first;
-  for (int64_t i = 0; i < std::ssize(files.names); ++i) {
-    const auto format = PlanSoundFormat(GetSoundPath(files, i), options);
+  for (int64_t i = 0; i < files.size(); ++i) {
+    const auto format = PlanSoundFormat(files, i, options);
     if (format.ok()) return Reference{i, *format};
     if (first.ok()) first = format.status();
   }
@@ -207,13 +43,13 @@ absl::StatusOr<Reference> FindReference(const SoundFiles& files, const AudioOpti
 
 // Reads the lengths of all sounds from their headers; the format gets the greatest. Reading a file without a length
 // fails with the reason.
-absl::Status FindLengths(const SoundFiles& files, AudioOptions options, Reference* reference) {
+absl::Status FindLengths(const MediaFiles& files, AudioOptions options, Reference* reference) {
   if (reference->format.channels != 1)
-    return Invalid(GetSoundPath(files, reference->file), ": only sounds of one channel keep their lengths (",
+    return Invalid(files.Describe(reference->file), ": only sounds of one channel keep their lengths (",
                    "`audio_length` N)");
   options.sample_rate = reference->format.rate;
-  for (int64_t i = 0; i < std::ssize(files.names); ++i) {
-    const auto format = PlanSoundFormat(GetSoundPath(files, i), options);
+  for (int64_t i = 0; i < files.size(); ++i) {
+    const auto format = PlanSoundFormat(files, i, options);
     reference->lengths.push_back(format.ok() ? format->frames : 1);
     reference->format.frames = std::max(reference->format.frames, reference->lengths.back());
   }
@@ -229,20 +65,20 @@ AudioOptions SoundOptionsOf(const Spectrogram& spectrogram, AudioOptions options
 
 class SoundDataset : public Dataset {
  public:
-  SoundDataset(SoundFiles files, Reference reference, const AudioOptions& options)
-      : files_(std::move(files)), reference_(std::move(reference)), options_(options) {
+  SoundDataset(SoundColumn sounds, Reference reference, const AudioOptions& options)
+      : files_(std::move(sounds.files)), reference_(std::move(reference)), options_(options) {
     const SoundFormat& format = reference_.format;
-    columns_ = {{.name = files_.column,
+    columns_ = {{.name = sounds.name,
                  .sample = {DType::kFloat32, MakeShape()},
                  .sample_rate = format.rate,
                  .variable = options.any_length,
                  .length_axis = reference_.spectrogram.has_value() && options.spectrogram.bands_first ? 1 : 0}};
   }
 
-  int64_t size() const override { return std::ssize(files_.names); }
+  int64_t size() const override { return files_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
-  std::string StableName(int64_t i) const override { return files_.names[i]; }
-  std::string Describe(int64_t i) const override { return GetSoundPath(files_, i); }
+  std::string StableName(int64_t i) const override { return files_->Name(i); }
+  std::string Describe(int64_t i) const override { return files_->Describe(i); }
   int64_t Length(int64_t i) const override { return options_.any_length ? CountFrames(reference_.lengths[i]) : 0; }
   std::vector<std::string> notes() const override {
     std::vector<std::string> lines = DescribeLengths();
@@ -260,8 +96,7 @@ class SoundDataset : public Dataset {
     if (reference_.spectrogram.has_value()) return ReadSpectrogram(i, out);
     if (options_.any_length) format.frames = static_cast<int64_t>(out.size() / sizeof(float));
     CHECK_EQ(out.size(), format.frames * format.channels * sizeof(float));
-    return ReadSound(Describe(i), format, options_, files_.names[reference_.file],
-                     reinterpret_cast<float*>(out.data()));
+    return ReadSound(*files_, i, format, options_, files_->Name(reference_.file), reinterpret_cast<float*>(out.data()));
   }
 
  private:
@@ -280,7 +115,7 @@ class SoundDataset : public Dataset {
     const Spectrogram& spectrogram = *reference_.spectrogram;
     const int64_t frames = static_cast<int64_t>(out.size() / sizeof(float)) / spectrogram.width();
     ASSIGN_OR_RETURN(const std::vector<float> samples,
-                     ReadSamples(Describe(i), reference_.format, options_, files_.names[reference_.file]));
+                     ReadSamples(*files_, i, reference_.format, options_, files_->Name(reference_.file)));
     spectrogram.Compute(samples, frames, reinterpret_cast<float*>(out.data()));
     return absl::OkStatus();
   }
@@ -297,50 +132,49 @@ class SoundDataset : public Dataset {
                    " frames; others are resampled, averaged, cut or padded (`sample_rate`, `audio_length`)")};
   }
 
-  SoundFiles files_;
+  std::shared_ptr<const MediaFiles> files_;
   Reference reference_;
   AudioOptions options_;
   std::vector<Column> columns_;
 };
 
-// Makes a data set of a sound column, f32 in [-1, 1] of shape [frames] or, with several channels, [channels, frames],
-// and the columns of `table` (may be null) except `leave_out` (-1: none). Files are read on demand. Properties that
-// options.audio leaves open are those of the first readable file; files that differ are errors that name both numbers.
-absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundFiles files, std::shared_ptr<const Dataset> table,
-                                                                int leave_out, const DatasetOptions& options) {
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundColumn sounds,
+                                                                std::shared_ptr<const Dataset> table, int leave_out,
+                                                                const DatasetOptions& options) {
   AudioOptions audio = options.audio;
   std::optional<Spectrogram> spectrogram;
   if (!audio.spectrogram.style.empty()) {
     spectrogram.emplace(audio.spectrogram, audio.sample_rate);
     audio = SoundOptionsOf(*spectrogram, audio);
   }
-  ASSIGN_OR_RETURN(Reference reference, FindReference(files, audio));
-  if (audio.any_length) RETURN_IF_ERROR(FindLengths(files, audio, &reference));
+  ASSIGN_OR_RETURN(Reference reference, FindReference(*sounds.files, audio));
+  if (audio.any_length) RETURN_IF_ERROR(FindLengths(*sounds.files, audio, &reference));
   reference.spectrogram = std::move(spectrogram);
   const Type sample{DType::kFloat32, {reference.format.channels, reference.format.frames}};
   absl::Status fits = CheckShape(sample.shape);
   if (fits.ok()) fits = CheckMemory(static_cast<int64_t>(sample.bytes()), options.max_bytes);
-  RETURN_IF_ERROR(Annotate(fits, GetSoundPath(files, reference.file) + ": "));
-  auto sounds = std::make_shared<SoundDataset>(std::move(files), std::move(reference), audio);
-  if (table == nullptr) return sounds;
-  return JoinColumns(std::move(sounds), std::move(table), leave_out);
+  RETURN_IF_ERROR(Annotate(fits, sounds.files->Describe(reference.file) + ": "));
+  auto samples = std::make_shared<SoundDataset>(std::move(sounds), std::move(reference), audio);
+  if (table == nullptr) return samples;
+  return JoinColumns(std::move(samples), std::move(table), leave_out);
 }
-
-}  // namespace
 
 bool IsSoundPath(const std::string& path) { return IsSoundName(path) && IsRegularFile(path); }
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, const OpenTableFn& open,
                                                               const PathColumn& column, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(PathTable table, OpenPathTable(path, open, column, options));
-  return MakeSoundDataset({column.name, table.folder, std::move(table.paths)}, table.table, table.column, options);
+  return MakeSoundDataset({column.name, FilesInFolder(table.folder, std::move(table.paths))}, table.table, table.column,
+                          options);
 }
 
 namespace {
 
 namespace fs = std::filesystem;
 
-struct SoundFile {
+struct ListedSound {
   std::string name;  // relative to the folder
   int64_t label = 0;
 };
@@ -348,7 +182,7 @@ struct SoundFile {
 // The sound files of a folder or of its sub-folders.
 struct Listing {
   std::vector<std::string> classes;  // empty: files have no classes
-  std::vector<SoundFile> files;
+  std::vector<ListedSound> files;
 };
 
 absl::StatusOr<Listing> ListSounds(const std::string& path) {
@@ -366,7 +200,7 @@ absl::StatusOr<Listing> ListSounds(const std::string& path) {
     }
     if (listing.files.size() > before) listing.classes.push_back(name);
   }
-  const bool mixed = !listing.classes.empty() && std::ranges::any_of(listing.files, [](const SoundFile& f) {
+  const bool mixed = !listing.classes.empty() && std::ranges::any_of(listing.files, [](const ListedSound& f) {
     return f.name.find('/') == std::string::npos;
   });
   if (mixed) return Invalid(path, ": has sound files beside the folders of classes");
@@ -377,7 +211,7 @@ absl::StatusOr<Listing> ListSounds(const std::string& path) {
 // Renumbers the classes by their index in `names`.
 absl::Status RenumberClasses(const std::string& path, const std::vector<std::string>& names, Listing* listing) {
   if (names.empty() || listing->classes.empty()) return absl::OkStatus();
-  for (SoundFile& file : listing->files) {
+  for (ListedSound& file : listing->files) {
     const std::string& name = listing->classes[file.label];
     file.label = std::ranges::find(names, name) - names.begin();
     if (file.label == std::ssize(names))
@@ -408,16 +242,16 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioFolder(const std::string
     if (const std::string table = FindTextTable(path); !table.empty()) return OpenDataset(table, options);
   }
   ASSIGN_OR_RETURN(Listing listing, ListSounds(path));
-  SoundFiles files{.column = "audio", .root = path};
-  for (const SoundFile& file : listing.files) files.names.push_back(file.name);
+  std::vector<std::string> names;
+  for (const ListedSound& file : listing.files) names.push_back(file.name);
   std::shared_ptr<const Dataset> labels;
   if (options.text_labels) {
-    ASSIGN_OR_RETURN(labels, OpenTranscripts(path, files.names));
+    ASSIGN_OR_RETURN(labels, OpenTranscripts(path, names));
   } else if (!listing.classes.empty()) {
     RETURN_IF_ERROR(RenumberClasses(path, options.folder_classes, &listing));
     ASSIGN_OR_RETURN(labels, MakeLabels(listing));
   }
-  return MakeSoundDataset(std::move(files), std::move(labels), -1, options);
+  return MakeSoundDataset({"audio", FilesInFolder(path, std::move(names))}, std::move(labels), -1, options);
 }
 
 }  // namespace onnxtrain

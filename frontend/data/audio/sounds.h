@@ -1,4 +1,4 @@
-// Sound files as samples, and folders and tables of sound files as data sets.
+// Folders and tables of sound files as data sets.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/media_files.h"
 #include "frontend/data/sources/path_table.h"
 
 namespace onnxtrain {
 
-// Returns whether the name ends in .wav, .flac, .ogg, .aiff or .aif.
-bool IsSoundName(const std::string& name);
-
-struct SoundFormat {
-  int64_t rate = 0, channels = 0, frames = 0;
+struct SoundColumn {
+  std::string name;
+  std::shared_ptr<const MediaFiles> files;
 };
-// Returns the format of samples that `options` yield for a file. Fails if the file is not a sound.
-absl::StatusOr<SoundFormat> PlanSoundFormat(const std::string& path, const AudioOptions& options);
 
-// Reads a sound and writes it in that format to `out`: [channels, frames] in [-1, 1]. Properties that `options` leave
-// open must equal those of the format, which were read from the file `like`.
-absl::Status ReadSound(const std::string& path, const SoundFormat& format, const AudioOptions& options,
-                       const std::string& like, float* out);
+// Makes a data set of a sound column, f32 in [-1, 1] of shape [frames] or, with several channels, [channels, frames],
+// and the columns of `table` (may be null) except `leave_out` (-1: none). Files are read on demand. Properties that
+// options.audio leaves open are those of the first readable file; files that differ are errors that name both numbers.
+absl::StatusOr<std::shared_ptr<const Dataset>> MakeSoundDataset(SoundColumn sounds,
+                                                                std::shared_ptr<const Dataset> table, int leave_out,
+                                                                const DatasetOptions& options);
 
 // Returns true for a regular file with the suffix of a sound.
 bool IsSoundPath(const std::string& path);
@@ -34,7 +33,7 @@ bool IsSoundPath(const std::string& path);
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenAudioTable(const std::string& path, const OpenTableFn& open,
                                                               const PathColumn& column, const DatasetOptions& options);
 
-// Returns true if a folder or one of its sub-folders holds .wav, .flac, .ogg or .aiff files.
+// Returns true if a folder or one of its sub-folders holds sound files.
 bool IsAudioFolder(const std::string& path);
 
 // Opens a folder of sounds, or of sub-folders per class. Columns: "audio", f32 [frames] or [channels, frames]; and

@@ -1,12 +1,6 @@
 #include "frontend/data/image/picture_dataset.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -37,7 +31,7 @@ constexpr size_t kStartBytes = size_t{1} << 16;  // contains the header of most 
 
 using Size = std::pair<int64_t, int64_t>;
 
-absl::StatusOr<PictureInfo> ReadInfo(const PictureFiles& files, int64_t i, PictureDecoder* decoder,
+absl::StatusOr<PictureInfo> ReadInfo(const MediaFiles& files, int64_t i, PictureDecoder* decoder,
                                      std::vector<uint8_t>* bytes) {
   RETURN_IF_ERROR(files.ReadStart(i, kStartBytes, bytes));
   auto info = decoder->Open(*bytes);
@@ -72,7 +66,7 @@ std::set<Size> PaddedSizes(const std::vector<PictureExtents>& extents, const Mul
 std::string SizeText(const Size& size) { return StrCat(size.first, " × ", size.second); }
 
 // Returns the size of the sample of a picture; 0 × 0 if the file cannot be read.
-PictureExtents ReadExtents(const PictureSizes& sizes, const PictureFiles& files, int64_t i, PictureDecoder* decoder,
+PictureExtents ReadExtents(const PictureSizes& sizes, const MediaFiles& files, int64_t i, PictureDecoder* decoder,
                            std::vector<uint8_t>* bytes) {
   const auto info = ReadInfo(files, i, decoder, bytes);
   if (!info.ok()) return {};
@@ -95,7 +89,7 @@ void FillUnknown(std::vector<PictureExtents>* extents) {
 
 // Reads the upright sizes of all pictures from their headers and chooses the multiple that they are padded to. A file
 // that cannot be read gets the smallest size; reading its sample fails with the reason.
-absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const PictureFiles& files) {
+absl::StatusOr<SizedPictures> FindSizes(const PictureSizes& sizes, const MediaFiles& files) {
   PictureDecoder decoder;
   std::vector<uint8_t> bytes;
   SizedPictures found{.multiple = sizes.multiple};
@@ -141,47 +135,6 @@ std::string DescribeExtents(const SizedPictures& pictures) {
   return StrCat(text, ", padded to multiples of ", pictures.multiple, " (", padded, padded == 1 ? " size" : " sizes",
                 absl::StrFormat(", %.1f%% padding)", 100 * (1 - pixels / all)));
 }
-
-constexpr int64_t kMaxFile = int64_t{1} << 30;
-
-absl::Status ReadRegularFile(int fd, size_t most, std::vector<uint8_t>* bytes) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return Invalid(std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return Invalid("not a regular file");
-  if (info.st_size > kMaxFile) return Invalid("larger than ", kMaxFile >> 20, " MiB");
-  bytes->resize(std::min<size_t>(info.st_size, most));
-  for (size_t done = 0; done < bytes->size();) {
-    const ssize_t n = read(fd, bytes->data() + done, bytes->size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Invalid(std::strerror(errno));
-    if (n == 0) return Invalid("the file has become shorter");
-    done += n;
-  }
-  return absl::OkStatus();
-}
-
-class FolderFiles : public PictureFiles {
- public:
-  FolderFiles(std::string root, std::vector<std::string> names) : root_(std::move(root)), names_(std::move(names)) {
-    if (!root_.empty() && !root_.ends_with('/')) root_ += '/';
-  }
-  int64_t size() const override { return static_cast<int64_t>(names_.size()); }
-  std::string Name(int64_t i) const override { return names_[i]; }
-  std::string Describe(int64_t i) const override { return root_ + names_[i]; }
-  absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override { return ReadStart(i, SIZE_MAX, bytes); }
-  absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const override {
-    // O_NONBLOCK: opening a FIFO must not block.
-    const int fd = open(Describe(i).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return Invalid(std::strerror(errno));
-    absl::Status status = ReadRegularFile(fd, most, bytes);
-    close(fd);
-    return status;
-  }
-
- private:
-  std::string root_;
-  std::vector<std::string> names_;
-};
 
 Column DescribeColumn(const PictureColumn& p, const PictureExtents& extents) {
   const bool mask = p.kind == PictureKind::kMask, sized = p.options.sizes.has_value();
@@ -296,10 +249,6 @@ class PictureDataset : public Dataset {
 };
 
 }  // namespace
-
-std::shared_ptr<const PictureFiles> FilesInFolder(std::string root, std::vector<std::string> names) {
-  return std::make_shared<FolderFiles>(std::move(root), std::move(names));
-}
 
 absl::StatusOr<std::shared_ptr<const Dataset>> MakePictureDataset(const std::string& name,
                                                                   std::vector<PictureColumn> pictures,

@@ -9,32 +9,16 @@
 #include "absl/status/statusor.h"
 #include "frontend/data/image/picture_pipeline.h"
 #include "frontend/data/sources/dataset.h"
+#include "frontend/data/sources/media_files.h"
 #include "frontend/data/sources/path_table.h"
 
 namespace onnxtrain {
-
-// The picture files of a column. Immutable and thread-safe.
-class PictureFiles {
- public:
-  virtual ~PictureFiles() = default;
-  virtual int64_t size() const = 0;
-  // Replaces *bytes by the contents of the file of sample i.
-  virtual absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const = 0;
-  // Replaces *bytes by at least the first `most` bytes of the file, or all if it is shorter.
-  virtual absl::Status ReadStart(int64_t i, size_t most, std::vector<uint8_t>* bytes) const { return Read(i, bytes); }
-  // Return the name, "cat/7.jpg", and the path for messages, "photos/cat/7.jpg".
-  virtual std::string Name(int64_t i) const = 0;
-  virtual std::string Describe(int64_t i) const = 0;
-};
-
-// Returns the files `names` in the folder `root`.
-std::shared_ptr<const PictureFiles> FilesInFolder(std::string root, std::vector<std::string> names);
 
 struct PictureColumn {
   std::string name;
   PictureKind kind = PictureKind::kColors;
   ImageOptions options;
-  std::shared_ptr<const PictureFiles> files;
+  std::shared_ptr<const MediaFiles> files;
 };
 
 // Makes a data set of the columns `pictures` and those of `table` (may be null) except `leave_out` (-1: none), which

@@ -27,6 +27,7 @@ struct AudioOptions {
   int64_t channels = 0;      // 1: averages the channels
   int64_t frames = 0;        // longer sounds are truncated, shorter ones padded; with `spectrogram`, its frames
   double seconds = 0;        // length in seconds, used if frames is 0
+  bool wanted = false;       // the model takes sounds
   bool any_length = false;   // sounds of one channel keep their lengths, as columns that are Column::variable
   bool standardize = false;  // each sound is scaled to zero mean and unit variance, before it is padded
   double padding = 0;        // value of the frames after the end of a sound

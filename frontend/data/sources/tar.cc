@@ -14,6 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "frontend/base/status.h"
 #include "frontend/base/units.h"
+#include "frontend/data/audio/sound_file.h"
+#include "frontend/data/audio/sounds.h"
 #include "frontend/data/image/array_pictures.h"
 #include "frontend/data/image/picture_dataset.h"
 #include "frontend/data/sources/dataset.h"
@@ -276,8 +278,6 @@ class TarDataset : public Dataset {
   int64_t size() const override { return index_->size(); }
   const std::vector<Column>& columns() const override { return columns_; }
   std::string Describe(int64_t i) const override { return index_->Describe(i); }
-  std::vector<std::string> notes() const override { return notes_; }
-  void AddNote(std::string note) { notes_.push_back(std::move(note)); }
   int64_t memory_bytes() const override {
     return table_ != nullptr && extensions_.empty() ? table_->memory_bytes() : 0;
   }
@@ -306,7 +306,6 @@ class TarDataset : public Dataset {
   std::vector<Column> columns_;
   std::vector<int> extensions_;  // extension index of each array column
   std::shared_ptr<const Dataset> table_;
-  std::vector<std::string> notes_;
 };
 
 absl::StatusOr<Column> MakeArrayColumn(const TarIndex& index, int e) {
@@ -317,10 +316,10 @@ absl::StatusOr<Column> MakeArrayColumn(const TarIndex& index, int e) {
   return Column{.name = extension, .sample = array.type(), .image = HoldsPixels(array.type())};
 }
 
-// The picture members of samples.
-class MemberPictures : public PictureFiles {
+// The pictures or sounds among the members of samples.
+class MemberFiles : public MediaFiles {
  public:
-  MemberPictures(Index index, int extension) : index_(std::move(index)), extension_(extension) {}
+  MemberFiles(Index index, int extension) : index_(std::move(index)), extension_(extension) {}
   int64_t size() const override { return index_->size(); }
   absl::Status Read(int64_t i, std::vector<uint8_t>* bytes) const override {
     return index_->Read(i, extension_, bytes);
@@ -335,7 +334,7 @@ class MemberPictures : public PictureFiles {
   int extension_;
 };
 
-enum class MemberKind { kArray, kSmall, kPicture, kUnknown };
+enum class MemberKind { kArray, kSmall, kPicture, kSound, kUnknown };
 
 MemberKind KindOf(const std::string& extension) {
   const std::string suffix = "." + extension;
@@ -343,7 +342,7 @@ MemberKind KindOf(const std::string& extension) {
   const auto is_of_kind = [&](const SmallMember& member) { return IsOfKind(extension, member); };
   if (std::ranges::any_of(SmallMembers(), is_of_kind)) return MemberKind::kSmall;
   const bool picture = HasSuffix(suffix, {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}, false);
-  return picture ? MemberKind::kPicture : MemberKind::kUnknown;
+  return picture ? MemberKind::kPicture : IsSoundName(suffix) ? MemberKind::kSound : MemberKind::kUnknown;
 }
 
 using MembersByKind = std::map<MemberKind, std::vector<int>>;
@@ -355,8 +354,9 @@ absl::StatusOr<std::vector<std::string>> DescribeUnknown(const std::string& patt
   if (unknown == kinds.end()) return std::vector<std::string>();
   std::vector<std::string> names;
   for (const int e : unknown->second) names.push_back("." + index.extensions()[e]);
-  const std::string what = StrCat(pattern, ": members ", absl::StrJoin(names, ", "),
-                                  " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp, .tif)");
+  const std::string what =
+      StrCat(pattern, ": members ", absl::StrJoin(names, ", "),
+             " are not known (.npy, .cls, .json, .txt, .jpg, .png, .webp, .gif, .bmp, .tif, .wav, .flac, .ogg, .mp3)");
   if (kinds.size() == 1) return Invalid(what);
   return std::vector<std::string>{"left out: " + what};
 }
@@ -398,24 +398,32 @@ Opened OpenTar(const std::string& pattern, const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Index index, TarIndex::Open(pattern));
   MembersByKind kinds = SortMembers(*index);
   ASSIGN_OR_RETURN(std::vector<std::string> notes, DescribeUnknown(pattern, *index, kinds));
-  const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture];
-  std::shared_ptr<TarDataset> others;
-  const bool folders = HasClassFolders(*index);
-  if (pictures.empty() || !arrays.empty() || !kinds[MemberKind::kSmall].empty() || folders) {
+  const std::vector<int>&arrays = kinds[MemberKind::kArray], &pictures = kinds[MemberKind::kPicture],
+        &sounds = kinds[MemberKind::kSound];
+  std::shared_ptr<const Dataset> others;
+  const bool folders = HasClassFolders(*index), media = !pictures.empty() || !sounds.empty();
+  if (!media || !arrays.empty() || !kinds[MemberKind::kSmall].empty() || folders) {
     const Table table = folders ? Table::kFolders : kinds[MemberKind::kSmall].empty() ? Table::kNone : Table::kMembers;
     ASSIGN_OR_RETURN(others, MakeArraysAndTable(pattern, index, arrays, table, options));
   }
-  if (pictures.empty()) return WithNotes(others, std::move(notes));
-  if (!options.images.wanted && others != nullptr && HasInputs(*others)) {
-    others->AddNote(StrCat(pattern, ": the pictures (.", index->extensions()[pictures[0]],
+  const bool has_inputs = others != nullptr && HasInputs(*others);
+  const auto leave_out = [&](const char* what, int extension) {
+    notes.push_back(StrCat(pattern, ": the ", what, " (.", index->extensions()[extension],
                            ") are left out, as the model takes none"));
-    return WithNotes(others, std::move(notes));
+  };
+  if (!sounds.empty() && !options.audio.wanted && has_inputs) {
+    leave_out("sounds", sounds[0]);
+  } else if (!sounds.empty()) {
+    SoundColumn column{index->extensions()[sounds[0]], std::make_shared<MemberFiles>(index, sounds[0])};
+    ASSIGN_OR_RETURN(others, MakeSoundDataset(std::move(column), others, -1, options));
   }
+  const bool unwanted = !options.images.wanted && has_inputs;
+  if (unwanted && !pictures.empty()) leave_out("pictures", pictures[0]);
+  if (unwanted || pictures.empty()) return WithNotes(others, std::move(notes));
   std::vector<PictureColumn> columns;
   for (const int e : pictures) {
-    columns.push_back({.name = index->extensions()[e],
-                       .options = options.images,
-                       .files = std::make_shared<MemberPictures>(index, e)});
+    columns.push_back(
+        {.name = index->extensions()[e], .options = options.images, .files = std::make_shared<MemberFiles>(index, e)});
   }
   return MakePictureDataset(pattern, std::move(columns), others, -1, others != nullptr, std::move(notes));
 }

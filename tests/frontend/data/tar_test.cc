@@ -10,6 +10,7 @@
 #include "frontend/data/sources/numpy.h"
 #include "frontend/data/sources/source.h"
 #include "tests/frontend/data/files.h"
+#include "tests/media_files.h"
 
 namespace onnxtrain {
 namespace {
@@ -138,6 +139,29 @@ TEST(Tar, ModelsWithoutPicturesReadTheRest) {
   // A label alone feeds no model.
   WriteTar(dir / "b.tar", {{"0.png", "x"}, {"0.cls", "1"}, {"1.png", "x"}, {"1.cls", "0"}});
   EXPECT_THAT(Message(OpenDataset(dir / "b.tar", {.images = none}).status()), HasSubstr("takes pictures"));
+}
+
+TEST(Tar, Sounds) {
+  const TempDir dir;
+  WriteTar(dir / "a.tar", {{"1.wav", Wav(8000, 1, {16384, 0})},
+                           {"1.cls", "1"},
+                           {"2.wav", Wav(8000, 1, {-16384})},
+                           {"2.cls", "0"},
+                           {"3.wav", "nonsense"},
+                           {"3.cls", "0"}});
+  DatasetOptions options;
+  options.audio.frames = 2;
+  const auto opened = OpenDataset(dir / "a.tar", options);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const Dataset& data = **opened;
+  ASSERT_EQ(data.columns().size(), 2u);
+  EXPECT_EQ(data.columns()[0].sample_rate, 8000);
+  HostTensor sound(data.columns()[0].sample);
+  ASSERT_TRUE(data.Read(0, 0, sound.mutable_bytes()).ok());
+  EXPECT_THAT(sound.ToDoubles(), ElementsAre(0.5, 0));
+  ASSERT_TRUE(data.Read(1, 0, sound.mutable_bytes()).ok());
+  EXPECT_THAT(sound.ToDoubles(), ElementsAre(-0.5, 0));
+  EXPECT_THAT(Message(data.Read(2, 0, sound.mutable_bytes())), HasSubstr("a.tar: 3.wav: "));
 }
 
 TEST(Tar, SeveralShards) {

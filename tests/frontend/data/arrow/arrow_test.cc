@@ -127,6 +127,19 @@ TEST_P(NestedFiles, HavePicturesAndNamedLabels) {
               HasSubstr("row 2: column 'image': missing value"));
 }
 
+class SoundFiles : public ArrowFiles {};
+
+TEST_F(SoundFiles, AreReadFromBytes) {
+  Open("sounds.parquet");
+  EXPECT_EQ(column("audio").sample_rate, 8000);
+  HostTensor sound(column("audio").sample);
+  ASSERT_TRUE(data_->Read(0, FindColumn(*data_, "audio"), sound.mutable_bytes()).ok());
+  EXPECT_THAT(sound.ToDoubles(), ElementsAre(0.5, 0));
+  EXPECT_THAT(Message(data_->Read(1, FindColumn(*data_, "audio"), sound.mutable_bytes())),
+              HasSubstr("sounds.parquet: row 1, column 'audio': missing value"));
+  EXPECT_THAT(Values("label"), ElementsAre(0, 1));
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, NestedFiles, testing::Values("nested.parquet", "nested.arrow"));
 
 TEST_F(ArrowFiles, SpillToAFileBeyondTheMemoryLimit) {

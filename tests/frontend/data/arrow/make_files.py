@@ -4,6 +4,7 @@ import base64
 import datetime
 import decimal
 import pathlib
+import struct
 
 import pyarrow as pa
 import pyarrow.feather
@@ -12,6 +13,9 @@ import pyarrow.parquet as pq
 FOLDER = pathlib.Path(__file__).parent / "files"
 PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ"
                            "/pLvAAAAAElFTkSuQmCC")
+
+# Two frames at 8 kHz: a half, and zero.
+SOUND = struct.pack("<4sI8sIHHIIHH4sI2h", b"RIFF", 40, b"WAVEfmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", 4, 16384, 0)
 
 
 def main():
@@ -35,6 +39,8 @@ def main():
     nested = nested.replace_schema_metadata({"huggingface": features})
     pq.write_table(flat, FOLDER / "flat.parquet", row_group_size=2, compression="zstd")
     pq.write_table(nested, FOLDER / "nested.parquet", compression="snappy", use_dictionary=False)
+    sounds = pa.table({"audio": [{"bytes": SOUND, "path": "1.wav"}, {"bytes": None, "path": "2.wav"}], "label": [0, 1]})
+    pq.write_table(sounds, FOLDER / "sounds.parquet")
     pa.feather.write_feather(flat, FOLDER / "flat.feather", compression="lz4", chunksize=2)
     with pa.ipc.new_stream(str(FOLDER / "nested.arrow"), nested.schema) as writer:
         writer.write_table(nested, max_chunksize=2)
