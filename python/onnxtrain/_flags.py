@@ -401,6 +401,10 @@ class _TrainEvalPredictComparePlan(TypedDict, total=False):
     """Length of sounds in frames, or in seconds as in 1.5s; longer ones are cut at their end, shorter ones padded with
     zeros. auto: sounds of one channel keep their lengths (default that of the model's input, else of the files; with
     labels that are texts, auto)"""
+    spectrogram: Value
+    """Spectrograms that the model takes in place of sounds, as the feature extractors of these models compute them.
+    nemo: Citrinet, Conformer, Parakeet; seamless: Wav2Vec2-BERT; s2t: Speech2Text; none: sounds themselves (default
+    that of the model's processor, or NeMo's for an input audio_signal)"""
     batch_size: int
     """Global batch: samples per update (train, plan, bench) or run (eval, predict); samples in all: grad (default
     all), compare (default 8; with --reference all); the one size that a graph takes: export (default: any) (default
