@@ -134,11 +134,19 @@ class Operand {
 CallArguments EvaluateArguments(Interpreter& run, const Node& node) {
   CallArguments out;
   for (size_t i = 1; i < node.children.size(); ++i) {
-    const Node& argument = node.children[i];
-    if (argument.label.empty()) {
-      out.positional.push_back(run.Evaluate(argument));
+    const std::string& label = node.children[i].label;
+    Value value = run.Evaluate(node.children[i]);
+    if (label.empty()) {
+      out.positional.push_back(std::move(value));
+    } else if (label == "*") {
+      const Values items = run.Get(ReadItems(value));
+      out.positional.insert(out.positional.end(), items.begin(), items.end());
+    } else if (label != "**") {
+      out.named.emplace_back(label, std::move(value));
+    } else if (value.dict() != nullptr) {
+      out.named.insert(out.named.end(), value.dict()->items.begin(), value.dict()->items.end());
     } else {
-      out.named.emplace_back(argument.label, run.Evaluate(argument));
+      run.Fail("the argument after ** is no mapping");
     }
   }
   return out;

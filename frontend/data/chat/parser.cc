@@ -268,13 +268,10 @@ class Parser : private TokenCursor {
     std::vector<Node> children;
     children.push_back(std::move(operand));
     ForEachItem(")", [&] {
-      std::string label;
-      if (Is(TokenKind::kName) && IsOperator("=", 1)) {
-        label = Next().text;
-        Next();
-      } else if (!children.back().label.empty()) {
-        Fail(Peek().line, "a positional argument follows a keyword");
-      }
+      const bool all = IsOperator("*") || IsOperator("**"), named = Is(TokenKind::kName) && IsOperator("=", 1);
+      std::string label = all || named ? Next().text : "";
+      if (named) Next();
+      if (label.empty() && !children.back().label.empty()) Fail(Peek().line, "a positional argument follows others");
       children.push_back(ParseExpression());
       children.back().label = std::move(label);
     });

@@ -1,6 +1,7 @@
 #include "frontend/data/chat/render_chat.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "frontend/data/chat/json_text.h"
 
@@ -33,7 +34,10 @@ OrderedJson NormalizeMessage(OrderedJson message) {
 // Returns the length of the common prefix, which ends between two characters.
 size_t CommonPrefix(std::string_view a, std::string_view b) {
   const size_t shorter = std::min(a.size(), b.size());
-  size_t length = std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(shorter), b.begin()).first - a.begin();
+  constexpr size_t kBlock = 32;  // bytes that are compared at once
+  size_t length = 0;
+  while (length + kBlock <= shorter && std::memcmp(&a[length], &b[length], kBlock) == 0) length += kBlock;
+  while (length < shorter && a[length] == b[length]) ++length;
   const auto is_inside = [](std::string_view text, size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
   };

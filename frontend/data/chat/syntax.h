@@ -23,7 +23,7 @@ struct Node {
   int depth = 1;           // height of the tree of an expression
   std::string text = {};   // the name of a variable, filter, test or macro, or the text of a statement
   Value value = {};        // of a literal
-  std::string label = {};  // the keyword of an argument
+  std::string label = {};  // of an argument: its keyword, "*" or "**"
   BinaryOperator apply = nullptr;
   const Builtin* builtin = nullptr;  // of a filter or test; null if none has the name
   std::vector<Node> children = {};

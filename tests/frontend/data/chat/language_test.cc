@@ -65,7 +65,7 @@ constexpr Case kExpressions[] = {
      "}}{{ 1 is not in l }}{{ nothing is defined }}{{ t is true }}{{ 1 is sameas true }}{{ 2 is "
      "gt 1 }}",
      "TrueTrueFalseTrueTrueTrueTrueTrueTrueTrueFalseFalseTrueFalseTrue"},
-    {"CallsWithNames", "{{ dict({'b': 2}, a=1) }}{{ s.replace('o', new='0') }}", "{'b': 2, 'a': 1}Hell0 W0rld"},
+    {"CallsWithNames", "{{ dict(a=1, **{'b': 2}) }}{{ s.replace(*['o'], new='0') }}", "{'a': 1, 'b': 2}Hell0 W0rld"},
 };
 
 constexpr Case kStatements[] = {
@@ -239,7 +239,7 @@ TEST(LanguageErrors, NameTheLine) {
       {"{{ {1: 2} }}", "line 1: the key of a mapping is 'int', expected a string"},
       {"{% raw %}{{ x }}{% endraw %}", "line 1: unknown or unsupported tag 'raw'"},
       {"{{ 1 < a < 3 }}", "line 1: comparisons cannot be chained"},
-      {"{{ dict(**d) }}", "line 1: unexpected operator '**'"},
+      {"{{ dict(**l) }}", "line 1: the argument after ** is no mapping"},
       {"{% with x = 1 %}{% endwith %}", "line 1: unknown or unsupported tag 'with'"},
       {"{{ 2.1 | round(method='ceil') }}", "line 1: round has no parameter 'method'"},
       {"{% include 'x' %}", "line 1: unknown or unsupported tag 'include'"},
