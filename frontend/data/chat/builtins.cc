@@ -21,34 +21,29 @@ std::string_view TakeParameter(std::string_view* parameters) {
 // Binds the arguments to the parameters in their order, and those that are left to "*". Returns what is wrong, or "".
 std::string Bind(const Builtin& builtin, const CallArguments& arguments, BuiltinCall* call) {
   const auto& [positional, named] = arguments;
-  size_t used = 0, used_names = 0;
-  std::string_view rest = builtin.parameters;
-  std::vector<bool> taken(named.size());
-  bool open = false;
-  for (std::string_view name = TakeParameter(&rest); !name.empty(); name = TakeParameter(&rest)) {
-    if ((open = name == "*")) break;
+  call->rest.named = named;
+  size_t parameter = 0;
+  std::string_view parameters = builtin.parameters;
+  std::string_view name = TakeParameter(&parameters);
+  for (; !name.empty() && name != "*"; name = TakeParameter(&parameters), ++parameter) {
     const bool optional = name.ends_with('?');
     if (optional) name.remove_suffix(1);
-    const Value* value = used < positional.size() ? &positional[used++] : nullptr;
-    for (size_t i = 0; i < named.size(); ++i) {
-      if (named[i].first != name) continue;
-      if (value != nullptr) return StrCat(builtin.name, " got two values for '", name, "'");
-      value = &named[i].second;
-      taken[i] = true;
-      ++used_names;
-    }
-    if (value == nullptr && !optional) return StrCat(builtin.name, " needs '", name, "'");
-    call->values.push_back(value);
+    const auto has_name = [&](const auto& argument) { return argument.first == name; };
+    const auto it = std::ranges::find_if(named, has_name);
+    const bool is_named = it != named.end(), is_positional = parameter < positional.size();
+    if (is_named && is_positional) return StrCat(builtin.name, " got two values for '", name, "'");
+    if (!is_named && !is_positional && !optional) return StrCat(builtin.name, " needs '", name, "'");
+    if (!is_named && !is_positional) continue;
+    call->values.resize(parameter + 1);
+    call->values[parameter] = is_named ? &it->second : &positional[parameter];
+    if (is_named) std::erase_if(call->rest.named, has_name);
   }
-  if (!open && used < positional.size()) return StrCat(builtin.name, " takes at most ", used, " argument(s)");
-  if (used == positional.size() && used_names == named.size()) return "";
-  call->rest.positional.assign(positional.begin() + static_cast<int64_t>(used), positional.end());
-  for (size_t i = 0; i < named.size(); ++i) {
-    if (taken[i]) continue;
-    if (!open) return StrCat(builtin.name, " has no parameter '", Printable(named[i].first), "'");
-    call->rest.named.push_back(named[i]);
-  }
-  return "";
+  if (parameter < positional.size())
+    call->rest.positional.assign(positional.begin() + static_cast<int64_t>(parameter), positional.end());
+  if (name == "*") return "";
+  if (!call->rest.positional.empty()) return StrCat(builtin.name, " takes at most ", parameter, " argument(s)");
+  if (call->rest.named.empty()) return "";
+  return StrCat(builtin.name, " has no parameter '", Printable(call->rest.named[0].first), "'");
 }
 
 // Counts the work on a value of any size.

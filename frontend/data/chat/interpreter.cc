@@ -30,6 +30,7 @@ void Scope::Set(std::string_view name, Value value) {
 Interpreter::Interpreter(const Dict& variables, const RenderOptions& options)
     : options_(options), scope_(std::make_shared<Scope>()) {
   scope_->variables.assign(variables.items.begin(), variables.items.end());
+  root_.reserve(kReservedBytes);
 }
 
 Interpreter::~Interpreter() {
@@ -60,10 +61,9 @@ bool Interpreter::Check(const absl::Status& status) {
   return error_.ok();
 }
 
-bool Interpreter::CountSteps(int64_t steps) {
-  steps_ += steps;
-  if (steps_ > options_.max_steps) Fail("the template takes more than ", options_.max_steps, " steps");
-  return !failed();
+bool Interpreter::FailForSteps() {
+  Fail("the template takes more than ", options_.max_steps, " steps");
+  return false;
 }
 
 bool Interpreter::CheckBytes(int64_t bytes) {

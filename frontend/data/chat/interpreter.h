@@ -73,7 +73,10 @@ class Interpreter {
   Value Call(const Value& function, CallArguments arguments);
 
   // Count steps, or the bytes of a text that is about to be made. Return false if a limit is exceeded, or after errors.
-  bool CountSteps(int64_t steps);
+  bool CountSteps(int64_t steps) {
+    steps_ += steps;
+    return steps_ <= options_.max_steps ? !failed() : FailForSteps();
+  }
   bool CountBytes(int64_t bytes) { return CheckBytes(bytes) && CountSteps(bytes / kBytesPerStep); }
   // Returns false if a text of this size exceeds the limit, without counting it.
   bool CheckBytes(int64_t bytes);
@@ -111,8 +114,10 @@ class Interpreter {
 
  private:
   static constexpr int64_t kBytesPerStep = 64;
+  static constexpr size_t kReservedBytes = 4096;  // of the output
 
   void Track(std::shared_ptr<Object> object);
+  bool FailForSteps();
 
   const RenderOptions& options_;
   std::shared_ptr<Scope> scope_;
