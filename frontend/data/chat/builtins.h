@@ -5,61 +5,68 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "frontend/data/chat/interpreter.h"
 
 namespace onnxtrain::jinja {
 
-// The arguments of one call in the order of the parameters.
-class Bound {
- public:
-  std::vector<std::optional<Value>> values;
-  CallArguments rest;  // all arguments, or those after the parameters before "*"
+// One call: the value before the point or the bar, and the arguments in the order of the parameters.
+struct BuiltinCall {
+  Interpreter& run;
+  const Value& self;
+  std::vector<const Value*> values = {};  // null: not passed
+  CallArguments rest = {};                // the arguments that "*" takes
 
-  bool Has(size_t i) const { return i < values.size() && values[i].has_value(); }
+  bool Has(size_t i) const { return i < values.size() && values[i] != nullptr; }
   // Returns None for an argument that is not passed.
-  Value Get(size_t i) const { return Has(i) ? *values[i] : Value(None()); }
-  bool IsTrue(size_t i, bool otherwise = false) const { return Has(i) ? jinja::IsTrue(*values[i]) : otherwise; }
-  absl::StatusOr<std::string> GetText(size_t i) const;
-  absl::StatusOr<int64_t> GetInteger(size_t i, int64_t otherwise = 0) const;
+  const Value& Get(size_t i) const;
+  bool IsTrue(size_t i) const { return Has(i) && jinja::IsTrue(*values[i]); }
+  // Fail if the argument has another type.
+  std::string_view Text(size_t i) const;
+  int64_t Integer(size_t i, int64_t otherwise = 0) const;
+
+  // Returns the text of `self`, for functions that are called for texts only.
+  const std::string& text() const { return *self.text(); }
+  Values ReadSelf() const { return run.Get(ReadItems(self)); }
 };
 
 struct Builtin {
   std::string_view name;
   // Names separated by spaces. "?" marks an optional parameter, "*" any number of further arguments.
   std::string_view parameters;
-  absl::StatusOr<Value> (*run)(Interpreter& run, const Value& self, const Bound& arguments);
+  Value (*run)(const BuiltinCall& call);
+  bool prints_self = false;  // a filter on texts, which prints other values first
 };
 
-// Binds the arguments to the parameters and calls `run`. Errors name the function.
-absl::StatusOr<Value> CallBuiltin(Interpreter& run, const Builtin& builtin, const Value& self, CallArguments arguments);
-// Returns null if no row has this name.
-const Builtin* FindBuiltin(std::span<const Builtin> table, std::string_view name);
+// Binds the arguments to the parameters and calls the function. Errors name it.
+Value CallBuiltin(Interpreter& run, const Builtin& builtin, const Value& self, const CallArguments& arguments);
 
-std::span<const Builtin> TextFilters();
-std::span<const Builtin> SequenceFilters();
-std::span<const Builtin> Tests();
-std::span<const Builtin> TextMethods();
-std::span<const Builtin> ListMethods();
-std::span<const Builtin> DictMethods();
-std::span<const Builtin> GlobalFunctions();
+// Return null if there is none of this name.
+const Builtin* FindFilter(std::string_view name);
+const Builtin* FindTest(std::string_view name);
+const Builtin* FindMethod(const Value& value, std::string_view name);
+const Builtin* FindGlobal(std::string_view name);
+bool IsDictMethod(std::string_view name);
 
-// Returns the row as a function with `self` bound: a method, or a global function.
+// Returns the function with `self` bound: a method, or a global function.
 Value MakeFunction(const Builtin& builtin, Value self);
 
-// Formats by printf-style rules of Python: "%s" % value.
-absl::StatusOr<std::string> FormatPercent(Interpreter& run, std::string_view format, const Value& value);
-// Formats as Python's str.format.
-absl::StatusOr<std::string> FormatBraces(Interpreter& run, std::string_view format, const CallArguments& arguments);
+// The rows by files.
+std::span<const Builtin> TextMethods();
+std::span<const Builtin> TextFilters();
+std::span<const Builtin> NumberFilters();
+std::span<const Builtin> SequenceFilters();
 
-struct JsonStyle {
-  bool ascii = false, sort_keys = false;
-  std::optional<std::string> indent = {};
-  std::string comma = ", ", colon = ": ";
-};
-// Returns the result of Python's json.dumps.
-absl::StatusOr<std::string> WriteJsonText(Interpreter& run, const Value& value, const JsonStyle& style);
+// Formats by printf-style rules of Python: "%s" % value.
+Value FormatPercent(Interpreter& run, const Value& text, const Value& value);
+// Formats as Python's str.format.
+Value FormatBraces(const BuiltinCall& call);
+// Writes `self` as Python's json.dumps.
+Value ToJson(const BuiltinCall& call);
+
+// Strips the given characters, by default white space.
+enum StripSides : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
+std::string_view Strip(std::string_view text, std::optional<std::string_view> chars = {}, StripSides sides = kBoth);
 
 }  // namespace onnxtrain::jinja

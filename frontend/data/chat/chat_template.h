@@ -17,6 +17,7 @@ namespace onnxtrain {
 
 namespace jinja {
 struct Dict;
+struct Node;
 }  // namespace jinja
 
 // Bytes [begin, end) of a text.
@@ -42,17 +43,22 @@ class ChatTemplate {
  public:
   // Errors are one line that begins with "line N: ".
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Parse(std::string_view source);
-  virtual ~ChatTemplate() = default;
+  ~ChatTemplate();
 
   // `variables` is an object. Errors in the template are one line that begins with "line N: "; those of raise_exception
   // are FailedPrecondition errors with its message.
   absl::StatusOr<RenderedChat> Render(OrderedJson variables, const RenderOptions& options) const;
   absl::StatusOr<RenderedChat> Render(OrderedJson variables) const { return Render(std::move(variables), {}); }
   // As Render, of variables that are converted already, for many renderings of the same messages.
-  virtual absl::StatusOr<RenderedChat> RenderValues(const jinja::Dict& variables,
-                                                    const RenderOptions& options) const = 0;
+  absl::StatusOr<RenderedChat> RenderValues(const jinja::Dict& variables, const RenderOptions& options) const;
   // Returns true if the template marks the text of assistants by {% generation %}.
-  virtual bool marks_generation() const = 0;
+  bool marks_generation() const { return marks_generation_; }
+
+ private:
+  ChatTemplate(jinja::Node body, bool marks_generation);
+
+  std::unique_ptr<const jinja::Node> body_;
+  bool marks_generation_;
 };
 
 }  // namespace onnxtrain

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#include "frontend/data/chat/builtins.h"
-
 namespace onnxtrain::jinja {
 namespace {
 
-constexpr int64_t kBytesPerStep = 64;
+constexpr int kMaxDepth = 1000;  // of nested evaluations
 
 }  // namespace
 
@@ -29,11 +27,10 @@ void Scope::Set(std::string_view name, Value value) {
   }
 }
 
-Interpreter::Interpreter(const Dict& variables, const std::tm& now, const Limits& limits)
-    : now_(now), limits_(limits), scope_(std::make_shared<Scope>()) {
-  for (const auto& [name, value] : variables.items) {
-    if (name.text() != nullptr) scope_->variables.emplace_back(*name.text(), value);
-  }
+Interpreter::Interpreter(const Dict& variables, const RenderOptions& options)
+    : options_(options), scope_(std::make_shared<Scope>()) {
+  scope_->variables.assign(variables.items.begin(), variables.items.end());
+  root_.reserve(kReservedBytes);
 }
 
 Interpreter::~Interpreter() {
@@ -45,168 +42,105 @@ void Interpreter::Track(std::shared_ptr<Object> object) {
   objects_.push_back(std::move(object));
 }
 
-absl::StatusOr<std::string> Interpreter::Run(const Body& body) {
-  const InScope scope(*this, MakeScope());
-  const auto flow = Execute(body);
-  if (!flow.ok()) return OneLine(Annotate(flow.status(), StrCat("line ", error_line_, ": ")));
-  return std::move(root_);
+absl::StatusOr<RenderedChat> Interpreter::Run(const Node& body) {
+  const InScope scope(*this);
+  Evaluate(body);
+  if (failed()) return OneLine(Annotate(error_, StrCat("line ", error_line_, ": ")));
+  // A block whose text is captured has its range where the output was then.
+  for (TextRange& range : generated_) {
+    for (size_t* bound : {&range.begin, &range.end}) {
+      *bound = std::min(*bound, root_.size());
+      while (*bound < root_.size() && (static_cast<unsigned char>(root_[*bound]) & 0xc0) == 0x80) ++*bound;
+    }
+  }
+  return RenderedChat{std::move(root_), std::move(generated_)};
 }
 
-absl::Status Interpreter::CountSteps(int64_t steps) {
-  steps_ += steps;
-  return steps_ <= limits_.steps ? absl::OkStatus() : Invalid("the template takes more than ", limits_.steps, " steps");
+bool Interpreter::Check(const absl::Status& status) {
+  if (error_.ok() && !status.ok()) error_ = status;
+  return error_.ok();
 }
 
-absl::Status Interpreter::CheckBytes(int64_t bytes) const {
-  if (bytes <= limits_.bytes) return absl::OkStatus();
-  return Invalid("the template makes a text of more than ", limits_.bytes, " bytes");
+bool Interpreter::FailForSteps() {
+  Fail("the template takes more than ", options_.max_steps, " steps");
+  return false;
 }
 
-absl::Status Interpreter::CountBytes(int64_t bytes) {
-  RETURN_IF_ERROR(CheckBytes(bytes));
-  return CountSteps(bytes / kBytesPerStep);
+bool Interpreter::CheckBytes(int64_t bytes) {
+  if (bytes > options_.max_bytes) Fail("the template makes a text of more than ", options_.max_bytes, " bytes");
+  return !failed();
 }
 
-absl::StatusOr<Value> Interpreter::Evaluate(const Expression& expression) {
-  if (depth_ >= limits_.depth) return Invalid("the template nests calls more than ", limits_.depth, " deep");
-  RETURN_IF_ERROR(CountSteps(1));
+Value Interpreter::Evaluate(const Node& node) {
+  if (depth_ >= kMaxDepth) Fail("the template nests calls more than ", kMaxDepth, " deep");
+  if (!CountSteps(1)) return {};
   ++depth_;
-  absl::StatusOr<Value> value = expression.Evaluate(*this);
+  Value value = node.evaluate(*this, node);
   --depth_;
-  if (!value.ok() && error_line_ == 0) error_line_ = expression.line;
+  if (failed() && error_line_ == 0) error_line_ = node.line;
   return value;
 }
 
-absl::StatusOr<const Value*> Interpreter::View(const Expression& expression, Value* place) {
-  if (const Value* value = expression.Find(*this)) {
-    RETURN_IF_ERROR(CountSteps(1));
+const Value* Interpreter::View(const Node& node, Value* place) {
+  if (const Value* value = FindValue(*this, node)) {
+    CountSteps(1);
     return value;
   }
-  ASSIGN_OR_RETURN(*place, Evaluate(expression));
+  *place = Evaluate(node);
   return place;
 }
 
-absl::StatusOr<Flow> Interpreter::Execute(const Body& body) {
-  for (const auto& statement : body) {
-    RETURN_IF_ERROR(CountSteps(1));
-    if (++depth_ > limits_.depth) return Invalid("the template nests calls more than ", limits_.depth, " deep");
-    const auto flow = statement->Execute(*this);
-    --depth_;
-    if (!flow.ok() && error_line_ == 0) error_line_ = statement->line;
-    if (!flow.ok() || *flow != Flow::kNext) return flow;
-  }
-  return Flow::kNext;
-}
-
-absl::StatusOr<std::string> Interpreter::CaptureFrom(absl::FunctionRef<absl::Status()> write) {
+std::string Interpreter::Capture(const Node& body) {
+  const InScope scope(*this);
   std::string text;
   std::string* const saved = std::exchange(output_, &text);
-  const absl::Status status = write();
+  Evaluate(body);
   output_ = saved;
-  if (!status.ok()) return status;
   return text;
 }
 
-absl::StatusOr<std::string> Interpreter::Capture(const Body& body) {
-  const InScope scope(*this, MakeScope());
-  return CaptureFrom([&] { return Execute(body).status(); });
-}
-
-absl::Status Interpreter::Write(std::string_view text) {
-  RETURN_IF_ERROR(CountSteps(static_cast<int64_t>(text.size()) / kBytesPerStep));
+void Interpreter::Write(std::string_view text) {
+  if (!CountSteps(static_cast<int64_t>(text.size()) / kBytesPerStep)) return;
   output_->append(text);
-  if (static_cast<int64_t>(output_->size()) <= limits_.bytes) return absl::OkStatus();
-  return Invalid("the template writes more than ", limits_.bytes, " bytes");
+  if (std::ssize(*output_) > options_.max_bytes) Fail("the template writes more than ", options_.max_bytes, " bytes");
 }
 
-absl::Status Interpreter::WriteGenerated(std::string_view text) {
-  root_chars_ += CountChars(std::string_view(root_).substr(counted_bytes_));
-  counted_bytes_ = root_.size();
-  generated_.push_back({root_chars_, root_chars_ + CountChars(text)});
-  return Write(text);
+void Interpreter::WriteGenerated(std::string_view text) {
+  generated_.push_back({root_.size(), root_.size() + text.size()});
+  Write(text);
 }
 
-Value Interpreter::Lookup(const std::string& name) const {
-  if (const Value* value = FindVariable(name)) return *value;
-  if (const Builtin* function = FindBuiltin(GlobalFunctions(), name)) return MakeFunction(*function, None());
-  return MakeUndefined(StrCat("'", Printable(name), "' is undefined"));
-}
-
-absl::Status Interpreter::Assign(const Target& target, Value value) {
-  if (!target.attribute.empty()) return AssignAttribute(target, std::move(value));
-  if (!target.is_tuple) {
-    scope_->Set(target.name, std::move(value));
-    return absl::OkStatus();
+void Interpreter::Assign(const Node& target, Value value) {
+  if (target.evaluate == EvaluateName) return scope_->Set(target.text, std::move(value));
+  if (target.evaluate == EvaluateAttribute) {
+    const std::string& name = target.children[0].text;
+    const Value* holder = FindVariable(name);
+    if (holder == nullptr || holder->object() == nullptr) {
+      Fail("an attribute of '", name, "', which is no namespace, is assigned");
+    } else {
+      Check(holder->object()->SetAttribute(*target.children[1].value.text(), std::move(value)));
+    }
+    return;
   }
-  ASSIGN_OR_RETURN(Values items, ReadItems(value));
-  if (items.size() != target.items.size())
-    return Invalid(items.size(), " values cannot be assigned to ", target.items.size(), " names");
-  for (size_t i = 0; i < items.size(); ++i) RETURN_IF_ERROR(Assign(target.items[i], std::move(items[i])));
-  return absl::OkStatus();
+  Values items = Get(ReadItems(value));
+  if (items.size() != target.children.size())
+    Fail(items.size(), " values cannot be assigned to ", target.children.size(), " names");
+  for (size_t i = 0; i < items.size() && !failed(); ++i) Assign(target.children[i], std::move(items[i]));
 }
 
-absl::Status Interpreter::AssignAttribute(const Target& target, Value value) {
-  const Value holder = Lookup(target.name);
-  auto* attributes = dynamic_cast<Namespace*>(holder.object());
-  if (attributes == nullptr) return Invalid("an attribute of '", target.name, "', which is no namespace, is assigned");
-  return attributes->Set(target.attribute, std::move(value));
+Value Interpreter::Call(const Value& function, CallArguments arguments) {
+  if (failed()) return {};
+  if (function.is_undefined()) return Fail(function.reason());
+  if (function.object() == nullptr) return Fail("'", GetTypeName(function), "' object is not callable");
+  return function.object()->Call(*this, std::move(arguments));
 }
 
-absl::StatusOr<CallArguments> Interpreter::EvaluateArguments(const Arguments& arguments) {
-  CallArguments out;
-  for (const auto& argument : arguments.positional) {
-    ASSIGN_OR_RETURN(Value value, Evaluate(*argument));
-    out.positional.push_back(std::move(value));
-  }
-  for (const auto& [name, argument] : arguments.named) {
-    ASSIGN_OR_RETURN(Value value, Evaluate(*argument));
-    out.named.emplace_back(name, std::move(value));
-  }
-  if (arguments.all_positional != nullptr) {
-    ASSIGN_OR_RETURN(const Value all, Evaluate(*arguments.all_positional));
-    ASSIGN_OR_RETURN(const Values items, ReadItems(all));
-    out.positional.insert(out.positional.end(), items.begin(), items.end());
-  }
-  if (arguments.all_named == nullptr) return out;
-  ASSIGN_OR_RETURN(const Value all, Evaluate(*arguments.all_named));
-  if (all.dict() == nullptr) return Invalid("the argument after ** is no mapping");
-  for (const auto& [key, value] : all.dict()->items) {
-    if (key.text() == nullptr) return Invalid("keywords must be strings");
-    out.named.emplace_back(*key.text(), value);
-  }
-  return out;
+Value Object::Call(Interpreter& run, CallArguments /*arguments*/) {
+  return run.Fail("'", type_name(), "' object is not callable");
 }
 
-absl::StatusOr<Value> Interpreter::Call(const Value& function, CallArguments arguments) {
-  if (function.is_undefined()) return Invalid(function.reason());
-  if (function.object() == nullptr) return Invalid("'", GetTypeName(function), "' object is not callable");
-  // A copy, since the call may replace the variable that holds the function.
-  return std::shared_ptr<Object>(function.shared_object())->Call(*this, std::move(arguments));
-}
-
-absl::StatusOr<Value> Interpreter::ApplyFilter(std::string_view name, const Value& operand, CallArguments arguments) {
-  for (const auto table : {TextFilters(), SequenceFilters()}) {
-    if (const Builtin* filter = FindBuiltin(table, name))
-      return CallBuiltin(*this, *filter, operand, std::move(arguments));
-  }
-  return Invalid("there is no filter '", Printable(name), "'");
-}
-
-absl::StatusOr<bool> Interpreter::ApplyTest(std::string_view name, const Value& operand, CallArguments arguments) {
-  const Builtin* test = FindBuiltin(Tests(), name);
-  if (test == nullptr) return Invalid("there is no test '", Printable(name), "'");
-  ASSIGN_OR_RETURN(const Value holds, CallBuiltin(*this, *test, operand, std::move(arguments)));
-  return IsTrue(holds);
-}
-
-std::optional<absl::StatusOr<Value>> Namespace::GetAttribute(std::string_view name) {
-  const Value* value = attributes_.FindText(name);
-  return value == nullptr ? std::nullopt : std::optional<absl::StatusOr<Value>>(*value);
-}
-
-absl::Status Namespace::Set(std::string_view name, Value value) {
-  if (name.starts_with('_')) return Invalid("attributes of namespaces must not begin with an underscore");
-  return attributes_.Set(name, std::move(value));
+absl::Status Object::SetAttribute(std::string_view /*name*/, Value /*value*/) {
+  return Invalid("an attribute of '", type_name(), "', which is no namespace, is assigned");
 }
 
 }  // namespace onnxtrain::jinja

@@ -1,6 +1,7 @@
 #include "frontend/data/chat/render_chat.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "frontend/data/chat/json_text.h"
 
@@ -33,7 +34,10 @@ OrderedJson NormalizeMessage(OrderedJson message) {
 // Returns the length of the common prefix, which ends between two characters.
 size_t CommonPrefix(std::string_view a, std::string_view b) {
   const size_t shorter = std::min(a.size(), b.size());
-  size_t length = std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(shorter), b.begin()).first - a.begin();
+  constexpr size_t kBlock = 32;  // bytes that are compared at once
+  size_t length = 0;
+  while (length + kBlock <= shorter && std::memcmp(&a[length], &b[length], kBlock) == 0) length += kBlock;
+  while (length < shorter && a[length] == b[length]) ++length;
   const auto is_inside = [](std::string_view text, size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
   };
@@ -64,7 +68,7 @@ class PrefixRenderer {
                  const RenderOptions& options)
       : chat_(chat),
         variables_(std::move(variables)),
-        messages_(variables_.FindText("messages")->sequence()->items),
+        messages_(variables_.Find("messages")->sequence()->items),
         whole_(whole),
         is_ended_(is_ended),
         options_(options) {}
@@ -94,7 +98,7 @@ class PrefixRenderer {
 
   absl::StatusOr<std::string> Render(size_t count, bool prompt) {
     const auto end = messages_.begin() + static_cast<int64_t>(count);
-    ASSIGN_OR_RETURN(*Find("messages"), jinja::MakeList(jinja::Values(messages_.begin(), end)));
+    ASSIGN_OR_RETURN(*Find("messages"), jinja::MakeSequence(jinja::SequenceKind::kList, {messages_.begin(), end}));
     *Find("add_generation_prompt") = prompt;
     auto rendered = chat_.RenderValues(variables_, options_);
     if (rendered.ok()) return std::move(rendered->text);
@@ -115,7 +119,7 @@ class PrefixRenderer {
     return whole_.starts_with(until) ? until.size() : 0;
   }
 
-  jinja::Value* Find(std::string_view name) { return &variables_.items[*variables_.FindPosition(name)].second; }
+  jinja::Value* Find(std::string_view name) { return &variables_.items[variables_.FindIndex(name)].second; }
 
   const ChatTemplate& chat_;
   jinja::Dict variables_;
@@ -157,10 +161,10 @@ absl::StatusOr<RenderedChat> RenderTrainedChat(const ChatTemplate& chat, Ordered
   ASSIGN_OR_RETURN(const jinja::Value values, jinja::FromJson(std::move(variables)));
   ASSIGN_OR_RETURN(RenderedChat rendered, chat.RenderValues(*values.dict(), options));
   if (chat.marks_generation()) return rendered;
-  const jinja::Values& messages = values.dict()->FindText("messages")->sequence()->items;
+  const jinja::Values& messages = values.dict()->Find("messages")->sequence()->items;
   PrefixRenderer renderer(chat, *values.dict(), rendered.text, is_ended, options);
   for (size_t i = 0; i < messages.size(); ++i) {
-    const jinja::Value* role = messages[i].dict()->FindText("role");
+    const jinja::Value* role = messages[i].dict()->Find("role");
     if (role == nullptr || role->text() == nullptr || *role->text() != "assistant") continue;
     ASSIGN_OR_RETURN(const TextRange turn, renderer.FindTurn(i));
     rendered.generated.push_back(turn);

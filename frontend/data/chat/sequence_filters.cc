@@ -1,6 +1,7 @@
 // Implements filters on lists and mappings, and filters that choose among values.
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 
 #include "frontend/data/chat/builtins.h"
 #include "frontend/data/chat/operators.h"
@@ -12,7 +13,7 @@ namespace {
 // A path of attributes, such as "function.name" or 0.
 class AttributePath {
  public:
-  explicit AttributePath(const Value& path) {
+  AttributePath(Interpreter& run, const Value& path) : run_(run) {
     if (path.is_none()) return;
     if (path.text() == nullptr) {
       parts_.push_back(path);
@@ -21,253 +22,212 @@ class AttributePath {
     std::string_view rest = *path.text();
     for (size_t end = 0; end != rest.npos; rest.remove_prefix(std::min(end + 1, rest.size()))) {
       end = rest.find('.');
-      parts_.push_back(MakePart(rest.substr(0, end)));
+      const std::string_view name = rest.substr(0, end);
+      int64_t index = 0;
+      const bool digits = !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+      const bool is_index = digits && std::from_chars(name.data(), name.data() + name.size(), index).ec == std::errc();
+      parts_.push_back(is_index ? Value(index) : Value(name));
     }
   }
 
   // Returns the value at the path. Undefined values on the way become `otherwise`, unless that is None.
-  absl::StatusOr<Value> Get(const Value& value, const Value& otherwise = None()) const {
+  Value Get(const Value& value, const Value& otherwise = None()) const {
     Value current = value;
     for (const Value& part : parts_) {
-      ASSIGN_OR_RETURN(current, GetItem(current, part));
-      if (current.is_undefined() && !otherwise.is_none()) current = otherwise;
+      current = GetItem(run_, current, part);
+      if (current.is_undefined() && !otherwise.is_none() && !run_.failed()) current = otherwise;
     }
     return current;
   }
 
  private:
-  static Value MakePart(std::string_view name) {
-    int64_t index = 0;
-    const bool digits = !name.empty() && name.find_first_not_of("0123456789") == name.npos;
-    if (digits && std::from_chars(name.data(), name.data() + name.size(), index).ec == std::errc()) return index;
-    return name;
-  }
-
+  Interpreter& run_;
   Values parts_;
 };
 
-Value IgnoreCase(const Value& value) {
-  return value.text() == nullptr ? value : Value(MapCase(*value.text(), CaseMapping::kLower));
-}
-
-// Returns the keys by which values are sorted or compared.
-absl::StatusOr<Values> GetKeys(const Values& items, const Value& attribute, bool case_sensitive) {
-  const AttributePath path(attribute);
+// Returns the keys by which values are sorted or compared: those at a path, in lower case unless the case matters.
+Values GetKeys(Interpreter& run, const Values& items, const Value& attribute, bool case_sensitive) {
+  const AttributePath path(run, attribute);
   Values keys;
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(Value key, path.Get(item));
-    keys.push_back(case_sensitive ? std::move(key) : IgnoreCase(key));
+    const Value key = path.Get(item);
+    const bool maps = !case_sensitive && key.text() != nullptr;
+    keys.push_back(maps ? Value(MapCase(*key.text(), CaseMapping::kLower)) : key);
   }
   return keys;
 }
 
-// Returns the stable order of the keys.
-absl::StatusOr<std::vector<size_t>> SortKeys(Interpreter& run, const Values& keys, bool reverse) {
+// Returns the items in the stable order of their keys.
+Value SortByKeys(Interpreter& run, const Values& items, const Values& keys, bool reverse) {
   std::vector<size_t> order(keys.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  absl::Status status;
-  const auto less = [&](size_t a, size_t b) {
-    if (!status.ok()) return false;
-    const auto below = reverse ? Less(run, keys[b], keys[a]) : Less(run, keys[a], keys[b]);
-    if (!below.ok()) status = below.status();
-    return below.ok() && IsTrue(*below);
-  };
-  std::ranges::stable_sort(order, less);
-  RETURN_IF_ERROR(status);
-  return order;
-}
-
-Values Permute(const Values& items, const std::vector<size_t>& order) {
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
+    return !run.failed() && IsTrue(reverse ? Less(run, keys[b], keys[a]) : Less(run, keys[a], keys[b]));
+  });
   Values out;
   for (const size_t i : order) out.push_back(items[i]);
+  return run.MakeList(std::move(out));
+}
+
+Value MakeGenerator(Interpreter& run, Values items) {
+  return run.Get(MakeSequence(SequenceKind::kGenerator, std::move(items)));
+}
+
+Value LengthFilter(const BuiltinCall& c) {
+  const auto length = GetLength(c.self);
+  return length ? Value(*length) : c.run.Fail("'", GetTypeName(c.self), "' object has no length");
+}
+
+Value DefaultFilter(const BuiltinCall& c) {
+  const bool replace = c.self.is_undefined() || (c.IsTrue(1) && !IsTrue(c.self));
+  return !replace ? c.self : c.Has(0) ? c.Get(0) : Value("");
+}
+
+Value JoinFilter(const BuiltinCall& c) {
+  const std::string separator = c.Has(0) ? Print(c.Get(0)) : "";
+  const AttributePath path(c.run, c.Get(1));
+  const Values items = c.ReadSelf();
+  std::string out;
+  for (const Value& item : items) {
+    if (&item != items.data()) out += separator;
+    out += Print(path.Get(item));
+    if (!c.run.CheckBytes(std::ssize(out))) return {};
+  }
   return out;
 }
 
-absl::StatusOr<Value> LengthFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  if (const auto length = GetLength(self)) return Value(*length);
-  return Invalid("'", GetTypeName(self), "' object has no length");
-}
-
-absl::StatusOr<Value> DefaultFilter(Interpreter& /*run*/, const Value& self, const Bound& a) {
-  const bool replace = self.is_undefined() || (a.IsTrue(1) && !IsTrue(self));
-  return !replace ? self : a.Has(0) ? a.Get(0) : Value("");
-}
-
-absl::StatusOr<Value> JoinFilter(Interpreter& run, const Value& self, const Bound& a) {
-  const std::string separator = a.Has(0) ? Print(a.Get(0)) : "";
-  const AttributePath path(a.Get(1));
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  std::string out;
-  for (const Value& item : items) {
-    ASSIGN_OR_RETURN(const Value value, path.Get(item));
-    if (&item != items.data()) out += separator;
-    out += Print(value);
-    RETURN_IF_ERROR(run.CheckBytes(std::ssize(out)));
-  }
-  return Value(std::move(out));
-}
-
-absl::StatusOr<Value> FirstFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  Sequence* sequence = self.sequence();
+Value FirstFilter(const BuiltinCall& c) {
+  Sequence* sequence = c.self.sequence();
   if (sequence != nullptr && sequence->kind == SequenceKind::kGenerator && sequence->consumed < sequence->items.size())
     return sequence->items[sequence->consumed++];
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  return items.empty() ? MakeUndefined("No first item, sequence was empty.") : items.front();
+  const Values items = c.ReadSelf();
+  return items.empty() ? Value::MakeUndefined("No first item, sequence was empty.") : items.front();
 }
 
-absl::StatusOr<Value> LastFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  if (!GetLength(self)) return Invalid("'", GetTypeName(self), "' object is not reversible");
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  return items.empty() ? MakeUndefined("No last item, sequence was empty.") : items.back();
+Value LastFilter(const BuiltinCall& c) {
+  if (!GetLength(c.self)) return c.run.Fail("'", GetTypeName(c.self), "' object is not reversible");
+  const Values items = c.ReadSelf();
+  return items.empty() ? Value::MakeUndefined("No last item, sequence was empty.") : items.back();
 }
 
-absl::StatusOr<Value> ListFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  ASSIGN_OR_RETURN(Values items, ReadItems(self));
-  return MakeList(std::move(items));
-}
-
-absl::StatusOr<Value> ReverseFilter(Interpreter& run, const Value& self, const Bound& /*a*/) {
-  if (self.text() != nullptr) return GetSlice(self, None(), None(), int64_t{-1});
-  ASSIGN_OR_RETURN(Values items, ReadItems(self));
-  RETURN_IF_ERROR(run.CountSteps(std::ssize(items)));
+Value ReverseFilter(const BuiltinCall& c) {
+  if (c.self.text() != nullptr) return GetSlice(c.run, c.self, None(), None(), int64_t{-1});
+  Values items = c.ReadSelf();
+  c.run.CountSteps(std::ssize(items));
   std::ranges::reverse(items);
-  return GetLength(self) ? MakeGenerator(std::move(items)) : MakeList(std::move(items));
+  return GetLength(c.self) ? MakeGenerator(c.run, std::move(items)) : c.run.MakeList(std::move(items));
 }
 
-// Returns a generator of the results of a function for each item, in which an error follows the items before it.
-template <typename Function>
-absl::StatusOr<Value> MapItems(Interpreter& run, const Value& self, Function function) {
-  if (!IsTrue(self)) return MakeGenerator({});
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  RETURN_IF_ERROR(run.CountSteps(std::ssize(items)));
+// Returns a generator of what `add` adds for each item, in which an error follows the items before it.
+template <typename Add>
+Value MapItems(const BuiltinCall& c, Add add) {
+  const Values items = IsTrue(c.self) ? c.ReadSelf() : Values();
+  if (!c.run.CountSteps(std::ssize(items))) return {};
   Values out;
   for (const Value& item : items) {
-    const absl::Status status = function(item, &out);
-    if (!status.ok()) return MakeGenerator(std::move(out), status);
+    add(item, &out);
+    if (c.run.failed()) break;
   }
-  return MakeGenerator(std::move(out));
+  absl::Status error = c.run.TakeError();
+  Value made = MakeGenerator(c.run, std::move(out));
+  if (made.sequence() != nullptr) made.sequence()->error = std::move(error);
+  return made;
 }
 
-// Returns the arguments after the first `count` ones.
-CallArguments SkipArguments(const CallArguments& all, size_t count) {
-  CallArguments rest;
-  for (size_t i = count; i < all.positional.size(); ++i) rest.positional.push_back(all.positional[i]);
-  rest.named = all.named;
-  return rest;
+// Applies the filter or test whose name is an argument to a value, with the arguments after its name.
+Value ApplyNamed(const BuiltinCall& c, const Builtin* (*find)(std::string_view), size_t name, const Value& value) {
+  const Values& all = c.rest.positional;
+  const Builtin* builtin = find(Print(all[name]));
+  if (builtin == nullptr) return c.run.Fail("there is no filter or test '", Printable(Print(all[name])), "'");
+  const CallArguments arguments = {Values(all.begin() + static_cast<int64_t>(name) + 1, all.end()), c.rest.named};
+  return CallBuiltin(c.run, *builtin, value, arguments);
 }
 
-const Value* FindNamed(const CallArguments& arguments, std::string_view name) {
-  const auto it = std::ranges::find_if(arguments.named, [&](const auto& a) { return a.first == name; });
-  return it == arguments.named.end() ? nullptr : &it->second;
-}
-
-absl::StatusOr<Value> MapFilter(Interpreter& run, const Value& self, const Bound& a) {
-  const CallArguments& all = a.rest;
-  const Value* attribute = FindNamed(all, "attribute");
-  if (all.positional.empty() && attribute != nullptr) {
-    const AttributePath path(*attribute);
-    const Value* otherwise = FindNamed(all, "default");
-    return MapItems(run, self, [&](const Value& item, Values* out) -> absl::Status {
-      ASSIGN_OR_RETURN(Value value, path.Get(item, otherwise == nullptr ? None() : *otherwise));
-      out->push_back(std::move(value));
-      return absl::OkStatus();
-    });
-  }
-  if (all.positional.empty()) return Invalid("a filter is expected");
-  return MapItems(run, self, [&](const Value& item, Values* out) -> absl::Status {
-    ASSIGN_OR_RETURN(Value value, run.ApplyFilter(Print(all.positional[0]), item, SkipArguments(all, 1)));
-    out->push_back(std::move(value));
-    return absl::OkStatus();
-  });
+Value MapFilter(const BuiltinCall& c) {
+  const auto find_named = [&](std::string_view name) {
+    const auto it = std::ranges::find_if(c.rest.named, [&](const auto& argument) { return argument.first == name; });
+    return it == c.rest.named.end() ? Value(None()) : it->second;
+  };
+  if (!c.rest.positional.empty())
+    return MapItems(c, [&](const Value& item, Values* out) { out->push_back(ApplyNamed(c, FindFilter, 0, item)); });
+  if (find_named("attribute").is_none()) return c.run.Fail("a filter is expected");
+  const AttributePath path(c.run, find_named("attribute"));
+  const Value otherwise = find_named("default");
+  return MapItems(c, [&](const Value& item, Values* out) { out->push_back(path.Get(item, otherwise)); });
 }
 
 // Keeps items that pass a test, or that are true; tests an attribute of the items if `kByAttribute`.
 template <bool kKeep, bool kByAttribute>
-absl::StatusOr<Value> ChooseFilter(Interpreter& run, const Value& self, const Bound& a) {
-  const CallArguments& all = a.rest;
+Value ChooseFilter(const BuiltinCall& c) {
   constexpr size_t kTest = kByAttribute ? 1 : 0;
-  if (all.positional.size() < kTest) return Invalid("an attribute is expected");
-  const AttributePath path(kByAttribute ? all.positional[0] : None());
-  return MapItems(run, self, [&](const Value& item, Values* out) -> absl::Status {
-    ASSIGN_OR_RETURN(const Value value, path.Get(item));
-    bool holds = IsTrue(value);
-    if (all.positional.size() > kTest) {
-      ASSIGN_OR_RETURN(holds, run.ApplyTest(Print(all.positional[kTest]), value, SkipArguments(all, kTest + 1)));
-    }
-    if (holds == kKeep) out->push_back(item);
-    return absl::OkStatus();
+  const Values& all = c.rest.positional;
+  if (all.size() < kTest) return c.run.Fail("an attribute is expected");
+  const AttributePath path(c.run, kByAttribute ? all[0] : Value(None()));
+  return MapItems(c, [&](const Value& item, Values* out) {
+    const Value value = path.Get(item);
+    const bool holds = IsTrue(all.size() > kTest ? ApplyNamed(c, FindTest, kTest, value) : value);
+    if (holds == kKeep && !c.run.failed()) out->push_back(item);
   });
 }
 
-absl::StatusOr<Value> SortFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  ASSIGN_OR_RETURN(Values keys, GetKeys(items, a.Get(2), a.IsTrue(1)));
-  for (Value& key : keys) {  // lists are compared by their first different items, so that equal keys need no order
-    ASSIGN_OR_RETURN(key, MakeList({key}));
-  }
-  ASSIGN_OR_RETURN(const std::vector<size_t> order, SortKeys(run, keys, a.IsTrue(0)));
-  return MakeList(Permute(items, order));
+Value SortFilter(const BuiltinCall& c) {
+  const Values items = c.ReadSelf();
+  Values keys = GetKeys(c.run, items, c.Get(2), c.IsTrue(1));
+  // Lists are compared by their first different items, so that equal keys need no order.
+  for (Value& key : keys) key = c.run.MakeList({key});
+  return SortByKeys(c.run, items, keys, c.IsTrue(0));
 }
 
-absl::StatusOr<Value> UniqueFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  ASSIGN_OR_RETURN(const Values keys, GetKeys(items, a.Get(1), a.IsTrue(0)));
-  RETURN_IF_ERROR(run.CountSteps(std::ssize(items)));
-  Dict seen;
-  Values out;
-  for (size_t i = 0; i < items.size(); ++i) {
-    const size_t before = seen.items.size();
-    RETURN_IF_ERROR(seen.Set(keys[i], None()));
-    if (seen.items.size() > before) out.push_back(items[i]);
+Value UniqueFilter(const BuiltinCall& c) {
+  const Values items = c.ReadSelf();
+  const Values keys = GetKeys(c.run, items, c.Get(1), c.IsTrue(0));
+  Values seen, out;
+  for (size_t i = 0; i < items.size() && c.run.CountSteps(std::ssize(seen)); ++i) {
+    if (!IsHashable(keys[i])) return c.run.Fail("unhashable type: '", GetTypeName(keys[i]), "'");
+    if (std::ranges::any_of(seen, [&](const Value& key) { return IsEqual(key, keys[i]); })) continue;
+    seen.push_back(keys[i]);
+    out.push_back(items[i]);
   }
-  return MakeGenerator(std::move(out));
+  return MakeGenerator(c.run, std::move(out));
 }
 
 template <BinaryOperator kIsBetter>
-absl::StatusOr<Value> ExtremeFilter(Interpreter& run, const Value& self, const Bound& a) {
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  if (items.empty()) return MakeUndefined("No aggregated item, sequence was empty.");
-  ASSIGN_OR_RETURN(const Values keys, GetKeys(items, a.Get(1), a.IsTrue(0)));
+Value ExtremeFilter(const BuiltinCall& c) {
+  const Values items = c.ReadSelf();
+  if (items.empty()) return Value::MakeUndefined("No aggregated item, sequence was empty.");
+  const Values keys = GetKeys(c.run, items, c.Get(1), c.IsTrue(0));
   size_t best = 0;
-  for (size_t i = 1; i < items.size(); ++i) {
-    ASSIGN_OR_RETURN(const Value better, kIsBetter(run, keys[i], keys[best]));
-    if (IsTrue(better)) best = i;
+  for (size_t i = 1; i < items.size() && !c.run.failed(); ++i) {
+    if (IsTrue(kIsBetter(c.run, keys[i], keys[best]))) best = i;
   }
   return items[best];
 }
 
-absl::StatusOr<Value> SumFilter(Interpreter& run, const Value& self, const Bound& a) {
-  const AttributePath path(a.Get(0));
-  ASSIGN_OR_RETURN(const Values items, ReadItems(self));
-  Value sum = a.Has(1) ? a.Get(1) : Value(int64_t{0});
-  if (sum.text() != nullptr) return Invalid("strings cannot be summed");
-  for (const Value& item : items) {
-    ASSIGN_OR_RETURN(const Value value, path.Get(item));
-    ASSIGN_OR_RETURN(sum, Add(run, sum, value));
+Value SumFilter(const BuiltinCall& c) {
+  const AttributePath path(c.run, c.Get(0));
+  Value sum = c.Has(1) ? c.Get(1) : Value(int64_t{0});
+  if (sum.text() != nullptr) return c.run.Fail("strings cannot be summed");
+  for (const Value& item : c.ReadSelf()) {
+    sum = Add(c.run, sum, path.Get(item));
+    if (c.run.failed()) break;
   }
   return sum;
 }
 
-absl::StatusOr<Value> ItemsFilter(Interpreter& /*run*/, const Value& self, const Bound& /*a*/) {
-  if (self.is_undefined()) return MakeGenerator({});
-  if (self.dict() == nullptr) return Invalid("only a mapping has pairs of items");
+Values ReadPairs(const BuiltinCall& c) {
   Values out;
-  for (const auto& [key, value] : self.dict()->items) {
-    ASSIGN_OR_RETURN(Value pair, MakeTuple({key, value}));
-    out.push_back(std::move(pair));
-  }
-  return MakeGenerator(std::move(out));
+  if (c.self.dict() == nullptr && !c.self.is_undefined()) c.run.Fail("only a mapping has pairs of items");
+  if (c.self.dict() == nullptr) return out;
+  for (const auto& [key, value] : c.self.dict()->items) out.push_back(c.run.MakeTuple({key, value}));
+  return out;
 }
 
-absl::StatusOr<Value> DictSortFilter(Interpreter& run, const Value& self, const Bound& a) {
-  if (self.dict() == nullptr) return Invalid("only a mapping has pairs of items");
-  const std::string by = a.Has(1) ? Print(a.Get(1)) : "key";
-  if (by != "key" && by != "value") return Invalid("it sorts by 'key' or by 'value'");
-  ASSIGN_OR_RETURN(const Value generator, ItemsFilter(run, self, {}));
-  ASSIGN_OR_RETURN(const Values items, ReadItems(generator));
-  ASSIGN_OR_RETURN(const Values keys, GetKeys(items, int64_t{by == "value"}, a.IsTrue(0)));
-  ASSIGN_OR_RETURN(const std::vector<size_t> order, SortKeys(run, keys, a.IsTrue(2)));
-  return MakeList(Permute(items, order));
+Value DictSortFilter(const BuiltinCall& c) {
+  const std::string by = c.Has(1) ? Print(c.Get(1)) : "key";
+  if (c.self.is_undefined()) return c.run.Fail(c.self.reason());
+  if (by != "key" && by != "value") return c.run.Fail("it sorts by 'key' or by 'value'");
+  const Values items = ReadPairs(c);
+  return SortByKeys(c.run, items, GetKeys(c.run, items, int64_t{by == "value"}, c.IsTrue(0)), c.IsTrue(2));
 }
 
 constexpr Builtin kSequenceFilters[] = {
@@ -278,7 +238,7 @@ constexpr Builtin kSequenceFilters[] = {
     {"join", "d? attribute?", JoinFilter},
     {"first", "", FirstFilter},
     {"last", "", LastFilter},
-    {"list", "", ListFilter},
+    {"list", "", [](const BuiltinCall& c) { return c.run.MakeList(c.ReadSelf()); }},
     {"reverse", "", ReverseFilter},
     {"map", "*", MapFilter},
     {"select", "*", ChooseFilter<true, false>},
@@ -290,7 +250,7 @@ constexpr Builtin kSequenceFilters[] = {
     {"min", "case_sensitive? attribute?", ExtremeFilter<Less>},
     {"max", "case_sensitive? attribute?", ExtremeFilter<Greater>},
     {"sum", "attribute? start?", SumFilter},
-    {"items", "", ItemsFilter},
+    {"items", "", [](const BuiltinCall& c) { return MakeGenerator(c.run, ReadPairs(c)); }},
     {"dictsort", "case_sensitive? by? reverse?", DictSortFilter},
 };
 

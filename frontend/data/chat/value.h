@@ -3,6 +3,7 @@
 
 #include <array>
 #include <bit>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,19 +47,21 @@ class Value {
   Value(bool truth) : kind_(Kind::kBool), number_(truth) {}
   Value(int64_t number) : kind_(Kind::kInt), number_(number) {}
   Value(double number) : kind_(Kind::kFloat), number_(std::bit_cast<int64_t>(number)) {}
-  Value(std::string text) : Value(Kind::kText, std::move(text)) {}
+  Value(std::string text) : Value(Kind::kText, std::make_shared<std::string>(std::move(text))) {}
   Value(std::string_view text) : Value(std::string(text)) {}
   Value(const char* text) : Value(std::string(text)) {}
   Value(std::shared_ptr<Sequence> sequence) : Value(Kind::kSequence, std::move(sequence)) {}
-  Value(const std::shared_ptr<const Dict>& dict);
+  Value(std::shared_ptr<Dict> dict) : Value(Kind::kDict, std::move(dict)) {}
   Value(std::shared_ptr<Object> object) : Value(Kind::kObject, std::move(object)) {}
   // NOLINTEND(google-explicit-constructor)
-  static Value MakeMarkup(std::string text) { return {Kind::kMarkup, std::move(text)}; }
-  static Value MakeUndefined(std::string reason) { return {Kind::kUndefined, std::move(reason)}; }
+  static Value MakeMarkup(std::string text) { return {Kind::kMarkup, std::make_shared<std::string>(std::move(text))}; }
+  static Value MakeUndefined(std::string reason) {
+    return {Kind::kUndefined, std::make_shared<std::string>(std::move(reason))};
+  }
 
   bool is_undefined() const { return kind_ == Kind::kUndefined; }
   bool is_none() const { return kind_ == Kind::kNone; }
-  bool is_number() const { return is_bool() || is_int() || is_float(); }
+  bool is_number() const { return kind_ == Kind::kInt || kind_ == Kind::kBool || kind_ == Kind::kFloat; }
   bool is_bool() const { return kind_ == Kind::kBool; }
   bool is_int() const { return kind_ == Kind::kInt; }
   bool is_float() const { return kind_ == Kind::kFloat; }
@@ -69,9 +72,8 @@ class Value {
   Sequence* sequence() const { return kind_ == Kind::kSequence ? Held<Sequence>() : nullptr; }
   const Dict* dict() const { return kind_ == Kind::kDict ? Held<const Dict>() : nullptr; }
   Object* object() const { return kind_ == Kind::kObject ? Held<Object>() : nullptr; }
-  std::shared_ptr<Object> shared_object() const { return std::static_pointer_cast<Object>(held_); }
   // Returns why an undefined value is missing.
-  const std::string& reason() const;
+  std::string_view reason() const;
 
   // Returns the integer of an int or bool.
   std::optional<int64_t> integer() const { return is_int() || is_bool() ? std::optional(number_) : std::nullopt; }
@@ -81,7 +83,6 @@ class Value {
  private:
   enum class Kind : uint8_t { kUndefined, kNone, kBool, kInt, kFloat, kText, kMarkup, kSequence, kDict, kObject };
 
-  Value(Kind kind, std::string text) : kind_(kind), held_(std::make_shared<std::string>(std::move(text))) {}
   Value(Kind kind, std::shared_ptr<void> held) : kind_(kind), held_(std::move(held)) {}
   template <typename T>
   T* Held() const {
@@ -107,18 +108,17 @@ struct Sequence {
   bool is_indexed() const { return kind <= SequenceKind::kRange; }
 };
 
-// A mapping in the order of insertion.
+// A mapping of texts in the order of insertion.
 struct Dict {
-  std::vector<std::pair<Value, Value>> items;
-  absl::flat_hash_map<std::string, size_t> positions;  // indices into many items, by MakeKey
+  std::vector<std::pair<std::string, Value>> items;
+  absl::flat_hash_map<std::string, size_t> positions;  // indices into many items
   Extent extent = {.depth = 1, .weight = 1};
 
-  const Value* Find(const Value& key) const;
-  const Value* FindText(std::string_view key) const;
-  // Returns the index of the item whose key has this MakeKey.
-  std::optional<size_t> FindPosition(std::string_view key) const;
-  // Inserts or replaces. Fails if the key is not hashable or the limits are exceeded.
-  absl::Status Set(const Value& key, Value value);
+  // Returns the index of an item, or the number of items.
+  size_t FindIndex(std::string_view key) const;
+  const Value* Find(std::string_view key) const;
+  // Inserts or replaces. Fails if the limits are exceeded.
+  absl::Status Set(std::string_view key, Value value);
 };
 
 struct CallArguments {
@@ -131,33 +131,26 @@ class Object {
  public:
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
-  virtual std::string Print() const;
-  virtual std::optional<absl::StatusOr<Value>> GetAttribute(std::string_view name);
-  virtual bool is_callable() const { return true; }
-  virtual absl::StatusOr<Value> Call(Interpreter& interpreter, CallArguments&& arguments);
+  virtual std::string Print() const { return StrCat("<", type_name(), ">"); }
+  virtual std::optional<Value> GetAttribute(std::string_view /*name*/) { return std::nullopt; }
+  virtual absl::Status SetAttribute(std::string_view name, Value value);
+  virtual Value Call(Interpreter& run, CallArguments arguments);
   // Returns the extent of the values that it is bound to, unless the interpreter tracks it.
   virtual Extent extent() const { return {}; }
   // Drops references to other values, to break cycles when a rendering ends.
   virtual void Release() {}
 };
 
-// Return containers. Fail if the limits are exceeded.
+// Returns a container. Fails if the limits are exceeded.
 absl::StatusOr<Value> MakeSequence(SequenceKind kind, Values items);
-inline absl::StatusOr<Value> MakeList(Values items) { return MakeSequence(SequenceKind::kList, std::move(items)); }
-inline absl::StatusOr<Value> MakeTuple(Values items) { return MakeSequence(SequenceKind::kTuple, std::move(items)); }
-absl::StatusOr<Value> MakeGenerator(Values items, absl::Status error = absl::OkStatus());
-inline Value MakeMarkup(std::string text) { return Value::MakeMarkup(std::move(text)); }
-inline Value MakeUndefined(std::string reason) { return Value::MakeUndefined(std::move(reason)); }
 
 Extent GetExtent(const Value& value);
 std::string_view GetTypeName(const Value& value);
 bool IsTrue(const Value& value);
 bool IsHashable(const Value& value);
-// Returns a text that equal hashable values share: the text itself, or a byte that no text contains and a description.
-std::string MakeKey(const Value& value);
 bool IsEqual(const Value& a, const Value& b);
-// Returns a value below, equal to or above 0, nullopt for NaN, or an error if the types have no order.
-absl::StatusOr<std::optional<int>> Compare(const Value& a, const Value& b);
+// Returns the order, unordered for NaN, or an error if the types have no order.
+absl::StatusOr<std::partial_ordering> Compare(const Value& a, const Value& b);
 
 // Returns the items of a sequence, the keys of a mapping or the characters of a text. Exhausts a generator.
 absl::StatusOr<Values> ReadItems(const Value& value);
@@ -166,9 +159,7 @@ std::optional<int64_t> GetLength(const Value& value);
 
 // Return the results of Python's str and repr.
 std::string Print(const Value& value);
-void AppendPrinted(const Value& value, std::string* out);
 std::string PrintRepr(const Value& value);
-std::string PrintFloat(double number);
 
 // Returns the byte offset of the character with this index, or the size if there are fewer.
 size_t FindCharOffset(std::string_view text, int64_t index);

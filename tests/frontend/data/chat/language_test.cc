@@ -36,8 +36,8 @@ TEST_P(Language, RendersAsJinja) { EXPECT_EQ(Render(GetParam().source), GetParam
 constexpr Case kExpressions[] = {
     {"Arithmetic", "{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ -7.5 % 2 }}",
      "3 -4 -2 3.5 2.0 0.5"},
-    {"ComparisonChains", "{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 == true }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
-     "True False True True True"},
+    {"Comparisons", "{{ 1 < 2 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
+     "True True True True True"},
     {"In", "{{ 'x' in d }} {{ 'y' not in 'xz' }} {{ 1 in l }} {{ not 1 in l }}", "True True True False"},
     {"Logic", "{{ a and n }} {{ n or 'x' }} {{ not a == 2 }} {{ '' or [] }}", "None x True []"},
     {"Concat", "{{ a ~ n ~ t ~ l ~ nothing }}", "1NoneTrue[3, 1, 2]"},
@@ -54,8 +54,8 @@ constexpr Case kExpressions[] = {
      "{{ nothing }}|{{ nothing | length }}|{{ nothing | list }}|{{ nothing == d.z }}|{{ n.foo }}|{{ l[9] }}|{{ s.foo "
      "}}",
      "|0|[]|True|||"},
-    {"Printing", R"({{ [1, 'a', none, true, 1.5, "it's", 'q"', '\n\x01'] }} {{ d }} {{ {1: 2} }})",
-     R"([1, 'a', None, True, 1.5, "it's", 'q"', '\n\x01'] {'x': 1, 'y': [1, 2], 'items': 5} {1: 2})"},
+    {"Printing", R"({{ [1, 'a', none, true, 1.5, "it's", 'q"', '\n\x01'] }} {{ d }})",
+     R"([1, 'a', None, True, 1.5, "it's", 'q"', '\n\x01'] {'x': 1, 'y': [1, 2], 'items': 5})"},
     {"Floats",
      "{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ 1.0 }} {{ 123456789.125 }} {{ 1e-7 }} {{ 0.1 + 0.2 }}",
      "1e+16 1000000000000000.0 0.0001 1e-05 1.0 123456789.125 1e-07 0.30000000000000004"},
@@ -65,7 +65,7 @@ constexpr Case kExpressions[] = {
      "}}{{ 1 is not in l }}{{ nothing is defined }}{{ t is true }}{{ 1 is sameas true }}{{ 2 is "
      "gt 1 }}",
      "TrueTrueFalseTrueTrueTrueTrueTrueTrueTrueFalseFalseTrueFalseTrue"},
-    {"CallsWithNames", "{{ dict(a=1, **{'b': 2}) }}{{ s.replace(*['o', '0']) }}", "{'a': 1, 'b': 2}Hell0 W0rld"},
+    {"CallsWithNames", "{{ dict(a=1, **{'b': 2}) }}{{ s.replace(*['o'], new='0') }}", "{'a': 1, 'b': 2}Hell0 W0rld"},
 };
 
 constexpr Case kStatements[] = {
@@ -73,9 +73,6 @@ constexpr Case kStatements[] = {
      "{% for x in [] %}{{ x }}{% else %}none{% endfor %}|{% for x in l %}{{ x }}{% else %}none{% endfor %}|"
      "{% for x in l if x > 5 %}{{ x }}{% else %}few{% endfor %}",
      "none|312|few"},
-    {"With",
-     "{% set x = 1 %}{% with x = 2, y = a %}{{ x }}{{ y }}{% set z = 4 %}{{ z }}{% endwith %}{{ x }}{{ y }}{{ z }}",
-     "2141"},
     {"For",
      "{% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ "
      "loop.last }}{{ loop.length }};{% endfor %}",
@@ -84,9 +81,8 @@ constexpr Case kStatements[] = {
     {"ForFilter", "{% for i in range(10) if i % 2 %}{{ i }}{{ loop.last }}{% endfor %}",
      "1False3False5False7False9True"},
     {"ForUnpacks",
-     "{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}{% for (x, (y, z)) in [(1, (2, 3))] %}{{ x }}{{ y }}{{ z "
-     "}}{% endfor %}",
-     "x=1,y=[1, 2],items=5,123"},
+     "{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}{% for (x, y) in [(1, 2)] %}{{ x }}{{ y }}{% endfor %}",
+     "x=1,y=[1, 2],items=5,12"},
     {"ForText", "{% for c in 'aé😀' %}[{{ c }}]{% endfor %}", "[a][é][😀]"},
     {"BreakAndContinue",
      "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% "
@@ -111,9 +107,6 @@ constexpr Case kStatements[] = {
     {"MacroScope",
      "{% macro f() %}{{ later }}{{ i }}{% endmacro %}{% set later = 4 %}{% for i in l %}{{ f() }}{% endfor %}", "444"},
     {"Filter", "{% filter upper %}abc{{ s }}{% endfilter %}", "ABCHELLO WORLD"},
-    {"Raw", R"({% raw %}{{ x }} {% if %}{% endraw %}
-after{%- raw -%}  {{ y }}  {%- endraw -%}  z)",
-     "{{ x }} {% if %}after{{ y }}z"},
     {"Comments", R"({# one #}
 a
    {# two -#}   
@@ -150,10 +143,7 @@ constexpr Case kFunctions[] = {
      "   42|Ünï |03.14|Ün|+7|None%"},
     {"FormatFields", "{{ '{:02d} {:.2f} {x:.1s}|{:5s}|'.format(7, 2.345, s, x=u) }} {{ '%02d:%s' | format(5, 'x') }}",
      "07 2.35 Ü|Hello World| 05:x"},
-    {"Round",
-     "{{ 2.5 | round }} {{ 3.5 | round }} {{ 2.345 | round(2) }} {{ 2.1 | round(method='ceil') }} {{ 27 | round(-1) }} "
-     "{{ -2.7 | round(0, 'floor') }} {{ 7 | round }}",
-     "2.0 4.0 2.35 3.0 30 -3.0 7"},
+    {"Round", "{{ 2.5 | round }} {{ 3.5 | round }} {{ 2.345 | round(2) }} {{ 7 | round }}", "2.0 4.0 2.35 7"},
     {"Divisible", "{{ 6 is divisibleby 3 }} {{ 7 is divisibleby 3 }} {{ 1 is lessthan 2 }} {{ 1 is greaterthan 2 }}",
      "True False True False"},
     {"Partition",
@@ -246,6 +236,12 @@ TEST(LanguageErrors, NameTheLine) {
       {"{{ l.append(4) }}", "line 1: 'list' object has no attribute or item 'append'"},
       {"{{ s.__class__.mro() }}", "line 1: 'str' object has no attribute or item '__class__'"},
       {"{{ l | nofilter }}", "line 1: there is no filter 'nofilter'"},
+      {"{{ {1: 2} }}", "line 1: the key of a mapping is 'int', expected a string"},
+      {"{% raw %}{{ x }}{% endraw %}", "line 1: unknown or unsupported tag 'raw'"},
+      {"{{ 1 < a < 3 }}", "line 1: comparisons cannot be chained"},
+      {"{{ dict(**l) }}", "line 1: the argument after ** is no mapping"},
+      {"{% with x = 1 %}{% endwith %}", "line 1: unknown or unsupported tag 'with'"},
+      {"{{ 2.1 | round(method='ceil') }}", "line 1: round has no parameter 'method'"},
       {"{% include 'x' %}", "line 1: unknown or unsupported tag 'include'"},
       {"{% extends 'x' %}", "line 1: unknown or unsupported tag 'extends'"},
       {"x\n{{ raise_exception('No\nline') }}", "line 2: No?line"},
