@@ -137,8 +137,7 @@ constexpr Builtin kTests[] = {
 // Methods of lists and mappings
 
 Value GetMethod(const BuiltinCall& c) {
-  const std::string* key = c.Get(0).text();
-  const Value* item = key == nullptr ? nullptr : c.self.dict()->Find(*key);
+  const Value* item = c.self.dict()->FindItem(c.Get(0));
   return item == nullptr ? c.Get(1) : *item;
 }
 
@@ -146,8 +145,8 @@ template <SequenceKind kKind>
 Value ViewMethod(const BuiltinCall& c) {
   Values out;
   for (const auto& [key, value] : c.self.dict()->items)
-    out.push_back(kKind == SequenceKind::kItems  ? c.run.MakeTuple({key, value})
-                  : kKind == SequenceKind::kKeys ? Value(key)
+    out.push_back(kKind == SequenceKind::kItems  ? c.run.MakeTuple({ReadKey(key), value})
+                  : kKind == SequenceKind::kKeys ? ReadKey(key)
                                                  : value);
   return c.run.Get(MakeSequence(kKind, std::move(out)));
 }

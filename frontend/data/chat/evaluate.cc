@@ -183,8 +183,9 @@ Value EvaluateDict(Interpreter& run, const Node& node) {
   for (size_t i = 0; i < node.children.size(); i += 2) {
     const Value key = run.Evaluate(node.children[i]);
     Value value = run.Evaluate(node.children[i + 1]);
-    if (key.text() == nullptr) return run.Fail("the key of a mapping is '", GetTypeName(key), "', expected a string");
-    run.Check(dict->Set(*key.text(), std::move(value)));
+    const std::optional<std::string> name = MakeKey(key);
+    if (!name) return run.Fail("the key of a mapping is '", GetTypeName(key), "', expected a string or an integer");
+    run.Check(dict->Set(*name, std::move(value)));
   }
   return dict;
 }

@@ -76,7 +76,8 @@ class Writer {
     if (style_.sort_keys) std::ranges::sort(order, {}, get_key);
     WriteItems("{}", order.size(), depth, [&](size_t i) {
       const auto& [key, value] = dict.items[order[i]];
-      WriteText(key);
+      const Value name = ReadKey(key);
+      WriteText(name.text() != nullptr ? *name.text() : StrCat(*name.integer()));
       out_ += style_.colon;
       Write(value, depth + 1);
     });
@@ -131,7 +132,7 @@ absl::StatusOr<Value> FromJsonObject(OrderedJson& json) {
   dict->items.reserve(json.size());
   for (auto& [key, item] : *json.get_ptr<OrderedJson::object_t*>()) {
     ASSIGN_OR_RETURN(Value value, FromJson(std::move(item)));
-    RETURN_IF_ERROR(dict->Set(key, std::move(value)));
+    RETURN_IF_ERROR(dict->Set(MakeKey(key), std::move(value)));
   }
   return Value(std::move(dict));
 }

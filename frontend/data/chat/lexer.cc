@@ -112,6 +112,8 @@ class Lexer {
     PushData(StripData(tag, kind != '{'));
     MoveTo(tag + (HasSign(tag + 2) ? 3 : 2));
     if (kind == '#') return SkipComment();
+    if (const size_t raw = kind == '%' ? FindAfterTag("raw", at_) : source_.npos; raw != source_.npos)
+      return ReadRaw(raw);
     Push(kind == '%' ? TokenKind::kBlockBegin : TokenKind::kVariableBegin, "");
     return ReadTag(kind == '%' ? '%' : '}');
   }
@@ -142,6 +144,25 @@ class Lexer {
     if (end == source_.npos) return Invalid("a comment without its end #}");
     MoveTo(FindAfterEnd(end > at_ && HasSign(end - 1) ? end - 1 : end, "#}"));
     return absl::OkStatus();
+  }
+
+  // Returns the offset after the rest of a tag that holds only this word, or npos.
+  size_t FindAfterTag(std::string_view word, size_t from) const {
+    const size_t at = SkipSpaces(source_, from);
+    return StartsWith(at, word) ? FindAfterEnd(SkipSpaces(source_, at + word.size()), "%}") : source_.npos;
+  }
+
+  // Reads the text from `begin` up to {% endraw %}, which is not interpreted.
+  absl::Status ReadRaw(size_t begin) {
+    MoveTo(begin);
+    for (size_t tag = source_.find("{%", at_); tag != source_.npos; tag = source_.find("{%", tag + 1)) {
+      const size_t after = FindAfterTag("endraw", tag + (HasSign(tag + 2) ? 3 : 2));
+      if (after == source_.npos) continue;
+      PushData(StripData(tag, true));
+      MoveTo(after);
+      return absl::OkStatus();
+    }
+    return Invalid("a raw block without its end");
   }
 
   absl::Status ReadTag(char closer) {

@@ -116,7 +116,7 @@ std::string SliceText(std::string_view text, int64_t length, const SliceRange& r
 
 std::optional<Value> FindItem(const Value& value, const Value& key) {
   if (value.dict() != nullptr) {
-    const Value* item = key.text() != nullptr ? value.dict()->Find(*key.text()) : nullptr;
+    const Value* item = value.dict()->FindItem(key);
     return item == nullptr ? std::nullopt : std::optional<Value>(*item);
   }
   const bool indexed = value.text() != nullptr || (value.sequence() != nullptr && value.sequence()->is_indexed());
@@ -232,7 +232,7 @@ Value In(Interpreter& run, const Value& item, const Value& container) {
   }
   if (container.dict() != nullptr) {
     if (!IsHashable(item)) return run.Fail("unhashable type: '", GetTypeName(item), "'");
-    return item.text() != nullptr && container.dict()->Find(*item.text()) != nullptr;
+    return container.dict()->FindItem(item) != nullptr;
   }
   const Sequence* sequence = container.sequence();
   const bool is_fixed = sequence != nullptr && sequence->kind != SequenceKind::kGenerator;

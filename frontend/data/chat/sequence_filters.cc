@@ -218,7 +218,7 @@ Values ReadPairs(const BuiltinCall& c) {
   Values out;
   if (c.self.dict() == nullptr && !c.self.is_undefined()) c.run.Fail("only a mapping has pairs of items");
   if (c.self.dict() == nullptr) return out;
-  for (const auto& [key, value] : c.self.dict()->items) out.push_back(c.run.MakeTuple({key, value}));
+  for (const auto& [key, value] : c.self.dict()->items) out.push_back(c.run.MakeTuple({ReadKey(key), value}));
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "frontend/base/units.h"
 #include "frontend/data/text/case_mapping.h"
 #include "frontend/data/text/unicode.h"
 
@@ -82,7 +83,7 @@ std::string PrintFloat(double number) {
 std::string PrintDict(const Dict& dict) {
   std::string out;
   for (const auto& [key, value] : dict.items)
-    StrAppend(&out, out.empty() ? "" : ", ", QuoteText(key), ": ", PrintRepr(value));
+    StrAppend(&out, out.empty() ? "" : ", ", PrintRepr(ReadKey(key)), ": ", PrintRepr(value));
   return StrCat("{", out, "}");
 }
 
@@ -109,6 +110,22 @@ std::optional<double> Value::number() const {
   return is_number() ? std::optional(static_cast<double>(number_)) : std::nullopt;
 }
 
+// Names of integers begin with this character; texts that begin with it get it once more.
+constexpr char kNotText = '\x01';
+
+std::string MakeKey(std::string text) { return text.starts_with(kNotText) ? kNotText + text : text; }
+
+std::optional<std::string> MakeKey(const Value& value) {
+  if (const std::string* text = value.text()) return MakeKey(*text);
+  return value.integer() ? std::optional(StrCat(std::string(1, kNotText), *value.integer())) : std::nullopt;
+}
+
+Value ReadKey(const std::string& name) {
+  if (!name.starts_with(kNotText)) return name;
+  const auto number = ParseInt(std::string_view(name).substr(1));
+  return number.ok() ? Value(*number) : Value(name.substr(1));
+}
+
 size_t Dict::FindIndex(std::string_view key) const {
   if (items.size() > kMostScanned) {
     const auto it = positions.find(ToAbsl(key));
@@ -120,6 +137,13 @@ size_t Dict::FindIndex(std::string_view key) const {
 const Value* Dict::Find(std::string_view key) const {
   const size_t index = FindIndex(key);
   return index < items.size() ? &items[index].second : nullptr;
+}
+
+const Value* Dict::FindItem(const Value& key) const {
+  const std::string* text = key.text();
+  if (text != nullptr && !text->starts_with(kNotText)) return Find(*text);
+  const std::optional<std::string> name = MakeKey(key);
+  return name ? Find(*name) : nullptr;
 }
 
 absl::Status Dict::Set(std::string_view key, Value value) {
@@ -216,7 +240,7 @@ absl::StatusOr<Values> ReadItems(const Value& value) {
     return items;
   }
   if (value.dict() != nullptr) {
-    for (const auto& [key, item] : value.dict()->items) items.emplace_back(key);
+    for (const auto& [key, item] : value.dict()->items) items.push_back(ReadKey(key));
     return items;
   }
   Sequence* sequence = value.sequence();

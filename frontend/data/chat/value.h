@@ -108,7 +108,14 @@ struct Sequence {
   bool is_indexed() const { return kind <= SequenceKind::kRange; }
 };
 
-// A mapping of texts in the order of insertion.
+// Returns the name under which a mapping keeps an item: a text itself, or another name for an integer; nullopt for
+// values that cannot be keys here.
+std::optional<std::string> MakeKey(const Value& value);
+std::string MakeKey(std::string text);
+// Returns the value whose name this is.
+Value ReadKey(const std::string& name);
+
+// A mapping in the order of insertion, by names of MakeKey.
 struct Dict {
   std::vector<std::pair<std::string, Value>> items;
   absl::flat_hash_map<std::string, size_t> positions;  // indices into many items
@@ -117,6 +124,7 @@ struct Dict {
   // Returns the index of an item, or the number of items.
   size_t FindIndex(std::string_view key) const;
   const Value* Find(std::string_view key) const;
+  const Value* FindItem(const Value& key) const;
   // Inserts or replaces. Fails if the limits are exceeded.
   absl::Status Set(std::string_view key, Value value);
 };

@@ -56,6 +56,10 @@ constexpr Case kExpressions[] = {
      "|0|[]|True|||"},
     {"Printing", R"({{ [1, 'a', none, true, 1.5, "it's", 'q"', '\n\x01'] }} {{ d }})",
      R"([1, 'a', None, True, 1.5, "it's", 'q"', '\n\x01'] {'x': 1, 'y': [1, 2], 'items': 5})"},
+    {"NumbersAsKeys",
+     "{% set m = {1: 'a', 12: 'b', '1': 'c'} %}{{ m }}{{ m[1] }}{{ m['1'] }}{{ m.get(12) }}{{ 12 in m }}{{ 2 in m }}"
+     "{% for k, v in m.items() %}{{ k }}{{ v }},{% endfor %}{% for k in m %}{{ k }}{% endfor %}{{ m | tojson }}",
+     R"({1: 'a', 12: 'b', '1': 'c'}acbTrueFalse1a,12b,1c,1121{"1": "a", "12": "b", "1": "c"})"},
     {"Floats",
      "{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ 1.0 }} {{ 123456789.125 }} {{ 1e-7 }} {{ 0.1 + 0.2 }}",
      "1e+16 1000000000000000.0 0.0001 1e-05 1.0 123456789.125 1e-07 0.30000000000000004"},
@@ -107,6 +111,9 @@ constexpr Case kStatements[] = {
     {"MacroScope",
      "{% macro f() %}{{ later }}{{ i }}{% endmacro %}{% set later = 4 %}{% for i in l %}{{ f() }}{% endfor %}", "444"},
     {"Filter", "{% filter upper %}abc{{ s }}{% endfilter %}", "ABCHELLO WORLD"},
+    {"Raw", R"({% raw %}{{ x }} {% if %}{% endraw %}
+after{%- raw -%}  {{ y }}  {%- endraw -%}  z)",
+     "{{ x }} {% if %}after{{ y }}z"},
     {"Comments", R"({# one #}
 a
    {# two -#}   
@@ -236,8 +243,8 @@ TEST(LanguageErrors, NameTheLine) {
       {"{{ l.append(4) }}", "line 1: 'list' object has no attribute or item 'append'"},
       {"{{ s.__class__.mro() }}", "line 1: 'str' object has no attribute or item '__class__'"},
       {"{{ l | nofilter }}", "line 1: there is no filter 'nofilter'"},
-      {"{{ {1: 2} }}", "line 1: the key of a mapping is 'int', expected a string"},
-      {"{% raw %}{{ x }}{% endraw %}", "line 1: unknown or unsupported tag 'raw'"},
+      {"{{ {none: 2} }}", "line 1: the key of a mapping is 'NoneType', expected a string or an integer"},
+      {"{% raw %}{{ x }}", "line 1: a raw block without its end"},
       {"{{ 1 < a < 3 }}", "line 1: comparisons cannot be chained"},
       {"{{ dict(**l) }}", "line 1: the argument after ** is no mapping"},
       {"{% with x = 1 %}{% endwith %}", "line 1: unknown or unsupported tag 'with'"},
